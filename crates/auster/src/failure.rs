@@ -1,0 +1,76 @@
+//! How a command ends when it does not end well: one line that says what to do, and an exit code.
+
+use std::fmt::Display;
+use std::process::ExitCode;
+
+/// Shown under `--help`. The numbers are relied on by scripts: add, never renumber.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  it ran, and the answer is no: packets lost, bytes that do not decode
+  2  usage: wrong flags, configuration, policy, scenario or topology
+  3  the machine lacks something: a program, a privilege, a kernel feature
+  4  the network or its trust: address in use, peer unreachable, bad certificate
+  5  a file that cannot be read or written";
+
+/// Why a command ended, and the exit code that says so.
+#[derive(Debug)]
+pub struct Failure {
+    code: u8,
+    message: String,
+}
+
+impl Failure {
+    /// It ran, and the answer is no.
+    pub fn negative(message: impl Display) -> Failure {
+        Failure {
+            code: 1,
+            message: message.to_string(),
+        }
+    }
+
+    /// Flags, configuration or scenario that say nothing we can do.
+    pub fn usage(message: impl Display) -> Failure {
+        Failure {
+            code: 2,
+            message: message.to_string(),
+        }
+    }
+
+    /// A program, privilege or kernel feature is missing.
+    pub fn machine(message: impl Display) -> Failure {
+        Failure {
+            code: 3,
+            message: message.to_string(),
+        }
+    }
+
+    /// Addresses, peers and certificates.
+    pub fn network(message: impl Display) -> Failure {
+        Failure {
+            code: 4,
+            message: message.to_string(),
+        }
+    }
+
+    /// A file that cannot be read or written.
+    pub fn file(path: impl AsRef<std::path::Path>, error: impl Display) -> Failure {
+        Failure {
+            code: 5,
+            message: format!("{}: {error}", path.as_ref().display()),
+        }
+    }
+
+    /// Prints the line and gives the code to end with.
+    pub fn report(self) -> ExitCode {
+        eprintln!("auster: {}", self.message);
+        ExitCode::from(self.code)
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    /// The whole chain in one line.
+    fn from(error: anyhow::Error) -> Failure {
+        Failure::negative(format!("{error:#}"))
+    }
+}

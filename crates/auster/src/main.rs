@@ -1,0 +1,101 @@
+//! `auster`: controller, relays, lab and tools in one binary. This file knows the commands and
+//! nothing of what they do; each has its own module.
+
+mod failure;
+mod lab;
+mod man;
+mod ofp;
+mod pki;
+mod relay;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use crate::failure::Failure;
+
+/// The southbound of an OpenFlow network, made fast, safe and predictable.
+#[derive(Parser)]
+#[command(name = "auster", version, max_term_width = 100, after_help = failure::EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+
+    /// What to log to standard error: error, warn, info, debug, trace, or a filter such as
+    /// `info,net=debug`
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILTER",
+        env = "AUSTER_LOG",
+        default_value = "warn"
+    )]
+    log: String,
+
+    /// How log lines look
+    #[arg(long, global = true, value_name = "FORMAT", default_value = "text")]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Control a network: listen for switches, discover links, learn hosts, set up paths
+    Run(run::Args),
+    /// Carry OpenFlow, OVSDB and other agents of unmodified switches and controllers over QUIC
+    #[command(subcommand)]
+    Relay(relay::Command),
+    /// A network of real Open vSwitch switches, hosts and impaired links on this machine
+    #[command(subcommand)]
+    Lab(lab::Command),
+    /// Certificates for controllers, relays and switches, in ovs-pki's file layout
+    #[command(subcommand)]
+    Pki(pki::Command),
+    /// Decode OpenFlow messages, as ovs-ofctl ofp-print and ofp-parse-pcap do
+    #[command(subcommand)]
+    Ofp(ofp::Command),
+    /// Write a shell completion script to standard output
+    Completions(man::CompletionsArgs),
+    /// Write the manual pages of every command into a directory
+    Man(man::ManArgs),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let Err(failure) = start_log(&cli.log, cli.log_format) {
+        return failure.report();
+    }
+    let done = match cli.command {
+        Command::Run(args) => run::run(args),
+        Command::Relay(command) => relay::run(command),
+        Command::Lab(command) => lab::run(command),
+        Command::Pki(command) => pki::run(command),
+        Command::Ofp(command) => ofp::run(command),
+        Command::Completions(args) => man::completions(args),
+        Command::Man(args) => man::man(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn start_log(filter: &str, format: LogFormat) -> Result<(), Failure> {
+    let filter = EnvFilter::try_new(filter)
+        .map_err(|e| Failure::usage(format!("--log '{filter}' is not a filter: {e}")))?;
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => log.init(),
+        LogFormat::Json => log.json().init(),
+    }
+    Ok(())
+}

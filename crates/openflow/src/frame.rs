@@ -1,0 +1,158 @@
+//! A frame: one OpenFlow message as it stood on the wire, its header checked.
+//!
+//! Every OpenFlow version shares the 8-byte header `version, type, length, xid`, so framing needs
+//! no knowledge of what follows. A frame is cheap to clone; it owns a share of the read buffer.
+
+use std::fmt;
+
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::kind::MessageKind;
+use crate::types::{Version, Xid};
+
+/// Bytes of the header that all versions share.
+pub const HEADER_LEN: usize = 8;
+
+/// The longest message that the 16-bit length field can announce.
+pub const FRAME_LEN_MAX: usize = 65_535;
+
+/// One message in its original bytes: at least a header, and as long as the header says.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Frame {
+    bytes: Bytes,
+}
+
+/// Why a byte stream is not OpenFlow any more. Its connection ends: there is no way to find the
+/// next message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FrameError {
+    /// The header announces fewer bytes than the header itself has.
+    LengthBelowHeader { len: usize },
+    /// The bytes given are not one whole message.
+    LengthMismatch { announced: usize, given: usize },
+}
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FrameError::LengthBelowHeader { len } => {
+                write!(
+                    f,
+                    "a length of {len} in the header, below the {HEADER_LEN} of the header"
+                )
+            }
+            FrameError::LengthMismatch { announced, given } => {
+                write!(
+                    f,
+                    "the header announces {announced} bytes, {given} are there"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for FrameError {}
+
+impl Frame {
+    /// Takes the first whole message off the front of `buf`.
+    ///
+    /// Returns `None` while the message is still arriving, and leaves `buf` as it was.
+    pub fn split_from(buf: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
+        let Some(header) = buf.first_chunk::<HEADER_LEN>() else {
+            return Ok(None);
+        };
+        let len = usize::from(u16::from_be_bytes([header[2], header[3]]));
+        if len < HEADER_LEN {
+            return Err(FrameError::LengthBelowHeader { len });
+        }
+        if buf.len() < len {
+            return Ok(None);
+        }
+        Ok(Some(Frame {
+            bytes: buf.split_to(len).freeze(),
+        }))
+    }
+
+    /// Takes `bytes` as one whole message.
+    pub fn new(bytes: Bytes) -> Result<Frame, FrameError> {
+        if bytes.len() < HEADER_LEN {
+            return Err(FrameError::LengthMismatch {
+                announced: HEADER_LEN,
+                given: bytes.len(),
+            });
+        }
+        let len = usize::from((&bytes[2..]).get_u16());
+        if len < HEADER_LEN {
+            return Err(FrameError::LengthBelowHeader { len });
+        }
+        if len != bytes.len() {
+            return Err(FrameError::LengthMismatch {
+                announced: len,
+                given: bytes.len(),
+            });
+        }
+        Ok(Frame { bytes })
+    }
+
+    /// The version byte, which may be none that we know.
+    pub fn version_byte(&self) -> u8 {
+        self.bytes[0]
+    }
+
+    pub fn version(&self) -> Option<Version> {
+        Version::from_wire(self.version_byte())
+    }
+
+    pub fn type_byte(&self) -> u8 {
+        self.bytes[1]
+    }
+
+    /// What the header says this is, under the numbering of its version.
+    pub fn kind(&self) -> MessageKind {
+        MessageKind::from_wire(self.version_byte(), self.type_byte())
+    }
+
+    pub fn xid(&self) -> Xid {
+        Xid((&self.bytes[4..]).get_u32())
+    }
+
+    /// The same message under another xid: what a relay needs that merges two xid spaces.
+    #[must_use]
+    pub fn with_xid(&self, xid: Xid) -> Frame {
+        let mut bytes = BytesMut::from(&self.bytes[..]);
+        bytes[4..8].copy_from_slice(&xid.0.to_be_bytes());
+        Frame {
+            bytes: bytes.freeze(),
+        }
+    }
+
+    /// The whole message, header included.
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// What follows the header.
+    pub fn body(&self) -> &[u8] {
+        &self.bytes[HEADER_LEN..]
+    }
+
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "a frame has a header, so it is never empty"
+    )]
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+impl fmt::Debug for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Frame({:?} xid={:#x} {} B)",
+            self.kind(),
+            self.xid().0,
+            self.len()
+        )
+    }
+}

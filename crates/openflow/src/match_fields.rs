@@ -1,0 +1,232 @@
+//! OXM: the fields of a packet, as one table, and matches made of them.
+//!
+//! Values are numbers: every OXM basic field has at most 16 bytes, so a `u128` holds each, its
+//! lowest bytes on the wire. Experimenter and Nicira fields keep their bytes.
+
+use bytes::Bytes;
+
+use crate::types::{MacAddr, PortNo};
+
+/// Declares each basic field once: name in `ovs-ofctl` words, number, width, mask, prerequisite.
+macro_rules! fields {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal, $bits:literal, $maskable:literal, $prereq:expr;)*) => {
+        /// A field of class OFPXMC_OPENFLOW_BASIC (0x8000).
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum Field { $($(#[$doc])* $name = $number),* }
+
+        /// Every basic field of 1.3 (and TCP flags, ACTSET_OUTPUT of 1.5), by number.
+        pub const FIELDS: &[FieldInfo] = &[$(FieldInfo {
+            field: Field::$name,
+            number: $number,
+            text: $text,
+            bits: $bits,
+            maskable: $maskable,
+            prereq: $prereq,
+        }),*];
+    };
+}
+
+/// What the table says of a field.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldInfo {
+    pub field: Field,
+    /// OXM field number in class 0x8000.
+    pub number: u8,
+    /// The name in `ovs-ofctl` flow syntax.
+    pub text: &'static str,
+    /// Width of the value in bits; on the wire it has `bits` rounded up to bytes.
+    pub bits: u8,
+    pub maskable: bool,
+    pub prereq: Prereq,
+}
+
+/// What a match must also say for a field to make sense (OpenFlow 1.3.1, table 12).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prereq {
+    None,
+    InPort,
+    Vlan,
+    EthType(u16),
+    /// IPv4 or IPv6.
+    Ip,
+    IpProto(u8),
+    Icmpv6,
+    /// ICMPv6 neighbour solicitation or advertisement.
+    NdAny,
+    NdType(u8),
+}
+
+use Prereq as P;
+
+fields! {
+    InPort = 0, "in_port", 32, false, P::None;
+    InPhyPort = 1, "in_phy_port", 32, false, P::InPort;
+    Metadata = 2, "metadata", 64, true, P::None;
+    EthDst = 3, "dl_dst", 48, true, P::None;
+    EthSrc = 4, "dl_src", 48, true, P::None;
+    EthType = 5, "dl_type", 16, false, P::None;
+    /// 12 bits and OFPVID_PRESENT (0x1000).
+    VlanVid = 6, "vlan_vid", 13, true, P::None;
+    VlanPcp = 7, "vlan_pcp", 3, false, P::Vlan;
+    IpDscp = 8, "ip_dscp", 6, false, P::Ip;
+    IpEcn = 9, "nw_ecn", 2, false, P::Ip;
+    IpProto = 10, "nw_proto", 8, false, P::Ip;
+    Ipv4Src = 11, "nw_src", 32, true, P::EthType(0x0800);
+    Ipv4Dst = 12, "nw_dst", 32, true, P::EthType(0x0800);
+    TcpSrc = 13, "tcp_src", 16, true, P::IpProto(6);
+    TcpDst = 14, "tcp_dst", 16, true, P::IpProto(6);
+    UdpSrc = 15, "udp_src", 16, true, P::IpProto(17);
+    UdpDst = 16, "udp_dst", 16, true, P::IpProto(17);
+    SctpSrc = 17, "sctp_src", 16, true, P::IpProto(132);
+    SctpDst = 18, "sctp_dst", 16, true, P::IpProto(132);
+    Icmpv4Type = 19, "icmp_type", 8, false, P::IpProto(1);
+    Icmpv4Code = 20, "icmp_code", 8, false, P::IpProto(1);
+    ArpOp = 21, "arp_op", 16, false, P::EthType(0x0806);
+    ArpSpa = 22, "arp_spa", 32, true, P::EthType(0x0806);
+    ArpTpa = 23, "arp_tpa", 32, true, P::EthType(0x0806);
+    ArpSha = 24, "arp_sha", 48, true, P::EthType(0x0806);
+    ArpTha = 25, "arp_tha", 48, true, P::EthType(0x0806);
+    Ipv6Src = 26, "ipv6_src", 128, true, P::EthType(0x86dd);
+    Ipv6Dst = 27, "ipv6_dst", 128, true, P::EthType(0x86dd);
+    Ipv6Flabel = 28, "ipv6_label", 20, true, P::EthType(0x86dd);
+    Icmpv6Type = 29, "icmpv6_type", 8, false, P::Icmpv6;
+    Icmpv6Code = 30, "icmpv6_code", 8, false, P::Icmpv6;
+    Ipv6NdTarget = 31, "nd_target", 128, true, P::NdAny;
+    Ipv6NdSll = 32, "nd_sll", 48, true, P::NdType(135);
+    Ipv6NdTll = 33, "nd_tll", 48, true, P::NdType(136);
+    MplsLabel = 34, "mpls_label", 20, false, P::EthType(0x8847);
+    MplsTc = 35, "mpls_tc", 3, false, P::EthType(0x8847);
+    MplsBos = 36, "mpls_bos", 1, false, P::EthType(0x8847);
+    PbbIsid = 37, "pbb_isid", 24, true, P::EthType(0x88e7);
+    TunnelId = 38, "tun_id", 64, true, P::None;
+    Ipv6Exthdr = 39, "ipv6_exthdr", 9, true, P::EthType(0x86dd);
+}
+
+/// OFPXMC_OPENFLOW_BASIC.
+pub const OXM_CLASS_BASIC: u16 = 0x8000;
+
+/// Set in a VLAN id that is present; a `VlanVid` of 0 matches untagged packets.
+pub const VLAN_PRESENT: u128 = 0x1000;
+
+impl Field {
+    pub fn from_number(number: u8) -> Option<Field> {
+        FIELDS.get(usize::from(number)).map(|info| info.field)
+    }
+
+    pub fn info(self) -> &'static FieldInfo {
+        &FIELDS[self as usize]
+    }
+
+    /// Bytes of the value on the wire.
+    #[expect(clippy::len_without_is_empty, reason = "no field has zero bytes")]
+    pub fn len(self) -> usize {
+        usize::from(self.info().bits).div_ceil(8)
+    }
+
+    /// All ones over the width of the field.
+    pub fn ones(self) -> u128 {
+        u128::MAX >> (128 - u32::from(self.info().bits))
+    }
+}
+
+/// One field of a match or of a SET_FIELD action.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum MatchField {
+    Basic {
+        field: Field,
+        value: u128,
+        /// `None` is an exact match. A mask of all ones is kept as it came.
+        mask: Option<u128>,
+    },
+    /// A class or field number that this crate has no name for, as it stood on the wire. `header`
+    /// is the 32-bit OXM header; `payload` its length's bytes, an experimenter id included.
+    Other { header: u32, payload: Bytes },
+}
+
+/// A match in the order its sender wrote it. Empty matches everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Match {
+    pub fields: Vec<MatchField>,
+}
+
+impl Match {
+    /// Matches every packet.
+    pub fn any() -> Match {
+        Match::default()
+    }
+
+    /// This match, narrowed to `field` being `value`.
+    #[must_use]
+    pub fn with(mut self, field: Field, value: impl Into<u128>) -> Match {
+        self.fields.push(MatchField::Basic {
+            field,
+            value: value.into(),
+            mask: None,
+        });
+        self
+    }
+
+    #[must_use]
+    pub fn with_masked(
+        mut self,
+        field: Field,
+        value: impl Into<u128>,
+        mask: impl Into<u128>,
+    ) -> Match {
+        let (value, mask) = (value.into(), Some(mask.into()));
+        self.fields.push(MatchField::Basic { field, value, mask });
+        self
+    }
+
+    #[must_use]
+    pub fn with_in_port(self, port: PortNo) -> Match {
+        self.with(Field::InPort, port.0)
+    }
+
+    #[must_use]
+    pub fn with_eth_dst(self, mac: MacAddr) -> Match {
+        self.with(Field::EthDst, mac.to_u64())
+    }
+
+    #[must_use]
+    pub fn with_eth_src(self, mac: MacAddr) -> Match {
+        self.with(Field::EthSrc, mac.to_u64())
+    }
+
+    /// Value and mask of `field`; an exact match has the mask of all ones.
+    pub fn get(&self, field: Field) -> Option<(u128, u128)> {
+        self.fields.iter().find_map(|f| match f {
+            MatchField::Basic {
+                field: f,
+                value,
+                mask,
+            } if *f == field => Some((*value, mask.unwrap_or(field.ones()))),
+            _ => None,
+        })
+    }
+
+    /// The value of `field` if it is matched exactly.
+    pub fn exact(&self, field: Field) -> Option<u128> {
+        self.get(field)
+            .filter(|(_, mask)| *mask == field.ones())
+            .map(|(value, _)| value)
+    }
+
+    pub fn in_port(&self) -> Option<PortNo> {
+        self.exact(Field::InPort).map(|p| PortNo(p as u32))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_indexed_by_number() {
+        for (at, info) in FIELDS.iter().enumerate() {
+            assert_eq!(usize::from(info.number), at, "{}", info.text);
+            assert_eq!(info.field as usize, at);
+        }
+    }
+}
