@@ -1,1 +1,3 @@
-//! sim
+//! Event engine, links, model switches and hosts under virtual time.
+
+pub mod link;
