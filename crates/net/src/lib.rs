@@ -1,1 +1,3 @@
-//! net
+//! Transports and the driver: the only crate with sockets and a clock.
+
+pub mod method;
