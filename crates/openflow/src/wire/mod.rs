@@ -1,17 +1,39 @@
 //! Bytes to messages and back, per version. Nothing here is public but [`decode`] and [`encode`].
 
-use crate::error::{DecodeError, EncodeError};
+#[allow(dead_code)]
+mod reader;
+mod symmetric;
+mod v10;
+mod v13;
+#[allow(dead_code)]
+mod writer;
+
+use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::frame::Frame;
+use crate::kind::MessageKind;
 use crate::message::Message;
 use crate::types::{Version, Xid};
+
+use writer::Writer;
 
 /// Reads `frame` under its own version (1.0 and 1.3; the symmetric messages of every version).
 ///
 /// # Errors
-/// The peer's fault: the error says which OFPT_ERROR to answer.
+/// The peer's fault: the error says which OFPT_ERROR to answer. A message of a version that is not
+/// read here is BAD_VERSION: whoever forwards frames forwards it unread.
 pub fn decode(frame: &Frame) -> Result<Message, DecodeError> {
-    let _ = frame;
-    todo!()
+    if let Some(message) = symmetric::decode(frame)? {
+        return Ok(message);
+    }
+    let refused = |kind, what, offset| DecodeError { kind, what, offset };
+    match frame.version() {
+        Some(Version::V10 | Version::V13) if frame.kind() == MessageKind::Unknown => {
+            Err(refused(ErrorKind::BAD_TYPE, "message type", 1))
+        }
+        Some(Version::V10) => v10::decode(frame),
+        Some(Version::V13) => v13::decode(frame),
+        _ => Err(refused(ErrorKind::BAD_VERSION, "message version", 0)),
+    }
 }
 
 /// Writes `message` as `version` says it.
@@ -19,6 +41,20 @@ pub fn decode(frame: &Frame) -> Result<Message, DecodeError> {
 /// # Errors
 /// `Unsupported` when the version has no words for it, `TooLong` past 65,535 bytes.
 pub fn encode(version: Version, xid: Xid, message: &Message) -> Result<Frame, EncodeError> {
-    let _ = (version, xid, message);
-    todo!()
+    let unsupported = EncodeError::Unsupported {
+        version,
+        what: "message of this kind",
+    };
+    let Some(type_byte) = message.kind().to_wire(version.wire()) else {
+        return Err(unsupported);
+    };
+    let mut w = Writer::new(version, type_byte, xid);
+    if !symmetric::encode(version, message, &mut w)? {
+        match version {
+            Version::V10 => v10::encode(message, &mut w)?,
+            Version::V13 => v13::encode(message, &mut w)?,
+            _ => return Err(unsupported),
+        }
+    }
+    w.finish("message")
 }

@@ -1,0 +1,176 @@
+//! A cursor over one message that only moves forward and never leaves its part.
+//!
+//! A reader knows what it reads and which OpenFlow error a shortage is, so that a decoder is a
+//! list of fields. Parts that announce their own length become readers of their own
+//! ([`Reader::part`]), bounded by what is left of the enclosing one.
+
+use bytes::Bytes;
+
+use crate::error::{DecodeError, ErrorKind};
+use crate::frame::{Frame, HEADER_LEN};
+
+type Result<T> = std::result::Result<T, DecodeError>;
+
+pub(super) struct Reader<'a> {
+    message: &'a Bytes,
+    at: usize,
+    end: usize,
+    /// What to answer when the bytes run out, and the structure they run out in.
+    short: ErrorKind,
+    what: &'static str,
+}
+
+impl<'a> Reader<'a> {
+    /// The body of `frame`; running out of it is BAD_LEN.
+    pub fn body_of(frame: &'a Frame, what: &'static str) -> Reader<'a> {
+        Reader {
+            message: frame.bytes(),
+            at: HEADER_LEN,
+            end: frame.len(),
+            short: ErrorKind::BAD_LEN,
+            what,
+        }
+    }
+
+    /// The next `len` bytes as a part of their own, where running out is `short` in `what`.
+    pub fn part(&mut self, len: usize, short: ErrorKind, what: &'static str) -> Result<Reader<'a>> {
+        let at = self.at;
+        if len > self.left() {
+            return Err(DecodeError {
+                kind: short,
+                what,
+                offset: at,
+            });
+        }
+        self.at += len;
+        Ok(Reader {
+            message: self.message,
+            at,
+            end: at + len,
+            short,
+            what,
+        })
+    }
+
+    /// All that is left, under another name.
+    pub fn renamed(self, short: ErrorKind, what: &'static str) -> Reader<'a> {
+        Reader {
+            short,
+            what,
+            ..self
+        }
+    }
+
+    /// The 16-bit number `ahead` bytes from here, without moving: lengths that stand inside the
+    /// part whose length they are.
+    pub fn peek_u16(&self, ahead: usize) -> Result<u16> {
+        match self.message[self.at..self.end].get(ahead..ahead + 2) {
+            Some(b) => Ok(u16::from_be_bytes([b[0], b[1]])),
+            None => Err(self.error(self.short)),
+        }
+    }
+
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        match self.message[self.at..self.end].first_chunk::<N>() {
+            Some(bytes) => {
+                self.at += N;
+                Ok(*bytes)
+            }
+            None => Err(self.error(self.short)),
+        }
+    }
+
+    pub fn u8(&mut self) -> Result<u8> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    pub fn u16(&mut self) -> Result<u16> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    pub fn u32(&mut self) -> Result<u32> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    pub fn u64(&mut self) -> Result<u64> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    /// A number of `len` bytes, at most 16.
+    pub fn uint(&mut self, len: usize) -> Result<u128> {
+        assert!(len <= 16, "no field is wider than 16 bytes");
+        let bytes = self.bytes(len)?;
+        Ok(bytes.iter().fold(0, |n, b| n << 8 | u128::from(*b)))
+    }
+
+    /// The next `len` bytes, sharing the message's buffer.
+    pub fn bytes(&mut self, len: usize) -> Result<Bytes> {
+        if len > self.left() {
+            return Err(self.error(self.short));
+        }
+        let bytes = self.message.slice(self.at..self.at + len);
+        self.at += len;
+        Ok(bytes)
+    }
+
+    /// Everything that is left, sharing the message's buffer.
+    pub fn rest(&mut self) -> Bytes {
+        let bytes = self.message.slice(self.at..self.end);
+        self.at = self.end;
+        bytes
+    }
+
+    /// A zero-terminated text in a field of `len` bytes, cut at the first zero.
+    pub fn text(&mut self, len: usize) -> Result<Bytes> {
+        let mut text = self.bytes(len)?;
+        let end = text.iter().position(|b| *b == 0).unwrap_or(len);
+        text.truncate(end);
+        Ok(text)
+    }
+
+    /// Padding, whatever it holds.
+    pub fn skip(&mut self, len: usize) -> Result<()> {
+        if len > self.left() {
+            return Err(self.error(self.short));
+        }
+        self.at += len;
+        Ok(())
+    }
+
+    /// Reads entries until the part is used up. `entry` must move forward.
+    pub fn list<T>(&mut self, mut entry: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+        let mut entries = Vec::new();
+        while !self.is_empty() {
+            let before = self.at;
+            entries.push(entry(self)?);
+            assert!(self.at > before, "an entry of {} took no bytes", self.what);
+        }
+        Ok(entries)
+    }
+
+    /// Nothing may be left.
+    pub fn done(&self) -> Result<()> {
+        if self.is_empty() {
+            Ok(())
+        } else {
+            Err(self.error(self.short))
+        }
+    }
+
+    pub fn left(&self) -> usize {
+        self.end - self.at
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.at == self.end
+    }
+
+    /// `kind`, here.
+    pub fn error(&self, kind: ErrorKind) -> DecodeError {
+        DecodeError {
+            kind,
+            what: self.what,
+            offset: self.at,
+        }
+    }
+}

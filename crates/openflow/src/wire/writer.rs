@@ -1,0 +1,103 @@
+//! The bytes of a message under construction. Lengths are filled in when a part is closed.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::error::EncodeError;
+use crate::frame::{FRAME_LEN_MAX, Frame};
+use crate::types::{Version, Xid};
+
+type Result<T> = std::result::Result<T, EncodeError>;
+
+pub(super) struct Writer {
+    version: Version,
+    buf: BytesMut,
+}
+
+impl Writer {
+    /// A message whose header lacks only its length.
+    pub fn new(version: Version, type_byte: u8, xid: Xid) -> Writer {
+        let mut buf = BytesMut::with_capacity(64);
+        buf.put_u8(version.wire());
+        buf.put_u8(type_byte);
+        buf.put_u16(0);
+        buf.put_u32(xid.0);
+        Writer { version, buf }
+    }
+
+    pub fn finish(mut self, what: &'static str) -> Result<Frame> {
+        self.close(0, 2, what)?;
+        let frame = Frame::new(self.buf.freeze());
+        Ok(frame.expect("the length has just been written"))
+    }
+
+    pub fn u8(&mut self, n: u8) {
+        self.buf.put_u8(n);
+    }
+
+    pub fn u16(&mut self, n: u16) {
+        self.buf.put_u16(n);
+    }
+
+    pub fn u32(&mut self, n: u32) {
+        self.buf.put_u32(n);
+    }
+
+    pub fn u64(&mut self, n: u64) {
+        self.buf.put_u64(n);
+    }
+
+    /// The lowest `len` bytes of `n`.
+    pub fn uint(&mut self, n: u128, len: usize) {
+        self.buf.put_slice(&n.to_be_bytes()[16 - len..]);
+    }
+
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.buf.put_slice(bytes);
+    }
+
+    /// A text in a field of `len` bytes, filled up with zeros.
+    pub fn text(&mut self, text: &Bytes, len: usize, what: &'static str) -> Result<()> {
+        let Some(padding) = len.checked_sub(text.len()) else {
+            return Err(EncodeError::TooLong { what });
+        };
+        self.bytes(text);
+        self.zeros(padding);
+        Ok(())
+    }
+
+    pub fn zeros(&mut self, len: usize) {
+        self.buf.put_bytes(0, len);
+    }
+
+    /// Zeros until the part that began at `start` has a multiple of 8 bytes.
+    pub fn align8(&mut self, start: usize) {
+        let len = self.buf.len() - start;
+        self.zeros(len.next_multiple_of(8) - len);
+    }
+
+    /// Where the next byte goes: the start of a part to [`close`](Writer::close) later.
+    pub fn at(&self) -> usize {
+        self.buf.len()
+    }
+
+    /// Writes the bytes since `start` as a 16-bit length, `field` bytes after `start`.
+    pub fn close(&mut self, start: usize, field: usize, what: &'static str) -> Result<()> {
+        let len = self.buf.len() - start;
+        if len > FRAME_LEN_MAX {
+            return Err(EncodeError::TooLong { what });
+        }
+        self.set_u16(start + field, len as u16);
+        Ok(())
+    }
+
+    /// Overwrites two bytes that were written before.
+    pub fn set_u16(&mut self, at: usize, n: u16) {
+        self.buf[at..at + 2].copy_from_slice(&n.to_be_bytes());
+    }
+
+    /// This version has no words for `what`.
+    pub fn unsupported<T>(&self, what: &'static str) -> Result<T> {
+        let version = self.version;
+        Err(EncodeError::Unsupported { version, what })
+    }
+}
