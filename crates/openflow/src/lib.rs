@@ -16,6 +16,7 @@ pub mod kind;
 pub mod match_fields;
 pub mod message;
 pub mod multipart;
+pub mod packet;
 pub mod time;
 pub mod types;
 pub mod wire;
@@ -26,6 +27,7 @@ pub use frame::{Frame, FrameError};
 pub use kind::MessageKind;
 pub use match_fields::{Field, Match, MatchField};
 pub use message::Message;
+pub use packet::PacketFields;
 pub use types::{
     BufferId, Cookie, DatapathId, GroupId, MacAddr, MeterId, PortNo, QueueId, TableId, Version, Xid,
 };

@@ -1,0 +1,125 @@
+//! Frames of the common protocols, checksums set: what tests send and controllers answer with.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use etherparse::{
+    ArpHardwareId, ArpOperation, ArpPacket, EtherType, PacketBuilder, PacketBuilderStep,
+};
+
+use crate::types::MacAddr;
+
+/// Hops a built packet may make.
+const TTL: u8 = 64;
+
+/// The Ethernet and IPv4 addresses of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Host {
+    pub mac: MacAddr,
+    pub ip: Ipv4Addr,
+}
+
+impl Host {
+    /// Host `n` of a test network: 02:00:00:00:00:nn with 10.0.0.n.
+    pub fn numbered(n: u8) -> Host {
+        Host {
+            mac: MacAddr([2, 0, 0, 0, 0, n]),
+            ip: Ipv4Addr::new(10, 0, 0, n),
+        }
+    }
+}
+
+/// `from` asks everybody for the Ethernet address of `target`.
+pub fn arp_request(from: Host, target: Ipv4Addr) -> Vec<u8> {
+    let asked = Host {
+        mac: MacAddr([0; 6]),
+        ip: target,
+    };
+    arp(ArpOperation::REQUEST, from, asked, MacAddr::BROADCAST)
+}
+
+/// `from` tells `to` its Ethernet address.
+pub fn arp_reply(from: Host, to: Host) -> Vec<u8> {
+    arp(ArpOperation::REPLY, from, to, to.mac)
+}
+
+/// A UDP datagram; the ports are `(source, destination)`.
+pub fn udp(from: Host, to: Host, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
+    let step = ipv4(from, to).udp(ports.0, ports.1);
+    let mut frame = Vec::with_capacity(step.size(payload.len()));
+    step.write(&mut frame, payload).expect(FITS);
+    frame
+}
+
+/// A TCP segment with SYN set; the ports are `(source, destination)`.
+pub fn tcp_syn(from: Host, to: Host, ports: (u16, u16)) -> Vec<u8> {
+    let step = ipv4(from, to).tcp(ports.0, ports.1, 0, 65_535).syn();
+    let mut frame = Vec::with_capacity(step.size(0));
+    step.write(&mut frame, &[]).expect(FITS);
+    frame
+}
+
+/// An ICMP echo request.
+pub fn icmp_echo_request(from: Host, to: Host, id: u16, seq: u16, payload: &[u8]) -> Vec<u8> {
+    let step = ipv4(from, to).icmpv4_echo_request(id, seq);
+    let mut frame = Vec::with_capacity(step.size(payload.len()));
+    step.write(&mut frame, payload).expect(FITS);
+    frame
+}
+
+/// An ICMP echo reply.
+pub fn icmp_echo_reply(from: Host, to: Host, id: u16, seq: u16, payload: &[u8]) -> Vec<u8> {
+    let step = ipv4(from, to).icmpv4_echo_reply(id, seq);
+    let mut frame = Vec::with_capacity(step.size(payload.len()));
+    step.write(&mut frame, payload).expect(FITS);
+    frame
+}
+
+/// A UDP datagram over IPv6 between hosts whose addresses are given as `(Ethernet, IPv6)`.
+pub fn udp6(
+    from: (MacAddr, Ipv6Addr),
+    to: (MacAddr, Ipv6Addr),
+    ports: (u16, u16),
+    payload: &[u8],
+) -> Vec<u8> {
+    let step = PacketBuilder::ethernet2(from.0.0, to.0.0)
+        .ipv6(from.1.octets(), to.1.octets(), TTL)
+        .udp(ports.0, ports.1);
+    let mut frame = Vec::with_capacity(step.size(payload.len()));
+    step.write(&mut frame, payload).expect(FITS);
+    frame
+}
+
+/// A frame of any EtherType.
+pub fn ethernet(src: MacAddr, dst: MacAddr, eth_type: u16, payload: &[u8]) -> Vec<u8> {
+    [&dst.0, &src.0, &eth_type.to_be_bytes()[..], payload].concat()
+}
+
+/// `frame` with an 802.1Q tag around what it carried: `vlan_id` of 12 bits, `pcp` of 3.
+pub fn tagged(frame: &[u8], vlan_id: u16, pcp: u8) -> Vec<u8> {
+    let tci = u16::from(pcp) << 13 | vlan_id & 0xfff;
+    let (macs, rest) = frame.split_at(12.min(frame.len()));
+    [macs, &[0x81, 0x00], &tci.to_be_bytes(), rest].concat()
+}
+
+const FITS: &str = "payloads built here fit into a datagram, and a Vec takes every write";
+
+fn ipv4(from: Host, to: Host) -> PacketBuilderStep<etherparse::IpHeaders> {
+    PacketBuilder::ethernet2(from.mac.0, to.mac.0).ipv4(from.ip.octets(), to.ip.octets(), TTL)
+}
+
+fn arp(operation: ArpOperation, from: Host, to: Host, eth_dst: MacAddr) -> Vec<u8> {
+    let packet = ArpPacket::new(
+        ArpHardwareId::ETHERNET,
+        EtherType::IPV4,
+        operation,
+        &from.mac.0,
+        &from.ip.octets(),
+        &to.mac.0,
+        &to.ip.octets(),
+    )
+    .expect("addresses of 6 and 4 bytes");
+    let step = PacketBuilder::ethernet2(from.mac.0, eth_dst.0).arp(packet);
+    let mut frame = Vec::with_capacity(step.size());
+    step.write(&mut frame).expect(FITS);
+    frame
+}
