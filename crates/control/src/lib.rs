@@ -1,1 +1,24 @@
-//! control
+//! The controller as state machines: nothing here reads a clock or touches a socket.
+//!
+//! [`session::Session`] is the controller's end of one connection: hello, features, echo, role and
+//! the answers to malformed messages. It belongs in the loop that reads and writes the socket, so
+//! that liveness never waits for the application. [`inbox::Inbox`] stands between the sessions and
+//! the application, bounded, and sheds packet-ins only. [`controller::Controller`] is the
+//! application for all switches: discovery, hosts, paths, flow entries.
+//!
+//! The driving contract is the same for each: call one `handle_*`, drain `poll_output` until it
+//! answers `None`, then wait for input or for `poll_timeout`.
+
+pub mod controller;
+pub mod inbox;
+pub mod session;
+
+/// A connection as the driver numbers them; never reused in one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnectionId(pub u64);
+
+impl std::fmt::Display for ConnectionId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}

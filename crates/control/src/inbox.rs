@@ -1,0 +1,233 @@
+//! What stands between the sessions and the application: bounded, fair, and sheds packet-ins only.
+//!
+//! Each connection has two queues. Messages other than PACKET_IN are kept in order and never
+//! dropped: when they are `messages_max`, [`Inbox::handle_frame`] gives the frame back and the
+//! driver stops reading that connection until [`Inbox::has_room`]. Packet-ins are queued by
+//! ingress port; when `packet_ins_max` are waiting, the oldest of the fullest port goes, so that a
+//! port which floods pays for it and a quiet port loses nothing. Echoes never come here.
+//!
+//! The application takes connections in turn, one message each, so that one switch's flood costs
+//! another switch one message of delay, not a queue of them.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use openflow::time::{Duration, Instant};
+use openflow::{Frame, MessageKind, PortNo, Version};
+
+use crate::ConnectionId;
+
+#[derive(Clone, Copy, Debug)]
+pub struct InboxConfig {
+    /// Packet-ins of one connection that may wait.
+    pub packet_ins_max: usize,
+    /// Other messages of one connection that may wait.
+    pub messages_max: usize,
+}
+
+impl Default for InboxConfig {
+    fn default() -> Self {
+        InboxConfig {
+            packet_ins_max: 1024,
+            messages_max: 1024,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InboxCounters {
+    pub packet_ins: u64,
+    /// Packet-ins dropped because their connection's queue was full.
+    pub packet_ins_shed: u64,
+    pub messages: u64,
+    /// Times a message was given back because its queue was full.
+    pub backpressure: u64,
+}
+
+/// A message for the application.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    pub connection: ConnectionId,
+    pub frame: Frame,
+    pub waited: Duration,
+}
+
+pub struct Inbox {
+    config: InboxConfig,
+    lanes: BTreeMap<ConnectionId, Lane>,
+    /// The connection served last: the next one after it has its turn.
+    served: Option<ConnectionId>,
+    counters: InboxCounters,
+}
+
+#[derive(Default)]
+struct Lane {
+    messages: VecDeque<(Instant, Frame)>,
+    packet_ins: BTreeMap<PortNo, VecDeque<(Instant, Frame)>>,
+    packet_in_count: usize,
+    port_served: Option<PortNo>,
+    /// Packet-ins and messages take turns, so that neither starves the other.
+    packet_in_next: bool,
+    shed: u64,
+}
+
+impl Inbox {
+    pub fn new(config: InboxConfig) -> Inbox {
+        assert!(config.packet_ins_max > 0 && config.messages_max > 0);
+        Inbox {
+            config,
+            lanes: BTreeMap::new(),
+            served: None,
+            counters: InboxCounters::default(),
+        }
+    }
+
+    /// Queues `frame`, or gives it back when the connection must wait: keep it, stop reading that
+    /// connection, and offer it again when [`Inbox::has_room`].
+    pub fn handle_frame(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        frame: Frame,
+    ) -> Result<(), Frame> {
+        let lane = self.lanes.entry(connection).or_default();
+        if frame.kind() == MessageKind::PacketIn {
+            self.counters.packet_ins += 1;
+            let port = ingress_port(&frame);
+            lane.packet_ins
+                .entry(port)
+                .or_default()
+                .push_back((now, frame));
+            lane.packet_in_count += 1;
+            if lane.packet_in_count > self.config.packet_ins_max {
+                lane.shed_oldest_of_fullest_port();
+                self.counters.packet_ins_shed += 1;
+            }
+            return Ok(());
+        }
+        if lane.messages.len() >= self.config.messages_max {
+            self.counters.backpressure += 1;
+            return Err(frame);
+        }
+        self.counters.messages += 1;
+        lane.messages.push_back((now, frame));
+        Ok(())
+    }
+
+    /// Whether a message other than a packet-in would be taken.
+    pub fn has_room(&self, connection: ConnectionId) -> bool {
+        let waiting = self.lanes.get(&connection).map_or(0, |l| l.messages.len());
+        waiting < self.config.messages_max
+    }
+
+    /// Forgets a connection and what waits of it.
+    pub fn handle_down(&mut self, connection: ConnectionId) {
+        self.lanes.remove(&connection);
+    }
+
+    /// The next message, connections in turn.
+    pub fn poll_frame(&mut self, now: Instant) -> Option<Delivery> {
+        let connection = next_in_turn(&self.lanes, self.served, |lane| !lane.is_empty())?;
+        self.served = Some(connection);
+        let (queued_at, frame) = self.lanes.get_mut(&connection)?.pop()?;
+        Some(Delivery {
+            connection,
+            frame,
+            waited: now.since(queued_at),
+        })
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.lanes.values().all(Lane::is_empty)
+    }
+
+    pub fn counters(&self) -> InboxCounters {
+        self.counters
+    }
+
+    /// Packet-ins of one connection dropped so far.
+    pub fn shed(&self, connection: ConnectionId) -> u64 {
+        self.lanes.get(&connection).map_or(0, |lane| lane.shed)
+    }
+
+    /// Messages of one connection that wait.
+    pub fn backlog(&self, connection: ConnectionId) -> usize {
+        let lane = self.lanes.get(&connection);
+        lane.map_or(0, |l| l.messages.len() + l.packet_in_count)
+    }
+}
+
+impl Lane {
+    fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.packet_in_count == 0
+    }
+
+    fn pop(&mut self) -> Option<(Instant, Frame)> {
+        let packet_in =
+            self.packet_in_count > 0 && (self.packet_in_next || self.messages.is_empty());
+        self.packet_in_next = !packet_in;
+        if !packet_in {
+            return self.messages.pop_front();
+        }
+        let port = next_in_turn(&self.packet_ins, self.port_served, |_| true)?;
+        self.port_served = Some(port);
+        self.packet_in_count -= 1;
+        self.pop_port(port)
+    }
+
+    fn shed_oldest_of_fullest_port(&mut self) {
+        let fullest = self.packet_ins.iter().max_by_key(|(_, q)| q.len());
+        if let Some(port) = fullest.map(|(port, _)| *port) {
+            self.pop_port(port);
+            self.packet_in_count -= 1;
+            self.shed += 1;
+        }
+    }
+
+    fn pop_port(&mut self, port: PortNo) -> Option<(Instant, Frame)> {
+        let queue = self.packet_ins.get_mut(&port)?;
+        let oldest = queue.pop_front();
+        if queue.is_empty() {
+            self.packet_ins.remove(&port);
+        }
+        oldest
+    }
+}
+
+/// The first key after `served`, around the end, whose value is `ready`.
+fn next_in_turn<K: Ord + Copy, V>(
+    map: &BTreeMap<K, V>,
+    served: Option<K>,
+    ready: impl Fn(&V) -> bool,
+) -> Option<K> {
+    use std::ops::Bound;
+    let from = served.map_or(Bound::Unbounded, Bound::Excluded);
+    let later = map.range((from, Bound::Unbounded));
+    later
+        .chain(map.iter())
+        .find(|(_, v)| ready(v))
+        .map(|(k, _)| *k)
+}
+
+/// The ingress port as it stands in the bytes, `ANY` if it cannot be found. A packet-in is queued
+/// by it before anybody knows whether it will be read at all, so it is not worth a whole decode.
+fn ingress_port(frame: &Frame) -> PortNo {
+    let bytes = frame.bytes();
+    let read = || match frame.version()? {
+        Version::V10 => Some(u32::from(u16::from_be_bytes(
+            *bytes.get(14..)?.first_chunk()?,
+        ))),
+        _ => {
+            // ofp_match at 24: type, length, then OXMs, of which IN_PORT is 0x8000_0004.
+            let len = u16::from_be_bytes(*bytes.get(26..)?.first_chunk()?);
+            let mut oxms = bytes.get(28..24 + usize::from(len))?;
+            while let Some(header) = oxms.first_chunk::<4>() {
+                if *header == [0x80, 0, 0, 4] {
+                    return Some(u32::from_be_bytes(*oxms.get(4..)?.first_chunk()?));
+                }
+                oxms = oxms.get(4 + usize::from(header[3])..)?;
+            }
+            None
+        }
+    };
+    read().map_or(PortNo::ANY, PortNo)
+}

@@ -1,0 +1,581 @@
+//! The controller's end of one OpenFlow connection.
+//!
+//! A session opens with HELLO, agrees on a version, asks who the switch is (features, description,
+//! ports, role) and says [`SessionOutput::Up`]. From then on it answers echoes, checks every
+//! message and delivers those that are the application's. It never waits for the application, so
+//! the switch's keep-alive holds however busy that is.
+//!
+//! What a peer may do wrong, and what follows:
+//!
+//! | the peer | the session |
+//! | --- | --- |
+//! | opens with anything but HELLO | closes |
+//! | speaks no version of ours | HELLO_FAILED/INCOMPATIBLE, closes |
+//! | is silent during set-up | closes at the deadline |
+//! | sends a message that cannot be read | the decoder's error; closes after `malformed_max` |
+//! | sends another version mid-channel | BAD_VERSION, counted as malformed |
+//! | sends a controller's message or an unknown type | BAD_TYPE, counted as malformed |
+//! | sends a second HELLO, HELLO_FAILED or a reply nobody asked for | ignored, counted |
+//! | stops in the middle of a message | closes after `message_timeout` |
+//! | answers no echo | closes after `echo_unanswered_max` |
+//!
+//! Transaction ids with the top bit set are the session's; the application uses the others.
+
+mod setup;
+
+use std::collections::VecDeque;
+use std::fmt;
+
+use bytes::{Bytes, BytesMut};
+use openflow::hello::{Hello, negotiate};
+use openflow::message::{ErrorMessage, Role, RoleMessage, SwitchFeatures};
+use openflow::multipart::Description;
+use openflow::time::{Duration, Instant};
+use openflow::{ErrorKind, Frame, Message, MessageKind, Version, Xid, decode, encode};
+use openflow::{message::Port, types};
+
+use setup::{Progress, Setup};
+
+/// Set in every xid of a session, clear in every xid of the application.
+pub const SESSION_XID: u32 = 0x8000_0000;
+
+/// Bytes of a refused message that its OFPT_ERROR quotes; the protocol asks for 64 at least.
+const ERROR_DATA_LEN: usize = 128;
+
+#[derive(Clone, Debug)]
+pub struct SessionConfig {
+    /// 1.3 and 1.0 are what the codec speaks.
+    pub versions: Vec<Version>,
+    /// From the start of the connection to the peer's HELLO.
+    pub hello_timeout: Duration,
+    /// From the start of the connection to [`SessionOutput::Up`].
+    pub features_timeout: Duration,
+    /// From the first byte of a message to its last.
+    pub message_timeout: Duration,
+    /// Silence after which an echo request goes out, and between two of them.
+    pub echo_idle: Duration,
+    /// Echo requests without any sign of life before the connection is dead.
+    pub echo_unanswered_max: u32,
+    /// How long the peer has to answer [`Session::handle_probe`].
+    pub probe_timeout: Duration,
+    /// Messages within `malformed_window` that may be wrong; one more closes.
+    pub malformed_max: u32,
+    pub malformed_window: Duration,
+    /// Role to ask for (1.3); `None` leaves the switch's default, EQUAL.
+    pub role: Option<RoleMessage>,
+    /// More ports than this in one switch close the connection.
+    pub port_count_max: usize,
+}
+
+impl Default for SessionConfig {
+    fn default() -> Self {
+        SessionConfig {
+            versions: vec![Version::V10, Version::V13],
+            hello_timeout: Duration::from_secs(5),
+            features_timeout: Duration::from_secs(10),
+            message_timeout: Duration::from_secs(10),
+            echo_idle: Duration::from_secs(5),
+            echo_unanswered_max: 3,
+            probe_timeout: Duration::from_secs(1),
+            malformed_max: 8,
+            malformed_window: Duration::from_secs(60),
+            role: None,
+            port_count_max: 4096,
+        }
+    }
+}
+
+/// A switch that has said all it must before it is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwitchUp {
+    pub version: Version,
+    pub features: SwitchFeatures,
+    /// By number. From the features reply in 1.0, from PORT_DESC later.
+    pub ports: Vec<Port>,
+    /// `None` when the switch refused to describe itself.
+    pub description: Option<Description>,
+    /// The role granted; EQUAL where none was asked for or the switch knows none.
+    pub role: Role,
+}
+
+#[must_use]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionOutput {
+    /// To be written before anything that is queued for this connection.
+    Transmit(Frame),
+    /// The switch may be used. Comes once.
+    Up(Box<SwitchUp>),
+    /// For the application. Decodes without error.
+    Deliver(Frame),
+    /// The end: write what was transmitted before, then close. Nothing follows.
+    Close(CloseReason),
+}
+
+/// Why a session ended itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    NotHello(MessageKind),
+    VersionMismatch {
+        theirs: u8,
+    },
+    HelloTimeout,
+    FeaturesTimeout,
+    MessageTimeout,
+    EchoTimeout,
+    ProbeTimeout,
+    Malformed {
+        count: u32,
+    },
+    TooManyPorts,
+    /// The peer refused our HELLO or our request for features.
+    PeerRefused(ErrorKind),
+    RoleRefused(ErrorKind),
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CloseReason::NotHello(kind) => write!(f, "opened with {kind:?}, not HELLO"),
+            CloseReason::VersionMismatch { theirs } => {
+                write!(f, "no common version (its HELLO has version byte {theirs})")
+            }
+            CloseReason::HelloTimeout => f.write_str("no HELLO in time"),
+            CloseReason::FeaturesTimeout => f.write_str("features or ports not told in time"),
+            CloseReason::MessageTimeout => f.write_str("a message was begun and not ended in time"),
+            CloseReason::EchoTimeout => f.write_str("no echo reply"),
+            CloseReason::ProbeTimeout => f.write_str("no answer to a probe"),
+            CloseReason::Malformed { count } => write!(f, "{count} malformed messages"),
+            CloseReason::TooManyPorts => f.write_str("more ports than are allowed"),
+            CloseReason::PeerRefused(kind) => write!(f, "the switch refused: {kind}"),
+            CloseReason::RoleRefused(kind) => write!(f, "the switch refused the role: {kind}"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionCounters {
+    pub received: u64,
+    pub transmitted: u64,
+    pub delivered: u64,
+    pub echo_requests_sent: u64,
+    pub echo_requests_answered: u64,
+    /// Messages that were answered by an error.
+    pub malformed: u64,
+    /// Replies nobody asked for, second HELLOs and the like: ignored.
+    pub unexpected: u64,
+    /// Packet-ins and flow-removed before the switch was up.
+    pub early: u64,
+}
+
+pub struct Session {
+    config: SessionConfig,
+    state: State,
+    started: Instant,
+    outputs: VecDeque<SessionOutput>,
+    next_xid: u32,
+    /// When the next echo request goes out, or the connection is dead.
+    echo_due: Instant,
+    echo_unanswered: u32,
+    probe_due: Option<Instant>,
+    partial_since: Option<Instant>,
+    paused: bool,
+    malformed_since: Instant,
+    malformed_count: u32,
+    counters: SessionCounters,
+}
+
+enum State {
+    Hello,
+    Setup(Version, Box<Setup>),
+    Up(Version),
+    Closed,
+}
+
+impl Session {
+    /// Starts with our HELLO. `seed` only chooses the first xid.
+    pub fn new(now: Instant, config: SessionConfig, seed: u64) -> Session {
+        assert!(!config.versions.is_empty(), "a session without a version");
+        let highest = config.versions.iter().copied().max();
+        let mut session = Session {
+            echo_due: now + config.echo_idle,
+            state: State::Hello,
+            started: now,
+            outputs: VecDeque::new(),
+            next_xid: seed as u32 & !SESSION_XID,
+            echo_unanswered: 0,
+            probe_due: None,
+            partial_since: None,
+            paused: false,
+            malformed_since: now,
+            malformed_count: 0,
+            counters: SessionCounters::default(),
+            config,
+        };
+        let hello = Message::Hello(Hello::offering(&session.config.versions));
+        session.request(highest.unwrap_or(Version::V13), &hello);
+        session
+    }
+
+    /// Takes one message of the switch.
+    pub fn handle_frame(&mut self, now: Instant, frame: Frame) {
+        if matches!(self.state, State::Closed) {
+            return;
+        }
+        self.counters.received += 1;
+        self.heard(now);
+        self.partial_since = None;
+        match &self.state {
+            State::Hello => self.handle_opening(now, frame),
+            State::Setup(version, _) | State::Up(version) => {
+                let version = *version;
+                self.handle_spoken(now, version, frame);
+            }
+            State::Closed => {}
+        }
+    }
+
+    /// Whether the read buffer holds the beginning of a message.
+    pub fn handle_partial(&mut self, now: Instant, partial: bool) {
+        self.partial_since = match (partial, self.partial_since) {
+            (false, _) => None,
+            (true, since) => since.or(Some(now)),
+        };
+    }
+
+    /// Whether the driver has stopped reading because the inbox is full. While it has, silence is
+    /// ours and not the switch's, and no deadline that waits for the switch runs.
+    pub fn handle_paused(&mut self, now: Instant, paused: bool) {
+        if self.paused && !paused {
+            self.heard(now);
+            self.partial_since = self.partial_since.map(|_| now);
+        }
+        self.paused = paused;
+    }
+
+    /// Asks for a sign of life within `probe_timeout`: somebody else claims to be this switch.
+    pub fn handle_probe(&mut self, now: Instant) {
+        if let State::Up(version) = self.state
+            && self.probe_due.is_none()
+        {
+            self.probe_due = Some(now + self.config.probe_timeout);
+            self.send_echo(version);
+        }
+    }
+
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some((due, _)) = self.poll_timeout()
+            && due <= now
+        {
+            self.handle_due(now);
+        }
+    }
+
+    pub fn poll_output(&mut self) -> Option<SessionOutput> {
+        self.outputs.pop_front()
+    }
+
+    /// The next deadline and what it is for.
+    pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
+        let mut deadlines = [None; 4];
+        match self.state {
+            State::Closed => return None,
+            State::Hello => {
+                deadlines[0] = Some((self.started + self.config.hello_timeout, "hello"));
+            }
+            State::Setup(..) => {
+                deadlines[0] = Some((self.started + self.config.features_timeout, "features"));
+            }
+            State::Up(_) if !self.paused => {
+                deadlines[1] = Some((self.echo_due, "echo"));
+                deadlines[2] = self.probe_due.map(|due| (due, "probe"));
+            }
+            State::Up(_) => {}
+        }
+        if !self.paused {
+            let since = self.partial_since;
+            deadlines[3] = since.map(|at| (at + self.config.message_timeout, "message"));
+        }
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// The version agreed on, from the peer's HELLO to the end.
+    pub fn version(&self) -> Option<Version> {
+        match self.state {
+            State::Setup(version, _) | State::Up(version) => Some(version),
+            State::Hello | State::Closed => None,
+        }
+    }
+
+    pub fn is_up(&self) -> bool {
+        matches!(self.state, State::Up(_))
+    }
+
+    pub fn counters(&self) -> SessionCounters {
+        self.counters
+    }
+
+    /// Exactly one deadline's work, so that each is looked at again with the state it left.
+    fn handle_due(&mut self, now: Instant) {
+        let due = |at: Instant| at <= now;
+        if self
+            .partial_since
+            .is_some_and(|at| due(at + self.config.message_timeout))
+            && !self.paused
+        {
+            return self.close(CloseReason::MessageTimeout);
+        }
+        match self.state {
+            State::Hello => self.close(CloseReason::HelloTimeout),
+            State::Setup(..) => self.close(CloseReason::FeaturesTimeout),
+            State::Up(_) if self.probe_due.is_some_and(due) => {
+                self.close(CloseReason::ProbeTimeout);
+            }
+            State::Up(_) if self.echo_unanswered >= self.config.echo_unanswered_max => {
+                self.close(CloseReason::EchoTimeout);
+            }
+            State::Up(version) => {
+                self.echo_unanswered += 1;
+                // From now, not from the deadline: after a stall of ours the switch has its time.
+                self.echo_due = now + self.config.echo_idle;
+                self.send_echo(version);
+            }
+            State::Closed => {}
+        }
+    }
+
+    fn heard(&mut self, now: Instant) {
+        self.echo_unanswered = 0;
+        self.echo_due = now + self.config.echo_idle;
+        self.probe_due = None;
+    }
+
+    fn handle_opening(&mut self, now: Instant, frame: Frame) {
+        // An unknown version's HELLO is still a HELLO: type 0 and its elements never changed.
+        let hello = match frame.type_byte() {
+            0 => decode(&as_known_version(&frame)),
+            1 => return self.close_refused(&frame),
+            _ => return self.close(CloseReason::NotHello(frame.kind())),
+        };
+        let theirs = frame.version_byte();
+        let answer_in = if theirs >= Version::V13.wire() {
+            Version::V13
+        } else {
+            Version::V10
+        };
+        let hello = match hello {
+            Ok(Message::Hello(hello)) => hello,
+            Ok(_) => return self.close(CloseReason::NotHello(frame.kind())),
+            Err(error) => {
+                self.counters.malformed += 1;
+                self.send_error(answer_in, &frame, error.kind);
+                return self.close(CloseReason::Malformed { count: 1 });
+            }
+        };
+        let Some(version) = negotiate(&self.config.versions, theirs, &hello) else {
+            let text = Bytes::from_static(b"auster speaks OpenFlow 1.3 and 1.0");
+            self.send_error_data(answer_in, frame.xid(), ErrorKind::HELLO_INCOMPATIBLE, text);
+            return self.close(CloseReason::VersionMismatch { theirs });
+        };
+        let xid = self.request(version, &Message::FeaturesRequest);
+        self.state = State::Setup(version, Box::new(Setup::new(xid)));
+        let _ = now;
+    }
+
+    fn close_refused(&mut self, frame: &Frame) {
+        let kind = match decode(frame) {
+            Ok(Message::Error(error)) => error.kind,
+            _ => ErrorKind::HELLO_INCOMPATIBLE,
+        };
+        self.close(CloseReason::PeerRefused(kind));
+    }
+
+    fn handle_spoken(&mut self, now: Instant, version: Version, frame: Frame) {
+        use MessageKind as K;
+        let kind = frame.kind();
+        if kind == K::Hello {
+            self.counters.unexpected += 1;
+            return;
+        }
+        if frame.version_byte() != version.wire() {
+            return self.malformed(now, version, &frame, ErrorKind::BAD_VERSION);
+        }
+        match kind {
+            K::EchoRequest => {
+                self.counters.echo_requests_answered += 1;
+                self.transmit(echo_reply(&frame));
+                return;
+            }
+            K::EchoReply => return,
+            kind if !is_sent_by_switches(kind) => {
+                return self.malformed(now, version, &frame, ErrorKind::BAD_TYPE);
+            }
+            _ => {}
+        }
+        let message = match decode(&frame) {
+            Ok(message) => message,
+            // An error is never answered by an error: two sides could do so for ever.
+            Err(error) if kind == K::Error => return self.count_malformed(now, error.kind),
+            Err(error) => return self.malformed(now, version, &frame, error.kind),
+        };
+        if let Message::Error(error) = &message
+            && error.kind.ty == ErrorKind::HELLO_INCOMPATIBLE.ty
+        {
+            self.counters.unexpected += 1;
+            return;
+        }
+        match self.state {
+            State::Setup(..) => self.handle_in_setup(version, frame.xid(), message),
+            _ => self.handle_up(frame, &message),
+        }
+    }
+
+    fn handle_in_setup(&mut self, version: Version, xid: Xid, message: Message) {
+        let State::Setup(_, setup) = &mut self.state else {
+            return;
+        };
+        match setup.handle_message(version, xid, message, self.config.port_count_max) {
+            Progress::Waiting => {}
+            Progress::Early => self.counters.early += 1,
+            Progress::Unexpected => self.counters.unexpected += 1,
+            Progress::Close(reason) => self.close(reason),
+            Progress::Ask => self.ask_the_rest(version),
+            Progress::Done(up) => {
+                self.state = State::Up(version);
+                self.outputs.push_back(SessionOutput::Up(up));
+            }
+        }
+    }
+
+    /// Description, ports and role, once it is known that this is a switch. Pipelined: the three
+    /// answers are independent.
+    fn ask_the_rest(&mut self, version: Version) {
+        let requests = setup::questions(version, self.config.role);
+        let asked: Vec<Xid> = requests.iter().map(|m| self.request(version, m)).collect();
+        if let State::Setup(_, setup) = &mut self.state {
+            setup.asked(&asked, self.config.role);
+        }
+    }
+
+    fn handle_up(&mut self, frame: Frame, message: &Message) {
+        let ours = frame.xid().0 & SESSION_XID != 0;
+        let is_reply = !matches!(
+            message,
+            Message::PacketIn(_)
+                | Message::PortStatus(_)
+                | Message::FlowRemoved(_)
+                | Message::Experimenter(_)
+        );
+        if matches!(message, Message::FeaturesReply(_)) || (ours && is_reply) {
+            self.counters.unexpected += 1;
+            return;
+        }
+        self.counters.delivered += 1;
+        self.outputs.push_back(SessionOutput::Deliver(frame));
+    }
+
+    fn malformed(&mut self, now: Instant, version: Version, frame: &Frame, kind: ErrorKind) {
+        if frame.type_byte() != 1 {
+            self.send_error(version, frame, kind);
+        }
+        self.count_malformed(now, kind);
+    }
+
+    fn count_malformed(&mut self, now: Instant, _kind: ErrorKind) {
+        if now.since(self.malformed_since) > self.config.malformed_window {
+            self.malformed_since = now;
+            self.malformed_count = 0;
+        }
+        self.counters.malformed += 1;
+        self.malformed_count += 1;
+        if self.malformed_count > self.config.malformed_max {
+            let count = self.malformed_count;
+            self.close(CloseReason::Malformed { count });
+        }
+    }
+
+    fn send_error(&mut self, version: Version, frame: &Frame, kind: ErrorKind) {
+        let data = frame.bytes().slice(..frame.len().min(ERROR_DATA_LEN));
+        self.send_error_data(version, frame.xid(), kind, data);
+    }
+
+    fn send_error_data(&mut self, version: Version, xid: Xid, kind: ErrorKind, data: Bytes) {
+        let error = Message::Error(ErrorMessage {
+            kind,
+            experimenter: None,
+            data: data.clone(),
+        });
+        // 1.0 has fewer codes: what it cannot say becomes the nearest it can, a bad length.
+        let frame = encode(version, xid, &error).or_else(|_| {
+            let kind = ErrorKind::BAD_LEN;
+            let error = ErrorMessage {
+                kind,
+                experimenter: None,
+                data,
+            };
+            encode(version, xid, &Message::Error(error))
+        });
+        if let Ok(frame) = frame {
+            self.transmit(frame);
+        }
+    }
+
+    fn send_echo(&mut self, version: Version) {
+        self.counters.echo_requests_sent += 1;
+        self.request(version, &Message::EchoRequest(Bytes::new()));
+    }
+
+    /// Sends a message of the session's own under a fresh xid.
+    fn request(&mut self, version: Version, message: &Message) -> Xid {
+        self.next_xid = self.next_xid.wrapping_add(1) & !SESSION_XID;
+        let xid = Xid(self.next_xid | SESSION_XID);
+        let frame = encode(version, xid, message);
+        self.transmit(frame.expect("the session's own requests exist in every version spoken"));
+        xid
+    }
+
+    fn transmit(&mut self, frame: Frame) {
+        self.counters.transmitted += 1;
+        self.outputs.push_back(SessionOutput::Transmit(frame));
+    }
+
+    fn close(&mut self, reason: CloseReason) {
+        self.state = State::Closed;
+        self.outputs.push_back(SessionOutput::Close(reason));
+    }
+}
+
+/// The reply to an echo request: the same bytes with another type.
+fn echo_reply(request: &Frame) -> Frame {
+    let mut bytes = BytesMut::from(&request.bytes()[..]);
+    bytes[1] = 3;
+    Frame::new(bytes.freeze()).expect("as long as the request was")
+}
+
+/// `frame` itself, or under 1.3 when its version byte is none that exists.
+fn as_known_version(frame: &Frame) -> Frame {
+    if frame.version().is_some() {
+        return frame.clone();
+    }
+    let mut bytes = BytesMut::from(&frame.bytes()[..]);
+    bytes[0] = types::Version::V13.wire();
+    Frame::new(bytes.freeze()).expect("as long as it was")
+}
+
+fn is_sent_by_switches(kind: MessageKind) -> bool {
+    use MessageKind as K;
+    matches!(
+        kind,
+        K::Error
+            | K::Experimenter
+            | K::FeaturesReply
+            | K::GetConfigReply
+            | K::PacketIn
+            | K::FlowRemoved
+            | K::PortStatus
+            | K::MultipartReply
+            | K::BarrierReply
+            | K::QueueGetConfigReply
+            | K::RoleReply
+            | K::GetAsyncReply
+    )
+}

@@ -1,0 +1,187 @@
+//! What a switch must tell before it is used, gathered from its first answers.
+
+use std::collections::BTreeMap;
+
+use openflow::message::{
+    MultipartReply, MultipartRequest, Port, PortReason, Role, RoleMessage, SwitchFeatures,
+};
+use openflow::multipart::{Description, ReplyBody, RequestBody};
+use openflow::{ErrorKind, Message, PortNo, Version, Xid};
+
+use super::{CloseReason, SwitchUp};
+
+pub(super) struct Setup {
+    features_xid: Xid,
+    features: Option<SwitchFeatures>,
+    ports: BTreeMap<PortNo, Port>,
+    description: Option<Description>,
+    role: Role,
+    /// Requests without their answer, by what they ask.
+    waiting: Vec<(Xid, Question)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    Description,
+    Ports,
+    Role(Role),
+}
+
+pub(super) enum Progress {
+    Waiting,
+    /// A packet-in or the like that nobody is ready for.
+    Early,
+    Unexpected,
+    /// Features are known: send [`questions`].
+    Ask,
+    Done(Box<SwitchUp>),
+    Close(CloseReason),
+}
+
+/// What to ask after the features, in the order [`Setup::asked`] is told the xids.
+pub(super) fn questions(version: Version, role: Option<RoleMessage>) -> Vec<Message> {
+    let ask = |body| Message::MultipartRequest(MultipartRequest { more: false, body });
+    let mut questions = vec![ask(RequestBody::Desc)];
+    if version > Version::V10 {
+        questions.push(ask(RequestBody::PortDesc));
+        questions.extend(role.map(Message::RoleRequest));
+    }
+    questions
+}
+
+impl Setup {
+    pub(super) fn new(features_xid: Xid) -> Setup {
+        Setup {
+            features_xid,
+            features: None,
+            ports: BTreeMap::new(),
+            description: None,
+            role: Role::Equal,
+            waiting: Vec::new(),
+        }
+    }
+
+    pub(super) fn asked(&mut self, xids: &[Xid], role: Option<RoleMessage>) {
+        let asked = [
+            Some(Question::Description),
+            Some(Question::Ports),
+            role.map(|r| Question::Role(r.role)),
+        ];
+        let asked = asked.into_iter().flatten();
+        self.waiting = xids.iter().copied().zip(asked).collect();
+    }
+
+    pub(super) fn handle_message(
+        &mut self,
+        version: Version,
+        xid: Xid,
+        message: Message,
+        port_count_max: usize,
+    ) -> Progress {
+        match message {
+            Message::FeaturesReply(features) if self.features.is_none() => {
+                if xid != self.features_xid {
+                    return Progress::Unexpected;
+                }
+                for port in &features.ports {
+                    self.ports.insert(port.port_no, port.clone());
+                }
+                self.features = Some(features);
+                return self.bounded(port_count_max).unwrap_or(Progress::Ask);
+            }
+            Message::PortStatus(status) => {
+                // The description of ports may be under way: the later word counts.
+                let no = status.port.port_no;
+                match status.reason {
+                    PortReason::DELETE => drop(self.ports.remove(&no)),
+                    _ => drop(self.ports.insert(no, status.port)),
+                }
+            }
+            Message::MultipartReply(reply) => {
+                if !self.handle_reply(xid, reply) {
+                    return Progress::Unexpected;
+                }
+            }
+            Message::RoleReply(reply) => match self.question(xid) {
+                Some(Question::Role(asked)) => {
+                    self.role = match reply.role {
+                        Role::NoChange => asked,
+                        role => role,
+                    };
+                    self.answered(xid);
+                }
+                _ => return Progress::Unexpected,
+            },
+            Message::Error(error) => match self.handle_error(xid, error.kind) {
+                Some(progress) => return progress,
+                None => self.answered(xid),
+            },
+            Message::PacketIn(_) | Message::FlowRemoved(_) => return Progress::Early,
+            _ => return Progress::Unexpected,
+        }
+        if let Some(close) = self.bounded(port_count_max) {
+            return close;
+        }
+        self.done(version)
+    }
+
+    fn handle_reply(&mut self, xid: Xid, reply: MultipartReply) -> bool {
+        match (self.question(xid), reply.body) {
+            (Some(Question::Description), ReplyBody::Desc(description)) => {
+                self.description = Some(description);
+            }
+            (Some(Question::Ports), ReplyBody::PortDesc(ports)) => {
+                self.ports.extend(ports.into_iter().map(|p| (p.port_no, p)));
+            }
+            _ => return false,
+        }
+        if !reply.more {
+            self.answered(xid);
+        }
+        true
+    }
+
+    /// A switch may refuse to describe itself or to know roles; the rest is needed.
+    fn handle_error(&self, xid: Xid, kind: ErrorKind) -> Option<Progress> {
+        if xid == self.features_xid {
+            return Some(Progress::Close(CloseReason::PeerRefused(kind)));
+        }
+        match self.question(xid) {
+            None => Some(Progress::Unexpected),
+            Some(Question::Ports) => Some(Progress::Close(CloseReason::PeerRefused(kind))),
+            Some(Question::Role(_)) if kind == ErrorKind::ROLE_STALE => {
+                Some(Progress::Close(CloseReason::RoleRefused(kind)))
+            }
+            Some(Question::Role(_) | Question::Description) => None,
+        }
+    }
+
+    fn question(&self, xid: Xid) -> Option<Question> {
+        let found = self.waiting.iter().find(|(x, _)| *x == xid);
+        found.map(|(_, question)| *question)
+    }
+
+    fn answered(&mut self, xid: Xid) {
+        self.waiting.retain(|(x, _)| *x != xid);
+    }
+
+    fn bounded(&self, port_count_max: usize) -> Option<Progress> {
+        (self.ports.len() > port_count_max).then_some(Progress::Close(CloseReason::TooManyPorts))
+    }
+
+    fn done(&mut self, version: Version) -> Progress {
+        if !self.waiting.is_empty() {
+            return Progress::Waiting;
+        }
+        let Some(features) = self.features.take() else {
+            return Progress::Waiting;
+        };
+        Progress::Done(Box::new(SwitchUp {
+            version,
+            features,
+            ports: std::mem::take(&mut self.ports).into_values().collect(),
+            description: self.description.take(),
+            role: self.role,
+        }))
+    }
+}
