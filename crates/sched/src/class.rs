@@ -1,0 +1,91 @@
+//! What a message is to a scheduler: one table by [`MessageKind`], no parsing.
+//!
+//! The traffic type is the one of the published priority scheme, message by message. The order is
+//! what OpenFlow (1.3.5, 6.2) asks for and what controllers rely on beyond it: a learning switch
+//! sends FLOW_MOD and then PACKET_OUT with no barrier between them.
+
+use openflow::MessageKind as K;
+
+/// The four types of traffic that share the way between switch and controller, most urgent first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TrafficType {
+    /// Keeps the channel itself alive: hello, echo, error, features, configuration.
+    Session = 1,
+    /// Sets up flows: packet-in, packet-out and everything that modifies state.
+    FlowSetup = 2,
+    /// Everything else of the protocol: statistics, notices, barriers.
+    Housekeeping = 3,
+    /// Data packets, where the channel shares a link with them.
+    Data = 4,
+}
+
+/// What a message may not overtake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Order {
+    /// Nothing crosses it, in either direction.
+    Fence,
+    /// First in, first out among all state messages.
+    State,
+    /// First in, first out among the packets of one flow.
+    Flow,
+    /// Requests, and replies in parts that must stay in order.
+    Exchange,
+    /// Bound to nothing but the HELLO before it.
+    Free,
+}
+
+/// The row of one message type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Class {
+    pub traffic: TrafficType,
+    pub order: Order,
+}
+
+/// The row of `kind`. What we do not know is a fence: it may be anything.
+pub const fn class_of(kind: K) -> Class {
+    use Order::{Exchange, Fence, Flow, Free, State};
+    use TrafficType::{FlowSetup, Housekeeping, Session};
+    let (traffic, order) = match kind {
+        K::Hello => (Session, Fence),
+        K::Error => (Session, State),
+        K::EchoRequest | K::EchoReply => (Session, Free),
+        K::Experimenter => (Session, State),
+        K::FeaturesRequest | K::FeaturesReply => (Session, Exchange),
+        K::GetConfigRequest | K::GetConfigReply => (Session, Exchange),
+        K::SetConfig => (Session, State),
+        K::PacketIn | K::PacketOut => (FlowSetup, Flow),
+        K::FlowMod | K::GroupMod | K::PortMod | K::MeterMod => (FlowSetup, State),
+        K::TableMod => (FlowSetup, Fence),
+        K::FlowRemoved | K::PortStatus => (Housekeeping, State),
+        K::RoleStatus | K::TableStatus | K::RequestForward => (Housekeeping, State),
+        K::ControllerStatus => (Housekeeping, State),
+        K::MultipartRequest | K::MultipartReply => (Housekeeping, Exchange),
+        K::QueueGetConfigRequest | K::QueueGetConfigReply => (Housekeeping, Exchange),
+        K::GetAsyncRequest | K::GetAsyncReply => (Housekeeping, Exchange),
+        K::BarrierRequest | K::BarrierReply => (Housekeeping, Fence),
+        K::RoleRequest | K::RoleReply | K::SetAsync => (Housekeeping, Fence),
+        K::BundleControl => (Housekeeping, Fence),
+        K::BundleAddMessage => (Housekeeping, State),
+        K::Unknown => (Housekeeping, Fence),
+    };
+    Class { traffic, order }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_packets_are_ordered_by_flow_and_only_echo_is_free() {
+        for version in 1..=6 {
+            for byte in 0..=255 {
+                let kind = K::from_wire(version, byte);
+                let packet = matches!(kind, K::PacketIn | K::PacketOut);
+                let echo = matches!(kind, K::EchoRequest | K::EchoReply);
+                assert_eq!(class_of(kind).order == Order::Flow, packet, "{kind:?}");
+                assert_eq!(class_of(kind).order == Order::Free, echo, "{kind:?}");
+            }
+        }
+        assert_eq!(class_of(K::Unknown).order, Order::Fence);
+    }
+}
