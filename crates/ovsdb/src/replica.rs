@@ -1,0 +1,293 @@
+//! A copy of the monitored tables, kept up to date by `update` (section 4.1.6) and `update2`
+//! (ovsdb-server(7) 4.1.14).
+//!
+//! `update` carries whole rows. `update2` carries differences, which mean nothing without the
+//! column's type: a scalar's difference is its new value, a set's is the elements that come or
+//! go, a map's the pairs that come, go or change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+use crate::schema::{ColumnType, Schema};
+use crate::value::{Datum, Uuid};
+
+/// A row's columns by name.
+pub type Row = BTreeMap<String, Datum>;
+
+/// Tables as one monitor sees them.
+#[derive(Clone, Debug)]
+pub struct Replica {
+    schema: Schema,
+    tables: BTreeMap<String, BTreeMap<Uuid, Row>>,
+    /// The columns monitored, by table: those a server leaves out when they have their default.
+    columns: BTreeMap<String, BTreeSet<String>>,
+    row_count: usize,
+    row_count_max: usize,
+}
+
+/// One row that changed, with what it was and is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    pub table: String,
+    pub uuid: Uuid,
+    /// `None`: inserted.
+    pub old: Option<Row>,
+    /// `None`: deleted.
+    pub new: Option<Row>,
+}
+
+/// Why an update cannot be applied. The replica is no copy any more: reconnect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReplicaError {
+    /// Not shaped as an update is.
+    Malformed {
+        at: String,
+    },
+    /// A table or column that was not asked for, or a value its type cannot hold.
+    NotInSchema {
+        table: String,
+        column: String,
+    },
+    /// A change of a row we do not have, or an insert of one we have.
+    UnknownRow {
+        table: String,
+        uuid: Uuid,
+    },
+    TooManyRows {
+        row_count_max: usize,
+    },
+}
+
+impl fmt::Display for ReplicaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReplicaError::Malformed { at } => write!(f, "malformed update at {at}"),
+            ReplicaError::NotInSchema { table, column } => {
+                write!(f, "update of {table}.{column} does not fit the schema")
+            }
+            ReplicaError::UnknownRow { table, uuid } => {
+                write!(
+                    f,
+                    "update of row {uuid} of {table} does not follow from what we hold"
+                )
+            }
+            ReplicaError::TooManyRows { row_count_max } => {
+                write!(f, "more than {row_count_max} monitored rows")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ReplicaError {}
+
+impl Replica {
+    /// An empty copy of `columns` (by table) that will hold at most `row_count_max` rows.
+    pub fn new(
+        schema: Schema,
+        columns: BTreeMap<String, BTreeSet<String>>,
+        row_count_max: usize,
+    ) -> Replica {
+        Replica {
+            schema,
+            tables: BTreeMap::new(),
+            columns,
+            row_count: 0,
+            row_count_max,
+        }
+    }
+
+    pub fn row(&self, table: &str, uuid: Uuid) -> Option<&Row> {
+        self.tables.get(table)?.get(&uuid)
+    }
+
+    /// The rows of a table in order of their UUIDs.
+    pub fn rows(&self, table: &str) -> impl Iterator<Item = (Uuid, &Row)> {
+        let rows = self.tables.get(table).into_iter().flatten();
+        rows.map(|(uuid, row)| (*uuid, row))
+    }
+
+    pub fn row_count(&self) -> usize {
+        self.row_count
+    }
+
+    /// Applies `<table-updates>` of section 4.1.6: also the answer to `monitor`.
+    pub fn handle_update(&mut self, updates: &Value) -> Result<Vec<Change>, ReplicaError> {
+        self.for_each_row(updates, |replica, table, uuid, update| {
+            match update.get("new") {
+                Some(new) => {
+                    let had = replica.row(table, uuid).is_some();
+                    // `old` is there, be it empty, exactly when the row was.
+                    if had != update.contains_key("old") {
+                        return Err(unknown_row(table, uuid));
+                    }
+                    let new = replica.whole_row(table, new)?;
+                    replica.put(table, uuid, new)
+                }
+                None if update.contains_key("old") => replica.remove(table, uuid),
+                None => Err(malformed(format!("{table} {uuid}"))),
+            }
+        })
+    }
+
+    /// Applies `<table-updates2>`: also the answer to `monitor_cond`.
+    pub fn handle_update2(&mut self, updates: &Value) -> Result<Vec<Change>, ReplicaError> {
+        self.for_each_row(updates, |replica, table, uuid, update| {
+            let Some((kind, row)) = update.iter().next() else {
+                return Err(malformed(format!("{table} {uuid}")));
+            };
+            match kind.as_str() {
+                "initial" | "insert" => {
+                    if replica.row(table, uuid).is_some() {
+                        return Err(unknown_row(table, uuid));
+                    }
+                    let new = replica.whole_row(table, row)?;
+                    replica.put(table, uuid, new)
+                }
+                "modify" => {
+                    let old = replica.row(table, uuid).ok_or(unknown_row(table, uuid))?;
+                    let new = replica.modified_row(table, old, row)?;
+                    replica.put(table, uuid, new)
+                }
+                "delete" => replica.remove(table, uuid),
+                _ => Err(malformed(format!("{table} {uuid} {kind}"))),
+            }
+        })
+    }
+
+    fn for_each_row(
+        &mut self,
+        updates: &Value,
+        mut apply: impl FnMut(
+            &mut Replica,
+            &str,
+            Uuid,
+            &Map<String, Value>,
+        ) -> Result<Change, ReplicaError>,
+    ) -> Result<Vec<Change>, ReplicaError> {
+        let mut changes = Vec::new();
+        for (table, rows) in updates.as_object().ok_or(malformed("the tables"))? {
+            if !self.columns.contains_key(table) {
+                return Err(not_in_schema(table, "*"));
+            }
+            for (uuid, update) in rows.as_object().ok_or(malformed(table))? {
+                let at = || malformed(format!("{table} {uuid}"));
+                let update = update.as_object().ok_or_else(at)?;
+                let uuid = uuid.parse().map_err(|_| at())?;
+                changes.push(apply(self, table, uuid, update)?);
+            }
+        }
+        Ok(changes)
+    }
+
+    /// A row of which columns with their default value may have been left out.
+    fn whole_row(&self, table: &str, given: &Value) -> Result<Row, ReplicaError> {
+        let mut row = Row::new();
+        for column in self.columns.get(table).into_iter().flatten() {
+            let column_type = self.column_type(table, column)?;
+            row.insert(column.clone(), column_type.default_datum());
+        }
+        for (column, value) in given.as_object().ok_or(malformed(table))? {
+            row.insert(column.clone(), self.datum(table, column, value)?);
+        }
+        Ok(row)
+    }
+
+    fn modified_row(&self, table: &str, old: &Row, diff: &Value) -> Result<Row, ReplicaError> {
+        let mut row = old.clone();
+        for (column, value) in diff.as_object().ok_or(malformed(table))? {
+            let diff = self.datum(table, column, value)?;
+            let is_whole = self.column_type(table, column)?.max == Some(1);
+            match row.get_mut(column) {
+                Some(datum) if !is_whole => apply_difference(datum, diff),
+                _ => drop(row.insert(column.clone(), diff)),
+            }
+        }
+        Ok(row)
+    }
+
+    fn datum(&self, table: &str, column: &str, value: &Value) -> Result<Datum, ReplicaError> {
+        let datum = Datum::from_json(value).map_err(|_| malformed(format!("{table}.{column}")))?;
+        let admitted = self.column_type(table, column)?.admit(datum);
+        admitted.ok_or_else(|| not_in_schema(table, column))
+    }
+
+    fn column_type(&self, table: &str, column: &str) -> Result<&ColumnType, ReplicaError> {
+        let column_type = self.schema.column(table, column);
+        column_type.ok_or_else(|| not_in_schema(table, column))
+    }
+
+    fn put(&mut self, table: &str, uuid: Uuid, row: Row) -> Result<Change, ReplicaError> {
+        let rows = self.tables.entry(table.into()).or_default();
+        let old = rows.insert(uuid, row.clone());
+        self.row_count += usize::from(old.is_none());
+        if self.row_count > self.row_count_max {
+            return Err(ReplicaError::TooManyRows {
+                row_count_max: self.row_count_max,
+            });
+        }
+        Ok(Change {
+            table: table.into(),
+            uuid,
+            old,
+            new: Some(row),
+        })
+    }
+
+    fn remove(&mut self, table: &str, uuid: Uuid) -> Result<Change, ReplicaError> {
+        let rows = self.tables.get_mut(table);
+        let old = rows
+            .and_then(|rows| rows.remove(&uuid))
+            .ok_or(unknown_row(table, uuid))?;
+        self.row_count -= 1;
+        Ok(Change {
+            table: table.into(),
+            uuid,
+            old: Some(old),
+            new: None,
+        })
+    }
+}
+
+/// An element in the difference is dropped if it was there as it is, and put in its place if not.
+fn apply_difference(datum: &mut Datum, difference: Datum) {
+    match (datum, difference) {
+        (Datum::Set(set), Datum::Set(difference)) => {
+            for atom in difference {
+                if !set.remove(&atom) {
+                    set.insert(atom);
+                }
+            }
+        }
+        (Datum::Map(map), Datum::Map(difference)) => {
+            for (key, value) in difference {
+                if map.get(&key) == Some(&value) {
+                    map.remove(&key);
+                } else {
+                    map.insert(key, value);
+                }
+            }
+        }
+        // `ColumnType::admit` gave both the form of one column.
+        (Datum::Set(_), Datum::Map(_)) | (Datum::Map(_), Datum::Set(_)) => unreachable!(),
+    }
+}
+
+fn malformed(at: impl Into<String>) -> ReplicaError {
+    ReplicaError::Malformed { at: at.into() }
+}
+
+fn not_in_schema(table: &str, column: &str) -> ReplicaError {
+    ReplicaError::NotInSchema {
+        table: table.into(),
+        column: column.into(),
+    }
+}
+
+fn unknown_row(table: &str, uuid: Uuid) -> ReplicaError {
+    ReplicaError::UnknownRow {
+        table: table.into(),
+        uuid,
+    }
+}

@@ -1,0 +1,616 @@
+//! One client connection to a database server, as a state machine (RFC 7047 section 4).
+//!
+//! Echo requests are answered at once, a silent peer is probed and then given up, and every
+//! request is answered exactly once: by the peer, by a time-out, or by the end of the connection.
+//! Nothing here reconnects: a closed session is dropped, and a new one made.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use openflow::time::Instant;
+use serde_json::{Value, json};
+
+use crate::message::{Message, MessageError};
+use crate::replica::{Change, Replica, ReplicaError};
+use crate::schema::Schema;
+use crate::splitter::{Limits, SplitError, Splitter};
+use crate::transact::{Condition, OpResult, TransactError, Transaction, parse_results};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Silence after which an echo request is sent, and after as long again the connection is
+    /// given up. `None` never probes. The default is Open vSwitch's: 5 s.
+    pub inactivity_probe: Option<Duration>,
+    /// How long a request may stay unanswered. `None` waits for ever. Default: 30 s.
+    pub request_timeout: Option<Duration>,
+    pub limits: Limits,
+    /// Requests waiting for their answers. Default: 1024.
+    pub request_count_max: usize,
+    /// Bytes not yet taken by [`Session::poll_output`] above which nothing more is queued.
+    /// Default: 64 MiB; one message may exceed it.
+    pub unsent_bytes_max: usize,
+    /// Rows of all tables of one monitor. Default: 1,000,000.
+    pub row_count_max: usize,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            inactivity_probe: Some(Duration::from_secs(5)),
+            request_timeout: Some(Duration::from_secs(30)),
+            limits: Limits::default(),
+            request_count_max: 1024,
+            unsent_bytes_max: 64 << 20,
+            row_count_max: 1_000_000,
+        }
+    }
+}
+
+/// A request of ours, in the order they were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestId(pub u64);
+
+/// A monitor of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MonitorId(pub u64);
+
+/// What to monitor, by table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MonitorRequest {
+    pub columns: BTreeMap<String, BTreeSet<String>>,
+    /// For `monitor_cond`: rows of a table that match any of its conditions. A table that is not
+    /// named here has all of its rows monitored.
+    pub conditions: BTreeMap<String, Vec<Condition>>,
+}
+
+#[derive(Debug, PartialEq)]
+#[must_use]
+pub enum Output {
+    /// Write these bytes to the peer.
+    Transmit(Bytes),
+    Answered(RequestId, Answer),
+    /// Rows of a replica changed; it has the new ones already.
+    Updated(MonitorId, Vec<Change>),
+    /// The lock we waited for is ours.
+    Locked(String),
+    /// Somebody stole the lock we owned.
+    Stolen(String),
+    /// A notification this crate gives no meaning to.
+    Notified {
+        method: String,
+        params: Vec<Value>,
+    },
+    /// Close the connection. Nothing follows.
+    Close(CloseReason),
+}
+
+/// How a request ended.
+#[derive(Debug, PartialEq)]
+pub enum Answer {
+    Databases(Vec<String>),
+    Schema(Box<Schema>),
+    Transacted(Result<Vec<OpResult>, TransactError>),
+    /// [`Session::replica`] has the initial rows.
+    Monitoring(MonitorId),
+    /// Whether the lock is ours already; if not, [`Output::Locked`] follows when it is.
+    Lock {
+        locked: bool,
+    },
+    /// The result of a request this crate gives no meaning to.
+    Result(Value),
+    /// The peer answered with an error.
+    Refused(Value),
+    TimedOut,
+    /// The connection ended first.
+    Closed,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    Split(SplitError),
+    Message(MessageError),
+    Replica(ReplicaError),
+    /// An answer of ours was not shaped as its method says.
+    Answer {
+        method: &'static str,
+    },
+    /// Nothing arrived for two probe intervals.
+    Inactive,
+    /// The peer makes us answer more than the connection takes.
+    Backlog,
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CloseReason::Split(error) => error.fmt(f),
+            CloseReason::Message(error) => error.fmt(f),
+            CloseReason::Replica(error) => error.fmt(f),
+            CloseReason::Answer { method } => write!(f, "the answer to {method} is malformed"),
+            CloseReason::Inactive => f.write_str("the peer does not answer an echo request"),
+            CloseReason::Backlog => f.write_str("the peer does not read our answers"),
+        }
+    }
+}
+
+impl std::error::Error for CloseReason {}
+
+/// Why a request was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestError {
+    Closed,
+    TooManyRequests {
+        request_count_max: usize,
+    },
+    /// [`Config::unsent_bytes_max`] is reached: take outputs first.
+    Backlog,
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RequestError::Closed => f.write_str("the connection is closed"),
+            RequestError::TooManyRequests { request_count_max } => {
+                write!(f, "{request_count_max} requests wait for an answer")
+            }
+            RequestError::Backlog => f.write_str("too many bytes wait to be sent"),
+        }
+    }
+}
+
+impl std::error::Error for RequestError {}
+
+pub struct Session {
+    config: Config,
+    splitter: Splitter,
+    outputs: VecDeque<Output>,
+    unsent_bytes: usize,
+    next_id: u64,
+    pending: BTreeMap<RequestId, Pending>,
+    deadlines: BTreeSet<(Instant, RequestId)>,
+    monitors: BTreeMap<MonitorId, Monitor>,
+    last_heard: Instant,
+    probed_at: Option<Instant>,
+    closed: bool,
+    unmatched_answer_count: u64,
+}
+
+struct Pending {
+    asked: Asked,
+    deadline: Option<Instant>,
+}
+
+enum Asked {
+    Databases,
+    Schema,
+    Transact { operation_count: usize },
+    Monitor(MonitorId),
+    Cancel(MonitorId),
+    Lock,
+    Other,
+}
+
+struct Monitor {
+    replica: Replica,
+    conditional: bool,
+}
+
+impl Session {
+    /// A session over a connection that was made at `now`.
+    pub fn new(now: Instant, config: Config) -> Session {
+        Session {
+            splitter: Splitter::new(config.limits),
+            config,
+            outputs: VecDeque::new(),
+            unsent_bytes: 0,
+            next_id: 0,
+            pending: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            monitors: BTreeMap::new(),
+            last_heard: now,
+            probed_at: None,
+            closed: false,
+            unmatched_answer_count: 0,
+        }
+    }
+
+    /// Takes bytes that arrived. A peer that breaks the protocol is answered by
+    /// [`Output::Close`].
+    pub fn handle_bytes(&mut self, now: Instant, bytes: &[u8]) {
+        if self.closed {
+            return;
+        }
+        self.last_heard = now;
+        self.probed_at = None;
+        self.splitter.handle_bytes(bytes);
+        while !self.closed {
+            match self.splitter.poll_message() {
+                Ok(None) => return,
+                Ok(Some(bytes)) => match Message::decode(&bytes) {
+                    Ok(message) => self.handle_message(message),
+                    Err(error) => self.close(CloseReason::Message(error)),
+                },
+                Err(error) => self.close(CloseReason::Split(error)),
+            }
+        }
+    }
+
+    /// Does what is due at `now`: probes, gives up a silent peer, times requests out.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.closed {
+            return;
+        }
+        while let Some(&(deadline, id)) = self.deadlines.first()
+            && deadline <= now
+        {
+            self.take_pending(id);
+            self.outputs
+                .push_back(Output::Answered(id, Answer::TimedOut));
+        }
+        if let Some((deadline, _)) = self.inactivity_deadline()
+            && deadline <= now
+        {
+            if self.probed_at.is_some() {
+                self.close(CloseReason::Inactive);
+            } else {
+                self.probed_at = Some(now);
+                self.send(&Message::Request {
+                    id: json!("echo"),
+                    method: "echo".into(),
+                    params: vec![],
+                });
+            }
+        }
+    }
+
+    /// The connection ended, whoever ended it: what was asked is answered by
+    /// [`Answer::Closed`].
+    pub fn handle_end(&mut self) {
+        self.closed = true;
+        self.deadlines.clear();
+        for id in std::mem::take(&mut self.pending).into_keys() {
+            self.outputs.push_back(Output::Answered(id, Answer::Closed));
+        }
+    }
+
+    pub fn poll_output(&mut self) -> Option<Output> {
+        let output = self.outputs.pop_front()?;
+        if let Output::Transmit(bytes) = &output {
+            self.unsent_bytes -= bytes.len();
+        }
+        Some(output)
+    }
+
+    /// When to call [`Session::handle_timeout`], and what for.
+    pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
+        let request = self
+            .deadlines
+            .first()
+            .map(|&(at, _)| (at, "OVSDB request time-out"));
+        let inactivity = self.inactivity_deadline().filter(|_| !self.closed);
+        request.into_iter().chain(inactivity).min()
+    }
+
+    /// Names of the server's databases (4.1.1).
+    pub fn list_dbs(&mut self, now: Instant) -> Result<RequestId, RequestError> {
+        self.ask(now, Asked::Databases, "list_dbs", vec![])
+    }
+
+    /// The schema of a database (4.1.2).
+    pub fn get_schema(&mut self, now: Instant, database: &str) -> Result<RequestId, RequestError> {
+        self.ask(now, Asked::Schema, "get_schema", vec![json!(database)])
+    }
+
+    /// All of it or nothing (4.1.3).
+    pub fn transact(
+        &mut self,
+        now: Instant,
+        transaction: &Transaction,
+    ) -> Result<RequestId, RequestError> {
+        let asked = Asked::Transact {
+            operation_count: transaction.operations.len(),
+        };
+        self.ask(now, asked, "transact", transaction.to_params())
+    }
+
+    /// Asks the peer to give up a transaction (4.1.4). It is answered all the same, by
+    /// [`Answer::Refused`] ("canceled") or because it was done already.
+    pub fn cancel(&mut self, id: RequestId) {
+        if self.pending.contains_key(&id) {
+            self.send(&Message::Notification {
+                method: "cancel".into(),
+                params: vec![json!(id.0)],
+            });
+        }
+    }
+
+    /// Monitors whole rows (4.1.5), for servers that do not know `monitor_cond`; conditions are
+    /// not sent.
+    pub fn monitor(
+        &mut self,
+        now: Instant,
+        schema: &Schema,
+        request: &MonitorRequest,
+    ) -> Result<RequestId, RequestError> {
+        self.start_monitor(now, schema, request, false)
+    }
+
+    /// Monitors rows by condition and by difference (ovsdb-server(7) 4.1.12).
+    pub fn monitor_cond(
+        &mut self,
+        now: Instant,
+        schema: &Schema,
+        request: &MonitorRequest,
+    ) -> Result<RequestId, RequestError> {
+        self.start_monitor(now, schema, request, true)
+    }
+
+    /// Ends a monitor (4.1.7). The replica goes at once.
+    pub fn monitor_cancel(
+        &mut self,
+        now: Instant,
+        monitor: MonitorId,
+    ) -> Result<RequestId, RequestError> {
+        let asked = Asked::Cancel(monitor);
+        self.ask(now, asked, "monitor_cancel", vec![json!(monitor.0)])
+    }
+
+    /// Asks for a lock and waits in line for it (4.1.8).
+    pub fn lock(&mut self, now: Instant, name: &str) -> Result<RequestId, RequestError> {
+        self.ask(now, Asked::Lock, "lock", vec![json!(name)])
+    }
+
+    /// Takes a lock from whoever has it (4.1.8).
+    pub fn steal(&mut self, now: Instant, name: &str) -> Result<RequestId, RequestError> {
+        self.ask(now, Asked::Lock, "steal", vec![json!(name)])
+    }
+
+    /// Gives a lock back, or leaves the line (4.1.8).
+    pub fn unlock(&mut self, now: Instant, name: &str) -> Result<RequestId, RequestError> {
+        self.ask(now, Asked::Other, "unlock", vec![json!(name)])
+    }
+
+    /// A method this crate has no words for.
+    pub fn request(
+        &mut self,
+        now: Instant,
+        method: &str,
+        params: Vec<Value>,
+    ) -> Result<RequestId, RequestError> {
+        self.ask(now, Asked::Other, method, params)
+    }
+
+    /// The tables a monitor sees.
+    pub fn replica(&self, monitor: MonitorId) -> Option<&Replica> {
+        self.monitors.get(&monitor).map(|monitor| &monitor.replica)
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Answers that came after their request had timed out, or that nobody asked for.
+    pub fn unmatched_answer_count(&self) -> u64 {
+        self.unmatched_answer_count
+    }
+
+    fn ask(
+        &mut self,
+        now: Instant,
+        asked: Asked,
+        method: &str,
+        params: Vec<Value>,
+    ) -> Result<RequestId, RequestError> {
+        if self.closed {
+            return Err(RequestError::Closed);
+        }
+        if self.pending.len() >= self.config.request_count_max {
+            return Err(RequestError::TooManyRequests {
+                request_count_max: self.config.request_count_max,
+            });
+        }
+        if self.unsent_bytes >= self.config.unsent_bytes_max {
+            return Err(RequestError::Backlog);
+        }
+        if let Asked::Cancel(monitor) = asked {
+            self.monitors.remove(&monitor);
+        }
+        let id = RequestId(self.next_id);
+        self.next_id += 1;
+        self.send(&Message::Request {
+            id: json!(id.0),
+            method: method.into(),
+            params,
+        });
+        let deadline = self.config.request_timeout.map(|timeout| now + timeout);
+        self.deadlines
+            .extend(deadline.map(|deadline| (deadline, id)));
+        self.pending.insert(id, Pending { asked, deadline });
+        Ok(id)
+    }
+
+    fn start_monitor(
+        &mut self,
+        now: Instant,
+        schema: &Schema,
+        request: &MonitorRequest,
+        conditional: bool,
+    ) -> Result<RequestId, RequestError> {
+        let monitor = MonitorId(self.next_id);
+        let mut tables = json!({});
+        for (table, columns) in &request.columns {
+            let mut what = json!({"columns": columns});
+            if let Some(conditions) = request.conditions.get(table).filter(|_| conditional) {
+                what["where"] = conditions.iter().map(Condition::to_json).collect();
+            }
+            tables[table] = json!([what]);
+        }
+        let method = if conditional {
+            "monitor_cond"
+        } else {
+            "monitor"
+        };
+        let params = vec![json!(schema.name), json!(monitor.0), tables];
+        let id = self.ask(now, Asked::Monitor(monitor), method, params)?;
+        let row_count_max = self.config.row_count_max;
+        let replica = Replica::new(schema.clone(), request.columns.clone(), row_count_max);
+        self.monitors.insert(
+            monitor,
+            Monitor {
+                replica,
+                conditional,
+            },
+        );
+        Ok(id)
+    }
+
+    fn handle_message(&mut self, message: Message) {
+        match message {
+            Message::Request { id, method, params } if method == "echo" => {
+                let result = Value::Array(params);
+                self.send(&Message::Response { id, result });
+            }
+            Message::Request { id, method, .. } => {
+                let error = json!({"error": "unknown method", "details": method});
+                self.send(&Message::Error { id, error });
+            }
+            Message::Notification { method, params } => self.handle_notification(method, params),
+            Message::Response { id, result } => self.handle_answer(&id, Ok(result)),
+            Message::Error { id, error } => self.handle_answer(&id, Err(error)),
+        }
+    }
+
+    fn handle_notification(&mut self, method: String, mut params: Vec<Value>) {
+        match (method.as_str(), params.as_mut_slice()) {
+            ("update" | "update2", [id, updates]) => {
+                let monitor = id.as_u64().map(MonitorId);
+                let updates = updates.take();
+                // What is in flight for a monitor we cancelled is of no use.
+                if let Some(monitor) = monitor.filter(|m| self.monitors.contains_key(m))
+                    && let Some(changes) = self.apply(monitor, &updates, method == "update2")
+                {
+                    self.outputs.push_back(Output::Updated(monitor, changes));
+                }
+            }
+            ("locked", [Value::String(name)]) => {
+                self.outputs.push_back(Output::Locked(std::mem::take(name)));
+            }
+            ("stolen", [Value::String(name)]) => {
+                self.outputs.push_back(Output::Stolen(std::mem::take(name)));
+            }
+            _ => self.outputs.push_back(Output::Notified { method, params }),
+        }
+    }
+
+    /// Brings a monitor's replica up to date, or closes.
+    fn apply(
+        &mut self,
+        id: MonitorId,
+        updates: &Value,
+        by_difference: bool,
+    ) -> Option<Vec<Change>> {
+        let replica = &mut self.monitors.get_mut(&id)?.replica;
+        let changes = if by_difference {
+            replica.handle_update2(updates)
+        } else {
+            replica.handle_update(updates)
+        };
+        changes
+            .map_err(|error| self.close(CloseReason::Replica(error)))
+            .ok()
+    }
+
+    fn handle_answer(&mut self, id: &Value, answer: Result<Value, Value>) {
+        if id == "echo" {
+            return;
+        }
+        let id = id.as_u64().map(RequestId);
+        let Some((id, pending)) = id.and_then(|id| Some((id, self.take_pending(id)?))) else {
+            self.unmatched_answer_count += 1;
+            return;
+        };
+        let answer = match answer {
+            Ok(result) => match self.understand(pending.asked, result) {
+                Ok(answer) => answer,
+                Err(reason) => {
+                    self.outputs.push_back(Output::Answered(id, Answer::Closed));
+                    return self.close(reason);
+                }
+            },
+            Err(error) => {
+                if let Asked::Monitor(monitor) = pending.asked {
+                    self.monitors.remove(&monitor);
+                }
+                Answer::Refused(error)
+            }
+        };
+        self.outputs.push_back(Output::Answered(id, answer));
+    }
+
+    fn understand(&mut self, asked: Asked, result: Value) -> Result<Answer, CloseReason> {
+        let malformed = |method| CloseReason::Answer { method };
+        match asked {
+            Asked::Databases => serde_json::from_value(result)
+                .map(Answer::Databases)
+                .map_err(|_| malformed("list_dbs")),
+            Asked::Schema => Schema::from_json(&result)
+                .map(|schema| Answer::Schema(Box::new(schema)))
+                .map_err(|_| malformed("get_schema")),
+            Asked::Transact { operation_count } => {
+                let results = parse_results(&result, operation_count);
+                Ok(Answer::Transacted(results))
+            }
+            Asked::Monitor(id) => {
+                let Some(monitor) = self.monitors.get_mut(&id) else {
+                    return Ok(Answer::Result(result));
+                };
+                let changes = if monitor.conditional {
+                    monitor.replica.handle_update2(&result)
+                } else {
+                    monitor.replica.handle_update(&result)
+                };
+                changes
+                    .map(|_| Answer::Monitoring(id))
+                    .map_err(CloseReason::Replica)
+            }
+            Asked::Lock => match result["locked"].as_bool() {
+                Some(locked) => Ok(Answer::Lock { locked }),
+                None => Err(malformed("lock")),
+            },
+            Asked::Cancel(_) | Asked::Other => Ok(Answer::Result(result)),
+        }
+    }
+
+    fn take_pending(&mut self, id: RequestId) -> Option<Pending> {
+        let pending = self.pending.remove(&id)?;
+        if let Some(deadline) = pending.deadline {
+            self.deadlines.remove(&(deadline, id));
+        }
+        Some(pending)
+    }
+
+    fn inactivity_deadline(&self) -> Option<(Instant, &'static str)> {
+        let probe = self.config.inactivity_probe?;
+        Some(match self.probed_at {
+            Some(probed_at) => (probed_at + probe, "OVSDB probe answer"),
+            None => (self.last_heard + probe, "OVSDB inactivity probe"),
+        })
+    }
+
+    /// Queues a message; closes when the peer has made us queue too much.
+    fn send(&mut self, message: &Message) {
+        if self.unsent_bytes >= self.config.unsent_bytes_max {
+            return self.close(CloseReason::Backlog);
+        }
+        let bytes = Bytes::from(message.encode());
+        self.unsent_bytes += bytes.len();
+        self.outputs.push_back(Output::Transmit(bytes));
+    }
+
+    fn close(&mut self, reason: CloseReason) {
+        self.handle_end();
+        self.outputs.push_back(Output::Close(reason));
+    }
+}

@@ -1,0 +1,385 @@
+//! Values of columns (section 5.1): atoms, sets and maps.
+//!
+//! On the wire a set of one element is written as the element. [`Datum`] hides that: a scalar is
+//! a set of one, so two equal values compare equal however a server wrote them.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+use serde_json::{Value, json};
+
+/// A row's identity: 128 bits, written `550e8400-e29b-41d4-a716-446655440000`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Uuid(pub u128);
+
+impl fmt::Display for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hex = format!("{:032x}", self.0);
+        let (a, b, c) = (&hex[..8], &hex[8..12], &hex[12..16]);
+        write!(f, "{a}-{b}-{c}-{}-{}", &hex[16..20], &hex[20..])
+    }
+}
+
+impl fmt::Debug for Uuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+impl FromStr for Uuid {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Uuid, ValueError> {
+        let dash = |i: usize| matches!(i, 8 | 13 | 18 | 23);
+        let well_formed = text.len() == 36
+            && text.bytes().enumerate().all(|(i, b)| {
+                if dash(i) {
+                    b == b'-'
+                } else {
+                    b.is_ascii_hexdigit()
+                }
+            });
+        if !well_formed {
+            return Err(ValueError::Uuid);
+        }
+        u128::from_str_radix(&text.replace('-', ""), 16)
+            .map(Uuid)
+            .map_err(|_| ValueError::Uuid)
+    }
+}
+
+/// One value. Reals are ordered by `f64::total_cmp`, so that every atom can be a map's key.
+#[derive(Clone, Debug)]
+pub enum Atom {
+    Integer(i64),
+    Real(f64),
+    Boolean(bool),
+    String(String),
+    Uuid(Uuid),
+    /// The row another operation of the same transaction inserts under this name. Only sent.
+    NamedUuid(String),
+}
+
+/// A column's value.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Datum {
+    /// A scalar is a set of one.
+    Set(BTreeSet<Atom>),
+    Map(BTreeMap<Atom, Atom>),
+}
+
+/// Why JSON is not a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueError {
+    /// null, an object, or an array that is no set, map or uuid.
+    NotAValue,
+    /// An integer beyond 64 bits.
+    IntegerRange,
+    Uuid,
+    /// A set or map with the same element or key twice.
+    Duplicate,
+}
+
+impl fmt::Display for ValueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ValueError::NotAValue => "not an OVSDB value",
+            ValueError::IntegerRange => "an integer beyond 64 bits",
+            ValueError::Uuid => "not a UUID",
+            ValueError::Duplicate => "a set or map with the same element twice",
+        })
+    }
+}
+
+impl std::error::Error for ValueError {}
+
+impl Atom {
+    pub fn from_json(value: &Value) -> Result<Atom, ValueError> {
+        match value {
+            Value::Bool(b) => Ok(Atom::Boolean(*b)),
+            Value::String(s) => Ok(Atom::String(s.clone())),
+            Value::Number(n) => match (n.as_i64(), n.as_f64()) {
+                (Some(integer), _) => Ok(Atom::Integer(integer)),
+                (None, _) if n.is_u64() => Err(ValueError::IntegerRange),
+                (None, Some(real)) => Ok(Atom::Real(real)),
+                (None, None) => Err(ValueError::IntegerRange),
+            },
+            Value::Array(pair) => match pair.as_slice() {
+                [Value::String(tag), Value::String(text)] if tag == "uuid" => {
+                    text.parse().map(Atom::Uuid)
+                }
+                [Value::String(tag), Value::String(name)] if tag == "named-uuid" => {
+                    Ok(Atom::NamedUuid(name.clone()))
+                }
+                _ => Err(ValueError::NotAValue),
+            },
+            Value::Null | Value::Object(_) => Err(ValueError::NotAValue),
+        }
+    }
+
+    pub fn to_json(&self) -> Value {
+        match self {
+            Atom::Integer(i) => json!(i),
+            Atom::Real(r) => json!(r),
+            Atom::Boolean(b) => json!(b),
+            Atom::String(s) => json!(s),
+            Atom::Uuid(uuid) => json!(["uuid", uuid.to_string()]),
+            Atom::NamedUuid(name) => json!(["named-uuid", name]),
+        }
+    }
+
+    /// Where the atom's kind stands among the kinds.
+    fn rank(&self) -> u8 {
+        match self {
+            Atom::Integer(_) => 0,
+            Atom::Real(_) => 1,
+            Atom::Boolean(_) => 2,
+            Atom::String(_) => 3,
+            Atom::Uuid(_) => 4,
+            Atom::NamedUuid(_) => 5,
+        }
+    }
+}
+
+impl Ord for Atom {
+    fn cmp(&self, other: &Atom) -> Ordering {
+        match (self, other) {
+            (Atom::Integer(a), Atom::Integer(b)) => a.cmp(b),
+            (Atom::Real(a), Atom::Real(b)) => a.total_cmp(b),
+            (Atom::Boolean(a), Atom::Boolean(b)) => a.cmp(b),
+            (Atom::String(a), Atom::String(b)) => a.cmp(b),
+            (Atom::Uuid(a), Atom::Uuid(b)) => a.cmp(b),
+            (Atom::NamedUuid(a), Atom::NamedUuid(b)) => a.cmp(b),
+            _ => self.rank().cmp(&other.rank()),
+        }
+    }
+}
+
+impl PartialOrd for Atom {
+    fn partial_cmp(&self, other: &Atom) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Atom {
+    fn eq(&self, other: &Atom) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Atom {}
+
+impl Datum {
+    /// The empty set, as which an optional column without a value is written.
+    pub fn empty() -> Datum {
+        Datum::Set(BTreeSet::new())
+    }
+
+    pub fn set<A: Into<Atom>>(atoms: impl IntoIterator<Item = A>) -> Datum {
+        Datum::Set(atoms.into_iter().map(Into::into).collect())
+    }
+
+    pub fn map<K: Into<Atom>, V: Into<Atom>>(pairs: impl IntoIterator<Item = (K, V)>) -> Datum {
+        Datum::Map(
+            pairs
+                .into_iter()
+                .map(|(k, v)| (k.into(), v.into()))
+                .collect(),
+        )
+    }
+
+    pub fn from_json(value: &Value) -> Result<Datum, ValueError> {
+        let tagged = value.as_array().map(Vec::as_slice);
+        match tagged {
+            Some([Value::String(tag), Value::Array(elements)]) if tag == "set" => {
+                let set: BTreeSet<Atom> = elements
+                    .iter()
+                    .map(Atom::from_json)
+                    .collect::<Result<_, _>>()?;
+                unique(set.len(), elements.len()).map(|()| Datum::Set(set))
+            }
+            Some([Value::String(tag), Value::Array(pairs)]) if tag == "map" => {
+                let map: BTreeMap<Atom, Atom> = pairs
+                    .iter()
+                    .map(|pair| match pair.as_array().map(Vec::as_slice) {
+                        Some([key, value]) => Ok((Atom::from_json(key)?, Atom::from_json(value)?)),
+                        _ => Err(ValueError::NotAValue),
+                    })
+                    .collect::<Result<_, _>>()?;
+                unique(map.len(), pairs.len()).map(|()| Datum::Map(map))
+            }
+            _ => Ok(Datum::Set(BTreeSet::from([Atom::from_json(value)?]))),
+        }
+    }
+
+    pub fn to_json(&self) -> Value {
+        match self {
+            Datum::Set(set) if set.len() == 1 => set.first().map_or(Value::Null, Atom::to_json),
+            Datum::Set(set) => json!(["set", set.iter().map(Atom::to_json).collect::<Vec<_>>()]),
+            Datum::Map(map) => {
+                let pairs: Vec<Value> = map
+                    .iter()
+                    .map(|(k, v)| json!([k.to_json(), v.to_json()]))
+                    .collect();
+                json!(["map", pairs])
+            }
+        }
+    }
+
+    /// The only element of a scalar or of an optional column that has a value.
+    pub fn as_atom(&self) -> Option<&Atom> {
+        match self {
+            Datum::Set(set) if set.len() == 1 => set.first(),
+            _ => None,
+        }
+    }
+
+    pub fn as_str(&self) -> Option<&str> {
+        match self.as_atom() {
+            Some(Atom::String(s)) => Some(s),
+            _ => None,
+        }
+    }
+
+    pub fn as_integer(&self) -> Option<i64> {
+        match self.as_atom() {
+            Some(Atom::Integer(i)) => Some(*i),
+            _ => None,
+        }
+    }
+
+    pub fn as_bool(&self) -> Option<bool> {
+        match self.as_atom() {
+            Some(Atom::Boolean(b)) => Some(*b),
+            _ => None,
+        }
+    }
+
+    pub fn as_uuid(&self) -> Option<Uuid> {
+        match self.as_atom() {
+            Some(Atom::Uuid(uuid)) => Some(*uuid),
+            _ => None,
+        }
+    }
+
+    /// Every UUID of a set, or of a map's values: the rows this column refers to.
+    pub fn uuids(&self) -> Vec<Uuid> {
+        let uuid_of = |atom: &Atom| match atom {
+            Atom::Uuid(uuid) => Some(*uuid),
+            _ => None,
+        };
+        match self {
+            Datum::Set(set) => set.iter().filter_map(uuid_of).collect(),
+            Datum::Map(map) => map.values().filter_map(uuid_of).collect(),
+        }
+    }
+
+    /// The value of a string key in a map from strings to strings.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        match self {
+            Datum::Map(map) => match map.get(&Atom::String(key.into())) {
+                Some(Atom::String(s)) => Some(s),
+                _ => None,
+            },
+            Datum::Set(_) => None,
+        }
+    }
+}
+
+fn unique(kept: usize, given: usize) -> Result<(), ValueError> {
+    if kept == given {
+        Ok(())
+    } else {
+        Err(ValueError::Duplicate)
+    }
+}
+
+impl From<i64> for Atom {
+    fn from(i: i64) -> Atom {
+        Atom::Integer(i)
+    }
+}
+
+impl From<f64> for Atom {
+    fn from(r: f64) -> Atom {
+        Atom::Real(r)
+    }
+}
+
+impl From<bool> for Atom {
+    fn from(b: bool) -> Atom {
+        Atom::Boolean(b)
+    }
+}
+
+impl From<&str> for Atom {
+    fn from(s: &str) -> Atom {
+        Atom::String(s.into())
+    }
+}
+
+impl From<String> for Atom {
+    fn from(s: String) -> Atom {
+        Atom::String(s)
+    }
+}
+
+impl From<Uuid> for Atom {
+    fn from(uuid: Uuid) -> Atom {
+        Atom::Uuid(uuid)
+    }
+}
+
+impl<A: Into<Atom>> From<A> for Datum {
+    fn from(atom: A) -> Datum {
+        Datum::Set(BTreeSet::from([atom.into()]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_written_as_it_is_read() {
+        let text = "0005e840-e29b-41d4-a716-446655440000";
+        assert_eq!(text.parse::<Uuid>().unwrap().to_string(), text);
+        for bad in [
+            "",
+            "+005e840-e29b-41d4-a716-446655440000",
+            "0005e840e29b41d4a716446655440000",
+        ] {
+            assert_eq!(bad.parse::<Uuid>(), Err(ValueError::Uuid), "{bad}");
+        }
+        let non_ascii = "é05e840-e29b-41d4-a716-446655440000";
+        assert_eq!(non_ascii.parse::<Uuid>(), Err(ValueError::Uuid));
+    }
+
+    #[test]
+    fn a_set_of_one_equals_its_element() {
+        let scalar = Datum::from_json(&json!("x")).unwrap();
+        assert_eq!(Datum::from_json(&json!(["set", ["x"]])).unwrap(), scalar);
+        assert_eq!(scalar.to_json(), json!("x"));
+        assert_eq!(Datum::empty().to_json(), json!(["set", []]));
+    }
+
+    #[test]
+    fn what_is_not_a_value_is_refused() {
+        for (json, error) in [
+            (json!(null), ValueError::NotAValue),
+            (json!({}), ValueError::NotAValue),
+            (json!([]), ValueError::NotAValue),
+            (json!(["set", 1]), ValueError::NotAValue),
+            (json!(["set", [["set", []]]]), ValueError::NotAValue),
+            (json!(["map", [[1]]]), ValueError::NotAValue),
+            (json!(["uuid", "x"]), ValueError::Uuid),
+            (json!(["set", [1, 1]]), ValueError::Duplicate),
+            (json!(["map", [[1, 2], [1, 3]]]), ValueError::Duplicate),
+            (json!(u64::MAX), ValueError::IntegerRange),
+        ] {
+            assert_eq!(Datum::from_json(&json), Err(error), "{json}");
+        }
+    }
+}

@@ -1,0 +1,465 @@
+//! The part of the Open_vSwitch schema a controller needs: bridges, ports, interfaces,
+//! controllers, QoS and queues. Columns and their meaning: ovs-vswitchd.conf.db(5).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::replica::{Replica, Row};
+use crate::session::MonitorRequest;
+use crate::transact::{Condition, Mutation, Mutator, Operation, Transaction};
+use crate::value::{Atom, Datum, Uuid};
+
+/// The database every Open vSwitch has.
+pub const DATABASE: &str = "Open_vSwitch";
+
+/// A bridge: one OpenFlow datapath.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bridge {
+    pub uuid: Uuid,
+    pub name: String,
+    /// `None` until ovs-vswitchd has made the bridge.
+    pub datapath_id: Option<u64>,
+    /// `secure` or `standalone`; `None` is standalone.
+    pub fail_mode: Option<String>,
+    pub controllers: Vec<Controller>,
+    pub ports: Vec<Port>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    pub uuid: Uuid,
+    pub name: String,
+    /// Access VLAN.
+    pub tag: Option<u16>,
+    pub qos: Option<Qos>,
+    /// More than one is a bond.
+    pub interfaces: Vec<Interface>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Interface {
+    pub uuid: Uuid,
+    pub name: String,
+    /// `""` is a device of the system; `internal`, `patch`, `vxlan`, `dummy`, …
+    pub kind: String,
+    /// The OpenFlow port number; `None` until assigned or when it could not be opened.
+    pub ofport: Option<u32>,
+    pub mac_in_use: Option<String>,
+    pub admin_up: Option<bool>,
+    pub link_up: Option<bool>,
+    /// Bits per second.
+    pub link_speed: Option<u64>,
+    pub error: Option<String>,
+}
+
+/// A bridge's connection to a controller; `None` leaves Open vSwitch its default.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Controller {
+    /// `tcp:10.0.0.1:6653`, `ssl:…`, `ptcp:6654`, …
+    pub target: String,
+    /// Silence before the switch probes, in milliseconds. Default 5000; 0 never probes.
+    pub inactivity_probe_ms: Option<u32>,
+    /// Most the switch waits between attempts, in milliseconds, 1000 at least. Default 8000.
+    pub max_backoff_ms: Option<u32>,
+    /// Packet-ins held while rate-limited, 1 to 512. Default 100.
+    pub controller_queue_size: Option<u16>,
+    /// Packet-ins per second, 100 at least.
+    pub controller_rate_limit: Option<u32>,
+    /// Packet-ins that may exceed the rate for a moment, 25 at least.
+    pub controller_burst_limit: Option<u32>,
+    pub enable_async_messages: Option<bool>,
+    /// `in-band` or `out-of-band`. Default in-band.
+    pub connection_mode: Option<String>,
+    /// DSCP of the connection, 0 to 63. Default 48.
+    pub dscp: Option<u8>,
+    /// What the switch says of the connection; not written.
+    pub is_connected: bool,
+}
+
+/// What a port's sending is shaped by.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Qos {
+    /// `linux-htb`, `linux-hfsc`, … or `linux-noop`.
+    pub kind: String,
+    /// Of the port as a whole, in bits per second.
+    pub max_rate_bps: Option<u64>,
+    /// By the number OpenFlow's SET_QUEUE names.
+    pub queues: BTreeMap<u32, Queue>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Queue {
+    /// Guaranteed, in bits per second.
+    pub min_rate_bps: Option<u64>,
+    /// Never exceeded, in bits per second.
+    pub max_rate_bps: Option<u64>,
+    /// For htb: the lower the number the sooner it gets what is left over.
+    pub priority: Option<u32>,
+    /// Written into the packets of the queue, 0 to 63.
+    pub dscp: Option<u8>,
+}
+
+/// What [`bridges`] reads.
+pub fn monitor_request() -> MonitorRequest {
+    let columns = MONITORED.iter().map(|(table, columns)| {
+        let columns: BTreeSet<String> = columns.iter().map(|c| (*c).into()).collect();
+        ((*table).into(), columns)
+    });
+    MonitorRequest {
+        columns: columns.collect(),
+        conditions: BTreeMap::new(),
+    }
+}
+
+const MONITORED: [(&str, &[&str]); 7] = [
+    (
+        "Open_vSwitch",
+        &["bridges", "cur_cfg", "next_cfg", "ovs_version"],
+    ),
+    (
+        "Bridge",
+        &["controller", "datapath_id", "fail_mode", "name", "ports"],
+    ),
+    ("Port", &["interfaces", "name", "qos", "tag"]),
+    (
+        "Interface",
+        &[
+            "admin_state",
+            "error",
+            "link_speed",
+            "link_state",
+            "mac_in_use",
+            "name",
+            "ofport",
+            "type",
+        ],
+    ),
+    (
+        "Controller",
+        &[
+            "connection_mode",
+            "controller_burst_limit",
+            "controller_queue_size",
+            "controller_rate_limit",
+            "enable_async_messages",
+            "inactivity_probe",
+            "is_connected",
+            "max_backoff",
+            "other_config",
+            "target",
+        ],
+    ),
+    ("QoS", &["other_config", "queues", "type"]),
+    ("Queue", &["dscp", "other_config"]),
+];
+
+/// The bridges by name, from a replica of [`monitor_request`].
+pub fn bridges(replica: &Replica) -> BTreeMap<String, Bridge> {
+    let bridges = replica
+        .rows("Bridge")
+        .map(|(uuid, row)| read_bridge(replica, uuid, row));
+    bridges
+        .map(|bridge| (bridge.name.clone(), bridge))
+        .collect()
+}
+
+/// Whether ovs-vswitchd has done everything asked so far (see [`request_reconfiguration`]).
+pub fn is_configured(replica: &Replica) -> bool {
+    let number = |row: &Row, column: &str| row.get(column).and_then(Datum::as_integer);
+    let root = replica.rows("Open_vSwitch").next();
+    root.is_some_and(|(_, row)| number(row, "cur_cfg") >= number(row, "next_cfg"))
+}
+
+/// Makes ovs-vswitchd say in `cur_cfg` when it has done this transaction.
+pub fn request_reconfiguration(transaction: Transaction) -> Transaction {
+    let bump = vec![Mutation::new("next_cfg", Mutator::Add, 1)];
+    transaction.then(Operation::mutate("Open_vSwitch", vec![], bump))
+}
+
+/// A new bridge with its internal port of the same name. `datapath_type` is `system` or
+/// `netdev`.
+pub fn add_bridge(transaction: Transaction, bridge: &str, datapath_type: &str) -> Transaction {
+    let row = [
+        ("name", Datum::from(bridge)),
+        ("datapath_type", Datum::from(datapath_type)),
+        ("ports", named("port")),
+    ];
+    let into_root = vec![Mutation::new("bridges", Mutator::Insert, named("bridge"))];
+    port_rows(transaction, bridge, "internal")
+        .then(Operation::insert_named("bridge", "Bridge", row))
+        .then(Operation::mutate("Open_vSwitch", vec![], into_root))
+}
+
+/// A new port of one interface of the same name on a bridge that is there. One per transaction.
+pub fn add_port(transaction: Transaction, bridge: &str, port: &str, kind: &str) -> Transaction {
+    let into_bridge = vec![Mutation::new("ports", Mutator::Insert, named("port"))];
+    port_rows(transaction, port, kind).then(Operation::mutate(
+        "Bridge",
+        vec![Condition::equal("name", bridge)],
+        into_bridge,
+    ))
+}
+
+/// Removes a bridge; its ports, interfaces and controllers go with it.
+pub fn delete_bridge(transaction: Transaction, bridge: Uuid) -> Transaction {
+    let from_root = vec![Mutation::new("bridges", Mutator::Delete, bridge)];
+    transaction.then(Operation::mutate("Open_vSwitch", vec![], from_root))
+}
+
+/// Replaces a bridge's controllers. One per transaction.
+pub fn set_controllers(
+    mut transaction: Transaction,
+    bridge: &str,
+    controllers: &[Controller],
+) -> Transaction {
+    let name = |i: usize| format!("controller{i}");
+    for (i, controller) in controllers.iter().enumerate() {
+        let row = write_controller(controller);
+        transaction = transaction.then(Operation::insert_named(&name(i), "Controller", row));
+    }
+    let names = (0..controllers.len()).map(|i| Atom::NamedUuid(name(i)));
+    transaction.then(Operation::update(
+        "Bridge",
+        vec![Condition::equal("name", bridge)],
+        [("controller", Datum::Set(names.collect()))],
+    ))
+}
+
+/// Gives a port a QoS with its queues, in place of the one it may have. One per transaction.
+///
+/// QoS and Queue rows are never collected by the database: delete replaced ones by
+/// [`delete_qos`].
+pub fn set_qos(mut transaction: Transaction, port: &str, qos: &Qos) -> Transaction {
+    let name = |number: u32| format!("queue{number}");
+    for (&number, queue) in &qos.queues {
+        let row = write_queue(queue);
+        transaction = transaction.then(Operation::insert_named(&name(number), "Queue", row));
+    }
+    let queues = qos
+        .queues
+        .keys()
+        .map(|&number| (i64::from(number), Atom::NamedUuid(name(number))));
+    let max_rate = qos.max_rate_bps.map(|bps| ("max-rate", bps.to_string()));
+    let row = [
+        ("type", Datum::from(qos.kind.as_str())),
+        ("queues", Datum::map(queues)),
+        ("other_config", Datum::map(max_rate)),
+    ];
+    transaction
+        .then(Operation::insert_named("qos", "QoS", row))
+        .then(Operation::update(
+            "Port",
+            vec![Condition::equal("name", port)],
+            [("qos", named("qos"))],
+        ))
+}
+
+/// Takes a port's QoS away, and deletes it and its queues.
+pub fn delete_qos(mut transaction: Transaction, replica: &Replica, port: &str) -> Transaction {
+    transaction = transaction.then(Operation::update(
+        "Port",
+        vec![Condition::equal("name", port)],
+        [("qos", Datum::empty())],
+    ));
+    let is_named = |row: &Row| row.get("name").and_then(Datum::as_str) == Some(port);
+    let of_port = replica.rows("Port").find(|(_, row)| is_named(row));
+    for qos in of_port.map_or(vec![], |(_, row)| references(row, "qos")) {
+        let queues = replica
+            .row("QoS", qos)
+            .map_or(vec![], |row| references(row, "queues"));
+        transaction = transaction.then(delete_row("QoS", qos));
+        for queue in queues {
+            transaction = transaction.then(delete_row("Queue", queue));
+        }
+    }
+    transaction
+}
+
+fn delete_row(table: &str, uuid: Uuid) -> Operation {
+    Operation::delete(table, vec![Condition::equal("_uuid", uuid)])
+}
+
+/// Inserts the interface and the port, which is then known as `port`.
+fn port_rows(transaction: Transaction, name: &str, kind: &str) -> Transaction {
+    let interface = [("name", Datum::from(name)), ("type", Datum::from(kind))];
+    let port = [
+        ("name", Datum::from(name)),
+        ("interfaces", named("interface")),
+    ];
+    transaction
+        .then(Operation::insert_named("interface", "Interface", interface))
+        .then(Operation::insert_named("port", "Port", port))
+}
+
+fn named(name: &str) -> Datum {
+    Datum::from(Atom::NamedUuid(name.into()))
+}
+
+fn write_controller(controller: &Controller) -> Row {
+    let mut row = Row::new();
+    let mut put = |column: &str, value: Option<Datum>| {
+        row.extend(value.map(|value| (column.to_string(), value)));
+    };
+    let number = |n: Option<u32>| n.map(|n| Datum::from(i64::from(n)));
+    put("target", Some(Datum::from(controller.target.as_str())));
+    put("inactivity_probe", number(controller.inactivity_probe_ms));
+    put("max_backoff", number(controller.max_backoff_ms));
+    let queue_size = controller.controller_queue_size.map(u32::from);
+    put("controller_queue_size", number(queue_size));
+    put(
+        "controller_rate_limit",
+        number(controller.controller_rate_limit),
+    );
+    put(
+        "controller_burst_limit",
+        number(controller.controller_burst_limit),
+    );
+    put(
+        "enable_async_messages",
+        controller.enable_async_messages.map(Datum::from),
+    );
+    put(
+        "connection_mode",
+        controller.connection_mode.as_deref().map(Datum::from),
+    );
+    let dscp = controller
+        .dscp
+        .map(|dscp| Datum::map([("dscp", dscp.to_string())]));
+    put("other_config", dscp);
+    row
+}
+
+fn write_queue(queue: &Queue) -> Row {
+    let options = [
+        ("min-rate", queue.min_rate_bps),
+        ("max-rate", queue.max_rate_bps),
+        ("priority", queue.priority.map(u64::from)),
+    ];
+    let set = options
+        .into_iter()
+        .filter_map(|(key, n)| Some((key, n?.to_string())));
+    let mut row = Row::from([("other_config".to_string(), Datum::map(set))]);
+    row.extend(
+        queue
+            .dscp
+            .map(|dscp| ("dscp".to_string(), Datum::from(i64::from(dscp)))),
+    );
+    row
+}
+
+fn read_bridge(replica: &Replica, uuid: Uuid, row: &Row) -> Bridge {
+    let datapath_id = text(row, "datapath_id");
+    Bridge {
+        uuid,
+        name: text(row, "name").unwrap_or_default(),
+        datapath_id: datapath_id.and_then(|hex| u64::from_str_radix(&hex, 16).ok()),
+        fail_mode: text(row, "fail_mode"),
+        controllers: referred(replica, row, "controller", "Controller")
+            .map(|(_, row)| read_controller(row))
+            .collect(),
+        ports: referred(replica, row, "ports", "Port")
+            .map(|(uuid, row)| read_port(replica, uuid, row))
+            .collect(),
+    }
+}
+
+fn read_port(replica: &Replica, uuid: Uuid, row: &Row) -> Port {
+    Port {
+        uuid,
+        name: text(row, "name").unwrap_or_default(),
+        tag: number(row, "tag"),
+        qos: referred(replica, row, "qos", "QoS")
+            .map(|(_, row)| read_qos(replica, row))
+            .next(),
+        interfaces: referred(replica, row, "interfaces", "Interface")
+            .map(|(uuid, row)| read_interface(uuid, row))
+            .collect(),
+    }
+}
+
+fn read_interface(uuid: Uuid, row: &Row) -> Interface {
+    let is_up = |column| text(row, column).map(|state| state == "up");
+    Interface {
+        uuid,
+        name: text(row, "name").unwrap_or_default(),
+        kind: text(row, "type").unwrap_or_default(),
+        // -1 says that the device could not be opened.
+        ofport: number(row, "ofport"),
+        mac_in_use: text(row, "mac_in_use"),
+        admin_up: is_up("admin_state"),
+        link_up: is_up("link_state"),
+        link_speed: number(row, "link_speed"),
+        error: text(row, "error"),
+    }
+}
+
+fn read_controller(row: &Row) -> Controller {
+    Controller {
+        target: text(row, "target").unwrap_or_default(),
+        inactivity_probe_ms: number(row, "inactivity_probe"),
+        max_backoff_ms: number(row, "max_backoff"),
+        controller_queue_size: number(row, "controller_queue_size"),
+        controller_rate_limit: number(row, "controller_rate_limit"),
+        controller_burst_limit: number(row, "controller_burst_limit"),
+        enable_async_messages: row.get("enable_async_messages").and_then(Datum::as_bool),
+        connection_mode: text(row, "connection_mode"),
+        dscp: option(row, "dscp"),
+        is_connected: row.get("is_connected").and_then(Datum::as_bool) == Some(true),
+    }
+}
+
+fn read_qos(replica: &Replica, row: &Row) -> Qos {
+    let mut queues = BTreeMap::new();
+    if let Some(Datum::Map(map)) = row.get("queues") {
+        for (number, queue) in map {
+            if let (Atom::Integer(number), Atom::Uuid(uuid)) = (number, queue)
+                && let (Ok(number), Some(row)) =
+                    (u32::try_from(*number), replica.row("Queue", *uuid))
+            {
+                queues.insert(number, read_queue(row));
+            }
+        }
+    }
+    Qos {
+        kind: text(row, "type").unwrap_or_default(),
+        max_rate_bps: option(row, "max-rate"),
+        queues,
+    }
+}
+
+fn read_queue(row: &Row) -> Queue {
+    Queue {
+        min_rate_bps: option(row, "min-rate"),
+        max_rate_bps: option(row, "max-rate"),
+        priority: option(row, "priority"),
+        dscp: number(row, "dscp"),
+    }
+}
+
+fn text(row: &Row, column: &str) -> Option<String> {
+    row.get(column)?.as_str().map(String::from)
+}
+
+/// `None` too when the number does not fit.
+fn number<N: TryFrom<i64>>(row: &Row, column: &str) -> Option<N> {
+    N::try_from(row.get(column)?.as_integer()?).ok()
+}
+
+/// A key of `other_config`.
+fn option<N: std::str::FromStr>(row: &Row, key: &str) -> Option<N> {
+    row.get("other_config")?.get(key)?.parse().ok()
+}
+
+fn references(row: &Row, column: &str) -> Vec<Uuid> {
+    row.get(column).map(Datum::uuids).unwrap_or_default()
+}
+
+/// The rows of `table` that `row`'s column refers to.
+fn referred<'a>(
+    replica: &'a Replica,
+    row: &Row,
+    column: &str,
+    table: &'a str,
+) -> impl Iterator<Item = (Uuid, &'a Row)> {
+    let uuids = references(row, column).into_iter();
+    uuids.filter_map(move |uuid| Some((uuid, replica.row(table, uuid)?)))
+}
