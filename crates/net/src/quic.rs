@@ -1,0 +1,94 @@
+//! QUIC endpoints with certificates on both sides.
+//!
+//! The application protocol (ALPN) says what a connection carries: [`ALPN_STREAM`] one OpenFlow or
+//! OVSDB byte stream, on the first bidirectional stream, which the dialling side opens; [`ALPN_RELAY`]
+//! the tunnel between two relays. No early data, so nothing of the southbound can be replayed.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{ClientConfig, Endpoint, EndpointConfig, ServerConfig, TransportConfig, VarInt};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::tls::Security;
+
+/// One byte stream: what `quic:` means as a connection method.
+pub const ALPN_STREAM: &[u8] = b"auster-of/1";
+/// The tunnel between two relays.
+pub const ALPN_RELAY: &[u8] = b"auster-relay/1";
+
+/// A peer that is silent for this long is gone.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
+/// Three tries within the idle timeout.
+pub const KEEP_ALIVE: Duration = Duration::from_millis(900);
+/// What the peer may have in flight to us on one stream, and on all of a connection.
+pub const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+/// Sent but not acknowledged bytes that a connection keeps.
+pub const SEND_WINDOW_BYTES: u64 = 1 << 20;
+/// A burst of a busy peer while this task waits for a core; the kernel's default is 208 KiB.
+const SOCKET_BUFFER_BYTES: usize = 2 << 20;
+
+/// The listening side under `alpn`; `None` without certificates.
+pub fn server_config(security: &Security, alpn: &[&[u8]]) -> Option<ServerConfig> {
+    let tls = security.server_config(alpn)?;
+    let tls = QuicServerConfig::try_from(tls).expect("the provider has TLS 1.3's initial suite");
+    let mut config = ServerConfig::with_crypto(Arc::new(tls));
+    config.transport_config(Arc::new(transport_config()));
+    config.max_incoming(1024);
+    Some(config)
+}
+
+/// The dialling side under `alpn`; `None` without certificates.
+pub fn client_config(security: &Security, alpn: &[&[u8]]) -> Option<ClientConfig> {
+    let tls = security.client_config(alpn)?;
+    let tls = QuicClientConfig::try_from(tls).expect("the provider has TLS 1.3's initial suite");
+    let mut config = ClientConfig::new(Arc::new(tls));
+    config.transport_config(Arc::new(transport_config()));
+    Some(config)
+}
+
+/// What all our QUIC connections have in common; a tunnel widens the stream limits.
+pub fn transport_config() -> TransportConfig {
+    let mut config = TransportConfig::default();
+    config
+        .max_idle_timeout(Some(
+            IDLE_TIMEOUT
+                .try_into()
+                .expect("fits a QUIC variable integer"),
+        ))
+        .keep_alive_interval(Some(KEEP_ALIVE))
+        .max_concurrent_bidi_streams(VarInt::from_u32(1))
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .stream_receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))
+        .receive_window(VarInt::from_u32(STREAM_WINDOW_BYTES))
+        .send_window(SEND_WINDOW_BYTES)
+        .datagram_receive_buffer_size(None);
+    config
+}
+
+/// A UDP socket with room for a burst, not yet connected to anything.
+pub fn bind_socket(local: SocketAddr) -> io::Result<std::net::UdpSocket> {
+    let socket = Socket::new(Domain::for_address(local), Type::DGRAM, Some(Protocol::UDP))?;
+    if local.is_ipv6() {
+        socket.set_only_v6(true)?;
+    }
+    // The kernel grants at most net.core.rmem_max of it and says nothing.
+    socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
+    socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
+    socket.bind(&local.into())?;
+    Ok(socket.into())
+}
+
+/// An endpoint on `local`; one that never accepts has no `server`.
+pub fn endpoint(local: SocketAddr, server: Option<ServerConfig>) -> io::Result<Endpoint> {
+    let socket = bind_socket(local)?;
+    Endpoint::new(
+        EndpointConfig::default(),
+        server,
+        socket,
+        Arc::new(quinn::TokioRuntime),
+    )
+}

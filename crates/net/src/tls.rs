@@ -1,0 +1,136 @@
+//! TLS for the southbound: certificates on both sides, always; TLS 1.2 and 1.3; no resumption, no
+//! early data.
+//!
+//! A peer is trusted when its certificate chains to our CA file, is in its validity and, where it
+//! has an extended key usage, allows this side. Beyond the chain, a certificate made by `auster pki`
+//! says what its owner is ([`Role`]) and which datapath; one marked as a switch is refused where a
+//! controller is expected and the other way round, so that a stolen switch key opens no switch.
+//! Certificates of `ovs-pki` have no such mark and pass on the chain alone, as they do in Open
+//! vSwitch.
+//!
+//! Like Open vSwitch, a dialler does not compare the host it dialled with the certificate: `ovs-pki`
+//! writes the certificate's title there as a DNS name, and addresses of a control network are seldom
+//! in certificates. [`Security::server_name`] asks for the comparison, as `--ssl-server-name` does.
+
+mod files;
+mod identity;
+mod verify;
+
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::{ClientConfig, ServerConfig};
+use rustls_pki_types::{CertificateDer, ServerName};
+
+pub use files::{CredentialFiles, Credentials, CredentialsError};
+pub use identity::{CertificateIdentity, Role};
+
+/// What a connection needs besides its method: our certificates, and what the peer must be.
+#[derive(Clone, Debug, Default)]
+pub struct Security {
+    credentials: Option<Arc<Credentials>>,
+    peer_role: Option<Role>,
+    server_name: Option<ServerName<'static>>,
+}
+
+impl Security {
+    /// For `tcp:` and `unix:`; dialling `ssl:` with it is an error.
+    pub fn plain() -> Security {
+        Security::default()
+    }
+
+    pub fn new(credentials: Arc<Credentials>) -> Security {
+        Security {
+            credentials: Some(credentials),
+            ..Security::default()
+        }
+    }
+
+    /// Refuses a peer whose certificate says that it is something else.
+    #[must_use]
+    pub fn expecting(mut self, role: Role) -> Security {
+        self.peer_role = Some(role);
+        self
+    }
+
+    /// Refuses a server whose certificate does not name `name`.
+    #[must_use]
+    pub fn server_name(mut self, name: ServerName<'static>) -> Security {
+        self.server_name = Some(name);
+        self
+    }
+
+    pub fn has_credentials(&self) -> bool {
+        self.credentials.is_some()
+    }
+
+    /// The configuration of the side that dials; `None` without certificates.
+    pub fn client_config(&self, alpn: &[&[u8]]) -> Option<ClientConfig> {
+        let credentials = self.credentials.as_ref()?;
+        let verifier = verify::ServerVerifier::new(
+            credentials.roots.clone(),
+            self.peer_role,
+            self.server_name.clone(),
+        );
+        let mut config = ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .expect("ring has the suites of TLS 1.2 and 1.3")
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_client_auth_cert(credentials.chain.clone(), credentials.key.clone_key())
+            .expect("the pair was checked when it was loaded");
+        config.resumption = rustls::client::Resumption::disabled();
+        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+        Some(config)
+    }
+
+    /// The configuration of the side that listens; `None` without certificates.
+    pub fn server_config(&self, alpn: &[&[u8]]) -> Option<ServerConfig> {
+        let credentials = self.credentials.as_ref()?;
+        let verifier = verify::ClientVerifier::new(credentials.roots.clone(), self.peer_role);
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .expect("ring has the suites of TLS 1.2 and 1.3")
+            .with_client_cert_verifier(Arc::new(verifier))
+            .with_single_cert(credentials.chain.clone(), credentials.key.clone_key())
+            .expect("the pair was checked when it was loaded");
+        config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+        Some(config)
+    }
+}
+
+/// What was agreed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFacts {
+    /// `TLSv1.3` or `TLSv1.2`.
+    pub version: &'static str,
+    /// Such as `TLS13_AES_256_GCM_SHA384`.
+    pub cipher: String,
+}
+
+impl TlsFacts {
+    pub(crate) fn of(connection: &rustls::CommonState) -> TlsFacts {
+        let version = match connection.protocol_version() {
+            Some(rustls::ProtocolVersion::TLSv1_2) => "TLSv1.2",
+            _ => "TLSv1.3",
+        };
+        let cipher = connection
+            .negotiated_cipher_suite()
+            .map_or(String::new(), |suite| format!("{:?}", suite.suite()));
+        TlsFacts { version, cipher }
+    }
+}
+
+/// Who the peer is by its first certificate, which the verifier has already read once.
+pub(crate) fn peer_identity(chain: Option<&[CertificateDer<'_>]>) -> CertificateIdentity {
+    chain
+        .and_then(<[_]>::first)
+        .and_then(|leaf| CertificateIdentity::of(leaf).ok())
+        .unwrap_or_default()
+}
+
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}

@@ -1,0 +1,88 @@
+//! Who a certificate says its owner is: URIs in the subject alternative name, `urn:auster:role:…`
+//! and `urn:auster:dpid:<16 hex digits>`, as `auster pki` writes them.
+
+use std::fmt;
+
+use openflow::DatapathId;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+/// What a certificate may be used as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    Controller,
+    Switch,
+}
+
+impl Role {
+    /// The URI that says so in a certificate.
+    pub fn urn(self) -> String {
+        format!("{ROLE_URN}{self}")
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Role::Controller => "controller",
+            Role::Switch => "switch",
+        })
+    }
+}
+
+/// What is known of a certificate's owner; both are `None` for certificates made elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CertificateIdentity {
+    pub role: Option<Role>,
+    pub datapath_id: Option<DatapathId>,
+}
+
+impl CertificateIdentity {
+    /// Reads the marks. A mark that says nothing clear (an unknown role, two roles, a datapath id
+    /// that is none) is an error: such a certificate must not pass as an unmarked one.
+    pub fn of(certificate: &[u8]) -> Result<CertificateIdentity, &'static str> {
+        let (_, certificate) =
+            X509Certificate::from_der(certificate).map_err(|_| "not an X.509 certificate")?;
+        let names = certificate
+            .subject_alternative_name()
+            .map_err(|_| "its subject alternative name does not parse")?;
+        let mut identity = CertificateIdentity::default();
+        let uris = names.iter().flat_map(|names| &names.value.general_names);
+        for name in uris {
+            let GeneralName::URI(uri) = name else {
+                continue;
+            };
+            if let Some(role) = uri.strip_prefix(ROLE_URN) {
+                let role = match role {
+                    "controller" => Role::Controller,
+                    "switch" => Role::Switch,
+                    _ => return Err("it names a role that is neither controller nor switch"),
+                };
+                if identity.role.replace(role).is_some() {
+                    return Err("it names more than one role");
+                }
+            } else if let Some(digits) = uri.strip_prefix(DATAPATH_URN) {
+                let hex = digits.len() == 16 && digits.bytes().all(|b| b.is_ascii_hexdigit());
+                let number = u64::from_str_radix(digits, 16);
+                let (true, Ok(number)) = (hex, number) else {
+                    return Err("its datapath id is not 16 hex digits");
+                };
+                if identity.datapath_id.replace(DatapathId(number)).is_some() {
+                    return Err("it names more than one datapath id");
+                }
+            }
+        }
+        Ok(identity)
+    }
+
+    /// Whether its owner may stand where `expected` is expected.
+    pub fn may_be(&self, expected: Option<Role>) -> bool {
+        match (self.role, expected) {
+            (Some(role), Some(expected)) => role == expected,
+            _ => true,
+        }
+    }
+}
+
+const ROLE_URN: &str = "urn:auster:role:";
+const DATAPATH_URN: &str = "urn:auster:dpid:";

@@ -1,0 +1,179 @@
+//! Connections: two halves of a byte stream and who is at the other end, whatever carries it.
+//!
+//! [`connect`] dials a method, [`Listener`] accepts on one, [`memory`] joins two ends inside the
+//! process for tests. The rest of the house sees a [`Connection`] and not what it is made of.
+
+mod dial;
+mod gate;
+mod listen;
+mod socket;
+mod streams;
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use openflow::DatapathId;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::method::Method;
+use crate::tls::{CertificateIdentity, Role, TlsFacts};
+
+pub use dial::connect;
+pub use gate::{Limits, Refusal, Refusals};
+pub use listen::Listener;
+
+/// From the first byte of a TLS or QUIC handshake to its last.
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
+/// From the call to an established TCP connection.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+pub type Reader = Box<dyn AsyncRead + Send + Sync + Unpin>;
+pub type Writer = Box<dyn AsyncWrite + Send + Sync + Unpin>;
+
+/// An established connection. It counts against its listener's limits until it is dropped.
+pub struct Connection {
+    pub reader: Reader,
+    /// Shutting it down delivers what was written; dropping it may not.
+    pub writer: Writer,
+    pub peer: PeerIdentity,
+    /// Keep it as long as the halves.
+    pub ticket: Option<gate::Ticket>,
+}
+
+/// Who is at the other end, as far as the transport can tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerIdentity {
+    /// In the grammar of methods, such as `ssl:10.0.0.7:41022`.
+    pub address: String,
+    pub transport: TransportKind,
+    /// What the certificate says; `None` without one, or without that mark in it.
+    pub role: Option<Role>,
+    pub datapath_id: Option<DatapathId>,
+    pub tls: Option<TlsFacts>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TransportKind {
+    Tcp,
+    Tls,
+    Quic,
+    Unix,
+    Memory,
+}
+
+impl TransportKind {
+    /// As methods are written.
+    pub fn name(self) -> &'static str {
+        match self {
+            TransportKind::Tcp => "tcp",
+            TransportKind::Tls => "ssl",
+            TransportKind::Quic => "quic",
+            TransportKind::Unix => "unix",
+            TransportKind::Memory => "memory",
+        }
+    }
+}
+
+impl fmt::Display for TransportKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl PeerIdentity {
+    fn plain(transport: TransportKind, address: impl fmt::Display) -> PeerIdentity {
+        PeerIdentity {
+            address: format!("{transport}:{address}"),
+            transport,
+            role: None,
+            datapath_id: None,
+            tls: None,
+        }
+    }
+
+    fn certified(
+        transport: TransportKind,
+        address: impl fmt::Display,
+        certificate: CertificateIdentity,
+        tls: TlsFacts,
+    ) -> PeerIdentity {
+        PeerIdentity {
+            role: certificate.role,
+            datapath_id: certificate.datapath_id,
+            tls: Some(tls),
+            ..PeerIdentity::plain(transport, address)
+        }
+    }
+}
+
+/// Two ends joined inside the process; each direction holds at most `buffer_bytes_max`.
+pub fn memory(buffer_bytes_max: usize) -> (Connection, Connection) {
+    let (left, right) = tokio::io::duplex(buffer_bytes_max);
+    let end = |stream, name| {
+        let (reader, writer) = tokio::io::split(stream);
+        Connection {
+            reader: Box::new(reader),
+            writer: Box::new(writer),
+            peer: PeerIdentity::plain(TransportKind::Memory, name),
+            ticket: None,
+        }
+    };
+    (end(left, "right"), end(right, "left"))
+}
+
+/// Why there is no connection, or no listener. One line, with what to do where that is known.
+#[derive(Debug)]
+pub enum TransportError {
+    /// This end cannot do it, whoever is at the other.
+    Local { method: Method, problem: String },
+    /// The network or the other end.
+    Peer { method: Method, problem: String },
+}
+
+impl TransportError {
+    fn local(method: &Method, problem: impl fmt::Display) -> TransportError {
+        TransportError::Local {
+            method: method.clone(),
+            problem: problem.to_string(),
+        }
+    }
+
+    fn peer(method: &Method, problem: impl fmt::Display) -> TransportError {
+        TransportError::Peer {
+            method: method.clone(),
+            problem: problem.to_string(),
+        }
+    }
+
+    fn no_credentials(method: &Method) -> TransportError {
+        TransportError::local(
+            method,
+            "needs certificates on both sides; give -p KEY -c CERT -C CA",
+        )
+    }
+}
+
+impl fmt::Display for TransportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (TransportError::Local { method, problem } | TransportError::Peer { method, problem }) =
+            self;
+        write!(f, "{method}: {problem}")
+    }
+}
+
+impl std::error::Error for TransportError {}
+
+/// What an operator can do about an `io::Error` of `bind`.
+fn bind_problem(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "the address is in use; stop what listens there, or take another port".to_owned()
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "no interface of this machine has the address".to_owned()
+        }
+        io::ErrorKind::PermissionDenied => "no permission to listen there".to_owned(),
+        _ => error.to_string(),
+    }
+}

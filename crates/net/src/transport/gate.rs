@@ -1,0 +1,183 @@
+//! How many connections a listener holds, in all and from one address, and who was refused why.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// What a listener takes on. Above them a connection is closed at once, and counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    pub connections_max: usize,
+    /// From one address. Loopback is not held to it: a relay or a lab brings a whole network.
+    pub connections_per_source_max: usize,
+    /// Handshakes in flight. Above it new ones wait in the listen queue of the system; each takes
+    /// at most [`super::HANDSHAKE_TIMEOUT`].
+    pub handshakes_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections_max: 16_384,
+            connections_per_source_max: 1024,
+            handshakes_max: 1024,
+        }
+    }
+}
+
+/// Why an incoming connection was not handed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refusal {
+    /// `connections_max` is reached.
+    Total,
+    /// `connections_per_source_max` is reached.
+    Source,
+    /// The handshake failed: certificate, version, or not TLS at all.
+    Handshake,
+    /// The handshake was not done in time.
+    Timeout,
+    /// The system gave no socket: out of file descriptors, mostly.
+    System,
+}
+
+impl Refusal {
+    pub const ALL: [Refusal; 5] = [
+        Refusal::Total,
+        Refusal::Source,
+        Refusal::Handshake,
+        Refusal::Timeout,
+        Refusal::System,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Refusal::Total => "connections_max",
+            Refusal::Source => "connections_per_source_max",
+            Refusal::Handshake => "handshake_failed",
+            Refusal::Timeout => "handshake_timeout",
+            Refusal::System => "system",
+        }
+    }
+}
+
+/// Refused connections by reason.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    counts: [AtomicU64; Refusal::ALL.len()],
+}
+
+impl Refusals {
+    pub fn get(&self, reason: Refusal) -> u64 {
+        self.counts[reason as usize].load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count(&self, reason: Refusal) {
+        self.counts[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Admits connections up to the limits.
+#[derive(Debug)]
+pub(super) struct Gate {
+    limits: Limits,
+    held: Mutex<Held>,
+    pub(super) refusals: Arc<Refusals>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    total: usize,
+    by_source: BTreeMap<IpAddr, usize>,
+}
+
+/// One admitted connection; dropping it makes room for another.
+#[derive(Debug)]
+pub struct Ticket {
+    gate: Arc<Gate>,
+    source: Option<IpAddr>,
+}
+
+impl Gate {
+    pub(super) fn new(limits: Limits) -> Arc<Gate> {
+        Arc::new(Gate {
+            limits,
+            held: Mutex::default(),
+            refusals: Arc::default(),
+        })
+    }
+
+    /// Admits a connection from `source`, or counts and tells why not.
+    pub(super) fn admit(self: &Arc<Gate>, source: Option<IpAddr>) -> Result<Ticket, Refusal> {
+        let source = source
+            .map(|address| address.to_canonical())
+            .filter(|address| !address.is_loopback());
+        let mut held = self.held.lock().expect("no panic while it is held");
+        let refusal = if held.total >= self.limits.connections_max {
+            Some(Refusal::Total)
+        } else if source.is_some_and(|source| {
+            held.by_source.get(&source).copied().unwrap_or(0)
+                >= self.limits.connections_per_source_max
+        }) {
+            Some(Refusal::Source)
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            self.refusals.count(refusal);
+            return Err(refusal);
+        }
+        held.total += 1;
+        if let Some(source) = source {
+            *held.by_source.entry(source).or_default() += 1;
+        }
+        Ok(Ticket {
+            gate: self.clone(),
+            source,
+        })
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut held = self.gate.held.lock().expect("no panic while it is held");
+        held.total -= 1;
+        if let Some(source) = self.source
+            && let Some(count) = held.by_source.get_mut(&source)
+        {
+            *count -= 1;
+            if *count == 0 {
+                held.by_source.remove(&source);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_address_cannot_take_every_place_and_gives_them_back() {
+        let gate = Gate::new(Limits {
+            connections_max: 4,
+            connections_per_source_max: 2,
+            handshakes_max: 1,
+        });
+        let greedy = Some("192.0.2.1".parse().unwrap());
+        let mapped = Some("::ffff:192.0.2.1".parse().unwrap());
+        let other = Some("192.0.2.2".parse().unwrap());
+        let loopback = Some("127.0.0.1".parse().unwrap());
+
+        let first = gate.admit(greedy).unwrap();
+        let _second = gate.admit(mapped).unwrap();
+        assert_eq!(gate.admit(greedy).unwrap_err(), Refusal::Source);
+        let _third = gate.admit(other).unwrap();
+        let _fourth = gate.admit(loopback).unwrap();
+        assert_eq!(gate.admit(loopback).unwrap_err(), Refusal::Total);
+        drop(first);
+        let _fifth = gate.admit(greedy).unwrap();
+        assert_eq!(gate.refusals.get(Refusal::Source), 1);
+        assert_eq!(gate.refusals.get(Refusal::Total), 1);
+    }
+}

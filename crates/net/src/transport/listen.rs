@@ -1,0 +1,284 @@
+//! Accepting on a method: bounded handshakes run side by side, so that a slow one delays nobody.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::gate::{Gate, Ticket};
+use super::{
+    Connection, HANDSHAKE_TIMEOUT, Limits, PeerIdentity, Refusal, Refusals, TransportError,
+    TransportKind, bind_problem, dial, socket, streams,
+};
+use crate::method::{Method, Transport};
+use crate::quic;
+use crate::tls::Security;
+
+/// Accepts connections on one passive method until it is dropped.
+pub struct Listener {
+    local: Method,
+    accepted: mpsc::Receiver<Connection>,
+    refusals: Arc<Refusals>,
+    task: JoinHandle<()>,
+    /// A Unix socket's file, removed with the listener.
+    file: Option<PathBuf>,
+}
+
+/// Established connections that wait for [`Listener::accept`].
+const ACCEPTED_MAX: usize = 64;
+/// When the system has no file descriptor left, trying at once would burn a core.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+impl Listener {
+    /// Listens on `method`, which is passive.
+    pub async fn bind(
+        method: &Method,
+        security: &Security,
+        limits: Limits,
+    ) -> Result<Listener, TransportError> {
+        let gate = Gate::new(limits);
+        let refusals = gate.refusals.clone();
+        let (sender, accepted) = mpsc::channel(ACCEPTED_MAX);
+        let door = Door {
+            gate,
+            handshakes: Arc::new(Semaphore::new(limits.handshakes_max)),
+            handshakes_max: limits.handshakes_max,
+            sender,
+        };
+        let bind_error = |error: io::Error| TransportError::local(method, bind_problem(&error));
+        let mut file = None;
+        let mut port = None;
+        let task = match method {
+            Method::Listen(transport, host, wanted) => {
+                let address = dial::resolve(method, host, *wanted).await?[0];
+                match transport {
+                    Transport::Tcp => {
+                        let listener = socket::listen_tcp(address).map_err(bind_error)?;
+                        port = listener.local_addr().ok();
+                        tokio::spawn(door.accept_tcp(listener, None))
+                    }
+                    Transport::Tls => {
+                        let config = security
+                            .server_config(&[])
+                            .ok_or_else(|| TransportError::no_credentials(method))?;
+                        let listener = socket::listen_tcp(address).map_err(bind_error)?;
+                        port = listener.local_addr().ok();
+                        let acceptor = TlsAcceptor::from(Arc::new(config));
+                        tokio::spawn(door.accept_tcp(listener, Some(acceptor)))
+                    }
+                    Transport::Quic => {
+                        let config = quic::server_config(security, &[quic::ALPN_STREAM])
+                            .ok_or_else(|| TransportError::no_credentials(method))?;
+                        let endpoint = quic::endpoint(address, Some(config)).map_err(bind_error)?;
+                        port = endpoint.local_addr().ok();
+                        tokio::spawn(door.accept_quic(endpoint))
+                    }
+                }
+            }
+            Method::ListenUnix(path) => {
+                let listener = bind_unix(path).map_err(bind_error)?;
+                file = Some(path.clone());
+                tokio::spawn(door.accept_unix(listener, path.clone()))
+            }
+            Method::Dial(..) | Method::DialUnix(_) => {
+                return Err(TransportError::local(
+                    method,
+                    format!("this method dials; to listen write p{method}"),
+                ));
+            }
+        };
+        Ok(Listener {
+            local: port.map_or_else(|| method.clone(), |a| method.with_port(a.port())),
+            accepted,
+            refusals,
+            task,
+            file,
+        })
+    }
+
+    /// The method with the port that was given out.
+    pub fn local(&self) -> &Method {
+        &self.local
+    }
+
+    pub fn refusals(&self) -> &Arc<Refusals> {
+        &self.refusals
+    }
+
+    /// The next connection whose handshake is done. Cancel-safe.
+    pub async fn accept(&mut self) -> Connection {
+        match self.accepted.recv().await {
+            Some(connection) => connection,
+            // The accepting task never ends by itself, and `drop` is what aborts it.
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.task.abort();
+        if let Some(file) = &self.file {
+            let _ = std::fs::remove_file(file);
+        }
+    }
+}
+
+/// What each accepting task shares with the handshakes it starts.
+#[derive(Clone)]
+struct Door {
+    gate: Arc<Gate>,
+    handshakes: Arc<Semaphore>,
+    handshakes_max: usize,
+    sender: mpsc::Sender<Connection>,
+}
+
+impl Door {
+    async fn accept_tcp(self, listener: TcpListener, tls: Option<TlsAcceptor>) {
+        loop {
+            let slot = self.slot().await;
+            let (stream, address) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    self.accept_failed(&error).await;
+                    continue;
+                }
+            };
+            let Ok(ticket) = self.gate.admit(Some(address.ip())) else {
+                continue;
+            };
+            if socket::tune_tcp(&stream).is_err() {
+                continue;
+            }
+            match &tls {
+                None => {
+                    let peer = PeerIdentity::plain(TransportKind::Tcp, address);
+                    self.hand_on(streams::tcp(stream, peer, Some(ticket))).await;
+                }
+                Some(acceptor) => {
+                    let handshake =
+                        self.clone()
+                            .shake_tls(acceptor.clone(), stream, address, ticket, slot);
+                    tokio::spawn(handshake);
+                }
+            }
+        }
+    }
+
+    async fn shake_tls(
+        self,
+        acceptor: TlsAcceptor,
+        stream: TcpStream,
+        address: SocketAddr,
+        ticket: Ticket,
+        _slot: OwnedSemaphorePermit,
+    ) {
+        match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
+            Ok(Ok(stream)) => {
+                self.hand_on(streams::tls(stream.into(), address, Some(ticket)))
+                    .await;
+            }
+            Ok(Err(error)) => {
+                self.refuse(Refusal::Handshake, address, &dial::tls_problem(&error));
+            }
+            Err(_) => self.refuse(Refusal::Timeout, address, "no TLS handshake in time"),
+        }
+    }
+
+    async fn accept_unix(self, listener: UnixListener, path: PathBuf) {
+        loop {
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    self.accept_failed(&error).await;
+                    continue;
+                }
+            };
+            let Ok(ticket) = self.gate.admit(None) else {
+                continue;
+            };
+            if socket::tune_unix(&stream).is_err() {
+                continue;
+            }
+            let peer = PeerIdentity::plain(TransportKind::Unix, path.display());
+            self.hand_on(streams::unix(stream, peer, Some(ticket)))
+                .await;
+        }
+    }
+
+    async fn accept_quic(self, endpoint: quinn::Endpoint) {
+        loop {
+            let slot = self.slot().await;
+            let Some(incoming) = endpoint.accept().await else {
+                return;
+            };
+            // Under load an address must prove that it is its own before it costs us a handshake.
+            let is_busy = self.handshakes.available_permits() < self.handshakes_max / 2;
+            if is_busy && !incoming.remote_address_validated() && incoming.may_retry() {
+                let _ = incoming.retry();
+                continue;
+            }
+            let address = incoming.remote_address();
+            let Ok(ticket) = self.gate.admit(Some(address.ip())) else {
+                incoming.refuse();
+                continue;
+            };
+            let door = self.clone();
+            tokio::spawn(async move {
+                let _slot = slot;
+                let handshake = async {
+                    let connection = incoming.accept()?.await?;
+                    let streams = connection.accept_bi().await?;
+                    Ok::<_, quinn::ConnectionError>((connection, streams))
+                };
+                match timeout(HANDSHAKE_TIMEOUT, handshake).await {
+                    Ok(Ok((connection, streams))) => {
+                        door.hand_on(streams::quic(connection, streams, Some(ticket)))
+                            .await;
+                    }
+                    Ok(Err(error)) => {
+                        door.refuse(Refusal::Handshake, address, &error.to_string());
+                    }
+                    Err(_) => door.refuse(Refusal::Timeout, address, "no stream in time"),
+                }
+            });
+        }
+    }
+
+    async fn slot(&self) -> OwnedSemaphorePermit {
+        let slot = self.handshakes.clone().acquire_owned().await;
+        slot.expect("the semaphore is never closed")
+    }
+
+    async fn hand_on(&self, connection: Connection) {
+        let _ = self.sender.send(connection).await;
+    }
+
+    fn refuse(&self, reason: Refusal, address: SocketAddr, problem: &str) {
+        self.gate.refusals.count(reason);
+        tracing::info!(peer = %address, reason = reason.name(), "refused: {problem}");
+    }
+
+    async fn accept_failed(&self, error: &io::Error) {
+        self.gate.refusals.count(Refusal::System);
+        tracing::warn!("cannot accept: {error}");
+        tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
+}
+
+/// Binds a Unix socket; a file that nobody listens on any more is replaced.
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
+    if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
+        std::fs::remove_file(path)?;
+    }
+    UnixListener::bind(path)
+}

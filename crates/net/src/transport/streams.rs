@@ -1,0 +1,135 @@
+//! From a stream of each kind to a [`Connection`].
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use quinn::{RecvStream, SendStream};
+use rustls_pki_types::CertificateDer;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsStream;
+
+use super::gate::Ticket;
+use super::{Connection, PeerIdentity, TransportKind};
+use crate::tls::{self, TlsFacts};
+
+pub(super) fn tcp(stream: TcpStream, peer: PeerIdentity, ticket: Option<Ticket>) -> Connection {
+    let (reader, writer) = stream.into_split();
+    Connection {
+        reader: Box::new(reader),
+        writer: Box::new(writer),
+        peer,
+        ticket,
+    }
+}
+
+pub(super) fn unix(stream: UnixStream, peer: PeerIdentity, ticket: Option<Ticket>) -> Connection {
+    let (reader, writer) = stream.into_split();
+    Connection {
+        reader: Box::new(reader),
+        writer: Box::new(writer),
+        peer,
+        ticket,
+    }
+}
+
+pub(super) fn tls(
+    stream: TlsStream<TcpStream>,
+    address: impl std::fmt::Display,
+    ticket: Option<Ticket>,
+) -> Connection {
+    let (_, session) = stream.get_ref();
+    let identity = tls::peer_identity(session.peer_certificates());
+    let facts = TlsFacts::of(session);
+    let (reader, writer) = tokio::io::split(stream);
+    Connection {
+        reader: Box::new(reader),
+        writer: Box::new(writer),
+        peer: PeerIdentity::certified(TransportKind::Tls, address, identity, facts),
+        ticket,
+    }
+}
+
+pub(super) fn quic(
+    connection: quinn::Connection,
+    streams: (SendStream, RecvStream),
+    ticket: Option<Ticket>,
+) -> Connection {
+    let chain = connection
+        .peer_identity()
+        .and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
+    let identity = tls::peer_identity(chain.as_ref().map(|chain| chain.as_slice()));
+    // QUIC is TLS 1.3; quinn does not tell which of its suites was agreed on.
+    let facts = TlsFacts {
+        version: "TLSv1.3",
+        cipher: String::new(),
+    };
+    let address = connection.remote_address();
+    let (send, receive) = streams;
+    Connection {
+        reader: Box::new(QuicReader {
+            receive,
+            _connection: connection.clone(),
+        }),
+        writer: Box::new(QuicWriter {
+            send,
+            delivered: None,
+            _connection: connection,
+        }),
+        peer: PeerIdentity::certified(TransportKind::Quic, address, identity, facts),
+        ticket,
+    }
+}
+
+/// Half of the one stream of a QUIC connection. The connection ends when both halves are gone.
+struct QuicReader {
+    receive: RecvStream,
+    _connection: quinn::Connection,
+}
+
+struct QuicWriter {
+    send: SendStream,
+    delivered: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
+    _connection: quinn::Connection,
+}
+
+impl AsyncRead for QuicReader {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        AsyncRead::poll_read(Pin::new(&mut self.receive), context, buffer)
+    }
+}
+
+impl AsyncWrite for QuicWriter {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        AsyncWrite::poll_write(Pin::new(&mut self.send), context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ready when the peer has acknowledged everything: the connection is discarded with what it
+    /// still holds when its last half is dropped.
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        let delivered = this.delivered.get_or_insert_with(|| {
+            let _ = this.send.finish();
+            let stopped = this.send.stopped();
+            Box::pin(async move {
+                let _ = stopped.await;
+            })
+        });
+        ready!(delivered.as_mut().poll(context));
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,150 @@
+//! Certificates made for one test, and connections over every transport.
+#![allow(dead_code, reason = "each test binary uses its part of it")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use net::method::Method;
+use net::tls::{CredentialFiles, Credentials, Role, Security};
+use net::transport::{Connection, Limits, Listener, connect};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    SanType,
+};
+use tempfile::TempDir;
+
+/// A CA and the files it has written.
+pub struct Pki {
+    pub dir: TempDir,
+    ca: CertifiedIssuer<'static, KeyPair>,
+}
+
+/// What a certificate is made with.
+#[derive(Clone, Default)]
+pub struct Leaf {
+    pub uris: Vec<String>,
+    pub names: Vec<String>,
+    pub usage: Vec<ExtendedKeyUsagePurpose>,
+    pub is_expired: bool,
+}
+
+impl Leaf {
+    pub fn of(role: Role) -> Leaf {
+        Leaf {
+            uris: vec![role.urn()],
+            ..Leaf::default()
+        }
+    }
+
+    pub fn datapath(id: u64) -> Leaf {
+        let mut leaf = Leaf::of(Role::Switch);
+        leaf.uris.push(format!("urn:auster:dpid:{id:016x}"));
+        leaf
+    }
+}
+
+impl Pki {
+    pub fn new() -> Pki {
+        let dir = TempDir::new().unwrap();
+        let mut params = CertificateParams::new(vec![]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        std::fs::write(dir.path().join("cacert.pem"), ca.pem()).unwrap();
+        Pki { dir, ca }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Writes `NAME-privkey.pem` and `NAME-cert.pem`, as `ovs-pki` names them.
+    pub fn issue(&self, name: &str, leaf: &Leaf) -> CredentialFiles {
+        let key = KeyPair::generate().unwrap();
+        let certificate = leaf.params().signed_by(&key, &self.ca).unwrap();
+        self.write(name, &key, &certificate.pem())
+    }
+
+    pub fn issue_self_signed(&self, name: &str, leaf: &Leaf) -> CredentialFiles {
+        let key = KeyPair::generate().unwrap();
+        let certificate = leaf.params().self_signed(&key).unwrap();
+        self.write(name, &key, &certificate.pem())
+    }
+
+    fn write(&self, name: &str, key: &KeyPair, certificate: &str) -> CredentialFiles {
+        let files = CredentialFiles {
+            private_key: self.path(&format!("{name}-privkey.pem")),
+            certificate: self.path(&format!("{name}-cert.pem")),
+            ca: self.path("cacert.pem"),
+        };
+        std::fs::write(&files.private_key, key.serialize_pem()).unwrap();
+        std::fs::write(&files.certificate, certificate).unwrap();
+        files
+    }
+
+    pub fn credentials(&self, name: &str, leaf: &Leaf) -> Arc<Credentials> {
+        Arc::new(self.issue(name, leaf).load().unwrap())
+    }
+
+    /// A controller that takes switches only.
+    pub fn controller(&self) -> Security {
+        Security::new(self.credentials("ctl", &Leaf::of(Role::Controller))).expecting(Role::Switch)
+    }
+
+    /// A switch that takes controllers only.
+    pub fn switch(&self) -> Security {
+        Security::new(self.credentials("sc", &Leaf::datapath(7))).expecting(Role::Controller)
+    }
+}
+
+impl Leaf {
+    fn params(&self) -> CertificateParams {
+        let mut params = CertificateParams::new(self.names.clone()).unwrap();
+        for uri in &self.uris {
+            let uri = SanType::URI(uri.as_str().try_into().unwrap());
+            params.subject_alt_names.push(uri);
+        }
+        params.extended_key_usages.clone_from(&self.usage);
+        if self.is_expired {
+            params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+            params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        }
+        params
+    }
+}
+
+pub async fn listen(method: &str, security: &Security) -> Listener {
+    let method: Method = method.parse().unwrap();
+    Listener::bind(&method, security, Limits::default())
+        .await
+        .unwrap()
+}
+
+/// The method that dials `listener`.
+pub fn dial_method(listener: &Listener) -> Method {
+    match listener.local().clone() {
+        Method::Listen(transport, host, port) => Method::Dial(transport, host, port),
+        Method::ListenUnix(path) => Method::DialUnix(path),
+        active => active,
+    }
+}
+
+/// A listener for `kind` on a free port, or on a socket in `dir`.
+pub fn passive(kind: &str, dir: &Path) -> String {
+    match kind {
+        "unix" => format!("punix:{}", dir.join("sock").display()),
+        kind => format!("p{kind}:0:127.0.0.1"),
+    }
+}
+
+/// The dialled and the accepted end of one connection. The dialler speaks first, so that QUIC's
+/// stream exists: one byte, `!`.
+pub async fn pair(listener: &mut Listener, dialler: &Security) -> (Connection, Connection) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let method = dial_method(listener);
+    let mut dialled = connect(&method, dialler).await.unwrap();
+    dialled.writer.write_all(b"!").await.unwrap();
+    dialled.writer.flush().await.unwrap();
+    let mut accepted = listener.accept().await;
+    assert_eq!(accepted.reader.read_u8().await.unwrap(), b'!');
+    (dialled, accepted)
+}
