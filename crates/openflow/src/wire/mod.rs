@@ -1,11 +1,11 @@
 //! Bytes to messages and back, per version. Nothing here is public but [`decode`] and [`encode`].
 
-#[allow(dead_code)]
+mod actions;
+mod oxm;
 mod reader;
 mod symmetric;
 mod v10;
 mod v13;
-#[allow(dead_code)]
 mod writer;
 
 use crate::error::{DecodeError, EncodeError, ErrorKind};

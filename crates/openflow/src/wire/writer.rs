@@ -3,7 +3,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::error::EncodeError;
-use crate::frame::{FRAME_LEN_MAX, Frame};
+use crate::frame::Frame;
 use crate::types::{Version, Xid};
 
 type Result<T> = std::result::Result<T, EncodeError>;
@@ -80,19 +80,18 @@ impl Writer {
         self.buf.len()
     }
 
-    /// Writes the bytes since `start` as a 16-bit length, `field` bytes after `start`.
+    /// Ends the part that began at `start`: its length goes `field` bytes after its start.
     pub fn close(&mut self, start: usize, field: usize, what: &'static str) -> Result<()> {
-        let len = self.buf.len() - start;
-        if len > FRAME_LEN_MAX {
-            return Err(EncodeError::TooLong { what });
-        }
-        self.set_u16(start + field, len as u16);
-        Ok(())
+        self.set_len(start + field, start, what)
     }
 
-    /// Overwrites two bytes that were written before.
-    pub fn set_u16(&mut self, at: usize, n: u16) {
-        self.buf[at..at + 2].copy_from_slice(&n.to_be_bytes());
+    /// Writes the number of bytes since `start` to the 16 bits at `at`, which stand already.
+    pub fn set_len(&mut self, at: usize, start: usize, what: &'static str) -> Result<()> {
+        let Ok(len) = u16::try_from(self.buf.len() - start) else {
+            return Err(EncodeError::TooLong { what });
+        };
+        self.buf[at..at + 2].copy_from_slice(&len.to_be_bytes());
+        Ok(())
     }
 
     /// This version has no words for `what`.
