@@ -1,0 +1,48 @@
+//! Messages as text, in the words of `ovs-ofctl`, both ways.
+//!
+//! [`print`] gives what `ovs-ofctl ofp-print` gives. Those words do not always hold the whole
+//! message: the bytes of a packet, the order of a match or an `out_group` are not in them.
+//! [`print_exact`] adds a last line `frame=HEX` where they do not, and nothing where they do, so
+//! that [`parse_message`] gives back an equal message from whatever it wrote. Where both are
+//! there, they must agree.
+//!
+//! Deviations from Open vSwitch 3.1, by rule:
+//! - A vendor's message, action or field that this crate keeps as bytes is printed as such
+//!   (`OFPT_EXPERIMENTER`, `experimenter(ID,DATA)`, `oxm=HEADER:PAYLOAD`).
+//! - What Open vSwitch refuses for its meaning (a bucket without weight, output to port 2³²−1) and
+//!   this codec can read is printed in words.
+//! - What neither can read is the header line, `***decode error: NAME***` and a hex dump; the name
+//!   may differ, and the header line is there for unknown vendors and versions too.
+//! - TABLE_FEATURES lists its properties one a line instead of folding names into patterns.
+
+mod flow;
+mod messages;
+mod names;
+mod packet;
+mod stats;
+mod values;
+
+use crate::frame::Frame;
+use crate::wire::decode;
+
+/// The message in the words of `ovs-ofctl ofp-print`, without the last newline.
+pub fn print(frame: &Frame) -> String {
+    let version = frame.version();
+    match (version, decode(frame)) {
+        (Some(version), Ok(message)) => messages::message(version, frame.xid(), &message),
+        (_, outcome) => {
+            let mut text = String::new();
+            if let Some(name) = names::frame(frame.version_byte(), frame.type_byte(), frame.bytes())
+            {
+                text = messages::header(&name, frame.version_byte(), frame.xid());
+                text.push(' ');
+            }
+            if let Err(error) = outcome {
+                text.push_str(&format!("***decode error: {}***", names::error(error.kind)));
+            }
+            text.push('\n');
+            let _ = values::hex_dump(&mut text, frame.bytes());
+            text.trim_end_matches('\n').to_owned()
+        }
+    }
+}

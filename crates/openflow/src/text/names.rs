@@ -1,0 +1,377 @@
+//! Names: fields and their aliases, protocols, errors, reasons, in the words of `ovs-ofctl`.
+
+use crate::error::ErrorKind;
+use crate::kind::MessageKind;
+use crate::match_fields::Field;
+use crate::message::GroupType;
+
+/// Every name that flow syntax accepts for a field; the first is how SET_FIELD writes it.
+pub(super) const FIELD_NAMES: &[(Field, &[&str])] = &[
+    (Field::InPort, &["in_port_oxm", "in_port"]),
+    (Field::InPhyPort, &["in_phy_port"]),
+    (Field::Metadata, &["metadata"]),
+    (Field::EthDst, &["eth_dst", "dl_dst"]),
+    (Field::EthSrc, &["eth_src", "dl_src"]),
+    (Field::EthType, &["eth_type", "dl_type"]),
+    (Field::VlanVid, &["vlan_vid"]),
+    (Field::VlanPcp, &["vlan_pcp", "dl_vlan_pcp"]),
+    (Field::IpDscp, &["ip_dscp"]),
+    (Field::IpEcn, &["nw_ecn", "ip_ecn"]),
+    (Field::IpProto, &["nw_proto", "ip_proto"]),
+    (Field::Ipv4Src, &["ip_src", "nw_src", "ipv4_src"]),
+    (Field::Ipv4Dst, &["ip_dst", "nw_dst", "ipv4_dst"]),
+    (Field::TcpSrc, &["tcp_src"]),
+    (Field::TcpDst, &["tcp_dst"]),
+    (Field::UdpSrc, &["udp_src"]),
+    (Field::UdpDst, &["udp_dst"]),
+    (Field::SctpSrc, &["sctp_src"]),
+    (Field::SctpDst, &["sctp_dst"]),
+    (Field::Icmpv4Type, &["icmp_type", "icmpv4_type"]),
+    (Field::Icmpv4Code, &["icmp_code", "icmpv4_code"]),
+    (Field::ArpOp, &["arp_op"]),
+    (Field::ArpSpa, &["arp_spa"]),
+    (Field::ArpTpa, &["arp_tpa"]),
+    (Field::ArpSha, &["arp_sha"]),
+    (Field::ArpTha, &["arp_tha"]),
+    (Field::Ipv6Src, &["ipv6_src"]),
+    (Field::Ipv6Dst, &["ipv6_dst"]),
+    (Field::Ipv6Flabel, &["ipv6_label", "ipv6_flabel"]),
+    (Field::Icmpv6Type, &["icmpv6_type"]),
+    (Field::Icmpv6Code, &["icmpv6_code"]),
+    (Field::Ipv6NdTarget, &["nd_target", "ipv6_nd_target"]),
+    (Field::Ipv6NdSll, &["nd_sll", "ipv6_nd_sll"]),
+    (Field::Ipv6NdTll, &["nd_tll", "ipv6_nd_tll"]),
+    (Field::MplsLabel, &["mpls_label"]),
+    (Field::MplsTc, &["mpls_tc"]),
+    (Field::MplsBos, &["mpls_bos"]),
+    (Field::PbbIsid, &["pbb_isid"]),
+    (Field::TunnelId, &["tun_id", "tunnel_id"]),
+    (Field::Ipv6Exthdr, &["ipv6_exthdr"]),
+];
+
+pub(super) fn field_name(field: Field) -> &'static str {
+    FIELD_NAMES[field as usize].1[0]
+}
+
+pub(super) fn field_by_name(name: &str) -> Option<Field> {
+    FIELD_NAMES
+        .iter()
+        .find(|(_, names)| names.contains(&name))
+        .map(|(field, _)| *field)
+}
+
+/// Shorthands: the Ethernet type they stand for and the protocol within, if any.
+pub(super) const PROTOCOLS: &[(&str, u16, Option<u8>)] = &[
+    ("ip", 0x0800, None),
+    ("ipv4", 0x0800, None),
+    ("icmp", 0x0800, Some(1)),
+    ("tcp", 0x0800, Some(6)),
+    ("udp", 0x0800, Some(17)),
+    ("sctp", 0x0800, Some(132)),
+    ("arp", 0x0806, None),
+    ("rarp", 0x8035, None),
+    ("ipv6", 0x86dd, None),
+    ("ip6", 0x86dd, None),
+    ("icmp6", 0x86dd, Some(58)),
+    ("tcp6", 0x86dd, Some(6)),
+    ("udp6", 0x86dd, Some(17)),
+    ("sctp6", 0x86dd, Some(132)),
+    ("mpls", 0x8847, None),
+    ("mplsm", 0x8848, None),
+];
+
+/// The shorthand that stands for exactly this type and protocol.
+pub(super) fn protocol(eth_type: u16, ip_proto: Option<u8>) -> Option<&'static str> {
+    PROTOCOLS
+        .iter()
+        .find(|(_, ty, proto)| *ty == eth_type && *proto == ip_proto)
+        .map(|(name, ..)| *name)
+}
+
+/// The error as `ovs-ofctl` names it, or its numbers.
+pub(super) fn error(kind: ErrorKind) -> String {
+    let prefix = match kind.ty {
+        0 => "OFPHFC",
+        1 => "OFPBRC",
+        2 => "OFPBAC",
+        3 => "OFPBIC",
+        4 => "OFPBMC",
+        5 => "OFPFMFC",
+        6 => "OFPGMFC",
+        7 => "OFPPMFC",
+        8 => "OFPTMFC",
+        9 => "OFPQOFC",
+        10 => "OFPSCFC",
+        11 => "OFPRRFC",
+        12 => "OFPMMFC",
+        13 => "OFPTFFC",
+        _ => return format!("type {} code {}", kind.ty, kind.code),
+    };
+    let Some(name) = kind.name() else {
+        return format!("type {} code {}", kind.ty, kind.code);
+    };
+    // The names of `ErrorKind` carry their type; Open vSwitch has it in the prefix, and keeps some
+    // words of OpenFlow 1.0.
+    let short = match kind {
+        ErrorKind::BAD_MULTIPART => "BAD_STAT",
+        ErrorKind::BAD_EXPERIMENTER | ErrorKind::ACTION_BAD_EXPERIMENTER => "BAD_VENDOR",
+        ErrorKind::BAD_EXPERIMENTER_TYPE => "BAD_SUBTYPE",
+        ErrorKind::REQUEST_EPERM => "EPERM",
+        ErrorKind::IS_SLAVE => "IS_SECONDARY",
+        ErrorKind::ACTION_BAD_EXP_TYPE => "BAD_VENDOR_TYPE",
+        ErrorKind::GROUP_INVALID => "INVALID_GROUP",
+        ErrorKind::GROUP_EXISTS | ErrorKind::METER_EXISTS => name,
+        ErrorKind::METER_INVALID => "INVALID_METER",
+        ErrorKind::TABLE_FEATURES_BAD_TYPE => return "OFPBPC_BAD_TYPE".into(),
+        ErrorKind::TABLE_FEATURES_BAD_LEN => return "OFPBPC_BAD_LEN".into(),
+        ErrorKind::TABLE_FEATURES_BAD_ARGUMENT => return "OFPBPC_BAD_VALUE".into(),
+        _ => {
+            let own = [
+                "HELLO_",
+                "ACTION_",
+                "INST_",
+                "MATCH_",
+                "FLOW_MOD_",
+                "GROUP_",
+                "PORT_MOD_",
+                "TABLE_MOD_",
+                "QUEUE_",
+                "SWITCH_CONFIG_",
+                "ROLE_",
+                "METER_",
+                "TABLE_FEATURES_",
+            ];
+            own.iter()
+                .find_map(|own| name.strip_prefix(own))
+                .unwrap_or(name)
+        }
+    };
+    format!("{prefix}_{short}")
+}
+
+/// OFPPF_*, in the numbering of 1.3.
+pub(super) fn port_feature(bit: u32) -> Option<&'static str> {
+    const NAMES: [&str; 16] = [
+        "10MB-HD",
+        "10MB-FD",
+        "100MB-HD",
+        "100MB-FD",
+        "1GB-HD",
+        "1GB-FD",
+        "10GB-FD",
+        "40GB-FD",
+        "100GB-FD",
+        "1TB-FD",
+        "OTHER",
+        "COPPER",
+        "FIBER",
+        "AUTO_NEG",
+        "AUTO_PAUSE",
+        "AUTO_PAUSE_ASYM",
+    ];
+    NAMES.get(bit.trailing_zeros() as usize).copied()
+}
+
+pub(super) fn packet_in_reason(reason: u8) -> String {
+    const NAMES: [&str; 6] = [
+        "no_match",
+        "action",
+        "invalid_ttl",
+        "action_set",
+        "group",
+        "packet_out",
+    ];
+    NAMES
+        .get(usize::from(reason))
+        .map_or_else(|| reason.to_string(), |name| (*name).into())
+}
+
+pub(super) fn flow_removed_reason(reason: u8) -> String {
+    const NAMES: [&str; 6] = [
+        "idle",
+        "hard",
+        "delete",
+        "group_delete",
+        "meter_delete",
+        "eviction",
+    ];
+    NAMES
+        .get(usize::from(reason))
+        .map_or_else(|| reason.to_string(), |name| (*name).into())
+}
+
+pub(super) fn port_reason(reason: u8) -> String {
+    const NAMES: [&str; 3] = ["add", "delete", "modify"];
+    NAMES
+        .get(usize::from(reason))
+        .map_or_else(|| reason.to_string(), |name| (*name).into())
+}
+
+/// Action types of 1.3 (OFPAT_*) in the words and the order of Open vSwitch's lists.
+pub(super) const ACTION_TYPES: &[(u16, &str)] = &[
+    (0, "output"),
+    (22, "group"),
+    (25, "set_field"),
+    (18, "strip_vlan"),
+    (17, "push_vlan"),
+    (23, "mod_nw_ttl"),
+    (24, "dec_ttl"),
+    (15, "set_mpls_ttl"),
+    (16, "dec_mpls_ttl"),
+    (19, "push_mpls"),
+    (20, "pop_mpls"),
+    (21, "set_queue"),
+    (11, "copy_ttl_out"),
+    (12, "copy_ttl_in"),
+    (26, "push_pbb"),
+    (27, "pop_pbb"),
+];
+
+/// The 1.0 actions (OFPAT10_*) of a FEATURES_REPLY, likewise.
+pub(super) const ACTION_TYPES_V10: &[(u16, &str)] = &[
+    (0, "output"),
+    (11, "enqueue"),
+    (1, "set_vlan_vid"),
+    (2, "set_vlan_pcp"),
+    (3, "strip_vlan"),
+    (4, "mod_dl_src"),
+    (5, "mod_dl_dst"),
+    (6, "mod_nw_src"),
+    (7, "mod_nw_dst"),
+    (8, "mod_nw_tos"),
+    (9, "mod_tp_src"),
+    (10, "mod_tp_dst"),
+];
+
+/// The names of the action types in a bitmap, or `<none>`.
+pub(super) fn bitmap(types: &[(u16, &'static str)], bits: u32) -> String {
+    let names: Vec<&str> = types
+        .iter()
+        .filter(|(ty, _)| bits >> ty & 1 == 1)
+        .map(|(_, name)| *name)
+        .collect();
+    if names.is_empty() {
+        "<none>".into()
+    } else {
+        names.join(" ")
+    }
+}
+
+pub(super) fn group_type(ty: GroupType) -> &'static str {
+    match ty {
+        GroupType::All => "all",
+        GroupType::Select => "select",
+        GroupType::Indirect => "indirect",
+        GroupType::FastFailover => "ff",
+    }
+}
+
+/// Every kind of message by name, the multipart ones without what they are about.
+pub(super) const MESSAGES: &[(MessageKind, &str)] = &[
+    (MessageKind::Hello, "OFPT_HELLO"),
+    (MessageKind::Error, "OFPT_ERROR"),
+    (MessageKind::EchoRequest, "OFPT_ECHO_REQUEST"),
+    (MessageKind::EchoReply, "OFPT_ECHO_REPLY"),
+    (MessageKind::Experimenter, "OFPT_EXPERIMENTER"),
+    (MessageKind::FeaturesRequest, "OFPT_FEATURES_REQUEST"),
+    (MessageKind::FeaturesReply, "OFPT_FEATURES_REPLY"),
+    (MessageKind::GetConfigRequest, "OFPT_GET_CONFIG_REQUEST"),
+    (MessageKind::GetConfigReply, "OFPT_GET_CONFIG_REPLY"),
+    (MessageKind::SetConfig, "OFPT_SET_CONFIG"),
+    (MessageKind::PacketIn, "OFPT_PACKET_IN"),
+    (MessageKind::FlowRemoved, "OFPT_FLOW_REMOVED"),
+    (MessageKind::PortStatus, "OFPT_PORT_STATUS"),
+    (MessageKind::PacketOut, "OFPT_PACKET_OUT"),
+    (MessageKind::FlowMod, "OFPT_FLOW_MOD"),
+    (MessageKind::GroupMod, "OFPT_GROUP_MOD"),
+    (MessageKind::PortMod, "OFPT_PORT_MOD"),
+    (MessageKind::TableMod, "OFPT_TABLE_MOD"),
+    (MessageKind::MultipartRequest, "OFPT_MULTIPART_REQUEST"),
+    (MessageKind::MultipartReply, "OFPT_MULTIPART_REPLY"),
+    (MessageKind::BarrierRequest, "OFPT_BARRIER_REQUEST"),
+    (MessageKind::BarrierReply, "OFPT_BARRIER_REPLY"),
+    (
+        MessageKind::QueueGetConfigRequest,
+        "OFPT_QUEUE_GET_CONFIG_REQUEST",
+    ),
+    (
+        MessageKind::QueueGetConfigReply,
+        "OFPT_QUEUE_GET_CONFIG_REPLY",
+    ),
+    (MessageKind::RoleRequest, "OFPT_ROLE_REQUEST"),
+    (MessageKind::RoleReply, "OFPT_ROLE_REPLY"),
+    (MessageKind::GetAsyncRequest, "OFPT_GET_ASYNC_REQUEST"),
+    (MessageKind::GetAsyncReply, "OFPT_GET_ASYNC_REPLY"),
+    (MessageKind::SetAsync, "OFPT_SET_ASYNC"),
+    (MessageKind::MeterMod, "OFPT_METER_MOD"),
+    (MessageKind::RoleStatus, "OFPT_ROLE_STATUS"),
+    (MessageKind::TableStatus, "OFPT_TABLE_STATUS"),
+    (MessageKind::RequestForward, "OFPT_REQUESTFORWARD"),
+    (MessageKind::BundleControl, "OFPT_BUNDLE_CONTROL"),
+    (MessageKind::BundleAddMessage, "OFPT_BUNDLE_ADD_MESSAGE"),
+    (MessageKind::ControllerStatus, "OFPT_CONTROLLER_STATUS"),
+];
+
+pub(super) fn message(kind: MessageKind) -> &'static str {
+    MESSAGES
+        .iter()
+        .find(|(k, _)| *k == kind)
+        .map_or("OFPT_UNKNOWN", |(_, name)| *name)
+}
+
+/// Multipart types (OFPMP_*) of 1.3 in the words of `ovs-ofctl`; 1.0 shares those up to 5.
+pub(super) const MULTIPART_TYPES: &[(u16, &str)] = &[
+    (0, "DESC"),
+    (1, "FLOW"),
+    (2, "AGGREGATE"),
+    (3, "TABLE"),
+    (4, "PORT"),
+    (5, "QUEUE"),
+    (6, "GROUP"),
+    (7, "GROUP_DESC"),
+    (8, "GROUP_FEATURES"),
+    (9, "METER"),
+    (10, "METER_CONFIG"),
+    (11, "METER_FEATURES"),
+    (12, "TABLE_FEATURES"),
+    (13, "PORT_DESC"),
+];
+
+/// What the header alone says a message is; the multipart type is read past it. `None` for a type
+/// that its version does not have.
+pub(super) fn frame(version: u8, type_byte: u8, message: &[u8]) -> Option<String> {
+    let kind = MessageKind::from_wire(version, type_byte);
+    let suffix = match kind {
+        MessageKind::Unknown => return None,
+        MessageKind::MultipartRequest => "request",
+        MessageKind::MultipartReply => "reply",
+        kind => return Some(self::message(kind).to_owned()),
+    };
+    let ty = message
+        .get(8..10)
+        .map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
+    match MULTIPART_TYPES
+        .iter()
+        .find(|(number, _)| Some(*number) == ty)
+    {
+        Some((_, name)) => Some(format!("OFPST_{name} {suffix}")),
+        None => Some(self::message(kind).to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_names_are_indexed_by_field_number_and_none_is_used_twice() {
+        let mut seen: Vec<&str> = Vec::new();
+        for (at, (field, names)) in FIELD_NAMES.iter().enumerate() {
+            assert_eq!(*field as usize, at);
+            for name in *names {
+                assert!(!seen.contains(name), "{name} names two fields");
+                seen.push(name);
+            }
+        }
+    }
+}
