@@ -46,7 +46,7 @@ pub(super) fn value(
         (Shape::Port, None) => write!(w, "{}", PortNo(value as u32)),
         (Shape::Hex, None) => write!(w, "{value:#x}"),
         (Shape::Hex, Some(mask)) => write!(w, "{value:#x}/{mask:#x}"),
-        (Shape::Decimal | Shape::Port, None) => write!(w, "{value}"),
+        (Shape::Decimal, None) => write!(w, "{value}"),
         (Shape::Decimal | Shape::Port, Some(mask)) => write!(w, "{value}/{mask:#x}"),
     }
 }
@@ -165,6 +165,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 /// Pairs of hex digits, nothing else.
+#[allow(dead_code)]
 pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes();
     if !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {
