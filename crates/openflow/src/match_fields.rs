@@ -35,7 +35,7 @@ pub struct FieldInfo {
     pub number: u8,
     /// The name in `ovs-ofctl` flow syntax.
     pub text: &'static str,
-    /// Width of the value in bits; on the wire it has `bits` rounded up to bytes.
+    /// Width of the value in bits; see [`Field::len`] for its bytes on the wire.
     pub bits: u8,
     pub maskable: bool,
     pub prereq: Prereq,
@@ -121,7 +121,11 @@ impl Field {
     /// Bytes of the value on the wire.
     #[expect(clippy::len_without_is_empty, reason = "no field has zero bytes")]
     pub fn len(self) -> usize {
-        usize::from(self.info().bits).div_ceil(8)
+        match self {
+            // The specification gives these 20 bits a whole word.
+            Field::Ipv6Flabel | Field::MplsLabel => 4,
+            field => usize::from(field.info().bits).div_ceil(8),
+        }
     }
 
     /// All ones over the width of the field.
@@ -221,6 +225,15 @@ impl Match {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// OpenFlow 1.3.1, 7.2.3.7: the OXM lengths that are not the bits rounded up.
+    #[test]
+    fn labels_of_20_bits_have_four_bytes_on_the_wire() {
+        assert_eq!(Field::Ipv6Flabel.len(), 4);
+        assert_eq!(Field::MplsLabel.len(), 4);
+        assert_eq!(Field::PbbIsid.len(), 3);
+        assert_eq!(Field::VlanVid.len(), 2);
+    }
 
     #[test]
     fn the_table_is_indexed_by_number() {
