@@ -74,10 +74,13 @@ pub(super) fn aligned_tlv<'a>(
     bad_len: ErrorKind,
     what: &'static str,
 ) -> Result<Reader<'a>, DecodeError> {
-    let short = |e| DecodeError { kind: bad_len, ..e };
-    let len = usize::from(r.peek_u16(2).map_err(short)?);
+    let refused = DecodeError {
+        what,
+        ..r.error(bad_len)
+    };
+    let len = usize::from(r.peek_u16(2).map_err(|_| refused)?);
     if len < 8 || !len.is_multiple_of(8) {
-        return Err(short(r.error(bad_len)));
+        return Err(refused);
     }
     r.part(len, bad_len, what)
 }

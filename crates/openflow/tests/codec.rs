@@ -1,0 +1,140 @@
+//! The codec against the bytes of other programs: whole, cut, broken, hostile.
+
+mod common;
+
+use std::fmt::Write;
+
+use bytes::BytesMut;
+use openflow::{Frame, Version, decode, encode};
+
+use common::{fixtures, from_hex, reframed, to_hex};
+
+/// Fixtures that do not come back as they went, with the reason. All others must.
+const NOT_CANONICAL: &[(&str, &str)] = &[];
+
+/// Fixtures that are refused, with the error and the reason.
+const REFUSED: &[(&str, &str, &str)] = &[];
+
+#[test]
+fn every_fixture_is_read_and_written_back_to_the_same_bytes() {
+    let mut wrong = String::new();
+    for fixture in fixtures() {
+        let title = fixture.title();
+        let frame = &fixture.frame;
+        let refused = REFUSED.iter().find(|(t, ..)| *t == title);
+        let message = match (decode(frame), refused) {
+            (Ok(message), None) => message,
+            (Err(error), Some((_, kind, _))) if error.kind.name() == Some(*kind) => continue,
+            (outcome, _) => {
+                let _ = writeln!(wrong, "{title}: {outcome:?}\n  {}", to_hex(frame.bytes()));
+                continue;
+            }
+        };
+        let version = frame.version().expect("a version of ours");
+        let written = encode(version, frame.xid(), &message).expect("what was read can be written");
+        let canonical = !NOT_CANONICAL.iter().any(|(t, _)| *t == title);
+        if (written == *frame) != canonical {
+            let (came, went) = (to_hex(frame.bytes()), to_hex(written.bytes()));
+            let _ = writeln!(wrong, "{title}: canonical: {canonical}\n  {came}\n  {went}");
+        }
+        assert_eq!(decode(&written).as_ref(), Ok(&message), "{title}");
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// The length in the header is made to fit, so that the cut reaches the decoders of the parts. A
+/// message that ends in a list or in free bytes may be whole after a cut: then it is a message.
+#[test]
+fn a_message_cut_at_any_length_is_refused_or_is_a_shorter_message() {
+    let (mut refused, mut read) = (0, 0);
+    for fixture in fixtures() {
+        let bytes = fixture.frame.bytes();
+        for len in 8..bytes.len().min(2000) {
+            let frame = reframed(&bytes[..len]);
+            match decode(&frame) {
+                Err(error) => {
+                    assert!(error.offset <= len, "{}: {error}", fixture.title());
+                    refused += 1;
+                }
+                Ok(message) => {
+                    let written = reencode(&frame);
+                    assert_eq!(decode(&written), Ok(message), "{}", fixture.title());
+                    read += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 5 * read, "{refused} refused, {read} read");
+}
+
+/// A zero, all ones and an off-by-one in every 16 bits: lengths and types are among them.
+#[test]
+fn a_message_with_any_two_bytes_broken_is_refused_or_still_a_message() {
+    for fixture in fixtures() {
+        let whole = fixture.frame.bytes();
+        for at in 8..whole.len().min(600) - 1 {
+            let old = u16::from_be_bytes([whole[at], whole[at + 1]]);
+            for new in [0, 0xffff, old.wrapping_add(1), old.wrapping_sub(1)] {
+                let mut bytes = whole.to_vec();
+                bytes[at..at + 2].copy_from_slice(&new.to_be_bytes());
+                let frame = reframed(&bytes);
+                if let Ok(message) = decode(&frame) {
+                    let written = reencode(&frame);
+                    assert_eq!(decode(&written), Ok(message), "{} at {at}", fixture.title());
+                }
+            }
+        }
+    }
+}
+
+/// Decodes and encodes; the decoded form must be writable.
+fn reencode(frame: &Frame) -> Frame {
+    let message = decode(frame).expect("it was read before");
+    let version = frame.version().unwrap_or(Version::V13);
+    encode(version, frame.xid(), &message).expect("what was read can be written")
+}
+
+/// 48 messages that bring other controllers down; 8 of them make Ryu and os-ken spin for ever.
+#[test]
+fn hostile_messages_are_answered_with_the_right_error() {
+    let mut outcomes = String::new();
+    for line in include_str!("fixtures/malformed.txt").lines() {
+        let (name, hex) = line.split_once(' ').expect("a name and hex");
+        let _ = writeln!(outcomes, "{name}: {}", outcome(hex));
+    }
+    insta::assert_snapshot!(outcomes);
+}
+
+/// What becomes of a stream of bytes, in words. Repetitions are counted.
+fn outcome(hex: &str) -> String {
+    let mut stream = BytesMut::from(&from_hex(hex)[..]);
+    let mut outcomes: Vec<(String, u32)> = Vec::new();
+    while !stream.is_empty() {
+        let (text, over) = match Frame::split_from(&mut stream) {
+            Err(error) => (format!("closed: {error}"), true),
+            Ok(None) => ("waits for the rest".to_string(), true),
+            Ok(Some(frame)) => match decode(&frame) {
+                Ok(message) => (format!("{:?}", message.kind()), false),
+                Err(error) => (error.to_string(), false),
+            },
+        };
+        match outcomes.last_mut() {
+            Some((last, count)) if *last == text => *count += 1,
+            _ => outcomes.push((text, 1)),
+        }
+        if over {
+            break;
+        }
+    }
+    let texts: Vec<String> = outcomes
+        .into_iter()
+        .map(|(text, count)| {
+            if count == 1 {
+                text
+            } else {
+                format!("{text} ×{count}")
+            }
+        })
+        .collect();
+    texts.join(", ")
+}

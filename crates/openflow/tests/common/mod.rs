@@ -1,0 +1,66 @@
+//! Fixtures: messages that other programs wrote, as hex under a name (`fixtures/make`).
+
+#![allow(dead_code, reason = "each test uses what it needs")]
+
+pub mod generate;
+
+use bytes::Bytes;
+use openflow::Frame;
+
+/// One message of another program.
+pub struct Fixture {
+    pub producer: &'static str,
+    pub name: &'static str,
+    pub frame: Frame,
+}
+
+impl Fixture {
+    /// Name for messages of tests, such as `os-ken/of13 0012 flow_mod`.
+    pub fn title(&self) -> String {
+        format!("{} {}", self.producer, self.name)
+    }
+}
+
+/// Producer and file.
+const FILES: &[(&str, &str)] = &[(
+    "ovs-conformance/of13",
+    include_str!("../fixtures/ovs-conformance/of13.hex"),
+)];
+
+pub fn fixtures() -> Vec<Fixture> {
+    let mut fixtures = Vec::new();
+    for (producer, text) in FILES {
+        let mut lines = text.lines();
+        while let (Some(name), Some(hex)) = (lines.next(), lines.next()) {
+            let name = name.strip_prefix("# ").expect("a name before each message");
+            let frame = Frame::new(from_hex(hex)).expect("a fixture is one whole message");
+            fixtures.push(Fixture {
+                producer,
+                name,
+                frame,
+            });
+        }
+    }
+    fixtures
+}
+
+pub fn from_hex(hex: &str) -> Bytes {
+    assert!(hex.len().is_multiple_of(2), "hex comes in pairs: {hex}");
+    let nibble = |c: u8| (c as char).to_digit(16).expect("a hex digit") as u8;
+    hex.as_bytes()
+        .chunks(2)
+        .map(|pair| nibble(pair[0]) << 4 | nibble(pair[1]))
+        .collect()
+}
+
+pub fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// `bytes` as a frame, the length in its header made to fit.
+pub fn reframed(bytes: &[u8]) -> Frame {
+    let mut bytes = bytes.to_vec();
+    let len = u16::try_from(bytes.len()).expect("a message has at most 65,535 bytes");
+    bytes[2..4].copy_from_slice(&len.to_be_bytes());
+    Frame::new(bytes.into()).expect("the length fits")
+}
