@@ -4,13 +4,15 @@
 //! the answers to malformed messages. It belongs in the loop that reads and writes the socket, so
 //! that liveness never waits for the application. [`inbox::Inbox`] stands between the sessions and
 //! the application, bounded, and sheds packet-ins only. [`controller::Controller`] is the
-//! application for all switches: discovery, hosts, paths, flow entries.
+//! application for all switches: discovery, hosts, paths, flow entries. [`relay`] is the other use
+//! of the same channel: it carries it between switches and controllers that are not ours.
 //!
 //! The driving contract is the same for each: call one `handle_*`, drain `poll_output` until it
 //! answers `None`, then wait for input or for `poll_timeout`.
 
 pub mod controller;
 pub mod inbox;
+pub mod relay;
 pub mod session;
 
 /// A connection as the driver numbers them; never reused in one process.

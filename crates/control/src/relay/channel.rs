@@ -1,0 +1,370 @@
+//! One channel's two directions: what was sent and is kept until it is delivered, and what was
+//! received and waits for its turn.
+//!
+//! The records kept for resumption are at once the send queue and the credit: a sender admits a
+//! message only while the window that its receiver granted has room for it, and a record leaves
+//! the window when the receiver has handed it to its socket. So a receiver may read every stream
+//! as it comes and hold what it must, never more than the window; nothing can starve.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use bytes::{Bytes, BytesMut};
+use openflow::Frame;
+use sched::order::FENCES_IN_FLIGHT_MAX;
+use sched::{Direction, Gate, Lane, Place, Sequencer};
+
+use super::place::place_of;
+use super::tally::Tally;
+use super::wire::{Agent, Cursor, RAW_CHUNK_BYTES_MAX, Record, WireError};
+
+/// Charged to the window for each record, whatever its length.
+const RECORD_OVERHEAD_BYTES: usize = 32;
+
+/// A sender admits a message when the window has any room at all, so one message may exceed it.
+const WINDOW_SLACK_BYTES: usize = 128 * 1024;
+
+fn cost(body: Option<&Bytes>) -> usize {
+    RECORD_OVERHEAD_BYTES + body.map_or(0, Bytes::len)
+}
+
+/// From the local socket to the other end.
+#[derive(Debug)]
+pub(super) struct Outbound {
+    agent: Agent,
+    direction: Direction,
+    flow_lanes: u16,
+    sequencer: Sequencer,
+    lanes: BTreeMap<Lane, Kept>,
+    cost: usize,
+    pub window_bytes: usize,
+    fences: usize,
+    pub ended: bool,
+    pub tally: Tally,
+}
+
+/// Records of one lane that the other end may still ask for.
+#[derive(Debug, Default)]
+struct Kept {
+    records: VecDeque<KeptRecord>,
+    /// Records before the first of `records`: all delivered.
+    delivered: u64,
+    /// Records given to the connection there is now.
+    sent: u64,
+}
+
+#[derive(Debug)]
+struct KeptRecord {
+    head: Bytes,
+    body: Option<Bytes>,
+    fence: bool,
+}
+
+impl Outbound {
+    pub fn new(
+        agent: Agent,
+        direction: Direction,
+        flow_lanes: u16,
+        window_bytes: usize,
+    ) -> Outbound {
+        Outbound {
+            agent,
+            direction,
+            flow_lanes,
+            sequencer: Sequencer::new(direction),
+            lanes: BTreeMap::new(),
+            cost: 0,
+            window_bytes,
+            fences: 0,
+            ended: false,
+            tally: Tally::new(agent),
+        }
+    }
+
+    /// Whether more may be read from the local socket.
+    pub fn has_room(&self) -> bool {
+        self.cost < self.window_bytes && self.fences < FENCES_IN_FLIGHT_MAX
+    }
+
+    /// Takes what the local socket gave as far as there is room. Returns the lanes that have got
+    /// something to send.
+    pub fn handle_local(
+        &mut self,
+        buf: &mut BytesMut,
+    ) -> Result<BTreeSet<Lane>, openflow::FrameError> {
+        let mut lanes = BTreeSet::new();
+        while self.has_room() && !self.ended {
+            let (place, body) = match self.agent {
+                Agent::Raw if buf.is_empty() => break,
+                Agent::Raw => {
+                    let len = buf.len().min(RAW_CHUNK_BYTES_MAX);
+                    (Place::State, buf.split_to(len).freeze())
+                }
+                Agent::OpenFlow => match Frame::split_from(buf)? {
+                    None => break,
+                    Some(frame) => {
+                        let place = place_of(&frame, self.direction, self.flow_lanes);
+                        (place, frame.bytes().clone())
+                    }
+                },
+            };
+            self.tally.add(&body);
+            lanes.insert(self.push(place, Some(body)));
+        }
+        Ok(lanes)
+    }
+
+    /// Nothing follows: the local socket has ended.
+    pub fn end(&mut self) -> Lane {
+        self.ended = true;
+        self.push(Place::Fence, None)
+    }
+
+    fn push(&mut self, place: Place, body: Option<Bytes>) -> Lane {
+        let (lane, stamp) = self.sequencer.stamp(place);
+        let fence = stamp.fence.is_some();
+        let record = Record { stamp, body };
+        let head = record.encode_head(self.agent);
+        self.cost += cost(record.body.as_ref());
+        self.fences += usize::from(fence);
+        let kept = self.lanes.entry(lane).or_default();
+        kept.records.push_back(KeptRecord {
+            head,
+            body: record.body,
+            fence,
+        });
+        lane
+    }
+
+    /// Lanes with records that the connection has not been given yet.
+    pub fn unsent_lanes(&self) -> impl Iterator<Item = Lane> {
+        self.lanes
+            .iter()
+            .filter(|(_, kept)| kept.unsent() > 0)
+            .map(|(lane, _)| *lane)
+    }
+
+    /// The position at which a new stream for `lane` starts.
+    pub fn sent(&self, lane: Lane) -> u64 {
+        self.lanes.get(&lane).map_or(0, |kept| kept.sent)
+    }
+
+    /// The next records of `lane`, about `bytes_max` of them; empty when all are sent.
+    pub fn take_unsent(&mut self, lane: Lane, bytes_max: usize) -> Vec<Bytes> {
+        let mut chunks = Vec::new();
+        let Some(kept) = self.lanes.get_mut(&lane) else {
+            return chunks;
+        };
+        let mut taken = 0;
+        while taken < bytes_max {
+            let at = (kept.sent - kept.delivered) as usize;
+            let Some(record) = kept.records.get(at) else {
+                break;
+            };
+            taken += cost(record.body.as_ref());
+            chunks.push(record.head.clone());
+            chunks.extend(record.body.clone());
+            kept.sent += 1;
+        }
+        chunks
+    }
+
+    /// The other end has handed over everything up to these positions.
+    pub fn handle_delivered(&mut self, cursors: &[Cursor]) -> Result<(), WireError> {
+        for (lane, count) in cursors {
+            let kept = self.lanes.get_mut(lane).filter(|kept| *count <= kept.sent);
+            let kept = kept.ok_or(WireError("delivered what was never sent"))?;
+            while kept.delivered < *count {
+                let record = kept.records.pop_front().expect("sent records are kept");
+                kept.delivered += 1;
+                self.cost -= cost(record.body.as_ref());
+                self.fences -= usize::from(record.fence);
+            }
+        }
+        Ok(())
+    }
+
+    /// A new connection: the other end has received this much of the old one.
+    pub fn rewind(&mut self, received: &[Cursor]) -> Result<(), WireError> {
+        for kept in self.lanes.values_mut() {
+            kept.sent = kept.delivered;
+        }
+        for (lane, count) in received {
+            let kept = self.lanes.get_mut(lane);
+            let kept = kept
+                .filter(|k| k.delivered <= *count && *count <= k.delivered + k.records.len() as u64)
+                .ok_or(WireError(
+                    "received what was never sent, or lost what was delivered",
+                ))?;
+            kept.sent = *count;
+        }
+        Ok(())
+    }
+
+    /// Whether the other end has everything, the end included.
+    pub fn is_done(&self) -> bool {
+        self.ended && self.lanes.values().all(|kept| kept.records.is_empty())
+    }
+
+    /// Bytes that are kept because the other end has not delivered them.
+    pub fn kept_bytes(&self) -> usize {
+        self.cost
+    }
+
+    /// Records per lane that were sent.
+    pub fn lane_counts(&self) -> Vec<Cursor> {
+        self.lanes
+            .iter()
+            .map(|(lane, k)| (*lane, k.delivered + k.records.len() as u64))
+            .collect()
+    }
+}
+
+impl Kept {
+    fn unsent(&self) -> u64 {
+        self.delivered + self.records.len() as u64 - self.sent
+    }
+}
+
+/// From the other end to the local socket.
+#[derive(Debug)]
+pub(super) struct Inbound {
+    agent: Agent,
+    gate: Gate<Option<Bytes>>,
+    received: BTreeMap<Lane, u64>,
+    ready: VecDeque<(Lane, Option<Bytes>)>,
+    /// Given to the local socket, which has not confirmed it.
+    writing: Vec<(Lane, usize)>,
+    delivered: BTreeMap<Lane, u64>,
+    unreported: BTreeSet<Lane>,
+    unreported_bytes: usize,
+    unreported_count: usize,
+    cost: usize,
+    window_bytes: usize,
+    /// The end has been handed over.
+    pub ended: bool,
+    end_writing: bool,
+    pub tally: Tally,
+}
+
+/// What the local socket shall write, and whether it shall be closed for writing then.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct LocalWrite {
+    pub chunks: Vec<Bytes>,
+    pub end: bool,
+}
+
+impl Inbound {
+    pub fn new(agent: Agent, window_bytes: usize) -> Inbound {
+        Inbound {
+            agent,
+            gate: Gate::default(),
+            received: BTreeMap::new(),
+            ready: VecDeque::new(),
+            writing: Vec::new(),
+            delivered: BTreeMap::new(),
+            unreported: BTreeSet::new(),
+            unreported_bytes: 0,
+            unreported_count: 0,
+            cost: 0,
+            window_bytes,
+            ended: false,
+            end_writing: false,
+            tally: Tally::new(agent),
+        }
+    }
+
+    /// Records of `lane` that have come so far.
+    pub fn received(&self, lane: Lane) -> u64 {
+        self.received.get(&lane).copied().unwrap_or(0)
+    }
+
+    pub fn cursors(&self) -> Vec<Cursor> {
+        self.received.iter().map(|(lane, n)| (*lane, *n)).collect()
+    }
+
+    /// Takes whole records of `lane` off `buf`.
+    pub fn handle_lane(&mut self, lane: Lane, buf: &mut BytesMut) -> Result<(), WireError> {
+        while let Some(record) = Record::take(buf, self.agent)? {
+            self.cost += cost(record.body.as_ref());
+            if self.cost > self.window_bytes + WINDOW_SLACK_BYTES {
+                return Err(WireError("more bytes than the window allows"));
+            }
+            *self.received.entry(lane).or_default() += 1;
+            self.gate.handle_message(lane, record.stamp, record.body);
+        }
+        while let Some((lane, body)) = self.gate.poll_release() {
+            self.ready.push_back((lane, body));
+        }
+        Ok(())
+    }
+
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// What to write next, about `bytes_max` of it. To be confirmed before more is taken.
+    pub fn take_ready(&mut self, bytes_max: usize) -> LocalWrite {
+        assert!(self.writing.is_empty(), "one write at a time");
+        let mut write = LocalWrite::default();
+        let mut taken = 0;
+        while taken < bytes_max && !write.end {
+            let Some((lane, body)) = self.ready.pop_front() else {
+                break;
+            };
+            taken += cost(body.as_ref());
+            self.writing.push((lane, cost(body.as_ref())));
+            write.end = body.is_none();
+            write.chunks.extend(body);
+        }
+        write.chunks.iter().for_each(|chunk| self.tally.add(chunk));
+        self.end_writing = write.end;
+        write
+    }
+
+    /// The local socket has taken all that [`Inbound::take_ready`] gave.
+    pub fn handle_written(&mut self) {
+        for (lane, cost) in self.writing.drain(..) {
+            *self.delivered.entry(lane).or_default() += 1;
+            self.unreported.insert(lane);
+            self.unreported_bytes += cost;
+            self.unreported_count += 1;
+            self.cost -= cost;
+        }
+        self.ended |= self.end_writing;
+    }
+
+    /// Whether the sender may be waiting for what it has not been told.
+    pub fn report_is_urgent(&self) -> bool {
+        self.unreported_bytes > self.window_bytes / 4
+            || self.unreported_count > FENCES_IN_FLIGHT_MAX / 4
+            || self.ended
+    }
+
+    pub fn has_report(&self) -> bool {
+        !self.unreported.is_empty()
+    }
+
+    /// Positions delivered since the last report.
+    pub fn take_report(&mut self) -> Vec<Cursor> {
+        self.unreported_bytes = 0;
+        self.unreported_count = 0;
+        let lanes = std::mem::take(&mut self.unreported);
+        lanes
+            .into_iter()
+            .map(|lane| (lane, self.delivered[&lane]))
+            .collect()
+    }
+
+    /// After a new connection the other end has lost what it was told: tell all again.
+    pub fn forget_reports(&mut self) {
+        self.unreported = self.delivered.keys().copied().collect();
+    }
+
+    pub fn held_bytes(&self) -> usize {
+        self.cost
+    }
+
+    pub fn held_count(&self) -> usize {
+        self.gate.held()
+    }
+}

@@ -1,0 +1,22 @@
+//! A relay between unmodified switches and controllers, without its sockets.
+//!
+//! Two ends, one next to the switches and one next to the controllers, share one connection that
+//! has streams. Every local connection becomes a *channel*; an OpenFlow channel's messages are
+//! dealt to *lanes*, one stream each, so that a lost packet delays one lane and not all
+//! ([`sched::order`] says what still waits for what). Bytes are never re-encoded: what enters one
+//! end leaves the other, whole, once, and in an order that OpenFlow allows.
+
+mod channel;
+mod place;
+mod session;
+mod tally;
+pub mod wire;
+
+#[cfg(test)]
+mod tests;
+
+pub use channel::LocalWrite;
+pub use place::place_of;
+pub use session::{CHANNELS_MAX, ChannelStatus, Config, Event, Session};
+pub use tally::Tally;
+pub use wire::{Agent, ChannelId, SessionId, Settings, Side, WireError};

@@ -1,0 +1,567 @@
+//! What the two ends of a relay say to each other, byte by byte.
+//!
+//! Integers are the variable-length ones of QUIC (RFC 9000, 16): 1, 2, 4 or 8 bytes.
+//!
+//! - The control stream is the first bidirectional one. It carries [`Control`] messages, each
+//!   `type, length, body`; an unknown type is skipped, so that later versions may add some.
+//! - A lane is one unidirectional stream: a [`LaneHeader`], then records. The place of a record in
+//!   its lane is implied; the header says where the stream starts.
+//! - A record is `epoch (1 byte), after × 2 + extended`, if extended `flags, count, (lane, n)…`,
+//!   then the OpenFlow message as it came, which says its own length. Raw channels put a length
+//!   before the bytes.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use sched::{Lane, Stamp};
+
+/// The protocol of this module, in TLS's ALPN.
+pub const ALPN: &[u8] = b"auster-relay/1";
+
+/// Bytes of a raw stream that one record carries at most.
+pub const RAW_CHUNK_BYTES_MAX: usize = 16 * 1024;
+
+/// Names of channels, switches and reasons are cut to this.
+pub const TEXT_BYTES_MAX: usize = 255;
+
+const CONTROL_BODY_BYTES_MAX: u64 = 64 * 1024;
+const LANES_MAX: u64 = 4 * (sched::order::LANE_INDEX_MAX as u64 + 1);
+const FLAG_FENCE: u8 = 1;
+const FLAG_END: u8 = 2;
+
+/// A channel of a session: one connection of a switch, a manager or another agent. The switch
+/// side's own are even, the controller side's odd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChannelId(pub u64);
+
+/// What a session is known by after its connection broke. Chosen at random by the switch side.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SessionId(pub [u8; 16]);
+
+impl std::fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+    }
+}
+
+/// What a channel carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Agent {
+    /// OpenFlow messages, dealt to lanes.
+    OpenFlow,
+    /// Bytes in order: OVSDB, or any protocol over TCP.
+    Raw,
+}
+
+/// Says which end of the pair one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Switch,
+    Controller,
+}
+
+/// First message of either end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    pub side: Side,
+    pub session: SessionId,
+    /// The controller side still has the session. The switch side says true if it has channels
+    /// to resume.
+    pub resumed: bool,
+    /// What the sender of this takes per channel before it has handed it over, in bytes.
+    pub window_bytes: u64,
+}
+
+/// Position in one lane: how many records.
+pub type Cursor = (Lane, u64);
+
+/// A message of the control stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Control {
+    Settings(Settings),
+    /// A new channel, or on resumption one that is still there.
+    Open {
+        channel: ChannelId,
+        agent: Agent,
+        name: String,
+    },
+    /// On resumption: records of each lane that have been received.
+    Received {
+        channel: ChannelId,
+        cursors: Vec<Cursor>,
+    },
+    /// Every channel that is still there has been named.
+    ResumeEnd,
+    /// Records of each lane that have been handed over, and need not be kept any more.
+    Delivered {
+        channel: ChannelId,
+        cursors: Vec<Cursor>,
+    },
+    /// The channel is gone, at once.
+    Reset {
+        channel: ChannelId,
+        reason: String,
+    },
+}
+
+/// How a lane's stream begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneHeader {
+    pub channel: ChannelId,
+    pub lane: Lane,
+    /// Records of the lane before the first one of this stream.
+    pub first: u64,
+}
+
+/// One message with what it must not overtake, or the end of the channel's direction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    pub stamp: Stamp,
+    /// `None`: nothing follows on this channel in this direction.
+    pub body: Option<Bytes>,
+}
+
+/// What the other end sent is not this protocol. Its connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WireError(pub &'static str);
+
+impl std::fmt::Display for WireError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for WireError {}
+
+impl LaneHeader {
+    const STREAM_TYPE: u64 = 1;
+
+    pub fn encode(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        put(&mut out, LaneHeader::STREAM_TYPE);
+        put(&mut out, self.channel.0);
+        put(&mut out, self.lane.wire());
+        put(&mut out, self.first);
+        out.freeze()
+    }
+
+    /// Takes the header off the front, or leaves `buf` as it was while bytes are missing.
+    pub fn take(buf: &mut BytesMut) -> Result<Option<LaneHeader>, WireError> {
+        let mut at = &buf[..];
+        let fields = [take(&mut at), take(&mut at), take(&mut at), take(&mut at)];
+        let used = buf.len() - at.len();
+        let [Some(kind), Some(channel), Some(lane), Some(first)] = fields else {
+            return Ok(None);
+        };
+        if kind != LaneHeader::STREAM_TYPE {
+            return Err(WireError("a stream of a type that version 1 does not have"));
+        }
+        let lane = Lane::from_wire(lane).ok_or(WireError("a lane number out of range"))?;
+        buf.advance(used);
+        Ok(Some(LaneHeader {
+            channel: ChannelId(channel),
+            lane,
+            first,
+        }))
+    }
+}
+
+impl Record {
+    /// What goes before the body.
+    pub fn encode_head(&self, agent: Agent) -> Bytes {
+        let mut out = BytesMut::with_capacity(8);
+        let extended = self.stamp.fence.is_some() || self.body.is_none();
+        out.put_u8(self.stamp.epoch);
+        put(&mut out, self.stamp.after << 1 | u64::from(extended));
+        if extended {
+            let fence = if self.stamp.fence.is_some() {
+                FLAG_FENCE
+            } else {
+                0
+            };
+            let end = if self.body.is_none() { FLAG_END } else { 0 };
+            out.put_u8(fence | end);
+            put_cursors(&mut out, self.stamp.fence.as_deref().unwrap_or_default());
+        }
+        if let (Agent::Raw, Some(body)) = (agent, &self.body) {
+            put(&mut out, body.len() as u64);
+        }
+        out.freeze()
+    }
+
+    /// Takes one whole record off the front, or leaves `buf` as it was while bytes are missing.
+    pub fn take(buf: &mut BytesMut, agent: Agent) -> Result<Option<Record>, WireError> {
+        let mut at = &buf[..];
+        let Some((stamp, end)) = take_stamp(&mut at)? else {
+            return Ok(None);
+        };
+        if end {
+            let used = buf.len() - at.len();
+            buf.advance(used);
+            return Ok(Some(Record { stamp, body: None }));
+        }
+        let body_len = match agent {
+            Agent::Raw => take(&mut at),
+            Agent::OpenFlow => at
+                .get(2..4)
+                .map(|len| u64::from(u16::from_be_bytes([len[0], len[1]]))),
+        };
+        let Some(body_len) = body_len else {
+            return Ok(None);
+        };
+        let shortest = if agent == Agent::OpenFlow {
+            openflow::frame::HEADER_LEN as u64
+        } else {
+            1
+        };
+        let longest = if agent == Agent::OpenFlow {
+            u64::from(u16::MAX)
+        } else {
+            RAW_CHUNK_BYTES_MAX as u64
+        };
+        if body_len < shortest || body_len > longest {
+            return Err(WireError("a record of impossible length"));
+        }
+        let body_len = body_len as usize;
+        if at.len() < body_len {
+            return Ok(None);
+        }
+        let used = buf.len() - at.len();
+        buf.advance(used);
+        Ok(Some(Record {
+            stamp,
+            body: Some(buf.split_to(body_len).freeze()),
+        }))
+    }
+}
+
+impl Control {
+    pub fn encode(&self) -> Bytes {
+        let mut body = BytesMut::new();
+        let kind = match self {
+            Control::Settings(settings) => {
+                body.put_u8(settings.side as u8);
+                body.put_slice(&settings.session.0);
+                body.put_u8(settings.resumed.into());
+                put(&mut body, settings.window_bytes);
+                1
+            }
+            Control::Open {
+                channel,
+                agent,
+                name,
+            } => {
+                put(&mut body, channel.0);
+                body.put_u8(*agent as u8);
+                body.put_slice(cut(name).as_bytes());
+                2
+            }
+            Control::Received { channel, cursors } => {
+                put(&mut body, channel.0);
+                put_cursors(&mut body, cursors);
+                3
+            }
+            Control::ResumeEnd => 4,
+            Control::Delivered { channel, cursors } => {
+                put(&mut body, channel.0);
+                put_cursors(&mut body, cursors);
+                5
+            }
+            Control::Reset { channel, reason } => {
+                put(&mut body, channel.0);
+                body.put_slice(cut(reason).as_bytes());
+                6
+            }
+        };
+        let mut out = BytesMut::with_capacity(body.len() + 8);
+        put(&mut out, kind);
+        put(&mut out, body.len() as u64);
+        out.extend_from_slice(&body);
+        out.freeze()
+    }
+
+    /// Takes the first whole message that this version knows off the front of `buf`.
+    pub fn take(buf: &mut BytesMut) -> Result<Option<Control>, WireError> {
+        loop {
+            let mut at = &buf[..];
+            let (Some(kind), Some(len)) = (take(&mut at), take(&mut at)) else {
+                return Ok(None);
+            };
+            if len > CONTROL_BODY_BYTES_MAX {
+                return Err(WireError("a control message above 64 KiB"));
+            }
+            let Some(body) = at.get(..len as usize) else {
+                return Ok(None);
+            };
+            let known = Control::decode(kind, body)?;
+            let used = buf.len() - at.len() + len as usize;
+            buf.advance(used);
+            if known.is_some() {
+                return Ok(known);
+            }
+        }
+    }
+
+    fn decode(kind: u64, body: &[u8]) -> Result<Option<Control>, WireError> {
+        let short = WireError("a control message that ends early");
+        let mut at = body;
+        let mut channel = || take(&mut at).map(ChannelId).ok_or(short);
+        Ok(Some(match kind {
+            1 => Control::Settings(take_settings(at).ok_or(short)?),
+            2 => {
+                let channel = channel()?;
+                let (agent, name) = at.split_first().ok_or(short)?;
+                let agent = match agent {
+                    0 => Agent::OpenFlow,
+                    1 => Agent::Raw,
+                    _ => return Err(WireError("an agent kind that version 1 does not have")),
+                };
+                Control::Open {
+                    channel,
+                    agent,
+                    name: text(name),
+                }
+            }
+            3 => Control::Received {
+                channel: channel()?,
+                cursors: take_cursors(&mut at)?.ok_or(short)?,
+            },
+            4 => Control::ResumeEnd,
+            5 => Control::Delivered {
+                channel: channel()?,
+                cursors: take_cursors(&mut at)?.ok_or(short)?,
+            },
+            6 => Control::Reset {
+                channel: channel()?,
+                reason: text(at),
+            },
+            _ => return Ok(None),
+        }))
+    }
+}
+
+fn take_settings(mut at: &[u8]) -> Option<Settings> {
+    let (side, rest) = at.split_first()?;
+    let (session, rest) = rest.split_first_chunk::<16>()?;
+    let (resumed, rest) = rest.split_first()?;
+    at = rest;
+    Some(Settings {
+        side: if *side == 0 {
+            Side::Switch
+        } else {
+            Side::Controller
+        },
+        session: SessionId(*session),
+        resumed: *resumed == 1,
+        window_bytes: take(&mut at)?,
+    })
+}
+
+fn take_stamp(at: &mut &[u8]) -> Result<Option<(Stamp, bool)>, WireError> {
+    let Some((epoch, rest)) = at.split_first() else {
+        return Ok(None);
+    };
+    *at = rest;
+    let Some(after) = take(at) else {
+        return Ok(None);
+    };
+    let mut stamp = Stamp {
+        epoch: *epoch,
+        after: after >> 1,
+        fence: None,
+    };
+    if after & 1 == 0 {
+        return Ok(Some((stamp, false)));
+    }
+    let Some((flags, rest)) = at.split_first() else {
+        return Ok(None);
+    };
+    *at = rest;
+    let Some(cursors) = take_cursors(at)? else {
+        return Ok(None);
+    };
+    if flags & FLAG_FENCE != 0 {
+        stamp.fence = Some(cursors);
+    }
+    Ok(Some((stamp, flags & FLAG_END != 0)))
+}
+
+fn put_cursors(out: &mut BytesMut, cursors: &[Cursor]) {
+    put(out, cursors.len() as u64);
+    for (lane, count) in cursors {
+        put(out, lane.wire());
+        put(out, *count);
+    }
+}
+
+fn take_cursors(at: &mut &[u8]) -> Result<Option<Vec<Cursor>>, WireError> {
+    let Some(count) = take(at) else {
+        return Ok(None);
+    };
+    if count > LANES_MAX {
+        return Err(WireError("more lanes than there can be"));
+    }
+    let mut cursors = Vec::new();
+    for _ in 0..count {
+        let (Some(lane), Some(n)) = (take(at), take(at)) else {
+            return Ok(None);
+        };
+        let lane = Lane::from_wire(lane).ok_or(WireError("a lane number out of range"))?;
+        cursors.push((lane, n));
+    }
+    Ok(Some(cursors))
+}
+
+fn put(out: &mut BytesMut, n: u64) {
+    match n {
+        0..0x40 => out.put_u8(n as u8),
+        0x40..0x4000 => out.put_u16(n as u16 | 0x4000),
+        0x4000..0x4000_0000 => out.put_u32(n as u32 | 0x8000_0000),
+        _ => {
+            assert!(n < 1 << 62, "a variable-length integer has 62 bits");
+            out.put_u64(n | 0xc000_0000_0000_0000);
+        }
+    }
+}
+
+fn take(at: &mut &[u8]) -> Option<u64> {
+    let len = 1 << (at.first()? >> 6);
+    let (bytes, rest) = at.split_at_checked(len)?;
+    let mut n = u64::from(bytes[0] & 0x3f);
+    for byte in &bytes[1..] {
+        n = n << 8 | u64::from(*byte);
+    }
+    *at = rest;
+    Some(n)
+}
+
+fn cut(text: &str) -> &str {
+    let mut end = text.len().min(TEXT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+fn text(bytes: &[u8]) -> String {
+    cut(&String::from_utf8_lossy(bytes)).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn frame(len: u16) -> Bytes {
+        let mut bytes = vec![0u8; len.into()];
+        bytes[..4].copy_from_slice(&[4, 10, (len >> 8) as u8, len as u8]);
+        bytes.into()
+    }
+
+    fn records() -> Vec<(Agent, Record)> {
+        let fence = Some(vec![(Lane::flow(7), 70), (Lane::EXCHANGE, 1)]);
+        let plain = Stamp {
+            epoch: 200,
+            after: 5000,
+            fence: None,
+        };
+        let fenced = Stamp {
+            epoch: 1,
+            after: 0,
+            fence,
+        };
+        let record = |stamp: &Stamp, body| Record {
+            stamp: stamp.clone(),
+            body,
+        };
+        vec![
+            (Agent::OpenFlow, record(&plain, Some(frame(8)))),
+            (Agent::OpenFlow, record(&fenced, Some(frame(65_535)))),
+            (Agent::OpenFlow, record(&fenced, None)),
+            (Agent::Raw, record(&plain, Some(frame(100)))),
+            (Agent::Raw, record(&fenced, None)),
+        ]
+    }
+
+    fn controls() -> Vec<Control> {
+        let channel = ChannelId(70_000);
+        let cursors = vec![(Lane::STATE, 1 << 40), (Lane::flow(255), 3)];
+        let settings = Settings {
+            side: Side::Controller,
+            session: SessionId([7; 16]),
+            resumed: true,
+            window_bytes: 4 << 20,
+        };
+        vec![
+            Control::Settings(settings),
+            Control::Open {
+                channel,
+                agent: Agent::Raw,
+                name: "ovsdb".into(),
+            },
+            Control::Received {
+                channel,
+                cursors: cursors.clone(),
+            },
+            Control::ResumeEnd,
+            Control::Delivered { channel, cursors },
+            Control::Reset {
+                channel,
+                reason: "the switch closed it".into(),
+            },
+        ]
+    }
+
+    #[test]
+    fn records_come_back_whole_and_wait_at_every_cut() {
+        for (agent, record) in records() {
+            let mut bytes = BytesMut::from(&record.encode_head(agent)[..]);
+            bytes.extend_from_slice(record.body.as_deref().unwrap_or_default());
+            for cut in (0..bytes.len()).filter(|n| *n < 100) {
+                let mut part = BytesMut::from(&bytes[..cut]);
+                assert_eq!(Record::take(&mut part, agent), Ok(None), "{cut} bytes");
+                assert_eq!(part.len(), cut, "nothing was taken");
+            }
+            bytes.extend_from_slice(b"more");
+            assert_eq!(Record::take(&mut bytes, agent), Ok(Some(record)));
+            assert_eq!(&bytes[..], b"more");
+        }
+    }
+
+    #[test]
+    fn control_messages_come_back_whole_and_unknown_ones_are_skipped() {
+        for message in controls() {
+            let mut bytes = BytesMut::from(&b"\x30\x03xyz"[..]);
+            bytes.extend_from_slice(&message.encode());
+            for cut in 0..bytes.len() {
+                assert_eq!(Control::take(&mut BytesMut::from(&bytes[..cut])), Ok(None));
+            }
+            assert_eq!(Control::take(&mut bytes), Ok(Some(message)));
+            assert!(bytes.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_plain_message_costs_two_bytes() {
+        let stamp = Stamp {
+            epoch: 9,
+            after: 31,
+            fence: None,
+        };
+        let head = Record {
+            stamp,
+            body: Some(frame(8)),
+        }
+        .encode_head(Agent::OpenFlow);
+        assert_eq!(head.len(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_of_a_peer_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            for agent in [Agent::OpenFlow, Agent::Raw] {
+                let _ = Record::take(&mut BytesMut::from(&bytes[..]), agent);
+            }
+            let _ = Control::take(&mut BytesMut::from(&bytes[..]));
+            let _ = LaneHeader::take(&mut BytesMut::from(&bytes[..]));
+        }
+    }
+}
