@@ -48,6 +48,9 @@ impl Default for Config {
     }
 }
 
+/// How long a cancelled transaction may stay unanswered.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// A request of ours, in the order they were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestId(pub u64);
@@ -315,15 +318,25 @@ impl Session {
         self.ask(now, asked, "transact", transaction.to_params())
     }
 
-    /// Asks the peer to give up a transaction (4.1.4). It is answered all the same, by
-    /// [`Answer::Refused`] ("canceled") or because it was done already.
-    pub fn cancel(&mut self, id: RequestId) {
-        if self.pending.contains_key(&id) {
-            self.send(&Message::Notification {
-                method: "cancel".into(),
-                params: vec![json!(id.0)],
-            });
+    /// Asks the peer to give up a transaction (4.1.4). It is answered by [`Answer::Refused`]
+    /// ("canceled"), by its result if it was done already, or by [`Answer::TimedOut`] after a
+    /// second: ovsdb-server 3.1 drops what is cancelled without a word.
+    pub fn cancel(&mut self, now: Instant, id: RequestId) {
+        let Some(pending) = self.pending.get_mut(&id) else {
+            return;
+        };
+        let latest = now + CANCEL_TIMEOUT;
+        let deadline = pending
+            .deadline
+            .map_or(latest, |deadline| deadline.min(latest));
+        if let Some(old) = pending.deadline.replace(deadline) {
+            self.deadlines.remove(&(old, id));
         }
+        self.deadlines.insert((deadline, id));
+        self.send(&Message::Notification {
+            method: "cancel".into(),
+            params: vec![json!(id.0)],
+        });
     }
 
     /// Monitors whole rows (4.1.5), for servers that do not know `monitor_cond`; conditions are

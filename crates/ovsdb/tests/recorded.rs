@@ -22,6 +22,7 @@ const EXCHANGES: [&str; 7] = [
 ];
 
 /// The bytes of one direction of an exchange.
+#[allow(clippy::disallowed_methods, reason = "a test reads its fixtures")]
 fn stream(exchange: &str, direction: &str) -> Vec<u8> {
     let text = std::fs::read_to_string(format!("{FIXTURES}/{exchange}.jsonl")).unwrap();
     let mut bytes = Vec::new();

@@ -181,8 +181,8 @@ fn an_unanswered_request_times_out_and_its_late_answer_is_only_counted() {
 fn cancel_names_the_transaction_and_its_refusal_comes_back() {
     let mut session = session(Config::default());
     let id = session.transact(at(0), &Transaction::new("D")).unwrap();
-    session.cancel(id);
-    session.cancel(RequestId(99));
+    session.cancel(at(0), id);
+    session.cancel(at(0), RequestId(99));
     let (sent, _) = drain(&mut session);
     let method = "cancel".to_string();
     let params = vec![json!(id.0)];
@@ -193,6 +193,30 @@ fn cancel_names_the_transaction_and_its_refusal_comes_back() {
     );
     let refused = Answer::Refused(json!("canceled"));
     assert_eq!(drain(&mut session).1, [Output::Answered(id, refused)]);
+}
+
+#[test]
+fn a_cancelled_transaction_that_nobody_answers_ends_after_a_second() {
+    for request_timeout in [None, Some(Duration::from_secs(30))] {
+        let mut session = session(Config {
+            inactivity_probe: None,
+            request_timeout,
+            ..Config::default()
+        });
+        let id = session.transact(at(0), &Transaction::new("D")).unwrap();
+        session.cancel(at(2), id);
+        let _ = drain(&mut session);
+        assert_eq!(
+            session.poll_timeout(),
+            Some((at(3), "OVSDB request time-out"))
+        );
+        session.handle_timeout(at(3));
+        assert_eq!(
+            drain(&mut session).1,
+            [Output::Answered(id, Answer::TimedOut)]
+        );
+        assert_eq!(session.poll_timeout(), None);
+    }
 }
 
 #[test]
