@@ -17,6 +17,7 @@ pub mod match_fields;
 pub mod message;
 pub mod multipart;
 pub mod packet;
+pub mod table;
 pub mod text;
 pub mod time;
 pub mod types;

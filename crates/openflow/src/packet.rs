@@ -44,7 +44,7 @@ pub struct PacketFields {
 
 /// Offsets of headers, in bytes from the start of the frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Layout {
+pub(crate) struct Layout {
     /// The EtherType after all VLAN tags read.
     pub eth_type: Option<usize>,
     /// What follows it, whole header there: IPv4, IPv6, ARP or MPLS.
@@ -154,6 +154,10 @@ impl PacketFields {
             }
         }
         hash.finish()
+    }
+
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     fn number(&self, field: Field) -> u32 {

@@ -1,0 +1,362 @@
+//! One flow table: entries by match and priority, and the lookup that picks one.
+//!
+//! Entries that ask for the same fields under the same masks share a map from values to entries,
+//! so that a lookup costs one probe per kind of match and not one per entry (tuple space search;
+//! Srinivasan, Suri, Varghese 1999).
+
+use std::collections::BTreeMap;
+
+use crate::actions::{Action, Instruction};
+use crate::error::ErrorKind;
+use crate::match_fields::{Field, Match, MatchField, Prereq, VLAN_PRESENT};
+use crate::message::{FlowModFlags, FlowRemoved, FlowRemovedReason};
+use crate::multipart::FlowStats;
+use crate::packet::PacketFields;
+use crate::time::{Duration, Instant};
+use crate::types::{Cookie, GroupId, MeterId, PortNo, TableId};
+
+/// An entry of a flow table, with its counters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowEntry {
+    pub table_id: TableId,
+    pub priority: u16,
+    pub cookie: Cookie,
+    pub flags: FlowModFlags,
+    /// Seconds; 0 for never.
+    pub idle_timeout: u16,
+    pub hard_timeout: u16,
+    pub r#match: Match,
+    pub instructions: Vec<Instruction>,
+    pub created_at: Instant,
+    /// Where the hard timeout counts from.
+    pub refreshed_at: Instant,
+    /// The last packet, or the creation.
+    pub used_at: Instant,
+    pub packet_count: u64,
+    pub byte_count: u64,
+    pub(super) pattern: Pattern,
+    /// When this entry is to be looked at again; never later than its deadline.
+    pub(super) check_at: Option<Instant>,
+}
+
+impl FlowEntry {
+    /// The table-miss entry matches everything at priority 0 (OpenFlow 1.3.1, 5.4).
+    pub fn is_table_miss(&self) -> bool {
+        self.priority == 0 && self.pattern.0.is_empty()
+    }
+
+    /// When the entry expires if no packet comes, and why. The hard timeout wins a tie.
+    pub fn deadline(&self) -> Option<(Instant, FlowRemovedReason)> {
+        let after = |from: Instant, seconds: u16, reason| {
+            (seconds > 0).then(|| (from + Duration::from_secs(seconds.into()), reason))
+        };
+        let hard = after(
+            self.refreshed_at,
+            self.hard_timeout,
+            FlowRemovedReason::HARD_TIMEOUT,
+        );
+        let idle = after(
+            self.used_at,
+            self.idle_timeout,
+            FlowRemovedReason::IDLE_TIMEOUT,
+        );
+        match (hard, idle) {
+            (Some(hard), Some(idle)) => Some(if idle.0 < hard.0 { idle } else { hard }),
+            (hard, idle) => hard.or(idle),
+        }
+    }
+
+    /// Whether any action of the entry outputs to `port`, in APPLY_ACTIONS or WRITE_ACTIONS.
+    pub fn outputs_to(&self, port: PortNo) -> bool {
+        self.actions().any(|a| match a {
+            Action::Output { port: p, .. } | Action::Enqueue { port: p, .. } => *p == port,
+            _ => false,
+        })
+    }
+
+    pub fn uses_group(&self, group: GroupId) -> bool {
+        self.actions()
+            .any(|a| matches!(a, Action::Group(g) if *g == group))
+    }
+
+    pub fn uses_meter(&self, meter: MeterId) -> bool {
+        self.instructions
+            .iter()
+            .any(|i| matches!(i, Instruction::Meter(m) if *m == meter))
+    }
+
+    pub fn removed(&self, now: Instant, reason: FlowRemovedReason) -> FlowRemoved {
+        let lived = now.since(self.created_at);
+        FlowRemoved {
+            cookie: self.cookie,
+            priority: self.priority,
+            reason,
+            table_id: self.table_id,
+            duration_sec: seconds(lived),
+            duration_nsec: lived.subsec_nanos(),
+            idle_timeout: self.idle_timeout,
+            hard_timeout: self.hard_timeout,
+            packet_count: self.packet_count,
+            byte_count: self.byte_count,
+            r#match: self.r#match.clone(),
+        }
+    }
+
+    pub fn stats(&self, now: Instant) -> FlowStats {
+        let lived = now.since(self.created_at);
+        FlowStats {
+            table_id: self.table_id,
+            duration_sec: seconds(lived),
+            duration_nsec: lived.subsec_nanos(),
+            priority: self.priority,
+            idle_timeout: self.idle_timeout,
+            hard_timeout: self.hard_timeout,
+            flags: self.flags,
+            cookie: self.cookie,
+            packet_count: self.packet_count,
+            byte_count: self.byte_count,
+            r#match: self.r#match.clone(),
+            instructions: self.instructions.clone(),
+        }
+    }
+
+    pub(super) fn count(&mut self, now: Instant, len: usize) {
+        self.used_at = now;
+        if !self.flags.contains(FlowModFlags::NO_PKT_COUNTS) {
+            self.packet_count += 1;
+        }
+        if !self.flags.contains(FlowModFlags::NO_BYT_COUNTS) {
+            self.byte_count += len as u64;
+        }
+    }
+
+    fn actions(&self) -> impl Iterator<Item = &Action> {
+        self.instructions.iter().flat_map(|i| match i {
+            Instruction::ApplyActions(actions) | Instruction::WriteActions(actions) => {
+                actions.as_slice()
+            }
+            _ => &[],
+        })
+    }
+}
+
+/// Whole seconds, as far as the field goes.
+pub(super) fn seconds(d: Duration) -> u32 {
+    u32::try_from(d.as_secs()).unwrap_or(u32::MAX)
+}
+
+/// Names an entry within its table. Grows with every entry added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct EntryId(u64);
+
+/// Values of one kind of match, and the entries that ask for them.
+type Tuples = BTreeMap<Vec<u128>, Vec<EntryId>>;
+
+/// Entries of one table. At equal priority the oldest matching entry wins: OpenFlow leaves open
+/// which, and a model must be the same in every run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct FlowTable {
+    entries: BTreeMap<EntryId, FlowEntry>,
+    shapes: BTreeMap<Vec<(Field, u128)>, Tuples>,
+    added: u64,
+    pub lookup_count: u64,
+    pub matched_count: u64,
+}
+
+impl FlowTable {
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn get(&self, id: EntryId) -> Option<&FlowEntry> {
+        self.entries.get(&id)
+    }
+
+    /// The entry, to change all but its match and priority.
+    pub fn get_mut(&mut self, id: EntryId) -> Option<&mut FlowEntry> {
+        self.entries.get_mut(&id)
+    }
+
+    /// Oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = (EntryId, &FlowEntry)> {
+        self.entries.iter().map(|(id, entry)| (*id, entry))
+    }
+
+    /// The matching entry of highest priority.
+    pub fn lookup(&self, packet: &PacketFields) -> Option<EntryId> {
+        let mut best: Option<(u16, EntryId)> = None;
+        for (shape, tuples) in &self.shapes {
+            let key: Option<Vec<u128>> = shape
+                .iter()
+                .map(|(field, mask)| packet.get(*field).map(|v| v & mask))
+                .collect();
+            let Some(ids) = key.and_then(|key| tuples.get(&key)) else {
+                continue;
+            };
+            for id in ids {
+                let priority = self.entries[id].priority;
+                let better = best.is_none_or(|(p, i)| priority > p || priority == p && *id < i);
+                if better {
+                    best = Some((priority, *id));
+                }
+            }
+        }
+        best.map(|(_, id)| id)
+    }
+
+    /// The entry of just this match and priority.
+    pub fn find_strict(&self, pattern: &Pattern, priority: u16) -> Option<EntryId> {
+        let ids = self.shapes.get(&pattern.shape())?.get(&pattern.values())?;
+        let same = |id: &&EntryId| self.entries[id].priority == priority;
+        ids.iter().find(same).copied()
+    }
+
+    /// Whether a packet could match both `pattern` and an entry of this priority.
+    pub fn overlaps(&self, pattern: &Pattern, priority: u16) -> bool {
+        self.entries
+            .values()
+            .any(|e| e.priority == priority && e.pattern.overlaps(pattern))
+    }
+
+    pub fn insert(&mut self, entry: FlowEntry) -> EntryId {
+        let id = EntryId(self.added);
+        self.added += 1;
+        let tuples = self.shapes.entry(entry.pattern.shape()).or_default();
+        tuples.entry(entry.pattern.values()).or_default().push(id);
+        self.entries.insert(id, entry);
+        id
+    }
+
+    pub fn remove(&mut self, id: EntryId) -> Option<FlowEntry> {
+        let entry = self.entries.remove(&id)?;
+        let (shape, values) = (entry.pattern.shape(), entry.pattern.values());
+        if let Some(tuples) = self.shapes.get_mut(&shape) {
+            if let Some(ids) = tuples.get_mut(&values) {
+                ids.retain(|i| *i != id);
+                if ids.is_empty() {
+                    tuples.remove(&values);
+                }
+            }
+            if tuples.is_empty() {
+                self.shapes.remove(&shape);
+            }
+        }
+        Some(entry)
+    }
+}
+
+/// A match in one form: checked, sorted by field, values masked, wildcards gone. Two matches are
+/// the same to OpenFlow when their patterns are equal.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pattern(Vec<Term>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Term {
+    field: Field,
+    value: u128,
+    mask: u128,
+}
+
+impl Pattern {
+    /// # Errors
+    /// The OFPBMC_* that a switch answers to a match that makes no sense.
+    pub fn new(r#match: &Match) -> Result<Pattern, ErrorKind> {
+        let mut terms: Vec<Term> = Vec::with_capacity(r#match.fields.len());
+        for field in &r#match.fields {
+            let MatchField::Basic { field, value, mask } = field else {
+                return Err(ErrorKind::MATCH_BAD_FIELD);
+            };
+            terms.push(Term::new(*field, *value, *mask)?);
+        }
+        terms.sort_by_key(|t| t.field);
+        if terms.windows(2).any(|w| w[0].field == w[1].field) {
+            return Err(ErrorKind::MATCH_DUP_FIELD);
+        }
+        let pattern = Pattern(terms);
+        let lacking = |t: &Term| !pattern.allows(t.field);
+        if pattern.0.iter().any(lacking) {
+            return Err(ErrorKind::MATCH_BAD_PREREQ);
+        }
+        let said = pattern.0.into_iter().filter(|t| t.mask != 0);
+        Ok(Pattern(said.collect()))
+    }
+
+    /// Whether the prerequisites of `field` hold for every packet that matches.
+    pub fn allows(&self, field: Field) -> bool {
+        let is = |field, wanted: &[u128]| self.exact(field).is_some_and(|v| wanted.contains(&v));
+        let ip = || is(Field::EthType, &[0x0800, 0x86dd]);
+        match field.info().prereq {
+            Prereq::None => true,
+            Prereq::InPort => self.exact(Field::InPort).is_some(),
+            Prereq::Vlan => self
+                .get(Field::VlanVid)
+                .is_some_and(|t| t.value & VLAN_PRESENT != 0),
+            Prereq::EthType(0x8847) => is(Field::EthType, &[0x8847, 0x8848]),
+            Prereq::EthType(eth_type) => is(Field::EthType, &[eth_type.into()]),
+            Prereq::Ip => ip(),
+            Prereq::IpProto(1) => is(Field::EthType, &[0x0800]) && is(Field::IpProto, &[1]),
+            Prereq::IpProto(proto) => ip() && is(Field::IpProto, &[proto.into()]),
+            Prereq::Icmpv6 => is(Field::EthType, &[0x86dd]) && is(Field::IpProto, &[58]),
+            Prereq::NdAny => is(Field::Icmpv6Type, &[135, 136]),
+            Prereq::NdType(kind) => is(Field::Icmpv6Type, &[kind.into()]),
+        }
+    }
+
+    /// Whether every packet this matches is matched by `wider` too: what non-strict MODIFY and
+    /// DELETE, and statistics, select by.
+    pub fn is_within(&self, wider: &Pattern) -> bool {
+        wider.0.iter().all(|w| {
+            let narrower =
+                |t: &Term| t.mask & w.mask == w.mask && (t.value ^ w.value) & w.mask == 0;
+            self.get(w.field).is_some_and(narrower)
+        })
+    }
+
+    /// Whether some packet could match both.
+    pub fn overlaps(&self, other: &Pattern) -> bool {
+        self.0.iter().all(|t| {
+            other
+                .get(t.field)
+                .is_none_or(|o| (t.value ^ o.value) & t.mask & o.mask == 0)
+        })
+    }
+
+    fn get(&self, field: Field) -> Option<&Term> {
+        self.0.iter().find(|t| t.field == field)
+    }
+
+    fn exact(&self, field: Field) -> Option<u128> {
+        self.get(field)
+            .filter(|t| t.mask == field.ones())
+            .map(|t| t.value)
+    }
+
+    fn shape(&self) -> Vec<(Field, u128)> {
+        self.0.iter().map(|t| (t.field, t.mask)).collect()
+    }
+
+    fn values(&self) -> Vec<u128> {
+        self.0.iter().map(|t| t.value).collect()
+    }
+}
+
+impl Term {
+    fn new(field: Field, value: u128, mask: Option<u128>) -> Result<Term, ErrorKind> {
+        let ones = field.ones();
+        let given = mask.unwrap_or(ones);
+        if given != ones && !field.info().maskable {
+            return Err(ErrorKind::MATCH_BAD_MASK);
+        }
+        if value & !ones != 0 || given & !ones != 0 {
+            return Err(ErrorKind::MATCH_BAD_VALUE);
+        }
+        if value & !given != 0 {
+            return Err(ErrorKind::MATCH_BAD_WILDCARDS);
+        }
+        Ok(Term {
+            field,
+            value,
+            mask: given,
+        })
+    }
+}

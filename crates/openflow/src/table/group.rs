@@ -1,0 +1,270 @@
+//! Groups and meters: what entries may refer to.
+
+use std::collections::BTreeMap;
+
+use crate::actions::{Action, Bucket};
+use crate::error::ErrorKind;
+use crate::message::{GroupMod, GroupModCommand, GroupType, MeterMod, MeterModCommand};
+use crate::time::Instant;
+use crate::types::{GroupId, MeterId, PortNo};
+
+use super::actions;
+
+/// How many groups may follow each other. Loops are refused when a group is set.
+pub(super) const GROUP_DEPTH_MAX: usize = 16;
+
+/// Buckets of one group.
+const BUCKETS_MAX: usize = 256;
+
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub group_type: GroupType,
+    pub buckets: Vec<Bucket>,
+    pub created_at: Instant,
+    pub packet_count: u64,
+    pub byte_count: u64,
+    /// Packets and bytes by bucket.
+    pub bucket_counts: Vec<(u64, u64)>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Groups {
+    map: BTreeMap<GroupId, Group>,
+}
+
+impl Groups {
+    pub fn get(&self, id: GroupId) -> Option<&Group> {
+        self.map.get(&id)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (GroupId, &Group)> {
+        self.map.iter().map(|(id, group)| (*id, group))
+    }
+
+    /// Carries out `m` and answers which groups went.
+    pub fn apply(
+        &mut self,
+        now: Instant,
+        m: &GroupMod,
+        groups_max: usize,
+    ) -> Result<Vec<GroupId>, ErrorKind> {
+        let group = || Group {
+            group_type: m.group_type,
+            bucket_counts: vec![(0, 0); m.buckets.len()],
+            buckets: m.buckets.clone(),
+            created_at: now,
+            packet_count: 0,
+            byte_count: 0,
+        };
+        match m.command {
+            GroupModCommand::Add => {
+                self.check(m)?;
+                if self.map.contains_key(&m.group_id) {
+                    return Err(ErrorKind::GROUP_EXISTS);
+                }
+                if self.map.len() >= groups_max {
+                    return Err(ErrorKind::GROUP_OUT_OF_GROUPS);
+                }
+                self.map.insert(m.group_id, group());
+                Ok(Vec::new())
+            }
+            GroupModCommand::Modify => {
+                self.check(m)?;
+                let Some(old) = self.map.get_mut(&m.group_id) else {
+                    return Err(ErrorKind::GROUP_UNKNOWN_GROUP);
+                };
+                *old = Group {
+                    created_at: old.created_at,
+                    packet_count: old.packet_count,
+                    byte_count: old.byte_count,
+                    ..group()
+                };
+                Ok(Vec::new())
+            }
+            GroupModCommand::Delete if m.group_id == GroupId::ALL => {
+                Ok(std::mem::take(&mut self.map).into_keys().collect())
+            }
+            GroupModCommand::Delete => {
+                let chained = |g: &Group| references(&g.buckets).any(|id| id == m.group_id);
+                if self.map.values().any(chained) {
+                    return Err(ErrorKind::GROUP_CHAINED_GROUP);
+                }
+                let removed = self.map.remove(&m.group_id);
+                Ok(removed.map(|_| m.group_id).into_iter().collect())
+            }
+        }
+    }
+
+    /// The buckets that a packet takes, by index.
+    pub fn choose(
+        &self,
+        group: &Group,
+        flow_key: u64,
+        port_is_live: &impl Fn(PortNo) -> bool,
+    ) -> Vec<usize> {
+        let all = 0..group.buckets.len();
+        let live = |i: &usize| self.bucket_is_live(&group.buckets[*i], port_is_live, 0);
+        match group.group_type {
+            GroupType::All => all.collect(),
+            GroupType::Indirect => all.take(1).collect(),
+            GroupType::FastFailover => all.into_iter().find(live).into_iter().collect(),
+            GroupType::Select => {
+                let live: Vec<usize> = all.filter(live).collect();
+                let weight = |i: &usize| u64::from(group.buckets[*i].weight);
+                let total: u64 = live.iter().map(weight).sum();
+                let mut at = flow_key.checked_rem(total).unwrap_or(0);
+                let chosen = live.into_iter().find(|i| {
+                    let here = at < weight(i);
+                    at = at.saturating_sub(weight(i));
+                    here
+                });
+                chosen.into_iter().collect()
+            }
+        }
+    }
+
+    pub fn count(&mut self, id: GroupId, buckets: &[usize], len: usize) {
+        let Some(group) = self.map.get_mut(&id) else {
+            return;
+        };
+        group.packet_count += 1;
+        group.byte_count += len as u64;
+        for bucket in buckets {
+            group.bucket_counts[*bucket].0 += 1;
+            group.bucket_counts[*bucket].1 += len as u64;
+        }
+    }
+
+    /// A bucket that watches nothing is live; a group is live when one of its buckets is.
+    fn bucket_is_live(
+        &self,
+        bucket: &Bucket,
+        port_is_live: &impl Fn(PortNo) -> bool,
+        depth: usize,
+    ) -> bool {
+        let port = bucket.watch_port == PortNo::ANY || port_is_live(bucket.watch_port);
+        let group = bucket.watch_group == GroupId::ANY
+            || depth < GROUP_DEPTH_MAX
+                && self.get(bucket.watch_group).is_some_and(|g| {
+                    let live = |b| self.bucket_is_live(b, port_is_live, depth + 1);
+                    g.buckets.iter().any(live)
+                });
+        port && group
+    }
+
+    fn check(&self, m: &GroupMod) -> Result<(), ErrorKind> {
+        if m.group_id > GroupId::MAX || m.group_type == GroupType::Indirect && m.buckets.len() != 1
+        {
+            return Err(ErrorKind::GROUP_INVALID);
+        }
+        if m.buckets.len() > BUCKETS_MAX {
+            return Err(ErrorKind::GROUP_OUT_OF_BUCKETS);
+        }
+        for bucket in &m.buckets {
+            let watches = bucket.watch_port != PortNo::ANY || bucket.watch_group != GroupId::ANY;
+            if m.group_type == GroupType::FastFailover && !watches {
+                return Err(ErrorKind::GROUP_BAD_WATCH);
+            }
+            actions::check(&bucket.actions, None)?;
+        }
+        for next in references(&m.buckets) {
+            if next != m.group_id && self.get(next).is_none() {
+                return Err(ErrorKind::ACTION_BAD_OUT_GROUP);
+            }
+            if self.reaches(next, m.group_id, 0) {
+                return Err(ErrorKind::GROUP_LOOP);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether `wanted` is `from` or follows it, or the chain is too long to tell.
+    fn reaches(&self, from: GroupId, wanted: GroupId, depth: usize) -> bool {
+        from == wanted
+            || depth >= GROUP_DEPTH_MAX
+            || self.get(from).is_some_and(|g| {
+                references(&g.buckets).any(|next| self.reaches(next, wanted, depth + 1))
+            })
+    }
+}
+
+fn references(buckets: &[Bucket]) -> impl Iterator<Item = GroupId> {
+    buckets
+        .iter()
+        .flat_map(|b| &b.actions)
+        .filter_map(|a| match a {
+            Action::Group(id) => Some(*id),
+            _ => None,
+        })
+}
+
+/// A meter counts and lets everything pass: rates are for a model with queues.
+#[derive(Clone, Debug)]
+pub(super) struct Meter {
+    pub config: MeterMod,
+    pub created_at: Instant,
+    pub packet_count: u64,
+    pub byte_count: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Meters {
+    map: BTreeMap<MeterId, Meter>,
+}
+
+impl Meters {
+    pub fn get(&self, id: MeterId) -> Option<&Meter> {
+        self.map.get(&id)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (MeterId, &Meter)> {
+        self.map.iter().map(|(id, meter)| (*id, meter))
+    }
+
+    /// Carries out `m` and answers which meters went.
+    pub fn apply(
+        &mut self,
+        now: Instant,
+        m: &MeterMod,
+        meters_max: usize,
+    ) -> Result<Vec<MeterId>, ErrorKind> {
+        let ordinary = m.meter_id != MeterId(0) && m.meter_id <= MeterId::MAX;
+        match m.command {
+            MeterModCommand::Delete if m.meter_id == MeterId::ALL => {
+                return Ok(std::mem::take(&mut self.map).into_keys().collect());
+            }
+            _ if !ordinary => return Err(ErrorKind::METER_INVALID),
+            MeterModCommand::Delete => {
+                let removed = self.map.remove(&m.meter_id);
+                return Ok(removed.map(|_| m.meter_id).into_iter().collect());
+            }
+            MeterModCommand::Add => {
+                if self.map.contains_key(&m.meter_id) {
+                    return Err(ErrorKind::METER_EXISTS);
+                }
+                if self.map.len() >= meters_max {
+                    return Err(ErrorKind::METER_OUT_OF_METERS);
+                }
+                let meter = Meter {
+                    config: m.clone(),
+                    created_at: now,
+                    packet_count: 0,
+                    byte_count: 0,
+                };
+                self.map.insert(m.meter_id, meter);
+            }
+            MeterModCommand::Modify => match self.map.get_mut(&m.meter_id) {
+                Some(meter) => meter.config = m.clone(),
+                None => return Err(ErrorKind::METER_UNKNOWN_METER),
+            },
+        }
+        Ok(Vec::new())
+    }
+
+    pub fn count(&mut self, id: MeterId, len: usize) {
+        if let Some(meter) = self.map.get_mut(&id) {
+            meter.packet_count += 1;
+            meter.byte_count += len as u64;
+        }
+    }
+}

@@ -1,0 +1,484 @@
+//! A switch as OpenFlow describes it: apply the controller's messages, then ask where a packet
+//! goes. Controller logic is judged by it, and the simulator's switches are made of it.
+//!
+//! It follows OpenFlow 1.3.1 and, where that leaves a choice, Open vSwitch: an entry that is added
+//! again keeps its counters, packets are never buffered, a port may be output to before it exists.
+//! Under [`Version::V10`] it follows 1.0 instead: a table miss goes to the controller, adding again
+//! zeroes counters, MODIFY without a match adds. Left out: meters count but never drop, tables have
+//! no eviction, NORMAL learns without ageing, queues are named in the output and not served.
+
+mod actions;
+mod flow;
+mod flow_mod;
+mod group;
+mod pipeline;
+mod stats;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bytes::Bytes;
+
+use crate::actions::Action;
+use crate::error::ErrorKind;
+use crate::message::{
+    Capabilities, FlowRemovedReason, Message, PacketIn, PacketOut, Port, PortConfig, PortMod,
+    PortName, PortReason, PortState, PortStatus, Role, RoleMessage, SwitchConfig, SwitchFeatures,
+};
+use crate::multipart::PortStats;
+use crate::time::Instant;
+use crate::types::{DatapathId, MacAddr, MeterId, PortNo, QueueId, TableId, Version};
+
+pub use flow::FlowEntry;
+use flow::{EntryId, FlowTable};
+use group::{Groups, Meters};
+use pipeline::{Trace, Walk};
+
+/// What a model switch is and how much it holds.
+#[derive(Clone, Debug)]
+pub struct SwitchOptions {
+    /// Whose rules it follows: 1.0's, or 1.3's for every later version.
+    pub version: Version,
+    pub datapath_id: DatapathId,
+    /// 1 to 255.
+    pub n_tables: u8,
+    /// Entries of one table; one more is TABLE_FULL.
+    pub entries_max: usize,
+    pub groups_max: usize,
+    pub meters_max: usize,
+    /// Addresses that NORMAL learns; it floods to those beyond.
+    pub macs_max: usize,
+    /// Open vSwitch starts the hard timeout again on MODIFY; OpenFlow says it does not.
+    pub modify_restarts_hard_timeout: bool,
+}
+
+impl Default for SwitchOptions {
+    fn default() -> SwitchOptions {
+        SwitchOptions {
+            version: Version::V13,
+            datapath_id: DatapathId(1),
+            n_tables: 254,
+            entries_max: 65_536,
+            groups_max: 4_096,
+            meters_max: 4_096,
+            macs_max: 8_192,
+            modify_restarts_hard_timeout: false,
+        }
+    }
+}
+
+/// What comes out for one packet that went in. Nothing at all means that it was dropped.
+#[must_use]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// The packet leaves by a port, as the actions rewrote it.
+    Port {
+        port: PortNo,
+        /// What SET_QUEUE or ENQUEUE chose.
+        queue: Option<QueueId>,
+        packet: Bytes,
+    },
+    Controller(PacketIn),
+}
+
+/// Why a packet, or one of its copies, went nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DropReason {
+    /// The port it came by is unknown, down, or set to receive nothing.
+    InPortClosed,
+    TableMiss,
+    /// Its entries have no output.
+    NoOutput,
+    /// The port it should leave by is unknown, down, or set to forward nothing.
+    OutPortClosed,
+    /// Output to the port it came by must be said as IN_PORT (OpenFlow 1.3.1, 5.12).
+    BackToInPort,
+    /// Its group is gone or has no live bucket.
+    NoBucket,
+}
+
+/// A switch with its tables, groups, meters and ports.
+#[derive(Clone, Debug)]
+pub struct Switch {
+    options: SwitchOptions,
+    tables: Vec<FlowTable>,
+    groups: Groups,
+    meters: Meters,
+    ports: BTreeMap<PortNo, PortRecord>,
+    learned: BTreeMap<(u16, MacAddr), PortNo>,
+    /// Every entry with a timeout once, by `FlowEntry::check_at`.
+    deadlines: BTreeSet<(Instant, TableId, EntryId)>,
+    drops: BTreeMap<DropReason, u64>,
+    config: SwitchConfig,
+    role: Role,
+    generation_id: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct PortRecord {
+    port: Port,
+    stats: PortStats,
+    added_at: Instant,
+}
+
+impl PortRecord {
+    fn forwards(&self) -> bool {
+        self.port.is_up() && !self.port.config.contains(PortConfig::NO_FWD)
+    }
+}
+
+impl Switch {
+    pub fn new(options: SwitchOptions) -> Switch {
+        assert!(options.n_tables > 0, "a switch has a table");
+        Switch {
+            tables: vec![FlowTable::default(); options.n_tables.into()],
+            options,
+            groups: Groups::default(),
+            meters: Meters::default(),
+            ports: BTreeMap::new(),
+            learned: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            drops: BTreeMap::new(),
+            config: SwitchConfig {
+                flags: 0,
+                miss_send_len: 128,
+            },
+            role: Role::Equal,
+            generation_id: None,
+        }
+    }
+
+    /// A 1.3 switch with these ports, all up.
+    pub fn with_ports(ports: impl IntoIterator<Item = u32>) -> Switch {
+        let mut switch = Switch::new(SwitchOptions::default());
+        for number in ports {
+            let _ = switch.set_port(Instant::START, plain_port(PortNo(number)));
+        }
+        switch
+    }
+
+    /// Carries out a message of the controller and answers the messages it causes.
+    ///
+    /// PACKET_OUT has outputs instead and goes to [`packet_out`](Switch::packet_out).
+    ///
+    /// # Errors
+    /// What to answer as OFPT_ERROR; nothing was changed then.
+    pub fn apply(&mut self, now: Instant, message: &Message) -> Result<Vec<Message>, ErrorKind> {
+        Ok(match message {
+            Message::FlowMod(m) => self.flow_mod(now, m)?,
+            Message::GroupMod(m) => {
+                let gone = self.groups.apply(now, m, self.options.groups_max)?;
+                let concerned = |e: &FlowEntry| gone.iter().any(|g| e.uses_group(*g));
+                self.remove_where(now, FlowRemovedReason::GROUP_DELETE, concerned)
+            }
+            Message::MeterMod(m) => {
+                let gone = self.meters.apply(now, m, self.options.meters_max)?;
+                let concerned = |e: &FlowEntry| gone.iter().any(|m| e.uses_meter(*m));
+                self.remove_where(now, FlowRemovedReason::DELETE, concerned)
+            }
+            Message::PortMod(m) => self.port_mod(m)?,
+            Message::TableMod(m) => {
+                self.check_table(m.table_id, ErrorKind::TABLE_MOD_BAD_TABLE)?;
+                Vec::new()
+            }
+            Message::SetConfig(config) => {
+                self.config = *config;
+                Vec::new()
+            }
+            Message::Hello(_) | Message::EchoReply(_) => Vec::new(),
+            Message::EchoRequest(data) => vec![Message::EchoReply(data.clone())],
+            Message::BarrierRequest => vec![Message::BarrierReply],
+            Message::FeaturesRequest => vec![Message::FeaturesReply(self.features())],
+            Message::GetConfigRequest => vec![Message::GetConfigReply(self.config)],
+            Message::RoleRequest(m) => vec![self.set_role(m)?],
+            Message::MultipartRequest(m) => stats::answer(self, now, &m.body)?,
+            _ => return Err(ErrorKind::BAD_TYPE),
+        })
+    }
+
+    /// Carries out a PACKET_OUT.
+    ///
+    /// # Errors
+    /// What to answer as OFPT_ERROR.
+    pub fn packet_out(&mut self, now: Instant, m: &PacketOut) -> Result<Vec<Output>, ErrorKind> {
+        if m.buffer_id.is_some() {
+            return Err(ErrorKind::BUFFER_UNKNOWN);
+        }
+        let nowhere = [PortNo::CONTROLLER, PortNo::ANY, PortNo::LOCAL];
+        if !m.in_port.is_ordinary() && !nowhere.contains(&m.in_port) {
+            return Err(ErrorKind::BAD_PORT);
+        }
+        let is_table = |a: &Action| {
+            matches!(
+                a,
+                Action::Output {
+                    port: PortNo::TABLE,
+                    ..
+                }
+            )
+        };
+        let others: Vec<_> = m.actions.iter().filter(|a| !is_table(a)).cloned().collect();
+        self.check_actions(&others, None)?;
+        let mut walk = Walk::new(self);
+        walk.packet_out(m.in_port, m.data.clone(), &m.actions);
+        let trace = walk.trace;
+        Ok(self.count(now, None, m.data.len(), trace))
+    }
+
+    /// Takes a packet in by `in_port`, counts it, and answers what comes out.
+    ///
+    /// Entries that are due at `now` still match until [`handle_timeout`](Switch::handle_timeout).
+    pub fn process(&mut self, now: Instant, in_port: PortNo, packet: &[u8]) -> Vec<Output> {
+        let mut walk = Walk::new(self);
+        walk.receive(in_port, Bytes::copy_from_slice(packet));
+        let trace = walk.trace;
+        self.count(now, Some(in_port), packet.len(), trace)
+    }
+
+    /// Where the packet would go, without it going there.
+    pub fn output_of(&self, in_port: PortNo, packet: &[u8]) -> Vec<Output> {
+        let mut walk = Walk::new(self);
+        walk.receive(in_port, Bytes::copy_from_slice(packet));
+        walk.trace.outputs
+    }
+
+    /// The ports by which the packet would leave, in the order of its actions.
+    pub fn ports_of(&self, in_port: PortNo, packet: &[u8]) -> Vec<PortNo> {
+        let port = |output| match output {
+            Output::Port { port, .. } => port,
+            Output::Controller(_) => PortNo::CONTROLLER,
+        };
+        let outputs = self.output_of(in_port, packet);
+        outputs.into_iter().map(port).collect()
+    }
+
+    /// Every entry, table by table, oldest first.
+    pub fn entries(&self) -> impl Iterator<Item = &FlowEntry> {
+        self.tables.iter().flat_map(|t| t.iter().map(|(_, e)| e))
+    }
+
+    pub fn ports(&self) -> impl Iterator<Item = &Port> {
+        self.ports.values().map(|r| &r.port)
+    }
+
+    /// Packets and copies of packets that went nowhere.
+    pub fn drops(&self, reason: DropReason) -> u64 {
+        self.drops.get(&reason).copied().unwrap_or(0)
+    }
+
+    pub fn features(&self) -> SwitchFeatures {
+        let v10 = self.options.version == Version::V10;
+        SwitchFeatures {
+            datapath_id: self.options.datapath_id,
+            n_buffers: 0,
+            n_tables: self.options.n_tables,
+            auxiliary_id: 0,
+            capabilities: if v10 {
+                Capabilities::FLOW_STATS | Capabilities::TABLE_STATS | Capabilities::PORT_STATS
+            } else {
+                Capabilities::FLOW_STATS
+                    | Capabilities::TABLE_STATS
+                    | Capabilities::PORT_STATS
+                    | Capabilities::GROUP_STATS
+            },
+            // OFPAT_OUTPUT to OFPAT_ENQUEUE.
+            actions: if v10 { 0xfff } else { 0 },
+            ports: if v10 {
+                self.ports().cloned().collect()
+            } else {
+                Vec::new()
+            },
+        }
+    }
+
+    /// Adds a port or changes it; answers the PORT_STATUS to send.
+    pub fn set_port(&mut self, now: Instant, port: Port) -> Message {
+        let status = |reason, port| Message::PortStatus(PortStatus { reason, port });
+        if let Some(record) = self.ports.get_mut(&port.port_no) {
+            record.port = port.clone();
+            return status(PortReason::MODIFY, port);
+        }
+        let record = PortRecord {
+            port: port.clone(),
+            stats: stats::no_traffic(port.port_no),
+            added_at: now,
+        };
+        self.ports.insert(port.port_no, record);
+        status(PortReason::ADD, port)
+    }
+
+    /// Takes a port away; answers the PORT_STATUS to send if there was one.
+    pub fn remove_port(&mut self, number: PortNo) -> Option<Message> {
+        let record = self.ports.remove(&number)?;
+        self.learned.retain(|_, port| *port != number);
+        Some(Message::PortStatus(PortStatus {
+            reason: PortReason::DELETE,
+            port: record.port,
+        }))
+    }
+
+    /// Sets whether a port has a link; answers the PORT_STATUS to send if that is new.
+    pub fn set_link(&mut self, number: PortNo, up: bool) -> Option<Message> {
+        let record = self.ports.get_mut(&number)?;
+        let state = record.port.state.0 & !(PortState::LINK_DOWN | PortState::LIVE).0;
+        let link = if up {
+            PortState::LIVE
+        } else {
+            PortState::LINK_DOWN
+        };
+        let before = record.port.is_up();
+        record.port.state = PortState(state | link.0);
+        if record.port.is_up() == before {
+            return None;
+        }
+        Some(Message::PortStatus(PortStatus {
+            reason: PortReason::MODIFY,
+            port: record.port.clone(),
+        }))
+    }
+
+    /// Lets entries expire that are due; answers the FLOW_REMOVED to send.
+    pub fn handle_timeout(&mut self, now: Instant) -> Vec<Message> {
+        let mut removed = Vec::new();
+        while let Some((at, table, id)) = self.deadlines.first().copied() {
+            if at > now {
+                break;
+            }
+            self.deadlines.pop_first();
+            let Some(entry) = self.tables[usize::from(table.0)].get_mut(id) else {
+                continue;
+            };
+            entry.check_at = None;
+            match entry.deadline() {
+                Some((deadline, reason)) if deadline <= now => {
+                    removed.extend(self.remove(now, table, id, reason));
+                }
+                _ => self.watch(table, id),
+            }
+        }
+        removed
+    }
+
+    /// When to call [`handle_timeout`](Switch::handle_timeout). May be early for an entry that was
+    /// used meanwhile, never late.
+    pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
+        self.deadlines
+            .first()
+            .map(|(at, _, _)| (*at, "flow entry timeout"))
+    }
+
+    fn check_table(&self, table: TableId, error: ErrorKind) -> Result<(), ErrorKind> {
+        let known = usize::from(table.0) < self.tables.len();
+        if known { Ok(()) } else { Err(error) }
+    }
+
+    fn port_mod(&mut self, m: &PortMod) -> Result<Vec<Message>, ErrorKind> {
+        let Some(record) = self.ports.get_mut(&m.port_no) else {
+            return Err(ErrorKind::PORT_MOD_BAD_PORT);
+        };
+        if record.port.hw_addr != m.hw_addr {
+            return Err(ErrorKind::PORT_MOD_BAD_HW_ADDR);
+        }
+        let config = record.port.config.0 & !m.mask.0 | m.config.0 & m.mask.0;
+        if record.port.config.0 == config {
+            return Ok(Vec::new());
+        }
+        record.port.config = PortConfig(config);
+        Ok(vec![Message::PortStatus(PortStatus {
+            reason: PortReason::MODIFY,
+            port: record.port.clone(),
+        })])
+    }
+
+    fn set_role(&mut self, m: &RoleMessage) -> Result<Message, ErrorKind> {
+        if matches!(m.role, Role::Primary | Role::Secondary) {
+            let age = |old: u64| m.generation_id.wrapping_sub(old) as i64;
+            if self.generation_id.is_some_and(|old| age(old) < 0) {
+                return Err(ErrorKind::ROLE_STALE);
+            }
+            self.generation_id = Some(m.generation_id);
+        }
+        if m.role != Role::NoChange {
+            self.role = m.role;
+        }
+        Ok(Message::RoleReply(RoleMessage {
+            role: self.role,
+            generation_id: self.generation_id.unwrap_or(u64::MAX),
+        }))
+    }
+
+    fn port_is_live(&self, port: PortNo) -> bool {
+        self.ports.get(&port).is_some_and(|r| r.port.is_up())
+    }
+
+    /// Counts what a walk touched.
+    fn count(
+        &mut self,
+        now: Instant,
+        in_port: Option<PortNo>,
+        len: usize,
+        trace: Trace,
+    ) -> Vec<Output> {
+        if let Some(record) = in_port.and_then(|p| self.ports.get_mut(&p)) {
+            record.stats.rx_packets += 1;
+            record.stats.rx_bytes += len as u64;
+        }
+        for (table_id, hit) in trace.lookups {
+            let table = &mut self.tables[usize::from(table_id.0)];
+            table.lookup_count += 1;
+            if let Some(entry) = hit.and_then(|id| table.get_mut(id)) {
+                entry.count(now, len);
+                table.matched_count += 1;
+            }
+        }
+        for (group, buckets) in trace.groups {
+            self.groups.count(group, &buckets, len);
+        }
+        for meter in trace.meters {
+            self.meters.count(meter, len);
+        }
+        for reason in trace.drops {
+            *self.drops.entry(reason).or_default() += 1;
+        }
+        for (address, port) in trace.learned {
+            let room = self.learned.len() < self.options.macs_max;
+            if room || self.learned.contains_key(&address) {
+                self.learned.insert(address, port);
+            }
+        }
+        for output in &trace.outputs {
+            if let Output::Port { port, packet, .. } = output
+                && let Some(record) = self.ports.get_mut(port)
+            {
+                record.stats.tx_packets += 1;
+                record.stats.tx_bytes += packet.len() as u64;
+            }
+        }
+        trace.outputs
+    }
+
+    fn meter_flow_count(&self, meter: MeterId) -> u32 {
+        self.entries().filter(|e| e.uses_meter(meter)).count() as u32
+    }
+}
+
+/// A port that is up, at 10 Gb/s over copper.
+pub fn plain_port(port_no: PortNo) -> Port {
+    const FD_10GB_COPPER: u32 = 1 << 6 | 1 << 11;
+    let [a, b, c, d] = port_no.0.to_be_bytes();
+    Port {
+        port_no,
+        hw_addr: MacAddr([2, 0xff, a, b, c, d]),
+        name: PortName::new(&format!("port{}", port_no.0)),
+        config: PortConfig::empty(),
+        state: PortState::LIVE,
+        curr: FD_10GB_COPPER,
+        advertised: 0,
+        supported: 0,
+        peer: 0,
+        curr_speed: 10_000_000,
+        max_speed: 10_000_000,
+    }
+}
+
+#[cfg(test)]
+mod tests;

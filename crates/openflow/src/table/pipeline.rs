@@ -1,0 +1,289 @@
+//! A packet's way through the tables. A walk changes nothing: it says what comes out, and what was
+//! touched on the way, so that asking and forwarding cannot differ.
+
+use bytes::Bytes;
+
+use crate::actions::{Action, Instruction};
+use crate::match_fields::{Field, Match};
+use crate::message::{PacketIn, PacketInReason, PortConfig};
+use crate::types::{Cookie, GroupId, MacAddr, MeterId, PortNo, TableId, Version};
+
+use super::actions::{ActionSet, Packet, TtlExpired};
+use super::flow::EntryId;
+use super::group::GROUP_DEPTH_MAX;
+use super::{DropReason, Output, Switch};
+
+/// What a packet came to, and what it touched.
+#[derive(Debug, Default)]
+pub(super) struct Trace {
+    pub outputs: Vec<Output>,
+    pub lookups: Vec<(TableId, Option<EntryId>)>,
+    pub groups: Vec<(GroupId, Vec<usize>)>,
+    pub meters: Vec<MeterId>,
+    /// What NORMAL learns: an address of a VLAN, and where it was seen.
+    pub learned: Vec<((u16, MacAddr), PortNo)>,
+    pub drops: Vec<DropReason>,
+}
+
+pub(super) struct Walk<'a> {
+    switch: &'a Switch,
+    pub trace: Trace,
+}
+
+/// Which entry acts: what a packet-in says of its cause.
+#[derive(Clone, Copy)]
+struct Origin {
+    table_id: TableId,
+    cookie: Cookie,
+    reason: PacketInReason,
+    /// PACKET_OUT may send to TABLE, an entry may not.
+    packet_out: bool,
+}
+
+impl<'a> Walk<'a> {
+    pub fn new(switch: &'a Switch) -> Walk<'a> {
+        Walk {
+            switch,
+            trace: Trace::default(),
+        }
+    }
+
+    /// A packet that comes in by a port of the switch.
+    pub fn receive(&mut self, in_port: PortNo, bytes: Bytes) {
+        let receives = self
+            .switch
+            .ports
+            .get(&in_port)
+            .is_some_and(|p| p.port.is_up() && !p.port.config.contains(PortConfig::NO_RECV));
+        if !receives {
+            return self.trace.drops.push(DropReason::InPortClosed);
+        }
+        self.tables(Packet::new(in_port, bytes));
+    }
+
+    /// A packet that the controller sends, with the actions that came along.
+    pub fn packet_out(&mut self, in_port: PortNo, bytes: Bytes, actions: &[Action]) {
+        let origin = Origin {
+            table_id: TableId(0),
+            cookie: Cookie(u64::MAX),
+            reason: PacketInReason::ACTION,
+            packet_out: true,
+        };
+        let mut packet = Packet::new(in_port, bytes);
+        let _ = self.actions(&mut packet, actions, origin, 0);
+    }
+
+    fn tables(&mut self, mut packet: Packet) {
+        let mut set = ActionSet::default();
+        let mut next = Some(TableId(0));
+        let mut origin = None;
+        while let Some(table_id) = next {
+            let table = &self.switch.tables[usize::from(table_id.0)];
+            let hit = table.lookup(&packet.fields);
+            self.trace.lookups.push((table_id, hit));
+            let Some(entry) = hit.and_then(|id| table.get(id)) else {
+                return self.miss(&packet, table_id);
+            };
+            let here = Origin {
+                table_id,
+                cookie: entry.cookie,
+                reason: if entry.is_table_miss() {
+                    PacketInReason::NO_MATCH
+                } else {
+                    PacketInReason::ACTION
+                },
+                packet_out: false,
+            };
+            match self.entry(&mut packet, &entry.instructions, &mut set, here) {
+                Ok(goto) => next = goto,
+                Err(TtlExpired) => return,
+            }
+            origin = Some(here);
+        }
+        let Some(origin) = origin else {
+            return;
+        };
+        let outputs = self.trace.outputs.len();
+        let ran = self.actions(&mut packet, &set.actions(), origin, 0);
+        let silent = self.trace.outputs.len() == outputs && outputs == 0;
+        if ran.is_ok() && silent && self.trace.drops.is_empty() {
+            self.trace.drops.push(DropReason::NoOutput);
+        }
+    }
+
+    /// Without a table-miss entry a packet is dropped; in 1.0 it goes to the controller.
+    fn miss(&mut self, packet: &Packet, table_id: TableId) {
+        let in_port = self.switch.ports.get(&packet.fields.in_port());
+        let asks = self.switch.options.version == Version::V10
+            && in_port.is_some_and(|p| !p.port.config.contains(PortConfig::NO_PACKET_IN));
+        if !asks {
+            return self.trace.drops.push(DropReason::TableMiss);
+        }
+        let origin = Origin {
+            table_id,
+            cookie: Cookie(u64::MAX),
+            reason: PacketInReason::NO_MATCH,
+            packet_out: false,
+        };
+        self.packet_in(packet, origin);
+    }
+
+    /// Instructions in the order of OpenFlow 1.3.1, 5.9, whatever order they came in.
+    fn entry(
+        &mut self,
+        packet: &mut Packet,
+        instructions: &[Instruction],
+        set: &mut ActionSet,
+        origin: Origin,
+    ) -> Result<Option<TableId>, TtlExpired> {
+        let mut ordered: Vec<&Instruction> = instructions.iter().collect();
+        ordered.sort_by_key(|i| match i {
+            Instruction::Meter(_) => 0,
+            Instruction::ApplyActions(_) => 1,
+            Instruction::ClearActions => 2,
+            Instruction::WriteActions(_) => 3,
+            Instruction::WriteMetadata { .. } => 4,
+            Instruction::GotoTable(_) | Instruction::Experimenter { .. } => 5,
+        });
+        let mut goto = None;
+        for instruction in ordered {
+            match instruction {
+                Instruction::Meter(meter) => self.trace.meters.push(*meter),
+                Instruction::ApplyActions(actions) => self.actions(packet, actions, origin, 0)?,
+                Instruction::ClearActions => set.clear(),
+                Instruction::WriteActions(actions) => set.write(actions),
+                Instruction::WriteMetadata { metadata, mask } => {
+                    let old = packet.fields.get(Field::Metadata).unwrap_or(0) as u64;
+                    let new = old & !mask | metadata & mask;
+                    packet.fields.set(Field::Metadata, new);
+                }
+                Instruction::GotoTable(table) => goto = Some(*table),
+                Instruction::Experimenter { .. } => {}
+            }
+        }
+        Ok(goto)
+    }
+
+    fn actions(
+        &mut self,
+        packet: &mut Packet,
+        actions: &[Action],
+        origin: Origin,
+        depth: usize,
+    ) -> Result<(), TtlExpired> {
+        for action in actions {
+            match action {
+                Action::Output { port, .. } => self.output(packet, *port, origin),
+                Action::Enqueue { port, queue } => {
+                    let mut queued = packet.clone();
+                    queued.queue = Some(*queue);
+                    self.output(&queued, *port, origin);
+                }
+                Action::Group(group) => self.group(packet, *group, origin, depth),
+                rewriting => packet.rewrite(rewriting).inspect_err(|TtlExpired| {
+                    let reason = PacketInReason::INVALID_TTL;
+                    self.packet_in(packet, Origin { reason, ..origin });
+                })?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Each bucket works on a packet of its own; the one that came in goes on unchanged.
+    fn group(&mut self, packet: &Packet, id: GroupId, origin: Origin, depth: usize) {
+        let Some(group) = self
+            .switch
+            .groups
+            .get(id)
+            .filter(|_| depth < GROUP_DEPTH_MAX)
+        else {
+            return self.trace.drops.push(DropReason::NoBucket);
+        };
+        let live = |port| self.switch.port_is_live(port);
+        let chosen = self
+            .switch
+            .groups
+            .choose(group, packet.fields.flow_key(), &live);
+        if chosen.is_empty() {
+            self.trace.drops.push(DropReason::NoBucket);
+        }
+        for bucket in &chosen {
+            let set = ActionSet::of(&group.buckets[*bucket].actions);
+            let _ = self.actions(&mut packet.clone(), &set.actions(), origin, depth + 1);
+        }
+        self.trace.groups.push((id, chosen));
+    }
+
+    fn output(&mut self, packet: &Packet, port: PortNo, origin: Origin) {
+        let in_port = packet.fields.in_port();
+        match port {
+            PortNo::CONTROLLER => self.packet_in(packet, origin),
+            PortNo::IN_PORT => self.deliver(packet, in_port),
+            PortNo::TABLE if origin.packet_out => self.tables(packet.clone()),
+            PortNo::ALL => self.flood(packet, PortConfig::empty()),
+            PortNo::FLOOD => self.flood(packet, PortConfig::NO_FLOOD),
+            PortNo::NORMAL => self.normal(packet),
+            port if port == in_port => self.trace.drops.push(DropReason::BackToInPort),
+            port => self.deliver(packet, port),
+        }
+    }
+
+    /// To every open port but the one it came by, less those with `barred` set.
+    fn flood(&mut self, packet: &Packet, barred: PortConfig) {
+        let in_port = packet.fields.in_port();
+        let open = |config: PortConfig| barred.is_empty() || !config.contains(barred);
+        for (number, state) in &self.switch.ports {
+            if *number != in_port && open(state.port.config) && state.forwards() {
+                self.deliver(packet, *number);
+            }
+        }
+    }
+
+    /// A learning bridge per VLAN id; what it does not know, and multicast, it floods.
+    fn normal(&mut self, packet: &Packet) {
+        let (Some(src), Some(dst)) = (packet.fields.eth_src(), packet.fields.eth_dst()) else {
+            return self.trace.drops.push(DropReason::NoOutput);
+        };
+        let vlan = packet.fields.vlan_id().unwrap_or(0);
+        let in_port = packet.fields.in_port();
+        if !src.is_multicast() {
+            self.trace.learned.push(((vlan, src), in_port));
+        }
+        match self.switch.learned.get(&(vlan, dst)) {
+            Some(port) if *port == in_port => self.trace.drops.push(DropReason::BackToInPort),
+            Some(port) => self.deliver(packet, *port),
+            None => self.flood(packet, PortConfig::NO_FLOOD),
+        }
+    }
+
+    fn deliver(&mut self, packet: &Packet, port: PortNo) {
+        if !self.switch.ports.get(&port).is_some_and(|p| p.forwards()) {
+            return self.trace.drops.push(DropReason::OutPortClosed);
+        }
+        self.trace.outputs.push(Output::Port {
+            port,
+            queue: packet.queue,
+            packet: packet.bytes.clone(),
+        });
+    }
+
+    /// The whole packet: there are no buffers, and then `max_len` does not apply (OpenFlow 1.3.1,
+    /// 7.4.1).
+    fn packet_in(&mut self, packet: &Packet, origin: Origin) {
+        let mut r#match = Match::any().with_in_port(packet.fields.in_port());
+        for field in [Field::Metadata, Field::TunnelId] {
+            if let Some(value) = packet.fields.get(field).filter(|v| *v != 0) {
+                r#match = r#match.with(field, value);
+            }
+        }
+        self.trace.outputs.push(Output::Controller(PacketIn {
+            buffer_id: None,
+            total_len: u16::try_from(packet.bytes.len()).unwrap_or(u16::MAX),
+            reason: origin.reason,
+            table_id: origin.table_id,
+            cookie: origin.cookie,
+            r#match,
+            data: packet.bytes.clone(),
+        }));
+    }
+}
