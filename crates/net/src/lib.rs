@@ -1,6 +1,9 @@
 //! Transports and the driver: the only crate with sockets and a clock.
 
+pub mod clock;
+pub mod driver;
 pub mod method;
 pub mod quic;
+pub mod reconnect;
 pub mod tls;
 pub mod transport;

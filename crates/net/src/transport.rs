@@ -20,7 +20,7 @@ use crate::method::Method;
 use crate::tls::{CertificateIdentity, Role, TlsFacts};
 
 pub use dial::connect;
-pub use gate::{Limits, Refusal, Refusals};
+pub use gate::{Limits, Refusal, Refusals, Ticket};
 pub use listen::Listener;
 
 /// From the first byte of a TLS or QUIC handshake to its last.
@@ -38,7 +38,7 @@ pub struct Connection {
     pub writer: Writer,
     pub peer: PeerIdentity,
     /// Keep it as long as the halves.
-    pub ticket: Option<gate::Ticket>,
+    pub ticket: Option<Ticket>,
 }
 
 /// Who is at the other end, as far as the transport can tell.

@@ -86,12 +86,12 @@ async fn a_port_in_use_is_told_and_is_free_after_its_listener() {
 #[tokio::test]
 async fn what_cannot_be_dialled_is_told_in_one_line() {
     let pki = Pki::new();
-    let free = listen("ptcp:0:127.0.0.1", &Security::plain()).await;
-    let nobody = dial_method(&free);
-    drop(free);
-    tokio::task::yield_now().await;
     for (method, security, problem) in [
-        (nobody.to_string(), Security::plain(), "nobody listens"),
+        (
+            "tcp:127.0.0.1:1".into(),
+            Security::plain(),
+            "nobody listens",
+        ),
         (
             "ssl:127.0.0.1:1".into(),
             Security::plain(),
