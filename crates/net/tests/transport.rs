@@ -87,33 +87,21 @@ async fn a_port_in_use_is_told_and_is_free_after_its_listener() {
 async fn what_cannot_be_dialled_is_told_in_one_line() {
     let pki = Pki::new();
     for (method, security, problem) in [
+        ("tcp:127.0.0.1:1", Security::plain(), "nobody listens"),
+        ("ssl:127.0.0.1:1", Security::plain(), "needs certificates"),
+        ("ptcp:1", Security::plain(), "drop the 'p'"),
         (
-            "tcp:127.0.0.1:1".into(),
-            Security::plain(),
-            "nobody listens",
-        ),
-        (
-            "ssl:127.0.0.1:1".into(),
-            Security::plain(),
-            "needs certificates",
-        ),
-        ("ptcp:1".into(), Security::plain(), "drop the 'p'"),
-        (
-            "tcp:no-such-host.invalid".into(),
+            "tcp:no-such-host.invalid",
             Security::plain(),
             "has no address",
         ),
         (
-            "tcp:[fe80::1%no-such-dev]".into(),
+            "tcp:[fe80::1%no-such-dev]",
             Security::plain(),
             "No such device",
         ),
-        (
-            "unix:/no/such/socket".into(),
-            Security::plain(),
-            "No such file",
-        ),
-        ("quic:127.0.0.1:1".into(), pki.switch(), "no QUIC handshake"),
+        ("unix:/no/such/socket", Security::plain(), "No such file"),
+        ("quic:127.0.0.1:1", pki.switch(), "no QUIC handshake"),
     ] {
         let error = match connect(&method.parse().unwrap(), &security).await {
             Ok(_) => panic!("{method} connected"),

@@ -1,6 +1,8 @@
 //! Certificates made for one test, and connections over every transport.
 #![allow(dead_code, reason = "each test binary uses its part of it")]
 
+pub mod switch;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

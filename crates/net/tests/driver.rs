@@ -1,0 +1,462 @@
+//! The driver with a scripted switch at one end and a scripted application at the other.
+
+mod common;
+
+use std::collections::VecDeque;
+use std::sync::mpsc as std_mpsc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use common::switch::{PATIENCE, Switch, packet_in};
+use common::{Pki, listen, passive};
+use control::ConnectionId;
+use control::controller::{Admission, ControllerOutput, PeerIdentity, PeerRole, RefusedReason};
+use control::inbox::InboxConfig;
+use control::session::{CloseReason, SessionConfig, SwitchUp};
+use net::clock::Clock;
+use net::driver::{Application, Driver, DriverConfig, Ended, Notice};
+use net::tls::Security;
+use net::transport::{Reader, Writer, connect, memory};
+use openflow::time::Instant;
+use openflow::{DatapathId, Frame, Message, MessageKind, Version, Xid, encode};
+use tokio::sync::mpsc;
+
+/// Does what the data of a packet-in says, and remembers what it was told.
+struct Script {
+    outputs: VecDeque<ControllerOutput>,
+    seen: std_mpsc::Sender<Seen>,
+    /// `stick` waits for a word here.
+    release: std_mpsc::Receiver<()>,
+}
+
+#[derive(Debug, PartialEq)]
+enum Seen {
+    Up(DatapathId, PeerIdentity),
+    Frame(Xid, MessageKind),
+    Down,
+}
+
+impl Application for Script {
+    fn handle_up(
+        &mut self,
+        _now: Instant,
+        _connection: ConnectionId,
+        up: SwitchUp,
+        peer: PeerIdentity,
+    ) -> Admission {
+        let dpid = up.features.datapath_id;
+        if peer.dpid.is_some_and(|certified| certified != dpid) {
+            return Admission::Refused(RefusedReason::IdentityMismatch {
+                dpid,
+                certified: peer.dpid.unwrap(),
+            });
+        }
+        self.seen.send(Seen::Up(dpid, peer)).unwrap();
+        Admission::Admitted
+    }
+
+    fn handle_frame(&mut self, _now: Instant, connection: ConnectionId, frame: Frame) {
+        let has = |word: &[u8]| frame.body().ends_with(word);
+        if has(b"stick") {
+            self.release.recv_timeout(PATIENCE).unwrap();
+        }
+        if has(b"flood") {
+            let data = Bytes::from(vec![0; 60_000]);
+            let echo = Message::EchoRequest(data);
+            for xid in 0..100 {
+                let frame = encode(Version::V13, Xid(xid), &echo).unwrap();
+                self.outputs
+                    .push_back(ControllerOutput::Send { connection, frame });
+            }
+        }
+        if has(b"reply") {
+            let frame = encode(Version::V13, frame.xid(), &Message::BarrierRequest).unwrap();
+            self.outputs
+                .push_back(ControllerOutput::Send { connection, frame });
+        }
+        let _ = self.seen.send(Seen::Frame(frame.xid(), frame.kind()));
+    }
+
+    fn handle_down(&mut self, _now: Instant, _connection: ConnectionId) {
+        self.seen.send(Seen::Down).unwrap();
+    }
+
+    fn handle_timeout(&mut self, _now: Instant) {}
+
+    fn poll_output(&mut self) -> Option<ControllerOutput> {
+        self.outputs.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
+        None
+    }
+}
+
+struct Stage {
+    driver: Driver<Script>,
+    notices: mpsc::Receiver<Notice>,
+    seen: std_mpsc::Receiver<Seen>,
+    release: std_mpsc::Sender<()>,
+}
+
+impl Stage {
+    fn new(config: DriverConfig) -> Stage {
+        let (seen_sender, seen) = std_mpsc::channel();
+        let (release, release_receiver) = std_mpsc::channel();
+        let script = Script {
+            outputs: VecDeque::new(),
+            seen: seen_sender,
+            release: release_receiver,
+        };
+        let (driver, notices) = Driver::start(script, Clock::start(), config).unwrap();
+        Stage {
+            driver,
+            notices,
+            seen,
+            release,
+        }
+    }
+
+    /// A switch over memory, not set up.
+    fn join(&self, datapath_id: u64, buffer_bytes: usize) -> Switch<Reader, Writer> {
+        let (ours, theirs) = memory(buffer_bytes);
+        self.driver.serve(ours);
+        Switch::new(theirs.reader, theirs.writer, datapath_id)
+    }
+
+    async fn up(&self, datapath_id: u64) -> Switch<Reader, Writer> {
+        let mut switch = self.join(datapath_id, 1 << 16);
+        switch.set_up().await.expect("set up");
+        assert!(matches!(self.seen().await, Seen::Up(id, _) if id.0 == datapath_id));
+        switch
+    }
+
+    async fn seen(&self) -> Seen {
+        let since = std::time::Instant::now();
+        loop {
+            if let Ok(seen) = self.seen.try_recv() {
+                return seen;
+            }
+            assert!(since.elapsed() < PATIENCE, "nothing seen");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    async fn ended(&mut self) -> Ended {
+        loop {
+            let notice = tokio::time::timeout(PATIENCE, self.notices.recv());
+            if let Notice::Down { reason, .. } = notice.await.unwrap().unwrap() {
+                return reason;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn over_every_transport_a_switch_comes_up_and_is_answered_and_goes() {
+    let pki = Pki::new();
+    for kind in ["tcp", "ssl", "quic", "unix"] {
+        let mut stage = Stage::new(DriverConfig::default());
+        let mut listener = listen(&passive(kind, pki.dir.path()), &pki.controller()).await;
+        let method = common::dial_method(&listener);
+        let dialled = connect(&method, &pki.switch()).await.unwrap();
+        let mut switch = Switch::new(dialled.reader, dialled.writer, 7);
+        let accept = async {
+            stage.driver.serve(listener.accept().await);
+        };
+        let (set_up, ()) = tokio::join!(switch.set_up(), accept);
+        set_up.expect(kind);
+        let Seen::Up(id, peer) = stage.seen().await else {
+            panic!("not up");
+        };
+        assert_eq!(id, DatapathId(7));
+        let is_certified = kind == "ssl" || kind == "quic";
+        assert_eq!(peer.dpid, is_certified.then_some(DatapathId(7)), "{kind}");
+        assert_eq!(peer.role == PeerRole::Switch, is_certified, "{kind}");
+
+        switch.send(77, &packet_in(1, b"reply")).await.unwrap();
+        assert_eq!(
+            stage.seen().await,
+            Seen::Frame(Xid(77), MessageKind::PacketIn)
+        );
+        let reply = switch.receive().await.unwrap();
+        assert_eq!(
+            (reply.kind(), reply.xid()),
+            (MessageKind::BarrierRequest, Xid(77))
+        );
+        switch.echo(78).await.expect(kind);
+
+        let view = &stage.driver.connections()[0];
+        assert!(view.is_admitted);
+        assert_eq!(view.peer.transport.name(), kind);
+        assert_eq!(view.datapath_id, Some(DatapathId(7)));
+        assert_eq!(view.session.echo_requests_answered, 1);
+
+        tokio::io::AsyncWriteExt::shutdown(&mut switch.writer)
+            .await
+            .unwrap();
+        assert_eq!(stage.seen().await, Seen::Down);
+        assert_eq!(stage.ended().await, Ended::Peer, "{kind}");
+    }
+}
+
+/// The handler of one packet-in does not return until the test says so. Ten thousand more are
+/// queued behind it.
+#[tokio::test]
+async fn echo_and_hello_are_answered_while_the_handler_is_stuck() {
+    let stage = Stage::new(DriverConfig::default());
+    let mut switch = stage.up(1).await;
+    switch.send(1, &packet_in(1, b"stick")).await.unwrap();
+    for xid in 2..10_000 {
+        switch.send(xid, &packet_in(1, b"more")).await.unwrap();
+    }
+    let waited = switch.echo(10_000).await.unwrap();
+    assert!(waited < Duration::from_secs(1), "{waited:?}");
+    let mut other = stage.join(2, 1 << 16);
+    other
+        .set_up()
+        .await
+        .expect("another switch is set up meanwhile");
+    assert!(other.echo(1).await.unwrap() < Duration::from_secs(1));
+
+    let counters = stage.driver.inbox_counters();
+    assert!(counters.packet_ins_shed > 8000, "{counters:?}");
+    let view = &stage.driver.connections()[0];
+    assert_eq!(view.packet_ins_shed, counters.packet_ins_shed);
+    assert!(stage.seen.try_recv().is_err(), "the handler was stuck");
+    stage.release.send(()).unwrap();
+    assert_eq!(
+        stage.seen().await,
+        Seen::Frame(Xid(1), MessageKind::PacketIn)
+    );
+}
+
+/// What is no packet-in is never shed: the connection waits, and everything comes in order.
+#[tokio::test]
+async fn a_full_inbox_stops_the_reading_and_loses_nothing() {
+    let stage = Stage::new(DriverConfig {
+        inbox: InboxConfig {
+            packet_ins_max: 4,
+            messages_max: 4,
+        },
+        ..DriverConfig::default()
+    });
+    let mut switch = stage.up(1).await;
+    switch.send(1, &packet_in(1, b"stick")).await.unwrap();
+    let mut xid = 2;
+    loop {
+        let sent = switch.send(xid, &Message::BarrierReply);
+        if tokio::time::timeout(Duration::from_millis(200), sent)
+            .await
+            .is_err()
+        {
+            break;
+        }
+        xid += 1;
+        assert!(xid < 100_000, "never blocked");
+    }
+    assert!(stage.driver.inbox_counters().backpressure > 0);
+    stage.release.send(()).unwrap();
+    for expected in 1..xid {
+        let Seen::Frame(seen, _) = stage.seen().await else {
+            panic!("no frame")
+        };
+        assert_eq!(seen, Xid(expected));
+    }
+    assert_eq!(stage.driver.inbox_counters().packet_ins_shed, 0);
+}
+
+#[tokio::test]
+async fn a_switch_that_does_not_read_is_closed_and_costs_four_mebibytes_at_most() {
+    let mut stage = Stage::new(DriverConfig::default());
+    let mut switch = stage.up(1).await;
+    switch.send(1, &packet_in(1, b"flood")).await.unwrap();
+    assert_eq!(stage.ended().await, Ended::NotReading);
+}
+
+#[tokio::test]
+async fn what_arrives_by_single_bytes_is_read_as_well() {
+    let stage = Stage::new(DriverConfig::default());
+    let mut switch = stage.up(1).await;
+    let frame = encode(Version::V13, Xid(5), &packet_in(1, b"reply")).unwrap();
+    for byte in frame.bytes() {
+        switch.send_bytes(&[*byte]).await.unwrap();
+    }
+    assert_eq!(
+        stage.seen().await,
+        Seen::Frame(Xid(5), MessageKind::PacketIn)
+    );
+}
+
+#[tokio::test]
+async fn an_unknown_datapath_is_refused_when_the_known_ones_are_listed() {
+    let mut stage = Stage::new(DriverConfig {
+        allowed: Some([DatapathId(1)].into()),
+        ..DriverConfig::default()
+    });
+    let mut known = stage.up(1).await;
+    let mut stranger = stage.join(2, 1 << 16);
+    stranger.set_up().await;
+    assert_eq!(stage.ended().await, Ended::NotAllowed(DatapathId(2)));
+    assert!(stranger.receive().await.is_none(), "closed");
+    known.echo(1).await.expect("the known one stays");
+    assert!(
+        stage.seen.try_recv().is_err(),
+        "the application heard of it"
+    );
+}
+
+/// The certificate says 7, the features say 8.
+#[tokio::test]
+async fn a_datapath_id_that_is_not_the_certificates_is_refused() {
+    let pki = Pki::new();
+    let mut stage = Stage::new(DriverConfig::default());
+    let mut listener = listen("pssl:0:127.0.0.1", &pki.controller()).await;
+    let dialled = connect(&common::dial_method(&listener), &pki.switch())
+        .await
+        .unwrap();
+    let mut spoofer = Switch::new(dialled.reader, dialled.writer, 8);
+    let accept = async { stage.driver.serve(listener.accept().await) };
+    tokio::join!(spoofer.set_up(), accept);
+    let mismatch = RefusedReason::IdentityMismatch {
+        dpid: DatapathId(8),
+        certified: DatapathId(7),
+    };
+    assert_eq!(stage.ended().await, Ended::Refused(mismatch));
+    assert!(spoofer.receive().await.is_none());
+}
+
+#[tokio::test]
+async fn bytes_that_are_not_openflow_end_only_their_own_connection() {
+    let mut stage = Stage::new(DriverConfig::default());
+    let mut good = stage.up(1).await;
+    for (bytes, expected) in [
+        (&[4, 0, 0, 7, 0, 0, 0, 0], "framing"),
+        (&[4, 10, 0, 8, 0, 0, 0, 0], "session"),
+        (b"GET /\r\n\r", "closed"),
+    ] {
+        let mut bad = stage.join(2, 1 << 16);
+        bad.send_bytes(bytes).await.unwrap();
+        let reason = if expected == "closed" {
+            // "GET " announces a message of 0x5420 bytes: it is still awaited.
+            tokio::io::AsyncWriteExt::shutdown(&mut bad.writer)
+                .await
+                .unwrap();
+            assert_eq!(stage.ended().await, Ended::Peer);
+            continue;
+        } else {
+            stage.ended().await
+        };
+        assert_eq!(reason.name(), expected, "{reason:?}");
+    }
+    good.echo(9).await.unwrap();
+}
+
+#[tokio::test]
+async fn deadlines_of_the_session_close_silent_and_slow_peers() {
+    let mut stage = Stage::new(DriverConfig {
+        session: SessionConfig {
+            hello_timeout: Duration::from_millis(50),
+            features_timeout: Duration::from_millis(100),
+            message_timeout: Duration::from_millis(50),
+            echo_idle: Duration::from_millis(20),
+            echo_unanswered_max: 2,
+            ..SessionConfig::default()
+        },
+        ..DriverConfig::default()
+    });
+    let _silent = stage.join(1, 1 << 16);
+    assert_eq!(
+        stage.ended().await,
+        Ended::Session(CloseReason::HelloTimeout)
+    );
+
+    let mut half = stage.join(1, 1 << 16);
+    half.send(
+        0,
+        &Message::Hello(openflow::hello::Hello::offering(&[Version::V13])),
+    )
+    .await
+    .unwrap();
+    assert_eq!(
+        stage.ended().await,
+        Ended::Session(CloseReason::FeaturesTimeout)
+    );
+
+    let mut mute = stage.join(1, 1 << 16);
+    mute.set_up().await.unwrap();
+    assert_eq!(
+        stage.ended().await,
+        Ended::Session(CloseReason::EchoTimeout)
+    );
+    drop(half);
+}
+
+#[tokio::test]
+async fn stopping_writes_what_is_queued_and_ends_everything() {
+    let mut stage = Stage::new(DriverConfig::default());
+    let mut switch = stage.up(1).await;
+    switch.send(1, &packet_in(1, b"reply")).await.unwrap();
+    stage.seen().await;
+    stage.driver.stop();
+    assert_eq!(
+        switch.receive().await.unwrap().kind(),
+        MessageKind::BarrierRequest
+    );
+    assert!(switch.receive().await.is_none());
+    assert_eq!(stage.ended().await, Ended::Stopped);
+    tokio::time::timeout(PATIENCE, stage.driver.ended())
+        .await
+        .expect("the application's thread has ended");
+}
+
+#[tokio::test]
+async fn the_round_trip_of_an_echo_is_measured() {
+    let stage = Stage::new(DriverConfig {
+        session: SessionConfig {
+            echo_idle: Duration::from_millis(20),
+            ..SessionConfig::default()
+        },
+        ..DriverConfig::default()
+    });
+    let mut switch = stage.up(1).await;
+    let echo = switch.receive().await.unwrap();
+    assert_eq!(echo.kind(), MessageKind::EchoRequest);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    switch.answer(&echo).await.unwrap();
+    switch.receive().await.unwrap();
+    let rtt = stage.driver.connections()[0].echo_rtt.unwrap();
+    assert!(
+        rtt >= Duration::from_millis(10) && rtt < Duration::from_secs(5),
+        "{rtt:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_application_is_asked_between_two_messages() {
+    let stage = Stage::new(DriverConfig::default());
+    let answer = stage.driver.ask(|script| script.outputs.len()).await;
+    assert_eq!(answer, Some(0));
+}
+
+#[tokio::test]
+async fn plain_security_dials_plain_transports_only() {
+    let pki = Pki::new();
+    let mut stage = Stage::new(DriverConfig::default());
+    let mut listener = listen(&passive("ssl", pki.dir.path()), &pki.controller()).await;
+    let net::method::Method::Dial(_, host, port) = common::dial_method(&listener) else {
+        panic!("not an address");
+    };
+    let plain = net::method::Method::Dial(net::method::Transport::Tcp, host, port);
+    let dialled = connect(&plain, &Security::plain()).await.unwrap();
+    let mut switch = Switch::new(dialled.reader, dialled.writer, 1);
+    let set_up = async { switch.set_up().await };
+    tokio::select! {
+        done = set_up => assert!(done.is_none()),
+        connection = listener.accept() => {
+            stage.driver.serve(connection);
+            panic!("plain bytes were accepted on a TLS port: {:?}", stage.ended().await);
+        }
+    }
+    assert_eq!(switch.features_requests, 0);
+}
