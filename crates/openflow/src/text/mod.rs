@@ -15,12 +15,24 @@
 //!   may differ, and the header line is there for unknown vendors and versions too.
 //! - TABLE_FEATURES lists its properties one a line instead of folding names into patterns.
 
+mod error;
 mod flow;
+mod items;
 mod messages;
 mod names;
 mod packet;
+mod read_actions;
+mod read_flow;
+mod read_match;
+mod read_message;
 mod stats;
 mod values;
+
+pub use error::TextError;
+pub use read_actions::parse_actions;
+pub use read_flow::{parse_flow_mod, parse_flow_mod_as, parse_group_mod, parse_meter_mod};
+pub use read_match::parse_match;
+pub use read_message::{parse_message, print_exact};
 
 use crate::frame::Frame;
 use crate::wire::decode;

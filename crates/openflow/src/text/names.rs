@@ -53,7 +53,6 @@ pub(super) fn field_name(field: Field) -> &'static str {
     FIELD_NAMES[field as usize].1[0]
 }
 
-#[allow(dead_code)]
 pub(super) fn field_by_name(name: &str) -> Option<Field> {
     FIELD_NAMES
         .iter()

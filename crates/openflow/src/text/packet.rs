@@ -10,7 +10,10 @@ use super::flow;
 pub(super) fn summary(data: &[u8]) -> String {
     let fields = PacketFields::parse(PortNo(0), data);
     let mut m = Match::any();
-    for info in FIELDS.iter().filter(|info| info.field != Field::InPort) {
+    for info in FIELDS
+        .iter()
+        .filter(|info| !matches!(info.field, Field::InPort | Field::Ipv6Exthdr))
+    {
         if let Some(value) = fields.get(info.field) {
             m = m.with(info.field, value);
         }
@@ -70,6 +73,10 @@ impl Headers {
         let mut at = 12;
         while matches!(u16_at(data, at), Some(0x8100 | 0x88a8)) {
             at += 4;
+        }
+        // IEEE 802.3 with LLC and SNAP: the type is behind them.
+        if data.get(at + 2..at + 8) == Some(&[0xaa, 0xaa, 3, 0, 0, 0]) {
+            at += 8;
         }
         let ip = at + 2;
         match u16_at(data, at) {

@@ -321,7 +321,10 @@ fn group_stats(w: &mut String, m: &GroupStats) -> fmt::Result {
 fn group_features(w: &mut String, m: &GroupFeatures) -> fmt::Result {
     writeln!(w, "\n Group table:\n    Types:  {:#x}", m.types)?;
     writeln!(w, "    Capabilities:  {:#x}", m.capabilities)?;
-    for (at, name) in ["all", "select", "indirect", "ff"].into_iter().enumerate() {
+    for (at, name) in ["all", "select", "indirect", "fast failover"]
+        .into_iter()
+        .enumerate()
+    {
         if m.types >> at & 1 == 1 {
             writeln!(w, "    {name} group:")?;
             writeln!(w, "       max_groups={:#x}", m.max_groups[at])?;

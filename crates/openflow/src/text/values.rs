@@ -165,7 +165,6 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 }
 
 /// Pairs of hex digits, nothing else.
-#[allow(dead_code)]
 pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits = text.as_bytes();
     if !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {

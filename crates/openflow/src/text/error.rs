@@ -1,0 +1,46 @@
+//! What is wrong with a text, in one line that says what to write instead.
+
+use std::fmt;
+
+/// Longest piece of the text that an error quotes, in characters.
+const FOUND_LEN_MAX: usize = 60;
+
+/// Where a text is no flow, group, meter or message, and what would be right there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextError {
+    /// Counted in bytes from 1, line breaks included.
+    pub column: usize,
+    pub found: String,
+    /// Completes "write …".
+    pub wanted: String,
+}
+
+impl TextError {
+    pub(super) fn new(at: usize, found: &str, wanted: impl Into<String>) -> TextError {
+        let mut shown: String = found.chars().take(FOUND_LEN_MAX).collect();
+        if shown.len() < found.len() {
+            shown.push('…');
+        }
+        TextError {
+            column: at + 1,
+            found: shown.replace(['\n', '\r'], " "),
+            wanted: wanted.into(),
+        }
+    }
+}
+
+impl fmt::Display for TextError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TextError {
+            column,
+            found,
+            wanted,
+        } = self;
+        if found.is_empty() {
+            return write!(f, "column {column}: the text ends, write {wanted}");
+        }
+        write!(f, "column {column}: '{found}' found, write {wanted}")
+    }
+}
+
+impl std::error::Error for TextError {}
