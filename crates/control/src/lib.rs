@@ -11,8 +11,11 @@
 //! answers `None`, then wait for input or for `poll_timeout`.
 
 pub mod controller;
+pub mod entry;
 pub mod inbox;
+mod lldp;
 pub mod relay;
+pub mod requests;
 pub mod session;
 
 /// A connection as the driver numbers them; never reused in one process.

@@ -1,14 +1,56 @@
 //! The application for all switches: discovery, hosts, paths and the flow entries that carry them.
+//!
+//! What it is built on:
+//!
+//! - *Discovery first.* A port that comes up is held for `port_hold`: LLDP goes out three times,
+//!   and until then the port neither learns hosts nor is flooded to. Packets that come in meanwhile
+//!   wait.
+//! - *Nothing floods inside the network.* A broadcast goes to the controller at the edge port where
+//!   it enters, and out of every other edge port by packet-outs. There is no spanning tree to
+//!   converge and no loop to find, on any topology; the price is that broadcasts cost controller
+//!   time, so each port has a budget of them (`flood_rate_max`).
+//! - *A first packet arrives.* It is sent out where its destination is, while entries are set from
+//!   there back to the ingress, each step confirmed by barriers. A packet that misses half-way is
+//!   sent to its destination as well, and its path repaired.
+//! - *Entries are remembered as wanted.* On every connection the switch is asked what it has; what
+//!   is right stays, what is wrong or missing is mended, what is not auster's is not touched.
+//!
+//! Outputs are ordered per connection; between connections nothing is promised but the barriers.
 
-use std::collections::VecDeque;
+mod budget;
+mod discovery;
+mod event;
+mod forwarding;
+mod hosts;
+mod links;
+mod paths;
+mod ports;
+mod reconcile;
+mod routes;
+mod switch;
+mod updates;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
-use openflow::multipart::Description;
+use openflow::message::PortStatus;
 use openflow::time::{Duration, Instant};
-use openflow::{DatapathId, Frame, MacAddr, PortNo, Version};
+use openflow::{DatapathId, Frame, MacAddr, Message, decode};
+use sha2::{Digest, Sha256};
 
 use crate::ConnectionId;
+use crate::lldp::Prover;
+use crate::requests::RequestLimits;
 use crate::session::SwitchUp;
+
+pub use event::{Alarm, Event, HostView, LinkView, Location, SwitchView};
+
+use forwarding::Held;
+use hosts::Hosts;
+use links::Links;
+use paths::Paths;
+use switch::Switch;
+use updates::Updates;
 
 /// How flow entries come about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,9 +76,12 @@ pub struct ControllerConfig {
     pub port_hold: Duration,
     /// How long the links and paths of a switch outlive its connection.
     pub switch_grace: Duration,
+    /// Broadcasts and packets to unknown hosts that one port may have flooded, per second.
+    pub flood_rate_max: u32,
     pub switch_count_max: usize,
     pub host_count_max: usize,
     pub path_count_max: usize,
+    pub requests: RequestLimits,
 }
 
 impl Default for ControllerConfig {
@@ -48,9 +93,11 @@ impl Default for ControllerConfig {
             lldp_interval: Duration::from_secs(1),
             port_hold: Duration::from_millis(600),
             switch_grace: Duration::from_secs(5),
+            flood_rate_max: 500,
             switch_count_max: 10_000,
             host_count_max: 65_536,
             path_count_max: 262_144,
+            requests: RequestLimits::default(),
         }
     }
 }
@@ -130,133 +177,126 @@ pub enum ControllerOutput {
     Event(Event),
 }
 
-/// A port of a switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Location {
-    pub dpid: DatapathId,
-    pub port: PortNo,
-}
-
-impl fmt::Display for Location {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.dpid, self.port)
-    }
-}
-
-/// What happened, for people and logs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    SwitchUp {
-        dpid: DatapathId,
-        version: Version,
-    },
-    SwitchDown {
-        dpid: DatapathId,
-    },
-    /// Its grace is over: links and paths through it are gone.
-    SwitchLost {
-        dpid: DatapathId,
-    },
-    PortUp(Location),
-    PortDown(Location),
-    LinkUp {
-        from: Location,
-        to: Location,
-    },
-    LinkDown {
-        from: Location,
-        to: Location,
-    },
-    HostLearned {
-        mac: MacAddr,
-        at: Location,
-    },
-    HostMoved {
-        mac: MacAddr,
-        from: Location,
-        to: Location,
-    },
-    /// Flow entries of an earlier life of the switch or the controller were compared.
-    Reconciled {
-        dpid: DatapathId,
-        kept: usize,
-        added: usize,
-        deleted: usize,
-    },
-    Alarm(Alarm),
-}
-
-/// Something that only a fault or an attack explains.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Alarm {
-    DuplicateDatapath {
-        dpid: DatapathId,
-        connection: ConnectionId,
-    },
-    /// LLDP that claims to be ours and is not, or not fresh.
-    LldpForged {
-        at: Location,
-        why: &'static str,
-    },
-    /// A host that is alive elsewhere.
-    HostSpoofed {
-        mac: MacAddr,
-        home: Location,
-        at: Location,
-    },
-    HostMovesTooOften {
-        mac: MacAddr,
-    },
-    HostTableFull,
-    FlowTableFull {
-        dpid: DatapathId,
-    },
-    FlowModRefused {
-        dpid: DatapathId,
-        error: openflow::ErrorKind,
-    },
-}
-
-/// A switch, for status tables.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SwitchView {
-    pub dpid: DatapathId,
-    /// `None` while it is disconnected and in its grace.
-    pub connection: Option<ConnectionId>,
-    pub version: Version,
-    pub port_count: usize,
-    pub flow_count: usize,
-    pub up_since: Instant,
-    pub description: Option<Description>,
-}
-
-/// A directed link. Paths use it only when its reverse is there too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LinkView {
-    pub from: Location,
-    pub to: Location,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostView {
-    pub mac: MacAddr,
-    pub at: Location,
-    pub ips: Vec<std::net::IpAddr>,
+/// What was dropped or left undone, by reason, and what was done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ControllerCounters {
+    pub packet_ins: u64,
+    /// From a port that is not, or is no ordinary one.
+    pub packet_ins_no_port: u64,
+    /// Cut short by the switch, so that it cannot be sent on.
+    pub packet_ins_truncated: u64,
+    /// From a held port when too many wait already.
+    pub packet_ins_hold_full: u64,
+    /// Without a sender that a host can have.
+    pub packet_ins_no_sender: u64,
+    /// Sender's place in question, or known to be elsewhere.
+    pub packet_ins_contested: u64,
+    /// The host table or the port's share of it is full.
+    pub packet_ins_host_table_full: u64,
+    /// Broadcasts that came in over a link.
+    pub packet_ins_broadcast_on_link: u64,
+    pub flooded: u64,
+    /// Over the port's budget.
+    pub flood_limited: u64,
+    /// No way to the destination.
+    pub unreachable: u64,
+    pub lldp_sent: u64,
+    pub lldp_accepted: u64,
+    pub lldp_foreign: u64,
+    pub lldp_refused: u64,
+    pub lldp_limited: u64,
+    pub flow_mods: u64,
+    pub packet_outs: u64,
+    pub paths_installed: u64,
+    pub paths_rerouted: u64,
+    pub path_table_full: u64,
+    /// Frames that no connection of ours sent, or that could not be read.
+    pub frames_ignored: u64,
+    /// Replies to nothing we asked.
+    pub unsolicited: u64,
+    /// Messages too long or not sayable in the switch's version.
+    pub unencodable: u64,
+    pub errors_received: u64,
 }
 
 pub struct Controller {
     config: ControllerConfig,
     outputs: VecDeque<ControllerOutput>,
+    timers: BTreeSet<(Instant, Timer)>,
+    switches: BTreeMap<DatapathId, Switch>,
+    connections: BTreeMap<ConnectionId, DatapathId>,
+    links: Links,
+    hosts: Hosts,
+    paths: Paths,
+    updates: Updates,
+    held: VecDeque<Held>,
+    prover: Prover,
+    /// Part of every cookie: tells this process's entries from its predecessors'.
+    generation: u16,
+    random: u64,
+    routes_revision: u64,
+    counters: ControllerCounters,
+}
+
+/// Deadlines. A timer is looked at when it fires: whoever moved its deadline left it in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Timer {
+    Lldp(Location),
+    PortChange(Location),
+    HoldOver,
+    Grace(DatapathId),
+    HostQuestion(MacAddr),
+    Requests(DatapathId),
+    Update(u64),
+    Routes,
+    Adopt,
+}
+
+impl Timer {
+    fn reason(self) -> &'static str {
+        match self {
+            Timer::Lldp(_) => "lldp",
+            Timer::PortChange(_) => "port change",
+            Timer::HoldOver => "port hold",
+            Timer::Grace(_) => "switch grace",
+            Timer::HostQuestion(_) => "host question",
+            Timer::Requests(_) => "request",
+            Timer::Update(_) => "update",
+            Timer::Routes => "routes",
+            Timer::Adopt => "adopt",
+        }
+    }
 }
 
 impl Controller {
-    /// `seed` is the only randomness: LLDP key, epoch and nonces, cookie generation, jitter. Give
-    /// it from the operating system's generator.
+    /// `seed` is the only randomness: LLDP key and epoch, cookie generation, jitter. Give it from
+    /// the operating system's generator; who knows it can forge links.
     pub fn new(config: ControllerConfig, seed: [u8; 32]) -> Controller {
-        let _ = seed;
+        let derived = Sha256::new()
+            .chain_update(seed)
+            .chain_update(b"auster epoch")
+            .finalize();
+        let word = |at: usize| {
+            derived[at..at + 8]
+                .iter()
+                .fold(0, |n, b| n << 8 | u64::from(*b))
+        };
         Controller {
-            config,
             outputs: VecDeque::new(),
+            timers: BTreeSet::new(),
+            switches: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            links: Links::default(),
+            hosts: Hosts::new(config.host_count_max),
+            paths: Paths::new(config.path_count_max),
+            updates: Updates::default(),
+            held: VecDeque::new(),
+            prover: Prover::new(seed, word(0)),
+            generation: word(8) as u16,
+            random: word(16),
+            routes_revision: 0,
+            counters: ControllerCounters::default(),
+            config,
         }
     }
 
@@ -269,40 +309,189 @@ impl Controller {
         up: SwitchUp,
         peer: PeerIdentity,
     ) -> Admission {
-        let _ = (now, connection, up, peer);
+        let dpid = up.features.datapath_id;
+        if let Some(reason) = self.refusal(connection, &up, peer) {
+            if let RefusedReason::DuplicateDatapath { .. } = reason {
+                self.event(Event::Alarm(Alarm::DuplicateDatapath { dpid, connection }));
+            }
+            return Admission::Refused(reason);
+        }
+        if let Some(older) = self.switches.get(&dpid).and_then(|s| s.connection) {
+            self.close(older, RefusedReason::DuplicateDatapath { dpid });
+            self.handle_down(now, older);
+        }
+        self.connections.insert(connection, dpid);
+        self.admit(now, connection, up);
         Admission::Admitted
     }
 
+    /// A message of an admitted connection; of any other it is ignored.
     pub fn handle_frame(&mut self, now: Instant, connection: ConnectionId, frame: Frame) {
-        let _ = (now, connection, frame, &self.config);
+        let Some(dpid) = self.connections.get(&connection).copied() else {
+            self.counters.frames_ignored += 1;
+            return;
+        };
+        let Ok(message) = decode(&frame) else {
+            self.counters.frames_ignored += 1;
+            return;
+        };
+        let xid = frame.xid();
+        match message {
+            Message::PacketIn(packet_in) => self.handle_packet_in(now, dpid, packet_in),
+            Message::PortStatus(PortStatus { reason, port }) => {
+                self.handle_port_status(now, dpid, reason, port);
+            }
+            Message::FlowRemoved(removed) => self.handle_flow_removed(now, dpid, &removed),
+            Message::BarrierReply => self.handle_answer(now, dpid, xid),
+            Message::MultipartReply(reply) => {
+                self.handle_multipart(now, dpid, xid, frame.len(), reply);
+            }
+            Message::Error(error) => self.handle_error(now, dpid, xid, error.kind),
+            // The session has asked and heard these; nothing here depends on them.
+            _ => self.counters.unsolicited += 1,
+        }
     }
 
+    /// The connection is gone. Its switch keeps its links and paths for `switch_grace`.
     pub fn handle_down(&mut self, now: Instant, connection: ConnectionId) {
-        let _ = (now, connection);
+        let Some(dpid) = self.connections.remove(&connection) else {
+            return;
+        };
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        switch.connection = None;
+        switch.synced = false;
+        switch.down_since = Some(now);
+        let unanswered = switch.requests.handle_down();
+        let grace = now + self.config.switch_grace;
+        self.timer(grace, Timer::Grace(dpid));
+        self.event(Event::SwitchDown { dpid });
+        for request in unanswered {
+            self.handle_unanswered(now, dpid, request);
+        }
     }
 
     pub fn handle_timeout(&mut self, now: Instant) {
-        let _ = now;
+        while let Some((due, timer)) = self.timers.first().copied()
+            && due <= now
+        {
+            self.timers.pop_first();
+            match timer {
+                Timer::Lldp(at) => self.lldp_due(now, at),
+                Timer::PortChange(at) => self.port_change_due(now, at),
+                Timer::HoldOver => self.hold_over(now),
+                Timer::Grace(dpid) => self.grace_over(now, dpid),
+                Timer::HostQuestion(mac) => self.host_question_due(now, mac),
+                Timer::Requests(dpid) => self.requests_due(now, dpid),
+                Timer::Update(id) => self.update_due(now, id),
+                Timer::Routes => self.refresh_routes(now),
+                Timer::Adopt => self.adopt_entries(now),
+            }
+        }
     }
 
     pub fn poll_output(&mut self) -> Option<ControllerOutput> {
         self.outputs.pop_front()
     }
 
+    /// The next deadline and what it is for.
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
-        None
+        self.timers
+            .first()
+            .map(|(due, timer)| (*due, timer.reason()))
     }
 
     /// By datapath id.
     pub fn switches(&self) -> Vec<SwitchView> {
-        Vec::new()
+        self.switches.values().map(Switch::view).collect()
     }
 
     pub fn links(&self) -> Vec<LinkView> {
-        Vec::new()
+        self.links
+            .iter()
+            .map(|(from, to)| LinkView { from, to })
+            .collect()
     }
 
+    /// Those whose place is known, by address.
     pub fn hosts(&self) -> Vec<HostView> {
-        Vec::new()
+        let placed = self.hosts.iter().filter_map(|(mac, host)| {
+            let ips = host.ips.iter().copied().collect();
+            host.at.map(|at| HostView { mac, at, ips })
+        });
+        placed.collect()
     }
+
+    /// Pairs of hosts that have a path of their own.
+    pub fn path_count(&self) -> usize {
+        self.paths.len()
+    }
+
+    pub fn counters(&self) -> ControllerCounters {
+        self.counters
+    }
+
+    fn refusal(
+        &mut self,
+        connection: ConnectionId,
+        up: &SwitchUp,
+        peer: PeerIdentity,
+    ) -> Option<RefusedReason> {
+        let dpid = up.features.datapath_id;
+        if peer.role == PeerRole::Controller {
+            return Some(RefusedReason::NotASwitch);
+        }
+        if let Some(certified) = peer.dpid.filter(|certified| *certified != dpid) {
+            return Some(RefusedReason::IdentityMismatch { dpid, certified });
+        }
+        if up.features.auxiliary_id != 0 {
+            return Some(RefusedReason::Auxiliary);
+        }
+        match self.switches.get(&dpid) {
+            Some(switch) => {
+                let older = switch.connection.filter(|older| *older != connection)?;
+                if peer.dpid.is_some() {
+                    return None;
+                }
+                self.outputs
+                    .push_back(ControllerOutput::Probe { connection: older });
+                Some(RefusedReason::DuplicateDatapath { dpid })
+            }
+            None if self.switches.len() >= self.config.switch_count_max => {
+                Some(RefusedReason::TooManySwitches)
+            }
+            None => None,
+        }
+    }
+
+    fn close(&mut self, connection: ConnectionId, reason: RefusedReason) {
+        self.outputs
+            .push_back(ControllerOutput::Close { connection, reason });
+    }
+
+    fn event(&mut self, event: Event) {
+        self.outputs.push_back(ControllerOutput::Event(event));
+    }
+
+    fn alarm(&mut self, alarm: Alarm) {
+        self.event(Event::Alarm(alarm));
+    }
+
+    fn timer(&mut self, due: Instant, timer: Timer) {
+        self.timers.insert((due, timer));
+    }
+
+    /// SplitMix64: jitter, never a secret.
+    fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.random)
+    }
+}
+
+/// Spreads the bits of `x` (the finaliser of SplitMix64).
+fn mix(x: u64) -> u64 {
+    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
 }

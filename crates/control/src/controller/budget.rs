@@ -1,0 +1,38 @@
+//! A token bucket, for what one port may cost.
+
+use openflow::time::Instant;
+
+/// Allows `rate_per_s` on average and `burst` at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    rate_per_s: u32,
+    burst: u32,
+    /// In 1e-9 tokens, so that refilling loses nothing to rounding.
+    tokens_nano: u64,
+    filled_at: Instant,
+}
+
+impl Budget {
+    pub(super) fn new(now: Instant, rate_per_s: u32, burst: u32) -> Budget {
+        Budget {
+            rate_per_s,
+            burst,
+            tokens_nano: u64::from(burst) * 1_000_000_000,
+            filled_at: now,
+        }
+    }
+
+    /// Takes one token if there is one.
+    pub(super) fn take(&mut self, now: Instant) -> bool {
+        let elapsed_ns = now.since(self.filled_at).as_nanos() as u64;
+        self.filled_at = self.filled_at.max(now);
+        let gained = elapsed_ns.saturating_mul(u64::from(self.rate_per_s));
+        let full = u64::from(self.burst) * 1_000_000_000;
+        self.tokens_nano = self.tokens_nano.saturating_add(gained).min(full);
+        let enough = self.tokens_nano >= 1_000_000_000;
+        if enough {
+            self.tokens_nano -= 1_000_000_000;
+        }
+        enough
+    }
+}

@@ -1,0 +1,293 @@
+//! What happens to a packet that a switch sent up.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use bytes::Bytes;
+use openflow::message::PacketIn;
+use openflow::packet::PacketFields;
+use openflow::packet::build::{Host, arp_reply};
+use openflow::time::Instant;
+use openflow::{DatapathId, Field, MacAddr};
+
+use crate::entry::ETH_TYPE_LLDP;
+
+use super::hosts::{Answer, Observed, Question};
+use super::ports::{Cause, PortRole};
+use super::{Alarm, Controller, Event, Location, Mode, Timer};
+
+/// The controller's own address, from which it asks hosts; locally administered.
+const OWN_MAC: MacAddr = MacAddr([0x02, b'a', b'u', b's', b't', b'r']);
+
+/// Packets from held ports that may wait, over all switches.
+const HELD_MAX: usize = 4096;
+
+/// A packet from a port that is held.
+pub(super) struct Held {
+    at: Location,
+    data: Bytes,
+}
+
+/// A packet that came in, as far as forwarding reads it.
+struct Packet<'a> {
+    at: Location,
+    src: MacAddr,
+    dst: MacAddr,
+    data: &'a [u8],
+}
+
+impl Controller {
+    /// The reason is not looked at: Open vSwitch says ACTION where a packet came over a patch port
+    /// from a packet-out and missed.
+    pub(super) fn handle_packet_in(&mut self, now: Instant, dpid: DatapathId, packet_in: PacketIn) {
+        self.counters.packet_ins += 1;
+        let in_port = packet_in.r#match.in_port();
+        let Some(port) = in_port.filter(|port| port.is_ordinary()) else {
+            self.counters.packet_ins_no_port += 1;
+            return;
+        };
+        let at = Location { dpid, port };
+        let fields = PacketFields::parse(port, &packet_in.data);
+        if fields.eth_type() == Some(ETH_TYPE_LLDP) {
+            return self.handle_lldp(now, at, &packet_in);
+        }
+        if packet_in.data.len() < usize::from(packet_in.total_len) {
+            self.counters.packet_ins_truncated += 1;
+            return;
+        }
+        match self.role(now, at) {
+            PortRole::Gone => self.counters.packet_ins_no_port += 1,
+            PortRole::Held if self.held.len() >= HELD_MAX => {
+                self.counters.packet_ins_hold_full += 1;
+            }
+            PortRole::Held => self.held.push_back(Held {
+                at,
+                data: packet_in.data,
+            }),
+            PortRole::Link => self.handle_on_link(now, at, &fields, &packet_in.data),
+            PortRole::Edge => self.handle_at_edge(now, at, &fields, &packet_in.data),
+        }
+    }
+
+    /// Looks again at the packets whose port is held no more.
+    pub(super) fn hold_over(&mut self, now: Instant) {
+        for Held { at, data } in std::mem::take(&mut self.held) {
+            let fields = PacketFields::parse(at.port, &data);
+            match self.role(now, at) {
+                PortRole::Gone => self.counters.packet_ins_no_port += 1,
+                PortRole::Held => self.held.push_back(Held { at, data }),
+                PortRole::Link => self.handle_on_link(now, at, &fields, &data),
+                PortRole::Edge => self.handle_at_edge(now, at, &fields, &data),
+            }
+        }
+        self.routes_soon(now);
+        self.adopt_soon(now);
+    }
+
+    fn handle_at_edge(&mut self, now: Instant, at: Location, fields: &PacketFields, data: &[u8]) {
+        let Some(packet) = Packet::read(at, fields, data) else {
+            self.counters.packet_ins_no_sender += 1;
+            return;
+        };
+        if let Some(port) = self.port_mut(at) {
+            port.host_seen = Some(now);
+        }
+        if !self.observe(now, &packet, fields) || packet.dst == OWN_MAC {
+            return;
+        }
+        match self.hosts.place(packet.dst) {
+            Some(to) if !packet.dst.is_multicast() => self.deliver(now, &packet, to),
+            _ => self.flood(now, &packet),
+        }
+    }
+
+    /// A packet half-way: an entry is missing here. It goes to its destination, and the path is
+    /// mended. Nothing is learned: its sender is not here.
+    fn handle_on_link(&mut self, now: Instant, at: Location, fields: &PacketFields, data: &[u8]) {
+        let Some(packet) = Packet::read(at, fields, data) else {
+            self.counters.packet_ins_no_sender += 1;
+            return;
+        };
+        if packet.dst.is_multicast() {
+            // Broadcasts never travel on links: a switch that is not ours alone sent it.
+            self.counters.packet_ins_broadcast_on_link += 1;
+            return;
+        }
+        let Some(to) = self.hosts.place(packet.dst) else {
+            return self.flood(now, &packet);
+        };
+        if self.config.mode == Mode::Reactive
+            && let Some(from) = self.hosts.place(packet.src)
+        {
+            self.ensure_path(now, packet.src, packet.dst, from, to);
+        }
+        self.send_to(packet.at, to, packet.data);
+    }
+
+    /// Learns from a packet at an edge port; whether its sender may use the network from there.
+    fn observe(&mut self, now: Instant, packet: &Packet<'_>, fields: &PacketFields) -> bool {
+        let (mac, at) = (packet.src, packet.at);
+        let before = self.hosts.get(mac).map(|host| host.at);
+        let switches = &self.switches;
+        let home_gone = |home: Location| {
+            let port = switches
+                .get(&home.dpid)
+                .and_then(|s| s.ports.get(&home.port));
+            !port.is_some_and(|port| port.up)
+        };
+        let ip = sender_ip(fields, mac);
+        match self.hosts.observe(now, mac, at, ip, home_gone) {
+            Observed::Home => true,
+            Observed::Placed => {
+                match before.flatten() {
+                    Some(from) => self.host_moved(now, mac, from, at),
+                    None => {
+                        self.event(Event::HostLearned { mac, at });
+                        self.routes_soon(now);
+                    }
+                }
+                true
+            }
+            Observed::Defended { claimant, alarm } => {
+                if alarm {
+                    self.alarm(Alarm::HostSpoofed {
+                        mac,
+                        home: at,
+                        at: claimant,
+                    });
+                }
+                true
+            }
+            Observed::Contested { ask } => {
+                if let Some(question) = ask {
+                    self.ask_host(mac, question);
+                }
+                self.counters.packet_ins_contested += 1;
+                false
+            }
+            Observed::Rejected { alarm } => {
+                if let Some(home) = self.hosts.place(mac).filter(|_| alarm) {
+                    self.alarm(Alarm::HostSpoofed { mac, home, at });
+                }
+                self.counters.packet_ins_contested += 1;
+                false
+            }
+            Observed::TooManyMoves { alarm } => {
+                if alarm {
+                    self.alarm(Alarm::HostMovesTooOften { mac });
+                }
+                self.counters.packet_ins_contested += 1;
+                false
+            }
+            Observed::Full => {
+                if self.counters.packet_ins_host_table_full == 0 {
+                    self.alarm(Alarm::HostTableFull);
+                }
+                self.counters.packet_ins_host_table_full += 1;
+                false
+            }
+        }
+    }
+
+    /// To a known host: out at its port, and a path for what follows.
+    fn deliver(&mut self, now: Instant, packet: &Packet<'_>, to: Location) {
+        if to == packet.at {
+            // Both are behind one port and hear each other there.
+            return;
+        }
+        if self.config.mode != Mode::Proactive {
+            self.ensure_path(now, packet.src, packet.dst, packet.at, to);
+        }
+        self.send_to(packet.at, to, packet.data);
+    }
+
+    /// By packet-out at the destination's own switch; while that is disconnected, one hop on from
+    /// here, where its entries may still be.
+    fn send_to(&mut self, at: Location, to: Location, data: &[u8]) {
+        if self.is_connected(to.dpid) {
+            return self.packet_out(to.dpid, &[to.port], data);
+        }
+        let distances = self.links.distances(to.dpid, |_| true);
+        match self.links.next_port(at.dpid, &distances, 0) {
+            Some(port) if port != at.port => self.packet_out(at.dpid, &[port], data),
+            _ => self.counters.unreachable += 1,
+        }
+    }
+
+    /// Out of every edge port but its own and, where that is known, its sender's.
+    fn flood(&mut self, now: Instant, packet: &Packet<'_>) {
+        let within = self
+            .port_mut(packet.at)
+            .is_some_and(|port| port.flood_budget.take(now));
+        if !within {
+            self.counters.flood_limited += 1;
+            return;
+        }
+        self.counters.flooded += 1;
+        let home = self.hosts.place(packet.src);
+        let connected = self.switches.values().filter(|s| s.connection.is_some());
+        for dpid in connected.map(|s| s.dpid).collect::<Vec<_>>() {
+            let mut ports = self.edge_ports(now, dpid);
+            ports.retain(|port| {
+                let at = Location { dpid, port: *port };
+                at != packet.at && Some(at) != home
+            });
+            if !ports.is_empty() {
+                self.packet_out(dpid, &ports, packet.data);
+            }
+        }
+    }
+
+    pub(super) fn host_question_due(&mut self, now: Instant, mac: MacAddr) {
+        match self.hosts.handle_timeout(now, mac) {
+            Some(Answer::Ask(question)) => self.ask_host(mac, question),
+            Some(Answer::Moved { from, to }) => self.host_moved(now, mac, from, to),
+            None => {}
+        }
+    }
+
+    fn ask_host(&mut self, mac: MacAddr, question: Question) {
+        self.timer(question.due, Timer::HostQuestion(mac));
+        if let Some(ip) = question.ip {
+            let probe = arp_probe(mac, ip);
+            self.packet_out(question.home.dpid, &[question.home.port], &probe);
+        }
+    }
+
+    fn host_moved(&mut self, now: Instant, mac: MacAddr, from: Location, to: Location) {
+        self.event(Event::HostMoved { mac, from, to });
+        self.mend_paths(now, Cause::Unknown, &[mac]);
+        self.routes_soon(now);
+    }
+}
+
+impl<'a> Packet<'a> {
+    /// `None` without a sender that can be a host.
+    fn read(at: Location, fields: &PacketFields, data: &'a [u8]) -> Option<Packet<'a>> {
+        let (src, dst) = (fields.eth_src()?, fields.eth_dst()?);
+        let can_be_host = !src.is_multicast() && src != MacAddr::default() && src != OWN_MAC;
+        can_be_host.then_some(Packet { at, src, dst, data })
+    }
+}
+
+/// The sender's own address, where the packet says it of itself: ARP whose hardware address is
+/// the frame's. The source of an IP packet may be anybody's behind a router.
+fn sender_ip(fields: &PacketFields, mac: MacAddr) -> Option<IpAddr> {
+    let own = fields.get(Field::ArpSha)? == u128::from(mac.to_u64());
+    let ip = Ipv4Addr::from(fields.get(Field::ArpSpa)? as u32);
+    (own && !ip.is_unspecified() && !ip.is_broadcast()).then_some(IpAddr::V4(ip))
+}
+
+/// "Who has `ip`?", to one host only, from no IP address (RFC 5227), so that no cache is changed.
+fn arp_probe(mac: MacAddr, ip: Ipv4Addr) -> Vec<u8> {
+    let asker = Host {
+        mac: OWN_MAC,
+        ip: Ipv4Addr::UNSPECIFIED,
+    };
+    let mut frame = arp_reply(asker, Host { mac, ip });
+    // A request has operation 1 and no target hardware address.
+    const OPERATION: usize = 14 + 7;
+    const TARGET_MAC: usize = 14 + 18;
+    frame[OPERATION] = 1;
+    frame[TARGET_MAC..TARGET_MAC + 6].fill(0);
+    frame
+}

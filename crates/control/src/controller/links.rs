@@ -1,0 +1,227 @@
+//! Links as discovered, and shortest paths over them.
+//!
+//! A link is directed: LLDP left `from` and came in at `to`. Paths use a link only when its
+//! reverse is there as well, since a cable with one dead fibre would swallow every answer. A port
+//! with a link in either direction is no edge.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use openflow::{DatapathId, PortNo};
+
+use super::Location;
+
+#[derive(Default)]
+pub(super) struct Links {
+    /// LLDP frames sent into the link since the last one arrived.
+    missed: BTreeMap<(Location, Location), u32>,
+    /// Ports with a link in either direction, and how many.
+    ends: BTreeMap<Location, u32>,
+    neighbours: BTreeMap<DatapathId, Vec<Neighbour>>,
+}
+
+/// A usable way from one switch to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Neighbour {
+    dpid: DatapathId,
+    out_port: PortNo,
+    in_port: PortNo,
+}
+
+/// One switch of a path: in here, out there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hop {
+    pub dpid: DatapathId,
+    pub in_port: PortNo,
+    pub out_port: PortNo,
+}
+
+/// Hops from each switch to one destination.
+pub(super) type Distances = BTreeMap<DatapathId, u32>;
+
+impl Links {
+    /// Notes that LLDP went through; whether the link is new.
+    pub(super) fn confirm(&mut self, from: Location, to: Location) -> bool {
+        let new = self.missed.insert((from, to), 0).is_none();
+        if new {
+            *self.ends.entry(from).or_default() += 1;
+            *self.ends.entry(to).or_default() += 1;
+            self.rebuild();
+        }
+        new
+    }
+
+    /// Notes that LLDP goes out of `from` once more; the links that missed `missed_max` are gone.
+    pub(super) fn age(
+        &mut self,
+        from: Location,
+        missed_max: u32,
+        hears: impl Fn(DatapathId) -> bool,
+    ) -> Vec<(Location, Location)> {
+        let mut gone = Vec::new();
+        for (link, missed) in self.missed.range_mut(links_from(from)) {
+            if !hears(link.1.dpid) {
+                continue;
+            }
+            *missed += 1;
+            if *missed > missed_max {
+                gone.push(*link);
+            }
+        }
+        self.remove(&gone);
+        gone
+    }
+
+    /// Takes out every link that touches a port for which `touches` holds.
+    pub(super) fn remove_where(
+        &mut self,
+        touches: impl Fn(Location) -> bool,
+    ) -> Vec<(Location, Location)> {
+        let links = self.missed.keys().copied();
+        let gone: Vec<_> = links.filter(|(a, b)| touches(*a) || touches(*b)).collect();
+        self.remove(&gone);
+        gone
+    }
+
+    fn remove(&mut self, links: &[(Location, Location)]) {
+        for link in links {
+            self.missed.remove(link);
+            for end in [link.0, link.1] {
+                if let Some(count) = self.ends.get_mut(&end) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.ends.remove(&end);
+                    }
+                }
+            }
+        }
+        if !links.is_empty() {
+            self.rebuild();
+        }
+    }
+
+    fn rebuild(&mut self) {
+        self.neighbours.clear();
+        for (from, to) in self.missed.keys() {
+            if self.missed.contains_key(&(*to, *from)) {
+                let neighbour = Neighbour {
+                    dpid: to.dpid,
+                    out_port: from.port,
+                    in_port: to.port,
+                };
+                self.neighbours
+                    .entry(from.dpid)
+                    .or_default()
+                    .push(neighbour);
+            }
+        }
+        self.neighbours.values_mut().for_each(|n| n.sort());
+    }
+
+    pub(super) fn is_end(&self, at: Location) -> bool {
+        self.ends.contains_key(&at)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Location, Location)> + '_ {
+        self.missed.keys().copied()
+    }
+
+    /// Where a usable link out of `from` leads.
+    pub(super) fn peer(&self, from: Location) -> Option<Location> {
+        let neighbours = self.neighbours.get(&from.dpid)?;
+        let found = neighbours.iter().find(|n| n.out_port == from.port)?;
+        Some(Location {
+            dpid: found.dpid,
+            port: found.in_port,
+        })
+    }
+
+    /// Ports of `dpid` with a usable link.
+    pub(super) fn ports(&self, dpid: DatapathId) -> impl Iterator<Item = PortNo> + '_ {
+        self.neighbours
+            .get(&dpid)
+            .into_iter()
+            .flatten()
+            .map(|n| n.out_port)
+    }
+
+    /// Hops to `to` from every switch that reaches it through switches for which `usable` holds.
+    pub(super) fn distances(
+        &self,
+        to: DatapathId,
+        usable: impl Fn(DatapathId) -> bool,
+    ) -> Distances {
+        // Links are used only when both directions are there, so this search may go backwards.
+        let mut distances = Distances::from([(to, 0)]);
+        let mut queue = VecDeque::from([to]);
+        while let Some(at) = queue.pop_front() {
+            let next = distances[&at] + 1;
+            for neighbour in self.neighbours.get(&at).into_iter().flatten() {
+                if usable(neighbour.dpid) && !distances.contains_key(&neighbour.dpid) {
+                    distances.insert(neighbour.dpid, next);
+                    queue.push_back(neighbour.dpid);
+                }
+            }
+        }
+        distances
+    }
+
+    /// The way out of `from` that is one hop nearer; `hash` chooses among equals.
+    fn next(&self, from: DatapathId, distances: &Distances, hash: u64) -> Option<Neighbour> {
+        let nearer = distances.get(&from)?.checked_sub(1)?;
+        let is_nearer = |n: &&Neighbour| distances.get(&n.dpid) == Some(&nearer);
+        let neighbours = self.neighbours.get(&from)?;
+        let equals = neighbours.iter().filter(is_nearer).count() as u64;
+        let chosen = hash.checked_rem(equals)?;
+        neighbours
+            .iter()
+            .filter(is_nearer)
+            .nth(chosen as usize)
+            .copied()
+    }
+
+    pub(super) fn next_port(
+        &self,
+        from: DatapathId,
+        distances: &Distances,
+        hash: u64,
+    ) -> Option<PortNo> {
+        self.next(from, distances, hash).map(|n| n.out_port)
+    }
+
+    /// A shortest path from port to port, ends included.
+    pub(super) fn path(
+        &self,
+        from: Location,
+        to: Location,
+        distances: &Distances,
+        hash: u64,
+    ) -> Option<Vec<Hop>> {
+        let (mut dpid, mut in_port) = (from.dpid, from.port);
+        let mut hops = Vec::new();
+        while dpid != to.dpid {
+            let next = self.next(dpid, distances, hash)?;
+            let out_port = next.out_port;
+            hops.push(Hop {
+                dpid,
+                in_port,
+                out_port,
+            });
+            (dpid, in_port) = (next.dpid, next.in_port);
+        }
+        let out_port = to.port;
+        hops.push(Hop {
+            dpid,
+            in_port,
+            out_port,
+        });
+        Some(hops)
+    }
+}
+
+fn links_from(from: Location) -> std::ops::RangeInclusive<(Location, Location)> {
+    let end = |dpid, port| Location {
+        dpid: DatapathId(dpid),
+        port: PortNo(port),
+    };
+    (from, end(0, 0))..=(from, end(u64::MAX, u32::MAX))
+}

@@ -1,0 +1,332 @@
+//! Paths between two hosts: set on their first packet, moved when the network changes, forgotten
+//! when their ingress entry expires.
+//!
+//! Every entry of a path names its in-port, so that two paths of one pair share no entry but where
+//! they share the way in: a new path is built beside the old one, the switch where they part is
+//! turned over by one flow-mod, and the old rest goes last.
+
+use std::collections::BTreeMap;
+
+use openflow::message::{FlowRemoved, FlowRemovedReason};
+use openflow::time::{Duration, Instant};
+use openflow::{DatapathId, MacAddr};
+
+use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
+
+use super::links::Hop;
+use super::ports::Cause;
+use super::updates::{Change, DRAIN, Guard, Stage, Step};
+use super::{Controller, Location, Mode, mix};
+
+/// A path that packets still miss is sent again, but no sooner than this.
+const REPAIR_INTERVAL: Duration = Duration::from_millis(500);
+
+/// After TABLE_FULL a switch gets no new paths for this long.
+pub(super) const TABLE_FULL_PAUSE: Duration = Duration::from_secs(1);
+
+/// Source and destination.
+pub(super) type Pair = (MacAddr, MacAddr);
+
+pub(super) struct Paths {
+    paths: BTreeMap<Pair, Path>,
+    revisions: u64,
+    count_max: usize,
+}
+
+pub(super) struct Path {
+    /// From the ingress on. In hybrid mode the ingress only.
+    hops: Vec<Hop>,
+    revision: u64,
+    sent_at: Instant,
+}
+
+impl Paths {
+    pub(super) fn new(count_max: usize) -> Paths {
+        Paths {
+            paths: BTreeMap::new(),
+            revisions: 0,
+            count_max,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.paths.len()
+    }
+
+    pub(super) fn contains(&self, pair: Pair) -> bool {
+        self.paths.contains_key(&pair)
+    }
+
+    pub(super) fn revision(&self, pair: Pair) -> Option<u64> {
+        self.paths.get(&pair).map(|path| path.revision)
+    }
+
+    /// Whether the pair's path has this entry.
+    pub(super) fn holds(&self, pair: Pair, dpid: DatapathId, key: EntryKey) -> bool {
+        let held = |hop: &Hop| hop.dpid == dpid && hop.key(pair) == key;
+        self.paths
+            .get(&pair)
+            .is_some_and(|path| path.hops.iter().any(held))
+    }
+
+    /// Whether some path has this entry of a switch.
+    pub(super) fn owns(&self, dpid: DatapathId, key: EntryKey) -> bool {
+        let pair = key.eth_src.zip(key.eth_dst);
+        pair.is_some_and(|pair| self.holds(pair, dpid, key))
+    }
+
+    /// Takes a path over from the entries of an earlier life; nothing is sent.
+    pub(super) fn adopt(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>) {
+        if self.paths.len() < self.count_max {
+            self.insert(now, pair, hops);
+        }
+    }
+
+    fn insert(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>) -> u64 {
+        self.revisions += 1;
+        let revision = self.revisions;
+        self.paths.insert(
+            pair,
+            Path {
+                hops,
+                revision,
+                sent_at: now,
+            },
+        );
+        revision
+    }
+}
+
+impl Hop {
+    pub(super) fn key(&self, (src, dst): Pair) -> EntryKey {
+        EntryKey::pair(self.in_port, src, dst)
+    }
+}
+
+impl Controller {
+    /// A path from `from` to `to`, new or sent again if packets still miss.
+    pub(super) fn ensure_path(
+        &mut self,
+        now: Instant,
+        src: MacAddr,
+        dst: MacAddr,
+        from: Location,
+        to: Location,
+    ) {
+        let pair = (src, dst);
+        let recent = |at: Instant| now.since(at) < REPAIR_INTERVAL;
+        if self
+            .paths
+            .paths
+            .get(&pair)
+            .is_some_and(|path| recent(path.sent_at))
+        {
+            return;
+        }
+        if !self.paths.contains(pair) && self.paths.len() >= self.paths.count_max {
+            self.counters.path_table_full += 1;
+            return;
+        }
+        let Some(hops) = self.find_path(pair, from, to) else {
+            self.counters.unreachable += 1;
+            return;
+        };
+        let full = |hop: &Hop| {
+            self.switches
+                .get(&hop.dpid)
+                .is_some_and(|s| s.full_until > now)
+        };
+        if hops.iter().any(full) {
+            return;
+        }
+        self.counters.paths_installed += 1;
+        self.set_path(now, pair, hops, true);
+    }
+
+    fn find_path(&self, pair: Pair, from: Location, to: Location) -> Option<Vec<Hop>> {
+        let connected = |dpid| self.is_connected(dpid);
+        if from == to || !connected(from.dpid) || !connected(to.dpid) {
+            return None;
+        }
+        let distances = self.links.distances(to.dpid, connected);
+        let mut hops = self.links.path(from, to, &distances, pair_hash(pair))?;
+        if self.config.mode == Mode::Hybrid {
+            hops.truncate(1);
+        }
+        Some(hops)
+    }
+
+    /// Make before break: entries that are new, then those that replace one of the same match
+    /// from the destination on, then the old rest. `again` sends entries that should be there.
+    fn set_path(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>, again: bool) {
+        let old = self
+            .paths
+            .paths
+            .get(&pair)
+            .map_or(Vec::new(), |path| path.hops.clone());
+        let revision = self.paths.insert(now, pair, hops.clone());
+        let same_key = |a: &Hop, b: &Hop| a.dpid == b.dpid && a.in_port == b.in_port;
+        let add = |at: usize, hop: &Hop| Change {
+            dpid: hop.dpid,
+            step: Step::Add(self.pair_entry(pair, hop, at == 0)),
+            guard: Guard::Path(pair, revision),
+        };
+        let mut first = Stage::default();
+        let mut replace = Vec::new();
+        for (at, hop) in hops.iter().enumerate().rev() {
+            let unchanged = old.contains(hop);
+            let replaces = old.iter().any(|o| same_key(o, hop));
+            if unchanged && !again {
+                continue;
+            }
+            // The ingress lets traffic in: it comes after all others, as a replacement does.
+            if at == 0 || (replaces && !unchanged) {
+                let changes = vec![add(at, hop)];
+                replace.push(Stage {
+                    delay: Duration::ZERO,
+                    changes,
+                });
+            } else {
+                first.changes.push(add(at, hop));
+            }
+        }
+        let stale = old
+            .iter()
+            .filter(|o| !hops.iter().any(|hop| same_key(o, hop)));
+        let delete = |hop: &Hop| Change {
+            dpid: hop.dpid,
+            step: Step::Delete(hop.key(pair)),
+            guard: Guard::Stale(pair),
+        };
+        let last = Stage {
+            delay: DRAIN,
+            changes: stale.map(delete).collect(),
+        };
+        let stages = std::iter::once(first)
+            .chain(replace)
+            .chain([last])
+            .collect();
+        self.start_update(now, stages);
+    }
+
+    fn pair_entry(&self, pair: Pair, hop: &Hop, ingress: bool) -> Entry {
+        Entry {
+            key: hop.key(pair),
+            kind: EntryKind::Pair,
+            out: hop.out_port,
+            idle_timeout_s: self.config.idle_timeout_s,
+            hard_timeout_s: self.config.hard_timeout_s,
+            notify: ingress,
+        }
+    }
+
+    /// Looks at every path after the network has changed, and moves those that are broken or
+    /// whose hosts (`moved`) are elsewhere. A path for which there is no other way is taken down
+    /// if its port is dead, and left as it is if only our knowledge has gone.
+    pub(super) fn mend_paths(&mut self, now: Instant, cause: Cause, moved: &[MacAddr]) {
+        let broken = |(pair, path): (&Pair, &Path)| {
+            let affected = moved.contains(&pair.0) || moved.contains(&pair.1);
+            (affected || !self.is_whole(path)).then_some(*pair)
+        };
+        let broken: Vec<Pair> = self.paths.paths.iter().filter_map(broken).collect();
+        for pair in broken {
+            let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
+            let moved = moved.contains(&pair.0) || moved.contains(&pair.1);
+            let hops = places.and_then(|(from, to)| self.find_path(pair, from, to));
+            match hops {
+                Some(hops) => {
+                    self.counters.paths_rerouted += 1;
+                    self.set_path(now, pair, hops, false);
+                }
+                // Nobody knows where to, but the entries may still be right: see what they say.
+                None if moved && places.is_none() && cause == Cause::Unknown => {
+                    self.paths.paths.remove(&pair);
+                    self.adopt_soon(now);
+                }
+                None if moved || cause == Cause::PortDown => self.drop_path(now, pair),
+                None => {}
+            }
+        }
+    }
+
+    fn is_whole(&self, path: &Path) -> bool {
+        let up = |dpid, port| {
+            self.port(Location { dpid, port })
+                .is_some_and(|port| port.up)
+        };
+        let linked = path.hops.windows(2).all(|pair| {
+            let from = Location {
+                dpid: pair[0].dpid,
+                port: pair[0].out_port,
+            };
+            let to = Location {
+                dpid: pair[1].dpid,
+                port: pair[1].in_port,
+            };
+            self.links.peer(from) == Some(to)
+        });
+        let ends = path.hops.first().zip(path.hops.last());
+        let ends_up = ends.is_some_and(|(first, last)| {
+            up(first.dpid, first.in_port) && up(last.dpid, last.out_port)
+        });
+        linked && ends_up
+    }
+
+    /// Takes a path away, ingress first.
+    fn drop_path(&mut self, now: Instant, pair: Pair) {
+        let Some(path) = self.paths.paths.remove(&pair) else {
+            return;
+        };
+        let delete = |hop: &Hop| Change {
+            dpid: hop.dpid,
+            step: Step::Delete(hop.key(pair)),
+            guard: Guard::Stale(pair),
+        };
+        let (first, rest) = path.hops.split_at(1.min(path.hops.len()));
+        let stages = vec![
+            Stage {
+                delay: Duration::ZERO,
+                changes: first.iter().map(delete).collect(),
+            },
+            Stage {
+                delay: DRAIN,
+                changes: rest.iter().map(delete).collect(),
+            },
+        ];
+        self.start_update(now, stages);
+    }
+
+    /// An ingress entry is gone: so is the path. Entries that are not ours or that we have taken
+    /// out ourselves change nothing.
+    pub(super) fn handle_flow_removed(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        removed: &FlowRemoved,
+    ) {
+        let key = EntryKey::from_match(removed.priority, &removed.r#match);
+        let known = self
+            .switches
+            .get_mut(&dpid)
+            .zip(key.filter(|_| is_ours(removed.cookie)));
+        let Some((switch, key)) = known else {
+            self.counters.unsolicited += 1;
+            return;
+        };
+        let Some(pair) = key.eth_src.zip(key.eth_dst) else {
+            return;
+        };
+        // A switch tells of what we deleted as well, perhaps after the entry was set again.
+        if removed.reason == FlowRemovedReason::DELETE && !self.paths.holds(pair, dpid, key) {
+            return;
+        }
+        if switch.entries.remove(&key).is_some() && self.paths.holds(pair, dpid, key) {
+            self.drop_path(now, pair);
+        }
+    }
+}
+
+/// Chooses among equal ways: both directions of a pair take the same where they can.
+fn pair_hash((src, dst): Pair) -> u64 {
+    mix(src.to_u64() ^ dst.to_u64())
+}

@@ -1,0 +1,358 @@
+//! After a connection: what the switch holds against what it should hold.
+//!
+//! Nothing is deleted wholesale. Entries that carry auster's cookie and make sense are adopted, be
+//! they of this process or of one before it; what is missing is added, what is wrong is mended
+//! one by one, and entries of other cookies are not touched. When discovery has found the links,
+//! adopted hops are put together again to paths, and the hosts at their ends are known.
+
+use std::collections::BTreeMap;
+
+use openflow::message::{FlowMod, FlowModCommand, MultipartReply};
+use openflow::multipart::{FlowStats, ReplyBody};
+use openflow::time::{Duration, Instant};
+use openflow::{Action, DatapathId, Instruction, MacAddr, PortNo, Xid};
+
+use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, Entry, EntryKey, EntryKind, is_ours};
+use crate::requests::Reply;
+
+use super::links::Hop;
+use super::paths::Pair;
+use super::ports::PortRole;
+use super::switch::Request;
+use super::{Alarm, Controller, Event, Location, Mode, Timer};
+
+/// Discovery is given this long after the last change before adopted entries are judged.
+const SETTLE: Duration = Duration::from_millis(500);
+
+/// A path of more hops goes in circles.
+const HOPS_MAX: usize = 64;
+
+/// Where following adopted entries led.
+enum Trace {
+    Whole(Vec<Hop>, Location),
+    /// To a switch that is not known well enough yet.
+    Unsure,
+    Broken,
+}
+
+#[derive(Default)]
+struct Tally {
+    kept: usize,
+    added: usize,
+    deleted: usize,
+}
+
+impl Controller {
+    pub(super) fn handle_multipart(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        xid: Xid,
+        len: usize,
+        reply: MultipartReply,
+    ) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        match switch.requests.handle_part(xid, len, reply) {
+            Reply::Partial => {}
+            Reply::Unsolicited => self.counters.unsolicited += 1,
+            Reply::Oversized(request) => self.handle_unanswered(now, dpid, request),
+            Reply::Whole(Request::Entries, bodies) => {
+                let rows = bodies.into_iter().flat_map(|body| match body {
+                    ReplyBody::Flow(rows) => rows,
+                    _ => Vec::new(),
+                });
+                let rows = rows.collect();
+                self.reconcile(now, dpid, Some(rows));
+            }
+            Reply::Whole(request @ Request::Barrier { .. }, _) => {
+                self.handle_unanswered(now, dpid, request);
+            }
+        }
+    }
+
+    /// `None` when the switch would not say: then only what it needs at least is sent.
+    pub(super) fn reconcile(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        rows: Option<Vec<FlowStats>>,
+    ) {
+        let mut tally = Tally::default();
+        let known = rows.is_some();
+        let rows = rows.unwrap_or_default();
+        let (ours, theirs): (Vec<FlowStats>, Vec<FlowStats>) =
+            rows.into_iter().partition(|row| is_ours(row.cookie));
+        let mut held = BTreeMap::new();
+        for row in &ours {
+            match Entry::from_stats(row) {
+                Some(entry) => drop(held.insert(entry.key, entry)),
+                None => {
+                    tally.deleted += 1;
+                    self.send_flow_mod(dpid, delete_row(row));
+                }
+            }
+        }
+        self.set_infrastructure(dpid, &held, &theirs, &mut tally);
+        if known {
+            self.set_missing(dpid, &held, &mut tally);
+        }
+        self.adopt_held(dpid, &held, &mut tally);
+        if let Some(switch) = self.switches.get_mut(&dpid) {
+            switch.synced = true;
+        }
+        let Tally {
+            kept,
+            added,
+            deleted,
+        } = tally;
+        self.event(Event::Reconciled {
+            dpid,
+            kept,
+            added,
+            deleted,
+        });
+        self.routes_soon(now);
+        self.adopt_soon(now);
+    }
+
+    fn set_infrastructure(
+        &mut self,
+        dpid: DatapathId,
+        held: &BTreeMap<EntryKey, Entry>,
+        theirs: &[FlowStats],
+        tally: &mut Tally,
+    ) {
+        for entry in Entry::infrastructure() {
+            let is_same = |row: &&FlowStats| {
+                row.table_id.0 == 0
+                    && EntryKey::from_match(row.priority, &row.r#match) == Some(entry.key)
+            };
+            if held.contains_key(&entry.key) {
+                tally.kept += 1;
+            } else if let Some(row) = theirs.iter().find(is_same) {
+                if !sends_to_controller(row) {
+                    self.alarm(Alarm::ForeignInfrastructure { dpid });
+                }
+            } else {
+                tally.added += 1;
+                self.send_flow_mod(dpid, entry.to_add(self.generation));
+            }
+        }
+    }
+
+    /// What this process wants there and the switch has not, or has otherwise.
+    fn set_missing(
+        &mut self,
+        dpid: DatapathId,
+        held: &BTreeMap<EntryKey, Entry>,
+        tally: &mut Tally,
+    ) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let paths = &self.paths;
+        // Of a path that has gone meanwhile, nothing is wanted.
+        switch.entries.retain(|key, entry| {
+            let wanted = entry.kind != EntryKind::Pair || paths.owns(dpid, *key);
+            wanted || held.contains_key(key)
+        });
+        let missing = switch
+            .entries
+            .values()
+            .filter(|entry| held.get(&entry.key).map(|h| h.out) != Some(entry.out));
+        for entry in missing.copied().collect::<Vec<_>>() {
+            tally.added += 1;
+            self.send_flow_mod(dpid, entry.to_add(self.generation));
+        }
+    }
+
+    /// What the switch has and this process did not know of: taken over if its ports are there.
+    fn adopt_held(
+        &mut self,
+        dpid: DatapathId,
+        held: &BTreeMap<EntryKey, Entry>,
+        tally: &mut Tally,
+    ) {
+        for (key, entry) in held {
+            if entry.kind == EntryKind::Infrastructure {
+                continue;
+            }
+            let up = |port: PortNo| self.port(Location { dpid, port }).is_some_and(|p| p.up);
+            let sound = up(entry.out) && key.in_port.is_none_or(up);
+            let fits = entry.kind == EntryKind::Pair || self.config.mode != Mode::Reactive;
+            let Some(switch) = self.switches.get_mut(&dpid) else {
+                return;
+            };
+            if switch.entries.contains_key(key) {
+                tally.kept += 1;
+            } else if sound && fits {
+                tally.kept += 1;
+                switch.entries.insert(*key, *entry);
+            } else {
+                tally.deleted += 1;
+                self.send_flow_mod(dpid, key.to_delete());
+            }
+        }
+    }
+
+    pub(super) fn adopt_soon(&mut self, now: Instant) {
+        let pending = self.timers.iter().any(|(_, timer)| *timer == Timer::Adopt);
+        if !pending {
+            self.timer(now + self.config.port_hold + SETTLE, Timer::Adopt);
+        }
+    }
+
+    /// Puts adopted hops together to paths, and takes out the beginnings of those that lead
+    /// nowhere: their next packet comes up and gets a path.
+    pub(super) fn adopt_entries(&mut self, now: Instant) {
+        self.adopt_hosts(now);
+        let mut beginnings = Vec::new();
+        for (dpid, switch) in self.switches.iter().filter(|(_, switch)| switch.synced) {
+            for (key, entry) in &switch.entries {
+                let Some(pair) = key.eth_src.zip(key.eth_dst) else {
+                    continue;
+                };
+                let at = key.in_port.map(|port| Location { dpid: *dpid, port });
+                let at = at.filter(|at| self.role(now, *at) == PortRole::Edge);
+                if let Some(at) = at.filter(|_| !self.paths.owns(*dpid, entry.key)) {
+                    beginnings.push((pair, at));
+                }
+            }
+        }
+        for (pair, at) in beginnings {
+            self.adopt_path(now, pair, at);
+        }
+        self.routes_soon(now);
+    }
+
+    fn adopt_path(&mut self, now: Instant, pair: Pair, at: Location) {
+        let broken = match self.trace(now, pair, at) {
+            Trace::Unsure => false,
+            Trace::Broken => true,
+            Trace::Whole(hops, end) => {
+                let (src, dst) = pair;
+                self.adopt_host(src, at);
+                self.adopt_host(dst, end);
+                let right = self.hosts.place(src) == Some(at) && self.hosts.place(dst) == Some(end);
+                if right && !self.paths.contains(pair) {
+                    self.paths.adopt(now, pair, hops);
+                }
+                !right
+            }
+        };
+        if broken {
+            let key = EntryKey::pair(at.port, pair.0, pair.1);
+            if let Some(switch) = self.switches.get_mut(&at.dpid) {
+                switch.entries.remove(&key);
+            }
+            self.send_flow_mod(at.dpid, key.to_delete());
+        }
+    }
+
+    /// Follows a pair's entries from the ingress to an edge port.
+    fn trace(&self, now: Instant, pair: Pair, from: Location) -> Trace {
+        let mut at = from;
+        let mut hops = Vec::new();
+        while hops.len() < HOPS_MAX {
+            let Some(switch) = self.switches.get(&at.dpid).filter(|s| s.synced) else {
+                return Trace::Unsure;
+            };
+            let key = EntryKey::pair(at.port, pair.0, pair.1);
+            let Some(entry) = switch.entries.get(&key) else {
+                return Trace::Broken;
+            };
+            let out = Location {
+                dpid: at.dpid,
+                port: entry.out,
+            };
+            let (in_port, out_port) = (at.port, out.port);
+            hops.push(Hop {
+                dpid: at.dpid,
+                in_port,
+                out_port,
+            });
+            match self.role(now, out) {
+                PortRole::Edge => return Trace::Whole(hops, out),
+                PortRole::Held => return Trace::Unsure,
+                PortRole::Gone => return Trace::Broken,
+                PortRole::Link if self.config.mode == Mode::Hybrid => {
+                    let end = self.hosts.place(pair.1);
+                    return end.map_or(Trace::Unsure, |end| Trace::Whole(hops, end));
+                }
+                PortRole::Link => match self.links.peer(out) {
+                    Some(peer) => at = peer,
+                    None => return Trace::Unsure,
+                },
+            }
+        }
+        Trace::Broken
+    }
+
+    /// A route that ends at an edge port says where its host is.
+    fn adopt_hosts(&mut self, now: Instant) {
+        let mut found = Vec::new();
+        for (dpid, switch) in self.switches.iter().filter(|(_, switch)| switch.synced) {
+            let routes = switch
+                .entries
+                .values()
+                .filter(|e| e.kind == EntryKind::Destination);
+            for entry in routes {
+                let out = Location {
+                    dpid: *dpid,
+                    port: entry.out,
+                };
+                if let Some(mac) = entry
+                    .key
+                    .eth_dst
+                    .filter(|mac| self.hosts.get(*mac).is_none())
+                    && self.role(now, out) == PortRole::Edge
+                {
+                    found.push((mac, out));
+                }
+            }
+        }
+        for (mac, at) in found {
+            self.adopt_host(mac, at);
+        }
+    }
+
+    fn adopt_host(&mut self, mac: MacAddr, at: Location) {
+        if self.hosts.adopt(mac, at) {
+            self.event(Event::HostLearned { mac, at });
+        }
+    }
+}
+
+fn sends_to_controller(row: &FlowStats) -> bool {
+    row.instructions
+        .iter()
+        .any(|instruction| match instruction {
+            Instruction::ApplyActions(actions) | Instruction::WriteActions(actions) => {
+                let to_controller = |a: &Action| {
+                    matches!(
+                        a,
+                        Action::Output {
+                            port: PortNo::CONTROLLER,
+                            ..
+                        }
+                    )
+                };
+                actions.iter().any(to_controller)
+            }
+            _ => false,
+        })
+}
+
+/// Takes out an entry of ours of a shape that this version does not make.
+fn delete_row(row: &FlowStats) -> FlowMod {
+    FlowMod {
+        command: FlowModCommand::DeleteStrict,
+        table_id: row.table_id,
+        cookie: COOKIE_PREFIX,
+        cookie_mask: COOKIE_PREFIX_MASK,
+        instructions: Vec::new(),
+        ..FlowMod::add(row.priority, row.r#match.clone(), Vec::new())
+    }
+}

@@ -1,0 +1,294 @@
+//! One switch as the controller knows it, and the sending of messages to it.
+
+use std::collections::BTreeMap;
+
+use openflow::message::{FlowMod, PacketOut, Port, SwitchConfig};
+use openflow::multipart::{Description, MultipartRequest, RequestBody};
+use openflow::time::Instant;
+use openflow::{
+    Action, Cookie, DatapathId, ErrorKind, MacAddr, Message, PortNo, Version, Xid, encode,
+};
+
+use crate::ConnectionId;
+use crate::entry::{Entry, EntryKey, ask_for_entries};
+use crate::lldp::Outstanding;
+use crate::requests::Requests;
+use crate::session::SwitchUp;
+
+use super::budget::Budget;
+use super::{
+    Alarm, Controller, ControllerConfig, ControllerOutput, Event, Location, SwitchView, Timer,
+};
+
+pub(super) struct Switch {
+    pub dpid: DatapathId,
+    /// `None` while it is in its grace.
+    pub connection: Option<ConnectionId>,
+    pub version: Version,
+    pub up_since: Instant,
+    pub down_since: Option<Instant>,
+    /// Its entries have been compared since it connected.
+    pub synced: bool,
+    pub ports: BTreeMap<PortNo, SwitchPort>,
+    /// What it should hold: what was sent or adopted and has not gone.
+    pub entries: BTreeMap<EntryKey, Entry>,
+    pub requests: Requests<Request>,
+    /// After TABLE_FULL no path is set here until then, so that there is no storm of retries.
+    pub full_until: Instant,
+    description: Option<Description>,
+}
+
+pub(super) struct SwitchPort {
+    pub hw_addr: MacAddr,
+    pub up: bool,
+    /// Discovery has its first chance until then.
+    pub held_until: Instant,
+    pub lldp_due: Instant,
+    pub outstanding: Outstanding,
+    pub lldp_budget: Budget,
+    pub flood_budget: Budget,
+    /// When a host was last heard here since the port came up.
+    pub host_seen: Option<Instant>,
+    pub changed_at: Instant,
+    /// The latest state, not yet taken over because the port flaps; `Some(None)` is a deletion.
+    pub pending: Option<Option<Port>>,
+}
+
+/// What a request of ours is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    Entries,
+    Barrier { update: u64 },
+}
+
+impl Switch {
+    fn new(now: Instant, up: &SwitchUp, config: &ControllerConfig, first_xid: u32) -> Switch {
+        Switch {
+            dpid: up.features.datapath_id,
+            connection: None,
+            version: up.version,
+            up_since: now,
+            down_since: None,
+            synced: false,
+            ports: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            requests: Requests::new(config.requests, first_xid),
+            full_until: Instant::START,
+            description: None,
+        }
+    }
+
+    pub(super) fn view(&self) -> SwitchView {
+        SwitchView {
+            dpid: self.dpid,
+            connection: self.connection,
+            version: self.version,
+            port_count: self.ports.len(),
+            flow_count: self.entries.len(),
+            up_since: self.up_since,
+            description: self.description.clone(),
+        }
+    }
+}
+
+impl SwitchPort {
+    pub(super) fn new(now: Instant, port: &Port, config: &ControllerConfig) -> SwitchPort {
+        let flood = config.flood_rate_max;
+        SwitchPort {
+            hw_addr: port.hw_addr,
+            up: false,
+            held_until: now,
+            lldp_due: now,
+            outstanding: Outstanding::default(),
+            lldp_budget: Budget::new(now, 10, 20),
+            flood_budget: Budget::new(now, flood, flood.max(1)),
+            host_seen: None,
+            changed_at: now,
+            pending: None,
+        }
+    }
+}
+
+impl Controller {
+    /// Takes over a connection: settings, ports, and the question what entries are there.
+    pub(super) fn admit(&mut self, now: Instant, connection: ConnectionId, up: SwitchUp) {
+        let dpid = up.features.datapath_id;
+        let first_xid = self.random() as u32;
+        let fresh = || Switch::new(now, &up, &self.config, first_xid);
+        let switch = self.switches.entry(dpid).or_insert_with(fresh);
+        switch.connection = Some(connection);
+        switch.version = up.version;
+        switch.synced = false;
+        switch.up_since = now;
+        switch.down_since = None;
+        switch.description = up.description;
+        self.event(Event::SwitchUp {
+            dpid,
+            version: up.version,
+        });
+        // Packets that miss come whole, or they could not be sent on.
+        let config = SwitchConfig {
+            flags: 0,
+            miss_send_len: 0xffff,
+        };
+        self.send(dpid, &Message::SetConfig(config));
+        self.take_over_ports(now, dpid, up.ports);
+        self.ask_entries(now, dpid);
+    }
+
+    pub(super) fn ask_entries(&mut self, now: Instant, dpid: DatapathId) {
+        let body = RequestBody::Flow(ask_for_entries());
+        let message = Message::MultipartRequest(MultipartRequest { more: false, body });
+        self.request(now, dpid, Request::Entries, &message);
+    }
+
+    pub(super) fn is_connected(&self, dpid: DatapathId) -> bool {
+        self.switches
+            .get(&dpid)
+            .is_some_and(|s| s.connection.is_some())
+    }
+
+    pub(super) fn port(&self, at: Location) -> Option<&SwitchPort> {
+        self.switches.get(&at.dpid)?.ports.get(&at.port)
+    }
+
+    pub(super) fn port_mut(&mut self, at: Location) -> Option<&mut SwitchPort> {
+        self.switches.get_mut(&at.dpid)?.ports.get_mut(&at.port)
+    }
+
+    /// Sends what has no reply. Its xid, if it could be sent.
+    pub(super) fn send(&mut self, dpid: DatapathId, message: &Message) -> Option<Xid> {
+        let switch = self.switches.get_mut(&dpid)?;
+        let xid = switch.requests.next_xid();
+        self.send_as(dpid, xid, message).then_some(xid)
+    }
+
+    /// Sends a request; `None` if it could not be, and then nothing waits for it.
+    pub(super) fn request(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        request: Request,
+        message: &Message,
+    ) -> Option<Xid> {
+        let switch = self.switches.get_mut(&dpid)?;
+        let xid = switch.requests.start(now, request)?;
+        let due = now + self.config.requests.timeout;
+        if !self.send_as(dpid, xid, message) {
+            self.switches.get_mut(&dpid)?.requests.finish(xid);
+            return None;
+        }
+        self.timer(due, Timer::Requests(dpid));
+        Some(xid)
+    }
+
+    fn send_as(&mut self, dpid: DatapathId, xid: Xid, message: &Message) -> bool {
+        let Some(switch) = self.switches.get(&dpid) else {
+            return false;
+        };
+        let Some(connection) = switch.connection else {
+            return false;
+        };
+        match encode(switch.version, xid, message) {
+            Ok(frame) => {
+                self.outputs
+                    .push_back(ControllerOutput::Send { connection, frame });
+                true
+            }
+            Err(_) => {
+                self.counters.unencodable += 1;
+                false
+            }
+        }
+    }
+
+    pub(super) fn send_flow_mod(&mut self, dpid: DatapathId, mut flow_mod: FlowMod) {
+        if self
+            .switches
+            .get(&dpid)
+            .is_some_and(|s| s.version == Version::V10)
+        {
+            flow_mod.cookie_mask = Cookie(0);
+        }
+        self.counters.flow_mods += 1;
+        self.send(dpid, &Message::FlowMod(flow_mod));
+    }
+
+    /// Sends `data` out of `ports`, as if it had come from nowhere.
+    pub(super) fn packet_out(&mut self, dpid: DatapathId, ports: &[PortNo], data: &[u8]) {
+        let Some(switch) = self.switches.get(&dpid) else {
+            return;
+        };
+        let in_port = match switch.version {
+            Version::V10 => PortNo::ANY,
+            _ => PortNo::CONTROLLER,
+        };
+        let message = PacketOut {
+            buffer_id: None,
+            in_port,
+            actions: ports.iter().map(|port| Action::output(*port)).collect(),
+            data: bytes::Bytes::copy_from_slice(data),
+        };
+        self.counters.packet_outs += 1;
+        self.send(dpid, &Message::PacketOut(message));
+    }
+
+    pub(super) fn handle_answer(&mut self, now: Instant, dpid: DatapathId, xid: Xid) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        match switch.requests.finish(xid) {
+            Some(Request::Barrier { update }) => self.barrier_passed(now, update, dpid),
+            // A barrier reply under the xid of a multipart request: the request is over.
+            Some(Request::Entries) => self.handle_unanswered(now, dpid, Request::Entries),
+            None => self.counters.unsolicited += 1,
+        }
+    }
+
+    pub(super) fn handle_error(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        xid: Xid,
+        error: ErrorKind,
+    ) {
+        self.counters.errors_received += 1;
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        if let Some(request) = switch.requests.finish(xid) {
+            return self.handle_unanswered(now, dpid, request);
+        }
+        if error == ErrorKind::FLOW_MOD_TABLE_FULL {
+            let first = switch.full_until <= now;
+            switch.full_until = now + super::paths::TABLE_FULL_PAUSE;
+            if first {
+                self.alarm(Alarm::FlowTableFull { dpid });
+                // What the switch holds is not known any more: ask.
+                self.ask_entries(now, dpid);
+            }
+        } else if error.ty == ErrorKind::FLOW_MOD_UNKNOWN.ty {
+            self.alarm(Alarm::FlowModRefused { dpid, error });
+        }
+    }
+
+    pub(super) fn requests_due(&mut self, now: Instant, dpid: DatapathId) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        for request in switch.requests.handle_timeout(now) {
+            self.handle_unanswered(now, dpid, request);
+        }
+    }
+
+    /// The connection went, the switch refused, or time is over. An update goes on without the
+    /// barrier: what it waits for is only that packets need not be repaired on their way.
+    pub(super) fn handle_unanswered(&mut self, now: Instant, dpid: DatapathId, request: Request) {
+        match request {
+            Request::Barrier { update } => self.barrier_passed(now, update, dpid),
+            // Without an answer nothing can be compared, but the switch must still be usable.
+            Request::Entries if self.is_connected(dpid) => self.reconcile(now, dpid, None),
+            Request::Entries => {}
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Changes to several switches in an order: each stage is sent when the one before is confirmed.
+//!
+//! A stage ends with a barrier to every switch it touched. Its replies say that the entries were
+//! taken, not that packets already follow them (Open vSwitch: up to 17 ms later); so a stage that
+//! takes entries away waits [`DRAIN`] on top, and a packet that misses in between is repaired by
+//! the controller.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use openflow::time::{Duration, Instant};
+use openflow::{DatapathId, Message};
+
+use crate::entry::{Entry, EntryKey};
+
+use super::paths::Pair;
+use super::switch::Request;
+use super::{Controller, Timer};
+
+/// An update goes on after this long without its barriers.
+const BARRIER_WAIT: Duration = Duration::from_millis(500);
+
+/// Before entries that nothing should use any more are taken away.
+pub(super) const DRAIN: Duration = Duration::from_millis(100);
+
+/// Updates that may be under way; one more is sent without waiting.
+const UPDATES_MAX: usize = 10_000;
+
+#[derive(Default)]
+pub(super) struct Updates {
+    next_id: u64,
+    under_way: BTreeMap<u64, Update>,
+}
+
+struct Update {
+    stages: VecDeque<Stage>,
+    waiting: BTreeSet<DatapathId>,
+    due: Instant,
+}
+
+/// What may be done at once.
+#[derive(Default)]
+pub(super) struct Stage {
+    /// Before it, when the one before is confirmed.
+    pub delay: Duration,
+    pub changes: Vec<Change>,
+}
+
+pub(super) struct Change {
+    pub dpid: DatapathId,
+    pub step: Step,
+    pub guard: Guard,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Step {
+    Add(Entry),
+    Delete(EntryKey),
+}
+
+/// Whether a change is still wanted when its turn comes.
+#[derive(Clone, Copy)]
+pub(super) enum Guard {
+    /// An entry of this revision of a path.
+    Path(Pair, u64),
+    /// An entry of a path that may have been wanted again.
+    Stale(Pair),
+    /// Of this computation of the routes.
+    Routes(u64),
+}
+
+impl Controller {
+    pub(super) fn start_update(&mut self, now: Instant, stages: Vec<Stage>) {
+        let stages: VecDeque<Stage> = stages
+            .into_iter()
+            .filter(|stage| !stage.changes.is_empty())
+            .collect();
+        if stages.is_empty() {
+            return;
+        }
+        if self.updates.under_way.len() >= UPDATES_MAX {
+            stages.into_iter().for_each(|stage| self.apply_stage(stage));
+            return;
+        }
+        let id = self.updates.next_id;
+        self.updates.next_id += 1;
+        let update = Update {
+            stages,
+            waiting: BTreeSet::new(),
+            due: now,
+        };
+        self.updates.under_way.insert(id, update);
+        self.next_stage(now, id);
+    }
+
+    pub(super) fn barrier_passed(&mut self, now: Instant, id: u64, dpid: DatapathId) {
+        let Some(update) = self.updates.under_way.get_mut(&id) else {
+            return;
+        };
+        if update.waiting.remove(&dpid) && update.waiting.is_empty() {
+            self.delay_or_next_stage(now, id);
+        }
+    }
+
+    pub(super) fn update_due(&mut self, now: Instant, id: u64) {
+        let Some(update) = self.updates.under_way.get_mut(&id) else {
+            return;
+        };
+        if update.due > now {
+            return;
+        }
+        if update.waiting.is_empty() {
+            self.next_stage(now, id);
+        } else {
+            update.waiting.clear();
+            self.delay_or_next_stage(now, id);
+        }
+    }
+
+    fn delay_or_next_stage(&mut self, now: Instant, id: u64) {
+        let Some(update) = self.updates.under_way.get_mut(&id) else {
+            return;
+        };
+        let delay = update
+            .stages
+            .front()
+            .map_or(Duration::ZERO, |stage| stage.delay);
+        if delay.is_zero() {
+            return self.next_stage(now, id);
+        }
+        update.due = now + delay;
+        let due = update.due;
+        self.timer(due, Timer::Update(id));
+    }
+
+    fn next_stage(&mut self, now: Instant, id: u64) {
+        let Some(update) = self.updates.under_way.get_mut(&id) else {
+            return;
+        };
+        let Some(stage) = update.stages.pop_front() else {
+            self.updates.under_way.remove(&id);
+            return;
+        };
+        let last = update.stages.is_empty();
+        let touched: BTreeSet<DatapathId> = stage.changes.iter().map(|c| c.dpid).collect();
+        self.apply_stage(stage);
+        if last {
+            self.updates.under_way.remove(&id);
+            return;
+        }
+        let ask = |dpid: &DatapathId| {
+            let request = Request::Barrier { update: id };
+            self.request(now, *dpid, request, &Message::BarrierRequest)
+                .is_some()
+        };
+        let waiting: BTreeSet<DatapathId> = touched.into_iter().filter(ask).collect();
+        let Some(update) = self.updates.under_way.get_mut(&id) else {
+            return;
+        };
+        let none = waiting.is_empty();
+        update.waiting = waiting;
+        update.due = now + BARRIER_WAIT;
+        let due = update.due;
+        if none {
+            return self.delay_or_next_stage(now, id);
+        }
+        self.timer(due, Timer::Update(id));
+    }
+
+    /// Notes what the switches should hold, and tells those that are connected; the others are
+    /// told when they come back.
+    fn apply_stage(&mut self, stage: Stage) {
+        for Change { dpid, step, guard } in stage.changes {
+            let key = match step {
+                Step::Add(entry) => entry.key,
+                Step::Delete(key) => key,
+            };
+            let wanted = match guard {
+                Guard::Path(pair, revision) => self.paths.revision(pair) == Some(revision),
+                Guard::Stale(pair) => !self.paths.holds(pair, dpid, key),
+                Guard::Routes(revision) => self.routes_revision == revision,
+            };
+            let Some(switch) = self.switches.get_mut(&dpid).filter(|_| wanted) else {
+                continue;
+            };
+            match step {
+                Step::Add(entry) => {
+                    switch.entries.insert(key, entry);
+                    self.send_flow_mod(dpid, entry.to_add(self.generation));
+                }
+                Step::Delete(key) => {
+                    switch.entries.remove(&key);
+                    self.send_flow_mod(dpid, key.to_delete());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! LLDP as proof: which port of which switch sent a frame, that we asked for it, and when.
+//!
+//! A frame is LLDP (IEEE 802.1AB) with chassis and port ids as other controllers write them, and
+//! one organisational TLV: `epoch, nonce, HMAC-SHA256(key, dpid | port | epoch | nonce)`. The key
+//! and the epoch are of this process, a nonce is good once and for `nonce_age_max`; so a frame
+//! that somebody made up, kept or changed is none.
+
+use std::collections::VecDeque;
+
+use hmac::{Hmac, KeyInit, Mac};
+use openflow::time::{Duration, Instant};
+use openflow::{DatapathId, MacAddr, PortNo};
+use sha2::Sha256;
+
+use crate::controller::Location;
+use crate::entry::ETH_TYPE_LLDP;
+
+/// "Nearest bridge": no conforming bridge passes it on.
+const LLDP_MULTICAST: MacAddr = MacAddr([0x01, 0x80, 0xc2, 0x00, 0x00, 0x0e]);
+
+/// Locally administered, so it is nobody's.
+const OUI: [u8; 3] = [0x02, b'a', b'u'];
+const SUBTYPE: u8 = 1;
+const TTL_S: u16 = 120;
+const PROOF_LEN: usize = 8 + 8 + 32;
+
+/// Nonces of one port that may be under way.
+const OUTSTANDING_MAX: usize = 4;
+
+/// Signs and checks.
+pub(crate) struct Prover {
+    key: [u8; 32],
+    epoch: u64,
+    nonce: u64,
+}
+
+/// Nonces that were sent out of one port and have not come back.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outstanding(VecDeque<(u64, Instant)>);
+
+/// A frame that carries our proof, read but not yet matched with what was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Proven {
+    pub from: Location,
+    pub nonce: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LldpError {
+    /// LLDP of somebody else: hosts and other switches send it all day.
+    NotOurs,
+    /// Claims to be ours.
+    Forged(&'static str),
+}
+
+impl Prover {
+    pub(crate) fn new(key: [u8; 32], epoch: u64) -> Prover {
+        Prover {
+            key,
+            epoch,
+            nonce: 0,
+        }
+    }
+
+    /// A frame for `port`, whose nonce is noted in `outstanding`.
+    pub(crate) fn frame(
+        &mut self,
+        now: Instant,
+        at: Location,
+        hw_addr: MacAddr,
+        outstanding: &mut Outstanding,
+    ) -> Vec<u8> {
+        self.nonce += 1;
+        outstanding.0.push_back((self.nonce, now));
+        if outstanding.0.len() > OUTSTANDING_MAX {
+            outstanding.0.pop_front();
+        }
+        let mut frame = Vec::with_capacity(128);
+        frame.extend(LLDP_MULTICAST.0);
+        frame.extend(hw_addr.0);
+        frame.extend(ETH_TYPE_LLDP.to_be_bytes());
+        let chassis = format!("dpid:{}", at.dpid);
+        tlv(&mut frame, 1, &[&[7], chassis.as_bytes()]);
+        tlv(&mut frame, 2, &[&[2], &at.port.0.to_be_bytes()]);
+        tlv(&mut frame, 3, &[&TTL_S.to_be_bytes()]);
+        let mac = self.mac(at, self.epoch, self.nonce).finalize().into_bytes();
+        let (epoch, nonce) = (self.epoch.to_be_bytes(), self.nonce.to_be_bytes());
+        tlv(&mut frame, 127, &[&OUI, &[SUBTYPE], &epoch, &nonce, &mac]);
+        tlv(&mut frame, 0, &[]);
+        frame
+    }
+
+    /// Reads `frame`, whatever is in it.
+    pub(crate) fn read(&self, frame: &[u8]) -> Result<Proven, LldpError> {
+        let (mut chassis, mut port, mut proof) = (None, None, None);
+        let mut tlvs = frame.get(14..).ok_or(LldpError::NotOurs)?;
+        while let Some((header, rest)) = tlvs.split_first_chunk::<2>() {
+            let header = u16::from_be_bytes(*header);
+            let (kind, len) = (header >> 9, usize::from(header & 0x1ff));
+            let (value, rest) = rest.split_at_checked(len).ok_or(LldpError::NotOurs)?;
+            tlvs = rest;
+            match (kind, value) {
+                (0, _) => break,
+                (1, [7, id @ ..]) => chassis = read_chassis(id),
+                (2, [2, id @ ..]) => port = <[u8; 4]>::try_from(id).ok().map(u32::from_be_bytes),
+                (127, [a, b, c, SUBTYPE, value @ ..]) if [*a, *b, *c] == OUI => {
+                    proof = Some(value);
+                }
+                _ => {}
+            }
+        }
+        let proof = proof.ok_or(LldpError::NotOurs)?;
+        let (Some(dpid), Some(port)) = (chassis, port) else {
+            return Err(LldpError::Forged("no chassis or port id of ours"));
+        };
+        let proof: &[u8; PROOF_LEN] = proof
+            .try_into()
+            .map_err(|_| LldpError::Forged("proof of a wrong length"))?;
+        let word = |at: usize| {
+            proof[at..at + 8]
+                .iter()
+                .fold(0, |n, b| n << 8 | u64::from(*b))
+        };
+        let (epoch, nonce) = (word(0), word(8));
+        let from = Location {
+            dpid,
+            port: PortNo(port),
+        };
+        if epoch != self.epoch {
+            return Err(LldpError::Forged("of another process"));
+        }
+        let genuine = self.mac(from, epoch, nonce).verify_slice(&proof[16..]);
+        genuine.map_err(|_| LldpError::Forged("proof does not hold"))?;
+        Ok(Proven { from, nonce })
+    }
+
+    fn mac(&self, at: Location, epoch: u64, nonce: u64) -> Hmac<Sha256> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).expect("any length is a key");
+        mac.update(&at.dpid.0.to_be_bytes());
+        mac.update(&at.port.0.to_be_bytes());
+        mac.update(&epoch.to_be_bytes());
+        mac.update(&nonce.to_be_bytes());
+        mac
+    }
+}
+
+impl Outstanding {
+    /// Uses `nonce` up; an error if it was not sent from here, was used before, or is too old.
+    pub(crate) fn take(
+        &mut self,
+        now: Instant,
+        nonce: u64,
+        age_max: Duration,
+    ) -> Result<(), LldpError> {
+        let at = self.0.iter().position(|(n, _)| *n == nonce);
+        let at = at.ok_or(LldpError::Forged("nonce used or never sent"))?;
+        let (_, sent_at) = self.0.remove(at).expect("just found");
+        if now.since(sent_at) > age_max {
+            return Err(LldpError::Forged("too old"));
+        }
+        Ok(())
+    }
+}
+
+fn read_chassis(id: &[u8]) -> Option<DatapathId> {
+    let hex = std::str::from_utf8(id).ok()?.strip_prefix("dpid:")?;
+    let dpid = u64::from_str_radix(hex, 16).ok()?;
+    (hex.len() == 16).then_some(DatapathId(dpid))
+}
+
+fn tlv(frame: &mut Vec<u8>, kind: u16, parts: &[&[u8]]) {
+    let len: usize = parts.iter().map(|p| p.len()).sum();
+    frame.extend((kind << 9 | len as u16).to_be_bytes());
+    parts.iter().for_each(|p| frame.extend(*p));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: Location = Location {
+        dpid: DatapathId(0xabc),
+        port: PortNo(7),
+    };
+    const AGE_MAX: Duration = Duration::from_secs(1);
+
+    fn sent() -> (Prover, Outstanding, Vec<u8>) {
+        let mut prover = Prover::new([9; 32], 77);
+        let mut outstanding = Outstanding::default();
+        let frame = prover.frame(Instant::START, AT, MacAddr([2; 6]), &mut outstanding);
+        (prover, outstanding, frame)
+    }
+
+    #[test]
+    fn a_frame_says_where_it_came_from_once_and_for_a_while() {
+        let (prover, outstanding, frame) = sent();
+        let proven = prover.read(&frame).expect("our own");
+        assert_eq!(proven.from, AT);
+        let mut in_time = outstanding.clone();
+        assert_eq!(in_time.take(Instant::START, proven.nonce, AGE_MAX), Ok(()));
+        assert!(
+            in_time.take(Instant::START, proven.nonce, AGE_MAX).is_err(),
+            "replayed"
+        );
+        let mut late = outstanding;
+        let later = Instant::START + Duration::from_secs(2);
+        assert!(
+            late.take(later, proven.nonce, AGE_MAX).is_err(),
+            "kept for too long"
+        );
+    }
+
+    #[test]
+    fn no_changed_bit_and_no_cut_passes_for_another_place() {
+        let (prover, _, frame) = sent();
+        for bit in 14 * 8..frame.len() * 8 {
+            let mut changed = frame.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            if let Ok(proven) = prover.read(&changed) {
+                assert_eq!(proven.from, AT, "bit {bit}");
+            }
+        }
+        for cut in 0..frame.len() - 2 {
+            assert!(prover.read(&frame[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn another_process_and_another_key_prove_nothing() {
+        let (_, _, frame) = sent();
+        let other_epoch = Prover::new([9; 32], 78);
+        assert_eq!(
+            other_epoch.read(&frame),
+            Err(LldpError::Forged("of another process"))
+        );
+        let other_key = Prover::new([8; 32], 77);
+        assert_eq!(
+            other_key.read(&frame),
+            Err(LldpError::Forged("proof does not hold"))
+        );
+    }
+
+    #[test]
+    fn odd_tlvs_are_read_as_not_ours() {
+        let prover = Prover::new([9; 32], 77);
+        let head = [0u8; 14];
+        for body in [
+            &[0x02, 0x00][..],
+            &[],
+            &[0xff, 0xff, 1],
+            &[0x03, 0xff],
+            &[0, 0, 0, 0],
+        ] {
+            let frame = [&head, body].concat();
+            assert_eq!(prover.read(&frame), Err(LldpError::NotOurs), "{body:02x?}");
+        }
+    }
+}

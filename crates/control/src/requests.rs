@@ -1,0 +1,163 @@
+//! Requests that wait for their reply: matched by xid, bounded in number, bytes and time.
+//!
+//! A reply whose xid is not waiting changes nothing. A multipart reply is put together here; one
+//! that never ends is given up at a number of parts, of bytes, or at its deadline, whichever comes
+//! first.
+
+use std::collections::BTreeMap;
+
+use openflow::Xid;
+use openflow::message::MultipartReply;
+use openflow::multipart::ReplyBody;
+use openflow::time::{Duration, Instant};
+
+use crate::session::SESSION_XID;
+
+#[derive(Clone, Copy, Debug)]
+pub struct RequestLimits {
+    /// Requests of one switch that may wait at once.
+    pub waiting_max: usize,
+    pub timeout: Duration,
+    pub reply_parts_max: u32,
+    pub reply_bytes_max: usize,
+}
+
+impl Default for RequestLimits {
+    fn default() -> Self {
+        RequestLimits {
+            waiting_max: 4096,
+            timeout: Duration::from_secs(10),
+            reply_parts_max: 4096,
+            reply_bytes_max: 16 << 20,
+        }
+    }
+}
+
+/// Requests of one switch; `T` says what to do with the reply.
+pub struct Requests<T> {
+    limits: RequestLimits,
+    next_xid: u32,
+    waiting: BTreeMap<Xid, Waiting<T>>,
+    counters: RequestCounters,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestCounters {
+    /// Replies that nothing waited for.
+    pub unsolicited: u64,
+    pub timed_out: u64,
+    /// Replies given up for their size.
+    pub oversized: u64,
+}
+
+struct Waiting<T> {
+    tag: T,
+    deadline: Instant,
+    parts: u32,
+    bytes: usize,
+    bodies: Vec<ReplyBody>,
+}
+
+/// What a part of a multipart reply led to.
+#[derive(Debug, PartialEq)]
+pub enum Reply<T> {
+    /// Nothing waits for this xid.
+    Unsolicited,
+    /// More parts are to come.
+    Partial,
+    /// All parts, in the order they came.
+    Whole(T, Vec<ReplyBody>),
+    /// Given up: too many parts or bytes.
+    Oversized(T),
+}
+
+impl<T> Requests<T> {
+    pub fn new(limits: RequestLimits, first_xid: u32) -> Requests<T> {
+        Requests {
+            limits,
+            next_xid: first_xid & !SESSION_XID,
+            waiting: BTreeMap::new(),
+            counters: RequestCounters::default(),
+        }
+    }
+
+    /// An xid for a message without reply.
+    pub fn next_xid(&mut self) -> Xid {
+        // 0 is what switches put into messages of their own.
+        self.next_xid = (self.next_xid.wrapping_add(1) & !SESSION_XID).max(1);
+        Xid(self.next_xid)
+    }
+
+    /// An xid whose reply is waited for; `None` when too many wait already.
+    pub fn start(&mut self, now: Instant, tag: T) -> Option<Xid> {
+        if self.waiting.len() >= self.limits.waiting_max {
+            return None;
+        }
+        let xid = self.next_xid();
+        let waiting = Waiting {
+            tag,
+            deadline: now + self.limits.timeout,
+            parts: 0,
+            bytes: 0,
+            bodies: Vec::new(),
+        };
+        self.waiting.insert(xid, waiting);
+        Some(xid)
+    }
+
+    /// A reply of one message (barrier, role), or an error: ends the request.
+    pub fn finish(&mut self, xid: Xid) -> Option<T> {
+        let found = self.waiting.remove(&xid);
+        self.counters.unsolicited += u64::from(found.is_none());
+        found.map(|waiting| waiting.tag)
+    }
+
+    /// A part of a multipart reply, of `len` bytes on the wire.
+    pub fn handle_part(&mut self, xid: Xid, len: usize, reply: MultipartReply) -> Reply<T> {
+        let Some(waiting) = self.waiting.get_mut(&xid) else {
+            self.counters.unsolicited += 1;
+            return Reply::Unsolicited;
+        };
+        waiting.parts += 1;
+        waiting.bytes += len;
+        let oversized = waiting.parts > self.limits.reply_parts_max
+            || waiting.bytes > self.limits.reply_bytes_max;
+        if reply.more && !oversized {
+            waiting.bodies.push(reply.body);
+            return Reply::Partial;
+        }
+        let Some(mut waiting) = self.waiting.remove(&xid) else {
+            return Reply::Unsolicited;
+        };
+        if oversized {
+            self.counters.oversized += 1;
+            return Reply::Oversized(waiting.tag);
+        }
+        waiting.bodies.push(reply.body);
+        Reply::Whole(waiting.tag, waiting.bodies)
+    }
+
+    /// Requests that were not answered in time.
+    pub fn handle_timeout(&mut self, now: Instant) -> Vec<T> {
+        let due = self.waiting.extract_if(.., |_, w| w.deadline <= now);
+        let late: Vec<T> = due.map(|(_, waiting)| waiting.tag).collect();
+        self.counters.timed_out += late.len() as u64;
+        late
+    }
+
+    /// All that wait, given up because the connection went.
+    pub fn handle_down(&mut self) -> Vec<T> {
+        let all = std::mem::take(&mut self.waiting);
+        all.into_values().map(|waiting| waiting.tag).collect()
+    }
+
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        // Every request has the same time-out, so the oldest xid is due first, but for the
+        // wrap-around, where the earliest deadline must be looked for.
+        self.waiting.values().map(|w| w.deadline).min()
+    }
+
+    pub fn counters(&self) -> RequestCounters {
+        self.counters
+    }
+}
