@@ -1,12 +1,226 @@
-//! `auster lab`.
+//! `auster lab`: a network of real Open vSwitch switches, hosts and impaired links.
+
+mod experiment;
+mod impairment;
+mod ledger;
+mod link;
+mod netns;
+mod network;
+mod plane;
+mod probe;
+mod report;
+mod scenario;
+mod signals;
+mod status;
+mod tools;
+mod topology;
+
+use std::os::unix::process::CommandExt;
+
+use serde_json::json;
+
 use crate::failure::Failure;
+use crate::lab::impairment::Impairment;
+use crate::lab::ledger::Ledger;
+use crate::lab::network::{Network, Options};
+use crate::lab::plane::{Controller, ForwardArgs, Plane, Transport};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Show the labs that are up
-    List,
+    /// Run an experiment on real networks and print its figures
+    Run(experiment::Args),
+    /// Bring a network up and leave it up
+    Up(Box<UpArgs>),
+    /// Take networks down
+    Down(DownArgs),
+    /// Show the networks that are up
+    List(ListArgs),
+    /// Run a command inside a host, or beside the switches
+    Exec(ExecArgs),
+    #[command(hide = true)]
+    Link(link::Args),
+    #[command(hide = true)]
+    Forward(ForwardArgs),
 }
 
-pub fn run(_command: Command) -> Result<(), Failure> {
-    Err(Failure::machine("not built yet"))
+#[derive(clap::Args)]
+pub struct UpArgs {
+    /// single,N | linear,N | ring,N | tree,depth=D,fanout=F | leaf-spine,SPINESxLEAVES |
+    /// fat-tree,k=K | FILE.toml
+    topology: String,
+    /// Hosts per edge switch, instead of the topology's own number
+    #[arg(long, value_name = "N")]
+    hosts: Option<usize>,
+    /// Who controls the switches: auster, none (each learns by itself) or tcp:HOST:PORT
+    #[arg(long, value_name = "METHOD", default_value = "auster")]
+    controller: String,
+    /// What carries OpenFlow between switches and auster
+    #[arg(long, default_value = "tcp")]
+    transport: Transport,
+    /// What all links between switches do to frames, such as delay_ms=5,loss_percent=1
+    #[arg(long, value_name = "IMPAIRMENT")]
+    links: Option<Impairment>,
+    /// What the link between switches and controller does
+    #[arg(long, value_name = "IMPAIRMENT")]
+    control: Option<Impairment>,
+    /// Join switches by OVS patch ports: for many switches, but without real hops
+    #[arg(long)]
+    patch: bool,
+    /// Of the impaired links: the same seed loses the same frames
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+#[derive(clap::Args)]
+pub struct DownArgs {
+    /// The lab's name, from `auster lab list`
+    #[arg(required_unless_present = "all")]
+    name: Option<String>,
+    /// Every lab that `up` left up; those of a running `lab run` end with it
+    #[arg(long, conflicts_with = "name")]
+    all: bool,
+}
+
+#[derive(clap::Args)]
+pub struct ListArgs {
+    /// As one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+pub struct ExecArgs {
+    /// The lab's name, from `auster lab list`
+    name: String,
+    /// A host such as h1; `sw` is the switches' side, `c` the controller's
+    host: String,
+    #[arg(required = true, last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+pub fn run(command: Command) -> Result<(), Failure> {
+    let is_part_of_a_lab = matches!(command, Command::Link(_) | Command::Forward(_));
+    if !is_part_of_a_lab && nix::unistd::geteuid().is_root() {
+        for id in Ledger::sweep() {
+            eprintln!("removed what lab {id} left behind");
+        }
+    }
+    match command {
+        Command::Run(args) => experiment::run(args),
+        Command::Up(args) => up(*args),
+        Command::Down(args) => down(args),
+        Command::List(args) => list(args),
+        Command::Exec(args) => exec(args),
+        Command::Link(args) => link::run(args),
+        Command::Forward(args) => plane::forward(args),
+    }
+}
+
+fn up(args: UpArgs) -> Result<(), Failure> {
+    let controller = Controller::parse(&args.controller, args.transport)?;
+    let mut topology = scenario::topology(&args.topology, args.hosts)?;
+    if let Some(links) = args.links {
+        let config = links.config().map_err(Failure::usage)?;
+        topology
+            .links
+            .iter_mut()
+            .for_each(|link| link.impairment = config.clone());
+    }
+    let control = args
+        .control
+        .unwrap_or_default()
+        .config()
+        .map_err(Failure::usage)?;
+    let options = Options {
+        patch: args.patch,
+        seed: args.seed,
+        control,
+    };
+    let mut network = Network::start(topology, &controller.to_string(), &options)?;
+    Plane::start(&mut network, &controller)?;
+    println!("{}", network.id());
+    network.release()
+}
+
+fn down(args: DownArgs) -> Result<(), Failure> {
+    tools::require_network_tools()?;
+    let labs = Ledger::all();
+    match args.name {
+        Some(name) => {
+            let lab = labs
+                .into_iter()
+                .find(|lab| lab.id() == name)
+                .ok_or_else(|| no_lab(&name))?;
+            lab.remove();
+        }
+        None => labs
+            .into_iter()
+            .filter(|lab| lab.record.owner.is_none())
+            .for_each(Ledger::remove),
+    }
+    Ok(())
+}
+
+fn list(args: ListArgs) -> Result<(), Failure> {
+    let labs = Ledger::all();
+    if args.json {
+        let records: Vec<_> = labs.iter().map(|lab| &lab.record).collect();
+        println!("{:#}", json!({ "labs": records }));
+        return Ok(());
+    }
+    if labs.is_empty() {
+        println!("No lab is up. Start one: auster lab up ring,4");
+        return Ok(());
+    }
+    println!(
+        "{:8} {:24} {:>8} {:>6} {:24} UP",
+        "NAME", "TOPOLOGY", "SWITCHES", "HOSTS", "CONTROLLER"
+    );
+    for lab in labs {
+        let record = &lab.record;
+        let minutes = ledger::unix_seconds().saturating_sub(record.started_unix_s) / 60;
+        println!(
+            "{:8} {:24} {:>8} {:>6} {:24} {} min{}",
+            record.id,
+            record.topology,
+            record.switch_count,
+            record.namespaces.len().saturating_sub(2),
+            record.controller,
+            minutes,
+            if record.owner.is_some() {
+                ", ends with its `lab run`"
+            } else {
+                ""
+            },
+        );
+    }
+    Ok(())
+}
+
+fn exec(args: ExecArgs) -> Result<(), Failure> {
+    tools::require_network_tools()?;
+    let lab = Ledger::all()
+        .into_iter()
+        .find(|lab| lab.id() == args.name)
+        .ok_or_else(|| no_lab(&args.name))?;
+    let namespace = lab.namespace(&args.host);
+    if !lab.record.namespaces.contains(&namespace) {
+        return Err(Failure::usage(format!(
+            "lab {} has no host {}",
+            args.name, args.host
+        )));
+    }
+    let mut command = tools::lab_command(&lab, Some(&namespace), &args.command[0]);
+    command
+        .args(&args.command[1..])
+        .stdin(std::process::Stdio::inherit());
+    // Not a process of the lab but of whoever types: same group, so that Ctrl-C reaches it.
+    let error = command
+        .process_group(nix::unistd::getpgrp().as_raw())
+        .exec();
+    Err(Failure::machine(format!("ip: {error}")))
+}
+
+fn no_lab(name: &str) -> Failure {
+    Failure::usage(format!("no lab is called {name}; see auster lab list"))
 }

@@ -1,0 +1,132 @@
+//! How a link's impairment is written, in TOML and on the command line.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::Deserialize;
+use sim::link::{Jitter, LinkConfig};
+
+/// In both directions. What is left out is a wire's: no delay, no loss, no limit.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Impairment {
+    pub delay_ms: Option<f64>,
+    /// Evenly up to this much more or less than `delay_ms`.
+    pub jitter_ms: Option<f64>,
+    /// `jitter_ms` is the standard deviation of a normal distribution.
+    pub jitter_normal: Option<bool>,
+    pub loss_percent: Option<f64>,
+    pub rate_mbps: Option<f64>,
+    pub queue_bytes: Option<u64>,
+    /// Whether jitter may reorder frames.
+    pub reorder: Option<bool>,
+}
+
+impl Impairment {
+    pub fn config(&self) -> Result<LinkConfig, String> {
+        let spread = milliseconds("jitter_ms", self.jitter_ms)?;
+        let loss_percent = self.loss_percent.unwrap_or(0.0);
+        if !(0.0..=100.0).contains(&loss_percent) {
+            return Err(format!(
+                "loss_percent = {loss_percent} is not within 0 to 100"
+            ));
+        }
+        let rate_bps = match self.rate_mbps {
+            None => None,
+            Some(mbps) if mbps.is_finite() && mbps >= 0.001 => Some((mbps * 1e6) as u64),
+            Some(mbps) => return Err(format!("rate_mbps = {mbps} is below 0.001")),
+        };
+        let default = LinkConfig::default();
+        Ok(LinkConfig {
+            delay: milliseconds("delay_ms", self.delay_ms)?,
+            jitter: match self.jitter_normal {
+                _ if spread.is_zero() => Jitter::None,
+                Some(true) => Jitter::Normal(spread),
+                _ => Jitter::Uniform(spread),
+            },
+            loss: loss_percent / 100.0,
+            rate_bps,
+            queue_bytes_max: self.queue_bytes.unwrap_or(default.queue_bytes_max),
+            reorder: self.reorder.unwrap_or(false),
+            ..default
+        })
+    }
+}
+
+/// `delay_ms=5,loss_percent=1`: the TOML keys, joined by commas.
+impl FromStr for Impairment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Impairment, String> {
+        toml::from_str(&text.replace(',', "\n"))
+            .map_err(|e| format!("link '{text}': {}", e.message().trim()))
+    }
+}
+
+/// The words that [`Impairment::config`] reads back.
+pub fn words(config: &LinkConfig) -> String {
+    let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
+    let (spread, normal) = match config.jitter {
+        Jitter::None => (Duration::ZERO, false),
+        Jitter::Uniform(spread) => (spread, false),
+        Jitter::Normal(deviation) => (deviation, true),
+    };
+    let mut words = format!(
+        "delay_ms={:?},jitter_ms={:?},jitter_normal={normal},loss_percent={:?},queue_bytes={},\
+         reorder={}",
+        ms(config.delay),
+        ms(spread),
+        config.loss * 100.0,
+        config.queue_bytes_max,
+        config.reorder
+    );
+    if let Some(rate_bps) = config.rate_bps {
+        words += &format!(",rate_mbps={:?}", rate_bps as f64 / 1e6);
+    }
+    words
+}
+
+fn milliseconds(name: &str, value: Option<f64>) -> Result<Duration, String> {
+    let value = value.unwrap_or(0.0);
+    if !(0.0..=60_000.0).contains(&value) {
+        return Err(format!("{name} = {value} is not within 0 to 60000"));
+    }
+    Ok(Duration::from_nanos((value * 1e6).round() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> Result<LinkConfig, String> {
+        text.parse::<Impairment>()?.config()
+    }
+
+    #[test]
+    fn what_is_written_is_what_the_link_does() {
+        let text = "delay_ms=0.16,jitter_ms=2,jitter_normal=true,loss_percent=5,rate_mbps=100,\
+                    queue_bytes=3000,reorder=true";
+        let expected = LinkConfig {
+            delay: Duration::from_micros(160),
+            jitter: Jitter::Normal(Duration::from_millis(2)),
+            loss: 0.05,
+            rate_bps: Some(100_000_000),
+            queue_bytes_max: 3000,
+            reorder: true,
+            ..LinkConfig::default()
+        };
+        assert_eq!(config(text), Ok(expected.clone()));
+        assert_eq!(config(&words(&expected)), Ok(expected));
+        assert!(config("").unwrap().is_wire());
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_name() {
+        assert!(config("delay=5").unwrap_err().contains("delay"));
+        assert!(config("delay_ms=fast").is_err());
+        assert!(config("delay_ms=-1").unwrap_err().contains("delay_ms = -1"));
+        assert!(config("delay_ms=nan").unwrap_err().contains("delay_ms"));
+        assert!(config("loss_percent=101").unwrap_err().contains("0 to 100"));
+        assert!(config("rate_mbps=0").unwrap_err().contains("rate_mbps"));
+    }
+}

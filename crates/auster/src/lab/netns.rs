@@ -1,0 +1,133 @@
+//! Work inside network namespaces: TAP devices, offload, raw sockets. The calling thread never
+//! changes namespace; a short-lived one does.
+#![allow(unsafe_code)] // The two ioctls below have no safe wrapper in `nix`.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+
+use crate::lab::tools::NETNS_DIR;
+
+/// Runs `work` in a namespace made by `ip netns add`. File descriptors it opens stay in there.
+pub fn within<T: Send>(
+    namespace: &str,
+    work: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    let file = File::open(Path::new(NETNS_DIR).join(namespace))
+        .map_err(|e| io::Error::new(e.kind(), format!("network namespace {namespace}: {e}")))?;
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| {
+            setns(&file, CloneFlags::CLONE_NEWNET)?;
+            work()
+        });
+        worker
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Makes a namespace as quiet as a switch port: no IPv6 autoconfiguration, whose multicasts would
+/// look like hosts. Interfaces made later inherit it.
+pub fn silence_ipv6(namespace: &str) -> io::Result<()> {
+    within(namespace, || {
+        let switch = Path::new("/proc/sys/net/ipv6/conf");
+        // A kernel without IPv6 has nothing to silence.
+        if switch.exists() {
+            std::fs::write(switch.join("all/disable_ipv6"), "1")?;
+            std::fs::write(switch.join("default/disable_ipv6"), "1")?;
+        }
+        Ok(())
+    })
+}
+
+/// Turns off transmit checksum offload. A userspace switch reads packets as they are: with offload
+/// on, ping works and every TCP connection hangs, because no hardware ever fills in the checksum.
+pub fn disable_checksum_offload(namespace: &str, devices: &[String]) -> io::Result<()> {
+    within(namespace, || {
+        let flags = SockFlag::SOCK_CLOEXEC;
+        let control = socket(AddressFamily::Inet, SockType::Datagram, flags, None)?;
+        devices
+            .iter()
+            .try_for_each(|device| disable_tx_checksum(&control, device))
+    })
+}
+
+/// Makes (and opens, without blocking) a TAP device. It goes away with the descriptor.
+pub fn open_tap(namespace: &str, device: &str) -> io::Result<File> {
+    within(namespace, || {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open("/dev/net/tun")?;
+        let mut request = interface_request(device)?;
+        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+        // SAFETY: TUNSETIFF reads and writes one `ifreq`, which `request` is, and keeps no pointer.
+        let done = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+        if done < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(file)
+    })
+}
+
+/// A raw ICMP socket that lives in the namespace.
+pub fn open_icmp_socket(namespace: &str) -> io::Result<OwnedFd> {
+    within(namespace, || {
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        Ok(socket(
+            AddressFamily::Inet,
+            SockType::Raw,
+            flags,
+            SockProtocol::Icmp,
+        )?)
+    })
+}
+
+fn disable_tx_checksum(control: &OwnedFd, device: &str) -> io::Result<()> {
+    /// `struct ethtool_value` of linux/ethtool.h.
+    #[repr(C)]
+    struct EthtoolValue {
+        command: u32,
+        data: u32,
+    }
+    const ETHTOOL_STXCSUM: u32 = 0x17;
+    let mut value = EthtoolValue {
+        command: ETHTOOL_STXCSUM,
+        data: 0,
+    };
+    let mut request = interface_request(device)?;
+    request.ifr_ifru.ifru_data = (&raw mut value).cast();
+    // SAFETY: SIOCETHTOOL reads one `ifreq` whose data points to an `ethtool_value`; both outlive
+    // the call, and the kernel keeps neither pointer.
+    let done = unsafe { libc::ioctl(control.as_raw_fd(), libc::SIOCETHTOOL, &raw mut request) };
+    if done < 0 {
+        let e = io::Error::last_os_error();
+        return Err(io::Error::new(
+            e.kind(),
+            format!("checksum offload of {device}: {e}"),
+        ));
+    }
+    Ok(())
+}
+
+fn interface_request(device: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: all of `ifreq` is integers, addresses made of integers, and one raw pointer; zero is
+    // a value of each.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last byte stays zero: the kernel wants a terminated name.
+    if device.len() >= request.ifr_name.len() {
+        return Err(io::Error::other(format!(
+            "interface name '{device}' is longer than 15"
+        )));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(device.bytes()) {
+        *to = from as libc::c_char;
+    }
+    Ok(request)
+}

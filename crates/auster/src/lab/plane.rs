@@ -1,0 +1,372 @@
+//! Who controls a lab's switches, and over what: auster itself, another controller, or nobody.
+//!
+//! auster runs as a process of the lab in the controller's namespace. Over `tcp` and `tls` the
+//! switches dial it; over `quic` a relay on either side carries their channel. A controller of the
+//! user's stays where it is, in the machine's own namespace, and a forwarder of bytes stands in for
+//! it in the controller's, so that `tcp:127.0.0.1:6653` means what it means outside.
+
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::lab::netns;
+use crate::lab::network::{CONTROLLER, CONTROLLER_ADDRESS, Network, SWITCHES, own_program};
+
+const OPENFLOW_PORT: u16 = 6653;
+const RELAY_PORT: u16 = 6654;
+const START_TIME_MAX: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Transport {
+    Tcp,
+    Tls,
+    Quic,
+}
+
+impl Transport {
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Tcp => "tcp",
+            Transport::Tls => "tls",
+            Transport::Quic => "quic",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Controller {
+    Auster(Transport),
+    /// `tcp:HOST:PORT`, reached from the machine's own namespace.
+    External(net::method::Method),
+    /// Each switch learns by itself, as Open vSwitch does without a controller.
+    Standalone,
+}
+
+impl Controller {
+    /// Reads `auster`, `none` or a connection method.
+    pub fn parse(text: &str, transport: Transport) -> Result<Controller, Failure> {
+        match text {
+            "auster" => Ok(Controller::Auster(transport)),
+            "none" => Ok(Controller::Standalone),
+            method => match method.parse::<net::method::Method>() {
+                Ok(method @ net::method::Method::Dial(net::method::Transport::Tcp, ..)) => {
+                    Ok(Controller::External(method))
+                }
+                Ok(_) => Err(Failure::usage(format!(
+                    "--controller {method}: write auster, none or tcp:HOST:PORT"
+                ))),
+                Err(e) => Err(Failure::usage(format!("--controller {e}"))),
+            },
+        }
+    }
+}
+
+impl std::fmt::Display for Controller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Controller::Auster(transport) => write!(f, "auster over {}", transport.name()),
+            Controller::External(method) => write!(f, "{method}"),
+            Controller::Standalone => write!(f, "none"),
+        }
+    }
+}
+
+/// The control plane of a running network. Its processes are the network's.
+pub struct Plane {
+    status: Option<PathBuf>,
+}
+
+impl Plane {
+    pub fn start(network: &mut Network, controller: &Controller) -> Result<Plane, Failure> {
+        match controller {
+            Controller::Standalone => {
+                let topology = &network.topology;
+                if topology.links.len() >= topology.switches.len() {
+                    return Err(Failure::usage(format!(
+                        "{} has loops, and switches without a controller would flood them: give \
+                         --controller",
+                        topology.name
+                    )));
+                }
+                let words: Vec<String> = network
+                    .topology
+                    .switches
+                    .iter()
+                    .flat_map(|s| {
+                        ["--", "set-fail-mode", &s.name, "standalone"].map(str::to_string)
+                    })
+                    .collect();
+                network.vsctl(&words)?;
+                Ok(Plane { status: None })
+            }
+            Controller::External(method) => {
+                let listen = format!("{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}");
+                let namespace = network.namespace(CONTROLLER);
+                network.spawn("forwarder", None, own_program()?, |command| {
+                    command
+                        .args(["lab", "forward", &namespace, &listen, &method.to_string()])
+                        .stdout(Stdio::null());
+                })?;
+                wait_for_listener(network, CONTROLLER, OPENFLOW_PORT)?;
+                set_controllers(network, &format!("tcp:{listen}"))?;
+                Ok(Plane { status: None })
+            }
+            Controller::Auster(transport) => start_auster(network, *transport),
+        }
+    }
+
+    /// What the controller says of itself; `None` when it cannot be asked.
+    pub fn status(&self) -> Option<Value> {
+        let mut text = Vec::new();
+        let mut socket = UnixStream::connect(self.status.as_ref()?).ok()?;
+        socket.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+        socket.read_to_end(&mut text).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    pub fn has_status(&self) -> bool {
+        self.status.is_some()
+    }
+}
+
+fn start_auster(network: &mut Network, transport: Transport) -> Result<Plane, Failure> {
+    let dir = network.dir();
+    let pki = dir.join("pki");
+    if transport != Transport::Tcp {
+        make_certificates(&pki)?;
+    }
+    let status = dir.join("status.sock");
+    let listen = match transport {
+        Transport::Tcp => format!("ptcp:{OPENFLOW_PORT}:{CONTROLLER_ADDRESS}"),
+        Transport::Tls => format!("pssl:{OPENFLOW_PORT}:{CONTROLLER_ADDRESS}"),
+        Transport::Quic => format!("ptcp:{OPENFLOW_PORT}:127.0.0.1"),
+    };
+    let log = open_log(&dir, "controller.log")?;
+    network.spawn("controller", Some(CONTROLLER), own_program()?, |command| {
+        command
+            .args(["run", "--listen", &listen, "--status"])
+            .arg(&status);
+        if transport == Transport::Tls {
+            identity(command, &pki, "controller");
+        }
+        command.stdout(Stdio::null()).stderr(log);
+    })?;
+    wait_for_listener(network, CONTROLLER, OPENFLOW_PORT)?;
+    match transport {
+        Transport::Tcp => {
+            set_controllers(
+                network,
+                &format!("tcp:{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}"),
+            )?;
+        }
+        Transport::Tls => {
+            let file = |name: &str| pki.join(name).display().to_string();
+            let [key, certificate, ca] = [
+                file("switch-privkey.pem"),
+                file("switch-cert.pem"),
+                file("controllerca/cacert.pem"),
+            ];
+            network.vsctl(&["set-ssl", &key, &certificate, &ca])?;
+            set_controllers(
+                network,
+                &format!("ssl:{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}"),
+            )?;
+        }
+        Transport::Quic => {
+            start_relays(network, &pki)?;
+            set_controllers(network, &format!("tcp:127.0.0.1:{OPENFLOW_PORT}"))?;
+        }
+    }
+    Ok(Plane {
+        status: Some(status),
+    })
+}
+
+/// One relay beside the switches, one beside the controller, a QUIC connection between.
+fn start_relays(network: &mut Network, pki: &Path) -> Result<(), Failure> {
+    let dir = network.dir();
+    let log = open_log(&dir, "relay-controller.log")?;
+    network.spawn(
+        "relay beside the controller",
+        Some(CONTROLLER),
+        own_program()?,
+        |command| {
+            command
+                .args(["relay", "controller"])
+                .args([
+                    "--listen",
+                    &format!("pquic:{RELAY_PORT}:{CONTROLLER_ADDRESS}"),
+                ])
+                .args(["--openflow", &format!("tcp:127.0.0.1:{OPENFLOW_PORT}")]);
+            identity(command, pki, "controller");
+            command.stdout(Stdio::null()).stderr(log);
+        },
+    )?;
+    let log = open_log(&dir, "relay-switch.log")?;
+    network.spawn(
+        "relay beside the switches",
+        Some(SWITCHES),
+        own_program()?,
+        |command| {
+            command
+                .args(["relay", "switch"])
+                .args(["--openflow", &format!("ptcp:{OPENFLOW_PORT}:127.0.0.1")])
+                .args([
+                    "--connect",
+                    &format!("quic:{CONTROLLER_ADDRESS}:{RELAY_PORT}"),
+                ]);
+            identity(command, pki, "switch");
+            command.stdout(Stdio::null()).stderr(log);
+        },
+    )?;
+    wait_for_listener(network, SWITCHES, OPENFLOW_PORT)
+}
+
+fn make_certificates(pki: &Path) -> Result<(), Failure> {
+    for arguments in [
+        &["init"][..],
+        &["controller", "controller"],
+        &["switch", "switch"],
+    ] {
+        let mut command = Command::new(own_program()?);
+        command.arg("pki").args(arguments).arg("--dir").arg(pki);
+        crate::lab::tools::run(command)?;
+    }
+    Ok(())
+}
+
+/// OVS's own flags: private key, certificate, and the authority that signs the other side.
+fn identity(command: &mut Command, pki: &Path, name: &str) {
+    let ca = if name == "switch" {
+        "controllerca"
+    } else {
+        "switchca"
+    };
+    command
+        .arg("-p")
+        .arg(pki.join(format!("{name}-privkey.pem")))
+        .arg("-c")
+        .arg(pki.join(format!("{name}-cert.pem")))
+        .arg("-C")
+        .arg(pki.join(ca).join("cacert.pem"));
+}
+
+fn open_log(dir: &Path, name: &str) -> Result<std::fs::File, Failure> {
+    let path = dir.join(name);
+    std::fs::File::create(&path).map_err(|e| Failure::file(path, e))
+}
+
+/// All switches at once. They dial every second at the latest; Open vSwitch's own maximum of eight
+/// is for networks of thousands.
+fn set_controllers(network: &Network, target: &str) -> Result<(), Failure> {
+    let mut words = Vec::new();
+    for switch in &network.topology.switches {
+        let name = &switch.name;
+        let line =
+            format!("-- set-controller {name} {target} -- set controller {name} max-backoff=1000");
+        words.extend(line.split(' ').map(str::to_string));
+    }
+    network.vsctl(&words).map(drop)
+}
+
+/// Waits until something listens on a TCP port of one of the lab's namespaces.
+fn wait_for_listener(network: &mut Network, part: &str, port: u16) -> Result<(), Failure> {
+    let namespace = network.namespace(part);
+    let deadline = Instant::now() + START_TIME_MAX;
+    // From the socket table: a trial connection would look like a switch to the controller.
+    let listening = format!(":{port:04X} ");
+    loop {
+        let table = netns::within(&namespace, || {
+            std::fs::read_to_string("/proc/thread-self/net/tcp")
+        })
+        .map_err(|e| Failure::machine(format!("{namespace}: {e}")))?;
+        let is_there = table.lines().any(|line| {
+            let mut fields = line.split_whitespace().skip(1);
+            let local = fields.next().unwrap_or_default();
+            let state = fields.nth(1).unwrap_or_default();
+            format!("{local} ").ends_with(&listening) && state == "0A"
+        });
+        if is_there {
+            return Ok(());
+        }
+        if let Some(casualty) = network.casualty() {
+            return Err(Failure::machine(format!(
+                "{casualty}{}",
+                last_words(&network.dir())
+            )));
+        }
+        if Instant::now() > deadline {
+            return Err(Failure::machine(format!(
+                "nothing listens on port {port} of the lab"
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The last line of whichever log of ours was written last.
+fn last_words(dir: &Path) -> String {
+    ["controller.log", "relay-controller.log", "relay-switch.log"]
+        .iter()
+        .filter_map(|name| {
+            let text = std::fs::read_to_string(dir.join(name)).ok()?;
+            Some(format!(": {}", text.lines().last()?))
+        })
+        .next_back()
+        .unwrap_or_default()
+}
+
+/// Carry bytes from a port inside a namespace to a controller outside; used by the lab itself.
+#[derive(clap::Args)]
+pub struct ForwardArgs {
+    namespace: String,
+    listen: SocketAddr,
+    /// tcp:HOST:PORT
+    to: net::method::Method,
+}
+
+pub fn forward(args: ForwardArgs) -> Result<(), Failure> {
+    let net::method::Method::Dial(net::method::Transport::Tcp, host, port) = &args.to else {
+        return Err(Failure::usage(format!(
+            "{}: only tcp: is forwarded",
+            args.to
+        )));
+    };
+    let target = format!("{host}:{port}");
+    let listener = netns::within(&args.namespace, || TcpListener::bind(args.listen))
+        .map_err(|e| Failure::network(format!("{}: {e}", args.listen)))?;
+    loop {
+        let (switch, _) = listener
+            .accept()
+            .map_err(|e| Failure::network(format!("accept: {e}")))?;
+        // A controller that is away is the switch's to notice: its connection closes, it redials.
+        match TcpStream::connect(&target) {
+            Ok(controller) => {
+                if let Err(e) = join(switch, controller) {
+                    tracing::debug!("forwarder: {e}");
+                }
+            }
+            Err(e) => tracing::debug!("{target}: {e}"),
+        }
+    }
+}
+
+/// Copies both ways, each in a thread that ends with its direction.
+fn join(a: TcpStream, b: TcpStream) -> std::io::Result<()> {
+    a.set_nodelay(true)?;
+    b.set_nodelay(true)?;
+    let (a2, b2) = (a.try_clone()?, b.try_clone()?);
+    for (mut from, mut to) in [(a, b), (b2, a2)] {
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut from, &mut to);
+            let _ = to.shutdown(std::net::Shutdown::Both);
+        });
+    }
+    Ok(())
+}
