@@ -2,10 +2,11 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use bytes::BytesMut;
-use openflow::{Frame, Version, decode, encode};
+use openflow::{Frame, MessageKind, Version, decode, encode};
 
 use common::{fixtures, from_hex, reframed, to_hex};
 
@@ -13,12 +14,37 @@ use common::{fixtures, from_hex, reframed, to_hex};
 const NOT_CANONICAL: &[(&str, &str)] = &[];
 
 /// Fixtures that are refused, with the error and the reason.
-const REFUSED: &[(&str, &str, &str)] = &[];
+const REFUSED: &[(&str, &str, &str)] = &[
+    (
+        "os-ken/of13 0056 4-59-ofp_packet_in",
+        "MATCH_BAD_PREREQ",
+        "every field in one match: an IP protocol in an ARP packet",
+    ),
+    (
+        "os-ken/of13 0058 4-60-ofp_flow_mod",
+        "MATCH_BAD_PREREQ",
+        "every field in one match: an IP protocol in an ARP packet",
+    ),
+];
+
+#[test]
+fn the_fixtures_hold_every_message_type_of_1_0_and_1_3() {
+    let fixtures = fixtures();
+    assert!(fixtures.len() > 250, "{}", fixtures.len());
+    for version in [Version::V10, Version::V13] {
+        let of_version = fixtures.iter().map(|f| &f.frame);
+        let of_version = of_version.filter(|f| f.version() == Some(version));
+        let held: BTreeSet<_> = of_version.map(Frame::kind).collect();
+        let known = (0..=255).map(|byte| MessageKind::from_wire(version.wire(), byte));
+        let known: BTreeSet<_> = known.filter(|k| *k != MessageKind::Unknown).collect();
+        assert_eq!(held, known, "OpenFlow {version}");
+    }
+}
 
 #[test]
 fn every_fixture_is_read_and_written_back_to_the_same_bytes() {
     let mut wrong = String::new();
-    for fixture in fixtures() {
+    for fixture in readable() {
         let title = fixture.title();
         let frame = &fixture.frame;
         let refused = REFUSED.iter().find(|(t, ..)| *t == title);
@@ -47,7 +73,7 @@ fn every_fixture_is_read_and_written_back_to_the_same_bytes() {
 #[test]
 fn a_message_cut_at_any_length_is_refused_or_is_a_shorter_message() {
     let (mut refused, mut read) = (0, 0);
-    for fixture in fixtures() {
+    for fixture in readable() {
         let bytes = fixture.frame.bytes();
         for len in 8..bytes.len().min(2000) {
             let frame = reframed(&bytes[..len]);
@@ -70,9 +96,13 @@ fn a_message_cut_at_any_length_is_refused_or_is_a_shorter_message() {
 /// A zero, all ones and an off-by-one in every 16 bits: lengths and types are among them.
 #[test]
 fn a_message_with_any_two_bytes_broken_is_refused_or_still_a_message() {
-    for fixture in fixtures() {
+    for fixture in readable() {
         let whole = fixture.frame.bytes();
-        for at in 8..whole.len().min(600) - 1 {
+        // Longer messages are lists of what shorter ones hold too.
+        if whole.len() > 2000 {
+            continue;
+        }
+        for at in 8..whole.len().min(600).saturating_sub(1) {
             let old = u16::from_be_bytes([whole[at], whole[at + 1]]);
             for new in [0, 0xffff, old.wrapping_add(1), old.wrapping_sub(1)] {
                 let mut bytes = whole.to_vec();
@@ -85,6 +115,13 @@ fn a_message_with_any_two_bytes_broken_is_refused_or_still_a_message() {
             }
         }
     }
+}
+
+/// The fixtures of the versions that are read so far.
+fn readable() -> Vec<common::Fixture> {
+    let mut fixtures = fixtures();
+    fixtures.retain(|f| f.frame.version() == Some(Version::V13));
+    fixtures
 }
 
 /// Decodes and encodes; the decoded form must be writable.

@@ -22,10 +22,21 @@ impl Fixture {
 }
 
 /// Producer and file.
-const FILES: &[(&str, &str)] = &[(
+macro_rules! files {
+    ($($file:literal),* $(,)?) => {
+        &[$(($file, include_str!(concat!("../fixtures/", $file, ".hex")))),*]
+    };
+}
+
+const FILES: &[(&str, &str)] = files![
+    "os-ken/of10",
+    "os-ken/of13",
+    "ovs/of10",
+    "ovs/of13",
     "ovs-conformance/of13",
-    include_str!("../fixtures/ovs-conformance/of13.hex"),
-)];
+    "ovs-ofctl/of10",
+    "ovs-ofctl/of13",
+];
 
 pub fn fixtures() -> Vec<Fixture> {
     let mut fixtures = Vec::new();
