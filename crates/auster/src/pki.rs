@@ -1,12 +1,203 @@
-//! `auster pki`.
+//! `auster pki`: what `ovs-pki` does, in its file layout, and two things more: a certificate says
+//! whether its owner is a controller or a switch, and which datapath a switch is.
+//!
+//! Open vSwitch asks of a controller's certificate only that its CA signed it. So controllers and
+//! switches have a CA each, a switch's certificate is not valid for TLS servers unless asked for,
+//! and auster refuses one that stands where a controller should.
+
+mod files;
+mod make;
+mod show;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use net::tls::Role;
+use openflow::DatapathId;
+
 use crate::failure::Failure;
+use crate::pki::files::Layout;
+use crate::pki::make::{KeyKind, Owner};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// To be built
-    List,
+    /// Make the two certificate authorities, one for controllers and one for switches
+    #[command(after_help = "\
+Example:
+  auster pki init --dir /etc/auster/pki")]
+    Init(InitArgs),
+    /// Make a controller's key and certificate: NAME-privkey.pem, NAME-req.pem, NAME-cert.pem
+    #[command(after_help = "\
+Example:
+  auster pki controller c1 --host 192.0.2.1 --host c1.example.net
+
+With Open vSwitch's switches trusting controllerca/cacert.pem, c1 trusts switchca/cacert.pem:
+  ovs-testcontroller -p c1-privkey.pem -c c1-cert.pem -C pki/switchca/cacert.pem pssl:")]
+    Controller(ControllerArgs),
+    /// Make a switch's key and certificate: NAME-privkey.pem, NAME-req.pem, NAME-cert.pem
+    #[command(after_help = "\
+Example:
+  auster pki switch s1 --dpid 0000000000000001
+
+Then, on the switch:
+  ovs-vsctl set-ssl $PWD/s1-privkey.pem $PWD/s1-cert.pem $PWD/pki/controllerca/cacert.pem
+  ovs-vsctl set-controller br0 ssl:192.0.2.1:6653")]
+    Switch(SwitchArgs),
+    /// Say whose a certificate is: role, datapath, names, validity
+    #[command(after_help = "\
+Example:
+  auster pki show s1-cert.pem")]
+    Show(ShowArgs),
 }
 
-pub fn run(_command: Command) -> Result<(), Failure> {
-    Err(Failure::machine("not built yet"))
+#[derive(clap::Args)]
+pub struct InitArgs {
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(clap::Args)]
+pub struct ControllerArgs {
+    /// Names the files and the certificate's subject
+    #[arg(value_parser = name)]
+    name: String,
+
+    /// A DNS name or IP address by which switches reach it; may be repeated
+    #[arg(long, value_name = "NAME_OR_IP", value_parser = host)]
+    host: Vec<String>,
+
+    /// Where the three files go
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    out: PathBuf,
+
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(clap::Args)]
+pub struct SwitchArgs {
+    /// Names the files and the certificate's subject
+    #[arg(value_parser = name)]
+    name: String,
+
+    /// The datapath the certificate is for: 16 hex digits, 0x…, colons or a decimal number.
+    /// Without it, the certificate is good for any
+    #[arg(long, value_name = "DPID")]
+    dpid: Option<DatapathId>,
+
+    /// The switch is also connected to (pssl:), so its certificate must be valid for a TLS server
+    #[arg(long)]
+    listens: bool,
+
+    /// Where the three files go
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    out: PathBuf,
+
+    #[command(flatten)]
+    common: CommonArgs,
+}
+
+#[derive(clap::Args)]
+pub struct ShowArgs {
+    /// A PEM file with a certificate
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+}
+
+#[derive(clap::Args)]
+struct CommonArgs {
+    /// The directory with controllerca/ and switchca/, as made by `auster pki init` or `ovs-pki`
+    #[arg(long, value_name = "DIR", default_value = "pki")]
+    dir: PathBuf,
+
+    /// The kind of key to make
+    #[arg(long, value_name = "KIND", default_value = "p256")]
+    key: KeyKind,
+
+    /// How long the certificate is valid, from now
+    #[arg(long, value_name = "DAYS", default_value_t = 3650,
+          value_parser = clap::value_parser!(u32).range(1..=36500))]
+    days: u32,
+
+    /// Overwrite files that are there
+    #[arg(long)]
+    force: bool,
+}
+
+pub fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Init(args) => init(&args.common),
+        Command::Controller(args) => {
+            let owner = Owner {
+                name: args.name,
+                role: Role::Controller,
+                hosts: args.host,
+                datapath_id: None,
+                listens: true,
+            };
+            issue(&owner, args.out, &args.common)
+        }
+        Command::Switch(args) => {
+            let owner = Owner {
+                name: args.name,
+                role: Role::Switch,
+                hosts: vec![],
+                datapath_id: args.dpid,
+                listens: args.listens,
+            };
+            issue(&owner, args.out, &args.common)
+        }
+        Command::Show(args) => show::show(&args.file),
+    }
+}
+
+fn init(common: &CommonArgs) -> Result<(), Failure> {
+    let layout = Layout::new(&common.dir);
+    let roles = [Role::Controller, Role::Switch];
+    let targets = roles.map(|role| [layout.ca_certificate(role), layout.ca_key(role)]);
+    files::must_not_exist(targets.as_flattened(), common.force)?;
+    for role in roles {
+        let ca = make::authority(role, common.key, common.days)?;
+        files::write_secret(&layout.ca_key(role), &ca.key)?;
+        files::write_public(&layout.ca_certificate(role), &ca.certificate)?;
+        println!("{}", layout.ca_certificate(role).display());
+    }
+    Ok(())
+}
+
+fn issue(owner: &Owner, out: PathBuf, common: &CommonArgs) -> Result<(), Failure> {
+    let layout = Layout::new(&common.dir);
+    let [key, request, certificate] =
+        ["privkey", "req", "cert"].map(|what| out.join(format!("{}-{what}.pem", owner.name)));
+    let targets = [key.clone(), request.clone(), certificate.clone()];
+    files::must_not_exist(&targets, common.force)?;
+    let ca_key = files::read_ca(&layout.ca_key(owner.role), &layout)?;
+    let ca_certificate = files::read_ca(&layout.ca_certificate(owner.role), &layout)?;
+    let signer = make::Signer::new(&ca_certificate, &ca_key)
+        .map_err(|problem| Failure::network(format!("{}: {problem}", common.dir.display())))?;
+    let made = signer.issue(owner, common.key, common.days)?;
+    files::write_secret(&key, &made.key)?;
+    files::write_public(&request, &made.request)?;
+    files::write_public(&certificate, &made.certificate)?;
+    println!("{}", certificate.display());
+    Ok(())
+}
+
+/// A name that is one file's name and nothing else.
+fn name(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if text.is_empty() || text.starts_with(['-', '.']) || !text.chars().all(plain) {
+        return Err(
+            "use letters, digits, '-', '_' and '.', starting with a letter or digit".into(),
+        );
+    }
+    Ok(text.into())
+}
+
+fn host(text: &str) -> Result<String, String> {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '*');
+    if text.parse::<IpAddr>().is_ok() || (!text.is_empty() && text.chars().all(plain)) {
+        return Ok(text.into());
+    }
+    Err("neither a DNS name nor an IP address".into())
 }

@@ -1,0 +1,94 @@
+//! Where `ovs-pki` keeps its files, and how they are written: secrets for their owner alone,
+//! nothing overwritten unasked.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use net::tls::Role;
+
+use crate::failure::Failure;
+
+/// A directory of certificate authorities.
+pub struct Layout {
+    dir: PathBuf,
+}
+
+impl Layout {
+    pub fn new(dir: &Path) -> Layout {
+        Layout { dir: dir.into() }
+    }
+
+    pub fn ca_certificate(&self, role: Role) -> PathBuf {
+        self.ca(role).join("cacert.pem")
+    }
+
+    pub fn ca_key(&self, role: Role) -> PathBuf {
+        self.ca(role).join("private").join("cakey.pem")
+    }
+
+    fn ca(&self, role: Role) -> PathBuf {
+        self.dir.join(format!("{role}ca"))
+    }
+}
+
+/// Checked before anything is made, so that nothing is left half made.
+pub fn must_not_exist(paths: &[PathBuf], force: bool) -> Result<(), Failure> {
+    match paths.iter().find(|path| path.exists()) {
+        Some(path) if !force => Err(Failure::file(path, "it is there; --force overwrites it")),
+        _ => Ok(()),
+    }
+}
+
+/// A file of an authority, as text.
+pub fn read_ca(path: &Path, layout: &Layout) -> Result<String, Failure> {
+    fs::read_to_string(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Failure::file(
+            path,
+            format!(
+                "no such file; first run: auster pki init --dir {}",
+                layout.dir.display()
+            ),
+        ),
+        _ => Failure::file(path, error),
+    })
+}
+
+/// Mode 0600, in a directory of mode 0700 if it has to be made.
+pub fn write_secret(path: &Path, text: &str) -> Result<(), Failure> {
+    write(path, text, 0o600, 0o700)
+}
+
+pub fn write_public(path: &Path, text: &str) -> Result<(), Failure> {
+    write(path, text, 0o644, 0o755)
+}
+
+/// The old file is removed, never opened: it may have another mode, or be a link.
+fn write(path: &Path, text: &str, mode: u32, dir_mode: u32) -> Result<(), Failure> {
+    let fail = |error: std::io::Error| Failure::file(path, error);
+    if let Some(parent) = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty())
+    {
+        if let Some(above) = parent.parent() {
+            fs::create_dir_all(above).map_err(fail)?;
+        }
+        let made = DirBuilder::new().mode(dir_mode).create(parent);
+        made.or_else(|error| match error.kind() {
+            ErrorKind::AlreadyExists => Ok(()),
+            _ => Err(fail(error)),
+        })?;
+    }
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(fail(error)),
+        _ => {}
+    }
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)
+        .map_err(fail)?;
+    file.write_all(text.as_bytes()).map_err(fail)
+}

@@ -1,0 +1,160 @@
+//! Keys, requests and certificates. All are X.509 version 3 with a subject alternative name; the
+//! role and the datapath are URIs in it (`urn:auster:…`), which every TLS library ignores and
+//! `net` reads.
+
+use std::time::{Duration, SystemTime};
+
+use net::tls::Role;
+use openflow::DatapathId;
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, SanType,
+};
+
+use crate::failure::Failure;
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum KeyKind {
+    /// ECDSA on NIST P-256: every TLS library knows it
+    P256,
+    /// Ed25519: TLS 1.3, and 1.2 with a recent OpenSSL
+    Ed25519,
+    /// RSA: read and used, not made; take openssl or ovs-pki for it
+    Rsa,
+}
+
+/// Whom a certificate is for.
+pub struct Owner {
+    pub name: String,
+    pub role: Role,
+    pub hosts: Vec<String>,
+    pub datapath_id: Option<DatapathId>,
+    /// Its certificate is shown to those who connect to it.
+    pub listens: bool,
+}
+
+/// PEM texts.
+pub struct Authority {
+    pub key: String,
+    pub certificate: String,
+}
+
+/// PEM texts.
+pub struct Issued {
+    pub key: String,
+    pub request: String,
+    pub certificate: String,
+}
+
+/// A new self-signed authority for one role.
+pub fn authority(role: Role, kind: KeyKind, days: u32) -> Result<Authority, Failure> {
+    let key = generate(kind)?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = subject(&format!("auster {role} CA"), &format!("{role}ca"));
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    set_validity(&mut params, days);
+    let certificate = params.self_signed(&key).map_err(ours)?;
+    Ok(Authority {
+        key: key.serialize_pem(),
+        certificate: certificate.pem(),
+    })
+}
+
+/// An authority that signs.
+pub struct Signer {
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Signer {
+    /// From PEM texts; RSA authorities of `ovs-pki` sign too.
+    pub fn new(certificate: &str, key: &str) -> Result<Signer, String> {
+        let key = KeyPair::from_pem(key).map_err(|e| format!("the CA's key is not usable: {e}"))?;
+        let issuer = Issuer::from_ca_cert_pem(certificate, key)
+            .map_err(|e| format!("the CA's certificate is not usable: {e}"))?;
+        Ok(Signer { issuer })
+    }
+
+    pub fn issue(&self, owner: &Owner, kind: KeyKind, days: u32) -> Result<Issued, Failure> {
+        let key = generate(kind)?;
+        let mut params = requested(owner)?;
+        let request = params
+            .serialize_request(&key)
+            .and_then(|r| r.pem())
+            .map_err(ours)?;
+        set_validity(&mut params, days);
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.use_authority_key_identifier_extension = true;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(ours)?;
+        Ok(Issued {
+            key: key.serialize_pem(),
+            request,
+            certificate: certificate.pem(),
+        })
+    }
+}
+
+/// What the owner itself can ask for.
+fn requested(owner: &Owner) -> Result<CertificateParams, Failure> {
+    let names: Vec<String> = std::iter::once(&owner.name)
+        .chain(&owner.hosts)
+        .cloned()
+        .collect();
+    let mut params = CertificateParams::new(names)
+        .map_err(|e| Failure::usage(format!("a name that no certificate can carry: {e}")))?;
+    params.distinguished_name = subject(&owner.name, &owner.role.to_string());
+    let dpid = owner
+        .datapath_id
+        .map(|dpid| format!("urn:auster:dpid:{dpid}"));
+    for urn in std::iter::once(owner.role.urn()).chain(dpid) {
+        params
+            .subject_alt_names
+            .push(SanType::URI(urn.try_into().map_err(ours)?));
+    }
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    if owner.listens {
+        params
+            .extended_key_usages
+            .push(ExtendedKeyUsagePurpose::ServerAuth);
+    }
+    Ok(params)
+}
+
+fn generate(kind: KeyKind) -> Result<KeyPair, Failure> {
+    let algorithm = match kind {
+        KeyKind::P256 => &rcgen::PKCS_ECDSA_P256_SHA256,
+        KeyKind::Ed25519 => &rcgen::PKCS_ED25519,
+        KeyKind::Rsa => {
+            return Err(Failure::usage(
+                "--key rsa: this build (ring) cannot make RSA keys; take p256, or ovs-pki",
+            ));
+        }
+    };
+    KeyPair::generate_for(algorithm).map_err(ours)
+}
+
+fn subject(common_name: &str, unit: &str) -> DistinguishedName {
+    let mut name = DistinguishedName::new();
+    name.push(DnType::OrganizationName, "auster");
+    name.push(DnType::OrganizationalUnitName, unit);
+    name.push(DnType::CommonName, common_name);
+    name
+}
+
+/// Valid from an hour ago, for clocks that are not quite right, and for `days` from now.
+fn set_validity(params: &mut CertificateParams, days: u32) {
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
+    let hour = Duration::from_secs(3600);
+    let long = Duration::from_secs(u64::from(days) * 86_400);
+    params.not_before = epoch + now.saturating_sub(hour);
+    params.not_after = epoch + now + long;
+}
+
+/// Names and keys were checked; what is left is a failure of the machine.
+fn ours(error: rcgen::Error) -> Failure {
+    Failure::machine(format!("cannot make the certificate: {error}"))
+}
