@@ -71,11 +71,9 @@ impl<'a> Items<'a> {
             }
             Err(EmptyError) => {
                 let rest = &self.text[self.at..];
-                Err(TextError::new(
-                    start,
-                    rest,
-                    "key=value, with as many ) as (",
-                ))
+                let found = rest.trim_start_matches(is_separator);
+                let at = start + rest.len() - found.len();
+                Err(TextError::new(at, found, "key=value, with as many ) as ("))
             }
         }
     }
@@ -106,7 +104,7 @@ fn item<'a>(input: &mut Input<'a>) -> Result<Option<Item<'a>>, EmptyError> {
     let after_key = input.current_token_start();
     let valued = alt((in_parentheses, preceded(one_of([':', '=']), balanced)));
     let value = opt(valued).parse_next(input)?;
-    if value.is_none() && input.chars().next().is_some_and(|c| !is_separator(c)) {
+    if input.chars().next().is_some_and(|c| !is_separator(c)) {
         return Err(EmptyError);
     }
     Ok(Some(Item {

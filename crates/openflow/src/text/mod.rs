@@ -12,7 +12,7 @@
 //! - What Open vSwitch refuses for its meaning (a bucket without weight, output to port 2³²−1) and
 //!   this codec can read is printed in words.
 //! - What neither can read is the header line, `***decode error: NAME***` and a hex dump; the name
-//!   may differ, and the header line is there for unknown vendors and versions too.
+//!   may differ, and the header line is always there (`OFPT_99` for a type without a name).
 //! - TABLE_FEATURES lists its properties one a line instead of folding names into patterns.
 
 mod error;
@@ -34,27 +34,29 @@ pub use read_flow::{parse_flow_mod, parse_flow_mod_as, parse_group_mod, parse_me
 pub use read_match::parse_match;
 pub use read_message::{parse_message, print_exact};
 
+use std::fmt::Write;
+
+use crate::error::ErrorKind;
 use crate::frame::Frame;
 use crate::wire::decode;
 
 /// The message in the words of `ovs-ofctl ofp-print`, without the last newline.
 pub fn print(frame: &Frame) -> String {
-    let version = frame.version();
-    match (version, decode(frame)) {
-        (Some(version), Ok(message)) => messages::message(version, frame.xid(), &message),
-        (_, outcome) => {
-            let mut text = String::new();
-            if let Some(name) = names::frame(frame.version_byte(), frame.type_byte(), frame.bytes())
-            {
-                text = messages::header(&name, frame.version_byte(), frame.xid());
-                text.push(' ');
-            }
-            if let Err(error) = outcome {
-                text.push_str(&format!("***decode error: {}***", names::error(error.kind)));
-            }
-            text.push('\n');
-            let _ = values::hex_dump(&mut text, frame.bytes());
-            text.trim_end_matches('\n').to_owned()
-        }
-    }
+    let error = match (frame.version(), decode(frame)) {
+        (Some(version), Ok(message)) => return messages::message(version, frame.xid(), &message),
+        (_, Ok(_)) => ErrorKind::BAD_VERSION,
+        (_, Err(error)) => error.kind,
+    };
+    let mut text = header(frame);
+    let _ = writeln!(text, " ***decode error: {}***", names::error(error));
+    let _ = values::hex_dump(&mut text, frame.bytes());
+    text.trim_end_matches('\n').to_owned()
+}
+
+/// The first words of [`print`], which need only the header and a multipart's type:
+/// `OFPST_FLOW request (OF1.3) (xid=0x1):`.
+pub fn header(frame: &Frame) -> String {
+    let (version, ty) = (frame.version_byte(), frame.type_byte());
+    let name = names::frame(version, ty, frame.bytes()).unwrap_or(format!("OFPT_{ty}"));
+    messages::header(&name, version, frame.xid())
 }

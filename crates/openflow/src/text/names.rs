@@ -350,12 +350,14 @@ pub(super) fn frame(version: u8, type_byte: u8, message: &[u8]) -> Option<String
     let ty = message
         .get(8..10)
         .map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
-    match MULTIPART_TYPES
+    let known = MULTIPART_TYPES
         .iter()
-        .find(|(number, _)| Some(*number) == ty)
-    {
-        Some((_, name)) => Some(format!("OFPST_{name} {suffix}")),
-        None => Some(self::message(kind).to_owned()),
+        .find(|(number, _)| Some(*number) == ty);
+    match (known, ty) {
+        (Some((_, name)), _) => Some(format!("OFPST_{name} {suffix}")),
+        (None, Some(0xffff)) => Some(format!("OFPST_EXPERIMENTER {suffix}")),
+        (None, Some(ty)) => Some(format!("OFPST_{ty} {suffix}")),
+        (None, None) => Some(self::message(kind).to_owned()),
     }
 }
 
