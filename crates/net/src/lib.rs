@@ -7,3 +7,4 @@ pub mod quic;
 pub mod reconnect;
 pub mod tls;
 pub mod transport;
+pub mod tunnel;

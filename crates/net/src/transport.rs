@@ -20,6 +20,7 @@ use crate::method::Method;
 use crate::tls::{CertificateIdentity, Role, TlsFacts};
 
 pub use dial::connect;
+pub(crate) use dial::{resolve, server_name};
 pub use gate::{Limits, Refusal, Refusals, Ticket};
 pub use listen::Listener;
 
@@ -132,7 +133,7 @@ pub enum TransportError {
 }
 
 impl TransportError {
-    fn local(method: &Method, problem: impl fmt::Display) -> TransportError {
+    pub(crate) fn local(method: &Method, problem: impl fmt::Display) -> TransportError {
         TransportError::Local {
             method: method.clone(),
             problem: problem.to_string(),
@@ -146,7 +147,7 @@ impl TransportError {
         }
     }
 
-    fn no_credentials(method: &Method) -> TransportError {
+    pub(crate) fn no_credentials(method: &Method) -> TransportError {
         TransportError::local(
             method,
             "needs certificates on both sides; give -p KEY -c CERT -C CA",
@@ -165,7 +166,7 @@ impl fmt::Display for TransportError {
 impl std::error::Error for TransportError {}
 
 /// What an operator can do about an `io::Error` of `bind`.
-fn bind_problem(error: &io::Error) -> String {
+pub(crate) fn bind_problem(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::AddrInUse => {
             "the address is in use; stop what listens there, or take another port".to_owned()

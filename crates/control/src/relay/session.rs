@@ -271,6 +271,11 @@ impl Session {
         }
     }
 
+    /// What the channel carries; `None` when it is gone.
+    pub fn agent(&self, id: ChannelId) -> Option<Agent> {
+        self.channels.get(&id).map(|channel| channel.agent)
+    }
+
     /// Whether the local socket should be read.
     pub fn has_room(&self, id: ChannelId) -> bool {
         self.channels

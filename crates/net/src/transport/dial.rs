@@ -44,7 +44,7 @@ pub async fn connect(method: &Method, security: &Security) -> Result<Connection,
 }
 
 /// Every address of `host`, in the resolver's order.
-pub(super) async fn resolve(
+pub(crate) async fn resolve(
     method: &Method,
     host: &Host,
     port: u16,
@@ -99,7 +99,7 @@ fn connect_problem(error: &io::Error) -> String {
 }
 
 /// What the certificate would have to name if a comparison was asked for, and what goes into SNI.
-fn server_name(host: &Host) -> Result<ServerName<'static>, String> {
+pub(crate) fn server_name(host: &Host) -> Result<ServerName<'static>, String> {
     match host {
         Host::V4(address) => Ok(ServerName::IpAddress((*address).into())),
         Host::V6 { address, .. } => Ok(ServerName::IpAddress((*address).into())),

@@ -1,0 +1,311 @@
+//! One session with the tasks around it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use control::relay::{Agent, ChannelId, Event, Session, SessionId};
+use openflow::time::Instant;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time;
+
+use super::{EndConfig, EndStatus, OPENFLOW, Target, link, local};
+use crate::clock::Clock;
+use crate::method::Method;
+use crate::transport::{self, Connection};
+
+/// How long a target is dialled before its channel is given up. Longer than a controller takes to
+/// restart, shorter than an inactivity probe.
+const DIAL_TIME_MAX: Duration = Duration::from_secs(5);
+const DIAL_PAUSE: Duration = Duration::from_millis(200);
+/// What waits in memory between a channel and a target in this process.
+const HAND_BUFFER_BYTES: usize = 64 * 1024;
+/// How often deadlines that are seconds long are looked at.
+const TICK: Duration = Duration::from_millis(100);
+
+/// One end of a relay pair: a session and its local sockets.
+pub struct End {
+    pub(super) config: EndConfig,
+    name: String,
+    clock: Clock,
+    state: Mutex<State>,
+    /// Wakes the writer of the control stream.
+    pub(super) control: Notify,
+    /// Wakes streams whose channel was not open yet.
+    pub(super) opened: Notify,
+    /// Held while a connection is being driven.
+    pub(super) link_turn: tokio::sync::Mutex<()>,
+    pub(super) connects: AtomicU64,
+    pub(super) resumptions: AtomicU64,
+    closed: AtomicU64,
+}
+
+pub(super) struct State {
+    pub session: Session,
+    pub link: Option<link::Live>,
+    channels: BTreeMap<ChannelId, Arc<Local>>,
+    /// The other relay's address and name, when there is a connection.
+    pub peer: String,
+}
+
+/// The local side of a channel.
+#[derive(Default)]
+pub(super) struct Local {
+    pub deliver: Notify,
+    pub room: Notify,
+    /// `None` once the channel is gone.
+    tasks: Mutex<Option<Vec<JoinHandle<()>>>>,
+}
+
+impl Local {
+    fn new() -> Arc<Local> {
+        Arc::new(Local {
+            tasks: Mutex::new(Some(Vec::new())),
+            ..Local::default()
+        })
+    }
+
+    /// Runs until the channel is gone, at most.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tasks) = tasks.as_mut() {
+            tasks.push(tokio::spawn(task));
+        }
+    }
+
+    fn close(&self) {
+        let tasks = self
+            .tasks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        tasks.into_iter().flatten().for_each(|task| task.abort());
+    }
+}
+
+impl End {
+    pub fn new(config: EndConfig, id: SessionId, name: &str) -> Arc<End> {
+        let end = Arc::new(End {
+            name: name.to_owned(),
+            clock: Clock::start(),
+            state: Mutex::new(State {
+                session: Session::new(Instant::START, config.session, id),
+                link: None,
+                channels: BTreeMap::new(),
+                peer: name.to_owned(),
+            }),
+            config,
+            control: Notify::new(),
+            opened: Notify::new(),
+            link_turn: tokio::sync::Mutex::new(()),
+            connects: AtomicU64::new(0),
+            resumptions: AtomicU64::new(0),
+            closed: AtomicU64::new(0),
+        });
+        tokio::spawn(End::tick(Arc::downgrade(&end)));
+        end
+    }
+
+    /// Carries `connection` to the other end, under the name of its agent. Dropped when there are
+    /// too many.
+    pub fn adopt(self: &Arc<Self>, agent: &str, connection: Connection) {
+        let kind = if agent == OPENFLOW {
+            Agent::OpenFlow
+        } else {
+            Agent::Raw
+        };
+        let local = Local::new();
+        let id = self.with_state(|state| {
+            let id = state.session.open(kind, agent)?;
+            state.channels.insert(id, local.clone());
+            Some(id)
+        });
+        match id {
+            None => tracing::warn!(agent, "too many channels: connection refused"),
+            Some(id) => {
+                tracing::info!(
+                    agent,
+                    channel = id.0,
+                    peer = connection.peer.address,
+                    "accepted"
+                );
+                self.attach(id, &local, connection);
+            }
+        }
+    }
+
+    pub fn status(self: &Arc<Self>) -> EndStatus {
+        self.with_state(|state| {
+            let connection = state.link.as_ref().map(|live| &live.connection);
+            EndStatus {
+                peer: state.peer.clone(),
+                address: connection.map(|c| c.remote_address().to_string()),
+                is_up: state.session.is_up(),
+                reconnects: self.connects.load(Ordering::Relaxed).saturating_sub(1),
+                resumptions: self.resumptions.load(Ordering::Relaxed),
+                rtt: connection.map(quinn::Connection::rtt),
+                lost_packets: connection.map_or(0, |c| c.stats().path.lost_packets),
+                channels: state.session.channels().collect(),
+                closed: self.closed.load(Ordering::Relaxed),
+            }
+        })
+    }
+
+    /// Breaks the connection between the ends, which is then dialled again.
+    pub fn break_link(self: &Arc<Self>) {
+        self.with_state(|state| {
+            if let Some(live) = &state.link {
+                live.connection.close(0u32.into(), b"asked to");
+            }
+        });
+    }
+
+    /// Closes every channel and the connection.
+    pub fn close(self: &Arc<Self>, reason: &str) {
+        self.with_state(|state| {
+            let ids: Vec<ChannelId> = state.channels.keys().copied().collect();
+            ids.into_iter()
+                .for_each(|id| state.session.reset(id, reason.to_owned()));
+            if let Some(live) = &state.link {
+                live.connection.close(0u32.into(), reason.as_bytes());
+            }
+        });
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Does something with the session, and then what the session asks for.
+    pub(super) fn with<R>(self: &Arc<Self>, work: impl FnOnce(&mut Session) -> R) -> R {
+        self.with_state(|state| work(&mut state.session))
+    }
+
+    pub(super) fn with_state<R>(self: &Arc<Self>, work: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = work(&mut state);
+        while let Some(event) = state.session.poll_event() {
+            self.handle_event(&mut state, event);
+        }
+        result
+    }
+
+    fn handle_event(self: &Arc<Self>, state: &mut State, event: Event) {
+        match event {
+            Event::Opened { channel, name, .. } => {
+                let local = Local::new();
+                state.channels.insert(channel, local.clone());
+                local.spawn(
+                    self.clone()
+                        .dial_target(channel, name, Arc::downgrade(&local)),
+                );
+                self.opened.notify_waiters();
+            }
+            Event::Closed { channel, reason } => {
+                tracing::info!(channel = channel.0, reason, "channel closed");
+                self.closed.fetch_add(1, Ordering::Relaxed);
+                if let Some(local) = state.channels.remove(&channel) {
+                    local.close();
+                }
+                if let Some(live) = &mut state.link {
+                    live.forget(channel);
+                }
+                self.opened.notify_waiters();
+            }
+            Event::Transmit { channel, lane } => {
+                if let Some(live) = &mut state.link {
+                    live.transmit(self, channel, lane);
+                }
+            }
+            Event::Deliver { channel } => {
+                if let Some(local) = state.channels.get(&channel) {
+                    local.deliver.notify_one();
+                }
+            }
+            Event::Room { channel } => {
+                if let Some(local) = state.channels.get(&channel) {
+                    local.room.notify_one();
+                }
+            }
+            Event::Control => self.control.notify_one(),
+        }
+    }
+
+    fn attach(self: &Arc<Self>, id: ChannelId, local: &Arc<Local>, connection: Connection) {
+        let Connection {
+            reader,
+            writer,
+            ticket,
+            ..
+        } = connection;
+        local.spawn(local::read(self.clone(), id, local.clone(), reader, ticket));
+        local.spawn(local::write(self.clone(), id, local.clone(), writer));
+    }
+
+    /// Connects a channel that the other end has opened.
+    async fn dial_target(self: Arc<Self>, id: ChannelId, agent: String, local: Weak<Local>) {
+        let dialled = match self.config.targets.get(&agent) {
+            None => Err(format!(
+                "the other relay has nothing to connect '{agent}' to"
+            )),
+            Some(Target::Hand(taker)) => {
+                let (ours, theirs) = transport::memory(HAND_BUFFER_BYTES);
+                let handed = taker.send(theirs).await;
+                handed
+                    .map(|()| ours)
+                    .map_err(|_| "nobody takes it any more".to_owned())
+            }
+            Some(Target::Dial(method)) => {
+                let method = with_name(method, &self.name);
+                self.dial_until(&method)
+                    .await
+                    .map_err(|error| error.to_string())
+            }
+        };
+        match (dialled, local.upgrade()) {
+            (Ok(connection), Some(local)) => self.attach(id, &local, connection),
+            (Ok(_), None) => {}
+            (Err(problem), _) => {
+                tracing::warn!(agent, problem, "no target");
+                self.with(|session| session.reset(id, problem));
+            }
+        }
+    }
+
+    async fn dial_until(&self, method: &Method) -> Result<Connection, transport::TransportError> {
+        let until = time::Instant::now() + DIAL_TIME_MAX;
+        loop {
+            match transport::connect(method, &self.config.target_security).await {
+                Err(_) if time::Instant::now() < until => time::sleep(DIAL_PAUSE).await,
+                done => return done,
+            }
+        }
+    }
+
+    /// Looks at the session's deadline for as long as the end is used.
+    async fn tick(end: Weak<End>) {
+        loop {
+            time::sleep(TICK).await;
+            let Some(end) = end.upgrade() else { return };
+            let now = end.now();
+            end.with(|session| session.handle_timeout(now));
+        }
+    }
+}
+
+/// `{name}` in the path of a Unix socket, filled in.
+pub(super) fn with_name(method: &Method, name: &str) -> Method {
+    let fill = |path: &Path| PathBuf::from(path.to_string_lossy().replace("{name}", name));
+    match method {
+        Method::DialUnix(path) => Method::DialUnix(fill(path)),
+        Method::ListenUnix(path) => Method::ListenUnix(fill(path)),
+        other => other.clone(),
+    }
+}

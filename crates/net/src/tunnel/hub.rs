@@ -1,0 +1,238 @@
+//! The end next to the controllers: it accepts other relays and has an [`End`] for each.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::BytesMut;
+use control::relay::SessionId;
+use control::relay::wire::Control;
+use quinn::Endpoint;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::end::{End, with_name};
+use super::link::{self, Greeted, LinkError};
+use super::{EndConfig, EndStatus, peer_name, transport_config};
+use crate::method::{Method, Transport};
+use crate::quic;
+use crate::tls::Security;
+use crate::transport::{
+    HANDSHAKE_TIMEOUT, Limits, Listener, TransportError, bind_problem, resolve,
+};
+
+/// Other relays that one hub serves.
+const ENDS_MAX: usize = 1024;
+const HANDSHAKES_MAX: usize = 256;
+
+/// Accepts other relays on one address.
+pub struct Hub {
+    endpoint: Endpoint,
+    local: Method,
+    config: EndConfig,
+    /// Agents to listen for once per other relay, where their method has `{name}` in it.
+    listen_each: Vec<(String, Method)>,
+    ends: Mutex<BTreeMap<SessionId, Served>>,
+}
+
+/// A session, and the listeners that are its own.
+struct Served {
+    end: Arc<End>,
+    _listeners: JoinSet<()>,
+}
+
+impl Hub {
+    /// Listens on `method`, a `pquic:` one.
+    pub async fn bind(
+        method: &Method,
+        security: &Security,
+        config: EndConfig,
+        listen_each: Vec<(String, Method)>,
+    ) -> Result<Arc<Hub>, TransportError> {
+        let Method::Listen(Transport::Quic, host, port) = method else {
+            return Err(TransportError::local(
+                method,
+                "relays listen by pquic:[PORT][:HOST]",
+            ));
+        };
+        let address = resolve(method, host, *port).await?[0];
+        let mut server = quic::server_config(security, &[quic::ALPN_RELAY])
+            .ok_or_else(|| TransportError::no_credentials(method))?;
+        server.transport_config(Arc::new(transport_config()));
+        let endpoint = quic::endpoint(address, Some(server))
+            .map_err(|error| TransportError::local(method, bind_problem(&error)))?;
+        let port = endpoint
+            .local_addr()
+            .map_or(*port, |address| address.port());
+        Ok(Arc::new(Hub {
+            endpoint,
+            local: method.with_port(port),
+            config,
+            listen_each,
+            ends: Mutex::default(),
+        }))
+    }
+
+    /// The method with the port that was given out.
+    pub fn local(&self) -> &Method {
+        &self.local
+    }
+
+    /// Serves other relays for as long as it is polled.
+    pub async fn run(self: &Arc<Self>) {
+        let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+        let mut tasks = JoinSet::new();
+        loop {
+            let slot = handshakes.clone().acquire_owned().await;
+            let slot = slot.expect("the semaphore is never closed");
+            let incoming = tokio::select! {
+                incoming = self.endpoint.accept() => incoming,
+                Some(_) = tasks.join_next() => continue,
+            };
+            let Some(incoming) = incoming else { return };
+            let busy = handshakes.available_permits() < HANDSHAKES_MAX / 2;
+            if busy && !incoming.remote_address_validated() && incoming.may_retry() {
+                let _ = incoming.retry();
+                continue;
+            }
+            let hub = self.clone();
+            tasks.spawn(async move {
+                let address = incoming.remote_address();
+                let greeted = timeout(HANDSHAKE_TIMEOUT, hub.greet(incoming)).await;
+                drop(slot);
+                match greeted {
+                    Err(_) => tracing::info!(peer = %address, "refused: no handshake in time"),
+                    Ok(Err(error)) => tracing::info!(peer = %address, "refused: {error}"),
+                    Ok(Ok((end, greeted))) => hub.serve(end, greeted).await,
+                }
+            });
+        }
+    }
+
+    /// The end of the relay called `name`, or the only one there is.
+    pub fn end(&self, name: Option<&str>) -> Option<Arc<End>> {
+        let ends = self.lock();
+        let mut fitting = ends
+            .values()
+            .map(|served| &served.end)
+            .filter(|end| name.is_none_or(|name| end.name() == name));
+        let end = fitting.next()?;
+        fitting.next().is_none().then(|| end.clone())
+    }
+
+    pub fn status(&self) -> Vec<EndStatus> {
+        self.lock()
+            .values()
+            .map(|served| served.end.status())
+            .collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, Served>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shakes hands and finds the session.
+    async fn greet(&self, incoming: quinn::Incoming) -> Result<(Arc<End>, Greeted), LinkError> {
+        let connection = incoming.accept()?.await?;
+        let (mut send, mut recv) = connection.accept_bi().await?;
+        let mut buf = BytesMut::new();
+        let peer = link::read_settings(&mut recv, &mut buf).await?;
+        let name = peer_name(&connection);
+        let found = self.find(&name, peer.session, peer.resumed);
+        let resumed = found.is_some();
+        let made = if resumed {
+            found
+        } else {
+            self.make(&name, peer.session).await
+        };
+        let Some(end) = made else {
+            connection.close(2u32.into(), b"too many relays here");
+            return Err(LinkError::Stream("too many relays".to_owned()));
+        };
+        let ours = end.with(|session| session.settings(resumed));
+        send.write_all(&Control::Settings(ours).encode()).await?;
+        Ok((
+            end,
+            Greeted {
+                connection,
+                send,
+                recv,
+                buf,
+                peer,
+                resumed,
+            },
+        ))
+    }
+
+    /// The session of that id, if it is that relay's and is to go on.
+    fn find(&self, name: &str, id: SessionId, resume: bool) -> Option<Arc<End>> {
+        let ends = self.lock();
+        let end = &ends.get(&id)?.end;
+        if !resume || end.name() != name {
+            return None;
+        }
+        // The other relay would not come again if the old connection were of any use.
+        end.break_link();
+        Some(end.clone())
+    }
+
+    /// A fresh session. A relay has one: what is left of another is closed.
+    async fn make(&self, name: &str, id: SessionId) -> Option<Arc<End>> {
+        self.lock().retain(|_, served| {
+            if served.end.name() == name {
+                served.end.close("the other relay was restarted");
+            }
+            served.end.name() != name
+        });
+        let end = End::new(self.config.clone(), id, name);
+        let listeners = self.listen_for(&end).await;
+        let mut ends = self.lock();
+        if ends.len() >= ENDS_MAX || ends.contains_key(&id) {
+            return None;
+        }
+        ends.insert(
+            id,
+            Served {
+                end: end.clone(),
+                _listeners: listeners,
+            },
+        );
+        Some(end)
+    }
+
+    async fn serve(&self, end: Arc<End>, greeted: Greeted) {
+        let name = end.name().to_owned();
+        tracing::info!(relay = name, resumed = greeted.resumed, "connected");
+        let error = link::run(&end, greeted).await;
+        tracing::warn!(relay = name, "disconnected: {error}");
+        // It may be resumed for a while, and is forgotten then.
+        let connects = end.connects.load(Ordering::Relaxed);
+        tokio::time::sleep(self.config.session.grace).await;
+        if end.connects.load(Ordering::Relaxed) == connects {
+            end.close("no connection to the other relay");
+            self.lock()
+                .retain(|_, served| !Arc::ptr_eq(&served.end, &end));
+        }
+    }
+
+    async fn listen_for(&self, end: &Arc<End>) -> JoinSet<()> {
+        let mut tasks = JoinSet::new();
+        for (agent, method) in &self.listen_each {
+            let method = with_name(method, end.name());
+            match Listener::bind(&method, &self.config.target_security, Limits::default()).await {
+                Err(error) => tracing::warn!(agent, "{error}"),
+                Ok(listener) => drop(tasks.spawn(accept(end.clone(), agent.clone(), listener))),
+            }
+        }
+        tasks
+    }
+}
+
+/// Carries every connection of `listener` through `end`.
+async fn accept(end: Arc<End>, agent: String, mut listener: Listener) {
+    loop {
+        let connection = listener.accept().await;
+        end.adopt(&agent, connection);
+    }
+}

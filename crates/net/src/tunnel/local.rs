@@ -1,0 +1,74 @@
+//! The two tasks of a local socket.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use control::relay::ChannelId;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::end::{End, Local};
+use crate::transport::{Reader, Ticket, Writer};
+
+const READ_BYTES: usize = 64 * 1024;
+const WRITE_BYTES: usize = 64 * 1024;
+
+/// From the socket into the session, no faster than its window allows.
+pub(super) async fn read(
+    end: Arc<End>,
+    id: ChannelId,
+    local: Arc<Local>,
+    mut reader: Reader,
+    _ticket: Option<Ticket>,
+) {
+    let mut buf = BytesMut::new();
+    loop {
+        buf.reserve(READ_BYTES);
+        match reader.read_buf(&mut buf).await {
+            Ok(0) => return end.with(|session| session.handle_local_end(id)),
+            Ok(_) => {}
+            Err(error) => return end.with(|session| session.reset(id, error.to_string())),
+        }
+        loop {
+            let (is_open, has_room) =
+                end.with(|session| (session.handle_local(id, &mut buf), session.has_room(id)));
+            if !is_open {
+                return;
+            }
+            if has_room {
+                break;
+            }
+            local.room.notified().await;
+        }
+    }
+}
+
+/// From the session to the socket. What is written is reported, and makes room at the other end.
+pub(super) async fn write(end: Arc<End>, id: ChannelId, local: Arc<Local>, mut writer: Writer) {
+    let mut batch = BytesMut::new();
+    loop {
+        let Some(write) = end.with(|session| session.poll_local(id, WRITE_BYTES)) else {
+            return;
+        };
+        if write.chunks.is_empty() && !write.end {
+            local.deliver.notified().await;
+            continue;
+        }
+        batch.clear();
+        write
+            .chunks
+            .iter()
+            .for_each(|chunk| batch.extend_from_slice(chunk));
+        let written = async {
+            writer.write_all(&batch).await?;
+            if write.end {
+                writer.shutdown().await
+            } else {
+                writer.flush().await
+            }
+        };
+        if let Err(error) = written.await {
+            return end.with(|session| session.reset(id, error.to_string()));
+        }
+        end.with(|session| session.handle_written(id));
+    }
+}

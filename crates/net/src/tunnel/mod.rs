@@ -1,0 +1,131 @@
+//! The relay's sockets: many local connections over one QUIC connection between two ends.
+//!
+//! [`End`] drives one [`control::relay::Session`]: tasks that read and write local sockets, and
+//! while there is a connection one task per lane and direction. [`switch`] dials the other relay
+//! and keeps at it; [`Hub`] accepts such connections and has an `End` for each switch.
+//!
+//! What decides anything is in the session, under one lock that is never held across a wait.
+
+mod end;
+mod hub;
+mod link;
+mod local;
+mod switch;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use control::relay::{ChannelStatus, Config};
+use quinn::{IdleTimeout, TransportConfig, VarInt};
+use tokio::sync::mpsc;
+
+use crate::method::Method;
+use crate::quic;
+use crate::tls::Security;
+use crate::transport::Connection;
+
+pub use end::End;
+pub use hub::Hub;
+pub use switch::switch;
+
+/// A connection that is silent for this long is given up and dialled again. Short, because a
+/// false alarm costs a reconnection and nothing else: channels are resumed.
+pub const LINK_IDLE_TIMEOUT: Duration = Duration::from_millis(1000);
+const LINK_KEEP_ALIVE: Duration = Duration::from_millis(300);
+/// Until the path is measured; a third of it is the first retransmission of a handshake.
+const LINK_INITIAL_RTT: Duration = Duration::from_millis(100);
+/// Streams of all lanes of all channels together.
+const STREAMS_MAX: u32 = 65_536;
+/// The sessions bound what they hold per channel, so this only keeps one burst in flight.
+const LINK_WINDOW_BYTES: u32 = 16 << 20;
+
+/// Name of the agent whose channels carry OpenFlow.
+pub const OPENFLOW: &str = "openflow";
+/// Name of the agent that speaks OVSDB.
+pub const OVSDB: &str = "ovsdb";
+
+/// Where channels go that the other end has opened.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// Dialled once per channel. `{name}` in a path is the other relay's name.
+    Dial(Method),
+    /// Handed to somebody in this process.
+    Hand(mpsc::Sender<Connection>),
+}
+
+/// What both kinds of end are told.
+#[derive(Clone, Debug)]
+pub struct EndConfig {
+    pub session: Config,
+    /// By agent.
+    pub targets: BTreeMap<String, Target>,
+    /// For targets that are `ssl:` or `quic:`.
+    pub target_security: Security,
+}
+
+/// One end in numbers.
+#[derive(Clone, Debug)]
+pub struct EndStatus {
+    /// The other relay, as its certificate names it.
+    pub peer: String,
+    pub address: Option<String>,
+    pub is_up: bool,
+    /// Connections after the first: resumptions and restarts of the other end.
+    pub reconnects: u64,
+    pub resumptions: u64,
+    pub rtt: Option<Duration>,
+    pub lost_packets: u64,
+    pub channels: Vec<ChannelStatus>,
+    /// Channels that are gone.
+    pub closed: u64,
+}
+
+fn transport_config() -> TransportConfig {
+    let mut config = quic::transport_config();
+    let idle = IdleTimeout::try_from(LINK_IDLE_TIMEOUT).expect("fits a QUIC variable integer");
+    config
+        .max_idle_timeout(Some(idle))
+        .keep_alive_interval(Some(LINK_KEEP_ALIVE))
+        .initial_rtt(LINK_INITIAL_RTT)
+        .max_concurrent_bidi_streams(VarInt::from_u32(1))
+        .max_concurrent_uni_streams(VarInt::from_u32(STREAMS_MAX))
+        .receive_window(VarInt::from_u32(LINK_WINDOW_BYTES));
+    config
+}
+
+/// What a certificate calls its owner, fit for a file name; `unnamed` when it says nothing.
+fn peer_name(connection: &quinn::Connection) -> String {
+    use rustls_pki_types::CertificateDer;
+    use x509_parser::prelude::{FromDer, X509Certificate};
+    let chain = connection
+        .peer_identity()
+        .and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
+    let name = chain.as_ref().and_then(|chain| {
+        let (_, certificate) = X509Certificate::from_der(chain.first()?).ok()?;
+        let name = certificate
+            .subject()
+            .iter_common_name()
+            .next()?
+            .as_str()
+            .ok()?;
+        Some(file_name(name))
+    });
+    name.filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "unnamed".to_owned())
+}
+
+fn file_name(name: &str) -> String {
+    let fit = |c: char| {
+        if c.is_ascii_alphanumeric() || "._-".contains(c) {
+            c
+        } else {
+            '_'
+        }
+    };
+    name.chars()
+        .map(fit)
+        .take(64)
+        .collect::<String>()
+        .trim_start_matches('.')
+        .to_owned()
+}

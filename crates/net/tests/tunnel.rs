@@ -1,0 +1,533 @@
+//! Two relays over loopback QUIC between scripted switches and controllers.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use common::{Leaf, Pki};
+use control::relay::{Config, SessionId, Side};
+use net::method::Method;
+use net::tls::{Role, Security};
+use net::transport::{Limits, Listener};
+use net::tunnel::{End, EndConfig, Hub, OPENFLOW, OVSDB, Target, switch};
+use openflow::{Frame, MessageKind};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+const WINDOW_BYTES: usize = 1 << 20;
+
+/// A relay pair. Its tasks end with it.
+struct Pair {
+    pki: Pki,
+    hub: Arc<Hub>,
+    path: Arc<Path>,
+    end: Arc<End>,
+    /// Where the scripted switch connects to.
+    openflow: u16,
+    controller: TcpListener,
+    database: TcpListener,
+    hub_task: JoinSet<()>,
+    _tasks: JoinSet<()>,
+}
+
+fn config(side: Side, targets: &[(&str, Method)]) -> EndConfig {
+    let target = |(name, method): &(&str, Method)| ((*name).into(), Target::Dial(method.clone()));
+    EndConfig {
+        session: Config {
+            window_bytes: WINDOW_BYTES,
+            ..Config::new(side)
+        },
+        targets: targets.iter().map(target).collect::<BTreeMap<_, _>>(),
+        target_security: Security::plain(),
+    }
+}
+
+async fn listen_tcp() -> (TcpListener, Method) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    (listener, format!("tcp:127.0.0.1:{port}").parse().unwrap())
+}
+
+async fn listen(method: &str) -> Listener {
+    Listener::bind(
+        &method.parse().unwrap(),
+        &Security::plain(),
+        Limits::default(),
+    )
+    .await
+    .unwrap()
+}
+
+async fn start_hub(pki: &Pki, method: &Method, openflow: &Method) -> (Arc<Hub>, JoinSet<()>) {
+    let socket = format!("punix:{}/{{name}}.sock", pki.dir.path().display());
+    let hub = Hub::bind(
+        method,
+        &pki.controller(),
+        config(Side::Controller, &[(OPENFLOW, openflow.clone())]),
+        vec![(OVSDB.into(), socket.parse().unwrap())],
+    )
+    .await
+    .unwrap();
+    let mut tasks = JoinSet::new();
+    let runs = hub.clone();
+    tasks.spawn(async move { runs.run().await });
+    (hub, tasks)
+}
+
+impl Pair {
+    async fn new() -> Pair {
+        let pki = Pki::new();
+        let (controller, controller_at) = listen_tcp().await;
+        let (database, database_at) = listen_tcp().await;
+        let any: Method = "pquic:0:127.0.0.1".parse().unwrap();
+        let (hub, hub_task) = start_hub(&pki, &any, &controller_at).await;
+        let (path, front) = Path::new(port(hub.local())).await;
+        let relay = format!("quic:127.0.0.1:{front}").parse().unwrap();
+
+        let sides = config(Side::Switch, &[(OVSDB, database_at)]);
+        let end = End::new(sides, SessionId([7; 16]), "controller");
+        let mut tasks = JoinSet::new();
+        let (dials, security) = (end.clone(), pki.switch());
+        tasks.spawn(async move { panic!("{}", switch(&dials, &relay, &security).await) });
+        let mut listener = listen("ptcp:0:127.0.0.1").await;
+        let openflow = port(listener.local());
+        let adopts = end.clone();
+        tasks.spawn(async move {
+            loop {
+                let connection = listener.accept().await;
+                adopts.adopt(OPENFLOW, connection);
+            }
+        });
+        Pair {
+            pki,
+            hub,
+            path,
+            end,
+            openflow,
+            controller,
+            database,
+            hub_task,
+            _tasks: tasks,
+        }
+    }
+
+    /// An OpenFlow connection through both relays: the switch's end and the controller's.
+    async fn connect(&self) -> (TcpStream, TcpStream) {
+        let switch = TcpStream::connect(("127.0.0.1", self.openflow))
+            .await
+            .unwrap();
+        let accepted = timeout(Duration::from_secs(10), self.controller.accept()).await;
+        (
+            switch,
+            accepted.expect("the controller is dialled").unwrap().0,
+        )
+    }
+
+    /// Where OVSDB is listened for on behalf of the one switch.
+    fn socket(&self) -> std::path::PathBuf {
+        let name = &self.hub.status()[0].peer;
+        self.pki.path(&format!("{name}.sock"))
+    }
+
+    /// The controller's relay is gone without a word, and another is at its address.
+    async fn restart_hub(&mut self) {
+        let controller = self.controller.local_addr().unwrap();
+        let controller = format!("tcp:{controller}").parse().unwrap();
+        let any: Method = "pquic:0:127.0.0.1".parse().unwrap();
+        std::fs::remove_file(self.socket()).unwrap();
+        let (hub, task) = start_hub(&self.pki, &any, &controller).await;
+        self.path.lead_to(port(hub.local()));
+        (self.hub, self.hub_task) = (hub, task);
+    }
+}
+
+fn port(method: &Method) -> u16 {
+    let (Method::Dial(_, _, port) | Method::Listen(_, _, port)) = method else {
+        panic!("{method} has no port");
+    };
+    *port
+}
+
+/// The network between the relays: loopback UDP that can be cut or led elsewhere.
+struct Path {
+    target: Mutex<Option<SocketAddr>>,
+}
+
+impl Path {
+    async fn new(port: u16) -> (Arc<Path>, u16) {
+        let path = Arc::new(Path {
+            target: Mutex::default(),
+        });
+        path.lead_to(port);
+        let front = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+        let port = front.local_addr().unwrap().port();
+        let carries = path.clone();
+        // Ends with the test's runtime.
+        tokio::spawn(async move { carries.carry(front).await });
+        (path, port)
+    }
+
+    fn lead_to(&self, port: u16) {
+        *self.target.lock().unwrap() = Some(([127, 0, 0, 1], port).into());
+    }
+
+    /// Nothing passes any more.
+    fn cut(&self) -> Option<SocketAddr> {
+        self.target.lock().unwrap().take()
+    }
+
+    async fn carry(self: Arc<Self>, front: Arc<UdpSocket>) {
+        let mut backs: BTreeMap<SocketAddr, Arc<UdpSocket>> = BTreeMap::new();
+        let mut datagram = vec![0; 65_536];
+        loop {
+            let (len, client) = front.recv_from(&mut datagram).await.unwrap();
+            if let Entry::Vacant(vacant) = backs.entry(client) {
+                let back = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+                vacant.insert(back.clone());
+                let (path, front) = (self.clone(), front.clone());
+                tokio::spawn(async move {
+                    let mut datagram = vec![0; 65_536];
+                    loop {
+                        let (len, from) = back.recv_from(&mut datagram).await.unwrap();
+                        if *path.target.lock().unwrap() == Some(from) {
+                            let _ = front.send_to(&datagram[..len], client).await;
+                        }
+                    }
+                });
+            }
+            let target = *self.target.lock().unwrap();
+            if let Some(target) = target {
+                let _ = backs[&client].send_to(&datagram[..len], target).await;
+            }
+        }
+    }
+}
+
+fn message(version: u8, type_byte: u8, xid: u32, len: usize) -> Bytes {
+    let mut bytes = vec![xid as u8; len];
+    bytes[..4].copy_from_slice(&[version, type_byte, (len >> 8) as u8, len as u8]);
+    bytes[4..8].copy_from_slice(&xid.to_be_bytes());
+    bytes.into()
+}
+
+/// Every type byte of a version and some that it does not have, the HELLO first.
+fn one_of_each(version: u8) -> Vec<Bytes> {
+    (0..=60u32)
+        .map(|n| message(version, n as u8, n, 8 + 100 * n as usize))
+        .collect()
+}
+
+async fn read_frames(stream: &mut TcpStream, count: usize) -> Vec<Frame> {
+    let mut buf = BytesMut::new();
+    let mut frames = Vec::new();
+    while frames.len() < count {
+        let read = timeout(Duration::from_secs(20), stream.read_buf(&mut buf)).await;
+        assert_ne!(
+            read.expect("messages come").unwrap(),
+            0,
+            "after {} frames",
+            frames.len()
+        );
+        while let Some(frame) = Frame::split_from(&mut buf).unwrap() {
+            frames.push(frame);
+        }
+    }
+    assert!(buf.is_empty(), "and nothing more");
+    frames
+}
+
+fn assert_same(mut got: Vec<Frame>, sent: &[Bytes]) {
+    got.sort_by_key(|frame| frame.xid());
+    assert_eq!(got.len(), sent.len());
+    for (got, sent) in got.iter().zip(sent) {
+        assert_eq!(got.bytes(), sent, "{got:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_version_and_type_passes_byte_for_byte_both_ways() {
+    let pair = Pair::new().await;
+    let mut open = Vec::new();
+    for version in [1, 4, 5, 6, 0x99] {
+        let (mut switch, mut controller) = pair.connect().await;
+        let sent = one_of_each(version);
+        switch.write_all(&sent.concat()).await.unwrap();
+        controller.write_all(&sent.concat()).await.unwrap();
+        let (up, down) = tokio::join!(
+            read_frames(&mut controller, sent.len()),
+            read_frames(&mut switch, sent.len()),
+        );
+        assert_eq!((up[0].xid().0, down[0].xid().0), (0, 0), "hello first");
+        assert_same(up, &sent);
+        assert_same(down, &sent);
+        open.push((switch, controller));
+    }
+    let ours = pair.end.status();
+    let theirs = pair.hub.status().remove(0);
+    assert_eq!(ours.channels.len(), 5);
+    for (ours, theirs) in ours.channels.iter().zip(&theirs.channels) {
+        assert_eq!(ours.taken.digest(), theirs.given.digest());
+        assert_eq!(ours.given.digest(), theirs.taken.digest());
+        assert_eq!((ours.taken.messages, ours.given.messages), (61, 61));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reply_of_50_000_flows_and_ten_megabytes_of_ovsdb_pass_whole() {
+    let pair = Pair::new().await;
+    let (mut switch, mut controller) = pair.connect().await;
+    // 682 entries of 96 bytes fit one message: 74 of them.
+    let mut sent = vec![message(4, 0, 0, 8)];
+    sent.extend((1..=74).map(|n| message(4, 19, n, 16 + 682 * 96)));
+    let raw: Vec<u8> = (0..10_000_000u32)
+        .map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect();
+
+    let flows = sent.clone();
+    let writes = async move {
+        switch.write_all(&flows.concat()).await.unwrap();
+        switch
+    };
+    let socket = pair.socket();
+    let database = async {
+        let manager = async {
+            let mut manager = tokio::net::UnixStream::connect(&socket).await.unwrap();
+            manager.write_all(b"transact").await.unwrap();
+            manager.shutdown().await.unwrap();
+            let mut answer = Vec::new();
+            manager.read_to_end(&mut answer).await.unwrap();
+            answer
+        };
+        let server = async {
+            let (mut server, _) = pair.database.accept().await.unwrap();
+            let mut request = Vec::new();
+            server.read_to_end(&mut request).await.unwrap();
+            assert_eq!(
+                request, b"transact",
+                "a half-closed question arrives with its end"
+            );
+            server.write_all(&raw).await.unwrap();
+        };
+        tokio::join!(manager, server).0
+    };
+    let all = async { tokio::join!(writes, read_frames(&mut controller, sent.len()), database) };
+    let (_switch, got, answer) = timeout(Duration::from_secs(30), all).await.unwrap();
+    let order: Vec<u32> = got.iter().map(|frame| frame.xid().0).collect();
+    assert!(order.is_sorted(), "parts of one reply stay in order");
+    assert_same(got, &sent);
+    assert_eq!(answer.len(), raw.len());
+    assert!(answer == raw);
+}
+
+/// The connection between the relays is closed 9 times and its path dead for 1.5 s while 20,000
+/// messages pass each way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broken_path_loses_and_doubles_nothing() {
+    let pair = Pair::new().await;
+    let (mut switch, mut controller) = pair.connect().await;
+    let up: Vec<Bytes> = (0..20_000)
+        .map(|n| {
+            message(
+                4,
+                if n == 0 {
+                    0
+                } else {
+                    [10, 12, 11, 21][n as usize % 4]
+                },
+                n,
+                60 + n as usize % 200,
+            )
+        })
+        .collect();
+    let down: Vec<Bytes> = (0..20_000)
+        .map(|n| {
+            message(
+                4,
+                if n == 0 {
+                    0
+                } else {
+                    [14, 13, 18, 20, 2][n as usize % 5]
+                },
+                n,
+                60,
+            )
+        })
+        .collect();
+    let (up_bytes, down_bytes) = (up.concat(), down.concat());
+    let (mut switch_read, mut switch_write) = switch.split();
+    let (mut controller_read, mut controller_write) = controller.split();
+    let breaks = async {
+        for _ in 0..9 {
+            sleep(Duration::from_millis(60)).await;
+            while !pair.end.status().is_up {
+                sleep(Duration::from_millis(5)).await;
+            }
+            pair.end.break_link();
+        }
+        let target = pair.path.cut().unwrap();
+        sleep(Duration::from_millis(1500)).await;
+        pair.path.lead_to(target.port());
+    };
+    let slowly = async |writer: &mut tokio::net::tcp::WriteHalf<'_>, bytes: &[u8]| {
+        for part in bytes.chunks(20_000) {
+            writer.write_all(part).await.unwrap();
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let whole = async |reader: &mut tokio::net::tcp::ReadHalf<'_>, len: usize| {
+        let mut got = vec![0; len];
+        timeout(Duration::from_secs(30), reader.read_exact(&mut got))
+            .await
+            .unwrap()
+            .unwrap();
+        let mut got = BytesMut::from(&got[..]);
+        let mut frames = Vec::new();
+        while let Some(frame) = Frame::split_from(&mut got).unwrap() {
+            frames.push(frame);
+        }
+        frames
+    };
+    let (_, _, _, got_up, got_down) = tokio::join!(
+        breaks,
+        slowly(&mut switch_write, &up_bytes),
+        slowly(&mut controller_write, &down_bytes),
+        whole(&mut controller_read, up_bytes.len()),
+        whole(&mut switch_read, down_bytes.len()),
+    );
+    let state = |frames: &[Frame], kinds: &[MessageKind]| {
+        let of_kind = |frame: &&Frame| kinds.contains(&frame.kind());
+        frames
+            .iter()
+            .filter(of_kind)
+            .map(|frame| frame.xid().0)
+            .collect::<Vec<_>>()
+    };
+    use MessageKind::*;
+    assert!(state(&got_up, &[PortStatus, FlowRemoved, BarrierReply]).is_sorted());
+    assert!(state(&got_down, &[FlowMod, BarrierRequest, MultipartRequest]).is_sorted());
+    assert_same(got_up, &up);
+    assert_same(got_down, &down);
+    let status = pair.end.status();
+    assert!(
+        status.resumptions >= 9,
+        "{} resumptions",
+        status.resumptions
+    );
+    assert_eq!(status.closed, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_that_stops_is_waited_for_within_the_window() {
+    let pair = Pair::new().await;
+    let (mut switch, mut controller) = pair.connect().await;
+    let sent: Vec<Bytes> = (0..300)
+        .map(|n| message(4, if n == 0 { 0 } else { 10 }, n, 60_000))
+        .collect();
+    let bytes = sent.concat();
+    let writes = tokio::spawn(async move {
+        switch.write_all(&bytes).await.unwrap();
+        switch
+    });
+    sleep(Duration::from_millis(700)).await;
+    assert!(!writes.is_finished(), "18 MB do not fit anywhere");
+    let (kept, held) = (pair.end.status(), pair.hub.status().remove(0));
+    assert!(kept.channels[0].kept_bytes < WINDOW_BYTES + 128 * 1024);
+    assert!(
+        kept.channels[0].kept_bytes >= WINDOW_BYTES,
+        "the window is the bound that held"
+    );
+    assert!(held.channels[0].held_bytes <= kept.channels[0].kept_bytes);
+    assert_same(read_frames(&mut controller, sent.len()).await, &sent);
+    writes.await.unwrap();
+}
+
+/// What an operator sees when the controller's relay dies: the switch's connection is closed, since
+/// its session is lost, and the next one works.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restarted_controller_relay_closes_old_channels_and_carries_new_ones() {
+    let mut pair = Pair::new().await;
+    let (mut switch, mut controller) = pair.connect().await;
+    switch.write_all(&message(4, 0, 0, 8)).await.unwrap();
+    read_frames(&mut controller, 1).await;
+    pair.restart_hub().await;
+    let mut rest = [0; 1];
+    let closed = timeout(Duration::from_secs(5), switch.read(&mut rest)).await;
+    assert!(matches!(closed.expect("in time"), Ok(0) | Err(_)));
+    let (mut switch, mut controller) = pair.connect().await;
+    switch.write_all(&message(4, 0, 0, 8)).await.unwrap();
+    read_frames(&mut controller, 1).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn either_end_of_openflow_closing_closes_the_other() {
+    let pair = Pair::new().await;
+    for closer in 0..2 {
+        let (switch, controller) = pair.connect().await;
+        let (closes, mut waits) = if closer == 0 {
+            (switch, controller)
+        } else {
+            (controller, switch)
+        };
+        let mut closes = closes;
+        closes.write_all(&message(4, 0, 0, 8)).await.unwrap();
+        drop(closes);
+        let mut got = Vec::new();
+        timeout(Duration::from_secs(5), waits.read_to_end(&mut got))
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            got,
+            message(4, 0, 0, 8),
+            "what was sent before the end arrives before it"
+        );
+    }
+    for _ in 0..100 {
+        if pair.end.status().closed == 2 && pair.hub.status()[0].closed == 2 {
+            return;
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+    panic!("channels are freed: {:?}", pair.end.status());
+}
+
+/// A stolen switch key must open no switch: at either end a certificate is refused that says its
+/// owner is the wrong thing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_of_the_wrong_role_is_refused_at_both_ends() {
+    let pair = Pair::new().await;
+    let dial = |hub: &Hub| -> Method {
+        format!("quic:127.0.0.1:{}", port(hub.local()))
+            .parse()
+            .unwrap()
+    };
+    let relay = dial(&pair.hub);
+    let controllers = Leaf::of(Role::Controller);
+    let as_switch =
+        Security::new(pair.pki.credentials("other", &controllers)).expecting(Role::Controller);
+    let end = End::new(config(Side::Switch, &[]), SessionId([9; 16]), "controller");
+    let tries = timeout(Duration::from_secs(1), switch(&end, &relay, &as_switch)).await;
+    assert!(tries.is_err(), "it goes on trying");
+    assert!(!end.status().is_up);
+
+    let stolen = Security::new(pair.pki.credentials("stolen", &Leaf::of(Role::Switch)));
+    let any: Method = "pquic:0:127.0.0.1".parse().unwrap();
+    let fake = Hub::bind(&any, &stolen, config(Side::Controller, &[]), vec![])
+        .await
+        .unwrap();
+    let relay = dial(&fake);
+    let mut tasks = JoinSet::new();
+    let runs = fake.clone();
+    tasks.spawn(async move { runs.run().await });
+    let security = pair.pki.switch();
+    let _ = timeout(Duration::from_secs(1), switch(&end, &relay, &security)).await;
+    assert!(!end.status().is_up);
+    assert!(fake.status().is_empty(), "no session for it either");
+}
