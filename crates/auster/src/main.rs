@@ -48,6 +48,9 @@ enum LogFormat {
 #[derive(Subcommand)]
 enum Command {
     /// Control a network: listen for switches, discover links, learn hosts, set up paths
+    #[command(after_help = "\
+Example:
+  auster run")]
     Run(run::Args),
     /// Carry OpenFlow, OVSDB and other agents of unmodified switches and controllers over QUIC
     #[command(subcommand)]

@@ -28,14 +28,31 @@ use crate::lab::plane::{Controller, ForwardArgs, Plane, Transport};
 #[derive(clap::Subcommand)]
 pub enum Command {
     /// Run an experiment on real networks and print its figures
+    #[command(after_help = "\
+Example:
+  auster lab run scenarios/first-contact.toml --once")]
     Run(experiment::Args),
     /// Bring a network up and leave it up
+    #[command(after_help = "\
+Example:
+  auster lab up linear,3 --links delay_ms=5,loss_percent=1")]
     Up(Box<UpArgs>),
     /// Take networks down
+    #[command(after_help = "\
+Example:
+  auster lab down --all")]
     Down(DownArgs),
     /// Show the networks that are up
+    #[command(after_help = "\
+Example:
+  auster lab list")]
     List(ListArgs),
     /// Run a command inside a host, or beside the switches
+    #[command(after_help = "\
+Example:
+  auster lab exec LAB h1 -- ping -c 3 10.0.0.2
+
+LAB is a name that `auster lab list` shows.")]
     Exec(ExecArgs),
     #[command(hide = true)]
     Link(link::Args),
