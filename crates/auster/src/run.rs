@@ -1,9 +1,249 @@
-//! `auster run`.
+//! `auster run`: the controller. Listens, prints what happens, and ends on SIGINT or SIGTERM
+//! leaving the switches' flow entries as they are, so that traffic flows on without it.
+
+mod events;
+mod fields;
+mod settings;
+mod status;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::controller::Controller;
+use net::clock::Clock;
+use net::driver::{Driver, Notice};
+use net::method::Method;
+use net::reconnect::Reconnect;
+use net::tls::{Role, Security};
+use net::transport::{Limits, Listener, TransportError, connect};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
 use crate::failure::Failure;
+use events::Printer;
+use settings::{Mode, Settings};
 
+/// Control a network: every switch that connects is set up, links and hosts are found, and paths
+/// are installed.
+///
+/// Without METHOD it listens on ptcp:6653:127.0.0.1, or on pssl:6653 when certificates are given.
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Where to listen for switches, and whom to dial: ptcp:[PORT][:HOST], pssl:, pquic:, punix:FILE;
+    /// tcp:HOST[:PORT], ssl:, quic:, unix:FILE
+    #[arg(value_name = "METHOD")]
+    methods: Vec<Method>,
 
-pub fn run(_args: Args) -> Result<(), Failure> {
-    Err(Failure::machine("not built yet"))
+    /// Listen for switches
+    #[arg(long, value_name = "METHOD")]
+    listen: Vec<Method>,
+
+    /// Dial a switch that listens, and dial again whenever it is gone
+    #[arg(long, value_name = "METHOD")]
+    connect: Vec<Method>,
+
+    /// Settings in a TOML file; flags win over it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// How flow entries come about
+    #[arg(long, value_enum)]
+    mode: Option<Mode>,
+
+    /// Our private key (PEM)
+    #[arg(short = 'p', long, value_name = "FILE", alias = "ctl-privkey")]
+    private_key: Option<PathBuf>,
+
+    /// Our certificate (PEM)
+    #[arg(short = 'c', long, value_name = "FILE", alias = "ctl-cert")]
+    certificate: Option<PathBuf>,
+
+    /// The CA that switches' certificates must chain to (PEM)
+    #[arg(short = 'C', long, value_name = "FILE", alias = "ca-certs")]
+    ca_cert: Option<PathBuf>,
+
+    /// Serve these datapaths and no other; may be given several times
+    #[arg(long, value_name = "DPID")]
+    allow_dpid: Vec<openflow::DatapathId>,
+
+    /// A Unix socket that gives a JSON document of the network's state to whoever connects
+    #[arg(long, value_name = "FILE")]
+    status: Option<PathBuf>,
+
+    /// Print events as JSON lines
+    #[arg(long)]
+    json: bool,
+
+    // The flags of Ryu, so that its command lines work.
+    #[arg(long, hide = true, value_name = "HOST")]
+    ofp_listen_host: Option<String>,
+    #[arg(long, hide = true, value_name = "PORT")]
+    ofp_tcp_listen_port: Option<u16>,
+    #[arg(long, hide = true, value_name = "PORT")]
+    ofp_ssl_listen_port: Option<u16>,
+}
+
+pub fn run(args: Args) -> Result<(), Failure> {
+    let settings = Settings::resolve(args)?;
+    raise_file_limit();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
+    let done = runtime.block_on(serve(settings));
+    // A task that does not end must not hold up the end of the process.
+    runtime.shutdown_background();
+    done
+}
+
+/// How long connections have to write what is queued when the process ends.
+const STOP_MAX: Duration = Duration::from_secs(2);
+
+type ControllerDriver = Driver<Controller>;
+
+async fn serve(settings: Settings) -> Result<(), Failure> {
+    let security = settings.security()?.expecting(Role::Switch);
+    let controller = Controller::new(settings.controller.clone(), random_seed()?);
+    let clock = Clock::start();
+    let (driver, mut notices) = Driver::start(controller, clock, settings.driver.clone())
+        .map_err(|error| Failure::machine(format!("cannot start a thread: {error}")))?;
+    let driver = Arc::new(driver);
+    let mut printer = Printer::new(settings.json);
+
+    let mut interrupted = signal_stream(SignalKind::interrupt())?;
+    let mut terminated = signal_stream(SignalKind::terminate())?;
+    let mut listeners = Vec::new();
+    for method in &settings.listen {
+        warn_if_exposed(method);
+        let listener = Listener::bind(method, &security, Limits::default())
+            .await
+            .map_err(Failure::network)?;
+        printer.listening(listener.local());
+        listeners.push(listener);
+    }
+    let refusals = listeners
+        .iter()
+        .map(|listener| (listener.local().to_string(), listener.refusals().clone()))
+        .collect();
+    if let Some(path) = &settings.status {
+        let status = status::Status::new(driver.clone(), refusals, clock);
+        status.serve(path).map_err(|e| Failure::file(path, e))?;
+    }
+    let mut tasks: Vec<_> = listeners
+        .into_iter()
+        .map(|listener| driver.serve_listener(listener))
+        .collect();
+    for (number, method) in (0u64..).zip(&settings.connect) {
+        warn_if_exposed(method);
+        let dialler = keep_connected(driver.clone(), method.clone(), security.clone(), number);
+        tasks.push(tokio::spawn(dialler));
+    }
+
+    let failed = tokio::select! {
+        _ = interrupted.recv() => false,
+        _ = terminated.recv() => false,
+        () = print_notices(&mut printer, &mut notices) => true,
+        () = driver.ended() => true,
+    };
+    for task in tasks {
+        task.abort();
+    }
+    if let Some(path) = &settings.status {
+        let _ = std::fs::remove_file(path);
+    }
+    if failed {
+        return Err(Failure::negative(
+            "the controller's thread ended; this is a fault of auster, see above",
+        ));
+    }
+    driver.stop();
+    let _ = tokio::time::timeout(STOP_MAX, async {
+        tokio::select! {
+            () = driver.ended() => {}
+            () = print_notices(&mut printer, &mut notices) => {}
+        }
+    })
+    .await;
+    while let Ok(notice) = notices.try_recv() {
+        printer.notice(&notice);
+    }
+    Ok(())
+}
+
+async fn print_notices(printer: &mut Printer, notices: &mut mpsc::Receiver<Notice>) {
+    while let Some(notice) = notices.recv().await {
+        printer.notice(&notice);
+    }
+}
+
+/// Dials until the task is aborted.
+async fn keep_connected(
+    driver: Arc<ControllerDriver>,
+    method: Method,
+    security: Security,
+    seed: u64,
+) {
+    let clock = Clock::start();
+    let mut reconnect = Reconnect::new(seed ^ u64::from(std::process::id()));
+    let mut told: Option<String> = None;
+    loop {
+        match connect(&method, &security).await {
+            Ok(connection) => {
+                told = None;
+                reconnect.handle_connected(clock.now());
+                let (_, served) = driver.serve(connection);
+                let _ = served.await;
+            }
+            Err(error @ TransportError::Local { .. }) => {
+                tracing::error!("{error}");
+            }
+            Err(error) => {
+                let problem = error.to_string();
+                if told.as_ref() != Some(&problem) {
+                    tracing::warn!("{problem}; trying again");
+                }
+                told = Some(problem);
+            }
+        }
+        let due = reconnect.handle_disconnected(clock.now());
+        tokio::time::sleep_until(clock.deadline(due)).await;
+    }
+}
+
+fn warn_if_exposed(method: &Method) {
+    if method.is_exposed() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "auster: warning: {method} is neither encrypted nor authenticated: whoever reaches it \
+             controls the network; prefer ssl or quic (see auster pki)"
+        );
+    }
+}
+
+fn signal_stream(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Failure> {
+    signal(kind).map_err(|error| Failure::machine(format!("cannot handle signals: {error}")))
+}
+
+/// From the operating system's generator, which on Linux is this file.
+fn random_seed() -> Result<[u8; 32], Failure> {
+    let path = "/dev/urandom";
+    let mut seed = [0; 32];
+    File::open(path)
+        .and_then(|mut file| file.read_exact(&mut seed))
+        .map_err(|error| Failure::file(path, error))?;
+    Ok(seed)
+}
+
+/// A connection is a file descriptor; the default soft limit of 1024 is below the number of
+/// switches served.
+fn raise_file_limit() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+    {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
 }

@@ -38,7 +38,7 @@ use control::inbox::{InboxConfig, InboxCounters};
 use control::session::{CloseReason, SessionConfig, SessionCounters, SwitchUp};
 use openflow::time::Instant;
 use openflow::{DatapathId, Frame, FrameError, Version};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
@@ -115,12 +115,15 @@ pub enum Notice {
     Up {
         connection: ConnectionId,
         datapath_id: DatapathId,
+        version: Version,
         peer: transport::PeerIdentity,
     },
     /// A connection has ended, whether or not its switch ever was up.
     Down {
         connection: ConnectionId,
         datapath_id: Option<DatapathId>,
+        /// It had been [`Notice::Up`].
+        was_up: bool,
         peer: transport::PeerIdentity,
         reason: Ended,
     },
@@ -211,8 +214,7 @@ pub struct Driver<A> {
     shared: Arc<Shared>,
     config: Arc<DriverConfig>,
     asks: std::sync::mpsc::SyncSender<Ask<A>>,
-    thread: Option<std::thread::JoinHandle<()>>,
-    thread_ended: Option<oneshot::Receiver<()>>,
+    thread_ended: watch::Receiver<()>,
     next_id: Arc<AtomicU64>,
 }
 
@@ -233,21 +235,20 @@ impl<A: Application> Driver<A> {
         let (notices, notices_receiver) = mpsc::channel(NOTICES_MAX);
         let shared = Arc::new(Shared::new(clock, config.inbox, notices));
         let (asks, asked) = std::sync::mpsc::sync_channel(ASKS_MAX);
-        let (ended, thread_ended) = oneshot::channel();
+        let (ended, thread_ended) = watch::channel(());
         let for_thread = shared.clone();
-        let thread = std::thread::Builder::new()
+        std::thread::Builder::new()
             .name("application".to_owned())
             .spawn(move || {
                 // Dropped, and so seen, also when the application panics.
-                let _ended: oneshot::Sender<()> = ended;
+                let _ended = ended;
                 run_application(application, &for_thread, &asked);
             })?;
         let driver = Driver {
             shared,
             config: Arc::new(config),
             asks,
-            thread: Some(thread),
-            thread_ended: Some(thread_ended),
+            thread_ended,
             next_id: Arc::default(),
         };
         Ok((driver, notices_receiver))
@@ -314,11 +315,9 @@ impl<A: Application> Driver<A> {
 
 impl<A> Driver<A> {
     /// Resolves when the application's thread has ended: after [`Driver::stop`], or by a panic.
-    pub async fn ended(&mut self) {
-        if let Some(ended) = &mut self.thread_ended {
-            let _ = ended.await;
-        }
-        self.thread_ended = None;
+    pub async fn ended(&self) {
+        // Nothing is ever sent: the sender goes with the thread.
+        let _ = self.thread_ended.clone().changed().await;
     }
 }
 
@@ -326,7 +325,6 @@ impl<A> Drop for Driver<A> {
     /// Does not wait: an application that is stuck must not hold up the end of the process.
     fn drop(&mut self) {
         self.shared.stop();
-        drop(self.thread.take());
     }
 }
 
@@ -378,13 +376,14 @@ fn admit(
     line: &Arc<Line>,
     up: SwitchUp,
 ) -> bool {
-    let datapath_id = up.features.datapath_id;
+    let (datapath_id, version) = (up.features.datapath_id, up.version);
     match application.handle_up(now, line.id, up, identity(&line.peer)) {
         Admission::Admitted => {
             line.facts().is_admitted = true;
             shared.notify(Notice::Up {
                 connection: line.id,
                 datapath_id,
+                version,
                 peer: line.peer.clone(),
             });
             true

@@ -74,9 +74,11 @@ pub(super) async fn run(
     let reason = task.serve().await;
     let Task { shared, line, .. } = *task;
     shared.down(line.id, ticket);
+    let facts = *line.facts();
     shared.notify(Notice::Down {
         connection: line.id,
-        datapath_id: line.facts().datapath_id,
+        datapath_id: facts.datapath_id,
+        was_up: facts.is_admitted,
         peer: line.peer.clone(),
         reason,
     });

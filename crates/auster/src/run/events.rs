@@ -1,0 +1,189 @@
+//! What happens, for people (a line each) or programs (a JSON document a line each), on standard
+//! output.
+
+use std::io::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use control::controller::{Alarm, Event};
+use net::driver::{Ended, Notice};
+use net::method::Method;
+use net::transport::PeerIdentity;
+use serde_json::{Value, json};
+
+pub struct Printer {
+    json: bool,
+}
+
+impl Printer {
+    pub fn new(json: bool) -> Printer {
+        Printer { json }
+    }
+
+    pub fn listening(&mut self, method: &Method) {
+        let method = method.to_string();
+        self.print(
+            &format!("listening on {method}"),
+            json!({"event": "listening", "method": method}),
+        );
+    }
+
+    pub fn notice(&mut self, notice: &Notice) {
+        match notice {
+            Notice::Event(event) => {
+                if let Some((text, json)) = describe(event) {
+                    self.print(&text, json);
+                }
+            }
+            Notice::Up {
+                datapath_id,
+                version,
+                peer,
+                ..
+            } => {
+                let via = over(peer);
+                self.print(
+                    &format!("switch {datapath_id} up: OpenFlow {version} over {via}"),
+                    json!({
+                        "event": "switch_up",
+                        "dpid": datapath_id.to_string(),
+                        "version": version.to_string(),
+                        "address": peer.address,
+                        "transport": peer.transport.name(),
+                    }),
+                );
+            }
+            Notice::Down {
+                datapath_id: Some(dpid),
+                was_up: true,
+                reason,
+                ..
+            } => self.print(
+                &format!("switch {dpid} down: {reason}"),
+                json!({
+                    "event": "switch_down",
+                    "dpid": dpid.to_string(),
+                    "reason": reason.name(),
+                    "detail": reason.to_string(),
+                }),
+            ),
+            Notice::Down { peer, reason, .. } => self.never_up(peer, reason),
+        }
+    }
+
+    /// A port that the world can reach sees many that say nothing; only those that spoke OpenFlow
+    /// and were turned away are worth a line.
+    fn never_up(&mut self, peer: &PeerIdentity, reason: &Ended) {
+        if !matches!(reason, Ended::Refused(_) | Ended::NotAllowed(_)) {
+            tracing::info!(peer = peer.address, "closed before it was up: {reason}");
+            return;
+        }
+        self.print(
+            &format!("refused {}: {reason}", peer.address),
+            json!({
+                "event": "refused",
+                "address": peer.address,
+                "reason": reason.name(),
+                "detail": reason.to_string(),
+            }),
+        );
+    }
+
+    /// Whoever read standard output may be gone; the network is worth more than the log.
+    fn print(&mut self, text: &str, mut document: Value) {
+        let mut out = std::io::stdout().lock();
+        let _ = if self.json {
+            let time = SystemTime::now().duration_since(UNIX_EPOCH);
+            document["time_s"] = json!(time.map_or(0.0, |t| t.as_secs_f64()));
+            writeln!(out, "{document}")
+        } else {
+            writeln!(out, "{text}")
+        };
+        let _ = out.flush();
+    }
+}
+
+fn over(peer: &PeerIdentity) -> String {
+    match &peer.tls {
+        Some(tls) => format!("{} ({})", peer.address, tls.version),
+        None => peer.address.clone(),
+    }
+}
+
+/// `None` for what [`Notice::Up`] and [`Notice::Down`] say already.
+fn describe(event: &Event) -> Option<(String, Value)> {
+    Some(match event {
+        Event::SwitchUp { .. } | Event::SwitchDown { .. } => return None,
+        Event::SwitchLost { dpid } => (
+            format!("switch {dpid} lost: its links and paths are gone"),
+            json!({"event": "switch_lost", "dpid": dpid.to_string()}),
+        ),
+        Event::PortUp(at) => (
+            format!("port {at} up"),
+            json!({"event": "port_up", "port": at.to_string()}),
+        ),
+        Event::PortDown(at) => (
+            format!("port {at} down"),
+            json!({"event": "port_down", "port": at.to_string()}),
+        ),
+        Event::LinkUp { from, to } => (
+            format!("link {from} > {to} up"),
+            json!({"event": "link_up", "from": from.to_string(), "to": to.to_string()}),
+        ),
+        Event::LinkDown { from, to } => (
+            format!("link {from} > {to} down"),
+            json!({"event": "link_down", "from": from.to_string(), "to": to.to_string()}),
+        ),
+        Event::HostLearned { mac, at } => (
+            format!("host {mac} at {at}"),
+            json!({"event": "host_learned", "mac": mac.to_string(), "port": at.to_string()}),
+        ),
+        Event::HostMoved { mac, from, to } => (
+            format!("host {mac} moved from {from} to {to}"),
+            json!({
+                "event": "host_moved",
+                "mac": mac.to_string(),
+                "from": from.to_string(),
+                "to": to.to_string(),
+            }),
+        ),
+        Event::Reconciled {
+            dpid,
+            kept,
+            added,
+            deleted,
+        } => (
+            format!("switch {dpid} reconciled: {kept} kept, {added} added, {deleted} deleted"),
+            json!({
+                "event": "reconciled",
+                "dpid": dpid.to_string(),
+                "kept": kept,
+                "added": added,
+                "deleted": deleted,
+            }),
+        ),
+        Event::Alarm(alarm) => {
+            let text = describe_alarm(alarm);
+            let json = json!({"event": "alarm", "detail": text});
+            (format!("alarm: {text}"), json)
+        }
+    })
+}
+
+fn describe_alarm(alarm: &Alarm) -> String {
+    match alarm {
+        Alarm::DuplicateDatapath { dpid, connection } => {
+            format!("connection {connection} claims to be {dpid}, which is connected already")
+        }
+        Alarm::LldpForged { at, why } => format!("forged LLDP at {at}: {why}"),
+        Alarm::HostSpoofed { mac, home, at } => {
+            format!("host {mac} is alive at {home} and claimed at {at}")
+        }
+        Alarm::HostMovesTooOften { mac } => format!("host {mac} moves too often"),
+        Alarm::HostTableFull => "the host table is full".to_owned(),
+        Alarm::ForeignInfrastructure { dpid } => {
+            format!("an entry of somebody else on {dpid} takes what should come to the controller")
+        }
+        Alarm::FlowTableFull { dpid } => format!("the flow table of {dpid} is full"),
+        Alarm::FlowModRefused { dpid, error } => format!("{dpid} refused a flow-mod: {error}"),
+    }
+}

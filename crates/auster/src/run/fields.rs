@@ -1,0 +1,178 @@
+//! Reading a TOML file so that every mistake in it is told at once, each with its line, its field
+//! and what would be right.
+
+use std::fmt::Display;
+use std::ops::{Range, RangeInclusive};
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Gathers problems while a document is read.
+pub struct Fields<'a> {
+    text: &'a str,
+    problems: Vec<(usize, String)>,
+}
+
+type Value<'v> = Spanned<DeValue<'v>>;
+
+impl<'a> Fields<'a> {
+    /// Parses `text`. What does not parse is a problem already; the rest is there to be read.
+    pub fn parse(text: &'a str) -> (Fields<'a>, DeTable<'a>) {
+        let (table, errors) = DeTable::parse_recoverable(text);
+        let mut fields = Fields {
+            text,
+            problems: Vec::new(),
+        };
+        for error in errors {
+            let at = error.span().unwrap_or(0..0);
+            fields.problem(&at, error.message());
+        }
+        (fields, table.into_inner())
+    }
+
+    pub fn problem(&mut self, at: &Range<usize>, problem: impl Display) {
+        let before = &self.text.as_bytes()[..at.start.min(self.text.len())];
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        self.problems.push((line, problem.to_string()));
+    }
+
+    /// `Ok` when there was no problem, else one line for each, in the order of the file.
+    pub fn finish(mut self, file: impl Display) -> Result<(), Vec<String>> {
+        self.problems.sort();
+        self.problems.dedup();
+        if self.problems.is_empty() {
+            return Ok(());
+        }
+        let told = |(line, problem): &(usize, String)| format!("{file}:{line}: {problem}");
+        Err(self.problems.iter().map(told).collect())
+    }
+
+    /// Every key of `table` that is not among `known` is a problem.
+    pub fn only(&mut self, table: &DeTable<'_>, section: &str, known: &[&str]) {
+        for (key, _) in table.iter() {
+            let name: &str = key.get_ref();
+            if !known.contains(&name) {
+                let place = if section.is_empty() {
+                    "here".to_owned()
+                } else {
+                    format!("in [{section}]")
+                };
+                let problem = format!("'{name}' is not known {place}; known: {}", known.join(", "));
+                self.problem(&key.span(), problem);
+            }
+        }
+    }
+
+    pub fn table<'t>(&mut self, table: &'t DeTable<'a>, key: &str) -> Option<&'t DeTable<'a>> {
+        let value = table.get(key)?;
+        let found = value.get_ref().as_table();
+        if found.is_none() {
+            self.wrong(value, key, "a section such as", &format!("[{key}]"));
+        }
+        found
+    }
+
+    pub fn string(&mut self, table: &DeTable<'_>, key: &str, example: &str) -> Option<String> {
+        let value = table.get(key)?;
+        let found = value.get_ref().as_str();
+        if found.is_none() {
+            self.wrong(value, key, "a text such as", &format!("\"{example}\""));
+        }
+        found.map(str::to_owned)
+    }
+
+    pub fn bool(&mut self, table: &DeTable<'_>, key: &str) -> Option<bool> {
+        let value = table.get(key)?;
+        let found = value.get_ref().as_bool();
+        if found.is_none() {
+            self.wrong(value, key, "one of", "true, false");
+        }
+        found
+    }
+
+    pub fn integer(
+        &mut self,
+        table: &DeTable<'_>,
+        key: &str,
+        range: RangeInclusive<u64>,
+    ) -> Option<u64> {
+        let value = table.get(key)?;
+        let number = value.get_ref().as_integer();
+        let found = number
+            .and_then(|n| u64::from_str_radix(&n.as_str().replace('_', ""), n.radix()).ok())
+            .filter(|n| range.contains(n));
+        if found.is_none() {
+            let wanted = format!("{} to {}", range.start(), range.end());
+            self.wrong(value, key, "a number from", &wanted);
+        }
+        found
+    }
+
+    /// A text that `parse` takes.
+    pub fn parsed<T, E: Display>(
+        &mut self,
+        table: &DeTable<'_>,
+        key: &str,
+        example: &str,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        let value = table.get(key)?;
+        self.parse_value(value, key, example, &parse)
+    }
+
+    /// A list of texts that `parse` takes, or one of them alone.
+    pub fn list<T, E: Display>(
+        &mut self,
+        table: &DeTable<'_>,
+        key: &str,
+        example: &str,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Vec<T> {
+        let Some(value) = table.get(key) else {
+            return Vec::new();
+        };
+        let Some(array) = value.get_ref().as_array() else {
+            return Vec::from_iter(self.parse_value(value, key, example, &parse));
+        };
+        let mut found = Vec::new();
+        for item in array.iter() {
+            found.extend(self.parse_value(item, key, example, &parse));
+        }
+        found
+    }
+
+    fn parse_value<T, E: Display>(
+        &mut self,
+        value: &Value<'_>,
+        key: &str,
+        example: &str,
+        parse: &impl Fn(&str) -> Result<T, E>,
+    ) -> Option<T> {
+        let Some(text) = value.get_ref().as_str() else {
+            self.wrong(value, key, "a text such as", &format!("\"{example}\""));
+            return None;
+        };
+        match parse(text) {
+            Ok(parsed) => Some(parsed),
+            Err(problem) => {
+                self.problem(&value.span(), format!("{key}: {problem}"));
+                None
+            }
+        }
+    }
+
+    fn wrong(&mut self, value: &Value<'_>, key: &str, wanted: &str, example: &str) {
+        let found = &self.text[value.span()];
+        let found: String = found
+            .lines()
+            .next()
+            .unwrap_or("")
+            .chars()
+            .take(40)
+            .collect();
+        self.problem(
+            &value.span(),
+            format!("{key} is {found}; it must be {wanted} {example}"),
+        );
+    }
+}

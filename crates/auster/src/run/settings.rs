@@ -1,0 +1,427 @@
+//! What `auster run` shall do, from its flags and its file; a flag wins.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::controller::ControllerConfig;
+use net::driver::DriverConfig;
+use net::method::Method;
+use net::tls::{CredentialFiles, Security};
+use openflow::DatapathId;
+use toml::de::DeTable;
+
+use super::Args;
+use super::fields::Fields;
+use crate::failure::Failure;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Mode {
+    /// Entries per pair of hosts, when their first packet comes
+    Reactive,
+    /// Entries per host on every switch, as soon as the host is known
+    Proactive,
+    /// Proactive between switches, reactive at the edge
+    Hybrid,
+}
+
+impl From<Mode> for control::controller::Mode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Reactive => control::controller::Mode::Reactive,
+            Mode::Proactive => control::controller::Mode::Proactive,
+            Mode::Hybrid => control::controller::Mode::Hybrid,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    pub listen: Vec<Method>,
+    pub connect: Vec<Method>,
+    pub status: Option<PathBuf>,
+    pub json: bool,
+    pub controller: ControllerConfig,
+    pub driver: DriverConfig,
+    files: TlsFiles,
+}
+
+#[derive(Clone, Debug, Default)]
+struct TlsFiles {
+    private_key: Option<PathBuf>,
+    certificate: Option<PathBuf>,
+    ca: Option<PathBuf>,
+}
+
+impl Settings {
+    pub fn resolve(args: Args) -> Result<Settings, Failure> {
+        let mut settings = match &args.config {
+            Some(path) => Settings::read(path)?,
+            None => Settings::default(),
+        };
+        settings.apply(args)?;
+        if settings.listen.is_empty() && settings.connect.is_empty() {
+            let default = if settings.files.certificate.is_some() {
+                "pssl:6653"
+            } else {
+                "ptcp:6653:127.0.0.1"
+            };
+            let default = default.parse().expect("a method");
+            settings.listen.push(default);
+        }
+        let wrong_way = |flag: &str, method: &Method| {
+            Failure::usage(format!("{flag} {method}: {}", direction_problem(flag)))
+        };
+        if let Some(method) = settings.listen.iter().find(|m| !m.is_passive()) {
+            return Err(wrong_way("--listen", method));
+        }
+        if let Some(method) = settings.connect.iter().find(|m| m.is_passive()) {
+            return Err(wrong_way("--connect", method));
+        }
+        Ok(settings)
+    }
+
+    /// The certificates, if any method or flag asks for them.
+    pub fn security(&self) -> Result<Security, Failure> {
+        let TlsFiles {
+            private_key,
+            certificate,
+            ca,
+        } = &self.files;
+        if let (Some(private_key), Some(certificate), Some(ca)) = (private_key, certificate, ca) {
+            let files = CredentialFiles {
+                private_key: private_key.clone(),
+                certificate: certificate.clone(),
+                ca: ca.clone(),
+            };
+            let credentials = files.load().map_err(|error| {
+                if error.is_unreadable {
+                    Failure::file(&error.path, &error.problem)
+                } else {
+                    Failure::network(error)
+                }
+            })?;
+            return Ok(Security::new(Arc::new(credentials)));
+        }
+        let missing = [
+            (private_key, "-p KEY"),
+            (certificate, "-c CERT"),
+            (ca, "-C CA"),
+        ];
+        let missing: Vec<&str> = missing
+            .iter()
+            .filter(|(file, _)| file.is_none())
+            .map(|(_, flag)| *flag)
+            .collect();
+        let mut secure = self.listen.iter().chain(&self.connect);
+        if let Some(method) = secure.find(|m| m.is_secure()) {
+            let missing = missing.join(" ");
+            return Err(Failure::usage(format!(
+                "{method} needs certificates on both sides; give {missing} too (auster pki makes \
+                 them)"
+            )));
+        }
+        if missing.len() < 3 {
+            let missing = missing.join(" ");
+            return Err(Failure::usage(format!(
+                "-p, -c and -C go together; {missing} is missing"
+            )));
+        }
+        Ok(Security::plain())
+    }
+
+    fn apply(&mut self, args: Args) -> Result<(), Failure> {
+        let (mut listen, mut connect) = (args.listen, args.connect);
+        for method in args.methods {
+            if method.is_passive() {
+                listen.push(method);
+            } else {
+                connect.push(method);
+            }
+        }
+        let host = args.ofp_listen_host.unwrap_or_else(|| "0.0.0.0".to_owned());
+        let ryu = [
+            ("ptcp", args.ofp_tcp_listen_port),
+            ("pssl", args.ofp_ssl_listen_port),
+        ];
+        for (scheme, port) in ryu {
+            if let Some(port) = port {
+                let method = format!("{scheme}:{port}:{host}").parse();
+                listen.push(method.map_err(Failure::usage)?);
+            }
+        }
+        if !listen.is_empty() || !connect.is_empty() {
+            self.listen = listen;
+            self.connect = connect;
+        }
+        if let Some(mode) = args.mode {
+            self.controller.mode = mode.into();
+        }
+        if !args.allow_dpid.is_empty() {
+            self.driver.allowed = Some(args.allow_dpid.into_iter().collect());
+        }
+        self.json |= args.json;
+        self.status = args.status.or(self.status.take());
+        let files = &mut self.files;
+        files.private_key = args.private_key.or(files.private_key.take());
+        files.certificate = args.certificate.or(files.certificate.take());
+        files.ca = args.ca_cert.or(files.ca.take());
+        Ok(())
+    }
+
+    fn read(path: &Path) -> Result<Settings, Failure> {
+        let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, error))?;
+        Settings::parse(&text, path).map_err(|problems| Failure::usage(problems.join("\nauster: ")))
+    }
+
+    /// Reads the text of `file`; paths in it are relative to its directory.
+    fn parse(text: &str, file: &Path) -> Result<Settings, Vec<String>> {
+        let dir = file.parent().unwrap_or(Path::new(""));
+        let (mut fields, root) = Fields::parse(text);
+        let mut settings = Settings::default();
+        settings.read_root(&mut fields, &root, dir);
+        if let Some(table) = fields.table(&root, "tls") {
+            settings.files.read(&mut fields, table, dir);
+        }
+        if let Some(table) = fields.table(&root, "controller") {
+            read_controller(&mut settings.controller, &mut fields, table);
+        }
+        if let Some(table) = fields.table(&root, "session") {
+            read_session(&mut settings.driver, &mut fields, table);
+        }
+        fields.finish(file.display())?;
+        Ok(settings)
+    }
+
+    fn read_root(&mut self, fields: &mut Fields<'_>, root: &DeTable<'_>, dir: &Path) {
+        let known = [
+            "listen",
+            "connect",
+            "mode",
+            "allow_dpid",
+            "status",
+            "json",
+            "tls",
+            "controller",
+            "session",
+        ];
+        fields.only(root, "", &known);
+        self.listen = fields.list(root, "listen", "pssl:6653", |text| {
+            method(
+                text,
+                true,
+                "this dials; a method that listens starts with 'p', or put it under connect",
+            )
+        });
+        self.connect = fields.list(root, "connect", "ssl:10.0.0.7:6653", |text| {
+            method(
+                text,
+                false,
+                "this listens; drop the 'p' to dial, or put it under listen",
+            )
+        });
+        let mode = fields.parsed(root, "mode", "reactive", |text| {
+            <Mode as clap::ValueEnum>::from_str(text, false)
+                .map_err(|_| format!("'{text}' is none of reactive, proactive, hybrid"))
+        });
+        if let Some(mode) = mode {
+            self.controller.mode = mode.into();
+        }
+        if root.contains_key("allow_dpid") {
+            let example = "0000000000000001";
+            let allowed = fields.list(root, "allow_dpid", example, str::parse::<DatapathId>);
+            self.driver.allowed = Some(allowed.into_iter().collect());
+        }
+        self.status = fields
+            .string(root, "status", "/run/auster.sock")
+            .map(|path| dir.join(path));
+        self.json = fields.bool(root, "json").unwrap_or(false);
+    }
+}
+
+impl TlsFiles {
+    fn read(&mut self, fields: &mut Fields<'_>, table: &DeTable<'_>, dir: &Path) {
+        fields.only(table, "tls", &["private_key", "certificate", "ca"]);
+        let mut file = |key, example| fields.string(table, key, example).map(|f| dir.join(f));
+        self.private_key = file("private_key", "ctl-privkey.pem");
+        self.certificate = file("certificate", "ctl-cert.pem");
+        self.ca = file("ca", "switchca/cacert.pem");
+    }
+}
+
+fn read_controller(config: &mut ControllerConfig, fields: &mut Fields<'_>, table: &DeTable<'_>) {
+    let known = [
+        "idle_timeout_s",
+        "hard_timeout_s",
+        "lldp_interval_ms",
+        "port_hold_ms",
+        "switch_grace_ms",
+        "switch_count_max",
+        "host_count_max",
+        "path_count_max",
+    ];
+    fields.only(table, "controller", &known);
+    let mut seconds = |key, to: &mut u16| {
+        let found = fields.integer(table, key, 0..=u64::from(u16::MAX));
+        *to = found.map_or(*to, |n| u16::try_from(n).expect("in the range"));
+    };
+    seconds("idle_timeout_s", &mut config.idle_timeout_s);
+    seconds("hard_timeout_s", &mut config.hard_timeout_s);
+    let mut millis = |key, range, to: &mut Duration| {
+        let found = fields.integer(table, key, range);
+        *to = found.map_or(*to, Duration::from_millis);
+    };
+    millis(
+        "lldp_interval_ms",
+        10..=3_600_000,
+        &mut config.lldp_interval,
+    );
+    millis("port_hold_ms", 0..=60_000, &mut config.port_hold);
+    millis("switch_grace_ms", 0..=3_600_000, &mut config.switch_grace);
+    let mut count = |key, to: &mut usize| {
+        let found = fields.integer(table, key, 1..=10_000_000);
+        *to = found.map_or(*to, |n| usize::try_from(n).expect("in the range"));
+    };
+    count("switch_count_max", &mut config.switch_count_max);
+    count("host_count_max", &mut config.host_count_max);
+    count("path_count_max", &mut config.path_count_max);
+}
+
+fn read_session(config: &mut DriverConfig, fields: &mut Fields<'_>, table: &DeTable<'_>) {
+    let known = [
+        "hello_timeout_ms",
+        "features_timeout_ms",
+        "message_timeout_ms",
+        "echo_idle_ms",
+        "echo_unanswered_max",
+        "packet_ins_max",
+        "messages_max",
+    ];
+    fields.only(table, "session", &known);
+    let session = &mut config.session;
+    let mut millis = |key, to: &mut Duration| {
+        let found = fields.integer(table, key, 10..=600_000);
+        *to = found.map_or(*to, Duration::from_millis);
+    };
+    millis("hello_timeout_ms", &mut session.hello_timeout);
+    millis("features_timeout_ms", &mut session.features_timeout);
+    millis("message_timeout_ms", &mut session.message_timeout);
+    millis("echo_idle_ms", &mut session.echo_idle);
+    if let Some(count) = fields.integer(table, "echo_unanswered_max", 1..=1000) {
+        session.echo_unanswered_max = u32::try_from(count).expect("in the range");
+    }
+    let mut count = |key, to: &mut usize| {
+        let found = fields.integer(table, key, 1..=1_000_000);
+        *to = found.map_or(*to, |n| usize::try_from(n).expect("in the range"));
+    };
+    count("packet_ins_max", &mut config.inbox.packet_ins_max);
+    count("messages_max", &mut config.inbox.messages_max);
+}
+
+fn method(text: &str, passive: bool, otherwise: &str) -> Result<Method, String> {
+    let method: Method = text
+        .parse()
+        .map_err(|e: net::method::MethodError| e.to_string())?;
+    if method.is_passive() == passive {
+        Ok(method)
+    } else {
+        Err(format!("'{text}': {otherwise}"))
+    }
+}
+
+fn direction_problem(flag: &str) -> &'static str {
+    match flag {
+        "--listen" => "this dials; put a 'p' before it to listen, or use --connect",
+        _ => "this listens; drop the 'p' to dial, or use --listen",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(text: &str) -> Vec<String> {
+        Settings::parse(text, Path::new("net.toml")).expect_err("has problems")
+    }
+
+    #[test]
+    fn a_whole_file_is_read() {
+        let text = r#"
+            listen = ["pssl:6653", "pquic:"]
+            connect = "ssl:[::1]:6634"
+            mode = "hybrid"
+            allow_dpid = ["0000000000000001", "0x2"]
+            status = "status.sock"
+            [tls]
+            private_key = "ctl-privkey.pem"
+            certificate = "/etc/ctl-cert.pem"
+            ca = "switchca/cacert.pem"
+            [controller]
+            idle_timeout_s = 30
+            switch_grace_ms = 2_500
+            [session]
+            echo_idle_ms = 1000
+            messages_max = 64
+        "#;
+        let settings = Settings::parse(text, Path::new("/etc/auster/net.toml")).unwrap();
+        assert_eq!(settings.listen.len(), 2);
+        assert_eq!(settings.connect[0].to_string(), "ssl:[::1]:6634");
+        assert_eq!(settings.controller.mode, control::controller::Mode::Hybrid);
+        assert_eq!(settings.controller.idle_timeout_s, 30);
+        assert_eq!(
+            settings.controller.switch_grace,
+            Duration::from_millis(2500)
+        );
+        assert_eq!(settings.driver.session.echo_idle, Duration::from_secs(1));
+        assert_eq!(settings.driver.inbox.messages_max, 64);
+        let allowed = [DatapathId(1), DatapathId(2)];
+        assert_eq!(settings.driver.allowed, Some(allowed.into()));
+        let files = &settings.files;
+        assert_eq!(
+            files.private_key,
+            Some("/etc/auster/ctl-privkey.pem".into())
+        );
+        assert_eq!(files.certificate, Some("/etc/ctl-cert.pem".into()));
+        assert_eq!(settings.status, Some("/etc/auster/status.sock".into()));
+    }
+
+    #[test]
+    fn every_mistake_is_told_at_once_by_line_and_field() {
+        let found = problems(
+            "listen = [\"ptcp:6653\", \"tcp:1.2.3.4\"]\n\
+             mode = \"fast\"\n\
+             speed = 3\n\
+             json = 1\n\
+             [controller]\n\
+             idle_timeout_s = 70000\n\
+             idle_timeout = 7\n\
+             [tls]\n\
+             ca = 5\n",
+        );
+        let expected = [
+            "net.toml:1: listen: 'tcp:1.2.3.4': this dials; a method that listens starts with 'p'",
+            "net.toml:2: mode: 'fast' is none of reactive, proactive, hybrid",
+            "net.toml:3: 'speed' is not known here; known: listen, connect, mode",
+            "net.toml:4: json is 1; it must be one of true, false",
+            "net.toml:6: idle_timeout_s is 70000; it must be a number from 0 to 65535",
+            "net.toml:7: 'idle_timeout' is not known in [controller]; known: idle_timeout_s",
+            "net.toml:9: ca is 5; it must be a text such as \"switchca/cacert.pem\"",
+        ];
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
+        for (found, expected) in found.iter().zip(expected) {
+            assert!(found.starts_with(expected), "{found}\nis not\n{expected}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_toml_is_told_by_its_line() {
+        let found = problems("mode = \"hybrid\"\nlisten = [\n");
+        assert!(found[0].starts_with("net.toml:"), "{found:?}");
+        let found = problems("mode = hybrid\njson = yes\n");
+        assert!(found[0].starts_with("net.toml:1: "), "{found:?}");
+        assert!(
+            found.iter().any(|f| f.starts_with("net.toml:2: ")),
+            "{found:?}"
+        );
+    }
+}

@@ -1,0 +1,178 @@
+//! The status socket: whoever connects gets one JSON document on one line, and the end.
+//!
+//! ```text
+//! {"switches":[{"dpid","address","transport","tls","version","ports","flows","messages_in",
+//!   "messages_out","echo_rtt_ms","inbox_backlog","outbox_bytes","packet_ins_shed"}],
+//!  "links":[{"from","to"}], "hosts":[{"mac","at","ips"}],
+//!  "connections":{"total","up"}, "drops":{reason: count}, "refused":{listener: {reason: count}}}
+//! ```
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::ConnectionId;
+use control::controller::{Controller, HostView, LinkView, SwitchView};
+use net::clock::Clock;
+use net::driver::{ConnectionView, Driver};
+use net::transport::{Refusal, Refusals};
+use serde_json::{Map, Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+pub struct Status {
+    driver: Arc<Driver<Controller>>,
+    refusals: Vec<(String, Arc<Refusals>)>,
+    clock: Clock,
+}
+
+/// Documents being made or written at one time; more wait.
+const READERS_MAX: usize = 16;
+/// For the application to be asked, and again for the reader to read.
+const STEP_MAX: Duration = Duration::from_secs(2);
+
+impl Status {
+    pub fn new(
+        driver: Arc<Driver<Controller>>,
+        refusals: Vec<(String, Arc<Refusals>)>,
+        clock: Clock,
+    ) -> Status {
+        Status {
+            driver,
+            refusals,
+            clock,
+        }
+    }
+
+    /// Serves from `path` in a task of its own; a socket that nobody listens on is replaced.
+    pub fn serve(self, path: &Path) -> io::Result<()> {
+        if std::os::unix::net::UnixStream::connect(path)
+            .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        {
+            std::fs::remove_file(path)?;
+        }
+        let listener = UnixListener::bind(path)?;
+        let status = Arc::new(self);
+        tokio::spawn(async move {
+            let readers = Arc::new(Semaphore::new(READERS_MAX));
+            loop {
+                let Ok(slot) = readers.clone().acquire_owned().await else {
+                    return;
+                };
+                let Ok((stream, _)) = listener.accept().await else {
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                };
+                let status = status.clone();
+                tokio::spawn(async move {
+                    status.answer(stream).await;
+                    drop(slot);
+                });
+            }
+        });
+        Ok(())
+    }
+
+    async fn answer(&self, mut stream: UnixStream) {
+        let mut line = self.document().await.to_string();
+        line.push('\n');
+        let written = async {
+            stream.write_all(line.as_bytes()).await?;
+            stream.shutdown().await
+        };
+        let _ = timeout(STEP_MAX, written).await;
+    }
+
+    async fn document(&self) -> Value {
+        let views = self.driver.ask(|controller| {
+            (
+                controller.switches(),
+                controller.links(),
+                controller.hosts(),
+            )
+        });
+        // The connections are known even when the controller is too busy to be asked.
+        let answered = timeout(STEP_MAX, views).await.ok().flatten();
+        let is_answered = answered.is_some();
+        let (switches, links, hosts) = answered.unwrap_or_default();
+        let connections = self.driver.connections();
+        let up = connections.iter().filter(|c| c.is_admitted);
+        json!({
+            "is_responsive": is_answered,
+            "uptime_s": self.clock.now().as_nanos() as f64 / 1e9,
+            "switches": self.switches(&connections, &switches),
+            "links": links.iter().map(link).collect::<Vec<_>>(),
+            "hosts": hosts.iter().map(host).collect::<Vec<_>>(),
+            "connections": {"total": connections.len(), "up": up.count()},
+            "drops": self.drops(&connections),
+            "refused": self.refused(),
+        })
+    }
+
+    fn switches(&self, connections: &[ConnectionView], switches: &[SwitchView]) -> Vec<Value> {
+        let by_connection: BTreeMap<ConnectionId, &SwitchView> = switches
+            .iter()
+            .filter_map(|switch| Some((switch.connection?, switch)))
+            .collect();
+        let up = connections.iter().filter(|c| c.is_admitted);
+        up.map(|c| switch(c, by_connection.get(&c.id).copied()))
+            .collect()
+    }
+
+    fn drops(&self, connections: &[ConnectionView]) -> Value {
+        let inbox = self.driver.inbox_counters();
+        let unread: u64 = connections.iter().map(|c| c.packet_ins_shed_unread).sum();
+        json!({
+            "packet_ins_inbox_full": inbox.packet_ins_shed,
+            "packet_ins_switch_not_reading": unread,
+            "notices_unread": self.driver.notices_lost(),
+        })
+    }
+
+    fn refused(&self) -> Value {
+        let listeners = self.refusals.iter().map(|(listener, refusals)| {
+            let counts = Refusal::ALL.map(|r| (r.name().to_owned(), json!(refusals.get(r))));
+            (listener.clone(), Value::Object(Map::from_iter(counts)))
+        });
+        Value::Object(listeners.collect())
+    }
+}
+
+fn switch(connection: &ConnectionView, view: Option<&SwitchView>) -> Value {
+    let text = |bytes: &bytes::Bytes| String::from_utf8_lossy(bytes).into_owned();
+    let description = view.and_then(|v| v.description.as_ref());
+    json!({
+        "dpid": connection.datapath_id.map(|id| id.to_string()),
+        "address": connection.peer.address,
+        "transport": connection.peer.transport.name(),
+        "tls": connection.peer.tls.as_ref().map(|tls| tls.version),
+        "cipher": connection.peer.tls.as_ref().map(|tls| tls.cipher.as_str()),
+        "version": connection.version.map(|v| v.to_string()),
+        "software": description.map(|d| text(&d.software)),
+        "ports": view.map(|v| v.port_count),
+        "flows": view.map(|v| v.flow_count),
+        "messages_in": connection.session.received,
+        "messages_out": connection.messages_sent,
+        "malformed": connection.session.malformed,
+        "echo_rtt_ms": connection.echo_rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
+        "inbox_backlog": connection.inbox_backlog,
+        "outbox_bytes": connection.outbox_bytes,
+        "packet_ins_shed": connection.packet_ins_shed + connection.packet_ins_shed_unread,
+    })
+}
+
+fn link(link: &LinkView) -> Value {
+    json!({"from": link.from.to_string(), "to": link.to.to_string()})
+}
+
+fn host(host: &HostView) -> Value {
+    json!({
+        "mac": host.mac.to_string(),
+        "at": host.at.to_string(),
+        "ips": host.ips.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
+}
