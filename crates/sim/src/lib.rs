@@ -1,3 +1,23 @@
-//! Event engine, links, model switches and hosts under virtual time.
+//! A network under virtual time: model switches, hosts, links, and the real controller.
+//!
+//! [`network::Network`] runs `control`'s sessions, inbox and controller over encoded frames against
+//! switches made of `openflow::table`. Nothing waits and nothing is random but by the seed: the
+//! same calls give the same trace, on any machine.
 
-pub mod link;
+pub mod host;
+pub mod network;
+pub mod process;
+pub mod topology;
+
+/// SplitMix64.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(pub u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ x >> 31
+    }
+}

@@ -1,0 +1,153 @@
+//! Hosts: they answer ARP and pings, resolve addresses before they send, and count what arrives.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::Ipv4Addr;
+
+use openflow::packet::PacketFields;
+use openflow::packet::build::{Host as Address, arp_reply, arp_request, icmp_echo_reply};
+use openflow::packet::build::{icmp_echo_request, udp};
+use openflow::{Field, MacAddr, PortNo};
+
+/// Ethernet, IPv4 and UDP headers.
+const UDP_PAYLOAD_AT: usize = 14 + 20 + 8;
+const ICMP_AT: usize = 14 + 20;
+
+/// Packets that may wait for one address.
+const UNRESOLVED_MAX: usize = 64;
+
+pub struct Host {
+    pub address: Address,
+    arp: BTreeMap<Ipv4Addr, MacAddr>,
+    unresolved: VecDeque<(Ipv4Addr, Packet)>,
+    /// A host that has gone silent neither hears nor answers.
+    pub silent: bool,
+    /// Echo replies, by the address that answered and the sequence number.
+    pub pongs: BTreeMap<(Ipv4Addr, u16), u32>,
+    /// UDP payloads, by the number they begin with.
+    pub datagrams: BTreeMap<u64, u32>,
+    /// ARP requests heard, by who asked and for whom.
+    pub arp_heard: BTreeMap<(Ipv4Addr, Ipv4Addr), u32>,
+    pub received: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Packet {
+    Ping(u16),
+    Datagram(u64),
+}
+
+impl Host {
+    pub fn new(address: Address) -> Host {
+        Host {
+            address,
+            arp: BTreeMap::new(),
+            unresolved: VecDeque::new(),
+            silent: false,
+            pongs: BTreeMap::new(),
+            datagrams: BTreeMap::new(),
+            arp_heard: BTreeMap::new(),
+            received: 0,
+        }
+    }
+
+    /// Host `n` of a network of at most 65,535.
+    pub fn numbered(n: u16) -> Host {
+        let [high, low] = n.to_be_bytes();
+        Host::new(Address {
+            mac: MacAddr([2, 0, 0, 0, high, low]),
+            ip: Ipv4Addr::new(10, 0, high, low),
+        })
+    }
+
+    /// Frames that ask `to` for an echo.
+    pub fn ping(&mut self, to: Ipv4Addr, seq: u16) -> Vec<Vec<u8>> {
+        self.send(to, Packet::Ping(seq))
+    }
+
+    /// Frames of a datagram whose payload begins with `number`.
+    pub fn datagram(&mut self, to: Ipv4Addr, number: u64) -> Vec<Vec<u8>> {
+        self.send(to, Packet::Datagram(number))
+    }
+
+    fn send(&mut self, to: Ipv4Addr, packet: Packet) -> Vec<Vec<u8>> {
+        if let Some(mac) = self.arp.get(&to) {
+            return vec![self.frame(Address { mac: *mac, ip: to }, packet)];
+        }
+        if self.unresolved.len() < UNRESOLVED_MAX {
+            self.unresolved.push_back((to, packet));
+        }
+        vec![arp_request(self.address, to)]
+    }
+
+    fn frame(&self, to: Address, packet: Packet) -> Vec<u8> {
+        match packet {
+            Packet::Ping(seq) => icmp_echo_request(self.address, to, 1, seq, &[0; 8]),
+            Packet::Datagram(number) => udp(self.address, to, (4000, 4001), &number.to_be_bytes()),
+        }
+    }
+
+    /// Takes a frame in; what it answers.
+    pub fn handle_frame(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
+        let fields = PacketFields::parse(PortNo(1), frame);
+        let for_us = [Some(self.address.mac), Some(MacAddr::BROADCAST)];
+        if self.silent || !for_us.contains(&fields.eth_dst()) {
+            return Vec::new();
+        }
+        self.received += 1;
+        if fields.get(Field::ArpOp).is_some() {
+            return self.handle_arp(&fields);
+        }
+        let ip = |field| fields.get(field).map(|v| Ipv4Addr::from(v as u32));
+        let from = fields.eth_src().zip(ip(Field::Ipv4Src));
+        let Some((mac, from)) = from.filter(|_| ip(Field::Ipv4Dst) == Some(self.address.ip)) else {
+            return Vec::new();
+        };
+        let number = |at: usize, len: usize| {
+            let bytes = frame.get(at..at + len).unwrap_or_default();
+            bytes.iter().fold(0, |n, b| n << 8 | u64::from(*b))
+        };
+        match fields.get(Field::Icmpv4Type) {
+            Some(8) => {
+                let (id, seq) = (number(ICMP_AT + 4, 2) as u16, number(ICMP_AT + 6, 2) as u16);
+                let to = Address { mac, ip: from };
+                vec![icmp_echo_reply(self.address, to, id, seq, &[0; 8])]
+            }
+            Some(0) => {
+                let seq = number(ICMP_AT + 6, 2) as u16;
+                *self.pongs.entry((from, seq)).or_default() += 1;
+                Vec::new()
+            }
+            _ => {
+                *self.datagrams.entry(number(UDP_PAYLOAD_AT, 8)).or_default() += 1;
+                Vec::new()
+            }
+        }
+    }
+
+    fn handle_arp(&mut self, fields: &PacketFields) -> Vec<Vec<u8>> {
+        let ip = |field| fields.get(field).map(|v| Ipv4Addr::from(v as u32));
+        let (Some(mac), Some(asker), Some(asked)) =
+            (fields.eth_src(), ip(Field::ArpSpa), ip(Field::ArpTpa))
+        else {
+            return Vec::new();
+        };
+        if fields.get(Field::ArpOp) == Some(1) {
+            *self.arp_heard.entry((asker, asked)).or_default() += 1;
+            let to = Address { mac, ip: asker };
+            return match asked == self.address.ip {
+                true => vec![arp_reply(self.address, to)],
+                false => Vec::new(),
+            };
+        }
+        self.arp.insert(asker, mac);
+        let waiting = std::mem::take(&mut self.unresolved);
+        let (ready, rest) = waiting.into_iter().partition(|(to, _)| *to == asker);
+        self.unresolved = rest;
+        let ready: VecDeque<(Ipv4Addr, Packet)> = ready;
+        let to = Address { mac, ip: asker };
+        ready
+            .into_iter()
+            .map(|(_, packet)| self.frame(to, packet))
+            .collect()
+    }
+}

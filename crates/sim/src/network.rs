@@ -1,0 +1,659 @@
+//! The network: an event queue over switches, hosts, links, control channels and one controller.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use control::ConnectionId;
+use control::controller::{Event, Location};
+use openflow::hello::Hello;
+use openflow::message::ErrorMessage;
+use openflow::table::{Output, Switch, SwitchOptions, plain_port};
+use openflow::time::{Duration, Instant};
+use openflow::{DatapathId, Frame, Message, PortNo, Version, Xid, decode, encode};
+
+use crate::Random;
+use crate::host::Host;
+use crate::process::{Process, ProcessConfig, ProcessOutput};
+
+#[derive(Clone, Debug)]
+pub struct NetworkConfig {
+    pub process: ProcessConfig,
+    pub version: Version,
+    /// One way, between a switch and the controller.
+    pub control_delay: Duration,
+    /// One way, over a link.
+    pub link_delay: Duration,
+    /// Of data packets, in millionths.
+    pub loss_ppm: u32,
+    /// How long a switch waits before it connects again.
+    pub reconnect_delay: Duration,
+}
+
+impl Default for NetworkConfig {
+    fn default() -> Self {
+        NetworkConfig {
+            process: ProcessConfig::default(),
+            version: Version::V13,
+            control_delay: Duration::from_micros(200),
+            link_delay: Duration::from_micros(20),
+            loss_ppm: 0,
+            reconnect_delay: Duration::from_millis(100),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SwitchId(pub usize);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HostId(pub usize);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LinkId(pub usize);
+
+pub struct Network {
+    config: NetworkConfig,
+    now: Instant,
+    random: Random,
+    queue: BTreeMap<(Instant, u64), Happening>,
+    queued: u64,
+    switches: Vec<Node>,
+    hosts: Vec<(Host, End)>,
+    links: Vec<Link>,
+    process: Option<Process>,
+    connections: u64,
+    /// When the process and each switch were last put on the queue for, so that they are not twice.
+    process_due: Option<Instant>,
+    trace: u64,
+    /// Data packets carried by links, to tell a storm.
+    pub carried: u64,
+}
+
+struct Node {
+    switch: Switch,
+    version: Version,
+    connection: Option<ConnectionId>,
+    next_port: u32,
+    ends: BTreeMap<PortNo, LinkId>,
+    /// OpenFlow messages received, by type byte.
+    heard: BTreeMap<u8, u64>,
+    due: Option<Instant>,
+    errors: Vec<openflow::ErrorKind>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Switch(SwitchId, PortNo),
+    Host(HostId),
+    Nowhere,
+}
+
+struct Link {
+    ends: [End; 2],
+    up: bool,
+    /// Loses everything while both ports stay up.
+    dark: bool,
+}
+
+enum Happening {
+    Packet {
+        to: End,
+        data: Bytes,
+    },
+    ToController {
+        connection: ConnectionId,
+        frame: Frame,
+    },
+    ToSwitch {
+        connection: ConnectionId,
+        switch: SwitchId,
+        frame: Frame,
+    },
+    Connect {
+        switch: SwitchId,
+    },
+    Closed {
+        connection: ConnectionId,
+        switch: SwitchId,
+    },
+    ProcessTimer,
+    SwitchTimer {
+        switch: SwitchId,
+    },
+    Datagram {
+        from: HostId,
+        to: HostId,
+        number: u64,
+    },
+}
+
+impl Network {
+    pub fn new(config: NetworkConfig, seed: u64) -> Network {
+        let process = Process::new(config.process.clone(), seed);
+        Network {
+            config,
+            now: Instant::START,
+            random: Random(seed),
+            queue: BTreeMap::new(),
+            queued: 0,
+            switches: Vec::new(),
+            hosts: Vec::new(),
+            links: Vec::new(),
+            process: Some(process),
+            connections: 0,
+            process_due: None,
+            trace: 0xcbf2_9ce4_8422_2325,
+            carried: 0,
+        }
+    }
+
+    /// A switch that connects at once. Datapath ids count from 1.
+    pub fn add_switch(&mut self) -> SwitchId {
+        let dpid = DatapathId(self.switches.len() as u64 + 1);
+        self.add_switch_as(dpid)
+    }
+
+    pub fn add_switch_as(&mut self, dpid: DatapathId) -> SwitchId {
+        let id = SwitchId(self.switches.len());
+        let options = SwitchOptions {
+            version: self.config.version,
+            datapath_id: dpid,
+            ..SwitchOptions::default()
+        };
+        self.switches.push(Node {
+            switch: Switch::new(options),
+            version: self.config.version,
+            connection: None,
+            next_port: 1,
+            ends: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            due: None,
+            errors: Vec::new(),
+        });
+        self.after(self.config.control_delay, Happening::Connect { switch: id });
+        id
+    }
+
+    /// A cable between two switches, on fresh ports.
+    pub fn link(&mut self, a: SwitchId, b: SwitchId) -> LinkId {
+        let id = LinkId(self.links.len());
+        let a = self.new_port(a, id);
+        let b = self.new_port(b, id);
+        self.links.push(Link {
+            ends: [a, b],
+            up: true,
+            dark: false,
+        });
+        id
+    }
+
+    /// A host on a fresh port.
+    pub fn add_host(&mut self, at: SwitchId) -> HostId {
+        let id = HostId(self.hosts.len());
+        let link = LinkId(self.links.len());
+        let end = self.new_port(at, link);
+        self.links.push(Link {
+            ends: [end, End::Host(id)],
+            up: true,
+            dark: false,
+        });
+        self.hosts.push((Host::numbered(id.0 as u16 + 1), end));
+        id
+    }
+
+    /// A port with nothing behind it yet.
+    pub fn add_port(&mut self, at: SwitchId) -> PortNo {
+        let link = LinkId(self.links.len());
+        let end = self.new_port(at, link);
+        self.links.push(Link {
+            ends: [end, End::Nowhere],
+            up: true,
+            dark: false,
+        });
+        match end {
+            End::Switch(_, port) => port,
+            _ => PortNo::ANY,
+        }
+    }
+
+    fn new_port(&mut self, at: SwitchId, link: LinkId) -> End {
+        let node = &mut self.switches[at.0];
+        let port = PortNo(node.next_port);
+        node.next_port += 1;
+        node.ends.insert(port, link);
+        let status = node.switch.set_port(self.now, plain_port(port));
+        self.say(at, Xid(0), &status);
+        End::Switch(at, port)
+    }
+
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// A hash of everything that happened, with its time.
+    pub fn trace(&self) -> u64 {
+        self.trace
+    }
+
+    pub fn switch(&self, id: SwitchId) -> &Switch {
+        &self.switches[id.0].switch
+    }
+
+    pub fn host(&self, id: HostId) -> &Host {
+        &self.hosts[id.0].0
+    }
+
+    pub fn host_mut(&mut self, id: HostId) -> &mut Host {
+        &mut self.hosts[id.0].0
+    }
+
+    pub fn hosts(&self) -> impl Iterator<Item = HostId> + use<> {
+        (0..self.hosts.len()).map(HostId)
+    }
+
+    pub fn process(&self) -> &Process {
+        self.process.as_ref().expect("the controller runs")
+    }
+
+    pub fn events(&self) -> impl Iterator<Item = &Event> {
+        self.process().events.iter().map(|(_, event)| event)
+    }
+
+    /// Messages of one type that a switch has received.
+    pub fn heard(&self, id: SwitchId, type_byte: u8) -> u64 {
+        self.switches[id.0]
+            .heard
+            .get(&type_byte)
+            .copied()
+            .unwrap_or(0)
+    }
+
+    pub fn errors(&self) -> impl Iterator<Item = openflow::ErrorKind> + '_ {
+        self.switches
+            .iter()
+            .flat_map(|node| node.errors.iter().copied())
+    }
+
+    /// Where a host is plugged in.
+    pub fn place(&self, id: HostId) -> Location {
+        match self.hosts[id.0].1 {
+            End::Switch(switch, port) => self.location(switch, port),
+            _ => unreachable!("a host is at a switch"),
+        }
+    }
+
+    pub fn location(&self, id: SwitchId, port: PortNo) -> Location {
+        let dpid = self.switches[id.0].switch.features().datapath_id;
+        Location { dpid, port }
+    }
+
+    pub fn connection(&self, id: SwitchId) -> Option<ConnectionId> {
+        self.switches[id.0].connection
+    }
+
+    pub fn ping(&mut self, from: HostId, to: HostId, seq: u16) {
+        let ip = self.hosts[to.0].0.address.ip;
+        let frames = self.hosts[from.0].0.ping(ip, seq);
+        self.send_from_host(from, frames);
+    }
+
+    /// `count` datagrams, one each `interval`, whose payloads begin with `first` and count on.
+    pub fn stream(&mut self, from: HostId, to: HostId, first: u64, count: u64, interval: Duration) {
+        for n in 0..count {
+            let number = first + n;
+            self.after(
+                interval * n as u32,
+                Happening::Datagram { from, to, number },
+            );
+        }
+    }
+
+    /// Any bytes, from where a host is.
+    pub fn inject(&mut self, from: HostId, frame: Vec<u8>) {
+        self.send_from_host(from, vec![frame]);
+    }
+
+    /// Any bytes, into a port.
+    pub fn inject_at(&mut self, switch: SwitchId, port: PortNo, frame: Vec<u8>) {
+        let to = End::Switch(switch, port);
+        self.after(
+            Duration::ZERO,
+            Happening::Packet {
+                to,
+                data: frame.into(),
+            },
+        );
+    }
+
+    /// Plugs a cable in or out: both ports see it.
+    pub fn set_link(&mut self, id: LinkId, up: bool) {
+        self.links[id.0].up = up;
+        for end in self.links[id.0].ends {
+            if let End::Switch(switch, port) = end
+                && let Some(status) = self.switches[switch.0].switch.set_link(port, up)
+            {
+                self.say(switch, Xid(0), &status);
+            }
+        }
+    }
+
+    /// A cable that carries nothing while both ports stay up.
+    pub fn set_dark(&mut self, id: LinkId, dark: bool) {
+        self.links[id.0].dark = dark;
+    }
+
+    /// The cable of a host.
+    pub fn link_of(&self, host: HostId) -> LinkId {
+        match self.hosts[host.0].1 {
+            End::Switch(switch, port) => self.switches[switch.0].ends[&port],
+            _ => unreachable!("a host is at a switch"),
+        }
+    }
+
+    /// Plugs a host in elsewhere, on a fresh port. The old port goes down if `unplug`.
+    pub fn move_host(&mut self, host: HostId, to: SwitchId, unplug: bool) {
+        let old = self.link_of(host);
+        self.links[old.0].ends[1] = End::Nowhere;
+        if unplug {
+            self.set_link(old, false);
+        }
+        let link = LinkId(self.links.len());
+        let end = self.new_port(to, link);
+        self.links.push(Link {
+            ends: [end, End::Host(host)],
+            up: true,
+            dark: false,
+        });
+        self.hosts[host.0].1 = end;
+    }
+
+    /// The process is gone; switches go on with what they have.
+    pub fn kill_controller(&mut self) {
+        self.process = None;
+        for node in &mut self.switches {
+            node.connection = None;
+        }
+    }
+
+    /// A new process; the switches connect to it one after the other.
+    pub fn start_controller(&mut self, seed: u64) {
+        self.process = Some(Process::new(self.config.process.clone(), seed));
+        self.process_due = None;
+        for at in 0..self.switches.len() {
+            let switch = SwitchId(at);
+            let wait = self.config.reconnect_delay * (at as u32 + 1);
+            self.after(wait, Happening::Connect { switch });
+        }
+    }
+
+    /// The channel breaks; the switch connects again after its delay.
+    pub fn disconnect(&mut self, switch: SwitchId) {
+        if let Some(connection) = self.switches[switch.0].connection.take() {
+            if let Some(process) = &mut self.process {
+                process.handle_down(self.now, connection);
+            }
+            self.after(self.config.reconnect_delay, Happening::Connect { switch });
+            self.drain_process();
+        }
+    }
+
+    /// Messages of a switch's agent, whatever they are.
+    pub fn say(&mut self, switch: SwitchId, xid: Xid, message: &Message) {
+        let node = &self.switches[switch.0];
+        let Some(connection) = node.connection else {
+            return;
+        };
+        let frame = encode(node.version, xid, message).expect("a model switch's message");
+        self.say_frame(connection, frame);
+    }
+
+    pub fn say_frame(&mut self, connection: ConnectionId, frame: Frame) {
+        let delay = self.config.control_delay;
+        self.after(delay, Happening::ToController { connection, frame });
+    }
+
+    pub fn run_for(&mut self, time: Duration) {
+        self.run_until(self.now + time);
+    }
+
+    pub fn run_until(&mut self, end: Instant) {
+        while let Some(entry) = self.queue.first_entry()
+            && entry.key().0 <= end
+        {
+            let ((at, _), happening) = entry.remove_entry();
+            self.now = at;
+            self.handle(happening);
+        }
+        self.now = end;
+    }
+
+    fn after(&mut self, delay: Duration, happening: Happening) {
+        self.queued += 1;
+        self.queue
+            .insert((self.now + delay, self.queued), happening);
+    }
+
+    fn handle(&mut self, happening: Happening) {
+        match happening {
+            Happening::Packet { to, data } => {
+                self.note(1, &data);
+                self.handle_packet(to, data);
+            }
+            Happening::ToController { connection, frame } => {
+                self.note(2, frame.bytes());
+                if let Some(process) = &mut self.process {
+                    process.handle_frame(self.now, connection, frame);
+                }
+                self.drain_process();
+            }
+            Happening::ToSwitch {
+                connection,
+                switch,
+                frame,
+            } => {
+                if self.switches[switch.0].connection == Some(connection) {
+                    self.note(3, frame.bytes());
+                    self.handle_at_switch(switch, &frame);
+                }
+            }
+            Happening::Connect { switch } => self.connect(switch),
+            Happening::Closed { connection, switch } => {
+                let node = &mut self.switches[switch.0];
+                if node.connection == Some(connection) {
+                    node.connection = None;
+                    self.after(self.config.reconnect_delay, Happening::Connect { switch });
+                }
+            }
+            Happening::ProcessTimer => {
+                if self.process_due == Some(self.now)
+                    && let Some(process) = &mut self.process
+                {
+                    self.process_due = None;
+                    process.handle_timeout(self.now);
+                    self.drain_process();
+                }
+            }
+            Happening::SwitchTimer { switch } => {
+                let node = &mut self.switches[switch.0];
+                node.due = None;
+                for message in node.switch.handle_timeout(self.now) {
+                    self.say(switch, Xid(0), &message);
+                }
+                self.watch_switch(switch);
+            }
+            Happening::Datagram { from, to, number } => {
+                let ip = self.hosts[to.0].0.address.ip;
+                let frames = self.hosts[from.0].0.datagram(ip, number);
+                self.send_from_host(from, frames);
+            }
+        }
+    }
+
+    fn connect(&mut self, switch: SwitchId) {
+        if self.process.is_none() || self.switches[switch.0].connection.is_some() {
+            return;
+        }
+        self.connections += 1;
+        let connection = ConnectionId(self.connections);
+        self.switches[switch.0].connection = Some(connection);
+        if let Some(process) = &mut self.process {
+            process.handle_accept(self.now, connection);
+        }
+        let hello = Hello::offering(&[self.switches[switch.0].version]);
+        self.say(switch, Xid(1), &Message::Hello(hello));
+        self.drain_process();
+    }
+
+    fn drain_process(&mut self) {
+        let Some(process) = &mut self.process else {
+            return;
+        };
+        let mut outputs = Vec::new();
+        while let Some(output) = process.poll_output() {
+            outputs.push(output);
+        }
+        let due = process.poll_timeout();
+        let delay = self.config.control_delay;
+        for output in outputs {
+            let (ProcessOutput::Send(connection, _) | ProcessOutput::Close(connection)) = &output;
+            let connection = *connection;
+            let at = self
+                .switches
+                .iter()
+                .position(|n| n.connection == Some(connection));
+            let Some(switch) = at.map(SwitchId) else {
+                continue;
+            };
+            match output {
+                ProcessOutput::Send(connection, frame) => {
+                    self.after(
+                        delay,
+                        Happening::ToSwitch {
+                            connection,
+                            switch,
+                            frame,
+                        },
+                    );
+                }
+                ProcessOutput::Close(connection) => {
+                    self.after(delay, Happening::Closed { connection, switch });
+                }
+            }
+        }
+        if let Some(due) = due.map(|due| due.max(self.now))
+            && self.process_due.is_none_or(|set| due < set)
+        {
+            self.process_due = Some(due);
+            self.after(due - self.now, Happening::ProcessTimer);
+        }
+    }
+
+    fn handle_at_switch(&mut self, id: SwitchId, frame: &Frame) {
+        let node = &mut self.switches[id.0];
+        *node.heard.entry(frame.type_byte()).or_default() += 1;
+        let message = decode(frame).expect("the controller sends what can be read");
+        let result = match &message {
+            Message::PacketOut(m) => match node.switch.packet_out(self.now, m) {
+                Ok(outputs) => {
+                    self.emit(id, outputs);
+                    Ok(Vec::new())
+                }
+                Err(kind) => Err(kind),
+            },
+            Message::Error(_) => Ok(Vec::new()),
+            message => node.switch.apply(self.now, message),
+        };
+        match result {
+            Ok(replies) => {
+                for reply in replies {
+                    let xid = match &reply {
+                        Message::FlowRemoved(_) | Message::PortStatus(_) => Xid(0),
+                        _ => frame.xid(),
+                    };
+                    self.say(id, xid, &reply);
+                }
+            }
+            Err(kind) => {
+                self.switches[id.0].errors.push(kind);
+                let data = frame.bytes().slice(..frame.len().min(64));
+                let error = ErrorMessage {
+                    kind,
+                    experimenter: None,
+                    data,
+                };
+                self.say(id, frame.xid(), &Message::Error(error));
+            }
+        }
+        self.watch_switch(id);
+    }
+
+    fn watch_switch(&mut self, switch: SwitchId) {
+        let node = &mut self.switches[switch.0];
+        if let Some((due, _)) = node.switch.poll_timeout()
+            && node.due.is_none_or(|set| due < set)
+        {
+            node.due = Some(due);
+            let delay = due - self.now;
+            self.after(delay, Happening::SwitchTimer { switch });
+        }
+    }
+
+    fn handle_packet(&mut self, to: End, data: Bytes) {
+        match to {
+            End::Switch(id, port) => {
+                let outputs = self.switches[id.0].switch.process(self.now, port, &data);
+                self.emit(id, outputs);
+            }
+            End::Host(id) => {
+                let answers = self.hosts[id.0].0.handle_frame(&data);
+                self.send_from_host(id, answers);
+            }
+            End::Nowhere => {}
+        }
+    }
+
+    fn emit(&mut self, id: SwitchId, outputs: Vec<Output>) {
+        for output in outputs {
+            match output {
+                Output::Controller(packet_in) => {
+                    self.say(id, Xid(0), &Message::PacketIn(packet_in));
+                }
+                Output::Port { port, packet, .. } => self.carry(End::Switch(id, port), packet),
+            }
+        }
+    }
+
+    fn send_from_host(&mut self, id: HostId, frames: Vec<Vec<u8>>) {
+        for frame in frames {
+            self.carry(End::Host(id), frame.into());
+        }
+    }
+
+    fn carry(&mut self, from: End, data: Bytes) {
+        let link = match from {
+            End::Switch(id, port) => self.switches[id.0].ends.get(&port).copied(),
+            End::Host(id) => Some(self.link_of(id)),
+            End::Nowhere => None,
+        };
+        let Some(link) = link.map(|id| &self.links[id.0]).filter(|l| l.up && !l.dark) else {
+            return;
+        };
+        let to = if link.ends[0] == from {
+            link.ends[1]
+        } else {
+            link.ends[0]
+        };
+        self.carried += 1;
+        if self.random.next() % 1_000_000 < u64::from(self.config.loss_ppm) {
+            return;
+        }
+        self.after(self.config.link_delay, Happening::Packet { to, data });
+    }
+
+    fn note(&mut self, kind: u8, bytes: &[u8]) {
+        let time = self.now.as_nanos().to_be_bytes();
+        for byte in time.iter().chain([&kind]).chain(bytes) {
+            self.trace = (self.trace ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! A controller process: sessions, inbox and application as the driver puts them together, with
+//! the time that the application takes for a message as an argument.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use control::ConnectionId;
+use control::controller::{
+    Admission, Controller, ControllerConfig, ControllerOutput, Event, PeerIdentity,
+};
+use control::inbox::{Inbox, InboxConfig};
+use control::session::{Session, SessionConfig, SessionOutput};
+use openflow::Frame;
+use openflow::time::{Duration, Instant};
+
+#[derive(Clone, Debug, Default)]
+pub struct ProcessConfig {
+    pub controller: ControllerConfig,
+    pub session: SessionConfig,
+    pub inbox: InboxConfig,
+    /// What one message costs the application.
+    pub service_time: Duration,
+}
+
+pub struct Process {
+    config: ProcessConfig,
+    pub controller: Controller,
+    pub inbox: Inbox,
+    lines: BTreeMap<ConnectionId, Line>,
+    /// When the application is done with the message it has.
+    busy_until: Instant,
+    outputs: VecDeque<ProcessOutput>,
+    /// Everything the controller said, in order.
+    pub events: Vec<(Instant, Event)>,
+}
+
+struct Line {
+    session: Session,
+    /// Read but not taken: the inbox is full, so nothing more is read.
+    unread: VecDeque<Frame>,
+}
+
+pub enum ProcessOutput {
+    Send(ConnectionId, Frame),
+    Close(ConnectionId),
+}
+
+impl Process {
+    pub fn new(config: ProcessConfig, seed: u64) -> Process {
+        let mut key = [0; 32];
+        key[..8].copy_from_slice(&seed.to_be_bytes());
+        Process {
+            controller: Controller::new(config.controller.clone(), key),
+            inbox: Inbox::new(config.inbox),
+            lines: BTreeMap::new(),
+            busy_until: Instant::START,
+            outputs: VecDeque::new(),
+            events: Vec::new(),
+            config,
+        }
+    }
+
+    pub fn handle_accept(&mut self, now: Instant, id: ConnectionId) {
+        let session = Session::new(now, self.config.session.clone(), id.0);
+        self.lines.insert(
+            id,
+            Line {
+                session,
+                unread: VecDeque::new(),
+            },
+        );
+        self.drain(now);
+    }
+
+    pub fn handle_frame(&mut self, now: Instant, id: ConnectionId, frame: Frame) {
+        if let Some(line) = self.lines.get_mut(&id) {
+            line.unread.push_back(frame);
+        }
+        self.drain(now);
+    }
+
+    pub fn handle_down(&mut self, now: Instant, id: ConnectionId) {
+        self.forget(now, id);
+        self.drain(now);
+    }
+
+    pub fn handle_timeout(&mut self, now: Instant) {
+        for line in self.lines.values_mut() {
+            line.session.handle_timeout(now);
+        }
+        self.controller.handle_timeout(now);
+        self.serve(now);
+        self.drain(now);
+    }
+
+    pub fn poll_output(&mut self) -> Option<ProcessOutput> {
+        self.outputs.pop_front()
+    }
+
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let sessions = self
+            .lines
+            .values()
+            .filter_map(|line| line.session.poll_timeout());
+        let due = sessions
+            .chain(self.controller.poll_timeout())
+            .map(|(at, _)| at);
+        let work = (!self.inbox.is_empty()).then_some(self.busy_until);
+        due.chain(work).min()
+    }
+
+    pub fn session(&self, id: ConnectionId) -> Option<&Session> {
+        self.lines.get(&id).map(|line| &line.session)
+    }
+
+    /// The application takes its next message, if it is done with the last.
+    fn serve(&mut self, now: Instant) {
+        while self.busy_until <= now
+            && let Some(delivery) = self.inbox.poll_frame(now)
+        {
+            self.controller
+                .handle_frame(now, delivery.connection, delivery.frame);
+            self.busy_until = now + self.config.service_time;
+        }
+    }
+
+    /// Until nothing moves any more.
+    fn drain(&mut self, now: Instant) {
+        loop {
+            let ids: Vec<ConnectionId> = self.lines.keys().copied().collect();
+            let read = ids
+                .into_iter()
+                .map(|id| self.read(now, id))
+                .fold(false, |a, b| a | b);
+            self.serve(now);
+            let said = self.drain_controller(now);
+            if !read && !said {
+                return;
+            }
+        }
+    }
+
+    /// One connection's unread frames through its session, as far as the inbox takes them.
+    fn read(&mut self, now: Instant, id: ConnectionId) -> bool {
+        let mut moved = false;
+        loop {
+            let Some(line) = self.lines.get_mut(&id) else {
+                return moved;
+            };
+            let room = self.inbox.has_room(id);
+            line.session.handle_paused(now, !room);
+            if room && let Some(frame) = line.unread.pop_front() {
+                line.session.handle_frame(now, frame);
+            }
+            let Some(output) = line.session.poll_output() else {
+                return moved;
+            };
+            moved = true;
+            let mut next = Some(output);
+            while let Some(output) = next {
+                self.carry_out(now, id, output);
+                next = self
+                    .lines
+                    .get_mut(&id)
+                    .and_then(|line| line.session.poll_output());
+            }
+        }
+    }
+
+    fn carry_out(&mut self, now: Instant, id: ConnectionId, output: SessionOutput) {
+        match output {
+            SessionOutput::Transmit(frame) => {
+                self.outputs.push_back(ProcessOutput::Send(id, frame))
+            }
+            SessionOutput::Deliver(frame) => {
+                let taken = self.inbox.handle_frame(now, id, frame);
+                assert!(taken.is_ok(), "read only when there was room");
+            }
+            SessionOutput::Up(up) => {
+                let peer = PeerIdentity::default();
+                if let Admission::Refused(_) = self.controller.handle_up(now, id, *up, peer) {
+                    self.outputs.push_back(ProcessOutput::Close(id));
+                    self.forget(now, id);
+                }
+            }
+            SessionOutput::Close(_) => {
+                self.outputs.push_back(ProcessOutput::Close(id));
+                self.forget(now, id);
+            }
+        }
+    }
+
+    fn drain_controller(&mut self, now: Instant) -> bool {
+        let mut moved = false;
+        while let Some(output) = self.controller.poll_output() {
+            moved = true;
+            match output {
+                ControllerOutput::Send { connection, frame } => {
+                    self.outputs
+                        .push_back(ProcessOutput::Send(connection, frame));
+                }
+                ControllerOutput::Close { connection, .. } => {
+                    self.outputs.push_back(ProcessOutput::Close(connection));
+                    self.forget(now, connection);
+                }
+                ControllerOutput::Probe { connection } => {
+                    if let Some(line) = self.lines.get_mut(&connection) {
+                        line.session.handle_probe(now);
+                    }
+                }
+                ControllerOutput::Event(event) => self.events.push((now, event)),
+            }
+        }
+        moved
+    }
+
+    fn forget(&mut self, now: Instant, id: ConnectionId) {
+        self.lines.remove(&id);
+        self.inbox.handle_down(id);
+        self.controller.handle_down(now, id);
+    }
+}

@@ -1,0 +1,86 @@
+//! Topologies: each adds switches, links and hosts to a network and names them.
+
+use crate::Random;
+use crate::network::{HostId, LinkId, Network, SwitchId};
+
+pub struct Topology {
+    pub switches: Vec<SwitchId>,
+    pub links: Vec<LinkId>,
+    pub hosts: Vec<HostId>,
+}
+
+fn build(
+    network: &mut Network,
+    switch_count: usize,
+    links: impl IntoIterator<Item = (usize, usize)>,
+    hosts_at: impl IntoIterator<Item = usize>,
+) -> Topology {
+    let switches: Vec<SwitchId> = (0..switch_count).map(|_| network.add_switch()).collect();
+    let links = links
+        .into_iter()
+        .map(|(a, b)| network.link(switches[a], switches[b]))
+        .collect();
+    let hosts = hosts_at
+        .into_iter()
+        .map(|at| network.add_host(switches[at]))
+        .collect();
+    Topology {
+        switches,
+        links,
+        hosts,
+    }
+}
+
+/// Switches in a row, a host on each.
+pub fn line(network: &mut Network, n: usize) -> Topology {
+    build(network, n, (1..n).map(|i| (i - 1, i)), 0..n)
+}
+
+/// Switches in a circle, a host on each.
+pub fn ring(network: &mut Network, n: usize) -> Topology {
+    build(network, n, (0..n).map(|i| (i, (i + 1) % n)), 0..n)
+}
+
+/// A tree of `depth` levels below its root, hosts on its leaves.
+pub fn tree(network: &mut Network, depth: u32, fanout: usize) -> Topology {
+    let count: usize = (0..=depth).map(|level| fanout.pow(level)).sum();
+    let links = (1..count).map(|i| ((i - 1) / fanout, i));
+    let leaves = count - fanout.pow(depth)..count;
+    build(network, count, links, leaves)
+}
+
+/// Every leaf to every spine, hosts on the leaves. Spines are the first switches.
+pub fn leaf_spine(network: &mut Network, spines: usize, leaves: usize, hosts: usize) -> Topology {
+    let links = (0..leaves).flat_map(|leaf| (0..spines).map(move |spine| (spine, spines + leaf)));
+    let hosts_at = (0..leaves * hosts).map(|i| spines + i / hosts);
+    build(network, spines + leaves, links, hosts_at)
+}
+
+/// The k-ary fat tree: (k/2)² cores, k pods of k/2 aggregation and k/2 edge switches, k/2 hosts on
+/// each edge switch. Cores come first, then each pod's aggregation and edge switches.
+pub fn fat_tree(network: &mut Network, k: usize) -> Topology {
+    let half = k / 2;
+    let cores = half * half;
+    let aggregation = |pod: usize, i: usize| cores + pod * k + i;
+    let edge = |pod: usize, i: usize| cores + pod * k + half + i;
+    let mut links = Vec::new();
+    let mut hosts = Vec::new();
+    for pod in 0..k {
+        for i in 0..half {
+            links.extend((0..half).map(|j| (i * half + j, aggregation(pod, i))));
+            links.extend((0..half).map(|j| (aggregation(pod, i), edge(pod, j))));
+            hosts.extend((0..half).map(|_| edge(pod, i)));
+        }
+    }
+    build(network, cores + k * k, links, hosts)
+}
+
+/// A connected graph: a random tree and `extra` links more, parallel ones and loops of one switch
+/// among them. A host on each switch.
+pub fn random(network: &mut Network, n: usize, extra: usize, seed: u64) -> Topology {
+    let mut random = Random(seed);
+    let mut below = |n: usize| (random.next() % n as u64) as usize;
+    let mut links: Vec<(usize, usize)> = (1..n).map(|i| (below(i), i)).collect();
+    links.extend((0..extra).map(|_| (below(n), below(n))));
+    build(network, n, links, 0..n)
+}
