@@ -28,6 +28,9 @@ pub struct Host {
     /// ARP requests heard, by who asked and for whom.
     pub arp_heard: BTreeMap<(Ipv4Addr, Ipv4Addr), u32>,
     pub received: u64,
+    /// Whether every frame is kept in `recorded`, whoever it is for.
+    pub record: bool,
+    pub recorded: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, Copy)]
@@ -47,6 +50,8 @@ impl Host {
             datagrams: BTreeMap::new(),
             arp_heard: BTreeMap::new(),
             received: 0,
+            record: false,
+            recorded: Vec::new(),
         }
     }
 
@@ -88,6 +93,9 @@ impl Host {
 
     /// Takes a frame in; what it answers.
     pub fn handle_frame(&mut self, frame: &[u8]) -> Vec<Vec<u8>> {
+        if self.record {
+            self.recorded.push(frame.to_vec());
+        }
         let fields = PacketFields::parse(PortNo(1), frame);
         let for_us = [Some(self.address.mac), Some(MacAddr::BROADCAST)];
         if self.silent || !for_us.contains(&fields.eth_dst()) {

@@ -2,9 +2,11 @@
 //!
 //! [`network::Network`] runs `control`'s sessions, inbox and controller over encoded frames against
 //! switches made of `openflow::table`. Nothing waits and nothing is random but by the seed: the
-//! same calls give the same trace, on any machine.
+//! same calls give the same trace, on any machine. [`link`] is one impaired link by itself, for the
+//! lab.
 
 pub mod host;
+pub mod link;
 pub mod network;
 pub mod process;
 pub mod topology;

@@ -325,6 +325,12 @@ impl Network {
         );
     }
 
+    /// What somebody else than the controller sets in a switch.
+    pub fn apply(&mut self, switch: SwitchId, message: &Message) {
+        let applied = self.switches[switch.0].switch.apply(self.now, message);
+        assert!(applied.is_ok(), "{message:?}: {applied:?}");
+    }
+
     /// Plugs a cable in or out: both ports see it.
     pub fn set_link(&mut self, id: LinkId, up: bool) {
         self.links[id.0].up = up;

@@ -226,7 +226,7 @@ impl Controller {
     pub(super) fn mend_paths(&mut self, now: Instant, cause: Cause, moved: &[MacAddr]) {
         let broken = |(pair, path): (&Pair, &Path)| {
             let affected = moved.contains(&pair.0) || moved.contains(&pair.1);
-            (affected || !self.is_whole(path)).then_some(*pair)
+            (affected || !self.is_whole(*pair, path)).then_some(*pair)
         };
         let broken: Vec<Pair> = self.paths.paths.iter().filter_map(broken).collect();
         for pair in broken {
@@ -249,7 +249,7 @@ impl Controller {
         }
     }
 
-    fn is_whole(&self, path: &Path) -> bool {
+    fn is_whole(&self, pair: Pair, path: &Path) -> bool {
         let up = |dpid, port| {
             self.port(Location { dpid, port })
                 .is_some_and(|port| port.up)
@@ -265,11 +265,18 @@ impl Controller {
             };
             self.links.peer(from) == Some(to)
         });
-        let ends = path.hops.first().zip(path.hops.last());
-        let ends_up = ends.is_some_and(|(first, last)| {
-            up(first.dpid, first.in_port) && up(last.dpid, last.out_port)
-        });
-        linked && ends_up
+        let (Some(first), Some(last)) = (path.hops.first(), path.hops.last()) else {
+            return false;
+        };
+        let ends_up = up(first.dpid, first.in_port) && up(last.dpid, last.out_port);
+        // In hybrid mode the last hop noted is the ingress, and its way out a link.
+        let out = Location {
+            dpid: last.dpid,
+            port: last.out_port,
+        };
+        let place = self.hosts.place(pair.1);
+        let leads_on = place.is_none_or(|at| at == out) || self.links.peer(out).is_some();
+        linked && ends_up && leads_on
     }
 
     /// Takes a path away, ingress first.
