@@ -322,14 +322,16 @@ impl FlowModCommand {
 }
 
 flags! {
-    /// OFPFF_*, in the numbering of 1.3; 1.0's EMERG is bit 2 there.
+    /// OFPFF_*, in the numbering of 1.3.
     FlowModFlags(u16) {
         SEND_FLOW_REM = 1 << 0;
         CHECK_OVERLAP = 1 << 1;
-        /// EMERG in 1.0.
+        /// 1.2 and later; in 1.0 ADD always does.
         RESET_COUNTS = 1 << 2;
         NO_PKT_COUNTS = 1 << 3;
         NO_BYT_COUNTS = 1 << 4;
+        /// 1.0 only, as bit 2 there: an entry for when the controller is lost.
+        EMERG = 1 << 15;
     }
 }
 

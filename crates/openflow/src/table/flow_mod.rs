@@ -18,8 +18,8 @@ impl Switch {
     ) -> Result<Vec<Message>, ErrorKind> {
         let pattern = Pattern::new(&m.r#match)?;
         let v10 = self.options.version == Version::V10;
-        if v10 && m.flags.contains(FlowModFlags::RESET_COUNTS) {
-            // Bit 2 is EMERG there: no emergency table is kept.
+        if v10 && m.flags.contains(FlowModFlags::EMERG) {
+            // There is no emergency table, so it has no room.
             return Err(ErrorKind::FLOW_MOD_TABLE_FULL);
         }
         if m.flags.0 >> 5 != 0 {
