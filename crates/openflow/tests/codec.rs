@@ -11,7 +11,10 @@ use openflow::{Frame, MessageKind, Version, decode, encode};
 use common::{fixtures, from_hex, reframed, to_hex};
 
 /// Fixtures that do not come back as they went, with the reason. All others must.
-const NOT_CANONICAL: &[(&str, &str)] = &[];
+const NOT_CANONICAL: &[(&str, &str)] = &[(
+    "os-ken/of10 0005 1-6-ofp_switch_features",
+    "port states that 1.0 does not define",
+)];
 
 /// Fixtures that are refused, with the error and the reason.
 const REFUSED: &[(&str, &str, &str)] = &[
@@ -24,6 +27,11 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "os-ken/of13 0058 4-60-ofp_flow_mod",
         "MATCH_BAD_PREREQ",
         "every field in one match: an IP protocol in an ARP packet",
+    ),
+    (
+        "ovs-ofctl/of10 0026 flow_mod",
+        "FLOW_MOD_BAD_COMMAND",
+        "a table in the upper byte of the command, by a Nicira extension",
     ),
 ];
 
@@ -44,7 +52,7 @@ fn the_fixtures_hold_every_message_type_of_1_0_and_1_3() {
 #[test]
 fn every_fixture_is_read_and_written_back_to_the_same_bytes() {
     let mut wrong = String::new();
-    for fixture in readable() {
+    for fixture in fixtures() {
         let title = fixture.title();
         let frame = &fixture.frame;
         let refused = REFUSED.iter().find(|(t, ..)| *t == title);
@@ -59,8 +67,9 @@ fn every_fixture_is_read_and_written_back_to_the_same_bytes() {
         let version = frame.version().expect("a version of ours");
         let written = encode(version, frame.xid(), &message).expect("what was read can be written");
         let canonical = !NOT_CANONICAL.iter().any(|(t, _)| *t == title);
-        if (written == *frame) != canonical {
-            let (came, went) = (to_hex(frame.bytes()), to_hex(written.bytes()));
+        let came = with_32_bits_wild(frame);
+        if (written == came) != canonical {
+            let (came, went) = (to_hex(came.bytes()), to_hex(written.bytes()));
             let _ = writeln!(wrong, "{title}: canonical: {canonical}\n  {came}\n  {went}");
         }
         assert_eq!(decode(&written).as_ref(), Ok(&message), "{title}");
@@ -68,12 +77,32 @@ fn every_fixture_is_read_and_written_back_to_the_same_bytes() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
+/// `ofp_match` of 1.0 counts the wild bits of an address in 6 bits, where 32 and more mean all. We
+/// write 32 as Open vSwitch does, os-ken writes 63.
+fn with_32_bits_wild(frame: &Frame) -> Frame {
+    let mut bytes = frame.bytes().to_vec();
+    let at = match (frame.version(), frame.kind()) {
+        (Some(Version::V10), MessageKind::FlowMod | MessageKind::FlowRemoved) => 8,
+        // FLOW and AGGREGATE.
+        (Some(Version::V10), MessageKind::MultipartRequest) if matches!(bytes[9], 1 | 2) => 12,
+        _ => return frame.clone(),
+    };
+    let mut wildcards = u32::from_be_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
+    for shift in [8, 14] {
+        if wildcards >> shift & 0x3f > 32 {
+            wildcards = wildcards & !(0x3f << shift) | 32 << shift;
+        }
+    }
+    bytes[at..at + 4].copy_from_slice(&wildcards.to_be_bytes());
+    reframed(&bytes)
+}
+
 /// The length in the header is made to fit, so that the cut reaches the decoders of the parts. A
 /// message that ends in a list or in free bytes may be whole after a cut: then it is a message.
 #[test]
 fn a_message_cut_at_any_length_is_refused_or_is_a_shorter_message() {
     let (mut refused, mut read) = (0, 0);
-    for fixture in readable() {
+    for fixture in fixtures() {
         let bytes = fixture.frame.bytes();
         for len in 8..bytes.len().min(2000) {
             let frame = reframed(&bytes[..len]);
@@ -96,7 +125,7 @@ fn a_message_cut_at_any_length_is_refused_or_is_a_shorter_message() {
 /// A zero, all ones and an off-by-one in every 16 bits: lengths and types are among them.
 #[test]
 fn a_message_with_any_two_bytes_broken_is_refused_or_still_a_message() {
-    for fixture in readable() {
+    for fixture in fixtures() {
         let whole = fixture.frame.bytes();
         // Longer messages are lists of what shorter ones hold too.
         if whole.len() > 2000 {
@@ -115,13 +144,6 @@ fn a_message_with_any_two_bytes_broken_is_refused_or_still_a_message() {
             }
         }
     }
-}
-
-/// The fixtures of the versions that are read so far.
-fn readable() -> Vec<common::Fixture> {
-    let mut fixtures = fixtures();
-    fixtures.retain(|f| f.frame.version() == Some(Version::V13));
-    fixtures
 }
 
 /// Decodes and encodes; the decoded form must be writable.

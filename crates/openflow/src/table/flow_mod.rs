@@ -192,7 +192,12 @@ impl Switch {
             self.deadlines.remove(&(at, table, id));
         }
         let tell = entry.flags.contains(FlowModFlags::SEND_FLOW_REM);
-        tell.then(|| Message::FlowRemoved(entry.removed(now, reason)))
+        let mut removed = entry.removed(now, reason);
+        if self.options.version == Version::V10 {
+            // FLOW_REMOVED of 1.0 has no such field.
+            removed.hard_timeout = 0;
+        }
+        tell.then_some(Message::FlowRemoved(removed))
     }
 
     /// Notes when the entry is to be looked at. Packets move an idle deadline on without touching

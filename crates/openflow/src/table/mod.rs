@@ -473,7 +473,7 @@ pub fn plain_port(port_no: PortNo) -> Port {
         state: PortState::LIVE,
         curr: FD_10GB_COPPER,
         advertised: 0,
-        supported: 0,
+        supported: FD_10GB_COPPER,
         peer: 0,
         curr_speed: 10_000_000,
         max_speed: 10_000_000,

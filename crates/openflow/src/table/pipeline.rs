@@ -270,6 +270,9 @@ impl<'a> Walk<'a> {
     /// The whole packet: there are no buffers, and then `max_len` does not apply (OpenFlow 1.3.1,
     /// 7.4.1).
     fn packet_in(&mut self, packet: &Packet, origin: Origin) {
+        // 1.0 does not say which entry it was.
+        let v10 = self.switch.options.version == Version::V10;
+        let cookie = if v10 { Cookie(u64::MAX) } else { origin.cookie };
         let mut r#match = Match::any().with_in_port(packet.fields.in_port());
         for field in [Field::Metadata, Field::TunnelId] {
             if let Some(value) = packet.fields.get(field).filter(|v| *v != 0) {
@@ -281,7 +284,7 @@ impl<'a> Walk<'a> {
             total_len: u16::try_from(packet.bytes.len()).unwrap_or(u16::MAX),
             reason: origin.reason,
             table_id: origin.table_id,
-            cookie: origin.cookie,
+            cookie,
             r#match,
             data: packet.bytes.clone(),
         }));

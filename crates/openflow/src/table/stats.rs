@@ -3,9 +3,9 @@
 use bytes::Bytes;
 
 use crate::error::ErrorKind;
-use crate::message::Message;
+use crate::message::{FlowModFlags, Message};
 use crate::multipart::{
-    AggregateStats, Description, FlowStatsRequest, GroupDesc, GroupFeatures, GroupStats,
+    AggregateStats, Description, FlowStats, FlowStatsRequest, GroupDesc, GroupFeatures, GroupStats,
     MeterConfig, MeterFeatures, MeterStats, MultipartReply, PortStats, ReplyBody, RequestBody,
     TableStats, TableStatsV10,
 };
@@ -47,11 +47,17 @@ pub(super) fn answer(
     now: Instant,
     request: &RequestBody,
 ) -> Result<Vec<Message>, ErrorKind> {
+    // In 1.0 flow statistics have no flags, and port statistics no age.
+    let v10 = switch.options.version == Version::V10;
     Ok(match request {
         RequestBody::Desc => one(ReplyBody::Desc(description())),
         RequestBody::Flow(r) => {
             let entries = selected(switch, r)?.into_iter();
-            in_parts(entries.map(|e| e.stats(now)).collect(), ReplyBody::Flow)
+            let list = entries.map(|e| FlowStats {
+                flags: if v10 { FlowModFlags::empty() } else { e.flags },
+                ..e.stats(now)
+            });
+            in_parts(list.collect(), ReplyBody::Flow)
         }
         RequestBody::Aggregate(r) => {
             let entries = selected(switch, r)?;
@@ -65,7 +71,15 @@ pub(super) fn answer(
         RequestBody::PortStats(port) => {
             let ports = switch.ports.iter();
             let wanted = ports.filter(|(number, _)| *port == PortNo::ANY || **number == *port);
-            let list: Vec<PortStats> = wanted.map(|(_, record)| port_stats(record, now)).collect();
+            let list: Vec<PortStats> = wanted
+                .map(|(_, record)| {
+                    if v10 {
+                        record.stats.clone()
+                    } else {
+                        port_stats(record, now)
+                    }
+                })
+                .collect();
             if list.is_empty() && *port != PortNo::ANY {
                 return Err(ErrorKind::BAD_PORT);
             }

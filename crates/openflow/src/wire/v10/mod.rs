@@ -1,8 +1,8 @@
 //! OpenFlow 1.0 (wire version 1), byte for byte as the specification of December 2009 has it.
 //!
 //! Messages decoded here and encoded again give the same bytes, but for what has no meaning:
-//! padding, `ofp_match` as told in [`matching`], undefined bits of port features and states, and
-//! flags of STATS messages beyond MORE. What 1.0 lacks is refused as unsupported, with two
+//! padding, `ofp_match` as told in [`matching`], undefined bits of capabilities, port
+//! features and port states, and flags of STATS messages beyond MORE. What 1.0 lacks is refused as unsupported, with two
 //! exceptions that lose nothing: the LIVE state of a port, and speeds that its features imply.
 
 mod actions;
@@ -32,6 +32,9 @@ const NO_BUFFER: u32 = 0xffff_ffff;
 
 /// A packet-in of 1.0 has no cookie, which later versions write so.
 const NO_COOKIE: Cookie = Cookie(u64::MAX);
+
+/// OFPC_FLOW_STATS to OFPC_ARP_MATCH_IP.
+const CAPABILITIES: u32 = 0xff;
 
 /// OFPFF_EMERG on the wire.
 const EMERG: u16 = 1 << 2;
@@ -107,7 +110,7 @@ fn decode_features(frame: &Frame) -> Result<Message, DecodeError> {
         n_buffers,
         n_tables,
         auxiliary_id: 0,
-        capabilities: Capabilities(r.u32()?),
+        capabilities: Capabilities(r.u32()? & CAPABILITIES),
         actions: r.u32()?,
         ports: r.list(port::decode_port)?,
     }))
@@ -117,8 +120,8 @@ fn encode_features(m: &SwitchFeatures, w: &mut Writer) -> Result<(), EncodeError
     if m.auxiliary_id != 0 {
         return w.unsupported("auxiliary connection");
     }
-    if m.capabilities.contains(Capabilities::PORT_BLOCKED) {
-        return w.unsupported("PORT_BLOCKED capability");
+    if m.capabilities.0 & !CAPABILITIES != 0 {
+        return w.unsupported("such capability");
     }
     w.u64(m.datapath_id.0);
     w.u32(m.n_buffers);
