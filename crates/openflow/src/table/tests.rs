@@ -438,6 +438,71 @@ fn idle_entries_expire_from_their_last_packet_and_say_so_if_asked() {
 }
 
 #[test]
+fn the_earlier_of_two_timeouts_expires_an_entry() {
+    for (idle, hard, reason) in [
+        (1, 3, FlowRemovedReason::IDLE_TIMEOUT),
+        (3, 1, FlowRemovedReason::HARD_TIMEOUT),
+        (1, 1, FlowRemovedReason::HARD_TIMEOUT),
+    ] {
+        let mut s = Switch::with_ports(1..=2);
+        let entry = FlowMod {
+            idle_timeout: idle,
+            hard_timeout: hard,
+            flags: FlowModFlags::SEND_FLOW_REM,
+            ..FlowMod::add(10, to_ip(2), vec![out(2)])
+        };
+        add(&mut s, entry);
+        assert_eq!(s.handle_timeout(at(999)), []);
+        let messages = s.handle_timeout(at(1_000));
+        assert_eq!(removed(&messages)[0].reason, reason, "{idle} {hard}");
+    }
+}
+
+#[test]
+fn what_a_1_0_switch_says_can_be_said_in_1_0() {
+    let mut s = Switch::new(SwitchOptions {
+        version: Version::V10,
+        n_tables: 2,
+        ..Default::default()
+    });
+    let mut said = vec![s.set_port(at(0), plain_port(P1))];
+    let entry = FlowMod {
+        cookie: Cookie(7),
+        hard_timeout: 2,
+        flags: FlowModFlags::SEND_FLOW_REM,
+        ..FlowMod::add(1, Match::any(), vec![Action::controller()])
+    };
+    add(&mut s, entry);
+    for output in s.process(at(0), P1, &udp(2, 53)) {
+        match output {
+            Output::Controller(p) => said.push(Message::PacketIn(p)),
+            other => panic!("{other:?}"),
+        }
+    }
+    said.extend(s.apply(at(1), &Message::FeaturesRequest).unwrap());
+    for body in [
+        RequestBody::Desc,
+        RequestBody::Flow(FlowStatsRequest::all()),
+        RequestBody::Aggregate(FlowStatsRequest::all()),
+        RequestBody::Table,
+        RequestBody::PortStats(PortNo::ANY),
+    ] {
+        let request = MultipartRequest { more: false, body };
+        said.extend(
+            s.apply(at(1_500), &Message::MultipartRequest(request))
+                .unwrap(),
+        );
+    }
+    said.extend(s.set_link(P1, false));
+    said.extend(s.handle_timeout(at(2_000)));
+    assert_eq!(said.len(), 10);
+    for message in said {
+        let frame = crate::encode(Version::V10, crate::Xid(1), &message);
+        assert!(frame.is_ok(), "{frame:?} for {message:?}");
+    }
+}
+
+#[test]
 fn asking_counts_nothing() {
     let mut s = Switch::with_ports(1..=2);
     add(&mut s, FlowMod::add(10, to_ip(2), vec![out(2)]));
@@ -597,6 +662,16 @@ fn the_action_set_is_carried_out_in_its_own_order_at_the_end() {
         "set before output, the later output replaces"
     );
 
+    second.instructions = vec![
+        Instruction::WriteActions(vec![out(2)]),
+        Instruction::ClearActions,
+    ];
+    add(&mut s, second.clone());
+    assert_eq!(
+        ports(&s, 2),
+        [4, 2],
+        "CLEAR_ACTIONS comes before WRITE_ACTIONS"
+    );
     second.instructions = vec![Instruction::ClearActions];
     add(&mut s, second);
     assert_eq!(ports(&s, 2), [4], "CLEAR_ACTIONS empties the set");
