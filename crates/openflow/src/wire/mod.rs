@@ -1,4 +1,16 @@
 //! Bytes to messages and back, per version. Nothing here is public but [`decode`] and [`encode`].
+//!
+//! What is refused is refused with the OpenFlow error that Open vSwitch or the specification gives
+//! it. Reading only moves forward, never past its part, and allocates for parts that it has read:
+//! lists grow entry by entry, by no number that a peer announces.
+//!
+//! `encode(decode(bytes))` is `bytes`, but for what says nothing and is not kept:
+//! - padding that is not zero, bytes after the first zero of a text (but for names of ports), and
+//!   reserved bits: those of multipart flags other than MORE among them;
+//! - HELLO elements that are no version bitmap, a second bitmap, padding left out after the last;
+//!   the body of a HELLO of 1.2 and earlier that makes no sense;
+//! - what follows the header of an action or instruction id in table features that is no
+//!   experimenter's (OpenFlow 1.3.0 padded it).
 
 mod actions;
 mod oxm;
