@@ -19,7 +19,7 @@ pub(super) const PRIORITY_DEFAULT: u16 = 32_768;
 
 impl Display for Match {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(&match_text(self, PRIORITY_DEFAULT))
+        f.write_str(&match_text(Version::V13, self, PRIORITY_DEFAULT))
     }
 }
 
@@ -49,8 +49,15 @@ impl Display for FlowMod {
 }
 
 /// The match with its priority in front, if that is not the usual one. Empty for "everything".
-pub(super) fn match_text(m: &Match, priority: u16) -> String {
+pub(super) fn match_text(version: Version, m: &Match, priority: u16) -> String {
     let (mut parts, transport) = match_parts(m);
+    let untagged = parts
+        .iter_mut()
+        .find(|part| *part == "vlan_tci=0x0000/0x1fff");
+    if let (Version::V10, Some(part)) = (version, untagged) {
+        // Its one field for "no tag" (OFP_VLAN_NONE) leaves no bit open.
+        part.truncate("vlan_tci=0x0000".len());
+    }
     if priority != PRIORITY_DEFAULT {
         parts.insert(0, format!("priority={priority}"));
     }
@@ -407,7 +414,7 @@ pub(super) fn flow_mod(w: &mut dyn Write, version: Version, m: &FlowMod) -> fmt:
         write!(w, " table:{}", m.table_id.0)?;
     }
     w.write_char(' ')?;
-    let match_text = match_text(&m.r#match, m.priority);
+    let match_text = match_text(version, &m.r#match, m.priority);
     if !match_text.is_empty() {
         write!(w, "{match_text} ")?;
     }
@@ -415,7 +422,7 @@ pub(super) fn flow_mod(w: &mut dyn Write, version: Version, m: &FlowMod) -> fmt:
     if sets_cookie && m.cookie != Cookie(0) && m.cookie != Cookie(u64::MAX) {
         write!(w, "cookie:{:#x} ", m.cookie.0)?;
     }
-    if m.cookie_mask != Cookie(0) {
+    if !sets_cookie && m.cookie_mask != Cookie(0) {
         write!(w, "cookie:{:#x}/{:#x} ", m.cookie.0, m.cookie_mask.0)?;
     }
     if m.idle_timeout != 0 {

@@ -6,7 +6,7 @@ use crate::actions::Bucket;
 use crate::frame::Frame;
 use crate::hello::Hello;
 use crate::message::*;
-use crate::types::{BufferId, Cookie, GroupId, MeterId, PortNo, TableId, Version, Xid};
+use crate::types::{BufferId, Cookie, GroupId, MeterId, TableId, Version, Xid};
 
 use super::{flow, names, packet, stats, values};
 
@@ -67,7 +67,7 @@ fn body(w: &mut String, version: Version, message: &Message) -> fmt::Result {
         Message::FeaturesReply(m) => features(w, version, m),
         Message::GetConfigReply(m) | Message::SetConfig(m) => config(w, version, *m),
         Message::PacketIn(m) => packet_in(w, m),
-        Message::FlowRemoved(m) => flow_removed(w, m),
+        Message::FlowRemoved(m) => flow_removed(w, version, m),
         Message::PortStatus(m) => port_status(w, m),
         Message::PacketOut(m) => packet_out(w, version, m),
         Message::FlowMod(m) => {
@@ -77,11 +77,12 @@ fn body(w: &mut String, version: Version, message: &Message) -> fmt::Result {
         Message::GroupMod(m) => group_mod(w, version, m),
         Message::PortMod(m) => port_mod(w, m),
         Message::TableMod(m) => table_mod(w, *m),
-        Message::MultipartRequest(m) => stats::request(w, version, m),
+        Message::MultipartRequest(m) => stats::request(w, m),
         Message::MultipartReply(m) => stats::reply(w, version, m),
         Message::QueueGetConfigRequest { port } => write!(w, " port={port}"),
         Message::QueueGetConfigReply(m) => queue_config(w, m),
-        Message::RoleRequest(m) | Message::RoleReply(m) => role(w, *m),
+        Message::RoleRequest(m) => role(w, *m, m.role != Role::NoChange),
+        Message::RoleReply(m) => role(w, *m, true),
         Message::GetAsyncReply(m) | Message::SetAsync(m) => async_config(w, m),
         Message::MeterMod(m) => meter_mod(w, m),
     }
@@ -331,14 +332,14 @@ fn packet_in(w: &mut String, m: &PacketIn) -> fmt::Result {
     write!(w, "\n{}", packet::summary(&m.data))
 }
 
-fn flow_removed(w: &mut String, m: &FlowRemoved) -> fmt::Result {
+fn flow_removed(w: &mut String, version: Version, m: &FlowRemoved) -> fmt::Result {
     let reason = names::flow_removed_reason(m.reason.0);
     write!(
         w,
         " {} reason={reason}",
-        flow::match_text(&m.r#match, m.priority)
+        flow::match_text(version, &m.r#match, m.priority)
     )?;
-    if m.table_id != TableId::ALL {
+    if m.table_id != TableId::ALL && version != Version::V10 {
         write!(w, " table_id={}", m.table_id.0)?;
     }
     if m.cookie != Cookie(0) {
@@ -424,31 +425,21 @@ fn port_mod(w: &mut String, m: &PortMod) -> fmt::Result {
 
 fn table_mod(w: &mut String, m: TableMod) -> fmt::Result {
     match m.table_id {
-        TableId::ALL => write!(w, " table_id: ALL_TABLES")?,
-        TableId(id) => write!(w, " table_id={id}")?,
-    }
-    // 1.3 has these bits for compatibility only, and Open vSwitch prints nothing of them.
-    match m.config {
-        0 => Ok(()),
-        config => write!(w, ", config={config:#x}"),
+        // 1.3 has the bits of `config` for compatibility only: Open vSwitch prints none of them.
+        TableId::ALL => write!(w, " table_id: ALL_TABLES"),
+        TableId(id) => write!(w, " table_id={id}"),
     }
 }
 
-/// Grouped by port, ordered by port and queue.
+/// Ordered by queue, under the port that was asked for.
 fn queue_config(w: &mut String, m: &QueueConfig) -> fmt::Result {
     w.push(' ');
-    let mut queues: Vec<(PortNo, &PacketQueue)> = m
-        .queues
-        .iter()
-        .map(|q| (if q.port.0 == 0 { m.port } else { q.port }, q))
-        .collect();
-    queues.sort_by_key(|(port, queue)| (*port, queue.queue_id));
-    let mut heading = PortNo(0);
-    for (port, queue) in queues {
-        if port != heading {
-            writeln!(w, "port={port}")?;
-            heading = port;
-        }
+    let mut queues: Vec<&PacketQueue> = m.queues.iter().collect();
+    queues.sort_by_key(|queue| queue.queue_id);
+    if !queues.is_empty() {
+        writeln!(w, "port={}", m.port)?;
+    }
+    for queue in queues {
         write!(w, "queue {}:", queue.queue_id.0)?;
         for property in &queue.properties {
             match property {
@@ -470,7 +461,7 @@ fn queue_rate(w: &mut String, name: &str, rate: u16) -> fmt::Result {
     }
 }
 
-fn role(w: &mut String, m: RoleMessage) -> fmt::Result {
+fn role(w: &mut String, m: RoleMessage, has_generation: bool) -> fmt::Result {
     let role = match m.role {
         Role::NoChange => "nochange",
         Role::Equal => "equal",
@@ -478,11 +469,11 @@ fn role(w: &mut String, m: RoleMessage) -> fmt::Result {
         Role::Secondary => "secondary",
     };
     write!(w, " role={role}")?;
-    // Only a claim of mastery, or its refusal, turns on the generation.
-    match m.role {
-        Role::Primary | Role::Secondary => write!(w, " generation_id={}", m.generation_id),
-        Role::NoChange | Role::Equal => Ok(()),
+    // All ones: the switch knows of no election yet.
+    if has_generation && m.generation_id != u64::MAX {
+        write!(w, " generation_id={}", m.generation_id)?;
     }
+    Ok(())
 }
 
 fn async_config(w: &mut String, m: &AsyncConfig) -> fmt::Result {

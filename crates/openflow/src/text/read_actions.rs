@@ -141,7 +141,10 @@ impl ActionReader {
     fn action(&mut self, item: &Item<'_>, list: &mut Vec<Action>) -> Result<(), TextError> {
         let action = match item.key.to_ascii_lowercase().as_str() {
             "drop" => return Ok(()),
-            "output" => Action::output(port(item, item.value()?)?),
+            "output" => match port(item, item.value()?)? {
+                PortNo::CONTROLLER => Action::controller(),
+                port => Action::output(port),
+            },
             "controller" => controller(item)?,
             "in_port" | "table" | "normal" | "flood" | "all" | "local" => {
                 Action::output(port(item, item.key)?)

@@ -314,6 +314,8 @@ pub(super) fn field_value(
 pub(super) fn port(item: &Item<'_>, text: &str) -> Result<PortNo, TextError> {
     let wanted = "a port number or IN_PORT, NORMAL, FLOOD, ALL, CONTROLLER, LOCAL, ANY";
     match number(text) {
+        // The reserved ports by their 16-bit numbers of 1.0, as Open vSwitch reads them.
+        Some(n @ 0xfff8..=0xffff) => Ok(PortNo(0xffff_0000 | n as u32)),
         Some(n) => u32::try_from(n).map(PortNo).map_err(|_| item.wrong(wanted)),
         None => text.parse().map_err(|_| item.wrong(wanted)),
     }

@@ -154,8 +154,8 @@ fn read_body(kind: MessageKind, body: Body<'_>) -> Result<Message, TextError> {
             })?;
             Ok(Message::QueueGetConfigRequest { port })
         }
-        K::RoleRequest => role(body).map(Message::RoleRequest),
-        K::RoleReply => role(body).map(Message::RoleReply),
+        K::RoleRequest => role(body, 0).map(Message::RoleRequest),
+        K::RoleReply => role(body, u64::MAX).map(Message::RoleReply),
         K::GetAsyncRequest => nothing(Message::GetAsyncRequest),
         K::MeterMod => read_meter_mod(body.text, body.at).map(Message::MeterMod),
         _ => Err(body.wrong("the line frame=HEX too: words alone do not say all of this message")),
@@ -343,7 +343,6 @@ fn table_mod(body: Body<'_>) -> Result<TableMod, TextError> {
             // `table_id: ALL_TABLES` is two items.
             ("table_id", Some("")) | ("ALL_TABLES", None) => {}
             ("table_id", _) => table.table_id = TableId(small(item, 255)?),
-            ("config", _) => table.config = small(item, u128::from(u32::MAX))?,
             _ => return Err(item.unknown("table_id=… or table_id: ALL_TABLES")),
         }
         Ok(())
@@ -351,10 +350,10 @@ fn table_mod(body: Body<'_>) -> Result<TableMod, TextError> {
     Ok(table)
 }
 
-fn role(body: Body<'_>) -> Result<RoleMessage, TextError> {
+fn role(body: Body<'_>, generation_default: u64) -> Result<RoleMessage, TextError> {
     let mut message = RoleMessage {
         role: Role::NoChange,
-        generation_id: 0,
+        generation_id: generation_default,
     };
     each(body, |item| {
         match item.key {

@@ -54,7 +54,7 @@ pub(super) fn reply_name(body: &ReplyBody) -> String {
     names::MULTIPART_TYPES[known].1.to_owned()
 }
 
-pub(super) fn request(w: &mut String, version: Version, m: &MultipartRequest) -> fmt::Result {
+pub(super) fn request(w: &mut String, m: &MultipartRequest) -> fmt::Result {
     if m.more {
         w.push_str(" flags=[more]");
     }
@@ -76,9 +76,7 @@ pub(super) fn request(w: &mut String, version: Version, m: &MultipartRequest) ->
         RequestBody::TableFeatures(tables) => table_features(w, tables),
         RequestBody::Experimenter { experimenter, data } => raw(w, Some(*experimenter), data),
         RequestBody::Other { body, .. } => raw(w, None, body),
-    }?;
-    let _ = version;
-    Ok(())
+    }
 }
 
 pub(super) fn reply(w: &mut String, version: Version, m: &MultipartReply) -> fmt::Result {
@@ -102,11 +100,11 @@ pub(super) fn reply(w: &mut String, version: Version, m: &MultipartReply) -> fmt
         ReplyBody::Table(tables) => table_stats(w, tables),
         ReplyBody::PortStats(ports) => {
             writeln!(w, " {} ports", ports.len())?;
-            ports.iter().try_for_each(|m| port_stats(w, m))
+            ports.iter().try_for_each(|m| port_stats(w, version, m))
         }
         ReplyBody::Queue(queues) => {
             writeln!(w, " {} queues", queues.len())?;
-            queues.iter().try_for_each(|m| queue_stats(w, m))
+            queues.iter().try_for_each(|m| queue_stats(w, version, m))
         }
         ReplyBody::Group(groups) => groups.iter().try_for_each(|m| group_stats(w, m)),
         ReplyBody::GroupDesc(groups) => groups.iter().try_for_each(|m| {
@@ -186,7 +184,7 @@ fn flow_stats(w: &mut String, version: Version, m: &FlowStats) -> fmt::Result {
         write!(w, "hard_timeout={}, ", m.hard_timeout)?;
     }
     flow::flow_flags(w, version, m.flags)?;
-    let match_text = flow::match_text(&m.r#match, m.priority);
+    let match_text = flow::match_text(version, &m.r#match, m.priority);
     if !match_text.is_empty() {
         write!(w, "{match_text} ")?;
     }
@@ -252,7 +250,7 @@ fn table_stats(w: &mut String, tables: &[TableStats]) -> fmt::Result {
     Ok(())
 }
 
-fn port_stats(w: &mut String, m: &PortStats) -> fmt::Result {
+fn port_stats(w: &mut String, version: Version, m: &PortStats) -> fmt::Result {
     let pad = if m.port_no.0 & 0xffff < 10 { " " } else { "" };
     let c = counter;
     write!(
@@ -272,7 +270,7 @@ fn port_stats(w: &mut String, m: &PortStats) -> fmt::Result {
     )?;
     write!(w, "drop={}, errs={}, ", c(m.tx_dropped), c(m.tx_errors))?;
     writeln!(w, "coll={}", c(m.collisions))?;
-    if m.duration_sec != u32::MAX {
+    if m.duration_sec != u32::MAX && version != Version::V10 {
         write!(w, "           duration=")?;
         values::duration(w, m.duration_sec, m.duration_nsec)?;
         w.push('\n');
@@ -280,12 +278,13 @@ fn port_stats(w: &mut String, m: &PortStats) -> fmt::Result {
     Ok(())
 }
 
-fn queue_stats(w: &mut String, m: &QueueStats) -> fmt::Result {
+fn queue_stats(w: &mut String, version: Version, m: &QueueStats) -> fmt::Result {
     write!(w, "  port {} queue {}: ", m.port_no, queue_id(m.queue_id))?;
     let c = counter;
     write!(w, "bytes={}, pkts={}, ", c(m.tx_bytes), c(m.tx_packets))?;
     write!(w, "errors={}, duration=", c(m.tx_errors))?;
     match m.duration_sec {
+        _ if version == Version::V10 => w.push('?'),
         u32::MAX => w.push('?'),
         sec => values::duration(w, sec, m.duration_nsec)?,
     }
@@ -428,10 +427,7 @@ fn table_property(property: &TableFeatureProperty) -> String {
         P::Instructions { miss: m, ids: list } => {
             format!("instructions{}: {}", miss(m), ids(list, INSTRUCTIONS))
         }
-        P::NextTables { miss: m, tables } => {
-            let tables: Vec<String> = tables.iter().map(|t| t.0.to_string()).collect();
-            format!("next_tables{}: {}", miss(m), tables.join(","))
-        }
+        P::NextTables { miss: m, tables } => format!("next_tables{}: {}", miss(m), runs(tables)),
         P::WriteActions { miss: m, ids: list } => {
             format!(
                 "write_actions{}: {}",
@@ -461,6 +457,22 @@ fn table_property(property: &TableFeatureProperty) -> String {
         }
         P::Other { property, data } => format!("property {property:#x}: {}", values::hex(data)),
     }
+}
+
+/// `1-3,7`: numbers in the order they came, those that follow each other as one run.
+fn runs(tables: &[TableId]) -> String {
+    let mut runs: Vec<(u8, u8)> = Vec::new();
+    for TableId(id) in tables {
+        match runs.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(*id) => *last = *id,
+            _ => runs.push((*id, *id)),
+        }
+    }
+    let word = |(first, last): (u8, u8)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    };
+    runs.into_iter().map(word).collect::<Vec<_>>().join(",")
 }
 
 /// The name of a basic field; the OXM header of any other.

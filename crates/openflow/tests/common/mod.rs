@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses what it needs")]
 
 pub mod generate;
+pub mod ovs;
 
 use bytes::Bytes;
 use openflow::Frame;

@@ -1,0 +1,128 @@
+//! What is printed, against `ovs-ofctl ofp-parse`, and that it reads back.
+//!
+//! Every fixture and some thousand generated messages. Where the two programs differ, it must be
+//! by one of the [`RULES`]; everything else must be equal to the byte.
+
+#![allow(clippy::disallowed_methods, reason = "a test runs another program")]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::generate::Rng;
+use openflow::text::{parse_message, print, print_exact};
+use openflow::{Frame, Message, Version, Xid, decode, encode};
+
+/// Why a text may differ from Open vSwitch's: name, and whether it holds for `(ours, theirs)`.
+type Rule = (&'static str, fn(&str, &str) -> bool);
+
+const RULES: &[Rule] = &[
+    (
+        "a vendor's message, action or field is kept as bytes",
+        |ours, _| {
+            ours.contains("_EXPERIMENTER")
+                || ours.contains("experimenter(")
+                || ours.contains("oxm=")
+        },
+    ),
+    (
+        "neither reads it: the header line is ours, the error may differ",
+        |ours, theirs| ours.contains("***decode error") && theirs.contains("***decode error"),
+    ),
+    ("Open vSwitch refuses it for its meaning", |ours, theirs| {
+        theirs.contains("***decode error") && !ours.contains("***decode error")
+    }),
+    ("table features are listed", |ours, _| {
+        ours.starts_with("OFPST_TABLE_FEATURES")
+    }),
+    ("1.0 tables have their wildcards as a number", |ours, _| {
+        ours.starts_with("OFPST_TABLE reply (xid") && ours.contains("wildcards=")
+    }),
+    (
+        "Open vSwitch has no copy_ttl_out, copy_ttl_in and PBB",
+        |ours, _| ours.contains("copy_ttl") || ours.contains("_pbb"),
+    ),
+    (
+        "1.0 with extensions of Open vSwitch: PORT_DESC, a table in the command",
+        |ours, _| {
+            ours.starts_with("OFPST_13 ") || ours.contains("***decode error: OFPFMFC_BAD_COMMAND")
+        },
+    ),
+];
+
+/// Prints what differs without a rule, and gives the counts of equal texts and of each rule.
+fn compare(frames: &[(String, Frame)]) -> (usize, BTreeMap<&'static str, usize>, Vec<String>) {
+    let plain: Vec<&Frame> = frames.iter().map(|(_, frame)| frame).collect();
+    let theirs = common::ovs::prints(&plain);
+    let mut equal = 0;
+    let mut by_rule = BTreeMap::new();
+    let mut unexplained = Vec::new();
+    for ((title, frame), theirs) in frames.iter().zip(&theirs) {
+        let ours = print(frame);
+        if ours == *theirs {
+            equal += 1;
+        } else if let Some((name, _)) = RULES.iter().find(|(_, holds)| holds(&ours, theirs)) {
+            *by_rule.entry(*name).or_default() += 1;
+        } else {
+            unexplained.push(format!("{title}\n ours: {ours}\n ovs:  {theirs}"));
+        }
+    }
+    (equal, by_rule, unexplained)
+}
+
+#[test]
+fn fixtures_print_as_ovs_ofctl_prints_them() {
+    let frames: Vec<(String, Frame)> = common::fixtures()
+        .into_iter()
+        .map(|f| (f.title(), f.frame))
+        .collect();
+    let (equal, by_rule, unexplained) = compare(&frames);
+    println!("{equal} of {} equal; {by_rule:#?}", frames.len());
+    assert!(unexplained.is_empty(), "{}", unexplained.join("\n"));
+    // What both programs read and nothing of a vendor is in: there the words are the same.
+    let explained: usize = by_rule.values().sum();
+    assert!(
+        equal > 1_700 && explained < 240,
+        "{equal} equal, {explained} by rule"
+    );
+}
+
+fn reads_back(frame: &Frame, message: &Message, title: &str) {
+    let text = print_exact(frame);
+    let (version, xid, read) =
+        parse_message(&text).unwrap_or_else(|error| panic!("{title}: {error}\n{text}"));
+    assert_eq!(Some(version), frame.version(), "{title}");
+    assert_eq!(xid, frame.xid(), "{title}");
+    assert_eq!(read, *message, "{title}\n{text}");
+}
+
+#[test]
+fn every_fixture_reads_back_from_its_exact_text() {
+    let mut read_count = 0;
+    for fixture in common::fixtures() {
+        let Ok(message) = decode(&fixture.frame) else {
+            continue;
+        };
+        reads_back(&fixture.frame, &message, &fixture.title());
+        read_count += 1;
+    }
+    assert!(read_count > 1_900, "{read_count}");
+}
+
+#[test]
+fn generated_messages_read_back_from_their_exact_text() {
+    let mut words_suffice = 0;
+    for seed in 0..4_000 {
+        let mut rng = Rng(seed);
+        let message = common::generate::message(&mut rng);
+        for version in [Version::V10, Version::V13] {
+            let Ok(frame) = encode(version, Xid(seed as u32), &message) else {
+                continue;
+            };
+            let message = decode(&frame).expect("what we encode decodes");
+            reads_back(&frame, &message, &format!("seed {seed}"));
+            words_suffice += usize::from(!print_exact(&frame).contains("\nframe="));
+        }
+    }
+    assert!(words_suffice > 800, "{words_suffice}");
+}
