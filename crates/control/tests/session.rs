@@ -1,0 +1,301 @@
+//! The session by transcripts: `cases/session/*.case` hold what comes in and, indented, what goes
+//! out. `AUSTER_BLESS=1` rewrites the indented lines; the difference is to be reviewed.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "cases are files, and the switch is a variable"
+)]
+
+use std::fmt::Write;
+
+use bytes::Bytes;
+use control::session::{Session, SessionConfig, SessionOutput};
+use openflow::hello::Hello;
+use openflow::message::{
+    MultipartReply, PacketIn, PacketInReason, Port, PortConfig, PortName, PortState, Role,
+    RoleMessage, SwitchFeatures,
+};
+use openflow::multipart::{Description, ReplyBody};
+use openflow::time::{Duration, Instant};
+use openflow::{
+    Cookie, DatapathId, Frame, MacAddr, Match, Message, MessageKind, PortNo, TableId, Version, Xid,
+    encode, text,
+};
+use proptest::prelude::*;
+
+#[test]
+fn every_transcript_is_repeated() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/session");
+    let bless = std::env::var("AUSTER_BLESS").is_ok();
+    let mut count = 0;
+    for file in std::fs::read_dir(folder).expect("the case folder") {
+        let path = file.expect("a readable folder").path();
+        let wanted = std::fs::read_to_string(&path).expect("a readable case");
+        let got = replay(&wanted);
+        if bless {
+            std::fs::write(&path, &got).expect("a writable case");
+        }
+        assert!(bless || got == wanted, "{}:\n{got}", path.display());
+        count += 1;
+    }
+    assert!(count >= 10, "{count} cases");
+}
+
+/// Runs the lines of a case that are not indented, and writes down what follows from each.
+fn replay(case: &str) -> String {
+    let mut got = String::new();
+    let mut config = SessionConfig::default();
+    let mut now = Instant::START;
+    let mut session = None;
+    for line in case.lines().filter(|line| !line.starts_with("  ")) {
+        let _ = writeln!(got, "{line}");
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "role" => {
+                let generation_id = rest.parse().expect("a generation");
+                config.role = Some(RoleMessage {
+                    role: Role::Primary,
+                    generation_id,
+                });
+            }
+            "start" => session = Some(Session::new(now, config.clone(), 0)),
+            "" | "#" => continue,
+            _ => {}
+        }
+        let Some(session) = &mut session else {
+            continue;
+        };
+        match word {
+            "at" => {
+                let ms = rest.trim_end_matches("ms").parse().expect("milliseconds");
+                let end = Instant::START + Duration::from_millis(ms);
+                while let Some((due, reason)) = session.poll_timeout()
+                    && due <= end
+                {
+                    now = due;
+                    let ms = due.as_nanos() / 1_000_000;
+                    let _ = writeln!(got, "  {ms}ms {reason}");
+                    session.handle_timeout(now);
+                    drain(session, &mut got);
+                }
+                now = end;
+            }
+            "say" => {
+                let (name, xid) = rest.split_once(' ').unwrap_or((rest, "0"));
+                let xid = Xid(u32::from_str_radix(xid, 16).expect("a hexadecimal xid"));
+                session.handle_frame(now, said(name, xid));
+            }
+            "bytes" => session.handle_frame(now, Frame::new(unhex(rest)).expect("a frame")),
+            "partial" => session.handle_partial(now, rest == "yes"),
+            "paused" => session.handle_paused(now, rest == "yes"),
+            "probe" => session.handle_probe(now),
+            "start" | "role" => {}
+            _ => panic!("no such word: {line}"),
+        }
+        drain(session, &mut got);
+    }
+    got
+}
+
+fn drain(session: &mut Session, got: &mut String) {
+    while let Some(output) = session.poll_output() {
+        let _ = match output {
+            SessionOutput::Transmit(frame) => {
+                let text = text::print(&frame);
+                writeln!(
+                    got,
+                    "  send {}",
+                    text.lines().next().unwrap_or_default().trim_end()
+                )
+            }
+            SessionOutput::Deliver(frame) => writeln!(got, "  deliver {:?}", frame.kind()),
+            SessionOutput::Close(reason) => writeln!(got, "  close: {reason}"),
+            SessionOutput::Up(up) => writeln!(
+                got,
+                "  up {} {} {:?} ports={:?} described={}",
+                up.version,
+                up.features.datapath_id,
+                up.role,
+                up.ports.iter().map(|p| p.port_no.0).collect::<Vec<_>>(),
+                up.description.is_some()
+            ),
+        };
+    }
+}
+
+fn said(name: &str, xid: Xid) -> Frame {
+    let reply = |body| Message::MultipartReply(MultipartReply { more: false, body });
+    let hello = |versions: &[Version]| Message::Hello(Hello::offering(versions));
+    let (version, message) = match name {
+        "hello" => (Version::V13, hello(&[Version::V13])),
+        "hello-1.5" => (
+            Version::V15,
+            hello(&[Version::V13, Version::V14, Version::V15]),
+        ),
+        "hello-1.4-only" => (Version::V14, hello(&[Version::V14])),
+        "features" => (Version::V13, Message::FeaturesReply(features())),
+        "description" => (Version::V13, reply(ReplyBody::Desc(Description::default()))),
+        "ports" => (
+            Version::V13,
+            reply(ReplyBody::PortDesc(vec![port(1), port(2)])),
+        ),
+        "echo-request" => (
+            Version::V13,
+            Message::EchoRequest(Bytes::from_static(b"ping")),
+        ),
+        "echo-reply" => (Version::V13, Message::EchoReply(Bytes::new())),
+        "barrier-request" => (Version::V13, Message::BarrierRequest),
+        "barrier-reply" => (Version::V13, Message::BarrierReply),
+        "packet-in" => (Version::V13, Message::PacketIn(packet_in())),
+        "role-primary" => {
+            let role = RoleMessage {
+                role: Role::Primary,
+                generation_id: 7,
+            };
+            (Version::V13, Message::RoleReply(role))
+        }
+        _ => panic!("nobody says {name}"),
+    };
+    encode(version, xid, &message).expect("sayable")
+}
+
+fn features() -> SwitchFeatures {
+    SwitchFeatures {
+        datapath_id: DatapathId(0xabc),
+        n_buffers: 0,
+        n_tables: 1,
+        auxiliary_id: 0,
+        capabilities: Default::default(),
+        actions: 0,
+        ports: Vec::new(),
+    }
+}
+
+fn port(number: u32) -> Port {
+    Port {
+        port_no: PortNo(number),
+        hw_addr: MacAddr([2, 0, 0, 0, 0, number as u8]),
+        name: PortName::new("p"),
+        config: PortConfig::empty(),
+        state: PortState::empty(),
+        curr: 0,
+        advertised: 0,
+        supported: 0,
+        peer: 0,
+        curr_speed: 0,
+        max_speed: 0,
+    }
+}
+
+fn packet_in() -> PacketIn {
+    PacketIn {
+        buffer_id: None,
+        total_len: 60,
+        reason: PacketInReason::NO_MATCH,
+        table_id: TableId(0),
+        cookie: Cookie(0),
+        r#match: Match::any().with_in_port(PortNo(1)),
+        data: Bytes::from_static(&[0; 60]),
+    }
+}
+
+fn unhex(hex: &str) -> Bytes {
+    let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).expect("hexadecimal");
+    (0..hex.len()).step_by(2).map(byte).collect()
+}
+
+/// A session whose switch is up, outputs drained.
+fn up(now: Instant) -> Session {
+    let mut session = Session::new(now, SessionConfig::default(), 0);
+    let says = [
+        ("hello", 0),
+        ("features", 2),
+        ("description", 3),
+        ("ports", 4),
+    ];
+    for (name, xid) in says {
+        session.handle_frame(now, said(name, Xid(0x8000_0000 | xid)));
+    }
+    while session.poll_output().is_some() {}
+    assert!(session.is_up());
+    session
+}
+
+/// Each of the messages that wedge or crash other controllers, on an established channel: an
+/// answer or a decision, never a panic, and the echo after it is answered unless it was closed.
+#[test]
+fn hostile_messages_end_in_an_error_a_delivery_or_a_close() {
+    let corpus = include_str!("../../openflow/tests/fixtures/malformed.txt");
+    let (mut refused, mut count) = (0, 0);
+    for line in corpus.lines().filter(|line| !line.is_empty()) {
+        let (name, hex) = line.split_once(' ').expect("a name and bytes");
+        // What is no frame never reaches a session.
+        let Ok(frame) = Frame::new(unhex(hex.trim())) else {
+            continue;
+        };
+        count += 1;
+        let mut session = up(Instant::START);
+        session.handle_frame(Instant::START, frame);
+        refused += session.counters().malformed;
+        while session.poll_output().is_some() {}
+        session.handle_frame(Instant::START, said("echo-request", Xid(9)));
+        match session.poll_output() {
+            Some(SessionOutput::Transmit(reply)) => {
+                assert_eq!(reply.kind(), MessageKind::EchoReply, "{name}");
+            }
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+    assert!(count >= 40, "{count} frames");
+    assert!(refused >= 20, "{refused} refused");
+}
+
+/// The same as the first message of a connection: only a HELLO that can be read goes on.
+#[test]
+fn hostile_openings_are_closed() {
+    let corpus = include_str!("../../openflow/tests/fixtures/malformed.txt");
+    for line in corpus.lines().filter(|line| !line.is_empty()) {
+        let (name, hex) = line.split_once(' ').expect("a name and bytes");
+        let Ok(frame) = Frame::new(unhex(hex.trim())) else {
+            continue;
+        };
+        let is_hello = frame.type_byte() == 0;
+        let mut session = Session::new(Instant::START, SessionConfig::default(), 0);
+        session.handle_frame(Instant::START, frame);
+        let outputs: Vec<_> = std::iter::from_fn(|| session.poll_output()).collect();
+        let closed = matches!(outputs.last(), Some(SessionOutput::Close(_)));
+        assert!(
+            closed || (is_hello && session.version().is_some()),
+            "{name}: {outputs:?}"
+        );
+    }
+}
+
+proptest! {
+    /// A frame that says its own length right, and nothing else right.
+    #[test]
+    fn no_bytes_make_a_session_panic(
+        opening in any::<bool>(),
+        frames in prop::collection::vec(
+            (prop_oneof![Just(4u8), Just(1), any::<u8>()], 0u8..32, any::<u32>(),
+             prop::collection::vec(any::<u8>(), 0..120)), 1..12),
+    ) {
+        let mut session = match opening {
+            true => Session::new(Instant::START, SessionConfig::default(), 0),
+            false => up(Instant::START),
+        };
+        for (version, kind, xid, body) in frames {
+            let len = (8 + body.len()) as u16;
+            let header = [&[version, kind][..], &len.to_be_bytes(), &xid.to_be_bytes()].concat();
+            let bytes = [header, body].concat();
+            session.handle_frame(Instant::START, Frame::new(bytes.into()).expect("its length"));
+        }
+        let mut closed = false;
+        while let Some(output) = session.poll_output() {
+            prop_assert!(!closed, "nothing follows a close");
+            closed = matches!(output, SessionOutput::Close(_));
+        }
+        if closed {
+            prop_assert_eq!(session.poll_timeout(), None);
+        }
+    }
+}
