@@ -3,7 +3,7 @@
 use control::controller::{Alarm, ControllerConfig, Event, Mode};
 use openflow::packet::build::{Host as Address, arp_request};
 use openflow::time::Duration;
-use openflow::{Field, MacAddr, Match};
+use openflow::{Field, MacAddr, Match, Version};
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};
 use sim::process::ProcessConfig;
 use sim::topology;
@@ -12,6 +12,10 @@ const MODES: [Mode; 3] = [Mode::Reactive, Mode::Proactive, Mode::Hybrid];
 const FLOW_MOD: u8 = 14;
 
 fn network(mode: Mode) -> Network {
+    network_of(mode, Version::V13)
+}
+
+fn network_of(mode: Mode, version: Version) -> Network {
     let controller = ControllerConfig {
         mode,
         ..ControllerConfig::default()
@@ -23,6 +27,7 @@ fn network(mode: Mode) -> Network {
     Network::new(
         NetworkConfig {
             process,
+            version,
             ..NetworkConfig::default()
         },
         1,
@@ -118,8 +123,9 @@ fn a_link_that_goes_dark_is_left_within_five_seconds() {
 /// switches connect to it one after the other.
 #[test]
 fn a_controller_restart_loses_no_packet_of_an_established_flow() {
-    for mode in MODES {
-        let mut network = network(mode);
+    let runs = MODES.map(|mode| (mode, Version::V13));
+    for (mode, version) in runs.into_iter().chain([(Mode::Reactive, Version::V10)]) {
+        let mut network = network_of(mode, version);
         let hosts = topology::leaf_spine(&mut network, 2, 3, 2).hosts;
         let pairs = [
             (hosts[0], hosts[5]),

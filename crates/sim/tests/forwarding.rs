@@ -79,6 +79,16 @@ fn all_pairs_ping_on_every_topology_in_every_mode() {
     }
 }
 
+/// Actions are lists, ports come with the features, cookies have no mask: the same outcome.
+#[test]
+fn all_pairs_ping_on_switches_of_openflow_1_0() {
+    for mode in MODES {
+        let mut network = network(mode, Version::V10, 1);
+        let topology = topology::leaf_spine(&mut network, 2, 3, 2);
+        all_pairs_ping(network, &topology);
+    }
+}
+
 /// With 2 ms each way to the controller a network of switches far away must be as right.
 #[test]
 fn a_distant_controller_changes_the_delay_and_nothing_else() {
