@@ -1,9 +1,9 @@
 //! OXM TLVs and the matches made of them (OpenFlow 1.3.1, 7.2.3).
 //!
 //! What is checked is what Open vSwitch checks: lengths, values and masks within the width of
-//! their field, prerequisites (which must come first), no field twice. Value bits outside the mask
-//! are let through, as Open vSwitch lets them. Classes and fields without a name here (Nicira's,
-//! experimenters') are kept as they came.
+//! their field, no value bit outside its mask, prerequisites (which must come first), no field twice.
+//! Only masks wider than their field it lets through, and this does not. Classes and fields without
+//! a name here (Nicira's, experimenters') are kept as they came.
 
 use std::collections::BTreeSet;
 
@@ -119,6 +119,9 @@ pub(super) fn decode_field(
         if mask > field.ones() || !(field.info().maskable || trivial) {
             return refuse(errors.mask);
         }
+        if value & !mask != 0 {
+            return refuse(ErrorKind::MATCH_BAD_WILDCARDS);
+        }
     }
     Ok(MatchField::Basic { field, value, mask })
 }
@@ -133,7 +136,8 @@ pub(super) fn encode_field(field: &MatchField, w: &mut Writer) -> Result<(), Enc
             w.u16(OXM_CLASS_BASIC);
             w.u8((*field as u8) << 1 | u8::from(mask.is_some()));
             w.u8((len << u32::from(mask.is_some())) as u8);
-            w.uint(*value, len);
+            // Switches refuse bits outside the mask, which say nothing.
+            w.uint(value & mask.unwrap_or(u128::MAX), len);
             if let Some(mask) = mask {
                 w.uint(*mask, len);
             }
