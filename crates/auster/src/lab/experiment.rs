@@ -55,6 +55,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let controller = Controller::parse(&args.controller, args.transport)?;
     let beside = args.scenario.parent().unwrap_or(Path::new("."));
     let topologies = scenario.networks(beside)?;
+    topologies
+        .iter()
+        .try_for_each(|topology| controller.check(topology))?;
     let options = Options {
         patch: false,
         seed: scenario.seed,

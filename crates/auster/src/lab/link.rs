@@ -23,8 +23,6 @@ use crate::lab::impairment::Impairment;
 use crate::lab::netns;
 use crate::lab::signals::Signals;
 
-/// Carry frames between TAP devices, with delay, loss and rate; used by the lab itself.
-///
 /// Prints `ready` when all devices are there, and runs until SIGTERM or SIGINT.
 #[derive(clap::Args)]
 pub struct Args {

@@ -30,9 +30,17 @@ pub enum Command {
     /// Run an experiment on real networks and print its figures
     #[command(after_help = "\
 Example:
+  auster lab run scenarios/first-contact.toml --transport tls --out results/first-contact")]
+    #[command(after_help = "\
+Example:
   auster lab run scenarios/first-contact.toml --once")]
     Run(experiment::Args),
     /// Bring a network up and leave it up
+    #[command(after_help = "\
+Example:
+  auster lab up ring,4                                     # auster is the controller
+  auster lab up linear,10 --controller tcp:127.0.0.1:6653  # yours is
+  auster lab up leaf-spine,2x4 --links delay_ms=1,loss_percent=0.1")]
     #[command(after_help = "\
 Example:
   auster lab up linear,3 --links delay_ms=5,loss_percent=1")]
@@ -41,8 +49,14 @@ Example:
     #[command(after_help = "\
 Example:
   auster lab down --all")]
+    #[command(after_help = "\
+Example:
+  auster lab down --all")]
     Down(DownArgs),
     /// Show the networks that are up
+    #[command(after_help = "\
+Example:
+  auster lab list --json")]
     #[command(after_help = "\
 Example:
   auster lab list")]
@@ -50,13 +64,29 @@ Example:
     /// Run a command inside a host, or beside the switches
     #[command(after_help = "\
 Example:
+  auster lab exec au1a2b h1 -- ping 10.0.0.2
+  auster lab exec au1a2b sw -- ovs-ofctl -O OpenFlow13 dump-flows s1")]
+    #[command(after_help = "\
+Example:
   auster lab exec LAB h1 -- ping -c 3 10.0.0.2
 
 LAB is a name that `auster lab list` shows.")]
     Exec(ExecArgs),
-    #[command(hide = true)]
+    /// Carry frames between TAP devices, with delay, loss and rate; used by the lab itself
+    #[command(
+        hide = true,
+        after_help = "\
+Example:
+  auster lab link ns1:tap0=ns2:tap0,delay_ms=5,loss_percent=1 --seed 7"
+    )]
     Link(link::Args),
-    #[command(hide = true)]
+    /// Carry bytes from a port inside a namespace to a controller outside; used by the lab itself
+    #[command(
+        hide = true,
+        after_help = "\
+Example:
+  auster lab forward au1a2b-c 192.168.255.1:6653 tcp:127.0.0.1:6653"
+    )]
     Forward(ForwardArgs),
 }
 
@@ -136,6 +166,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
 fn up(args: UpArgs) -> Result<(), Failure> {
     let controller = Controller::parse(&args.controller, args.transport)?;
     let mut topology = scenario::topology(&args.topology, args.hosts)?;
+    controller.check(&topology)?;
     if let Some(links) = args.links {
         let config = links.config().map_err(Failure::usage)?;
         topology

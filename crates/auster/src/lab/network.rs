@@ -5,6 +5,7 @@
 //! namespace, joined to the switches' by a link that can be impaired like any other. Everything is
 //! in the ledger before it is made; dropping a [`Network`] removes all of it.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -315,6 +316,7 @@ impl Network {
             return Ok(());
         }
         let counters = self.dir().join(LINK_COUNTERS);
+        let log = self.open_log("links.log")?;
         let relay = self.spawn("links", None, own_program()?, |command| {
             command
                 .args([
@@ -326,16 +328,18 @@ impl Network {
                 ])
                 .arg(counters)
                 .args(&links)
-                .stdout(Stdio::piped());
+                .stdout(Stdio::piped())
+                .stderr(log);
         })?;
         let mut answer = String::new();
         if let Some(stdout) = relay.stdout.take() {
             let _ = BufReader::new(stdout).read_line(&mut answer);
         }
         if answer != "ready\n" {
-            return Err(Failure::machine(
-                "the link relay did not start (see the line above)",
-            ));
+            return Err(Failure::machine(format!(
+                "the link relay did not start: {}",
+                self.last_words("links.log")
+            )));
         }
         tools::ip_batch(Some(&switches), &lines)
     }
@@ -397,7 +401,7 @@ impl Network {
             if let Some(casualty) = self.casualty() {
                 return Err(Failure::machine(format!(
                     "{casualty}: {}",
-                    self.last_words(&dir)
+                    self.last_words("ovsdb-server.log")
                 )));
             }
             if Instant::now() > deadline {
@@ -459,10 +463,19 @@ impl Network {
         words
     }
 
-    /// The last line a daemon wrote to its log.
-    fn last_words(&self, dir: &Path) -> String {
-        let log = std::fs::read_to_string(dir.join("ovsdb-server.log")).unwrap_or_default();
-        log.lines().last().unwrap_or("its log is empty").to_string()
+    /// A log of a process, in the lab's directory.
+    pub fn open_log(&self, name: &str) -> Result<File, Failure> {
+        let path = self.dir().join(name);
+        File::create(&path).map_err(|e| Failure::file(path, e))
+    }
+
+    /// The last line a process wrote to its log.
+    pub fn last_words(&self, log: &str) -> String {
+        let text = std::fs::read_to_string(self.dir().join(log)).unwrap_or_default();
+        text.lines()
+            .last()
+            .unwrap_or("its log is empty")
+            .to_string()
     }
 }
 
@@ -493,9 +506,7 @@ fn daemon_arguments(command: &mut Command, dir: &Path, name: &str) {
             dir.join(name).with_extension("log").display()
         ))
         .args(["-vconsole:off", "-vsyslog:off"])
-        .current_dir(dir)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+        .current_dir(dir);
 }
 
 fn link_words(

@@ -9,7 +9,7 @@ use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -17,6 +17,7 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::lab::netns;
 use crate::lab::network::{CONTROLLER, CONTROLLER_ADDRESS, Network, SWITCHES, own_program};
+use crate::lab::topology::Topology;
 
 const OPENFLOW_PORT: u16 = 6653;
 const RELAY_PORT: u16 = 6654;
@@ -34,7 +35,7 @@ impl Transport {
         match self {
             Transport::Tcp => "tcp",
             Transport::Tls => "tls",
-            Transport::Quic => "quic",
+            Transport::Quic => "quic, by relays",
         }
     }
 }
@@ -65,6 +66,19 @@ impl Controller {
             },
         }
     }
+
+    /// Whether it can control such a network; asked before anything is made.
+    pub fn check(&self, topology: &Topology) -> Result<(), Failure> {
+        let has_loops = topology.links.len() >= topology.switches.len();
+        if *self == Controller::Standalone && has_loops {
+            return Err(Failure::usage(format!(
+                "{} has loops, and switches without a controller would flood them: give another \
+                 --controller",
+                topology.name
+            )));
+        }
+        Ok(())
+    }
 }
 
 impl std::fmt::Display for Controller {
@@ -80,20 +94,13 @@ impl std::fmt::Display for Controller {
 /// The control plane of a running network. Its processes are the network's.
 pub struct Plane {
     status: Option<PathBuf>,
+    transport: Option<Transport>,
 }
 
 impl Plane {
     pub fn start(network: &mut Network, controller: &Controller) -> Result<Plane, Failure> {
         match controller {
             Controller::Standalone => {
-                let topology = &network.topology;
-                if topology.links.len() >= topology.switches.len() {
-                    return Err(Failure::usage(format!(
-                        "{} has loops, and switches without a controller would flood them: give \
-                         --controller",
-                        topology.name
-                    )));
-                }
                 let words: Vec<String> = network
                     .topology
                     .switches
@@ -103,19 +110,26 @@ impl Plane {
                     })
                     .collect();
                 network.vsctl(&words)?;
-                Ok(Plane { status: None })
+                Ok(Plane {
+                    status: None,
+                    transport: None,
+                })
             }
             Controller::External(method) => {
                 let listen = format!("{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}");
                 let namespace = network.namespace(CONTROLLER);
+                let log = network.open_log("forwarder.log")?;
                 network.spawn("forwarder", None, own_program()?, |command| {
                     command
                         .args(["lab", "forward", &namespace, &listen, &method.to_string()])
-                        .stdout(Stdio::null());
+                        .stderr(log);
                 })?;
-                wait_for_listener(network, CONTROLLER, OPENFLOW_PORT)?;
+                wait_for_listener(network, CONTROLLER, OPENFLOW_PORT, "forwarder.log")?;
                 set_controllers(network, &format!("tcp:{listen}"))?;
-                Ok(Plane { status: None })
+                Ok(Plane {
+                    status: None,
+                    transport: None,
+                })
             }
             Controller::Auster(transport) => start_auster(network, *transport),
         }
@@ -127,7 +141,14 @@ impl Plane {
         let mut socket = UnixStream::connect(self.status.as_ref()?).ok()?;
         socket.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
         socket.read_to_end(&mut text).ok()?;
-        serde_json::from_slice(&text).ok()
+        let mut status: Value = serde_json::from_slice(&text).ok()?;
+        // Behind relays the controller sees the last step only, which is TCP.
+        if self.transport == Some(Transport::Quic) {
+            for switch in status["switches"].as_array_mut()? {
+                switch["transport"] = "quic".into();
+            }
+        }
+        Some(status)
     }
 
     pub fn has_status(&self) -> bool {
@@ -147,7 +168,7 @@ fn start_auster(network: &mut Network, transport: Transport) -> Result<Plane, Fa
         Transport::Tls => format!("pssl:{OPENFLOW_PORT}:{CONTROLLER_ADDRESS}"),
         Transport::Quic => format!("ptcp:{OPENFLOW_PORT}:127.0.0.1"),
     };
-    let log = open_log(&dir, "controller.log")?;
+    let log = network.open_log("controller.log")?;
     network.spawn("controller", Some(CONTROLLER), own_program()?, |command| {
         command
             .args(["run", "--listen", &listen, "--status"])
@@ -155,9 +176,9 @@ fn start_auster(network: &mut Network, transport: Transport) -> Result<Plane, Fa
         if transport == Transport::Tls {
             identity(command, &pki, "controller");
         }
-        command.stdout(Stdio::null()).stderr(log);
+        command.stderr(log);
     })?;
-    wait_for_listener(network, CONTROLLER, OPENFLOW_PORT)?;
+    wait_for_listener(network, CONTROLLER, OPENFLOW_PORT, "controller.log")?;
     match transport {
         Transport::Tcp => {
             set_controllers(
@@ -185,13 +206,13 @@ fn start_auster(network: &mut Network, transport: Transport) -> Result<Plane, Fa
     }
     Ok(Plane {
         status: Some(status),
+        transport: Some(transport),
     })
 }
 
 /// One relay beside the switches, one beside the controller, a QUIC connection between.
 fn start_relays(network: &mut Network, pki: &Path) -> Result<(), Failure> {
-    let dir = network.dir();
-    let log = open_log(&dir, "relay-controller.log")?;
+    let log = network.open_log("relay-controller.log")?;
     network.spawn(
         "relay beside the controller",
         Some(CONTROLLER),
@@ -205,10 +226,10 @@ fn start_relays(network: &mut Network, pki: &Path) -> Result<(), Failure> {
                 ])
                 .args(["--openflow", &format!("tcp:127.0.0.1:{OPENFLOW_PORT}")]);
             identity(command, pki, "controller");
-            command.stdout(Stdio::null()).stderr(log);
+            command.stderr(log);
         },
     )?;
-    let log = open_log(&dir, "relay-switch.log")?;
+    let log = network.open_log("relay-switch.log")?;
     network.spawn(
         "relay beside the switches",
         Some(SWITCHES),
@@ -222,20 +243,29 @@ fn start_relays(network: &mut Network, pki: &Path) -> Result<(), Failure> {
                     &format!("quic:{CONTROLLER_ADDRESS}:{RELAY_PORT}"),
                 ]);
             identity(command, pki, "switch");
-            command.stdout(Stdio::null()).stderr(log);
+            command.stderr(log);
         },
     )?;
-    wait_for_listener(network, SWITCHES, OPENFLOW_PORT)
+    wait_for_listener(network, SWITCHES, OPENFLOW_PORT, "relay-switch.log")
 }
 
 fn make_certificates(pki: &Path) -> Result<(), Failure> {
-    for arguments in [
-        &["init"][..],
-        &["controller", "controller"],
-        &["switch", "switch"],
+    let host = ["--host", CONTROLLER_ADDRESS];
+    for (words, more) in [
+        (&["init"][..], &[][..]),
+        (&["controller", "controller"], &host),
+        (&["switch", "switch"], &[]),
     ] {
         let mut command = Command::new(own_program()?);
-        command.arg("pki").args(arguments).arg("--dir").arg(pki);
+        command
+            .arg("pki")
+            .args(words)
+            .args(more)
+            .arg("--dir")
+            .arg(pki);
+        if words != ["init"] {
+            command.arg("--out").arg(pki);
+        }
         crate::lab::tools::run(command)?;
     }
     Ok(())
@@ -257,11 +287,6 @@ fn identity(command: &mut Command, pki: &Path, name: &str) {
         .arg(pki.join(ca).join("cacert.pem"));
 }
 
-fn open_log(dir: &Path, name: &str) -> Result<std::fs::File, Failure> {
-    let path = dir.join(name);
-    std::fs::File::create(&path).map_err(|e| Failure::file(path, e))
-}
-
 /// All switches at once. They dial every second at the latest; Open vSwitch's own maximum of eight
 /// is for networks of thousands.
 fn set_controllers(network: &Network, target: &str) -> Result<(), Failure> {
@@ -276,7 +301,14 @@ fn set_controllers(network: &Network, target: &str) -> Result<(), Failure> {
 }
 
 /// Waits until something listens on a TCP port of one of the lab's namespaces.
-fn wait_for_listener(network: &mut Network, part: &str, port: u16) -> Result<(), Failure> {
+///
+/// `log` is where whoever should listen says why it does not.
+fn wait_for_listener(
+    network: &mut Network,
+    part: &str,
+    port: u16,
+    log: &str,
+) -> Result<(), Failure> {
     let namespace = network.namespace(part);
     let deadline = Instant::now() + START_TIME_MAX;
     // From the socket table: a trial connection would look like a switch to the controller.
@@ -297,8 +329,8 @@ fn wait_for_listener(network: &mut Network, part: &str, port: u16) -> Result<(),
         }
         if let Some(casualty) = network.casualty() {
             return Err(Failure::machine(format!(
-                "{casualty}{}",
-                last_words(&network.dir())
+                "{casualty}: {}",
+                network.last_words(log)
             )));
         }
         if Instant::now() > deadline {
@@ -310,19 +342,6 @@ fn wait_for_listener(network: &mut Network, part: &str, port: u16) -> Result<(),
     }
 }
 
-/// The last line of whichever log of ours was written last.
-fn last_words(dir: &Path) -> String {
-    ["controller.log", "relay-controller.log", "relay-switch.log"]
-        .iter()
-        .filter_map(|name| {
-            let text = std::fs::read_to_string(dir.join(name)).ok()?;
-            Some(format!(": {}", text.lines().last()?))
-        })
-        .next_back()
-        .unwrap_or_default()
-}
-
-/// Carry bytes from a port inside a namespace to a controller outside; used by the lab itself.
 #[derive(clap::Args)]
 pub struct ForwardArgs {
     namespace: String,

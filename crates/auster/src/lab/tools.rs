@@ -91,6 +91,9 @@ pub fn lab_command(ledger: &Ledger, namespace: Option<&str>, program: impl AsRef
         .env("OVS_LOGDIR", ledger.dir())
         .env("OVS_DBDIR", ledger.dir())
         .stdin(Stdio::null())
+        // A process that outlives `lab up` must not hold its caller's pipes open.
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
         .process_group(0);
     command
 }

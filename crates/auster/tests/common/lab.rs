@@ -1,0 +1,82 @@
+//! Labs, run as an operator does, and what they leave behind.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+pub const AUSTER: &str = env!("CARGO_BIN_EXE_auster");
+
+pub fn auster(arguments: &[&str]) -> Output {
+    Command::new(AUSTER).args(arguments).output().unwrap()
+}
+
+/// A lab left up by `auster lab up`, taken down at the end of the test.
+pub struct Lab {
+    pub id: String,
+}
+
+impl Lab {
+    pub fn up(arguments: &[&str]) -> Lab {
+        let output = auster(&[&["lab", "up"], arguments].concat());
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Lab {
+            id: String::from_utf8_lossy(&output.stdout).trim().to_string(),
+        }
+    }
+
+    pub fn exec(&self, host: &str, command: &[&str]) -> Output {
+        auster(&[&["lab", "exec", &self.id, host, "--"], command].concat())
+    }
+
+    pub fn down(&self) -> Output {
+        auster(&["lab", "down", &self.id])
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if !remains(&self.id).is_empty() {
+            self.down();
+        }
+    }
+}
+
+/// The records of all labs, from `auster lab list --json`.
+pub fn records() -> Vec<Value> {
+    let output = auster(&["lab", "list", "--json"]);
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    document["labs"].as_array().unwrap().clone()
+}
+
+/// Everything on this machine that bears the lab's id: namespaces, processes, files.
+pub fn remains(id: &str) -> Vec<String> {
+    let names = |dir: &str| -> Vec<String> {
+        let entries = std::fs::read_dir(dir).into_iter().flatten();
+        entries
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect()
+    };
+    let mut found: Vec<String> = ["/run/netns", "/run/auster/labs"]
+        .into_iter()
+        .flat_map(|dir| {
+            names(dir)
+                .into_iter()
+                .map(move |name| format!("{dir}/{name}"))
+        })
+        .filter(|path| path.contains(id))
+        .collect();
+    let variable = format!("AUSTER_LAB={id}");
+    found.extend(names("/proc").into_iter().filter(|pid| {
+        let environment = std::fs::read(Path::new("/proc").join(pid).join("environ"));
+        let environment = environment.unwrap_or_default();
+        environment
+            .split(|byte| *byte == 0)
+            .any(|v| v == variable.as_bytes())
+    }));
+    found
+}
