@@ -231,3 +231,129 @@ fn ingress_port(frame: &Frame) -> PortNo {
     };
     read().map_or(PortNo::ANY, PortNo)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use openflow::message::{PacketIn, PacketInReason};
+    use openflow::{Cookie, Match, Message, TableId, Xid, encode};
+
+    const A: ConnectionId = ConnectionId(1);
+    const B: ConnectionId = ConnectionId(2);
+
+    fn inbox(packet_ins_max: usize, messages_max: usize) -> Inbox {
+        Inbox::new(InboxConfig {
+            packet_ins_max,
+            messages_max,
+        })
+    }
+
+    fn packet_in(version: Version, port: u32, xid: u32) -> Frame {
+        let message = Message::PacketIn(PacketIn {
+            buffer_id: None,
+            total_len: 0,
+            reason: PacketInReason::NO_MATCH,
+            table_id: TableId(0),
+            cookie: if version == Version::V10 {
+                Cookie(u64::MAX)
+            } else {
+                Cookie(0)
+            },
+            r#match: Match::any().with_in_port(PortNo(port)),
+            data: bytes::Bytes::new(),
+        });
+        encode(version, Xid(xid), &message).expect("sayable")
+    }
+
+    fn barrier(xid: u32) -> Frame {
+        encode(Version::V13, Xid(xid), &Message::BarrierReply).expect("sayable")
+    }
+
+    fn drained(inbox: &mut Inbox) -> Vec<(u64, u32)> {
+        let next = || inbox.poll_frame(Instant::START);
+        std::iter::from_fn(next)
+            .map(|d| (d.connection.0, d.frame.xid().0))
+            .collect()
+    }
+
+    #[test]
+    fn the_flooding_port_pays_and_the_quiet_one_loses_nothing() {
+        for version in [Version::V10, Version::V13] {
+            let mut inbox = inbox(10, 1);
+            inbox
+                .handle_frame(Instant::START, A, packet_in(version, 7, 700))
+                .expect("taken");
+            for n in 0..100 {
+                inbox
+                    .handle_frame(Instant::START, A, packet_in(version, 1, n))
+                    .expect("taken");
+            }
+            assert_eq!((inbox.shed(A), inbox.backlog(A)), (91, 10));
+            let xids: Vec<u32> = drained(&mut inbox)
+                .into_iter()
+                .map(|(_, xid)| xid)
+                .collect();
+            assert_eq!(
+                xids,
+                [91, 700, 92, 93, 94, 95, 96, 97, 98, 99],
+                "the oldest went"
+            );
+        }
+    }
+
+    #[test]
+    fn other_messages_are_given_back_in_order_and_never_dropped() {
+        let mut inbox = inbox(1, 2);
+        for n in 0..2 {
+            inbox
+                .handle_frame(Instant::START, A, barrier(n))
+                .expect("room");
+        }
+        assert!(!inbox.has_room(A) && inbox.has_room(B));
+        assert_eq!(
+            inbox.handle_frame(Instant::START, A, barrier(2)),
+            Err(barrier(2))
+        );
+        assert_eq!(drained(&mut inbox), [(1, 0), (1, 1)]);
+        assert!(inbox.has_room(A));
+        assert_eq!(
+            (
+                inbox.counters().backpressure,
+                inbox.counters().packet_ins_shed
+            ),
+            (1, 0)
+        );
+    }
+
+    #[test]
+    fn connections_take_turns_and_so_do_kinds() {
+        let mut inbox = inbox(100, 100);
+        for n in 0..3 {
+            inbox
+                .handle_frame(Instant::START, A, packet_in(Version::V13, 1, n))
+                .expect("taken");
+        }
+        for n in 10..12 {
+            inbox
+                .handle_frame(Instant::START, A, barrier(n))
+                .expect("room");
+        }
+        inbox
+            .handle_frame(Instant::START, B, barrier(20))
+            .expect("room");
+        let order = drained(&mut inbox);
+        assert_eq!(order, [(1, 10), (2, 20), (1, 0), (1, 11), (1, 1), (1, 2)]);
+        assert!(inbox.is_empty());
+    }
+
+    #[test]
+    fn a_connection_that_went_is_forgotten() {
+        let mut inbox = inbox(4, 4);
+        inbox
+            .handle_frame(Instant::START, A, barrier(1))
+            .expect("room");
+        inbox.handle_down(A);
+        assert!(inbox.is_empty());
+        assert_eq!(inbox.poll_frame(Instant::START), None);
+    }
+}

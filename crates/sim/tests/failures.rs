@@ -210,6 +210,48 @@ fn a_reconnect_changes_no_entry() {
     }
 }
 
+/// Its channel is gone for good, its tables still forward: nothing is lost while it is waited for,
+/// nothing when the paths are moved around it.
+#[test]
+fn a_lost_switch_is_left_without_loss() {
+    for mode in MODES {
+        let controller = ControllerConfig {
+            mode,
+            ..ControllerConfig::default()
+        };
+        let config = NetworkConfig {
+            process: ProcessConfig {
+                controller,
+                ..ProcessConfig::default()
+            },
+            reconnect_delay: Duration::from_secs(600),
+            ..NetworkConfig::default()
+        };
+        let mut network = Network::new(config, 1);
+        let ring = topology::ring(&mut network, 5);
+        let (a, b) = (ring.hosts[0], ring.hosts[2]);
+        establish(&mut network, a, b);
+        let detour = ring.switches[4];
+        let before = network.switch(detour).entries().count();
+        network.stream(a, b, 0, 10_000, ms(1));
+        network.run_for(ms(500));
+        network.disconnect(ring.switches[1]);
+        network.run_for(ms(11_000));
+        assert_eq!(lost(&network, b, 0, 10_000), 0, "{mode:?}");
+        assert_eq!(duplicated(&network, b), 0, "{mode:?}");
+        // The old way is cut where nobody can tell: it must not matter any more.
+        network.set_dark(ring.links[0], true);
+        network.stream(a, b, 20_000, 1000, ms(1));
+        network.run_for(ms(2000));
+        assert_eq!(lost(&network, b, 20_000, 1000), 0, "{mode:?}");
+        let gained = network.switch(detour).entries().count() > before;
+        assert!(
+            gained || mode == Mode::Proactive,
+            "{mode:?}: the detour is used"
+        );
+    }
+}
+
 /// LLDP with an epoch of another process, with a changed proof, and genuine frames played again,
 /// 1,000 in all, and frames that crash other controllers.
 #[test]

@@ -45,7 +45,10 @@ impl Links {
         if new {
             *self.ends.entry(from).or_default() += 1;
             *self.ends.entry(to).or_default() += 1;
-            self.rebuild();
+            if self.missed.contains_key(&(to, from)) {
+                self.set_usable(from, to);
+                self.set_usable(to, from);
+            }
         }
         new
     }
@@ -85,6 +88,8 @@ impl Links {
     fn remove(&mut self, links: &[(Location, Location)]) {
         for link in links {
             self.missed.remove(link);
+            self.set_unusable(link.0, link.1);
+            self.set_unusable(link.1, link.0);
             for end in [link.0, link.1] {
                 if let Some(count) = self.ends.get_mut(&end) {
                     *count -= 1;
@@ -94,27 +99,28 @@ impl Links {
                 }
             }
         }
-        if !links.is_empty() {
-            self.rebuild();
+    }
+
+    /// One direction of a link whose other direction is there.
+    fn set_usable(&mut self, from: Location, to: Location) {
+        let neighbour = Neighbour {
+            dpid: to.dpid,
+            out_port: from.port,
+            in_port: to.port,
+        };
+        // Sorted, so that paths do not depend on the order in which links were found.
+        let neighbours = self.neighbours.entry(from.dpid).or_default();
+        if let Err(at) = neighbours.binary_search(&neighbour) {
+            neighbours.insert(at, neighbour);
         }
     }
 
-    fn rebuild(&mut self) {
-        self.neighbours.clear();
-        for (from, to) in self.missed.keys() {
-            if self.missed.contains_key(&(*to, *from)) {
-                let neighbour = Neighbour {
-                    dpid: to.dpid,
-                    out_port: from.port,
-                    in_port: to.port,
-                };
-                self.neighbours
-                    .entry(from.dpid)
-                    .or_default()
-                    .push(neighbour);
-            }
+    fn set_unusable(&mut self, from: Location, to: Location) {
+        if let Some(neighbours) = self.neighbours.get_mut(&from.dpid) {
+            let is_it =
+                |n: &Neighbour| (n.dpid, n.out_port, n.in_port) == (to.dpid, from.port, to.port);
+            neighbours.retain(|n| !is_it(n));
         }
-        self.neighbours.values_mut().for_each(|n| n.sort());
     }
 
     pub(super) fn is_end(&self, at: Location) -> bool {

@@ -235,6 +235,9 @@ pub struct Controller {
     generation: u16,
     random: u64,
     routes_revision: u64,
+    /// Whether `Timer::Routes` and `Timer::Adopt` are set.
+    routes_pending: bool,
+    adopt_pending: bool,
     counters: ControllerCounters,
 }
 
@@ -295,6 +298,8 @@ impl Controller {
             generation: word(8) as u16,
             random: word(16),
             routes_revision: 0,
+            routes_pending: false,
+            adopt_pending: false,
             counters: ControllerCounters::default(),
             config,
         }
@@ -385,8 +390,14 @@ impl Controller {
                 Timer::HostQuestion(mac) => self.host_question_due(now, mac),
                 Timer::Requests(dpid) => self.requests_due(now, dpid),
                 Timer::Update(id) => self.update_due(now, id),
-                Timer::Routes => self.refresh_routes(now),
-                Timer::Adopt => self.adopt_entries(now),
+                Timer::Routes => {
+                    self.routes_pending = false;
+                    self.refresh_routes(now);
+                }
+                Timer::Adopt => {
+                    self.adopt_pending = false;
+                    self.adopt_entries(now);
+                }
             }
         }
     }

@@ -198,8 +198,7 @@ impl Controller {
     }
 
     pub(super) fn adopt_soon(&mut self, now: Instant) {
-        let pending = self.timers.iter().any(|(_, timer)| *timer == Timer::Adopt);
-        if !pending {
+        if !std::mem::replace(&mut self.adopt_pending, true) {
             self.timer(now + self.config.port_hold + SETTLE, Timer::Adopt);
         }
     }

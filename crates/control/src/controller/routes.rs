@@ -28,8 +28,7 @@ impl Controller {
         if self.config.mode == Mode::Reactive {
             return;
         }
-        let pending = self.timers.iter().any(|(_, timer)| *timer == Timer::Routes);
-        if !pending {
+        if !std::mem::replace(&mut self.routes_pending, true) {
             self.timer(now + GATHER, Timer::Routes);
         }
     }
