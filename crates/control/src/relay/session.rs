@@ -25,6 +25,9 @@ use super::wire::{Agent, ChannelId, Control, Cursor, SessionId, Settings, Side, 
 /// Channels that one session may have.
 pub const CHANNELS_MAX: usize = 4096;
 
+/// Channels that are gone and whose counts nobody has asked for.
+const FINISHED_MAX: usize = 1024;
+
 /// What a relay end is told once.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
@@ -103,6 +106,7 @@ pub struct Session {
     peer_window_bytes: usize,
     control: VecDeque<Control>,
     events: VecDeque<Event>,
+    finished: VecDeque<ChannelStatus>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +132,23 @@ struct Channel {
     named: bool,
 }
 
+impl Channel {
+    fn status(&self, id: ChannelId) -> ChannelStatus {
+        ChannelStatus {
+            channel: id,
+            agent: self.agent,
+            name: self.name.clone(),
+            taken: self.out.tally.clone(),
+            given: self.inn.tally.clone(),
+            lanes_out: self.out.lane_counts(),
+            lanes_in: self.inn.cursors(),
+            kept_bytes: self.out.kept_bytes(),
+            held_bytes: self.inn.held_bytes(),
+            held_count: self.inn.held_count(),
+        }
+    }
+}
+
 impl Session {
     pub fn new(now: Instant, config: Config, id: SessionId) -> Session {
         let parity = u64::from(config.side == Side::Controller);
@@ -143,6 +164,7 @@ impl Session {
             peer_window_bytes: config.window_bytes,
             control: VecDeque::new(),
             events: VecDeque::new(),
+            finished: VecDeque::new(),
         }
     }
 
@@ -293,12 +315,8 @@ impl Session {
 
     /// The local socket is broken, or could not be dialled.
     pub fn reset(&mut self, id: ChannelId, reason: String) {
-        if self.channels.remove(&id).is_some() {
+        if self.close(id, &reason) {
             self.say(Control::Reset {
-                channel: id,
-                reason: reason.clone(),
-            });
-            self.events.push_back(Event::Closed {
                 channel: id,
                 reason,
             });
@@ -403,9 +421,7 @@ impl Session {
             }
             Control::Delivered { channel, cursors } => self.handle_delivered(channel, &cursors),
             Control::Reset { channel, reason } => {
-                if self.channels.remove(&channel).is_some() {
-                    self.events.push_back(Event::Closed { channel, reason });
-                }
+                self.close(channel, &reason);
                 Ok(())
             }
         }
@@ -442,19 +458,32 @@ impl Session {
         self.events.pop_front()
     }
 
+    /// A channel that is gone, as it was at its end. The oldest are forgotten if nobody asks.
+    pub fn poll_finished(&mut self) -> Option<ChannelStatus> {
+        self.finished.pop_front()
+    }
+
     pub fn channels(&self) -> impl Iterator<Item = ChannelStatus> {
-        self.channels.iter().map(|(id, channel)| ChannelStatus {
-            channel: *id,
-            agent: channel.agent,
-            name: channel.name.clone(),
-            taken: channel.out.tally.clone(),
-            given: channel.inn.tally.clone(),
-            lanes_out: channel.out.lane_counts(),
-            lanes_in: channel.inn.cursors(),
-            kept_bytes: channel.out.kept_bytes(),
-            held_bytes: channel.inn.held_bytes(),
-            held_count: channel.inn.held_count(),
-        })
+        self.channels
+            .iter()
+            .map(|(id, channel)| channel.status(*id))
+    }
+
+    /// Every channel goes through here at its end.
+    fn close(&mut self, id: ChannelId, reason: &str) -> bool {
+        let Some(channel) = self.channels.remove(&id) else {
+            return false;
+        };
+        if self.finished.len() == FINISHED_MAX {
+            self.finished.pop_front();
+        }
+        self.finished.push_back(channel.status(id));
+        let reason = reason.to_owned();
+        self.events.push_back(Event::Closed {
+            channel: id,
+            reason,
+        });
+        true
     }
 
     fn channel(&self, agent: Agent, name: String) -> Channel {
@@ -524,11 +553,7 @@ impl Session {
         };
         let gone: Vec<ChannelId> = self.channels.iter().filter_map(gone).collect();
         for channel in gone {
-            self.channels.remove(&channel);
-            self.events.push_back(Event::Closed {
-                channel,
-                reason: "closed meanwhile".into(),
-            });
+            self.close(channel, "closed meanwhile");
         }
         self.transmit_all();
     }
@@ -554,11 +579,7 @@ impl Session {
                 channel: id,
                 cursors,
             });
-            self.channels.remove(&id);
-            self.events.push_back(Event::Closed {
-                channel: id,
-                reason: "ended".into(),
-            });
+            self.close(id, "ended");
         }
     }
 
@@ -569,11 +590,7 @@ impl Session {
             .filter(|(_, channel)| channel.announced);
         let announced: Vec<ChannelId> = announced.map(|(id, _)| *id).collect();
         for channel in announced {
-            self.channels.remove(&channel);
-            self.events.push_back(Event::Closed {
-                channel,
-                reason: reason.to_owned(),
-            });
+            self.close(channel, reason);
         }
     }
 

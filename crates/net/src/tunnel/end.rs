@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use control::relay::{Agent, ChannelId, Event, Session, SessionId};
+use control::relay::{Agent, ChannelId, ChannelStatus, Event, Session, SessionId};
 use openflow::time::Instant;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -36,6 +36,8 @@ pub struct End {
     pub(super) control: Notify,
     /// Wakes streams whose channel was not open yet.
     pub(super) opened: Notify,
+    /// A connection has begun a session that the other end knew nothing of.
+    pub(super) begun: Notify,
     /// Held while a connection is being driven.
     pub(super) link_turn: tokio::sync::Mutex<()>,
     pub(super) connects: AtomicU64,
@@ -100,6 +102,7 @@ impl End {
             config,
             control: Notify::new(),
             opened: Notify::new(),
+            begun: Notify::new(),
             link_turn: tokio::sync::Mutex::new(()),
             connects: AtomicU64::new(0),
             resumptions: AtomicU64::new(0),
@@ -151,6 +154,21 @@ impl End {
                 channels: state.session.channels().collect(),
                 closed: self.closed.load(Ordering::Relaxed),
             }
+        })
+    }
+
+    /// Waits until a connection begins a session afresh: the first one, or a relay was restarted.
+    pub async fn fresh(&self) {
+        self.begun.notified().await;
+    }
+
+    /// Channels that are gone, with the name of the other relay, each told once. The oldest are
+    /// forgotten if nobody asks.
+    pub fn take_finished(self: &Arc<Self>) -> Vec<(String, ChannelStatus)> {
+        self.with_state(|state| {
+            let peer = state.peer.clone();
+            let finished = std::iter::from_fn(|| state.session.poll_finished());
+            finished.map(|channel| (peer.clone(), channel)).collect()
         })
     }
 

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::BytesMut;
-use control::relay::SessionId;
 use control::relay::wire::Control;
+use control::relay::{ChannelStatus, SessionId};
 use quinn::Endpoint;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -25,6 +25,8 @@ use crate::transport::{
 /// Other relays that one hub serves.
 const ENDS_MAX: usize = 1024;
 const HANDSHAKES_MAX: usize = 256;
+/// Finished channels of forgotten relays that nobody has asked for.
+const FINISHED_MAX: usize = 1024;
 
 /// Accepts other relays on one address.
 pub struct Hub {
@@ -34,6 +36,8 @@ pub struct Hub {
     /// Agents to listen for once per other relay, where their method has `{name}` in it.
     listen_each: Vec<(String, Method)>,
     ends: Mutex<BTreeMap<SessionId, Served>>,
+    /// Channels of relays that are forgotten.
+    finished: Mutex<Vec<(String, ChannelStatus)>>,
 }
 
 /// A session, and the listeners that are its own.
@@ -71,6 +75,7 @@ impl Hub {
             config,
             listen_each,
             ends: Mutex::default(),
+            finished: Mutex::default(),
         }))
     }
 
@@ -128,6 +133,33 @@ impl Hub {
             .collect()
     }
 
+    /// As [`End::take_finished`], of all relays.
+    pub fn take_finished(&self) -> Vec<(String, ChannelStatus)> {
+        let mut all =
+            std::mem::take(&mut *self.finished.lock().unwrap_or_else(PoisonError::into_inner));
+        all.extend(
+            self.lock()
+                .values()
+                .flat_map(|served| served.end.take_finished()),
+        );
+        all
+    }
+
+    /// Closes every channel of every relay.
+    pub fn close(&self, reason: &str) {
+        self.lock()
+            .values()
+            .for_each(|served| served.end.close(reason));
+    }
+
+    /// Keeps what is to be told of an end that is forgotten.
+    fn bury(&self, end: &Arc<End>) {
+        let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
+        finished.extend(end.take_finished());
+        let surplus = finished.len().saturating_sub(FINISHED_MAX);
+        finished.drain(..surplus);
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<SessionId, Served>> {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -182,6 +214,7 @@ impl Hub {
         self.lock().retain(|_, served| {
             if served.end.name() == name {
                 served.end.close("the other relay was restarted");
+                self.bury(&served.end);
             }
             served.end.name() != name
         });
@@ -211,6 +244,7 @@ impl Hub {
         tokio::time::sleep(self.config.session.grace).await;
         if end.connects.load(Ordering::Relaxed) == connects {
             end.close("no connection to the other relay");
+            self.bury(&end);
             self.lock()
                 .retain(|_, served| !Arc::ptr_eq(&served.end, &end));
         }

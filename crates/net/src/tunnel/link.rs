@@ -169,6 +169,9 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
     let error = match started {
         Err(error) => error.into(),
         Ok(()) => {
+            if !resumed {
+                end.begun.notify_one();
+            }
             let lanes = Lanes {
                 end: end.clone(),
                 generation,

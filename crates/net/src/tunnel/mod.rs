@@ -80,6 +80,17 @@ pub struct EndStatus {
     pub closed: u64,
 }
 
+/// Bytes that nobody can guess, such as the id of a session.
+pub fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    let provider = crate::tls::provider();
+    provider
+        .secure_random
+        .fill(&mut bytes)
+        .expect("the system has random numbers");
+    bytes
+}
+
 fn transport_config() -> TransportConfig {
     let mut config = quic::transport_config();
     let idle = IdleTimeout::try_from(LINK_IDLE_TIMEOUT).expect("fits a QUIC variable integer");

@@ -1,0 +1,171 @@
+//! What a relay says of itself: its state on a socket, and a line per finished channel in a file.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::relay::{Agent, ChannelStatus, Tally};
+use net::method::Method;
+use net::tls::Security;
+use net::transport::{Limits, Listener};
+use net::tunnel::{End, EndStatus, Hub};
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::task::JoinSet;
+
+use crate::failure::Failure;
+
+/// How often finished channels are written down.
+const RECORD_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Whose state it is.
+#[derive(Clone)]
+pub enum Source {
+    End(Arc<End>),
+    Hub(Arc<Hub>),
+}
+
+/// Answers for as long as it is kept.
+pub struct Reporter {
+    source: Source,
+    record: Option<(PathBuf, File)>,
+    tasks: JoinSet<()>,
+}
+
+impl Source {
+    fn status(&self) -> Vec<EndStatus> {
+        match self {
+            Source::End(end) => vec![end.status()],
+            Source::Hub(hub) => hub.status(),
+        }
+    }
+
+    fn finished(&self) -> Vec<(String, ChannelStatus)> {
+        match self {
+            Source::End(end) => end.take_finished(),
+            Source::Hub(hub) => hub.take_finished(),
+        }
+    }
+}
+
+impl Reporter {
+    pub fn start(
+        status: &Option<String>,
+        record: &Option<PathBuf>,
+        source: Source,
+    ) -> Result<Reporter, Failure> {
+        let mut tasks = JoinSet::new();
+        if let Some(text) = status {
+            let method = match text.parse() {
+                Ok(Method::DialUnix(path) | Method::ListenUnix(path)) => Method::ListenUnix(path),
+                _ => return Err(Failure::usage(format!("--status {text}: write unix:FILE"))),
+            };
+            tasks.spawn(answer(method, source.clone()));
+        }
+        let record = match record {
+            None => None,
+            Some(path) => {
+                let open = || File::create(path).map_err(|error| Failure::file(path, error));
+                let (file, also) = (open()?, path.clone());
+                let copy = file
+                    .try_clone()
+                    .map_err(|error| Failure::file(path, error))?;
+                tasks.spawn(write_down(also, copy, source.clone()));
+                Some((path.clone(), file))
+            }
+        };
+        Ok(Reporter {
+            source,
+            record,
+            tasks,
+        })
+    }
+
+    /// Writes what is left.
+    pub fn finish(mut self) -> Result<(), Failure> {
+        self.tasks.abort_all();
+        match &mut self.record {
+            None => Ok(()),
+            Some((path, file)) => write_lines(path, file, &self.source),
+        }
+    }
+}
+
+async fn answer(method: Method, source: Source) {
+    let listener = Listener::bind(&method, &Security::plain(), Limits::default()).await;
+    let mut listener = match listener {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!("--status: {error}"),
+    };
+    loop {
+        let mut connection = listener.accept().await;
+        let ends: Vec<Value> = source.status().iter().map(end_json).collect();
+        let text = format!("{}\n", json!({ "relays": ends }));
+        let _ = connection.writer.write_all(text.as_bytes()).await;
+        let _ = connection.writer.shutdown().await;
+    }
+}
+
+async fn write_down(path: PathBuf, mut file: File, source: Source) {
+    loop {
+        tokio::time::sleep(RECORD_INTERVAL).await;
+        if let Err(error) = write_lines(&path, &mut file, &source) {
+            return tracing::error!("--record: {error:?}");
+        }
+    }
+}
+
+fn write_lines(path: &Path, file: &mut File, source: &Source) -> Result<(), Failure> {
+    for (relay, channel) in source.finished() {
+        let mut line = channel_json(&channel);
+        line["relay"] = relay.into();
+        writeln!(file, "{line}").map_err(|error| Failure::file(path, error))?;
+    }
+    Ok(())
+}
+
+fn end_json(end: &EndStatus) -> Value {
+    json!({
+        "name": end.peer,
+        "address": end.address,
+        "up": end.is_up,
+        "rtt_us": end.rtt.map(|rtt| rtt.as_micros() as u64),
+        "lost_packets": end.lost_packets,
+        "reconnects": end.reconnects,
+        "resumptions": end.resumptions,
+        "channels_closed": end.closed,
+        // There is no code that drops a message: what cannot be sent is not read.
+        "drops": 0,
+        "channels": end.channels.iter().map(channel_json).collect::<Vec<_>>(),
+    })
+}
+
+fn channel_json(channel: &ChannelStatus) -> Value {
+    let lanes = |cursors: &[(sched::Lane, u64)]| -> Value {
+        let lane = |(lane, count): &(sched::Lane, u64)| {
+            (
+                format!("{:?}{}", lane.kind, lane.index).to_lowercase(),
+                json!(count),
+            )
+        };
+        Value::Object(cursors.iter().map(lane).collect())
+    };
+    json!({
+        "channel": channel.channel.0,
+        "agent": channel.name,
+        "unit": if channel.agent == Agent::OpenFlow { "messages" } else { "pieces" },
+        "taken": tally_json(&channel.taken),
+        "given": tally_json(&channel.given),
+        "lanes_out": lanes(&channel.lanes_out),
+        "lanes_in": lanes(&channel.lanes_in),
+        "kept_bytes": channel.kept_bytes,
+        "held_bytes": channel.held_bytes,
+        "held_count": channel.held_count,
+    })
+}
+
+fn tally_json(tally: &Tally) -> Value {
+    json!({ "count": tally.messages, "bytes": tally.bytes, "digest": tally.digest() })
+}
