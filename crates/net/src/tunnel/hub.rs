@@ -43,7 +43,7 @@ pub struct Hub {
 /// A session, and the listeners that are its own.
 struct Served {
     end: Arc<End>,
-    _listeners: JoinSet<()>,
+    listeners: JoinSet<()>,
 }
 
 impl Hub {
@@ -211,13 +211,20 @@ impl Hub {
 
     /// A fresh session. A relay has one: what is left of another is closed.
     async fn make(&self, name: &str, id: SessionId) -> Option<Arc<End>> {
-        self.lock().retain(|_, served| {
-            if served.end.name() == name {
+        let old: Vec<SessionId> = {
+            let ends = self.lock();
+            let of_name = ends.iter().filter(|(_, served)| served.end.name() == name);
+            of_name.map(|(id, _)| *id).collect()
+        };
+        for id in old {
+            let served = self.lock().remove(&id);
+            if let Some(mut served) = served {
                 served.end.close("the other relay was restarted");
                 self.bury(&served.end);
+                // Its sockets are about to be bound again.
+                served.listeners.shutdown().await;
             }
-            served.end.name() != name
-        });
+        }
         let end = End::new(self.config.clone(), id, name);
         let listeners = self.listen_for(&end).await;
         let mut ends = self.lock();
@@ -228,7 +235,7 @@ impl Hub {
             id,
             Served {
                 end: end.clone(),
-                _listeners: listeners,
+                listeners,
             },
         );
         Some(end)
