@@ -3,6 +3,7 @@
 pub mod clock;
 pub mod driver;
 pub mod method;
+pub mod ovsdb;
 pub mod quic;
 pub mod reconnect;
 pub mod tls;

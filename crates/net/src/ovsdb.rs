@@ -1,0 +1,158 @@
+//! An OVSDB client: the pure [`Session`] on a connection.
+//!
+//! ```no_run
+//! # async fn names(clock: net::clock::Clock) -> Result<(), net::ovsdb::ClientError> {
+//! use net::{method::{Method, Protocol}, ovsdb::Client, tls::Security};
+//!
+//! let method = Method::parse("unix:/run/openvswitch/db.sock", Protocol::Ovsdb).unwrap();
+//! let mut client = Client::connect(&method, &Security::plain(), clock, Default::default()).await?;
+//! let answer = client.ask(|session, now| session.list_dbs(now)).await?;
+//! # Ok(()) }
+//! ```
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+
+use bytes::{Buf, Bytes, BytesMut};
+use openflow::time::Instant;
+use ovsdb::{Answer, CloseReason, Config, Output, RequestError, RequestId, Session};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::clock::Clock;
+use crate::method::Method;
+use crate::tls::Security;
+use crate::transport::{Connection, TransportError, connect};
+
+/// One connection to an OVSDB server. Its echoes are answered while somebody waits in
+/// [`Client::next`] or [`Client::ask`].
+pub struct Client {
+    session: Session,
+    connection: Connection,
+    clock: Clock,
+    input: BytesMut,
+    unwritten: Bytes,
+    /// Came while an answer was awaited; bounded by what the session lets the server send.
+    waiting: VecDeque<Output>,
+}
+
+/// Why there is no client any more.
+#[derive(Debug)]
+pub enum ClientError {
+    Transport(TransportError),
+    Session(CloseReason),
+    Request(RequestError),
+    Io(io::Error),
+    /// The server closed the connection.
+    End,
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ClientError::Transport(error) => error.fmt(f),
+            ClientError::Session(reason) => reason.fmt(f),
+            ClientError::Request(error) => error.fmt(f),
+            ClientError::Io(error) => error.fmt(f),
+            ClientError::End => f.write_str("the OVSDB server closed the connection"),
+        }
+    }
+}
+
+impl std::error::Error for ClientError {}
+
+const READ_BYTES: usize = 16 << 10;
+
+impl Client {
+    pub async fn connect(
+        method: &Method,
+        security: &Security,
+        clock: Clock,
+        config: Config,
+    ) -> Result<Client, ClientError> {
+        let connection = connect(method, security)
+            .await
+            .map_err(ClientError::Transport)?;
+        Ok(Client::new(connection, clock, config))
+    }
+
+    /// On a connection that either side has opened.
+    pub fn new(connection: Connection, clock: Clock, config: Config) -> Client {
+        Client {
+            session: Session::new(clock.now(), config),
+            connection,
+            clock,
+            input: BytesMut::new(),
+            unwritten: Bytes::new(),
+            waiting: VecDeque::new(),
+        }
+    }
+
+    /// For requests and replicas; what it sends leaves in [`Client::next`].
+    pub fn session(&mut self) -> (&mut Session, Instant) {
+        (&mut self.session, self.clock.now())
+    }
+
+    /// The next thing that happened. Cancel-safe. Never [`Output::Transmit`] or [`Output::Close`].
+    pub async fn next(&mut self) -> Result<Output, ClientError> {
+        if let Some(output) = self.waiting.pop_front() {
+            return Ok(output);
+        }
+        self.pump().await
+    }
+
+    /// Makes a request and waits for its answer; what happens meanwhile is kept for
+    /// [`Client::next`].
+    pub async fn ask(
+        &mut self,
+        request: impl FnOnce(&mut Session, Instant) -> Result<RequestId, RequestError>,
+    ) -> Result<Answer, ClientError> {
+        let now = self.clock.now();
+        let id = request(&mut self.session, now).map_err(ClientError::Request)?;
+        loop {
+            match self.pump().await? {
+                Output::Answered(answered, answer) if answered == id => return Ok(answer),
+                other => self.waiting.push_back(other),
+            }
+        }
+    }
+
+    async fn pump(&mut self) -> Result<Output, ClientError> {
+        loop {
+            while self.unwritten.is_empty()
+                && let Some(output) = self.session.poll_output()
+            {
+                match output {
+                    Output::Transmit(bytes) => self.unwritten = bytes,
+                    Output::Close(reason) => return Err(ClientError::Session(reason)),
+                    output => return Ok(output),
+                }
+            }
+            let due = self.session.poll_timeout().map(|(due, _)| due);
+            let due = due.map(|due| self.clock.deadline(due));
+            let far = tokio::time::Instant::now() + std::time::Duration::from_secs(3600);
+            self.input.reserve(READ_BYTES);
+            let Connection { reader, writer, .. } = &mut self.connection;
+            let is_writing = !self.unwritten.is_empty();
+            tokio::select! {
+                read = reader.read_buf(&mut self.input) => {
+                    if read.map_err(ClientError::Io)? == 0 {
+                        self.session.handle_end();
+                        return Err(ClientError::End);
+                    }
+                    let bytes = self.input.split();
+                    self.session.handle_bytes(self.clock.now(), &bytes);
+                }
+                written = writer.write(&self.unwritten), if is_writing => {
+                    self.unwritten.advance(written.map_err(ClientError::Io)?);
+                    if self.unwritten.is_empty() {
+                        writer.flush().await.map_err(ClientError::Io)?;
+                    }
+                }
+                () = tokio::time::sleep_until(due.unwrap_or(far)) => {
+                    self.session.handle_timeout(self.clock.now());
+                }
+            }
+        }
+    }
+}
