@@ -1,0 +1,319 @@
+//! `auster run` as a process: its flags and failures, scripted switches, real Open vSwitch, and
+//! four thousand hostile peers.
+
+#[path = "run/hostile.rs"]
+mod hostile;
+#[path = "run/ovs.rs"]
+mod ovs;
+#[path = "../../net/tests/common/switch.rs"]
+mod switch;
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use switch::{PATIENCE, Switch, packet_in};
+use tempfile::TempDir;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+
+/// A running `auster run`, ended with the test.
+pub struct Auster {
+    child: Child,
+    lines: mpsc::Receiver<String>,
+    pub dir: TempDir,
+}
+
+impl Auster {
+    /// Starts with `arguments` and a status socket.
+    pub fn start(arguments: &[&str]) -> Auster {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_auster"))
+            .arg("run")
+            .args(arguments)
+            .arg("--status")
+            .arg(dir.path().join("status"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        Auster { child, lines, dir }
+    }
+
+    /// The next line of its output that contains `text`.
+    pub fn line(&self, text: &str) -> String {
+        let mut seen = Vec::new();
+        let give_up = std::time::Instant::now() + PATIENCE;
+        loop {
+            let left = give_up.saturating_duration_since(std::time::Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) if line.contains(text) => return line,
+                Ok(line) => seen.push(line),
+                Err(_) => panic!("no line with '{text}' in {seen:#?}"),
+            }
+        }
+    }
+
+    /// The port of its first listener.
+    pub fn port(&self) -> u16 {
+        let line = self.line("listening on ");
+        let port = line.split(':').nth(1).unwrap();
+        port.parse().unwrap()
+    }
+
+    pub fn status(&self) -> Value {
+        let give_up = std::time::Instant::now() + PATIENCE;
+        loop {
+            match UnixStream::connect(self.dir.path().join("status")) {
+                Ok(mut socket) => {
+                    let mut text = String::new();
+                    socket.read_to_string(&mut text).unwrap();
+                    return serde_json::from_str(&text).unwrap();
+                }
+                Err(error) => assert!(std::time::Instant::now() < give_up, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Resident bytes.
+    pub fn resident_bytes(&self) -> u64 {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
+        let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+        pages * 4096
+    }
+
+    /// Sends `signal` and waits for the exit code.
+    pub fn end(&mut self, signal: Signal) -> Option<i32> {
+        let pid = Pid::from_raw(self.child.id().cast_signed());
+        kill(pid, signal).unwrap();
+        let give_up = std::time::Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(std::time::Instant::now() < give_up, "does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Auster {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+type TcpSwitch = Switch<OwnedReadHalf, OwnedWriteHalf>;
+
+pub async fn dial(port: u16, datapath_id: u64) -> TcpSwitch {
+    let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let (reader, writer) = stream.into_split();
+    Switch::new(reader, writer, datapath_id)
+}
+
+/// Runs to its end; for arguments that cannot work.
+fn failing(arguments: &[&str]) -> (Option<i32>, String) {
+    let output: Output = Command::new(env!("CARGO_BIN_EXE_auster"))
+        .arg("run")
+        .args(arguments)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    (output.status.code(), said)
+}
+
+fn write(dir: &Path, name: &str, text: &str) -> PathBuf {
+    let path = dir.join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+#[test]
+fn what_cannot_work_is_told_with_its_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let garbage = write(dir.path(), "garbage.pem", "no PEM");
+    let garbage = garbage.to_str().unwrap();
+    let config = write(dir.path(), "net.toml", "mode = \"fast\"\nspeed = 1\n");
+    let config = config.to_str().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = format!("ptcp:{}:127.0.0.1", taken.local_addr().unwrap().port());
+    let tls = ["-p", garbage, "-c", garbage, "-C", garbage];
+    let missing = ["-p", "/no/such", "-c", "/no/such", "-C", "/no/such"];
+    let cases: [(&[&str], i32, &str); 9] = [
+        (&["udp:1.2.3.4"], 2, "'udp:' is no connection method"),
+        (
+            &["--listen", "tcp:1.2.3.4"],
+            2,
+            "put a 'p' before it to listen",
+        ),
+        (
+            &["--listen", "pssl:0"],
+            2,
+            "pssl:0:0.0.0.0 needs certificates",
+        ),
+        (&["-p", garbage], 2, "-c CERT -C CA is missing"),
+        (
+            &["--config", config],
+            2,
+            "net.toml:1: mode: 'fast' is none of",
+        ),
+        (&["--config", "/no/such"], 5, "/no/such: No such file"),
+        (&tls, 4, "no private key in it"),
+        (&missing, 5, "/no/such: No such file"),
+        (&[&taken], 4, "the address is in use"),
+    ];
+    for (arguments, code, problem) in cases {
+        let (found, said) = failing(arguments);
+        assert!(said.contains(problem), "{arguments:?}: {said}");
+        assert_eq!(found, Some(code), "{arguments:?}: {said}");
+    }
+    let (_, said) = failing(&["--config", config]);
+    assert!(said.contains("net.toml:2: 'speed' is not known"), "{said}");
+}
+
+#[tokio::test]
+async fn a_switch_is_shown_in_lines_and_status_and_signals_end_it_cleanly() {
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let mut auster = Auster::start(&["ptcp:0:127.0.0.1"]);
+        let mut switch = dial(auster.port(), 0x2a).await;
+        switch.set_up().await.expect("set up");
+        let line = auster.line("up");
+        assert!(
+            line.starts_with("switch 000000000000002a up: OpenFlow 1.3 over tcp:127.0.0.1:"),
+            "{line}"
+        );
+        switch.echo(5).await.unwrap();
+        let status = auster.status();
+        let shown = &status["switches"][0];
+        assert_eq!(shown["dpid"], "000000000000002a");
+        assert_eq!(shown["transport"], "tcp");
+        assert_eq!(shown["version"], "1.3");
+        assert!(shown["messages_in"].as_u64().unwrap() >= 5, "{status}");
+        assert!(shown["messages_out"].as_u64().unwrap() >= 4, "{status}");
+        assert_eq!(status["connections"]["up"], 1);
+        assert_eq!(status["drops"]["packet_ins_inbox_full"], 0);
+
+        assert_eq!(auster.end(signal), Some(0));
+        auster.line("switch 000000000000002a down: auster stops");
+        assert!(!auster.dir.path().join("status").exists());
+    }
+}
+
+#[tokio::test]
+async fn events_are_json_lines_when_asked_for() {
+    let auster = Auster::start(&["--listen", "ptcp:0:127.0.0.1", "--json"]);
+    let listening: Value = serde_json::from_str(&auster.line("listening")).unwrap();
+    let method = listening["method"].as_str().unwrap();
+    let port: u16 = method.split(':').nth(1).unwrap().parse().unwrap();
+    let mut switch = dial(port, 9).await;
+    switch.set_up().await.unwrap();
+    let up: Value = serde_json::from_str(&auster.line("switch_up")).unwrap();
+    assert_eq!(up["dpid"], "0000000000000009");
+    assert!(up["time_s"].as_f64().unwrap() > 1e9);
+    drop(switch);
+    let down: Value = serde_json::from_str(&auster.line("switch_down")).unwrap();
+    assert_eq!(down["reason"], "closed_by_peer");
+}
+
+#[tokio::test]
+async fn a_datapath_that_is_not_allowed_is_refused() {
+    let auster = Auster::start(&["ptcp:0:127.0.0.1", "--allow-dpid", "1"]);
+    let port = auster.port();
+    let mut stranger = dial(port, 2).await;
+    stranger.set_up().await;
+    while stranger.receive().await.is_some() {}
+    let line = auster.line("refused");
+    assert!(
+        line.contains("0000000000000002 is not among the allowed"),
+        "{line}"
+    );
+    let mut known = dial(port, 1).await;
+    known.set_up().await.unwrap();
+    auster.line("switch 0000000000000001 up");
+}
+
+/// The attacker knows the id, the victim keeps its connection: a hundred times.
+#[tokio::test]
+async fn a_spoofed_datapath_id_never_costs_the_victim_its_connection() {
+    let auster = Auster::start(&["ptcp:0:127.0.0.1"]);
+    let port = auster.port();
+    let mut victim = dial(port, 7).await;
+    victim.set_up().await.unwrap();
+    auster.line("switch 0000000000000007 up");
+    for attempt in 0..100 {
+        let mut spoofer = dial(port, 7).await;
+        spoofer.set_up().await;
+        let closed = async { while spoofer.receive().await.is_some() {} };
+        let alive = async { victim.echo(1000 + attempt).await.expect("the victim stays") };
+        let ((), _) = tokio::join!(closed, alive);
+    }
+    let status = auster.status();
+    assert_eq!(status["switches"].as_array().unwrap().len(), 1, "{status}");
+    auster.line("refused");
+}
+
+#[tokio::test]
+async fn a_switch_that_listens_is_dialled_again_and_again() {
+    let passive = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let method = format!("tcp:{}", passive.local_addr().unwrap());
+    let auster = Auster::start(&["--connect", &method]);
+    for _ in 0..3 {
+        let accepted = tokio::time::timeout(PATIENCE, passive.accept()).await;
+        let (reader, writer) = accepted.unwrap().unwrap().0.into_split();
+        let mut switch = Switch::new(reader, writer, 3);
+        switch.set_up().await.unwrap();
+        auster.line("switch 0000000000000003 up");
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_packet_ins_delays_no_other_switchs_echo() {
+    let auster = Auster::start(&["ptcp:0:127.0.0.1"]);
+    let port = auster.port();
+    let mut quiet = dial(port, 1).await;
+    quiet.set_up().await.unwrap();
+    let mut flooder = dial(port, 2).await;
+    flooder.set_up().await.unwrap();
+    let flood = tokio::spawn(async move {
+        // It never reads, so the controller's side of it fills as well.
+        let end = std::time::Instant::now() + Duration::from_secs(3);
+        let mut sent = 0;
+        while std::time::Instant::now() < end {
+            let message = packet_in(1, b"\x02\0\0\0\0\x01\x02\0\0\0\0\x02\x08\0flood");
+            let write = flooder.send(sent, &message);
+            match tokio::time::timeout(Duration::from_secs(1), write).await {
+                Ok(Some(())) => sent += 1,
+                _ => break,
+            }
+        }
+        (sent, flooder)
+    });
+    let mut worst = Duration::ZERO;
+    let mut count = 0;
+    while !flood.is_finished() {
+        worst = worst.max(quiet.echo(5000 + count).await.expect("stays connected"));
+        count += 1;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let (sent, _flooder) = flood.await.unwrap();
+    assert!(sent > 1000, "{sent} packet-ins are no flood");
+    assert!(
+        worst < Duration::from_secs(1),
+        "worst of {count} echoes: {worst:?}"
+    );
+}
