@@ -106,8 +106,8 @@ impl Security {
 pub struct TlsFacts {
     /// `TLSv1.3` or `TLSv1.2`.
     pub version: &'static str,
-    /// Such as `TLS13_AES_256_GCM_SHA384`.
-    pub cipher: String,
+    /// Such as `TLS13_AES_256_GCM_SHA384`; `None` over QUIC, where the library does not tell.
+    pub cipher: Option<String>,
 }
 
 impl TlsFacts {
@@ -118,7 +118,7 @@ impl TlsFacts {
         };
         let cipher = connection
             .negotiated_cipher_suite()
-            .map_or(String::new(), |suite| format!("{:?}", suite.suite()));
+            .map(|suite| format!("{:?}", suite.suite()));
         TlsFacts { version, cipher }
     }
 }

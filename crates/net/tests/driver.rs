@@ -60,10 +60,15 @@ impl Application for Script {
         if has(b"stick") {
             self.release.recv_timeout(PATIENCE).unwrap();
         }
-        if has(b"flood") {
+        let count = match () {
+            () if has(b"flood") => 100,
+            () if has(b"burst") => 50,
+            () => 0,
+        };
+        if count > 0 {
             let data = Bytes::from(vec![0; 60_000]);
             let echo = Message::EchoRequest(data);
-            for xid in 0..100 {
+            for xid in 0..count {
                 let frame = encode(Version::V13, Xid(xid), &echo).unwrap();
                 self.outputs
                     .push_back(ControllerOutput::Send { connection, frame });
@@ -272,6 +277,52 @@ async fn a_switch_that_does_not_read_is_closed_and_costs_four_mebibytes_at_most(
     let mut switch = stage.up(1).await;
     switch.send(1, &packet_in(1, b"flood")).await.unwrap();
     assert_eq!(stage.ended().await, Ended::NotReading);
+}
+
+/// Three megabytes of the application's messages wait when the echo request comes.
+#[tokio::test]
+async fn an_echo_is_answered_before_the_applications_messages_that_wait() {
+    let stage = Stage::new(DriverConfig::default());
+    let mut switch = stage.up(1).await;
+    switch.send(1, &packet_in(1, b"burst")).await.unwrap();
+    stage.seen().await;
+    let wanted = Xid(4711);
+    let echo = Message::EchoRequest(Bytes::new());
+    switch.send(wanted.0, &echo).await.unwrap();
+    // The request is read, and waits for its turn, before the switch reads on.
+    while stage.driver.connections()[0].session.echo_requests_answered == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let mut bytes_before = 0;
+    loop {
+        let frame = switch.receive().await.unwrap();
+        if frame.xid() == wanted && frame.kind() == MessageKind::EchoReply {
+            break;
+        }
+        bytes_before += frame.len();
+    }
+    // What was in the pipe, what was being written, and one message more.
+    assert!(
+        bytes_before <= 4 * 65_536,
+        "{bytes_before} bytes came first"
+    );
+}
+
+#[tokio::test]
+async fn a_peer_that_takes_no_byte_is_closed_after_ten_seconds() {
+    let mut stage = Stage::new(DriverConfig {
+        session: SessionConfig {
+            hello_timeout: Duration::from_secs(60),
+            ..SessionConfig::default()
+        },
+        ..DriverConfig::default()
+    });
+    let since = std::time::Instant::now();
+    // Our HELLO does not fit.
+    let _peer = stage.join(1, 8);
+    assert_eq!(stage.ended().await, Ended::Stalled);
+    let waited = since.elapsed().as_secs_f64();
+    assert!((9.9..13.0).contains(&waited), "closed after {waited} s");
 }
 
 #[tokio::test]

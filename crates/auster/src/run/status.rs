@@ -150,7 +150,7 @@ fn switch(connection: &ConnectionView, view: Option<&SwitchView>) -> Value {
         "address": connection.peer.address,
         "transport": connection.peer.transport.name(),
         "tls": connection.peer.tls.as_ref().map(|tls| tls.version),
-        "cipher": connection.peer.tls.as_ref().map(|tls| tls.cipher.as_str()),
+        "cipher": connection.peer.tls.as_ref().and_then(|tls| tls.cipher.as_deref()),
         "version": connection.version.map(|v| v.to_string()),
         "software": description.map(|d| text(&d.software)),
         "ports": view.map(|v| v.port_count),

@@ -148,7 +148,11 @@ impl Task {
                     }
                     Err(error) => return Ended::Io(error.kind()),
                 },
-                () = self.line.outbox.changed(), if self.chunk.is_empty() => {}
+                () = self.line.outbox.changed() => {
+                    if self.line.outbox.has_overflowed() {
+                        return Ended::NotReading;
+                    }
+                }
                 () = self.line.room.notified(), if self.held.is_some() => {}
                 () = &mut timer => {
                     self.handle_timeout();

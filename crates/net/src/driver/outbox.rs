@@ -83,6 +83,12 @@ impl Outbox {
         queue.ended.clone().map(Outgoing::End)
     }
 
+    /// The peer has let it fill: nothing that waits will be written.
+    pub(super) fn has_overflowed(&self) -> bool {
+        let queue = self.queue.lock().expect("no panic while it is held");
+        queue.ended == Some(Ended::NotReading)
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }

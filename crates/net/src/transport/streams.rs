@@ -61,10 +61,10 @@ pub(super) fn quic(
         .peer_identity()
         .and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
     let identity = tls::peer_identity(chain.as_ref().map(|chain| chain.as_slice()));
-    // QUIC is TLS 1.3; quinn does not tell which of its suites was agreed on.
+    // QUIC is TLS 1.3.
     let facts = TlsFacts {
         version: "TLSv1.3",
-        cipher: String::new(),
+        cipher: None,
     };
     let address = connection.remote_address();
     let (send, receive) = streams;
