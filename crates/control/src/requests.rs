@@ -152,12 +152,85 @@ impl<T> Requests<T> {
     }
 
     pub fn poll_timeout(&self) -> Option<Instant> {
-        // Every request has the same time-out, so the oldest xid is due first, but for the
-        // wrap-around, where the earliest deadline must be looked for.
         self.waiting.values().map(|w| w.deadline).min()
     }
 
     pub fn counters(&self) -> RequestCounters {
         self.counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: RequestLimits = RequestLimits {
+        waiting_max: 2,
+        timeout: Duration::from_secs(1),
+        reply_parts_max: 3,
+        reply_bytes_max: 100,
+    };
+
+    fn part(more: bool) -> MultipartReply {
+        MultipartReply {
+            more,
+            body: ReplyBody::Flow(Vec::new()),
+        }
+    }
+
+    #[test]
+    fn only_the_xid_that_waits_is_answered_and_only_once() {
+        let mut requests = Requests::new(LIMITS, 7);
+        let xid = requests.start(Instant::START, 'a').expect("room");
+        assert_eq!(requests.finish(Xid(xid.0 + 1)), None);
+        assert_eq!(requests.finish(xid), Some('a'));
+        assert_eq!(requests.finish(xid), None);
+        assert_eq!(requests.counters().unsolicited, 2);
+    }
+
+    #[test]
+    fn a_reply_is_whole_with_its_last_part_and_given_up_past_its_bounds() {
+        let mut requests = Requests::new(LIMITS, 7);
+        let xid = requests.start(Instant::START, 'a').expect("room");
+        assert_eq!(requests.handle_part(xid, 40, part(true)), Reply::Partial);
+        let whole = requests.handle_part(xid, 40, part(false));
+        assert!(matches!(whole, Reply::Whole('a', bodies) if bodies.len() == 2));
+
+        let long = requests.start(Instant::START, 'b').expect("room");
+        let wide = requests.start(Instant::START, 'c').expect("room");
+        for _ in 0..3 {
+            assert_eq!(requests.handle_part(long, 1, part(true)), Reply::Partial);
+        }
+        assert_eq!(
+            requests.handle_part(long, 1, part(true)),
+            Reply::Oversized('b')
+        );
+        assert_eq!(
+            requests.handle_part(wide, 101, part(false)),
+            Reply::Oversized('c')
+        );
+        assert_eq!(
+            requests.handle_part(wide, 1, part(false)),
+            Reply::Unsolicited
+        );
+    }
+
+    #[test]
+    fn the_number_and_the_time_of_requests_are_bounded() {
+        let mut requests = Requests::new(LIMITS, u32::MAX - 1);
+        let first = requests.start(Instant::START, 'a').expect("room");
+        let later = Instant::START + Duration::from_millis(500);
+        let second = requests.start(later, 'b').expect("room");
+        assert_eq!(requests.start(later, 'c'), None);
+        let own = |xid: Xid| xid.0 != 0 && xid.0 & SESSION_XID == 0;
+        assert!(
+            first != second && own(first) && own(second),
+            "the xid wraps around"
+        );
+        let due = requests.poll_timeout().expect("two wait");
+        assert_eq!(due, Instant::START + LIMITS.timeout);
+        assert_eq!(requests.handle_timeout(due), ['a']);
+        assert_eq!(requests.handle_down(), ['b']);
+        assert_eq!(requests.poll_timeout(), None);
     }
 }

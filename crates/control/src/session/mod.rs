@@ -28,11 +28,11 @@ use std::fmt;
 
 use bytes::{Bytes, BytesMut};
 use openflow::hello::{Hello, negotiate};
+use openflow::message::Port;
 use openflow::message::{ErrorMessage, Role, RoleMessage, SwitchFeatures};
 use openflow::multipart::Description;
 use openflow::time::{Duration, Instant};
 use openflow::{ErrorKind, Frame, Message, MessageKind, Version, Xid, decode, encode};
-use openflow::{message::Port, types};
 
 use setup::{Progress, Setup};
 
@@ -225,7 +225,7 @@ impl Session {
         self.heard(now);
         self.partial_since = None;
         match &self.state {
-            State::Hello => self.handle_opening(now, frame),
+            State::Hello => self.handle_opening(frame),
             State::Setup(version, _) | State::Up(version) => {
                 let version = *version;
                 self.handle_spoken(now, version, frame);
@@ -349,7 +349,7 @@ impl Session {
         self.probe_due = None;
     }
 
-    fn handle_opening(&mut self, now: Instant, frame: Frame) {
+    fn handle_opening(&mut self, frame: Frame) {
         // An unknown version's HELLO is still a HELLO: type 0 and its elements never changed.
         let hello = match frame.type_byte() {
             0 => decode(&as_known_version(&frame)),
@@ -378,7 +378,6 @@ impl Session {
         };
         let xid = self.request(version, &Message::FeaturesRequest);
         self.state = State::Setup(version, Box::new(Setup::new(xid)));
-        let _ = now;
     }
 
     fn close_refused(&mut self, frame: &Frame) {
@@ -414,7 +413,7 @@ impl Session {
         let message = match decode(&frame) {
             Ok(message) => message,
             // An error is never answered by an error: two sides could do so for ever.
-            Err(error) if kind == K::Error => return self.count_malformed(now, error.kind),
+            Err(_) if kind == K::Error => return self.count_malformed(now),
             Err(error) => return self.malformed(now, version, &frame, error.kind),
         };
         if let Message::Error(error) = &message
@@ -477,10 +476,10 @@ impl Session {
         if frame.type_byte() != 1 {
             self.send_error(version, frame, kind);
         }
-        self.count_malformed(now, kind);
+        self.count_malformed(now);
     }
 
-    fn count_malformed(&mut self, now: Instant, _kind: ErrorKind) {
+    fn count_malformed(&mut self, now: Instant) {
         if now.since(self.malformed_since) > self.config.malformed_window {
             self.malformed_since = now;
             self.malformed_count = 0;
@@ -557,7 +556,7 @@ fn as_known_version(frame: &Frame) -> Frame {
         return frame.clone();
     }
     let mut bytes = BytesMut::from(&frame.bytes()[..]);
-    bytes[0] = types::Version::V13.wire();
+    bytes[0] = Version::V13.wire();
     Frame::new(bytes.freeze()).expect("as long as it was")
 }
 
