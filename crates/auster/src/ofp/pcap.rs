@@ -246,3 +246,101 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     let pair = bytes.get(at..at + 2)?;
     Some(u16::from_be_bytes([pair[0], pair[1]]))
 }
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    /// A file of one packet per item of `payloads`, from port 40000 to 6653.
+    pub fn file(link: u32, is_big_endian: bool, payloads: &[&[u8]]) -> Vec<u8> {
+        let u32_bytes = |n: u32| {
+            if is_big_endian {
+                n.to_be_bytes()
+            } else {
+                n.to_le_bytes()
+            }
+        };
+        let mut file = u32_bytes(0xa1b2_c3d4).to_vec();
+        file.extend([0; 12]);
+        file.extend(u32_bytes(65_535));
+        file.extend(u32_bytes(link));
+        let mut sequence = 1u32;
+        for (n, payload) in payloads.iter().enumerate() {
+            let mut packet = match link {
+                1 => [&[2; 12][..], &[0x81, 0, 0, 5, 8, 0]].concat(),
+                0 => vec![2, 0, 0, 0],
+                113 => [&[0; 14][..], &[8, 0]].concat(),
+                276 => [&[8, 0][..], &[0; 18]].concat(),
+                _ => Vec::new(),
+            };
+            let total = u16::try_from(40 + payload.len()).unwrap();
+            packet.extend([0x45, 0]);
+            packet.extend(total.to_be_bytes());
+            packet.extend([0, 0, 0, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+            packet.extend(40_000u16.to_be_bytes());
+            packet.extend(6_653u16.to_be_bytes());
+            packet.extend(sequence.to_be_bytes());
+            packet.extend([0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0, 0, 0]);
+            packet.extend(*payload);
+            sequence += payload.len() as u32;
+            let len = u32_bytes(packet.len() as u32);
+            file.extend([u32_bytes(1_700_000_000 + n as u32), u32_bytes(5), len, len].concat());
+            file.extend(packet);
+        }
+        file
+    }
+
+    fn segments(file: Vec<u8>) -> Vec<Result<Option<Segment>, PcapError>> {
+        let mut packets = match Packets::open(Bytes::from(file)) {
+            Ok(packets) => packets,
+            Err(error) => return vec![Err(error)],
+        };
+        std::iter::from_fn(|| packets.next_segment()).collect()
+    }
+
+    #[test]
+    fn every_link_type_and_byte_order_gives_the_same_segments() {
+        for link in [0, 1, 101, 113, 276] {
+            for is_big_endian in [false, true] {
+                let found = segments(file(link, is_big_endian, &[b"one", b"two"]));
+                let found: Vec<Segment> = found.into_iter().map(|s| s.unwrap().unwrap()).collect();
+                assert_eq!(found.len(), 2, "link type {link}");
+                assert_eq!(&found[1].data[..], b"two");
+                assert_eq!(found[1].dst, "10.0.0.2:6653".parse().unwrap());
+                assert_eq!(found[0].time, Duration::new(1_700_000_000, 5_000));
+            }
+        }
+    }
+
+    #[test]
+    fn other_files_are_refused_by_name() {
+        let pcapng = [&[0x0a, 0x0d, 0x0d, 0x0a][..], &[0; 40]].concat();
+        assert_eq!(segments(pcapng), [Err(PcapError::NotPcap)]);
+        assert_eq!(segments(vec![0xd4; 8]), [Err(PcapError::TooShort)]);
+        assert_eq!(
+            segments(file(147, false, &[])),
+            [Err(PcapError::LinkType(147))]
+        );
+    }
+
+    /// Cut at every length, and with every byte of the headers changed: an answer, never a panic.
+    #[test]
+    fn hostile_files_are_read_or_refused() {
+        let whole = file(1, false, &[&[4, 20, 0, 8, 0, 0, 0, 1], &[4, 20, 0, 8]]);
+        for len in 0..whole.len() {
+            let found = segments(whole[..len].to_vec());
+            assert!(found.len() <= 2);
+        }
+        for at in 0..whole.len() {
+            for value in [0, 1, 0x0f, 0x45, 0x46, 0x60, 0x7f, 0x80, 0xf0, 0xff] {
+                let mut changed = whole.clone();
+                changed[at] = value;
+                let mut streams = crate::ofp::streams::Streams::default();
+                for segment in segments(changed).into_iter().flatten().flatten() {
+                    streams.handle_segment(&segment);
+                }
+                streams.finish();
+            }
+        }
+    }
+}
