@@ -50,7 +50,8 @@ enum Command {
     /// Control a network: listen for switches, discover links, learn hosts, set up paths
     #[command(after_help = "\
 Example:
-  auster run")]
+  auster run --listen ptcp:6653
+  auster run pssl:6653 -p c1-privkey.pem -c c1-cert.pem -C pki/switchca/cacert.pem")]
     Run(run::Args),
     /// Carry OpenFlow, OVSDB and other agents of unmodified switches and controllers over QUIC
     #[command(subcommand)]
