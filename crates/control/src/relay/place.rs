@@ -80,3 +80,124 @@ fn packet_out_data(frame: &Frame) -> Option<&[u8]> {
 fn flow_hash(data: &[u8]) -> u64 {
     openflow::packet::PacketFields::parse(PortNo(0), data).flow_key()
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    const UDP: &[u8] = &[
+        2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0,
+        0, 1, 10, 0, 0, 2, 0, 1, 0, 2, 0, 8, 0, 0,
+    ];
+    const LANES: u16 = 16;
+
+    fn frame(version: u8, type_byte: u8, parts: &[&[u8]]) -> Frame {
+        let body = parts.concat();
+        let len = (8 + body.len()) as u16;
+        let mut bytes = vec![version, type_byte];
+        bytes.extend_from_slice(&len.to_be_bytes());
+        bytes.extend_from_slice(&[0, 0, 0, 1]);
+        bytes.extend_from_slice(&body);
+        Frame::new(Bytes::from(bytes)).unwrap()
+    }
+
+    fn packet_out13(buffer: [u8; 4], port: u32, data: &[u8]) -> Frame {
+        let actions = [&[0, 0, 0, 16][..], &port.to_be_bytes(), &[0; 8]].concat();
+        frame(
+            4,
+            13,
+            &[
+                &buffer,
+                &[0, 0, 0, 1, 0, 16, 0, 0, 0, 0, 0, 0],
+                &actions,
+                data,
+            ],
+        )
+    }
+
+    fn packet_in13(data: &[u8]) -> Frame {
+        let oxm = [0x80, 0, 0, 4, 0, 0, 0, 7];
+        let head = [
+            &[0xff; 4][..],
+            &[0, 42, 0, 0],
+            &[0; 8],
+            &[0, 1, 0, 12],
+            &oxm,
+            &[0; 4],
+            &[0; 2],
+        ];
+        frame(4, 10, &[&head.concat(), data])
+    }
+
+    #[test]
+    fn a_packet_has_the_lane_of_its_flow_in_every_version_and_direction() {
+        let flow = flow_place(Some(UDP), LANES);
+        let in10 = frame(1, 10, &[&[0; 10], UDP]);
+        let out10 = [&[0xff; 4][..], &[0, 1, 0, 8], &[0, 0, 0, 8, 0, 2, 0, 0]].concat();
+        let out10 = frame(1, 13, &[&out10, UDP]);
+        assert_ne!(flow, Place::Flow(0), "or the test could not tell");
+        assert_eq!(place_of(&in10, Direction::ToController, LANES), flow);
+        assert_eq!(
+            place_of(&packet_in13(UDP), Direction::ToController, LANES),
+            flow
+        );
+        assert_eq!(place_of(&out10, Direction::ToSwitch, LANES), flow);
+        assert_eq!(
+            place_of(&packet_out13([0xff; 4], 2, UDP), Direction::ToSwitch, LANES),
+            flow
+        );
+    }
+
+    #[test]
+    fn a_packet_out_that_depends_on_the_switch_keeps_the_order_of_state() {
+        let buffered = packet_out13([0, 0, 0, 9], 2, &[]);
+        let through_tables = packet_out13([0xff; 4], PortNo::TABLE.0, UDP);
+        let of_1_5 = frame(6, 13, &[&[0xff; 4], &[0; 40]]);
+        let mut lying = packet_out13([0xff; 4], 2, UDP).bytes().to_vec();
+        lying[16..18].copy_from_slice(&[0xff, 0]);
+        let lying = Frame::new(lying.into()).unwrap();
+        for message in [buffered, through_tables, of_1_5, lying] {
+            assert_eq!(
+                place_of(&message, Direction::ToSwitch, LANES),
+                Place::State,
+                "{message:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_message_of_the_wrong_direction_or_no_known_type_is_a_fence() {
+        let to_switch = place_of(&packet_in13(UDP), Direction::ToSwitch, LANES);
+        assert_eq!(to_switch, Place::Fence);
+        let unknown = frame(4, 200, &[]);
+        assert_eq!(
+            place_of(&unknown, Direction::ToController, LANES),
+            Place::Fence
+        );
+        let no_version = frame(0x77, 10, &[]);
+        assert_eq!(
+            place_of(&no_version, Direction::ToController, LANES),
+            Place::Fence
+        );
+    }
+
+    #[test]
+    fn packets_cut_short_are_placed_all_the_same() {
+        let whole = packet_out13([0xff; 4], 2, UDP);
+        for message in [whole, packet_in13(UDP)] {
+            for len in 8..message.len() {
+                for version in 1..=6 {
+                    let mut bytes = message.bytes()[..len].to_vec();
+                    bytes[0] = version;
+                    bytes[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+                    let cut = Frame::new(bytes.into()).unwrap();
+                    for direction in [Direction::ToSwitch, Direction::ToController] {
+                        let _ = place_of(&cut, direction, LANES);
+                    }
+                }
+            }
+        }
+    }
+}
