@@ -16,6 +16,7 @@ mod tools;
 mod topology;
 
 use std::os::unix::process::CommandExt;
+use std::process::Stdio;
 
 use serde_json::json;
 
@@ -261,7 +262,9 @@ fn exec(args: ExecArgs) -> Result<(), Failure> {
     let mut command = tools::lab_command(&lab, Some(&namespace), &args.command[0]);
     command
         .args(&args.command[1..])
-        .stdin(std::process::Stdio::inherit());
+        .stdin(Stdio::inherit())
+        .stdout(Stdio::inherit())
+        .stderr(Stdio::inherit());
     // Not a process of the lab but of whoever types: same group, so that Ctrl-C reaches it.
     let error = command
         .process_group(nix::unistd::getpgrp().as_raw())
