@@ -147,6 +147,15 @@ impl Stage {
         }
     }
 
+    /// Waits until the application has taken the first packet-in.
+    async fn taken(&self) {
+        while self.driver.inbox_counters().packet_ins == 0
+            || self.driver.connections()[0].inbox_backlog > 0
+        {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
     async fn ended(&mut self) -> Ended {
         loop {
             let notice = tokio::time::timeout(PATIENCE, self.notices.recv());
@@ -212,6 +221,7 @@ async fn echo_and_hello_are_answered_while_the_handler_is_stuck() {
     let stage = Stage::new(DriverConfig::default());
     let mut switch = stage.up(1).await;
     switch.send(1, &packet_in(1, b"stick")).await.unwrap();
+    stage.taken().await;
     for xid in 2..10_000 {
         switch.send(xid, &packet_in(1, b"more")).await.unwrap();
     }
@@ -248,6 +258,7 @@ async fn a_full_inbox_stops_the_reading_and_loses_nothing() {
     });
     let mut switch = stage.up(1).await;
     switch.send(1, &packet_in(1, b"stick")).await.unwrap();
+    stage.taken().await;
     let mut xid = 2;
     loop {
         let sent = switch.send(xid, &Message::BarrierReply);
