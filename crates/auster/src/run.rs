@@ -109,7 +109,11 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let security = settings.security()?.expecting(Role::Switch);
     let controller = Controller::new(settings.controller.clone(), random_seed()?);
     let clock = Clock::start();
-    let (driver, mut notices) = Driver::start(controller, clock, settings.driver.clone())
+    let mut config = settings.driver.clone();
+    // Not the controller's: switches see these bits, and that seed is the key of its LLDP.
+    let [a, b, c, d, e, f, g, h, ..] = random_seed()?;
+    config.seed = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+    let (driver, mut notices) = Driver::start(controller, clock, config)
         .map_err(|error| Failure::machine(format!("cannot start a thread: {error}")))?;
     let driver = Arc::new(driver);
     let mut printer = Printer::new(settings.json);

@@ -344,6 +344,37 @@ mod tests {
         Settings::parse(text, Path::new("net.toml")).expect_err("has problems")
     }
 
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn listens(line: &[&str]) -> Vec<String> {
+        let words = ["run"].iter().chain(line);
+        let line = <Line as clap::Parser>::try_parse_from(words).unwrap();
+        let settings = Settings::resolve(line.args).unwrap();
+        settings.listen.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn without_flags_only_this_machine_is_served() {
+        assert_eq!(listens(&[]), ["ptcp:6653:127.0.0.1"]);
+        assert_eq!(listens(&["-c", "cert.pem"]), ["pssl:6653:0.0.0.0"]);
+    }
+
+    #[test]
+    fn command_lines_of_mininet_and_ryu_work() {
+        assert_eq!(listens(&["ptcp:6633"]), ["ptcp:6633:0.0.0.0"]);
+        let ryu = [
+            "--ofp-listen-host",
+            "127.0.0.1",
+            "--ofp-tcp-listen-port",
+            "6633",
+        ];
+        assert_eq!(listens(&ryu), ["ptcp:6633:127.0.0.1"]);
+    }
+
     #[test]
     fn a_whole_file_is_read() {
         let text = r#"
