@@ -93,6 +93,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
         passed: outcomes.iter().all(Outcome::passed),
         networks: outcomes,
     };
+    if !args.json && !experiment.stays {
+        document.networks.iter().for_each(show_details);
+    }
     conclude(&args, &document, &experiment.raw)
 }
 
@@ -433,9 +436,6 @@ fn conclude(
             .map_err(|e| Failure::negative(format!("results as JSON: {e}")))?;
         println!("{text}");
     } else {
-        for outcome in &document.networks {
-            show_details(outcome);
-        }
         println!("\n{}", report::summary_table(&document.networks));
     }
     let failed: Vec<String> = document
