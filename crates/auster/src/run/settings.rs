@@ -39,6 +39,8 @@ impl From<Mode> for control::controller::Mode {
 pub struct Settings {
     pub listen: Vec<Method>,
     pub connect: Vec<Method>,
+    /// Where `auster relay switch` connects to, with no second relay between.
+    pub relays: Option<Method>,
     pub status: Option<PathBuf>,
     pub json: bool,
     pub controller: ControllerConfig,
@@ -60,7 +62,7 @@ impl Settings {
             None => Settings::default(),
         };
         settings.apply(args)?;
-        if settings.listen.is_empty() && settings.connect.is_empty() {
+        if settings.listen.is_empty() && settings.connect.is_empty() && settings.relays.is_none() {
             let default = if settings.files.certificate.is_some() {
                 "pssl:6653"
             } else {
@@ -113,7 +115,7 @@ impl Settings {
             .filter(|(file, _)| file.is_none())
             .map(|(_, flag)| *flag)
             .collect();
-        let mut secure = self.listen.iter().chain(&self.connect);
+        let mut secure = self.listen.iter().chain(&self.connect).chain(&self.relays);
         if let Some(method) = secure.find(|m| m.is_secure()) {
             let missing = missing.join(" ");
             return Err(Failure::usage(format!(
@@ -150,6 +152,7 @@ impl Settings {
                 listen.push(method.map_err(Failure::usage)?);
             }
         }
+        self.relays = args.relays.or(self.relays.take());
         if !listen.is_empty() || !connect.is_empty() {
             self.listen = listen;
             self.connect = connect;
