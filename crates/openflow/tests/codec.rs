@@ -6,7 +6,10 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use bytes::BytesMut;
-use openflow::{Frame, MessageKind, Version, decode, encode};
+use openflow::error::EncodeError;
+use openflow::match_fields::Match;
+use openflow::message::{FlowMod, FlowModFlags};
+use openflow::{Frame, Message, MessageKind, Version, Xid, decode, encode};
 
 use common::{fixtures, from_hex, reframed, to_hex};
 
@@ -216,4 +219,20 @@ fn outcome(hex: &str) -> String {
         })
         .collect();
     texts.join(", ")
+}
+
+#[test]
+fn a_flag_that_only_1_0_has_is_not_said_in_1_3() {
+    let mut entry = FlowMod::add(1, Match::any(), Vec::new());
+    entry.flags = FlowModFlags::EMERG;
+    let entry = Message::FlowMod(entry);
+    let written = encode(Version::V10, Xid(1), &entry).expect("1.0 has it");
+    assert_eq!(decode(&written).as_ref(), Ok(&entry));
+    assert_eq!(
+        encode(Version::V13, Xid(1), &entry),
+        Err(EncodeError::Unsupported {
+            version: Version::V13,
+            what: "such FLOW_MOD flag"
+        })
+    );
 }

@@ -1,14 +1,14 @@
-//! Arbitrary messages of OpenFlow 1.3: what is written is read back as it was.
+//! Arbitrary messages of OpenFlow 1.0 and 1.3: what is written is read back as it was.
 
 mod common;
 
 use std::collections::BTreeSet;
 
-use openflow::message::{MultipartReply, MultipartRequest};
+use openflow::message::{ErrorMessage, MultipartReply, MultipartRequest};
 use openflow::{Message, Version, Xid, decode, encode};
 use proptest::prelude::*;
 
-use common::generate::{Rng, message};
+use common::generate::{Rng, v10, v13};
 use common::{reframed, to_hex};
 
 proptest! {
@@ -16,7 +16,7 @@ proptest! {
 
     #[test]
     fn what_is_written_is_read_back(seed: u64, xid: u32) {
-        let message = message(&mut Rng(seed));
+        let message = v13::message(&mut Rng(seed));
         let frame = encode(Version::V13, Xid(xid), &message).expect("a message of 1.3");
         prop_assert_eq!(frame.xid(), Xid(xid));
         prop_assert_eq!(decode(&frame), Ok(message), "{}", to_hex(frame.bytes()));
@@ -36,23 +36,52 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4_000))]
+
+    #[test]
+    fn what_is_written_in_1_0_is_read_back(seed: u64, xid: u32) {
+        let message = v10::message(&mut Rng(seed));
+        let frame = encode(Version::V10, Xid(xid), &message).expect("a message of 1.0");
+        prop_assert_eq!(decode(&frame), Ok(message), "{}", to_hex(frame.bytes()));
+    }
+
+    #[test]
+    fn a_message_of_1_0_cut_anywhere_is_read_or_refused_in_1_0(seed: u64, cut: prop::sample::Index) {
+        let message = v10::message(&mut Rng(seed));
+        let frame = encode(Version::V10, Xid(1), &message).expect("a message of 1.0");
+        let len = 8 + cut.index(frame.len() - 7);
+        if let Err(error) = decode(&reframed(&frame.bytes()[..len])) {
+            let answer = Message::Error(ErrorMessage {
+                kind: error.kind,
+                experimenter: None,
+                data: frame.bytes().clone(),
+            });
+            prop_assert!(encode(Version::V10, Xid(1), &answer).is_ok(), "{}", error);
+        }
+    }
+}
+
 /// Otherwise the tests above show less than they say.
 #[test]
-fn the_generator_makes_every_kind_of_message() {
-    let mut seen = BTreeSet::new();
-    for seed in 0..5_000 {
-        let message = message(&mut Rng(seed));
-        seen.insert(match &message {
-            Message::MultipartRequest(MultipartRequest { body, .. }) => {
-                format!("request {}", variant(body))
-            }
-            Message::MultipartReply(MultipartReply { body, .. }) => {
-                format!("reply {}", variant(body))
-            }
-            message => variant(message),
-        });
-    }
+fn the_generators_make_every_kind_of_message() {
+    let seen = kinds(v13::message);
     assert_eq!(seen.len(), 28 + 16 + 16, "{seen:#?}");
+    let seen = kinds(v10::message);
+    assert_eq!(seen.len(), 20 + 8 + 8, "{seen:#?}");
+}
+
+fn kinds(message: fn(&mut Rng) -> Message) -> BTreeSet<String> {
+    let of_seed = |seed| match &message(&mut Rng(seed)) {
+        Message::MultipartRequest(MultipartRequest { body, .. }) => {
+            format!("request {}", variant(body))
+        }
+        Message::MultipartReply(MultipartReply { body, .. }) => {
+            format!("reply {}", variant(body))
+        }
+        message => variant(message),
+    };
+    (0..5_000).map(of_seed).collect()
 }
 
 fn variant(value: &impl std::fmt::Debug) -> String {

@@ -9,7 +9,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::generate::Rng;
+use common::generate::{Rng, v10, v13};
 use openflow::text::{parse_message, print, print_exact};
 use openflow::{Frame, Message, Version, Xid, decode, encode};
 
@@ -111,18 +111,17 @@ fn every_fixture_reads_back_from_its_exact_text() {
 
 #[test]
 fn generated_messages_read_back_from_their_exact_text() {
+    generated_reads_back(Version::V10, v10::message);
+    generated_reads_back(Version::V13, v13::message);
+}
+
+fn generated_reads_back(version: Version, generate: fn(&mut Rng) -> Message) {
     let mut words_suffice = 0;
-    for seed in 0..4_000 {
-        let mut rng = Rng(seed);
-        let message = common::generate::message(&mut rng);
-        for version in [Version::V10, Version::V13] {
-            let Ok(frame) = encode(version, Xid(seed as u32), &message) else {
-                continue;
-            };
-            let message = decode(&frame).expect("what we encode decodes");
-            reads_back(&frame, &message, &format!("seed {seed}"));
-            words_suffice += usize::from(!print_exact(&frame).contains("\nframe="));
-        }
+    for seed in 0..2_000 {
+        let message = generate(&mut Rng(seed));
+        let frame = encode(version, Xid(seed as u32), &message).expect("a message");
+        reads_back(&frame, &message, &format!("{version:?}, seed {seed}"));
+        words_suffice += usize::from(!print_exact(&frame).contains("\nframe="));
     }
-    assert!(words_suffice > 800, "{words_suffice}");
+    assert!(words_suffice > 400, "{version:?}: {words_suffice}");
 }

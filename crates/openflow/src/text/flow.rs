@@ -437,18 +437,15 @@ pub(super) fn flow_mod(w: &mut dyn Write, version: Version, m: &FlowMod) -> fmt:
     if m.out_port != PortNo::ANY {
         write!(w, "out_port:{} ", m.out_port)?;
     }
-    flow_flags(w, version, m.flags)?;
+    flow_flags(w, m.flags)?;
     w.write_str("actions=")?;
     instructions(w, version, &m.instructions)
 }
 
-/// Each flag with a space behind it.
-pub(super) fn flow_flags(w: &mut dyn Write, version: Version, flags: FlowModFlags) -> fmt::Result {
+/// Each flag with a space behind it; EMERG of 1.0 has no word.
+pub(super) fn flow_flags(w: &mut dyn Write, flags: FlowModFlags) -> fmt::Result {
     for (flag, word) in FLOW_FLAGS {
-        // Bit 2 is EMERG in 1.0, of which nothing is printed.
-        if flags.contains(*flag)
-            && !(version == Version::V10 && *flag == FlowModFlags::RESET_COUNTS)
-        {
+        if flags.contains(*flag) {
             write!(w, "{word} ")?;
         }
     }

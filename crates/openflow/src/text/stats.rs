@@ -183,7 +183,7 @@ fn flow_stats(w: &mut String, version: Version, m: &FlowStats) -> fmt::Result {
     if m.hard_timeout != 0 {
         write!(w, "hard_timeout={}, ", m.hard_timeout)?;
     }
-    flow::flow_flags(w, version, m.flags)?;
+    flow::flow_flags(w, m.flags)?;
     let match_text = flow::match_text(version, &m.r#match, m.priority);
     if !match_text.is_empty() {
         write!(w, "{match_text} ")?;

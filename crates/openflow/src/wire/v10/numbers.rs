@@ -95,13 +95,19 @@ pub(in crate::wire) fn error_from_wire(ty: u16, code: u16) -> ErrorKind {
 }
 
 /// The numbers of `kind` in 1.0, if it has the error.
+///
+/// A vendor's type in the place of unnamed ones is written as it is, unless it says the same as
+/// an unnamed error.
 pub(in crate::wire) fn error_to_wire(kind: ErrorKind) -> Option<(u16, u16)> {
     if let Some((wire, _)) = ERRORS.iter().find(|(_, named)| *named == kind) {
         return Some(*wire);
     }
     let ErrorKind { ty, code } = kind;
-    if (UNNAMED..UNNAMED + NUMBERED_TYPES).contains(&ty) {
-        return Some((ty - UNNAMED, code));
+    if let Some(wire) = ty.checked_sub(UNNAMED)
+        && error_from_wire(wire, code) == kind
+        && wire < NUMBERED_TYPES
+    {
+        return Some((wire, code));
     }
     let shared = SHARED_CODES.get(usize::from(ty)).is_some_and(|n| code < *n);
     (shared || ty >= NUMBERED_TYPES).then_some((ty, code))

@@ -57,6 +57,9 @@ pub(super) fn encode_flow_mod(flow_mod: &FlowMod, w: &mut Writer) -> Result<(), 
     encode_buffer_id(flow_mod.buffer_id, w);
     w.u32(flow_mod.out_port.0);
     w.u32(flow_mod.out_group.0);
+    if flow_mod.flags.0 & !FLOW_MOD_FLAGS != 0 {
+        return w.unsupported("such FLOW_MOD flag");
+    }
     w.u16(flow_mod.flags.0);
     w.zeros(2);
     encode_match(&flow_mod.r#match, w)?;

@@ -1,7 +1,6 @@
 //! Arbitrary messages of OpenFlow 1.3 from a seed: every variant of every enum, in any mixture
 //! that a peer may send (prerequisites before what needs them, no field twice).
 
-use bytes::Bytes;
 use openflow::actions::{Action, Bucket, Instruction};
 use openflow::error::ErrorKind;
 use openflow::match_fields::{FIELDS, Field, FieldInfo, Match, MatchField, Prereq};
@@ -9,78 +8,7 @@ use openflow::message::*;
 use openflow::multipart::*;
 use openflow::types::*;
 
-/// SplitMix64: small, and the same on every machine.
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Any number, with a liking for both ends of its width.
-    pub fn int(&mut self, bits: u32) -> u128 {
-        let ones = u128::MAX >> (128 - bits);
-        match self.below(8) {
-            0 => 0,
-            1 => ones,
-            2 => 1,
-            _ => (u128::from(self.u64()) << 64 | u128::from(self.u64())) & ones,
-        }
-    }
-
-    pub fn u8(&mut self) -> u8 {
-        self.int(8) as u8
-    }
-
-    pub fn u16(&mut self) -> u16 {
-        self.int(16) as u16
-    }
-
-    pub fn u32(&mut self) -> u32 {
-        self.int(32) as u32
-    }
-
-    pub fn long(&mut self) -> u64 {
-        self.int(64) as u64
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.u64() % n
-    }
-
-    pub fn bool(&mut self) -> bool {
-        self.below(2) == 1
-    }
-
-    pub fn pick<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
-    }
-
-    pub fn list<T>(&mut self, max: u64, mut one: impl FnMut(&mut Rng) -> T) -> Vec<T> {
-        (0..self.below(max + 1)).map(|_| one(self)).collect()
-    }
-
-    pub fn bytes(&mut self, max: u64) -> Bytes {
-        self.list(max, |g| g.u64() as u8).into()
-    }
-
-    /// Bytes whose number is a multiple of 8.
-    fn aligned_bytes(&mut self, max: u64) -> Bytes {
-        let words = self.list(max / 8, Rng::u64);
-        words.into_iter().flat_map(u64::to_be_bytes).collect()
-    }
-
-    /// A text of 1 to `max` letters.
-    pub fn text(&mut self, max: u64) -> Bytes {
-        let mut text = self.list(max - 1, |g| b'a' + g.below(26) as u8);
-        text.push(b'z');
-        text.into()
-    }
-}
+use super::Rng;
 
 /// Kinds of messages that [`message`] chooses from.
 pub const KINDS: u64 = 30;

@@ -1,86 +1,30 @@
-"""os-ken as an oracle: reads messages in hex from standard input, writes each again, in hex.
+"""OpenFlow 1.3 by os-ken."""
 
-Everything that os-ken has a class for goes through that class, read and written: matches, actions,
-instructions, buckets, bands, properties, and whole messages where it both reads and writes them.
-What it only reads (replies) or only writes (requests) goes through the layout in its constants.
-What it cannot read or write is answered with `error` and a reason.
-"""
-
-import signal
 import struct
-import sys
 
 from os_ken.ofproto import ofproto_protocol
 from os_ken.ofproto import ofproto_v1_3 as o
 from os_ken.ofproto import ofproto_v1_3_parser as p
 
+from walk import experimenter, multipart, nothing, once, repeated
+
 DP = ofproto_protocol.ProtocolDesc(o.OFP_VERSION)
 
-# Some lengths, legal ones too, send os-ken round in circles. A message takes it under 5 ms.
-SPIN_S_MAX = 2
 
-
-class Walk:
-    """Reads `data` forward and writes what it read to `out`."""
-
-    def __init__(self, data):
-        self.data, self.at, self.out = data, o.OFP_HEADER_SIZE, bytearray(o.OFP_HEADER_SIZE)
-
-    def fixed(self, layout):
-        """A structure without parts. Padding becomes zeros."""
-        values = struct.unpack_from(layout, self.data, self.at)
-        self.at += struct.calcsize(layout)
-        self.out += struct.pack(layout, *values)
-        return values
-
-    def rest(self):
-        self.out += self.data[self.at :]
-        self.at = len(self.data)
-
-    def part(self, cls, length=lambda part: part.len):
-        """A structure with a class that reads and writes it."""
-        part = cls.parser(self.data, self.at)
-        written = bytearray()
-        part.serialize(written, 0)
-        self.at += length(part)
-        self.out += written
-
-    def match(self):
-        self.part(p.OFPMatch, lambda match: (match.length + 7) // 8 * 8)
-
-    def parts(self, cls, end):
-        while self.at < end:
-            self.part(cls)
-
-    def close(self, start, at, layout="!H"):
-        """The length of the part that began at `start` of `out`, as os-ken would count it."""
-        struct.pack_into(layout, self.out, start + at, len(self.out) - start)
-
-
-def whole(data):
-    """A message that os-ken reads and writes."""
-    version, kind, length, xid = struct.unpack_from(o.OFP_HEADER_PACK_STR, data)
-    message = p.msg_parser(DP, version, kind, length, xid, data)
-    message.serialize()
-    return message.buf
-
-
-def read_too(data):
-    """Replies: os-ken's reader must take them as well."""
-    version, kind, length, xid = struct.unpack_from(o.OFP_HEADER_PACK_STR, data)
-    p.msg_parser(DP, version, kind, length, xid, data)
+def match(w):
+    w.part(p.OFPMatch, lambda match: (match.length + 7) // 8 * 8)
 
 
 def packet_in(w):
     w.fixed(o.OFP_PACKET_IN_PACK_STR)
-    w.match()
+    match(w)
     w.fixed("!2x")
     w.rest()
 
 
 def flow_removed(w):
     w.fixed(o.OFP_FLOW_REMOVED_PACK_STR0)
-    w.match()
+    match(w)
 
 
 def packet_out(w):
@@ -123,14 +67,14 @@ def queue_config(w):
 
 def flow_request(w):
     w.fixed(o.OFP_FLOW_STATS_REQUEST_0_PACK_STR)
-    w.match()
+    match(w)
 
 
 def flow_stats(w):
     while w.at < len(w.data):
         start, end = len(w.out), w.at
         end += w.fixed(o.OFP_FLOW_STATS_0_PACK_STR)[0]
-        w.match()
+        match(w)
         w.parts(p.OFPInstruction, end)
         w.close(start, 0)
 
@@ -176,27 +120,6 @@ def table_features(w):
         w.out += features.serialize()
 
 
-def repeated(layout):
-    def walk(w):
-        while w.at < len(w.data):
-            w.fixed(layout)
-
-    return walk
-
-
-def once(layout):
-    return lambda w: w.fixed(layout)
-
-
-def nothing(w):
-    pass
-
-
-def experimenter(w):
-    w.fixed("!I")
-    w.rest()
-
-
 REQUESTS = {
     o.OFPMP_DESC: nothing,
     o.OFPMP_FLOW: flow_request,
@@ -234,14 +157,7 @@ REPLIES = {
 }
 
 
-def multipart(bodies, layout):
-    def walk(w):
-        kind, _ = w.fixed(layout)
-        bodies[kind](w)
-
-    return walk
-
-
+# Messages that os-ken reads and writes.
 WHOLE = {o.OFPT_HELLO, o.OFPT_ERROR, o.OFPT_ECHO_REQUEST, o.OFPT_ECHO_REPLY}
 WHOLE |= {o.OFPT_EXPERIMENTER, o.OFPT_FLOW_MOD}
 
@@ -272,41 +188,11 @@ WALKS = {
     o.OFPT_METER_MOD: meter_mod,
 }
 
-# Replies that os-ken's message class reads.
+# Replies: os-ken's reader must take them as well.
 READ = {o.OFPT_FEATURES_REPLY, o.OFPT_GET_CONFIG_REPLY, o.OFPT_PACKET_IN, o.OFPT_FLOW_REMOVED}
 READ |= {o.OFPT_PORT_STATUS, o.OFPT_MULTIPART_REPLY, o.OFPT_QUEUE_GET_CONFIG_REPLY}
 READ |= {o.OFPT_ROLE_REPLY, o.OFPT_GET_ASYNC_REPLY, o.OFPT_BARRIER_REPLY}
 
 
-def rewrite(data):
-    version, kind, _, xid = struct.unpack_from(o.OFP_HEADER_PACK_STR, data)
-    if kind in WHOLE:
-        return whole(data)
-    if kind in READ:
-        read_too(data)
-    w = Walk(data)
-    WALKS[kind](w)
-    if w.at != len(data):
-        raise ValueError(f"{len(data) - w.at} bytes are left")
-    struct.pack_into(o.OFP_HEADER_PACK_STR, w.out, 0, version, kind, len(w.out), xid)
-    return w.out
-
-
-def spinning(_signal, _frame):
-    raise TimeoutError("os-ken spins")
-
-
-def main():
-    signal.signal(signal.SIGALRM, spinning)
-    for line in sys.stdin:
-        try:
-            signal.setitimer(signal.ITIMER_REAL, SPIN_S_MAX)
-            print(bytes(rewrite(bytes.fromhex(line))).hex())
-        except Exception as error:
-            print(f"error {type(error).__name__}: {error}".replace("\n", " "))
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-if __name__ == "__main__":
-    main()
+def before_writing(_message):
+    pass
