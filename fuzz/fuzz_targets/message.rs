@@ -1,32 +1,8 @@
-//! What is read can be written, and what was written is read back the same, to the byte.
-//!
-//! The input is a message; the length in its header is made to fit.
+//! `checks/message.rs` on whatever the fuzzer thinks of.
 
 #![no_main]
 
-use bytes::BytesMut;
-use libfuzzer_sys::fuzz_target;
-use openflow::{Frame, Version, decode, encode};
+#[path = "../checks/message.rs"]
+mod message;
 
-fuzz_target!(|data: &[u8]| {
-    let Ok(len) = u16::try_from(data.len()) else {
-        return;
-    };
-    if len < 8 {
-        return;
-    }
-    let mut bytes = BytesMut::from(data);
-    bytes[2..4].copy_from_slice(&len.to_be_bytes());
-    let frame = Frame::new(bytes.freeze()).expect("the length fits");
-    match decode(&frame) {
-        Err(error) => assert!(error.offset <= frame.len(), "{error}"),
-        Ok(message) => {
-            // A HELLO is read under versions that cannot be written.
-            let version = frame.version().unwrap_or(Version::V13);
-            let written = encode(version, frame.xid(), &message).expect("what was read");
-            assert_eq!(decode(&written).as_ref(), Ok(&message));
-            let again = encode(version, frame.xid(), &message).expect("what was read");
-            assert_eq!(written, again);
-        }
-    }
-});
+libfuzzer_sys::fuzz_target!(|data: &[u8]| message::check(data));
