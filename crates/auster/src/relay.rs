@@ -105,9 +105,6 @@ struct CommonArgs {
     record: Option<PathBuf>,
 }
 
-/// From the end of the channels to the end of the process.
-const LAST_WORDS: Duration = Duration::from_millis(100);
-
 pub fn run(command: Command) -> Result<(), Failure> {
     let runtime = tokio::runtime::Runtime::new().map_err(Failure::machine)?;
     match command {
@@ -164,9 +161,10 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
     let reporter = Reporter::start(&args.common.status, &args.common.record, source.clone())?;
     let stopped = tokio::select! {
         error = tunnel::switch(&end, &connect, &security) => Err(Failure::network(error)),
-        () = stop(|reason| end.close_channels(reason)) => Ok(()),
+        () = stop_signal() => Ok(()),
     };
-    reporter.finish()?;
+    end.close("the switch's relay was stopped");
+    stop(reporter).await?;
     stopped
 }
 
@@ -209,16 +207,16 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
     let reporter = Reporter::start(&args.common.status, &args.common.record, source)?;
     tokio::select! {
         () = hub.run() => {}
-        () = stop(|reason| hub.close_channels(reason)) => {}
+        () = stop_signal() => {}
     }
-    reporter.finish()
+    hub.close("the controller's relay was stopped");
+    stop(reporter).await
 }
 
-/// Waits for a signal, closes the channels and lets the last words go out.
-async fn stop(close_channels: impl FnOnce(&str)) {
-    stop_signal().await;
-    close_channels("a relay was stopped");
-    tokio::time::sleep(LAST_WORDS).await;
+/// Lets the last words go out before the process ends.
+async fn stop(reporter: Reporter) -> Result<(), Failure> {
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    reporter.finish()
 }
 
 impl CommonArgs {

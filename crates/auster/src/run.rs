@@ -13,18 +13,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::controller::Controller;
-use control::relay;
 use net::clock::Clock;
 use net::driver::{Driver, Notice};
 use net::method::Method;
 use net::reconnect::Reconnect;
 use net::tls::{Role, Security};
 use net::transport::{Limits, Listener, TransportError, connect};
-use net::tunnel::{EndConfig, Hub, OPENFLOW, Target};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 
 use crate::failure::Failure;
 use events::Printer;
@@ -48,10 +45,6 @@ pub struct Args {
     /// Dial a switch that listens, and dial again whenever it is gone
     #[arg(long, value_name = "METHOD")]
     connect: Vec<Method>,
-
-    /// Take switches that come through `auster relay switch` to this address: pquic:[PORT][:HOST]
-    #[arg(long, value_name = "METHOD")]
-    relays: Option<Method>,
 
     /// Settings in a TOML file; flags win over it
     #[arg(long, value_name = "FILE")]
@@ -110,9 +103,6 @@ pub fn run(args: Args) -> Result<(), Failure> {
 /// How long connections have to write what is queued when the process ends.
 const STOP_MAX: Duration = Duration::from_secs(2);
 
-/// Relayed connections that the driver has not taken yet.
-const RELAYED_WAITING_MAX: usize = 64;
-
 type ControllerDriver = Driver<Controller>;
 
 async fn serve(settings: Settings) -> Result<(), Failure> {
@@ -151,11 +141,6 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
         .into_iter()
         .map(|listener| driver.serve_listener(listener))
         .collect();
-    if let Some(method) = &settings.relays {
-        let (hub, hub_tasks) = serve_relays(&driver, method, &security).await?;
-        printer.listening(hub.local());
-        tasks.extend(hub_tasks);
-    }
     for (number, method) in (0u64..).zip(&settings.connect) {
         warn_if_exposed(method);
         let dialler = keep_connected(driver.clone(), method.clone(), security.clone(), number);
@@ -197,34 +182,6 @@ async fn print_notices(printer: &mut Printer, notices: &mut mpsc::Receiver<Notic
     while let Some(notice) = notices.recv().await {
         printer.notice(&notice);
     }
-}
-
-/// Takes the switches that relays bring, as if they had connected here.
-async fn serve_relays(
-    driver: &Arc<ControllerDriver>,
-    method: &Method,
-    security: &Security,
-) -> Result<(Arc<Hub>, [JoinHandle<()>; 2]), Failure> {
-    let (taker, mut taken) = mpsc::channel(RELAYED_WAITING_MAX);
-    let config = EndConfig {
-        session: relay::Config::new(relay::Side::Controller),
-        targets: [(OPENFLOW.to_owned(), Target::Hand(taker))].into(),
-        target_security: Security::plain(),
-    };
-    let hub = Hub::bind(method, security, config, Vec::new())
-        .await
-        .map_err(Failure::network)?;
-    let (runs, driver) = (hub.clone(), driver.clone());
-    let serves = async move {
-        while let Some(connection) = taken.recv().await {
-            driver.serve(connection);
-        }
-    };
-    let tasks = [
-        tokio::spawn(async move { runs.run().await }),
-        tokio::spawn(serves),
-    ];
-    Ok((hub, tasks))
 }
 
 /// Dials until the task is aborted.

@@ -421,7 +421,7 @@ async fn deadlines_of_the_session_close_silent_and_slow_peers() {
             hello_timeout: Duration::from_millis(50),
             features_timeout: Duration::from_millis(100),
             message_timeout: Duration::from_millis(50),
-            echo_idle: Duration::from_millis(20),
+            echo_interval: Duration::from_millis(20),
             echo_unanswered_max: 2,
             ..SessionConfig::default()
         },
@@ -476,7 +476,7 @@ async fn stopping_writes_what_is_queued_and_ends_everything() {
 async fn the_round_trip_of_an_echo_is_measured() {
     let stage = Stage::new(DriverConfig {
         session: SessionConfig {
-            echo_idle: Duration::from_millis(20),
+            echo_interval: Duration::from_millis(20),
             ..SessionConfig::default()
         },
         ..DriverConfig::default()

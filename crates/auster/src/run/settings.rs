@@ -39,8 +39,6 @@ impl From<Mode> for control::controller::Mode {
 pub struct Settings {
     pub listen: Vec<Method>,
     pub connect: Vec<Method>,
-    /// Where `auster relay switch` connects to, with no second relay between.
-    pub relays: Option<Method>,
     pub status: Option<PathBuf>,
     pub json: bool,
     pub controller: ControllerConfig,
@@ -62,7 +60,7 @@ impl Settings {
             None => Settings::default(),
         };
         settings.apply(args)?;
-        if settings.listen.is_empty() && settings.connect.is_empty() && settings.relays.is_none() {
+        if settings.listen.is_empty() && settings.connect.is_empty() {
             let default = if settings.files.certificate.is_some() {
                 "pssl:6653"
             } else {
@@ -115,7 +113,7 @@ impl Settings {
             .filter(|(file, _)| file.is_none())
             .map(|(_, flag)| *flag)
             .collect();
-        let mut secure = self.listen.iter().chain(&self.connect).chain(&self.relays);
+        let mut secure = self.listen.iter().chain(&self.connect);
         if let Some(method) = secure.find(|m| m.is_secure()) {
             let missing = missing.join(" ");
             return Err(Failure::usage(format!(
@@ -152,7 +150,6 @@ impl Settings {
                 listen.push(method.map_err(Failure::usage)?);
             }
         }
-        self.relays = args.relays.or(self.relays.take());
         if !listen.is_empty() || !connect.is_empty() {
             self.listen = listen;
             self.connect = connect;
@@ -295,7 +292,7 @@ fn read_session(config: &mut DriverConfig, fields: &mut Fields<'_>, table: &DeTa
         "hello_timeout_ms",
         "features_timeout_ms",
         "message_timeout_ms",
-        "echo_idle_ms",
+        "echo_interval_ms",
         "echo_unanswered_max",
         "packet_ins_max",
         "messages_max",
@@ -309,7 +306,7 @@ fn read_session(config: &mut DriverConfig, fields: &mut Fields<'_>, table: &DeTa
     millis("hello_timeout_ms", &mut session.hello_timeout);
     millis("features_timeout_ms", &mut session.features_timeout);
     millis("message_timeout_ms", &mut session.message_timeout);
-    millis("echo_idle_ms", &mut session.echo_idle);
+    millis("echo_interval_ms", &mut session.echo_interval);
     if let Some(count) = fields.integer(table, "echo_unanswered_max", 1..=1000) {
         session.echo_unanswered_max = u32::try_from(count).expect("in the range");
     }
@@ -394,7 +391,7 @@ mod tests {
             idle_timeout_s = 30
             switch_grace_ms = 2_500
             [session]
-            echo_idle_ms = 1000
+            echo_interval_ms = 1000
             messages_max = 64
         "#;
         let settings = Settings::parse(text, Path::new("/etc/auster/net.toml")).unwrap();
@@ -406,7 +403,10 @@ mod tests {
             settings.controller.switch_grace,
             Duration::from_millis(2500)
         );
-        assert_eq!(settings.driver.session.echo_idle, Duration::from_secs(1));
+        assert_eq!(
+            settings.driver.session.echo_interval,
+            Duration::from_secs(1)
+        );
         assert_eq!(settings.driver.inbox.messages_max, 64);
         let allowed = [DatapathId(1), DatapathId(2)];
         assert_eq!(settings.driver.allowed, Some(allowed.into()));

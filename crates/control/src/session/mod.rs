@@ -52,8 +52,8 @@ pub struct SessionConfig {
     pub features_timeout: Duration,
     /// From the first byte of a message to its last.
     pub message_timeout: Duration,
-    /// Silence after which an echo request goes out, and between two of them.
-    pub echo_idle: Duration,
+    /// Between two echo requests, whatever else is on the channel: they measure its delay too.
+    pub echo_interval: Duration,
     /// Echo requests without any sign of life before the connection is dead.
     pub echo_unanswered_max: u32,
     /// How long the peer has to answer [`Session::handle_probe`].
@@ -74,7 +74,7 @@ impl Default for SessionConfig {
             hello_timeout: Duration::from_secs(5),
             features_timeout: Duration::from_secs(10),
             message_timeout: Duration::from_secs(10),
-            echo_idle: Duration::from_secs(5),
+            echo_interval: Duration::from_secs(5),
             echo_unanswered_max: 3,
             probe_timeout: Duration::from_secs(1),
             malformed_max: 8,
@@ -197,7 +197,7 @@ impl Session {
         assert!(!config.versions.is_empty(), "a session without a version");
         let highest = config.versions.iter().copied().max();
         let mut session = Session {
-            echo_due: now + config.echo_idle,
+            echo_due: now + config.echo_interval,
             state: State::Hello,
             started: now,
             outputs: VecDeque::new(),
@@ -222,7 +222,7 @@ impl Session {
             return;
         }
         self.counters.received += 1;
-        self.heard(now);
+        self.heard();
         self.partial_since = None;
         match &self.state {
             State::Hello => self.handle_opening(frame),
@@ -246,7 +246,7 @@ impl Session {
     /// ours and not the switch's, and no deadline that waits for the switch runs.
     pub fn handle_paused(&mut self, now: Instant, paused: bool) {
         if self.paused && !paused {
-            self.heard(now);
+            self.heard();
             self.partial_since = self.partial_since.map(|_| now);
         }
         self.paused = paused;
@@ -333,19 +333,13 @@ impl Session {
             State::Up(_) if self.echo_unanswered >= self.config.echo_unanswered_max => {
                 self.close(CloseReason::EchoTimeout);
             }
-            State::Up(version) => {
-                self.echo_unanswered += 1;
-                // From now, not from the deadline: after a stall of ours the switch has its time.
-                self.echo_due = now + self.config.echo_idle;
-                self.send_echo(version);
-            }
+            State::Up(version) => self.echo_in_turn(now, version),
             State::Closed => {}
         }
     }
 
-    fn heard(&mut self, now: Instant) {
+    fn heard(&mut self) {
         self.echo_unanswered = 0;
-        self.echo_due = now + self.config.echo_idle;
         self.probe_due = None;
     }
 
@@ -423,12 +417,12 @@ impl Session {
             return;
         }
         match self.state {
-            State::Setup(..) => self.handle_in_setup(version, frame.xid(), message),
+            State::Setup(..) => self.handle_in_setup(now, version, frame.xid(), message),
             _ => self.handle_up(frame, &message),
         }
     }
 
-    fn handle_in_setup(&mut self, version: Version, xid: Xid, message: Message) {
+    fn handle_in_setup(&mut self, now: Instant, version: Version, xid: Xid, message: Message) {
         let State::Setup(_, setup) = &mut self.state else {
             return;
         };
@@ -441,6 +435,7 @@ impl Session {
             Progress::Done(up) => {
                 self.state = State::Up(version);
                 self.outputs.push_back(SessionOutput::Up(up));
+                self.echo_in_turn(now, version);
             }
         }
     }
@@ -516,6 +511,13 @@ impl Session {
         if let Ok(frame) = frame {
             self.transmit(frame);
         }
+    }
+
+    fn echo_in_turn(&mut self, now: Instant, version: Version) {
+        self.echo_unanswered += 1;
+        // From now, not from the deadline: after a stall of ours the switch has its time.
+        self.echo_due = now + self.config.echo_interval;
+        self.send_echo(version);
     }
 
     fn send_echo(&mut self, version: Version) {

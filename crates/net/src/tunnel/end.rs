@@ -181,11 +181,14 @@ impl End {
         });
     }
 
-    /// Closes every channel. The other end is told as long as the connection is driven.
-    pub fn close_channels(self: &Arc<Self>, reason: &str) {
+    /// Closes every channel and the connection.
+    pub fn close(self: &Arc<Self>, reason: &str) {
         self.with_state(|state| {
-            for id in state.channels.keys() {
-                state.session.reset(*id, reason.to_owned());
+            let ids: Vec<ChannelId> = state.channels.keys().copied().collect();
+            ids.into_iter()
+                .for_each(|id| state.session.reset(id, reason.to_owned()));
+            if let Some(live) = &state.link {
+                live.connection.close(0u32.into(), reason.as_bytes());
             }
         });
     }
@@ -271,8 +274,7 @@ impl End {
                 "the other relay has nothing to connect '{agent}' to"
             )),
             Some(Target::Hand(taker)) => {
-                let (ours, mut theirs) = transport::memory(HAND_BUFFER_BYTES);
-                theirs.peer.address = format!("relay:{}#{}", self.name, id.0);
+                let (ours, theirs) = transport::memory(HAND_BUFFER_BYTES);
                 let handed = taker.send(theirs).await;
                 handed
                     .map(|()| ours)

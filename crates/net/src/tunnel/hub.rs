@@ -146,10 +146,10 @@ impl Hub {
     }
 
     /// Closes every channel of every relay.
-    pub fn close_channels(&self, reason: &str) {
+    pub fn close(&self, reason: &str) {
         self.lock()
             .values()
-            .for_each(|served| served.end.close_channels(reason));
+            .for_each(|served| served.end.close(reason));
     }
 
     /// Keeps what is to be told of an end that is forgotten.
@@ -219,8 +219,7 @@ impl Hub {
         for id in old {
             let served = self.lock().remove(&id);
             if let Some(mut served) = served {
-                served.end.close_channels("the other relay was restarted");
-                served.end.break_link();
+                served.end.close("the other relay was restarted");
                 self.bury(&served.end);
                 // Its sockets are about to be bound again.
                 served.listeners.shutdown().await;
@@ -251,7 +250,7 @@ impl Hub {
         let connects = end.connects.load(Ordering::Relaxed);
         tokio::time::sleep(self.config.session.grace).await;
         if end.connects.load(Ordering::Relaxed) == connects {
-            end.close_channels("no connection to the other relay");
+            end.close("no connection to the other relay");
             self.bury(&end);
             self.lock()
                 .retain(|_, served| !Arc::ptr_eq(&served.end, &end));
