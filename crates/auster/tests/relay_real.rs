@@ -37,25 +37,6 @@ struct Lab {
 
 impl Lab {
     fn start(bridges: &[&str]) -> Lab {
-        let mut lab = Lab::empty();
-        lab.start_controller();
-        lab.start_controller_relay();
-        lab.start_switch_relay();
-        lab.connect(bridges);
-        lab
-    }
-
-    fn connect(&self, bridges: &[&str]) {
-        for bridge in bridges {
-            self.add_bridge(bridge);
-        }
-        self.wait("every bridge has a channel", |lab| {
-            lab.channels().len() == bridges.len()
-        });
-    }
-
-    /// A switch and certificates, and nothing else yet.
-    fn empty() -> Lab {
         let dir = tempfile::tempdir().unwrap();
         let mut lab = Lab {
             dir,
@@ -66,17 +47,16 @@ impl Lab {
         };
         lab.make_certificates();
         lab.start_switch();
+        lab.start_controller();
+        lab.start_controller_relay();
+        lab.start_switch_relay();
+        for bridge in bridges {
+            lab.add_bridge(bridge);
+        }
+        lab.wait("every bridge has a channel", |lab| {
+            lab.channels().len() == bridges.len()
+        });
         lab
-    }
-
-    /// auster as the controller, which takes the switch's relay itself.
-    fn start_auster(&mut self) {
-        let listen = format!("pquic:{}:127.0.0.1", self.ports[1]);
-        let mut command = Command::new(AUSTER);
-        command.current_dir(&self.dir).stdout(Stdio::null());
-        command.args(["run", "--relays", &listen, "-C", "pki/switchca/cacert.pem"]);
-        command.args(["-p", "c1-privkey.pem", "-c", "c1-cert.pem"]);
-        self._daemons.push(Process(command.spawn().unwrap()));
     }
 
     fn make_certificates(&self) {
@@ -379,18 +359,6 @@ fn unmodified_switches_controllers_and_ovsdb_tools_work_through_the_relays() {
             ours["agent"]
         );
     }
-}
-
-#[test]
-fn auster_run_takes_a_switch_relay_without_a_second_relay() {
-    let mut lab = Lab::empty();
-    lab.start_auster();
-    lab.start_switch_relay();
-    lab.connect(&["br0", "br1"]);
-    lab.wait("the table-miss entry is installed", |lab| {
-        lab.flows().contains("CONTROLLER")
-    });
-    lab.time_to_new_flow(7);
 }
 
 /// Each relay is killed in the middle of traffic, three times for each: started again at once,

@@ -3,6 +3,9 @@
 
 pub mod dummy;
 pub mod lab;
+pub mod relays;
+pub mod running;
+pub mod switch;
 
 use std::process::Command;
 

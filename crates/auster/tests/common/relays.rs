@@ -1,0 +1,96 @@
+//! A pair of relays on loopback, with certificates of its own.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use super::running::{AUSTER, PATIENCE, Running};
+
+pub struct Relays {
+    pub dir: TempDir,
+    /// Where bridges connect to.
+    pub bridges_port: u16,
+    /// The UDP port between the two.
+    pub tunnel_port: u16,
+    pub switch: Running,
+    pub controller: Running,
+}
+
+impl Relays {
+    /// Carries what connects to `bridges_port` to the controller at `controller_port`, and what
+    /// connects to [`Relays::database`] to `database`, a connection method.
+    pub fn start(bridges_port: u16, controller_port: u16, database: &str) -> Relays {
+        let dir = tempfile::tempdir().unwrap();
+        for words in [&["init"][..], &["controller", "ctl"], &["switch", "s1"]] {
+            let mut command = Command::new(AUSTER);
+            command.current_dir(&dir).arg("pki").args(words);
+            let output = command.output().unwrap();
+            assert!(output.status.success(), "auster pki {words:?}: {output:?}");
+        }
+        let file = |name: &str| dir.path().join(name).display().to_string();
+        let tunnel_port = free_port();
+        let credentials = |name: &str, ca: &str| {
+            let [key, certificate] = ["privkey", "cert"].map(|f| file(&format!("{name}-{f}.pem")));
+            ["-p", &key, "-c", &certificate, "-C", &file(ca)].map(str::to_string)
+        };
+        let start = |side: &str, flags: &[(&str, String)], credentials: [String; 6]| {
+            let flags = flags
+                .iter()
+                .flat_map(|(flag, method)| [*flag, method.as_str()]);
+            let words: Vec<&str> = ["relay", side]
+                .into_iter()
+                .chain(flags)
+                .chain(credentials.iter().map(String::as_str))
+                .collect();
+            Running::start(&words)
+        };
+        let controller = start(
+            "controller",
+            &[
+                ("--listen", format!("pquic:{tunnel_port}:127.0.0.1")),
+                ("--openflow", format!("tcp:127.0.0.1:{controller_port}")),
+                ("--ovsdb", format!("punix:{}", file("db.sock"))),
+            ],
+            credentials("ctl", "pki/switchca/cacert.pem"),
+        );
+        let switch = start(
+            "switch",
+            &[
+                ("--openflow", format!("ptcp:{bridges_port}:127.0.0.1")),
+                ("--ovsdb", database.to_string()),
+                ("--connect", format!("quic:127.0.0.1:{tunnel_port}")),
+            ],
+            credentials("s1", "pki/controllerca/cacert.pem"),
+        );
+        Relays {
+            dir,
+            bridges_port,
+            tunnel_port,
+            switch,
+            controller,
+        }
+    }
+
+    /// The controller's end of the switch's database.
+    pub fn database(&self) -> PathBuf {
+        self.dir.path().join("db.sock")
+    }
+}
+
+/// A port that was free a moment ago, for programs that cannot say which one they took.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// Waits until something listens on `port`.
+pub fn wait_for_port(port: u16) {
+    let deadline = Instant::now() + PATIENCE;
+    while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(Instant::now() < deadline, "nothing listens on {port}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
