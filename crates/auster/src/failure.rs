@@ -55,10 +55,10 @@ impl Failure {
     }
 
     /// A file that cannot be read or written.
-    pub fn file(path: impl AsRef<std::path::Path>, error: impl Display) -> Failure {
+    pub fn file(path: impl AsRef<std::path::Path>, problem: impl FileProblem) -> Failure {
         Failure {
             code: 5,
-            message: format!("{}: {error}", path.as_ref().display()),
+            message: format!("{}: {}", path.as_ref().display(), problem.say()),
         }
     }
 
@@ -66,6 +66,35 @@ impl Failure {
     pub fn report(self) -> ExitCode {
         eprintln!("auster: {}", self.message);
         ExitCode::from(self.code)
+    }
+}
+
+/// What is said after a file's path. An error of the system comes with what to do about it.
+pub trait FileProblem {
+    fn say(self) -> String;
+}
+
+impl FileProblem for std::io::Error {
+    fn say(self) -> String {
+        net::advice::file_problem(&self)
+    }
+}
+
+impl FileProblem for serde_json::Error {
+    fn say(self) -> String {
+        self.to_string()
+    }
+}
+
+impl FileProblem for &str {
+    fn say(self) -> String {
+        self.to_owned()
+    }
+}
+
+impl FileProblem for String {
+    fn say(self) -> String {
+        self
     }
 }
 

@@ -187,17 +187,17 @@ struct Tally {
 }
 
 fn capture(args: &PcapArgs) -> Result<(), Failure> {
-    let unreadable = |e: &dyn std::fmt::Display| Failure::file(&args.file, e);
-    let size = std::fs::metadata(&args.file)
-        .map_err(|e| unreadable(&e))?
-        .len();
+    let unreadable = |e: std::io::Error| Failure::file(&args.file, e);
+    let size = std::fs::metadata(&args.file).map_err(unreadable)?.len();
     if size > FILE_LEN_MAX {
-        return Err(unreadable(
-            &"more than 4 GiB: split it with `editcap -c 1000000`",
+        return Err(Failure::file(
+            &args.file,
+            "more than 4 GiB: split it with `editcap -c 1000000`",
         ));
     }
-    let file = std::fs::read(&args.file).map_err(|e| unreadable(&e))?;
-    let packets = pcap::Packets::open(Bytes::from(file)).map_err(|e| unreadable(&e))?;
+    let file = std::fs::read(&args.file).map_err(unreadable)?;
+    let packets = pcap::Packets::open(Bytes::from(file))
+        .map_err(|e| Failure::file(&args.file, e.to_string()))?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut documents = Vec::new();
     let mut is_first = true;

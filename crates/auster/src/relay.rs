@@ -158,7 +158,8 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
         tasks.spawn(nudge::run(end.clone(), database, openflow));
     }
     let source = Source::End(end.clone());
-    let reporter = Reporter::start(&args.common.status, &args.common.record, source.clone())?;
+    let reporter = Reporter::start(&args.common.status, &args.common.record, source).await?;
+    agents.warn_if_exposed();
     let stopped = tokio::select! {
         error = tunnel::switch(&end, &connect, &security) => Err(Failure::network(error)),
         () = stop_signal() => Ok(()),
@@ -170,6 +171,12 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
 
 async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
     let listen = method(&args.listen, Protocol::OpenFlow)?;
+    if !matches!(listen, Method::Listen(net::method::Transport::Quic, ..)) {
+        let given = &args.listen;
+        return Err(Failure::usage(format!(
+            "--listen {given}: relays listen on pquic:[PORT][:HOST]"
+        )));
+    }
     let security = args.common.security(Role::Switch)?;
     let agents = Agents::parse(&args.openflow, args.ovsdb.as_deref(), &args.common.agents)?;
     if !agents.active.contains_key(OPENFLOW) {
@@ -179,6 +186,7 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
     }
     let (each, shared): (BTreeMap<_, _>, BTreeMap<_, _>) = agents
         .passive
+        .clone()
         .into_iter()
         .partition(|(_, method)| method.to_string().contains("{name}"));
     let config = args
@@ -204,7 +212,8 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
         });
     }
     let source = Source::Hub(hub.clone());
-    let reporter = Reporter::start(&args.common.status, &args.common.record, source)?;
+    let reporter = Reporter::start(&args.common.status, &args.common.record, source).await?;
+    agents.warn_if_exposed();
     tokio::select! {
         () = hub.run() => {}
         () = stop_signal() => {}
@@ -228,7 +237,7 @@ impl CommonArgs {
         };
         let credentials = files.load().map_err(|error| {
             if error.is_unreadable {
-                Failure::file(&error.path, &error.problem)
+                Failure::file(error.path, error.problem)
             } else {
                 Failure::network(&error)
             }
@@ -286,12 +295,20 @@ impl Agents {
         Ok(agents)
     }
 
+    /// Once nothing is wrong any more, so that an error stands alone.
+    fn warn_if_exposed(&self) {
+        for (name, method) in self.passive.iter().chain(&self.active) {
+            if method.is_exposed() {
+                tracing::warn!("{method} carries '{name}' unprotected; use 127.0.0.1 or ssl:");
+            }
+        }
+    }
+
     fn add(&mut self, name: &str, method: Method) -> Result<(), Failure> {
         if self.passive.contains_key(name) || self.active.contains_key(name) {
-            return Err(Failure::usage(format!("the agent '{name}' is given twice")));
-        }
-        if method.is_exposed() {
-            tracing::warn!("{method} carries '{name}' unprotected; use 127.0.0.1 or ssl:");
+            return Err(Failure::usage(format!(
+                "the agent '{name}' is given twice; give it another name"
+            )));
         }
         let side = if method.is_passive() {
             &mut self.passive

@@ -122,10 +122,10 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let mut terminated = signal_stream(SignalKind::terminate())?;
     let mut listeners = Vec::new();
     for method in &settings.listen {
-        warn_if_exposed(method);
         let listener = Listener::bind(method, &security, Limits::default())
             .await
             .map_err(Failure::network)?;
+        warn_if_exposed(method);
         printer.listening(listener.local());
         listeners.push(listener);
     }

@@ -1,5 +1,6 @@
 //! Transports and the driver: the only crate with sockets and a clock.
 
+pub mod advice;
 pub mod clock;
 pub mod driver;
 pub mod method;

@@ -10,7 +10,6 @@ mod socket;
 mod streams;
 
 use std::fmt;
-use std::io;
 use std::time::Duration;
 
 use openflow::DatapathId;
@@ -164,17 +163,3 @@ impl fmt::Display for TransportError {
 }
 
 impl std::error::Error for TransportError {}
-
-/// What an operator can do about an `io::Error` of `bind`.
-pub(crate) fn bind_problem(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            "the address is in use; stop what listens there, or take another port".to_owned()
-        }
-        io::ErrorKind::AddrNotAvailable => {
-            "no interface of this machine has the address".to_owned()
-        }
-        io::ErrorKind::PermissionDenied => "no permission to listen there".to_owned(),
-        _ => error.to_string(),
-    }
-}

@@ -15,6 +15,7 @@ use crate::lab::report::{
 use crate::lab::scenario::{LinkFailure, Scenario, too_many_probes};
 use crate::lab::signals::Signals;
 use crate::lab::status;
+use crate::lab::tools;
 use crate::lab::topology::Topology;
 
 #[derive(clap::Args)]
@@ -63,6 +64,12 @@ pub fn run(args: Args) -> Result<(), Failure> {
         seed: scenario.seed,
         control: scenario.control()?,
     };
+    // Said by itself, before the title.
+    tools::require_network_tools()?;
+    if let Some(out) = &args.out {
+        // Not after minutes of pings.
+        std::fs::create_dir_all(out).map_err(|e| Failure::file(out, e))?;
+    }
     // Before anything that starts a thread; see `Signals::take`.
     let signals = Signals::take()?;
     let mut experiment = Experiment {

@@ -58,8 +58,10 @@ impl FromStr for Impairment {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Impairment, String> {
-        toml::from_str(&text.replace(',', "\n"))
-            .map_err(|e| format!("link '{text}': {}", e.message().trim()))
+        toml::from_str(&text.replace(',', "\n")).map_err(|e| {
+            let problem = e.message().trim().replace('\n', " ");
+            format!("link '{text}': {problem}; write such as delay_ms=5,loss_percent=1")
+        })
     }
 }
 

@@ -120,12 +120,12 @@ pub struct UpArgs {
 }
 
 #[derive(clap::Args)]
+#[group(required = true, multiple = false)]
 pub struct DownArgs {
     /// The lab's name, from `auster lab list`
-    #[arg(required_unless_present = "all")]
     name: Option<String>,
     /// Every lab that `up` left up; those of a running `lab run` end with it
-    #[arg(long, conflicts_with = "name")]
+    #[arg(long)]
     all: bool,
 }
 

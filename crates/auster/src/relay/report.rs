@@ -51,7 +51,7 @@ impl Source {
 }
 
 impl Reporter {
-    pub fn start(
+    pub async fn start(
         status: &Option<String>,
         record: &Option<PathBuf>,
         source: Source,
@@ -62,7 +62,10 @@ impl Reporter {
                 Ok(Method::DialUnix(path) | Method::ListenUnix(path)) => Method::ListenUnix(path),
                 _ => return Err(Failure::usage(format!("--status {text}: write unix:FILE"))),
             };
-            tasks.spawn(answer(method, source.clone()));
+            let listener = Listener::bind(&method, &Security::plain(), Limits::default()).await;
+            let listener =
+                listener.map_err(|error| Failure::network(format!("--status {error}")))?;
+            tasks.spawn(answer(listener, source.clone()));
         }
         let record = match record {
             None => None,
@@ -93,12 +96,7 @@ impl Reporter {
     }
 }
 
-async fn answer(method: Method, source: Source) {
-    let listener = Listener::bind(&method, &Security::plain(), Limits::default()).await;
-    let mut listener = match listener {
-        Ok(listener) => listener,
-        Err(error) => return tracing::error!("--status: {error}"),
-    };
+async fn answer(mut listener: Listener, source: Source) {
     loop {
         let mut connection = listener.accept().await;
         let ends: Vec<Value> = source.status().iter().map(end_json).collect();

@@ -96,7 +96,7 @@ impl Settings {
             };
             let credentials = files.load().map_err(|error| {
                 if error.is_unreadable {
-                    Failure::file(&error.path, &error.problem)
+                    Failure::file(error.path, error.problem)
                 } else {
                     Failure::network(error)
                 }
@@ -171,7 +171,7 @@ impl Settings {
 
     fn read(path: &Path) -> Result<Settings, Failure> {
         let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, error))?;
-        Settings::parse(&text, path).map_err(|problems| Failure::usage(problems.join("\nauster: ")))
+        Settings::parse(&text, path).map_err(|problems| Failure::usage(problems.join("; ")))
     }
 
     /// Reads the text of `file`; paths in it are relative to its directory.

@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,9 +51,10 @@ impl Status {
 
     /// Serves from `path` in a task of its own; a socket that nobody listens on is replaced.
     pub fn serve(self, path: &Path) -> io::Result<()> {
-        if std::os::unix::net::UnixStream::connect(path)
-            .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-        {
+        // A file that is no socket refuses connections as well: that one stays.
+        let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
+        let refuses = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+        if is_socket && std::os::unix::net::UnixStream::connect(path).is_err_and(refuses) {
             std::fs::remove_file(path)?;
         }
         let listener = UnixListener::bind(path)?;

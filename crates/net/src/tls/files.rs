@@ -12,6 +12,8 @@ use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::advice::file_problem;
+
 /// The three files of a TLS peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CredentialFiles {
@@ -147,11 +149,11 @@ fn read(path: &Path) -> Result<Vec<u8>, CredentialsError> {
         problem,
         is_unreadable: true,
     };
-    let facts = std::fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
+    let facts = std::fs::metadata(path).map_err(|error| unreadable(file_problem(&error)))?;
     if !facts.is_file() || facts.len() > FILE_BYTES_MAX {
         return Err(unreadable("not a PEM file".to_owned()));
     }
-    std::fs::read(path).map_err(|error| unreadable(error.to_string()))
+    std::fs::read(path).map_err(|error| unreadable(file_problem(&error)))
 }
 
 fn bad(path: &Path, problem: String) -> CredentialsError {

@@ -16,8 +16,9 @@ use tokio_rustls::TlsAcceptor;
 use super::gate::{Gate, Ticket};
 use super::{
     Connection, HANDSHAKE_TIMEOUT, Limits, PeerIdentity, Refusal, Refusals, TransportError,
-    TransportKind, bind_problem, dial, socket, streams,
+    TransportKind, dial, socket, streams,
 };
+use crate::advice::bind_problem;
 use crate::method::{Method, Transport};
 use crate::quic;
 use crate::tls::Security;

@@ -15,12 +15,11 @@ use tokio::time::timeout;
 use super::end::{End, with_name};
 use super::link::{self, Greeted, LinkError};
 use super::{EndConfig, EndStatus, peer_name, transport_config};
+use crate::advice::bind_problem;
 use crate::method::{Method, Transport};
 use crate::quic;
 use crate::tls::Security;
-use crate::transport::{
-    HANDSHAKE_TIMEOUT, Limits, Listener, TransportError, bind_problem, resolve,
-};
+use crate::transport::{HANDSHAKE_TIMEOUT, Limits, Listener, TransportError, resolve};
 
 /// Other relays that one hub serves.
 const ENDS_MAX: usize = 1024;

@@ -1,0 +1,429 @@
+//! Wrong input to every command: one line that says what to do, the exit code that `--help`
+//! promises, soon, and nothing left behind.
+//!
+//! Each command runs in a mount namespace with an empty `/run`, so that what a lab would leave
+//! there is seen, and no lab of anybody else is.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// Who runs a command, and with what in reach.
+#[derive(Clone, Copy, Debug)]
+enum As {
+    Root,
+    Nobody,
+    /// Root, with nothing in `PATH`.
+    RootWithoutTools,
+}
+use As::{Nobody, Root, RootWithoutTools};
+
+/// Words, user, exit code, and what the line must say. `{tcp}` and `{udp}` are ports in use; `{c1}`
+/// and `{s1}` are the flags of a controller's and a switch's certificates.
+type Case = (&'static str, As, i32, &'static str);
+
+#[test]
+#[rustfmt::skip]
+fn run_says_what_is_wrong() {
+    check(&[
+        ("run udp:1.2.3.4", Root, 2, "'udp:' is no connection method"),
+        ("run ptcp:66530", Root, 2, "66530"),
+        ("run tcp:", Root, 2, "'tcp:'"),
+        ("run --listen tcp:1.2.3.4", Root, 2, "put a 'p' before it to listen"),
+        ("run --connect ptcp:0", Root, 2, "drop the 'p' to dial"),
+        ("run ptcp:{tcp}:127.0.0.1", Root, 4, "in use; stop what listens there"),
+        ("run pssl:{tcp}:127.0.0.1 {c1}", Root, 4, "in use; stop what listens there"),
+        ("run pquic:{udp}:127.0.0.1 {c1}", Root, 4, "in use; stop what listens there"),
+        ("run ptcp:0:192.0.2.1", Root, 4, "`ip address` shows those it has"),
+        ("run ptcp:0:nowhere.invalid", Root, 4, "'nowhere.invalid' has no address"),
+        ("run punix:missing/socket", Root, 4, "make it, or name another"),
+        ("run punix:socket", Nobody, 4, "a path of your own, or use sudo"),
+        ("run punix:notes.txt", Root, 4, "in use; stop what listens there"),
+        ("run pssl:0", Root, 2, "give -p KEY -c CERT -C CA too (auster pki makes"),
+        ("run -p c1-privkey.pem", Root, 2, "-c CERT -C CA is missing"),
+        ("run -p notes.txt -c notes.txt -C notes.txt", Root, 4, "no private key in it (PEM"),
+        ("run -p c1-privkey.pem -c notes.txt -C notes.txt", Root, 4, "no certificate in it (PEM)"),
+        ("run -p s1-privkey.pem -c c1-cert.pem -C c1-cert.pem", Root, 4, "key is not that of c1-cert"),
+        ("run -p missing -c missing -C missing", Root, 5, "missing: No such file or directory; check"),
+        ("run {c1}", Nobody, 5, "c1-privkey.pem: Permission denied; run as a user who may"),
+        ("run --allow-dpid s1", Root, 2, "write 16 hex digits"),
+        ("run --mode fast", Root, 2, "possible values: reactive"),
+        ("run --config net.toml", Root, 2, "net.toml:1: mode: 'fast' is none of reactive"),
+        ("run --config net.toml", Root, 2, "; net.toml:2: 'speed' is not known"),
+        ("run --config broken.toml", Root, 2, "broken.toml:"),
+        ("run --config missing.toml", Root, 5, "missing.toml: No such file or directory; check"),
+        ("run --config folder", Root, 5, "folder: it is a directory; name a file"),
+        ("run ptcp:0:127.0.0.1 --status missing/status", Root, 5, "check the path"),
+        ("run ptcp:0:127.0.0.1 --status notes.txt", Root, 5, "notes.txt: it is there already; remove"),
+        ("run --log =:=", Root, 2, "--log '=:=' is not a filter"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
+fn relay_switch_says_what_is_wrong() {
+    check(&[
+        ("relay switch --openflow ptcp:0:127.0.0.1 --connect quic:127.0.0.1", Root, 2, "--private-key <FILE>"),
+        ("relay switch {s1} --openflow ptcp:0:127.0.0.1 --connect tcp:127.0.0.1", Root, 2, "relays connect by quic:HOST[:PORT]"),
+        ("relay switch {s1} --openflow ptcp:0:127.0.0.1 --connect quick:1", Root, 2, "no connection method"),
+        ("relay switch {s1} --openflow tcp:127.0.0.1 --connect quic:127.0.0.1", Root, 2, "write ptcp:[PORT][:HOST]"),
+        ("relay switch {s1} --openflow ptcp:{tcp}:127.0.0.1 --connect quic:127.0.0.1", Root, 4, "in use; stop what listens there"),
+        ("relay switch {s1} --openflow ptcp:0:192.0.2.1 --connect quic:127.0.0.1", Root, 4, "`ip address` shows those it has"),
+        ("relay switch {s1} --openflow punix:missing/s --connect quic:127.0.0.1", Root, 4, "make it, or name another"),
+        ("relay switch {s1} --openflow punix:s --connect quic:127.0.0.1 --record missing/r", Root, 5, "check the path"),
+        ("relay switch {s1} --openflow punix:s --connect quic:127.0.0.1 --status unix:missing/t", Root, 4, "make it, or name another"),
+        ("relay switch {s1} --openflow punix:s --connect quic:127.0.0.1 --status tcp:1.2.3.4", Root, 2, "write unix:FILE"),
+        ("relay switch {s1} --openflow punix:s --connect quic:127.0.0.1 --nudge", Root, 2, "--nudge needs --ovsdb"),
+        ("relay switch {s1} --openflow punix:s --connect quic:127.0.0.1 --agent gnmi", Root, 2, "write NAME=METHOD"),
+        ("relay switch {s1} --openflow punix:s --connect quic:127.0.0.1 --agent openflow=punix:t", Root, 2, "give it another name"),
+        ("relay switch {s1} --openflow punix:s --connect quic:127.0.0.1", Nobody, 5, "s1-privkey.pem: Permission denied; run as"),
+        ("relay switch -p s1-privkey.pem -c c1-cert.pem -C c1-cert.pem --openflow punix:s --connect quic:127.0.0.1", Root, 4, "key is not that of c1-cert"),
+        ("relay switch -p missing -c missing -C missing --openflow punix:s --connect quic:127.0.0.1", Root, 5, "check the path"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
+fn relay_controller_says_what_is_wrong() {
+    check(&[
+        ("relay controller {c1} --openflow tcp:127.0.0.1", Root, 2, "--listen <METHOD>"),
+        ("relay controller {c1} --listen tcp:127.0.0.1 --openflow tcp:127.0.0.1", Root, 2, "relays listen on pquic:[PORT][:HOST]"),
+        ("relay controller {c1} --listen pquic:0:127.0.0.1 --openflow ptcp:0", Root, 2, "write tcp:HOST[:PORT]"),
+        ("relay controller {c1} --listen pquic:{udp}:127.0.0.1 --openflow tcp:127.0.0.1", Root, 4, "in use; stop what listens there"),
+        ("relay controller {c1} --listen pquic:0:192.0.2.1 --openflow tcp:127.0.0.1", Root, 4, "`ip address` shows those it has"),
+        ("relay controller {c1} --listen pquic:0:127.0.0.1 --openflow tcp:127.0.0.1 --ovsdb ptcp:{tcp}:127.0.0.1", Root, 4, "in use; stop what listens there"),
+        ("relay controller {c1} --listen pquic:0:127.0.0.1 --openflow tcp:127.0.0.1 --ovsdb punix:s --record missing/r", Root, 5, "check the path"),
+        ("relay controller {c1} --listen pquic:0:127.0.0.1 --openflow tcp:127.0.0.1 --status unix:notes.txt", Root, 4, "in use"),
+        ("relay controller {c1} --listen pquic:0:127.0.0.1 --openflow tcp:127.0.0.1", Nobody, 5, "c1-privkey.pem: Permission denied; run as"),
+        ("relay controller -p notes.txt -c notes.txt -C notes.txt --listen pquic:0 --openflow tcp:127.0.0.1", Root, 4, "no private key in it (PEM"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
+fn lab_says_what_is_wrong() {
+    check(&[
+        ("lab up triangle,3", Root, 2, "unknown topology 'triangle,3'; write single,N | linear,N"),
+        ("lab up ring,2", Root, 2, "ring"),
+        ("lab up linear,100000", Root, 2, "switches"),
+        ("lab up missing.toml", Root, 5, "missing.toml: No such file or directory; check"),
+        ("lab up broken.toml", Root, 2, "broken.toml: "),
+        ("lab up ring,4 --controller ssl:1.2.3.4", Root, 2, "write auster, none or tcp:HOST:PORT"),
+        ("lab up ring,4 --controller none", Root, 2, "give another --controller"),
+        ("lab up ring,4 --links delay=5", Root, 2, "write such as delay_ms=5,loss_percent=1"),
+        ("lab up ring,4 --links loss_percent=101", Root, 2, "0 to 100"),
+        ("lab up ring,4", Nobody, 3, "needs root: run it with sudo"),
+        ("lab up ring,4", RootWithoutTools, 3, "not found: apt-get install iproute2 openvswitch-switch"),
+        ("lab run missing.toml", Root, 5, "missing.toml: No such file or directory; check"),
+        ("lab run broken.toml", Root, 2, "broken.toml: "),
+        ("lab run lab.toml --controller ssl:1.2.3.4", Root, 2, "write auster, none or tcp:HOST:PORT"),
+        ("lab run lab.toml --out notes.txt", Root, 5, "notes.txt: it is there already; remove"),
+        ("lab run lab.toml", Nobody, 3, "needs root: run it with sudo"),
+        ("lab run lab.toml", RootWithoutTools, 3, "not found: apt-get install iproute2 openvswitch-switch"),
+        ("lab down", Root, 2, "<NAME|--all>"),
+        ("lab down nowhere", Root, 2, "see auster lab list"),
+        ("lab down nowhere", Nobody, 3, "needs root: run it with sudo"),
+        ("lab down nowhere", RootWithoutTools, 3, "not found: apt-get install iproute2"),
+        ("lab exec nowhere h1", Root, 2, "<COMMAND>"),
+        ("lab exec nowhere h1 -- true", Root, 2, "see auster lab list"),
+        ("lab exec nowhere h1 -- true", Nobody, 3, "needs root: run it with sudo"),
+        ("lab exec nowhere h1 -- true", RootWithoutTools, 3, "not found: apt-get install iproute2"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
+fn pki_says_what_is_wrong() {
+    check(&[
+        ("pki init", Root, 5, "it is there; --force overwrites it"),
+        ("pki init --dir notes.txt", Root, 5, "a part of the path is no directory; check"),
+        ("pki init --dir new", Nobody, 5, "Permission denied; run as a user who may"),
+        ("pki init --dir new --key rsa", Root, 2, "take p256, or ovs-pki"),
+        ("pki init --dir new --days 0", Root, 2, "1..=36500"),
+        ("pki controller c1", Root, 5, "it is there; --force overwrites it"),
+        ("pki controller ../c2", Root, 2, "use letters, digits"),
+        ("pki controller c2 --host a/b", Root, 2, "neither a DNS name nor an IP address"),
+        ("pki controller c2 --dir missing", Root, 5, "first run: auster pki init --dir missing"),
+        ("pki controller c2 --dir garbage-pki", Root, 4, "garbage-pki: "),
+        ("pki controller c2", Nobody, 5, "cakey.pem: Permission denied; run as a user who may"),
+        ("pki controller c2 --out notes.txt", Root, 5, "check the path"),
+        ("pki switch s1", Root, 5, "it is there; --force overwrites it"),
+        ("pki switch s2 --dpid s2", Root, 2, "write 16 hex digits"),
+        ("pki switch s2 --dir missing", Root, 5, "first run: auster pki init --dir missing"),
+        ("pki show missing.pem", Root, 5, "missing.pem: No such file or directory; check"),
+        ("pki show c1-privkey.pem", Nobody, 5, "Permission denied; run as a user who may"),
+        ("pki show notes.txt", Root, 4, "no certificate in it (-----BEGIN CERTIFICATE-----)"),
+        ("pki show folder", Root, 5, "folder: it is a directory; name a file"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
+fn ofp_says_what_is_wrong() {
+    check(&[
+        ("ofp print", Root, 2, "<HEX>"),
+        ("ofp print hello", Root, 2, "write messages such as 0414000800000001"),
+        ("ofp print 041400080000001", Root, 2, "an even number makes whole bytes"),
+        ("ofp print 0414", Root, 2, "a header has 8"),
+        ("ofp print 0414000900000001", Root, 2, "its header announces 9 bytes, 8 are there"),
+        ("ofp print 040e000800000001", Root, 1, "did not decode: see ***decode error*** above"),
+        ("ofp pcap missing.pcap", Root, 5, "missing.pcap: No such file or directory; check"),
+        ("ofp pcap folder", Root, 5, "folder: it is a directory; name a file"),
+        ("ofp pcap notes.txt", Root, 5, "convert it with `editcap -F pcap IN OUT`"),
+        ("ofp pcap empty.pcap", Root, 1, "name another with --port"),
+        ("ofp pcap empty.pcap --port 70000", Root, 2, "70000"),
+        ("ofp pcap c1-privkey.pem", Nobody, 5, "Permission denied; run as a user who may"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
+fn completions_man_and_what_is_no_command_say_what_is_wrong() {
+    check(&[
+        ("completions", Root, 2, "<SHELL>"),
+        ("completions tcsh", Root, 2, "possible values: bash, elvish, fish"),
+        ("man", Root, 2, "<DIR>"),
+        ("man notes.txt", Root, 5, "notes.txt: it is there already; remove"),
+        ("man notes.txt/man1", Root, 5, "no directory; check the path"),
+        ("man pages", Nobody, 5, "pages: Permission denied; run as a user who may"),
+        ("controller", Root, 2, "unrecognized subcommand 'controller'"),
+        ("run --port 6653", Root, 2, "unexpected argument '--port'"),
+    ]);
+}
+
+/// Longer than any of them takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Tries all cases, and fails with every one that does not do as it should.
+fn check(cases: &[Case]) {
+    let place = Place::new();
+    let untouched = listing(place.dir.path());
+    let mut problems = Vec::new();
+    for (words, user, code, says) in cases {
+        let mut ended = place.run(words, *user);
+        ended.compare(*code, says);
+        if listing(place.dir.path()) != untouched {
+            ended.problems.push("files were left or changed".to_owned());
+        }
+        if !ended.problems.is_empty() {
+            problems.push(format!("auster {words} ({user:?}): {ended:#?}"));
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n\n"));
+}
+
+/// A directory with all that the cases name, two ports in use, and the program.
+struct Place {
+    dir: TempDir,
+    tcp: TcpListener,
+    udp: UdpSocket,
+    /// The program, where nobody may run it.
+    program: TempDir,
+}
+
+#[derive(Debug)]
+struct Ended {
+    code: Option<i32>,
+    said: String,
+    problems: Vec<String>,
+}
+
+impl Place {
+    fn new() -> Place {
+        let [dir, program] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        for open in [&dir, &program] {
+            fs::set_permissions(open.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        fs::copy(env!("CARGO_BIN_EXE_auster"), program.path().join("auster")).unwrap();
+        let place = Place {
+            dir,
+            tcp: TcpListener::bind("127.0.0.1:0").unwrap(),
+            udp: UdpSocket::bind("127.0.0.1:0").unwrap(),
+            program,
+        };
+        for words in ["pki init", "pki controller c1", "pki switch s1"] {
+            let made = place.run(words, Root);
+            assert_eq!(made.code, Some(0), "{made:?}");
+        }
+        let scenario =
+            "title = \"a line\"\ntopologies = [\"linear,2\"]\nwithin_s = 9\nlater_pings = 1\n";
+        let no_packets = [
+            0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0,
+        ];
+        place.write("notes.txt", b"nothing that any command reads\n");
+        place.write("net.toml", b"mode = \"fast\"\nspeed = 1\n");
+        place.write("broken.toml", b"title = [\n");
+        place.write("lab.toml", scenario.as_bytes());
+        place.write("empty.pcap", &no_packets);
+        place.write("folder/file", b"");
+        for file in ["cacert.pem", "private/cakey.pem"] {
+            place.write(&format!("garbage-pki/controllerca/{file}"), b"no PEM\n");
+        }
+        place
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        let path = self.dir.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, bytes).unwrap();
+    }
+
+    fn run(&self, words: &str, user: As) -> Ended {
+        let outputs = tempfile::tempdir().unwrap();
+        let output = |name: &str| outputs.path().join(name);
+        let read = |name: &str| fs::read_to_string(output(name)).unwrap_or_default();
+        let mark = outputs.path().to_str().unwrap();
+        let mut child = self
+            .command(words, user, &output("left-in-run"))
+            .env(MARK, mark)
+            .stdin(Stdio::null())
+            .stdout(File::create(output("stdout")).unwrap())
+            .stderr(File::create(output("stderr")).unwrap())
+            .spawn()
+            .unwrap();
+        let mut problems = Vec::new();
+        let code = wait(&mut child);
+        if code.is_none() {
+            problems.push(format!("did not end within {PATIENCE:?}"));
+        }
+        let left = read("left-in-run");
+        if !left.is_empty() {
+            problems.push(format!("left in /run: {left}"));
+        }
+        let processes = marked_processes(mark);
+        if !processes.is_empty() {
+            problems.push(format!("left processes: {processes:?}"));
+        }
+        Ended {
+            code,
+            said: read("stderr"),
+            problems,
+        }
+    }
+
+    fn command(&self, words: &str, user: As, left: &Path) -> Command {
+        const SCRIPT: &str = r#"
+            mount -t tmpfs -o mode=755 tmpfs /run || exit 99
+            left=$1; shift
+            "$@"
+            code=$?
+            find /run -mindepth 1 > "$left"
+            exit $code"#;
+        let words = words
+            .replace("{tcp}", &self.tcp.local_addr().unwrap().port().to_string())
+            .replace("{udp}", &self.udp.local_addr().unwrap().port().to_string())
+            .replace(
+                "{c1}",
+                "-p c1-privkey.pem -c c1-cert.pem -C pki/switchca/cacert.pem",
+            )
+            .replace(
+                "{s1}",
+                "-p s1-privkey.pem -c s1-cert.pem -C pki/controllerca/cacert.pem",
+            );
+        let before: &[&str] = match user {
+            Root => &[],
+            Nobody => &[
+                "setpriv",
+                "--reuid=65534",
+                "--regid=65534",
+                "--clear-groups",
+            ],
+            RootWithoutTools => &["env", "PATH=/nowhere"],
+        };
+        let mut command = Command::new("unshare");
+        command
+            .args([
+                "--mount",
+                "--propagation",
+                "private",
+                "sh",
+                "-c",
+                SCRIPT,
+                "sh",
+            ])
+            .arg(left)
+            .args(before)
+            .arg(self.program.path().join("auster"))
+            .args(words.split(' '))
+            .env_remove("AUSTER_LOG")
+            .current_dir(self.dir.path());
+        command
+    }
+}
+
+/// In the environment of everything that a case starts.
+const MARK: &str = "AUSTER_WRONG_INPUT_TEST";
+
+impl Ended {
+    fn compare(&mut self, code: i32, says: &str) {
+        if self.code != Some(code) {
+            self.problems.push(format!("the exit code is not {code}"));
+        }
+        if !self.said.contains(says) {
+            self.problems.push(format!("it does not say '{says}'"));
+        }
+        // The parser of command lines has a form of its own, with usage and a hint.
+        let is_usage = self.said.starts_with("error: ") && code == 2;
+        let is_one_line = self.said.lines().count() == 1 && self.said.starts_with("auster: ");
+        if !is_usage && !is_one_line {
+            self.problems.push("it is not one line".to_owned());
+        }
+    }
+}
+
+/// The exit code; `None`, and no process left, when it does not end.
+fn wait(child: &mut Child) -> Option<i32> {
+    let give_up = Instant::now() + PATIENCE;
+    while Instant::now() < give_up {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let children = format!("/proc/{0}/task/{0}/children", child.id());
+    for pid in fs::read_to_string(children).unwrap().split_whitespace() {
+        let pid = nix::unistd::Pid::from_raw(pid.parse().unwrap());
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    None
+}
+
+/// Command lines of the processes that have `mark` in their environment.
+fn marked_processes(mark: &str) -> Vec<String> {
+    let wanted = format!("{MARK}={mark}");
+    let is_marked = |process: &PathBuf| {
+        let environment = fs::read(process.join("environ")).unwrap_or_default();
+        let mut variables = environment.split(|byte| *byte == 0);
+        variables.any(|variable| variable == wanted.as_bytes())
+    };
+    let processes = fs::read_dir("/proc")
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    processes
+        .filter(is_marked)
+        .map(|process| fs::read_to_string(process.join("cmdline")).unwrap_or_default())
+        .collect()
+}
+
+/// Every file below `dir` with its bytes.
+fn listing(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(listing(&path));
+        }
+        // A directory or a socket has no bytes.
+        let bytes = fs::read(&path).unwrap_or_default();
+        files.insert(path, bytes);
+    }
+    files
+}
