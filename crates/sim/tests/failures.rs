@@ -162,6 +162,42 @@ fn a_controller_restart_loses_no_packet_of_an_established_flow() {
     }
 }
 
+/// The switches come back to the new process 3 s apart, the one in the middle last, or first: till
+/// then a port towards an absent switch looks like one with hosts.
+#[test]
+fn switches_that_come_back_late_cost_established_flows_nothing() {
+    let orders = [[0, 2, 1], [1, 0, 2], [0, 1, 2]];
+    for order in orders {
+        let config = NetworkConfig {
+            reconnect_delay: ms(3000),
+            ..NetworkConfig::default()
+        };
+        let mut network = Network::new(config, 1);
+        let switches = [(); 3].map(|()| network.add_switch());
+        let [left, middle, right] = order.map(|n| switches[n]);
+        network.link(left, middle);
+        network.link(middle, right);
+        let hosts = [left, middle, right].map(|switch| network.add_host(switch));
+        let pairs = [(0, 2), (2, 0), (0, 1), (1, 2)].map(|(a, b)| (hosts[a], hosts[b]));
+        for (a, b) in pairs {
+            establish(&mut network, a, b);
+            for host in [a, b] {
+                network.host_mut(host).pongs.clear();
+            }
+        }
+        network.kill_controller();
+        network.start_controller(99);
+        for (i, (a, b)) in pairs.into_iter().enumerate() {
+            network.stream(a, b, 100_000 * i as u64, 650, ms(20));
+        }
+        network.run_for(ms(14_000));
+        for (i, (_, b)) in pairs.into_iter().enumerate() {
+            let lost = lost(&network, b, 100_000 * i as u64, 650);
+            assert_eq!(lost, 0, "{order:?}, pair {i}");
+        }
+    }
+}
+
 /// What the new process adopted it must also mend.
 #[test]
 fn adopted_paths_are_moved_when_their_link_dies() {

@@ -38,6 +38,8 @@ pub(super) struct Hosts {
 
 pub(super) struct Host {
     pub at: Option<Location>,
+    /// It has been heard there; otherwise an entry says so.
+    pub heard: bool,
     pub ips: BTreeSet<IpAddr>,
     contest: Option<Contest>,
     rejected_until: Instant,
@@ -127,6 +129,7 @@ impl Hosts {
         };
         match host.at {
             Some(home) if home == at => {
+                host.heard = true;
                 host.add_ip(ip);
                 let Some(contest) = host.contest.take() else {
                     return Observed::Home;
@@ -142,6 +145,7 @@ impl Hosts {
             _ if *self.per_port.get(&at).unwrap_or(&0) >= HOSTS_PER_PORT_MAX => Observed::Full,
             home => {
                 host.at = Some(at);
+                host.heard = true;
                 host.add_ip(ip);
                 if let Some(home) = home {
                     leave(&mut self.per_port, home);
@@ -154,7 +158,11 @@ impl Hosts {
 
     /// Places a host that nobody has placed yet, from what a flow entry says.
     pub(super) fn adopt(&mut self, mac: MacAddr, at: Location) -> bool {
-        self.place(mac).is_none() && self.place_unplaced(mac, at)
+        let placed = self.place(mac).is_none() && self.place_unplaced(mac, at);
+        if let Some(host) = self.hosts.get_mut(&mac).filter(|_| placed) {
+            host.heard = false;
+        }
+        placed
     }
 
     fn place_unplaced(&mut self, mac: MacAddr, at: Location) -> bool {
@@ -187,6 +195,7 @@ impl Hosts {
             return None;
         }
         host.at = Some(to);
+        host.heard = true;
         host.moves.push_back(now);
         leave(&mut self.per_port, home);
         *self.per_port.entry(to).or_default() += 1;
@@ -215,6 +224,7 @@ impl Hosts {
         *here += 1;
         let host = Host {
             at: Some(at),
+            heard: true,
             ips: ip.into_iter().collect(),
             contest: None,
             rejected_until: Instant::START,

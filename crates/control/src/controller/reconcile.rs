@@ -207,7 +207,7 @@ impl Controller {
     /// nowhere: their next packet comes up and gets a path.
     pub(super) fn adopt_entries(&mut self, now: Instant) {
         self.adopt_hosts(now);
-        let mut beginnings = Vec::new();
+        let mut beginnings: BTreeMap<Pair, Vec<(Location, EntryKey)>> = BTreeMap::new();
         for (dpid, switch) in self.switches.iter().filter(|(_, switch)| switch.synced) {
             for (key, entry) in &switch.entries {
                 let Some(pair) = key.eth_src.zip(key.eth_dst) else {
@@ -215,13 +215,19 @@ impl Controller {
                 };
                 let at = key.in_port.map(|port| Location { dpid: *dpid, port });
                 let at = at.filter(|at| self.role(now, *at) == PortRole::Edge);
-                if let Some(at) = at.filter(|_| !self.paths.owns(*dpid, entry.key)) {
-                    beginnings.push((pair, at));
+                if let Some(at) = at {
+                    beginnings.entry(pair).or_default().push((at, entry.key));
                 }
             }
         }
-        for (pair, at) in beginnings {
-            self.adopt_path(now, pair, at);
+        for (pair, places) in beginnings {
+            // In two places enters what passes a switch between them that is not here yet: a port
+            // towards it looks like one with hosts, and neither end is what it seems.
+            if let [(at, key)] = places[..]
+                && !self.paths.owns(at.dpid, key)
+            {
+                self.adopt_path(now, pair, at);
+            }
         }
         self.routes_soon(now);
     }
@@ -238,7 +244,12 @@ impl Controller {
                 if right && !self.paths.contains(pair) {
                     self.paths.adopt(now, pair, hops);
                 }
-                !right
+                // Of two places that only entries tell of, neither is better.
+                let heard_elsewhere = |mac, here| {
+                    let host = self.hosts.get(mac);
+                    host.is_some_and(|host| host.heard && host.at != Some(here))
+                };
+                heard_elsewhere(src, at) || heard_elsewhere(dst, end)
             }
         };
         if broken {
