@@ -22,20 +22,73 @@ const DATABASE: &str = "Open_vSwitch";
 /// Bridges that come by themselves are given this long.
 const PATIENCE: Duration = Duration::from_millis(50);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// After a nudge, for the bridges to be answered; also the least time between two, and as often as
+/// Open vSwitch itself dials at first.
+const REST: Duration = Duration::from_secs(1);
+/// How often it is looked whether the controller has left its bridges.
+const TICK: Duration = Duration::from_millis(100);
+/// Longer than the other end dials for a channel.
+const PROBE_TIME_MAX: Duration = Duration::from_secs(6);
+const PROBE_BUFFER_BYTES: usize = 1024;
 
-/// Nudges bridges that are pointed at `openflow` whenever `end` has begun a fresh session.
+/// Nudges bridges that are pointed at `openflow` whenever `end` has begun a fresh session, and
+/// whenever the controller has left all of them and is back.
 pub async fn run(end: Arc<End>, database: Method, openflow: Method) {
+    // A fresh session is no sign that the controller is there.
+    let mut is_expected = false;
     loop {
-        end.fresh().await;
-        sleep(PATIENCE).await;
+        tokio::select! {
+            () = end.fresh() => {
+                is_expected = true;
+                sleep(PATIENCE).await;
+            }
+            () = controller_back(&end, is_expected) => is_expected = false,
+        }
         let nudged = timeout(ANSWER_TIMEOUT, nudge(&end, &database, &openflow)).await;
         match nudged {
-            Ok(Ok(0)) => {}
+            Ok(Ok(0)) => is_expected = false,
             Ok(Ok(count)) => tracing::info!(count, "bridges nudged"),
             Ok(Err(problem)) => tracing::warn!("--nudge: {problem}"),
             Err(_) => tracing::warn!("--nudge: {database} does not answer"),
         }
     }
+}
+
+/// Waits until no bridge has a controller any more and the controller answers. Begins with bridges
+/// that have one, unless it `is_expected` without.
+async fn controller_back(end: &Arc<End>, is_expected: bool) {
+    sleep(REST).await;
+    while !is_expected && sessions(end) == 0 {
+        sleep(TICK).await;
+    }
+    loop {
+        while sessions(end) > 0 || !end.status().is_up {
+            sleep(TICK).await;
+        }
+        if controller_answers(end).await {
+            return sleep(PATIENCE).await;
+        }
+        sleep(TICK).await;
+    }
+}
+
+/// Channels on which a bridge and the controller have both said something.
+fn sessions(end: &Arc<End>) -> usize {
+    let status = end.status();
+    let channels = status.channels.iter().filter(|c| c.name == OPENFLOW);
+    let sessions = channels.filter(|c| c.taken.bytes > 0 && c.given.bytes > 0);
+    sessions.count()
+}
+
+/// Has the controller dialled for nobody, for its HELLO, which both sides send without being asked
+/// (OpenFlow 1.3.5, 6.3.1). Open vSwitch waits for it no longer than its back-off, and then waits
+/// without dialling.
+async fn controller_answers(end: &Arc<End>) -> bool {
+    let (mut ours, theirs) = transport::memory(PROBE_BUFFER_BYTES);
+    end.adopt(OPENFLOW, theirs);
+    let mut byte = [0];
+    let read = timeout(PROBE_TIME_MAX, ours.reader.read(&mut byte)).await;
+    matches!(read, Ok(Ok(1)))
 }
 
 async fn nudge(end: &Arc<End>, database: &Method, openflow: &Method) -> Result<usize, String> {
@@ -57,13 +110,9 @@ async fn nudge(end: &Arc<End>, database: &Method, openflow: &Method) -> Result<u
             Some((row["_uuid"].clone(), other))
         })
         .collect();
-    let here = end
-        .status()
-        .channels
-        .iter()
-        .filter(|channel| channel.name == OPENFLOW)
-        .count();
-    if here >= ours.len() {
+    // Some may have come by themselves, just now: one that loses a session at its beginning loses
+    // little, one that waits out its back-off would be away for seconds.
+    if sessions(end) >= ours.len() {
         return Ok(0);
     }
     for (uuid, target) in &ours {
