@@ -12,6 +12,7 @@ use crate::lab::probe::{Prober, Sample};
 use crate::lab::report::{
     self, Check, Document, FailureOutcome, Machine, Outcome, Quantiles, milliseconds, seconds,
 };
+use crate::lab::restart::{self, Restart, Trials};
 use crate::lab::scenario::{LinkFailure, Scenario, too_many_probes};
 use crate::lab::signals::Signals;
 use crate::lab::status;
@@ -59,6 +60,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
     topologies
         .iter()
         .try_for_each(|topology| controller.check(topology))?;
+    if let Some(restart) = &scenario.restart {
+        restart.check_controller(&controller)?;
+    }
     let options = Options {
         patch: false,
         seed: scenario.seed,
@@ -150,14 +154,24 @@ impl Experiment {
             .map(|host| (network.namespace(&host.name), host.address))
             .collect();
         let mut prober = Prober::new(namespaces).map_err(Failure::machine)?;
-        self.ping_until_whole(&mut network, &mut prober, started, &mut outcome)?;
+        match self.scenario.restart.clone() {
+            // All pairs must not have talked before.
+            Some(restart) => {
+                self.restart(&restart, &mut network, &plane, &mut prober, &mut outcome)?
+            }
+            None => self.ping_until_whole(&mut network, &mut prober, started, &mut outcome)?,
+        }
         if let Some(failure) = self.scenario.failure.clone() {
             self.fail_a_link(&network, &mut prober, &failure, &mut outcome)?;
         }
         outcome.status = plane.status();
+        let samples = match &self.scenario.restart {
+            Some(_) => restart::worth_keeping(&network.topology, prober.samples()),
+            None => prober.samples().to_vec(),
+        };
         self.raw.push((
             outcome.topology.clone(),
-            report::raw_lines(&network.topology, prober.samples()),
+            report::raw_lines(&network.topology, &samples),
         ));
         if last && self.stays {
             if !quiet {
@@ -321,6 +335,29 @@ impl Experiment {
         Ok(())
     }
 
+    /// Kills and restarts processes of the control plane under traffic.
+    fn restart(
+        &self,
+        restart: &Restart,
+        network: &mut Network,
+        plane: &Plane,
+        prober: &mut Prober,
+        outcome: &mut Outcome,
+    ) -> Result<(), Failure> {
+        let within = Duration::from_secs(self.scenario.within_s);
+        outcome.restarts = Trials {
+            restart,
+            network,
+            plane,
+            prober,
+            signals: &self.signals,
+            within,
+        }
+        .run()?;
+        outcome.checks.extend(restart.checks(&outcome.restarts));
+        Ok(())
+    }
+
     /// A live view of the network until a signal comes.
     fn watch(
         &self,
@@ -459,9 +496,12 @@ fn conclude(
 
 /// Tables of one network: its pairs, if they are few, and its switches.
 fn show_details(outcome: &Outcome) {
-    if outcome.pairs.len() <= PAIRS_SHOWN_MAX {
+    if (1..=PAIRS_SHOWN_MAX).contains(&outcome.pairs.len()) {
         println!("\n{}", report::pair_table(outcome));
         print!("{}", status::switch_table(outcome.status.as_ref()));
+    }
+    if !outcome.restarts.is_empty() {
+        println!("\n{}", restart::table(&outcome.restarts));
     }
 }
 

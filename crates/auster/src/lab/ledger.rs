@@ -177,6 +177,12 @@ impl Ledger {
         self.save()
     }
 
+    /// Strikes out a process that has ended, so that its role can be given again.
+    pub fn forget_process(&mut self, ended: &Process) -> Result<(), Failure> {
+        self.record.processes.retain(|process| process != ended);
+        self.save()
+    }
+
     /// From now on the lab stays when this process ends.
     pub fn release(&mut self) -> Result<(), Failure> {
         self.record.owner = None;

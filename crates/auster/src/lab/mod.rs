@@ -9,6 +9,7 @@ mod network;
 mod plane;
 mod probe;
 mod report;
+mod restart;
 mod scenario;
 mod signals;
 mod status;

@@ -122,6 +122,25 @@ impl Network {
         Ok(child)
     }
 
+    /// Ends the process of a role with SIGKILL: it has no last words, and is no casualty.
+    pub fn kill(&mut self, role: &str) -> Result<(), Failure> {
+        let ledger = self.ledger.as_mut().expect("see ledger()");
+        let processes = &ledger.record.processes;
+        let process = processes.iter().find(|process| process.role == role);
+        let process = process
+            .cloned()
+            .ok_or_else(|| Failure::usage(format!("no process of this lab has the role {role}")))?;
+        process.signal(Signal::SIGKILL);
+        let place = self
+            .children
+            .iter()
+            .position(|child| child.id() as i32 == process.pid);
+        if let Some(place) = place {
+            let _ = self.children.swap_remove(place).wait();
+        }
+        ledger.forget_process(&process)
+    }
+
     /// The first process of the lab that has ended although it should not have.
     pub fn casualty(&mut self) -> Option<String> {
         let ended = |child: &mut Child| match child.try_wait() {
@@ -463,10 +482,11 @@ impl Network {
         words
     }
 
-    /// A log of a process, in the lab's directory.
+    /// A log of a process, in the lab's directory; its successor writes on.
     pub fn open_log(&self, name: &str) -> Result<File, Failure> {
         let path = self.dir().join(name);
-        File::create(&path).map_err(|e| Failure::file(path, e))
+        let file = File::options().create(true).append(true).open(&path);
+        file.map_err(|e| Failure::file(path, e))
     }
 
     /// The last line a process wrote to its log.

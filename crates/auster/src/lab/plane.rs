@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::failure::Failure;
@@ -67,6 +68,17 @@ impl Controller {
         }
     }
 
+    /// The processes that a scenario can kill and start again.
+    pub fn parts(&self) -> &'static [Part] {
+        match self {
+            Controller::Auster(Transport::Quic) => {
+                &[Part::Controller, Part::RelayController, Part::RelaySwitch]
+            }
+            Controller::Auster(_) => &[Part::Controller],
+            _ => &[],
+        }
+    }
+
     /// Whether it can control such a network; asked before anything is made.
     pub fn check(&self, topology: &Topology) -> Result<(), Failure> {
         let has_loops = topology.links.len() >= topology.switches.len();
@@ -87,6 +99,28 @@ impl std::fmt::Display for Controller {
             Controller::Auster(transport) => write!(f, "auster over {}", transport.name()),
             Controller::External(method) => write!(f, "{method}"),
             Controller::Standalone => write!(f, "none"),
+        }
+    }
+}
+
+/// A process of auster's own control plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    Controller,
+    /// The relay beside the controller.
+    RelayController,
+    /// The relay beside the switches.
+    RelaySwitch,
+}
+
+impl Part {
+    /// As scenarios and the ledger name it.
+    pub fn role(self) -> &'static str {
+        match self {
+            Part::Controller => "controller",
+            Part::RelayController => "relay-controller",
+            Part::RelaySwitch => "relay-switch",
         }
     }
 }
@@ -154,6 +188,14 @@ impl Plane {
     pub fn has_status(&self) -> bool {
         self.status.is_some()
     }
+
+    /// Starts a process again that was killed, as it was started first, and does not wait for it.
+    pub fn start_again(&self, network: &mut Network, part: Part) -> Result<(), Failure> {
+        match self.transport {
+            Some(transport) => start_part(network, part, transport),
+            None => Err(Failure::usage("the controller is not auster's to start")),
+        }
+    }
 }
 
 fn start_auster(network: &mut Network, transport: Transport) -> Result<Plane, Failure> {
@@ -162,22 +204,7 @@ fn start_auster(network: &mut Network, transport: Transport) -> Result<Plane, Fa
     if transport != Transport::Tcp {
         make_certificates(&pki)?;
     }
-    let status = dir.join("status.sock");
-    let listen = match transport {
-        Transport::Tcp => format!("ptcp:{OPENFLOW_PORT}:{CONTROLLER_ADDRESS}"),
-        Transport::Tls => format!("pssl:{OPENFLOW_PORT}:{CONTROLLER_ADDRESS}"),
-        Transport::Quic => format!("ptcp:{OPENFLOW_PORT}:127.0.0.1"),
-    };
-    let log = network.open_log("controller.log")?;
-    network.spawn("controller", Some(CONTROLLER), own_program()?, |command| {
-        command
-            .args(["run", "--listen", &listen, "--status"])
-            .arg(&status);
-        if transport == Transport::Tls {
-            identity(command, &pki, "controller");
-        }
-        command.stderr(log);
-    })?;
+    start_part(network, Part::Controller, transport)?;
     wait_for_listener(network, CONTROLLER, OPENFLOW_PORT, "controller.log")?;
     match transport {
         Transport::Tcp => {
@@ -200,53 +227,68 @@ fn start_auster(network: &mut Network, transport: Transport) -> Result<Plane, Fa
             )?;
         }
         Transport::Quic => {
-            start_relays(network, &pki)?;
+            start_part(network, Part::RelayController, transport)?;
+            start_part(network, Part::RelaySwitch, transport)?;
+            wait_for_listener(network, SWITCHES, OPENFLOW_PORT, "relay-switch.log")?;
             set_controllers(network, &format!("tcp:127.0.0.1:{OPENFLOW_PORT}"))?;
         }
     }
     Ok(Plane {
-        status: Some(status),
+        status: Some(status_socket(network)),
         transport: Some(transport),
     })
 }
 
-/// One relay beside the switches, one beside the controller, a QUIC connection between.
-fn start_relays(network: &mut Network, pki: &Path) -> Result<(), Failure> {
-    let log = network.open_log("relay-controller.log")?;
-    network.spawn(
-        "relay beside the controller",
-        Some(CONTROLLER),
-        own_program()?,
-        |command| {
-            command
-                .args(["relay", "controller"])
-                .args([
-                    "--listen",
-                    &format!("pquic:{RELAY_PORT}:{CONTROLLER_ADDRESS}"),
-                ])
-                .args(["--openflow", &format!("tcp:127.0.0.1:{OPENFLOW_PORT}")]);
-            identity(command, pki, "controller");
-            command.stderr(log);
-        },
-    )?;
-    let log = network.open_log("relay-switch.log")?;
-    network.spawn(
-        "relay beside the switches",
-        Some(SWITCHES),
-        own_program()?,
-        |command| {
-            command
-                .args(["relay", "switch"])
-                .args(["--openflow", &format!("ptcp:{OPENFLOW_PORT}:127.0.0.1")])
-                .args([
-                    "--connect",
-                    &format!("quic:{CONTROLLER_ADDRESS}:{RELAY_PORT}"),
-                ]);
-            identity(command, pki, "switch");
-            command.stderr(log);
-        },
-    )?;
-    wait_for_listener(network, SWITCHES, OPENFLOW_PORT, "relay-switch.log")
+fn status_socket(network: &Network) -> PathBuf {
+    network.dir().join("status.sock")
+}
+
+/// Starts one process. Over QUIC there is a relay beside the switches, one beside the controller,
+/// and a QUIC connection between.
+fn start_part(network: &mut Network, part: Part, transport: Transport) -> Result<(), Failure> {
+    let dir = network.dir();
+    let pki = dir.join("pki");
+    let log = network.open_log(&format!("{}.log", part.role()))?;
+    let namespace = match part {
+        Part::Controller | Part::RelayController => CONTROLLER,
+        Part::RelaySwitch => SWITCHES,
+    };
+    let status = status_socket(network);
+    let configure = |command: &mut Command| {
+        command.stderr(log);
+        match part {
+            Part::Controller => {
+                let listen = match transport {
+                    Transport::Tcp => format!("ptcp:{OPENFLOW_PORT}:{CONTROLLER_ADDRESS}"),
+                    Transport::Tls => format!("pssl:{OPENFLOW_PORT}:{CONTROLLER_ADDRESS}"),
+                    Transport::Quic => format!("ptcp:{OPENFLOW_PORT}:127.0.0.1"),
+                };
+                command.args(["run", "--listen", &listen, "--status"]);
+                command.arg(&status);
+                if transport == Transport::Tls {
+                    identity(command, &pki, "controller");
+                }
+            }
+            Part::RelayController => {
+                let listen = format!("pquic:{RELAY_PORT}:{CONTROLLER_ADDRESS}");
+                let dial = format!("tcp:127.0.0.1:{OPENFLOW_PORT}");
+                command.args(["relay", "controller", "--listen", &listen]);
+                command.args(["--openflow", &dial]);
+                identity(command, &pki, "controller");
+            }
+            Part::RelaySwitch => {
+                let listen = format!("ptcp:{OPENFLOW_PORT}:127.0.0.1");
+                let dial = format!("quic:{CONTROLLER_ADDRESS}:{RELAY_PORT}");
+                let database = format!("unix:{}", dir.join("db.sock").display());
+                command.args(["relay", "switch", "--openflow", &listen]);
+                command.args(["--connect", &dial, "--ovsdb", &database, "--nudge"]);
+                identity(command, &pki, "switch");
+            }
+        }
+    };
+    network
+        .spawn(part.role(), Some(namespace), own_program()?, configure)
+        .map(drop)
 }
 
 fn make_certificates(pki: &Path) -> Result<(), Failure> {

@@ -26,6 +26,9 @@ const MARK: [u8; 8] = *b"auster\x01\x01";
 /// one caused.
 const REST: Duration = Duration::from_millis(10);
 
+/// What the operating system may keep a sender waiting without a packet being left out.
+const HELD_UP_MAX: Duration = Duration::from_millis(10);
+
 /// One echo request and what came of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
@@ -50,6 +53,16 @@ impl PairResult {
     pub fn lost(&self) -> usize {
         usize::from(self.first.is_none()) + self.later.iter().filter(|rtt| rtt.is_none()).count()
     }
+}
+
+/// Packets of one ordered pair at a steady rate.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow {
+    pub from: usize,
+    pub to: usize,
+    pub interval: Duration,
+    /// When the next packet is due, since the prober was made.
+    pub next: Duration,
 }
 
 /// Sends and receives for all hosts. Hosts are numbered as they were given.
@@ -141,6 +154,26 @@ impl Prober {
             next += gap;
         }
         Ok(())
+    }
+
+    /// Sends the packets of flows that are due before `until`, since the prober was made, and
+    /// takes answers until then.
+    pub fn carry(&mut self, flows: &mut [Flow], until: Duration) -> io::Result<()> {
+        while let Some(flow) = flows.iter_mut().min_by_key(|flow| flow.next) {
+            let due = flow.next.min(until);
+            while self.elapsed() < due {
+                self.receive(due.saturating_sub(self.elapsed()))?;
+            }
+            if flow.next >= until {
+                break;
+            }
+            self.send(flow.from, flow.to);
+            // A sender that was held up for longer does not catch up: the burst would overflow the
+            // queues of the switches, and be measured as loss.
+            let earliest = self.elapsed().saturating_sub(HELD_UP_MAX);
+            flow.next = (flow.next + flow.interval).max(earliest);
+        }
+        self.receive(Duration::ZERO)
     }
 
     /// Waits until everything sent is answered or lost.

@@ -9,6 +9,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 use crate::lab::link;
 use crate::lab::probe::{PairResult, Sample};
+use crate::lab::restart::Trial;
 use crate::lab::topology::Topology;
 
 /// One run of a scenario. Times are seconds, round trips milliseconds.
@@ -53,6 +54,8 @@ pub struct Outcome {
     pub first_ms: Quantiles,
     pub later_ms: Quantiles,
     pub failure: Option<FailureOutcome>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub restarts: Vec<Trial>,
     /// As the controller tells it.
     pub status: Option<serde_json::Value>,
     pub impaired_links: Vec<link::Report>,

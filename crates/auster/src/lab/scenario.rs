@@ -10,6 +10,7 @@ use sim::link::LinkConfig;
 
 use crate::failure::Failure;
 use crate::lab::impairment::Impairment;
+use crate::lab::restart::Restart;
 use crate::lab::topology::{HOSTS_MAX, SWITCHES_MAX, Topology};
 
 /// An experiment: networks, what is done to them, what must hold.
@@ -35,6 +36,7 @@ pub struct Scenario {
     #[serde(default)]
     pub control: Impairment,
     pub failure: Option<LinkFailure>,
+    pub restart: Option<Restart>,
     /// Stay up with a live view until Ctrl-C.
     #[serde(default)]
     pub stay: bool,
@@ -130,6 +132,9 @@ impl Scenario {
                 return Err(Failure::usage(format!(
                     "{words} has no link {a} to {b} to cut"
                 )));
+            }
+            if let Some(restart) = &self.restart {
+                restart.check(&topology).map_err(Failure::usage)?;
             }
             Ok(topology)
         };
@@ -325,7 +330,12 @@ mod tests {
     #[test]
     fn the_scenarios_of_the_project_are_read() {
         let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
-        for name in ["first-contact.toml", "ring-failure.toml"] {
+        for name in [
+            "first-contact.toml",
+            "ring-failure.toml",
+            "controller-restart.toml",
+            "relay-restart.toml",
+        ] {
             let scenario = Scenario::read(&dir.join(name)).unwrap();
             assert!(!scenario.networks(&dir).unwrap().is_empty(), "{name}");
         }
