@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::options::Options;
 
-/// What is asked for: see the README of `results/`.
+/// What passes; an answered request and a kept session are asked for besides.
 const ECHO_P99_MS_MAX: f64 = 50.0;
 const QUANTILES: [(&str, f64); 5] = [
     ("p50", 0.5),
@@ -236,7 +236,9 @@ pub fn plot(files: &[PathBuf]) -> String {
     svg + "</svg>\n"
 }
 
-const COLORS: [&str; 5] = ["#1b6ca8", "#2a9d5c", "#8a5fbf", "#c77700", "#555555"];
+const COLORS: [&str; 6] = [
+    "#1b6ca8", "#2a9d5c", "#8a5fbf", "#c77700", "#555555", "#b0306a",
+];
 
 fn points_of(file: &Path) -> Vec<(f64, f64)> {
     let text = std::fs::read_to_string(file).expect("a run's JSON file");
