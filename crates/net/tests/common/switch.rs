@@ -39,8 +39,8 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Switch<R, W> {
         }
     }
 
-    /// Says HELLO and answers until the controller has asked for the ports. `None` when the
-    /// controller closed the connection instead.
+    /// Says HELLO and answers up to the controller's first echo, which it sends when the switch is
+    /// up. `None` when the controller closed the connection instead.
     pub async fn set_up(&mut self) -> Option<()> {
         self.send(0, &Message::Hello(Hello::offering(&[Version::V13])))
             .await?;
@@ -95,9 +95,9 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Switch<R, W> {
         }
     }
 
-    /// Answers one message of the controller; whether it was the last of the set-up.
+    /// Answers one message of the controller; whether it was an echo request.
     pub async fn answer(&mut self, frame: &Frame) -> Option<bool> {
-        let mut is_last = false;
+        let is_echo = frame.kind() == openflow::MessageKind::EchoRequest;
         let reply = match decode(frame).unwrap() {
             Message::FeaturesRequest => {
                 self.features_requests += 1;
@@ -120,10 +120,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Switch<R, W> {
                         serial: Bytes::new(),
                         datapath: Bytes::new(),
                     }),
-                    RequestBody::PortDesc => {
-                        is_last = true;
-                        ReplyBody::PortDesc(vec![])
-                    }
+                    RequestBody::PortDesc => ReplyBody::PortDesc(vec![]),
                     RequestBody::Flow(_) => ReplyBody::Flow(vec![]),
                     _ => {
                         self.kept.push(frame.clone());
@@ -144,7 +141,7 @@ impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Switch<R, W> {
             }
         };
         self.send(frame.xid().0, &reply).await?;
-        Some(is_last)
+        Some(is_echo)
     }
 }
 
