@@ -419,6 +419,28 @@ mod tests {
         assert_eq!(settings.status, Some("/etc/auster/status.sock".into()));
     }
 
+    /// What `docs/run.md` shows is a file that works, and its numbers are the defaults it says.
+    #[test]
+    fn the_manuals_example_is_read_and_its_numbers_are_the_defaults() {
+        let manual = include_str!("../../../../docs/run.md");
+        let example = manual.split("```toml\n").nth(1).unwrap();
+        let example = example.split("```").next().unwrap();
+        let shown = Settings::parse(example, Path::new("auster.toml")).unwrap();
+        assert_eq!(
+            format!("{:?}", shown.controller),
+            format!("{:?}", ControllerConfig::default())
+        );
+        let default = DriverConfig::default();
+        assert_eq!(
+            format!("{:?}", shown.driver.session),
+            format!("{:?}", default.session)
+        );
+        assert_eq!(
+            format!("{:?}", shown.driver.inbox),
+            format!("{:?}", default.inbox)
+        );
+    }
+
     #[test]
     fn every_mistake_is_told_at_once_by_line_and_field() {
         let found = problems(
