@@ -1,0 +1,97 @@
+//! The house as ARCHITECTURE.md draws it: which crate may know which, and that the pure ones are
+//! kept pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+const PURE: [&str; 5] = ["openflow", "ovsdb", "sched", "control", "sim"];
+
+/// Each crate and all of the house that it may depend on.
+const ARROWS: [(&str, &[&str]); 7] = [
+    ("openflow", &[]),
+    ("ovsdb", &["openflow"]),
+    ("sched", &["openflow"]),
+    ("control", &["openflow", "ovsdb", "sched"]),
+    ("sim", &["control", "openflow", "ovsdb", "sched"]),
+    ("net", &["control", "openflow", "ovsdb", "sched"]),
+    (
+        "auster",
+        &["control", "net", "openflow", "ovsdb", "sched", "sim"],
+    ),
+];
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// The short name of a crate of ours.
+fn ours(package: &str) -> Option<&str> {
+    match package {
+        "auster" => Some(package),
+        _ => package.strip_prefix("auster-"),
+    }
+}
+
+#[test]
+fn no_crate_knows_another_that_the_map_does_not_show() {
+    let metadata = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--no-deps",
+            "--offline",
+            "--format-version",
+            "1",
+        ])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let metadata: Value = serde_json::from_slice(&metadata.stdout).unwrap();
+    let allowed: BTreeMap<_, BTreeSet<_>> = ARROWS
+        .iter()
+        .map(|(name, to)| (*name, to.iter().copied().collect()))
+        .collect();
+    let mut seen = 0;
+    for package in metadata["packages"].as_array().unwrap() {
+        let name = ours(package["name"].as_str().unwrap()).unwrap();
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let is_part_of_it = dependency["kind"].is_null();
+            if let (true, Some(to)) = (is_part_of_it, ours(dependency["name"].as_str().unwrap())) {
+                seen += 1;
+                assert!(allowed[name].contains(to), "{name} must not depend on {to}");
+            }
+        }
+    }
+    assert!(seen >= 10, "the house has arrows: {seen}");
+}
+
+#[test]
+fn every_pure_crate_bans_what_is_impure() {
+    for name in PURE {
+        let path = root().join("crates").join(name).join("clippy.toml");
+        let bans = std::fs::read_to_string(&path).unwrap();
+        for banned in [
+            "Instant::now",
+            "SystemTime::now",
+            "thread::sleep",
+            "HashMap",
+            "TcpStream",
+            "Mutex",
+        ] {
+            assert!(
+                bans.contains(banned),
+                "{}: {banned} is not banned",
+                path.display()
+            );
+        }
+        let manifest = root().join("crates").join(name).join("Cargo.toml");
+        let manifest = std::fs::read_to_string(manifest).unwrap();
+        assert!(
+            manifest.contains("[lints]\nworkspace = true"),
+            "{name}: lints of the workspace"
+        );
+        assert!(!manifest.contains("tokio"), "{name} waits for nothing");
+    }
+}
