@@ -329,8 +329,8 @@ fn identity(command: &mut Command, pki: &Path, name: &str) {
         .arg(pki.join(ca).join("cacert.pem"));
 }
 
-/// All switches at once. They dial every second at the latest; Open vSwitch's own maximum of eight
-/// is for networks of thousands.
+/// All switches at once. Open vSwitch's own maximal back-off of eight seconds is for networks of
+/// thousands; asked for one, 3.1 dials again after one to two.
 fn set_controllers(network: &Network, target: &str) -> Result<(), Failure> {
     let mut words = Vec::new();
     for switch in &network.topology.switches {
