@@ -337,13 +337,16 @@ fn unmodified_switches_controllers_and_ovsdb_tools_work_through_the_relays() {
             .success()
     );
     lab.wait("every channel is recorded", |lab| {
-        lines(&lab.path("controller.record")).len() >= 5
+        let ours = lines(&lab.path("switch.record")).len();
+        ours >= 5 && lines(&lab.path("controller.record")).len() >= ours
     });
     let (ours, theirs) = (
         lines(&lab.path("switch.record")),
         lines(&lab.path("controller.record")),
     );
-    assert_eq!(ours.len(), 5, "3 bridges and 2 runs of ovs-vsctl");
+    // 3 bridges and 2 runs of ovs-vsctl; more when a bridge connected twice on a busy machine.
+    let of = |agent: &str| ours.iter().filter(|line| line["agent"] == agent).count();
+    assert!(of("openflow") >= 3 && of("ovsdb") == 2, "{ours:#?}");
     for ours in &ours {
         let same = |other: &&Value| other["channel"] == ours["channel"];
         let theirs = theirs.iter().find(same).unwrap();

@@ -560,7 +560,7 @@ mod tests {
     fn a_new_flow_works_from_the_packet_after_its_last_lost_one() {
         let at = |lost: &[u64]| judged(&[], lost).new_flows[0].works_ms;
         assert_eq!(at(&[]), Some(2.0), "its first answer");
-        assert_eq!(at(&[1200, 1220]), Some(40.0));
+        assert_eq!(at(&[1200, 1220]), Some(42.0), "the first answer");
         assert_eq!(
             at(&[1200, 2000]),
             Some(820.0),
