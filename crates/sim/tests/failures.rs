@@ -167,8 +167,16 @@ fn a_controller_restart_loses_no_packet_of_an_established_flow() {
 #[test]
 fn switches_that_come_back_late_cost_established_flows_nothing() {
     let orders = [[0, 2, 1], [1, 0, 2], [0, 1, 2]];
-    for order in orders {
+    for (mode, order) in MODES.into_iter().flat_map(|m| orders.map(|o| (m, o))) {
+        let controller = ControllerConfig {
+            mode,
+            ..ControllerConfig::default()
+        };
         let config = NetworkConfig {
+            process: ProcessConfig {
+                controller,
+                ..ProcessConfig::default()
+            },
             reconnect_delay: ms(3000),
             ..NetworkConfig::default()
         };
@@ -193,7 +201,7 @@ fn switches_that_come_back_late_cost_established_flows_nothing() {
         network.run_for(ms(14_000));
         for (i, (_, b)) in pairs.into_iter().enumerate() {
             let lost = lost(&network, b, 100_000 * i as u64, 650);
-            assert_eq!(lost, 0, "{order:?}, pair {i}");
+            assert_eq!(lost, 0, "{mode:?}, {order:?}, pair {i}");
         }
     }
 }

@@ -19,7 +19,7 @@ use super::{Controller, Location, Mode, Timer, mix};
 /// Learned hosts are gathered for this long before routes are computed.
 const GATHER: Duration = Duration::from_millis(20);
 
-/// Entries of hosts that nobody knows are kept this long after their switch connected: their
+/// Entries of hosts that nobody has heard are kept this long after their switch connected: their
 /// host's own switch may still be on its way.
 const ADOPTED_KEPT: Duration = Duration::from_secs(30);
 
@@ -60,7 +60,10 @@ impl Controller {
             }
             let young = now.since(switch.up_since) < ADOPTED_KEPT;
             for (key, entry) in &switch.entries {
-                let unknown = key.eth_dst.is_none_or(|mac| self.hosts.get(mac).is_none());
+                // Where a host is that only entries tell of may be a port towards a switch that is
+                // not here yet.
+                let heard = |mac| self.hosts.get(mac).is_some_and(|host| host.heard);
+                let unknown = !key.eth_dst.is_some_and(heard);
                 let kept = wanted.contains_key(key) || (young && unknown);
                 if entry.kind == EntryKind::Destination && !kept {
                     stale.push(Change {
