@@ -20,6 +20,9 @@ use tokio::task::JoinSet;
 use crate::failure::Failure;
 use report::{Reporter, Source};
 
+/// For the last datagram to leave, which tells the other relay not to wait.
+const GOODBYE: Duration = Duration::from_millis(50);
+
 #[derive(clap::Subcommand)]
 pub enum Command {
     /// The end next to the switches: takes their connections and carries them to a controller relay
@@ -160,11 +163,15 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
     let source = Source::End(end.clone());
     let reporter = Reporter::start(&args.common.status, &args.common.record, source).await?;
     agents.warn_if_exposed();
+    let mut tunnel = std::pin::pin!(tunnel::switch(&end, &connect, &security));
     let stopped = tokio::select! {
-        error = tunnel::switch(&end, &connect, &security) => Err(Failure::network(error)),
+        error = &mut tunnel => Err(Failure::network(error)),
         () = stop_signal() => Ok(()),
     };
     end.close("the switch's relay was stopped");
+    if stopped.is_ok() {
+        let _ = tokio::time::timeout(GOODBYE, tunnel).await;
+    }
     stop(reporter).await?;
     stopped
 }

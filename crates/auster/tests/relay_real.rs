@@ -336,10 +336,16 @@ fn unmodified_switches_controllers_and_ovsdb_tools_work_through_the_relays() {
             .unwrap()
             .success()
     );
+    // The other end is told, and does not wait for its return.
+    let stopped = Instant::now();
     lab.wait("every channel is recorded", |lab| {
         let ours = lines(&lab.path("switch.record")).len();
         ours >= 5 && lines(&lab.path("controller.record")).len() >= ours
     });
+    assert!(
+        stopped.elapsed() < Duration::from_secs(5),
+        "it waited its 10 s of grace"
+    );
     let (ours, theirs) = (
         lines(&lab.path("switch.record")),
         lines(&lab.path("controller.record")),

@@ -188,7 +188,8 @@ impl End {
             ids.into_iter()
                 .for_each(|id| state.session.reset(id, reason.to_owned()));
             if let Some(live) = &state.link {
-                live.connection.close(0u32.into(), reason.as_bytes());
+                live.connection
+                    .close(link::STOPPED.into(), reason.as_bytes());
             }
         });
     }

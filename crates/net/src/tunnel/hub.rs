@@ -243,13 +243,19 @@ impl Hub {
     async fn serve(&self, end: Arc<End>, greeted: Greeted) {
         let name = end.name().to_owned();
         tracing::info!(relay = name, resumed = greeted.resumed, "connected");
+        let connection = greeted.connection.clone();
         let error = link::run(&end, greeted).await;
         tracing::warn!(relay = name, "disconnected: {error}");
-        // It may be resumed for a while, and is forgotten then.
+        // It may be resumed for a while, and is forgotten then; at once if it was stopped.
         let connects = end.connects.load(Ordering::Relaxed);
-        tokio::time::sleep(self.config.session.grace).await;
+        let reason = if link::was_stopped(&connection).await {
+            "the other relay was stopped"
+        } else {
+            tokio::time::sleep(self.config.session.grace).await;
+            "no connection to the other relay"
+        };
         if end.connects.load(Ordering::Relaxed) == connects {
-            end.close("no connection to the other relay");
+            end.close(reason);
             self.bury(&end);
             self.lock()
                 .retain(|_, served| !Arc::ptr_eq(&served.end, &end));

@@ -102,6 +102,19 @@ pub(super) struct Greeted {
     pub resumed: bool,
 }
 
+/// The code a relay closes with that will not come back to this session.
+pub(super) const STOPPED: u32 = 3;
+
+/// Whether the other relay has ended this connection for good. Its streams may end a moment before
+/// it says so.
+pub(super) async fn was_stopped(connection: &quinn::Connection) -> bool {
+    let closed = tokio::time::timeout(Duration::from_millis(100), connection.closed()).await;
+    let Ok(quinn::ConnectionError::ApplicationClosed(closed)) = closed else {
+        return false;
+    };
+    closed.error_code == STOPPED.into()
+}
+
 /// Why a connection ended.
 #[derive(Debug)]
 pub(super) enum LinkError {
