@@ -46,7 +46,6 @@ impl Failure {
     }
 
     /// Addresses, peers and certificates.
-    #[allow(dead_code)]
     pub fn network(message: impl Display) -> Failure {
         Failure {
             code: 4,
