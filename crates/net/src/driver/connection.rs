@@ -73,8 +73,8 @@ pub(super) async fn run(
     });
     let reason = task.serve().await;
     let Task { shared, line, .. } = *task;
-    shared.down(line.id, ticket);
     let facts = *line.facts();
+    // First: the driver has ended when the last connection is down, and then all is told.
     shared.notify(Notice::Down {
         connection: line.id,
         datapath_id: facts.datapath_id,
@@ -82,6 +82,7 @@ pub(super) async fn run(
         peer: line.peer.clone(),
         reason,
     });
+    shared.down(line.id, ticket);
 }
 
 struct Task {
