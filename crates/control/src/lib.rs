@@ -11,6 +11,7 @@
 //! answers `None`, then wait for input or for `poll_timeout`.
 
 pub mod controller;
+pub mod edge;
 pub mod entry;
 pub mod inbox;
 mod lldp;

@@ -412,6 +412,7 @@ fn carry_out(shared: &Shared, output: ControllerOutput) {
                 line.outbox.probe();
             }
         }
+        ControllerOutput::Edge { .. } => {}
         ControllerOutput::Event(event) => shared.notify(Notice::Event(event)),
     }
 }

@@ -207,6 +207,7 @@ impl Process {
                         line.session.handle_probe(now);
                     }
                 }
+                ControllerOutput::Edge { .. } => {}
                 ControllerOutput::Event(event) => self.events.push((now, event)),
             }
         }

@@ -39,6 +39,7 @@ use openflow::{DatapathId, Frame, MacAddr, Message, decode};
 use sha2::{Digest, Sha256};
 
 use crate::ConnectionId;
+use crate::edge::EdgeUpdate;
 use crate::lldp::Prover;
 use crate::requests::RequestLimits;
 use crate::session::SwitchUp;
@@ -173,6 +174,11 @@ pub enum ControllerOutput {
     },
     /// Call `Session::handle_probe`: somebody else claims this connection's datapath id.
     Probe { connection: ConnectionId },
+    /// For the connection's [`Edge`](crate::edge::Edge), in order with what is sent to it.
+    Edge {
+        connection: ConnectionId,
+        update: EdgeUpdate,
+    },
     /// For logs and status; nothing depends on it.
     Event(Event),
 }
