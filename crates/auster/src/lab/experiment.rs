@@ -5,13 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
-use crate::lab::ledger::unix_seconds;
+use crate::figures::{Machine, Quantiles, unix_seconds};
 use crate::lab::network::{Network, Options};
 use crate::lab::plane::{Controller, Plane, Transport};
 use crate::lab::probe::{Prober, Sample};
-use crate::lab::report::{
-    self, Check, Document, FailureOutcome, Machine, Outcome, Quantiles, milliseconds, seconds,
-};
+use crate::lab::report::{self, Check, Document, FailureOutcome, Outcome, milliseconds, seconds};
 use crate::lab::restart::{self, Restart, Trials};
 use crate::lab::scenario::{LinkFailure, Scenario, too_many_probes};
 use crate::lab::signals::Signals;

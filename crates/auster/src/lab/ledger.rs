@@ -9,13 +9,14 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
+use crate::figures::unix_seconds;
 use crate::lab::tools;
 
 /// Every process of a lab has this variable, with the lab's id as its value.
@@ -230,12 +231,6 @@ impl Ledger {
             .and_then(|()| fs::rename(&draft, &path))
             .map_err(|e| Failure::file(&path, e))
     }
-}
-
-pub fn unix_seconds() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs())
 }
 
 fn record_path(id: &str) -> PathBuf {

@@ -22,6 +22,7 @@ use std::process::Stdio;
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::figures::unix_seconds;
 use crate::lab::impairment::Impairment;
 use crate::lab::ledger::Ledger;
 use crate::lab::network::{Network, Options};
@@ -228,7 +229,7 @@ fn list(args: ListArgs) -> Result<(), Failure> {
     );
     for lab in labs {
         let record = &lab.record;
-        let minutes = ledger::unix_seconds().saturating_sub(record.started_unix_s) / 60;
+        let minutes = unix_seconds().saturating_sub(record.started_unix_s) / 60;
         println!(
             "{:8} {:24} {:>8} {:>6} {:24} {} min{}",
             record.id,

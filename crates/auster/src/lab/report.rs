@@ -1,12 +1,12 @@
 //! What an experiment found: the document that is published, and the tables on the screen.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::figures::{Machine, Quantiles, table};
 use crate::lab::link;
 use crate::lab::probe::{PairResult, Sample};
 use crate::lab::restart::Trial;
@@ -23,15 +23,6 @@ pub struct Document {
     pub machine: Machine,
     pub passed: bool,
     pub networks: Vec<Outcome>,
-}
-
-#[derive(Debug, Serialize)]
-pub struct Machine {
-    pub kernel: String,
-    pub cpu: String,
-    pub cpu_count: usize,
-    pub auster: String,
-    pub open_vswitch: String,
 }
 
 /// What one network did.
@@ -100,62 +91,6 @@ pub struct Check {
     pub what: String,
     pub passed: bool,
     pub found: String,
-}
-
-/// Of answered packets only; all zero when there are none.
-#[derive(Clone, Copy, Debug, Default, Serialize, PartialEq)]
-pub struct Quantiles {
-    pub count: usize,
-    pub min: f64,
-    pub p50: f64,
-    pub p99: f64,
-    pub max: f64,
-}
-
-impl Quantiles {
-    /// Nearest rank, of values in milliseconds.
-    pub fn of(mut values: Vec<f64>) -> Quantiles {
-        values.sort_by(f64::total_cmp);
-        let Some(last) = values.len().checked_sub(1) else {
-            return Quantiles::default();
-        };
-        let rank =
-            |q: f64| values[((q * values.len() as f64).ceil() as usize).clamp(1, last + 1) - 1];
-        Quantiles {
-            count: values.len(),
-            min: values[0],
-            p50: rank(0.5),
-            p99: rank(0.99),
-            max: values[last],
-        }
-    }
-}
-
-impl Machine {
-    pub fn here() -> Machine {
-        let first_line = |program: &str, argument: &str| {
-            let output = Command::new(program).arg(argument).output();
-            let text = output.map(|o| String::from_utf8_lossy(&o.stdout).into_owned());
-            text.unwrap_or_default()
-                .lines()
-                .next()
-                .unwrap_or("unknown")
-                .to_string()
-        };
-        let cpu_info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let model = cpu_info
-            .lines()
-            .find_map(|line| line.strip_prefix("model name"));
-        Machine {
-            kernel: first_line("uname", "-sr"),
-            cpu: model
-                .map_or("unknown", |m| m.trim_start_matches([' ', '\t', ':']))
-                .to_string(),
-            cpu_count: std::thread::available_parallelism().map_or(1, usize::from),
-            auster: env!("CARGO_PKG_VERSION").to_string(),
-            open_vswitch: first_line("ovs-vswitchd", "--version"),
-        }
-    }
 }
 
 pub fn pairs(topology: &Topology, results: &[PairResult]) -> Vec<Pair> {
@@ -258,7 +193,7 @@ pub fn summary_table(outcomes: &[Outcome]) -> String {
             if o.passed() { "ok" } else { "FAILED" }.to_string(),
         ]
     });
-    table(&header, rows.collect())
+    table(&header, &rows.collect::<Vec<_>>())
 }
 
 /// A line per pair, for networks small enough to read.
@@ -290,62 +225,5 @@ pub fn pair_table(outcome: &Outcome) -> String {
         row.extend(pair.failure_lost.map(|lost| lost.to_string()));
         row
     });
-    table(&header, rows.collect())
-}
-
-/// Columns as wide as their widest cell; the first one left-aligned, the others right.
-pub fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
-    let width = |column: usize| {
-        let cells = rows
-            .iter()
-            .filter_map(|row| row.get(column))
-            .map(|cell| cell.chars().count());
-        cells.max().unwrap_or(0).max(header[column].chars().count())
-    };
-    let widths: Vec<usize> = (0..header.len()).map(width).collect();
-    let line = |cells: Vec<&str>| {
-        let padded = cells
-            .iter()
-            .zip(&widths)
-            .enumerate()
-            .map(|(n, (cell, width))| {
-                if n == 0 {
-                    format!("{cell:<width$}")
-                } else {
-                    format!("{cell:>width$}")
-                }
-            });
-        let line: Vec<String> = padded.collect();
-        format!("  {}\n", line.join("  ").trim_end())
-    };
-    let mut text = line(header.to_vec());
-    for row in &rows {
-        text += &line(row.iter().map(String::as_str).collect());
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_are_values_that_occurred() {
-        let q = Quantiles::of((1..=100).rev().map(f64::from).collect());
-        assert_eq!(
-            (q.count, q.min, q.p50, q.p99, q.max),
-            (100, 1.0, 50.0, 99.0, 100.0)
-        );
-        assert_eq!(Quantiles::of(vec![7.0]).p99, 7.0);
-        assert_eq!(Quantiles::of(vec![]), Quantiles::default());
-    }
-
-    #[test]
-    fn a_table_lines_up_whatever_is_in_it() {
-        let text = table(
-            &["name", "n"],
-            vec![vec!["h1".into(), "10".into()], vec!["edge1".into()]],
-        );
-        assert_eq!(text, "  name    n\n  h1     10\n  edge1\n");
-    }
+    table(&header, &rows.collect::<Vec<_>>())
 }

@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
+use crate::figures::{self, Quantiles};
 use crate::lab::network::Network;
 use crate::lab::plane::{Controller, Part, Plane};
 use crate::lab::probe::{Flow, Prober, Sample};
-use crate::lab::report::{self, Check, Quantiles, milliseconds};
+use crate::lab::report::{Check, milliseconds};
 use crate::lab::signals::Signals;
 use crate::lab::topology::Topology;
 use crate::lab::{status, tools};
@@ -507,7 +508,10 @@ pub fn table(trials: &[Trial]) -> String {
             format!("{:.0}", works.max),
         ]
     };
-    report::table(&header, groups(trials).into_iter().map(row).collect())
+    figures::table(
+        &header,
+        &groups(trials).into_iter().map(row).collect::<Vec<_>>(),
+    )
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::lab::report::table;
+use crate::figures::table;
 
 pub fn switch_count(status: Option<&Value>) -> usize {
     list(status, "switches").len()
@@ -47,7 +47,7 @@ pub fn switch_table(status: Option<&Value>) -> String {
         .map(|switch| keys.iter().map(|key| text(switch, key)).collect())
         .collect();
     rows.sort();
-    table(&header, rows)
+    table(&header, &rows)
 }
 
 fn list<'a>(status: Option<&'a Value>, key: &str) -> &'a [Value] {
