@@ -18,7 +18,8 @@ use net::driver::{Driver, Notice};
 use net::method::Method;
 use net::reconnect::Reconnect;
 use net::tls::{Role, Security};
-use net::transport::{Limits, Listener, TransportError, connect};
+use net::transport::{Limits, Listener, TransportError, connect_at};
+use net::workers::Workers;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -74,6 +75,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     status: Option<PathBuf>,
 
+    /// Threads that serve connections; as many as cores if not given
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
+
     /// Print events as JSON lines
     #[arg(long)]
     json: bool,
@@ -116,13 +121,15 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let (driver, mut notices) = Driver::start(controller, clock, config)
         .map_err(|error| Failure::machine(format!("cannot start a thread: {error}")))?;
     let driver = Arc::new(driver);
+    let workers = Workers::start(settings.threads)
+        .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
     let mut printer = Printer::new(settings.json);
 
     let mut interrupted = signal_stream(SignalKind::interrupt())?;
     let mut terminated = signal_stream(SignalKind::terminate())?;
     let mut listeners = Vec::new();
     for method in &settings.listen {
-        let listener = Listener::bind(method, &security, Limits::default())
+        let listener = Listener::bind_over(Some(&workers), method, &security, Limits::default())
             .await
             .map_err(Failure::network)?;
         warn_if_exposed(method);
@@ -143,7 +150,8 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
         .collect();
     for (number, method) in (0u64..).zip(&settings.connect) {
         warn_if_exposed(method);
-        let dialler = keep_connected(driver.clone(), method.clone(), security.clone(), number);
+        let (driver, workers) = (driver.clone(), workers.clone());
+        let dialler = keep_connected(driver, workers, method.clone(), security.clone(), number);
         tasks.push(tokio::spawn(dialler));
     }
 
@@ -187,6 +195,7 @@ async fn print_notices(printer: &mut Printer, notices: &mut mpsc::Receiver<Notic
 /// Dials until the task is aborted.
 async fn keep_connected(
     driver: Arc<ControllerDriver>,
+    workers: Workers,
     method: Method,
     security: Security,
     seed: u64,
@@ -195,7 +204,7 @@ async fn keep_connected(
     let mut reconnect = Reconnect::new(seed ^ u64::from(std::process::id()));
     let mut told: Option<String> = None;
     loop {
-        match connect(&method, &security).await {
+        match connect_at(workers.place(), &method, &security).await {
             Ok(connection) => {
                 told = None;
                 reconnect.handle_connected(clock.now());

@@ -53,6 +53,7 @@ fn run_says_what_is_wrong() {
         ("run -p missing -c missing -C missing", Root, 5, "missing: No such file or directory; check"),
         ("run {c1}", Nobody, 5, "c1-privkey.pem: Permission denied; run as a user who may"),
         ("run --allow-dpid s1", Root, 2, "write 16 hex digits"),
+        ("run --threads 0", Root, 2, "0 is not in 1..=256"),
         ("run --mode fast", Root, 2, "possible values: reactive"),
         ("run --config net.toml", Root, 2, "net.toml:1: mode: 'fast' is none of reactive"),
         ("run --config net.toml", Root, 2, "; net.toml:2: 'speed' is not known"),

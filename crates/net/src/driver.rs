@@ -44,6 +44,7 @@ use tokio::task::JoinHandle;
 use crate::clock::Clock;
 use crate::tls::Role;
 use crate::transport::{self, Connection, Listener};
+use crate::workers;
 use shared::{Line, News, Shared, Work};
 
 pub use outbox::OUTBOX_BYTES_MAX;
@@ -254,13 +255,14 @@ impl<A: Application> Driver<A> {
         Ok((driver, notices_receiver))
     }
 
-    /// Serves one connection in a task of its own.
+    /// Serves one connection in a task of its own, on its worker if it has one.
     pub fn serve(&self, connection: Connection) -> (ConnectionId, JoinHandle<()>) {
         let id = ConnectionId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let line = Line::new(id, connection.peer.clone());
         self.shared.add(&line);
+        let runtime = workers::runtime_of(connection.place.as_ref());
         let task = connection::run(self.shared.clone(), self.config.clone(), line, connection);
-        (id, tokio::spawn(task))
+        (id, runtime.spawn(task))
     }
 
     /// Serves whatever `listener` accepts, until the task is aborted.

@@ -10,3 +10,4 @@ pub mod reconnect;
 pub mod tls;
 pub mod transport;
 pub mod tunnel;
+pub mod workers;

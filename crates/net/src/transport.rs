@@ -17,8 +17,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::method::Method;
 use crate::tls::{CertificateIdentity, Role, TlsFacts};
+use crate::workers::Place;
 
-pub use dial::connect;
+pub use dial::{connect, connect_at};
 pub(crate) use dial::{resolve, server_name};
 pub use gate::{Limits, Refusal, Refusals, Ticket};
 pub use listen::Listener;
@@ -39,6 +40,9 @@ pub struct Connection {
     pub peer: PeerIdentity,
     /// Keep it as long as the halves.
     pub ticket: Option<Ticket>,
+    /// The thread whose reactor has its socket; `None` for the runtime that made it. Keep it as
+    /// long as the halves.
+    pub place: Option<Place>,
 }
 
 /// Who is at the other end, as far as the transport can tell.
@@ -117,6 +121,7 @@ pub fn memory(buffer_bytes_max: usize) -> (Connection, Connection) {
             writer: Box::new(writer),
             peer: PeerIdentity::plain(TransportKind::Memory, name),
             ticket: None,
+            place: None,
         }
     };
     (end(left, "right"), end(right, "left"))

@@ -1,5 +1,6 @@
 //! What `auster run` shall do, from its flags and its file; a flag wins.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,6 +9,7 @@ use control::controller::ControllerConfig;
 use net::driver::DriverConfig;
 use net::method::Method;
 use net::tls::{CredentialFiles, Security};
+use net::workers::Workers;
 use openflow::DatapathId;
 use toml::de::DeTable;
 
@@ -35,12 +37,14 @@ impl From<Mode> for control::controller::Mode {
     }
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     pub listen: Vec<Method>,
     pub connect: Vec<Method>,
     pub status: Option<PathBuf>,
     pub json: bool,
+    /// That serve connections.
+    pub threads: NonZeroUsize,
     pub controller: ControllerConfig,
     pub driver: DriverConfig,
     files: TlsFiles,
@@ -51,6 +55,21 @@ struct TlsFiles {
     private_key: Option<PathBuf>,
     certificate: Option<PathBuf>,
     ca: Option<PathBuf>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            listen: Vec::new(),
+            connect: Vec::new(),
+            status: None,
+            json: false,
+            threads: Workers::count_default(),
+            controller: ControllerConfig::default(),
+            driver: DriverConfig::default(),
+            files: TlsFiles::default(),
+        }
+    }
 }
 
 impl Settings {
@@ -161,6 +180,8 @@ impl Settings {
             self.driver.allowed = Some(args.allow_dpid.into_iter().collect());
         }
         self.json |= args.json;
+        let threads = args.threads.and_then(|n| NonZeroUsize::new(n.into()));
+        self.threads = threads.unwrap_or(self.threads);
         self.status = args.status.or(self.status.take());
         let files = &mut self.files;
         files.private_key = args.private_key.or(files.private_key.take());
@@ -201,6 +222,7 @@ impl Settings {
             "allow_dpid",
             "status",
             "json",
+            "threads",
             "tls",
             "controller",
             "session",
@@ -236,6 +258,10 @@ impl Settings {
             .string(root, "status", "/run/auster.sock")
             .map(|path| dir.join(path));
         self.json = fields.bool(root, "json").unwrap_or(false);
+        let threads = fields.integer(root, "threads", 1..=256);
+        self.threads = threads
+            .and_then(|n| NonZeroUsize::new(usize::try_from(n).ok()?))
+            .unwrap_or(self.threads);
     }
 }
 
@@ -383,6 +409,7 @@ mod tests {
             mode = "hybrid"
             allow_dpid = ["0000000000000001", "0x2"]
             status = "status.sock"
+            threads = 3
             [tls]
             private_key = "ctl-privkey.pem"
             certificate = "/etc/ctl-cert.pem"
@@ -408,6 +435,7 @@ mod tests {
             Duration::from_secs(1)
         );
         assert_eq!(settings.driver.inbox.messages_max, 64);
+        assert_eq!(settings.threads.get(), 3);
         let allowed = [DatapathId(1), DatapathId(2)];
         assert_eq!(settings.driver.allowed, Some(allowed.into()));
         let files = &settings.files;

@@ -47,7 +47,8 @@ pub(super) async fn run(
         reader,
         writer,
         ticket,
-        ..
+        place: _place,
+        peer: _,
     } = connection;
     let now = shared.clock.now();
     let session = Session::new(now, config.session.clone(), config.seed ^ line.id.0);

@@ -17,6 +17,7 @@ use super::{
 use crate::method::{Host, Method, Transport};
 use crate::quic;
 use crate::tls::Security;
+use crate::workers::Place;
 
 /// Dials `method`, which is not passive.
 pub async fn connect(method: &Method, security: &Security) -> Result<Connection, TransportError> {
@@ -41,6 +42,27 @@ pub async fn connect(method: &Method, security: &Security) -> Result<Connection,
             "a passive method listens; drop the 'p' to dial",
         )),
     }
+}
+
+/// Dials `method` on the thread of `place`, where the connection stays.
+pub async fn connect_at(
+    place: Place,
+    method: &Method,
+    security: &Security,
+) -> Result<Connection, TransportError> {
+    let (method, security) = (method.clone(), security.clone());
+    let dialled = {
+        let method = method.clone();
+        place
+            .runtime()
+            .spawn(async move { connect(&method, &security).await })
+    };
+    let mut connection = match dialled.await {
+        Ok(dialled) => dialled?,
+        Err(error) => return Err(TransportError::local(&method, error)),
+    };
+    connection.place = Some(place);
+    Ok(connection)
 }
 
 /// Every address of `host`, in the resolver's order.

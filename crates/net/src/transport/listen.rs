@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -22,6 +22,7 @@ use crate::advice::bind_problem;
 use crate::method::{Method, Transport};
 use crate::quic;
 use crate::tls::Security;
+use crate::workers::{self, Place, Workers};
 
 /// Accepts connections on one passive method until it is dropped.
 pub struct Listener {
@@ -39,8 +40,18 @@ const ACCEPTED_MAX: usize = 64;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 impl Listener {
-    /// Listens on `method`, which is passive.
+    /// Listens on `method`, which is passive. Connections live on the caller's runtime.
     pub async fn bind(
+        method: &Method,
+        security: &Security,
+        limits: Limits,
+    ) -> Result<Listener, TransportError> {
+        Listener::bind_over(None, method, security, limits).await
+    }
+
+    /// As [`Listener::bind`], but each connection lives on one of `workers`, from its handshake on.
+    pub async fn bind_over(
+        workers: Option<&Workers>,
         method: &Method,
         security: &Security,
         limits: Limits,
@@ -52,6 +63,7 @@ impl Listener {
             gate,
             handshakes: Arc::new(Semaphore::new(limits.handshakes_max)),
             handshakes_max: limits.handshakes_max,
+            workers: workers.cloned(),
             sender,
         };
         let bind_error = |error: io::Error| TransportError::local(method, bind_problem(&error));
@@ -139,6 +151,7 @@ struct Door {
     gate: Arc<Gate>,
     handshakes: Arc<Semaphore>,
     handshakes_max: usize,
+    workers: Option<Workers>,
     sender: mpsc::Sender<Connection>,
 }
 
@@ -159,16 +172,29 @@ impl Door {
             if socket::tune_tcp(&stream).is_err() {
                 continue;
             }
+            let place = self.workers.as_ref().map(Workers::place);
+            let stream = match &place {
+                None => stream,
+                Some(place) => match tcp_to(place, stream) {
+                    Ok(stream) => stream,
+                    Err(error) => {
+                        self.accept_failed(&error).await;
+                        continue;
+                    }
+                },
+            };
             match &tls {
                 None => {
                     let peer = PeerIdentity::plain(TransportKind::Tcp, address);
-                    self.hand_on(streams::tcp(stream, peer, Some(ticket))).await;
+                    let connection = streams::tcp(stream, peer, Some(ticket));
+                    self.hand_on(connection, place).await;
                 }
                 Some(acceptor) => {
+                    let (door, acceptor) = (self.clone(), acceptor.clone());
+                    let runtime = workers::runtime_of(place.as_ref());
                     let handshake =
-                        self.clone()
-                            .shake_tls(acceptor.clone(), stream, address, ticket, slot);
-                    tokio::spawn(handshake);
+                        door.shake_tls(acceptor, stream, address, (ticket, place), slot);
+                    runtime.spawn(handshake);
                 }
             }
         }
@@ -179,13 +205,13 @@ impl Door {
         acceptor: TlsAcceptor,
         stream: TcpStream,
         address: SocketAddr,
-        ticket: Ticket,
+        (ticket, place): (Ticket, Option<Place>),
         _slot: OwnedSemaphorePermit,
     ) {
         match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => {
-                self.hand_on(streams::tls(stream.into(), address, Some(ticket)))
-                    .await;
+                let connection = streams::tls(stream.into(), address, Some(ticket));
+                self.hand_on(connection, place).await;
             }
             Ok(Err(error)) => {
                 self.refuse(Refusal::Handshake, address, &dial::tls_problem(&error));
@@ -209,8 +235,19 @@ impl Door {
             if socket::tune_unix(&stream).is_err() {
                 continue;
             }
+            let place = self.workers.as_ref().map(Workers::place);
+            let stream = match &place {
+                None => stream,
+                Some(place) => match unix_to(place, stream) {
+                    Ok(stream) => stream,
+                    Err(error) => {
+                        self.accept_failed(&error).await;
+                        continue;
+                    }
+                },
+            };
             let peer = PeerIdentity::plain(TransportKind::Unix, path.display());
-            self.hand_on(streams::unix(stream, peer, Some(ticket)))
+            self.hand_on(streams::unix(stream, peer, Some(ticket)), place)
                 .await;
         }
     }
@@ -233,7 +270,9 @@ impl Door {
                 continue;
             };
             let door = self.clone();
-            tokio::spawn(async move {
+            let place = self.workers.as_ref().map(Workers::place);
+            // quinn starts the connection's own task where `accept` is called.
+            workers::runtime_of(place.as_ref()).spawn(async move {
                 let _slot = slot;
                 let handshake = async {
                     let connection = incoming.accept()?.await?;
@@ -242,7 +281,7 @@ impl Door {
                 };
                 match timeout(HANDSHAKE_TIMEOUT, handshake).await {
                     Ok(Ok((connection, streams))) => {
-                        door.hand_on(streams::quic(connection, streams, Some(ticket)))
+                        door.hand_on(streams::quic(connection, streams, Some(ticket)), place)
                             .await;
                     }
                     Ok(Err(error)) => {
@@ -259,7 +298,8 @@ impl Door {
         slot.expect("the semaphore is never closed")
     }
 
-    async fn hand_on(&self, connection: Connection) {
+    async fn hand_on(&self, mut connection: Connection, place: Option<Place>) {
+        connection.place = place;
         let _ = self.sender.send(connection).await;
     }
 
@@ -273,6 +313,19 @@ impl Door {
         tracing::warn!("cannot accept: {error}");
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }
+}
+
+/// `stream` with its events on the thread of `place`.
+fn tcp_to(place: &Place, stream: TcpStream) -> io::Result<TcpStream> {
+    let stream = stream.into_std()?;
+    let _entered = place.runtime().enter();
+    TcpStream::from_std(stream)
+}
+
+fn unix_to(place: &Place, stream: UnixStream) -> io::Result<UnixStream> {
+    let stream = stream.into_std()?;
+    let _entered = place.runtime().enter();
+    UnixStream::from_std(stream)
 }
 
 /// Binds a Unix socket; a file that nobody listens on any more is replaced.

@@ -22,6 +22,7 @@ pub(super) fn tcp(stream: TcpStream, peer: PeerIdentity, ticket: Option<Ticket>)
         writer: Box::new(writer),
         peer,
         ticket,
+        place: None,
     }
 }
 
@@ -32,6 +33,7 @@ pub(super) fn unix(stream: UnixStream, peer: PeerIdentity, ticket: Option<Ticket
         writer: Box::new(writer),
         peer,
         ticket,
+        place: None,
     }
 }
 
@@ -49,6 +51,7 @@ pub(super) fn tls(
         writer: Box::new(writer),
         peer: PeerIdentity::certified(TransportKind::Tls, address, identity, facts),
         ticket,
+        place: None,
     }
 }
 
@@ -80,6 +83,7 @@ pub(super) fn quic(
         }),
         peer: PeerIdentity::certified(TransportKind::Quic, address, identity, facts),
         ticket,
+        place: None,
     }
 }
 
