@@ -3,25 +3,62 @@
 //!
 //! The [`Controller`](crate::controller::Controller) stays the only one who decides where a host
 //! is; what it has decided it tells the edge. So an edge needs no lock and asks nobody, and as many
-//! of them run at once as there are threads. Whatever it is not sure of it leaves to the controller.
+//! of them run at once as there are threads. Whatever it is not sure of it leaves to the controller:
+//! LLDP, ARP, broadcasts, packets with VLAN tags, packets that were cut short, hosts it was not told
+//! of, and once a second a packet of each port, so that the controller knows where hosts are alive.
+//!
+//! An answer is the packet itself, sent on, and then an entry for those that follow. Nothing is
+//! remembered of an entry but its cookie's kind ([`EntryKind::Local`]): when a port goes or a host
+//! leaves, its entries are taken out by what they match. OpenFlow 1.0 has no cookie mask, so there
+//! entries of others go too if they are within the same match: from that port or host, or to it.
 
-use bytes::BytesMut;
-use openflow::time::Instant;
-use openflow::{MacAddr, PortNo, Version};
+mod wire;
+
+use std::collections::BTreeMap;
+
+use bytes::{Bytes, BytesMut};
+use openflow::message::{FlowMod, FlowModCommand};
+use openflow::time::{Duration, Instant};
+use openflow::{BufferId, Cookie, MacAddr, Match, Message, PortNo, Version, Xid, encode};
+
+use crate::entry::{COOKIE_PREFIX_MASK, EntryKind};
+use crate::mac_table::MacTable;
+use crate::mix;
+use crate::requests::EDGE_XID;
+use wire::{Answer, Templates};
+
+/// An entry is not sent again for the same pair within this time: packets of a burst that were
+/// under way are sent on only. As long as a path of the controller's.
+const REPEAT_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Pairs remembered for that; an older one that falls together with a newer is forgotten.
+const RECENT_PAIRS: usize = 64;
+
+/// Between two packet-ins of a port that the controller sees although the edge knew the answer.
+const TELL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// In 1.0, hosts of a port that closes whose entries are named one by one.
+const NAMED_HOSTS_MAX: usize = 256;
 
 /// What the controller has decided, in its order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EdgeUpdate {
     /// The edge may answer from now on. Comes once, when the switch is admitted.
     Start(EdgeConfig),
-    /// Whether the edge answers packet-ins of this port. Closing takes its entries out.
-    Port { port: PortNo, open: bool },
+    /// The edge answers packet-ins of this port.
+    Open(PortNo),
+    /// It does not any more, and its entries from and to the port go.
+    Close(PortNo),
     /// A host is behind an open port.
     Host { mac: MacAddr, port: PortNo },
     /// The host's packets are the controller's again; its entries stay.
-    Watch { mac: MacAddr },
+    Watch(MacAddr),
     /// The host is not there any more: its entries go.
-    Forget { mac: MacAddr },
+    Forget(MacAddr),
+    /// The switch's table is full: until then packets are sent on, and no entries made.
+    Pause(Instant),
+    /// A packet that the controller has looked at: both hosts are here.
+    Deliver(Box<Deliver>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,35 +72,551 @@ pub struct EdgeConfig {
     pub seed: u64,
 }
 
+/// From a host behind one open port to one behind another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deliver {
+    pub now: Instant,
+    pub in_port: PortNo,
+    pub src: MacAddr,
+    pub dst: MacAddr,
+    pub out_port: PortNo,
+    /// Where the switch keeps the packet, if it does; `data` is whole otherwise.
+    pub buffer_id: Option<BufferId>,
+    pub data: Bytes,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EdgeCounters {
     /// Packet-ins it has answered.
     pub packet_ins: u64,
     pub flow_mods: u64,
     pub packet_outs: u64,
+    /// Packets that no message of the version can carry back: dropped.
+    pub packet_outs_too_long: u64,
 }
 
 /// One switch's edge. A default one answers nothing.
 #[derive(Default)]
 pub struct Edge {
+    started: Option<Box<Started>>,
+}
+
+struct Started {
+    config: EdgeConfig,
+    templates: Templates,
+    /// The port of each host, by its place in `ports`.
+    hosts: MacTable<PortIndex>,
+    ports: Vec<Port>,
+    by_number: BTreeMap<PortNo, PortIndex>,
+    /// The last packet's: packets of a port come one after another.
+    last: (PortNo, PortIndex),
+    recent: Box<[Recent; RECENT_PAIRS]>,
+    paused_until: Instant,
+    xid: u32,
     counters: EdgeCounters,
+}
+
+type PortIndex = u16;
+
+struct Port {
+    number: PortNo,
+    is_open: bool,
+    /// When the controller last saw a packet-in of it.
+    told_at: Option<Instant>,
+}
+
+/// A pair whose entry was sent. All zeros is none.
+#[derive(Clone, Copy, Default)]
+struct Recent {
+    pair: u64,
+    at: Instant,
 }
 
 impl Edge {
     /// Takes a decision over. Messages to the switch that follow from it are appended to `out`.
     pub fn handle_update(&mut self, update: EdgeUpdate, out: &mut BytesMut) {
-        let _ = (update, out);
+        if let EdgeUpdate::Start(config) = update {
+            self.started = Some(Box::new(Started::new(config)));
+        } else if let Some(edge) = &mut self.started {
+            edge.handle_update(update, out);
+        }
     }
 
     /// Takes one whole PACKET_IN, header included, of the connection's version. If it can be
     /// answered here, whole messages are appended to `out` and the answer is true; if not, nothing
     /// is appended, and it goes the long way: through the session to the controller.
+    #[inline]
     pub fn handle_packet_in(&mut self, now: Instant, frame: &[u8], out: &mut BytesMut) -> bool {
-        let _ = (now, frame, out);
-        false
+        let Some(edge) = &mut self.started else {
+            return false;
+        };
+        edge.handle_packet_in(now, frame, out).is_some()
+    }
+
+    /// Hosts it knows.
+    pub fn host_count(&self) -> usize {
+        self.started.as_ref().map_or(0, |edge| edge.hosts.len())
     }
 
     pub fn counters(&self) -> EdgeCounters {
-        self.counters
+        let edge = self.started.as_ref();
+        edge.map_or(EdgeCounters::default(), |edge| edge.counters)
+    }
+}
+
+impl Started {
+    fn new(config: EdgeConfig) -> Started {
+        Started {
+            templates: Templates::new(&config),
+            hosts: MacTable::new(config.seed),
+            ports: Vec::new(),
+            by_number: BTreeMap::new(),
+            last: (PortNo::ANY, 0),
+            recent: Box::new([Recent::default(); RECENT_PAIRS]),
+            paused_until: Instant::START,
+            xid: 0,
+            counters: EdgeCounters::default(),
+            config,
+        }
+    }
+
+    fn handle_update(&mut self, update: EdgeUpdate, out: &mut BytesMut) {
+        match update {
+            EdgeUpdate::Start(_) => {}
+            EdgeUpdate::Open(number) => self.open(number),
+            EdgeUpdate::Close(number) => self.close(number, out),
+            EdgeUpdate::Host { mac, port } => {
+                if let Some(index) = self.open_port(port) {
+                    self.hosts.insert(mac, index);
+                }
+            }
+            EdgeUpdate::Watch(mac) => drop(self.hosts.remove(mac)),
+            EdgeUpdate::Forget(mac) => {
+                self.hosts.remove(mac);
+                self.forget_pairs();
+                self.delete(Match::any().with_eth_src(mac), PortNo::ANY, out);
+                self.delete(Match::any().with_eth_dst(mac), PortNo::ANY, out);
+            }
+            EdgeUpdate::Pause(until) => self.paused_until = until,
+            EdgeUpdate::Deliver(packet) => {
+                let index = self.open_port(packet.in_port);
+                if let Some(port) = index.and_then(|at| self.ports.get_mut(usize::from(at))) {
+                    port.told_at = Some(packet.now);
+                }
+                let answer = Answer {
+                    in_port: packet.in_port,
+                    src: packet.src,
+                    dst: packet.dst,
+                    out_port: packet.out_port,
+                    buffer_id: packet.buffer_id,
+                    data: &packet.data,
+                };
+                self.answer(packet.now, &answer, out);
+            }
+        }
+    }
+
+    #[inline]
+    fn handle_packet_in(&mut self, now: Instant, frame: &[u8], out: &mut BytesMut) -> Option<()> {
+        let packet = wire::read_packet_in(self.config.version, frame)?;
+        let index = self.open_port(packet.in_port)?;
+        let to = self.hosts.get(packet.dst)?;
+        if self.hosts.get(packet.src)? != index || to == index {
+            return None;
+        }
+        let port = &mut self.ports[usize::from(index)];
+        if port.told_at.is_none_or(|at| now.since(at) >= TELL_INTERVAL) {
+            port.told_at = Some(now);
+            return None;
+        }
+        let answer = Answer {
+            out_port: self.ports[usize::from(to)].number,
+            ..packet
+        };
+        self.answer(now, &answer, out);
+        self.counters.packet_ins += 1;
+        Some(())
+    }
+
+    /// The packet first, the entry after it: none that follows is faster than the first.
+    fn answer(&mut self, now: Instant, answer: &Answer<'_>, out: &mut BytesMut) {
+        let with_entry = now >= self.paused_until && self.is_new(now, answer);
+        // An entry for a packet that the switch keeps sends that packet on as well.
+        if !with_entry || answer.buffer_id.is_none() {
+            let xid = self.next_xid();
+            if self.templates.packet_out(xid, answer, out) {
+                self.counters.packet_outs += 1;
+            } else {
+                self.counters.packet_outs_too_long += 1;
+            }
+        }
+        if with_entry {
+            let xid = self.next_xid();
+            self.templates.flow_mod(xid, answer, out);
+            self.counters.flow_mods += 1;
+        }
+    }
+
+    fn is_new(&mut self, now: Instant, answer: &Answer<'_>) -> bool {
+        let key = mix(answer.src.to_u64() ^ u64::from(answer.in_port.0) << 48)
+            ^ answer.dst.to_u64().wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let recent = &mut self.recent[mix(key) as usize % RECENT_PAIRS];
+        let pair = key | 1;
+        if recent.pair == pair && now.since(recent.at) < REPEAT_INTERVAL {
+            return false;
+        }
+        *recent = Recent { pair, at: now };
+        true
+    }
+
+    fn open(&mut self, number: PortNo) {
+        if let Some(index) = self.by_number.get(&number) {
+            self.ports[usize::from(*index)].is_open = true;
+            return;
+        }
+        let port = Port {
+            number,
+            is_open: true,
+            told_at: None,
+        };
+        // A closed port has no hosts, so its place is free.
+        let free = self.ports.iter().position(|port| !port.is_open);
+        let at = free.unwrap_or(self.ports.len());
+        let Ok(index) = PortIndex::try_from(at) else {
+            return;
+        };
+        if let Some(old) = self.ports.get_mut(at) {
+            self.by_number.remove(&old.number);
+            *old = port;
+        } else {
+            self.ports.push(port);
+        }
+        self.last = (PortNo::ANY, 0);
+        self.by_number.insert(number, index);
+    }
+
+    fn close(&mut self, number: PortNo, out: &mut BytesMut) {
+        let Some(index) = self.open_port(number) else {
+            return;
+        };
+        let mut gone = Vec::new();
+        self.hosts.retain(|mac, at| {
+            if *at == index {
+                gone.push(mac);
+            }
+            *at != index
+        });
+        self.ports[usize::from(index)].is_open = false;
+        self.last = (PortNo::ANY, 0);
+        self.forget_pairs();
+        let from_port = Match::any().with_in_port(number);
+        if self.config.version == Version::V10 && gone.len() <= NAMED_HOSTS_MAX {
+            gone.sort();
+            for mac in gone {
+                self.delete(from_port.clone().with_eth_src(mac), PortNo::ANY, out);
+                self.delete(Match::any().with_eth_dst(mac), number, out);
+            }
+        } else {
+            self.delete(from_port, PortNo::ANY, out);
+            self.delete(Match::any(), number, out);
+        }
+    }
+
+    /// Every entry of ours within `r#match` that outputs to `out_port`.
+    fn delete(&mut self, r#match: Match, out_port: PortNo, out: &mut BytesMut) {
+        let mut flow_mod = FlowMod {
+            command: FlowModCommand::Delete,
+            cookie: EntryKind::Local.cookie(0),
+            cookie_mask: Cookie(COOKIE_PREFIX_MASK.0 | 0xff00),
+            out_port,
+            instructions: Vec::new(),
+            ..FlowMod::add(0, r#match, Vec::new())
+        };
+        if self.config.version == Version::V10 {
+            flow_mod.cookie_mask = Cookie(0);
+        }
+        let xid = self.next_xid();
+        let message = Message::FlowMod(flow_mod);
+        let frame = encode(self.config.version, Xid(xid), &message);
+        let frame = frame.expect("both versions can say it");
+        self.counters.flow_mods += 1;
+        out.extend_from_slice(frame.bytes());
+    }
+
+    /// What was sent a moment ago has been taken out: it may be sent again.
+    fn forget_pairs(&mut self) {
+        *self.recent = [Recent::default(); RECENT_PAIRS];
+    }
+
+    #[inline]
+    fn open_port(&mut self, number: PortNo) -> Option<PortIndex> {
+        if self.last.0 == number {
+            return Some(self.last.1);
+        }
+        let index = *self.by_number.get(&number)?;
+        if !self.ports[usize::from(index)].is_open {
+            return None;
+        }
+        self.last = (number, index);
+        Some(index)
+    }
+
+    fn next_xid(&mut self) -> u32 {
+        self.xid = self.xid.wrapping_add(1);
+        EDGE_XID | self.xid & (EDGE_XID - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openflow::message::{PacketIn, PacketInReason};
+    use openflow::{Frame, TableId, decode};
+
+    use super::*;
+
+    const NOW: Instant = Instant::START;
+    const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);
+    const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xb]);
+
+    /// Two hosts behind ports 1 and 2, and the controller has heard both ports just now.
+    fn edge(version: Version) -> Edge {
+        let mut edge = Edge::default();
+        let config = EdgeConfig {
+            version,
+            generation: 3,
+            idle_timeout_s: 60,
+            hard_timeout_s: 0,
+            seed: 5,
+        };
+        let updates = [
+            EdgeUpdate::Start(config),
+            EdgeUpdate::Open(PortNo(1)),
+            EdgeUpdate::Open(PortNo(2)),
+            EdgeUpdate::Host {
+                mac: A,
+                port: PortNo(1),
+            },
+            EdgeUpdate::Host {
+                mac: B,
+                port: PortNo(2),
+            },
+        ];
+        assert!(said(&mut edge, updates).is_empty());
+        for (src, dst, port) in [(A, B, 1), (B, A, 2)] {
+            assert_eq!(
+                asked(&mut edge, NOW, src, dst, port, None),
+                None,
+                "told once"
+            );
+        }
+        edge
+    }
+
+    fn said(edge: &mut Edge, updates: impl IntoIterator<Item = EdgeUpdate>) -> Vec<Message> {
+        let mut out = BytesMut::new();
+        for update in updates {
+            edge.handle_update(update, &mut out);
+        }
+        messages(out)
+    }
+
+    /// What it answers to a packet-in, if it does.
+    fn asked(
+        edge: &mut Edge,
+        now: Instant,
+        src: MacAddr,
+        dst: MacAddr,
+        port: u32,
+        buffer_id: Option<BufferId>,
+    ) -> Option<Vec<Message>> {
+        let version = edge.started.as_ref().unwrap().config.version;
+        let message = Message::PacketIn(PacketIn {
+            buffer_id,
+            total_len: 20,
+            reason: PacketInReason::NO_MATCH,
+            table_id: TableId(0),
+            cookie: Cookie(u64::MAX),
+            r#match: Match::any().with_in_port(PortNo(port)),
+            data: [&dst.0[..], &src.0, &[8, 0, 1, 2, 3, 4, 5, 6]]
+                .concat()
+                .into(),
+        });
+        let frame = encode(version, Xid(1), &message).unwrap();
+        let mut out = BytesMut::new();
+        let is_answered = edge.handle_packet_in(now, frame.bytes(), &mut out);
+        assert!(is_answered || out.is_empty());
+        is_answered.then(|| messages(out))
+    }
+
+    fn messages(mut out: BytesMut) -> Vec<Message> {
+        let mut messages = Vec::new();
+        while let Some(frame) = Frame::split_from(&mut out).unwrap() {
+            assert_eq!(frame.xid().0 & 0xc000_0000, EDGE_XID);
+            messages.push(decode(&frame).unwrap());
+        }
+        assert!(out.is_empty());
+        messages
+    }
+
+    fn kinds(messages: &[Message]) -> Vec<&'static str> {
+        let kind = |message: &Message| match message {
+            Message::FlowMod(FlowMod {
+                command: FlowModCommand::Add,
+                ..
+            }) => "add",
+            Message::FlowMod(_) => "delete",
+            Message::PacketOut(_) => "packet-out",
+            _ => "other",
+        };
+        messages.iter().map(kind).collect()
+    }
+
+    #[test]
+    fn a_packet_is_sent_on_and_then_gets_its_entry_once() {
+        for version in [Version::V10, Version::V13] {
+            let mut edge = edge(version);
+            let first = asked(&mut edge, NOW, A, B, 1, None).unwrap();
+            assert_eq!(kinds(&first), ["packet-out", "add"]);
+            let again = asked(&mut edge, NOW, A, B, 1, None).unwrap();
+            assert_eq!(kinds(&again), ["packet-out"], "the entry is under way");
+            let back = asked(&mut edge, NOW, B, A, 2, None).unwrap();
+            assert_eq!(kinds(&back), ["packet-out", "add"]);
+            let later = NOW + REPEAT_INTERVAL;
+            let missed = asked(&mut edge, later, A, B, 1, None).unwrap();
+            assert_eq!(kinds(&missed), ["packet-out", "add"], "it went missing");
+        }
+    }
+
+    #[test]
+    fn an_entry_for_a_buffered_packet_sends_it_too() {
+        let mut edge = edge(Version::V10);
+        let first = asked(&mut edge, NOW, A, B, 1, Some(BufferId(7))).unwrap();
+        assert_eq!(kinds(&first), ["add"]);
+        assert!(matches!(&first[0], Message::FlowMod(m) if m.buffer_id == Some(BufferId(7))));
+        let again = asked(&mut edge, NOW, A, B, 1, Some(BufferId(8))).unwrap();
+        assert!(matches!(&again[..], [Message::PacketOut(m)] if m.buffer_id == Some(BufferId(8))));
+    }
+
+    #[test]
+    fn whatever_it_was_not_told_is_the_controllers() {
+        let mut edge = edge(Version::V13);
+        let stranger = MacAddr([2, 0, 0, 0, 0, 0xc]);
+        assert_eq!(asked(&mut edge, NOW, A, stranger, 1, None), None);
+        assert_eq!(asked(&mut edge, NOW, stranger, B, 1, None), None);
+        assert_eq!(asked(&mut edge, NOW, A, B, 2, None), None, "not from there");
+        assert_eq!(asked(&mut edge, NOW, A, B, 3, None), None, "no such port");
+        assert_eq!(asked(&mut edge, NOW, A, MacAddr::BROADCAST, 1, None), None);
+        said(
+            &mut edge,
+            [EdgeUpdate::Host {
+                mac: B,
+                port: PortNo(1),
+            }],
+        );
+        assert_eq!(
+            asked(&mut edge, NOW, A, B, 1, None),
+            None,
+            "both are behind one port"
+        );
+        said(
+            &mut edge,
+            [EdgeUpdate::Host {
+                mac: B,
+                port: PortNo(9),
+            }],
+        );
+        assert_eq!(
+            asked(&mut edge, NOW, B, A, 9, None),
+            None,
+            "not an open port"
+        );
+        assert_eq!(edge.counters(), EdgeCounters::default());
+    }
+
+    #[test]
+    fn the_controller_sees_a_packet_of_each_port_once_a_second() {
+        let mut edge = edge(Version::V13);
+        let mut seen = 0;
+        for n in 0..3000u32 {
+            let now = NOW + Duration::from_millis(1) * n;
+            seen += u32::from(asked(&mut edge, now, A, B, 1, None).is_none());
+        }
+        assert_eq!(seen, 2);
+    }
+
+    #[test]
+    fn a_port_that_closes_takes_its_entries_and_hosts_with_it() {
+        let mut edge = edge(Version::V13);
+        let deletes = said(&mut edge, [EdgeUpdate::Close(PortNo(2))]);
+        let [Message::FlowMod(from), Message::FlowMod(to)] = &deletes[..] else {
+            panic!("{deletes:?}");
+        };
+        assert_eq!(from.r#match, Match::any().with_in_port(PortNo(2)));
+        assert_eq!((&to.r#match, to.out_port), (&Match::any(), PortNo(2)));
+        for delete in [from, to] {
+            assert_eq!(delete.command, FlowModCommand::Delete);
+            assert_eq!(delete.cookie, EntryKind::Local.cookie(0));
+            assert_eq!(delete.cookie_mask, Cookie(0xffff_ffff_0000_ff00));
+        }
+        assert_eq!(asked(&mut edge, NOW, A, B, 1, None), None);
+        assert_eq!(edge.host_count(), 1);
+        assert!(said(&mut edge, [EdgeUpdate::Close(PortNo(2))]).is_empty());
+        // Another port takes its place, and nothing of the old one is left in it.
+        said(&mut edge, [EdgeUpdate::Open(PortNo(5))]);
+        assert_eq!(asked(&mut edge, NOW, B, A, 5, None), None);
+        assert_eq!(asked(&mut edge, NOW, B, A, 2, None), None);
+    }
+
+    #[test]
+    fn in_1_0_a_closing_port_names_its_hosts_as_long_as_they_are_few() {
+        let mut edge = edge(Version::V10);
+        let deletes = said(&mut edge, [EdgeUpdate::Close(PortNo(2))]);
+        let found = deletes.iter().map(|m| match m {
+            Message::FlowMod(m) => (m.r#match.clone(), m.out_port),
+            other => panic!("{other:?}"),
+        });
+        let found: Vec<_> = found.collect();
+        let from = Match::any().with_in_port(PortNo(2)).with_eth_src(B);
+        let to = Match::any().with_eth_dst(B);
+        assert_eq!(found, [(from, PortNo::ANY), (to, PortNo(2))]);
+    }
+
+    #[test]
+    fn a_host_that_left_takes_its_entries_with_it_and_one_in_question_does_not() {
+        let mut edge = edge(Version::V13);
+        assert!(said(&mut edge, [EdgeUpdate::Watch(B)]).is_empty());
+        assert_eq!(asked(&mut edge, NOW, A, B, 1, None), None);
+        said(
+            &mut edge,
+            [EdgeUpdate::Host {
+                mac: B,
+                port: PortNo(2),
+            }],
+        );
+        assert!(asked(&mut edge, NOW, A, B, 1, None).is_some());
+        let deletes = said(&mut edge, [EdgeUpdate::Forget(B)]);
+        assert_eq!(kinds(&deletes), ["delete", "delete"]);
+        assert_eq!(asked(&mut edge, NOW, A, B, 1, None), None);
+        // The pair's entry was sent a moment ago, but it has been taken out since.
+        said(
+            &mut edge,
+            [EdgeUpdate::Host {
+                mac: B,
+                port: PortNo(2),
+            }],
+        );
+        let answer = asked(&mut edge, NOW, A, B, 1, None).unwrap();
+        assert_eq!(kinds(&answer), ["packet-out", "add"]);
+    }
+
+    #[test]
+    fn a_full_table_gets_no_more_entries_for_a_while() {
+        let mut edge = edge(Version::V13);
+        let until = NOW + Duration::from_millis(700);
+        said(&mut edge, [EdgeUpdate::Pause(until)]);
+        let answer = asked(&mut edge, NOW, A, B, 1, None).unwrap();
+        assert_eq!(kinds(&answer), ["packet-out"]);
+        let answer = asked(&mut edge, until, A, B, 1, None).unwrap();
+        assert_eq!(kinds(&answer), ["packet-out", "add"]);
     }
 }

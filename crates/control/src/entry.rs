@@ -32,6 +32,14 @@ pub enum EntryKind {
     Pair = 2,
     /// Towards one host, from anywhere.
     Destination = 3,
+    /// Between two hosts of one switch, set by its edge; nobody keeps a record of it.
+    Local = 4,
+}
+
+impl EntryKind {
+    pub fn cookie(self, generation: u16) -> Cookie {
+        Cookie(COOKIE_PREFIX.0 | u64::from(generation) << 16 | (self as u64) << 8)
+    }
 }
 
 /// What identifies an entry in a switch: its priority and match.
@@ -169,16 +177,12 @@ impl Entry {
             FlowModFlags::empty()
         };
         FlowMod {
-            cookie: self.cookie(generation),
+            cookie: self.kind.cookie(generation),
             idle_timeout: self.idle_timeout_s,
             hard_timeout: self.hard_timeout_s,
             flags,
             ..FlowMod::add(self.key.priority, self.key.to_match(), actions)
         }
-    }
-
-    pub fn cookie(&self, generation: u16) -> Cookie {
-        Cookie(COOKIE_PREFIX.0 | u64::from(generation) << 16 | (self.kind as u64) << 8)
     }
 
     /// Reads an entry that [`Entry::to_add`] once made; `None` if it has another shape.
@@ -187,6 +191,7 @@ impl Entry {
             1 => EntryKind::Infrastructure,
             2 => EntryKind::Pair,
             3 => EntryKind::Destination,
+            4 => EntryKind::Local,
             _ => return None,
         };
         let [Instruction::ApplyActions(actions)] = &stats.instructions[..] else {
@@ -198,7 +203,7 @@ impl Entry {
         let key = EntryKey::from_match(stats.priority, &stats.r#match)?;
         let well_formed = match kind {
             EntryKind::Infrastructure => port == PortNo::CONTROLLER,
-            EntryKind::Pair => {
+            EntryKind::Pair | EntryKind::Local => {
                 key.in_port.is_some() && key.eth_src.is_some() && key.eth_dst.is_some()
             }
             EntryKind::Destination => key.eth_dst.is_some(),

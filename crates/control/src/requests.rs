@@ -11,7 +11,10 @@ use openflow::message::MultipartReply;
 use openflow::multipart::ReplyBody;
 use openflow::time::{Duration, Instant};
 
-use crate::session::SESSION_XID;
+/// Set in every xid of an edge, clear in those of requests.
+pub(crate) const EDGE_XID: u32 = 0x4000_0000;
+
+const XID_MASK: u32 = EDGE_XID - 1;
 
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLimits {
@@ -75,7 +78,7 @@ impl<T> Requests<T> {
     pub fn new(limits: RequestLimits, first_xid: u32) -> Requests<T> {
         Requests {
             limits,
-            next_xid: first_xid & !SESSION_XID,
+            next_xid: first_xid & XID_MASK,
             waiting: BTreeMap::new(),
             counters: RequestCounters::default(),
         }
@@ -84,7 +87,7 @@ impl<T> Requests<T> {
     /// An xid for a message without reply.
     pub fn next_xid(&mut self) -> Xid {
         // 0 is what switches put into messages of their own.
-        self.next_xid = (self.next_xid.wrapping_add(1) & !SESSION_XID).max(1);
+        self.next_xid = (self.next_xid.wrapping_add(1) & XID_MASK).max(1);
         Xid(self.next_xid)
     }
 
@@ -222,7 +225,7 @@ mod tests {
         let later = Instant::START + Duration::from_millis(500);
         let second = requests.start(later, 'b').expect("room");
         assert_eq!(requests.start(later, 'c'), None);
-        let own = |xid: Xid| xid.0 != 0 && xid.0 & SESSION_XID == 0;
+        let own = |xid: Xid| xid.0 != 0 && xid.0 & !XID_MASK == 0;
         assert!(
             first != second && own(first) && own(second),
             "the xid wraps around"

@@ -3,14 +3,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use bytes::BytesMut;
 use control::ConnectionId;
 use control::controller::{
     Admission, Controller, ControllerConfig, ControllerOutput, Event, PeerIdentity,
 };
+use control::edge::Edge;
 use control::inbox::{Inbox, InboxConfig};
 use control::session::{Session, SessionConfig, SessionOutput};
-use openflow::Frame;
 use openflow::time::{Duration, Instant};
+use openflow::{Frame, MessageKind};
 
 #[derive(Clone, Debug, Default)]
 pub struct ProcessConfig {
@@ -35,6 +37,7 @@ pub struct Process {
 
 struct Line {
     session: Session,
+    edge: Edge,
     /// Read but not taken: the inbox is full, so nothing more is read.
     unread: VecDeque<Frame>,
 }
@@ -65,6 +68,7 @@ impl Process {
             id,
             Line {
                 session,
+                edge: Edge::default(),
                 unread: VecDeque::new(),
             },
         );
@@ -149,6 +153,15 @@ impl Process {
             let room = self.inbox.has_room(id);
             line.session.handle_paused(now, !room);
             if room && let Some(frame) = line.unread.pop_front() {
+                let mut answers = BytesMut::new();
+                let is_answered = line.session.is_up()
+                    && frame.kind() == MessageKind::PacketIn
+                    && line.edge.handle_packet_in(now, frame.bytes(), &mut answers);
+                if is_answered {
+                    self.send_all(id, answers);
+                    moved = true;
+                    continue;
+                }
                 line.session.handle_frame(now, frame);
             }
             let Some(output) = line.session.poll_output() else {
@@ -207,11 +220,23 @@ impl Process {
                         line.session.handle_probe(now);
                     }
                 }
-                ControllerOutput::Edge { .. } => {}
+                ControllerOutput::Edge { connection, update } => {
+                    let mut messages = BytesMut::new();
+                    if let Some(line) = self.lines.get_mut(&connection) {
+                        line.edge.handle_update(update, &mut messages);
+                    }
+                    self.send_all(connection, messages);
+                }
                 ControllerOutput::Event(event) => self.events.push((now, event)),
             }
         }
         moved
+    }
+
+    fn send_all(&mut self, id: ConnectionId, mut messages: BytesMut) {
+        while let Ok(Some(frame)) = Frame::split_from(&mut messages) {
+            self.outputs.push_back(ProcessOutput::Send(id, frame));
+        }
     }
 
     fn forget(&mut self, now: Instant, id: ConnectionId) {

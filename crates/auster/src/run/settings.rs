@@ -284,6 +284,7 @@ fn read_controller(config: &mut ControllerConfig, fields: &mut Fields<'_>, table
         "switch_grace_ms",
         "switch_count_max",
         "host_count_max",
+        "hosts_per_port_max",
         "path_count_max",
     ];
     fields.only(table, "controller", &known);
@@ -311,6 +312,9 @@ fn read_controller(config: &mut ControllerConfig, fields: &mut Fields<'_>, table
     count("switch_count_max", &mut config.switch_count_max);
     count("host_count_max", &mut config.host_count_max);
     count("path_count_max", &mut config.path_count_max);
+    let mut per_port = usize::try_from(config.hosts_per_port_max).expect("fits");
+    count("hosts_per_port_max", &mut per_port);
+    config.hosts_per_port_max = u32::try_from(per_port).unwrap_or(u32::MAX);
 }
 
 fn read_session(config: &mut DriverConfig, fields: &mut Fields<'_>, table: &DeTable<'_>) {

@@ -7,8 +7,9 @@ use openflow::message::PacketIn;
 use openflow::packet::PacketFields;
 use openflow::packet::build::{Host, arp_reply};
 use openflow::time::Instant;
-use openflow::{DatapathId, Field, MacAddr};
+use openflow::{BufferId, DatapathId, Field, MacAddr};
 
+use crate::edge::EdgeUpdate;
 use crate::entry::ETH_TYPE_LLDP;
 
 use super::hosts::{Answer, Observed, Question};
@@ -21,18 +22,20 @@ const OWN_MAC: MacAddr = MacAddr([0x02, b'a', b'u', b's', b't', b'r']);
 /// Packets from held ports that may wait, over all switches.
 const HELD_MAX: usize = 4096;
 
-/// A packet from a port that is held.
+/// A packet that came in, and may have to wait because its port is held.
 pub(super) struct Held {
     at: Location,
+    buffer_id: Option<BufferId>,
     data: Bytes,
 }
 
-/// A packet that came in, as far as forwarding reads it.
-struct Packet<'a> {
-    at: Location,
-    src: MacAddr,
-    dst: MacAddr,
-    data: &'a [u8],
+/// As far as forwarding reads it.
+pub(super) struct Packet<'a> {
+    pub at: Location,
+    pub src: MacAddr,
+    pub dst: MacAddr,
+    pub buffer_id: Option<BufferId>,
+    pub data: &'a Bytes,
 }
 
 impl Controller {
@@ -59,61 +62,67 @@ impl Controller {
             PortRole::Held if self.held.len() >= HELD_MAX => {
                 self.counters.packet_ins_hold_full += 1;
             }
-            PortRole::Held => self.held.push_back(Held {
-                at,
-                data: packet_in.data,
-            }),
-            PortRole::Link => self.handle_on_link(now, at, &fields, &packet_in.data),
-            PortRole::Edge => self.handle_at_edge(now, at, &fields, &packet_in.data),
+            role => {
+                let (buffer_id, data) = (packet_in.buffer_id, packet_in.data);
+                let packet = Held {
+                    at,
+                    buffer_id,
+                    data,
+                };
+                self.handle_packet(now, role, packet, &fields);
+            }
         }
     }
 
     /// Looks again at the packets whose port is held no more.
     pub(super) fn hold_over(&mut self, now: Instant) {
-        for Held { at, data } in std::mem::take(&mut self.held) {
-            let fields = PacketFields::parse(at.port, &data);
-            match self.role(now, at) {
-                PortRole::Gone => self.counters.packet_ins_no_port += 1,
-                PortRole::Held => self.held.push_back(Held { at, data }),
-                PortRole::Link => self.handle_on_link(now, at, &fields, &data),
-                PortRole::Edge => self.handle_at_edge(now, at, &fields, &data),
-            }
+        for packet in std::mem::take(&mut self.held) {
+            let fields = PacketFields::parse(packet.at.port, &packet.data);
+            self.handle_packet(now, self.role(now, packet.at), packet, &fields);
         }
         self.routes_soon(now);
         self.adopt_soon(now);
     }
 
-    fn handle_at_edge(&mut self, now: Instant, at: Location, fields: &PacketFields, data: &[u8]) {
-        let Some(packet) = Packet::read(at, fields, data) else {
+    fn handle_packet(&mut self, now: Instant, role: PortRole, held: Held, fields: &PacketFields) {
+        if role == PortRole::Gone {
+            self.counters.packet_ins_no_port += 1;
+        } else if role == PortRole::Held {
+            self.held.push_back(held);
+        } else if let Some(packet) = Packet::read(&held, fields) {
+            if role == PortRole::Link {
+                self.handle_on_link(now, &packet);
+            } else {
+                self.handle_at_edge(now, &packet, fields);
+            }
+        } else {
             self.counters.packet_ins_no_sender += 1;
-            return;
-        };
-        if let Some(port) = self.port_mut(at) {
+        }
+    }
+
+    fn handle_at_edge(&mut self, now: Instant, packet: &Packet<'_>, fields: &PacketFields) {
+        if let Some(port) = self.port_mut(packet.at) {
             port.host_seen = Some(now);
         }
-        if !self.observe(now, &packet, fields) || packet.dst == OWN_MAC {
+        if !self.observe(now, packet, fields) || packet.dst == OWN_MAC {
             return;
         }
         match self.hosts.place(packet.dst) {
-            Some(to) if !packet.dst.is_multicast() => self.deliver(now, &packet, to),
-            _ => self.flood(now, &packet),
+            Some(to) if !packet.dst.is_multicast() => self.deliver(now, packet, to),
+            _ => self.flood(now, packet),
         }
     }
 
     /// A packet half-way: an entry is missing here. It goes to its destination, and the path is
     /// mended. Nothing is learned: its sender is not here.
-    fn handle_on_link(&mut self, now: Instant, at: Location, fields: &PacketFields, data: &[u8]) {
-        let Some(packet) = Packet::read(at, fields, data) else {
-            self.counters.packet_ins_no_sender += 1;
-            return;
-        };
+    fn handle_on_link(&mut self, now: Instant, packet: &Packet<'_>) {
         if packet.dst.is_multicast() {
             // Broadcasts never travel on links: a switch that is not ours alone sent it.
             self.counters.packet_ins_broadcast_on_link += 1;
             return;
         }
         let Some(to) = self.hosts.place(packet.dst) else {
-            return self.flood(now, &packet);
+            return self.flood(now, packet);
         };
         if self.config.mode == Mode::Reactive
             && let Some(from) = self.hosts.place(packet.src)
@@ -126,7 +135,7 @@ impl Controller {
     /// Learns from a packet at an edge port; whether its sender may use the network from there.
     fn observe(&mut self, now: Instant, packet: &Packet<'_>, fields: &PacketFields) -> bool {
         let (mac, at) = (packet.src, packet.at);
-        let before = self.hosts.get(mac).map(|host| host.at);
+        let before = self.hosts.place(mac);
         let switches = &self.switches;
         let home_gone = |home: Location| {
             let port = switches
@@ -138,7 +147,7 @@ impl Controller {
         match self.hosts.observe(now, mac, at, ip, home_gone) {
             Observed::Home => true,
             Observed::Placed => {
-                match before.flatten() {
+                match before {
                     Some(from) => self.host_moved(now, mac, from, at),
                     None => {
                         self.event(Event::HostLearned { mac, at });
@@ -159,6 +168,7 @@ impl Controller {
             }
             Observed::Contested { ask } => {
                 if let Some(question) = ask {
+                    self.watch_host(mac, question.home);
                     self.ask_host(mac, question);
                 }
                 self.counters.packet_ins_contested += 1;
@@ -193,6 +203,9 @@ impl Controller {
         if to == packet.at {
             // Both are behind one port and hear each other there.
             return;
+        }
+        if to.dpid == packet.at.dpid && self.config.mode != Mode::Proactive {
+            return self.deliver_locally(now, packet, to);
         }
         if self.config.mode != Mode::Proactive {
             self.ensure_path(now, packet.src, packet.dst, packet.at, to);
@@ -255,6 +268,7 @@ impl Controller {
 
     fn host_moved(&mut self, now: Instant, mac: MacAddr, from: Location, to: Location) {
         self.event(Event::HostMoved { mac, from, to });
+        self.tell_edge(from.dpid, EdgeUpdate::Forget(mac));
         self.mend_paths(now, Cause::Unknown, &[mac]);
         self.routes_soon(now);
     }
@@ -262,10 +276,16 @@ impl Controller {
 
 impl<'a> Packet<'a> {
     /// `None` without a sender that can be a host.
-    fn read(at: Location, fields: &PacketFields, data: &'a [u8]) -> Option<Packet<'a>> {
+    fn read(held: &'a Held, fields: &PacketFields) -> Option<Packet<'a>> {
         let (src, dst) = (fields.eth_src()?, fields.eth_dst()?);
         let can_be_host = !src.is_multicast() && src != MacAddr::default() && src != OWN_MAC;
-        can_be_host.then_some(Packet { at, src, dst, data })
+        can_be_host.then_some(Packet {
+            at: held.at,
+            src,
+            dst,
+            buffer_id: held.buffer_id,
+            data: &held.data,
+        })
     }
 }
 

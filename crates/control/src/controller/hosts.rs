@@ -12,6 +12,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use openflow::MacAddr;
 use openflow::time::{Duration, Instant};
 
+use crate::mac_table::MacTable;
+
 use super::Location;
 
 /// Asks before silence counts, and between two of them.
@@ -26,21 +28,48 @@ const ALARM_INTERVAL: Duration = Duration::from_secs(60);
 /// Moves of one host in `MOVES_WINDOW` that are believed.
 const MOVES_MAX: usize = 5;
 const MOVES_WINDOW: Duration = Duration::from_secs(10);
-/// So that one port cannot fill the table.
-const HOSTS_PER_PORT_MAX: u32 = 1024;
 const IPS_MAX: usize = 8;
+/// Hosts of which more is kept than their place. Of one more no IP address is noted, and a claim to
+/// its address is refused.
+const DETAILS_MAX: usize = 65_536;
 
+/// A host is a slot of twelve bytes; the few of which there is more to say have a detail too.
 pub(super) struct Hosts {
-    hosts: BTreeMap<MacAddr, Host>,
-    per_port: BTreeMap<Location, u32>,
+    places: MacTable<Place>,
+    details: BTreeMap<MacAddr, Detail>,
+    homes: Homes,
     count_max: usize,
+    per_port_max: u32,
 }
 
-pub(super) struct Host {
-    pub at: Option<Location>,
+/// Four bytes of home and one flag, aligned to nothing so that slots are as small as can be.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    home: [u8; 4],
     /// It has been heard there; otherwise an entry says so.
-    pub heard: bool,
-    pub ips: BTreeSet<IpAddr>,
+    heard: bool,
+}
+
+/// Ports at which there are hosts, numbered.
+#[derive(Default)]
+struct Homes {
+    numbers: BTreeMap<Location, u32>,
+    homes: Vec<Home>,
+    /// Numbers of those that were left by their last host.
+    free: Vec<u32>,
+}
+
+struct Home {
+    at: Location,
+    hosts: u32,
+}
+
+/// Stands for no home.
+const NOWHERE: u32 = u32::MAX;
+
+#[derive(Default)]
+struct Detail {
+    ips: BTreeSet<IpAddr>,
     contest: Option<Contest>,
     rejected_until: Instant,
     alarmed_at: Option<Instant>,
@@ -94,24 +123,42 @@ pub(super) enum Answer {
 }
 
 impl Hosts {
-    pub(super) fn new(count_max: usize) -> Hosts {
+    pub(super) fn new(count_max: usize, per_port_max: u32, seed: u64) -> Hosts {
         Hosts {
-            hosts: BTreeMap::new(),
-            per_port: BTreeMap::new(),
+            places: MacTable::new(seed),
+            details: BTreeMap::new(),
+            homes: Homes::default(),
             count_max,
+            per_port_max,
         }
     }
 
-    pub(super) fn get(&self, mac: MacAddr) -> Option<&Host> {
-        self.hosts.get(&mac)
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    pub(super) fn is_known(&self, mac: MacAddr) -> bool {
+        self.places.get(mac).is_some()
     }
 
     pub(super) fn place(&self, mac: MacAddr) -> Option<Location> {
-        self.hosts.get(&mac)?.at
+        self.homes.at(self.places.get(mac)?)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (MacAddr, &Host)> {
-        self.hosts.iter().map(|(mac, host)| (*mac, host))
+    /// Whether it has been heard at its place; otherwise only an entry says that it is there.
+    pub(super) fn is_heard(&self, mac: MacAddr) -> bool {
+        self.places.get(mac).is_some_and(|place| place.heard)
+    }
+
+    pub(super) fn ips(&self, mac: MacAddr) -> Vec<IpAddr> {
+        let detail = self.details.get(&mac);
+        detail.map_or(Vec::new(), |detail| detail.ips.iter().copied().collect())
+    }
+
+    /// Those that have a place, in no particular order.
+    pub(super) fn placed(&self) -> impl Iterator<Item = (MacAddr, Location)> {
+        let places = self.places.iter();
+        places.filter_map(|(mac, place)| Some((mac, self.homes.at(place)?)))
     }
 
     /// Takes note of a frame of `mac` at the edge port `at`. `home_gone` says whether a place
@@ -124,33 +171,24 @@ impl Hosts {
         ip: Option<IpAddr>,
         home_gone: impl Fn(Location) -> bool,
     ) -> Observed {
-        let Some(host) = self.hosts.get_mut(&mac) else {
-            return self.insert(mac, at, ip);
-        };
-        match host.at {
-            Some(home) if home == at => {
-                host.heard = true;
-                host.add_ip(ip);
-                let Some(contest) = host.contest.take() else {
-                    return Observed::Home;
-                };
-                host.rejected_until = now + REJECTED;
-                let alarm = host.may_alarm(now);
-                Observed::Defended {
-                    claimant: contest.claimant,
-                    alarm,
-                }
+        let Some(place) = self.places.get(mac) else {
+            let observed = self.insert(mac, at, true);
+            if observed == Observed::Placed {
+                self.note_ip(mac, ip);
             }
-            Some(home) if !home_gone(home) => host.claim(now, home, at),
-            _ if *self.per_port.get(&at).unwrap_or(&0) >= HOSTS_PER_PORT_MAX => Observed::Full,
-            home => {
-                host.at = Some(at);
-                host.heard = true;
-                host.add_ip(ip);
-                if let Some(home) = home {
-                    leave(&mut self.per_port, home);
-                }
-                *self.per_port.entry(at).or_default() += 1;
+            return observed;
+        };
+        match self.homes.at(place) {
+            Some(home) if home == at => {
+                self.settle(mac, at, true);
+                self.note_ip(mac, ip);
+                self.defended(now, mac)
+            }
+            Some(home) if !home_gone(home) => self.claim(now, mac, home, at),
+            _ if self.homes.host_count(at) >= self.per_port_max => Observed::Full,
+            _ => {
+                self.settle(mac, at, true);
+                self.note_ip(mac, ip);
                 Observed::Placed
             }
         }
@@ -158,30 +196,22 @@ impl Hosts {
 
     /// Places a host that nobody has placed yet, from what a flow entry says.
     pub(super) fn adopt(&mut self, mac: MacAddr, at: Location) -> bool {
-        let placed = self.place(mac).is_none() && self.place_unplaced(mac, at);
-        if let Some(host) = self.hosts.get_mut(&mac).filter(|_| placed) {
-            host.heard = false;
+        if !self.is_known(mac) {
+            return self.insert(mac, at, false) == Observed::Placed;
         }
-        placed
-    }
-
-    fn place_unplaced(&mut self, mac: MacAddr, at: Location) -> bool {
-        match self.hosts.get_mut(&mac) {
-            None => self.insert(mac, at, None) == Observed::Placed,
-            Some(host) => {
-                host.at = Some(at);
-                *self.per_port.entry(at).or_default() += 1;
-                true
-            }
+        let is_unplaced = self.place(mac).is_none();
+        if is_unplaced {
+            self.settle(mac, at, false);
         }
+        is_unplaced
     }
 
     /// A question's time is over: ask again, or believe the claimant.
     pub(super) fn handle_timeout(&mut self, now: Instant, mac: MacAddr) -> Option<Answer> {
-        let host = self.hosts.get_mut(&mac)?;
-        let home = host.at?;
-        let ip = host.ipv4();
-        let contest = host.contest.as_mut().filter(|c| c.due <= now)?;
+        let home = self.place(mac)?;
+        let detail = self.details.get_mut(&mac)?;
+        let ip = detail.ipv4();
+        let contest = detail.contest.as_mut().filter(|c| c.due <= now)?;
         if contest.probes_left > 0 {
             contest.probes_left -= 1;
             contest.due = now + PROBE_INTERVAL;
@@ -190,53 +220,141 @@ impl Hosts {
         }
         let to = contest.claimant;
         let persisted = ip.is_some() || now.since(contest.claimed_at) < HOLD_OFF;
-        host.contest = None;
+        detail.contest = None;
         if !persisted {
             return None;
         }
-        host.at = Some(to);
-        host.heard = true;
-        host.moves.push_back(now);
-        leave(&mut self.per_port, home);
-        *self.per_port.entry(to).or_default() += 1;
+        detail.moves.push_back(now);
+        self.settle(mac, to, true);
         Some(Answer::Moved { from: home, to })
     }
 
-    /// Nobody is behind these ports any more; the hosts that were keep their addresses only.
-    pub(super) fn unplace(&mut self, gone: impl Fn(Location) -> bool) -> Vec<MacAddr> {
-        let mut unplaced = Vec::new();
-        for (mac, host) in &mut self.hosts {
-            if let Some(at) = host.at.filter(|at| gone(*at)) {
-                host.at = None;
-                host.contest = None;
-                leave(&mut self.per_port, at);
-                unplaced.push(*mac);
+    /// Nobody is behind this port any more; the hosts that were keep their addresses only.
+    pub(super) fn unplace(&mut self, at: Location) -> Vec<MacAddr> {
+        if self.homes.host_count(at) == 0 {
+            return Vec::new();
+        }
+        let here = self.placed().filter(|(_, place)| *place == at);
+        let mut unplaced: Vec<MacAddr> = here.map(|(mac, _)| mac).collect();
+        unplaced.sort();
+        for mac in &unplaced {
+            if let Some(place) = self.places.get_mut(*mac) {
+                self.homes.leave(*place);
+                place.home = NOWHERE.to_ne_bytes();
+            }
+            if let Some(detail) = self.details.get_mut(mac) {
+                detail.contest = None;
             }
         }
         unplaced
     }
 
-    fn insert(&mut self, mac: MacAddr, at: Location, ip: Option<IpAddr>) -> Observed {
-        let here = self.per_port.entry(at).or_default();
-        if self.hosts.len() >= self.count_max || *here >= HOSTS_PER_PORT_MAX {
+    fn insert(&mut self, mac: MacAddr, at: Location, heard: bool) -> Observed {
+        let is_full = self.places.len() >= self.count_max;
+        if is_full || self.homes.host_count(at) >= self.per_port_max {
             return Observed::Full;
         }
-        *here += 1;
-        let host = Host {
-            at: Some(at),
-            heard: true,
-            ips: ip.into_iter().collect(),
-            contest: None,
-            rejected_until: Instant::START,
-            alarmed_at: None,
-            moves: VecDeque::new(),
-        };
-        self.hosts.insert(mac, host);
+        let home = self.homes.enter(at);
+        self.places.insert(mac, Place { home, heard });
         Observed::Placed
+    }
+
+    /// A known host is `at` this place now.
+    fn settle(&mut self, mac: MacAddr, at: Location, heard: bool) {
+        let Some(place) = self.places.get_mut(mac) else {
+            return;
+        };
+        place.heard = heard;
+        if self.homes.at(*place) != Some(at) {
+            self.homes.leave(*place);
+            place.home = self.homes.enter(at);
+        }
+    }
+
+    fn note_ip(&mut self, mac: MacAddr, ip: Option<IpAddr>) {
+        if let Some(ip) = ip
+            && let Some(detail) = self.detail(mac)
+            && detail.ips.len() < IPS_MAX
+        {
+            detail.ips.insert(ip);
+        }
+    }
+
+    /// Of a host at home: whether somebody had claimed its address.
+    fn defended(&mut self, now: Instant, mac: MacAddr) -> Observed {
+        let Some(detail) = self.details.get_mut(&mac) else {
+            return Observed::Home;
+        };
+        let Some(contest) = detail.contest.take() else {
+            return Observed::Home;
+        };
+        detail.rejected_until = now + REJECTED;
+        let alarm = detail.may_alarm(now);
+        let claimant = contest.claimant;
+        Observed::Defended { claimant, alarm }
+    }
+
+    fn claim(&mut self, now: Instant, mac: MacAddr, home: Location, at: Location) -> Observed {
+        match self.detail(mac) {
+            Some(detail) => detail.claim(now, home, at),
+            None => Observed::Rejected { alarm: false },
+        }
+    }
+
+    /// `None` when there are too many.
+    fn detail(&mut self, mac: MacAddr) -> Option<&mut Detail> {
+        if self.details.len() >= DETAILS_MAX && !self.details.contains_key(&mac) {
+            return None;
+        }
+        Some(self.details.entry(mac).or_default())
     }
 }
 
-impl Host {
+impl Homes {
+    fn at(&self, place: Place) -> Option<Location> {
+        let home = u32::from_ne_bytes(place.home);
+        self.homes.get(home as usize).map(|home| home.at)
+    }
+
+    fn host_count(&self, at: Location) -> u32 {
+        let number = self.numbers.get(&at);
+        number.map_or(0, |number| self.homes[*number as usize].hosts)
+    }
+
+    fn enter(&mut self, at: Location) -> [u8; 4] {
+        let number = match self.numbers.get(&at) {
+            Some(number) => *number,
+            None => self.number(at),
+        };
+        self.homes[number as usize].hosts += 1;
+        number.to_ne_bytes()
+    }
+
+    fn number(&mut self, at: Location) -> u32 {
+        let home = Home { at, hosts: 0 };
+        let number = self.free.pop().unwrap_or(self.homes.len() as u32);
+        match self.homes.get_mut(number as usize) {
+            Some(free) => *free = home,
+            None => self.homes.push(home),
+        }
+        self.numbers.insert(at, number);
+        number
+    }
+
+    fn leave(&mut self, place: Place) {
+        let number = u32::from_ne_bytes(place.home);
+        let Some(home) = self.homes.get_mut(number as usize) else {
+            return;
+        };
+        home.hosts -= 1;
+        if home.hosts == 0 {
+            self.numbers.remove(&home.at);
+            self.free.push(number);
+        }
+    }
+}
+
+impl Detail {
     fn claim(&mut self, now: Instant, home: Location, at: Location) -> Observed {
         if let Some(contest) = &mut self.contest {
             if contest.claimant == at {
@@ -291,20 +409,5 @@ impl Host {
             IpAddr::V4(ip) => Some(*ip),
             IpAddr::V6(_) => None,
         })
-    }
-
-    fn add_ip(&mut self, ip: Option<IpAddr>) {
-        if let Some(ip) = ip.filter(|_| self.ips.len() < IPS_MAX) {
-            self.ips.insert(ip);
-        }
-    }
-}
-
-fn leave(per_port: &mut BTreeMap<Location, u32>, at: Location) {
-    if let Some(count) = per_port.get_mut(&at) {
-        *count -= 1;
-        if *count == 0 {
-            per_port.remove(&at);
-        }
     }
 }

@@ -23,6 +23,7 @@ mod event;
 mod forwarding;
 mod hosts;
 mod links;
+mod local;
 mod paths;
 mod ports;
 mod reconcile;
@@ -41,6 +42,7 @@ use sha2::{Digest, Sha256};
 use crate::ConnectionId;
 use crate::edge::EdgeUpdate;
 use crate::lldp::Prover;
+use crate::mix;
 use crate::requests::RequestLimits;
 use crate::session::SwitchUp;
 
@@ -80,7 +82,10 @@ pub struct ControllerConfig {
     /// Broadcasts and packets to unknown hosts that one port may have flooded, per second.
     pub flood_rate_max: u32,
     pub switch_count_max: usize,
+    /// Twelve bytes each, a fifth more for the table they are in.
     pub host_count_max: usize,
+    /// So that one port cannot fill the table.
+    pub hosts_per_port_max: u32,
     pub path_count_max: usize,
     pub requests: RequestLimits,
 }
@@ -96,7 +101,8 @@ impl Default for ControllerConfig {
             switch_grace: Duration::from_secs(5),
             flood_rate_max: 500,
             switch_count_max: 10_000,
-            host_count_max: 65_536,
+            host_count_max: 2_097_152,
+            hosts_per_port_max: 131_072,
             path_count_max: 262_144,
             requests: RequestLimits::default(),
         }
@@ -296,7 +302,7 @@ impl Controller {
             switches: BTreeMap::new(),
             connections: BTreeMap::new(),
             links: Links::default(),
-            hosts: Hosts::new(config.host_count_max),
+            hosts: Hosts::new(config.host_count_max, config.hosts_per_port_max, word(24)),
             paths: Paths::new(config.path_count_max),
             updates: Updates::default(),
             held: VecDeque::new(),
@@ -433,11 +439,18 @@ impl Controller {
 
     /// Those whose place is known, by address.
     pub fn hosts(&self) -> Vec<HostView> {
-        let placed = self.hosts.iter().filter_map(|(mac, host)| {
-            let ips = host.ips.iter().copied().collect();
-            host.at.map(|at| HostView { mac, at, ips })
-        });
-        placed.collect()
+        let view = |(mac, at)| {
+            let ips = self.hosts.ips(mac);
+            HostView { mac, at, ips }
+        };
+        let mut views: Vec<HostView> = self.hosts.placed().map(view).collect();
+        views.sort_by_key(|view| view.mac);
+        views
+    }
+
+    /// Hosts known, placed or not.
+    pub fn host_count(&self) -> usize {
+        self.hosts.len()
     }
 
     /// Pairs of hosts that have a path of their own.
@@ -504,11 +517,4 @@ impl Controller {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.random)
     }
-}
-
-/// Spreads the bits of `x` (the finaliser of SplitMix64).
-fn mix(x: u64) -> u64 {
-    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ x >> 31
 }

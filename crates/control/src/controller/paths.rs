@@ -16,7 +16,8 @@ use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
 use super::links::Hop;
 use super::ports::Cause;
 use super::updates::{Change, DRAIN, Guard, Stage, Step};
-use super::{Controller, Location, Mode, mix};
+use super::{Controller, Location, Mode};
+use crate::mix;
 
 /// A path that packets still miss is sent again, but no sooner than this.
 const REPAIR_INTERVAL: Duration = Duration::from_millis(500);

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use openflow::message::{Port, PortReason};
 use openflow::time::{Duration, Instant};
-use openflow::{DatapathId, MacAddr, PortNo};
+use openflow::{DatapathId, PortNo};
 
 use super::switch::SwitchPort;
 use super::{Controller, Event, Location, Timer};
@@ -165,20 +165,21 @@ impl Controller {
             self.timer(now + hold, Timer::HoldOver);
         } else {
             self.event(Event::PortDown(at));
-            self.lose(now, Cause::PortDown, |end| end == at);
+            self.lose(now, Cause::PortDown, at);
         }
     }
 
-    /// The ports for which `gone` holds have neither links nor hosts any more.
-    pub(super) fn lose(&mut self, now: Instant, cause: Cause, gone: impl Fn(Location) -> bool) {
-        let links = self.links.remove_where(&gone);
+    /// The port has neither links nor hosts any more.
+    pub(super) fn lose(&mut self, now: Instant, cause: Cause, at: Location) {
+        let links = self.links.remove_where(|end| end == at);
         for (from, to) in &links {
             self.event(Event::LinkDown {
                 from: *from,
                 to: *to,
             });
         }
-        let hosts = self.hosts.unplace(&gone);
+        self.close_edge(at);
+        let hosts = self.hosts.unplace(at);
         self.mend_paths(now, cause, &hosts);
         self.refresh_routes(now);
     }
@@ -205,7 +206,8 @@ impl Controller {
 
     /// Hosts that were taken to be behind a port that turns out to be a link.
     pub(super) fn evict_hosts(&mut self, now: Instant, at: Location) {
-        let hosts: Vec<MacAddr> = self.hosts.unplace(|place| place == at);
+        self.close_edge(at);
+        let hosts = self.hosts.unplace(at);
         if !hosts.is_empty() {
             self.mend_paths(now, Cause::Unknown, &hosts);
         }

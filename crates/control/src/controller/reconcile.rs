@@ -153,15 +153,18 @@ impl Controller {
             return;
         };
         let paths = &self.paths;
-        // Of a path that has gone meanwhile, nothing is wanted.
-        switch.entries.retain(|key, entry| {
-            let wanted = entry.kind != EntryKind::Pair || paths.owns(dpid, *key);
-            wanted || held.contains_key(key)
-        });
-        let missing = switch
+        // Of a path that has gone meanwhile, nothing is wanted, and nothing of what an edge set.
+        let wanted = |key: &EntryKey, entry: &Entry| match entry.kind {
+            EntryKind::Pair => paths.owns(dpid, *key),
+            EntryKind::Local => false,
+            EntryKind::Infrastructure | EntryKind::Destination => true,
+        };
+        switch
             .entries
-            .values()
-            .filter(|entry| held.get(&entry.key).map(|h| h.out) != Some(entry.out));
+            .retain(|key, entry| wanted(key, entry) || held.contains_key(key));
+        let missing = switch.entries.values().filter(|entry| {
+            entry.kind != EntryKind::Local && held.get(&entry.key).map(|h| h.out) != Some(entry.out)
+        });
         for entry in missing.copied().collect::<Vec<_>>() {
             tally.added += 1;
             self.send_flow_mod(dpid, entry.to_add(self.generation));
@@ -181,7 +184,11 @@ impl Controller {
             }
             let up = |port: PortNo| self.port(Location { dpid, port }).is_some_and(|p| p.up);
             let sound = up(entry.out) && key.in_port.is_none_or(up);
-            let fits = entry.kind == EntryKind::Pair || self.config.mode != Mode::Reactive;
+            let fits = match entry.kind {
+                EntryKind::Infrastructure | EntryKind::Pair => true,
+                EntryKind::Destination => self.config.mode != Mode::Reactive,
+                EntryKind::Local => self.config.mode != Mode::Proactive,
+            };
             let Some(switch) = self.switches.get_mut(&dpid) else {
                 return;
             };
@@ -233,6 +240,12 @@ impl Controller {
     }
 
     fn adopt_path(&mut self, now: Instant, pair: Pair, at: Location) {
+        let key = EntryKey::pair(at.port, pair.0, pair.1);
+        let entry = self
+            .switches
+            .get(&at.dpid)
+            .and_then(|s| s.entries.get(&key));
+        let is_local = entry.is_some_and(|entry| entry.kind == EntryKind::Local);
         let broken = match self.trace(now, pair, at) {
             Trace::Unsure => false,
             Trace::Broken => true,
@@ -241,23 +254,26 @@ impl Controller {
                 self.adopt_host(src, at);
                 self.adopt_host(dst, end);
                 let right = self.hosts.place(src) == Some(at) && self.hosts.place(dst) == Some(end);
-                if right && !self.paths.contains(pair) {
+                if is_local {
+                    // Its hosts are known now; more is not kept of it.
+                    self.forget_entry(at, pair);
+                } else if right && !self.paths.contains(pair) {
                     self.paths.adopt(now, pair, hops);
                 }
                 // Of two places that only entries tell of, neither is better.
-                let heard_elsewhere = |mac, here| {
-                    let host = self.hosts.get(mac);
-                    host.is_some_and(|host| host.heard && host.at != Some(here))
-                };
-                heard_elsewhere(src, at) || heard_elsewhere(dst, end)
+                self.heard_elsewhere(src, at) || self.heard_elsewhere(dst, end)
             }
         };
         if broken {
-            let key = EntryKey::pair(at.port, pair.0, pair.1);
-            if let Some(switch) = self.switches.get_mut(&at.dpid) {
-                switch.entries.remove(&key);
-            }
+            self.forget_entry(at, pair);
             self.send_flow_mod(at.dpid, key.to_delete());
+        }
+    }
+
+    fn forget_entry(&mut self, at: Location, pair: Pair) {
+        if let Some(switch) = self.switches.get_mut(&at.dpid) {
+            let key = EntryKey::pair(at.port, pair.0, pair.1);
+            switch.entries.remove(&key);
         }
     }
 
@@ -313,10 +329,7 @@ impl Controller {
                     dpid: *dpid,
                     port: entry.out,
                 };
-                if let Some(mac) = entry
-                    .key
-                    .eth_dst
-                    .filter(|mac| self.hosts.get(*mac).is_none())
+                if let Some(mac) = entry.key.eth_dst.filter(|mac| !self.hosts.is_known(*mac))
                     && self.role(now, out) == PortRole::Edge
                 {
                     found.push((mac, out));
@@ -326,6 +339,10 @@ impl Controller {
         for (mac, at) in found {
             self.adopt_host(mac, at);
         }
+    }
+
+    fn heard_elsewhere(&self, mac: MacAddr, here: Location) -> bool {
+        self.hosts.is_heard(mac) && self.hosts.place(mac) != Some(here)
     }
 
     fn adopt_host(&mut self, mac: MacAddr, at: Location) {

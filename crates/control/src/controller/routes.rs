@@ -14,7 +14,8 @@ use crate::entry::{Entry, EntryKey, EntryKind};
 
 use super::links::Distances;
 use super::updates::{Change, DRAIN, Guard, Stage, Step};
-use super::{Controller, Location, Mode, Timer, mix};
+use super::{Controller, Location, Mode, Timer};
+use crate::mix;
 
 /// Learned hosts are gathered for this long before routes are computed.
 const GATHER: Duration = Duration::from_millis(20);
@@ -62,8 +63,7 @@ impl Controller {
             for (key, entry) in &switch.entries {
                 // Where a host is that only entries tell of may be a port towards a switch that is
                 // not here yet.
-                let heard = |mac| self.hosts.get(mac).is_some_and(|host| host.heard);
-                let unknown = !key.eth_dst.is_some_and(heard);
+                let unknown = !key.eth_dst.is_some_and(|mac| self.hosts.is_heard(mac));
                 let kept = wanted.contains_key(key) || (young && unknown);
                 if entry.kind == EntryKind::Destination && !kept {
                     stale.push(Change {
@@ -92,10 +92,7 @@ impl Controller {
     fn wanted_routes(&self) -> BTreeMap<DatapathId, BTreeMap<EntryKey, (Entry, u32)>> {
         let mut wanted: BTreeMap<DatapathId, BTreeMap<EntryKey, (Entry, u32)>> = BTreeMap::new();
         let mut trees: BTreeMap<DatapathId, Distances> = BTreeMap::new();
-        for (mac, host) in self.hosts.iter() {
-            let Some(home) = host.at else {
-                continue;
-            };
+        for (mac, home) in self.hosts.placed() {
             let search = || {
                 self.links
                     .distances(home.dpid, |dpid| self.is_connected(dpid))

@@ -10,6 +10,7 @@ use openflow::{
 };
 
 use crate::ConnectionId;
+use crate::edge::EdgeUpdate;
 use crate::entry::{Entry, EntryKey, ask_for_entries};
 use crate::lldp::Outstanding;
 use crate::requests::Requests;
@@ -50,6 +51,8 @@ pub(super) struct SwitchPort {
     /// When a host was last heard here since the port came up.
     pub host_seen: Option<Instant>,
     pub changed_at: Instant,
+    /// Its switch's edge answers for it.
+    pub edge_open: bool,
     /// The latest state, not yet taken over because the port flaps; `Some(None)` is a deletion.
     pub pending: Option<Option<Port>>,
 }
@@ -104,6 +107,7 @@ impl SwitchPort {
             flood_budget: Budget::new(now, flood, flood.max(1)),
             host_seen: None,
             changed_at: now,
+            edge_open: false,
             pending: None,
         }
     }
@@ -132,6 +136,7 @@ impl Controller {
             miss_send_len: 0xffff,
         };
         self.send(dpid, &Message::SetConfig(config));
+        self.start_edge(dpid);
         self.take_over_ports(now, dpid, up.ports);
         self.ask_entries(now, dpid);
     }
@@ -261,7 +266,9 @@ impl Controller {
         }
         if error == ErrorKind::FLOW_MOD_TABLE_FULL {
             let first = switch.full_until <= now;
-            switch.full_until = now + super::paths::TABLE_FULL_PAUSE;
+            let until = now + super::paths::TABLE_FULL_PAUSE;
+            switch.full_until = until;
+            self.tell_edge(dpid, EdgeUpdate::Pause(until));
             if first {
                 self.alarm(Alarm::FlowTableFull { dpid });
                 // What the switch holds is not known any more: ask.

@@ -1,0 +1,91 @@
+//! What the controller tells the edges: which ports and hosts of their switch they may answer for.
+//!
+//! A port is opened with the first packet that comes in at it as an edge port, and closed as soon
+//! as it is something else; a host is told when the controller has looked at a packet of it, and
+//! taken back when its place is in question. So an edge never knows more than the controller, and
+//! for a moment less, which costs that packet the long way only.
+
+use openflow::time::Instant;
+use openflow::{DatapathId, MacAddr};
+
+use crate::edge::{Deliver, EdgeConfig, EdgeUpdate};
+
+use super::forwarding::Packet;
+use super::{Controller, ControllerOutput, Location, Mode};
+
+impl Controller {
+    /// In proactive mode there is nothing for it to answer: all entries are there before.
+    pub(super) fn start_edge(&mut self, dpid: DatapathId) {
+        if self.config.mode == Mode::Proactive {
+            return;
+        }
+        let seed = self.random();
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        for port in switch.ports.values_mut() {
+            port.edge_open = false;
+        }
+        let config = EdgeConfig {
+            version: switch.version,
+            generation: self.generation,
+            idle_timeout_s: self.config.idle_timeout_s,
+            hard_timeout_s: self.config.hard_timeout_s,
+            seed,
+        };
+        self.tell_edge(dpid, EdgeUpdate::Start(config));
+    }
+
+    /// Sends a packet on between two hosts of one switch, by its edge, which from now on does so
+    /// without being told. `to` is another port of the same switch.
+    pub(super) fn deliver_locally(&mut self, now: Instant, packet: &Packet<'_>, to: Location) {
+        let dpid = to.dpid;
+        self.open_edge(packet.at);
+        self.open_edge(to);
+        for (mac, port) in [(packet.src, packet.at.port), (packet.dst, to.port)] {
+            self.tell_edge(dpid, EdgeUpdate::Host { mac, port });
+        }
+        let deliver = Deliver {
+            now,
+            in_port: packet.at.port,
+            src: packet.src,
+            dst: packet.dst,
+            out_port: to.port,
+            buffer_id: packet.buffer_id,
+            data: packet.data.clone(),
+        };
+        self.tell_edge(dpid, EdgeUpdate::Deliver(Box::new(deliver)));
+    }
+
+    fn open_edge(&mut self, at: Location) {
+        if let Some(port) = self.port_mut(at)
+            && !std::mem::replace(&mut port.edge_open, true)
+        {
+            self.tell_edge(at.dpid, EdgeUpdate::Open(at.port));
+        }
+    }
+
+    /// The port is down, gone, or a link: what the edge set for it goes.
+    pub(super) fn close_edge(&mut self, at: Location) {
+        let open = self.port_mut(at).map(|port| &mut port.edge_open);
+        // A port that is not there any more may have been open.
+        if open.is_none_or(std::mem::take) {
+            self.tell_edge(at.dpid, EdgeUpdate::Close(at.port));
+        }
+    }
+
+    /// Somebody claims to be this host: the controller must hear whether it is alive.
+    pub(super) fn watch_host(&mut self, mac: MacAddr, home: Location) {
+        self.tell_edge(home.dpid, EdgeUpdate::Watch(mac));
+    }
+
+    pub(super) fn tell_edge(&mut self, dpid: DatapathId, update: EdgeUpdate) {
+        let switch = self.switches.get(&dpid);
+        if self.config.mode != Mode::Proactive
+            && let Some(connection) = switch.and_then(|switch| switch.connection)
+        {
+            self.outputs
+                .push_back(ControllerOutput::Edge { connection, update });
+        }
+    }
+}
