@@ -414,7 +414,11 @@ fn carry_out(shared: &Shared, output: ControllerOutput) {
                 line.outbox.probe();
             }
         }
-        ControllerOutput::Edge { .. } => {}
+        ControllerOutput::Edge { connection, update } => {
+            if let Some(line) = shared.line(connection) {
+                line.outbox.tell_edge(update);
+            }
+        }
         ControllerOutput::Event(event) => shared.notify(Notice::Event(event)),
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use control::edge::Edge;
 use control::session::{Session, SessionOutput, SwitchUp};
 use openflow::time::Instant;
 use openflow::{Frame, MessageKind, Xid};
@@ -54,6 +55,8 @@ pub(super) async fn run(
     let session = Session::new(now, config.session.clone(), config.seed ^ line.id.0);
     let mut task = Box::new(Task {
         session,
+        edge: Edge::default(),
+        edge_out: BytesMut::new(),
         config,
         reader,
         writer,
@@ -91,6 +94,9 @@ struct Task {
     config: Arc<DriverConfig>,
     line: Arc<Line>,
     session: Session,
+    edge: Edge,
+    /// Whole messages of the edge.
+    edge_out: BytesMut,
     reader: Reader,
     writer: Writer,
     input: BytesMut,
@@ -203,7 +209,14 @@ impl Task {
             self.facts.echo_rtt = Some(now.since(sent));
             self.echo_sent = None;
         }
-        self.session.handle_frame(now, frame);
+        let is_answered = frame.kind() == MessageKind::PacketIn
+            && self.session.is_up()
+            && self
+                .edge
+                .handle_packet_in(now, frame.bytes(), &mut self.edge_out);
+        if !is_answered {
+            self.session.handle_frame(now, frame);
+        }
     }
 
     /// While a frame is held its successors stay in the session, in order.
@@ -298,8 +311,12 @@ impl Task {
                 }
                 return Some(frame);
             }
+            if let Ok(Some(frame)) = Frame::split_from(&mut self.edge_out) {
+                return Some(frame);
+            }
             match self.line.outbox.pop()? {
                 Outgoing::Frame(frame) => return Some(frame),
+                Outgoing::Edge(update) => self.edge.handle_update(update, &mut self.edge_out),
                 Outgoing::Probe => {
                     self.session.handle_probe(self.shared.clock.now());
                     self.drain_session();

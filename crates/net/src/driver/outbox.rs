@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use control::edge::EdgeUpdate;
 use openflow::Frame;
 use tokio::sync::Notify;
 
@@ -20,14 +21,32 @@ pub(super) struct Outbox {
 
 #[derive(Default)]
 struct Queue {
-    frames: VecDeque<Frame>,
+    items: VecDeque<Item>,
     probe: bool,
     ended: Option<Ended>,
+}
+
+/// In one queue, so that what an edge says keeps its place among what the application says.
+enum Item {
+    Frame(Frame),
+    Edge(EdgeUpdate),
+}
+
+impl Item {
+    fn bytes(&self) -> usize {
+        let carried = match self {
+            Item::Frame(frame) => frame.len(),
+            Item::Edge(EdgeUpdate::Deliver(packet)) => packet.data.len(),
+            Item::Edge(_) => 0,
+        };
+        carried + size_of::<Item>()
+    }
 }
 
 /// What the connection's task finds.
 pub(super) enum Outgoing {
     Frame(Frame),
+    Edge(EdgeUpdate),
     Probe,
     End(Ended),
 }
@@ -37,17 +56,25 @@ pub const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
 impl Outbox {
     pub(super) fn push(&self, frame: Frame) {
+        self.push_item(Item::Frame(frame));
+    }
+
+    pub(super) fn tell_edge(&self, update: EdgeUpdate) {
+        self.push_item(Item::Edge(update));
+    }
+
+    fn push_item(&self, item: Item) {
         let mut queue = self.queue.lock().expect("no panic while it is held");
         if queue.ended.is_some() {
             return;
         }
-        let bytes = self.bytes.load(Ordering::Relaxed) + frame.len();
+        let bytes = self.bytes.load(Ordering::Relaxed) + item.bytes();
         if bytes > OUTBOX_BYTES_MAX {
-            queue.frames = VecDeque::new();
+            queue.items = VecDeque::new();
             queue.ended = Some(Ended::NotReading);
             self.bytes.store(0, Ordering::Relaxed);
         } else {
-            queue.frames.push_back(frame);
+            queue.items.push_back(item);
             self.bytes.store(bytes, Ordering::Relaxed);
         }
         drop(queue);
@@ -72,13 +99,16 @@ impl Outbox {
         if std::mem::take(&mut queue.probe) {
             return Some(Outgoing::Probe);
         }
-        if let Some(frame) = queue.frames.pop_front() {
-            self.bytes.fetch_sub(frame.len(), Ordering::Relaxed);
-            if queue.frames.is_empty() {
+        if let Some(item) = queue.items.pop_front() {
+            self.bytes.fetch_sub(item.bytes(), Ordering::Relaxed);
+            if queue.items.is_empty() {
                 // A burst must not leave its room behind in every connection.
-                queue.frames = VecDeque::new();
+                queue.items = VecDeque::new();
             }
-            return Some(Outgoing::Frame(frame));
+            return Some(match item {
+                Item::Frame(frame) => Outgoing::Frame(frame),
+                Item::Edge(update) => Outgoing::Edge(update),
+            });
         }
         queue.ended.clone().map(Outgoing::End)
     }
