@@ -47,8 +47,9 @@ pub enum EdgeUpdate {
     Start(EdgeConfig),
     /// The edge answers packet-ins of this port.
     Open(PortNo),
-    /// It does not any more, and its entries from and to the port go.
-    Close(PortNo),
+    /// It does not any more, and its entries from and to the port go, also those of an earlier
+    /// edge. The hosts are those that were there.
+    Close { port: PortNo, hosts: Vec<MacAddr> },
     /// A host is behind an open port.
     Host { mac: MacAddr, port: PortNo },
     /// The host's packets are the controller's again; its entries stay.
@@ -184,7 +185,7 @@ impl Started {
         match update {
             EdgeUpdate::Start(_) => {}
             EdgeUpdate::Open(number) => self.open(number),
-            EdgeUpdate::Close(number) => self.close(number, out),
+            EdgeUpdate::Close { port, hosts } => self.close(port, hosts, out),
             EdgeUpdate::Host { mac, port } => {
                 if let Some(index) = self.open_port(port) {
                     self.hosts.insert(mac, index);
@@ -295,24 +296,16 @@ impl Started {
         self.by_number.insert(number, index);
     }
 
-    fn close(&mut self, number: PortNo, out: &mut BytesMut) {
-        let Some(index) = self.open_port(number) else {
-            return;
-        };
-        let mut gone = Vec::new();
-        self.hosts.retain(|mac, at| {
-            if *at == index {
-                gone.push(mac);
-            }
-            *at != index
-        });
-        self.ports[usize::from(index)].is_open = false;
-        self.last = (PortNo::ANY, 0);
+    fn close(&mut self, number: PortNo, hosts: Vec<MacAddr>, out: &mut BytesMut) {
+        if let Some(index) = self.open_port(number) {
+            self.hosts.retain(|_, at| *at != index);
+            self.ports[usize::from(index)].is_open = false;
+            self.last = (PortNo::ANY, 0);
+        }
         self.forget_pairs();
         let from_port = Match::any().with_in_port(number);
-        if self.config.version == Version::V10 && gone.len() <= NAMED_HOSTS_MAX {
-            gone.sort();
-            for mac in gone {
+        if self.config.version == Version::V10 && hosts.len() <= NAMED_HOSTS_MAX {
+            for mac in hosts {
                 self.delete(from_port.clone().with_eth_src(mac), PortNo::ANY, out);
                 self.delete(Match::any().with_eth_dst(mac), number, out);
             }
@@ -410,6 +403,11 @@ mod tests {
             );
         }
         edge
+    }
+
+    fn close(port: u32, hosts: &[MacAddr]) -> EdgeUpdate {
+        let (port, hosts) = (PortNo(port), hosts.to_vec());
+        EdgeUpdate::Close { port, hosts }
     }
 
     fn said(edge: &mut Edge, updates: impl IntoIterator<Item = EdgeUpdate>) -> Vec<Message> {
@@ -547,7 +545,7 @@ mod tests {
     #[test]
     fn a_port_that_closes_takes_its_entries_and_hosts_with_it() {
         let mut edge = edge(Version::V13);
-        let deletes = said(&mut edge, [EdgeUpdate::Close(PortNo(2))]);
+        let deletes = said(&mut edge, [close(2, &[B])]);
         let [Message::FlowMod(from), Message::FlowMod(to)] = &deletes[..] else {
             panic!("{deletes:?}");
         };
@@ -560,7 +558,6 @@ mod tests {
         }
         assert_eq!(asked(&mut edge, NOW, A, B, 1, None), None);
         assert_eq!(edge.host_count(), 1);
-        assert!(said(&mut edge, [EdgeUpdate::Close(PortNo(2))]).is_empty());
         // Another port takes its place, and nothing of the old one is left in it.
         said(&mut edge, [EdgeUpdate::Open(PortNo(5))]);
         assert_eq!(asked(&mut edge, NOW, B, A, 5, None), None);
@@ -570,7 +567,7 @@ mod tests {
     #[test]
     fn in_1_0_a_closing_port_names_its_hosts_as_long_as_they_are_few() {
         let mut edge = edge(Version::V10);
-        let deletes = said(&mut edge, [EdgeUpdate::Close(PortNo(2))]);
+        let deletes = said(&mut edge, [close(2, &[B])]);
         let found = deletes.iter().map(|m| match m {
             Message::FlowMod(m) => (m.r#match.clone(), m.out_port),
             other => panic!("{other:?}"),

@@ -112,6 +112,10 @@ impl Process {
         due.chain(work).min()
     }
 
+    pub fn edge(&self, id: ConnectionId) -> Option<&Edge> {
+        self.lines.get(&id).map(|line| &line.edge)
+    }
+
     pub fn session(&self, id: ConnectionId) -> Option<&Session> {
         self.lines.get(&id).map(|line| &line.session)
     }

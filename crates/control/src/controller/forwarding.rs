@@ -154,6 +154,7 @@ impl Controller {
                         self.routes_soon(now);
                     }
                 }
+                self.tell_host(mac, at);
                 true
             }
             Observed::Defended { claimant, alarm } => {

@@ -40,11 +40,8 @@ impl Controller {
     /// without being told. `to` is another port of the same switch.
     pub(super) fn deliver_locally(&mut self, now: Instant, packet: &Packet<'_>, to: Location) {
         let dpid = to.dpid;
-        self.open_edge(packet.at);
-        self.open_edge(to);
-        for (mac, port) in [(packet.src, packet.at.port), (packet.dst, to.port)] {
-            self.tell_edge(dpid, EdgeUpdate::Host { mac, port });
-        }
+        self.tell_host(packet.src, packet.at);
+        self.tell_host(packet.dst, to);
         let deliver = Deliver {
             now,
             in_port: packet.at.port,
@@ -57,21 +54,25 @@ impl Controller {
         self.tell_edge(dpid, EdgeUpdate::Deliver(Box::new(deliver)));
     }
 
-    fn open_edge(&mut self, at: Location) {
-        if let Some(port) = self.port_mut(at)
-            && !std::mem::replace(&mut port.edge_open, true)
+    /// This host is there, at a port that is an edge.
+    pub(super) fn tell_host(&mut self, mac: MacAddr, at: Location) {
+        let port = at.port;
+        if let Some(state) = self.port_mut(at)
+            && !std::mem::replace(&mut state.edge_open, true)
         {
-            self.tell_edge(at.dpid, EdgeUpdate::Open(at.port));
+            self.tell_edge(at.dpid, EdgeUpdate::Open(port));
         }
+        self.tell_edge(at.dpid, EdgeUpdate::Host { mac, port });
     }
 
-    /// The port is down, gone, or a link: what the edge set for it goes.
-    pub(super) fn close_edge(&mut self, at: Location) {
-        let open = self.port_mut(at).map(|port| &mut port.edge_open);
-        // A port that is not there any more may have been open.
-        if open.is_none_or(std::mem::take) {
-            self.tell_edge(at.dpid, EdgeUpdate::Close(at.port));
+    /// The port is down, gone, or a link: what an edge set for it goes. Told also if this edge was
+    /// never told of the port: one of an earlier connection may have been.
+    pub(super) fn close_edge(&mut self, at: Location, hosts: Vec<MacAddr>) {
+        if let Some(port) = self.port_mut(at) {
+            port.edge_open = false;
         }
+        let port = at.port;
+        self.tell_edge(at.dpid, EdgeUpdate::Close { port, hosts });
     }
 
     /// Somebody claims to be this host: the controller must hear whether it is alive.

@@ -178,8 +178,8 @@ impl Controller {
                 to: *to,
             });
         }
-        self.close_edge(at);
         let hosts = self.hosts.unplace(at);
+        self.close_edge(at, hosts.clone());
         self.mend_paths(now, cause, &hosts);
         self.refresh_routes(now);
     }
@@ -206,8 +206,10 @@ impl Controller {
 
     /// Hosts that were taken to be behind a port that turns out to be a link.
     pub(super) fn evict_hosts(&mut self, now: Instant, at: Location) {
-        self.close_edge(at);
         let hosts = self.hosts.unplace(at);
+        if self.port(at).is_some_and(|port| port.edge_open) || !hosts.is_empty() {
+            self.close_edge(at, hosts.clone());
+        }
         if !hosts.is_empty() {
             self.mend_paths(now, Cause::Unknown, &hosts);
         }
