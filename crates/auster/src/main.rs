@@ -66,6 +66,9 @@ Example:
     /// A network of real Open vSwitch switches, hosts and impaired links on this machine
     #[command(subcommand)]
     Lab(lab::Command),
+    /// Measure controllers, switches, channels and networks
+    #[command(subcommand)]
+    Bench(bench::Command),
     /// Certificates for controllers, relays and switches, in ovs-pki's file layout
     #[command(subcommand)]
     Pki(pki::Command),
@@ -87,6 +90,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Relay(command) => relay::run(command),
         Command::Lab(command) => lab::run(command),
+        Command::Bench(command) => bench::run(command),
         Command::Pki(command) => pki::run(command),
         Command::Ofp(command) => ofp::run(command),
         Command::Completions(args) => man::completions(args),

@@ -1,20 +1,20 @@
 //! `auster lab`: a network of real Open vSwitch switches, hosts and impaired links.
 
 mod experiment;
-mod impairment;
+pub mod impairment;
 mod ledger;
 mod link;
-mod netns;
-mod network;
-mod plane;
-mod probe;
+pub mod netns;
+pub mod network;
+pub mod plane;
+pub mod probe;
 mod report;
 mod restart;
-mod scenario;
+pub mod scenario;
 mod signals;
-mod status;
-mod tools;
-mod topology;
+pub mod status;
+pub mod tools;
+pub mod topology;
 
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
@@ -151,9 +151,7 @@ pub struct ExecArgs {
 pub fn run(command: Command) -> Result<(), Failure> {
     let is_part_of_a_lab = matches!(command, Command::Link(_) | Command::Forward(_));
     if !is_part_of_a_lab && nix::unistd::geteuid().is_root() {
-        for id in Ledger::sweep() {
-            eprintln!("removed what lab {id} left behind");
-        }
+        sweep();
     }
     match command {
         Command::Run(args) => experiment::run(args),
@@ -163,6 +161,13 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Exec(args) => exec(args),
         Command::Link(args) => link::run(args),
         Command::Forward(args) => plane::forward(args),
+    }
+}
+
+/// Removes what labs of killed processes left behind. Takes root.
+pub fn sweep() {
+    for id in Ledger::sweep() {
+        eprintln!("removed what lab {id} left behind");
     }
 }
 

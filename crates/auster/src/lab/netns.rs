@@ -8,8 +8,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::sched::{CloneFlags, setns};
-use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, bind, socket};
 
 use crate::lab::tools::NETNS_DIR;
 
@@ -86,6 +87,22 @@ pub fn open_icmp_socket(namespace: &str) -> io::Result<OwnedFd> {
             flags,
             SockProtocol::Icmp,
         )?)
+    })
+}
+
+/// A socket that sends and sees whole Ethernet frames of one device in the namespace.
+pub fn open_packet_socket(namespace: &str, device: &str) -> io::Result<OwnedFd> {
+    within(namespace, || {
+        let is_device = |entry: &InterfaceAddress| entry.interface_name == device;
+        let link = getifaddrs()?
+            .filter(is_device)
+            .find_map(|entry| entry.address?.as_link_addr().copied());
+        let link = link.ok_or_else(|| io::Error::other(format!("no device {device}")))?;
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let every = SockProtocol::EthAll;
+        let opened = socket(AddressFamily::Packet, SockType::Raw, flags, every)?;
+        bind(opened.as_raw_fd(), &link)?;
+        Ok(opened)
     })
 }
 

@@ -345,7 +345,7 @@ fn set_controllers(network: &Network, target: &str) -> Result<(), Failure> {
 /// Waits until something listens on a TCP port of one of the lab's namespaces.
 ///
 /// `log` is where whoever should listen says why it does not.
-fn wait_for_listener(
+pub fn wait_for_listener(
     network: &mut Network,
     part: &str,
     port: u16,

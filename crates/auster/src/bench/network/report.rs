@@ -1,0 +1,355 @@
+//! The tables and the plots.
+
+use crate::bench::network::figures::{By, Flow, UdpRun};
+use crate::bench::network::{Run, Settings};
+use crate::bench::output::{Results, table};
+use crate::bench::plot::{Bars, Plot, Series};
+use crate::bench::stats::Summary;
+use crate::failure::Failure;
+
+/// What is measured, and against what.
+pub fn heading(settings: &Settings) -> String {
+    let mut text = format!(
+        "Between {} and {} of {} ({} switches of Open vSwitch, {} hosts): round trips of {} new \
+         flows, TCP transfers, UDP streams,\nunder {}",
+        settings.from,
+        settings.to,
+        settings.topology,
+        settings.switches,
+        settings.hosts,
+        settings.pings,
+        settings.controllers.join("; "),
+    );
+    text += &match settings.background_flows_per_s {
+        0.0 => ", in an idle network".to_string(),
+        rate => format!(
+            ", idle and beside {rate} new flows/s from {} to {}",
+            settings.background_from, settings.background_to
+        ),
+    };
+    if settings.iperf.is_some() {
+        text += "; iperf and iperf3 beside ours as a check";
+    }
+    for (what, impairment) in [
+        ("links", &settings.link_impairment),
+        ("control link", &settings.control_impairment),
+    ] {
+        if let Some(words) = impairment {
+            text += &format!("\n{what}: {words}");
+        }
+    }
+    text + "\n"
+}
+
+pub fn text(settings: &Settings, runs: &[Run], interrupted: bool) -> String {
+    let mut text = String::new();
+    if interrupted {
+        text += "Interrupted: the figures so far.\n\n";
+    }
+    if runs.is_empty() {
+        return text + "There are none.\n";
+    }
+    text += &format!("Round trips (ms)\n{}\n", icmp_table(runs));
+    text += &format!(
+        "TCP transfers (ms, median; Mbit/s of it)\n{}\n",
+        tcp_table(runs)
+    );
+    text += &format!(
+        "UDP, datagrams of {} bytes for {} s\n{}",
+        settings.datagram_bytes,
+        settings.udp_s,
+        udp_table(runs)
+    );
+    if settings.background_flows_per_s > 0.0 {
+        text += &format!("\nNew flows beside\n{}", background_table(runs));
+    }
+    text
+}
+
+fn icmp_table(runs: &[Run]) -> String {
+    let header = [
+        "controller",
+        "beside",
+        "flows",
+        "first mean",
+        "ci95",
+        "p50",
+        "p99",
+        "lost",
+        "later mean",
+        "ci95",
+        "p50",
+        "p99",
+        "lost",
+    ];
+    let figures = |s: &Summary| [s.mean, s.ci95, s.p50, s.p99].map(|ms| format!("{ms:.3}"));
+    let row = |run: &Run| {
+        let icmp = &run.icmp;
+        let mut row = vec![run.controller.clone(), beside(run), icmp.flows.to_string()];
+        row.extend(figures(&icmp.first_ms));
+        row.push(icmp.first_lost.to_string());
+        row.extend(figures(&icmp.later_ms));
+        row.push(icmp.later_lost.to_string());
+        row
+    };
+    table(&header, &runs.iter().map(row).collect::<Vec<_>>())
+}
+
+fn tcp_table(runs: &[Run]) -> String {
+    let header = [
+        "controller",
+        "beside",
+        "size",
+        "by",
+        "runs",
+        "ms",
+        "min",
+        "max",
+        "Mbit/s",
+        "failed",
+    ];
+    let rows = runs.iter().flat_map(|run| {
+        run.tcp.iter().map(|tcp| {
+            vec![
+                run.controller.clone(),
+                beside(run),
+                bytes(tcp.size_bytes),
+                tcp.by.name().to_string(),
+                tcp.time_ms.count.to_string(),
+                format!("{:.2}", tcp.time_ms.p50),
+                format!("{:.2}", tcp.time_ms.min),
+                format!("{:.2}", tcp.time_ms.max),
+                format!("{:.1}", tcp.mbps()),
+                tcp.failed.to_string(),
+            ]
+        })
+    });
+    table(&header, &rows.collect::<Vec<_>>())
+}
+
+fn udp_table(runs: &[Run]) -> String {
+    let header = [
+        "controller",
+        "beside",
+        "Mbit/s",
+        "by",
+        "flow",
+        "sent",
+        "lost",
+        "lost %",
+        "jitter ms",
+        "reordered",
+        "%",
+        "extent max",
+        "late p50 ms",
+        "max ms",
+        "sender late ms",
+    ];
+    let maybe = |value: Option<f64>, digits: usize| {
+        value.map_or("-".to_string(), |value| format!("{value:.digits$}"))
+    };
+    let rows = runs.iter().flat_map(|run| {
+        run.udp.iter().map(move |udp| {
+            vec![
+                run.controller.clone(),
+                beside(run),
+                udp.rate_mbps.to_string(),
+                udp.by.name().to_string(),
+                udp.flow.name().to_string(),
+                udp.sent.to_string(),
+                udp.lost.to_string(),
+                format!("{:.2}", udp.lost_percent),
+                format!("{:.3}", udp.jitter_ms),
+                udp.reordered.to_string(),
+                format!("{:.2}", udp.reordered_percent),
+                maybe(udp.extent.map(|e| e.max), 0),
+                maybe(udp.late_ms.map(|l| l.p50), 2),
+                maybe(udp.late_ms.map(|l| l.max), 2),
+                maybe(udp.sender_late_max_ms, 2),
+            ]
+        })
+    });
+    table(&header, &rows.collect::<Vec<_>>())
+}
+
+fn background_table(runs: &[Run]) -> String {
+    let rows = runs.iter().filter(|run| run.background_flows_per_s > 0.0);
+    let rows = rows.map(|run| {
+        let background = &run.background;
+        vec![
+            run.controller.clone(),
+            run.background_flows_per_s.to_string(),
+            background.flows_sent.to_string(),
+            background.flows_delivered.to_string(),
+        ]
+    });
+    let header = ["controller", "flows/s", "sent", "delivered"];
+    table(&header, &rows.collect::<Vec<_>>())
+}
+
+pub fn plots(results: &Results, settings: &Settings, runs: &[Run]) -> Result<(), Failure> {
+    if !results.are_kept() || runs.is_empty() {
+        return Ok(());
+    }
+    let place = format!(
+        "{} to {}, {}",
+        settings.from, settings.to, settings.topology
+    );
+    let first = |run: &Run| run.icmp.first_ms;
+    let later = |run: &Run| run.icmp.later_ms;
+    let title = format!("Round trip of a flow's first packet: {place}");
+    results.plot("rtt-first", &rtt_bars(title, settings, runs, first).svg())?;
+    let title = format!("Round trip of later packets: {place}");
+    results.plot("rtt-later", &rtt_bars(title, settings, runs, later).svg())?;
+    results.plot("tcp-time", &tcp_plot(&place, runs).lines())?;
+    let loss = |udp: &UdpRun| udp.lost_percent;
+    let jitter = |udp: &UdpRun| udp.jitter_ms;
+    let reordered = |udp: &UdpRun| udp.reordered_percent;
+    for (name, what, y_label, value) in [
+        (
+            "udp-loss",
+            "UDP loss",
+            "lost (%)",
+            &loss as &dyn Fn(&UdpRun) -> f64,
+        ),
+        (
+            "udp-jitter",
+            "UDP jitter (RFC 3550)",
+            "jitter (ms)",
+            &jitter,
+        ),
+        (
+            "udp-reordering",
+            "UDP reordering (RFC 4737)",
+            "reordered (%)",
+            &reordered,
+        ),
+    ] {
+        let plot = udp_plot(format!("{what}: {place}"), y_label, runs, value);
+        results.plot(name, &plot.lines())?;
+    }
+    Ok(())
+}
+
+/// Groups of controllers, a bar for each condition, means with their confidence intervals.
+fn rtt_bars(
+    title: String,
+    settings: &Settings,
+    runs: &[Run],
+    value: impl Fn(&Run) -> Summary,
+) -> Bars {
+    let mut rates: Vec<f64> = runs.iter().map(|run| run.background_flows_per_s).collect();
+    rates.dedup();
+    let of = |rate: &f64| -> Vec<Summary> {
+        let of_controller = |name: &String| {
+            let run = runs
+                .iter()
+                .find(|run| run.controller == *name && run.background_flows_per_s == *rate);
+            run.map(&value).unwrap_or_default()
+        };
+        settings.controllers.iter().map(of_controller).collect()
+    };
+    let part = |rate: &f64| (condition(*rate), of(rate).iter().map(|s| s.mean).collect());
+    let error = |rate: &f64| of(rate).iter().map(|s| s.ci95).collect();
+    Bars {
+        title,
+        y_label: "round trip (ms), mean with 95 % interval".to_string(),
+        groups: settings.controllers.clone(),
+        parts: rates.iter().map(part).collect(),
+        stacked: false,
+        error: Some(rates.iter().map(error).collect()),
+    }
+}
+
+fn tcp_plot(place: &str, runs: &[Run]) -> Plot {
+    let of = |run: &Run, by: By| {
+        let mut sizes: Vec<_> = run.tcp.iter().filter(|tcp| tcp.by == by).collect();
+        sizes.sort_by_key(|tcp| tcp.size_bytes);
+        Series {
+            name: name(run, by, None),
+            points: sizes
+                .iter()
+                .map(|t| (t.size_bytes as f64 / 1024.0, t.time_ms.mean))
+                .collect(),
+            error: Some(sizes.iter().map(|t| t.time_ms.ci95).collect()),
+        }
+    };
+    let series = runs
+        .iter()
+        .flat_map(|run| By::all(true).map(move |by| of(run, by)));
+    Plot {
+        title: format!("TCP transfer time: {place}"),
+        x_label: "size (KiB)".to_string(),
+        y_label: "time (ms), mean with 95 % interval".to_string(),
+        x_log: true,
+        y_log: true,
+        series: series.filter(|series| !series.points.is_empty()).collect(),
+    }
+}
+
+fn udp_plot(title: String, y_label: &str, runs: &[Run], value: impl Fn(&UdpRun) -> f64) -> Plot {
+    let mut series = Vec::new();
+    for run in runs {
+        for by in By::all(true) {
+            for flow in by.flows() {
+                let of = run
+                    .udp
+                    .iter()
+                    .filter(|udp| udp.by == by && udp.flow == *flow);
+                let mut points: Vec<_> = of.map(|udp| (udp.rate_mbps, value(udp))).collect();
+                points.sort_by(|a, b| a.0.total_cmp(&b.0));
+                let name = name(run, by, Some(*flow));
+                if !points.is_empty() {
+                    series.push(Series {
+                        name,
+                        points,
+                        error: None,
+                    });
+                }
+            }
+        }
+    }
+    Plot {
+        title,
+        x_label: "rate (Mbit/s)".to_string(),
+        y_label: y_label.to_string(),
+        x_log: false,
+        y_log: false,
+        series,
+    }
+}
+
+fn name(run: &Run, by: By, flow: Option<Flow>) -> String {
+    let by = match (by, flow) {
+        (By::Auster, None) => String::new(),
+        (By::Auster, Some(flow)) => format!(", {} flow", flow.name()),
+        (By::Tool(tool), _) => format!(", by {}", tool.name()),
+    };
+    let rate = run.background_flows_per_s;
+    format!("{}, {}{by}", run.controller, condition(rate))
+}
+
+fn condition(rate: f64) -> String {
+    match rate {
+        0.0 => "idle".to_string(),
+        rate => format!("beside {rate} new flows/s"),
+    }
+}
+
+/// New flows a second, in a table.
+fn beside(run: &Run) -> String {
+    match run.background_flows_per_s {
+        0.0 => "idle".to_string(),
+        rate => format!("{rate} flows/s"),
+    }
+}
+
+/// As `--sizes` takes it.
+fn bytes(count: u64) -> String {
+    for (unit, letter) in [(1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")] {
+        if count.is_multiple_of(unit) {
+            return format!("{}{letter}", count / unit);
+        }
+    }
+    count.to_string()
+}
