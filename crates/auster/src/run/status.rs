@@ -33,6 +33,8 @@ pub struct Status {
 
 /// Documents being made or written at one time; more wait.
 const READERS_MAX: usize = 16;
+/// A controller may know millions; a document of them all would be of use to nobody.
+const HOSTS_SHOWN_MAX: usize = 10_000;
 /// For the application to be asked, and again for the reader to read.
 const STEP_MAX: Duration = Duration::from_secs(2);
 
@@ -94,13 +96,14 @@ impl Status {
             (
                 controller.switches(),
                 controller.links(),
-                controller.hosts(),
+                controller.first_hosts(HOSTS_SHOWN_MAX),
+                controller.host_count(),
             )
         });
         // The connections are known even when the controller is too busy to be asked.
         let answered = timeout(STEP_MAX, views).await.ok().flatten();
         let is_answered = answered.is_some();
-        let (switches, links, hosts) = answered.unwrap_or_default();
+        let (switches, links, hosts, host_count) = answered.unwrap_or_default();
         let connections = self.driver.connections();
         let up = connections.iter().filter(|c| c.is_admitted);
         json!({
@@ -108,6 +111,7 @@ impl Status {
             "uptime_s": self.clock.now().as_nanos() as f64 / 1e9,
             "switches": self.switches(&connections, &switches),
             "links": links.iter().map(link).collect::<Vec<_>>(),
+            "host_count": host_count,
             "hosts": hosts.iter().map(host).collect::<Vec<_>>(),
             "connections": {"total": connections.len(), "up": up.count()},
             "drops": self.drops(&connections),

@@ -33,7 +33,7 @@ const IPS_MAX: usize = 8;
 /// its address is refused.
 const DETAILS_MAX: usize = 65_536;
 
-/// A host is a slot of twelve bytes; the few of which there is more to say have a detail too.
+/// A host is a slot of eleven bytes; the few of which there is more to say have a detail too.
 pub(super) struct Hosts {
     places: MacTable<Place>,
     details: BTreeMap<MacAddr, Detail>,

@@ -82,7 +82,7 @@ pub struct ControllerConfig {
     /// Broadcasts and packets to unknown hosts that one port may have flooded, per second.
     pub flood_rate_max: u32,
     pub switch_count_max: usize,
-    /// Twelve bytes each, a fifth more for the table they are in.
+    /// Eleven bytes each, and as much again at most for the table they are in.
     pub host_count_max: usize,
     /// So that one port cannot fill the table.
     pub hosts_per_port_max: u32,
@@ -439,13 +439,23 @@ impl Controller {
 
     /// Those whose place is known, by address.
     pub fn hosts(&self) -> Vec<HostView> {
+        self.first_hosts(usize::MAX)
+    }
+
+    /// At most `max` of them. Nothing more is copied, however many there are.
+    pub fn first_hosts(&self, max: usize) -> Vec<HostView> {
+        let mut first = BTreeSet::new();
+        for (mac, at) in self.hosts.placed() {
+            first.insert((mac, at));
+            if first.len() > max {
+                first.pop_last();
+            }
+        }
         let view = |(mac, at)| {
             let ips = self.hosts.ips(mac);
             HostView { mac, at, ips }
         };
-        let mut views: Vec<HostView> = self.hosts.placed().map(view).collect();
-        views.sort_by_key(|view| view.mac);
-        views
+        first.into_iter().map(view).collect()
     }
 
     /// Hosts known, placed or not.
