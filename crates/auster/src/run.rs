@@ -253,7 +253,7 @@ fn random_seed() -> Result<[u8; 32], Failure> {
 
 /// A connection is a file descriptor; the default soft limit of 1024 is below the number of
 /// switches served.
-fn raise_file_limit() {
+pub fn raise_file_limit() {
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < hard
     {

@@ -108,6 +108,53 @@ fn relay_controller_says_what_is_wrong() {
 
 #[test]
 #[rustfmt::skip]
+fn bench_controller_says_what_is_wrong() {
+    check(&[
+        ("bench controller", Root, 2, "give TARGET, such as tcp:127.0.0.1:6653, or --start CMD"),
+        ("bench controller udp:1.2.3.4", Root, 2, "'udp:' is no connection method"),
+        ("bench controller ptcp:0", Root, 2, "the switches dial; write such as tcp:"),
+        ("bench controller tcp:127.0.0.1 -s 0", Root, 2, "--switches 0: write 1 to 10000"),
+        ("bench controller tcp:127.0.0.1 -s 10001", Root, 2, "--switches 10001: write 1 to 10000"),
+        ("bench controller tcp:127.0.0.1 --rate 5", Root, 2, "--rate is for --mode open"),
+        ("bench controller tcp:127.0.0.1 --mode open", Root, 2, "--mode open needs --rate"),
+        ("bench controller tcp:127.0.0.1 --mode open --rate 0", Root, 2, "above 0"),
+        ("bench controller tcp:127.0.0.1 --window 0", Root, 2, "--window 0: write 1 to 1000"),
+        ("bench controller tcp:127.0.0.1 --window 11 -M 10", Root, 2, "--window 11: write 1 to 10"),
+        ("bench controller tcp:127.0.0.1 --mode latency --window 2", Root, 2, "latency mode has a window of 1"),
+        ("bench controller tcp:127.0.0.1 -M 0", Root, 2, "--macs 0"),
+        ("bench controller tcp:127.0.0.1 --ports 1", Root, 2, "--ports 1: write 2 to"),
+        ("bench controller tcp:127.0.0.1 --rounds 0", Root, 2, "--rounds 0"),
+        ("bench controller tcp:127.0.0.1 --threads 0", Root, 2, "--threads 0"),
+        ("bench controller tcp:127.0.0.1 -d 0", Root, 2, "--duration: 0 s"),
+        ("bench controller tcp:127.0.0.1 --timeout 0", Root, 2, "--timeout: 0 s"),
+        ("bench controller tcp:127.0.0.1 --of 1.4", Root, 2, "possible values: 1.0, 1.3"),
+        ("bench controller tcp:127.0.0.1 --answer all", Root, 2, "possible values: any"),
+        ("bench controller tcp:127.0.0.1 --name a --name b", Root, 2, "2 times for 1 controllers"),
+        ("bench controller --start true", Root, 2, "write {port} where the port goes"),
+        ("bench controller tcp:127.0.0.1 --compare true", Root, 2, "write {port} where the port goes"),
+        ("bench controller --start {port}true", Root, 4, "ended before it listened"),
+        ("bench controller ssl:127.0.0.1", Root, 2, "give -p KEY -c CERT -C CA too"),
+        ("bench controller tcp:127.0.0.1 -p c1-privkey.pem", Root, 2, "-c CERT -C CA is missing"),
+        ("bench controller tcp:127.0.0.1:1", Root, 4, "nobody listens there"),
+        ("bench controller tcp:127.0.0.1:{tcp} -s 1 --ready-max 0.2", Root, 4, "asks for no features; is it an OpenFlow"),
+        ("bench controller tcp:127.0.0.1 -o notes.txt", Root, 5, "notes.txt"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
+fn bench_null_says_what_is_wrong() {
+    check(&[
+        ("bench null", Root, 2, "<METHOD>"),
+        ("bench null pssl:0", Root, 2, "it listens on TCP only"),
+        ("bench null tcp:127.0.0.1", Root, 2, "write ptcp:[PORT][:HOST]"),
+        ("bench null ptcp:{tcp}:127.0.0.1", Root, 4, "in use; stop what listens there"),
+        ("bench null ptcp:0 --threads 0", Root, 2, "--threads 0"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
 fn lab_says_what_is_wrong() {
     check(&[
         ("lab up triangle,3", Root, 2, "unknown topology 'triangle,3'; write single,N | linear,N"),

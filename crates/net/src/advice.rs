@@ -23,7 +23,7 @@ pub fn file_problem(error: &Error) -> String {
 }
 
 /// For an address or a Unix socket that is to be listened on.
-pub(crate) fn bind_problem(error: &Error) -> String {
+pub fn bind_problem(error: &Error) -> String {
     let said = match error.kind() {
         ErrorKind::AddrInUse => "the address is in use; stop what listens there, or take another",
         ErrorKind::AddrNotAvailable => {

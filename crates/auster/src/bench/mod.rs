@@ -3,7 +3,9 @@
 //! Every subcommand measures with its own module and tells with the shared ones: `stats` for
 //! summaries, `plot` for pictures, `output` for the table, the document and the directory.
 
+mod controller;
 mod network;
+mod null;
 pub mod output;
 pub mod plot;
 pub mod stats;
@@ -12,6 +14,19 @@ use crate::failure::Failure;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
+    /// Emulated switches ask a controller: answers a second and their delay, verified
+    #[command(after_help = "\
+Example:
+  auster bench controller tcp:127.0.0.1:6653 --switches 16 --mode latency
+  auster bench controller --start 'auster bench null ptcp:{port}:127.0.0.1' \\
+      --compare 'auster run ptcp:{port}:127.0.0.1' --macs 1000 -o results/today
+  auster bench controller tcp:127.0.0.1 --mode open --rate 20000")]
+    Controller(Box<controller::Args>),
+    /// A controller that answers everything with one FLOW_MOD: the ceiling
+    #[command(after_help = "\
+Example:
+  auster bench null ptcp:6653:127.0.0.1 --threads 2")]
+    Null(null::Args),
     /// Measure a network of real switches between two of its hosts: round trips, TCP, UDP
     #[command(after_help = "\
 Example:
@@ -23,6 +38,8 @@ Example:
 
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
+        Command::Controller(args) => controller::run(*args),
+        Command::Null(args) => null::run(args),
         Command::Network(args) => network::run(*args),
     }
 }

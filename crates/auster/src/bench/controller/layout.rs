@@ -1,0 +1,102 @@
+//! Where the hosts of the emulated switches are: a rule, so that any answer can be judged by
+//! arithmetic and nothing is looked up.
+//!
+//! Host 0 of each switch is the destination, behind port 1. Hosts 1 and up are the sources, spread
+//! over the other ports. The Ethernet address names the switch and the host.
+
+use std::net::Ipv4Addr;
+
+use openflow::packet::build::Host;
+use openflow::{DatapathId, MacAddr, PortNo};
+
+/// Behind [`DESTINATION_PORT`].
+pub const DESTINATION: u32 = 0;
+pub const DESTINATION_PORT: u32 = 1;
+/// Sources that one switch may have: three bytes of the address, less those of ports.
+pub const SOURCES_MAX: u32 = 0xfe_ffff;
+/// Locally administered; two bytes for the switch, three for the host.
+const MAC_PREFIX: u64 = 0x02 << 40;
+
+/// One switch's share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    pub switch: u16,
+    /// At least 2.
+    pub port_count: u32,
+    pub source_count: u32,
+}
+
+impl Layout {
+    /// From 1: several controllers take 0 for "none".
+    pub fn datapath_id(&self) -> DatapathId {
+        DatapathId(u64::from(self.switch) + 1)
+    }
+
+    pub fn mac(&self, host: u32) -> u64 {
+        MAC_PREFIX | u64::from(self.switch) << 24 | u64::from(host)
+    }
+
+    pub fn port(&self, host: u32) -> u32 {
+        match host {
+            DESTINATION => DESTINATION_PORT,
+            source => DESTINATION_PORT + 1 + (source - 1) % (self.port_count - 1),
+        }
+    }
+
+    /// With an IPv4 address of its own among all hosts as long as no switch has more than 1,023.
+    pub fn host(&self, host: u32) -> Host {
+        let [_, a, b, c] = ((u32::from(self.switch) << 10) + (host & 0x3ff) + 1).to_be_bytes();
+        Host {
+            mac: MacAddr::from_u64(self.mac(host)),
+            ip: Ipv4Addr::new(10, a, b, c),
+        }
+    }
+
+    /// The host of this switch that has the address.
+    pub fn host_of(&self, mac: u64) -> Option<u32> {
+        let host = (mac & 0xff_ffff) as u32;
+        (mac == self.mac(host) && host <= self.source_count).then_some(host)
+    }
+
+    pub fn ports(&self) -> impl Iterator<Item = PortNo> + use<> {
+        (1..=self.port_count).map(PortNo)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAYOUT: Layout = Layout {
+        switch: 9_999,
+        port_count: 4,
+        source_count: 100_000,
+    };
+
+    #[test]
+    fn an_address_is_of_one_host_of_one_switch() {
+        for host in [0, 1, 2, 77, 100_000] {
+            assert_eq!(LAYOUT.host_of(LAYOUT.mac(host)), Some(host));
+        }
+        let other = Layout {
+            switch: 9_998,
+            ..LAYOUT
+        };
+        assert_eq!(LAYOUT.host_of(other.mac(1)), None, "another switch's");
+        assert_eq!(LAYOUT.host_of(LAYOUT.mac(100_001)), None, "nobody's");
+        assert_eq!(LAYOUT.host_of(LAYOUT.mac(1) | 1 << 47), None);
+    }
+
+    #[test]
+    fn no_source_is_where_the_destination_is() {
+        assert_eq!(LAYOUT.port(DESTINATION), DESTINATION_PORT);
+        for source in 1..100 {
+            assert!((2..=4).contains(&LAYOUT.port(source)));
+        }
+        let narrow = Layout {
+            port_count: 2,
+            ..LAYOUT
+        };
+        assert_eq!(narrow.port(5), 2);
+    }
+}

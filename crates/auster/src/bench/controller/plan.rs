@@ -1,0 +1,278 @@
+//! What a run does, and how the threads that do it hear and tell how far they are.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use net::method::Method;
+use net::tls::Security;
+use serde::Serialize;
+
+use super::layout::Layout;
+use super::switch::{Delays, Load, Profile};
+use super::tally::Tally;
+
+/// One run against one controller.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub method: Method,
+    pub security: Security,
+    pub profile: Profile,
+    pub switch_count: u16,
+    pub port_count: u32,
+    pub source_count: u32,
+    pub thread_count: usize,
+    pub mode: Mode,
+    /// For the controller to answer every source once.
+    pub learn_max: Duration,
+    pub warmup: Duration,
+    pub interval: Duration,
+    pub interval_count: u32,
+    /// Of each switch, while the load runs.
+    pub echo_interval: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// A window of packet-ins per switch.
+    Throughput,
+    /// One packet-in per switch at a time.
+    Latency,
+    /// Packet-ins a second, over all switches, whether they are answered or not.
+    Open { rate: f64 },
+}
+
+impl Mode {
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Throughput => "throughput",
+            Mode::Latency => "latency",
+            Mode::Open { .. } => "open loop",
+        }
+    }
+
+    pub fn load(self) -> Load {
+        match self {
+            Mode::Throughput | Mode::Latency => Load::Closed,
+            Mode::Open { .. } => Load::Open,
+        }
+    }
+}
+
+impl Plan {
+    pub fn layout(&self, switch: u16) -> Layout {
+        Layout {
+            switch,
+            port_count: self.port_count,
+            source_count: self.source_count,
+        }
+    }
+
+    pub fn measured(&self) -> Duration {
+        self.interval * self.interval_count
+    }
+
+    /// The switches of one thread.
+    pub fn share(&self, thread: usize) -> impl Iterator<Item = u16> + use<> {
+        let step = self.thread_count;
+        (thread..usize::from(self.switch_count))
+            .step_by(step)
+            .map(|switch| switch as u16)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Phase {
+    Connect,
+    Learn,
+    WarmUp,
+    Measure,
+    /// Nothing is sent any more; what waits may still be answered.
+    Drain,
+}
+
+impl Phase {
+    const ALL: [Phase; 5] = [
+        Phase::Connect,
+        Phase::Learn,
+        Phase::WarmUp,
+        Phase::Measure,
+        Phase::Drain,
+    ];
+}
+
+/// Shared by the conductor and its threads.
+pub struct Control {
+    start: Instant,
+    phase: AtomicU8,
+    pub threads: Vec<Progress>,
+    problem: Mutex<Option<String>>,
+}
+
+/// How far one thread is: numbers of its switches.
+#[derive(Default)]
+pub struct Progress {
+    /// Connected or given up, so that nothing more comes of waiting.
+    pub settled: AtomicU32,
+    pub connected: AtomicU32,
+    /// Were asked for their features.
+    pub admitted: AtomicU32,
+    pub ready: AtomicU32,
+    pub not_learned: AtomicU32,
+    pub learned: AtomicU32,
+    pub gone: AtomicU32,
+    pub answered: AtomicU64,
+    /// Answers of any kind, right or wrong.
+    pub heard: AtomicU64,
+    pub is_done: AtomicBool,
+}
+
+impl Control {
+    pub fn new(thread_count: usize) -> Control {
+        Control {
+            start: Instant::now(),
+            phase: AtomicU8::new(Phase::Connect as u8),
+            threads: (0..thread_count).map(|_| Progress::default()).collect(),
+            problem: Mutex::new(None),
+        }
+    }
+
+    /// Since the run began.
+    pub fn now_ns(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    pub fn phase(&self) -> Phase {
+        Phase::ALL[usize::from(self.phase.load(Ordering::Acquire))]
+    }
+
+    pub fn enter(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Release);
+    }
+
+    pub fn sum(&self, of: impl Fn(&Progress) -> &AtomicU32) -> u32 {
+        let each = self.threads.iter();
+        each.map(|thread| of(thread).load(Ordering::Relaxed)).sum()
+    }
+
+    pub fn answered(&self) -> u64 {
+        let each = self.threads.iter();
+        each.map(|thread| thread.answered.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    pub fn heard(&self) -> u64 {
+        let each = self.threads.iter();
+        each.map(|thread| thread.heard.load(Ordering::Relaxed))
+            .sum()
+    }
+
+    pub fn all_done(&self) -> bool {
+        let mut each = self.threads.iter();
+        each.all(|thread| thread.is_done.load(Ordering::Relaxed))
+    }
+
+    /// The first one is kept: the others follow from it.
+    pub fn note_problem(&self, problem: String) {
+        let mut kept = self.problem.lock().unwrap_or_else(|e| e.into_inner());
+        kept.get_or_insert(problem);
+    }
+
+    pub fn problem(&self) -> Option<String> {
+        let kept = self.problem.lock().unwrap_or_else(|e| e.into_inner());
+        kept.clone()
+    }
+}
+
+/// What one thread, or all together, measured.
+pub struct Measured {
+    pub elapsed: Duration,
+    /// Within that time.
+    pub answered: u64,
+    pub intervals: Vec<Interval>,
+    /// Of the measured packet-ins, with what came for them afterwards.
+    pub tally: Tally,
+    pub delays: Delays,
+    /// Open loop: how much later than intended packet-ins were sent.
+    pub lag: Histogram<u64>,
+    pub cpu: Vec<Duration>,
+    /// When each switch was asked for its features, from the start of the run.
+    pub admitted_ns: Vec<u64>,
+}
+
+/// Answers of each switch within a part of the measured time.
+#[derive(Clone, Debug)]
+pub struct Interval {
+    pub elapsed: Duration,
+    pub answered: Vec<(u16, u64)>,
+}
+
+impl Interval {
+    pub fn rate(&self) -> f64 {
+        let answered: u64 = self.answered.iter().map(|(_, count)| count).sum();
+        answered as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+}
+
+/// 1 ns to 1 minute, three significant digits.
+pub fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("bounds that the crate allows")
+}
+
+impl Measured {
+    pub fn new() -> Measured {
+        Measured {
+            elapsed: Duration::ZERO,
+            answered: 0,
+            intervals: Vec::new(),
+            tally: Tally::default(),
+            delays: Delays {
+                answers: histogram(),
+                echoes: histogram(),
+            },
+            lag: histogram(),
+            cpu: Vec::new(),
+            admitted_ns: Vec::new(),
+        }
+    }
+
+    /// Takes in what another thread measured at the same time.
+    pub fn merge(&mut self, other: Measured) {
+        const SAME: &str = "histograms are made alike";
+        self.elapsed = self.elapsed.max(other.elapsed);
+        self.answered += other.answered;
+        self.tally.add(&other.tally);
+        self.delays.answers.add(&other.delays.answers).expect(SAME);
+        self.delays.echoes.add(&other.delays.echoes).expect(SAME);
+        self.lag.add(&other.lag).expect(SAME);
+        self.cpu.extend(other.cpu);
+        self.admitted_ns.extend(other.admitted_ns);
+        for (at, interval) in other.intervals.into_iter().enumerate() {
+            match self.intervals.get_mut(at) {
+                Some(mine) => {
+                    mine.elapsed = mine.elapsed.max(interval.elapsed);
+                    mine.answered.extend(interval.answered);
+                }
+                None => self.intervals.push(interval),
+            }
+        }
+    }
+
+    pub fn rate(&self) -> f64 {
+        self.answered as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    /// The busiest thread's share of a core.
+    pub fn busiest(&self) -> f64 {
+        let elapsed = self.elapsed.as_secs_f64().max(1e-9);
+        let share = |cpu: &Duration| cpu.as_secs_f64() / elapsed;
+        self.cpu.iter().map(share).fold(0.0, f64::max)
+    }
+
+    pub fn cpu_total(&self) -> Duration {
+        self.cpu.iter().sum()
+    }
+}

@@ -1,0 +1,551 @@
+//! One emulated switch: what it says and how it judges what it is told. No socket and no clock:
+//! bytes and nanoseconds go in, bytes come out.
+//!
+//! A controller that is still setting the switch up drops packet-ins. So the switch waits until the
+//! controller has been quiet, announces the destination host, and probes until a packet for it is
+//! answered by anything but a flood. Only then is it ready to be measured.
+
+use std::fmt;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use hdrhistogram::Histogram;
+use openflow::hello::{Hello, negotiate};
+use openflow::packet::build::{arp_request, ethernet};
+use openflow::{EncodeError, Frame, MacAddr, Message, Version, Xid, encode};
+use serde::Serialize;
+
+use super::answers::answer_control;
+use super::layout::{DESTINATION, DESTINATION_PORT, Layout};
+use super::outstanding::{Kind, Outcome, Outstanding, Wanted};
+use super::tally::Tally;
+use super::wire::{
+    self, Answer, HEADER_LEN, NO_BUFFER, Output, Packet, PacketInTemplate, TYPE_FLOW_MOD,
+    TYPE_PACKET_OUT,
+};
+
+/// How the destination host makes itself known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Announce {
+    /// A gratuitous ARP request. A controller that joins switches to one network floods each to all
+    /// others
+    Arp,
+    /// A frame from the host to itself, as Ethernet's loopback test sends: nobody needs to flood it
+    Keepalive,
+}
+
+/// What all switches of a run have in common.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    pub version: Version,
+    pub is_buffered: bool,
+    pub wanted: Wanted,
+    /// Packet-ins of one switch that may wait at once while the load is closed.
+    pub window: usize,
+    /// The same while every source is sent once.
+    pub learn_window: usize,
+    /// The same for every load.
+    pub in_flight_max: usize,
+    pub timeout_ns: u64,
+    /// So long must the controller have been quiet.
+    pub settle_ns: u64,
+    /// So long it may take until a probe is answered.
+    pub ready_max_ns: u64,
+    pub announce: Announce,
+}
+
+/// A controller that never falls silent is taken as it is after this.
+const SETTLE_MAX_NS: u64 = 2_000_000_000;
+/// Between two announcements; more than the 100 ms after which a changed port counts for auster.
+const PROBE_INTERVAL_NS: u64 = 200_000_000;
+const LOOPBACK_ETHERTYPE: u16 = 0x9000;
+const LLDP_ETHERTYPES: [[u8; 2]; 2] = [[0x88, 0xcc], [0x89, 0x42]];
+const ECHO_XID: Xid = Xid(0x6563_686f);
+
+/// How far a switch has come with its controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Features have not been asked for.
+    Handshake,
+    SetUp {
+        since_ns: u64,
+        heard_ns: u64,
+    },
+    Probing {
+        since_ns: u64,
+        next_ns: u64,
+    },
+    /// The destination is known.
+    Ready,
+    /// No probe got an answer that goes to the destination.
+    NotLearned,
+}
+
+/// When it sends packet-ins of its own accord.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    Idle,
+    /// Every source once.
+    Learn,
+    /// As many as the window lets wait.
+    Closed,
+    /// When [`Switch::send`] is called.
+    Open,
+}
+
+/// Where delays are recorded, in nanoseconds.
+pub struct Delays {
+    pub answers: Histogram<u64>,
+    pub echoes: Histogram<u64>,
+}
+
+/// Why a connection cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Broken {
+    Framing,
+    Version { theirs: u8 },
+}
+
+impl fmt::Display for Broken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Broken::Framing => f.write_str("it sends what is not OpenFlow"),
+            Broken::Version { theirs } => write!(
+                f,
+                "it speaks OpenFlow 1.{} and not the version offered; try --of",
+                theirs.saturating_sub(1)
+            ),
+        }
+    }
+}
+
+pub struct Switch {
+    profile: Rc<Profile>,
+    layout: Layout,
+    template: PacketInTemplate,
+    outstanding: Outstanding,
+    stage: Stage,
+    load: Load,
+    next_source: u32,
+    /// Sources that the learning phase has sent.
+    learned: u32,
+    /// Delays of packet-ins sent from here on are recorded.
+    record_from_ns: u64,
+    admitted_ns: Option<u64>,
+    pub tally: Tally,
+}
+
+impl Switch {
+    pub fn new(profile: Rc<Profile>, layout: Layout) -> Result<Switch, EncodeError> {
+        let template = PacketInTemplate::new(profile.version, &layout, profile.is_buffered)?;
+        let sources = layout.source_count;
+        Ok(Switch {
+            outstanding: Outstanding::new(profile.in_flight_max, sources, profile.wanted),
+            profile,
+            layout,
+            template,
+            stage: Stage::Handshake,
+            load: Load::Idle,
+            next_source: 1,
+            learned: 0,
+            record_from_ns: u64::MAX,
+            admitted_ns: None,
+            tally: Tally::default(),
+        })
+    }
+
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// When its features were asked for.
+    pub fn admitted_ns(&self) -> Option<u64> {
+        self.admitted_ns
+    }
+
+    /// Every source has been sent once, and nothing waits any more.
+    pub fn has_learned(&self) -> bool {
+        self.learned >= self.layout.source_count && self.outstanding.in_flight() == 0
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.outstanding.in_flight()
+    }
+
+    pub fn set_load(&mut self, load: Load) {
+        self.load = load;
+    }
+
+    pub fn record_from(&mut self, now_ns: u64) {
+        self.record_from_ns = now_ns;
+    }
+
+    /// The connection is there.
+    pub fn handle_connected(&mut self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        let version = self.profile.version;
+        let hello = match version {
+            Version::V10 => Hello::default(),
+            version => Hello::offering(&[version]),
+        };
+        push(version, Xid(1), &Message::Hello(hello), out)
+    }
+
+    /// Takes the whole messages at the front of `bytes`, and says how many bytes those were.
+    pub fn handle_bytes(
+        &mut self,
+        now_ns: u64,
+        bytes: &[u8],
+        delays: &mut Delays,
+        out: &mut Vec<u8>,
+    ) -> Result<usize, Broken> {
+        let mut at = 0;
+        while let Some(header) = bytes[at..].first_chunk::<HEADER_LEN>() {
+            let len = usize::from(u16::from_be_bytes([header[2], header[3]]));
+            if len < HEADER_LEN {
+                return Err(Broken::Framing);
+            }
+            let Some(message) = bytes.get(at..at + len) else {
+                break;
+            };
+            at += len;
+            let is_answer = matches!(header[1], TYPE_FLOW_MOD | TYPE_PACKET_OUT);
+            if is_answer && header[0] == self.profile.version.wire() {
+                self.handle_answer(now_ns, message, delays);
+            } else {
+                self.handle_control(now_ns, message, delays, out)?;
+            }
+        }
+        Ok(at)
+    }
+
+    /// Sends what the closed load allows.
+    pub fn fill(&mut self, now_ns: u64, out: &mut Vec<u8>) {
+        match self.load {
+            Load::Idle | Load::Open => {}
+            Load::Learn => {
+                while self.learned < self.layout.source_count
+                    && self.outstanding.in_flight() < self.profile.learn_window
+                {
+                    self.learned += 1;
+                    self.send(now_ns, out);
+                }
+            }
+            Load::Closed => {
+                while self.outstanding.in_flight() < self.profile.window {
+                    self.send(now_ns, out);
+                }
+            }
+        }
+    }
+
+    /// One packet-in of the next source, which waits since `since_ns`.
+    pub fn send(&mut self, since_ns: u64, out: &mut Vec<u8>) {
+        let source = self.next_source;
+        self.next_source = source % self.layout.source_count + 1;
+        self.send_of(source, since_ns, out);
+    }
+
+    fn send_of(&mut self, source: u32, since_ns: u64, out: &mut Vec<u8>) {
+        match self.outstanding.open(source, since_ns) {
+            Some(tag) => {
+                self.tally.sent += 1;
+                self.template.write(&self.layout, source, tag, out);
+            }
+            None => self.tally.unsent += 1,
+        }
+    }
+
+    /// To be called some times a second.
+    pub fn handle_tick(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        let expired = now_ns.saturating_sub(self.profile.timeout_ns);
+        self.tally.missing += self.outstanding.expire(expired);
+        match self.stage {
+            Stage::SetUp { since_ns, heard_ns } => {
+                let quiet = now_ns.saturating_sub(heard_ns) >= self.profile.settle_ns;
+                if quiet || now_ns - since_ns >= SETTLE_MAX_NS {
+                    self.stage = Stage::Probing {
+                        since_ns: now_ns,
+                        next_ns: now_ns,
+                    };
+                    self.probe(now_ns, out)?;
+                }
+            }
+            Stage::Probing { .. } => self.probe(now_ns, out)?,
+            Stage::Handshake | Stage::Ready | Stage::NotLearned => {}
+        }
+        Ok(())
+    }
+
+    fn probe(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        let Stage::Probing { since_ns, next_ns } = self.stage else {
+            return Ok(());
+        };
+        if now_ns - since_ns > self.profile.ready_max_ns {
+            self.stage = Stage::NotLearned;
+        } else if now_ns >= next_ns {
+            self.stage = Stage::Probing {
+                since_ns,
+                next_ns: now_ns + PROBE_INTERVAL_NS,
+            };
+            let packet = Bytes::from(self.announcement());
+            let version = self.profile.version;
+            out.extend(wire::packet_in(version, None, DESTINATION_PORT, packet)?);
+            self.send_of(1, now_ns, out);
+        }
+        Ok(())
+    }
+
+    fn announcement(&self) -> Vec<u8> {
+        let host = self.layout.host(DESTINATION);
+        match self.profile.announce {
+            Announce::Arp => arp_request(host, host.ip),
+            Announce::Keepalive => ethernet(host.mac, host.mac, LOOPBACK_ETHERTYPE, &[0; 46]),
+        }
+    }
+
+    /// Asks for an echo: its way there and back is what control messages wait under the load.
+    pub fn send_echo(&self, now_ns: u64, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        let data = Bytes::copy_from_slice(&now_ns.to_be_bytes());
+        push(
+            self.profile.version,
+            ECHO_XID,
+            &Message::EchoRequest(data),
+            out,
+        )
+    }
+
+    fn handle_control(
+        &mut self,
+        now_ns: u64,
+        message: &[u8],
+        delays: &mut Delays,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Broken> {
+        let version = self.profile.version;
+        let theirs = message[0];
+        let frame = Frame::new(Bytes::copy_from_slice(message)).map_err(|_| Broken::Framing)?;
+        let xid = frame.xid();
+        let message = match openflow::decode(&frame) {
+            Ok(message) => message,
+            Err(_) => {
+                self.tally.errors += 1;
+                return Ok(());
+            }
+        };
+        match &message {
+            Message::Hello(hello) => {
+                return negotiate(&[version], theirs, hello)
+                    .map(drop)
+                    .ok_or(Broken::Version { theirs });
+            }
+            Message::EchoReply(data) => {
+                let sent_ns = data.first_chunk().map(|ns| u64::from_be_bytes(*ns));
+                if let Some(sent_ns) = sent_ns.filter(|ns| *ns >= self.record_from_ns) {
+                    delays
+                        .echoes
+                        .saturating_record(now_ns.saturating_sub(sent_ns));
+                }
+                return Ok(());
+            }
+            Message::Error(_) => self.tally.errors += 1,
+            Message::FeaturesRequest if self.stage == Stage::Handshake => {
+                self.admitted_ns = Some(now_ns);
+                self.stage = Stage::SetUp {
+                    since_ns: now_ns,
+                    heard_ns: now_ns,
+                };
+            }
+            _ => {}
+        }
+        if let Stage::SetUp { heard_ns, .. } = &mut self.stage
+            && !matches!(message, Message::EchoRequest(_))
+        {
+            *heard_ns = now_ns;
+        }
+        if let Some(reply) = answer_control(version, &self.layout, &frame, message) {
+            // What does not fit the version is a fault of ours that the tests show.
+            if push(version, xid, &reply, out).is_err() {
+                self.tally.errors += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn handle_answer(&mut self, now_ns: u64, message: &[u8], delays: &mut Delays) {
+        let Some(answer) = Answer::read(self.profile.version, message) else {
+            // Deletions, as a controller starts with; nothing that is sent for a packet.
+            self.note_set_up(now_ns);
+            return;
+        };
+        let at = match self.judge(&answer) {
+            Verdict::Of(at) => at,
+            verdict => return self.count(now_ns, verdict),
+        };
+        let kind = match answer.is_flow_mod {
+            true => Kind::FlowMod,
+            false => Kind::PacketOut,
+        };
+        match self.outstanding.answer(at, kind) {
+            Outcome::Answered { since_ns } => {
+                let delay_ns = now_ns.saturating_sub(since_ns);
+                if delay_ns > self.profile.timeout_ns {
+                    self.tally.missing += 1;
+                    self.tally.late += 1;
+                    return;
+                }
+                self.tally.answered += 1;
+                if since_ns >= self.record_from_ns {
+                    delays.answers.saturating_record(delay_ns);
+                }
+                if let Stage::Probing { .. } = self.stage {
+                    self.stage = Stage::Ready;
+                }
+            }
+            Outcome::Companion => self.tally.companion += 1,
+            Outcome::Duplicate => self.tally.duplicate += 1,
+            Outcome::Late => self.tally.late += 1,
+        }
+    }
+
+    fn note_set_up(&mut self, now_ns: u64) {
+        if let Stage::SetUp { heard_ns, .. } = &mut self.stage {
+            *heard_ns = now_ns;
+        }
+    }
+
+    fn count(&mut self, now_ns: u64, verdict: Verdict) {
+        let tally = &mut self.tally;
+        match verdict {
+            Verdict::Of(_) => {}
+            Verdict::Companion => tally.companion += 1,
+            Verdict::Flooded => tally.flooded += 1,
+            Verdict::WrongPort => tally.wrong_port += 1,
+            Verdict::WrongBuffer => tally.wrong_buffer += 1,
+            Verdict::WrongMatch => tally.wrong_match += 1,
+            Verdict::WrongPacket => tally.wrong_packet += 1,
+            Verdict::Discovery => tally.discovery += 1,
+            Verdict::Nonsense => tally.errors += 1,
+            Verdict::Unsolicited => {
+                tally.unsolicited += 1;
+                self.note_set_up(now_ns);
+            }
+        }
+    }
+
+    /// Which packet-in an answer is for, and whether it does what is right for that.
+    fn judge(&self, answer: &Answer) -> Verdict {
+        let found = if answer.buffer_id != NO_BUFFER {
+            match self.outstanding.find(answer.buffer_id) {
+                Some(at) if self.profile.is_buffered => Verdict::Of(at),
+                _ => Verdict::WrongBuffer,
+            }
+        } else if answer.is_flow_mod {
+            self.find_flow(answer)
+        } else {
+            self.find_packet(answer)
+        };
+        let Verdict::Of(at) = found else {
+            return found;
+        };
+        let source = self.outstanding.source(at);
+        let fits = |field: Option<u64>, value: u64| field.is_none_or(|field| field == value);
+        let matches = fits(answer.eth_src, self.layout.mac(source))
+            && fits(answer.eth_dst, self.layout.mac(DESTINATION))
+            && answer
+                .in_port
+                .is_none_or(|port| port == self.layout.port(source));
+        match answer.output {
+            _ if !matches => Verdict::WrongMatch,
+            Output::Flood => Verdict::Flooded,
+            Output::Port(DESTINATION_PORT) => found,
+            Output::Port(_) | Output::Nowhere => Verdict::WrongPort,
+        }
+    }
+
+    /// A FLOW_MOD without a buffer says by its match which packet it is for.
+    fn find_flow(&self, answer: &Answer) -> Verdict {
+        let is_ours = |mac: u64| self.layout.host_of(mac);
+        match (answer.eth_src.map(is_ours), answer.eth_dst.map(is_ours)) {
+            // The way back.
+            (Some(Some(DESTINATION)), _) => Verdict::Companion,
+            (Some(Some(source)), _) => match self.outstanding.find_source(source) {
+                Some(at) => Verdict::Of(at),
+                None => Verdict::Unsolicited,
+            },
+            // For every packet to the destination: whose it is can be told if only one waits.
+            (None, Some(Some(DESTINATION))) => match self.outstanding.find_only() {
+                Some(at) => Verdict::Of(at),
+                None => Verdict::Companion,
+            },
+            (None, Some(Some(_))) => Verdict::Companion,
+            _ => Verdict::Unsolicited,
+        }
+    }
+
+    /// A PACKET_OUT without a buffer carries its packet.
+    fn find_packet(&self, answer: &Answer) -> Verdict {
+        let Some(packet) = Packet::read(answer.data) else {
+            return Verdict::Nonsense;
+        };
+        let Some(tag) = packet.tag else {
+            let is_lldp = answer
+                .data
+                .get(12..14)
+                .is_some_and(|ethertype| LLDP_ETHERTYPES.iter().any(|lldp| lldp == ethertype));
+            return if is_lldp {
+                Verdict::Discovery
+            } else {
+                Verdict::Unsolicited
+            };
+        };
+        let destination = self.layout.mac(DESTINATION);
+        if packet.eth_dst >> 24 != destination >> 24 && answer.buffer_id == NO_BUFFER {
+            // Another switch's packet, sent everywhere.
+            return Verdict::Flooded;
+        }
+        let Some(at) = self.outstanding.find(tag) else {
+            return Verdict::Unsolicited;
+        };
+        let source = self.layout.mac(self.outstanding.source(at));
+        if packet.eth_src != source || packet.eth_dst != destination {
+            return Verdict::WrongPacket;
+        }
+        Verdict::Of(at)
+    }
+}
+
+/// What an answer is before it is known whether it is the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Of(u32),
+    Companion,
+    Flooded,
+    WrongPort,
+    WrongBuffer,
+    WrongMatch,
+    WrongPacket,
+    Unsolicited,
+    Discovery,
+    Nonsense,
+}
+
+pub fn push(
+    version: Version,
+    xid: Xid,
+    message: &Message,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeError> {
+    out.extend_from_slice(encode(version, xid, message)?.bytes());
+    Ok(())
+}
+
+/// Of the destination: what a controller that does not learn is given as an answer.
+#[cfg(test)]
+pub fn destination_mac(layout: &Layout) -> MacAddr {
+    MacAddr::from_u64(layout.mac(DESTINATION))
+}
+
+#[cfg(test)]
+#[path = "switch_tests.rs"]
+mod tests;

@@ -1,0 +1,334 @@
+//! `auster bench null`: a controller that answers every packet-in with one pre-built FLOW_MOD and
+//! does nothing else. Nothing that is a controller is faster: it is the ceiling of the others.
+//!
+//! It learns nothing. What it answers is right only because the emulated switches of `auster bench
+//! controller` have their destination behind the port that it is told.
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+
+use bytes::Bytes;
+use net::method::{Host, Method, Transport};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use openflow::hello::Hello;
+use openflow::message::FlowMod;
+use openflow::{
+    Action, BufferId, EncodeError, Field, Frame, MacAddr, Match, Message, PortNo, Version, Xid,
+    encode,
+};
+
+use crate::failure::Failure;
+
+/// Answers every packet-in with one pre-built FLOW_MOD, and nothing else: the ceiling against which
+/// `auster bench controller` holds others.
+///
+/// In OpenFlow 1.3 it sends no PACKET_OUT, so it has no answers of that kind.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Where to listen: ptcp:[PORT][:HOST]
+    #[arg(value_name = "METHOD")]
+    method: Method,
+
+    /// Threads that serve connections
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    threads: usize,
+
+    /// The port of its FLOW_MODs; the destination of `auster bench controller` is behind port 1
+    #[arg(long, value_name = "PORT", default_value_t = 1)]
+    out_port: u16,
+}
+
+const READ_BYTES: usize = 256 << 10;
+const EVENTS_MAX: usize = 256;
+const HEADER_LEN: usize = 8;
+const TYPE_HELLO: u8 = 0;
+const TYPE_ECHO_REQUEST: u8 = 2;
+const TYPE_PACKET_IN: u8 = 10;
+
+pub fn run(args: Args) -> Result<(), Failure> {
+    let Method::Listen(Transport::Tcp, host, port) = &args.method else {
+        return Err(Failure::usage(format!(
+            "{}: it listens on TCP only; write ptcp:[PORT][:HOST]",
+            args.method
+        )));
+    };
+    if !(1..=1024).contains(&args.threads) {
+        return Err(Failure::usage(format!(
+            "--threads {}: write 1 to 1024",
+            args.threads
+        )));
+    }
+    crate::run::raise_file_limit();
+    let answers = Answers::new(u32::from(args.out_port)).map_err(Failure::usage)?;
+    let host = match host {
+        Host::V4(address) => address.to_string(),
+        host => host.to_string(),
+    };
+    let listener = TcpListener::bind(format!("{host}:{port}")).map_err(|error| {
+        let problem = net::advice::bind_problem(&error);
+        Failure::network(format!("{}: {problem}", args.method))
+    })?;
+    let failed = |error: io::Error| Failure::machine(format!("cannot serve: {error}"));
+    let bound = listener.local_addr().map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    println!("listening on ptcp:{}:{}", bound.port(), bound.ip());
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..args.threads)
+            .map(|_| scope.spawn(|| Server::new(&listener, &answers)?.serve()))
+            .collect();
+        for thread in threads {
+            match thread.join() {
+                Ok(served) => served.map_err(failed)?,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The FLOW_MOD of each version, and where it is patched.
+struct Answers {
+    v10: Template,
+    v13: Template,
+}
+
+struct Template {
+    bytes: Vec<u8>,
+    buffer_id_at: usize,
+    eth_src_at: usize,
+    eth_dst_at: usize,
+}
+
+impl Answers {
+    fn new(out_port: u32) -> Result<Answers, EncodeError> {
+        Ok(Answers {
+            v10: Template::new(Version::V10, out_port)?,
+            v13: Template::new(Version::V13, out_port)?,
+        })
+    }
+}
+
+impl Template {
+    fn new(version: Version, out_port: u32) -> Result<Template, EncodeError> {
+        let (src, dst) = (MacAddr([0x51; 6]), MacAddr([0x52; 6]));
+        let r#match = Match::any()
+            .with(Field::EthDst, dst.to_u64())
+            .with(Field::EthSrc, src.to_u64());
+        let output = Action::Output {
+            port: PortNo(out_port),
+            max_len: 0,
+        };
+        let mut flow_mod = FlowMod::add(100, r#match, vec![output]);
+        flow_mod.idle_timeout = 60;
+        flow_mod.buffer_id = Some(BufferId(0));
+        let frame = encode(version, Xid(0), &Message::FlowMod(flow_mod))?;
+        let find = |mac: MacAddr| {
+            let mut windows = frame.bytes().windows(6);
+            windows.position(|bytes| bytes == mac.0).unwrap_or_default()
+        };
+        Ok(Template {
+            buffer_id_at: match version {
+                Version::V10 => 64,
+                _ => 32,
+            },
+            eth_src_at: find(src),
+            eth_dst_at: find(dst),
+            bytes: frame.bytes().to_vec(),
+        })
+    }
+
+    /// `None` for a packet-in too short to hold a packet's addresses.
+    fn write(&self, packet_in: &[u8], packet_at: usize, out: &mut Vec<u8>) -> Option<()> {
+        let macs = packet_in.get(packet_at..packet_at + 12)?;
+        let start = out.len();
+        out.extend_from_slice(&self.bytes);
+        let answer = &mut out[start..];
+        // The transaction and, as it happens right after it in both versions, the buffer.
+        answer[4..8].copy_from_slice(&packet_in[4..8]);
+        answer[self.buffer_id_at..self.buffer_id_at + 4].copy_from_slice(&packet_in[8..12]);
+        answer[self.eth_dst_at..self.eth_dst_at + 6].copy_from_slice(&macs[..6]);
+        answer[self.eth_src_at..self.eth_src_at + 6].copy_from_slice(&macs[6..]);
+        Some(())
+    }
+}
+
+/// One thread and its connections.
+struct Server<'a> {
+    listener: &'a TcpListener,
+    answers: &'a Answers,
+    epoll: Epoll,
+    connections: HashMap<RawFd, Connection>,
+    buffer: Vec<u8>,
+}
+
+struct Connection {
+    stream: TcpStream,
+    part: Vec<u8>,
+    out: Vec<u8>,
+    written: usize,
+}
+
+impl<'a> Server<'a> {
+    fn new(listener: &'a TcpListener, answers: &'a Answers) -> io::Result<Server<'a>> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE;
+        epoll.add(listener, EpollEvent::new(flags, fd_data(listener)))?;
+        Ok(Server {
+            listener,
+            answers,
+            epoll,
+            connections: HashMap::new(),
+            buffer: vec![0; READ_BYTES],
+        })
+    }
+
+    fn serve(mut self) -> io::Result<()> {
+        let mut events = [EpollEvent::empty(); EVENTS_MAX];
+        loop {
+            let count = match self.epoll.wait(&mut events, EpollTimeout::NONE) {
+                Err(nix::errno::Errno::EINTR) => continue,
+                count => count?,
+            };
+            for event in &events[..count] {
+                if event.data() == fd_data(self.listener) {
+                    self.accept()?;
+                    continue;
+                }
+                let fd = event.data() as RawFd;
+                let Some(connection) = self.connections.get_mut(&fd) else {
+                    continue;
+                };
+                if connection.handle(self.answers, &mut self.buffer).is_err() {
+                    // Closing it takes it out of the epoll set.
+                    self.connections.remove(&fd);
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self) -> io::Result<()> {
+        let stream = match self.listener.accept() {
+            Ok((stream, _)) => stream,
+            // Another thread was first, or the peer has gone again.
+            Err(_) => return Ok(()),
+        };
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLET;
+        self.epoll
+            .add(&stream, EpollEvent::new(flags, fd_data(&stream)))?;
+        let connection = Connection {
+            stream,
+            part: Vec::new(),
+            out: Vec::new(),
+            written: 0,
+        };
+        self.connections
+            .insert(connection.stream.as_raw_fd(), connection);
+        Ok(())
+    }
+}
+
+fn fd_data(of: &impl AsRawFd) -> u64 {
+    of.as_raw_fd().cast_unsigned().into()
+}
+
+impl Connection {
+    /// Reads until there is nothing more, answering what came. An error ends the connection.
+    fn handle(&mut self, answers: &Answers, buffer: &mut [u8]) -> io::Result<()> {
+        loop {
+            self.write()?;
+            if !self.out.is_empty() {
+                // The peer must read first; EPOLLOUT tells when it has.
+                return Ok(());
+            }
+            let part_len = self.part.len();
+            buffer[..part_len].copy_from_slice(&self.part);
+            let read = match self.stream.read(&mut buffer[part_len..]) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            let bytes = &buffer[..part_len + read];
+            let consumed = answer(answers, bytes, &mut self.out)?;
+            self.part.clear();
+            self.part.extend_from_slice(&bytes[consumed..]);
+        }
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        while self.written < self.out.len() {
+            match self.stream.write(&self.out[self.written..]) {
+                Ok(written) => self.written += written,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        self.out.clear();
+        self.written = 0;
+        Ok(())
+    }
+}
+
+/// Answers the whole messages at the front of `bytes`; gives their length.
+fn answer(answers: &Answers, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<usize> {
+    let mut at = 0;
+    while let Some(header) = bytes[at..].first_chunk::<HEADER_LEN>() {
+        let len = usize::from(u16::from_be_bytes([header[2], header[3]]));
+        if len < HEADER_LEN {
+            return Err(ErrorKind::InvalidData.into());
+        }
+        let Some(message) = bytes.get(at..at + len) else {
+            break;
+        };
+        at += len;
+        // One that is too short holds no packet, and has no answer.
+        match (header[1], header[0]) {
+            (TYPE_PACKET_IN, 1) => {
+                answers.v10.write(message, 18, out);
+            }
+            (TYPE_PACKET_IN, 4) => {
+                let match_len = message
+                    .get(26..28)
+                    .map_or(0, |b| u16::from_be_bytes([b[0], b[1]]));
+                let packet_at = 24 + usize::from(match_len).next_multiple_of(8) + 2;
+                answers.v13.write(message, packet_at, out);
+            }
+            (kind, version) => {
+                let said = control(kind, version, message);
+                out.extend(said.map_err(io::Error::other)?);
+            }
+        }
+    }
+    Ok(at)
+}
+
+/// HELLO is answered with HELLO and FEATURES_REQUEST, in the switch's version; ECHO with ECHO.
+fn control(kind: u8, version: u8, message: &[u8]) -> Result<Vec<u8>, EncodeError> {
+    let Some(version) = Version::from_wire(version) else {
+        return Ok(Vec::new());
+    };
+    let xid = Xid(u32::from_be_bytes([
+        message[4], message[5], message[6], message[7],
+    ]));
+    let say = |message: &Message| -> Result<Frame, EncodeError> { encode(version, xid, message) };
+    match kind {
+        TYPE_HELLO => {
+            let hello = match version {
+                Version::V10 => Hello::default(),
+                version => Hello::offering(&[version]),
+            };
+            let hello = say(&Message::Hello(hello))?;
+            let features = say(&Message::FeaturesRequest)?;
+            Ok([&hello.bytes()[..], features.bytes()].concat())
+        }
+        TYPE_ECHO_REQUEST => {
+            let data = Bytes::copy_from_slice(&message[HEADER_LEN..]);
+            Ok(say(&Message::EchoReply(data))?.bytes().to_vec())
+        }
+        _ => Ok(Vec::new()),
+    }
+}
