@@ -187,6 +187,32 @@ fn lab_says_what_is_wrong() {
 
 #[test]
 #[rustfmt::skip]
+fn bench_switch_says_what_is_wrong() {
+    check(&[
+        ("bench switch --runs 0", Root, 2, "0 is not in 1..=1000000"),
+        ("bench switch --only speed", Root, 2, "possible values: packet-in, flow-mod"),
+        ("bench switch --transports pigeon", Root, 2, "possible values: tcp, ssl, quic"),
+        ("bench switch --spacing-us 0", Root, 2, "0 is not in 10..=10000"),
+        ("bench switch udp:1.2.3.4", Root, 2, "'udp:' is no connection method"),
+        ("bench switch ptcp:0 --ingress lo --egress x", Root, 2, "write --listen ptcp:0"),
+        ("bench switch --listen tcp:1.2.3.4 --ingress lo --egress x", Root, 2, "put a 'p' before it to listen"),
+        ("bench switch tcp:1.2.3.4", Root, 2, "give --ingress IF and --egress IF"),
+        ("bench switch tcp:1.2.3.4 --ingress lo", Root, 2, "give --ingress IF and --egress IF"),
+        ("bench switch --ingress lo --egress x", Root, 2, "give TARGET or --listen METHOD"),
+        ("bench switch tcp:1.2.3.4 --ingress lo --egress lo", Root, 2, "the same interface; give two"),
+        ("bench switch --listen ptcp:0 --ingress nosuch0 --egress lo", Root, 2, "no interface nosuch0; `ip link` shows"),
+        ("bench switch --listen ptcp:0 --ingress lo --egress nosuch0", Root, 2, "no interface nosuch0; `ip link` shows"),
+        ("bench switch --listen ptcp:0 --ingress lo --egress x", Nobody, 3, "raw packets and need root: sudo"),
+        ("bench switch --listen pssl:0 --ingress lo --egress x", Root, 2, "give -p KEY -c CERT -C CA"),
+        ("bench switch ssl:h -p missing -c missing -C missing --ingress lo --egress x", Root, 5, "missing: No such file"),
+        ("bench switch -o notes.txt", Root, 5, "notes.txt: "),
+        ("bench switch", Nobody, 3, "needs root: run it with sudo"),
+        ("bench switch", RootWithoutTools, 3, "not found: apt-get install iproute2 openvswitch-switch"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
 fn pki_says_what_is_wrong() {
     check(&[
         ("pki init", Root, 5, "it is there; --force overwrites it"),

@@ -9,6 +9,7 @@ mod null;
 pub mod output;
 pub mod plot;
 pub mod stats;
+mod switch;
 
 use crate::failure::Failure;
 
@@ -34,6 +35,13 @@ Example:
   auster bench network --topology linear,4 --transport tcp,tls,quic -o results/network
   auster bench network --controller auster,tcp:127.0.0.1:6653 --control delay_ms=5 --json")]
     Network(Box<network::Args>),
+    #[command(after_help = "\
+Example:
+  auster bench switch
+  auster bench switch --only packet-in,flow-mod -o results/switch
+  auster bench switch tcp:192.0.2.7:6653 --ingress eth1 --egress eth2
+  auster bench switch --listen ptcp:6653 --ingress eth1 --egress eth2 --json")]
+    Switch(Box<switch::Args>),
 }
 
 pub fn run(command: Command) -> Result<(), Failure> {
@@ -41,5 +49,6 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Controller(args) => controller::run(*args),
         Command::Null(args) => null::run(args),
         Command::Network(args) => network::run(*args),
+        Command::Switch(args) => switch::run(*args),
     }
 }

@@ -291,7 +291,8 @@ fn start_part(network: &mut Network, part: Part, transport: Transport) -> Result
         .map(drop)
 }
 
-fn make_certificates(pki: &Path) -> Result<(), Failure> {
+/// Authorities, and certificates of a controller at [`CONTROLLER_ADDRESS`] and of a switch.
+pub fn make_certificates(pki: &Path) -> Result<(), Failure> {
     let host = ["--host", CONTROLLER_ADDRESS];
     for (words, more) in [
         (&["init"][..], &[][..]),
@@ -314,7 +315,7 @@ fn make_certificates(pki: &Path) -> Result<(), Failure> {
 }
 
 /// OVS's own flags: private key, certificate, and the authority that signs the other side.
-fn identity(command: &mut Command, pki: &Path, name: &str) {
+pub fn identity(command: &mut Command, pki: &Path, name: &str) {
     let ca = if name == "switch" {
         "controllerca"
     } else {

@@ -5,6 +5,7 @@ pub mod dummy;
 pub mod lab;
 pub mod relays;
 pub mod running;
+pub mod schema;
 pub mod switch;
 
 use std::process::Command;
