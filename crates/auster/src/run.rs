@@ -158,7 +158,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let failed = tokio::select! {
         _ = interrupted.recv() => false,
         _ = terminated.recv() => false,
-        () = print_notices(&mut printer, &mut notices) => true,
+        () = print_notices(&mut printer, &mut notices, clock) => true,
         () = driver.ended() => true,
     };
     for task in tasks {
@@ -176,19 +176,33 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let _ = tokio::time::timeout(STOP_MAX, async {
         tokio::select! {
             () = driver.ended() => {}
-            () = print_notices(&mut printer, &mut notices) => {}
+            () = print_notices(&mut printer, &mut notices, clock) => {}
         }
     })
     .await;
     while let Ok(notice) = notices.try_recv() {
-        printer.notice(&notice);
+        printer.notice(clock.now(), &notice);
     }
+    printer.finish();
     Ok(())
 }
 
-async fn print_notices(printer: &mut Printer, notices: &mut mpsc::Receiver<Notice>) {
-    while let Some(notice) = notices.recv().await {
-        printer.notice(&notice);
+async fn print_notices(printer: &mut Printer, notices: &mut mpsc::Receiver<Notice>, clock: Clock) {
+    loop {
+        let due = printer.poll_timeout();
+        let timer = async {
+            match due {
+                Some(due) => tokio::time::sleep_until(clock.deadline(due)).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            notice = notices.recv() => match notice {
+                Some(notice) => printer.notice(clock.now(), &notice),
+                None => return,
+            },
+            () = timer => printer.handle_timeout(clock.now()),
+        }
     }
 }
 

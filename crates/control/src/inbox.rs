@@ -3,13 +3,16 @@
 //! Each connection has two queues. Messages other than PACKET_IN are kept in order and never
 //! dropped: when they are `messages_max`, [`Inbox::handle_frame`] gives the frame back and the
 //! driver stops reading that connection until [`Inbox::has_room`]. Packet-ins are queued by
-//! ingress port; when `packet_ins_max` are waiting, the oldest of the fullest port goes, so that a
-//! port which floods pays for it and a quiet port loses nothing. Echoes never come here.
+//! ingress port; when `packet_ins_max` or `packet_in_bytes_max` are waiting, the oldest of the
+//! fullest port goes, so that a port which floods pays for it and a quiet port loses nothing. Echoes
+//! never come here.
 //!
 //! The application takes connections in turn, one message each, so that one switch's flood costs
-//! another switch one message of delay, not a queue of them.
+//! another switch one message of delay, not a queue of them. Those that have messages stand in a
+//! queue of their own: idle ones cost nothing, however many they are.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 
 use openflow::time::{Duration, Instant};
 use openflow::{Frame, MessageKind, PortNo, Version};
@@ -20,6 +23,8 @@ use crate::ConnectionId;
 pub struct InboxConfig {
     /// Packet-ins of one connection that may wait.
     pub packet_ins_max: usize,
+    /// Their bytes; one of any length is always kept.
+    pub packet_in_bytes_max: usize,
     /// Other messages of one connection that may wait.
     pub messages_max: usize,
 }
@@ -28,6 +33,7 @@ impl Default for InboxConfig {
     fn default() -> Self {
         InboxConfig {
             packet_ins_max: 1024,
+            packet_in_bytes_max: 4 << 20,
             messages_max: 1024,
         }
     }
@@ -54,20 +60,27 @@ pub struct Delivery {
 pub struct Inbox {
     config: InboxConfig,
     lanes: BTreeMap<ConnectionId, Lane>,
-    /// The connection served last: the next one after it has its turn.
-    served: Option<ConnectionId>,
+    /// Connections with messages, each once; the first has its turn.
+    turns: VecDeque<ConnectionId>,
     counters: InboxCounters,
 }
 
 #[derive(Default)]
 struct Lane {
     messages: VecDeque<(Instant, Frame)>,
-    packet_ins: BTreeMap<PortNo, VecDeque<(Instant, Frame)>>,
+    packet_ins: BTreeMap<PortNo, PortQueue>,
     packet_in_count: usize,
+    packet_in_bytes: usize,
     port_served: Option<PortNo>,
     /// Packet-ins and messages take turns, so that neither starves the other.
     packet_in_next: bool,
     shed: u64,
+}
+
+#[derive(Default)]
+struct PortQueue {
+    frames: VecDeque<(Instant, Frame)>,
+    bytes: usize,
 }
 
 impl Inbox {
@@ -76,7 +89,7 @@ impl Inbox {
         Inbox {
             config,
             lanes: BTreeMap::new(),
-            served: None,
+            turns: VecDeque::new(),
             counters: InboxCounters::default(),
         }
     }
@@ -90,26 +103,21 @@ impl Inbox {
         frame: Frame,
     ) -> Result<(), Frame> {
         let lane = self.lanes.entry(connection).or_default();
+        let was_empty = lane.is_empty();
         if frame.kind() == MessageKind::PacketIn {
             self.counters.packet_ins += 1;
-            let port = ingress_port(&frame);
-            lane.packet_ins
-                .entry(port)
-                .or_default()
-                .push_back((now, frame));
-            lane.packet_in_count += 1;
-            if lane.packet_in_count > self.config.packet_ins_max {
-                lane.shed_oldest_of_fullest_port();
-                self.counters.packet_ins_shed += 1;
-            }
-            return Ok(());
-        }
-        if lane.messages.len() >= self.config.messages_max {
+            lane.push_packet_in(now, frame);
+            self.counters.packet_ins_shed += lane.shed_excess(self.config);
+        } else if lane.messages.len() >= self.config.messages_max {
             self.counters.backpressure += 1;
             return Err(frame);
+        } else {
+            self.counters.messages += 1;
+            lane.messages.push_back((now, frame));
         }
-        self.counters.messages += 1;
-        lane.messages.push_back((now, frame));
+        if was_empty {
+            self.turns.push_back(connection);
+        }
         Ok(())
     }
 
@@ -121,14 +129,20 @@ impl Inbox {
 
     /// Forgets a connection and what waits of it.
     pub fn handle_down(&mut self, connection: ConnectionId) {
-        self.lanes.remove(&connection);
+        let lane = self.lanes.remove(&connection);
+        if lane.is_some_and(|lane| !lane.is_empty()) {
+            self.turns.retain(|turn| *turn != connection);
+        }
     }
 
     /// The next message, connections in turn.
     pub fn poll_frame(&mut self, now: Instant) -> Option<Delivery> {
-        let connection = next_in_turn(&self.lanes, self.served, |lane| !lane.is_empty())?;
-        self.served = Some(connection);
-        let (queued_at, frame) = self.lanes.get_mut(&connection)?.pop()?;
+        let connection = self.turns.pop_front()?;
+        let lane = self.lanes.get_mut(&connection)?;
+        let (queued_at, frame) = lane.pop()?;
+        if !lane.is_empty() {
+            self.turns.push_back(connection);
+        }
         Some(Delivery {
             connection,
             frame,
@@ -137,7 +151,7 @@ impl Inbox {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.lanes.values().all(Lane::is_empty)
+        self.turns.is_empty()
     }
 
     pub fn counters(&self) -> InboxCounters {
@@ -168,44 +182,61 @@ impl Lane {
         if !packet_in {
             return self.messages.pop_front();
         }
-        let port = next_in_turn(&self.packet_ins, self.port_served, |_| true)?;
+        let port = self.next_port()?;
         self.port_served = Some(port);
-        self.packet_in_count -= 1;
         self.pop_port(port)
     }
 
-    fn shed_oldest_of_fullest_port(&mut self) {
-        let fullest = self.packet_ins.iter().max_by_key(|(_, q)| q.len());
-        if let Some(port) = fullest.map(|(port, _)| *port) {
+    /// The first port after the one served last, around the end.
+    fn next_port(&self) -> Option<PortNo> {
+        let from = self.port_served.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut later = self.packet_ins.range((from, Bound::Unbounded));
+        let next = later.next().or_else(|| self.packet_ins.iter().next());
+        next.map(|(port, _)| *port)
+    }
+
+    fn push_packet_in(&mut self, now: Instant, frame: Frame) {
+        let queue = self.packet_ins.entry(ingress_port(&frame)).or_default();
+        queue.bytes += frame.len();
+        self.packet_in_bytes += frame.len();
+        self.packet_in_count += 1;
+        queue.frames.push_back((now, frame));
+    }
+
+    /// Sheds the oldest of the fullest port until the bounds are kept; how many.
+    fn shed_excess(&mut self, config: InboxConfig) -> u64 {
+        let mut shed = 0;
+        loop {
+            let ports = self.packet_ins.iter();
+            let fullest = if self.packet_in_count > config.packet_ins_max {
+                ports.max_by_key(|(_, queue)| queue.frames.len())
+            } else if self.packet_in_bytes > config.packet_in_bytes_max && self.packet_in_count > 1
+            {
+                ports.max_by_key(|(_, queue)| queue.bytes)
+            } else {
+                break;
+            };
+            let Some(port) = fullest.map(|(port, _)| *port) else {
+                break;
+            };
             self.pop_port(port);
-            self.packet_in_count -= 1;
-            self.shed += 1;
+            shed += 1;
         }
+        self.shed += shed;
+        shed
     }
 
     fn pop_port(&mut self, port: PortNo) -> Option<(Instant, Frame)> {
         let queue = self.packet_ins.get_mut(&port)?;
-        let oldest = queue.pop_front();
-        if queue.is_empty() {
+        let (queued_at, frame) = queue.frames.pop_front()?;
+        queue.bytes -= frame.len();
+        self.packet_in_bytes -= frame.len();
+        self.packet_in_count -= 1;
+        if queue.frames.is_empty() {
             self.packet_ins.remove(&port);
         }
-        oldest
+        Some((queued_at, frame))
     }
-}
-
-/// The first key after `served`, around the end, whose value is `ready`.
-fn next_in_turn<K: Ord + Copy, V>(
-    map: &BTreeMap<K, V>,
-    served: Option<K>,
-    ready: impl Fn(&V) -> bool,
-) -> Option<K> {
-    use std::ops::Bound;
-    let from = served.map_or(Bound::Unbounded, Bound::Excluded);
-    let later = map.range((from, Bound::Unbounded));
-    later
-        .chain(map.iter())
-        .find(|(_, v)| ready(v))
-        .map(|(k, _)| *k)
 }
 
 /// The ingress port as it stands in the bytes, `ANY` if it cannot be found. A packet-in is queued
@@ -245,6 +276,7 @@ mod tests {
         Inbox::new(InboxConfig {
             packet_ins_max,
             messages_max,
+            ..InboxConfig::default()
         })
     }
 

@@ -6,22 +6,34 @@
 //! bounded inbox. So an application that is slow, or stuck, delays no hello, echo or error: they
 //! never leave the connection's task.
 //!
+//! Each connection also has its [`control::edge::Edge`]: packet-ins that it can answer never leave the task
+//! either, and are answered in the buffer they were read into.
+//!
+//! A task works in turns. In one it reads what has arrived, takes all whole messages, writes what
+//! follows from them, and hands what is for the application over, each with one call. Buffers for
+//! that belong to the thread: a connection holds only bytes that had to wait.
+//!
 //! What is bounded, for one connection:
 //!
 //! | what | bound | at the bound |
 //! | --- | --- | --- |
-//! | read buffer | one message, 64 KiB; 2 KiB when idle | – |
-//! | packet-ins for the application | [`InboxConfig::packet_ins_max`] | the oldest of the fullest port is shed and counted |
-//! | other messages for it | [`InboxConfig::messages_max`] | the connection is not read until there is room |
+//! | bytes read and not yet taken | 64 KiB and one message; none when idle | the connection is not read |
+//! | one turn | 64 KiB, 1024 messages | the others of its thread have theirs |
+//! | packet-ins for the application | [`InboxConfig::packet_ins_max`], 4 MiB | the oldest of the fullest port is shed and counted |
+//! | other messages for it | [`InboxConfig::messages_max`], and those of one turn | the connection is not read until there is room |
 //! | answers of the session | 64 KiB | the connection is not read until they are written |
+//! | answers of the edge | 256 KiB | the same |
 //! | messages of the application | 4 MiB | the connection is closed: its peer does not read |
 //! | bytes the peer does not take | 10 s | the connection is closed |
 //!
 //! Above 1 MiB of unwritten messages its packet-ins are shed already: each would add to them.
 
 mod connection;
+mod line;
 mod outbox;
+mod output;
 mod shared;
+mod thread;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -32,8 +44,9 @@ use std::time::Duration;
 
 use control::ConnectionId;
 use control::controller::{
-    Admission, Controller, ControllerOutput, Event, PeerIdentity, PeerRole, RefusedReason,
+    Admission, Controller, ControllerOutput, Event, PeerIdentity, RefusedReason,
 };
+use control::edge::EdgeCounters;
 use control::inbox::{InboxConfig, InboxCounters};
 use control::session::{CloseReason, SessionConfig, SessionCounters, SwitchUp};
 use openflow::time::Instant;
@@ -42,10 +55,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
-use crate::tls::Role;
 use crate::transport::{self, Connection, Listener};
 use crate::workers;
-use shared::{Line, News, Shared, Work};
+use line::Line;
+use shared::Shared;
 
 pub use outbox::OUTBOX_BYTES_MAX;
 
@@ -201,6 +214,9 @@ pub struct ConnectionView {
     /// The application serves it.
     pub is_admitted: bool,
     pub session: SessionCounters,
+    /// What was answered beside the connection, without the application.
+    pub edge: EdgeCounters,
+    /// Of session, application and edge together.
     pub messages_sent: u64,
     pub echo_rtt: Option<Duration>,
     pub inbox_backlog: usize,
@@ -243,7 +259,7 @@ impl<A: Application> Driver<A> {
             .spawn(move || {
                 // Dropped, and so seen, also when the application panics.
                 let _ended = ended;
-                run_application(application, &for_thread, &asked);
+                thread::run(application, &for_thread, &asked);
             })?;
         let driver = Driver {
             shared,
@@ -327,109 +343,5 @@ impl<A> Drop for Driver<A> {
     /// Does not wait: an application that is stuck must not hold up the end of the process.
     fn drop(&mut self) {
         self.shared.stop();
-    }
-}
-
-fn run_application<A: Application>(
-    mut application: A,
-    shared: &Shared,
-    asked: &std::sync::mpsc::Receiver<Ask<A>>,
-) {
-    let mut admitted = BTreeSet::new();
-    loop {
-        let due = application.poll_timeout().map(|(due, _)| due);
-        let work = shared.next(due);
-        let now = shared.clock.now();
-        match work {
-            Work::News(News::Up(line, up)) => {
-                if admit(&mut application, shared, now, &line, *up) {
-                    admitted.insert(line.id);
-                }
-            }
-            Work::News(News::Down(id, ticket)) => {
-                if admitted.remove(&id) {
-                    application.handle_down(now, id);
-                }
-                drop(ticket);
-            }
-            Work::Frame(delivery) => {
-                if admitted.contains(&delivery.connection) {
-                    application.handle_frame(now, delivery.connection, delivery.frame);
-                }
-            }
-            Work::Asked => {
-                while let Ok(question) = asked.try_recv() {
-                    question(&application);
-                }
-            }
-            Work::Timeout => application.handle_timeout(now),
-            Work::Stop => return,
-        }
-        while let Some(output) = application.poll_output() {
-            carry_out(shared, output);
-        }
-    }
-}
-
-fn admit(
-    application: &mut impl Application,
-    shared: &Shared,
-    now: Instant,
-    line: &Arc<Line>,
-    up: SwitchUp,
-) -> bool {
-    let (datapath_id, version) = (up.features.datapath_id, up.version);
-    match application.handle_up(now, line.id, up, identity(&line.peer)) {
-        Admission::Admitted => {
-            line.facts().is_admitted = true;
-            shared.notify(Notice::Up {
-                connection: line.id,
-                datapath_id,
-                version,
-                peer: line.peer.clone(),
-            });
-            true
-        }
-        Admission::Refused(reason) => {
-            line.outbox.end(Ended::Refused(reason));
-            false
-        }
-    }
-}
-
-fn carry_out(shared: &Shared, output: ControllerOutput) {
-    match output {
-        ControllerOutput::Send { connection, frame } => {
-            if let Some(line) = shared.line(connection) {
-                line.outbox.push(frame);
-            }
-        }
-        ControllerOutput::Close { connection, reason } => {
-            if let Some(line) = shared.line(connection) {
-                line.outbox.end(Ended::Refused(reason));
-            }
-        }
-        ControllerOutput::Probe { connection } => {
-            if let Some(line) = shared.line(connection) {
-                line.outbox.probe();
-            }
-        }
-        ControllerOutput::Edge { connection, update } => {
-            if let Some(line) = shared.line(connection) {
-                line.outbox.tell_edge(update);
-            }
-        }
-        ControllerOutput::Event(event) => shared.notify(Notice::Event(event)),
-    }
-}
-
-fn identity(peer: &transport::PeerIdentity) -> PeerIdentity {
-    PeerIdentity {
-        dpid: peer.datapath_id,
-        role: match peer.role {
-            None => PeerRole::Unknown,
-            Some(Role::Switch) => PeerRole::Switch,
-            Some(Role::Controller) => PeerRole::Controller,
-        },
     }
 }

@@ -253,6 +253,7 @@ async fn a_full_inbox_stops_the_reading_and_loses_nothing() {
         inbox: InboxConfig {
             packet_ins_max: 4,
             messages_max: 4,
+            ..InboxConfig::default()
         },
         ..DriverConfig::default()
     });

@@ -2,21 +2,51 @@
 //! output.
 
 use std::io::Write;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use control::controller::{Alarm, Event};
 use net::driver::{Ended, Notice};
 use net::method::Method;
 use net::transport::PeerIdentity;
+use openflow::time::Instant;
 use serde_json::{Value, json};
 
 pub struct Printer {
     json: bool,
+    hosts: HostBudget,
 }
 
 impl Printer {
     pub fn new(json: bool) -> Printer {
-        Printer { json }
+        Printer {
+            json,
+            hosts: HostBudget::default(),
+        }
+    }
+
+    /// When [`Printer::handle_timeout`] has something to say.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.hosts.due()
+    }
+
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.tell_hosts(now);
+    }
+
+    /// At the end: what is still to be told.
+    pub fn finish(&mut self) {
+        if let Some(due) = self.poll_timeout() {
+            self.tell_hosts(due);
+        }
+    }
+
+    fn tell_hosts(&mut self, now: Instant) {
+        if let Some(count) = self.hosts.poll_left_out(now) {
+            self.print(
+                &format!("... and {count} more hosts learned"),
+                json!({"event": "hosts_learned", "count": count}),
+            );
+        }
     }
 
     pub fn listening(&mut self, method: &Method) {
@@ -27,8 +57,9 @@ impl Printer {
         );
     }
 
-    pub fn notice(&mut self, notice: &Notice) {
+    pub fn notice(&mut self, now: Instant, notice: &Notice) {
         match notice {
+            Notice::Event(Event::HostLearned { .. }) if !self.takes_host(now) => {}
             Notice::Event(event) => {
                 if let Some((text, json)) = describe(event) {
                     self.print(&text, json);
@@ -70,6 +101,11 @@ impl Printer {
         }
     }
 
+    fn takes_host(&mut self, now: Instant) -> bool {
+        self.tell_hosts(now);
+        self.hosts.take(now)
+    }
+
     /// A port that the world can reach sees many that say nothing; only those that spoke OpenFlow
     /// and were turned away are worth a line.
     fn never_up(&mut self, peer: &PeerIdentity, reason: &Ended) {
@@ -99,6 +135,48 @@ impl Printer {
             writeln!(out, "{text}")
         };
         let _ = out.flush();
+    }
+}
+
+/// Hosts can come by the hundred thousand: so many lines would cost more than the hosts do.
+#[derive(Default)]
+struct HostBudget {
+    /// When the current second began.
+    since: Option<Instant>,
+    printed: u32,
+    left_out: u64,
+}
+
+/// Lines about learned hosts in one second.
+const HOST_LINES_MAX: u32 = 100;
+const HOST_LINES_PERIOD: Duration = Duration::from_secs(1);
+
+impl HostBudget {
+    /// Whether one more is printed; else it is counted.
+    fn take(&mut self, now: Instant) -> bool {
+        let is_over = |since: Instant| now >= since + HOST_LINES_PERIOD;
+        if self.since.is_none_or(is_over) {
+            self.since = Some(now);
+            self.printed = 0;
+        }
+        let is_printed = self.printed < HOST_LINES_MAX;
+        if is_printed {
+            self.printed += 1;
+        } else {
+            self.left_out += 1;
+        }
+        is_printed
+    }
+
+    /// When those that were left out are told of.
+    fn due(&self) -> Option<Instant> {
+        let since = self.since.filter(|_| self.left_out > 0);
+        since.map(|since| since + HOST_LINES_PERIOD)
+    }
+
+    fn poll_left_out(&mut self, now: Instant) -> Option<u64> {
+        let is_due = self.due().is_some_and(|due| due <= now);
+        is_due.then(|| std::mem::take(&mut self.left_out))
     }
 }
 
@@ -185,5 +263,36 @@ fn describe_alarm(alarm: &Alarm) -> String {
         }
         Alarm::FlowTableFull { dpid } => format!("the flow table of {dpid} is full"),
         Alarm::FlowModRefused { dpid, error } => format!("{dpid} refused a flow-mod: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at_ms(ms: u64) -> Instant {
+        Instant::START + Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn of_many_hosts_a_hundred_a_second_are_printed_and_the_others_counted() {
+        let mut hosts = HostBudget::default();
+        let printed = (0..1000).filter(|_| hosts.take(at_ms(5000))).count();
+        assert_eq!(printed, 100);
+        assert_eq!(hosts.due(), Some(at_ms(6000)));
+        assert_eq!(hosts.poll_left_out(at_ms(5999)), None);
+        assert_eq!(hosts.poll_left_out(at_ms(6000)), Some(900));
+        assert_eq!(
+            (hosts.due(), hosts.poll_left_out(at_ms(9000))),
+            (None, None)
+        );
+        assert!(hosts.take(at_ms(9000)), "a new second");
+    }
+
+    #[test]
+    fn a_few_hosts_are_all_printed() {
+        let mut hosts = HostBudget::default();
+        assert!((0..1000).all(|n| hosts.take(at_ms(n * 10))));
+        assert_eq!(hosts.due(), None);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! {"switches":[{"dpid","address","transport","tls","version","ports","flows","messages_in",
-//!   "messages_out","echo_rtt_ms","inbox_backlog","outbox_bytes","packet_ins_shed"}],
+//!   "messages_out","packet_ins_at_edge","flow_mods_at_edge","packet_outs_at_edge","echo_rtt_ms","inbox_backlog","outbox_bytes","packet_ins_shed"}],
 //!  "links":[{"from","to"}], "hosts":[{"mac","at","ips"}],
 //!  "connections":{"total","up"}, "drops":{reason: count}, "refused":{listener: {reason: count}}}
 //! ```
@@ -131,10 +131,15 @@ impl Status {
 
     fn drops(&self, connections: &[ConnectionView]) -> Value {
         let inbox = self.driver.inbox_counters();
+        let too_long: u64 = connections
+            .iter()
+            .map(|c| c.edge.packet_outs_too_long)
+            .sum();
         let unread: u64 = connections.iter().map(|c| c.packet_ins_shed_unread).sum();
         json!({
             "packet_ins_inbox_full": inbox.packet_ins_shed,
             "packet_ins_switch_not_reading": unread,
+            "packet_outs_too_long_at_edge": too_long,
             "notices_unread": self.driver.notices_lost(),
         })
     }
@@ -163,6 +168,9 @@ fn switch(connection: &ConnectionView, view: Option<&SwitchView>) -> Value {
         "flows": view.map(|v| v.flow_count),
         "messages_in": connection.session.received,
         "messages_out": connection.messages_sent,
+        "packet_ins_at_edge": connection.edge.packet_ins,
+        "flow_mods_at_edge": connection.edge.flow_mods,
+        "packet_outs_at_edge": connection.edge.packet_outs,
         "malformed": connection.session.malformed,
         "echo_rtt_ms": connection.echo_rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
         "inbox_backlog": connection.inbox_backlog,

@@ -234,6 +234,13 @@ impl Session {
         }
     }
 
+    /// `count` packet-ins have come and are answered already: the peer lives.
+    pub fn handle_answered(&mut self, count: u64) {
+        self.counters.received += count;
+        self.heard();
+        self.partial_since = None;
+    }
+
     /// Whether the read buffer holds the beginning of a message.
     pub fn handle_partial(&mut self, now: Instant, partial: bool) {
         self.partial_since = match (partial, self.partial_since) {

@@ -1,41 +1,51 @@
-//! One connection's task: bytes in, frames to the session, the session's answers out first, then
-//! the application's messages.
+//! One connection's task: bytes in, packet-ins to the edge, other messages to the session, answers
+//! out first, then the application's messages.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use control::edge::Edge;
 use control::session::{Session, SessionOutput, SwitchUp};
+use openflow::frame::HEADER_LEN;
 use openflow::time::Instant;
-use openflow::{Frame, MessageKind, Xid};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use openflow::{Frame, FrameError, MessageKind, Xid};
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::time::Sleep;
 
+use super::line::{Facts, Line};
 use super::outbox::Outgoing;
-use super::shared::{Facts, Line, Shared};
-use super::{DriverConfig, Ended, Notice};
+use super::output::Output;
+use super::shared::{Down, Shared};
+use super::{DriverConfig, Ended};
 use crate::transport::{Connection, Reader, Writer};
 
-/// The first read of a connection, and of one that was idle.
-const READ_BYTES_MIN: usize = 512;
-/// Reads double while they fill their buffer.
-const READ_BYTES_MAX: usize = 32 << 10;
-/// An empty read buffer above this is given back.
-const IDLE_BUFFER_BYTES_MAX: usize = 2 << 10;
-/// Answers of the session that may wait to be written before the peer is not read any further.
-const ANSWER_BYTES_MAX: usize = 64 << 10;
-/// Small messages are written together, up to this.
-const CHUNK_BYTES: usize = 8 << 10;
-/// A frame that waits in the inbox holds its own bytes and not the read buffer it came in, unless
-/// it is most of that buffer anyway.
-const COPY_BYTES_MAX: usize = 4 << 10;
+/// One turn's reading.
+const READ_BYTES_MAX: usize = 64 << 10;
+/// The beginning of a message up to this is put before what is read next; a longer one grows where
+/// it is.
+const HEAD_BYTES_MAX: usize = 4 << 10;
+/// One turn's messages.
+const TURN_MESSAGES_MAX: usize = 1024;
+/// One turn's refills of the output from the outbox.
+const TURN_REFILLS_MAX: usize = 4;
+/// An empty queue longer than this is given back: a burst must not leave its room behind in every
+/// connection.
+const IDLE_QUEUE_LEN_MAX: usize = 16;
 /// Above this much unwritten, packet-ins are shed: each would only add an answer to it.
 const OUTBOX_BYTES_HIGH: usize = 1 << 20;
 /// A peer that takes no byte for so long is gone or hostile.
 const WRITE_STALL_MAX: Duration = Duration::from_secs(10);
 /// For the last bytes, once the end is decided.
 const CLOSING_MAX: Duration = Duration::from_secs(1);
+/// The type byte of PACKET_IN, in every version.
+const PACKET_IN: u8 = 10;
 
 /// Serves the connection until it ends, and then says so.
 pub(super) async fn run(
@@ -51,42 +61,29 @@ pub(super) async fn run(
         place: _place,
         peer: _,
     } = connection;
-    let now = shared.clock.now();
-    let session = Session::new(now, config.session.clone(), config.seed ^ line.id.0);
-    let mut task = Box::new(Task {
-        session,
-        edge: Edge::default(),
-        edge_out: BytesMut::new(),
-        config,
-        reader,
-        writer,
-        input: BytesMut::new(),
-        read_bytes: READ_BYTES_MIN,
-        answers: VecDeque::new(),
-        answer_bytes: 0,
-        chunk: Bytes::new(),
-        must_flush: false,
-        written_at: now,
-        held: None,
-        is_paused: false,
-        echo_sent: None,
-        ended: None,
-        facts: Facts::default(),
+    let mut task = Box::new(Task::new(shared, config, line, reader, writer));
+    let reason = task.serve().await;
+    let Task {
         shared,
         line,
-    });
-    let reason = task.serve().await;
-    let Task { shared, line, .. } = *task;
-    let facts = *line.facts();
-    // First: the driver has ended when the last connection is down, and then all is told.
-    shared.notify(Notice::Down {
-        connection: line.id,
+        facts,
+        has_been_up,
+        ..
+    } = *task;
+    let mut down = Box::new(Down {
+        line,
         datapath_id: facts.datapath_id,
-        was_up: facts.is_admitted,
-        peer: line.peer.clone(),
         reason,
+        ticket,
+        is_untold: true,
     });
-    shared.down(line.id, ticket);
+    // The application is not asked about a connection that it has not heard of. Of others its
+    // thread tells, after what it has told of them before.
+    if !has_been_up {
+        shared.notify(down.notice(false));
+        down.is_untold = false;
+    }
+    shared.down(down);
 }
 
 struct Task {
@@ -95,113 +92,302 @@ struct Task {
     line: Arc<Line>,
     session: Session,
     edge: Edge,
-    /// Whole messages of the edge.
-    edge_out: BytesMut,
+    /// The version byte of packet-ins for the edge; 0 until the switch is up.
+    edge_version: u8,
     reader: Reader,
     writer: Writer,
-    input: BytesMut,
-    read_bytes: usize,
-    /// Frames of the session: they go before anything of the application.
-    answers: VecDeque<Frame>,
-    answer_bytes: usize,
-    /// What is being written.
-    chunk: Bytes,
-    must_flush: bool,
+    /// Read and not taken: the beginning of a message, or what a pause has left.
+    rest: BytesMut,
+    /// The first message of `rest` is whole.
+    has_whole: bool,
+    output: Output,
+    /// The peer did not take all of the last write.
+    is_stuck: bool,
     /// When the peer last took a byte, or had none to take.
     written_at: Instant,
-    /// A frame that the inbox had no room for.
-    held: Option<Frame>,
+    /// Taken from the outbox, not yet in the output.
+    sending: VecDeque<Outgoing>,
+    /// What ends the connection when `sending` is in the output.
+    ending: Option<Ended>,
+    /// For the application; what is left after a turn had no room in the inbox.
+    undelivered: VecDeque<Frame>,
     is_paused: bool,
     echo_sent: Option<(Xid, Instant)>,
     /// Once set nothing more is read; what is queued is written, then the connection closes.
     ended: Option<Ended>,
+    /// The application has heard of it, or will.
+    has_been_up: bool,
     facts: Facts,
+    timer: Pin<Box<Sleep>>,
+    /// When `timer` fires.
+    armed: Instant,
+    /// Whom the bell wakes.
+    waker: Option<Waker>,
+}
+
+/// A thread's buffers, lent to whichever connection has its turn.
+struct Scratch {
+    input: Box<[u8]>,
+    output: BytesMut,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::new(Scratch {
+        input: vec![0; HEAD_BYTES_MAX + READ_BYTES_MAX].into(),
+        output: BytesMut::new(),
+    });
+}
+
+/// How a turn ends that does not wait.
+enum Turn {
+    /// There is more to do, after the others.
+    More,
+    Ended(Ended),
 }
 
 impl Task {
+    fn new(
+        shared: Arc<Shared>,
+        config: Arc<DriverConfig>,
+        line: Arc<Line>,
+        reader: Reader,
+        writer: Writer,
+    ) -> Task {
+        let now = shared.clock.now();
+        let session = Session::new(now, config.session.clone(), config.seed ^ line.id.0);
+        Task {
+            session,
+            edge: Edge::default(),
+            edge_version: 0,
+            reader,
+            writer,
+            rest: BytesMut::new(),
+            has_whole: false,
+            output: Output::default(),
+            is_stuck: false,
+            written_at: now,
+            sending: VecDeque::new(),
+            ending: None,
+            undelivered: VecDeque::new(),
+            is_paused: false,
+            echo_sent: None,
+            ended: None,
+            has_been_up: false,
+            facts: Facts::default(),
+            timer: Box::pin(tokio::time::sleep_until(shared.clock.deadline(now))),
+            // The first turn arms it.
+            armed: now,
+            waker: None,
+            shared,
+            config,
+            line,
+        }
+    }
+
     async fn serve(&mut self) -> Ended {
-        let mut armed = self.deadline();
-        let timer = tokio::time::sleep_until(self.shared.clock.deadline(armed));
-        tokio::pin!(timer);
         loop {
-            self.advance();
-            self.fill_chunk();
-            self.publish();
-            if let Some(reason) = &self.ended {
-                return self.close(reason.clone()).await;
-            }
-            let deadline = self.deadline();
-            // A deadline that moved away is left to fire early: it moves with every message.
-            if deadline < armed {
-                armed = deadline;
-                timer.as_mut().reset(self.shared.clock.deadline(armed));
-            }
-            let is_writing = self.is_writing();
-            let may_read = !self.is_paused;
-            if may_read {
-                self.input.reserve(self.read_bytes);
-            }
-            tokio::select! {
-                read = self.reader.read_buf(&mut self.input), if may_read => match read {
-                    Ok(0) => self.ended = Some(Ended::Peer),
-                    Ok(count) => self.adapt_reads(count),
-                    Err(error) => return Ended::Io(error.kind()),
-                },
-                written = write_some(&mut self.writer, &self.chunk), if is_writing => match written {
-                    Ok(0) if !self.chunk.is_empty() => return Ended::Peer,
-                    Ok(count) => {
-                        self.must_flush = !self.chunk.is_empty();
-                        self.chunk.advance(count);
-                        self.written_at = self.shared.clock.now();
-                    }
-                    Err(error) => return Ended::Io(error.kind()),
-                },
-                () = self.line.outbox.changed() => {
-                    if self.line.outbox.has_overflowed() {
-                        return Ended::NotReading;
-                    }
-                }
-                () = self.line.room.notified(), if self.held.is_some() => {}
-                () = &mut timer => {
-                    self.handle_timeout();
-                    armed = self.deadline();
-                    timer.as_mut().reset(self.shared.clock.deadline(armed));
-                }
+            let turn = poll_fn(|context| SCRATCH.with_borrow_mut(|s| self.poll_turn(context, s)));
+            match turn.await {
+                Turn::More => tokio::task::yield_now().await,
+                Turn::Ended(reason) => return self.close(reason).await,
             }
         }
     }
 
-    /// Takes the input as far as the session, the inbox and the peer's reading allow.
-    fn advance(&mut self) {
-        if let Some(frame) = self.held.take() {
-            self.deliver(frame);
+    fn poll_turn(&mut self, context: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Turn> {
+        let now = self.shared.clock.now();
+        self.hear_bell(context, now);
+        if now >= self.armed {
+            self.handle_timeout(now);
         }
+        self.output.borrow(&mut scratch.output);
+        let turn = self.work(context, now, &mut scratch.input);
+        self.output.give_back(&mut scratch.output);
+        self.publish();
+        if let Some(reason) = &self.ended {
+            return Poll::Ready(Turn::Ended(reason.clone()));
+        }
+        self.arm(context, now);
+        turn.map(|()| Turn::More)
+    }
+
+    /// Pending when there is nothing to do before the next event; ready when there is, or when
+    /// `ended` is set.
+    fn work(&mut self, context: &mut Context<'_>, now: Instant, input: &mut [u8]) -> Poll<()> {
+        let mut messages_left = TURN_MESSAGES_MAX;
+        let mut read = None;
+        // What is said unasked: at the beginning, and when a deadline has passed.
+        self.drain_session(now);
+        self.take_rest(now, &mut messages_left);
         loop {
-            self.drain_session();
-            if self.ended.is_some() {
-                return;
+            let sent = self.write(context, now);
+            self.deliver(now);
+            if let Some(Read::End(reason)) = &read
+                && !self.has_whole
+                && self.undelivered.is_empty()
+            {
+                self.ended.get_or_insert_with(|| reason.clone());
             }
-            let now = self.shared.clock.now();
-            let must_pause = self.held.is_some() || self.answer_bytes > ANSWER_BYTES_MAX;
-            if must_pause != self.is_paused {
-                self.is_paused = must_pause;
-                self.session.handle_paused(now, must_pause);
+            if self.ended.is_some() || sent == Sent::Some {
+                return Poll::Ready(());
             }
-            if must_pause {
-                return;
+            if self.must_pause(now) {
+                return Poll::Pending;
             }
-            match Frame::split_from(&mut self.input) {
-                Ok(Some(frame)) => self.handle_frame(now, frame),
-                Ok(None) => {
-                    self.session.handle_partial(now, !self.input.is_empty());
-                    return;
-                }
-                Err(error) => self.ended = Some(Ended::Framing(error)),
+            if messages_left == 0 {
+                return Poll::Ready(());
+            }
+            if self.has_whole {
+                self.take_rest(now, &mut messages_left);
+                continue;
+            }
+            match read {
+                None => read = Some(self.read(context, now, input, &mut messages_left)),
+                Some(Read::All) => return Poll::Pending,
+                Some(Read::Some | Read::End(_)) => return Poll::Ready(()),
             }
         }
     }
 
-    fn handle_frame(&mut self, now: Instant, frame: Frame) {
+    fn hear_bell(&mut self, context: &Context<'_>, now: Instant) {
+        let waker = context.waker();
+        if !self.waker.as_ref().is_some_and(|w| w.will_wake(waker)) {
+            self.line.bell.wakes(waker);
+            self.waker = Some(waker.clone());
+        }
+        if !self.line.bell.was_rung() {
+            return;
+        }
+        let orders = self.line.outbox.take(&mut self.sending);
+        if orders.probe {
+            self.session.handle_probe(now);
+        }
+        match orders.end {
+            Some(Ended::NotReading) => self.ended = Some(Ended::NotReading),
+            end => self.ending = end,
+        }
+    }
+
+    fn must_pause(&mut self, now: Instant) -> bool {
+        let must_pause = !self.undelivered.is_empty() || self.output.is_full();
+        if must_pause != self.is_paused {
+            self.is_paused = must_pause;
+            self.session.handle_paused(now, must_pause);
+        }
+        must_pause
+    }
+
+    /// Reads what is there, up to one turn's share, and takes it.
+    fn read(
+        &mut self,
+        context: &mut Context<'_>,
+        now: Instant,
+        input: &mut [u8],
+        messages_left: &mut usize,
+    ) -> Read {
+        let is_long = self.rest.len() > HEAD_BYTES_MAX;
+        let (begin, end) = if is_long {
+            (0, announced(&self.rest).saturating_sub(self.rest.len()))
+        } else {
+            input[..self.rest.len()].copy_from_slice(&self.rest);
+            (self.rest.len(), input.len())
+        };
+        let mut filled = begin;
+        let mut read = Read::Some;
+        while filled < end {
+            let mut buffer = ReadBuf::new(&mut input[filled..end]);
+            let polled = Pin::new(&mut self.reader).poll_read(context, &mut buffer);
+            let count = buffer.filled().len();
+            filled += count;
+            read = match polled {
+                Poll::Ready(Ok(())) if count > 0 => continue,
+                Poll::Ready(Ok(())) => Read::End(Ended::Peer),
+                Poll::Ready(Err(error)) => Read::End(Ended::Io(error.kind())),
+                Poll::Pending => Read::All,
+            };
+            break;
+        }
+        if filled == begin {
+            return read;
+        }
+        if is_long {
+            self.rest.extend_from_slice(&input[..filled]);
+            self.has_whole = true;
+            self.take_rest(now, messages_left);
+        } else {
+            let used = self.take(now, &input[..filled], messages_left);
+            self.rest = BytesMut::from(&input[used..filled]);
+        }
+        read
+    }
+
+    /// Goes on with what a pause has left.
+    fn take_rest(&mut self, now: Instant, messages_left: &mut usize) {
+        if !self.has_whole {
+            return;
+        }
+        let mut rest = std::mem::take(&mut self.rest);
+        let used = self.take(now, &rest, messages_left);
+        rest.advance(used);
+        self.rest = if self.has_whole {
+            rest
+        } else {
+            BytesMut::from(&rest[..])
+        };
+    }
+
+    /// Takes whole messages off the front of `input`, as far as the output allows; how many bytes
+    /// of it.
+    fn take(&mut self, now: Instant, input: &[u8], messages_left: &mut usize) -> usize {
+        let mut used = 0;
+        let mut answered = 0;
+        self.has_whole = true;
+        while *messages_left > 0 && !self.output.is_full() && self.ended.is_none() {
+            let rest = &input[used..];
+            let Some(header) = rest.first_chunk::<HEADER_LEN>() else {
+                self.has_whole = false;
+                break;
+            };
+            let len = announced(header);
+            if len < HEADER_LEN {
+                let error = FrameError::LengthBelowHeader { len };
+                self.ended = Some(Ended::Framing(error));
+                break;
+            }
+            let Some(message) = rest.get(..len) else {
+                self.has_whole = false;
+                break;
+            };
+            used += len;
+            *messages_left -= 1;
+            if header[0] == self.edge_version
+                && header[1] == PACKET_IN
+                && self
+                    .edge
+                    .handle_packet_in(now, message, &mut self.output.bulk)
+            {
+                answered += 1;
+                continue;
+            }
+            self.handle_answered(&mut answered);
+            self.handle_message(now, message);
+        }
+        self.handle_answered(&mut answered);
+        if !self.has_whole {
+            self.session.handle_partial(now, used < input.len());
+        }
+        used
+    }
+
+    fn handle_answered(&mut self, answered: &mut u64) {
+        if *answered > 0 {
+            self.session.handle_answered(std::mem::take(answered));
+        }
+    }
+
+    fn handle_message(&mut self, now: Instant, message: &[u8]) {
+        // Its own bytes: it may wait for longer than the buffer it came in.
+        let frame = Frame::new(Bytes::copy_from_slice(message)).expect("one whole message");
         if let Some((xid, sent)) = self.echo_sent
             && frame.kind() == MessageKind::EchoReply
             && frame.xid() == xid
@@ -209,37 +395,27 @@ impl Task {
             self.facts.echo_rtt = Some(now.since(sent));
             self.echo_sent = None;
         }
-        let is_answered = frame.kind() == MessageKind::PacketIn
-            && self.session.is_up()
-            && self
-                .edge
-                .handle_packet_in(now, frame.bytes(), &mut self.edge_out);
-        if !is_answered {
-            self.session.handle_frame(now, frame);
-        }
+        self.session.handle_frame(now, frame);
+        self.drain_session(now);
     }
 
-    /// While a frame is held its successors stay in the session, in order.
-    fn drain_session(&mut self) {
-        while self.held.is_none()
-            && self.ended.is_none()
+    fn drain_session(&mut self, now: Instant) {
+        while self.ended.is_none()
             && let Some(output) = self.session.poll_output()
         {
             match output {
-                SessionOutput::Transmit(frame) => self.answer(frame),
+                SessionOutput::Transmit(frame) => {
+                    if frame.kind() == MessageKind::EchoRequest {
+                        self.echo_sent = Some((frame.xid(), now));
+                    }
+                    self.facts.messages_sent += 1;
+                    self.output.answer(&frame);
+                }
                 SessionOutput::Up(up) => self.handle_up(up),
-                SessionOutput::Deliver(frame) => self.deliver(frame),
+                SessionOutput::Deliver(frame) => self.keep(frame),
                 SessionOutput::Close(reason) => self.ended = Some(Ended::Session(reason)),
             }
         }
-    }
-
-    fn answer(&mut self, frame: Frame) {
-        if frame.kind() == MessageKind::EchoRequest {
-            self.echo_sent = Some((frame.xid(), self.shared.clock.now()));
-        }
-        self.answer_bytes += frame.len();
-        self.answers.push_back(frame);
     }
 
     fn handle_up(&mut self, up: Box<SwitchUp>) {
@@ -251,120 +427,120 @@ impl Task {
             self.ended = Some(Ended::NotAllowed(id));
             return;
         }
+        self.edge_version = up.version.wire();
+        self.has_been_up = true;
         self.publish();
         self.shared.up(&self.line, up);
     }
 
-    fn deliver(&mut self, frame: Frame) {
+    /// Keeps `frame` for [`Task::deliver`].
+    fn keep(&mut self, frame: Frame) {
         let is_packet_in = frame.kind() == MessageKind::PacketIn;
         if is_packet_in && self.line.outbox.bytes() > OUTBOX_BYTES_HIGH {
             self.facts.packet_ins_shed_unread += 1;
             return;
         }
-        let frame = if frame.len() < COPY_BYTES_MAX {
-            let bytes = Bytes::copy_from_slice(frame.bytes());
-            Frame::new(bytes).expect("as long as it was")
-        } else {
-            frame
-        };
-        self.held = self.shared.deliver(&self.line, frame).err();
+        self.undelivered.push_back(frame);
     }
 
-    /// Puts together what is written next: answers first, then messages of the application.
-    fn fill_chunk(&mut self) {
-        if !self.chunk.is_empty() {
+    fn deliver(&mut self, now: Instant) {
+        if self.undelivered.is_empty() {
             return;
         }
-        let was_idle = !self.must_flush;
-        let mut several = BytesMut::new();
-        while several.len() < CHUNK_BYTES {
-            let Some(frame) = self.next_frame() else {
-                break;
-            };
-            self.facts.messages_sent += 1;
-            if self.chunk.is_empty() {
-                self.chunk = frame.bytes().clone();
-            } else {
-                if several.is_empty() {
-                    several.extend_from_slice(&self.chunk);
-                }
-                several.extend_from_slice(frame.bytes());
-            }
-            if self.chunk.len() >= CHUNK_BYTES {
-                break;
-            }
-        }
-        if !several.is_empty() {
-            self.chunk = several.freeze();
-        }
-        if was_idle && !self.chunk.is_empty() {
-            self.written_at = self.shared.clock.now();
+        self.shared.deliver(now, &self.line, &mut self.undelivered);
+        if self.undelivered.is_empty() && self.undelivered.capacity() > IDLE_QUEUE_LEN_MAX {
+            self.undelivered = VecDeque::new();
         }
     }
 
-    fn next_frame(&mut self) -> Option<Frame> {
-        loop {
-            if let Some(frame) = self.answers.pop_front() {
-                self.answer_bytes -= frame.len();
-                if self.answers.is_empty() {
-                    self.answers = VecDeque::new();
-                }
-                return Some(frame);
+    /// Writes what the peer takes: the session's answers, then what the edge and the application
+    /// have to say, in their order.
+    fn write(&mut self, context: &mut Context<'_>, now: Instant) -> Sent {
+        for _ in 0..TURN_REFILLS_MAX {
+            self.refill();
+            if !self.output.is_waiting() {
+                return Sent::All;
             }
-            if let Ok(Some(frame)) = Frame::split_from(&mut self.edge_out) {
-                return Some(frame);
+            if !self.is_stuck {
+                self.written_at = now;
             }
-            match self.line.outbox.pop()? {
-                Outgoing::Frame(frame) => return Some(frame),
-                Outgoing::Edge(update) => self.edge.handle_update(update, &mut self.edge_out),
-                Outgoing::Probe => {
-                    self.session.handle_probe(self.shared.clock.now());
-                    self.drain_session();
+            let mut written = 0;
+            let polled = self
+                .output
+                .poll_write(context, &mut self.writer, &mut written);
+            if written > 0 {
+                self.written_at = now;
+            }
+            self.is_stuck = polled.is_pending();
+            match polled {
+                Poll::Pending => return Sent::All,
+                Poll::Ready(Ok(())) if self.sending.is_empty() => return Sent::All,
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => {
+                    self.ended.get_or_insert(write_error(&error));
+                    return Sent::All;
                 }
-                Outgoing::End(reason) => {
-                    self.ended.get_or_insert(reason);
-                    return None;
+            }
+        }
+        Sent::Some
+    }
+
+    fn refill(&mut self) {
+        while self.output.has_room()
+            && let Some(outgoing) = self.sending.pop_front()
+        {
+            self.line.outbox.handle_sent(outgoing.bytes());
+            match outgoing {
+                Outgoing::Frame(frame) => {
+                    self.facts.messages_sent += 1;
+                    self.output.bulk.extend_from_slice(frame.bytes());
                 }
+                Outgoing::Edge(update) => self.edge.handle_update(update, &mut self.output.bulk),
+            }
+        }
+        if self.sending.is_empty() {
+            if self.sending.capacity() > IDLE_QUEUE_LEN_MAX {
+                self.sending = VecDeque::new();
+            }
+            if let Some(reason) = self.ending.take() {
+                self.ended.get_or_insert(reason);
             }
         }
     }
 
-    fn deadline(&self) -> Instant {
-        let far = self.shared.clock.now() + Duration::from_secs(3600);
+    fn deadline(&self, now: Instant) -> Instant {
+        let far = now + Duration::from_secs(3600);
         let session = self.session.poll_timeout().map_or(far, |(due, _)| due);
-        if self.is_writing() {
+        if self.is_stuck {
             session.min(self.written_at + WRITE_STALL_MAX)
         } else {
             session
         }
     }
 
-    fn handle_timeout(&mut self) {
-        let now = self.shared.clock.now();
-        if self.is_writing() && now.since(self.written_at) >= WRITE_STALL_MAX {
-            self.ended = Some(Ended::Stalled);
+    fn handle_timeout(&mut self, now: Instant) {
+        if self.is_stuck && now.since(self.written_at) >= WRITE_STALL_MAX {
+            self.ended.get_or_insert(Ended::Stalled);
             return;
         }
         self.session.handle_timeout(now);
     }
 
-    fn is_writing(&self) -> bool {
-        !self.chunk.is_empty() || self.must_flush
-    }
-
-    fn adapt_reads(&mut self, count: usize) {
-        if count >= self.read_bytes {
-            self.read_bytes = (self.read_bytes * 2).min(READ_BYTES_MAX);
-        } else if count < self.read_bytes / 4 {
-            self.read_bytes = (self.read_bytes / 2).max(READ_BYTES_MIN);
+    /// A deadline that moved away is left to fire early: it moves with every message.
+    fn arm(&mut self, context: &mut Context<'_>, now: Instant) {
+        let due = self.deadline(now);
+        if due < self.armed || self.armed <= now {
+            self.armed = due;
+            self.timer.as_mut().reset(self.shared.clock.deadline(due));
+            if self.timer.as_mut().poll(context).is_ready() {
+                context.waker().wake_by_ref();
+            }
         }
     }
 
     fn publish(&mut self) {
-        if self.input.is_empty() && self.input.capacity() > IDLE_BUFFER_BYTES_MAX {
-            self.input = BytesMut::new();
-        }
         self.facts.session = self.session.counters();
+        self.facts.edge = self.edge.counters();
         let mut facts = self.line.facts();
         let is_admitted = facts.is_admitted;
         *facts = self.facts;
@@ -375,27 +551,52 @@ impl Task {
     async fn close(&mut self, reason: Ended) -> Ended {
         let last_words = async {
             loop {
-                self.fill_chunk();
-                if self.chunk.is_empty() {
+                self.refill();
+                if !self.output.is_waiting() {
                     break;
                 }
-                let chunk = std::mem::take(&mut self.chunk);
-                self.writer.write_all(&chunk).await?;
+                let (output, writer) = (&mut self.output, &mut self.writer);
+                poll_fn(|context| output.poll_write(context, writer, &mut 0)).await?;
             }
             self.writer.shutdown().await
         };
-        if !matches!(reason, Ended::Peer | Ended::Stalled | Ended::NotReading) {
+        let is_deaf = matches!(
+            reason,
+            Ended::Peer | Ended::Io(_) | Ended::Stalled | Ended::NotReading
+        );
+        if !is_deaf {
             let _ = tokio::time::timeout(CLOSING_MAX, last_words).await;
         }
         reason
     }
 }
 
-/// One write, or a flush when there is nothing to write. Cancel-safe.
-async fn write_some(writer: &mut Writer, bytes: &[u8]) -> std::io::Result<usize> {
-    if bytes.is_empty() {
-        writer.flush().await?;
-        return Ok(0);
+/// How far [`Task::read`] came.
+enum Read {
+    /// Its share; there may be more.
+    Some,
+    /// Everything: the reader will wake the task.
+    All,
+    /// Everything there will ever be.
+    End(Ended),
+}
+
+#[derive(PartialEq, Eq)]
+enum Sent {
+    /// Its share; there is more.
+    Some,
+    /// Everything, or what the peer takes: the writer will wake the task.
+    All,
+}
+
+/// The length that a message's header announces.
+fn announced(header: &[u8]) -> usize {
+    usize::from(u16::from_be_bytes([header[2], header[3]]))
+}
+
+fn write_error(error: &io::Error) -> Ended {
+    match error.kind() {
+        io::ErrorKind::WriteZero => Ended::Peer,
+        kind => Ended::Io(kind),
     }
-    writer.write(bytes).await
 }

@@ -1,12 +1,11 @@
-//! What the application has sent and the connection has not yet written.
+//! What the application has sent and the connection has not yet taken over.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 use control::edge::EdgeUpdate;
 use openflow::Frame;
-use tokio::sync::Notify;
 
 use super::Ended;
 
@@ -15,116 +14,96 @@ use super::Ended;
 #[derive(Default)]
 pub(super) struct Outbox {
     queue: Mutex<Queue>,
+    /// Of what waits here, and of what the task has taken over but not put into its output.
     bytes: AtomicUsize,
-    changed: Notify,
 }
 
 #[derive(Default)]
 struct Queue {
-    items: VecDeque<Item>,
-    probe: bool,
-    ended: Option<Ended>,
+    waiting: VecDeque<Outgoing>,
+    orders: Orders,
 }
 
-/// In one queue, so that what an edge says keeps its place among what the application says.
-enum Item {
-    Frame(Frame),
-    Edge(EdgeUpdate),
-}
-
-impl Item {
-    fn bytes(&self) -> usize {
-        let carried = match self {
-            Item::Frame(frame) => frame.len(),
-            Item::Edge(EdgeUpdate::Deliver(packet)) => packet.data.len(),
-            Item::Edge(_) => 0,
-        };
-        carried + size_of::<Item>()
-    }
-}
-
-/// What the connection's task finds.
+/// In the application's order.
 pub(super) enum Outgoing {
     Frame(Frame),
     Edge(EdgeUpdate),
-    Probe,
-    End(Ended),
 }
 
-/// Bytes of frames that may wait for one connection.
+/// What is not written.
+#[derive(Default)]
+pub(super) struct Orders {
+    pub(super) probe: bool,
+    /// Close when what was pushed before has been written; at once when it is
+    /// [`Ended::NotReading`].
+    pub(super) end: Option<Ended>,
+}
+
+/// Bytes of messages that may wait for one connection.
 pub const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
+impl Outgoing {
+    /// What it counts for against the bound: what it holds, and its place.
+    pub(super) fn bytes(&self) -> usize {
+        let carried = match self {
+            Outgoing::Frame(frame) => frame.len(),
+            Outgoing::Edge(EdgeUpdate::Deliver(packet)) => packet.data.len(),
+            Outgoing::Edge(EdgeUpdate::Close { hosts, .. }) => size_of_val(&hosts[..]),
+            Outgoing::Edge(_) => 0,
+        };
+        carried + size_of::<Outgoing>()
+    }
+}
+
 impl Outbox {
-    pub(super) fn push(&self, frame: Frame) {
-        self.push_item(Item::Frame(frame));
-    }
-
-    pub(super) fn tell_edge(&self, update: EdgeUpdate) {
-        self.push_item(Item::Edge(update));
-    }
-
-    fn push_item(&self, item: Item) {
-        let mut queue = self.queue.lock().expect("no panic while it is held");
-        if queue.ended.is_some() {
+    pub(super) fn push(&self, outgoing: Outgoing) {
+        let mut queue = self.queue();
+        if queue.orders.end.is_some() {
             return;
         }
-        let bytes = self.bytes.load(Ordering::Relaxed) + item.bytes();
+        let bytes = outgoing.bytes() + self.bytes.fetch_add(outgoing.bytes(), Ordering::Relaxed);
+        queue.waiting.push_back(outgoing);
         if bytes > OUTBOX_BYTES_MAX {
-            queue.items = VecDeque::new();
-            queue.ended = Some(Ended::NotReading);
-            self.bytes.store(0, Ordering::Relaxed);
-        } else {
-            queue.items.push_back(item);
-            self.bytes.store(bytes, Ordering::Relaxed);
+            let dropped = queue.waiting.iter().map(Outgoing::bytes).sum();
+            self.bytes.fetch_sub(dropped, Ordering::Relaxed);
+            queue.waiting = VecDeque::new();
+            queue.orders.end = Some(Ended::NotReading);
         }
-        drop(queue);
-        self.changed.notify_one();
     }
 
-    /// Ends the connection when what was pushed before has been written.
     pub(super) fn end(&self, reason: Ended) {
-        let mut queue = self.queue.lock().expect("no panic while it is held");
-        queue.ended.get_or_insert(reason);
-        drop(queue);
-        self.changed.notify_one();
+        self.queue().orders.end.get_or_insert(reason);
     }
 
     pub(super) fn probe(&self) {
-        self.queue.lock().expect("no panic while it is held").probe = true;
-        self.changed.notify_one();
+        self.queue().orders.probe = true;
     }
 
-    pub(super) fn pop(&self) -> Option<Outgoing> {
-        let mut queue = self.queue.lock().expect("no panic while it is held");
-        if std::mem::take(&mut queue.probe) {
-            return Some(Outgoing::Probe);
+    /// Moves everything to the end of `to`. It counts against the bound until
+    /// [`Outbox::handle_sent`].
+    pub(super) fn take(&self, to: &mut VecDeque<Outgoing>) -> Orders {
+        let mut queue = self.queue();
+        if to.is_empty() {
+            std::mem::swap(to, &mut queue.waiting);
+        } else {
+            to.append(&mut queue.waiting);
         }
-        if let Some(item) = queue.items.pop_front() {
-            self.bytes.fetch_sub(item.bytes(), Ordering::Relaxed);
-            if queue.items.is_empty() {
-                // A burst must not leave its room behind in every connection.
-                queue.items = VecDeque::new();
-            }
-            return Some(match item {
-                Item::Frame(frame) => Outgoing::Frame(frame),
-                Item::Edge(update) => Outgoing::Edge(update),
-            });
+        Orders {
+            probe: std::mem::take(&mut queue.orders.probe),
+            end: queue.orders.end.clone(),
         }
-        queue.ended.clone().map(Outgoing::End)
     }
 
-    /// The peer has let it fill: nothing that waits will be written.
-    pub(super) fn has_overflowed(&self) -> bool {
-        let queue = self.queue.lock().expect("no panic while it is held");
-        queue.ended == Some(Ended::NotReading)
+    /// `bytes` of what was taken are in the connection's output, or carried out.
+    pub(super) fn handle_sent(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Resolves when there is something new to pop. Cancel-safe.
-    pub(super) async fn changed(&self) {
-        self.changed.notified().await;
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().expect("no panic while it is held")
     }
 }

@@ -1,21 +1,21 @@
 //! What the connections' tasks and the application thread have in common: the inbox and the news
-//! of connections, under one lock so that a connection's news comes before its messages.
+//! of connections, under one lock so that a connection's news comes before its messages. Both sides
+//! take it once for many messages.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use control::ConnectionId;
 use control::inbox::{Delivery, Inbox, InboxConfig, InboxCounters};
-use control::session::{SessionCounters, SwitchUp};
+use control::session::SwitchUp;
 use openflow::time::Instant;
-use openflow::{DatapathId, Frame, Version};
-use tokio::sync::{Notify, mpsc};
+use openflow::{DatapathId, Frame, MessageKind};
+use tokio::sync::mpsc;
 
-use super::outbox::Outbox;
+use super::line::Line;
 use super::{ConnectionView, Ended, Notice};
 use crate::clock::Clock;
-use crate::transport::PeerIdentity;
 use crate::transport::Ticket;
 
 pub(super) struct Shared {
@@ -34,11 +34,23 @@ struct State {
     connections: BTreeMap<ConnectionId, Arc<Line>>,
     asked: bool,
     stopping: bool,
+    /// The application thread waits for `wake`: only then it costs a system call.
+    is_asleep: bool,
 }
 
 pub(super) enum News {
     Up(Arc<Line>, Box<SwitchUp>),
-    Down(ConnectionId, Option<Ticket>),
+    Down(Box<Down>),
+}
+
+/// A connection that has ended.
+pub(super) struct Down {
+    pub(super) line: Arc<Line>,
+    pub(super) datapath_id: Option<DatapathId>,
+    pub(super) reason: Ended,
+    pub(super) ticket: Option<Ticket>,
+    /// Nobody has been told of the end: whoever tells of its admission does so after it.
+    pub(super) is_untold: bool,
 }
 
 /// What the application thread does next.
@@ -50,45 +62,8 @@ pub(super) enum Work {
     Stop,
 }
 
-/// One connection as both sides see it.
-pub(super) struct Line {
-    pub(super) id: ConnectionId,
-    pub(super) peer: PeerIdentity,
-    pub(super) outbox: Outbox,
-    /// Signalled when the inbox has room again for a connection that waits for it.
-    pub(super) room: Notify,
-    pub(super) waits_for_room: AtomicBool,
-    facts: Mutex<Facts>,
-}
-
-/// Written by the connection's task now and then, read for status.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Facts {
-    pub(super) datapath_id: Option<DatapathId>,
-    pub(super) version: Option<Version>,
-    pub(super) is_admitted: bool,
-    pub(super) session: SessionCounters,
-    pub(super) messages_sent: u64,
-    pub(super) echo_rtt: Option<std::time::Duration>,
-    pub(super) packet_ins_shed_unread: u64,
-}
-
-impl Line {
-    pub(super) fn new(id: ConnectionId, peer: PeerIdentity) -> Arc<Line> {
-        Arc::new(Line {
-            id,
-            peer,
-            outbox: Outbox::default(),
-            room: Notify::new(),
-            waits_for_room: AtomicBool::new(false),
-            facts: Mutex::default(),
-        })
-    }
-
-    pub(super) fn facts(&self) -> MutexGuard<'_, Facts> {
-        self.facts.lock().expect("no panic while it is held")
-    }
-}
+/// Messages that the application takes at a time. News and deadlines wait for so many at most.
+const BATCH_MAX: usize = 64;
 
 impl Shared {
     pub(super) fn new(clock: Clock, inbox: InboxConfig, notices: mpsc::Sender<Notice>) -> Shared {
@@ -100,6 +75,7 @@ impl Shared {
                 connections: BTreeMap::new(),
                 asked: false,
                 stopping: false,
+                is_asleep: false,
             }),
             wake: Condvar::new(),
             notices,
@@ -111,40 +87,56 @@ impl Shared {
         self.state.lock().expect("no panic while it is held")
     }
 
+    /// Lets go of `state`, which has work for the application thread.
+    fn wake(&self, mut state: MutexGuard<'_, State>) {
+        let is_asleep = std::mem::take(&mut state.is_asleep);
+        drop(state);
+        if is_asleep {
+            self.wake.notify_one();
+        }
+    }
+
     pub(super) fn add(&self, line: &Arc<Line>) {
         let mut state = self.state();
         state.connections.insert(line.id, line.clone());
         if state.stopping {
-            line.outbox.end(Ended::Stopped);
+            line.end(Ended::Stopped);
         }
     }
 
     /// `line` is up: the application hears of it before any of its frames.
     pub(super) fn up(&self, line: &Arc<Line>, up: Box<SwitchUp>) {
-        self.state().news.push_back(News::Up(line.clone(), up));
-        self.wake.notify_one();
+        let mut state = self.state();
+        state.news.push_back(News::Up(line.clone(), up));
+        self.wake(state);
     }
 
     /// The connection is closed. Its place is free when the application has heard of it.
-    pub(super) fn down(&self, id: ConnectionId, ticket: Option<Ticket>) {
-        self.state().news.push_back(News::Down(id, ticket));
-        self.wake.notify_one();
+    pub(super) fn down(&self, down: Box<Down>) {
+        let mut state = self.state();
+        state.news.push_back(News::Down(down));
+        self.wake(state);
     }
 
-    /// Queues `frame` for the application, or gives it back: then wait for `line.room`.
-    pub(super) fn deliver(&self, line: &Line, frame: Frame) -> Result<(), Frame> {
+    /// Queues `frames` for the application. What is left of them has no room: the bell is rung
+    /// when it has.
+    pub(super) fn deliver(&self, now: Instant, line: &Line, frames: &mut VecDeque<Frame>) {
         let mut state = self.state();
-        let queued = state.inbox.handle_frame(self.clock.now(), line.id, frame);
+        while let Some(frame) = frames.pop_front() {
+            if let Err(frame) = state.inbox.handle_frame(now, line.id, frame) {
+                frames.push_front(frame);
+                break;
+            }
+        }
         line.waits_for_room
-            .store(queued.is_err(), Ordering::Relaxed);
-        drop(state);
-        self.wake.notify_one();
-        queued
+            .store(!frames.is_empty(), Ordering::Relaxed);
+        self.wake(state);
     }
 
     pub(super) fn ask(&self) {
-        self.state().asked = true;
-        self.wake.notify_one();
+        let mut state = self.state();
+        state.asked = true;
+        self.wake(state);
     }
 
     /// Ends every connection; the application thread ends when they are gone.
@@ -152,42 +144,20 @@ impl Shared {
         let mut state = self.state();
         state.stopping = true;
         for line in state.connections.values() {
-            line.outbox.end(Ended::Stopped);
+            line.end(Ended::Stopped);
         }
-        drop(state);
-        self.wake.notify_one();
+        self.wake(state);
     }
 
-    /// Waits for something to do, at most until `due`.
-    pub(super) fn next(&self, due: Option<Instant>) -> Work {
+    /// Waits for something to do, at most until `due`, and puts it into `work`, which is empty.
+    pub(super) fn next(&self, due: Option<Instant>, work: &mut VecDeque<Work>) {
         let mut state = self.state();
         loop {
-            let now = self.clock.now();
-            if let Some(news) = state.news.pop_front() {
-                if let News::Down(id, _) = &news {
-                    state.inbox.handle_down(*id);
-                    state.connections.remove(id);
-                }
-                return Work::News(news);
+            state.take_work(self.clock.now(), due, work);
+            if !work.is_empty() {
+                return;
             }
-            if due.is_some_and(|due| due <= now) {
-                return Work::Timeout;
-            }
-            if std::mem::take(&mut state.asked) {
-                return Work::Asked;
-            }
-            if let Some(delivery) = state.inbox.poll_frame(now) {
-                let Some(line) = state.connections.get(&delivery.connection) else {
-                    continue;
-                };
-                if line.waits_for_room.load(Ordering::Relaxed) && state.inbox.has_room(line.id) {
-                    line.room.notify_one();
-                }
-                return Work::Frame(delivery);
-            }
-            if state.stopping && state.connections.is_empty() {
-                return Work::Stop;
-            }
+            state.is_asleep = true;
             state = match due {
                 None => self.wake.wait(state),
                 Some(due) => self
@@ -197,11 +167,8 @@ impl Shared {
                     .map_err(|poisoned| std::sync::PoisonError::new(poisoned.into_inner().0)),
             }
             .expect("no panic while it is held");
+            state.is_asleep = false;
         }
-    }
-
-    pub(super) fn line(&self, id: ConnectionId) -> Option<Arc<Line>> {
-        self.state().connections.get(&id).cloned()
     }
 
     pub(super) fn connection_count(&self) -> usize {
@@ -233,7 +200,8 @@ impl Shared {
                 version: facts.version,
                 is_admitted: facts.is_admitted,
                 session: facts.session,
-                messages_sent: facts.messages_sent,
+                edge: facts.edge,
+                messages_sent: facts.messages_sent + facts.edge.flow_mods + facts.edge.packet_outs,
                 echo_rtt: facts.echo_rtt,
                 inbox_backlog: state.inbox.backlog(line.id),
                 outbox_bytes: line.outbox.bytes(),
@@ -242,5 +210,44 @@ impl Shared {
             }
         });
         views.collect()
+    }
+}
+
+impl State {
+    fn take_work(&mut self, now: Instant, due: Option<Instant>, work: &mut VecDeque<Work>) {
+        while let Some(news) = self.news.pop_front() {
+            if let News::Down(down) = &news {
+                self.inbox.handle_down(down.line.id);
+                self.connections.remove(&down.line.id);
+            }
+            work.push_back(Work::News(news));
+        }
+        if due.is_some_and(|due| due <= now) {
+            work.push_back(Work::Timeout);
+        }
+        if std::mem::take(&mut self.asked) {
+            work.push_back(Work::Asked);
+        }
+        for _ in 0..BATCH_MAX {
+            let Some(delivery) = self.inbox.poll_frame(now) else {
+                break;
+            };
+            if delivery.frame.kind() != MessageKind::PacketIn {
+                self.tell_of_room(delivery.connection);
+            }
+            work.push_back(Work::Frame(delivery));
+        }
+        if work.is_empty() && self.stopping && self.connections.is_empty() {
+            work.push_back(Work::Stop);
+        }
+    }
+
+    fn tell_of_room(&self, id: ConnectionId) {
+        if let Some(line) = self.connections.get(&id)
+            && line.waits_for_room.load(Ordering::Relaxed)
+            && self.inbox.has_room(id)
+        {
+            line.bell.ring();
+        }
     }
 }

@@ -1,0 +1,89 @@
+//! One connection as its task and the application thread both see it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::Waker;
+
+use control::ConnectionId;
+use control::edge::EdgeCounters;
+use control::session::SessionCounters;
+use openflow::{DatapathId, Version};
+
+use super::Ended;
+use super::outbox::Outbox;
+use crate::transport::PeerIdentity;
+
+pub(super) struct Line {
+    pub(super) id: ConnectionId,
+    pub(super) peer: PeerIdentity,
+    /// Ring the bell after what was put in here.
+    pub(super) outbox: Outbox,
+    pub(super) bell: Bell,
+    /// The task has messages for which the inbox had no room; the bell is rung when it has.
+    pub(super) waits_for_room: AtomicBool,
+    facts: Mutex<Facts>,
+}
+
+/// Written by the connection's task at the end of each turn, read for status.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Facts {
+    pub(super) datapath_id: Option<DatapathId>,
+    pub(super) version: Option<Version>,
+    pub(super) is_admitted: bool,
+    pub(super) session: SessionCounters,
+    pub(super) edge: EdgeCounters,
+    /// Without those of the edge, which counts its own.
+    pub(super) messages_sent: u64,
+    pub(super) echo_rtt: Option<std::time::Duration>,
+    pub(super) packet_ins_shed_unread: u64,
+}
+
+impl Line {
+    pub(super) fn new(id: ConnectionId, peer: PeerIdentity) -> Arc<Line> {
+        Arc::new(Line {
+            id,
+            peer,
+            outbox: Outbox::default(),
+            bell: Bell::default(),
+            waits_for_room: AtomicBool::new(false),
+            facts: Mutex::default(),
+        })
+    }
+
+    pub(super) fn facts(&self) -> MutexGuard<'_, Facts> {
+        self.facts.lock().expect("no panic while it is held")
+    }
+
+    /// Ends the connection when what was sent before has been written.
+    pub(super) fn end(&self, reason: Ended) {
+        self.outbox.end(reason);
+        self.bell.ring();
+    }
+}
+
+/// Wakes the connection's task. However often it is rung before the task hears it, that is one
+/// wake-up.
+#[derive(Default)]
+pub(super) struct Bell {
+    is_rung: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Bell {
+    pub(super) fn ring(&self) {
+        if !self.is_rung.swap(true, Ordering::AcqRel)
+            && let Some(waker) = &*self.waker.lock().expect("no panic while it is held")
+        {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Whoever is woken from now on. Ask [`Bell::was_rung`] afterwards.
+    pub(super) fn wakes(&self, waker: &Waker) {
+        *self.waker.lock().expect("no panic while it is held") = Some(waker.clone());
+    }
+
+    pub(super) fn was_rung(&self) -> bool {
+        self.is_rung.load(Ordering::Relaxed) && self.is_rung.swap(false, Ordering::AcqRel)
+    }
+}

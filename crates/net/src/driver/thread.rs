@@ -1,0 +1,171 @@
+//! The application's thread: takes what the connections deliver, and carries out what the
+//! application says.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use control::ConnectionId;
+use control::controller::{Admission, ControllerOutput, PeerIdentity, PeerRole};
+use control::session::SwitchUp;
+use openflow::time::Instant;
+
+use super::line::Line;
+use super::outbox::Outgoing;
+use super::shared::{Down, News, Shared, Work};
+use super::{Application, Ask, Ended, Notice};
+use crate::tls::Role;
+use crate::transport;
+
+pub(super) fn run<A: Application>(application: A, shared: &Shared, asked: &Receiver<Ask<A>>) {
+    let mut thread = Thread {
+        application,
+        shared,
+        admitted: HashMap::new(),
+    };
+    let mut work = VecDeque::new();
+    loop {
+        let due = thread.application.poll_timeout().map(|(due, _)| due);
+        shared.next(due, &mut work);
+        while let Some(work) = work.pop_front() {
+            let now = shared.clock.now();
+            match work {
+                Work::News(News::Up(line, up)) => thread.admit(now, line, *up),
+                Work::News(News::Down(down)) => thread.take_down(now, *down),
+                Work::Frame(delivery) => {
+                    if thread.admitted.contains_key(&delivery.connection) {
+                        thread
+                            .application
+                            .handle_frame(now, delivery.connection, delivery.frame);
+                    }
+                }
+                Work::Asked => {
+                    while let Ok(question) = asked.try_recv() {
+                        question(&thread.application);
+                    }
+                }
+                Work::Timeout => thread.application.handle_timeout(now),
+                Work::Stop => return,
+            }
+            thread.carry_out();
+        }
+    }
+}
+
+struct Thread<'a, A> {
+    application: A,
+    shared: &'a Shared,
+    /// The connections that the application knows.
+    admitted: HashMap<ConnectionId, Arc<Line>>,
+}
+
+impl<A: Application> Thread<'_, A> {
+    fn admit(&mut self, now: Instant, line: Arc<Line>, up: SwitchUp) {
+        let (datapath_id, version) = (up.features.datapath_id, up.version);
+        match self
+            .application
+            .handle_up(now, line.id, up, identity(&line.peer))
+        {
+            Admission::Admitted => {
+                line.facts().is_admitted = true;
+                self.shared.notify(Notice::Up {
+                    connection: line.id,
+                    datapath_id,
+                    version,
+                    peer: line.peer.clone(),
+                });
+                self.admitted.insert(line.id, line);
+            }
+            Admission::Refused(reason) => line.end(Ended::Refused(reason)),
+        }
+    }
+
+    fn take_down(&mut self, now: Instant, down: Down) {
+        let id = down.line.id;
+        let was_up = self.admitted.remove(&id).is_some();
+        if was_up {
+            self.application.handle_down(now, id);
+        }
+        if down.is_untold {
+            self.shared.notify(down.notice(was_up));
+        }
+        // Last: when its place is free, its end is told.
+        drop(down.ticket);
+    }
+
+    fn carry_out(&mut self) {
+        // Its bell is rung when there is no more for it, so that its task writes all in one go.
+        let mut pending: Option<&Arc<Line>> = None;
+        while let Some(output) = self.application.poll_output() {
+            let (connection, order) = match output {
+                ControllerOutput::Send { connection, frame } => {
+                    (connection, Order::Send(Outgoing::Frame(frame)))
+                }
+                ControllerOutput::Edge { connection, update } => {
+                    (connection, Order::Send(Outgoing::Edge(update)))
+                }
+                ControllerOutput::Close { connection, reason } => {
+                    (connection, Order::End(Ended::Refused(reason)))
+                }
+                ControllerOutput::Probe { connection } => (connection, Order::Probe),
+                ControllerOutput::Event(event) => {
+                    self.shared.notify(Notice::Event(event));
+                    continue;
+                }
+            };
+            if pending.is_none_or(|line| line.id != connection) {
+                if let Some(line) = pending.take() {
+                    line.bell.ring();
+                }
+                pending = self.admitted.get(&connection);
+            }
+            let Some(line) = pending else {
+                continue;
+            };
+            match order {
+                Order::Send(outgoing) => line.outbox.push(outgoing),
+                Order::End(reason) => line.outbox.end(reason),
+                Order::Probe => line.outbox.probe(),
+            }
+            if line.outbox.bytes() > UNHEARD_BYTES_MAX {
+                line.bell.ring();
+            }
+        }
+        if let Some(line) = pending {
+            line.bell.ring();
+        }
+    }
+}
+
+/// For one connection.
+enum Order {
+    Send(Outgoing),
+    End(Ended),
+    Probe,
+}
+
+/// Above this a connection's task begins to write while there is more for it.
+const UNHEARD_BYTES_MAX: usize = 64 << 10;
+
+impl Down {
+    pub(super) fn notice(&self, was_up: bool) -> Notice {
+        Notice::Down {
+            connection: self.line.id,
+            datapath_id: self.datapath_id,
+            was_up,
+            peer: self.line.peer.clone(),
+            reason: self.reason.clone(),
+        }
+    }
+}
+
+fn identity(peer: &transport::PeerIdentity) -> PeerIdentity {
+    PeerIdentity {
+        dpid: peer.datapath_id,
+        role: match peer.role {
+            None => PeerRole::Unknown,
+            Some(Role::Switch) => PeerRole::Switch,
+            Some(Role::Controller) => PeerRole::Controller,
+        },
+    }
+}
