@@ -19,7 +19,9 @@ const ECHO_REPLY: u8 = 0;
 /// As much data as ping(8) sends.
 const DATA: [u8; 56] = [0x61; 56];
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
-/// Between two pings of a trial, so that a later one meets the entries that the first one caused.
+/// Between two pings of a trial, and twice the first one's round trip before the second, so that a
+/// later one meets the entries that the first one caused: a controller sends some of them only when
+/// others are in place.
 const REST: Duration = Duration::from_millis(10);
 pub const LATER_PINGS: usize = 3;
 
@@ -56,6 +58,7 @@ pub fn measure(
         }
         let failed = |e: std::io::Error| Failure::machine(format!("ping: {e}"));
         let first_ms = ping(from, to, number, 0).map_err(failed)?;
+        std::thread::sleep(Duration::from_secs_f64(2.0 * first_ms.unwrap_or(0.0) / 1e3));
         let mut later_ms = Vec::new();
         for sequence in 1..=LATER_PINGS {
             std::thread::sleep(REST);

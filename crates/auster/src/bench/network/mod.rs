@@ -460,6 +460,7 @@ impl Bench<'_> {
             0.0 => "idle".to_string(),
             rate => format!("beside {rate} new flows/s"),
         };
+        tracing::info!("{}, {beside}: {what}", run.controller);
         self.progress
             .say(format_args!("{}, {beside}: {what}", run.controller));
     }

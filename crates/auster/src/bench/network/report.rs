@@ -1,6 +1,6 @@
 //! The tables and the plots.
 
-use crate::bench::network::figures::{By, Flow, UdpRun};
+use crate::bench::network::figures::{By, Flow, TcpRun, UdpRun};
 use crate::bench::network::{Run, Settings};
 use crate::bench::output::{Results, table};
 use crate::bench::plot::{Bars, Plot, Series};
@@ -201,35 +201,40 @@ pub fn plots(results: &Results, settings: &Settings, runs: &[Run]) -> Result<(),
     results.plot("rtt-first", &rtt_bars(title, settings, runs, first).svg())?;
     let title = format!("Round trip of later packets: {place}");
     results.plot("rtt-later", &rtt_bars(title, settings, runs, later).svg())?;
-    results.plot("tcp-time", &tcp_plot(&place, runs).lines())?;
-    let loss = |udp: &UdpRun| udp.lost_percent;
-    let jitter = |udp: &UdpRun| udp.jitter_ms;
-    let reordered = |udp: &UdpRun| udp.reordered_percent;
-    for (name, what, y_label, value) in [
-        (
-            "udp-loss",
-            "UDP loss",
-            "lost (%)",
-            &loss as &dyn Fn(&UdpRun) -> f64,
-        ),
-        (
-            "udp-jitter",
-            "UDP jitter (RFC 3550)",
-            "jitter (ms)",
-            &jitter,
-        ),
-        (
-            "udp-reordering",
-            "UDP reordering (RFC 4737)",
-            "reordered (%)",
-            &reordered,
-        ),
-    ] {
-        let plot = udp_plot(format!("{what}: {place}"), y_label, runs, value);
-        results.plot(name, &plot.lines())?;
+    for rate in rates(runs) {
+        let of: Vec<&Run> = (runs.iter().filter(|r| r.background_flows_per_s == rate)).collect();
+        let suffix = if rate == 0.0 { "idle" } else { "beside" };
+        let place = format!("{place}, {}", condition(rate));
+        results.plot(
+            &format!("tcp-time-{suffix}"),
+            &tcp_plot(&place, &of).lines(),
+        )?;
+        for (name, what, y_label, value) in UDP_PLOTS {
+            let plot = udp_plot(format!("{what}: {place}"), y_label, &of, value);
+            results.plot(&format!("{name}-{suffix}"), &plot.lines())?;
+        }
     }
     Ok(())
 }
+
+type UdpPlot = (&'static str, &'static str, &'static str, fn(&UdpRun) -> f64);
+
+/// File, title, axis and value.
+const UDP_PLOTS: [UdpPlot; 3] = [
+    ("udp-loss", "UDP loss", "lost (%)", |udp| udp.lost_percent),
+    (
+        "udp-jitter",
+        "UDP jitter (RFC 3550)",
+        "jitter (ms)",
+        |udp| udp.jitter_ms,
+    ),
+    (
+        "udp-reordering",
+        "UDP reordering (RFC 4737)",
+        "reordered (%)",
+        |udp| udp.reordered_percent,
+    ),
+];
 
 /// Groups of controllers, a bar for each condition, means with their confidence intervals.
 fn rtt_bars(
@@ -238,8 +243,7 @@ fn rtt_bars(
     runs: &[Run],
     value: impl Fn(&Run) -> Summary,
 ) -> Bars {
-    let mut rates: Vec<f64> = runs.iter().map(|run| run.background_flows_per_s).collect();
-    rates.dedup();
+    let rates = rates(runs);
     let of = |rate: &f64| -> Vec<Summary> {
         let of_controller = |name: &String| {
             let run = runs
@@ -261,52 +265,43 @@ fn rtt_bars(
     }
 }
 
-fn tcp_plot(place: &str, runs: &[Run]) -> Plot {
-    let of = |run: &Run, by: By| {
+fn tcp_plot(place: &str, runs: &[&Run]) -> Plot {
+    let mut series = Vec::new();
+    for (run, by) in shown(runs) {
         let mut sizes: Vec<_> = run.tcp.iter().filter(|tcp| tcp.by == by).collect();
         sizes.sort_by_key(|tcp| tcp.size_bytes);
-        Series {
+        let point = |tcp: &&TcpRun| (tcp.size_bytes as f64 / 1024.0, tcp.time_ms.mean);
+        series.push(Series {
             name: name(run, by, None),
-            points: sizes
-                .iter()
-                .map(|t| (t.size_bytes as f64 / 1024.0, t.time_ms.mean))
-                .collect(),
-            error: Some(sizes.iter().map(|t| t.time_ms.ci95).collect()),
-        }
-    };
-    let series = runs
-        .iter()
-        .flat_map(|run| By::all(true).map(move |by| of(run, by)));
+            points: sizes.iter().map(point).collect(),
+            error: Some(sizes.iter().map(|tcp| tcp.time_ms.ci95).collect()),
+        });
+    }
     Plot {
         title: format!("TCP transfer time: {place}"),
         x_label: "size (KiB)".to_string(),
         y_label: "time (ms), mean with 95 % interval".to_string(),
         x_log: true,
         y_log: true,
-        series: series.filter(|series| !series.points.is_empty()).collect(),
+        series,
     }
 }
 
-fn udp_plot(title: String, y_label: &str, runs: &[Run], value: impl Fn(&UdpRun) -> f64) -> Plot {
+fn udp_plot(title: String, y_label: &str, runs: &[&Run], value: fn(&UdpRun) -> f64) -> Plot {
     let mut series = Vec::new();
-    for run in runs {
-        for by in By::all(true) {
-            for flow in by.flows() {
-                let of = run
-                    .udp
-                    .iter()
-                    .filter(|udp| udp.by == by && udp.flow == *flow);
-                let mut points: Vec<_> = of.map(|udp| (udp.rate_mbps, value(udp))).collect();
-                points.sort_by(|a, b| a.0.total_cmp(&b.0));
-                let name = name(run, by, Some(*flow));
-                if !points.is_empty() {
-                    series.push(Series {
-                        name,
-                        points,
-                        error: None,
-                    });
-                }
-            }
+    for (run, by) in shown(runs) {
+        for flow in by.flows() {
+            let of = run
+                .udp
+                .iter()
+                .filter(|udp| udp.by == by && udp.flow == *flow);
+            let mut points: Vec<_> = of.map(|udp| (udp.rate_mbps, value(udp))).collect();
+            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+            series.push(Series {
+                name: name(run, by, Some(*flow)),
+                points,
+                error: None,
+            });
         }
     }
     Plot {
@@ -319,14 +314,29 @@ fn udp_plot(title: String, y_label: &str, runs: &[Run], value: impl Fn(&UdpRun) 
     }
 }
 
-fn name(run: &Run, by: By, flow: Option<Flow>) -> String {
-    let by = match (by, flow) {
-        (By::Auster, None) => String::new(),
-        (By::Auster, Some(flow)) => format!(", {} flow", flow.name()),
-        (By::Tool(tool), _) => format!(", by {}", tool.name()),
+/// Whose lines a plot has: the tools' only where they do not crowd out a comparison.
+fn shown<'a>(runs: &[&'a Run]) -> Vec<(&'a Run, By)> {
+    let with_tools = runs.len() == 1 && runs[0].tcp.iter().any(|tcp| tcp.by != By::Auster);
+    let of = |run: &&'a Run| {
+        let run = *run;
+        By::all(with_tools).map(move |by| (run, by))
     };
-    let rate = run.background_flows_per_s;
-    format!("{}, {}{by}", run.controller, condition(rate))
+    runs.iter().flat_map(of).collect()
+}
+
+fn name(run: &Run, by: By, flow: Option<Flow>) -> String {
+    match (by, flow) {
+        (By::Auster, None) => run.controller.clone(),
+        (By::Auster, Some(flow)) => format!("{}, {} flow", run.controller, flow.name()),
+        (By::Tool(tool), _) => format!("{}, by {}", run.controller, tool.name()),
+    }
+}
+
+/// The conditions, in the order they were measured.
+fn rates(runs: &[Run]) -> Vec<f64> {
+    let mut rates: Vec<f64> = runs.iter().map(|run| run.background_flows_per_s).collect();
+    rates.dedup();
+    rates
 }
 
 fn condition(rate: f64) -> String {
