@@ -61,6 +61,11 @@ impl Failure {
         }
     }
 
+    /// The line, for what goes on after it.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
     /// Prints the line and gives the code to end with.
     pub fn report(self) -> ExitCode {
         eprintln!("auster: {}", self.message);

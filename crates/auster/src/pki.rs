@@ -6,7 +6,7 @@
 //! and auster refuses one that stands where a controller should.
 
 mod files;
-mod make;
+pub(crate) mod make;
 mod show;
 
 use std::net::IpAddr;

@@ -213,6 +213,32 @@ fn bench_switch_says_what_is_wrong() {
 
 #[test]
 #[rustfmt::skip]
+fn bench_channel_says_what_is_wrong() {
+    check(&[
+        ("bench channel --table speed", Root, 2, "possible values: overhead"),
+        ("bench channel --method sctp", Root, 2, "--method: 'sctp' is no method; write one of tcp tcp-nagle"),
+        ("bench channel --rate 0", Root, 2, "write 0.1 to 100000 messages per second"),
+        ("bench channel --rate fast", Root, 2, "write 0.1 to 100000 messages per second"),
+        ("bench channel --loss 51", Root, 2, "write 0 to 50 percent"),
+        ("bench channel --rtt soon", Root, 2, "'soon' is no RTT; write milliseconds such as 0.32"),
+        ("bench channel --rtt 10±20", Root, 2, "the deviation is more than the RTT itself"),
+        ("bench channel --size 99", Root, 2, "a message has 100 to 65535 bytes"),
+        ("bench channel --size big", Root, 2, "'big' is no size; write bytes such as 220 or 400/600"),
+        ("bench channel --agents 0", Root, 2, "0 is not in 1..=8"),
+        ("bench channel --agents 9", Root, 2, "9 is not in 1..=8"),
+        ("bench channel --seeds 0", Root, 2, "0 is not in 1..=100"),
+        ("bench channel --seconds 0", Root, 2, "write 0.1 to 600 seconds"),
+        ("bench channel --seconds nan", Root, 2, "write 0.1 to 600 seconds"),
+        ("bench channel --parallel 0", Root, 2, "0 is not in 1..=64"),
+        ("bench channel --table overhead --rtt 100", Root, 2, "no cell of the table fits"),
+        ("bench channel --seconds 1", Nobody, 3, "needs root: run it with sudo"),
+        ("bench channel --seconds 1", RootWithoutTools, 3, "apt-get install iproute2"),
+        ("bench channel --seconds 1 -o notes.txt", Root, 5, "notes.txt: "),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
 fn pki_says_what_is_wrong() {
     check(&[
         ("pki init", Root, 5, "it is there; --force overwrites it"),

@@ -23,6 +23,9 @@ pub struct LinkConfig {
     pub jitter: Jitter,
     /// Chance that a frame is lost, 0 to 1. It is lost before it takes time on the line.
     pub loss: f64,
+    /// Frames at the start that are never lost, so that a measurement can begin with its
+    /// connections up.
+    pub spared_frames: u64,
     /// Line rate in bit/s; `None` sends in no time.
     pub rate_bps: Option<u64>,
     /// What may wait for the line, overhead included; a frame beyond it is dropped at the tail.
@@ -39,6 +42,7 @@ impl Default for LinkConfig {
             delay: Duration::ZERO,
             jitter: Jitter::None,
             loss: 0.0,
+            spared_frames: 0,
             rate_bps: None,
             // 100 full-size Ethernet frames, the depth of a small switch's port queue.
             queue_bytes_max: 150_000,
@@ -130,7 +134,9 @@ impl<F> Link<F> {
     ) -> Result<(), DropReason> {
         let order = self.counters.offered;
         self.counters.offered += 1;
-        if self.loss_draws.next() < self.loss_below {
+        // A spared frame draws like any other: the rest are lost or not whatever is spared.
+        let is_unlucky = self.loss_draws.next() < self.loss_below;
+        if is_unlucky && order >= self.config.spared_frames {
             self.counters.lost += 1;
             return Err(DropReason::Loss);
         }
@@ -222,11 +228,16 @@ fn chance_to_threshold(chance: f64) -> u64 {
 }
 
 /// Sebastiano Vigna's SplitMix64: small, seedable with anything, good enough for impairment.
-#[derive(Debug)]
-struct SplitMix64(u64);
+#[derive(Clone, Debug)]
+pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    fn next(&mut self) -> u64 {
+    pub fn new(seed: u64) -> SplitMix64 {
+        SplitMix64(seed)
+    }
+
+    #[expect(clippy::should_implement_trait)] // It never ends, and nobody wants to iterate.
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -308,6 +319,28 @@ mod tests {
         assert_eq!(numbers(lossy.clone(), 7), numbers(lossy.clone(), 7));
         assert_eq!(numbers(lossy.clone(), 7), numbers(late, 7));
         assert_ne!(numbers(lossy.clone(), 7), numbers(lossy, 8));
+    }
+
+    #[test]
+    fn spared_frames_are_the_first_and_change_nothing_after() {
+        let all = LinkConfig {
+            loss: 0.2,
+            ..LinkConfig::default()
+        };
+        let spared = LinkConfig {
+            spared_frames: 40,
+            ..all.clone()
+        };
+        let numbers = |config| -> Vec<u64> {
+            let sent = send(config, 9, 1000, ms(1));
+            sent.into_iter().map(|(n, _)| n).collect()
+        };
+        let (all, spared) = (numbers(all), numbers(spared));
+        assert_eq!(&spared[..40], (0..40).collect::<Vec<_>>());
+        let after = |numbers: &[u64]| numbers.iter().copied().filter(|n| *n >= 40).collect();
+        let (of_all, of_spared): (Vec<u64>, Vec<u64>) = (after(&all), after(&spared));
+        assert_eq!(of_all, of_spared);
+        assert!(all.len() < 900, "{} of 1000 arrived", all.len());
     }
 
     /// 5 % of 20 000 is 1000 with a deviation of 31: five deviations either way.
@@ -452,7 +485,7 @@ mod tests {
             let config = LinkConfig {
                 delay: Duration::from_micros(delay_us),
                 jitter: if normal { Jitter::Normal(spread) } else { Jitter::Uniform(spread) },
-                loss, rate_bps, queue_bytes_max, reorder, frames_max,
+                loss, spared_frames: 0, rate_bps, queue_bytes_max, reorder, frames_max,
             };
             let mut link = Link::new(config, seed);
             let (mut now, mut sent_at, mut out) = (Instant::START, Vec::new(), Vec::new());

@@ -3,6 +3,7 @@
 //! Every subcommand measures with its own module and tells with the shared ones: `stats` for
 //! summaries, `plot` for pictures, `output` for the table, the document and the directory.
 
+mod channel;
 mod controller;
 mod network;
 mod null;
@@ -42,6 +43,16 @@ Example:
   auster bench switch tcp:192.0.2.7:6653 --ingress eth1 --egress eth2
   auster bench switch --listen ptcp:6653 --ingress eth1 --egress eth2 --json")]
     Switch(Box<switch::Args>),
+    /// Compare TCP, TLS, QUIC and our relays: bytes on the wire and delay of OpenFlow messages
+    /// between two ends, over a link with loss and delay
+    #[command(after_help = "\
+Example:
+  auster bench channel --table overhead,delay-short
+  auster bench channel --rate 100 --loss 0,1,5 --rtt 100 --method tcp,tls,quic-msg,relay --seeds 3
+  auster bench channel --table all -o results/channel
+
+Without --table the other flags make a grid. --method list describes the methods.")]
+    Channel(channel::Args),
 }
 
 pub fn run(command: Command) -> Result<(), Failure> {
@@ -50,5 +61,6 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Null(args) => null::run(args),
         Command::Network(args) => network::run(*args),
         Command::Switch(args) => switch::run(*args),
+        Command::Channel(args) => channel::run(args),
     }
 }

@@ -16,7 +16,7 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use openflow::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
-use sim::link::{Link, LinkConfig, LinkCounters};
+use sim::link::{DropReason, Link, LinkConfig, LinkCounters};
 
 use crate::failure::Failure;
 use crate::lab::impairment::Impairment;
@@ -51,14 +51,23 @@ pub struct TapEnd {
     pub device: String,
 }
 
-/// What one direction did, in the file of `--counters`.
-#[derive(Debug, Serialize, Deserialize)]
+/// What one direction did, in the file of `--counters`. Bytes are those of the frame, from the
+/// destination address to the last of the payload.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     pub from: String,
     pub to: String,
     pub offered: u64,
+    pub offered_bytes: u64,
+    /// Of those offered, the frames that carry IP.
+    pub ip_frames: u64,
+    pub ip_bytes: u64,
     pub delivered: u64,
+    pub delivered_bytes: u64,
     pub lost: u64,
+    /// Which frames the first of those were, by their place among all that were offered: the same
+    /// for the same seed.
+    pub first_lost: Vec<u64>,
     pub queue_full: u64,
     pub too_many_frames: u64,
     /// Delivered by the model, refused by the device: it was down.
@@ -72,6 +81,11 @@ pub struct Report {
 const FRAMES_PER_TURN: usize = 64;
 /// The largest frame a TAP device hands over, with room: 64 KiB and an Ethernet header.
 const FRAME_BYTES_MAX: usize = 65_600;
+/// Where the EtherType of an untagged frame is, and the two that mean IP.
+const ETHERTYPE: std::ops::Range<usize> = 12..14;
+const IP_ETHERTYPES: [[u8; 2]; 2] = [[0x08, 0x00], [0x86, 0xdd]];
+/// Lost frames that are told one by one.
+const FIRST_LOST_MAX: usize = 16;
 /// Buffers kept for reuse.
 const SPARE_BUFFERS_MAX: usize = 1024;
 
@@ -85,7 +99,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         directions.extend(open(link, seed).map_err(Failure::machine)?);
     }
     println!("ready");
-    let ended = carry(&mut directions, &signals);
+    let ended = carry(&mut directions, &signals, || signals.seen());
     if let Some(path) = args.counters {
         let reports: Vec<Report> = directions.iter().map(Direction::report).collect();
         let text = serde_json::to_vec_pretty(&reports).map_err(|e| Failure::file(&path, e))?;
@@ -95,12 +109,17 @@ pub fn run(args: Args) -> Result<(), Failure> {
 }
 
 /// One direction of a link: read here, impair, write there.
-struct Direction {
-    from: TapEnd,
-    to: TapEnd,
+pub struct Direction {
+    from: String,
+    to: String,
     input: File,
     output: File,
     link: Link<Vec<u8>>,
+    offered_bytes: u64,
+    ip_frames: u64,
+    ip_bytes: u64,
+    delivered_bytes: u64,
+    first_lost: Vec<u64>,
     write_failed: u64,
     late_sum: Duration,
     late_max: Duration,
@@ -117,8 +136,20 @@ impl Direction {
             let mut frame = spare.pop().unwrap_or_default();
             frame.clear();
             frame.extend_from_slice(&buffer[..len]);
+            self.offered_bytes += len as u64;
+            if frame
+                .get(ETHERTYPE)
+                .is_some_and(|kind| IP_ETHERTYPES.iter().any(|ip| kind == ip))
+            {
+                self.ip_frames += 1;
+                self.ip_bytes += len as u64;
+            }
+            let number = self.link.counters().offered;
             // A dropped frame is counted by the link.
-            let _ = self.link.handle_frame(clock.now(), len, frame);
+            let dropped = self.link.handle_frame(clock.now(), len, frame);
+            if dropped == Err(DropReason::Loss) && self.first_lost.len() < FIRST_LOST_MAX {
+                self.first_lost.push(number);
+            }
         }
     }
 
@@ -127,8 +158,9 @@ impl Direction {
             let late = clock.now().since(due);
             self.late_sum += late;
             self.late_max = self.late_max.max(late);
-            if self.output.write(&frame).is_err() {
-                self.write_failed += 1;
+            match self.output.write(&frame) {
+                Ok(_) => self.delivered_bytes += frame.len() as u64,
+                Err(_) => self.write_failed += 1,
             }
             if spare.len() < SPARE_BUFFERS_MAX {
                 spare.push(frame);
@@ -136,7 +168,7 @@ impl Direction {
         }
     }
 
-    fn report(&self) -> Report {
+    pub fn report(&self) -> Report {
         let LinkCounters {
             offered,
             delivered,
@@ -146,11 +178,16 @@ impl Direction {
         } = self.link.counters();
         let late_sum_us = self.late_sum.as_secs_f64() * 1e6;
         Report {
-            from: self.from.to_string(),
-            to: self.to.to_string(),
+            from: self.from.clone(),
+            to: self.to.clone(),
             offered,
+            offered_bytes: self.offered_bytes,
+            ip_frames: self.ip_frames,
+            ip_bytes: self.ip_bytes,
             delivered,
+            delivered_bytes: self.delivered_bytes,
             lost,
+            first_lost: self.first_lost.clone(),
             queue_full,
             too_many_frames,
             write_failed: self.write_failed,
@@ -173,32 +210,51 @@ fn open(link: &TapLink, seed: u64) -> Result<[Direction; 2], String> {
     let tap = |end: &TapEnd| {
         netns::open_tap(&end.namespace, &end.device).map_err(|e| format!("TAP device {end}: {e}"))
     };
-    let [a, b] = [tap(&link.ends[0])?, tap(&link.ends[1])?];
-    let direction = |from: &TapEnd, to: &TapEnd, input: &File, output: &File, seed| {
+    let devices = [tap(&link.ends[0])?, tap(&link.ends[1])?];
+    let names = link.ends.each_ref().map(TapEnd::to_string);
+    join(devices, names, &link.config, seed)
+}
+
+/// Both directions between two open TAP devices.
+pub fn join(
+    [a, b]: [File; 2],
+    [a_name, b_name]: [String; 2],
+    config: &LinkConfig,
+    seed: u64,
+) -> Result<[Direction; 2], String> {
+    let direction = |from: &str, to: &str, input: &File, output: &File, seed| {
         let copy = |file: &File| {
             file.try_clone()
                 .map_err(|e| format!("TAP device {from}: {e}"))
         };
         Ok::<_, String>(Direction {
-            from: from.clone(),
-            to: to.clone(),
+            from: from.to_owned(),
+            to: to.to_owned(),
             input: copy(input)?,
             output: copy(output)?,
-            link: Link::new(link.config.clone(), seed),
+            link: Link::new(config.clone(), seed),
+            offered_bytes: 0,
+            ip_frames: 0,
+            ip_bytes: 0,
+            delivered_bytes: 0,
+            first_lost: Vec::new(),
             write_failed: 0,
             late_sum: Duration::ZERO,
             late_max: Duration::ZERO,
         })
     };
-    let [x, y] = &link.ends;
     Ok([
-        direction(x, y, &a, &b, seed)?,
-        direction(y, x, &b, &a, !seed)?,
+        direction(&a_name, &b_name, &a, &b, seed)?,
+        direction(&b_name, &a_name, &b, &a, !seed)?,
     ])
 }
 
-/// Carries frames until a signal comes.
-fn carry(directions: &mut [Direction], signals: &Signals) -> Result<(), Failure> {
+/// Carries frames until `stop` is readable and `is_over` says that it means it.
+pub fn carry(
+    directions: &mut [Direction],
+    stop: &impl AsFd,
+    mut is_over: impl FnMut() -> bool,
+) -> Result<(), Failure> {
     let clock = Clock(std::time::Instant::now());
     let mut buffer = vec![0u8; FRAME_BYTES_MAX];
     let mut spare = Vec::new();
@@ -217,14 +273,14 @@ fn carry(directions: &mut [Direction], signals: &Signals) -> Result<(), Failure>
             .iter()
             .map(|d| PollFd::new(d.input.as_fd(), readable))
             .collect();
-        polled.push(PollFd::new(signals.as_fd(), readable));
+        polled.push(PollFd::new(stop.as_fd(), readable));
         match ppoll(&mut polled, wait, None) {
             Ok(0) | Err(Errno::EINTR) => continue,
             Ok(_) => {}
             Err(e) => return Err(Failure::machine(format!("ppoll: {e}"))),
         }
         let ready: Vec<bool> = polled.iter().map(|p| p.any().unwrap_or(false)).collect();
-        if ready[directions.len()] && signals.seen() {
+        if ready[directions.len()] && is_over() {
             return Ok(());
         }
         for (direction, _) in directions.iter_mut().zip(ready).filter(|(_, ready)| *ready) {

@@ -3,7 +3,7 @@
 mod experiment;
 pub mod impairment;
 mod ledger;
-mod link;
+pub mod link;
 pub mod netns;
 pub mod network;
 pub mod plane;

@@ -35,15 +35,25 @@ pub fn within<T: Send>(
 /// Makes a namespace as quiet as a switch port: no IPv6 autoconfiguration, whose multicasts would
 /// look like hosts. Interfaces made later inherit it.
 pub fn silence_ipv6(namespace: &str) -> io::Result<()> {
-    within(namespace, || {
-        let switch = Path::new("/proc/sys/net/ipv6/conf");
-        // A kernel without IPv6 has nothing to silence.
-        if switch.exists() {
-            std::fs::write(switch.join("all/disable_ipv6"), "1")?;
-            std::fs::write(switch.join("default/disable_ipv6"), "1")?;
-        }
-        Ok(())
-    })
+    within(namespace, silence_ipv6_here)
+}
+
+fn silence_ipv6_here() -> io::Result<()> {
+    let switch = Path::new("/proc/sys/net/ipv6/conf");
+    // A kernel without IPv6 has nothing to silence.
+    if switch.exists() {
+        std::fs::write(switch.join("all/disable_ipv6"), "1")?;
+        std::fs::write(switch.join("default/disable_ipv6"), "1")?;
+    }
+    Ok(())
+}
+
+/// Moves the calling thread into a new namespace without a name, silenced. It is gone with the
+/// last thread and socket in it, however they end. Threads and programs started from here are in
+/// it too.
+pub fn enter_new() -> io::Result<()> {
+    nix::sched::unshare(CloneFlags::CLONE_NEWNET)?;
+    silence_ipv6_here()
 }
 
 /// Turns off transmit checksum offload. A userspace switch reads packets as they are: with offload
@@ -60,21 +70,24 @@ pub fn disable_checksum_offload(namespace: &str, devices: &[String]) -> io::Resu
 
 /// Makes (and opens, without blocking) a TAP device. It goes away with the descriptor.
 pub fn open_tap(namespace: &str, device: &str) -> io::Result<File> {
-    within(namespace, || {
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open("/dev/net/tun")?;
-        let mut request = interface_request(device)?;
-        request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
-        // SAFETY: TUNSETIFF reads and writes one `ifreq`, which `request` is, and keeps no pointer.
-        let done = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
-        if done < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(file)
-    })
+    within(namespace, || open_tap_here(device))
+}
+
+/// [`open_tap`] in the namespace of the calling thread.
+pub fn open_tap_here(device: &str) -> io::Result<File> {
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open("/dev/net/tun")?;
+    let mut request = interface_request(device)?;
+    request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI) as libc::c_short;
+    // SAFETY: TUNSETIFF reads and writes one `ifreq`, which `request` is, and keeps no pointer.
+    let done = unsafe { libc::ioctl(file.as_raw_fd(), libc::TUNSETIFF, &raw mut request) };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(file)
 }
 
 /// A raw ICMP socket that lives in the namespace.

@@ -49,6 +49,24 @@ pub fn require_network_tools() -> Result<(), Failure> {
     Ok(())
 }
 
+/// What impaired links alone need: no switch, so much less than a lab.
+pub fn require_link_tools() -> Result<(), Failure> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Failure::machine(
+            "it makes network namespaces and TAP devices and needs root: run it with sudo",
+        ));
+    }
+    if !is_in_path("ip") {
+        return Err(Failure::machine("ip not found: apt-get install iproute2"));
+    }
+    if !Path::new("/dev/net/tun").exists() {
+        return Err(Failure::machine(
+            "/dev/net/tun is missing: links are made of TAP devices (modprobe tun)",
+        ));
+    }
+    Ok(())
+}
+
 /// Runs `ip -batch` with these lines, inside a namespace if one is given. All lines are tried.
 pub fn ip_batch(namespace: Option<&str>, lines: &[String]) -> Result<(), Failure> {
     if lines.is_empty() {

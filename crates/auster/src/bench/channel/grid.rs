@@ -1,0 +1,549 @@
+//! Which cells are measured: the tables' presets, or what the flags say; and what a cell costs.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use sched::Direction;
+use serde::Serialize;
+use sim::link::{Jitter, LinkConfig};
+
+use super::method::{METHODS, Method};
+use super::source::{MESSAGE_BYTES_MAX, MESSAGE_BYTES_MIN, Source};
+
+/// Frames each way at the start that are not lost, per agent: its connection is set up with them.
+const SPARED_FRAMES_PER_AGENT: u64 = 20;
+/// From here on a tenth of a millisecond of the machine's is nothing to the path's.
+const LONG_RTT_MS: f64 = 20.0;
+
+/// One measurement: a method under one condition, with one seed.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    pub table: Table,
+    pub method: &'static Method,
+    pub condition: Condition,
+    pub agents: usize,
+    pub messages_per_agent: u32,
+    pub seed: u64,
+}
+
+/// What the methods of a table's column have in common.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Condition {
+    /// Of each end: its agents share it.
+    pub rate_per_s: f64,
+    pub loss_percent: f64,
+    pub rtt: Rtt,
+    pub sizes: Sizes,
+}
+
+/// A table of the issue, or a grid of the operator's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Table {
+    /// Bytes and frames per message by rate, RTT 0.32 ms
+    Overhead,
+    /// Delay by loss and rate, RTT 100 ms and 150±50 ms
+    DelayLong,
+    /// Delay by loss, RTT 0.32 ms
+    DelayShort,
+    /// Delay of messages of 400 and 600 bytes, and of 3000 and 600, RTT 100 ms and 0.32 ms
+    Sizes,
+    /// What --rate, --loss, --rtt, --size and --agents say
+    #[value(skip)]
+    Grid,
+}
+
+/// Mean and standard deviation of the round trip without load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rtt {
+    pub ms: f64,
+    pub deviation_ms: f64,
+}
+
+/// Messages are of these sizes in turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sizes(pub Vec<usize>);
+
+/// The flags; an empty list says nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Choice {
+    pub tables: Vec<Table>,
+    pub methods: Vec<&'static Method>,
+    pub rates_per_s: Vec<f64>,
+    pub losses_percent: Vec<f64>,
+    pub rtts: Vec<Rtt>,
+    pub sizes: Vec<Sizes>,
+    pub agents: Option<usize>,
+    pub seconds: Option<f64>,
+    pub seeds: u64,
+    pub seed: u64,
+}
+
+impl Choice {
+    /// The cells, table by table. With tables, the other flags keep what fits them; without, they
+    /// make a grid.
+    pub fn cells(&self) -> Result<Vec<Cell>, String> {
+        let mut cells = Vec::new();
+        if self.tables.is_empty() {
+            let methods = or_default(&self.methods, ["tcp", "tls", "quic-2s", "relay"].map(named));
+            for condition in self.grid() {
+                self.add(Table::Grid, &methods, &condition, &mut cells);
+            }
+            return Ok(cells);
+        }
+        for &table in &self.tables {
+            for (methods, conditions) in table.preset() {
+                let methods: Vec<&'static Method> = methods
+                    .into_iter()
+                    .map(named)
+                    .filter(|method| is_chosen(&self.methods, method))
+                    .collect();
+                for condition in conditions.iter().filter(|c| self.keeps(c)) {
+                    self.add(table, &methods, condition, &mut cells);
+                }
+            }
+        }
+        if cells.is_empty() {
+            return Err(
+                "no cell of the table fits --method, --rate, --loss, --rtt and --size; \
+                 without --table they make a grid of their own"
+                    .to_owned(),
+            );
+        }
+        Ok(cells)
+    }
+
+    fn grid(&self) -> Vec<Condition> {
+        let mut grid = Vec::new();
+        for sizes in or_default(&self.sizes, [Sizes(vec![220])]) {
+            for rtt in or_default(&self.rtts, [LONG]) {
+                for &rate_per_s in &or_default(&self.rates_per_s, [100.0]) {
+                    for &loss_percent in &or_default(&self.losses_percent, [0.0, 1.0]) {
+                        grid.push(Condition {
+                            rate_per_s,
+                            loss_percent,
+                            rtt,
+                            sizes: sizes.clone(),
+                        });
+                    }
+                }
+            }
+        }
+        grid
+    }
+
+    fn keeps(&self, condition: &Condition) -> bool {
+        is_chosen(&self.rates_per_s, &condition.rate_per_s)
+            && is_chosen(&self.losses_percent, &condition.loss_percent)
+            && is_chosen(&self.rtts, &condition.rtt)
+            && is_chosen(&self.sizes, &condition.sizes)
+    }
+
+    fn add(
+        &self,
+        table: Table,
+        methods: &[&'static Method],
+        condition: &Condition,
+        cells: &mut Vec<Cell>,
+    ) {
+        let agents = self.agents.unwrap_or(2);
+        let seconds = self.seconds.unwrap_or_else(|| table.seconds(condition));
+        let messages = condition.rate_per_s * seconds / agents as f64;
+        for seed in self.seed..self.seed + self.seeds {
+            cells.extend(methods.iter().map(|method| Cell {
+                table,
+                method,
+                condition: condition.clone(),
+                agents,
+                messages_per_agent: (messages.round() as u32).max(1),
+                seed,
+            }));
+        }
+    }
+}
+
+const SHORT: Rtt = Rtt {
+    ms: 0.32,
+    deviation_ms: 0.0,
+};
+const LONG: Rtt = Rtt {
+    ms: 100.0,
+    deviation_ms: 0.0,
+};
+const VARYING: Rtt = Rtt {
+    ms: 150.0,
+    deviation_ms: 50.0,
+};
+const BASELINES: [&str; 5] = ["tcp", "tcp-nagle", "tls", "tls-nagle", "tls-shared"];
+const STOCK_QUIC: [&str; 4] = ["quic-2s", "quic-16s", "quic-msg", "relay"];
+
+impl Table {
+    pub const PRESETS: [Table; 4] = [
+        Table::Overhead,
+        Table::DelayLong,
+        Table::DelayShort,
+        Table::Sizes,
+    ];
+
+    pub fn title(self) -> &'static str {
+        match self {
+            Table::Overhead => "Overhead",
+            Table::DelayLong => "Delay on a long path",
+            Table::DelayShort => "Delay on a short path",
+            Table::Sizes => "Delay of messages of two sizes",
+            Table::Grid => "Grid",
+        }
+    }
+
+    /// Groups of methods, each with its conditions.
+    fn preset(self) -> Vec<(Vec<&'static str>, Vec<Condition>)> {
+        let at = |rate_per_s, loss_percent, rtt, sizes: &[usize]| Condition {
+            rate_per_s,
+            loss_percent,
+            rtt,
+            sizes: Sizes(sizes.to_vec()),
+        };
+        const ONE: [usize; 1] = [220];
+        let losses = [0.0, 1.0, 5.0];
+        let stock = [&BASELINES[..], &STOCK_QUIC].concat();
+        let bbr = ["tcp-bbr", "quic-2s-bbr", "quic-msg-bbr"];
+        let floor = ["quic-2s-floor", "quic-16s-floor", "quic-msg-floor"];
+        match self {
+            Table::Overhead => {
+                let windows = ["tls-1ms", "tls-5ms", "tls-shared-1ms", "tls-shared-5ms"];
+                let thin = ["quic-2s-t", "quic-2s-t-1ms", "quic-2s-t-5ms"];
+                let thousand = losses.map(|loss| at(1000.0, loss, SHORT, &ONE));
+                vec![(
+                    [&stock[..], &windows, &thin].concat(),
+                    [
+                        &[at(10.0, 1.0, SHORT, &ONE)][..],
+                        &thousand,
+                        &[at(10_000.0, 1.0, SHORT, &ONE)],
+                    ]
+                    .concat(),
+                )]
+            }
+            Table::DelayLong => {
+                let hundred = losses.map(|loss| at(100.0, loss, LONG, &ONE));
+                let thousand = [1.0, 5.0].map(|loss| at(1000.0, loss, LONG, &ONE));
+                let varying = losses.map(|loss| at(100.0, loss, VARYING, &ONE));
+                let all = [&stock[..], &bbr, &floor].concat();
+                vec![(all, [&hundred[..], &thousand, &varying].concat())]
+            }
+            Table::DelayShort => {
+                let tuned = [&stock[..], &["tcp-rto5", "tls-rto5"]].concat();
+                vec![(
+                    tuned,
+                    losses.map(|loss| at(1000.0, loss, SHORT, &ONE)).to_vec(),
+                )]
+            }
+            Table::Sizes => {
+                let pairs = [[400, 600], [3000, 600]];
+                let conditions = |rtt: Rtt| {
+                    let of_pair = |pair| losses.map(|loss| at(100.0, loss, rtt, pair));
+                    pairs.each_ref().map(|pair| of_pair(&pair[..])).concat()
+                };
+                let long = [&stock[..], &bbr, &floor].concat();
+                vec![
+                    (long, conditions(LONG)),
+                    ([&stock[..], &floor].concat(), conditions(SHORT)),
+                ]
+            }
+            Table::Grid => Vec::new(),
+        }
+    }
+
+    /// How long messages are sent: enough of them for a 99th percentile, or 300 in all where they
+    /// are few.
+    fn seconds(self, condition: &Condition) -> f64 {
+        let is_short = condition.rtt.ms < LONG_RTT_MS;
+        match condition.rate_per_s {
+            rate if rate <= 10.0 => 15.0,
+            rate if rate <= 100.0 && is_short => 8.0,
+            rate if rate <= 100.0 => 20.0,
+            rate if rate <= 1000.0 && self == Table::Overhead => 5.0,
+            rate if rate <= 1000.0 && is_short => 8.0,
+            rate if rate <= 1000.0 => 12.0,
+            rate => (20_000.0 / rate).max(1.0),
+        }
+    }
+}
+
+impl Cell {
+    pub fn link_config(&self) -> LinkConfig {
+        let Condition {
+            loss_percent, rtt, ..
+        } = self.condition;
+        // Two independent directions add up to the round trip's mean and deviation.
+        let one_way = |ms: f64| Duration::from_secs_f64(ms / 1e3);
+        let deviation = one_way(rtt.deviation_ms / 2f64.sqrt());
+        LinkConfig {
+            delay: one_way(rtt.ms / 2.0),
+            jitter: match rtt.deviation_ms {
+                0.0 => Jitter::None,
+                _ => Jitter::Normal(deviation),
+            },
+            loss: loss_percent / 100.0,
+            spared_frames: SPARED_FRAMES_PER_AGENT * self.agents as u64,
+            ..LinkConfig::default()
+        }
+    }
+
+    /// An end's agents.
+    pub fn sources(&self, direction: Direction) -> Vec<Source> {
+        let rate_per_s = self.condition.rate_per_s / self.agents as f64;
+        let seed = match direction {
+            Direction::ToController => self.seed,
+            Direction::ToSwitch => !self.seed,
+        };
+        let source = |agent| {
+            let sizes = &self.condition.sizes.0;
+            Source::new(agent, rate_per_s, self.messages_per_agent, sizes, seed)
+        };
+        (0..self.agents as u16).map(source).collect()
+    }
+
+    /// When the last message is due.
+    pub fn last_due(&self) -> Duration {
+        [Direction::ToController, Direction::ToSwitch]
+            .into_iter()
+            .flat_map(|direction| self.sources(direction))
+            .filter_map(|source| source.last())
+            .map(|(stamp, _)| stamp.due)
+            .max()
+            .unwrap_or_default()
+    }
+
+    /// How long its messages are sent.
+    pub fn nominal(&self) -> Duration {
+        let messages = f64::from(self.messages_per_agent) * self.agents as f64;
+        Duration::from_secs_f64(messages / self.condition.rate_per_s)
+    }
+
+    /// Of both ends.
+    pub fn messages(&self) -> u64 {
+        2 * self.agents as u64 * u64::from(self.messages_per_agent)
+    }
+
+    /// How many of `places` this cell takes. Where a fraction of a millisecond counts, or the
+    /// messages take much of a core, a cell has the machine to itself.
+    pub fn places(&self, places: usize) -> usize {
+        let Condition {
+            rate_per_s, rtt, ..
+        } = self.condition;
+        match () {
+            () if rate_per_s <= 10.0 => 1,
+            () if rate_per_s <= 100.0 && rtt.ms >= LONG_RTT_MS => 1,
+            () if rate_per_s <= 100.0 => places.div_ceil(2),
+            () if rate_per_s <= 1000.0 && rtt.ms >= LONG_RTT_MS => places.div_ceil(2),
+            () => places,
+        }
+    }
+}
+
+impl FromStr for Rtt {
+    type Err = String;
+
+    /// `0.32`, `150±50` or `150+-50`, in milliseconds.
+    fn from_str(text: &str) -> Result<Rtt, String> {
+        let split = text.split_once('±').or_else(|| text.split_once("+-"));
+        let (mean, deviation) = split.unwrap_or((text, "0"));
+        let wrong = || format!("'{text}' is no RTT; write milliseconds such as 0.32 or 150±50");
+        let number = |text: &str| {
+            let number = text.parse::<f64>().ok();
+            number.filter(|n| (0.0..=10_000.0).contains(n))
+        };
+        let (ms, deviation_ms) = number(mean).zip(number(deviation)).ok_or_else(wrong)?;
+        if deviation_ms > ms {
+            return Err(format!(
+                "'{text}': the deviation is more than the RTT itself"
+            ));
+        }
+        Ok(Rtt { ms, deviation_ms })
+    }
+}
+
+impl fmt::Display for Rtt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.ms)?;
+        match self.deviation_ms {
+            0.0 => Ok(()),
+            deviation_ms => write!(f, "±{deviation_ms}"),
+        }
+    }
+}
+
+impl FromStr for Sizes {
+    type Err = String;
+
+    /// `220`, or `400/600` for the one and the other in turn.
+    fn from_str(text: &str) -> Result<Sizes, String> {
+        let sizes = text
+            .split('/')
+            .map(|word| word.parse().ok())
+            .collect::<Option<Vec<usize>>>()
+            .ok_or_else(|| format!("'{text}' is no size; write bytes such as 220 or 400/600"))?;
+        let fits = |size: &usize| (MESSAGE_BYTES_MIN..=MESSAGE_BYTES_MAX).contains(size);
+        if !sizes.iter().all(fits) {
+            return Err(format!(
+                "'{text}': a message has {MESSAGE_BYTES_MIN} to {MESSAGE_BYTES_MAX} bytes"
+            ));
+        }
+        Ok(Sizes(sizes))
+    }
+}
+
+impl fmt::Display for Sizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let sizes: Vec<String> = self.0.iter().map(usize::to_string).collect();
+        f.write_str(&sizes.join("/"))
+    }
+}
+
+/// Also what a finished cell is told by; see `report`.
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} B, RTT {} ms, {} msg/s, {} %",
+            self.sizes, self.rtt, self.rate_per_s, self.loss_percent
+        )
+    }
+}
+
+fn named(name: &str) -> &'static Method {
+    METHODS
+        .iter()
+        .find(|method| method.name == name)
+        .expect("the presets' names are methods")
+}
+
+fn is_chosen<T: PartialEq>(chosen: &[T], one: &T) -> bool {
+    chosen.is_empty() || chosen.contains(one)
+}
+
+fn or_default<T: Clone, const N: usize>(chosen: &[T], default: [T; N]) -> Vec<T> {
+    match chosen {
+        [] => default.to_vec(),
+        _ => chosen.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn choice() -> Choice {
+        Choice {
+            seeds: 1,
+            seed: 1,
+            ..Choice::default()
+        }
+    }
+
+    #[test]
+    fn the_tables_have_the_cells_of_the_issue() {
+        let tables = Choice {
+            tables: Table::PRESETS.to_vec(),
+            ..choice()
+        };
+        let cells = tables.cells().unwrap();
+        let has = |method: &str, rate, loss, rtt: &str, sizes: &str| {
+            cells.iter().any(|cell| {
+                cell.method.name == method
+                    && cell.condition.to_string()
+                        == format!("{sizes} B, RTT {rtt} ms, {rate} msg/s, {loss} %")
+            })
+        };
+        for method in ["tcp", "tcp-nagle", "tls", "quic-2s", "quic-msg", "relay"] {
+            assert!(has(method, 10, 1, "0.32", "220"), "{method}");
+            assert!(has(method, 10_000, 1, "0.32", "220"), "{method}");
+            assert!(has(method, 1000, 5, "100", "220"), "{method}");
+            assert!(has(method, 100, 5, "150±50", "220"), "{method}");
+            assert!(has(method, 100, 5, "100", "3000/600"), "{method}");
+            assert!(has(method, 100, 1, "0.32", "400/600"), "{method}");
+        }
+        // 300 messages at 10 a second.
+        let few = cells.iter().find(|c| c.condition.rate_per_s == 10.0);
+        assert_eq!(few.unwrap().messages(), 300);
+    }
+
+    #[test]
+    fn flags_narrow_a_table_or_make_a_grid() {
+        let narrow = Choice {
+            tables: vec![Table::DelayShort],
+            methods: vec![named("tcp"), named("relay")],
+            losses_percent: vec![5.0],
+            seeds: 3,
+            ..choice()
+        };
+        assert_eq!(narrow.cells().unwrap().len(), 6);
+        let nothing = Choice {
+            rtts: vec![LONG],
+            ..narrow.clone()
+        };
+        assert!(nothing.cells().unwrap_err().contains("--rtt"));
+        let grid = Choice {
+            tables: Vec::new(),
+            agents: Some(8),
+            seconds: Some(2.0),
+            ..narrow
+        };
+        let cells = grid.cells().unwrap();
+        assert_eq!((cells.len(), cells[0].messages()), (6, 400));
+        assert_eq!(cells[0].sources(Direction::ToSwitch).len(), 8);
+    }
+
+    #[test]
+    fn rtts_and_sizes_are_written_as_they_are_read() {
+        for text in ["0.32", "100", "150±50"] {
+            assert_eq!(text.parse::<Rtt>().unwrap().to_string(), text);
+        }
+        assert_eq!("150+-50".parse::<Rtt>(), "150±50".parse());
+        for wrong in ["", "fast", "-1", "10±20", "nan", "1e9"] {
+            assert!(wrong.parse::<Rtt>().is_err(), "{wrong}");
+        }
+        assert_eq!("400/600".parse::<Sizes>().unwrap().0, [400, 600]);
+        for wrong in ["", "99", "70000", "220/", "a"] {
+            assert!(wrong.parse::<Sizes>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn both_directions_make_the_round_trip() {
+        let cell = Choice {
+            rtts: vec![VARYING],
+            ..choice()
+        }
+        .cells()
+        .unwrap()
+        .remove(0);
+        let link = cell.link_config();
+        assert_eq!(link.delay, Duration::from_millis(75));
+        let Jitter::Normal(deviation) = link.jitter else {
+            panic!("{:?}", link.jitter);
+        };
+        assert!((deviation.as_secs_f64() * 1e3 * 2f64.sqrt() - 50.0).abs() < 1e-6);
+        assert_eq!(link.spared_frames, 40);
+    }
+
+    #[test]
+    fn cells_that_need_the_machine_have_it() {
+        let places = |rate, rtt| {
+            let cells = Choice {
+                rates_per_s: vec![rate],
+                rtts: vec![rtt],
+                ..choice()
+            }
+            .cells();
+            cells.unwrap()[0].places(6)
+        };
+        assert_eq!(places(100.0, LONG), 1);
+        assert_eq!(places(1000.0, LONG), 3);
+        assert_eq!(places(10.0, SHORT), 1);
+        assert_eq!(places(100.0, SHORT), 3);
+        assert_eq!(places(1000.0, SHORT), 6);
+        assert_eq!(places(10_000.0, LONG), 6);
+    }
+}

@@ -1,0 +1,166 @@
+//! What one end has received: delays, and what came in another order than it was sent.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use super::source::{FLOWS, Stamp};
+
+/// What arrived at one end.
+pub struct Tally {
+    delays_us: Histogram<u64>,
+    delay_sum: Duration,
+    delay_max: Duration,
+    agents: Vec<Agent>,
+    pub messages: u64,
+    pub bytes: u64,
+    /// A message that is not one of ours, or came a second time.
+    pub wrong: u64,
+}
+
+/// The messages of one agent.
+struct Agent {
+    seen: Vec<bool>,
+    newest: Option<u32>,
+    newest_of_flow: Vec<Option<u32>>,
+    overtaken: u64,
+    overtaken_in_flow: u64,
+}
+
+/// Longer than any cell; what is longer is counted as this.
+const DELAY_US_MAX: u64 = 600_000_000;
+
+impl Tally {
+    pub fn new(agents: usize, messages_per_agent: u32) -> Tally {
+        let agent = || Agent {
+            seen: vec![false; messages_per_agent as usize],
+            newest: None,
+            newest_of_flow: vec![None; usize::from(FLOWS)],
+            overtaken: 0,
+            overtaken_in_flow: 0,
+        };
+        Tally {
+            delays_us: new_histogram(),
+            delay_sum: Duration::ZERO,
+            delay_max: Duration::ZERO,
+            agents: std::iter::repeat_with(agent).take(agents).collect(),
+            messages: 0,
+            bytes: 0,
+            wrong: 0,
+        }
+    }
+
+    /// Counts a message that arrived `now` after the start.
+    pub fn handle(&mut self, stamp: Option<Stamp>, size_bytes: usize, now: Duration) {
+        let Some((stamp, agent)) =
+            stamp.and_then(|stamp| Some((stamp, self.agents.get_mut(usize::from(stamp.agent))?)))
+        else {
+            self.wrong += 1;
+            return;
+        };
+        match agent.seen.get_mut(stamp.number as usize) {
+            Some(seen @ false) => *seen = true,
+            _ => {
+                self.wrong += 1;
+                return;
+            }
+        }
+        agent.handle(&stamp);
+        self.messages += 1;
+        self.bytes += size_bytes as u64;
+        let delay = now.saturating_sub(stamp.due);
+        self.delay_sum += delay;
+        self.delay_max = self.delay_max.max(delay);
+        self.delays_us.saturating_record(delay.as_micros() as u64);
+    }
+
+    /// Messages that came after a later one of the same agent.
+    pub fn overtaken(&self) -> u64 {
+        self.agents.iter().map(|agent| agent.overtaken).sum()
+    }
+
+    /// Messages that came after a later one of the same agent and flow: what OpenFlow forbids.
+    pub fn overtaken_in_flow(&self) -> u64 {
+        self.agents.iter().map(|a| a.overtaken_in_flow).sum()
+    }
+
+    /// Adds the delays of this end to those of others.
+    pub fn add_delays_to(&self, delays_us: &mut Histogram<u64>) {
+        delays_us
+            .add(&self.delays_us)
+            .expect("both have the same bounds");
+    }
+
+    /// More exact than the histogram's, which knows three digits.
+    pub fn delay_sum(&self) -> Duration {
+        self.delay_sum
+    }
+
+    pub fn delay_max(&self) -> Duration {
+        self.delay_max
+    }
+}
+
+impl Agent {
+    fn handle(&mut self, stamp: &Stamp) {
+        let number = stamp.number;
+        match self.newest {
+            Some(newest) if newest > number => self.overtaken += 1,
+            _ => self.newest = Some(number),
+        }
+        if let Some(newest) = self.newest_of_flow.get_mut(usize::from(stamp.flow)) {
+            match *newest {
+                Some(newest) if newest > number => self.overtaken_in_flow += 1,
+                _ => *newest = Some(number),
+            }
+        }
+    }
+}
+
+/// For delays in microseconds, to three digits.
+pub fn new_histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, DELAY_US_MAX, 3).expect("the bounds are constants that fit")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp(agent: u16, number: u32, flow: u16) -> Option<Stamp> {
+        Some(Stamp {
+            due: Duration::from_millis(u64::from(number)),
+            agent,
+            flow,
+            number,
+        })
+    }
+
+    #[test]
+    fn overtaking_is_counted_per_agent_and_per_flow() {
+        let mut tally = Tally::new(2, 10);
+        let now = Duration::from_millis(20);
+        // Number 1 comes last: overtaken by 2 and 3, of which 3 is of its flow.
+        for (number, flow) in [(0, 0), (2, 1), (3, 0), (1, 0), (4, 1)] {
+            tally.handle(stamp(0, number, flow), 100, now);
+        }
+        // Another agent's numbers are its own.
+        tally.handle(stamp(1, 0, 0), 100, now);
+        assert_eq!((tally.overtaken(), tally.overtaken_in_flow()), (1, 1));
+        tally.handle(stamp(1, 5, 0), 100, now);
+        tally.handle(stamp(1, 3, 1), 100, now);
+        assert_eq!((tally.overtaken(), tally.overtaken_in_flow()), (2, 1));
+        assert_eq!((tally.messages, tally.bytes, tally.wrong), (8, 800, 0));
+    }
+
+    #[test]
+    fn what_is_not_ours_or_comes_twice_is_wrong_and_no_delivery() {
+        let mut tally = Tally::new(1, 2);
+        tally.handle(stamp(0, 1, 0), 100, Duration::from_millis(51));
+        for wrong in [stamp(0, 1, 0), stamp(0, 2, 0), stamp(1, 0, 0), None] {
+            tally.handle(wrong, 100, Duration::from_secs(1));
+        }
+        assert_eq!((tally.messages, tally.wrong), (1, 4));
+        assert_eq!(tally.delay_max(), Duration::from_millis(50));
+        assert_eq!(tally.delay_sum(), Duration::from_millis(50));
+    }
+}
