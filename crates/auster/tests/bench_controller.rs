@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use common::running::AUSTER;
+use common::running::{AUSTER, Running};
 use openflow::hello::Hello;
 use openflow::message::{FlowMod, PacketIn, PacketOut};
 use openflow::{
@@ -499,6 +499,8 @@ fn controllers_take_turns_and_end_with_the_bench() {
         assert!(subject["ratio_to_first"]["answered_per_s"].as_f64() > Some(0.0));
     }
     assert_eq!(subjects[0]["ratio_to_first"]["answered_per_s"], 1.0);
+    let departures = common::schema::departures("bench-controller", &found);
+    assert_eq!(departures, Vec::<String>::new());
     for process in std::fs::read_dir("/proc").unwrap() {
         let environment = process.unwrap().path().join("environ");
         let environment = std::fs::read(environment).unwrap_or_default();
@@ -572,9 +574,39 @@ impl InTime for Child {
 fn the_document_names_machine_version_and_processor_time() {
     let controller = Scripted::learning(|_, learned| vec![learned.packet_out()]);
     let found = document(&bench(controller.address, SMALL));
-    assert_eq!(found["bench"], "controller");
+    let departures = common::schema::departures("bench-controller", &found);
+    assert_eq!(departures, Vec::<String>::new());
     assert!(found["machine"]["cpu_count"].as_u64() > Some(0));
     assert_eq!(found["machine"]["auster"], env!("CARGO_PKG_VERSION"));
     assert!(round(&found)["generator"]["cpu"].as_f64() > Some(0.0));
     assert!(round(&found)["bottleneck"].is_string());
+}
+
+#[test]
+fn a_script_of_cbench_runs() {
+    let mut null = Running::start(&["bench", "null", "ptcp:0:127.0.0.1"]);
+    let port = null.listening("ptcp").port().to_string();
+    for (flags, tests) in [("-s 2 -t", 1), ("-s 2", 1), ("-s 2 -t -r", 2)] {
+        let words = format!("bench cbench -c 127.0.0.1 -p {port} -M 50 -l 3 -m 100 -w 1 {flags}");
+        let output = Command::new(AUSTER)
+            .args(words.split(' '))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{output:?}");
+        let loops = said.lines().filter(|line| line.contains("flows/sec:"));
+        assert_eq!(loops.count(), 3 * tests, "{said}");
+        let results: Vec<&str> = said
+            .lines()
+            .filter_map(|line| line.strip_prefix("RESULT: "))
+            .collect();
+        assert_eq!(results.len(), tests, "{said}");
+        let last = results[tests - 1];
+        let figures = last
+            .strip_prefix("2 switches 2 tests min/max/avg/stdev = ")
+            .and_then(|rest| rest.strip_suffix(" responses/s"))
+            .unwrap_or_else(|| panic!("{last}"));
+        let figures: Vec<f64> = figures.split('/').map(|f| f.parse().unwrap()).collect();
+        assert!(0.0 < figures[0] && figures[0] <= figures[2] && figures[2] <= figures[1]);
+    }
 }

@@ -143,6 +143,19 @@ fn bench_controller_says_what_is_wrong() {
 
 #[test]
 #[rustfmt::skip]
+fn bench_cbench_says_what_is_wrong() {
+    check(&[
+        ("bench cbench -s 0", Root, 2, "-s 0: write 1 to 10000"),
+        ("bench cbench -M 0", Root, 2, "-M 0: write 1 to"),
+        ("bench cbench -m 1", Root, 2, "-m 1: write 10 to"),
+        ("bench cbench -l 1 -w 1", Root, 2, "-w 1 and -C 0 leave nothing of -l 1 loops"),
+        ("bench cbench -c 127.0.0.1 -p 1", Root, 4, "nobody listens there"),
+        ("bench cbench -c 127.0.0.1 -p 0", Root, 2, "port '0'"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
 fn bench_null_says_what_is_wrong() {
     check(&[
         ("bench null", Root, 2, "<METHOD>"),

@@ -24,6 +24,11 @@ Example:
       --compare 'auster run ptcp:{port}:127.0.0.1' --macs 1000 -o results/today
   auster bench controller tcp:127.0.0.1 --mode open --rate 20000")]
     Controller(Box<controller::Args>),
+    /// The same with cbench's flags and output, for scripts that have them
+    #[command(after_help = "\
+Example:
+  auster bench cbench -c 127.0.0.1 -p 6653 -s 16 -M 1000 -l 5 -m 1000 -w 1 -t")]
+    Cbench(controller::cbench::Args),
     /// A controller that answers everything with one FLOW_MOD: the ceiling
     #[command(after_help = "\
 Example:
@@ -58,6 +63,7 @@ Without --table the other flags make a grid. --method list describes the methods
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Controller(args) => controller::run(*args),
+        Command::Cbench(args) => controller::cbench::run(&args),
         Command::Null(args) => null::run(args),
         Command::Network(args) => network::run(*args),
         Command::Switch(args) => switch::run(*args),

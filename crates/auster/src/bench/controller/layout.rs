@@ -21,15 +21,15 @@ const MAC_PREFIX: u64 = 0x02 << 40;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub switch: u16,
+    pub dpid_first: u64,
     /// At least 2.
     pub port_count: u32,
     pub source_count: u32,
 }
 
 impl Layout {
-    /// From 1: several controllers take 0 for "none".
     pub fn datapath_id(&self) -> DatapathId {
-        DatapathId(u64::from(self.switch) + 1)
+        DatapathId(self.dpid_first.wrapping_add(self.switch.into()))
     }
 
     pub fn mac(&self, host: u32) -> u64 {
@@ -69,6 +69,7 @@ mod tests {
 
     const LAYOUT: Layout = Layout {
         switch: 9_999,
+        dpid_first: 1,
         port_count: 4,
         source_count: 100_000,
     };

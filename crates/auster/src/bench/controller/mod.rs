@@ -6,6 +6,7 @@
 //! turn; `report` tells.
 
 mod answers;
+pub mod cbench;
 mod conduct;
 mod layout;
 mod outstanding;

@@ -22,6 +22,11 @@ pub struct Plan {
     pub switch_count: u16,
     pub port_count: u32,
     pub source_count: u32,
+    /// Of the first switch; the others follow.
+    pub dpid_first: u64,
+    /// So many switches connect, then there is a pause.
+    pub connect_group: u32,
+    pub connect_pause: Duration,
     pub thread_count: usize,
     pub mode: Mode,
     /// For the controller to answer every source once.
@@ -65,6 +70,7 @@ impl Plan {
     pub fn layout(&self, switch: u16) -> Layout {
         Layout {
             switch,
+            dpid_first: self.dpid_first,
             port_count: self.port_count,
             source_count: self.source_count,
         }

@@ -44,8 +44,12 @@ struct SettingsDocument {
 
 #[derive(Serialize)]
 struct SubjectDocument {
-    #[serde(flatten)]
-    subject: Subject,
+    name: String,
+    transport: String,
+    /// Of one that ran already.
+    method: Option<String>,
+    /// Of one that was started.
+    command: Option<String>,
     /// Over the rounds.
     answered_per_s: Summary,
     /// Of all measured packet-ins of all rounds.
@@ -190,7 +194,10 @@ fn subject_document(subject: &Subject, runs: &[Run], first: &[RoundDocument]) ->
     let mut tally = Tally::default();
     runs.iter().for_each(|run| tally.add(&run.measured.tally));
     SubjectDocument {
-        subject: subject.clone(),
+        name: subject.name.clone(),
+        transport: subject.transport(),
+        method: subject.method(),
+        command: subject.command(),
         answered_per_s: Summary::of(&rates),
         latency_us: Summary::of_histogram(&answers(runs), US_PER_NS),
         echo_us: Summary::of_histogram(
@@ -273,7 +280,7 @@ fn text(settings: &Settings, subjects: &[SubjectDocument]) -> String {
     let mut text = table(&HEADER, &rows) + "\n";
     for subject in subjects {
         for note in notes(settings, subject) {
-            text += &format!("{}: {note}\n", subject.subject.name);
+            text += &format!("{}: {note}\n", subject.name);
         }
     }
     text
@@ -289,7 +296,7 @@ fn row(subject: &SubjectDocument) -> Vec<String> {
     let peak = peak.map(|target| target.memory_peak_mib).reduce(f64::max);
     let latency = &subject.latency_us;
     vec![
-        subject.subject.name.clone(),
+        subject.name.clone(),
         format!("{:.0}", subject.answered_per_s.mean),
         format!("{:.0}", subject.answered_per_s.ci95),
         format!("{:.3}", subject.ratio_to_first.answered_per_s),
@@ -371,7 +378,7 @@ fn plots(
     if !results.are_kept() {
         return Ok(());
     }
-    let names: Vec<String> = subjects.iter().map(|s| s.subject.name.clone()).collect();
+    let names: Vec<String> = subjects.iter().map(|s| s.name.clone()).collect();
     let title = settings.headline();
     let rates = subjects.iter().map(|s| s.answered_per_s.mean).collect();
     let errors = subjects.iter().map(|s| s.answered_per_s.ci95).collect();

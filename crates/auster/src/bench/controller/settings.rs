@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use net::method::{Method, Transport};
 use net::tls::{CredentialFiles, Role, Security};
-use serde::Serialize;
 
 use super::layout::SOURCES_MAX;
 use super::plan::{Mode, Plan};
@@ -14,7 +13,7 @@ use super::target::PORT;
 use super::{Args, ModeArg};
 use crate::failure::Failure;
 
-const SWITCHES_MAX: u32 = 10_000;
+pub const SWITCHES_MAX: u32 = 10_000;
 const PORTS_MAX: u32 = 1000;
 /// The free slots of one switch are numbered in fewer bits than a buffer id has.
 const WINDOW_MAX: usize = 1 << 16;
@@ -27,28 +26,46 @@ const RATE_MAX: f64 = 1e8;
 const SECONDS_MAX: f64 = 86_400.0;
 
 /// A controller to measure.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub struct Subject {
     pub name: String,
-    #[serde(flatten)]
     pub kind: SubjectKind,
 }
 
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Debug)]
 pub enum SubjectKind {
     /// It runs already.
-    #[serde(serialize_with = "as_text")]
     Method(Method),
     Command {
-        #[serde(serialize_with = "as_text")]
         transport: Transport,
         words: String,
     },
 }
 
-fn as_text<T: ToString, S: serde::Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(&value.to_string())
+impl Subject {
+    pub fn transport(&self) -> String {
+        match &self.kind {
+            SubjectKind::Method(Method::Dial(transport, ..)) => transport.to_string(),
+            SubjectKind::Method(_) => "unix".to_string(),
+            SubjectKind::Command { transport, .. } => transport.to_string(),
+        }
+    }
+
+    /// Where it runs.
+    pub fn method(&self) -> Option<String> {
+        match &self.kind {
+            SubjectKind::Method(method) => Some(method.to_string()),
+            SubjectKind::Command { .. } => None,
+        }
+    }
+
+    /// What starts it.
+    pub fn command(&self) -> Option<String> {
+        match &self.kind {
+            SubjectKind::Method(_) => None,
+            SubjectKind::Command { words, .. } => Some(words.clone()),
+        }
+    }
 }
 
 pub struct Settings {
@@ -106,6 +123,10 @@ impl Settings {
             switch_count: switch_count as u16,
             port_count: ports,
             source_count: macs,
+            // Several controllers take 0 for "none".
+            dpid_first: 1,
+            connect_group: 1,
+            connect_pause: Duration::ZERO,
             thread_count: thread_count.min(switch_count as usize),
             mode,
             learn_max: seconds("--learn-max", args.learn_max, 0.0)?,

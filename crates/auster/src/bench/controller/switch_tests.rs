@@ -10,6 +10,7 @@ use crate::bench::controller::plan::histogram;
 const MS: u64 = 1_000_000;
 const LAYOUT: Layout = Layout {
     switch: 3,
+    dpid_first: 1,
     port_count: 4,
     source_count: 10,
 };

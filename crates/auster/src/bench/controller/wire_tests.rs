@@ -8,6 +8,7 @@ use super::*;
 
 const LAYOUT: Layout = Layout {
     switch: 0x1234,
+    dpid_first: 1,
     port_count: 4,
     source_count: 1000,
 };

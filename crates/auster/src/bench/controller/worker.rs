@@ -150,13 +150,18 @@ impl<'a> Worker<'a> {
     /// Starts a task per switch, which ends with its connection.
     fn connect(&self) {
         let places = Rc::new(Semaphore::new(CONNECTING_MAX));
-        for emulated in &self.switches {
+        for (emulated, number) in self.switches.iter().zip(&self.numbers) {
             let (emulated, shared) = (emulated.clone(), self.shared.clone());
+            let group = u32::from(*number) / self.plan.connect_group;
+            let pause = self.plan.connect_pause * group;
             let (method, security) = (self.plan.method.clone(), self.plan.security.clone());
             let (places, thread) = (places.clone(), self.thread);
             tokio::task::spawn_local(async move {
                 let progress = &shared.control.threads[thread];
                 let mut tries = 1;
+                if !pause.is_zero() {
+                    tokio::time::sleep(pause).await;
+                }
                 let connection = loop {
                     let _place = places.acquire().await;
                     match net::transport::connect(&method, &security).await {
