@@ -1,11 +1,6 @@
 //! `auster`: controller, relays, lab and tools in one binary. This file knows the commands and
 //! nothing of what they do; each has its own module.
 
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "the commands that use it land after it"
-)]
 mod bench;
 mod failure;
 mod figures;

@@ -4,6 +4,7 @@
 //! summaries, `plot` for pictures, `output` for the table, the document and the directory.
 
 mod channel;
+#[allow(dead_code, unused_imports, reason = "the rest of it lands after it")]
 mod controller;
 mod network;
 mod null;

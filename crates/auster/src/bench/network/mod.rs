@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::bench::network::background::{Background, Source};
+use crate::bench::network::background::Background;
 use crate::bench::network::figures::{By, Flow, TcpRun, UdpRun};
 use crate::bench::network::icmp::{Icmp, Trial};
 use crate::bench::network::iperf::Versions;
