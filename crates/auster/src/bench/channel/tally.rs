@@ -147,7 +147,7 @@ mod tests {
         tally.handle(stamp(1, 0, 0), 100, now);
         assert_eq!((tally.overtaken(), tally.overtaken_in_flow()), (1, 1));
         tally.handle(stamp(1, 5, 0), 100, now);
-        tally.handle(stamp(1, 3, 1), 100, now);
+        tally.handle(stamp(1, 4, 1), 100, now);
         assert_eq!((tally.overtaken(), tally.overtaken_in_flow()), (2, 1));
         assert_eq!((tally.messages, tally.bytes, tally.wrong), (8, 800, 0));
     }
