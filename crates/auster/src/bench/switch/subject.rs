@@ -39,6 +39,9 @@ const QUIC_PORT: u16 = 6655;
 /// Open vSwitch dials within a second; its first try may find nobody.
 const CONNECT_MAX: Duration = Duration::from_secs(20);
 
+/// Connections by the relay that wait for their turn.
+const HANDED_MAX: usize = 16;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Transport {
     Tcp,
@@ -96,26 +99,23 @@ pub fn own(runtime: &Runtime, transports: &[Transport], token: u32) -> Result<Su
         make_certificates(&pki)?;
         security = load_security(&pki)?;
     }
-    let open = || {
+    let open_doors = || {
         // Sockets stay in the namespace in which they were made.
         let doors = transports
             .iter()
             .map(|t| runtime.block_on(open_door(*t, &security)));
         Ok(doors.collect::<Result<Vec<Door>, Failure>>())
     };
-    let within = netns::within(&network.namespace(CONTROLLER), open);
+    let within = netns::within(&network.namespace(CONTROLLER), open_doors);
     let mut doors = within.map_err(Failure::machine)??;
     point_bridge(&mut network, transports, &pki)?;
 
     let mut channels = Vec::new();
     for (transport, door) in transports.iter().zip(&mut doors) {
-        let connection = runtime.block_on(async {
-            tokio::time::timeout(CONNECT_MAX, door.accept())
-                .await
-                .ok()
-                .flatten()
-        });
-        let Some(connection) = connection else {
+        let is_alone = transports.len() == 1;
+        let opened = runtime
+            .block_on(async { tokio::time::timeout(CONNECT_MAX, open(door, is_alone)).await });
+        let Ok(Some(channel)) = opened else {
             let name = transport.name();
             let why = network.casualty();
             let why = why.unwrap_or_else(|| network.last_words("ovs-vswitchd.log"));
@@ -123,13 +123,7 @@ pub fn own(runtime: &Runtime, transports: &[Transport], token: u32) -> Result<Su
                 "Open vSwitch did not connect over {name}: {why}"
             )));
         };
-        channels.push(runtime.block_on(async {
-            let mut channel = Channel::open(connection).await?;
-            if transports.len() > 1 {
-                channel.carry_out(vec![listening(false)]).await?;
-            }
-            Ok::<Channel, Failure>(channel)
-        })?);
+        channels.push(channel);
     }
     let hosts = [0, 1].map(|host| network.namespace(&network.topology.hosts[host].name));
     let lanes = runtime.block_on(find_lanes(transports, channels, &hosts, token))?;
@@ -138,6 +132,25 @@ pub fn own(runtime: &Runtime, transports: &[Transport], token: u32) -> Result<Su
         _doors: doors,
         _network: Some(network),
     })
+}
+
+/// The first connection of our own switch that lives. Open vSwitch gives one up that is not greeted
+/// within a second, which happens while other transports have their turn, and dials again.
+async fn open(door: &mut Door, is_alone: bool) -> Option<Channel> {
+    loop {
+        let connection = door.accept().await?;
+        let opened = async {
+            let mut channel = Channel::open(connection).await?;
+            if !is_alone {
+                channel.carry_out(vec![listening(false)]).await?;
+            }
+            Ok::<Channel, Failure>(channel)
+        };
+        match opened.await {
+            Ok(channel) => return Some(channel),
+            Err(failure) => tracing::info!("{failure:?}; waiting for the next connection"),
+        }
+    }
 }
 
 /// Joins the channels of our own switch with its hosts. Nobody listens to packet-ins after it, if
@@ -220,7 +233,7 @@ async fn open_door(transport: Transport, security: &Security) -> Result<Door, Fa
         let listener = Listener::bind(&method, security, Limits::default()).await;
         return listener.map(Door::Stream).map_err(Failure::network);
     }
-    let (hand, channels) = mpsc::channel(1);
+    let (hand, channels) = mpsc::channel(HANDED_MAX);
     let config = EndConfig {
         session: Config::new(Side::Controller),
         targets: BTreeMap::from([(OPENFLOW.to_owned(), Target::Hand(hand))]),
