@@ -522,6 +522,57 @@ fn openflow_1_0_with_buffers_is_spoken_too() {
 }
 
 #[test]
+fn hosts_send_to_each_other() {
+    let controller = Scripted::learning(|_, learned| vec![learned.flow_mod()]);
+    let words = format!("{SMALL} --workload hosts");
+    let found = document(&bench(controller.address, &words));
+    assert!(tally(&found, "answered") > 0);
+    for name in ["wrong_port", "wrong_match", "flooded", "unsolicited"] {
+        assert_eq!(tally(&found, name), 0, "{name}");
+    }
+}
+
+#[test]
+fn a_storm_is_not_among_what_is_measured() {
+    let controller = Scripted::learning(|_, learned| vec![learned.packet_out()]);
+    let words = SMALL.replace("-s 2", "-s 3").replace(
+        "--window 8",
+        "--mode latency --workload storm --storm-rate 5000",
+    );
+    let found = document(&bench(controller.address, &words));
+    let storm = &round(&found)["storm"];
+    assert!(storm["packet_ins"].as_u64() > Some(0), "{storm}");
+    assert!(
+        storm["quiet_latency_us"]["count"].as_u64() > Some(0),
+        "{storm}"
+    );
+    assert!(tally(&found, "answered") > 0);
+    // Their answers come to the switch that storms and is left out.
+    assert_eq!(tally(&found, "unsolicited"), 0);
+    assert!(tally(&found, "sent") < tally(&found, "answered") + 3);
+    let departures = common::schema::departures("bench-controller", &found);
+    assert_eq!(departures, Vec::<String>::new());
+}
+
+#[test]
+fn switches_come_and_go() {
+    let visits = Arc::new(AtomicU64::new(0));
+    let seen = visits.clone();
+    let controller = Scripted::start(move |_, mut connection| {
+        connection.greet();
+        while connection.receive().is_some() {}
+        seen.fetch_add(1, Ordering::SeqCst);
+    });
+    let words = SMALL.replace("--window 8", "--workload churn");
+    let found = document(&bench(controller.address, &words));
+    let answered = tally(&found, "answered");
+    assert!(answered > 0);
+    assert!(answered <= visits.load(Ordering::SeqCst));
+    let delays = round(&found)["latency_us"]["count"].as_u64().unwrap();
+    assert!(delays > 0 && delays <= answered);
+}
+
+#[test]
 fn ctrl_c_gives_the_figures_so_far() {
     let controller = Scripted::learning(|_, learned| vec![learned.packet_out()]);
     let words = SMALL.replace("-d 0.4", "-d 60");

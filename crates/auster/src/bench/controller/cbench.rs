@@ -9,7 +9,7 @@ use openflow::Version;
 
 use super::conduct::{Conductor, Run};
 use super::outstanding::Wanted;
-use super::plan::{Interval, Mode, Plan};
+use super::plan::{Interval, Mode, Plan, Workload};
 use super::switch::{Announce, Profile};
 use crate::bench::output::{Interrupt, Progress};
 use crate::bench::stats::Summary;
@@ -96,7 +96,6 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let plan = plan(args)?;
     crate::run::raise_file_limit();
     let interrupt = Interrupt::take()?;
-    say_settings(args);
     let first = if args.ranged_test { 1 } else { args.switches };
     for switches in first..=args.switches {
         let plan = Plan {
@@ -114,6 +113,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         };
         let run = conductor.run()?;
         progress.clear();
+        if switches == first {
+            say_settings(args);
+        }
         tell(args, switches, &run);
         if interrupt.is_set() {
             break;
@@ -163,6 +165,7 @@ fn plan(args: &Args) -> Result<Plan, Failure> {
             settle_ns: u64::from(args.delay.max(200)) * 1_000_000,
             ready_max_ns: 5_000_000_000,
             announce: Announce::Arp,
+            are_paired: false,
         },
         switch_count: switch_count as u16,
         port_count: 4,
@@ -175,6 +178,7 @@ fn plan(args: &Args) -> Result<Plan, Failure> {
             true => Mode::Throughput,
             false => Mode::Latency,
         },
+        workload: Workload::Macs,
         learn_max: LEARN_MAX,
         warmup: Duration::ZERO,
         interval: Duration::from_millis(ms.into()),

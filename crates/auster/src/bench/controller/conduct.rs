@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::plan::{Control, Measured, Phase, Plan};
+use super::churn;
+use super::plan::{Control, Measured, Phase, Plan, Workload};
 use super::target::Usage;
 use super::worker;
 use crate::bench::output::{Interrupt, Progress};
@@ -21,6 +22,7 @@ pub struct Run {
     pub setup: Setup,
     pub target: Option<TargetUsage>,
     pub interrupted: bool,
+    pub is_storm: bool,
     /// Why connections were lost, if some were.
     pub problem: Option<String>,
 }
@@ -68,7 +70,11 @@ impl Conductor<'_> {
             let threads: Vec<_> = (0..plan.thread_count)
                 .map(|thread| {
                     let control = control.clone();
-                    scope.spawn(move || worker::run(plan, thread, &control))
+                    let run = match plan.workload {
+                        Workload::Churn => churn::run,
+                        _ => worker::run,
+                    };
+                    scope.spawn(move || run(plan, thread, &control))
                 })
                 .collect();
             let conducted = self.conduct(&control);
@@ -94,12 +100,16 @@ impl Conductor<'_> {
                 setup,
                 target,
                 interrupted: self.interrupt.is_set(),
+                is_storm: matches!(plan.workload, Workload::Storm { .. }),
                 problem: control.problem(),
             })
         })
     }
 
     fn conduct(&self, control: &Control) -> Result<(Setup, Option<TargetUsage>), Failure> {
+        if self.plan.workload == Workload::Churn {
+            return self.measure_churn(control);
+        }
         let mut setup = self.connect(control)?;
         control.enter(Phase::Learn);
         let learning = Instant::now();
@@ -108,6 +118,26 @@ impl Conductor<'_> {
             learned() >= setup.switches_connected
         });
         setup.learn_s = learning.elapsed().as_secs_f64();
+        let target = self.measure(control);
+        Ok((setup, target))
+    }
+
+    /// Switches come from the start; there is nothing to set up or to learn.
+    fn measure_churn(&self, control: &Control) -> Result<(Setup, Option<TargetUsage>), Failure> {
+        let target = self.measure(control);
+        if control.heard() == 0 && !self.interrupt.is_set() {
+            let problem = control.problem();
+            let problem = problem.unwrap_or_else(|| "no switch was taken in".to_string());
+            return Err(Failure::network(problem));
+        }
+        let setup = Setup {
+            learned: true,
+            ..Setup::default()
+        };
+        Ok((setup, target))
+    }
+
+    fn measure(&self, control: &Control) -> Option<TargetUsage> {
         control.enter(Phase::WarmUp);
         self.wait(control, "warming up", self.plan.warmup, || false);
         let before = (self.usage)();
@@ -115,11 +145,10 @@ impl Conductor<'_> {
         let measured = self.plan.measured() + DRAIN_MAX;
         self.wait(control, "measuring", measured, || control.all_done());
         let after = (self.usage)();
-        let target = before.zip(after).map(|(before, after)| TargetUsage {
+        before.zip(after).map(|(before, after)| TargetUsage {
             cpu: after.cpu.saturating_sub(before.cpu),
             memory_peak_bytes: after.memory_peak_bytes,
-        });
-        Ok((setup, target))
+        })
     }
 
     /// Until every switch is ready, or what keeps them from it is known.

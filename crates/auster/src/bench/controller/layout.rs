@@ -43,6 +43,15 @@ impl Layout {
         }
     }
 
+    /// Whom a source sends to in its `lap`-th turn: another source, behind another port.
+    pub fn partner(&self, source: u32, lap: u32) -> u32 {
+        let count = u64::from(self.source_count);
+        let first = (u64::from(source) + u64::from(lap)) % count;
+        let mut partners = (0..count).map(|step| ((first + step) % count) as u32 + 1);
+        let elsewhere = partners.find(|partner| self.port(*partner) != self.port(source));
+        elsewhere.unwrap_or(DESTINATION)
+    }
+
     /// With an IPv4 address of its own among all hosts as long as no switch has more than 1,023.
     pub fn host(&self, host: u32) -> Host {
         let [_, a, b, c] = ((u32::from(self.switch) << 10) + (host & 0x3ff) + 1).to_be_bytes();
@@ -86,6 +95,26 @@ mod tests {
         assert_eq!(LAYOUT.host_of(other.mac(1)), None, "another switch's");
         assert_eq!(LAYOUT.host_of(LAYOUT.mac(100_001)), None, "nobody's");
         assert_eq!(LAYOUT.host_of(LAYOUT.mac(1) | 1 << 47), None);
+    }
+
+    #[test]
+    fn partners_are_behind_other_ports_and_change() {
+        let layout = Layout {
+            source_count: 10,
+            ..LAYOUT
+        };
+        let mut pairs = std::collections::BTreeSet::new();
+        for lap in 0..10 {
+            for source in 1..=10 {
+                let partner = layout.partner(source, lap);
+                assert_ne!(layout.port(partner), layout.port(source));
+                assert!((1..=10).contains(&partner));
+                pairs.insert((source, partner));
+            }
+        }
+        let possible = (1..=10).flat_map(|a| (1..=10).map(move |b| (a, b)));
+        let possible = possible.filter(|(a, b)| layout.port(*a) != layout.port(*b));
+        assert_eq!(pairs.len(), possible.count(), "every pair has its turn");
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 mod answers;
 pub mod cbench;
+mod churn;
 mod conduct;
 mod layout;
 mod outstanding;
@@ -67,6 +68,14 @@ pub struct Args {
     /// Packet-ins a second over all switches, for --mode open
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
+
+    /// What the switches send, or do
+    #[arg(long, value_enum, default_value = "macs")]
+    workload: WorkloadArg,
+
+    /// Packet-ins a second of the storm, for --workload storm [default: 100000]
+    #[arg(long, value_name = "N")]
+    storm_rate: Option<f64>,
 
     /// Emulated switches, 1 to 10000
     #[arg(short = 's', long, value_name = "N", default_value_t = 16)]
@@ -169,6 +178,19 @@ pub enum ModeArg {
     Latency,
     /// At --rate, whatever the controller does; delays from the time a packet-in was due
     Open,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WorkloadArg {
+    /// Packets of all hosts of a switch to one destination, as cbench's
+    Macs,
+    /// Packets of all hosts of a switch to each other
+    Hosts,
+    /// As macs; in the second half of the time one port of the first switch storms, and the delay at
+    /// the other switches is measured
+    Storm,
+    /// As many connections at once as switches: each is taken in, leaves, and comes again
+    Churn,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

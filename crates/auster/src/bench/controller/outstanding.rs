@@ -54,6 +54,7 @@ struct Slot {
     since_ns: u64,
     generation: u32,
     source: u32,
+    target: u32,
     state: State,
     got: u8,
 }
@@ -78,6 +79,7 @@ impl Outstanding {
             since_ns: 0,
             generation: 0,
             source: 0,
+            target: 0,
             state: State::Unused,
             got: 0,
         };
@@ -97,8 +99,9 @@ impl Outstanding {
         self.in_flight
     }
 
-    /// Takes a slot for a packet-in of `source` and gives its tag; `None` when all wait.
-    pub fn open(&mut self, source: u32, since_ns: u64) -> Option<u32> {
+    /// Takes a slot for a packet-in from `source` to `target` and gives its tag; `None` when all
+    /// wait.
+    pub fn open(&mut self, source: u32, target: u32, since_ns: u64) -> Option<u32> {
         if self.free_count == 0 {
             return None;
         }
@@ -112,6 +115,7 @@ impl Outstanding {
             since_ns,
             generation: (slot.generation + 1) & generation_max,
             source,
+            target,
             state: State::Waiting,
             got: 0,
         };
@@ -145,6 +149,10 @@ impl Outstanding {
 
     pub fn source(&self, at: u32) -> u32 {
         self.slots[at as usize].source
+    }
+
+    pub fn target(&self, at: u32) -> u32 {
+        self.slots[at as usize].target
     }
 
     /// Takes note of a verified answer to a slot that was found.
@@ -211,7 +219,7 @@ mod tests {
     #[test]
     fn one_answer_counts_once_however_often_it_comes() {
         let mut outstanding = Outstanding::new(4, 10, Wanted::Any);
-        let tag = outstanding.open(3, 100).unwrap();
+        let tag = outstanding.open(3, 0, 100).unwrap();
         let at = outstanding.find(tag).unwrap();
         assert_eq!(
             outstanding.answer(at, Kind::PacketOut),
@@ -226,7 +234,7 @@ mod tests {
     #[test]
     fn both_means_both() {
         let mut outstanding = Outstanding::new(4, 10, Wanted::Both);
-        let tag = outstanding.open(3, 100).unwrap();
+        let tag = outstanding.open(3, 0, 100).unwrap();
         let at = outstanding.find(tag).unwrap();
         assert_eq!(outstanding.answer(at, Kind::FlowMod), Outcome::Companion);
         assert_eq!(outstanding.answer(at, Kind::FlowMod), Outcome::Duplicate);
@@ -239,8 +247,8 @@ mod tests {
     #[test]
     fn what_is_given_up_is_missing_and_its_answer_late() {
         let mut outstanding = Outstanding::new(4, 10, Wanted::Any);
-        let old = outstanding.open(1, 100).unwrap();
-        outstanding.open(2, 200).unwrap();
+        let old = outstanding.open(1, 0, 100).unwrap();
+        outstanding.open(2, 0, 200).unwrap();
         assert_eq!(outstanding.expire(150), 1);
         assert_eq!(outstanding.in_flight(), 1);
         let at = outstanding.find(old).unwrap();
@@ -263,7 +271,7 @@ mod tests {
                 match what {
                     0 | 1 => {
                         source = source % 1000 + 1;
-                        if let Some(tag) = outstanding.open(source, now as u64) {
+                        if let Some(tag) = outstanding.open(source, 0, now as u64) {
                             prop_assert!(tag < 1 << 31);
                             sent.insert(tag, source);
                             waiting += 1;

@@ -29,6 +29,7 @@ pub struct Plan {
     pub connect_pause: Duration,
     pub thread_count: usize,
     pub mode: Mode,
+    pub workload: Workload,
     /// For the controller to answer every source once.
     pub learn_max: Duration,
     pub warmup: Duration,
@@ -36,6 +37,31 @@ pub struct Plan {
     pub interval_count: u32,
     /// Of each switch, while the load runs.
     pub echo_interval: Duration,
+}
+
+/// What the packet-ins are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Workload {
+    /// From all sources to one destination, as cbench's.
+    Macs,
+    /// From all sources to each other.
+    Hosts,
+    /// As `Macs`, the second half of the time under a storm of so many packet-ins a second, all of
+    /// one host of the first switch. That one is not measured.
+    Storm { rate: f64 },
+    /// None: switches connect, are taken in, and leave.
+    Churn,
+}
+
+impl Workload {
+    pub fn name(self) -> &'static str {
+        match self {
+            Workload::Macs => "macs",
+            Workload::Hosts => "hosts",
+            Workload::Storm { .. } => "storm",
+            Workload::Churn => "churn",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -74,6 +100,11 @@ impl Plan {
             port_count: self.port_count,
             source_count: self.source_count,
         }
+    }
+
+    /// Whether this switch is the one that storms, and so is not measured.
+    pub fn storms(&self, switch: u16) -> bool {
+        switch == 0 && matches!(self.workload, Workload::Storm { .. })
     }
 
     pub fn measured(&self) -> Duration {
@@ -207,6 +238,11 @@ pub struct Measured {
     pub cpu: Vec<Duration>,
     /// When each switch was asked for its features, from the start of the run.
     pub admitted_ns: Vec<u64>,
+    /// Of [`Workload::Storm`]: delays before it, and how many packet-ins it was.
+    pub quiet: Histogram<u64>,
+    pub strays: u64,
+    /// Those that the connection did not take.
+    pub strays_unsent: u64,
 }
 
 /// Answers of each switch within a part of the measured time.
@@ -242,6 +278,9 @@ impl Measured {
             lag: histogram(),
             cpu: Vec::new(),
             admitted_ns: Vec::new(),
+            quiet: histogram(),
+            strays: 0,
+            strays_unsent: 0,
         }
     }
 
@@ -254,6 +293,9 @@ impl Measured {
         self.delays.answers.add(&other.delays.answers).expect(SAME);
         self.delays.echoes.add(&other.delays.echoes).expect(SAME);
         self.lag.add(&other.lag).expect(SAME);
+        self.quiet.add(&other.quiet).expect(SAME);
+        self.strays += other.strays;
+        self.strays_unsent += other.strays_unsent;
         self.cpu.extend(other.cpu);
         self.admitted_ns.extend(other.admitted_ns);
         for (at, interval) in other.intervals.into_iter().enumerate() {

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::conduct::{Run, Setup};
 use super::outstanding::Wanted;
-use super::plan::{Mode, histogram};
+use super::plan::{Mode, Workload, histogram};
 use super::rounds::Rounds;
 use super::settings::{Settings, Subject};
 use super::switch::Announce;
@@ -40,6 +40,7 @@ struct SettingsDocument {
     timeout_ms: f64,
     threads: usize,
     workload: &'static str,
+    storm_rate_per_s: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -77,11 +78,21 @@ struct RoundDocument {
     echo_us: Summary,
     /// Open loop: how much later than intended packet-ins were sent.
     send_lag_us: Summary,
+    storm: Option<StormDocument>,
     setup: Setup,
     generator: GeneratorDocument,
     target: Option<TargetDocument>,
     bottleneck: Bottleneck,
     problem: Option<String>,
+}
+
+/// The half before the storm is told here; the round's `latency_us` is of the half in it.
+#[derive(Serialize)]
+struct StormDocument {
+    quiet_latency_us: Summary,
+    packet_ins: u64,
+    /// The connection took no more.
+    unsent: u64,
 }
 
 #[derive(Serialize)]
@@ -169,7 +180,11 @@ fn settings_document(settings: &Settings) -> SettingsDocument {
         warmup_s: plan.warmup.as_secs_f64(),
         timeout_ms: plan.profile.timeout_ns as f64 / 1e6,
         threads: plan.thread_count,
-        workload: "macs",
+        workload: plan.workload.name(),
+        storm_rate_per_s: match plan.workload {
+            Workload::Storm { rate } => Some(rate),
+            _ => None,
+        },
     }
 }
 
@@ -244,6 +259,11 @@ fn round_document(run: &Run) -> RoundDocument {
         latency_us: Summary::of_histogram(&measured.delays.answers, US_PER_NS),
         echo_us: Summary::of_histogram(&measured.delays.echoes, US_PER_NS),
         send_lag_us: Summary::of_histogram(&measured.lag, US_PER_NS),
+        storm: run.is_storm.then(|| StormDocument {
+            quiet_latency_us: Summary::of_histogram(&measured.quiet, US_PER_NS),
+            packet_ins: measured.strays,
+            unsent: measured.strays_unsent,
+        }),
         setup: run.setup,
         bottleneck: Bottleneck::of(
             measured.busiest(),
@@ -331,6 +351,19 @@ fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
         ));
     }
     let switches = u32::from(settings.plan.switch_count);
+    if settings.plan.workload == Workload::Churn {
+        notes.push(
+            "answered: switches that were asked for features and had an echo answered".to_string(),
+        );
+        return notes;
+    }
+    for storm in rounds.iter().filter_map(|round| round.storm.as_ref()) {
+        notes.push(format!(
+            "before the storm p50 {:.1} µs, p99 {:.1} µs; it was {} packet-ins on one port, and {} that the \
+             connection did not take",
+            storm.quiet_latency_us.p50, storm.quiet_latency_us.p99, storm.packet_ins, storm.unsent
+        ));
+    }
     if let Some(round) = rounds.iter().find(|r| r.setup.switches_ready < switches) {
         notes.push(format!(
             "{} of {switches} switches got no packet to its destination but by flooding",

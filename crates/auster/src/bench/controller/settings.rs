@@ -7,10 +7,10 @@ use net::method::{Method, Transport};
 use net::tls::{CredentialFiles, Role, Security};
 
 use super::layout::SOURCES_MAX;
-use super::plan::{Mode, Plan};
+use super::plan::{Mode, Plan, Workload};
 use super::switch::{Announce, Profile};
 use super::target::PORT;
-use super::{Args, ModeArg};
+use super::{Args, ModeArg, WorkloadArg};
 use crate::failure::Failure;
 
 pub const SWITCHES_MAX: u32 = 10_000;
@@ -23,6 +23,7 @@ const LEARN_WINDOW: usize = 64;
 /// From here on one ARP per switch, flooded to all others, is more than the load itself.
 const ARP_SWITCHES_MAX: u32 = 256;
 const RATE_MAX: f64 = 1e8;
+const STORM_RATE_DEFAULT: f64 = 100_000.0;
 const SECONDS_MAX: f64 = 86_400.0;
 
 /// A controller to measure.
@@ -85,6 +86,7 @@ impl Settings {
         let ports = whole("--ports", args.ports, 2, PORTS_MAX)?;
         let rounds = whole("--rounds", args.rounds, 1, 10_000)?;
         let mode = mode(args)?;
+        let workload = workload(args, mode)?;
         let timeout = seconds("--timeout", args.timeout / 1e3, 1e-3)?;
         let window = window(args, macs, mode)?;
         let in_flight_max = match mode {
@@ -99,6 +101,11 @@ impl Settings {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let thread_count = args.threads.unwrap_or(cores);
         whole("--threads", thread_count as u32, 1, 1024)?;
+        // A half before the storm, a half in it.
+        let interval_count = match workload {
+            Workload::Storm { .. } => 2,
+            _ => 1,
+        };
         let announce = args.announce.unwrap_or(match switch_count {
             ..=ARP_SWITCHES_MAX => Announce::Arp,
             _ => Announce::Keepalive,
@@ -119,6 +126,7 @@ impl Settings {
                 settle_ns: seconds("--settle", args.settle / 1e3, 0.0)?.as_nanos() as u64,
                 ready_max_ns: seconds("--ready-max", args.ready_max, 0.1)?.as_nanos() as u64,
                 announce,
+                are_paired: workload == Workload::Hosts,
             },
             switch_count: switch_count as u16,
             port_count: ports,
@@ -129,10 +137,11 @@ impl Settings {
             connect_pause: Duration::ZERO,
             thread_count: thread_count.min(switch_count as usize),
             mode,
+            workload,
             learn_max: seconds("--learn-max", args.learn_max, 0.0)?,
             warmup: seconds("--warmup", args.warmup, 0.0)?,
-            interval: seconds("--duration", args.duration, 0.01)?,
-            interval_count: 1,
+            interval: seconds("--duration", args.duration, 0.01)? / interval_count,
+            interval_count,
             echo_interval: seconds("--echo-interval", args.echo_interval / 1e3, 1e-3)?,
         };
         Ok(Settings {
@@ -153,6 +162,12 @@ impl Settings {
             Mode::Open { rate } => {
                 format!("open loop, {rate} packet-ins/s over all, any number waiting")
             }
+        };
+        let how = match plan.workload {
+            Workload::Macs => how,
+            Workload::Hosts => format!("{how}, between hosts"),
+            Workload::Storm { rate } => format!("storm of {rate} packet-ins/s; {how}"),
+            Workload::Churn => "churn, 1 connection".to_string(),
         };
         let names: Vec<&str> = self.subjects.iter().map(|s| s.name.as_str()).collect();
         format!(
@@ -274,6 +289,45 @@ fn mode(args: &Args) -> Result<Mode, Failure> {
             "--rate is for --mode open; the other modes send as answers come",
         )),
     }
+}
+
+fn workload(args: &Args, mode: Mode) -> Result<Workload, Failure> {
+    let rate = args.storm_rate.unwrap_or(STORM_RATE_DEFAULT);
+    match args.workload {
+        WorkloadArg::Storm => {}
+        _ if args.storm_rate.is_some() => {
+            return Err(Failure::usage("--storm-rate is for --workload storm"));
+        }
+        WorkloadArg::Macs => return Ok(Workload::Macs),
+        WorkloadArg::Hosts if args.ports < 3 || args.macs < 2 => {
+            return Err(Failure::usage(
+                "--workload hosts needs hosts behind different ports: --ports 3 and --macs 2 or more",
+            ));
+        }
+        WorkloadArg::Hosts => return Ok(Workload::Hosts),
+        WorkloadArg::Churn if mode != Mode::Throughput => {
+            return Err(Failure::usage(
+                "--workload churn sends no packet-ins, so it has no --mode",
+            ));
+        }
+        WorkloadArg::Churn => return Ok(Workload::Churn),
+    }
+    if mode == Mode::Throughput {
+        return Err(Failure::usage(
+            "--workload storm measures delays: give --mode latency, or --mode open and --rate",
+        ));
+    }
+    if args.switches < 2 {
+        return Err(Failure::usage(
+            "--workload storm needs --switches 2 or more: the first one storms, the others are measured",
+        ));
+    }
+    if !(rate > 0.0 && rate <= RATE_MAX) {
+        return Err(Failure::usage(format!(
+            "--storm-rate {rate}: write packet-ins a second, above 0 and up to {RATE_MAX}"
+        )));
+    }
+    Ok(Workload::Storm { rate })
 }
 
 fn window(args: &Args, macs: u32, mode: Mode) -> Result<usize, Failure> {

@@ -53,6 +53,8 @@ pub struct Profile {
     /// So long it may take until a probe is answered.
     pub ready_max_ns: u64,
     pub announce: Announce,
+    /// Packets go from each source to others in turn, not to the destination.
+    pub are_paired: bool,
 }
 
 /// A controller that never falls silent is taken as it is after this.
@@ -61,6 +63,10 @@ const SETTLE_MAX_NS: u64 = 2_000_000_000;
 const PROBE_INTERVAL_NS: u64 = 200_000_000;
 const LOOPBACK_ETHERTYPE: u16 = 0x9000;
 const LLDP_ETHERTYPES: [[u8; 2]; 2] = [[0x88, 0xcc], [0x89, 0x42]];
+/// All packets of a storm are of one host, so they come in at one port.
+const STORM_SOURCE: u32 = 1;
+/// Above every tag that is waited for.
+const STRAY_TAG: u32 = 0x8000_0000;
 const ECHO_XID: Xid = Xid(0x6563_686f);
 
 /// How far a switch has come with its controller.
@@ -128,6 +134,8 @@ pub struct Switch {
     stage: Stage,
     load: Load,
     next_source: u32,
+    /// How often all sources have had their turn.
+    lap: u32,
     /// Sources that the learning phase has sent.
     learned: u32,
     /// Delays of packet-ins sent from here on are recorded.
@@ -148,6 +156,7 @@ impl Switch {
             stage: Stage::Handshake,
             load: Load::Idle,
             next_source: 1,
+            lap: 0,
             learned: 0,
             record_from_ns: u64::MAX,
             admitted_ns: None,
@@ -243,14 +252,28 @@ impl Switch {
     pub fn send(&mut self, since_ns: u64, out: &mut Vec<u8>) {
         let source = self.next_source;
         self.next_source = source % self.layout.source_count + 1;
-        self.send_of(source, since_ns, out);
+        if self.next_source == 1 {
+            self.lap += 1;
+        }
+        let target = match self.profile.are_paired && self.load != Load::Learn {
+            true => self.layout.partner(source, self.lap),
+            false => DESTINATION,
+        };
+        self.send_of(source, target, since_ns, out);
     }
 
-    fn send_of(&mut self, source: u32, since_ns: u64, out: &mut Vec<u8>) {
-        match self.outstanding.open(source, since_ns) {
+    /// A packet-in of a storm: nobody waits for its answer.
+    pub fn send_stray(&self, out: &mut Vec<u8>) {
+        let hosts = (STORM_SOURCE, DESTINATION);
+        self.template.write(&self.layout, hosts, STRAY_TAG, out);
+    }
+
+    fn send_of(&mut self, source: u32, target: u32, since_ns: u64, out: &mut Vec<u8>) {
+        match self.outstanding.open(source, target, since_ns) {
             Some(tag) => {
                 self.tally.sent += 1;
-                self.template.write(&self.layout, source, tag, out);
+                self.template
+                    .write(&self.layout, (source, target), tag, out);
             }
             None => self.tally.unsent += 1,
         }
@@ -291,7 +314,7 @@ impl Switch {
             let packet = Bytes::from(self.announcement());
             let version = self.profile.version;
             out.extend(wire::packet_in(version, None, DESTINATION_PORT, packet)?);
-            self.send_of(1, now_ns, out);
+            self.send_of(1, DESTINATION, now_ns, out);
         }
         Ok(())
     }
@@ -449,16 +472,17 @@ impl Switch {
             return found;
         };
         let source = self.outstanding.source(at);
+        let target = self.outstanding.target(at);
         let fits = |field: Option<u64>, value: u64| field.is_none_or(|field| field == value);
         let matches = fits(answer.eth_src, self.layout.mac(source))
-            && fits(answer.eth_dst, self.layout.mac(DESTINATION))
+            && fits(answer.eth_dst, self.layout.mac(target))
             && answer
                 .in_port
                 .is_none_or(|port| port == self.layout.port(source));
         match answer.output {
             _ if !matches => Verdict::WrongMatch,
             Output::Flood => Verdict::Flooded,
-            Output::Port(DESTINATION_PORT) => found,
+            Output::Port(port) if port == self.layout.port(target) => found,
             Output::Port(_) | Output::Nowhere => Verdict::WrongPort,
         }
     }
@@ -469,6 +493,9 @@ impl Switch {
         match (answer.eth_src.map(is_ours), answer.eth_dst.map(is_ours)) {
             // The way back.
             (Some(Some(DESTINATION)), _) => Verdict::Companion,
+            (Some(Some(source)), Some(Some(target))) if self.is_way_back(source, target) => {
+                Verdict::Companion
+            }
             (Some(Some(source)), _) => match self.outstanding.find_source(source) {
                 Some(at) => Verdict::Of(at),
                 None => Verdict::Unsolicited,
@@ -481,6 +508,15 @@ impl Switch {
             (None, Some(Some(_))) => Verdict::Companion,
             _ => Verdict::Unsolicited,
         }
+    }
+
+    /// Between hosts: the entry is for the answer to a packet from `target` to `source`.
+    fn is_way_back(&self, source: u32, target: u32) -> bool {
+        let sends = |from, to| {
+            let latest = self.outstanding.find_source(from);
+            latest.is_some_and(|at| self.outstanding.target(at) == to)
+        };
+        self.profile.are_paired && !sends(source, target) && sends(target, source)
     }
 
     /// A PACKET_OUT without a buffer carries its packet.
@@ -508,7 +544,8 @@ impl Switch {
             return Verdict::Unsolicited;
         };
         let source = self.layout.mac(self.outstanding.source(at));
-        if packet.eth_src != source || packet.eth_dst != destination {
+        let target = self.layout.mac(self.outstanding.target(at));
+        if packet.eth_src != source || packet.eth_dst != target {
             return Verdict::WrongPacket;
         }
         Verdict::Of(at)

@@ -36,6 +36,7 @@ impl Bench {
             settle_ns: 100 * MS,
             ready_max_ns: 1000 * MS,
             announce: Announce::Arp,
+            are_paired: false,
         };
         Bench {
             switch: Switch::new(Rc::new(profile), LAYOUT).unwrap(),
@@ -412,4 +413,43 @@ fn a_controller_of_another_version_is_told_apart() {
     let said = switch.handle_bytes(0, hello.bytes(), delays, out);
     assert_eq!(said, Err(Broken::Version { theirs: 1 }));
     assert!(said.unwrap_err().to_string().contains("OpenFlow 1.0"));
+}
+
+#[test]
+fn a_pair_is_answered_at_its_own_port() {
+    let mut bench = Bench::loaded(false, Wanted::Any);
+    Rc::get_mut(&mut bench.switch.profile).unwrap().are_paired = true;
+    let sent = bench.packet_ins(0);
+    for to in &sent {
+        let packet = Packet::read(&to.data).unwrap();
+        let target = LAYOUT.host_of(packet.eth_dst).unwrap();
+        assert_ne!(target, DESTINATION);
+        let before = bench.switch.tally.answered;
+        let r#match = Match::any()
+            .with(Field::EthSrc, packet.eth_dst)
+            .with(Field::EthDst, packet.eth_src);
+        let in_port = to.r#match.in_port().unwrap().0;
+        let back = FlowMod::add(1, r#match, output(in_port));
+        bench.tell(1, &Message::FlowMod(back));
+        bench.tell(1, &Message::PacketOut(packet_out(to, DESTINATION_PORT)));
+        assert_eq!(bench.switch.tally.answered, before);
+        let port = LAYOUT.port(target);
+        bench.tell(1, &Message::PacketOut(packet_out(to, port)));
+        assert_eq!(bench.switch.tally.answered, before + 1);
+    }
+    assert_eq!(bench.switch.tally.wrong_port, 4);
+    assert_eq!(bench.switch.tally.companion, 4, "the ways back");
+}
+
+#[test]
+fn nobody_waits_for_a_storm() {
+    let mut bench = Bench::loaded(false, Wanted::Any);
+    bench.switch.send_stray(&mut bench.out);
+    let said = bench.said();
+    let [Message::PacketIn(stray)] = &said[..] else {
+        panic!("{said:?}");
+    };
+    bench.tell(1, &Message::PacketOut(packet_out(stray, DESTINATION_PORT)));
+    assert_eq!(bench.switch.tally.answered, 0);
+    assert_eq!(bench.switch.in_flight(), 0);
 }

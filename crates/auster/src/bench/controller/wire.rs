@@ -24,7 +24,7 @@ const MAGIC: u32 = 0x6175_7374;
 const UDP_PORTS: (u16, u16) = (31256, 22635);
 const UDP_CHECKSUM_AT: usize = 14 + 20 + 6;
 
-/// A packet-in of one switch, but for its source, port and tag.
+/// A packet-in of one switch, but for its hosts, port and tag.
 pub struct PacketInTemplate {
     bytes: Vec<u8>,
     version: Version,
@@ -38,7 +38,7 @@ const V13_IN_PORT_AT: usize = 24 + 4 + 4;
 const BUFFER_ID_AT: usize = 8;
 
 impl PacketInTemplate {
-    /// Packets go to `layout`'s destination. Buffered ones name the tag as their buffer.
+    /// Buffered packets name the tag as their buffer.
     pub fn new(
         version: Version,
         layout: &Layout,
@@ -59,7 +59,14 @@ impl PacketInTemplate {
         })
     }
 
-    pub fn write(&self, layout: &Layout, source: u32, tag: u32, out: &mut Vec<u8>) {
+    /// The packet of host `source` to host `target`.
+    pub fn write(
+        &self,
+        layout: &Layout,
+        (source, target): (u32, u32),
+        tag: u32,
+        out: &mut Vec<u8>,
+    ) {
         let start = out.len();
         out.extend_from_slice(&self.bytes);
         let message = &mut out[start..];
@@ -71,6 +78,8 @@ impl PacketInTemplate {
         if self.is_buffered {
             put(message, BUFFER_ID_AT, tag.to_be_bytes());
         }
+        let [_, host @ ..] = target.to_be_bytes();
+        put(message, self.packet_at + 3, host);
         let [_, host @ ..] = source.to_be_bytes();
         put(message, self.packet_at + 9, host);
         put(message, self.packet_at + HEADERS_LEN + 4, tag.to_be_bytes());

@@ -20,10 +20,10 @@ fn output(port: u32) -> Action {
     }
 }
 
-fn written(version: Version, is_buffered: bool, source: u32, tag: u32) -> PacketIn {
+fn written(version: Version, is_buffered: bool, hosts: (u32, u32), tag: u32) -> PacketIn {
     let template = PacketInTemplate::new(version, &LAYOUT, is_buffered).unwrap();
     let mut out = b"before".to_vec();
-    template.write(&LAYOUT, source, tag, &mut out);
+    template.write(&LAYOUT, hosts, tag, &mut out);
     let frame = Frame::new(Bytes::copy_from_slice(&out[6..])).unwrap();
     match decode(&frame).unwrap() {
         Message::PacketIn(packet_in) => packet_in,
@@ -37,17 +37,18 @@ proptest! {
         v10: bool,
         is_buffered: bool,
         source in 1u32..=1000,
+        target in 0u32..=1000,
         tag in 0u32..u32::MAX,
     ) {
         let version = if v10 { Version::V10 } else { Version::V13 };
-        let packet_in = written(version, is_buffered, source, tag);
+        let packet_in = written(version, is_buffered, (source, target), tag);
         prop_assert_eq!(packet_in.buffer_id, is_buffered.then_some(BufferId(tag)));
         prop_assert_eq!(packet_in.r#match.in_port(), Some(PortNo(LAYOUT.port(source))));
         prop_assert_eq!(usize::from(packet_in.total_len), packet_in.data.len());
         let packet = Packet::read(&packet_in.data).unwrap();
         prop_assert_eq!(packet.tag, Some(tag));
         prop_assert_eq!(packet.eth_src, LAYOUT.mac(source));
-        prop_assert_eq!(packet.eth_dst, LAYOUT.mac(DESTINATION));
+        prop_assert_eq!(packet.eth_dst, LAYOUT.mac(target));
         let fields = openflow::PacketFields::parse(PortNo(1), &packet_in.data);
         prop_assert_eq!(fields.get(Field::UdpSrc), Some(u128::from(UDP_PORTS.0)));
     }

@@ -16,7 +16,7 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
 
-use super::plan::{Control, Interval, Measured, Mode, Phase, Plan};
+use super::plan::{Control, Interval, Measured, Mode, Phase, Plan, Workload, histogram};
 use super::serve::{Emulated, End, Shared, serve};
 use super::switch::{Load, Stage, Switch};
 use super::tally::Tally;
@@ -27,6 +27,8 @@ const TICK_NS: u64 = 10_000_000;
 const CARE_INTERVAL_NS: u64 = 50_000_000;
 /// Packet-ins on a schedule that are due within this are sent together: a timer is no finer.
 const SCHEDULE_STEP_NS: u64 = 50_000;
+/// What a storm leaves unsent at a connection that takes no more.
+const STORM_UNSENT_BYTES_MAX: usize = 256 << 10;
 /// Connections that one thread opens at once.
 const CONNECTING_MAX: usize = 64;
 const CONNECT_TRIES: u32 = 3;
@@ -58,6 +60,8 @@ struct Worker<'a> {
     cared_at_ns: u64,
     measured: Measured,
     schedule: Schedule,
+    /// Begins amid the measured time; of the thread that has the first switch.
+    storm: Option<Schedule>,
     begun: Option<Begun>,
     echo_due_ns: u64,
     echo_next: usize,
@@ -119,6 +123,7 @@ impl<'a> Worker<'a> {
                 interval_ns,
                 sent: 0,
             },
+            storm: None,
             begun: None,
             echo_due_ns: 0,
             echo_next: 0,
@@ -132,6 +137,7 @@ impl<'a> Worker<'a> {
             let now_ns = self.shared.control.now_ns();
             self.enter(now_ns);
             self.send_due(now_ns);
+            self.storm(now_ns);
             self.ask_echoes(now_ns);
             if now_ns >= self.cared_at_ns + CARE_INTERVAL_NS {
                 self.care(now_ns);
@@ -214,9 +220,12 @@ impl<'a> Worker<'a> {
         if load == Load::Open && self.schedule.start_ns == 0 {
             self.schedule.start_ns = now_ns;
         }
-        for emulated in &self.switches {
+        for (emulated, number) in self.switches.iter().zip(&self.numbers) {
             let mut emulated = emulated.borrow_mut();
-            emulated.switch.set_load(load);
+            let is_measured = phase < Phase::WarmUp || !self.plan.storms(*number);
+            emulated
+                .switch
+                .set_load(if is_measured { load } else { Load::Idle });
             emulated.wake();
         }
         if phase == Phase::Measure {
@@ -269,6 +278,7 @@ impl<'a> Worker<'a> {
         });
         begun.interval_at_ns = now_ns;
         begun.interval_answered = answered;
+        self.begin_storm(now_ns);
         if self.measured.intervals.len() >= self.plan.interval_count as usize {
             self.phase = Phase::Drain;
             for emulated in &self.switches {
@@ -276,6 +286,47 @@ impl<'a> Worker<'a> {
             }
             self.finish(now_ns);
         }
+    }
+
+    /// After the first interval: delays from here on are those of the storm.
+    fn begin_storm(&mut self, now_ns: u64) {
+        let Workload::Storm { rate } = self.plan.workload else {
+            return;
+        };
+        if self.measured.intervals.len() != 1 {
+            return;
+        }
+        let answers = &mut self.shared.delays.borrow_mut().answers;
+        self.measured.quiet = std::mem::replace(answers, histogram());
+        if self.numbers.iter().any(|number| self.plan.storms(*number)) {
+            self.storm = Some(Schedule {
+                start_ns: now_ns,
+                interval_ns: 1e9 / rate,
+                sent: 0,
+            });
+        }
+    }
+
+    fn storm(&mut self, now_ns: u64) {
+        let Some(storm) = self.storm.as_mut().filter(|_| self.phase == Phase::Measure) else {
+            return;
+        };
+        let stormed = (self.switches.iter().zip(&self.numbers))
+            .find(|(_, number)| self.plan.storms(**number));
+        let Some((emulated, _)) = stormed else {
+            return;
+        };
+        let emulated = &mut *emulated.borrow_mut();
+        while storm.due_ns(storm.sent) <= now_ns {
+            storm.sent += 1;
+            if emulated.is_up && emulated.out.len() < STORM_UNSENT_BYTES_MAX {
+                emulated.switch.send_stray(&mut emulated.out);
+                self.measured.strays += 1;
+            } else {
+                self.measured.strays_unsent += 1;
+            }
+        }
+        emulated.wake();
     }
 
     /// The measured time is over, whatever still comes.
@@ -305,6 +356,9 @@ impl<'a> Worker<'a> {
             let at = (self.schedule.sent % self.switches.len() as u64) as usize;
             self.schedule.sent += 1;
             let emulated = &mut *self.switches[at].borrow_mut();
+            if self.plan.storms(self.numbers[at]) {
+                continue;
+            }
             if !emulated.is_up {
                 emulated.switch.tally.unsent += 1;
                 continue;
@@ -321,11 +375,16 @@ impl<'a> Worker<'a> {
     fn next_due_ns(&self) -> u64 {
         let now_ns = self.shared.control.now_ns();
         let tick_ns = now_ns + TICK_NS;
-        if self.phase == Phase::Drain || self.schedule.start_ns == 0 {
+        if self.phase == Phase::Drain {
             return tick_ns;
         }
-        let due_ns = self.schedule.due_ns(self.schedule.sent);
-        due_ns.max(now_ns + SCHEDULE_STEP_NS).min(tick_ns)
+        let own = Some(&self.schedule).filter(|schedule| schedule.start_ns > 0);
+        let schedules = own.into_iter().chain(&self.storm);
+        let due_ns = schedules
+            .map(|schedule| schedule.due_ns(schedule.sent))
+            .min();
+        let soonest_ns = now_ns + SCHEDULE_STEP_NS;
+        due_ns.map_or(tick_ns, |due_ns| due_ns.max(soonest_ns).min(tick_ns))
     }
 
     /// Asks for echoes, spread over the time between two of one switch.
@@ -393,8 +452,11 @@ impl<'a> Worker<'a> {
     fn conclude(mut self) -> Measured {
         if let Some(begun) = &self.begun {
             let mut tally = Tally::default();
-            for (after, before) in self.tallies().zip(&begun.tallies) {
-                tally.add(&after.since(before));
+            let before_and_after = self.tallies().zip(&begun.tallies).zip(&self.numbers);
+            for ((after, before), number) in before_and_after {
+                if !self.plan.storms(*number) {
+                    tally.add(&after.since(before));
+                }
             }
             self.measured.tally = tally;
         }
@@ -410,7 +472,7 @@ impl<'a> Worker<'a> {
 }
 
 /// Processor time of this thread so far.
-fn thread_cpu() -> Duration {
+pub fn thread_cpu() -> Duration {
     let usage = getrusage(UsageWho::RUSAGE_THREAD);
     usage.map_or(Duration::ZERO, |usage| {
         let spent = usage.user_time() + usage.system_time();
