@@ -28,6 +28,18 @@ pub(super) struct Answer<'a> {
     pub data: &'a [u8],
 }
 
+/// Source and destination of a packet-in's packet, where they most likely are.
+#[inline]
+pub(super) fn addresses(version: Version, frame: &[u8]) -> Option<(MacAddr, MacAddr)> {
+    let at = match version {
+        Version::V10 => 18,
+        _ => 42,
+    };
+    let dst = MacAddr(*frame.get(at..)?.first_chunk()?);
+    let src = MacAddr(*frame.get(at + 6..)?.first_chunk()?);
+    Some((src, dst))
+}
+
 /// What a packet-in says, if it is one that an edge may answer.
 #[inline]
 pub(super) fn read_packet_in(version: Version, frame: &[u8]) -> Option<Answer<'_>> {

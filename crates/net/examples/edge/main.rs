@@ -14,7 +14,8 @@ use openflow::{BufferId, Cookie, MacAddr, Match, Message, PortNo, TableId, Versi
 
 const HOSTS: u64 = 100_000;
 const ROUNDS: u32 = 50;
-const BATCH: usize = 64;
+/// As the driver does.
+const BATCH: usize = 16;
 
 fn main() {
     for (version, buffered) in [
@@ -33,6 +34,7 @@ fn main() {
             let mut out = BytesMut::with_capacity(1 << 16);
             let (started, before) = (Clock::now(), edge.counters().packet_ins);
             for batch in frames.chunks(BATCH) {
+                edge.look_ahead(batch.iter().map(|frame| &frame[..]));
                 for frame in batch {
                     black_box(edge.handle_packet_in(now, frame, &mut out));
                 }

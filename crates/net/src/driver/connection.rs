@@ -44,6 +44,9 @@ const OUTBOX_BYTES_HIGH: usize = 1 << 20;
 const WRITE_STALL_MAX: Duration = Duration::from_secs(10);
 /// For the last bytes, once the end is decided.
 const CLOSING_MAX: Duration = Duration::from_secs(1);
+/// Packet-ins that the edge is shown before they are answered: about as many as a core has
+/// outstanding reads of memory.
+const LOOK_AHEAD: usize = 16;
 /// The type byte of PACKET_IN, in every version.
 const PACKET_IN: u8 = 10;
 
@@ -341,6 +344,7 @@ impl Task {
     fn take(&mut self, now: Instant, input: &[u8], messages_left: &mut usize) -> usize {
         let mut used = 0;
         let mut answered = 0;
+        let mut seen = 0;
         self.has_whole = true;
         while *messages_left > 0 && !self.output.is_full() && self.ended.is_none() {
             let rest = &input[used..];
@@ -358,6 +362,9 @@ impl Task {
                 self.has_whole = false;
                 break;
             };
+            if used >= seen && header[0] == self.edge_version {
+                seen = used + self.look_ahead(rest);
+            }
             used += len;
             *messages_left -= 1;
             if header[0] == self.edge_version
@@ -377,6 +384,25 @@ impl Task {
             self.session.handle_partial(now, used < input.len());
         }
         used
+    }
+
+    /// Shows the edge what it will be given next; how many bytes of it.
+    fn look_ahead(&self, input: &[u8]) -> usize {
+        let mut seen = 0;
+        let next = std::iter::from_fn(|| {
+            let rest = &input[seen..];
+            let header = rest.first_chunk::<HEADER_LEN>()?;
+            let message = rest.get(..announced(header))?;
+            let is_packet_in = header[0] == self.edge_version && header[1] == PACKET_IN;
+            // A length below the header's is an error, and found when its turn comes.
+            if !is_packet_in || message.len() < HEADER_LEN {
+                return None;
+            }
+            seen += message.len();
+            Some(message)
+        });
+        self.edge.look_ahead(next.take(LOOK_AHEAD));
+        seen
     }
 
     fn handle_answered(&mut self, answered: &mut u64) {
