@@ -44,15 +44,24 @@ pub struct Outstanding {
     free_at: usize,
     free_count: usize,
     in_flight: usize,
-    /// The slot that each source's latest packet-in has.
-    by_source: Vec<u32>,
+    /// Of each source, the packet-ins that a FLOW_MOD without a buffer may be for.
+    by_source: Vec<Chain>,
     wanted: Wanted,
+}
+
+/// The slots of a source's packet-ins, linked by [`Slot::next`] in the order they were sent.
+#[derive(Clone, Copy)]
+struct Chain {
+    first: u32,
+    last: u32,
 }
 
 #[derive(Clone, Copy)]
 struct Slot {
     since_ns: u64,
     generation: u32,
+    /// The next packet-in of the same source.
+    next: u32,
     source: u32,
     target: u32,
     state: State,
@@ -68,6 +77,10 @@ enum State {
 }
 
 const NO_SLOT: u32 = u32::MAX;
+const NO_CHAIN: Chain = Chain {
+    first: NO_SLOT,
+    last: NO_SLOT,
+};
 const GOT_FLOW_MOD: u8 = 1;
 const GOT_PACKET_OUT: u8 = 2;
 
@@ -78,6 +91,7 @@ impl Outstanding {
         let unused = Slot {
             since_ns: 0,
             generation: 0,
+            next: NO_SLOT,
             source: 0,
             target: 0,
             state: State::Unused,
@@ -90,7 +104,7 @@ impl Outstanding {
             free_at: 0,
             free_count: slot_count,
             in_flight: 0,
-            by_source: vec![NO_SLOT; source_count as usize + 1],
+            by_source: vec![NO_CHAIN; source_count as usize + 1],
             wanted,
         }
     }
@@ -109,18 +123,44 @@ impl Outstanding {
         self.free_at = (self.free_at + 1) & (self.free.len() - 1);
         self.free_count -= 1;
         self.in_flight += 1;
+        self.unchain(at);
         let slot = &mut self.slots[at as usize];
         let generation_max = (1 << (31 - self.slot_bits)) - 1;
         *slot = Slot {
             since_ns,
             generation: (slot.generation + 1) & generation_max,
+            next: NO_SLOT,
             source,
             target,
             state: State::Waiting,
             got: 0,
         };
-        self.by_source[source as usize] = at;
-        Some(slot.generation << self.slot_bits | at)
+        let tag = slot.generation << self.slot_bits | at;
+        let chain = &mut self.by_source[source as usize];
+        match self.slots.get_mut(chain.last as usize) {
+            Some(last) if chain.last != at && last.source == source => last.next = at,
+            _ => chain.first = at,
+        }
+        chain.last = at;
+        Some(tag)
+    }
+
+    /// A slot that is used again leaves the chain that it was in. Those before it, which have waited
+    /// longer, leave with it.
+    fn unchain(&mut self, at: u32) {
+        let Slot { source, next, .. } = self.slots[at as usize];
+        let Chain { last, .. } = self.by_source[source as usize];
+        self.by_source[source as usize] = if last == at {
+            NO_CHAIN
+        } else {
+            let first = if self.is_of(next, source) { next } else { last };
+            Chain { first, last }
+        };
+    }
+
+    fn is_of(&self, at: u32, source: u32) -> bool {
+        let slot = self.slots.get(at as usize);
+        slot.is_some_and(|slot| slot.source == source && slot.state != State::Unused)
     }
 
     /// The slot of a tag that was given out and not too long ago.
@@ -131,11 +171,26 @@ impl Outstanding {
         is_it.then_some(at)
     }
 
+    /// The packet-in of a source that a FLOW_MOD is for when it says nothing else: FLOW_MODs come in
+    /// the order of packet-ins, so it is the oldest that had none, given up or not. If all had one,
+    /// it is the latest.
+    pub fn find_source(&mut self, source: u32) -> Option<u32> {
+        let Chain { mut first, last } = *self.by_source.get(source as usize)?;
+        if last == NO_SLOT {
+            return None;
+        }
+        while first != last && self.slots[first as usize].got & GOT_FLOW_MOD != 0 {
+            let next = self.slots[first as usize].next;
+            first = if self.is_of(next, source) { next } else { last };
+        }
+        self.by_source[source as usize].first = first;
+        Some(first)
+    }
+
     /// The slot of a source's latest packet-in.
-    pub fn find_source(&self, source: u32) -> Option<u32> {
-        let at = *self.by_source.get(source as usize)?;
-        let slot = self.slots.get(at as usize)?;
-        (slot.source == source && slot.state != State::Unused).then_some(at)
+    pub fn find_latest(&self, source: u32) -> Option<u32> {
+        let last = self.by_source.get(source as usize)?.last;
+        (last != NO_SLOT).then_some(last)
     }
 
     /// The only one that waits, if there is only one.
@@ -259,7 +314,51 @@ mod tests {
         );
     }
 
+    #[test]
+    fn flow_mods_of_one_source_are_for_its_packet_ins_in_order() {
+        let mut outstanding = Outstanding::new(8, 10, Wanted::Any);
+        for since_ns in [100, 200, 300] {
+            outstanding.open(3, 0, since_ns).unwrap();
+        }
+        outstanding.expire(150);
+        let mut outcomes = Vec::new();
+        for _ in 0..4 {
+            let at = outstanding.find_source(3).unwrap();
+            outcomes.push(outstanding.answer(at, Kind::FlowMod));
+        }
+        let answered = |since_ns| Outcome::Answered { since_ns };
+        let expected = [
+            Outcome::Late,
+            answered(200),
+            answered(300),
+            Outcome::Duplicate,
+        ];
+        assert_eq!(outcomes, expected);
+    }
+
     proptest! {
+        /// A source's FLOW_MOD is never for another source, however slots are used again.
+        #[test]
+        fn a_source_finds_its_own_packet_ins(steps in proptest::collection::vec((0u8..3, 1u32..5), 0..300)) {
+            let mut outstanding = Outstanding::new(4, 5, Wanted::Any);
+            let mut opened = std::collections::BTreeSet::new();
+            for (now, (what, source)) in steps.into_iter().enumerate() {
+                let now_ns = now as u64;
+                if what == 0 {
+                    outstanding.expire(now_ns.saturating_sub(20));
+                    if outstanding.open(source, 0, now_ns).is_some() {
+                        opened.insert(source);
+                        let latest = outstanding.find_latest(source).unwrap();
+                        prop_assert_eq!(outstanding.source(latest), source);
+                    }
+                } else if let Some(at) = outstanding.find_source(source) {
+                    prop_assert!(opened.contains(&source));
+                    prop_assert_eq!(outstanding.source(at), source);
+                    outstanding.answer(at, Kind::FlowMod);
+                }
+            }
+        }
+
         /// However packet-ins, answers and expiry mix, an answer finds its own packet-in or none.
         #[test]
         fn a_tag_finds_its_own_packet_in(steps in proptest::collection::vec((0u8..4, 0usize..40), 0..400)) {

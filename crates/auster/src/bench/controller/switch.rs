@@ -457,7 +457,7 @@ impl Switch {
     }
 
     /// Which packet-in an answer is for, and whether it does what is right for that.
-    fn judge(&self, answer: &Answer) -> Verdict {
+    fn judge(&mut self, answer: &Answer) -> Verdict {
         let found = if answer.buffer_id != NO_BUFFER {
             match self.outstanding.find(answer.buffer_id) {
                 Some(at) if self.profile.is_buffered => Verdict::Of(at),
@@ -488,8 +488,9 @@ impl Switch {
     }
 
     /// A FLOW_MOD without a buffer says by its match which packet it is for.
-    fn find_flow(&self, answer: &Answer) -> Verdict {
-        let is_ours = |mac: u64| self.layout.host_of(mac);
+    fn find_flow(&mut self, answer: &Answer) -> Verdict {
+        let layout = self.layout;
+        let is_ours = |mac: u64| layout.host_of(mac);
         match (answer.eth_src.map(is_ours), answer.eth_dst.map(is_ours)) {
             // The way back.
             (Some(Some(DESTINATION)), _) => Verdict::Companion,
@@ -513,7 +514,7 @@ impl Switch {
     /// Between hosts: the entry is for the answer to a packet from `target` to `source`.
     fn is_way_back(&self, source: u32, target: u32) -> bool {
         let sends = |from, to| {
-            let latest = self.outstanding.find_source(from);
+            let latest = self.outstanding.find_latest(from);
             latest.is_some_and(|at| self.outstanding.target(at) == to)
         };
         self.profile.are_paired && !sends(source, target) && sends(target, source)
