@@ -574,14 +574,23 @@ fn switches_come_and_go() {
 
 #[test]
 fn ctrl_c_gives_the_figures_so_far() {
-    let controller = Scripted::learning(|_, learned| vec![learned.packet_out()]);
-    let words = SMALL.replace("-d 0.4", "-d 60");
+    let answered = Arc::new(AtomicU64::new(0));
+    let count = answered.clone();
+    let controller = Scripted::learning(move |_, learned| {
+        count.fetch_add(1, Ordering::SeqCst);
+        vec![learned.packet_out()]
+    });
+    let words = SMALL.replace("-d 0.4 -w 0.1", "-d 60 -w 0");
     let mut child = command(&format!("tcp:{}", controller.address), &words)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
+    // Learning takes some tens; the measuring has begun for long.
+    let deadline = Instant::now() + common::running::PATIENCE;
+    while answered.load(Ordering::SeqCst) < 30_000 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
     interrupt(&child);
     let output = child.wait_with_output_in_time();
     let found = document(&output);
