@@ -25,6 +25,12 @@ Example:
       --compare 'auster run ptcp:{port}:127.0.0.1' --macs 1000 -o results/today
   auster bench controller tcp:127.0.0.1 --mode open --rate 20000")]
     Controller(Box<controller::Args>),
+    /// The same under ever more switches: time until all are in, memory of each, echo
+    #[command(after_help = "\
+Example:
+  auster bench scale --start 'auster run ptcp:{port}:127.0.0.1'
+  auster bench scale --start 'auster run ptcp:{port}:127.0.0.1' -s 100,1000 -o results/scale")]
+    Scale(controller::scale::Args),
     /// The same with cbench's flags and output, for scripts that have them
     #[command(after_help = "\
 Example:
@@ -64,6 +70,7 @@ Without --table the other flags make a grid. --method list describes the methods
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Controller(args) => controller::run(*args),
+        Command::Scale(args) => controller::scale::run(&args),
         Command::Cbench(args) => controller::cbench::run(&args),
         Command::Null(args) => null::run(args),
         Command::Network(args) => network::run(*args),

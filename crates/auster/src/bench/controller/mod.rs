@@ -14,6 +14,7 @@ mod outstanding;
 mod plan;
 mod report;
 mod rounds;
+pub mod scale;
 mod serve;
 mod settings;
 mod switch;

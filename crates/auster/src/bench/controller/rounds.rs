@@ -68,7 +68,7 @@ pub fn run(settings: &Settings, interrupt: &Interrupt) -> Result<Rounds, Failure
     })
 }
 
-fn measure(
+pub fn measure(
     settings: &Settings,
     method: &Method,
     title: &str,
