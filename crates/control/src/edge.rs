@@ -5,7 +5,8 @@
 //! is; what it has decided it tells the edge. So an edge needs no lock and asks nobody, and as many
 //! of them run at once as there are threads. Whatever it is not sure of it leaves to the controller:
 //! LLDP, ARP, broadcasts, packets with VLAN tags, packets that were cut short, hosts it was not told
-//! of, and once a second a packet of each port, so that the controller knows where hosts are alive.
+//! of. Once a second a packet of each port that it has answered is shown to the controller as well,
+//! which so knows where hosts are alive.
 //!
 //! An answer is the packet itself, sent on, and then an entry for those that follow. Nothing is
 //! remembered of an entry but its cookie's kind ([`EntryKind::Local`]): when a port goes or a host
@@ -17,9 +18,9 @@ mod wire;
 use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
-use openflow::message::{FlowMod, FlowModCommand};
+use openflow::message::{FlowMod, FlowModCommand, PacketInReason};
 use openflow::time::{Duration, Instant};
-use openflow::{BufferId, Cookie, MacAddr, Match, Message, PortNo, Version, Xid, encode};
+use openflow::{BufferId, Cookie, Frame, MacAddr, Match, Message, PortNo, Version, Xid, encode};
 
 use crate::entry::{COOKIE_PREFIX_MASK, EntryKind};
 use crate::mac_table::MacTable;
@@ -34,8 +35,8 @@ const REPEAT_INTERVAL: Duration = Duration::from_millis(500);
 /// Pairs remembered for that; an older one that falls together with a newer is forgotten.
 const RECENT_PAIRS: usize = 64;
 
-/// Between two packet-ins of a port that the controller sees although the edge knew the answer.
-const TELL_INTERVAL: Duration = Duration::from_secs(1);
+/// Between two packet-ins of a port that are shown to the controller.
+const SHOW_INTERVAL: Duration = Duration::from_secs(1);
 
 /// In 1.0, hosts of a port that closes whose entries are named one by one.
 const NAMED_HOSTS_MAX: usize = 256;
@@ -96,6 +97,28 @@ pub struct EdgeCounters {
     pub packet_outs_too_long: u64,
 }
 
+/// What became of a packet-in at the edge.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes the long way: through the session to the controller.
+    Left,
+    Answered,
+    /// Answered; the controller is to see [`shown`] all the same.
+    Show,
+}
+
+/// The reason of packet-ins that the controller shall learn from and not answer. OpenFlow has none
+/// of this number.
+pub(crate) const SHOWN: PacketInReason = PacketInReason(0xfe);
+
+/// A packet-in for the controller to learn from: the same but for its reason.
+pub fn shown(packet_in: &[u8]) -> Frame {
+    let mut bytes = BytesMut::from(packet_in);
+    wire::set_reason(&mut bytes, SHOWN);
+    Frame::new(bytes.freeze()).expect("as long as it was")
+}
+
 /// One switch's edge. A default one answers nothing.
 #[derive(Default)]
 pub struct Edge {
@@ -123,7 +146,7 @@ struct Port {
     number: PortNo,
     is_open: bool,
     /// When the controller last saw a packet-in of it.
-    told_at: Option<Instant>,
+    shown_at: Option<Instant>,
 }
 
 /// A pair whose entry was sent. All zeros is none.
@@ -144,14 +167,12 @@ impl Edge {
     }
 
     /// Takes one whole PACKET_IN, header included, of the connection's version. If it can be
-    /// answered here, whole messages are appended to `out` and the answer is true; if not, nothing
-    /// is appended, and it goes the long way: through the session to the controller.
+    /// answered here, whole messages are appended to `out`, and otherwise nothing.
     #[inline]
-    pub fn handle_packet_in(&mut self, now: Instant, frame: &[u8], out: &mut BytesMut) -> bool {
-        let Some(edge) = &mut self.started else {
-            return false;
-        };
-        edge.handle_packet_in(now, frame, out).is_some()
+    pub fn handle_packet_in(&mut self, now: Instant, frame: &[u8], out: &mut BytesMut) -> Verdict {
+        let edge = self.started.as_mut();
+        let verdict = edge.and_then(|edge| edge.handle_packet_in(now, frame, out));
+        verdict.unwrap_or(Verdict::Left)
     }
 
     /// Looks at packet-ins that will come to [`Edge::handle_packet_in`] next. Where there are a
@@ -217,7 +238,7 @@ impl Started {
             EdgeUpdate::Deliver(packet) => {
                 let index = self.open_port(packet.in_port);
                 if let Some(port) = index.and_then(|at| self.ports.get_mut(usize::from(at))) {
-                    port.told_at = Some(packet.now);
+                    port.shown_at = Some(packet.now);
                 }
                 let answer = Answer {
                     in_port: packet.in_port,
@@ -233,16 +254,16 @@ impl Started {
     }
 
     #[inline]
-    fn handle_packet_in(&mut self, now: Instant, frame: &[u8], out: &mut BytesMut) -> Option<()> {
+    fn handle_packet_in(
+        &mut self,
+        now: Instant,
+        frame: &[u8],
+        out: &mut BytesMut,
+    ) -> Option<Verdict> {
         let packet = wire::read_packet_in(self.config.version, frame)?;
         let index = self.open_port(packet.in_port)?;
         let to = self.hosts.get(packet.dst)?;
         if self.hosts.get(packet.src)? != index || to == index {
-            return None;
-        }
-        let port = &mut self.ports[usize::from(index)];
-        if port.told_at.is_none_or(|at| now.since(at) >= TELL_INTERVAL) {
-            port.told_at = Some(now);
             return None;
         }
         let answer = Answer {
@@ -251,7 +272,12 @@ impl Started {
         };
         self.answer(now, &answer, out);
         self.counters.packet_ins += 1;
-        Some(())
+        let shown_at = &mut self.ports[usize::from(index)].shown_at;
+        if shown_at.is_some_and(|at| now.since(at) < SHOW_INTERVAL) {
+            return Some(Verdict::Answered);
+        }
+        *shown_at = Some(now);
+        Some(Verdict::Show)
     }
 
     /// The packet first, the entry after it: none that follows is faster than the first.
@@ -293,7 +319,7 @@ impl Started {
         let port = Port {
             number,
             is_open: true,
-            told_at: None,
+            shown_at: None,
         };
         // A closed port has no hosts, so its place is free.
         let free = self.ports.iter().position(|port| !port.is_open);
@@ -377,8 +403,8 @@ impl Started {
 
 #[cfg(test)]
 mod tests {
-    use openflow::message::{PacketIn, PacketInReason};
-    use openflow::{Frame, TableId, decode};
+    use openflow::message::PacketIn;
+    use openflow::{TableId, decode};
 
     use super::*;
 
@@ -386,7 +412,7 @@ mod tests {
     const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);
     const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xb]);
 
-    /// Two hosts behind ports 1 and 2, and the controller has heard both ports just now.
+    /// Two hosts behind ports 1 and 2.
     fn edge(version: Version) -> Edge {
         let mut edge = Edge::default();
         let config = EdgeConfig {
@@ -410,13 +436,6 @@ mod tests {
             },
         ];
         assert!(said(&mut edge, updates).is_empty());
-        for (src, dst, port) in [(A, B, 1), (B, A, 2)] {
-            assert_eq!(
-                asked(&mut edge, NOW, src, dst, port, None),
-                None,
-                "told once"
-            );
-        }
         edge
     }
 
@@ -443,6 +462,20 @@ mod tests {
         buffer_id: Option<BufferId>,
     ) -> Option<Vec<Message>> {
         let version = edge.started.as_ref().unwrap().config.version;
+        let frame = packet_in(version, src, dst, port, buffer_id);
+        let mut out = BytesMut::new();
+        let is_answered = edge.handle_packet_in(now, frame.bytes(), &mut out) != Verdict::Left;
+        assert!(is_answered || out.is_empty());
+        is_answered.then(|| messages(out))
+    }
+
+    fn packet_in(
+        version: Version,
+        src: MacAddr,
+        dst: MacAddr,
+        port: u32,
+        buffer_id: Option<BufferId>,
+    ) -> Frame {
         let message = Message::PacketIn(PacketIn {
             buffer_id,
             total_len: 20,
@@ -454,11 +487,7 @@ mod tests {
                 .concat()
                 .into(),
         });
-        let frame = encode(version, Xid(1), &message).unwrap();
-        let mut out = BytesMut::new();
-        let is_answered = edge.handle_packet_in(now, frame.bytes(), &mut out);
-        assert!(is_answered || out.is_empty());
-        is_answered.then(|| messages(out))
+        encode(version, Xid(1), &message).unwrap()
     }
 
     fn messages(mut out: BytesMut) -> Vec<Message> {
@@ -547,14 +576,29 @@ mod tests {
     }
 
     #[test]
-    fn the_controller_sees_a_packet_of_each_port_once_a_second() {
-        let mut edge = edge(Version::V13);
-        let mut seen = 0;
-        for n in 0..3000u32 {
-            let now = NOW + Duration::from_millis(1) * n;
-            seen += u32::from(asked(&mut edge, now, A, B, 1, None).is_none());
+    fn the_controller_is_shown_a_packet_of_each_port_once_a_second() {
+        for version in [Version::V10, Version::V13] {
+            let mut edge = edge(version);
+            let frame = packet_in(version, A, B, 1, None);
+            let mut seen = Vec::new();
+            for n in 0..3000u32 {
+                let now = NOW + Duration::from_millis(1) * n;
+                let verdict = edge.handle_packet_in(now, frame.bytes(), &mut BytesMut::new());
+                assert_ne!(verdict, Verdict::Left, "and every one is answered here");
+                if verdict == Verdict::Show {
+                    seen.push(n);
+                }
+            }
+            assert_eq!(seen, [0, 1000, 2000]);
+            let (Ok(Message::PacketIn(mut as_shown)), Ok(Message::PacketIn(original))) =
+                (decode(&shown(frame.bytes())), decode(&frame))
+            else {
+                panic!("still a packet-in");
+            };
+            assert_eq!(as_shown.reason, SHOWN);
+            as_shown.reason = original.reason;
+            assert_eq!(as_shown, original);
         }
-        assert_eq!(seen, 2);
     }
 
     #[test]

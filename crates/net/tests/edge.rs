@@ -23,8 +23,10 @@ use tokio::sync::mpsc;
 
 const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
+/// Behind the same port as B.
+const C: MacAddr = MacAddr([2, 0, 0, 0, 0, 3]);
 
-/// Tells each edge of two hosts. A BARRIER_REPLY makes it forget one of them, between two barriers;
+/// Tells each edge of its hosts. A BARRIER_REPLY makes it forget one of them, between two barriers;
 /// an EXPERIMENTER makes it wait until the test says so.
 struct Script {
     outputs: VecDeque<ControllerOutput>,
@@ -57,6 +59,10 @@ impl Application for Script {
             },
             EdgeUpdate::Host {
                 mac: B,
+                port: PortNo(2),
+            },
+            EdgeUpdate::Host {
+                mac: C,
                 port: PortNo(2),
             },
         ];
@@ -130,7 +136,7 @@ impl Stage {
         }
     }
 
-    /// A switch whose edge knows both hosts and has told the application of port 1.
+    /// A switch whose edge knows its hosts and has shown the application a packet of port 1.
     async fn ready(&self, datapath_id: u64, pipe_bytes: usize) -> Switch<Reader, Writer> {
         let (ours, theirs) = memory(pipe_bytes);
         self.driver.serve(ours);
@@ -138,8 +144,11 @@ impl Stage {
         switch.set_up().await.expect("set up");
         // The updates stand before the barrier.
         while switch.receive().await.unwrap().kind() != MessageKind::BarrierRequest {}
-        switch.send_bytes(packet_in(7).bytes()).await.unwrap();
+        let first = packet_in_for(C, 7);
+        switch.send_bytes(first.bytes()).await.unwrap();
         assert_eq!(self.seen().await, Xid(7));
+        let answer = kinds(&mut switch, 2).await;
+        assert_eq!(answer, [MessageKind::PacketOut, MessageKind::FlowMod]);
         switch
     }
 
@@ -163,8 +172,12 @@ impl Stage {
 
 /// From A, for B, and no ARP: that is the controller's.
 fn packet_in(xid: u32) -> Frame {
+    packet_in_for(B, xid)
+}
+
+fn packet_in_for(dst: MacAddr, xid: u32) -> Frame {
     let mut data = vec![0; 60];
-    data[..6].copy_from_slice(&B.0);
+    data[..6].copy_from_slice(&dst.0);
     data[6..12].copy_from_slice(&A.0);
     data[12..14].copy_from_slice(&[0x08, 0]);
     let message = Message::PacketIn(PacketIn {
@@ -236,7 +249,7 @@ async fn packet_ins_are_answered_here_and_echoes_before_them() {
             view.edge.flow_mods,
             view.edge.packet_outs
         ),
-        (5, 1, 5)
+        (1 + 5, 1 + 1, 1 + 5)
     );
     // HELLO, features, description, ports, and the echo reply that ended the set-up.
     assert_eq!(view.session.received, 5 + 1 + 5 + 1);

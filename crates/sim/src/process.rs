@@ -8,7 +8,7 @@ use control::ConnectionId;
 use control::controller::{
     Admission, Controller, ControllerConfig, ControllerOutput, Event, PeerIdentity,
 };
-use control::edge::Edge;
+use control::edge::{Edge, Verdict, shown};
 use control::inbox::{Inbox, InboxConfig};
 use control::session::{Session, SessionConfig, SessionOutput};
 use openflow::time::{Duration, Instant};
@@ -158,15 +158,20 @@ impl Process {
             line.session.handle_paused(now, !room);
             if room && let Some(frame) = line.unread.pop_front() {
                 let mut answers = BytesMut::new();
-                let is_answered = line.session.is_up()
-                    && frame.kind() == MessageKind::PacketIn
-                    && line.edge.handle_packet_in(now, frame.bytes(), &mut answers);
-                if is_answered {
+                let mut verdict = Verdict::Left;
+                if line.session.is_up() && frame.kind() == MessageKind::PacketIn {
+                    verdict = line.edge.handle_packet_in(now, frame.bytes(), &mut answers);
+                }
+                match verdict {
+                    Verdict::Left => line.session.handle_frame(now, frame),
+                    Verdict::Show => line.session.handle_frame(now, shown(frame.bytes())),
+                    Verdict::Answered => {}
+                }
+                if verdict != Verdict::Left {
                     self.send_all(id, answers);
                     moved = true;
                     continue;
                 }
-                line.session.handle_frame(now, frame);
             }
             let Some(output) = line.session.poll_output() else {
                 return moved;

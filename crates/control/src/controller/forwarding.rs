@@ -9,7 +9,7 @@ use openflow::packet::build::{Host, arp_reply};
 use openflow::time::Instant;
 use openflow::{BufferId, DatapathId, Field, MacAddr};
 
-use crate::edge::EdgeUpdate;
+use crate::edge::{self, EdgeUpdate};
 use crate::entry::ETH_TYPE_LLDP;
 
 use super::hosts::{Answer, Observed, Question};
@@ -53,6 +53,9 @@ impl Controller {
         if fields.eth_type() == Some(ETH_TYPE_LLDP) {
             return self.handle_lldp(now, at, &packet_in);
         }
+        if packet_in.reason == edge::SHOWN {
+            return self.learn_from(now, at, packet_in, &fields);
+        }
         if packet_in.data.len() < usize::from(packet_in.total_len) {
             self.counters.packet_ins_truncated += 1;
             return;
@@ -71,6 +74,30 @@ impl Controller {
                 };
                 self.handle_packet(now, role, packet, &fields);
             }
+        }
+    }
+
+    /// A packet that the edge of its switch has sent on.
+    fn learn_from(
+        &mut self,
+        now: Instant,
+        at: Location,
+        packet_in: PacketIn,
+        fields: &PacketFields,
+    ) {
+        let (buffer_id, data) = (packet_in.buffer_id, packet_in.data);
+        let held = Held {
+            at,
+            buffer_id,
+            data,
+        };
+        if self.role(now, at) == PortRole::Edge
+            && let Some(packet) = Packet::read(&held, fields)
+        {
+            if let Some(port) = self.port_mut(at) {
+                port.host_seen = Some(now);
+            }
+            self.observe(now, &packet, fields);
         }
     }
 

@@ -4,6 +4,7 @@
 //! Every place in a template is checked against the codec by the tests below.
 
 use bytes::{BufMut, BytesMut};
+use openflow::message::PacketInReason;
 use openflow::{BufferId, MacAddr, Message, PortNo, Version, Xid, encode};
 
 use crate::entry::{ETH_TYPE_LLDP, Entry, EntryKey, EntryKind};
@@ -26,6 +27,16 @@ pub(super) struct Answer<'a> {
     pub out_port: PortNo,
     pub buffer_id: Option<BufferId>,
     pub data: &'a [u8],
+}
+
+pub(super) fn set_reason(packet_in: &mut [u8], reason: PacketInReason) {
+    let at = match packet_in.first() {
+        Some(&version) if version == Version::V10.wire() => 16,
+        _ => 14,
+    };
+    if let Some(byte) = packet_in.get_mut(at) {
+        *byte = reason.0;
+    }
 }
 
 /// Source and destination of a packet-in's packet, where they most likely are.
@@ -218,7 +229,7 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use openflow::message::{FlowMod, PacketIn, PacketInReason, PacketOut};
+    use openflow::message::{FlowMod, PacketIn, PacketOut};
     use openflow::{Action, Cookie, Frame, Match, TableId, decode};
     use proptest::prelude::*;
 

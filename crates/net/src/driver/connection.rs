@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use control::edge::Edge;
+use control::edge::{Edge, Verdict, shown};
 use control::session::{Session, SessionOutput, SwitchUp};
 use openflow::frame::HEADER_LEN;
 use openflow::time::Instant;
@@ -367,17 +367,22 @@ impl Task {
             }
             used += len;
             *messages_left -= 1;
-            if header[0] == self.edge_version
-                && header[1] == PACKET_IN
-                && self
-                    .edge
-                    .handle_packet_in(now, message, &mut self.output.bulk)
-            {
+            let mut verdict = Verdict::Left;
+            if header[0] == self.edge_version && header[1] == PACKET_IN {
+                let out = &mut self.output.bulk;
+                verdict = self.edge.handle_packet_in(now, message, out);
+            }
+            if verdict == Verdict::Answered {
                 answered += 1;
                 continue;
             }
             self.handle_answered(&mut answered);
-            self.handle_message(now, message);
+            let frame = match verdict {
+                Verdict::Show => shown(message),
+                // Its own bytes: it may wait for longer than the buffer it came in.
+                _ => Frame::new(Bytes::copy_from_slice(message)).expect("one whole message"),
+            };
+            self.handle_message(now, frame);
         }
         self.handle_answered(&mut answered);
         if !self.has_whole {
@@ -411,9 +416,7 @@ impl Task {
         }
     }
 
-    fn handle_message(&mut self, now: Instant, message: &[u8]) {
-        // Its own bytes: it may wait for longer than the buffer it came in.
-        let frame = Frame::new(Bytes::copy_from_slice(message)).expect("one whole message");
+    fn handle_message(&mut self, now: Instant, frame: Frame) {
         if let Some((xid, sent)) = self.echo_sent
             && frame.kind() == MessageKind::EchoReply
             && frame.xid() == xid
