@@ -533,6 +533,99 @@ fn hosts_send_to_each_other() {
 }
 
 #[test]
+fn packets_cross_a_line_whose_links_are_found() {
+    let auster = format!("{AUSTER} run ptcp:{{port}}:127.0.0.1");
+    // Long enough for auster to send the entries of each path once more.
+    let words = SMALL.replace("-s 2", "-s 4").replace("-d 0.4", "-d 1.5");
+    let words = words + " --workload paths --threads 2 --ready-max 30";
+    let mut command = command("", &words);
+    let found = document(&command.args(["--start", &auster]).output().unwrap());
+    let setup = &round(&found)["setup"];
+    assert_eq!(setup["switches_ready"], 4, "{setup}");
+    assert_eq!(setup["learned"], true, "{setup}");
+    assert!(tally(&found, "answered") > 0);
+    for name in [
+        "flooded",
+        "wrong_port",
+        "wrong_match",
+        "wrong_packet",
+        "unsolicited",
+    ] {
+        assert_eq!(tally(&found, name), 0, "{name}");
+    }
+    // Entries along the path: it knows the way.
+    assert!(tally(&found, "companion") > 0);
+    let links = &round(&found)["links"];
+    assert_eq!(links["dropped"], 0, "{links}");
+    // Each of three links in both directions.
+    assert!(links["frames"].as_u64() >= Some(6), "{links}");
+    let departures = common::schema::departures("bench-controller", &found);
+    assert_eq!(departures, Vec::<String>::new());
+}
+
+/// A learning switch each, without a map: floods and packets go over links one by one.
+#[test]
+fn packets_cross_a_line_hop_by_hop() {
+    let controller = Scripted::learning(|_, learned| vec![learned.packet_out()]);
+    let words = SMALL.replace("-s 2", "-s 4") + " --workload paths --threads 2 --ready-max 30";
+    let found = document(&bench(controller.address, &words));
+    assert_eq!(round(&found)["setup"]["switches_ready"], 4);
+    let answered = tally(&found, "answered");
+    assert!(answered > 0);
+    // Half a line is two links: the other switches on the way send it on. What is under way when
+    // the measuring begins and ends is counted at one end only.
+    let hops = tally(&found, "companion");
+    assert!(2 * hops > answered, "{hops} hops, {answered} answered");
+    assert_eq!(tally(&found, "wrong_port"), 0);
+}
+
+#[test]
+fn hosts_find_each_other_by_arp() {
+    let known = Arc::new(AtomicU64::new(0));
+    let count = known.clone();
+    let controller = Scripted::learning(move |_, learned| {
+        count.fetch_add(1, Ordering::SeqCst);
+        vec![learned.packet_out()]
+    });
+    let words = format!("{SMALL} --workload arp-ip --timeout 20000");
+    let found = document(&bench(controller.address, &words));
+    assert_eq!(round(&found)["setup"]["switches_ready"], 2);
+    let answered = tally(&found, "answered");
+    assert!(answered > 0);
+    // A reply and a packet each way, whose receiver has been heard.
+    assert!(known.load(Ordering::SeqCst) >= 3 * answered);
+    for name in [
+        "flooded",
+        "wrong_port",
+        "wrong_packet",
+        "unsolicited",
+        "duplicate",
+        "missing",
+    ] {
+        assert_eq!(tally(&found, name), 0, "{name}");
+    }
+    let departures = common::schema::departures("bench-controller", &found);
+    assert_eq!(departures, Vec::<String>::new());
+}
+
+#[test]
+fn a_hub_brings_no_arp_exchange_to_an_end() {
+    let controller = Scripted::start(|_, mut connection| {
+        connection.greet();
+        while let Some(message) = connection.receive() {
+            if let Message::PacketIn(packet_in) = message {
+                connection.send(&packet_out(&packet_in, PortNo::FLOOD));
+            }
+        }
+    });
+    let words = format!("{SMALL} --workload arp-ip --ready-max 0.5 --timeout 200");
+    let found = document(&bench(controller.address, &words));
+    assert_eq!(tally(&found, "answered"), 0);
+    assert!(tally(&found, "flooded") > 0);
+    assert_eq!(round(&found)["setup"]["switches_ready"], 0);
+}
+
+#[test]
 fn a_storm_is_not_among_what_is_measured() {
     let controller = Scripted::learning(|_, learned| vec![learned.packet_out()]);
     let words = SMALL.replace("-s 2", "-s 3").replace(

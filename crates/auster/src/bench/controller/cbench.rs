@@ -10,7 +10,7 @@ use openflow::Version;
 use super::conduct::{Conductor, Run};
 use super::outstanding::Wanted;
 use super::plan::{Interval, Mode, Plan, Workload};
-use super::switch::{Announce, Profile};
+use super::switch::{Announce, Profile, Traffic};
 use crate::bench::output::{Interrupt, Progress};
 use crate::bench::stats::Summary;
 use crate::failure::Failure;
@@ -165,7 +165,7 @@ fn plan(args: &Args) -> Result<Plan, Failure> {
             settle_ns: u64::from(args.delay.max(200)) * 1_000_000,
             ready_max_ns: 5_000_000_000,
             announce: Announce::Arp,
-            are_paired: false,
+            traffic: Traffic::ToDestination,
         },
         switch_count: switch_count as u16,
         port_count: 4,

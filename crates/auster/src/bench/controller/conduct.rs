@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use super::churn;
+use super::links::Carried;
 use super::plan::{Control, Measured, Phase, Plan, Workload};
 use super::target::Usage;
 use super::worker;
@@ -23,6 +24,8 @@ pub struct Run {
     pub target: Option<TargetUsage>,
     pub interrupted: bool,
     pub is_storm: bool,
+    /// Between switches, where they have links.
+    pub links: Option<Carried>,
     /// Why connections were lost, if some were.
     pub problem: Option<String>,
 }
@@ -101,6 +104,7 @@ impl Conductor<'_> {
                 target,
                 interrupted: self.interrupt.is_set(),
                 is_storm: matches!(plan.workload, Workload::Storm { .. }),
+                links: (plan.workload == Workload::Paths).then(|| control.links.carried()),
                 problem: control.problem(),
             })
         })

@@ -25,6 +25,16 @@ pub struct Layout {
     /// At least 2.
     pub port_count: u32,
     pub source_count: u32,
+    /// Switches that form a line, each linked to the next; 0 if there are no links.
+    pub line: u16,
+}
+
+/// One end of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Link {
+    pub port: u32,
+    pub peer: u16,
+    pub peer_port: u32,
 }
 
 impl Layout {
@@ -67,8 +77,54 @@ impl Layout {
         (mac == self.mac(host) && host <= self.source_count).then_some(host)
     }
 
+    /// Ports of hosts, then those of links.
     pub fn ports(&self) -> impl Iterator<Item = PortNo> + use<> {
-        (1..=self.port_count).map(PortNo)
+        let links = self.links().map(|link| link.port);
+        (1..=self.port_count).chain(links).map(PortNo)
+    }
+
+    /// To the next switch of the line and to the one before.
+    pub fn links(&self) -> impl Iterator<Item = Link> + use<> {
+        let (to_next, to_previous) = (self.port_count + 1, self.port_count + 2);
+        let next = (self.switch + 1 < self.line).then(|| Link {
+            port: to_next,
+            peer: self.switch + 1,
+            peer_port: to_previous,
+        });
+        let previous = (self.line > 0 && self.switch > 0).then(|| Link {
+            port: to_previous,
+            peer: self.switch - 1,
+            peer_port: to_next,
+        });
+        next.into_iter().chain(previous)
+    }
+
+    /// The switch whose destination this one's sources send to: half a line away, so that every
+    /// destination is that of one switch.
+    pub fn far(&self) -> Layout {
+        let half = (self.line / 2).max(1);
+        Layout {
+            switch: match self.line {
+                0 => self.switch,
+                line => (self.switch + half) % line,
+            },
+            ..*self
+        }
+    }
+
+    /// The port by which a host is reached, here or over links.
+    pub fn port_towards(&self, mac: u64) -> Option<u32> {
+        if let Some(host) = self.host_of(mac) {
+            return Some(self.port(host));
+        }
+        let switch = (mac >> 24) as u16;
+        let there = Layout { switch, ..*self };
+        if switch >= self.line || there.host_of(mac).is_none() {
+            return None;
+        }
+        let mut links = self.links();
+        let is_on_the_way = |link: &Link| (link.peer > self.switch) == (switch > self.switch);
+        links.find(is_on_the_way).map(|link| link.port)
     }
 }
 
@@ -81,6 +137,7 @@ mod tests {
         dpid_first: 1,
         port_count: 4,
         source_count: 100_000,
+        line: 0,
     };
 
     #[test]
@@ -115,6 +172,44 @@ mod tests {
         let possible = (1..=10).flat_map(|a| (1..=10).map(move |b| (a, b)));
         let possible = possible.filter(|(a, b)| layout.port(*a) != layout.port(*b));
         assert_eq!(pairs.len(), possible.count(), "every pair has its turn");
+    }
+
+    #[test]
+    fn links_of_a_line_fit_and_lead_everywhere() {
+        let at = |switch| Layout {
+            switch,
+            line: 5,
+            ..LAYOUT
+        };
+        let mut far = std::collections::BTreeSet::new();
+        for switch in 0..5 {
+            for link in at(switch).links() {
+                let back = at(link.peer).links();
+                let back: Vec<u16> = back
+                    .filter(|back| (back.port, back.peer_port) == (link.peer_port, link.port))
+                    .map(|back| back.peer)
+                    .collect();
+                assert_eq!(back, [switch]);
+                assert!(at(switch).ports().any(|port| port.0 == link.port));
+            }
+            assert_ne!(at(switch).far().switch, switch);
+            far.insert(at(switch).far().switch);
+            for other in 0..5 {
+                let mac = at(other).mac(7);
+                let (mut here, mut hops) = (switch, 0);
+                while here != other {
+                    let port = at(here).port_towards(mac).unwrap();
+                    here = at(here).links().find(|l| l.port == port).unwrap().peer;
+                    hops += 1;
+                }
+                assert_eq!(hops, other.abs_diff(switch));
+                assert_eq!(at(here).port_towards(mac), Some(at(here).port(7)));
+            }
+        }
+        assert_eq!(far.len(), 5, "each is the destination of one");
+        assert_eq!(at(2).port_towards(at(5).mac(7)), None, "no such switch");
+        assert_eq!(LAYOUT.links().count(), 0);
+        assert_eq!(LAYOUT.far(), LAYOUT);
     }
 
     #[test]

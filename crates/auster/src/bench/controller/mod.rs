@@ -1,15 +1,16 @@
 //! `auster bench controller`: emulated switches ask a controller, and what it answers is verified,
 //! counted and timed.
 //!
-//! `switch` is one emulated switch without sockets or clocks; `serve` and `worker` put it on a
-//! connection and a thread; `conduct` leads a run through its phases; `rounds` runs controllers in
-//! turn; `report` tells.
+//! `switch` is one emulated switch without sockets or clocks, `links` what is between two; `serve`
+//! and `worker` put it on a connection and a thread; `conduct` leads a run through its phases;
+//! `rounds` runs controllers in turn; `report` tells.
 
 mod answers;
 pub mod cbench;
 mod churn;
 mod conduct;
 mod layout;
+mod links;
 mod outstanding;
 mod plan;
 mod report;
@@ -187,6 +188,10 @@ pub enum WorkloadArg {
     Macs,
     /// Packets of all hosts of a switch to each other
     Hosts,
+    /// Packets to hosts behind other switches, which form a line with links that answer LLDP
+    Paths,
+    /// One host of a switch asks for another by ARP, is told, and each sends the other an IP packet
+    ArpIp,
     /// As macs; in the second half of the time one port of the first switch storms, and the delay at
     /// the other switches is measured
     Storm,

@@ -202,6 +202,20 @@ impl Outstanding {
         self.slots.iter().position(waiting).map(|at| at as u32)
     }
 
+    /// Of a slot that [`Outstanding::find`] finds.
+    pub fn tag(&self, at: u32) -> u32 {
+        self.slots[at as usize].generation << self.slot_bits | at
+    }
+
+    pub fn is_waiting(&self, at: u32) -> bool {
+        self.slots[at as usize].state == State::Waiting
+    }
+
+    /// A slot is below this.
+    pub fn slot_count(&self) -> usize {
+        self.slots.len()
+    }
+
     pub fn source(&self, at: u32) -> u32 {
         self.slots[at as usize].source
     }

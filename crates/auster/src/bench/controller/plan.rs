@@ -10,6 +10,7 @@ use net::tls::Security;
 use serde::Serialize;
 
 use super::layout::Layout;
+use super::links::Links;
 use super::switch::{Delays, Load, Profile};
 use super::tally::Tally;
 
@@ -46,6 +47,10 @@ pub enum Workload {
     Macs,
     /// From all sources to each other.
     Hosts,
+    /// From all sources to the destination of another switch of the line that they form.
+    Paths,
+    /// ARP request and reply and an IP packet each way, between two hosts of a switch.
+    ArpIp,
     /// As `Macs`, the second half of the time under a storm of so many packet-ins a second, all of
     /// one host of the first switch. That one is not measured.
     Storm { rate: f64 },
@@ -58,6 +63,8 @@ impl Workload {
         match self {
             Workload::Macs => "macs",
             Workload::Hosts => "hosts",
+            Workload::Paths => "paths",
+            Workload::ArpIp => "arp-ip",
             Workload::Storm { .. } => "storm",
             Workload::Churn => "churn",
         }
@@ -99,6 +106,10 @@ impl Plan {
             dpid_first: self.dpid_first,
             port_count: self.port_count,
             source_count: self.source_count,
+            line: match self.workload {
+                Workload::Paths => self.switch_count,
+                _ => 0,
+            },
         }
     }
 
@@ -146,6 +157,7 @@ pub struct Control {
     start: Instant,
     phase: AtomicU8,
     pub threads: Vec<Progress>,
+    pub links: Links,
     problem: Mutex<Option<String>>,
 }
 
@@ -173,6 +185,7 @@ impl Control {
             start: Instant::now(),
             phase: AtomicU8::new(Phase::Connect as u8),
             threads: (0..thread_count).map(|_| Progress::default()).collect(),
+            links: Links::new(thread_count),
             problem: Mutex::new(None),
         }
     }

@@ -5,6 +5,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::conduct::{Run, Setup};
+use super::links::Carried;
 use super::outstanding::Wanted;
 use super::plan::{Mode, Workload, histogram};
 use super::rounds::Rounds;
@@ -79,6 +80,7 @@ struct RoundDocument {
     /// Open loop: how much later than intended packet-ins were sent.
     send_lag_us: Summary,
     storm: Option<StormDocument>,
+    links: Option<Carried>,
     setup: Setup,
     generator: GeneratorDocument,
     target: Option<TargetDocument>,
@@ -264,6 +266,7 @@ fn round_document(run: &Run) -> RoundDocument {
             packet_ins: measured.strays,
             unsent: measured.strays_unsent,
         }),
+        links: run.links,
         setup: run.setup,
         bottleneck: Bottleneck::of(
             measured.busiest(),
@@ -364,6 +367,14 @@ fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
             storm.quiet_latency_us.p50, storm.quiet_latency_us.p99, storm.packet_ins, storm.unsent
         ));
     }
+    let dropped: u64 = (rounds.iter().filter_map(|round| round.links))
+        .map(|links| links.dropped)
+        .sum();
+    if dropped > 0 {
+        notes.push(format!(
+            "the bench dropped {dropped} frames between switches for want of room"
+        ));
+    }
     if let Some(round) = rounds.iter().find(|r| r.setup.switches_ready < switches) {
         notes.push(format!(
             "{} of {switches} switches got no packet to its destination but by flooding",
@@ -391,13 +402,19 @@ fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
         let values: Vec<f64> = rounds.iter().map(|round| of(&round.setup)).collect();
         median(&values)
     };
+    let learned = match settings.plan.workload {
+        Workload::ArpIp => "nothing learned ahead".to_string(),
+        _ => format!(
+            "{} hosts each learned in {:.3} s",
+            settings.plan.source_count,
+            each(|setup| setup.learn_s)
+        ),
+    };
     notes.push(format!(
         "{switches} switches asked for features after {:.3} s, destinations known after {:.3} s, \
-         {} hosts each learned in {:.3} s",
+         {learned}",
         each(|setup| setup.admitted_s),
         each(|setup| setup.ready_s),
-        settings.plan.source_count,
-        each(|setup| setup.learn_s),
     ));
     notes
 }

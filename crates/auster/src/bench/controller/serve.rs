@@ -16,7 +16,7 @@ use super::switch::{Broken, Delays, Switch};
 /// More than a socket holds at once; shared by the switches of a thread.
 const READ_BYTES: usize = 256 << 10;
 /// Unsent bytes above which nothing is read any more: a peer that asks and does not read.
-const UNSENT_BYTES_MAX: usize = 1 << 20;
+pub const UNSENT_BYTES_MAX: usize = 1 << 20;
 /// Reads in a row before another switch has its turn.
 const READS_MAX: usize = 4;
 
@@ -168,6 +168,9 @@ impl Io {
         let Emulated { switch, out, .. } = emulated;
         match switch.handle_bytes(now_ns, bytes, delays, out) {
             Ok(consumed) => {
+                for crossing in switch.crossings.drain(..) {
+                    shared.control.links.send(crossing);
+                }
                 self.part.clear();
                 self.part.extend_from_slice(&bytes[consumed..]);
                 Poll::Ready(None)

@@ -7,8 +7,9 @@ use net::method::{Method, Transport};
 use net::tls::{CredentialFiles, Role, Security};
 
 use super::layout::SOURCES_MAX;
+use super::outstanding::Wanted;
 use super::plan::{Mode, Plan, Workload};
-use super::switch::{Announce, Profile};
+use super::switch::{Announce, Profile, Traffic};
 use super::target::PORT;
 use super::{Args, ModeArg, WorkloadArg};
 use crate::failure::Failure;
@@ -88,7 +89,12 @@ impl Settings {
         let mode = mode(args)?;
         let workload = workload(args, mode)?;
         let timeout = seconds("--timeout", args.timeout / 1e3, 1e-3)?;
-        let window = window(args, macs, mode)?;
+        let window_max = match workload {
+            // Nobody is in two exchanges at once.
+            Workload::ArpIp => macs / 2,
+            _ => macs,
+        };
+        let window = window(args, window_max, mode)?;
         let in_flight_max = match mode {
             // What is due until the oldest is given up, and as much again.
             Mode::Open { rate } => {
@@ -126,7 +132,14 @@ impl Settings {
                 settle_ns: seconds("--settle", args.settle / 1e3, 0.0)?.as_nanos() as u64,
                 ready_max_ns: seconds("--ready-max", args.ready_max, 0.1)?.as_nanos() as u64,
                 announce,
-                are_paired: workload == Workload::Hosts,
+                traffic: match workload {
+                    Workload::Hosts => Traffic::Paired,
+                    Workload::Paths => Traffic::Across,
+                    Workload::ArpIp => Traffic::Exchanges,
+                    Workload::Macs | Workload::Storm { .. } | Workload::Churn => {
+                        Traffic::ToDestination
+                    }
+                },
             },
             switch_count: switch_count as u16,
             port_count: ports,
@@ -166,6 +179,8 @@ impl Settings {
         let how = match plan.workload {
             Workload::Macs => how,
             Workload::Hosts => format!("{how}, between hosts"),
+            Workload::Paths => format!("{how}, across a line of links"),
+            Workload::ArpIp => format!("{how}, each ARP and an IP packet both ways"),
             Workload::Storm { rate } => format!("storm of {rate} packet-ins/s; {how}"),
             Workload::Churn => "churn, 1 connection".to_string(),
         };
@@ -305,6 +320,8 @@ fn workload(args: &Args, mode: Mode) -> Result<Workload, Failure> {
             ));
         }
         WorkloadArg::Hosts => return Ok(Workload::Hosts),
+        WorkloadArg::Paths => return across_links(args),
+        WorkloadArg::ArpIp => return exchanges(args),
         WorkloadArg::Churn if mode != Mode::Throughput => {
             return Err(Failure::usage(
                 "--workload churn sends no packet-ins, so it has no --mode",
@@ -328,6 +345,41 @@ fn workload(args: &Args, mode: Mode) -> Result<Workload, Failure> {
         )));
     }
     Ok(Workload::Storm { rate })
+}
+
+fn across_links(args: &Args) -> Result<Workload, Failure> {
+    if args.switches < 2 {
+        return Err(Failure::usage(
+            "--workload paths needs links between switches: --switches 2 or more",
+        ));
+    }
+    arrivals_count("paths", args)?;
+    Ok(Workload::Paths)
+}
+
+fn exchanges(args: &Args) -> Result<Workload, Failure> {
+    if args.ports < 3 || args.macs < 2 {
+        return Err(Failure::usage(
+            "--workload arp-ip needs hosts behind different ports: --ports 3 and --macs 2 or more",
+        ));
+    }
+    if args.announce.is_some() {
+        return Err(Failure::usage(
+            "--announce is of a destination, and in --workload arp-ip there is none",
+        ));
+    }
+    arrivals_count("arp-ip", args)?;
+    Ok(Workload::ArpIp)
+}
+
+fn arrivals_count(workload: &str, args: &Args) -> Result<(), Failure> {
+    if matches!(args.answer, Wanted::FlowMod | Wanted::Both) || args.buffered {
+        return Err(Failure::usage(format!(
+            "--workload {workload} follows whole packets until they arrive: --answer any or packet-out, and \
+             no --buffered"
+        )));
+    }
+    Ok(())
 }
 
 fn window(args: &Args, macs: u32, mode: Mode) -> Result<usize, Failure> {

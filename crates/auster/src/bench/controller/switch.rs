@@ -5,6 +5,10 @@
 //! controller has been quiet, announces the destination host, and probes until a packet for it is
 //! answered by anything but a flood. Only then is it ready to be measured.
 
+mod exchange;
+mod judge;
+mod line;
+
 use std::fmt;
 use std::rc::Rc;
 
@@ -17,12 +21,11 @@ use serde::Serialize;
 
 use super::answers::answer_control;
 use super::layout::{DESTINATION, DESTINATION_PORT, Layout};
+use super::links::Crossing;
 use super::outstanding::{Kind, Outcome, Outstanding, Wanted};
 use super::tally::Tally;
-use super::wire::{
-    self, Answer, HEADER_LEN, NO_BUFFER, Output, Packet, PacketInTemplate, TYPE_FLOW_MOD,
-    TYPE_PACKET_OUT,
-};
+use super::wire::{self, Answer, HEADER_LEN, PacketInTemplate, TYPE_FLOW_MOD, TYPE_PACKET_OUT};
+use judge::{Verdict, is_lldp};
 
 /// How the destination host makes itself known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
@@ -53,8 +56,20 @@ pub struct Profile {
     /// So long it may take until a probe is answered.
     pub ready_max_ns: u64,
     pub announce: Announce,
-    /// Packets go from each source to others in turn, not to the destination.
-    pub are_paired: bool,
+    pub traffic: Traffic,
+}
+
+/// Where the packets go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// From each source to the destination.
+    ToDestination,
+    /// From each source to others in turn.
+    Paired,
+    /// From each source to another switch's destination.
+    Across,
+    /// To and fro between sources that find each other by ARP.
+    Exchanges,
 }
 
 /// A controller that never falls silent is taken as it is after this.
@@ -62,7 +77,6 @@ const SETTLE_MAX_NS: u64 = 2_000_000_000;
 /// Between two announcements; more than the 100 ms after which a changed port counts for auster.
 const PROBE_INTERVAL_NS: u64 = 200_000_000;
 const LOOPBACK_ETHERTYPE: u16 = 0x9000;
-const LLDP_ETHERTYPES: [[u8; 2]; 2] = [[0x88, 0xcc], [0x89, 0x42]];
 /// All packets of a storm are of one host, so they come in at one port.
 const STORM_SOURCE: u32 = 1;
 /// Above every tag that is waited for.
@@ -141,6 +155,12 @@ pub struct Switch {
     /// Delays of packet-ins sent from here on are recorded.
     record_from_ns: u64,
     admitted_ns: Option<u64>,
+    /// For other switches; whoever hands over bytes takes them.
+    pub crossings: Vec<Crossing>,
+    /// Ports of links over which LLDP has come.
+    links_heard: Vec<u32>,
+    /// Of exchanges, by their slots.
+    steps: Vec<exchange::Step>,
     pub tally: Tally,
 }
 
@@ -148,6 +168,11 @@ impl Switch {
     pub fn new(profile: Rc<Profile>, layout: Layout) -> Result<Switch, EncodeError> {
         let template = PacketInTemplate::new(profile.version, &layout, profile.is_buffered)?;
         let sources = layout.source_count;
+        // Exchanges are of hosts that nobody has heard of.
+        let learned = match profile.traffic {
+            Traffic::Exchanges => sources,
+            _ => 0,
+        };
         Ok(Switch {
             outstanding: Outstanding::new(profile.in_flight_max, sources, profile.wanted),
             profile,
@@ -157,9 +182,12 @@ impl Switch {
             load: Load::Idle,
             next_source: 1,
             lap: 0,
-            learned: 0,
+            learned,
             record_from_ns: u64::MAX,
             admitted_ns: None,
+            crossings: Vec::new(),
+            links_heard: Vec::new(),
+            steps: Vec::new(),
             tally: Tally::default(),
         })
     }
@@ -220,7 +248,7 @@ impl Switch {
             at += len;
             let is_answer = matches!(header[1], TYPE_FLOW_MOD | TYPE_PACKET_OUT);
             if is_answer && header[0] == self.profile.version.wire() {
-                self.handle_answer(now_ns, message, delays);
+                self.handle_answer(now_ns, message, delays, out);
             } else {
                 self.handle_control(now_ns, message, delays, out)?;
             }
@@ -251,11 +279,18 @@ impl Switch {
     /// One packet-in of the next source, which waits since `since_ns`.
     pub fn send(&mut self, since_ns: u64, out: &mut Vec<u8>) {
         let source = self.next_source;
+        if self.profile.traffic == Traffic::Exchanges {
+            // Two hosts at a time, so that in the first lap both are new.
+            let asked = self.layout.partner(source, self.lap);
+            self.next_source = (source + 1) % self.layout.source_count + 1;
+            self.lap += u32::from(self.next_source <= source);
+            return self.ask(source, asked, since_ns, out);
+        }
         self.next_source = source % self.layout.source_count + 1;
         if self.next_source == 1 {
             self.lap += 1;
         }
-        let target = match self.profile.are_paired && self.load != Load::Learn {
+        let target = match self.profile.traffic == Traffic::Paired && self.load != Load::Learn {
             true => self.layout.partner(source, self.lap),
             false => DESTINATION,
         };
@@ -311,6 +346,11 @@ impl Switch {
                 since_ns,
                 next_ns: now_ns + PROBE_INTERVAL_NS,
             };
+            if self.profile.traffic == Traffic::Exchanges {
+                // Who asks is heard by that.
+                self.ask(1, self.layout.partner(1, 0), now_ns, out);
+                return Ok(());
+            }
             let packet = Bytes::from(self.announcement());
             let version = self.profile.version;
             out.extend(wire::packet_in(version, None, DESTINATION_PORT, packet)?);
@@ -395,7 +435,18 @@ impl Switch {
         Ok(())
     }
 
-    fn handle_answer(&mut self, now_ns: u64, message: &[u8], delays: &mut Delays) {
+    fn handle_answer(
+        &mut self,
+        now_ns: u64,
+        message: &[u8],
+        delays: &mut Delays,
+        out: &mut Vec<u8>,
+    ) {
+        match self.profile.traffic {
+            Traffic::ToDestination | Traffic::Paired => {}
+            Traffic::Across => return self.handle_on_line(now_ns, message),
+            Traffic::Exchanges => return self.handle_in_exchange(now_ns, message, delays, out),
+        }
         let Some(answer) = Answer::read(self.profile.version, message) else {
             // Deletions, as a controller starts with; nothing that is sent for a packet.
             self.note_set_up(now_ns);
@@ -409,6 +460,11 @@ impl Switch {
             true => Kind::FlowMod,
             false => Kind::PacketOut,
         };
+        self.settle(now_ns, at, kind, delays);
+    }
+
+    /// A right answer has come for what is in the slot.
+    fn settle(&mut self, now_ns: u64, at: u32, kind: Kind, delays: &mut Delays) {
         match self.outstanding.answer(at, kind) {
             Outcome::Answered { since_ns } => {
                 let delay_ns = now_ns.saturating_sub(since_ns);
@@ -421,7 +477,7 @@ impl Switch {
                 if since_ns >= self.record_from_ns {
                     delays.answers.saturating_record(delay_ns);
                 }
-                if let Stage::Probing { .. } = self.stage {
+                if matches!(self.stage, Stage::Probing { .. }) && self.has_heard_links() {
                     self.stage = Stage::Ready;
                 }
             }
@@ -455,117 +511,6 @@ impl Switch {
             }
         }
     }
-
-    /// Which packet-in an answer is for, and whether it does what is right for that.
-    fn judge(&mut self, answer: &Answer) -> Verdict {
-        let found = if answer.buffer_id != NO_BUFFER {
-            match self.outstanding.find(answer.buffer_id) {
-                Some(at) if self.profile.is_buffered => Verdict::Of(at),
-                _ => Verdict::WrongBuffer,
-            }
-        } else if answer.is_flow_mod {
-            self.find_flow(answer)
-        } else {
-            self.find_packet(answer)
-        };
-        let Verdict::Of(at) = found else {
-            return found;
-        };
-        let source = self.outstanding.source(at);
-        let target = self.outstanding.target(at);
-        let fits = |field: Option<u64>, value: u64| field.is_none_or(|field| field == value);
-        let matches = fits(answer.eth_src, self.layout.mac(source))
-            && fits(answer.eth_dst, self.layout.mac(target))
-            && answer
-                .in_port
-                .is_none_or(|port| port == self.layout.port(source));
-        match answer.output {
-            _ if !matches => Verdict::WrongMatch,
-            Output::Flood => Verdict::Flooded,
-            Output::Port(port) if port == self.layout.port(target) => found,
-            Output::Port(_) | Output::Nowhere => Verdict::WrongPort,
-        }
-    }
-
-    /// A FLOW_MOD without a buffer says by its match which packet it is for.
-    fn find_flow(&mut self, answer: &Answer) -> Verdict {
-        let layout = self.layout;
-        let is_ours = |mac: u64| layout.host_of(mac);
-        match (answer.eth_src.map(is_ours), answer.eth_dst.map(is_ours)) {
-            // The way back.
-            (Some(Some(DESTINATION)), _) => Verdict::Companion,
-            (Some(Some(source)), Some(Some(target))) if self.is_way_back(source, target) => {
-                Verdict::Companion
-            }
-            (Some(Some(source)), _) => match self.outstanding.find_source(source) {
-                Some(at) => Verdict::Of(at),
-                None => Verdict::Unsolicited,
-            },
-            // For every packet to the destination: whose it is can be told if only one waits.
-            (None, Some(Some(DESTINATION))) => match self.outstanding.find_only() {
-                Some(at) => Verdict::Of(at),
-                None => Verdict::Companion,
-            },
-            (None, Some(Some(_))) => Verdict::Companion,
-            _ => Verdict::Unsolicited,
-        }
-    }
-
-    /// Between hosts: the entry is for the answer to a packet from `target` to `source`.
-    fn is_way_back(&self, source: u32, target: u32) -> bool {
-        let sends = |from, to| {
-            let latest = self.outstanding.find_latest(from);
-            latest.is_some_and(|at| self.outstanding.target(at) == to)
-        };
-        self.profile.are_paired && !sends(source, target) && sends(target, source)
-    }
-
-    /// A PACKET_OUT without a buffer carries its packet.
-    fn find_packet(&self, answer: &Answer) -> Verdict {
-        let Some(packet) = Packet::read(answer.data) else {
-            return Verdict::Nonsense;
-        };
-        let Some(tag) = packet.tag else {
-            let is_lldp = answer
-                .data
-                .get(12..14)
-                .is_some_and(|ethertype| LLDP_ETHERTYPES.iter().any(|lldp| lldp == ethertype));
-            return if is_lldp {
-                Verdict::Discovery
-            } else {
-                Verdict::Unsolicited
-            };
-        };
-        let destination = self.layout.mac(DESTINATION);
-        if packet.eth_dst >> 24 != destination >> 24 && answer.buffer_id == NO_BUFFER {
-            // Another switch's packet, sent everywhere.
-            return Verdict::Flooded;
-        }
-        let Some(at) = self.outstanding.find(tag) else {
-            return Verdict::Unsolicited;
-        };
-        let source = self.layout.mac(self.outstanding.source(at));
-        let target = self.layout.mac(self.outstanding.target(at));
-        if packet.eth_src != source || packet.eth_dst != target {
-            return Verdict::WrongPacket;
-        }
-        Verdict::Of(at)
-    }
-}
-
-/// What an answer is before it is known whether it is the first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    Of(u32),
-    Companion,
-    Flooded,
-    WrongPort,
-    WrongBuffer,
-    WrongMatch,
-    WrongPacket,
-    Unsolicited,
-    Discovery,
-    Nonsense,
 }
 
 pub fn push(

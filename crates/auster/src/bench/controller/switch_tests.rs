@@ -6,25 +6,38 @@ use openflow::{Action, BufferId, Field, Match, MessageKind, PortNo, decode};
 
 use super::*;
 use crate::bench::controller::plan::histogram;
+use crate::bench::controller::wire::Packet;
 
-const MS: u64 = 1_000_000;
+pub(super) const MS: u64 = 1_000_000;
 const LAYOUT: Layout = Layout {
     switch: 3,
     dpid_first: 1,
     port_count: 4,
     source_count: 10,
+    line: 0,
 };
 
 /// A switch, what it has said, and what was recorded.
-struct Bench {
-    switch: Switch,
+pub(super) struct Bench {
+    pub switch: Switch,
     version: Version,
-    delays: Delays,
-    out: Vec<u8>,
+    pub delays: Delays,
+    pub out: Vec<u8>,
 }
 
 impl Bench {
     fn new(version: Version, is_buffered: bool, wanted: Wanted) -> Bench {
+        let traffic = Traffic::ToDestination;
+        Bench::of(LAYOUT, traffic, version, is_buffered, wanted)
+    }
+
+    pub(super) fn of(
+        layout: Layout,
+        traffic: Traffic,
+        version: Version,
+        is_buffered: bool,
+        wanted: Wanted,
+    ) -> Bench {
         let profile = Profile {
             version,
             is_buffered,
@@ -36,10 +49,10 @@ impl Bench {
             settle_ns: 100 * MS,
             ready_max_ns: 1000 * MS,
             announce: Announce::Arp,
-            are_paired: false,
+            traffic,
         };
         Bench {
-            switch: Switch::new(Rc::new(profile), LAYOUT).unwrap(),
+            switch: Switch::new(Rc::new(profile), layout).unwrap(),
             version,
             delays: Delays {
                 answers: histogram(),
@@ -57,7 +70,7 @@ impl Bench {
         bench
     }
 
-    fn tell(&mut self, now_ns: u64, message: &Message) {
+    pub(super) fn tell(&mut self, now_ns: u64, message: &Message) {
         let frame = encode(self.version, Xid(9), message).unwrap();
         let told = self
             .switch
@@ -65,7 +78,7 @@ impl Bench {
         assert_eq!(told, Ok(frame.len()));
     }
 
-    fn said(&mut self) -> Vec<Message> {
+    pub(super) fn said(&mut self) -> Vec<Message> {
         let mut bytes = BytesMut::from(&std::mem::take(&mut self.out)[..]);
         let mut said = Vec::new();
         while let Some(frame) = Frame::split_from(&mut bytes).unwrap() {
@@ -76,7 +89,7 @@ impl Bench {
     }
 
     /// What is sent as far as the window allows.
-    fn packet_ins(&mut self, now_ns: u64) -> Vec<PacketIn> {
+    pub(super) fn packet_ins(&mut self, now_ns: u64) -> Vec<PacketIn> {
         self.switch.fill(now_ns, &mut self.out);
         let said = self.said().into_iter();
         said.filter_map(|message| match message {
@@ -94,7 +107,7 @@ fn output(port: u32) -> Vec<Action> {
     }]
 }
 
-fn packet_out(to: &PacketIn, port: u32) -> PacketOut {
+pub(super) fn packet_out(to: &PacketIn, port: u32) -> PacketOut {
     PacketOut {
         buffer_id: to.buffer_id,
         in_port: to.r#match.in_port().unwrap(),
@@ -106,7 +119,7 @@ fn packet_out(to: &PacketIn, port: u32) -> PacketOut {
     }
 }
 
-fn flow_mod(to: &PacketIn, port: u32) -> FlowMod {
+pub(super) fn flow_mod(to: &PacketIn, port: u32) -> FlowMod {
     let packet = Packet::read(&to.data).unwrap();
     let r#match = Match::any()
         .with(Field::InPort, to.r#match.in_port().unwrap().0)
@@ -418,7 +431,7 @@ fn a_controller_of_another_version_is_told_apart() {
 #[test]
 fn a_pair_is_answered_at_its_own_port() {
     let mut bench = Bench::loaded(false, Wanted::Any);
-    Rc::get_mut(&mut bench.switch.profile).unwrap().are_paired = true;
+    Rc::get_mut(&mut bench.switch.profile).unwrap().traffic = Traffic::Paired;
     let sent = bench.packet_ins(0);
     for to in &sent {
         let packet = Packet::read(&to.data).unwrap();

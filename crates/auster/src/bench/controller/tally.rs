@@ -15,7 +15,8 @@ pub struct Tally {
     pub late: u64,
     /// The same kind of answer again.
     pub duplicate: u64,
-    /// The other kind beside the one that counts.
+    /// The other kind beside the one that counts; on a line of switches, one hop on; among exchanges,
+    /// another switch's broadcast.
     pub companion: u64,
     /// Sent to every port although the destination has said where it is.
     pub flooded: u64,

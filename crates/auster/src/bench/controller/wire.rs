@@ -20,8 +20,8 @@ const HEADERS_LEN: usize = 14 + 20 + 8;
 /// As long as cbench's packet.
 const PACKET_LEN: usize = 64;
 /// Before the tag in the payload; nobody else's packets have it there.
-const MAGIC: u32 = 0x6175_7374;
-const UDP_PORTS: (u16, u16) = (31256, 22635);
+pub const MAGIC: u32 = 0x6175_7374;
+pub const UDP_PORTS: (u16, u16) = (31256, 22635);
 const UDP_CHECKSUM_AT: usize = 14 + 20 + 6;
 
 /// A packet-in of one switch, but for its hosts, port and tag.
@@ -45,7 +45,7 @@ impl PacketInTemplate {
         is_buffered: bool,
     ) -> Result<PacketInTemplate, EncodeError> {
         let payload = [&MAGIC.to_be_bytes()[..], &[0; PACKET_LEN - HEADERS_LEN - 4]].concat();
-        let (from, to) = (layout.host(1), layout.host(DESTINATION));
+        let (from, to) = (layout.host(1), layout.far().host(DESTINATION));
         let mut packet = udp(from, to, UDP_PORTS, &payload);
         // None, which UDP over IPv4 may have: the payload differs from packet to packet.
         packet[UDP_CHECKSUM_AT..UDP_CHECKSUM_AT + 2].fill(0);

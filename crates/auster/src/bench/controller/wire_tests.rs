@@ -11,6 +11,7 @@ const LAYOUT: Layout = Layout {
     dpid_first: 1,
     port_count: 4,
     source_count: 1000,
+    line: 0,
 };
 
 fn output(port: u32) -> Action {

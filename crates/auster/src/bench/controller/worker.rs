@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::task::LocalSet;
 
 use super::plan::{Control, Interval, Measured, Mode, Phase, Plan, Workload, histogram};
-use super::serve::{Emulated, End, Shared, serve};
+use super::serve::{Emulated, End, Shared, UNSENT_BYTES_MAX, serve};
 use super::switch::{Load, Stage, Switch};
 use super::tally::Tally;
 
@@ -132,6 +132,7 @@ impl<'a> Worker<'a> {
 
     async fn run(mut self) -> Result<Measured, std::io::Error> {
         let mut timer = Timer::new()?;
+        self.listen();
         self.connect();
         loop {
             let now_ns = self.shared.control.now_ns();
@@ -151,6 +152,33 @@ impl<'a> Worker<'a> {
                 .saturating_sub(self.shared.control.now_ns());
             timer.sleep(Duration::from_nanos(wait)).await?;
         }
+    }
+
+    /// Starts a task that hands over what crosses to the switches of this thread.
+    fn listen(&self) {
+        let Some(mut receiver) = self.shared.control.links.receiver(self.thread) else {
+            return;
+        };
+        let (switches, shared) = (self.switches.clone(), self.shared.clone());
+        let step = self.plan.thread_count;
+        tokio::task::spawn_local(async move {
+            while let Some(crossing) = receiver.recv().await {
+                let emulated = switches.get(usize::from(crossing.to) / step);
+                let Some(mut emulated) = emulated.map(|emulated| emulated.borrow_mut()) else {
+                    continue;
+                };
+                if !emulated.is_up || emulated.out.len() > UNSENT_BYTES_MAX {
+                    shared.control.links.note_dropped();
+                    continue;
+                }
+                let Emulated { switch, out, .. } = &mut *emulated;
+                let delays = &mut *shared.delays.borrow_mut();
+                if switch.handle_crossing(crossing.what, delays, out).is_err() {
+                    switch.tally.errors += 1;
+                }
+                emulated.wake();
+            }
+        });
     }
 
     /// Starts a task per switch, which ends with its connection.
