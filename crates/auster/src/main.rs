@@ -1,6 +1,9 @@
 //! `auster`: controller, relays, lab and tools in one binary. This file knows the commands and
 //! nothing of what they do; each has its own module.
 
+// What stands above a flag is its help, where [ ] is grammar and no link.
+#![allow(rustdoc::broken_intra_doc_links)]
+
 mod bench;
 mod failure;
 mod figures;

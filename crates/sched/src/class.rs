@@ -1,4 +1,4 @@
-//! What a message is to a scheduler: one table by [`MessageKind`], no parsing.
+//! What a message is to a scheduler: one table by `MessageKind`, no parsing.
 //!
 //! The traffic type is the one of the published priority scheme, message by message. The order is
 //! what OpenFlow (1.3.5, 6.2) asks for and what controllers rely on beyond it: a learning switch

@@ -428,8 +428,7 @@ impl Session {
     }
 
     /// The next message for the control stream. What has been delivered is said with
-    /// `reports`, which the driver asks for at its leisure, or at once when
-    /// [`Session::report_is_urgent`].
+    /// `reports`, which the driver asks for at its leisure, or at once when it is urgent.
     pub fn poll_control(&mut self, reports: bool) -> Option<Control> {
         if matches!(self.link, Link::Down { .. }) {
             return None;

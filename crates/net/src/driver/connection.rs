@@ -44,8 +44,8 @@ const OUTBOX_BYTES_HIGH: usize = 1 << 20;
 const WRITE_STALL_MAX: Duration = Duration::from_secs(10);
 /// For the last bytes, once the end is decided.
 const CLOSING_MAX: Duration = Duration::from_secs(1);
-/// Packet-ins that the edge is shown before they are answered: about as many as a core has
-/// outstanding reads of memory.
+/// So many messages ahead the edge looks at packet-ins: about as many as a core has outstanding
+/// reads of memory.
 const LOOK_AHEAD: usize = 16;
 /// The type byte of PACKET_IN, in every version.
 const PACKET_IN: u8 = 10;
@@ -139,6 +139,14 @@ thread_local! {
         input: vec![0; HEAD_BYTES_MAX + READ_BYTES_MAX].into(),
         output: BytesMut::new(),
     });
+}
+
+/// What of the input the edge has looked at.
+#[derive(Default)]
+struct Ahead {
+    /// From the beginning of the input.
+    bytes: usize,
+    messages: usize,
 }
 
 /// How a turn ends that does not wait.
@@ -344,7 +352,7 @@ impl Task {
     fn take(&mut self, now: Instant, input: &[u8], messages_left: &mut usize) -> usize {
         let mut used = 0;
         let mut answered = 0;
-        let mut seen = 0;
+        let mut ahead = Ahead::default();
         self.has_whole = true;
         while *messages_left > 0 && !self.output.is_full() && self.ended.is_none() {
             let rest = &input[used..];
@@ -362,8 +370,8 @@ impl Task {
                 self.has_whole = false;
                 break;
             };
-            if used >= seen && header[0] == self.edge_version {
-                seen = used + self.look_ahead(rest);
+            if header[0] == self.edge_version {
+                self.look_ahead(input, used, &mut ahead);
             }
             used += len;
             *messages_left -= 1;
@@ -391,23 +399,25 @@ impl Task {
         used
     }
 
-    /// Shows the edge what it will be given next; how many bytes of it.
-    fn look_ahead(&self, input: &[u8]) -> usize {
-        let mut seen = 0;
-        let next = std::iter::from_fn(|| {
-            let rest = &input[seen..];
-            let header = rest.first_chunk::<HEADER_LEN>()?;
-            let message = rest.get(..announced(header))?;
-            let is_packet_in = header[0] == self.edge_version && header[1] == PACKET_IN;
+    /// Has the edge look at messages before it is given them. The one whose turn it is begins at
+    /// `used`.
+    #[inline]
+    fn look_ahead(&self, input: &[u8], used: usize, ahead: &mut Ahead) {
+        ahead.messages = ahead.messages.saturating_sub(1);
+        ahead.bytes = ahead.bytes.max(used);
+        while ahead.messages < LOOK_AHEAD
+            && let rest = &input[ahead.bytes..]
+            && let Some(header) = rest.first_chunk::<HEADER_LEN>()
+            && let Some(message) = rest.get(..announced(header))
             // A length below the header's is an error, and found when its turn comes.
-            if !is_packet_in || message.len() < HEADER_LEN {
-                return None;
+            && message.len() >= HEADER_LEN
+        {
+            if header[1] == PACKET_IN {
+                self.edge.look_ahead(message);
             }
-            seen += message.len();
-            Some(message)
-        });
-        self.edge.look_ahead(next.take(LOOK_AHEAD));
-        seen
+            ahead.bytes += message.len();
+            ahead.messages += 1;
+        }
     }
 
     fn handle_answered(&mut self, answered: &mut u64) {
