@@ -172,7 +172,7 @@ fn a_host_that_moves_leaves_no_entry_behind() {
 }
 
 /// The victim is busy, and all it sends is answered by its edge: the packet of its port that the
-/// controller sees each second is its neighbour's. It has no IP address that anybody could ask.
+/// controller sees now and then is its neighbour's. It has no IP address that anybody could ask.
 /// Still a claim from the next port must not move it.
 #[test]
 fn a_host_whose_packets_the_edge_answers_is_not_taken_for_silent() {
