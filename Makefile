@@ -1,5 +1,5 @@
 # Two commands do everything on a fresh Debian with a Rust toolchain; each installs what it lacks.
-.PHONY: run test
+.PHONY: run test bench
 
 # A ring of real Open vSwitch switches on this machine. ONCE=1 ends by itself.
 run:
@@ -10,3 +10,8 @@ run:
 # What CI runs.
 test:
 	@scripts/test
+
+# The figures of results/, all or some: make bench SECTIONS='controller security'.
+bench:
+	@scripts/setup
+	scripts/bench $(SECTIONS)
