@@ -1,6 +1,6 @@
 //! Messages as text, in the words of `ovs-ofctl`, both ways.
 //!
-//! [`print`] gives what `ovs-ofctl ofp-print` gives. Those words do not always hold the whole
+//! [`print()`] gives what `ovs-ofctl ofp-print` gives. Those words do not always hold the whole
 //! message: the bytes of a packet, the order of a match or an `out_group` are not in them.
 //! [`print_exact`] adds a last line `frame=HEX` where they do not, and nothing where they do, so
 //! that [`parse_message`] gives back an equal message from whatever it wrote. Where both are
@@ -53,7 +53,7 @@ pub fn print(frame: &Frame) -> String {
     text.trim_end_matches('\n').to_owned()
 }
 
-/// The first words of [`print`], which need only the header and a multipart's type:
+/// The first words of [`print()`], which need only the header and a multipart's type:
 /// `OFPST_FLOW request (OF1.3) (xid=0x1):`.
 pub fn header(frame: &Frame) -> String {
     let (version, ty) = (frame.version_byte(), frame.type_byte());
