@@ -429,7 +429,13 @@ fn plots(
         return Ok(());
     }
     let names: Vec<String> = subjects.iter().map(|s| s.name.clone()).collect();
-    let title = settings.headline();
+    let plan = &settings.plan;
+    let title = format!(
+        "{}, {} switches, {} hosts each",
+        plan.mode.name(),
+        plan.switch_count,
+        plan.source_count
+    );
     let rates = subjects.iter().map(|s| s.answered_per_s.mean).collect();
     let errors = subjects.iter().map(|s| s.answered_per_s.ci95).collect();
     let bars = Bars {
