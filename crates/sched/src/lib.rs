@@ -5,9 +5,15 @@
 //! that OpenFlow allows. [`fifo`] is the queue with a bound that everything else is made of.
 
 pub mod class;
+pub mod classify;
 pub mod fifo;
 pub mod order;
+pub mod policy;
+pub mod scheduler;
 
 pub use class::{Class, Order, TrafficType, class_of};
+pub use classify::{Binding, Classifier, Droppable, Tag, Verdict};
 pub use fifo::Fifo;
 pub use order::{Direction, Gate, Lane, LaneKind, Place, Sequencer, Stamp};
+pub use policy::PolicyMap;
+pub use scheduler::Scheduler;
