@@ -1,5 +1,6 @@
-//! `auster bench null`: a controller that answers every packet-in with one pre-built FLOW_MOD and
-//! does nothing else. Nothing that is a controller is faster: it is the ceiling of the others.
+//! `auster bench null`: a controller that answers every packet-in with one pre-built FLOW_MOD, or
+//! with one PACKET_OUT, and does nothing else. Nothing that is a controller is faster: it is the
+//! ceiling of the others.
 //!
 //! It learns nothing. What it answers is right only because the emulated switches of `auster bench
 //! controller` have their destination behind the port that it is told.
@@ -13,7 +14,7 @@ use bytes::Bytes;
 use net::method::{Host, Method, Transport};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use openflow::hello::Hello;
-use openflow::message::FlowMod;
+use openflow::message::{FlowMod, PacketOut};
 use openflow::{
     Action, BufferId, EncodeError, Field, Frame, MacAddr, Match, Message, PortNo, Version, Xid,
     encode,
@@ -24,7 +25,8 @@ use crate::failure::Failure;
 /// Answers every packet-in with one pre-built FLOW_MOD, and nothing else: the ceiling against which
 /// `auster bench controller` holds others.
 ///
-/// In OpenFlow 1.3 it sends no PACKET_OUT, so it has no answers of that kind.
+/// With `--answer packet-out` it sends the packet on and installs nothing, so that every packet of
+/// every flow is asked about.
 #[derive(clap::Args)]
 pub struct Args {
     /// Where to listen: ptcp:[PORT][:HOST]
@@ -35,9 +37,19 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
 
-    /// The port of its FLOW_MODs; the destination of `auster bench controller` is behind port 1
+    /// The port of its answers; the destination of `auster bench controller` is behind port 1
     #[arg(long, value_name = "PORT", default_value_t = 1)]
     out_port: u16,
+
+    /// What a packet-in is answered with
+    #[arg(long, value_name = "KIND", value_enum, default_value_t = Kind::FlowMod)]
+    answer: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    FlowMod,
+    PacketOut,
 }
 
 const READ_BYTES: usize = 256 << 10;
@@ -61,7 +73,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         )));
     }
     crate::run::raise_file_limit();
-    let answers = Answers::new(u32::from(args.out_port)).map_err(Failure::usage)?;
+    let answers = Answers::new(args.answer, args.out_port.into()).map_err(Failure::usage)?;
     let host = match host {
         Host::V4(address) => address.to_string(),
         host => host.to_string(),
@@ -88,13 +100,19 @@ pub fn run(args: Args) -> Result<(), Failure> {
     })
 }
 
-/// The FLOW_MOD of each version, and where it is patched.
+/// The answer of each version, and where it is patched.
 struct Answers {
     v10: Template,
     v13: Template,
 }
 
-struct Template {
+enum Template {
+    FlowMod(FlowModTemplate),
+    /// All of a PACKET_OUT before its packet, output to a port.
+    PacketOut(Vec<u8>),
+}
+
+struct FlowModTemplate {
     bytes: Vec<u8>,
     buffer_id_at: usize,
     eth_src_at: usize,
@@ -102,25 +120,47 @@ struct Template {
 }
 
 impl Answers {
-    fn new(out_port: u32) -> Result<Answers, EncodeError> {
+    fn new(kind: Kind, out_port: u32) -> Result<Answers, EncodeError> {
+        let template = |version| match kind {
+            Kind::FlowMod => FlowModTemplate::new(version, out_port).map(Template::FlowMod),
+            Kind::PacketOut => packet_out(version, out_port).map(Template::PacketOut),
+        };
         Ok(Answers {
-            v10: Template::new(Version::V10, out_port)?,
-            v13: Template::new(Version::V13, out_port)?,
+            v10: template(Version::V10)?,
+            v13: template(Version::V13)?,
         })
     }
 }
 
 impl Template {
-    fn new(version: Version, out_port: u32) -> Result<Template, EncodeError> {
+    /// `None` for a packet-in too short to hold a packet's addresses.
+    fn write(&self, packet_in: &[u8], packet_at: usize, out: &mut Vec<u8>) -> Option<()> {
+        let packet = packet_in.get(packet_at..)?;
+        let macs = packet.first_chunk::<12>()?;
+        match self {
+            Template::FlowMod(template) => template.write(packet_in, macs, out),
+            Template::PacketOut(head) => {
+                // In 1.0 an answer is longer than its question, and may be too long.
+                let len = u16::try_from(head.len() + packet.len()).ok()?;
+                let start = out.len();
+                out.extend_from_slice(head);
+                out.extend_from_slice(packet);
+                let answer = &mut out[start..];
+                answer[2..4].copy_from_slice(&len.to_be_bytes());
+                answer[4..8].copy_from_slice(&packet_in[4..8]);
+            }
+        }
+        Some(())
+    }
+}
+
+impl FlowModTemplate {
+    fn new(version: Version, out_port: u32) -> Result<FlowModTemplate, EncodeError> {
         let (src, dst) = (MacAddr([0x51; 6]), MacAddr([0x52; 6]));
         let r#match = Match::any()
             .with(Field::EthDst, dst.to_u64())
             .with(Field::EthSrc, src.to_u64());
-        let output = Action::Output {
-            port: PortNo(out_port),
-            max_len: 0,
-        };
-        let mut flow_mod = FlowMod::add(100, r#match, vec![output]);
+        let mut flow_mod = FlowMod::add(100, r#match, vec![output(out_port)]);
         flow_mod.idle_timeout = 60;
         flow_mod.buffer_id = Some(BufferId(0));
         let frame = encode(version, Xid(0), &Message::FlowMod(flow_mod))?;
@@ -128,7 +168,7 @@ impl Template {
             let mut windows = frame.bytes().windows(6);
             windows.position(|bytes| bytes == mac.0).unwrap_or_default()
         };
-        Ok(Template {
+        Ok(FlowModTemplate {
             buffer_id_at: match version {
                 Version::V10 => 64,
                 _ => 32,
@@ -139,9 +179,7 @@ impl Template {
         })
     }
 
-    /// `None` for a packet-in too short to hold a packet's addresses.
-    fn write(&self, packet_in: &[u8], packet_at: usize, out: &mut Vec<u8>) -> Option<()> {
-        let macs = packet_in.get(packet_at..packet_at + 12)?;
+    fn write(&self, packet_in: &[u8], macs: &[u8; 12], out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&self.bytes);
         let answer = &mut out[start..];
@@ -150,7 +188,25 @@ impl Template {
         answer[self.buffer_id_at..self.buffer_id_at + 4].copy_from_slice(&packet_in[8..12]);
         answer[self.eth_dst_at..self.eth_dst_at + 6].copy_from_slice(&macs[..6]);
         answer[self.eth_src_at..self.eth_src_at + 6].copy_from_slice(&macs[6..]);
-        Some(())
+    }
+}
+
+/// A PACKET_OUT that ends where its packet begins. It says that the packet comes from the
+/// controller, so that it may go out of any port, the one it came from too.
+fn packet_out(version: Version, out_port: u32) -> Result<Vec<u8>, EncodeError> {
+    let message = Message::PacketOut(PacketOut {
+        buffer_id: None,
+        in_port: PortNo::CONTROLLER,
+        actions: vec![output(out_port)],
+        data: Bytes::new(),
+    });
+    Ok(encode(version, Xid(0), &message)?.bytes().to_vec())
+}
+
+fn output(port: u32) -> Action {
+    Action::Output {
+        port: PortNo(port),
+        max_len: 0,
     }
 }
 
@@ -330,5 +386,45 @@ fn control(kind: u8, version: u8, message: &[u8]) -> Result<Vec<u8>, EncodeError
             Ok(say(&Message::EchoReply(data))?.bytes().to_vec())
         }
         _ => Ok(Vec::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openflow::message::{PacketIn, PacketInReason};
+    use openflow::packet::build::{Host, udp};
+    use openflow::{Cookie, TableId, decode};
+
+    use super::*;
+
+    #[test]
+    fn a_packet_out_sends_on_the_packet_of_the_packet_in() {
+        let answers = Answers::new(Kind::PacketOut, 7).unwrap();
+        let packet = udp(Host::numbered(1), Host::numbered(2), (3, 4), b"payload");
+        for version in [Version::V10, Version::V13] {
+            let packet_in = Message::PacketIn(PacketIn {
+                buffer_id: None,
+                total_len: packet.len() as u16,
+                reason: PacketInReason::NO_MATCH,
+                table_id: TableId(0),
+                cookie: Cookie(if version == Version::V10 { u64::MAX } else { 0 }),
+                r#match: Match::any().with(Field::InPort, 5u32),
+                data: Bytes::from(packet.clone()),
+            });
+            let frame = encode(version, Xid(9), &packet_in).unwrap();
+            let two = [&frame.bytes()[..], frame.bytes()].concat();
+            let mut out = Vec::new();
+            assert_eq!(answer(&answers, &two, &mut out).unwrap(), two.len());
+            let (first, second) = out.split_at(out.len() / 2);
+            assert_eq!(first, second);
+            let frame = Frame::new(Bytes::copy_from_slice(first)).unwrap();
+            assert_eq!(frame.xid(), Xid(9));
+            let Message::PacketOut(found) = decode(&frame).unwrap() else {
+                panic!("not a PACKET_OUT");
+            };
+            assert_eq!(found.data, packet);
+            assert_eq!(found.actions, [output(7)]);
+            assert_eq!(found.buffer_id, None);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Work inside network namespaces: TAP devices, offload, raw sockets. The calling thread never
 //! changes namespace; a short-lived one does.
-#![allow(unsafe_code)] // The two ioctls below have no safe wrapper in `nix`.
+#![allow(unsafe_code)] // The ioctls and packet options below have no safe wrapper in `nix`.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,9 @@ use std::path::Path;
 
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::sched::{CloneFlags, setns};
-use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, bind, socket};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockProtocol, SockType, bind, setsockopt, socket, sockopt,
+};
 
 use crate::lab::tools::NETNS_DIR;
 
@@ -105,6 +107,68 @@ pub fn open_icmp_socket(namespace: &str) -> io::Result<OwnedFd> {
 
 /// A socket that sends and sees whole Ethernet frames of one device in the namespace.
 pub fn open_packet_socket(namespace: &str, device: &str) -> io::Result<OwnedFd> {
+    open_packet(namespace, device, SockProtocol::EthAll.into())
+}
+
+/// A socket that sends whole Ethernet frames and sees none, so that nothing is copied for it.
+pub fn open_packet_sender(namespace: &str, device: &str) -> io::Result<OwnedFd> {
+    open_packet(namespace, device, None)
+}
+
+/// A socket that sees the Ethernet frames that a device receives, each with the kernel's time of
+/// arrival, and none that it sends: on a loopback each frame is then seen once.
+pub fn open_packet_listener(
+    namespace: &str,
+    device: &str,
+    buffer_bytes: usize,
+) -> io::Result<OwnedFd> {
+    let opened = open_packet_socket(namespace, device)?;
+    let one: libc::c_int = 1;
+    // SAFETY: the option is one `int`, of the length said, and the kernel keeps no pointer.
+    let done = unsafe {
+        libc::setsockopt(
+            opened.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_IGNORE_OUTGOING,
+            (&raw const one).cast(),
+            size_of_val(&one) as libc::socklen_t,
+        )
+    };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    setsockopt(&opened, sockopt::ReceiveTimestampns, &true)?;
+    // Beyond the system's maximum, if we may.
+    if setsockopt(&opened, sockopt::RcvBufForce, &buffer_bytes).is_err() {
+        setsockopt(&opened, sockopt::RcvBuf, &buffer_bytes)?;
+    }
+    Ok(opened)
+}
+
+/// Frames that a packet socket had no room for since the last time it was asked.
+pub fn packet_drops(socket: &OwnedFd) -> io::Result<u64> {
+    let mut statistics = libc::tpacket_stats {
+        tp_packets: 0,
+        tp_drops: 0,
+    };
+    let mut len = size_of_val(&statistics) as libc::socklen_t;
+    // SAFETY: the option is one `tpacket_stats`, which the kernel fills; it keeps no pointer.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            (&raw mut statistics).cast(),
+            &raw mut len,
+        )
+    };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(statistics.tp_drops.into())
+}
+
+fn open_packet(namespace: &str, device: &str, hears: Option<SockProtocol>) -> io::Result<OwnedFd> {
     within(namespace, || {
         let is_device = |entry: &InterfaceAddress| entry.interface_name == device;
         let link = getifaddrs()?
@@ -112,8 +176,7 @@ pub fn open_packet_socket(namespace: &str, device: &str) -> io::Result<OwnedFd> 
             .find_map(|entry| entry.address?.as_link_addr().copied());
         let link = link.ok_or_else(|| io::Error::other(format!("no device {device}")))?;
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let every = SockProtocol::EthAll;
-        let opened = socket(AddressFamily::Packet, SockType::Raw, flags, every)?;
+        let opened = socket(AddressFamily::Packet, SockType::Raw, flags, hears)?;
         bind(opened.as_raw_fd(), &link)?;
         Ok(opened)
     })
