@@ -18,6 +18,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::classify::Binding;
+
 /// Fences a sender may have on their way before it waits for the first to be acknowledged.
 pub const FENCES_IN_FLIGHT_MAX: usize = 255;
 
@@ -110,6 +112,34 @@ pub struct Stamp {
     pub after: u64,
     /// Only a fence has it: messages per lane since the last fence.
     pub fence: Option<Vec<(Lane, u64)>>,
+}
+
+/// The law: whether `later` must stay behind `earlier`, which came before it on the same channel
+/// and goes the same way. Each is a binding and a domain of barriers.
+///
+/// - A fence is crossed by nothing of its domain; domain 0 shares the fences of all.
+/// - State messages stay in order. Towards the switch, packets that say so, and requests, follow
+///   the state messages before them: they may depend on what these set up. A state message follows
+///   the requests before it, whose answers must not show it. Towards the controller only replies
+///   follow state messages: a notice need not wait for a long reply, nor a packet for a notice.
+/// - Requests stay in order, replies do, and packets of one flow.
+/// - What is free keeps its order among its like, and is bound to nothing else.
+///
+/// Beside this, whatever comes first on a channel is overtaken by nothing: it is a HELLO as a rule.
+pub fn must_follow(direction: Direction, earlier: (Binding, u8), later: (Binding, u8)) -> bool {
+    use Binding::{Exchange, Fence, Flow, Free, State};
+    let to_switch = direction == Direction::ToSwitch;
+    let shares_fences = earlier.1 == later.1 || earlier.1 == 0 || later.1 == 0;
+    match (earlier.0, later.0) {
+        (Free, Free) => true,
+        (Free, _) | (_, Free) => false,
+        (Fence, _) | (_, Fence) => shares_fences,
+        (State, State | Exchange) | (Exchange, Exchange) => true,
+        (Flow { key: a, .. }, Flow { key: b, .. }) => a == b,
+        (State, Flow { after_state, .. }) => to_switch && after_state,
+        (Exchange, State) => to_switch,
+        _ => false,
+    }
 }
 
 /// Deals messages to lanes and stamps them, at the sender.
@@ -296,17 +326,18 @@ mod tests {
         released
     }
 
-    /// Whether `later` must stay behind `earlier`.
     fn bound(direction: Direction, earlier: Place, later: Place) -> bool {
-        use Place::*;
-        match (earlier, later) {
-            (Free, Free) => true,
-            (Free, _) | (_, Free) => false,
-            (Fence, _) | (_, Fence) | (State, State | Exchange) | (Exchange, Exchange) => true,
-            (Flow(a), Flow(b)) => a == b,
-            (State, Flow(_)) | (Exchange, State) => direction == Direction::ToSwitch,
-            _ => false,
-        }
+        let binding = |place| match place {
+            Place::Fence => Binding::Fence,
+            Place::State => Binding::State,
+            Place::Flow(lane) => Binding::Flow {
+                key: u64::from(lane),
+                after_state: true,
+            },
+            Place::Exchange => Binding::Exchange,
+            Place::Free => Binding::Free,
+        };
+        must_follow(direction, (binding(earlier), 0), (binding(later), 0))
     }
 
     fn assert_in_order(direction: Direction, places: &[Place], released: &[usize]) {

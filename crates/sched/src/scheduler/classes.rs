@@ -1,0 +1,498 @@
+//! The queues, and within each whose turn it is.
+//!
+//! A queue has one *member* per channel, a member one *leaf* per port that sent packet-ins, and one
+//! for everything else. In a fair queue members take turns and so do the leaves of each. Otherwise
+//! a queue is served as its messages came, and leaves only tell which port has the most waiting.
+//! A blocked channel's members are out of their queues, so nobody looks at what they hold.
+
+use openflow::time::Instant;
+
+use super::entry::{Entry, link};
+use super::slab::{Id, Link, Linked, List, NIL, Slab};
+use super::table::Table;
+use crate::policy::{Algorithm, QUEUES_MAX};
+
+/// A message of this many bytes costs its sender one more turn, so that a switch with long
+/// messages does not get more of the line than one with short ones: two full packets.
+const TURN_BYTES: u32 = 4096;
+
+/// The leaf of what is no packet-in. Ports have 32 bits.
+const PLAIN: u64 = u64::MAX;
+
+/// All queues.
+#[derive(Debug)]
+pub(super) struct Classes {
+    /// Members take turns; else first come, first served.
+    is_fair: bool,
+    /// Whether anybody asks for the longest leaf.
+    by_port: bool,
+    queues: [Queue; QUEUES_MAX],
+    members: Slab<Member>,
+    leaves: Slab<Leaf>,
+    by_port_of: Table,
+    /// By the place of a channel.
+    channels: Vec<Channel>,
+    /// Queues in which something waits that is not blocked, one bit each.
+    backlogged: u16,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    pub messages: usize,
+    pub bytes: usize,
+    /// What may be shed, oldest first.
+    pub droppable: List,
+    /// Members with something to send: in turn, or a heap by the age of their first message.
+    turns: List,
+    heap: Vec<Id>,
+    /// Leaves by how many packet-ins they hold.
+    by_length: Vec<List>,
+    longest: usize,
+}
+
+#[derive(Clone, Debug)]
+struct Channel {
+    is_blocked: bool,
+    members: [Id; QUEUES_MAX],
+}
+
+/// Of a channel that nothing is known of.
+const NO_CHANNEL: Channel = Channel {
+    is_blocked: false,
+    members: [NIL; QUEUES_MAX],
+};
+
+#[derive(Debug)]
+struct Member {
+    messages: usize,
+    /// All of it as it came, where that is the order of service.
+    fifo: List,
+    /// Leaves in turn, where that is the order of service.
+    turns: List,
+    plain: Id,
+    owed: u32,
+    heap_at: usize,
+    links: [Link; 1],
+}
+
+#[derive(Debug)]
+struct Leaf {
+    port: u64,
+    fifo: List,
+    owed: u32,
+    links: [Link; 2],
+}
+
+/// A leaf's links: its turn within the member, its rank in length.
+const TURN: usize = 0;
+const LENGTH: usize = 1;
+
+impl Linked for Member {
+    fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    fn links_mut(&mut self) -> &mut [Link] {
+        &mut self.links
+    }
+}
+
+impl Linked for Leaf {
+    fn links(&self) -> &[Link] {
+        &self.links
+    }
+
+    fn links_mut(&mut self) -> &mut [Link] {
+        &mut self.links
+    }
+}
+
+/// What a discipline may ask of the first message of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub bytes: u32,
+    /// Since when it waits.
+    pub since: Instant,
+}
+
+impl Classes {
+    pub(super) fn new(algorithm: Algorithm) -> Classes {
+        Classes {
+            is_fair: algorithm == Algorithm::Hierarchy,
+            by_port: algorithm != Algorithm::Fifo,
+            queues: Default::default(),
+            members: Slab::default(),
+            leaves: Slab::default(),
+            by_port_of: Table::default(),
+            channels: Vec::new(),
+            backlogged: 0,
+        }
+    }
+
+    pub(super) fn queue(&self, queue: u8) -> &Queue {
+        &self.queues[usize::from(queue)]
+    }
+
+    pub(super) fn backlogged(&self) -> u16 {
+        self.backlogged
+    }
+
+    /// Whether messages of the channel at `place` stay where they are.
+    pub(super) fn is_blocked(&self, place: Id) -> bool {
+        self.channels
+            .get(place as usize)
+            .is_some_and(|c| c.is_blocked)
+    }
+
+    /// The places of blocked channels.
+    pub(super) fn blocked(&self) -> Vec<Id> {
+        let places = 0..self.channels.len() as Id;
+        places.filter(|place| self.is_blocked(*place)).collect()
+    }
+
+    pub(super) fn set_blocked(&mut self, entries: &Slab<Entry>, place: Id, is_blocked: bool) {
+        let channel = self.channel(place);
+        if channel.is_blocked == is_blocked {
+            return;
+        }
+        channel.is_blocked = is_blocked;
+        let members = channel.members;
+        for (queue, member) in members.into_iter().enumerate() {
+            if member == NIL || self.members[member].messages == 0 {
+                continue;
+            }
+            match is_blocked {
+                true => self.leave(entries, queue, member),
+                false => self.join(entries, queue, member),
+            }
+        }
+    }
+
+    /// The channel at `place` is no more; nothing of it waits.
+    pub(super) fn forget(&mut self, place: Id) {
+        let channel = std::mem::replace(self.channel(place), NO_CHANNEL);
+        for member in channel.members.into_iter().filter(|m| *m != NIL) {
+            let plain = self.members[member].plain;
+            self.leaves.release(plain);
+            self.members.release(member);
+        }
+    }
+
+    /// A message has come. Its queue and its place of channel are known.
+    pub(super) fn insert(&mut self, entries: &mut Slab<Entry>, id: Id) {
+        let Entry {
+            queue,
+            channel,
+            tag,
+            ..
+        } = entries[id];
+        let queue = usize::from(queue);
+        let member = self.member(queue, channel);
+        entries[id].member = member;
+        let of = &mut self.queues[queue];
+        of.messages += 1;
+        of.bytes += tag.bytes as usize;
+        if tag.shed.is_some() {
+            of.droppable.push_back(entries, link::SHED, id);
+        }
+        if !self.is_fair {
+            let fifo = &mut self.members[member].fifo;
+            fifo.push_back(entries, link::MEMBER, id);
+        }
+        if self.is_fair || (self.by_port && tag.shed.is_some()) {
+            let leaf = match tag.shed {
+                Some(_) => self.leaf_of_port(member, tag.port),
+                None => self.members[member].plain,
+            };
+            entries[id].leaf = leaf;
+            self.leaves[leaf].fifo.push_back(entries, link::LEAF, id);
+            let len = self.leaves[leaf].fifo.len();
+            if len == 1 && self.is_fair {
+                let turns = &mut self.members[member].turns;
+                turns.push_back(&mut self.leaves, TURN, leaf);
+            }
+            if tag.shed.is_some() {
+                self.queues[queue].set_length(&mut self.leaves, leaf, len - 1, len);
+            }
+        }
+        self.members[member].messages += 1;
+        if self.members[member].messages == 1 && !self.is_blocked(channel) {
+            self.join(entries, queue, member);
+        }
+    }
+
+    /// A message is sent, shed or forgotten.
+    pub(super) fn remove(&mut self, entries: &mut Slab<Entry>, id: Id) {
+        let Entry {
+            queue,
+            channel,
+            tag,
+            member,
+            leaf,
+            ..
+        } = entries[id];
+        let queue = usize::from(queue);
+        let of = &mut self.queues[queue];
+        of.messages -= 1;
+        of.bytes -= tag.bytes as usize;
+        if tag.shed.is_some() {
+            of.droppable.unlink(entries, link::SHED, id);
+        }
+        let mut was_first = false;
+        if !self.is_fair {
+            let fifo = &mut self.members[member].fifo;
+            was_first = fifo.head() == Some(id);
+            fifo.unlink(entries, link::MEMBER, id);
+        }
+        if leaf != NIL {
+            self.leaves[leaf].fifo.unlink(entries, link::LEAF, id);
+            let len = self.leaves[leaf].fifo.len();
+            if len == 0 && self.is_fair {
+                let turns = &mut self.members[member].turns;
+                turns.unlink(&mut self.leaves, TURN, leaf);
+            }
+            if tag.shed.is_some() {
+                self.queues[queue].set_length(&mut self.leaves, leaf, len + 1, len);
+                if len == 0 {
+                    let port = self.leaves[leaf].port;
+                    self.by_port_of.remove((member, port));
+                    self.leaves.release(leaf);
+                }
+            }
+        }
+        self.members[member].messages -= 1;
+        let is_in = !self.is_blocked(channel);
+        if self.members[member].messages == 0 && is_in {
+            self.leave(entries, queue, member);
+        } else if was_first && is_in {
+            let at = self.members[member].heap_at;
+            self.sift_down(entries, queue, at);
+        }
+    }
+
+    /// The message whose turn it is in a queue that is backlogged.
+    pub(super) fn select(&mut self, queue: u8) -> Id {
+        let of = &mut self.queues[usize::from(queue)];
+        if !self.is_fair {
+            let member = &self.members[of.heap[0]];
+            return member.fifo.head().expect("a member in a heap has messages");
+        }
+        let member = next_in_turn(&mut of.turns, &mut self.members, 0, |m| &mut m.owed);
+        let turns = &mut self.members[member].turns;
+        let leaf = next_in_turn(turns, &mut self.leaves, TURN, |l| &mut l.owed);
+        let leaf = &self.leaves[leaf];
+        leaf.fifo.head().expect("a leaf in a ring has messages")
+    }
+
+    /// The turn of `id`, which was selected, was used for a message of `bytes`.
+    pub(super) fn use_turn(&mut self, entries: &Slab<Entry>, id: Id, bytes: u32) {
+        if !self.is_fair {
+            return;
+        }
+        let Entry {
+            queue,
+            member,
+            leaf,
+            ..
+        } = entries[id];
+        self.leaves[leaf].owed += bytes / TURN_BYTES;
+        let turns = &mut self.members[member].turns;
+        turns.rotate(&mut self.leaves, TURN);
+        self.members[member].owed += bytes / TURN_BYTES;
+        let turns = &mut self.queues[usize::from(queue)].turns;
+        turns.rotate(&mut self.members, 0);
+    }
+
+    /// The oldest message of a backlogged queue that is served as it came; of a fair one, of the
+    /// member whose turn it is.
+    pub(super) fn head(&self, entries: &Slab<Entry>, queue: u8) -> Head {
+        let of = &self.queues[usize::from(queue)];
+        let id = match self.is_fair {
+            false => self.members[of.heap[0]].fifo.head(),
+            true => {
+                let member = of.turns.head().map(|m| &self.members[m]);
+                let leaf = member.and_then(|m| m.turns.head());
+                leaf.and_then(|l| self.leaves[l].fifo.head())
+            }
+        };
+        let entry = &entries[id.expect("a backlogged queue has a first message")];
+        Head {
+            bytes: entry.tag.bytes,
+            since: entry.at,
+        }
+    }
+
+    /// The oldest packet-in of the port that has most of them in a queue.
+    pub(super) fn head_of_longest(&self, queue: u8) -> Option<Id> {
+        let of = &self.queues[usize::from(queue)];
+        let leaf = of.by_length.get(of.longest)?.head()?;
+        self.leaves[leaf].fifo.head()
+    }
+
+    fn channel(&mut self, place: Id) -> &mut Channel {
+        let at = place as usize;
+        if at >= self.channels.len() {
+            self.channels.resize(at + 1, NO_CHANNEL);
+        }
+        &mut self.channels[at]
+    }
+
+    fn member(&mut self, queue: usize, channel: Id) -> Id {
+        let known = self.channel(channel).members[queue];
+        if known != NIL {
+            return known;
+        }
+        let plain = self.leaves.insert(Leaf::new(PLAIN));
+        let member = self.members.insert(Member {
+            messages: 0,
+            fifo: List::default(),
+            turns: List::default(),
+            plain,
+            owed: 0,
+            heap_at: 0,
+            links: [Link::NONE],
+        });
+        self.channel(channel).members[queue] = member;
+        member
+    }
+
+    fn leaf_of_port(&mut self, member: Id, port: u32) -> Id {
+        let port = u64::from(port);
+        let known = self.by_port_of.get((member, port));
+        known.unwrap_or_else(|| {
+            let leaf = self.leaves.insert(Leaf::new(port));
+            self.by_port_of.insert((member, port), leaf);
+            leaf
+        })
+    }
+
+    /// A member has something to send.
+    fn join(&mut self, entries: &Slab<Entry>, queue: usize, member: Id) {
+        self.backlogged |= 1 << queue;
+        let of = &mut self.queues[queue];
+        if self.is_fair {
+            of.turns.push_back(&mut self.members, 0, member);
+        } else {
+            let at = of.heap.len();
+            of.heap.push(member);
+            self.members[member].heap_at = at;
+            self.sift_up(entries, queue, at);
+        }
+    }
+
+    /// A member has nothing to send, or may not.
+    fn leave(&mut self, entries: &Slab<Entry>, queue: usize, member: Id) {
+        let of = &mut self.queues[queue];
+        let is_idle = if self.is_fair {
+            of.turns.unlink(&mut self.members, 0, member);
+            of.turns.is_empty()
+        } else {
+            let at = self.members[member].heap_at;
+            of.heap.swap_remove(at);
+            let is_idle = of.heap.is_empty();
+            if let Some(moved) = of.heap.get(at) {
+                self.members[*moved].heap_at = at;
+                self.sift_down(entries, queue, at);
+                self.sift_up(entries, queue, at);
+            }
+            is_idle
+        };
+        if is_idle {
+            self.backlogged &= !(1 << queue);
+        }
+    }
+
+    fn age(&self, entries: &Slab<Entry>, queue: usize, at: usize) -> u64 {
+        let member = self.queues[queue].heap[at];
+        match self.members[member].fifo.head() {
+            Some(first) => entries[first].seq,
+            // It is about to leave.
+            None => u64::MAX,
+        }
+    }
+
+    fn sift_up(&mut self, entries: &Slab<Entry>, queue: usize, mut at: usize) {
+        while at > 0 {
+            let above = (at - 1) / 2;
+            if self.age(entries, queue, above) <= self.age(entries, queue, at) {
+                return;
+            }
+            self.swap(queue, at, above);
+            at = above;
+        }
+    }
+
+    fn sift_down(&mut self, entries: &Slab<Entry>, queue: usize, mut at: usize) {
+        loop {
+            let below = [2 * at + 1, 2 * at + 2];
+            let len = self.queues[queue].heap.len();
+            let oldest = below
+                .into_iter()
+                .filter(|b| *b < len)
+                .min_by_key(|b| self.age(entries, queue, *b));
+            match oldest {
+                Some(b) if self.age(entries, queue, b) < self.age(entries, queue, at) => {
+                    self.swap(queue, at, b);
+                    at = b;
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn swap(&mut self, queue: usize, a: usize, b: usize) {
+        let heap = &mut self.queues[queue].heap;
+        heap.swap(a, b);
+        self.members[heap[a]].heap_at = a;
+        self.members[heap[b]].heap_at = b;
+    }
+}
+
+impl Queue {
+    /// A leaf holds `len` packet-ins now and held `was` before: one more or one less.
+    fn set_length(&mut self, leaves: &mut Slab<Leaf>, leaf: Id, was: usize, len: usize) {
+        if was > 0 {
+            self.by_length[was].unlink(leaves, LENGTH, leaf);
+        }
+        if len > 0 {
+            if self.by_length.len() <= len {
+                self.by_length.resize(len + 1, List::default());
+            }
+            self.by_length[len].push_back(leaves, LENGTH, leaf);
+        }
+        let was_longest = was == self.longest && self.by_length[was].is_empty();
+        if len > self.longest || was_longest {
+            self.longest = len;
+        }
+    }
+}
+
+impl Leaf {
+    fn new(port: u64) -> Leaf {
+        Leaf {
+            port,
+            fifo: List::default(),
+            owed: 0,
+            links: [Link::NONE; 2],
+        }
+    }
+}
+
+/// Who is next in a ring that is not empty; who owes turns gives them up first.
+fn next_in_turn<X: Linked>(
+    ring: &mut List,
+    items: &mut Slab<X>,
+    link: usize,
+    owed: impl Fn(&mut X) -> &mut u32,
+) -> Id {
+    loop {
+        let first = ring.head().expect("a backlogged queue has somebody's turn");
+        let owed = owed(&mut items[first]);
+        if *owed == 0 {
+            return first;
+        }
+        // Alone, nobody is harmed.
+        *owed = if ring.len() == 1 { 0 } else { *owed - 1 };
+        ring.rotate(items, link);
+    }
+}

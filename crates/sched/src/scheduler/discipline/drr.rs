@@ -1,0 +1,98 @@
+//! Deficit round robin by weight.
+//!
+//! In its turn a queue may send its quantum. It may send more than that with its last message, and
+//! has as much less in its next turn: so nobody must know the length of a message beforehand, and
+//! a chain sent at a queue's expense is charged by what it was. A queue that has been idle for a
+//! round goes first when it has something, for one quantum: what is rare hardly waits, and who
+//! comes again at once has not been idle.
+
+use openflow::time::Instant;
+
+use super::{Discipline, Head, by_queue};
+use crate::policy::{QUEUES_MAX, Scheduling};
+
+/// Bytes per turn and weight: about one packet-in without much of its packet. Smaller turns mix
+/// the queues finer, and what is longer is averaged over turns.
+const QUANTUM_BYTES: i64 = 256;
+
+#[derive(Debug)]
+pub(super) struct Drr {
+    quantum: [i64; QUEUES_MAX],
+    /// What a queue may still send in its turn; below zero, what it owes.
+    deficit: [i64; QUEUES_MAX],
+    /// Queues in turn.
+    ring: [u8; QUEUES_MAX],
+    ring_len: usize,
+    /// Bytes sent, of all queues, and how many it was when a queue became idle.
+    served: u64,
+    idle_since: [u64; QUEUES_MAX],
+}
+
+impl Drr {
+    pub(super) fn new(scheduling: &Scheduling) -> Drr {
+        let quantum = by_queue(scheduling, |q| QUANTUM_BYTES * i64::from(q.weight.max(1)));
+        Drr {
+            quantum,
+            deficit: quantum,
+            ring: [0; QUEUES_MAX],
+            ring_len: 0,
+            served: 0,
+            idle_since: [0; QUEUES_MAX],
+        }
+    }
+
+    fn insert(&mut self, at: usize, queue: usize) {
+        self.ring.copy_within(at..self.ring_len, at + 1);
+        self.ring[at] = queue as u8;
+        self.ring_len += 1;
+    }
+
+    fn remove(&mut self, at: usize) {
+        self.ring.copy_within(at + 1..self.ring_len, at);
+        self.ring_len -= 1;
+    }
+}
+
+impl Discipline for Drr {
+    fn backlogged(&mut self, queue: usize) {
+        let others = &self.ring[..self.ring_len];
+        let round: i64 = others.iter().map(|q| self.quantum[usize::from(*q)]).sum();
+        if (self.served - self.idle_since[queue]) as i64 >= round {
+            self.deficit[queue] = self.quantum[queue];
+        }
+        match self.deficit[queue] > 0 {
+            true => self.insert(0, queue),
+            false => self.insert(self.ring_len, queue),
+        }
+    }
+
+    fn idle(&mut self, queue: usize) {
+        self.idle_since[queue] = self.served;
+        let others = &self.ring[..self.ring_len];
+        if let Some(at) = others.iter().position(|q| usize::from(*q) == queue) {
+            self.remove(at);
+        }
+    }
+
+    fn pick(&mut self, _: Instant, _: u16, _: &dyn Fn(usize) -> Head) -> usize {
+        loop {
+            let queue = usize::from(self.ring[0]);
+            if self.deficit[queue] > 0 {
+                return queue;
+            }
+            // Its turn comes, or comes again: after a long message it passes a few.
+            self.deficit[queue] += self.quantum[queue];
+            if self.deficit[queue] <= 0 {
+                self.ring[..self.ring_len].rotate_left(1);
+            }
+        }
+    }
+
+    fn served(&mut self, _: Instant, queue: usize, bytes: u32) {
+        self.served += u64::from(bytes);
+        self.deficit[queue] -= i64::from(bytes);
+        if self.deficit[queue] <= 0 && usize::from(self.ring[0]) == queue {
+            self.ring[..self.ring_len].rotate_left(1);
+        }
+    }
+}

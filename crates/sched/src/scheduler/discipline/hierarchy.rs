@@ -1,0 +1,73 @@
+//! The default: queue 0 first, up to a share of the line; the others by deficit round robin.
+//!
+//! What keeps a session alive is little, and goes at once. It has a credit that grows with what
+//! the others send, a twentieth of all; only what it sends while others wait is charged to it. If
+//! somebody floods queue 0 the credit is gone, and the flood gets its twentieth. Within a queue
+//! channels take turns, and in a channel ports.
+
+use openflow::time::Instant;
+
+use super::drr::Drr;
+use super::{Discipline, Head};
+use crate::policy::Scheduling;
+
+/// Of twenty bytes one may be of queue 0 while others wait: per one of its own, this many of the
+/// others.
+const OTHERS_PER_BYTE: i64 = 19;
+
+/// What queue 0 may send at once before the others: some hundred echo requests, or the handshakes
+/// of as many switches.
+const CREDIT_BYTES_MAX: i64 = 4096;
+
+#[derive(Debug)]
+pub(super) struct Hierarchy {
+    others: Drr,
+    /// In bytes of the others.
+    credit: i64,
+    /// Somebody else waited when the last message was picked.
+    is_contended: bool,
+}
+
+impl Hierarchy {
+    pub(super) fn new(scheduling: &Scheduling) -> Hierarchy {
+        Hierarchy {
+            others: Drr::new(scheduling),
+            credit: CREDIT_BYTES_MAX * OTHERS_PER_BYTE,
+            is_contended: false,
+        }
+    }
+}
+
+impl Discipline for Hierarchy {
+    fn backlogged(&mut self, queue: usize) {
+        if queue > 0 {
+            self.others.backlogged(queue);
+        }
+    }
+
+    fn idle(&mut self, queue: usize) {
+        if queue > 0 {
+            self.others.idle(queue);
+        }
+    }
+
+    fn pick(&mut self, now: Instant, backlogged: u16, head: &dyn Fn(usize) -> Head) -> usize {
+        let others = backlogged & !1;
+        self.is_contended = others != 0;
+        if backlogged & 1 != 0 && (self.credit > 0 || others == 0) {
+            return 0;
+        }
+        self.others.pick(now, others, head)
+    }
+
+    fn served(&mut self, now: Instant, queue: usize, bytes: u32) {
+        let bytes_signed = i64::from(bytes);
+        if queue > 0 {
+            let more = self.credit + bytes_signed;
+            self.credit = more.min(CREDIT_BYTES_MAX * OTHERS_PER_BYTE);
+            self.others.served(now, queue, bytes);
+        } else if self.is_contended {
+            self.credit -= bytes_signed * OTHERS_PER_BYTE;
+        }
+    }
+}

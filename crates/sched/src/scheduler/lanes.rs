@@ -1,0 +1,247 @@
+//! What a waiting message must not overtake, kept so that the question costs a few comparisons.
+//!
+//! The law is [`crate::order::must_follow`]. Of each channel there is one list per lane, and per
+//! domain of barriers one list of everything bound and one of its fences. As dependencies point
+//! backwards only, going from a message to one that it must follow, again and again, ends at one
+//! that may be sent; from a lane's head this takes a handful of steps at most.
+
+use super::entry::{Entry, link};
+use super::slab::{Id, List, NIL, Slab};
+use super::table::Table;
+use crate::classify::Binding;
+use crate::order::Direction;
+
+/// The channels, and what waits of each in the order it came.
+#[derive(Debug)]
+pub(super) struct Lanes {
+    direction: Direction,
+    channels: Slab<Channel>,
+    /// Place of a channel by its number.
+    by_number: Table,
+    /// One lane per flow of which something waits.
+    flows: Slab<List>,
+    /// Place of a flow's lane by its channel's place and its key.
+    by_flow: Table,
+    /// Tests turn the law off, to see that they notice.
+    #[doc(hidden)]
+    pub is_lawless: bool,
+}
+
+#[derive(Debug, Default)]
+struct Channel {
+    has_started: bool,
+    /// The first message ever, while it waits: nothing overtakes it, whatever it is.
+    opening: Option<Id>,
+    state: List,
+    exchange: List,
+    free: List,
+    /// The first is domain 0; others come when they are used.
+    domains: Vec<Domain>,
+}
+
+#[derive(Debug, Default)]
+struct Domain {
+    number: u8,
+    bound: List,
+    fences: List,
+}
+
+impl Lanes {
+    pub(super) fn new(direction: Direction) -> Lanes {
+        Lanes {
+            direction,
+            channels: Slab::default(),
+            by_number: Table::default(),
+            flows: Slab::default(),
+            by_flow: Table::default(),
+            is_lawless: false,
+        }
+    }
+
+    /// The place of a channel, which is made if it has none.
+    pub(super) fn channel(&mut self, number: u64) -> Id {
+        if let Some(place) = self.by_number.get((0, number)) {
+            return place;
+        }
+        let place = self.channels.insert(Channel {
+            domains: vec![Domain::default()],
+            ..Channel::default()
+        });
+        self.by_number.insert((0, number), place);
+        place
+    }
+
+    /// The place of a channel that has one.
+    pub(super) fn find_channel(&self, number: u64) -> Option<Id> {
+        self.by_number.get((0, number))
+    }
+
+    /// Any message that waits of a channel.
+    pub(super) fn any_of(&self, place: Id) -> Option<Id> {
+        let channel = &self.channels[place];
+        let bound = channel.domains.iter().find_map(|d| d.bound.head());
+        bound.or(channel.free.head())
+    }
+
+    /// The channel is no more; nothing of it waits.
+    pub(super) fn forget(&mut self, number: u64) {
+        if let Some(place) = self.by_number.get((0, number)) {
+            self.by_number.remove((0, number));
+            self.channels.release(place);
+        }
+    }
+
+    /// A message has come; its place of channel is known.
+    pub(super) fn insert(&mut self, entries: &mut Slab<Entry>, id: Id) {
+        let Entry { channel, tag, .. } = entries[id];
+        let of = &mut self.channels[channel];
+        if !of.has_started {
+            of.has_started = true;
+            of.opening = Some(id);
+        }
+        if tag.binding == Binding::Free {
+            of.free.push_back(entries, link::LANE, id);
+            return;
+        }
+        let domain = of.domain(tag.domain);
+        entries[id].domain = domain as u8;
+        let domain = &mut of.domains[domain];
+        domain.bound.push_back(entries, link::DOMAIN, id);
+        let lane = match tag.binding {
+            Binding::Fence => &mut domain.fences,
+            Binding::State => &mut of.state,
+            Binding::Exchange => &mut of.exchange,
+            Binding::Free => &mut of.free,
+            Binding::Flow { key, .. } => {
+                let known = self.by_flow.get((channel, key));
+                let flow = known.unwrap_or_else(|| {
+                    let flow = self.flows.insert(List::default());
+                    self.by_flow.insert((channel, key), flow);
+                    flow
+                });
+                entries[id].flow = flow;
+                &mut self.flows[flow]
+            }
+        };
+        lane.push_back(entries, link::LANE, id);
+    }
+
+    /// A message is sent, shed or forgotten.
+    pub(super) fn remove(&mut self, entries: &mut Slab<Entry>, id: Id) {
+        let Entry {
+            channel,
+            tag,
+            domain,
+            flow,
+            ..
+        } = entries[id];
+        let of = &mut self.channels[channel];
+        if of.opening == Some(id) {
+            of.opening = None;
+        }
+        if tag.binding == Binding::Free {
+            of.free.unlink(entries, link::LANE, id);
+            return;
+        }
+        let domain = &mut of.domains[usize::from(domain)];
+        domain.bound.unlink(entries, link::DOMAIN, id);
+        let lane = match tag.binding {
+            Binding::Fence => &mut domain.fences,
+            Binding::State => &mut of.state,
+            Binding::Exchange => &mut of.exchange,
+            Binding::Free => &mut of.free,
+            Binding::Flow { .. } => &mut self.flows[flow],
+        };
+        lane.unlink(entries, link::LANE, id);
+        if let Binding::Flow { key, .. } = tag.binding
+            && lane.is_empty()
+        {
+            self.by_flow.remove((channel, key));
+            self.flows.release(flow);
+        }
+    }
+
+    /// Of the messages that `id` must follow, or itself, one that may be sent now.
+    pub(super) fn first_due(&self, entries: &Slab<Entry>, id: Id) -> Id {
+        let mut at = id;
+        if self.is_lawless {
+            return at;
+        }
+        while let Some(before) = self.predecessor(entries, at) {
+            debug_assert!(entries[before].seq < entries[at].seq);
+            at = before;
+        }
+        at
+    }
+
+    /// The oldest that waits of the flow of `id`.
+    pub(super) fn oldest_of_flow(&self, entries: &Slab<Entry>, id: Id) -> Option<Id> {
+        match entries[id].flow {
+            NIL => None,
+            flow => self.flows[flow].head(),
+        }
+    }
+
+    /// A waiting message that `id` must follow.
+    fn predecessor(&self, entries: &Slab<Entry>, id: Id) -> Option<Id> {
+        let entry = &entries[id];
+        let channel = &self.channels[entry.channel];
+        if channel.opening.is_some_and(|opening| opening != id) {
+            return channel.opening;
+        }
+        let before = |other: &Option<Id>| other.is_some_and(|o| entries[o].seq < entry.seq);
+        let head = |list: &List| list.head().filter(|head| *head != id);
+        let to_switch = self.direction == Direction::ToSwitch;
+        let within = match entry.tag.binding {
+            Binding::Free => return head(&channel.free),
+            Binding::Fence => {
+                let bound = channel.bound_by(entry.tag.domain, |d| d.bound.head());
+                return bound
+                    .filter(|o| before(&Some(*o)))
+                    .min_by_key(|o| entries[*o].seq);
+            }
+            Binding::State => head(&channel.state)
+                .or_else(|| channel.exchange.head().filter(|_| to_switch))
+                .filter(|o| before(&Some(*o))),
+            Binding::Exchange => head(&channel.exchange)
+                .or_else(|| channel.state.head().filter(|o| before(&Some(*o)))),
+            Binding::Flow { after_state, .. } => head(&self.flows[entry.flow]).or_else(|| {
+                let state = channel.state.head().filter(|_| after_state && to_switch);
+                state.filter(|o| before(&Some(*o)))
+            }),
+        };
+        within.or_else(|| {
+            let fences = channel.bound_by(entry.tag.domain, |d| d.fences.head());
+            fences
+                .filter(|o| before(&Some(*o)))
+                .min_by_key(|o| entries[*o].seq)
+        })
+    }
+}
+
+impl Channel {
+    /// The place of a domain, which is made if it has none.
+    fn domain(&mut self, number: u8) -> usize {
+        if number == 0 {
+            return 0;
+        }
+        let known = self.domains.iter().position(|d| d.number == number);
+        known.unwrap_or_else(|| {
+            self.domains.push(Domain {
+                number,
+                ..Domain::default()
+            });
+            self.domains.len() - 1
+        })
+    }
+
+    /// What `pick` finds in the domains that share barriers with `number`.
+    fn bound_by(
+        &self,
+        number: u8,
+        pick: impl Fn(&Domain) -> Option<Id>,
+    ) -> impl Iterator<Item = Id> {
+        let shares = move |d: &&Domain| number == 0 || d.number == 0 || d.number == number;
+        self.domains.iter().filter(shares).filter_map(pick)
+    }
+}
