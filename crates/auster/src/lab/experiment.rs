@@ -9,6 +9,7 @@ use crate::figures::{Machine, Quantiles, unix_seconds};
 use crate::lab::network::{Network, Options};
 use crate::lab::plane::{Controller, Plane, Transport};
 use crate::lab::probe::{Prober, Sample};
+use crate::lab::pso;
 use crate::lab::report::{self, Check, Document, FailureOutcome, Outcome, milliseconds, seconds};
 use crate::lab::restart::{self, Restart, Trials};
 use crate::lab::scenario::{LinkFailure, Scenario, too_many_probes};
@@ -21,22 +22,26 @@ use crate::lab::topology::Topology;
 pub struct Args {
     /// The experiment, as in scenarios/*.toml
     #[arg(value_name = "SCENARIO")]
-    scenario: PathBuf,
-    /// What carries OpenFlow between switches and auster
-    #[arg(long, default_value = "tcp")]
-    transport: Transport,
+    pub scenario: PathBuf,
+    /// What carries OpenFlow between switches and auster: tcp if not given, or all that the
+    /// scenario names
+    #[arg(long)]
+    pub transport: Option<Transport>,
     /// Who controls the switches: auster, none (each learns by itself) or tcp:HOST:PORT
     #[arg(long, value_name = "METHOD", default_value = "auster")]
-    controller: String,
+    pub controller: String,
     /// Print the results as one JSON document
     #[arg(long)]
-    json: bool,
+    pub json: bool,
     /// Write result.json, every ping and the command into a directory
     #[arg(long, value_name = "DIR")]
-    out: Option<PathBuf>,
+    pub out: Option<PathBuf>,
     /// End when done, even if the scenario would stay up
     #[arg(long)]
     once: bool,
+    /// Only the part that the scenario names for those in a hurry
+    #[arg(long)]
+    pub quick: bool,
 }
 
 /// Pairs that are pinged at the same time.
@@ -51,8 +56,17 @@ const ON_THE_WAY: Duration = Duration::from_millis(20);
 const PAIRS_SHOWN_MAX: usize = 20;
 
 pub fn run(args: Args) -> Result<(), Failure> {
+    if pso::is_ours(&args.scenario) {
+        return pso::run(&args);
+    }
     let scenario = Scenario::read(&args.scenario)?;
-    let controller = Controller::parse(&args.controller, args.transport)?;
+    if args.quick {
+        return Err(Failure::usage(
+            "--quick: this scenario names no part for it",
+        ));
+    }
+    let transport = args.transport.unwrap_or(Transport::Tcp);
+    let controller = Controller::parse(&args.controller, transport)?;
     let beside = args.scenario.parent().unwrap_or(Path::new("."));
     let topologies = scenario.networks(beside)?;
     topologies

@@ -8,7 +8,6 @@ pub mod netns;
 pub mod network;
 pub mod plane;
 pub mod probe;
-#[allow(dead_code)] // The experiments that use it come next.
 pub mod pso;
 mod report;
 mod restart;

@@ -24,7 +24,8 @@ const OPENFLOW_PORT: u16 = 6653;
 const RELAY_PORT: u16 = 6654;
 const START_TIME_MAX: Duration = Duration::from_secs(10);
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Transport {
     Tcp,
     Tls,
@@ -332,7 +333,7 @@ pub fn identity(command: &mut Command, pki: &Path, name: &str) {
 
 /// All switches at once. Open vSwitch's own maximal back-off of eight seconds is for networks of
 /// thousands; asked for one, 3.1 dials again after one to two.
-fn set_controllers(network: &Network, target: &str) -> Result<(), Failure> {
+pub fn set_controllers(network: &Network, target: &str) -> Result<(), Failure> {
     let mut words = Vec::new();
     for switch in &network.topology.switches {
         let name = &switch.name;

@@ -7,7 +7,33 @@
 
 mod channel;
 mod ear;
+mod figures;
+mod out_of_band;
 mod packet;
+mod plane;
+mod report;
+mod settings;
+mod shaper;
 mod sink;
 mod source;
 mod trial;
+
+use std::path::Path;
+
+use crate::failure::Failure;
+use crate::lab::experiment::Args;
+
+/// Whether a scenario's file is one of these; what is wrong with it is told when it is read.
+pub fn is_ours(scenario: &Path) -> bool {
+    std::fs::read_to_string(scenario).is_ok_and(|text| settings::is_ours(&text))
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    if args.controller != "auster" {
+        return Err(Failure::usage(format!(
+            "--controller {}: this scenario brings its own",
+            args.controller
+        )));
+    }
+    out_of_band::run(args)
+}

@@ -63,6 +63,8 @@ pub struct Trial {
     pub sender_late_ms: f64,
     /// Frames or segments that were there and not seen; the figures are whole if this is 0.
     pub unseen: u64,
+    /// Processors that were busy while packets were sent, with all that ran on the machine.
+    pub busy_cores: f64,
     pub interrupted: bool,
 }
 
@@ -80,12 +82,14 @@ impl Stage {
         let channel = Ear::open(&place.namespace, &place.device, listener)?;
         let place = &self.sink;
         let sink = Ear::open(&place.namespace, &place.device, SinkListener::default())?;
+        let (busy_s, begun) = (busy_s(), Instant::now());
         let sending = self.source.start(load.clone())?;
         let mut interrupted = false;
         while !sending.is_over() && !interrupted {
             interrupted = signals.wait(POLL_INTERVAL);
         }
         let sent = sending.stop()?;
+        let busy_cores = (self::busy_s() - busy_s) / begun.elapsed().as_secs_f64();
         let ended = Instant::now();
         let (mut heard, mut quiet_since) = (0, ended);
         while quiet_since.elapsed() < SILENCE && ended.elapsed() < DRAIN_MAX && !interrupted {
@@ -103,6 +107,7 @@ impl Stage {
             cross: fate(Stream::Cross, sent.cross),
             sender_late_ms: sent.late_max.as_secs_f64() * 1e3,
             unseen: channel_missed + sink_missed + channel.gaps(),
+            busy_cores,
             interrupted,
         })
     }
@@ -151,6 +156,20 @@ fn fate(
     fate.answered = fate.hop_ms.len() as u32;
     fate.arrived = fate.end_to_end_ms.len() as u32;
     fate
+}
+
+/// Seconds that all processors together were not idle since the machine started.
+fn busy_s() -> f64 {
+    const TICKS_PER_S: f64 = 100.0;
+    /// Fields of the first line of /proc/stat: idle, and waiting for a disk.
+    const IDLE: [usize; 2] = [3, 4];
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let fields = text.lines().next().unwrap_or_default().split_whitespace();
+    let ticks = fields.skip(1).take(8).enumerate();
+    let busy = ticks.filter(|(place, _)| !IDLE.contains(place));
+    busy.filter_map(|(_, ticks)| ticks.parse::<f64>().ok())
+        .sum::<f64>()
+        / TICKS_PER_S
 }
 
 fn milliseconds(from_ns: u64, to_ns: u64) -> f64 {
