@@ -115,6 +115,46 @@ const V11_ON: &[MessageKind] = &[
     K::ControllerStatus,
 ];
 
+/// The name of each kind, in the words of OpenFlow: OFPT_PACKET_IN is `packet_in`.
+const NAMES: &[(MessageKind, &str)] = &[
+    (K::Hello, "hello"),
+    (K::Error, "error"),
+    (K::EchoRequest, "echo_request"),
+    (K::EchoReply, "echo_reply"),
+    (K::Experimenter, "experimenter"),
+    (K::FeaturesRequest, "features_request"),
+    (K::FeaturesReply, "features_reply"),
+    (K::GetConfigRequest, "get_config_request"),
+    (K::GetConfigReply, "get_config_reply"),
+    (K::SetConfig, "set_config"),
+    (K::PacketIn, "packet_in"),
+    (K::FlowRemoved, "flow_removed"),
+    (K::PortStatus, "port_status"),
+    (K::PacketOut, "packet_out"),
+    (K::FlowMod, "flow_mod"),
+    (K::GroupMod, "group_mod"),
+    (K::PortMod, "port_mod"),
+    (K::TableMod, "table_mod"),
+    (K::MultipartRequest, "multipart_request"),
+    (K::MultipartReply, "multipart_reply"),
+    (K::BarrierRequest, "barrier_request"),
+    (K::BarrierReply, "barrier_reply"),
+    (K::QueueGetConfigRequest, "queue_get_config_request"),
+    (K::QueueGetConfigReply, "queue_get_config_reply"),
+    (K::RoleRequest, "role_request"),
+    (K::RoleReply, "role_reply"),
+    (K::GetAsyncRequest, "get_async_request"),
+    (K::GetAsyncReply, "get_async_reply"),
+    (K::SetAsync, "set_async"),
+    (K::MeterMod, "meter_mod"),
+    (K::RoleStatus, "role_status"),
+    (K::TableStatus, "table_status"),
+    (K::RequestForward, "request_forward"),
+    (K::BundleControl, "bundle_control"),
+    (K::BundleAddMessage, "bundle_add_message"),
+    (K::ControllerStatus, "controller_status"),
+];
+
 impl MessageKind {
     pub fn from_wire(version: u8, type_byte: u8) -> MessageKind {
         let (table, count): (&[MessageKind], usize) = match version {
@@ -134,6 +174,23 @@ impl MessageKind {
             K::QueueGetConfigRequest | K::QueueGetConfigReply if version >= 5 => K::Unknown,
             kind => kind,
         }
+    }
+
+    /// `packet_in`, `flow_mod`, and so on.
+    pub fn name(self) -> &'static str {
+        let found = NAMES.iter().find(|(kind, _)| *kind == self);
+        found.map_or("unknown", |(_, name)| name)
+    }
+
+    /// The kind of that name.
+    pub fn from_name(name: &str) -> Option<MessageKind> {
+        let found = NAMES.iter().find(|(_, known)| *known == name);
+        found.map(|(kind, _)| *kind)
+    }
+
+    /// Every kind that has a number in some version.
+    pub fn all() -> impl Iterator<Item = MessageKind> {
+        NAMES.iter().map(|(kind, _)| *kind)
     }
 
     /// The type byte under `version`, if that version has this message.
@@ -158,6 +215,7 @@ mod tests {
                 if kind != K::Unknown {
                     known += 1;
                     assert_eq!(kind.to_wire(version), Some(byte), "{kind:?} in {version}");
+                    assert_eq!(MessageKind::from_name(kind.name()), Some(kind));
                 }
             }
         }

@@ -6,6 +6,8 @@
 
 use openflow::MessageKind as K;
 
+use crate::policy::Profile;
+
 /// The four types of traffic that share the way between switch and controller, most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TrafficType {
@@ -41,7 +43,7 @@ pub struct Class {
     pub order: Order,
 }
 
-/// The row of `kind`. What we do not know is a fence: it may be anything.
+/// The row of `kind` as published. What we do not know is a fence: it may be anything.
 pub const fn class_of(kind: K) -> Class {
     use Order::{Exchange, Fence, Flow, Free, State};
     use TrafficType::{FlowSetup, Housekeeping, Session};
@@ -69,6 +71,24 @@ pub const fn class_of(kind: K) -> Class {
         K::Unknown => (Housekeeping, Fence),
     };
     Class { traffic, order }
+}
+
+/// The traffic type of `kind` under `profile`.
+///
+/// A barrier is of the class of what it fences, which is flow setup as a rule; so are bundles. What
+/// decides who is in charge, and what is told to whom, keeps the session alive. One type depends on
+/// more than the kind: a PORT_STATUS that tells of a lost link is of the session's type under
+/// [`Profile::Auster`], and the classifier sees to that.
+pub const fn traffic_of(kind: K, profile: Profile) -> TrafficType {
+    match (profile, kind) {
+        (Profile::Auster, K::BarrierRequest | K::BarrierReply) => TrafficType::FlowSetup,
+        (Profile::Auster, K::BundleControl | K::BundleAddMessage) => TrafficType::FlowSetup,
+        (Profile::Auster, K::RoleRequest | K::RoleReply) => TrafficType::Session,
+        (Profile::Auster, K::GetAsyncRequest | K::GetAsyncReply | K::SetAsync) => {
+            TrafficType::Session
+        }
+        _ => class_of(kind).traffic,
+    }
 }
 
 #[cfg(test)]

@@ -1,10 +1,21 @@
 //! From a message to what a scheduler must know of it.
+//!
+//! The traffic type is a table's. The packet inside is parsed once, and only of messages whose
+//! rules or whose order ask for it. A field that is absent, because the packet has none such, is
+//! cut short or is a fragment, is a field that does not match. Nothing is allocated.
 
-use openflow::{DatapathId, Frame, MessageKind};
+mod explain;
+mod rules;
 
-use crate::class::{Order, TrafficType, class_of};
+pub use explain::{Explanation, Miss};
+
+use openflow::{DatapathId, Field, Frame, MessageKind, PacketFields, PortNo};
+
+use crate::class::{Order, TrafficType, class_of, traffic_of};
 use crate::order::Direction;
-use crate::policy::{Action, PolicyMap};
+use crate::policy::{Action, PolicyMap, Profile};
+use crate::subject::{FlowFields, PacketIn, PacketOut, bundled, is_link_down};
+use rules::{Compiled, Context, Subject};
 
 /// Says that a message is a packet-in and may be shed. Nothing else can be: there is no other way
 /// to one of these than [`Droppable::of`].
@@ -61,15 +72,33 @@ pub struct Verdict {
     pub tag: Tag,
 }
 
+/// Which rule took a data packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataVerdict {
+    pub rule: Option<usize>,
+    pub queue: u8,
+    pub dscp: Option<u8>,
+}
+
 /// A policy map made ready to classify with. Reads nothing but the message.
 #[derive(Clone, Debug)]
 pub struct Classifier {
-    map: PolicyMap,
+    profile: Profile,
+    packet_out_free: bool,
+    default: Action,
+    dscp_queue: [u8; 64],
+    rules: Compiled,
 }
 
 impl Classifier {
     pub fn new(map: &PolicyMap) -> Classifier {
-        Classifier { map: map.clone() }
+        Classifier {
+            profile: map.profile,
+            packet_out_free: map.scheduling.packet_out_free,
+            default: map.default,
+            dscp_queue: map.dscp_queue,
+            rules: Compiled::new(&map.rules),
+        }
     }
 
     /// The verdict on `frame`, which goes in `direction` on `channel`, a connection of switch
@@ -81,36 +110,165 @@ impl Classifier {
         channel: u64,
         datapath: Option<DatapathId>,
     ) -> Verdict {
-        let _ = datapath;
-        let class = class_of(frame.kind());
-        let binding = match class.order {
-            Order::Fence => Binding::Fence,
-            Order::State => Binding::State,
-            Order::Flow => Binding::Flow {
-                key: 0,
-                after_state: direction == Direction::ToSwitch,
-            },
-            Order::Exchange => Binding::Exchange,
-            Order::Free => Binding::Free,
+        let reading = self.read(frame, direction);
+        let context = reading.context(frame, direction, datapath);
+        let rule = self.rules.first(reading.traffic, &context);
+        self.verdict(frame, direction, channel, &reading, rule)
+    }
+
+    /// The verdict on a data packet that came in by `in_port`.
+    pub fn classify_data(&self, in_port: PortNo, packet: &[u8]) -> DataVerdict {
+        let fields = PacketFields::parse(in_port, packet);
+        let dscp = dscp_of(&fields);
+        let subject = Subject::Packet(fields);
+        let rule = self
+            .rules
+            .first(TrafficType::Data, &Context::of_data(&subject));
+        let (queue, dscp) = self.outcome(self.action_of(rule), dscp);
+        DataVerdict { rule, queue, dscp }
+    }
+
+    /// What is read of a message before the rules are asked.
+    fn read(&self, frame: &Frame, direction: Direction) -> Reading {
+        let kind = frame.kind();
+        let order = class_of(kind).order;
+        let mut traffic = traffic_of(kind, self.profile);
+        let reading = |subject, binding, port| Reading {
+            traffic,
+            subject,
+            binding,
+            port,
         };
-        let queue = match self.map.default {
-            Action::Queue(queue) | Action::Both(queue, _) => queue,
-            Action::Dscp(dscp) => self.map.dscp_queue[usize::from(dscp)],
-            Action::DscpCopy => self.map.dscp_queue[0],
+        match (order, kind, direction) {
+            (Order::Flow, MessageKind::PacketIn, Direction::ToController) => {
+                let Some(packet) = PacketIn::of(frame) else {
+                    return reading(Subject::None, flow(0, false), 0);
+                };
+                let fields = packet.fields();
+                let binding = flow(fields.flow_key(), false);
+                reading(Subject::Packet(fields), binding, packet.in_port.0)
+            }
+            (Order::Flow, MessageKind::PacketOut, Direction::ToSwitch) => {
+                let Some(packet) = PacketOut::of(frame) else {
+                    return reading(Subject::None, Binding::State, 0);
+                };
+                let fields = packet.fields();
+                let binding = if packet.stands_alone {
+                    flow(fields.flow_key(), !self.packet_out_free)
+                } else {
+                    Binding::State
+                };
+                reading(Subject::Packet(fields), binding, 0)
+            }
+            // A packet that goes the wrong way is the far end's to refuse, in order.
+            (Order::Flow | Order::Fence, ..) => reading(Subject::None, Binding::Fence, 0),
+            (Order::Exchange, ..) => reading(Subject::None, Binding::Exchange, 0),
+            (Order::Free, ..) => reading(Subject::None, Binding::Free, 0),
+            (Order::State, ..) => {
+                let mut subject = Subject::None;
+                if self.profile == Profile::Auster && is_link_down(frame) {
+                    traffic = TrafficType::Session;
+                }
+                let mut inner = (kind, frame.body());
+                if let Some(bundled) = bundled(frame) {
+                    inner = bundled;
+                    if self.profile == Profile::Auster {
+                        traffic = traffic_of(bundled.0, self.profile);
+                    }
+                }
+                let is_flow = matches!(inner.0, MessageKind::FlowMod | MessageKind::FlowRemoved);
+                if is_flow
+                    && self.rules.reads_fields(traffic)
+                    && let Some(version) = frame.version()
+                    && let Some(fields) = FlowFields::of_parts(version, inner.0, inner.1)
+                {
+                    subject = Subject::Flow(fields);
+                }
+                Reading {
+                    traffic,
+                    subject,
+                    binding: Binding::State,
+                    port: 0,
+                }
+            }
+        }
+    }
+
+    fn verdict(
+        &self,
+        frame: &Frame,
+        direction: Direction,
+        channel: u64,
+        reading: &Reading,
+        rule: Option<usize>,
+    ) -> Verdict {
+        let copied = match &reading.subject {
+            Subject::Packet(fields) => dscp_of(fields),
+            Subject::Flow(_) | Subject::None => 0,
         };
+        let (queue, dscp) = self.outcome(self.action_of(rule), copied);
         Verdict {
-            traffic: class.traffic,
-            rule: None,
+            traffic: reading.traffic,
+            rule,
             tag: Tag {
                 queue,
-                dscp: None,
-                binding,
-                domain: 0,
+                dscp,
+                binding: reading.binding,
+                domain: rule.map_or(0, |rule| self.rules.domain(rule)),
                 channel,
-                port: 0,
+                port: reading.port,
                 bytes: frame.len() as u32,
                 shed: Droppable::of(frame, direction),
             },
         }
     }
+
+    fn action_of(&self, rule: Option<usize>) -> Action {
+        rule.map_or(self.default, |rule| self.rules.action(rule))
+    }
+
+    /// The queue and the code point that `action` gives where `copied` is the packet's.
+    fn outcome(&self, action: Action, copied: u8) -> (u8, Option<u8>) {
+        let by_dscp = |dscp: u8| (self.dscp_queue[usize::from(dscp & 63)], Some(dscp & 63));
+        match action {
+            Action::Queue(queue) => (queue, None),
+            Action::Dscp(dscp) => by_dscp(dscp),
+            Action::DscpCopy => by_dscp(copied),
+            Action::Both(queue, dscp) => (queue, Some(dscp)),
+        }
+    }
+}
+
+/// What a message is, before the rules are asked.
+struct Reading {
+    traffic: TrafficType,
+    subject: Subject,
+    binding: Binding,
+    port: u32,
+}
+
+impl Reading {
+    fn context<'a>(
+        &'a self,
+        frame: &Frame,
+        direction: Direction,
+        datapath: Option<DatapathId>,
+    ) -> Context<'a> {
+        Context {
+            kind: frame.kind(),
+            direction: Some(direction),
+            datapath,
+            xid: Some(frame.xid().0),
+            subject: &self.subject,
+        }
+    }
+}
+
+fn flow(key: u64, after_state: bool) -> Binding {
+    Binding::Flow { key, after_state }
+}
+
+/// The code point of a packet; 0 of one without an IP header.
+fn dscp_of(fields: &PacketFields) -> u8 {
+    fields.get(Field::IpDscp).unwrap_or(0) as u8
 }

@@ -1,0 +1,203 @@
+//! The rules of a map, laid out for asking them in order: by traffic type, all fields in one row.
+
+use openflow::{DatapathId, Field, MatchField, MessageKind, PacketFields};
+
+use super::explain::Miss;
+use crate::class::TrafficType;
+use crate::order::Direction;
+use crate::policy::{Action, Rule};
+use crate::subject::FlowFields;
+
+/// What the fields of a rule are held against.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it lives on the stack for one message; a box would be an allocation"
+)]
+pub(super) enum Subject {
+    Packet(PacketFields),
+    Flow(FlowFields),
+    None,
+}
+
+/// What rules ask of a message besides its traffic type.
+pub(super) struct Context<'a> {
+    pub kind: MessageKind,
+    pub direction: Option<Direction>,
+    pub datapath: Option<DatapathId>,
+    pub xid: Option<u32>,
+    pub subject: &'a Subject,
+}
+
+impl<'a> Context<'a> {
+    /// Of a data packet, which is no message.
+    pub fn of_data(subject: &'a Subject) -> Context<'a> {
+        Context {
+            kind: MessageKind::Unknown,
+            direction: None,
+            datapath: None,
+            xid: None,
+            subject,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct FieldTest {
+    field: Field,
+    value: u128,
+    mask: u128,
+}
+
+/// One rule; its fields are a range of the common row.
+#[derive(Clone, Debug)]
+struct Entry {
+    traffic: Option<TrafficType>,
+    message: Option<MessageKind>,
+    direction: Option<Direction>,
+    datapath: Option<DatapathId>,
+    xid: Option<(u32, u32)>,
+    fields: std::ops::Range<u32>,
+    /// A field that no packet is asked for: the rule matches nothing.
+    is_never: bool,
+    domain: u8,
+    action: Action,
+}
+
+/// All rules of a map.
+#[derive(Clone, Debug)]
+pub(super) struct Compiled {
+    entries: Vec<Entry>,
+    fields: Vec<FieldTest>,
+    /// Indices of the rules that speak of each type, in order.
+    by_type: [Vec<u32>; 4],
+    /// Whether any of them has fields.
+    reads_fields: [bool; 4],
+}
+
+impl Compiled {
+    pub fn new(rules: &[Rule]) -> Compiled {
+        let mut compiled = Compiled {
+            entries: Vec::with_capacity(rules.len()),
+            fields: Vec::new(),
+            by_type: Default::default(),
+            reads_fields: [false; 4],
+        };
+        for rule in rules {
+            compiled.add(rule);
+        }
+        compiled
+    }
+
+    fn add(&mut self, rule: &Rule) {
+        let at = self.entries.len() as u32;
+        let start = self.fields.len() as u32;
+        let mut is_never = false;
+        for field in &rule.fields.fields {
+            match field {
+                MatchField::Basic { field, value, mask } => {
+                    let mask = mask.unwrap_or(field.ones());
+                    self.fields.push(FieldTest {
+                        field: *field,
+                        value: value & mask,
+                        mask,
+                    });
+                }
+                MatchField::Other { .. } => is_never = true,
+            }
+        }
+        let fields = start..self.fields.len() as u32;
+        for traffic in TrafficType::ALL {
+            if rule.traffic.is_none_or(|t| t == traffic) {
+                self.by_type[index(traffic)].push(at);
+                self.reads_fields[index(traffic)] |= !fields.is_empty();
+            }
+        }
+        self.entries.push(Entry {
+            traffic: rule.traffic,
+            message: rule.message,
+            direction: rule.direction,
+            datapath: rule.datapath,
+            xid: rule.xid,
+            fields,
+            is_never,
+            domain: rule.domain,
+            action: rule.action,
+        });
+    }
+
+    /// The first rule that matches.
+    pub fn first(&self, traffic: TrafficType, context: &Context<'_>) -> Option<usize> {
+        let rules = self.by_type[index(traffic)].iter();
+        let mut matching = rules.filter(|at| self.miss_of(**at, context).is_none());
+        matching.next().map(|at| *at as usize)
+    }
+
+    /// Why rule `at` does not match a message of `traffic`; `None` if it does.
+    pub fn miss(&self, at: usize, traffic: TrafficType, context: &Context<'_>) -> Option<Miss> {
+        if self.entries[at].traffic.is_some_and(|t| t != traffic) {
+            return Some(Miss::Traffic);
+        }
+        self.miss_of(at as u32, context)
+    }
+
+    #[inline]
+    fn miss_of(&self, at: u32, context: &Context<'_>) -> Option<Miss> {
+        let entry = &self.entries[at as usize];
+        if entry.message.is_some_and(|kind| kind != context.kind) {
+            return Some(Miss::Message);
+        }
+        if entry.direction.is_some() && entry.direction != context.direction {
+            return Some(Miss::Direction);
+        }
+        if entry.datapath.is_some() && entry.datapath != context.datapath {
+            return Some(Miss::Datapath);
+        }
+        if let Some((value, mask)) = entry.xid
+            && context.xid.is_none_or(|xid| (xid ^ value) & mask != 0)
+        {
+            return Some(Miss::Xid);
+        }
+        if entry.is_never {
+            return Some(Miss::NoPacket);
+        }
+        let tests = &self.fields[entry.fields.start as usize..entry.fields.end as usize];
+        match context.subject {
+            Subject::Packet(packet) => tests.iter().find_map(|test| {
+                let found = packet.get(test.field);
+                let holds = found.is_some_and(|v| (v ^ test.value) & test.mask == 0);
+                (!holds).then_some(Miss::Packet {
+                    field: test.field,
+                    found,
+                })
+            }),
+            Subject::Flow(flow) => tests.iter().find_map(|test| {
+                let holds = flow.implies(test.field, test.value, test.mask);
+                (!holds).then(|| Miss::Flow {
+                    field: test.field,
+                    found: flow.get(test.field),
+                })
+            }),
+            Subject::None => tests.first().map(|_| Miss::NoPacket),
+        }
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn reads_fields(&self, traffic: TrafficType) -> bool {
+        self.reads_fields[index(traffic)]
+    }
+
+    pub fn action(&self, rule: usize) -> Action {
+        self.entries[rule].action
+    }
+
+    pub fn domain(&self, rule: usize) -> u8 {
+        self.entries[rule].domain
+    }
+}
+
+fn index(traffic: TrafficType) -> usize {
+    traffic as usize - 1
+}

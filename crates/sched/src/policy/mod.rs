@@ -1,0 +1,320 @@
+//! The policy map: which queue or code point a message gets, and how the queues are served.
+//!
+//! A map is an ordered list of rules, the first that matches wins; it is written in the notation of
+//! the published priority scheme, with a few lines more for what that leaves open:
+//!
+//! ```text
+//! Rule #1: traffic_type=1, action=queue_id:0
+//! Rule #2: traffic_type=2, ip_proto=17, udp_dst=20000, action=queue_id:1
+//! Default: action=queue_id:2
+//! Scheduler: algo=hierarchy, hard_bytes=4m
+//! Queue #0: weight=8, deadline=10ms
+//! ```
+//!
+//! [`parse`] reads it, [`check`] says what is wrong with it, [`text`] writes it in its canonical
+//! form, of which the digest is taken.
+
+mod check;
+mod fields;
+mod parse;
+mod problem;
+mod text;
+
+pub use fields::{field_name, field_text};
+pub use parse::Against;
+pub use problem::{Code, Position, Problem};
+
+use openflow::time::Duration;
+use openflow::{DatapathId, Match, MessageKind};
+use sha2::{Digest as _, Sha256};
+
+use crate::class::TrafficType;
+use crate::order::Direction;
+
+/// Rules of one map; the published scheme has as many.
+pub const RULES_MAX: usize = 64;
+/// Queues of one map. Queue 0 is the most urgent.
+pub const QUEUES_MAX: usize = 16;
+/// Queues of a map that speaks of code points and does not say how many: one for each class
+/// selector.
+pub const DSCP_QUEUES: usize = 8;
+
+/// Which column of the table of traffic types holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// As published, message by message.
+    Paper,
+    /// What experience asks for: a barrier is of the class of what it fences, and so on.
+    #[default]
+    Auster,
+}
+
+/// What is done with a message, or a data packet, that a rule matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Queue(u8),
+    /// 0 to 63; the queue follows from the map of code points.
+    Dscp(u8),
+    /// The code point of the packet concerned.
+    DscpCopy,
+    /// An explicit queue, and a code point on the wire.
+    Both(u8, u8),
+}
+
+/// One rule. A field that is `None` holds for every message.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    pub id: u16,
+    pub traffic: Option<TrafficType>,
+    pub message: Option<MessageKind>,
+    pub direction: Option<Direction>,
+    pub datapath: Option<DatapathId>,
+    /// Of the packet inside, or of the flow that is meant.
+    pub fields: Match,
+    /// Value and mask of the transaction id.
+    pub xid: Option<(u32, u32)>,
+    /// Barriers bind messages of their own domain only; 0 is everybody's.
+    pub domain: u8,
+    pub action: Action,
+}
+
+/// How one queue is served and what it may hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueConfig {
+    /// Share of what is left, for DRR, WFQ and the hierarchy. Above 0.
+    pub weight: u16,
+    /// For min-rate: bytes per second.
+    pub min_rate: Option<u64>,
+    /// For EDF and its guard: what waits longer goes first.
+    pub deadline: Duration,
+    pub messages_max: usize,
+    pub bytes_max: usize,
+    /// Packet-ins that have waited longer are worthless.
+    pub age_max: Duration,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Algorithm {
+    Fifo,
+    Strict,
+    Wfq,
+    Drr,
+    MinRate,
+    Edf,
+    /// Strict for queue 0 up to a rate, DRR over the others, then switches and flows in turn.
+    #[default]
+    Hierarchy,
+}
+
+/// How the queues of a map are served.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scheduling {
+    pub algorithm: Algorithm,
+    pub queues: Vec<QueueConfig>,
+    /// Of all queues together: above it, sources are not read.
+    pub bytes_hard: usize,
+    /// Packet-outs that name no buffer and do not go through the tables may overtake flow-mods.
+    pub packet_out_free: bool,
+}
+
+/// A policy map, valid by construction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PolicyMap {
+    pub generation: u64,
+    pub profile: Profile,
+    pub rules: Vec<Rule>,
+    /// For what no rule matches.
+    pub default: Action,
+    /// Queue of each code point.
+    pub dscp_queue: [u8; 64],
+    /// Bytes per second of the link that the queues share, where its owner has said it.
+    pub link_rate: Option<u64>,
+    pub scheduling: Scheduling,
+}
+
+/// The digest of a map's canonical text.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MapDigest(pub [u8; 32]);
+
+/// Above this, unsent bytes of all queues together stop the reading.
+pub const BYTES_HARD_DEFAULT: usize = 4 << 20;
+
+/// The map that is used unless another is given.
+const AUSTER: &str = "\
+Profile: auster
+Rule #1: traffic_type=1, action=queue_id:0
+Rule #2: traffic_type=2, action=queue_id:1
+Rule #3: traffic_type=3, action=queue_id:2
+Default: action=queue_id:2
+Scheduler: algo=hierarchy
+";
+
+/// The first example of the published scheme, served as it was published.
+const PAPER: &str = "\
+Profile: paper
+Rule #1: traffic_type=1, action=queue_id:0
+Rule #2: traffic_type=2, ip_proto=17, udp_dst=20000, action=queue_id:1
+Rule #3: traffic_type=2, action=queue_id:2
+Rule #4: traffic_type=3, action=queue_id:3
+Scheduler: algo=strict
+";
+
+impl PolicyMap {
+    /// No map: one queue, first in, first out, everything treated alike.
+    pub fn none() -> PolicyMap {
+        PolicyMap {
+            generation: 0,
+            profile: Profile::default(),
+            rules: Vec::new(),
+            default: Action::Queue(0),
+            dscp_queue: [0; 64],
+            link_rate: None,
+            scheduling: Scheduling {
+                algorithm: Algorithm::Fifo,
+                queues: vec![QueueConfig::default()],
+                bytes_hard: BYTES_HARD_DEFAULT,
+                packet_out_free: false,
+            },
+        }
+    }
+
+    /// A queue each for what keeps the session alive, for flow setup and for housekeeping, served
+    /// by the hierarchy.
+    pub fn auster() -> PolicyMap {
+        shipped(AUSTER)
+    }
+
+    /// The published scheme's first example, with its types and strict priority.
+    pub fn paper() -> PolicyMap {
+        shipped(PAPER)
+    }
+
+    /// Reads a map.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it, and what is doubtful, in the order of the text. A map
+    /// that can be used comes with what is doubtful alone.
+    pub fn parse(text: &str) -> Result<(PolicyMap, Vec<Problem>), Vec<Problem>> {
+        PolicyMap::parse_against(text, &Against::default())
+    }
+
+    /// Reads a map that is to be used at a certain place: after another one, on some carrier, as
+    /// it was announced.
+    ///
+    /// # Errors
+    /// As [`PolicyMap::parse`].
+    pub fn parse_against(
+        text: &str,
+        against: &Against,
+    ) -> Result<(PolicyMap, Vec<Problem>), Vec<Problem>> {
+        parse::parse(text, against)
+    }
+
+    /// The map in its canonical form, which [`PolicyMap::parse`] reads back.
+    pub fn to_text(&self) -> String {
+        text::write(self)
+    }
+
+    /// SHA-256 of the canonical form: maps are equal when it is.
+    pub fn digest(&self) -> MapDigest {
+        MapDigest(Sha256::digest(self.to_text().as_bytes()).into())
+    }
+
+    /// Whether any action sets a code point, so that a network below can tell the classes apart.
+    pub fn marks(&self) -> bool {
+        let actions = self.rules.iter().map(|rule| rule.action);
+        actions.chain([self.default]).any(Action::marks)
+    }
+
+    /// The queue that `action` leads to; `dscp` is the code point of the packet concerned.
+    pub fn queue_of(&self, action: Action, dscp: u8) -> u8 {
+        match action {
+            Action::Queue(queue) | Action::Both(queue, _) => queue,
+            Action::Dscp(dscp) => self.dscp_queue[usize::from(dscp & 63)],
+            Action::DscpCopy => self.dscp_queue[usize::from(dscp & 63)],
+        }
+    }
+}
+
+impl Action {
+    /// Whether a code point is set.
+    pub fn marks(self) -> bool {
+        !matches!(self, Action::Queue(_))
+    }
+}
+
+impl Default for QueueConfig {
+    fn default() -> QueueConfig {
+        QueueConfig {
+            weight: 1,
+            min_rate: None,
+            deadline: Duration::from_millis(50),
+            messages_max: 1000,
+            bytes_max: 256 * 1024,
+            age_max: Duration::from_secs(1),
+        }
+    }
+}
+
+impl QueueConfig {
+    /// What queue `queue` has where a map does not say. Of code points the weight is the class
+    /// selector's number and one more; of queues 8, 4, 2 and 1.
+    pub fn of(queue: usize, of_code_points: bool) -> QueueConfig {
+        const DEADLINES_MS: [u64; 4] = [10, 20, 50, 200];
+        let weight = if of_code_points {
+            DSCP_QUEUES.saturating_sub(queue).max(1) as u16
+        } else {
+            (8u16 >> queue.min(3)).max(1)
+        };
+        QueueConfig {
+            weight,
+            deadline: Duration::from_millis(DEADLINES_MS[queue.min(3)]),
+            ..QueueConfig::default()
+        }
+    }
+}
+
+impl std::fmt::Display for MapDigest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl std::fmt::Debug for MapDigest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::str::FromStr for MapDigest {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<MapDigest, String> {
+        let wanted = || format!("'{text}' is no digest: write 64 hex digits");
+        if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err(wanted());
+        }
+        let mut digest = [0; 32];
+        for (at, byte) in digest.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).map_err(|_| wanted())?;
+        }
+        Ok(MapDigest(digest))
+    }
+}
+
+/// The queue of each code point, the class selectors most urgent first; of fewer queues the last
+/// takes the rest. EF and VOICE-ADMIT go with CS5, AF4x with CS4.
+pub fn dscp_queues(queues: usize) -> [u8; 64] {
+    let last = queues.clamp(1, QUEUES_MAX) - 1;
+    std::array::from_fn(|dscp| (7 - dscp / 8).min(last) as u8)
+}
+
+fn shipped(text: &str) -> PolicyMap {
+    match PolicyMap::parse(text) {
+        Ok((map, _)) => map,
+        Err(problems) => panic!("a shipped map reads: {problems:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests;
