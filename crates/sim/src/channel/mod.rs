@@ -1,0 +1,415 @@
+//! The control channel of one switch as a discrete-event model, with the production classifier and
+//! scheduler at both ends.
+//!
+//! ```text
+//!  target ┐                                                        ┌ delay
+//!  cross  ┼ switch: classifier, scheduler, FIFO below, wire ─────▶ │ controller
+//!         │                                                        │
+//!  sink   ◀ ───── wire, FIFO below, scheduler, classifier: ────────┴ cross
+//! ```
+//!
+//! The target makes a packet-in for each of its packets and waits for the packet-out: a
+//! transaction. One whose message is lost begins anew after the retry time, as the published model
+//! has it (over a real channel nothing is sent twice). Cross traffic loads either direction by its
+//! own sources. Time and seed are arguments: equal arguments, equal outcomes.
+
+mod arrivals;
+mod event;
+mod line;
+mod traffic;
+
+use openflow::time::{Duration, Instant};
+use sched::policy::{Action, PolicyMap};
+use sched::{Binding, Classifier, Direction, Tag, TrafficType};
+
+pub use arrivals::Arrivals;
+pub use event::EventQueue;
+pub use line::{LineSetup, LineTally};
+pub use traffic::{HEADER_BYTES, MESSAGE_BYTES, Traffic};
+
+use crate::Random;
+pub(crate) use arrivals::Source;
+use line::{Line, Message, Owner};
+use traffic::Pool;
+
+/// What is simulated.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Both ends have it.
+    pub map: PolicyMap,
+    pub line: LineSetup,
+    /// What the controller takes for an answer.
+    pub controller: Duration,
+    /// What the model charges a packet-in for its classification.
+    pub classification: Duration,
+    pub target: Target,
+    pub cross: Vec<Cross>,
+    pub retry: Retry,
+    /// Whether the target is answered: without, a packet-in that arrives is a transaction done.
+    pub is_answered: bool,
+    pub duration: Duration,
+}
+
+/// The flows whose delay is measured. Every packet misses the table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Target {
+    pub udp_dst: u16,
+    pub per_second: f64,
+    pub arrivals: Arrivals,
+}
+
+/// Everything else on the way in one direction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cross {
+    pub direction: Direction,
+    pub traffic: Traffic,
+    pub per_second: f64,
+    pub arrivals: Arrivals,
+}
+
+/// When a transaction without an answer begins anew, and how often.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Retry {
+    pub after: Duration,
+    pub times: u8,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// Transactions begun, done with the first attempt, done, and given up after all attempts. The
+    /// rest was under way when the run ended.
+    pub begun: u64,
+    pub done_at_once: u64,
+    pub done: u64,
+    pub given_up: u64,
+    /// Messages of the target sent by switch and controller, retries included, and those lost.
+    pub messages: u64,
+    pub messages_lost: u64,
+    /// Of each transaction done: from the first packet-in to the packet-out.
+    pub delays_ns: Vec<u64>,
+    /// Of each first packet-in that arrived: its way to the controller.
+    pub one_way_ns: Vec<u64>,
+    /// Offered and lost of each cross source.
+    pub cross: Vec<(u64, u64)>,
+    /// To the controller, to the switch.
+    pub lines: [LineTally; 2],
+}
+
+impl Setup {
+    /// Messages of 220 bytes per second that fill the line.
+    pub fn capacity_per_second(&self) -> f64 {
+        self.line.rate_bps as f64 / (8 * MESSAGE_BYTES) as f64
+    }
+
+    pub fn run(&self, seed: u64) -> Outcome {
+        let mut run = Run::new(self, seed);
+        let end = Instant::START + self.duration;
+        while let Some((now, event)) = run.events.pop() {
+            if now > end {
+                break;
+            }
+            run.handle(now, event);
+        }
+        run.outcome.lines = run.lines.map(|line| line.tally);
+        run.outcome
+    }
+}
+
+/// The channel of the target's switch, and what stands for that of data packets.
+const CHANNEL: u64 = 1;
+const DATA_CHANNEL: u64 = 2;
+/// Where target packets come in.
+const TARGET_PORT: u32 = 1;
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// The next packet of the target.
+    Target,
+    /// The next message of a cross source.
+    Cross(u8),
+    /// A message is classified and goes to its line.
+    Offer {
+        to_switch: bool,
+        owner: Owner,
+    },
+    /// The wire of a line has sent a message.
+    Sent {
+        to_switch: bool,
+    },
+    PacketIn {
+        transaction: u32,
+        attempt: u8,
+    },
+    PacketOut {
+        transaction: u32,
+        attempt: u8,
+    },
+    Retry {
+        transaction: u32,
+        attempt: u8,
+    },
+}
+
+struct Run<'a> {
+    setup: &'a Setup,
+    events: EventQueue<Event>,
+    classifier: Classifier,
+    lines: [Line; 2],
+    target: Option<Source>,
+    target_pools: [Option<Pool>; 2],
+    cross: Vec<CrossSource>,
+    transactions: Vec<Transaction>,
+    lost: Vec<Owner>,
+    outcome: Outcome,
+}
+
+struct CrossSource {
+    source: Option<Source>,
+    direction: Direction,
+    pool: Option<Pool>,
+    /// Of a packet, where there is no pool.
+    data_bytes: u32,
+}
+
+struct Transaction {
+    begun: Instant,
+    is_done: bool,
+}
+
+const DIRECTIONS: [Direction; 2] = [Direction::ToController, Direction::ToSwitch];
+
+impl<'a> Run<'a> {
+    fn new(setup: &'a Setup, seed: u64) -> Run<'a> {
+        let mut seeds = Random(seed);
+        let target = &setup.target;
+        let source = Source::new(target.arrivals, target.per_second, seeds.next());
+        let of_target = Traffic::Packets {
+            udp_dst: target.udp_dst,
+            in_port: TARGET_PORT,
+        };
+        let cross = setup.cross.iter().map(|cross| CrossSource {
+            source: Source::new(cross.arrivals, cross.per_second, seeds.next()),
+            direction: cross.direction,
+            pool: Pool::new(cross.traffic, cross.direction),
+            data_bytes: match cross.traffic {
+                Traffic::Data { bytes } => bytes,
+                _ => 0,
+            },
+        });
+        let mut run = Run {
+            setup,
+            events: EventQueue::default(),
+            classifier: Classifier::new(&setup.map),
+            lines: DIRECTIONS.map(|d| Line::new(d, setup.line, &setup.map.scheduling)),
+            target: source,
+            target_pools: DIRECTIONS.map(|direction| Pool::new(of_target, direction)),
+            cross: cross.collect(),
+            transactions: Vec::new(),
+            lost: Vec::new(),
+            outcome: Outcome {
+                cross: vec![(0, 0); setup.cross.len()],
+                ..Outcome::default()
+            },
+        };
+        run.schedule_target();
+        (0..setup.cross.len()).for_each(|n| run.schedule_cross(n as u8));
+        run
+    }
+
+    fn handle(&mut self, now: Instant, event: Event) {
+        match event {
+            Event::Target => {
+                self.schedule_target();
+                let transaction = self.transactions.len() as u32;
+                self.outcome.begun += 1;
+                self.transactions.push(Transaction {
+                    begun: now,
+                    is_done: false,
+                });
+                self.attempt(now, transaction, 0);
+            }
+            Event::Cross(n) => {
+                self.schedule_cross(n);
+                let to_switch = self.cross[usize::from(n)].direction == Direction::ToSwitch;
+                self.offer(now, to_switch, Owner::Cross(n));
+            }
+            Event::Offer { to_switch, owner } => self.offer(now, to_switch, owner),
+            Event::Sent { to_switch } => self.handle_sent(now, to_switch),
+            Event::PacketIn {
+                transaction,
+                attempt,
+            } => self.handle_packet_in(now, transaction, attempt),
+            Event::PacketOut {
+                transaction,
+                attempt,
+            } => self.handle_done(now, transaction, attempt),
+            Event::Retry {
+                transaction,
+                attempt,
+            } => {
+                let is_done = self.transactions[transaction as usize].is_done;
+                if !is_done && attempt < self.setup.retry.times {
+                    self.attempt(now, transaction, attempt + 1);
+                } else if !is_done {
+                    self.outcome.given_up += 1;
+                }
+            }
+        }
+    }
+
+    fn schedule_target(&mut self) {
+        if let Some(source) = &mut self.target {
+            self.events.push(source.next(), Event::Target);
+        }
+    }
+
+    fn schedule_cross(&mut self, n: u8) {
+        if let Some(source) = &mut self.cross[usize::from(n)].source {
+            self.events.push(source.next(), Event::Cross(n));
+        }
+    }
+
+    fn attempt(&mut self, now: Instant, transaction: u32, attempt: u8) {
+        let owner = Owner::Target {
+            transaction,
+            attempt,
+        };
+        let offer = Event::Offer {
+            to_switch: false,
+            owner,
+        };
+        let retry = Event::Retry {
+            transaction,
+            attempt,
+        };
+        self.events.push(now + self.setup.classification, offer);
+        self.events.push(now + self.setup.retry.after, retry);
+    }
+
+    /// Classifies a message of `owner` and gives it to its line.
+    fn offer(&mut self, now: Instant, to_switch: bool, owner: Owner) {
+        let direction = DIRECTIONS[usize::from(to_switch)];
+        let (frame, data_bytes) = match owner {
+            Owner::Target { .. } => {
+                self.outcome.messages += 1;
+                let pool = self.target_pools[usize::from(to_switch)].as_mut();
+                (pool.map(Pool::next), 0)
+            }
+            Owner::Cross(n) => {
+                self.outcome.cross[usize::from(n)].0 += 1;
+                let cross = &mut self.cross[usize::from(n)];
+                (cross.pool.as_mut().map(Pool::next), cross.data_bytes)
+            }
+        };
+        let tag = match frame {
+            Some(frame) => Tag {
+                bytes: (frame.len() + HEADER_BYTES) as u32,
+                ..self
+                    .classifier
+                    .classify(&frame, direction, CHANNEL, None)
+                    .tag
+            },
+            None => data_tag(&self.setup.map, data_bytes),
+        };
+        let message = Message {
+            wire_bytes: tag.bytes,
+            owner,
+            entered: now,
+        };
+        self.lines[usize::from(to_switch)].offer(now, tag, message, &mut self.lost);
+        self.start(now, to_switch);
+    }
+
+    fn start(&mut self, now: Instant, to_switch: bool) {
+        if let Some(sent_at) = self.lines[usize::from(to_switch)].start(now, &mut self.lost) {
+            self.events.push(sent_at, Event::Sent { to_switch });
+        }
+        for owner in self.lost.drain(..) {
+            match owner {
+                Owner::Target { .. } => self.outcome.messages_lost += 1,
+                Owner::Cross(n) => self.outcome.cross[usize::from(n)].1 += 1,
+            }
+        }
+    }
+
+    fn handle_sent(&mut self, now: Instant, to_switch: bool) {
+        let (arrives, message) = self.lines[usize::from(to_switch)].finish(now);
+        if let Owner::Target {
+            transaction,
+            attempt,
+        } = message.owner
+        {
+            let event = match to_switch {
+                false => Event::PacketIn {
+                    transaction,
+                    attempt,
+                },
+                true => Event::PacketOut {
+                    transaction,
+                    attempt,
+                },
+            };
+            self.events.push(arrives, event);
+        }
+        self.start(now, to_switch);
+    }
+
+    fn handle_packet_in(&mut self, now: Instant, transaction: u32, attempt: u8) {
+        if attempt == 0 {
+            let begun = self.transactions[transaction as usize].begun;
+            self.outcome
+                .one_way_ns
+                .push(now.since(begun).as_nanos() as u64);
+        }
+        if !self.setup.is_answered {
+            return self.handle_done(now, transaction, attempt);
+        }
+        let owner = Owner::Target {
+            transaction,
+            attempt,
+        };
+        let answer = Event::Offer {
+            to_switch: true,
+            owner,
+        };
+        self.events.push(now + self.setup.controller, answer);
+    }
+
+    fn handle_done(&mut self, now: Instant, transaction: u32, attempt: u8) {
+        let transaction = &mut self.transactions[transaction as usize];
+        if std::mem::replace(&mut transaction.is_done, true) {
+            return;
+        }
+        let delay = now.since(transaction.begun);
+        self.outcome.delays_ns.push(delay.as_nanos() as u64);
+        self.outcome.done += 1;
+        self.outcome.done_at_once += u64::from(attempt == 0);
+    }
+}
+
+/// What the map says of a data packet without a code point.
+fn data_tag(map: &PolicyMap, bytes: u32) -> Tag {
+    let mut rules = map.rules.iter();
+    let rule = rules.find(|rule| {
+        rule.fields == openflow::Match::any()
+            && rule
+                .traffic
+                .is_none_or(|traffic| traffic == TrafficType::Data)
+    });
+    let queue = match rule.map_or(map.default, |rule| rule.action) {
+        Action::Queue(queue) | Action::Both(queue, _) => queue,
+        Action::Dscp(dscp) => map.dscp_queue[usize::from(dscp)],
+        Action::DscpCopy => map.dscp_queue[0],
+    };
+    Tag {
+        queue,
+        dscp: None,
+        binding: Binding::Free,
+        domain: 0,
+        channel: DATA_CHANNEL,
+        port: 0,
+        bytes,
+        shed: None,
+    }
+}

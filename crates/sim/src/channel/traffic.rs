@@ -1,0 +1,116 @@
+//! Real messages: OpenFlow 1.3, encoded once, each of [`MESSAGE_BYTES`] on the wire.
+
+use std::net::Ipv4Addr;
+
+use bytes::Bytes;
+use openflow::message::{PacketIn, PacketInReason, PacketOut};
+use openflow::packet::build::{self, Host};
+use openflow::{
+    Action, Cookie, Frame, MacAddr, Match, Message, PortNo, TableId, Version, Xid, encode,
+};
+use sched::Direction;
+
+/// IPv4 and TCP headers without options, which every message has on the wire.
+pub const HEADER_BYTES: usize = 40;
+
+/// Of an OpenFlow message on the wire with these headers, as published.
+pub const MESSAGE_BYTES: usize = 220;
+
+/// Flows of one source. A queue holds fewer, so none waits beside one of its own flow.
+const FLOWS: u16 = 4096;
+
+/// What the other messages of a channel, and data packets beside them, are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// Packet-ins one way, packet-outs the other, each of another flow, to this UDP port.
+    Packets { udp_dst: u16, in_port: u32 },
+    /// Echo requests.
+    Echo,
+    /// Data packets of this size on the wire: traffic type 4.
+    Data { bytes: u32 },
+}
+
+/// Encoded messages that are sent in turn.
+#[derive(Clone, Debug)]
+pub(super) struct Pool {
+    frames: Vec<Frame>,
+    next: usize,
+}
+
+impl Pool {
+    /// `None` for data packets, which are no OpenFlow messages.
+    pub fn new(traffic: Traffic, direction: Direction) -> Option<Pool> {
+        let frames = match traffic {
+            Traffic::Data { .. } => return None,
+            Traffic::Echo => vec![message(&echo())],
+            Traffic::Packets { udp_dst, in_port } => (0..FLOWS)
+                .map(|flow| match direction {
+                    Direction::ToController => message(&packet_in(flow, udp_dst, PortNo(in_port))),
+                    Direction::ToSwitch => message(&packet_out(flow, udp_dst, PortNo(in_port))),
+                })
+                .collect(),
+        };
+        Some(Pool { frames, next: 0 })
+    }
+
+    pub fn next(&mut self) -> Frame {
+        self.next = (self.next + 1) % self.frames.len();
+        self.frames[self.next].clone()
+    }
+}
+
+/// Encoded bytes of a message.
+const ENCODED_BYTES: usize = MESSAGE_BYTES - HEADER_BYTES;
+/// Header, buffer, total length, reason, table, cookie; match with a port; padding.
+const PACKET_IN_HEAD_BYTES: usize = 8 + 16 + 16 + 2;
+/// Header, buffer, port, length of actions, padding; one output action.
+const PACKET_OUT_HEAD_BYTES: usize = 8 + 16 + 16;
+const ETHERNET_IP_UDP_BYTES: usize = 14 + 20 + 8;
+/// Of the data packet, before the switch cuts it to what the message holds.
+const PACKET_BYTES: u16 = 512;
+
+fn message(message: &Message) -> Frame {
+    let frame = encode(Version::V13, Xid(1), message).expect("1.3 has these messages");
+    assert_eq!(frame.len(), ENCODED_BYTES, "{:?}", frame.kind());
+    frame
+}
+
+/// The first bytes of a datagram of flow number `flow`.
+fn packet(flow: u16, udp_dst: u16, len: usize) -> Bytes {
+    let host = |last: u8, mac| Host {
+        mac: MacAddr([2, 0, 0, 0, 0, mac]),
+        ip: Ipv4Addr::new(10, mac, 0, last),
+    };
+    let ports = (1024 + flow, udp_dst);
+    let payload = vec![0; len - ETHERNET_IP_UDP_BYTES];
+    build::udp(host(1, 1), host(2, 2), ports, &payload).into()
+}
+
+fn packet_in(flow: u16, udp_dst: u16, in_port: PortNo) -> Message {
+    Message::PacketIn(PacketIn {
+        buffer_id: None,
+        total_len: PACKET_BYTES,
+        reason: PacketInReason::NO_MATCH,
+        table_id: TableId(0),
+        cookie: Cookie(0),
+        r#match: Match::any().with_in_port(in_port),
+        data: packet(flow, udp_dst, ENCODED_BYTES - PACKET_IN_HEAD_BYTES),
+    })
+}
+
+fn packet_out(flow: u16, udp_dst: u16, in_port: PortNo) -> Message {
+    let action = Action::Output {
+        port: PortNo(1),
+        max_len: 0,
+    };
+    Message::PacketOut(PacketOut {
+        buffer_id: None,
+        in_port,
+        actions: vec![action],
+        data: packet(flow, udp_dst, ENCODED_BYTES - PACKET_OUT_HEAD_BYTES),
+    })
+}
+
+fn echo() -> Message {
+    Message::EchoRequest(vec![0; ENCODED_BYTES - 8].into())
+}
