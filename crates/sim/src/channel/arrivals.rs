@@ -110,7 +110,7 @@ fn fraction(duration: Duration) -> u64 {
 
 /// `value` times `share` of 2^64.
 fn scale(value: u64, share: u64) -> u64 {
-    (u128::from(value) * u128::from(share) >> 64) as u64
+    ((u128::from(value) * u128::from(share)) >> 64) as u64
 }
 
 #[cfg(test)]

@@ -38,8 +38,10 @@ pub struct Setup {
     /// Both ends have it.
     pub map: PolicyMap,
     pub line: LineSetup,
-    /// What the controller takes for an answer.
+    /// What the controller takes for an answer, and evenly up to this much more. Without any,
+    /// answers would keep step with the wire: all of a run would find its queue full, or none.
     pub controller: Duration,
+    pub controller_jitter: Duration,
     /// What the model charges a packet-in for its classification.
     pub classification: Duration,
     pub target: Target,
@@ -47,7 +49,10 @@ pub struct Setup {
     pub retry: Retry,
     /// Whether the target is answered: without, a packet-in that arrives is a transaction done.
     pub is_answered: bool,
+    /// How long transactions begin.
     pub duration: Duration,
+    /// How long those under way then may take at most.
+    pub drain: Duration,
 }
 
 /// The flows whose delay is measured. Every packet misses the table.
@@ -94,6 +99,8 @@ pub struct Outcome {
     pub cross: Vec<(u64, u64)>,
     /// To the controller, to the switch.
     pub lines: [LineTally; 2],
+    /// When it ended.
+    pub virtual_time: Duration,
 }
 
 impl Setup {
@@ -104,12 +111,18 @@ impl Setup {
 
     pub fn run(&self, seed: u64) -> Outcome {
         let mut run = Run::new(self, seed);
-        let end = Instant::START + self.duration;
+        let begin_until = Instant::START + self.duration;
+        let end = begin_until + self.drain;
         while let Some((now, event)) = run.events.pop() {
-            if now > end {
+            let is_over = now > begin_until;
+            if now > end || is_over && run.open == 0 {
                 break;
             }
-            run.handle(now, event);
+            match event {
+                Event::Target if is_over => {}
+                event => run.handle(now, event),
+            }
+            run.outcome.virtual_time = now.since(Instant::START);
         }
         run.outcome.lines = run.lines.map(|line| line.tally);
         run.outcome
@@ -160,7 +173,10 @@ struct Run<'a> {
     target_pools: [Option<Pool>; 2],
     cross: Vec<CrossSource>,
     transactions: Vec<Transaction>,
+    /// Transactions that are neither done nor given up.
+    open: usize,
     lost: Vec<Owner>,
+    jitter: Random,
     outcome: Outcome,
 }
 
@@ -174,7 +190,8 @@ struct CrossSource {
 
 struct Transaction {
     begun: Instant,
-    is_done: bool,
+    /// Done or given up.
+    is_closed: bool,
 }
 
 const DIRECTIONS: [Direction; 2] = [Direction::ToController, Direction::ToSwitch];
@@ -206,7 +223,9 @@ impl<'a> Run<'a> {
             target_pools: DIRECTIONS.map(|direction| Pool::new(of_target, direction)),
             cross: cross.collect(),
             transactions: Vec::new(),
+            open: 0,
             lost: Vec::new(),
+            jitter: Random(seeds.next()),
             outcome: Outcome {
                 cross: vec![(0, 0); setup.cross.len()],
                 ..Outcome::default()
@@ -223,9 +242,10 @@ impl<'a> Run<'a> {
                 self.schedule_target();
                 let transaction = self.transactions.len() as u32;
                 self.outcome.begun += 1;
+                self.open += 1;
                 self.transactions.push(Transaction {
                     begun: now,
-                    is_done: false,
+                    is_closed: false,
                 });
                 self.attempt(now, transaction, 0);
             }
@@ -248,12 +268,16 @@ impl<'a> Run<'a> {
                 transaction,
                 attempt,
             } => {
-                let is_done = self.transactions[transaction as usize].is_done;
-                if !is_done && attempt < self.setup.retry.times {
-                    self.attempt(now, transaction, attempt + 1);
-                } else if !is_done {
-                    self.outcome.given_up += 1;
+                let state = &mut self.transactions[transaction as usize];
+                if state.is_closed {
+                    return;
                 }
+                if attempt < self.setup.retry.times {
+                    return self.attempt(now, transaction, attempt + 1);
+                }
+                state.is_closed = true;
+                self.outcome.given_up += 1;
+                self.open -= 1;
             }
         }
     }
@@ -373,14 +397,18 @@ impl<'a> Run<'a> {
             to_switch: true,
             owner,
         };
-        self.events.push(now + self.setup.controller, answer);
+        let jitter = self.setup.controller_jitter.as_nanos() as u64;
+        let jitter = Duration::from_nanos(self.jitter.next() % (jitter + 1));
+        self.events
+            .push(now + self.setup.controller + jitter, answer);
     }
 
     fn handle_done(&mut self, now: Instant, transaction: u32, attempt: u8) {
         let transaction = &mut self.transactions[transaction as usize];
-        if std::mem::replace(&mut transaction.is_done, true) {
+        if std::mem::replace(&mut transaction.is_closed, true) {
             return;
         }
+        self.open -= 1;
         let delay = now.since(transaction.begun);
         self.outcome.delays_ns.push(delay.as_nanos() as u64);
         self.outcome.done += 1;
