@@ -11,6 +11,7 @@ mod lab;
 mod man;
 mod ofp;
 mod pki;
+mod policy;
 mod relay;
 mod run;
 
@@ -73,6 +74,9 @@ Example:
     /// Decode OpenFlow messages, as ovs-ofctl ofp-print and ofp-parse-pcap do
     #[command(subcommand)]
     Ofp(ofp::Command),
+    /// Policy maps: read them, show them, and explain what they do with a message
+    #[command(subcommand)]
+    Policy(policy::Command),
     /// Write a shell completion script to standard output
     Completions(man::CompletionsArgs),
     /// Write the manual pages of every command into a directory
@@ -91,6 +95,7 @@ fn main() -> ExitCode {
         Command::Bench(command) => bench::run(command),
         Command::Pki(command) => pki::run(command),
         Command::Ofp(command) => ofp::run(command),
+        Command::Policy(command) => policy::run(command),
         Command::Completions(args) => man::completions(args),
         Command::Man(args) => man::man(args),
     };

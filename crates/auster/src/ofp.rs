@@ -6,7 +6,7 @@ mod streams;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bytes::{Bytes, BytesMut};
 use openflow::frame::Frame;
@@ -14,7 +14,8 @@ use openflow::{decode, text};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use streams::{Captured, StreamCounts, Streams};
+pub(crate) use streams::Captured;
+use streams::{StreamCounts, Streams};
 
 /// The longest capture that is read; it is held in memory.
 const FILE_LEN_MAX: u64 = 4 << 30;
@@ -81,25 +82,35 @@ fn print(args: &PrintArgs) -> Result<(), Failure> {
     let mut undecoded = 0;
     let mut message_count = 0;
     let mut out = std::io::stdout().lock();
-    for word in joined(&args.hex) {
-        let digits = if word == "-" { standard_input()? } else { word };
-        let mut bytes = BytesMut::from(&unhex(&digits)?[..]);
-        while !bytes.is_empty() {
-            let frame = next_frame(&mut bytes)?;
-            message_count += 1;
-            undecoded += u64::from(decode(&frame).is_err());
-            let text = if args.exact {
-                text::print_exact(&frame)
-            } else {
-                text::print(&frame)
-            };
-            write_line(&mut out, &text)?;
-        }
-    }
+    each_of_hex(&args.hex, |frame| {
+        message_count += 1;
+        undecoded += u64::from(decode(frame).is_err());
+        let text = if args.exact {
+            text::print_exact(frame)
+        } else {
+            text::print(frame)
+        };
+        write_line(&mut out, &text)
+    })?;
     if undecoded > 0 {
         return Err(Failure::negative(format!(
             "{undecoded} of {message_count} messages did not decode: see ***decode error*** above"
         )));
+    }
+    Ok(())
+}
+
+/// Gives every message in `words`, hex with `-` for standard input, to `each`.
+pub(crate) fn each_of_hex(
+    words: &[String],
+    mut each: impl FnMut(&Frame) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    for word in joined(words) {
+        let digits = if word == "-" { standard_input()? } else { word };
+        let mut bytes = BytesMut::from(&unhex(&digits)?[..]);
+        while !bytes.is_empty() {
+            each(&next_frame(&mut bytes)?)?;
+        }
     }
     Ok(())
 }
@@ -186,18 +197,39 @@ struct Tally {
     cut: Option<String>,
 }
 
-fn capture(args: &PcapArgs) -> Result<(), Failure> {
-    let unreadable = |e: std::io::Error| Failure::file(&args.file, e);
-    let size = std::fs::metadata(&args.file).map_err(unreadable)?.len();
+/// The packets of a capture, which is held in memory.
+fn open(file: &Path) -> Result<pcap::Packets, Failure> {
+    let unreadable = |e: std::io::Error| Failure::file(file, e);
+    let size = std::fs::metadata(file).map_err(unreadable)?.len();
     if size > FILE_LEN_MAX {
         return Err(Failure::file(
-            &args.file,
+            file,
             "more than 4 GiB: split it with `editcap -c 1000000`",
         ));
     }
-    let file = std::fs::read(&args.file).map_err(unreadable)?;
-    let packets = pcap::Packets::open(Bytes::from(file))
-        .map_err(|e| Failure::file(&args.file, e.to_string()))?;
+    let bytes = std::fs::read(file).map_err(unreadable)?;
+    pcap::Packets::open(Bytes::from(bytes)).map_err(|e| Failure::file(file, e.to_string()))
+}
+
+/// Gives every message of a capture to `each`.
+pub(crate) fn each_of_capture(
+    file: &Path,
+    ports: &[u16],
+    each: impl FnMut(&Captured) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let tally = follow(open(file)?, ports, each)?;
+    if let Some(cut) = &tally.cut {
+        let said = format!("{cut}; what came before it is printed");
+        return Err(Failure::file(file, said));
+    }
+    if tally.messages == 0 {
+        return Err(no_messages(ports, file));
+    }
+    Ok(())
+}
+
+fn capture(args: &PcapArgs) -> Result<(), Failure> {
+    let packets = open(&args.file)?;
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
     let mut documents = Vec::new();
     let mut is_first = true;
@@ -315,14 +347,18 @@ fn verdict(tally: &Tally, args: &PcapArgs) -> Result<(), Failure> {
         )));
     }
     if tally.messages == 0 {
-        let ports: Vec<String> = args.ports.iter().map(u16::to_string).collect();
-        return Err(Failure::negative(format!(
-            "no OpenFlow on TCP port {} in {}: name another with --port",
-            ports.join(" or "),
-            args.file.display()
-        )));
+        return Err(no_messages(&args.ports, &args.file));
     }
     Ok(())
+}
+
+fn no_messages(ports: &[u16], file: &Path) -> Failure {
+    let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+    Failure::negative(format!(
+        "no OpenFlow on TCP port {} in {}: name another with --port",
+        ports.join(" or "),
+        file.display()
+    ))
 }
 
 /// `10.0.0.1.6653`, as tcpdump and Open vSwitch have it.
@@ -336,6 +372,6 @@ fn seconds(time: std::time::Duration) -> String {
 }
 
 /// A reader that closed the pipe has seen enough: that is no failure of ours, and no success.
-fn write_line(out: &mut impl Write, text: &str) -> Result<(), Failure> {
+pub(crate) fn write_line(out: &mut impl Write, text: &str) -> Result<(), Failure> {
     writeln!(out, "{text}").map_err(|e| Failure::negative(format!("standard output: {e}")))
 }

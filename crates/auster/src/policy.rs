@@ -1,0 +1,166 @@
+//! `auster policy`: policy maps from files, what they say, and what they say of one message.
+
+mod explain;
+mod show;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use sched::PolicyMap;
+use sched::policy::{Against, MapDigest, Problem};
+
+use crate::failure::Failure;
+
+/// The longest file that is read as a map; 64 rules have some 6 kB.
+const FILE_LEN_MAX: u64 = 1 << 20;
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Read a policy map and say all that is wrong with it
+    #[command(after_help = CHECK_EXAMPLE)]
+    Check(CheckArgs),
+    /// Print a map in full: rules, queues, digest, and the traffic type of every message
+    #[command(after_help = SHOW_EXAMPLE)]
+    Show(ShowArgs),
+    /// Say which rule takes a message, and why the rules before it do not
+    #[command(after_help = EXPLAIN_EXAMPLE)]
+    Explain(explain::Args),
+}
+
+const CHECK_EXAMPLE: &str = "\
+Example:
+  auster policy check voice.policy
+  voice.policy: good: 4 rules, 4 queues, generation 7, sha256 0f4c…
+
+A map that cannot be used ends with exit code 2, every error on a line of its own with its line
+and column.";
+
+const SHOW_EXAMPLE: &str = "\
+Example:
+  auster policy show paper
+  auster policy show voice.policy --json | jq '.rules'";
+
+const EXPLAIN_EXAMPLE: &str = "\
+Example:
+  auster policy explain --policy voice.policy 0414000800000001
+  auster policy explain --policy voice.policy -v --flow 'udp,tp_dst=20000,actions=output:1'
+  auster policy explain --policy voice.policy --pcap of.pcap";
+
+#[derive(clap::Args)]
+pub struct CheckArgs {
+    /// The file with the map
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// The generation in use: the map's must be greater
+    #[arg(long, value_name = "N")]
+    active_generation: Option<u64>,
+
+    /// The digest that the map must have
+    #[arg(long, value_name = "SHA256")]
+    digest: Option<MapDigest>,
+
+    /// The channel cannot set code points: TCP or TLS to a switch, a Unix socket
+    #[arg(long)]
+    queues_only: bool,
+}
+
+#[derive(clap::Args)]
+pub struct ShowArgs {
+    /// A file with a map, or auster, paper or none
+    #[arg(value_name = "MAP")]
+    map: String,
+
+    /// One JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Check(args) => check(&args),
+        Command::Show(args) => show::show(&args.map, args.json),
+        Command::Explain(args) => explain::run(&args),
+    }
+}
+
+/// The map that `--policy` names: a file, or one of those that are shipped. What is doubtful in a
+/// file is logged.
+pub fn load(argument: &str) -> Result<PolicyMap, Failure> {
+    let shipped = match argument {
+        "auster" => Some(PolicyMap::auster()),
+        "paper" => Some(PolicyMap::paper()),
+        "none" => Some(PolicyMap::none()),
+        _ => None,
+    };
+    if let Some(map) = shipped {
+        return Ok(map);
+    }
+    let path = Path::new(argument);
+    let text = read(path)?;
+    let (map, warnings) = PolicyMap::parse(&text).map_err(|problems| refused(path, &problems))?;
+    for warning in warnings {
+        tracing::warn!("{argument}: {warning}");
+    }
+    Ok(map)
+}
+
+fn check(args: &CheckArgs) -> Result<(), Failure> {
+    let text = read(&args.file)?;
+    let against = Against {
+        generation: args.active_generation,
+        digest: args.digest,
+        queues_only: args.queues_only,
+    };
+    let (map, warnings) = PolicyMap::parse_against(&text, &against)
+        .map_err(|problems| refused(&args.file, &problems))?;
+    let file = args.file.display();
+    for warning in &warnings {
+        println!("{file}: {warning}");
+    }
+    println!(
+        "{file}: good: {}, {}, generation {}, sha256 {}",
+        counted(map.rules.len(), "rule"),
+        counted(map.scheduling.queues.len(), "queue"),
+        map.generation,
+        map.digest()
+    );
+    Ok(())
+}
+
+pub(crate) fn read(path: &Path) -> Result<String, Failure> {
+    let size = std::fs::metadata(path).map_err(|e| Failure::file(path, e))?;
+    if size.len() > FILE_LEN_MAX {
+        return Err(Failure::file(
+            path,
+            "more than 1 MiB: this is no policy map",
+        ));
+    }
+    let bytes = std::fs::read(path).map_err(|e| Failure::file(path, e))?;
+    String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        Failure::usage(format!(
+            "{}: byte {at} is no UTF-8: a policy map is text",
+            path.display()
+        ))
+    })
+}
+
+/// All that is wrong, a line each, and a last one that says what follows.
+fn refused(path: &Path, problems: &[Problem]) -> Failure {
+    let errors = problems.iter().filter(|p| p.code.is_error()).count();
+    let mut message = format!(
+        "{}: {}, so none of it is used",
+        path.display(),
+        counted(errors, "error")
+    );
+    for problem in problems {
+        let _ = write!(message, "\n{}: {problem}", path.display());
+    }
+    Failure::usage(message)
+}
+
+fn counted(n: usize, what: &str) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{n} {what}{plural}")
+}

@@ -1,0 +1,245 @@
+//! Which rule takes a message, and why.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+
+use openflow::{Frame, Message, MessageKind, Version, Xid, encode, text};
+use sched::policy::{Rule, field_name, field_text};
+use sched::{Binding, Classifier, Direction, Explanation, Miss, PolicyMap};
+
+use crate::failure::Failure;
+use crate::ofp;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// A file with a map, or auster or paper
+    #[arg(long, value_name = "MAP", default_value = "auster")]
+    policy: String,
+
+    /// Which way messages go: up, to the controller, or down, to the switch. Otherwise their type
+    /// says it, and in captures the port
+    #[arg(long, value_name = "WAY")]
+    direction: Option<Way>,
+
+    /// The switch that the messages are of or for, as a datapath id
+    #[arg(long, value_name = "DPID")]
+    datapath: Option<openflow::DatapathId>,
+
+    /// Say of every rule before why it does not match
+    #[arg(short, long)]
+    verbose: bool,
+
+    /// A FLOW_MOD of OpenFlow 1.3 in the words of ovs-ofctl
+    #[arg(long, value_name = "FLOW", group = "what")]
+    flow: Option<String>,
+
+    /// All messages of a classic pcap file, and how often each rule was hit
+    #[arg(long, value_name = "FILE", group = "what")]
+    pcap: Option<PathBuf>,
+
+    /// TCP ports that carry OpenFlow: of the controller, in captures
+    #[arg(long = "port", value_name = "PORT", default_values_t = [6653, 6633], value_delimiter = ',')]
+    ports: Vec<u16>,
+
+    /// One or more messages in hex, spaces allowed; `-` reads them from standard input
+    #[arg(value_name = "HEX", group = "what")]
+    hex: Vec<String>,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Way {
+    Up,
+    Down,
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let map = super::load(&args.policy)?;
+    let mut explainer = Explainer {
+        args,
+        classifier: Classifier::new(&map),
+        map,
+        hits: BTreeMap::new(),
+        out: std::io::BufWriter::new(std::io::stdout().lock()),
+    };
+    if let Some(flow) = &args.flow {
+        explainer.explain(&flow_mod(flow)?, None)?;
+    } else if let Some(file) = &args.pcap {
+        ofp::each_of_capture(file, &args.ports, |captured| {
+            let is_down = args.ports.contains(&captured.src.port());
+            let way = if is_down {
+                Direction::ToSwitch
+            } else {
+                Direction::ToController
+            };
+            explainer.explain(&captured.frame, Some(way))
+        })?;
+        explainer.summary()?;
+    } else if args.hex.is_empty() {
+        return Err(Failure::usage(
+            "nothing to explain: give messages in hex, --flow FLOW or --pcap FILE",
+        ));
+    } else {
+        ofp::each_of_hex(&args.hex, |frame| explainer.explain(frame, None))?;
+    }
+    explainer.out.flush().map_err(Failure::negative)
+}
+
+fn flow_mod(flow: &str) -> Result<Frame, Failure> {
+    let wrong = |e: &dyn std::fmt::Display| Failure::usage(format!("--flow: {e}"));
+    let flow_mod = text::parse_flow_mod(flow).map_err(|e| wrong(&e))?;
+    encode(Version::V13, Xid(1), &Message::FlowMod(flow_mod)).map_err(|e| wrong(&e))
+}
+
+struct Explainer<'a, W> {
+    args: &'a Args,
+    map: PolicyMap,
+    classifier: Classifier,
+    /// By index of the rule; `None` is the default.
+    hits: BTreeMap<Option<usize>, u64>,
+    out: W,
+}
+
+impl<W: Write> Explainer<'_, W> {
+    fn explain(&mut self, frame: &Frame, way: Option<Direction>) -> Result<(), Failure> {
+        let direction = match self.args.direction {
+            Some(Way::Up) => Direction::ToController,
+            Some(Way::Down) => Direction::ToSwitch,
+            None => way.unwrap_or_else(|| usual_way(frame.kind())),
+        };
+        let Explanation {
+            verdict, misses, ..
+        } = self
+            .classifier
+            .explain(frame, direction, self.args.datapath);
+        *self.hits.entry(verdict.rule).or_default() += 1;
+        let way = match direction {
+            Direction::ToController => "up",
+            Direction::ToSwitch => "down",
+        };
+        let header = text::header(frame);
+        let traffic = verdict.traffic;
+        self.line(&format!(
+            "{} {way}, traffic_type={} ({})",
+            header.trim_end_matches(':'),
+            traffic as u8,
+            traffic.name()
+        ))?;
+        if self.args.verbose {
+            for (at, miss) in misses.iter().enumerate() {
+                let rule = &self.map.rules[at];
+                let why = reason(rule, miss, traffic as u8, frame);
+                self.line(&format!("  #{} does not match: {why}", rule.id))?;
+            }
+        }
+        let who = match verdict.rule {
+            Some(rule) => self.map.rules[rule].to_string(),
+            None => format!("Default: action={}", self.map.default),
+        };
+        let dscp = match verdict.tag.dscp {
+            Some(dscp) => format!(", DSCP {dscp}"),
+            None => String::new(),
+        };
+        self.line(&format!("  {who}"))?;
+        self.line(&format!(
+            "  queue {}{dscp}; order: {}",
+            verdict.tag.queue,
+            order(verdict.tag.binding)
+        ))
+    }
+
+    fn summary(&mut self) -> Result<(), Failure> {
+        let hits = std::mem::take(&mut self.hits);
+        self.line("messages by rule:")?;
+        for (at, rule) in self.map.rules.clone().iter().enumerate() {
+            let count = hits.get(&Some(at)).copied().unwrap_or(0);
+            self.line(&format!("{count:>8}  {rule}"))?;
+        }
+        let count = hits.get(&None).copied().unwrap_or(0);
+        self.line(&format!("{count:>8}  Default: action={}", self.map.default))
+    }
+
+    fn line(&mut self, text: &str) -> Result<(), Failure> {
+        ofp::write_line(&mut self.out, text)
+    }
+}
+
+fn reason(rule: &Rule, miss: &Miss, traffic: u8, frame: &Frame) -> String {
+    match miss {
+        Miss::Traffic => format!(
+            "traffic_type is {traffic}, not {}",
+            rule.traffic.map_or(0, |traffic| traffic as u8)
+        ),
+        Miss::Message => format!(
+            "msg is {}, not {}",
+            frame.kind().name(),
+            rule.message.map_or("any", MessageKind::name)
+        ),
+        Miss::Direction => "dir: it goes the other way".to_owned(),
+        Miss::Datapath => "dpid: it is of another switch, or of one not known".to_owned(),
+        Miss::Xid => format!("xid is {:#x}", frame.xid().0),
+        Miss::NoPacket => "it carries no packet and names no flow".to_owned(),
+        Miss::Packet { field, found } => {
+            let name = field_name(*field);
+            let found = match found {
+                Some(value) => format!("is {}", field_text(*field, *value, None)),
+                None => "is not in the packet".to_owned(),
+            };
+            format!("{name} {found}, not {}", wanted(rule, *field))
+        }
+        Miss::Flow { field, found } => {
+            let name = field_name(*field);
+            let found = match found {
+                Some((value, mask)) => {
+                    let mask = Some(*mask).filter(|mask| *mask != field.ones());
+                    format!("of the flow is {}", field_text(*field, *value, mask))
+                }
+                None => "of the flow may be anything".to_owned(),
+            };
+            format!("{name} {found}, not {}", wanted(rule, *field))
+        }
+    }
+}
+
+fn wanted(rule: &Rule, field: openflow::Field) -> String {
+    match rule.fields.get(field) {
+        Some((value, mask)) => field_text(field, value, Some(mask).filter(|m| *m != field.ones())),
+        None => "what the rule asks for".to_owned(),
+    }
+}
+
+fn order(binding: Binding) -> String {
+    match binding {
+        Binding::Fence => "nothing crosses it".into(),
+        Binding::State => "after all state messages before it".into(),
+        Binding::Flow {
+            after_state: true, ..
+        } => "after its flow's packets and the state messages before it".into(),
+        Binding::Flow { .. } => "after its flow's packets".into(),
+        Binding::Exchange => "after requests and state messages before it".into(),
+        Binding::Free => "free".into(),
+    }
+}
+
+/// The way that messages of this kind go; of those that go both ways, down.
+fn usual_way(kind: MessageKind) -> Direction {
+    use MessageKind as K;
+    match kind {
+        K::Error
+        | K::FeaturesReply
+        | K::GetConfigReply
+        | K::PacketIn
+        | K::FlowRemoved
+        | K::PortStatus
+        | K::MultipartReply
+        | K::BarrierReply
+        | K::QueueGetConfigReply
+        | K::RoleReply
+        | K::GetAsyncReply
+        | K::RoleStatus
+        | K::TableStatus
+        | K::RequestForward
+        | K::ControllerStatus => Direction::ToController,
+        _ => Direction::ToSwitch,
+    }
+}
