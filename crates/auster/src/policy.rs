@@ -10,6 +10,7 @@ use sched::PolicyMap;
 use sched::policy::{Against, MapDigest, Problem};
 
 use crate::failure::Failure;
+use crate::ofp;
 
 /// The longest file that is read as a map; 64 rules have some 6 kB.
 const FILE_LEN_MAX: u64 = 1 << 20;
@@ -115,17 +116,18 @@ fn check(args: &CheckArgs) -> Result<(), Failure> {
     let (map, warnings) = PolicyMap::parse_against(&text, &against)
         .map_err(|problems| refused(&args.file, &problems))?;
     let file = args.file.display();
+    let mut out = std::io::stdout().lock();
     for warning in &warnings {
-        println!("{file}: {warning}");
+        ofp::write_line(&mut out, &format!("{file}: {warning}"))?;
     }
-    println!(
+    let verdict = format!(
         "{file}: good: {}, {}, generation {}, sha256 {}",
         counted(map.rules.len(), "rule"),
         counted(map.scheduling.queues.len(), "queue"),
         map.generation,
         map.digest()
     );
-    Ok(())
+    ofp::write_line(&mut out, &verdict)
 }
 
 pub(crate) fn read(path: &Path) -> Result<String, Failure> {

@@ -6,18 +6,24 @@ use sched::{Direction, PolicyMap, TrafficType, traffic_of};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::ofp;
 
 pub fn show(argument: &str, as_json: bool) -> Result<(), Failure> {
     let map = super::load(argument)?;
-    if as_json {
-        let text = serde_json::to_string_pretty(&document(&map)).map_err(Failure::negative)?;
-        println!("{text}");
-        return Ok(());
-    }
-    print!("{}", map.to_text());
-    println!("# sha256 {}", map.digest());
-    println!("\n# Traffic type of every message, and its number in each version");
-    println!("# type  message                    1.0 1.1 1.2 1.3 1.4 1.5");
+    let text = if as_json {
+        serde_json::to_string_pretty(&document(&map)).map_err(Failure::negative)?
+    } else {
+        in_words(&map)
+    };
+    ofp::write_line(&mut std::io::stdout().lock(), &text)
+}
+
+/// The canonical text, which a file may be made of, and remarks.
+fn in_words(map: &PolicyMap) -> String {
+    let mut lines = vec![map.to_text().trim_end().to_owned()];
+    lines.push(format!("# sha256 {}", map.digest()));
+    lines.push("\n# Traffic type of every message, and its number in each version".to_owned());
+    lines.push("# type  message                    1.0 1.1 1.2 1.3 1.4 1.5".to_owned());
     for kind in kinds(map.profile) {
         let traffic = traffic_of(kind, map.profile) as u8;
         let numbers: String = Version::ALL
@@ -27,13 +33,13 @@ pub fn show(argument: &str, as_json: bool) -> Result<(), Failure> {
                 None => "   -".to_owned(),
             })
             .collect();
-        println!("# {traffic:>4}  {:<25}{numbers}", kind.name());
+        lines.push(format!("# {traffic:>4}  {:<25}{numbers}", kind.name()));
     }
     if map.profile == Profile::Auster {
-        println!("# A port_status that tells of a lost link is of type 1.");
-        println!("# A bundle_add_message is of the type of the message in it.");
+        lines.push("# A port_status that tells of a lost link is of type 1.".to_owned());
+        lines.push("# A bundle_add_message is of the type of the message in it.".to_owned());
     }
-    Ok(())
+    lines.join("\n")
 }
 
 /// By traffic type, then by number.
