@@ -178,6 +178,7 @@ fn bench_null_says_what_is_wrong() {
         ("bench null tcp:127.0.0.1", Root, 2, "write ptcp:[PORT][:HOST]"),
         ("bench null ptcp:{tcp}:127.0.0.1", Root, 4, "in use; stop what listens there"),
         ("bench null ptcp:0 --threads 0", Root, 2, "--threads 0"),
+        ("bench null ptcp:0 --delay-ms nan", Root, 2, "--delay-ms NaN: write 0 to"),
     ]);
 }
 
@@ -200,6 +201,9 @@ fn lab_says_what_is_wrong() {
         ("lab run broken.toml", Root, 2, "broken.toml: "),
         ("lab run lab.toml --controller ssl:1.2.3.4", Root, 2, "write auster, none or tcp:HOST:PORT"),
         ("lab run lab.toml --out notes.txt", Root, 5, "notes.txt: it is there already; remove"),
+        ("lab run lab.toml --quick", Root, 2, "--quick: this scenario names no part for it"),
+        ("lab run pso.toml", Root, 2, "pso.toml: line 3: missing field"),
+        ("lab run pso.toml --controller none", Root, 2, "this scenario brings its own"),
         ("lab run lab.toml", Nobody, 3, "needs root: run it with sudo"),
         ("lab run lab.toml", RootWithoutTools, 3, "not found: apt-get install iproute2 openvswitch-switch"),
         ("lab down", Root, 2, "<NAME|--all>"),
@@ -417,6 +421,10 @@ impl Place {
         place.write("net.toml", b"mode = \"fast\"\nspeed = 1\n");
         place.write("broken.toml", b"title = [\n");
         place.write("lab.toml", scenario.as_bytes());
+        place.write(
+            "pso.toml",
+            b"title = 't'\nseed = 1\n[out_of_band]\nlink_mbps = 10\n",
+        );
         place.write("empty.pcap", &no_packets);
         place.write("folder/file", b"");
         for file in ["cacert.pem", "private/cakey.pem"] {

@@ -5,14 +5,17 @@
 //! It learns nothing. What it answers is right only because the emulated switches of `auster bench
 //! controller` have their destination behind the port that it is told.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use net::method::{Host, Method, Transport};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use openflow::hello::Hello;
 use openflow::message::{FlowMod, PacketOut};
 use openflow::{
@@ -44,6 +47,10 @@ pub struct Args {
     /// What a packet-in is answered with
     #[arg(long, value_name = "KIND", value_enum, default_value_t = Kind::FlowMod)]
     answer: Kind,
+
+    /// Each answer is sent so much later, as if it took thought; others meanwhile
+    #[arg(long, value_name = "MS", default_value_t = 0.0)]
+    delay_ms: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -58,6 +65,9 @@ const HEADER_LEN: usize = 8;
 const TYPE_HELLO: u8 = 0;
 const TYPE_ECHO_REQUEST: u8 = 2;
 const TYPE_PACKET_IN: u8 = 10;
+const DELAY_MS_MAX: f64 = 10_000.0;
+/// Of one connection: a peer with more late answers is not read.
+const LATE_BYTES_MAX: usize = 16 << 20;
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let Method::Listen(Transport::Tcp, host, port) = &args.method else {
@@ -72,6 +82,13 @@ pub fn run(args: Args) -> Result<(), Failure> {
             args.threads
         )));
     }
+    if !(0.0..=DELAY_MS_MAX).contains(&args.delay_ms) {
+        return Err(Failure::usage(format!(
+            "--delay-ms {}: write 0 to {DELAY_MS_MAX}",
+            args.delay_ms
+        )));
+    }
+    let delay = Duration::from_secs_f64(args.delay_ms / 1e3);
     crate::run::raise_file_limit();
     let answers = Answers::new(args.answer, args.out_port.into()).map_err(Failure::usage)?;
     let host = match host {
@@ -88,7 +105,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     println!("listening on ptcp:{}:{}", bound.port(), bound.ip());
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..args.threads)
-            .map(|_| scope.spawn(|| Server::new(&listener, &answers)?.serve()))
+            .map(|_| scope.spawn(|| Server::new(&listener, &answers, delay)?.serve()))
             .collect();
         for thread in threads {
             match thread.join() {
@@ -217,18 +234,33 @@ struct Server<'a> {
     epoll: Epoll,
     connections: HashMap<RawFd, Connection>,
     buffer: Vec<u8>,
+    delay: Duration,
+    /// For the first late answer.
+    timer: TimerFd,
 }
 
 struct Connection {
     stream: TcpStream,
     part: Vec<u8>,
+    /// Answers, and when they are due; in order, because all are late by as much.
+    late: VecDeque<(Instant, Vec<u8>)>,
+    late_bytes: usize,
     out: Vec<u8>,
     written: usize,
 }
 
 impl<'a> Server<'a> {
-    fn new(listener: &'a TcpListener, answers: &'a Answers) -> io::Result<Server<'a>> {
+    fn new(
+        listener: &'a TcpListener,
+        answers: &'a Answers,
+        delay: Duration,
+    ) -> io::Result<Server<'a>> {
+        // The kernel may otherwise let a wait last 50 us longer than asked.
+        nix::sys::prctl::set_timerslack(1)?;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
+        epoll.add(&timer, EpollEvent::new(EpollFlags::EPOLLIN, TIMER))?;
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE;
         epoll.add(listener, EpollEvent::new(flags, fd_data(listener)))?;
         Ok(Server {
@@ -237,6 +269,8 @@ impl<'a> Server<'a> {
             epoll,
             connections: HashMap::new(),
             buffer: vec![0; READ_BYTES],
+            delay,
+            timer,
         })
     }
 
@@ -252,16 +286,45 @@ impl<'a> Server<'a> {
                     self.accept()?;
                     continue;
                 }
-                let fd = event.data() as RawFd;
-                let Some(connection) = self.connections.get_mut(&fd) else {
+                if event.data() == TIMER {
+                    // What it says is when it ran out, which is known.
+                    let _ = self.timer.wait();
+                    let now = Instant::now();
+                    let due = self.connections.iter().filter(|(_, c)| c.is_due(now));
+                    for fd in due.map(|(fd, _)| *fd).collect::<Vec<RawFd>>() {
+                        self.handle(fd);
+                    }
                     continue;
-                };
-                if connection.handle(self.answers, &mut self.buffer).is_err() {
-                    // Closing it takes it out of the epoll set.
-                    self.connections.remove(&fd);
                 }
+                self.handle(event.data() as RawFd);
+            }
+            if !self.delay.is_zero() {
+                self.set_timer()?;
             }
         }
+    }
+
+    fn handle(&mut self, fd: RawFd) {
+        let Some(connection) = self.connections.get_mut(&fd) else {
+            return;
+        };
+        let handled = connection.handle(self.answers, self.delay, &mut self.buffer);
+        if handled.is_err() {
+            // Closing it takes it out of the epoll set.
+            self.connections.remove(&fd);
+        }
+    }
+
+    fn set_timer(&self) -> io::Result<()> {
+        let dues = self.connections.values().filter_map(|c| c.late.front());
+        let Some(due) = dues.map(|(due, _)| *due).min() else {
+            return Ok(());
+        };
+        // Zero would turn it off.
+        let left = due.saturating_duration_since(Instant::now());
+        let left = TimeSpec::from_duration(left.max(Duration::from_nanos(1)));
+        let flags = TimerSetTimeFlags::empty();
+        Ok(self.timer.set(Expiration::OneShot(left), flags)?)
     }
 
     fn accept(&mut self) -> io::Result<()> {
@@ -278,6 +341,8 @@ impl<'a> Server<'a> {
         let connection = Connection {
             stream,
             part: Vec::new(),
+            late: VecDeque::new(),
+            late_bytes: 0,
             out: Vec::new(),
             written: 0,
         };
@@ -287,17 +352,21 @@ impl<'a> Server<'a> {
     }
 }
 
+/// In an event's data, where else a file descriptor stands.
+const TIMER: u64 = u64::MAX;
+
 fn fd_data(of: &impl AsRawFd) -> u64 {
     of.as_raw_fd().cast_unsigned().into()
 }
 
 impl Connection {
     /// Reads until there is nothing more, answering what came. An error ends the connection.
-    fn handle(&mut self, answers: &Answers, buffer: &mut [u8]) -> io::Result<()> {
+    fn handle(&mut self, answers: &Answers, delay: Duration, buffer: &mut [u8]) -> io::Result<()> {
         loop {
+            self.take_due(Instant::now());
             self.write()?;
-            if !self.out.is_empty() {
-                // The peer must read first; EPOLLOUT tells when it has.
+            if !self.out.is_empty() || self.late_bytes > LATE_BYTES_MAX {
+                // The peer must read first, which EPOLLOUT tells, or the timer run out.
                 return Ok(());
             }
             let part_len = self.part.len();
@@ -312,6 +381,24 @@ impl Connection {
             let consumed = answer(answers, bytes, &mut self.out)?;
             self.part.clear();
             self.part.extend_from_slice(&bytes[consumed..]);
+            if !delay.is_zero() && !self.out.is_empty() {
+                let answers = std::mem::take(&mut self.out);
+                self.late_bytes += answers.len();
+                self.late.push_back((Instant::now() + delay, answers));
+            }
+        }
+    }
+
+    fn is_due(&self, now: Instant) -> bool {
+        self.late.front().is_some_and(|(due, _)| *due <= now)
+    }
+
+    fn take_due(&mut self, now: Instant) {
+        while self.is_due(now)
+            && let Some((_, answers)) = self.late.pop_front()
+        {
+            self.late_bytes -= answers.len();
+            self.out.extend_from_slice(&answers);
         }
     }
 
@@ -426,5 +513,41 @@ mod tests {
             assert_eq!(found.actions, [output(7)]);
             assert_eq!(found.buffer_id, None);
         }
+    }
+
+    #[test]
+    fn a_late_answer_waits_for_its_time_and_none_overtakes() {
+        let (stream, mut peer) = pair();
+        let mut connection = Connection {
+            stream,
+            part: Vec::new(),
+            late: VecDeque::new(),
+            late_bytes: 0,
+            out: Vec::new(),
+            written: 0,
+        };
+        let answers = Answers::new(Kind::PacketOut, 7).unwrap();
+        let echo = |xid: u8| [4, 2, 0, 8, 0, 0, 0, xid];
+        peer.write_all(&[echo(1), echo(2)].concat()).unwrap();
+        let mut buffer = vec![0; READ_BYTES];
+        let hour = Duration::from_secs(3600);
+        connection.handle(&answers, hour, &mut buffer).unwrap();
+        let due = connection.late.back().unwrap().0;
+        assert!(connection.out.is_empty() && connection.late_bytes == 16);
+        connection.take_due(due - hour / 2);
+        assert!(connection.out.is_empty());
+        connection.take_due(due);
+        let reply = |xid: u8| [4, 3, 0, 8, 0, 0, 0, xid];
+        assert_eq!(connection.out, [reply(1), reply(2)].concat());
+        assert_eq!(connection.late_bytes, 0);
+    }
+
+    /// Both ends of a connection, ours without blocking.
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (ours, _) = listener.accept().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        (ours, peer)
     }
 }

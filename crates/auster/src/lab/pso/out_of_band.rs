@@ -123,11 +123,7 @@ impl Experiment {
         policies: Policies,
         signals: Signals,
     ) -> Result<Experiment, Failure> {
-        let plane = Plane::start(
-            settings.link_mbps,
-            settings.link_queue_packets,
-            settings.frame_bytes(),
-        )?;
+        let plane = Plane::start(&settings)?;
         Ok(Experiment {
             settings,
             seed,

@@ -13,6 +13,7 @@ use crate::lab::network::{
 use crate::lab::plane::{
     Transport, identity, make_certificates, set_controllers, wait_for_listener,
 };
+use crate::lab::pso::settings::OutOfBand;
 use crate::lab::pso::shaper;
 use crate::lab::pso::source::{Load, Source};
 use crate::lab::pso::trial::{Place, Stage};
@@ -39,7 +40,7 @@ pub struct Plane {
 
 impl Plane {
     /// Switch, hosts, limited link and controller; no relays yet, so that nothing gets through.
-    pub fn start(link_mbps: f64, queue_packets: u32, frame_bytes: usize) -> Result<Plane, Failure> {
+    pub fn start(settings: &OutOfBand) -> Result<Plane, Failure> {
         let topology = Topology::generate("single,2", None).map_err(Failure::usage)?;
         let mut network = Network::start(topology, "null, behind relays", &Options::default())?;
         let place = |part: &str, device: &str| Place {
@@ -48,7 +49,7 @@ impl Plane {
         };
         let link = [place(SWITCHES, "ctl0"), place(CONTROLLER, "eth0")];
         for end in &link {
-            shaper::limit(end, link_mbps, queue_packets)?;
+            shaper::limit(end, settings.link_mbps, settings.link_queue_packets)?;
         }
         let failed = |e: io::Error| Failure::machine(format!("packets of h1: {e}"));
         let stage = Stage {
@@ -58,13 +59,13 @@ impl Plane {
             sink: place("h2", "eth0"),
         };
         make_certificates(&network.dir().join("pki"))?;
-        start_controller(&mut network)?;
+        start_controller(&mut network, settings.controller_ms)?;
         Ok(Plane {
             network,
             link,
             stage,
             has_relays: false,
-            frame_bytes,
+            frame_bytes: settings.frame_bytes(),
         })
     }
 
@@ -159,12 +160,13 @@ fn ask_about_every_packet(network: &Network) -> Result<(), Failure> {
     tools::run(command).map(drop)
 }
 
-fn start_controller(network: &mut Network) -> Result<(), Failure> {
+fn start_controller(network: &mut Network, delay_ms: f64) -> Result<(), Failure> {
     let log = network.open_log("controller.log")?;
     network.spawn("controller", Some(CONTROLLER), own_program()?, |command| {
         let listen = format!("ptcp:{OPENFLOW_PORT}:127.0.0.1");
         command.args(["bench", "null", &listen, "--answer", "packet-out"]);
-        command.args(["--out-port", "2"]).stderr(log);
+        command.args(["--out-port", "2", "--delay-ms", &delay_ms.to_string()]);
+        command.stderr(log);
     })?;
     wait_for_listener(network, CONTROLLER, OPENFLOW_PORT, "controller.log")
 }

@@ -26,6 +26,9 @@ pub struct OutOfBand {
     pub link_mbps: f64,
     /// What the kernel holds at most of what waits for the link, in each direction.
     pub link_queue_packets: u32,
+    /// What the controller takes for each answer, and answers others meanwhile: the fixed part of
+    /// the hop delay, with the propagation of a long link if there should be one.
+    pub controller_ms: f64,
     /// Of each PACKET_IN. Load 1 is `link_mbps` of these, in OpenFlow's own bytes.
     pub message_bytes: usize,
     pub target_per_s: f64,
@@ -180,6 +183,10 @@ impl OutOfBand {
         check(
             self.link_queue_packets > 0,
             "link_queue_packets: at least 1",
+        );
+        check(
+            (0.0..=1000.0).contains(&self.controller_ms),
+            "controller_ms: 0 to 1000",
         );
         let bytes = FRAME_BYTES_MIN + PACKET_IN_HEAD_BYTES..=FRAME_BYTES_MAX + PACKET_IN_HEAD_BYTES;
         check(
