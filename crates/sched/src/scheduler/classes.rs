@@ -12,8 +12,8 @@ use super::slab::{Id, Link, Linked, List, NIL, Slab};
 use super::table::Table;
 use crate::policy::{Algorithm, QUEUES_MAX};
 
-/// A message of this many bytes costs its sender one more turn, so that a switch with long
-/// messages does not get more of the line than one with short ones: two full packets.
+/// What one turn pays for: more than any packet-in that stands alone. A longer message costs as
+/// many turns as it has of these, so that long replies of one switch do not crowd out the others.
 const TURN_BYTES: u32 = 4096;
 
 /// The leaf of what is no packet-in. Ports have 32 bits.
@@ -295,10 +295,10 @@ impl Classes {
             leaf,
             ..
         } = entries[id];
-        self.leaves[leaf].owed += bytes / TURN_BYTES;
+        self.leaves[leaf].owed += bytes.saturating_sub(1) / TURN_BYTES;
         let turns = &mut self.members[member].turns;
         turns.rotate(&mut self.leaves, TURN);
-        self.members[member].owed += bytes / TURN_BYTES;
+        self.members[member].owed += bytes.saturating_sub(1) / TURN_BYTES;
         let turns = &mut self.queues[usize::from(queue)].turns;
         turns.rotate(&mut self.members, 0);
     }
