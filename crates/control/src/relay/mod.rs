@@ -8,6 +8,7 @@
 
 mod channel;
 mod place;
+mod policy;
 mod session;
 mod tally;
 pub mod wire;
@@ -17,6 +18,7 @@ mod tests;
 
 pub use channel::LocalWrite;
 pub use place::place_of;
+pub use policy::{Answer, PolicyEvent, PolicyExchange, PolicyMessage};
 pub use session::{CHANNELS_MAX, ChannelStatus, Config, Event, Session};
 pub use tally::Tally;
 pub use wire::{Agent, ChannelId, SessionId, Settings, Side, WireError};

@@ -420,6 +420,7 @@ impl Session {
                 Ok(())
             }
             Control::Delivered { channel, cursors } => self.handle_delivered(channel, &cursors),
+            Control::Policy(_) => Ok(()),
             Control::Reset { channel, reason } => {
                 self.close(channel, &reason);
                 Ok(())

@@ -10,8 +10,12 @@
 //!   then the OpenFlow message as it came, which says its own length. Raw channels put a length
 //!   before the bytes.
 
+mod policy;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use sched::{Lane, Stamp};
+
+use super::policy::PolicyMessage;
 
 /// The protocol of this module, in TLS's ALPN.
 pub const ALPN: &[u8] = b"auster-relay/1";
@@ -100,6 +104,8 @@ pub enum Control {
         channel: ChannelId,
         reason: String,
     },
+    /// A policy map on its way; earlier versions skip it.
+    Policy(PolicyMessage),
 }
 
 /// How a lane's stream begins.
@@ -270,6 +276,7 @@ impl Control {
                 body.put_slice(cut(reason).as_bytes());
                 6
             }
+            Control::Policy(message) => policy::encode(&mut body, message),
         };
         let mut out = BytesMut::with_capacity(body.len() + 8);
         put(&mut out, kind);
@@ -333,7 +340,7 @@ impl Control {
                 channel: channel()?,
                 reason: text(at),
             },
-            _ => return Ok(None),
+            kind => return Ok(policy::decode(kind, body)?.map(Control::Policy)),
         }))
     }
 }
@@ -447,8 +454,11 @@ fn text(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+    use sched::policy::MapDigest;
+
+    use super::super::policy::Answer;
+    use super::*;
 
     fn frame(len: u16) -> Bytes {
         let mut bytes = vec![0u8; len.into()];
@@ -508,6 +518,34 @@ mod tests {
                 reason: "the switch closed it".into(),
             },
         ]
+        .into_iter()
+        .chain(policies().into_iter().map(Control::Policy))
+        .collect()
+    }
+
+    fn policies() -> Vec<PolicyMessage> {
+        let (generation, digest) = (u64::MAX, MapDigest([9; 32]));
+        let ack = |answer| PolicyMessage::Ack {
+            generation,
+            digest,
+            answer,
+        };
+        vec![
+            PolicyMessage::Active { generation, digest },
+            PolicyMessage::Begin {
+                generation,
+                digest,
+                len: 70_000,
+            },
+            PolicyMessage::Chunk {
+                offset: 16_384,
+                bytes: Bytes::from_static(b"Rule #1: action=queue_id:0"),
+            },
+            PolicyMessage::Commit { generation, digest },
+            ack(Answer::Staged),
+            ack(Answer::Committed),
+            ack(Answer::Refused("E01, and more".into())),
+        ]
     }
 
     #[test]
@@ -561,6 +599,10 @@ mod tests {
                 let _ = Record::take(&mut BytesMut::from(&bytes[..]), agent);
             }
             let _ = Control::take(&mut BytesMut::from(&bytes[..]));
+            for kind in 0u8..16 {
+                let whole = [&[kind, bytes.len().min(63) as u8][..], &bytes].concat();
+                let _ = Control::take(&mut BytesMut::from(&whole[..]));
+            }
             let _ = LaneHeader::take(&mut BytesMut::from(&bytes[..]));
         }
     }
