@@ -14,6 +14,7 @@ mod pki;
 mod policy;
 mod relay;
 mod run;
+mod sim;
 
 use std::process::ExitCode;
 
@@ -68,6 +69,9 @@ Example:
     /// Measure controllers, switches, channels and networks
     #[command(subcommand)]
     Bench(bench::Command),
+    /// The control channel under virtual time, with the schedulers of production
+    #[command(subcommand)]
+    Sim(sim::Command),
     /// Certificates for controllers, relays and switches, in ovs-pki's file layout
     #[command(subcommand)]
     Pki(pki::Command),
@@ -93,6 +97,7 @@ fn main() -> ExitCode {
         Command::Relay(command) => relay::run(command),
         Command::Lab(command) => lab::run(command),
         Command::Bench(command) => bench::run(command),
+        Command::Sim(command) => sim::run(command),
         Command::Pki(command) => pki::run(command),
         Command::Ofp(command) => ofp::run(command),
         Command::Policy(command) => policy::run(command),
