@@ -5,6 +5,7 @@
 #![allow(rustdoc::broken_intra_doc_links)]
 
 mod bench;
+mod database;
 mod failure;
 mod figures;
 mod lab;
@@ -12,6 +13,7 @@ mod man;
 mod ofp;
 mod pki;
 mod policy;
+mod queues;
 mod relay;
 mod run;
 mod sim;
@@ -66,6 +68,9 @@ Example:
     /// A network of real Open vSwitch switches, hosts and impaired links on this machine
     #[command(subcommand)]
     Lab(lab::Command),
+    /// Queues of an interface that carries control and data, chosen by DSCP
+    #[command(subcommand)]
+    Queues(queues::Command),
     /// Measure controllers, switches, channels and networks
     #[command(subcommand)]
     Bench(bench::Command),
@@ -96,6 +101,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(args),
         Command::Relay(command) => relay::run(command),
         Command::Lab(command) => lab::run(command),
+        Command::Queues(command) => queues::run(command),
         Command::Bench(command) => bench::run(command),
         Command::Sim(command) => sim::run(command),
         Command::Pki(command) => pki::run(command),

@@ -81,6 +81,32 @@ pub fn ip_batch(namespace: Option<&str>, lines: &[String]) -> Result<(), Failure
     check("ip", &output)
 }
 
+/// Runs a `tc` command, inside a namespace if one is given.
+pub fn tc(namespace: Option<&str>, arguments: &[&str]) -> Result<String, Failure> {
+    let mut command = tc_command(namespace)?;
+    command.args(arguments);
+    run(command)
+}
+
+/// Runs `tc -batch` with these lines, up to the first that fails.
+pub fn tc_batch(namespace: Option<&str>, lines: &[String]) -> Result<(), Failure> {
+    let mut command = tc_command(namespace)?;
+    command.args(["-batch", "-"]);
+    let output = output_of(command, Some(&(lines.join("\n") + "\n")))?;
+    check("tc", &output)
+}
+
+fn tc_command(namespace: Option<&str>) -> Result<Command, Failure> {
+    if !is_in_path("tc") {
+        return Err(Failure::machine("tc not found: apt-get install iproute2"));
+    }
+    let mut command = Command::new("tc");
+    if let Some(namespace) = namespace {
+        command.args(["-n", namespace]);
+    }
+    Ok(command)
+}
+
 /// Runs a program to its end and gives its standard output; its last words if it fails.
 pub fn run(command: Command) -> Result<String, Failure> {
     let program = command.get_program().to_string_lossy().into_owned();

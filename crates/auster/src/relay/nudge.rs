@@ -10,15 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use net::method::{Host, Method};
-use net::tls::Security;
 use net::transport;
 use net::tunnel::{End, OPENFLOW};
-use ovsdb::{Limits, Message, Splitter};
-use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use ovsdb::{Condition, OpResult, Operation, Uuid};
+use tokio::io::AsyncReadExt;
 use tokio::time::{sleep, timeout};
 
-const DATABASE: &str = "Open_vSwitch";
+use crate::database::Client;
+
 /// Bridges that come by themselves are given this long.
 const PATIENCE: Duration = Duration::from_millis(50);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -101,22 +100,23 @@ enum Nudged {
 }
 
 async fn nudge(end: &Arc<End>, database: &Method, openflow: &Method) -> Result<Nudged, String> {
-    let connection = transport::connect(database, &Security::plain()).await;
-    let mut client = Client {
-        connection: connection.map_err(|error| error.to_string())?,
-        splitter: Splitter::new(Limits::default()),
+    let mut client = Client::connect(database).await?;
+    let select = Operation::Select {
+        table: "Controller".into(),
+        conditions: vec![],
+        columns: Some(vec!["_uuid".into(), "target".into()]),
     };
-    let select = json!({
-        "op": "select", "table": "Controller", "where": [], "columns": ["_uuid", "target"],
-    });
-    let answer = client.transact(select).await?;
-    let rows = answer[0]["rows"].as_array().cloned().unwrap_or_default();
-    let ours: Vec<(Value, String)> = rows
+    let answer = client.transact(&[select]).await?;
+    let rows = match answer.into_iter().next() {
+        Some(OpResult::Rows(rows)) => rows,
+        _ => vec![],
+    };
+    let ours: Vec<(Uuid, String)> = rows
         .iter()
         .filter_map(|row| {
-            let target = row["target"].as_str()?;
+            let target = row.get("target")?.as_str()?;
             let other = other_form(target, openflow)?;
-            Some((row["_uuid"].clone(), other))
+            Some((row.get("_uuid")?.as_uuid()?, other))
         })
         .collect();
     // Some may have come by themselves, just now: one that loses a session at its beginning loses
@@ -128,47 +128,11 @@ async fn nudge(end: &Arc<End>, database: &Method, openflow: &Method) -> Result<N
         return Ok(Nudged::CameThemselves);
     }
     for (uuid, target) in &ours {
-        let update = json!({
-            "op": "update", "table": "Controller", "where": [["_uuid", "==", uuid]],
-            "row": { "target": target },
-        });
-        client.transact(update).await?;
+        let row = vec![Condition::equal("_uuid", *uuid)];
+        let update = Operation::update("Controller", row, [("target", target.as_str().into())]);
+        client.transact(&[update]).await?;
     }
     Ok(Nudged::Count(ours.len()))
-}
-
-struct Client {
-    connection: transport::Connection,
-    splitter: Splitter,
-}
-
-impl Client {
-    /// One operation in a transaction of its own; the results.
-    async fn transact(&mut self, operation: Value) -> Result<Value, String> {
-        let request = Message::Request {
-            id: json!("nudge"),
-            method: "transact".into(),
-            params: vec![DATABASE.into(), operation],
-        };
-        let problem = |error: &dyn std::fmt::Display| error.to_string();
-        let written = self.connection.writer.write_all(&request.encode()).await;
-        written.map_err(|e| problem(&e))?;
-        loop {
-            while let Some(bytes) = self.splitter.poll_message().map_err(|e| problem(&e))? {
-                match Message::decode(&bytes).map_err(|e| problem(&e))? {
-                    Message::Response { result, .. } => return Ok(result),
-                    Message::Error { error, .. } => return Err(error.to_string()),
-                    Message::Request { .. } | Message::Notification { .. } => {}
-                }
-            }
-            let mut bytes = [0; 4096];
-            match self.connection.reader.read(&mut bytes).await {
-                Ok(0) => return Err("the database closed the connection".to_owned()),
-                Ok(len) => self.splitter.handle_bytes(&bytes[..len]),
-                Err(error) => return Err(error.to_string()),
-            }
-        }
-    }
 }
 
 /// `target` written otherwise, if it leads to the listener `openflow`.

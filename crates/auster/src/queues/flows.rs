@@ -1,0 +1,210 @@
+//! The flow entries that keep control traffic steered and its classes its own, in `ovs-ofctl` words.
+//!
+//! Entries of the tunnel come first: they match its ingress port, addresses and port, keep the code
+//! points that the relays write (or give it one, where nobody does), and work before any controller
+//! is connected. Then, at each edge
+//! port, a data packet that bears a code point of control loses it, or any host could take the
+//! class of control for itself. It is then looked up again (`resubmit`, an extension of Open
+//! vSwitch), so that whatever else is in the tables, a controller's entries among them, applies as
+//! before.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use sched::policy::PolicyMap;
+
+use crate::queues::plan::{Plan, reserved_code_points};
+use crate::queues::records::set_queue_numbers;
+
+/// "auqu": whose entries these are, to dump or delete them by.
+pub const COOKIE: u64 = 0x6175_7175 << 32;
+/// Above anything a controller sets.
+const PRIORITY_TUNNEL: u16 = 65_500;
+const PRIORITY_EDGE: u16 = 65_400;
+/// What a data packet gets that bore a code point of control: best effort.
+const REMARKED: u8 = 0;
+
+/// What is steered and what is marked on one bridge. Ports are names or numbers.
+#[derive(Clone, Debug, Default)]
+pub struct Steering {
+    /// Ports where data comes in.
+    pub edges: Vec<String>,
+    pub tunnels: Vec<Tunnel>,
+}
+
+/// A connection of relays through a bridge.
+#[derive(Clone, Debug)]
+pub struct Tunnel {
+    /// The port that leads to the switch's relay.
+    pub switch_port: String,
+    /// The port that leads to the controller's.
+    pub controller_port: String,
+    /// Where the controller's relay listens.
+    pub controller: IpAddr,
+    pub controller_l4_port: u16,
+    /// The switch's relay, if another one's tunnel shares a port with this.
+    pub relay: Option<IpAddr>,
+    /// The code point to give to all of it, where its ends do not mark what they send.
+    pub mark: Option<u8>,
+}
+
+/// The entries, one a line, for `ovs-ofctl -O OpenFlow13 add-flows BRIDGE -`. With a plan, control
+/// packets are also told their queue, for a datapath that honours `set_queue`.
+pub fn lines(map: &PolicyMap, steering: &Steering, queues: Option<&Plan>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for tunnel in &steering.tunnels {
+        tunnel.lines(queues, &mut lines);
+    }
+    for edge in &steering.edges {
+        for code_point in reserved_code_points(map).iter() {
+            for family in ["ip", "ipv6"] {
+                lines.push(entry(
+                    PRIORITY_EDGE,
+                    &format!("in_port={edge},{family},ip_dscp={code_point}"),
+                    &format!("set_field:{REMARKED}->ip_dscp,resubmit(,0)"),
+                ));
+            }
+        }
+    }
+    lines
+}
+
+impl Tunnel {
+    fn lines(&self, queues: Option<&Plan>, lines: &mut Vec<String>) {
+        let (from, to) = (&self.switch_port, &self.controller_port);
+        let (address, port) = (self.controller, self.controller_l4_port);
+        let is_v6 = address.is_ipv6();
+        let relay = |key: &str| {
+            let relay = self.relay.map(|relay| format!(",{key}={relay}"));
+            relay.unwrap_or_default()
+        };
+        let (source, target, six) = match is_v6 {
+            true => ("ipv6_src", "ipv6_dst", "6"),
+            false => ("nw_src", "nw_dst", ""),
+        };
+        for protocol in ["udp", "tcp"] {
+            let up = format!(
+                "in_port={from},{protocol}{six},{target}={address},tp_dst={port}{}",
+                relay(source)
+            );
+            let down = format!(
+                "in_port={to},{protocol}{six},{source}={address},tp_src={port}{}",
+                relay(target)
+            );
+            for (flow, out) in [(up, to), (down, from)] {
+                let mark = self.mark.map(|mark| format!("set_field:{mark}->ip_dscp,"));
+                let output = format!("{}output:{out}", mark.unwrap_or_default());
+                for (code_points, queue) in control_queues(queues) {
+                    for code_point in code_points {
+                        lines.push(entry(
+                            PRIORITY_TUNNEL + 1,
+                            &format!("{flow},ip_dscp={code_point}"),
+                            &format!("set_queue:{queue},{output}"),
+                        ));
+                    }
+                }
+                lines.push(entry(PRIORITY_TUNNEL, &flow, &output));
+            }
+        }
+        let neighbours = match is_v6 {
+            // Solicitation and advertisement, of whose sender only the target is sure.
+            true => [
+                format!("in_port={from},icmp6,icmp_type=135,nd_target={address}"),
+                format!("in_port={to},icmp6,icmp_type=136,nd_target={address}"),
+            ],
+            false => [
+                format!("in_port={from},arp,arp_tpa={address}{}", relay("arp_spa")),
+                format!("in_port={to},arp,arp_spa={address}{}", relay("arp_tpa")),
+            ],
+        };
+        for (flow, out) in neighbours.iter().zip([to, from]) {
+            lines.push(entry(PRIORITY_TUNNEL, flow, &format!("output:{out}")));
+        }
+    }
+}
+
+/// Code points of control classes and the number of their queue.
+fn control_queues(plan: Option<&Plan>) -> Vec<(Vec<u8>, u32)> {
+    let Some(plan) = plan else {
+        return vec![];
+    };
+    let classes = plan.classes.iter().zip(set_queue_numbers(plan));
+    classes
+        .filter(|(class, _)| class.is_control)
+        .map(|(class, number)| (class.code_points.iter().collect(), number))
+        .collect()
+}
+
+fn entry(priority: u16, flow: &str, actions: &str) -> String {
+    let mut line = String::new();
+    let _ = write!(
+        line,
+        "cookie={COOKIE:#x},table=0,priority={priority},{flow},actions={actions}"
+    );
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queues::plan::tests::{SOCKET_BYTES, example_2};
+
+    fn tunnel() -> Tunnel {
+        Tunnel {
+            switch_port: "3".into(),
+            controller_port: "2".into(),
+            controller: "10.0.0.4".parse().unwrap(),
+            controller_l4_port: 6654,
+            relay: None,
+            mark: None,
+        }
+    }
+
+    #[test]
+    fn every_reserved_code_point_is_taken_from_data_at_each_edge_and_no_other() {
+        let steering = Steering {
+            edges: vec!["1".into(), "4".into()],
+            tunnels: vec![],
+        };
+        let lines = lines(&example_2(), &steering, None);
+        assert_eq!(lines.len(), 2 * 2 * 24, "CS5, CS6, CS7 of both families");
+        let of = |dscp: u8| {
+            let word = format!(",ip_dscp={dscp},actions=set_field:0->ip_dscp,resubmit(,0)");
+            lines.iter().filter(|line| line.ends_with(&word)).count()
+        };
+        assert_eq!([of(40), of(46), of(63), of(39), of(0)], [4, 4, 4, 0, 0]);
+    }
+
+    #[test]
+    fn a_tunnel_is_steered_both_ways_before_anything_else_and_keeps_its_code_points() {
+        let steering = Steering {
+            edges: vec!["1".into()],
+            tunnels: vec![tunnel()],
+        };
+        let lines = lines(&example_2(), &steering, None);
+        let tunnel: Vec<&String> = lines
+            .iter()
+            .filter(|l| l.contains("priority=65500"))
+            .collect();
+        assert_eq!(tunnel.len(), 6);
+        assert!(tunnel[0].contains("in_port=3,udp,nw_dst=10.0.0.4,tp_dst=6654,actions=output:2"));
+        assert!(tunnel[1].contains("in_port=2,udp,nw_src=10.0.0.4,tp_src=6654,actions=output:3"));
+        assert!(tunnel.iter().all(|line| !line.contains("set_field")));
+    }
+
+    #[test]
+    fn a_datapath_with_set_queue_is_told_the_queue_of_each_control_code_point() {
+        let rate = "100mbit".parse().unwrap();
+        let plan = Plan::new(&example_2(), rate, SOCKET_BYTES).unwrap();
+        let steering = Steering {
+            edges: vec![],
+            tunnels: vec![tunnel()],
+        };
+        let lines = lines(&example_2(), &steering, Some(&plan));
+        let has = |words: &str| lines.iter().any(|line| line.ends_with(words));
+        assert!(has("tp_dst=6654,ip_dscp=56,actions=set_queue:1,output:2"));
+        assert!(has("tp_dst=6654,ip_dscp=48,actions=set_queue:2,output:2"));
+        assert!(has("tp_src=6654,ip_dscp=40,actions=set_queue:3,output:3"));
+        assert!(!lines.iter().any(|line| line.contains("set_queue:0")));
+    }
+}

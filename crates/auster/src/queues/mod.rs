@@ -1,0 +1,376 @@
+//! `auster queues`: what an interface that carries control and data sends first.
+//!
+//! [`plan`] turns a policy map into classes, [`tc`] makes them in the kernel, [`records`] has Open
+//! vSwitch make them where its datapath can choose among them, [`flows`] keeps data out of the
+//! classes of control.
+
+pub mod flows;
+pub mod plan;
+mod records;
+pub mod tc;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use net::method::Method;
+use sched::policy::PolicyMap;
+use serde_json::json;
+
+use crate::database::Client;
+use crate::failure::Failure;
+use crate::policy;
+use crate::queues::flows::{Steering, Tunnel};
+use crate::queues::plan::{Plan, Rate};
+use crate::queues::records::Port;
+use crate::queues::tc::{Change, Interface, Root, State};
+
+/// Of a socket, where the kernel does not say.
+const SOCKET_BYTES: u32 = 212_992;
+const DATABASE_SOCKET: &str = "/var/run/openvswitch/db.sock";
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Where relays listen if nothing else is said.
+const RELAY_PORT: u16 = 6654;
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Give an interface a queue for each class of a policy map, chosen by DSCP
+    #[command(after_help = "\
+Example:
+  auster queues set --port s1-eth2 --rate 100mbit --policy in-band.policy
+
+The kernel does it (HTB, filters on the DSCP, short queues), or Open vSwitch where its datapath \
+honours set_queue. Doing it twice changes nothing. Queues that auster did not make are left alone.")]
+    Set(SetArgs),
+    /// Show the queues of an interface and what went through them
+    #[command(after_help = "\
+Example:
+  auster queues show --port s1-eth2 --json")]
+    Show(ShowArgs),
+    /// Remove the queues that auster made, and nothing else
+    #[command(after_help = "\
+Example:
+  auster queues clear --port s1-eth2")]
+    Clear(ClearArgs),
+    /// Print the flow entries that steer a tunnel and take control's DSCPs from data
+    #[command(after_help = "\
+Example:
+  auster queues flows --policy in-band.policy --edge 1 --tunnel 3:2 --controller 10.0.0.4 |
+      ovs-ofctl -O OpenFlow13 add-flows s1 -
+
+They are removed by their cookie: ovs-ofctl -O OpenFlow13 del-flows s1 \
+cookie=0x6175717500000000/-1")]
+    Flows(FlowsArgs),
+}
+
+#[derive(clap::Args)]
+struct PortArgs {
+    /// The interface
+    #[arg(long, value_name = "IFACE")]
+    port: String,
+    /// Open vSwitch's database; if not given, the usual one if it is there
+    #[arg(long, value_name = "METHOD")]
+    db: Option<Method>,
+}
+
+#[derive(clap::Args)]
+pub struct SetArgs {
+    #[command(flatten)]
+    port: PortArgs,
+    /// Of the link, such as 100mbit; a little below the true one, so that queues form here
+    #[arg(long, value_name = "RATE")]
+    rate: Rate,
+    /// A policy map with DSCP actions
+    #[arg(long, value_name = "FILE")]
+    policy: String,
+}
+
+#[derive(clap::Args)]
+pub struct ShowArgs {
+    #[command(flatten)]
+    port: PortArgs,
+    /// As one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args)]
+pub struct ClearArgs {
+    #[command(flatten)]
+    port: PortArgs,
+}
+
+#[derive(clap::Args)]
+pub struct FlowsArgs {
+    /// A policy map with DSCP actions
+    #[arg(long, value_name = "FILE")]
+    policy: String,
+    /// A port where data comes in; repeat for more
+    #[arg(long = "edge", value_name = "PORT")]
+    edges: Vec<String>,
+    /// Ports that lead to the switch's relay and to the controller's, as SWITCH:CONTROLLER
+    #[arg(long, value_name = "PORT:PORT", requires = "controller")]
+    tunnel: Option<String>,
+    /// Where the controller's relay listens, as ADDRESS or ADDRESS:PORT
+    #[arg(long, value_name = "ADDRESS")]
+    controller: Option<String>,
+    /// The switch's relay, if tunnels of several share a port
+    #[arg(long, value_name = "ADDRESS", requires = "tunnel")]
+    relay: Option<IpAddr>,
+    /// Give the tunnel this code point (0 to 63), where its ends do not mark what they send
+    #[arg(long, value_name = "DSCP", requires = "tunnel",
+        value_parser = clap::value_parser!(u8).range(0..64))]
+    mark: Option<u8>,
+    /// Also set the queue, for a datapath that honours it
+    #[arg(long)]
+    set_queue: bool,
+}
+
+pub fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Set(args) => with_runtime(set(args)),
+        Command::Show(args) => with_runtime(show(args)),
+        Command::Clear(args) => with_runtime(clear(args)),
+        Command::Flows(args) => print_flows(args),
+    }
+}
+
+/// The classes of a policy map on a link, for this machine's sockets.
+pub fn plan(map: &PolicyMap, rate: Rate) -> Result<Plan, Failure> {
+    // Of the machine's own namespace only; all have the same.
+    let sysctl = std::fs::read_to_string("/proc/sys/net/core/wmem_default");
+    let socket_bytes = sysctl.ok().and_then(|text| text.trim().parse().ok());
+    Plan::new(map, rate, socket_bytes.unwrap_or(SOCKET_BYTES))
+        .map_err(|problems| Failure::usage(problems.join("; ")))
+}
+
+async fn set(args: SetArgs) -> Result<(), Failure> {
+    let map = policy::load(&args.policy)?;
+    let plan = plan(&map, args.rate)?;
+    let port = &args.port.port;
+    let record = args.port.record().await?;
+    let by_switch = record.as_ref().filter(|(_, port)| port.honours_set_queue());
+    if by_switch.is_none() {
+        let change = args.port.interface().set(&plan)?;
+        let mut way = "by kernel HTB, chosen by DSCP".to_owned();
+        if let Some((mut client, record)) = record {
+            let held = record.leave_alone(&mut client).await;
+            held.map_err(|problem| args.port.database_failure(problem))?;
+            way += &format!(
+                "; the {} datapath of {} ignores set_queue",
+                record.datapath, record.bridge
+            );
+        }
+        say_set(port, change, plan.classes.len(), &way);
+        return Ok(());
+    }
+    if let Some((mut client, record)) = record {
+        // Open vSwitch would fail to, and say so in its log alone.
+        if let Root::Foreign { kind, .. } = args.port.interface().root()?
+            && record.qos.is_none()
+        {
+            return Err(Failure::usage(format!(
+                "{port} has a {kind} qdisc that neither auster nor Open vSwitch made; remove it \
+                 first: tc qdisc del dev {port} root"
+            )));
+        }
+        let change = record.set(&mut client, &plan).await;
+        let change = change.map_err(|problem| args.port.database_failure(problem))?;
+        let way = format!(
+            "by Open vSwitch, chosen by set_queue in flows of {} (auster queues flows --set-queue)",
+            record.bridge
+        );
+        say_set(port, change, plan.classes.len(), &way);
+    }
+    Ok(())
+}
+
+fn say_set(port: &str, change: Change, count: usize, way: &str) {
+    let done = match change {
+        Change::None => "as they were",
+        Change::Made => "made",
+        Change::Replaced => "made anew",
+    };
+    println!("{port}: {count} queues, {done}, {way}");
+}
+
+async fn show(args: ShowArgs) -> Result<(), Failure> {
+    let port = &args.port.port;
+    let state = args.port.interface().state()?;
+    let record = args.port.record().await?.map(|(_, record)| record);
+    let qos = record
+        .and_then(|record| record.qos)
+        .filter(|qos| qos.is_ours);
+    let records = qos
+        .map(|qos| qos.queues())
+        .filter(|queues| !queues.is_empty());
+    let way = match (&state, &records) {
+        (Some(_), _) => "kernel",
+        (None, Some(_)) => "ovsdb",
+        (None, None) => "none",
+    };
+    if args.json {
+        let document = json!({
+            "port": port, "way": way, "kernel": state, "ovsdb": records,
+        });
+        println!("{document:#}");
+        return Ok(());
+    }
+    match (state, records) {
+        (Some(state), _) => print_state(port, &state),
+        (None, Some(records)) => {
+            println!("{port}: by Open vSwitch");
+            for queue in records {
+                println!(
+                    "  set_queue:{} priority {} min {} max {}",
+                    queue.set_queue,
+                    queue.priority.unwrap_or(0),
+                    Rate(queue.min_rate_bps.unwrap_or(0)),
+                    Rate(queue.max_rate_bps.unwrap_or(0)),
+                );
+            }
+            println!("Counters: ovs-ofctl -O OpenFlow13 queue-stats BRIDGE {port}");
+        }
+        (None, None) => println!("{port}: no queues of auster's"),
+    }
+    Ok(())
+}
+
+fn print_state(port: &str, state: &State) {
+    println!("{port}: {}, by kernel HTB", Rate(state.rate_bps));
+    println!(
+        "{:>5} {:24} {:>4} {:>12} {:>12} {:>14} {:>9} {:>7}",
+        "QUEUE", "DSCP", "PRIO", "AT LEAST", "PACKETS", "BYTES", "DROPPED", "WAITING"
+    );
+    for queue in &state.queues {
+        println!(
+            "{:>5} {:24} {:>4} {:>12} {:>12} {:>14} {:>9} {:>7}",
+            queue.queue,
+            queue.dscp,
+            queue.priority,
+            Rate(queue.min_rate_bps).to_string(),
+            queue.packets,
+            queue.bytes,
+            queue.dropped,
+            format!("{}/{}", queue.packets_waiting, queue.packets_max),
+        );
+    }
+}
+
+async fn clear(args: ClearArgs) -> Result<(), Failure> {
+    let port = &args.port.port;
+    let record = args.port.record().await?;
+    let mut cleared = false;
+    let mut by_switch = false;
+    if let Some((mut client, record)) = record {
+        by_switch = record.honours_set_queue();
+        let done = record.clear(&mut client).await;
+        cleared |= done.map_err(|problem| args.port.database_failure(problem))?;
+    }
+    // What Open vSwitch made of our record, Open vSwitch removes.
+    let interface = args.port.interface();
+    if !by_switch || interface.root()? == Root::Ours {
+        cleared |= interface.clear()?;
+    }
+    match cleared {
+        true => println!("{port}: queues removed"),
+        false => println!("{port}: no queues of auster's"),
+    }
+    Ok(())
+}
+
+fn print_flows(args: FlowsArgs) -> Result<(), Failure> {
+    let map = policy::load(&args.policy)?;
+    // Of any rate: the numbers of queues are what is asked for.
+    let any_rate = Rate(1_000_000_000_000);
+    let plan = plan(&map, any_rate)?;
+    let steering = args.steering().map_err(Failure::usage)?;
+    if steering.edges.is_empty() && steering.tunnels.is_empty() {
+        return Err(Failure::usage(
+            "nothing to steer or mark: give --edge PORT, or --tunnel PORT:PORT with --controller",
+        ));
+    }
+    let plan = args.set_queue.then_some(&plan);
+    for line in flows::lines(&map, &steering, plan) {
+        println!("{line}");
+    }
+    Ok(())
+}
+
+impl FlowsArgs {
+    fn steering(&self) -> Result<Steering, String> {
+        let tunnel = match (&self.tunnel, &self.controller) {
+            (Some(ports), Some(controller)) => {
+                let (switch_port, controller_port) = ports
+                    .split_once(':')
+                    .filter(|(a, b)| !a.is_empty() && !b.is_empty() && !b.contains(':'))
+                    .ok_or_else(|| {
+                        format!("--tunnel {ports}: write two ports of the bridge, such as 3:2")
+                    })?;
+                let at = controller.parse::<SocketAddr>().or_else(|_| {
+                    let address = controller.trim_matches(['[', ']']).parse::<IpAddr>();
+                    address.map(|address| SocketAddr::new(address, RELAY_PORT))
+                });
+                let at = at.map_err(|_| {
+                    format!("--controller {controller}: write ADDRESS or ADDRESS:PORT")
+                })?;
+                Some(Tunnel {
+                    switch_port: switch_port.to_owned(),
+                    controller_port: controller_port.to_owned(),
+                    controller: at.ip(),
+                    controller_l4_port: at.port(),
+                    relay: self.relay,
+                    mark: self.mark,
+                })
+            }
+            (None, Some(_)) => return Err("--controller is of a --tunnel PORT:PORT".to_owned()),
+            _ => None,
+        };
+        Ok(Steering {
+            edges: self.edges.clone(),
+            tunnels: tunnel.into_iter().collect(),
+        })
+    }
+}
+
+impl PortArgs {
+    fn interface(&self) -> Interface<'_> {
+        Interface {
+            namespace: None,
+            name: &self.port,
+        }
+    }
+
+    /// The port's records and the connection they came by, if a database is there and knows it.
+    async fn record(&self) -> Result<Option<(Client, Port)>, Failure> {
+        let usual = || {
+            let path = Path::new(DATABASE_SOCKET);
+            path.exists().then(|| Method::DialUnix(path.to_owned()))
+        };
+        let Some(database) = self.db.clone().or_else(usual) else {
+            return Ok(None);
+        };
+        let found = tokio::time::timeout(ANSWER_TIMEOUT, async {
+            let mut client = Client::connect(&database).await?;
+            let port = Port::find(&mut client, &self.port).await?;
+            Ok::<_, String>(port.map(|port| (client, port)))
+        });
+        match found.await {
+            Ok(Ok(found)) => Ok(found),
+            Ok(Err(problem)) => Err(Failure::network(format!("{database}: {problem}"))),
+            Err(_) => Err(Failure::network(format!("{database} does not answer"))),
+        }
+    }
+
+    fn database_failure(&self, problem: String) -> Failure {
+        Failure::usage(format!("{}: {problem}", self.port).replace("PORT", &self.port))
+    }
+}
+
+fn with_runtime(work: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(Failure::machine)?;
+    runtime.block_on(work)
+}

@@ -1,0 +1,502 @@
+//! Queues of an interface in the kernel: HTB classes, chosen by code point, each with a short leaf.
+//!
+//! Userspace Open vSwitch ignores `set_queue`, so the packet itself says where it belongs: `u32`
+//! filters on the TOS byte or traffic class, of which every kernel with HTB has the means. The leaf
+//! is short because HTB's own never drops, and Open vSwitch feeds all ports through one socket: a
+//! long queue of a slow class fills that socket, and packets of every class are refused.
+//!
+//! What is ours is known by the handle of the root; anything else is left alone.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::lab::tools;
+use crate::queues::plan::{Block, Class, CodePoints, Plan, Rate};
+
+/// Of the root qdisc, in `tc`'s hexadecimal. Kernel and Open vSwitch choose `1:`, `8001:` and so on.
+const HANDLE: &str = "a057";
+/// The class all others borrow from.
+const LINK_MINOR: u16 = 1;
+/// Queue 0's class; the others follow.
+const QUEUE_MINOR: u16 = 0x10;
+/// A class that is served gives up its turn after so many bytes.
+const QUANTUM_BYTES: u64 = 1514;
+/// Two full frames. Less, and a class waits for its timer between frames.
+const BURST_BYTES_MIN: u64 = 3028;
+/// How much of the link's time may be sent at once when the timer comes late.
+const BURST_PER_SECOND: u64 = 1000;
+
+const PROTOCOL_LLDP: &str = "0x88cc";
+const TYPES_NEIGHBOUR: [u8; 2] = [135, 136];
+
+/// The interface and where it is.
+pub struct Interface<'a> {
+    pub namespace: Option<&'a str>,
+    pub name: &'a str,
+}
+
+/// What a call of [`Interface::set`] found to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    None,
+    Made,
+    Replaced,
+}
+
+/// What is at the root of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Root {
+    /// The kernel's own choice.
+    Default,
+    Ours,
+    Foreign {
+        kind: String,
+        handle: String,
+    },
+}
+
+/// The queues of an interface as the kernel has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct State {
+    pub rate_bps: u64,
+    /// The most urgent first.
+    pub queues: Vec<QueueState>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct QueueState {
+    pub queue: u8,
+    pub priority: u8,
+    pub min_rate_bps: u64,
+    pub max_rate_bps: u64,
+    /// In runs, such as `0-39,46`.
+    pub dscp: String,
+    pub is_default: bool,
+    pub packets_max: u32,
+    pub packets: u64,
+    pub bytes: u64,
+    pub dropped: u64,
+    pub packets_waiting: u64,
+}
+
+impl Interface<'_> {
+    /// Makes the queues of `plan`, unless they are there.
+    pub fn set(&self, plan: &Plan) -> Result<Change, Failure> {
+        let change = match self.root()? {
+            Root::Default => Change::Made,
+            Root::Ours if self.is_as_planned(plan)? => return Ok(Change::None),
+            Root::Ours => {
+                self.delete()?;
+                Change::Replaced
+            }
+            Root::Foreign { kind, handle } => return Err(self.foreign(&kind, &handle)),
+        };
+        tools::tc_batch(self.namespace, &lines(plan, self.name)).map_err(|failure| {
+            // Half a set of queues is worse than none.
+            let _ = self.delete();
+            self.explain(failure)
+        })?;
+        Ok(change)
+    }
+
+    /// The queues that are there, if they are ours.
+    pub fn state(&self) -> Result<Option<State>, Failure> {
+        match self.root()? {
+            Root::Ours => self.read().map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// Removes the queues if they are ours, and says whether they were there.
+    pub fn clear(&self) -> Result<bool, Failure> {
+        match self.root()? {
+            Root::Default => Ok(false),
+            Root::Ours => self.delete().map(|()| true),
+            Root::Foreign { kind, handle } => Err(self.foreign(&kind, &handle)),
+        }
+    }
+
+    pub fn root(&self) -> Result<Root, Failure> {
+        let qdiscs = self.qdiscs()?;
+        let root = qdiscs.iter().find(|qdisc| qdisc["root"] == true);
+        let word = |key: &str| root.and_then(|r| r[key].as_str()).unwrap_or_default();
+        Ok(match word("handle").trim_end_matches(':') {
+            // The kernel gives what it chose itself no handle.
+            "" | "0" => Root::Default,
+            HANDLE => Root::Ours,
+            handle => Root::Foreign {
+                kind: word("kind").to_owned(),
+                handle: format!("{handle}:"),
+            },
+        })
+    }
+
+    fn is_as_planned(&self, plan: &Plan) -> Result<bool, Failure> {
+        let found = self.read()?;
+        let filters = read_filters(&self.filter_text()?);
+        let near = |a: u64, b: u64| a.abs_diff(b) * 1000 <= b;
+        let same_class = |(is, class): (&QueueState, &Class)| {
+            is.queue == class.queue
+                && is.priority == class.priority
+                && near(is.min_rate_bps, class.rate.0)
+                && near(is.max_rate_bps, plan.rate.0)
+                && is.packets_max == plan.leaf_packets
+                && is.is_default == (class == &plan.classes[plan.default])
+        };
+        let wanted: BTreeSet<Filter> = filters_of(plan).into_iter().map(|(_, f)| f).collect();
+        Ok(near(found.rate_bps, plan.rate.0)
+            && found.queues.len() == plan.classes.len()
+            && found.queues.iter().zip(&plan.classes).all(same_class)
+            && filters == wanted)
+    }
+
+    fn read(&self) -> Result<State, Failure> {
+        let arguments = ["-s", "class", "show", "dev", self.name];
+        let text = tools::tc(self.namespace, &arguments).map_err(|f| self.explain(f))?;
+        let qdiscs = self.qdiscs()?;
+        let mut state = read_classes(&text);
+        let filters = read_filters(&self.filter_text()?);
+        let root = qdiscs.iter().find(|qdisc| qdisc["root"] == true);
+        let default = root.and_then(|r| r["options"]["default"].as_str());
+        let default = default.and_then(|hex| u16::from_str_radix(&hex[2..], 16).ok());
+        let mut unnamed: CodePoints = (0..64).collect();
+        for queue in &mut state.queues {
+            let minor = QUEUE_MINOR + u16::from(queue.queue);
+            queue.is_default = default == Some(minor);
+            let leaf = qdiscs
+                .iter()
+                .find(|qdisc| qdisc["parent"] == format!("{HANDLE}:{minor:x}"));
+            let limit = leaf.and_then(|leaf| leaf["options"]["limit"].as_u64());
+            queue.packets_max = limit.unwrap_or(0) as u32;
+            let mut code_points = CodePoints::default();
+            let of_queue = filters.iter().filter(|f| f.minor == minor);
+            of_queue
+                .filter_map(Filter::block)
+                .for_each(|block| code_points.insert(block));
+            unnamed = unnamed
+                .iter()
+                .filter(|c| !code_points.contains(*c))
+                .collect();
+            queue.dscp = code_points.to_string();
+        }
+        for queue in state.queues.iter_mut().filter(|queue| queue.is_default) {
+            queue.dscp = unnamed.to_string();
+        }
+        Ok(state)
+    }
+
+    fn qdiscs(&self) -> Result<Vec<Value>, Failure> {
+        let arguments = ["-j", "qdisc", "show", "dev", self.name];
+        let text = tools::tc(self.namespace, &arguments).map_err(|f| self.explain(f))?;
+        let unreadable = |e| Failure::machine(format!("tc -j qdisc show: {e}"));
+        serde_json::from_str(&text).map_err(unreadable)
+    }
+
+    fn filter_text(&self) -> Result<String, Failure> {
+        let parent = format!("{HANDLE}:");
+        let arguments = ["filter", "show", "dev", self.name, "parent", &parent];
+        tools::tc(self.namespace, &arguments)
+    }
+
+    fn delete(&self) -> Result<(), Failure> {
+        let arguments = ["qdisc", "del", "dev", self.name, "root"];
+        tools::tc(self.namespace, &arguments)
+            .map(drop)
+            .map_err(|f| self.explain(f))
+    }
+
+    fn foreign(&self, kind: &str, handle: &str) -> Failure {
+        let name = self.name;
+        Failure::usage(format!(
+            "{name} has a {kind} qdisc {handle} that auster did not make; remove it first: tc \
+             qdisc del dev {name} root, or ovs-vsctl clear port {name} qos if Open vSwitch made it"
+        ))
+    }
+
+    /// What `tc` says is for those who know it.
+    fn explain(&self, failure: Failure) -> Failure {
+        let said = failure.message();
+        let name = self.name;
+        if said.contains("Cannot find device") {
+            return Failure::usage(format!(
+                "no interface {name} here; `ip link` shows those there are"
+            ));
+        }
+        if said.contains("not permitted") {
+            return Failure::machine(format!("queues of {name} are root's to set: use sudo"));
+        }
+        if said.contains("kind is unknown") || said.contains("classifier not found") {
+            return Failure::machine(format!(
+                "this kernel lacks a part of the queues (sch_htb, sch_fifo, cls_u32): {said}"
+            ));
+        }
+        failure
+    }
+}
+
+/// A `u32` filter, by what it looks for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Filter {
+    protocol: String,
+    minor: u16,
+    /// Offset, value and mask of each word compared.
+    words: BTreeSet<(u32, u32, u32)>,
+}
+
+impl Filter {
+    /// The code points of an IPv4 filter; those of IPv6 are the same.
+    fn block(&self) -> Option<Block> {
+        let (offset, value, mask) = *self.words.first()?;
+        let is_tos = self.protocol == "ip" && offset == 0;
+        is_tos.then_some(Block {
+            value: (value >> 18) as u8,
+            bits: (mask >> 18 & 0x3f).count_ones() as u8,
+        })
+    }
+}
+
+/// All `tc` has to do, in order.
+fn lines(plan: &Plan, device: &str) -> Vec<String> {
+    let default = minor(&plan.classes[plan.default]);
+    let link = plan.rate.0;
+    let link_burst = burst_bytes(plan.rate);
+    let mut lines = vec![
+        format!("qdisc add dev {device} root handle {HANDLE}: htb default 0x{default:x}"),
+        format!(
+            "class add dev {device} parent {HANDLE}: classid {HANDLE}:{LINK_MINOR:x} htb rate \
+             {link}bit ceil {link}bit burst {link_burst} cburst {link_burst} quantum \
+             {QUANTUM_BYTES}"
+        ),
+    ];
+    for class in &plan.classes {
+        let minor = minor(class);
+        lines.push(format!(
+            "class add dev {device} parent {HANDLE}:{LINK_MINOR:x} classid {HANDLE}:{minor:x} htb \
+             prio {} rate {}bit ceil {link}bit burst {} cburst {link_burst} quantum \
+             {QUANTUM_BYTES}",
+            class.priority,
+            class.rate.0,
+            burst_bytes(class.rate),
+        ));
+        lines.push(format!(
+            "qdisc add dev {device} parent {HANDLE}:{minor:x} pfifo limit {}",
+            plan.leaf_packets
+        ));
+    }
+    lines.extend(filters_of(plan).into_iter().map(|(words, filter)| {
+        let (protocol, minor) = (&filter.protocol, filter.minor);
+        let preference = match protocol.as_str() {
+            "arp" => 1,
+            PROTOCOL_LLDP | "LLDP" => 2,
+            "ip" => 3,
+            _ => 4,
+        };
+        let protocol = if protocol == "LLDP" {
+            PROTOCOL_LLDP
+        } else {
+            protocol
+        };
+        format!(
+            "filter add dev {device} parent {HANDLE}: protocol {protocol} pref {preference} u32 \
+             {words} flowid {HANDLE}:{minor:x}"
+        )
+    }));
+    lines
+}
+
+/// What may be sent at once at a rate.
+pub fn burst_bytes(rate: Rate) -> u64 {
+    (rate.0 / 8 / BURST_PER_SECOND).max(BURST_BYTES_MIN)
+}
+
+/// Each filter in `tc`'s words and as it is read back.
+fn filters_of(plan: &Plan) -> Vec<(String, Filter)> {
+    let filter = |protocol: &str, minor, words: &[(u32, u32, u32)]| Filter {
+        protocol: protocol.to_owned(),
+        minor,
+        words: words.iter().copied().collect(),
+    };
+    let neighbours = minor(&plan.classes[plan.neighbours]);
+    let all = "match u32 0 0".to_owned();
+    let mut filters = vec![
+        (all.clone(), filter("arp", neighbours, &[(0, 0, 0)])),
+        (all, filter("LLDP", neighbours, &[(0, 0, 0)])),
+    ];
+    for kind in TYPES_NEIGHBOUR {
+        let words = [
+            (4, 58 << 8, 0xff00),
+            (40, u32::from(kind) << 24, 0xff00_0000),
+        ];
+        filters.push((
+            format!("match ip6 protocol 58 0xff match u8 {kind} 0xff at 40"),
+            filter("ipv6", neighbours, &words),
+        ));
+    }
+    let others = plan.classes.iter().enumerate();
+    for (_, class) in others.filter(|(place, _)| *place != plan.default) {
+        for block in class.code_points.blocks() {
+            let value = block.value << 2;
+            let mask = (!0u8 << (6 - block.bits)) << 2;
+            let [v, m] = [value, mask].map(u32::from);
+            filters.push((
+                format!("match ip dsfield 0x{value:02x} 0x{mask:02x}"),
+                filter("ip", minor(class), &[(0, v << 16, m << 16)]),
+            ));
+            filters.push((
+                format!("match ip6 priority 0x{value:02x} 0x{mask:02x}"),
+                filter("ipv6", minor(class), &[(0, v << 20, m << 20)]),
+            ));
+        }
+    }
+    filters
+}
+
+fn minor(class: &Class) -> u16 {
+    QUEUE_MINOR + u16::from(class.queue)
+}
+
+/// Reads `tc -s class show`, which has no JSON of HTB in most versions.
+fn read_classes(text: &str) -> State {
+    let mut state = State::default();
+    let mut current = None;
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let after = |key: &str| {
+            let place = words.iter().position(|word| *word == key)?;
+            words.get(place + 1).copied()
+        };
+        if let ["class", "htb", id, ..] = words[..] {
+            let minor = id.split_once(':').map_or("", |(_, minor)| minor);
+            let minor = u16::from_str_radix(minor, 16).unwrap_or(0);
+            let rate = |key| after(key).and_then(tc_rate).unwrap_or(0);
+            current = None;
+            if minor == LINK_MINOR {
+                state.rate_bps = rate("ceil");
+            } else if let Some(queue) = minor.checked_sub(QUEUE_MINOR) {
+                current = Some(state.queues.len());
+                state.queues.push(QueueState {
+                    queue: queue as u8,
+                    priority: after("prio").and_then(|p| p.parse().ok()).unwrap_or(0),
+                    min_rate_bps: rate("rate"),
+                    max_rate_bps: rate("ceil"),
+                    ..QueueState::default()
+                });
+            }
+        } else if let Some(queue) = current.map(|place: usize| &mut state.queues[place]) {
+            let number = |key: &str| {
+                let word = after(key)?;
+                word.trim_matches(|c: char| !c.is_ascii_digit())
+                    .parse()
+                    .ok()
+            };
+            match words.first() {
+                Some(&"Sent") => {
+                    queue.bytes = number("Sent").unwrap_or(0);
+                    queue.packets = number("bytes").unwrap_or(0);
+                    queue.dropped = number("(dropped").unwrap_or(0);
+                }
+                Some(&"backlog") => {
+                    let packets = words
+                        .get(2)
+                        .and_then(|w| w.trim_end_matches('p').parse().ok());
+                    queue.packets_waiting = packets.unwrap_or(0);
+                }
+                _ => {}
+            }
+        }
+    }
+    state.queues.sort_by_key(|queue| queue.queue);
+    state
+}
+
+/// Reads `tc filter show`: a line of the filter, and one for each word that it compares.
+fn read_filters(text: &str) -> BTreeSet<Filter> {
+    let mut filters: Vec<Filter> = Vec::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let after = |key: &str| {
+            let place = words.iter().position(|word| *word == key)?;
+            words.get(place + 1).copied()
+        };
+        let target = after("*flowid").or(after("flowid"));
+        if let (Some(protocol), Some(target)) = (after("protocol"), target) {
+            let minor = target.split_once(':').map_or("", |(_, minor)| minor);
+            filters.push(Filter {
+                protocol: match protocol {
+                    "lldp" | "[35020]" | PROTOCOL_LLDP => "LLDP".to_owned(),
+                    other => other.to_owned(),
+                },
+                minor: u16::from_str_radix(minor, 16).unwrap_or(0),
+                words: BTreeSet::new(),
+            });
+        } else if let (["match", pair, "at", offset], Some(filter)) =
+            (&words[..], filters.last_mut())
+            && let Some((value, mask)) = pair.split_once('/')
+        {
+            let hex = |digits| u32::from_str_radix(digits, 16).unwrap_or(0);
+            let word = (offset.parse().unwrap_or(0), hex(value), hex(mask));
+            filter.words.insert(word);
+        }
+    }
+    filters.into_iter().collect()
+}
+
+/// `12500Kbit` and the like.
+fn tc_rate(text: &str) -> Option<u64> {
+    text.parse::<Rate>().ok().map(|rate| rate.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queues::plan::tests::{SOCKET_BYTES, example_2};
+
+    #[test]
+    fn classes_are_read_as_tc_prints_them() {
+        let text = "\
+class htb a057:1 root rate 50Mbit ceil 50Mbit burst 6250b cburst 6250b 
+ Sent 9 bytes 1 pkt (dropped 0, overlimits 0 requeues 0) 
+ backlog 0b 0p requeues 0
+class htb a057:13 parent a057:1 leaf 8004: prio 3 rate 12500Kbit ceil 50Mbit burst 3028b cburst 6250b 
+ Sent 122448 bytes 84 pkt (dropped 12, overlimits 5 requeues 0) 
+ backlog 24Kb 17p requeues 0
+ lended: 0 borrowed: 0 giants: 0
+ tokens: 100000 ctokens: 4000
+";
+        let state = read_classes(text);
+        assert_eq!(state.rate_bps, 50_000_000);
+        let queue = QueueState {
+            queue: 3,
+            priority: 3,
+            min_rate_bps: 12_500_000,
+            max_rate_bps: 50_000_000,
+            packets: 84,
+            bytes: 122_448,
+            dropped: 12,
+            packets_waiting: 17,
+            ..QueueState::default()
+        };
+        assert_eq!(state.queues, [queue]);
+    }
+
+    #[test]
+    fn a_filter_matches_the_block_in_both_families_and_is_read_back_as_it_was_meant() {
+        let plan = Plan::new(&example_2(), Rate(50_000_000), SOCKET_BYTES).unwrap();
+        let filters = filters_of(&plan);
+        let words: Vec<&str> = filters.iter().map(|(words, _)| words.as_str()).collect();
+        assert!(words.contains(&"match ip dsfield 0xe0 0xe0"), "{words:?}");
+        assert!(words.contains(&"match ip6 priority 0xc0 0xe0"), "{words:?}");
+        let text = "\
+filter parent a057: protocol ip pref 3 u32 chain 0 fh 802: ht divisor 1 
+filter parent a057: protocol ip pref 3 u32 chain 0 fh 802::800 order 2048 key ht 802 bkt 0 *flowid a057:10 not_in_hw 
+  match 00e00000/00e00000 at 0
+";
+        let read = read_filters(text);
+        let first = read.first().unwrap();
+        assert_eq!(first.block(), Some(Block { value: 56, bits: 3 }));
+        assert!(filters.iter().any(|(_, filter)| filter == first));
+    }
+}
