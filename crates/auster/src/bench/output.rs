@@ -109,7 +109,7 @@ impl<S: Serialize, R: Serialize> Document<S, R> {
 }
 
 /// The words of the command line; the program without its place on this machine.
-fn command() -> Vec<String> {
+pub fn command() -> Vec<String> {
     let words = std::env::args().skip(1);
     std::iter::once("auster".to_string()).chain(words).collect()
 }

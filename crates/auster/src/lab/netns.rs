@@ -137,12 +137,28 @@ pub fn open_packet_listener(
     if done < 0 {
         return Err(io::Error::last_os_error());
     }
-    setsockopt(&opened, sockopt::ReceiveTimestampns, &true)?;
-    // Beyond the system's maximum, if we may.
-    if setsockopt(&opened, sockopt::RcvBufForce, &buffer_bytes).is_err() {
-        setsockopt(&opened, sockopt::RcvBuf, &buffer_bytes)?;
-    }
+    prepare_to_listen(&opened, buffer_bytes)?;
     Ok(opened)
+}
+
+/// [`open_packet_listener`] that sees what the device sends, too.
+pub fn open_packet_listener_both_ways(
+    namespace: &str,
+    device: &str,
+    buffer_bytes: usize,
+) -> io::Result<OwnedFd> {
+    let opened = open_packet_socket(namespace, device)?;
+    prepare_to_listen(&opened, buffer_bytes)?;
+    Ok(opened)
+}
+
+fn prepare_to_listen(opened: &OwnedFd, buffer_bytes: usize) -> io::Result<()> {
+    setsockopt(opened, sockopt::ReceiveTimestampns, &true)?;
+    // Beyond the system's maximum, if we may.
+    if setsockopt(opened, sockopt::RcvBufForce, &buffer_bytes).is_err() {
+        setsockopt(opened, sockopt::RcvBuf, &buffer_bytes)?;
+    }
+    Ok(())
 }
 
 /// Frames that a packet socket had no room for since the last time it was asked.

@@ -294,7 +294,12 @@ fn start_part(network: &mut Network, part: Part, transport: Transport) -> Result
 
 /// Authorities, and certificates of a controller at [`CONTROLLER_ADDRESS`] and of a switch.
 pub fn make_certificates(pki: &Path) -> Result<(), Failure> {
-    let host = ["--host", CONTROLLER_ADDRESS];
+    make_certificates_for(pki, CONTROLLER_ADDRESS)
+}
+
+/// [`make_certificates`] of a controller that is elsewhere.
+pub fn make_certificates_for(pki: &Path, controller: &str) -> Result<(), Failure> {
+    let host = ["--host", controller];
     for (words, more) in [
         (&["init"][..], &[][..]),
         (&["controller", "controller"], &host),

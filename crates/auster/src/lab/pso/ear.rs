@@ -33,9 +33,23 @@ pub struct Ear<L> {
 }
 
 impl<L: Listener> Ear<L> {
-    /// Every frame from now on is heard.
+    /// Every frame that the interface receives from now on is heard.
     pub fn open(namespace: &str, device: &str, listener: L) -> io::Result<Ear<L>> {
-        let socket = netns::open_packet_listener(namespace, device, BUFFER_BYTES)?;
+        Ear::start(
+            netns::open_packet_listener(namespace, device, BUFFER_BYTES)?,
+            listener,
+        )
+    }
+
+    /// Those that it sends are heard too. On a loopback each frame would be heard twice.
+    pub fn open_both_ways(namespace: &str, device: &str, listener: L) -> io::Result<Ear<L>> {
+        Ear::start(
+            netns::open_packet_listener_both_ways(namespace, device, BUFFER_BYTES)?,
+            listener,
+        )
+    }
+
+    fn start(socket: OwnedFd, listener: L) -> io::Result<Ear<L>> {
         let heard = Arc::new(AtomicU64::new(0));
         let stop = Arc::new(AtomicBool::new(false));
         let (counter, stopped) = (heard.clone(), stop.clone());

@@ -8,6 +8,7 @@
 mod channel;
 mod ear;
 mod figures;
+mod in_band;
 mod out_of_band;
 mod packet;
 mod plane;
@@ -25,7 +26,8 @@ use crate::lab::experiment::Args;
 
 /// Whether a scenario's file is one of these; what is wrong with it is told when it is read.
 pub fn is_ours(scenario: &Path) -> bool {
-    std::fs::read_to_string(scenario).is_ok_and(|text| settings::is_ours(&text))
+    std::fs::read_to_string(scenario)
+        .is_ok_and(|text| settings::is_ours(&text) || in_band::is_ours(&text))
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
@@ -35,5 +37,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             args.controller
         )));
     }
-    out_of_band::run(args)
+    let text = std::fs::read_to_string(&args.scenario).unwrap_or_default();
+    match in_band::is_ours(&text) {
+        true => in_band::run(args),
+        false => out_of_band::run(args),
+    }
 }

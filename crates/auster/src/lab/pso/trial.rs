@@ -114,7 +114,7 @@ impl Stage {
 }
 
 /// Of `sent` packets of one run and kind.
-fn fate(
+pub fn fate(
     run: u32,
     stream: Stream,
     sent: u32,
