@@ -99,7 +99,10 @@ impl Plan {
         }
         let queues: BTreeSet<u8> = queue_of.into_iter().collect();
         let guaranteed = guarantees(map, &queues, rate).unwrap_or_else(|problem| {
-            wrong.push(problem);
+            // Of a rate that is none, nothing more is to be said.
+            if rate >= RATE_MIN {
+                wrong.push(problem);
+            }
             vec![Rate(0); queues.len()]
         });
         if !wrong.is_empty() {
@@ -389,7 +392,7 @@ pub mod tests {
     fn what_all_classes_hold_stays_below_the_socket_they_are_fed_through() {
         for queues in 2..=16u8 {
             let mut map = example_2();
-            map.dscp_queue = std::array::from_fn(|c| (63 - c as u8) * queues / 64);
+            map.dscp_queue = std::array::from_fn(|c| ((63 - c) * usize::from(queues) / 64) as u8);
             map.scheduling.queues = vec![QueueConfig::default(); usize::from(queues)];
             let plan = plan(&map, "1gbit");
             assert_eq!(plan.classes.len(), usize::from(queues));
