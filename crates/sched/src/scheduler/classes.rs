@@ -45,7 +45,15 @@ pub(super) struct Queue {
     /// Members with something to send: in turn, or a heap by the age of their first message.
     turns: List,
     heap: Vec<Id>,
-    /// Leaves by how many packet-ins they hold.
+    ranks: Ranks,
+}
+
+/// Leaves by how many packet-ins they hold: kept from when a queue is over its limits until it has
+/// half of what it had then, so that it costs nothing where there is no pressure.
+#[derive(Debug, Default)]
+struct Ranks {
+    /// Below as many packet-ins in the queue, nobody asks. 0 while nothing is kept.
+    until: usize,
     by_length: Vec<List>,
     longest: usize,
 }
@@ -80,6 +88,8 @@ struct Leaf {
     port: u64,
     fifo: List,
     owed: u32,
+    /// By which length it is ranked; 0 if it is not.
+    rank: usize,
     links: [Link; 2],
 }
 
@@ -211,8 +221,9 @@ impl Classes {
                 let turns = &mut self.members[member].turns;
                 turns.push_back(&mut self.leaves, TURN, leaf);
             }
-            if tag.shed.is_some() {
-                self.queues[queue].set_length(&mut self.leaves, leaf, len - 1, len);
+            let ranks = &mut self.queues[queue].ranks;
+            if ranks.until > 0 && tag.shed.is_some() {
+                ranks.set(&mut self.leaves, leaf, len);
             }
         }
         self.members[member].messages += 1;
@@ -252,7 +263,13 @@ impl Classes {
                 turns.unlink(&mut self.leaves, TURN, leaf);
             }
             if tag.shed.is_some() {
-                self.queues[queue].set_length(&mut self.leaves, leaf, len + 1, len);
+                let of = &mut self.queues[queue];
+                if of.ranks.until > 0 {
+                    of.ranks.set(&mut self.leaves, leaf, len);
+                    if of.droppable.len() < of.ranks.until {
+                        of.ranks.clear(&mut self.leaves);
+                    }
+                }
                 if len == 0 {
                     let port = self.leaves[leaf].port;
                     self.by_port_of.remove((member, port));
@@ -323,9 +340,19 @@ impl Classes {
     }
 
     /// The oldest packet-in of the port that has most of them in a queue.
-    pub(super) fn head_of_longest(&self, queue: u8) -> Option<Id> {
-        let of = &self.queues[usize::from(queue)];
-        let leaf = of.by_length.get(of.longest)?.head()?;
+    pub(super) fn head_of_longest(&mut self, entries: &Slab<Entry>, queue: u8) -> Option<Id> {
+        let of = &mut self.queues[usize::from(queue)];
+        if of.ranks.until == 0 {
+            of.ranks.until = (of.droppable.len() / 2).max(1);
+            let mut next = of.droppable.head();
+            while let Some(id) = next {
+                let leaf = entries[id].leaf;
+                let len = self.leaves[leaf].fifo.len();
+                of.ranks.set(&mut self.leaves, leaf, len);
+                next = List::next(entries, link::SHED, id);
+            }
+        }
+        let leaf = of.ranks.by_length.get(of.ranks.longest)?.head()?;
         self.leaves[leaf].fifo.head()
     }
 
@@ -448,9 +475,13 @@ impl Classes {
     }
 }
 
-impl Queue {
-    /// A leaf holds `len` packet-ins now and held `was` before: one more or one less.
-    fn set_length(&mut self, leaves: &mut Slab<Leaf>, leaf: Id, was: usize, len: usize) {
+impl Ranks {
+    /// A leaf holds `len` packet-ins now.
+    fn set(&mut self, leaves: &mut Slab<Leaf>, leaf: Id, len: usize) {
+        let was = std::mem::replace(&mut leaves[leaf].rank, len);
+        if was == len {
+            return;
+        }
         if was > 0 {
             self.by_length[was].unlink(leaves, LENGTH, leaf);
         }
@@ -460,9 +491,22 @@ impl Queue {
             }
             self.by_length[len].push_back(leaves, LENGTH, leaf);
         }
-        let was_longest = was == self.longest && self.by_length[was].is_empty();
+        // It has one more than before, or one less, or was not ranked.
+        let was_longest = was > 0 && was == self.longest && self.by_length[was].is_empty();
         if len > self.longest || was_longest {
             self.longest = len;
+        }
+    }
+
+    fn clear(&mut self, leaves: &mut Slab<Leaf>) {
+        self.until = 0;
+        self.longest = 0;
+        for (len, list) in self.by_length.iter_mut().enumerate().skip(1) {
+            while let Some(leaf) = list.head() {
+                debug_assert_eq!(leaves[leaf].rank, len);
+                list.unlink(leaves, LENGTH, leaf);
+                leaves[leaf].rank = 0;
+            }
         }
     }
 }
@@ -473,6 +517,7 @@ impl Leaf {
             port,
             fifo: List::default(),
             owed: 0,
+            rank: 0,
             links: [Link::NONE; 2],
         }
     }

@@ -189,33 +189,38 @@ impl Lanes {
         if channel.opening.is_some_and(|opening| opening != id) {
             return channel.opening;
         }
-        let before = |other: &Option<Id>| other.is_some_and(|o| entries[o].seq < entry.seq);
+        let earlier = |other: &Id| entries[*other].seq < entry.seq;
         let head = |list: &List| list.head().filter(|head| *head != id);
         let to_switch = self.direction == Direction::ToSwitch;
+        let state = || channel.state.head().filter(earlier);
+        let exchange = || channel.exchange.head().filter(earlier);
         let within = match entry.tag.binding {
             Binding::Free => return head(&channel.free),
-            Binding::Fence => {
-                let bound = channel.bound_by(entry.tag.domain, |d| d.bound.head());
-                return bound
-                    .filter(|o| before(&Some(*o)))
-                    .min_by_key(|o| entries[*o].seq);
-            }
-            Binding::State => head(&channel.state)
-                .or_else(|| channel.exchange.head().filter(|_| to_switch))
-                .filter(|o| before(&Some(*o))),
-            Binding::Exchange => head(&channel.exchange)
-                .or_else(|| channel.state.head().filter(|o| before(&Some(*o)))),
-            Binding::Flow { after_state, .. } => head(&self.flows[entry.flow]).or_else(|| {
-                let state = channel.state.head().filter(|_| after_state && to_switch);
-                state.filter(|o| before(&Some(*o)))
-            }),
+            Binding::Fence => None,
+            Binding::State if to_switch => head(&channel.state).or_else(exchange),
+            Binding::State => head(&channel.state),
+            Binding::Exchange => head(&channel.exchange).or_else(state),
+            Binding::Flow { after_state, .. } => match head(&self.flows[entry.flow]) {
+                None if after_state && to_switch => state(),
+                before => before,
+            },
         };
-        within.or_else(|| {
-            let fences = channel.bound_by(entry.tag.domain, |d| d.fences.head());
-            fences
-                .filter(|o| before(&Some(*o)))
-                .min_by_key(|o| entries[*o].seq)
-        })
+        if within.is_some() {
+            return within;
+        }
+        let is_fence = entry.tag.binding == Binding::Fence;
+        let of = |domain: &Domain| match is_fence {
+            true => domain.bound.head().filter(earlier),
+            false => domain.fences.head().filter(earlier),
+        };
+        // As a rule barriers are everybody's.
+        if let [everybody] = &channel.domains[..] {
+            return of(everybody);
+        }
+        let number = entry.tag.domain;
+        let shares = |d: &&Domain| number == 0 || d.number == 0 || d.number == number;
+        let others = channel.domains.iter().filter(shares);
+        others.filter_map(of).min_by_key(|o| entries[*o].seq)
     }
 }
 
@@ -233,15 +238,5 @@ impl Channel {
             });
             self.domains.len() - 1
         })
-    }
-
-    /// What `pick` finds in the domains that share barriers with `number`.
-    fn bound_by(
-        &self,
-        number: u8,
-        pick: impl Fn(&Domain) -> Option<Id>,
-    ) -> impl Iterator<Item = Id> {
-        let shares = move |d: &&Domain| number == 0 || d.number == 0 || d.number == number;
-        self.domains.iter().filter(shares).filter_map(pick)
     }
 }

@@ -371,7 +371,7 @@ impl Waiting {
     }
 
     /// Who is shed while `queue` is over its limits.
-    fn victim(&self, now: Instant, queue: u8, newest: Option<Id>) -> Option<(ShedReason, Id)> {
+    fn victim(&mut self, now: Instant, queue: u8, newest: Option<Id>) -> Option<(ShedReason, Id)> {
         let limits = &self.scheduling.queues[usize::from(queue)];
         let of = self.classes.queue(queue);
         let is_over = of.messages > limits.messages_max
@@ -392,7 +392,7 @@ impl Waiting {
         if self.is_stale(now, oldest) {
             return Some((ShedReason::Stale, oldest));
         }
-        let longest = self.classes.head_of_longest(queue)?;
+        let longest = self.classes.head_of_longest(&self.entries, queue)?;
         Some((ShedReason::QueueFull, longest))
     }
 

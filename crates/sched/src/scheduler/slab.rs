@@ -130,12 +130,25 @@ impl List {
         self.len -= 1;
     }
 
+    /// The one behind `id`, which is in this list.
+    pub(super) fn next<X: Linked>(items: &Slab<X>, link: usize, id: Id) -> Option<Id> {
+        let next = items[id].links()[link].next;
+        (next != NIL).then_some(next)
+    }
+
     /// Who is first goes last.
     pub(super) fn rotate<X: Linked>(&mut self, items: &mut Slab<X>, link: usize) {
-        if self.len > 1 {
-            let head = self.head;
-            self.unlink(items, link, head);
-            self.push_back(items, link, head);
+        if self.len < 2 {
+            return;
         }
+        let first = self.head;
+        let second = items[first].links()[link].next;
+        items[second].links_mut()[link].prev = NIL;
+        items[self.tail].links_mut()[link].next = first;
+        items[first].links_mut()[link] = Link {
+            prev: self.tail,
+            next: NIL,
+        };
+        (self.head, self.tail) = (second, first);
     }
 }
