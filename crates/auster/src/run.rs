@@ -25,6 +25,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::failure::Failure;
+use crate::policy;
 use events::Printer;
 use settings::{Mode, Settings};
 
@@ -74,6 +75,11 @@ pub struct Args {
     /// A Unix socket that gives a JSON document of the network's state to whoever connects
     #[arg(long, value_name = "FILE")]
     status: Option<PathBuf>,
+
+    /// Which messages go first when there is more than can be sent or processed: a file, or auster,
+    /// paper or none [default: auster]. SIGHUP reads the file again
+    #[arg(long, value_name = "FILE|auster|paper|none")]
+    policy: Option<String>,
 
     /// Threads that serve connections; as many as cores if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -127,6 +133,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
 
     let mut interrupted = signal_stream(SignalKind::interrupt())?;
     let mut terminated = signal_stream(SignalKind::terminate())?;
+    let mut hung_up = signal_stream(SignalKind::hangup())?;
     let mut listeners = Vec::new();
     for method in &settings.listen {
         let listener = Listener::bind_over(Some(&workers), method, &security, Limits::default())
@@ -155,11 +162,14 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
         tasks.push(tokio::spawn(dialler));
     }
 
-    let failed = tokio::select! {
-        _ = interrupted.recv() => false,
-        _ = terminated.recv() => false,
-        () = print_notices(&mut printer, &mut notices, clock) => true,
-        () = driver.ended() => true,
+    let failed = loop {
+        tokio::select! {
+            _ = interrupted.recv() => break false,
+            _ = terminated.recv() => break false,
+            _ = hung_up.recv() => reload_policy(&settings.policy, &driver, &mut printer),
+            () = print_notices(&mut printer, &mut notices, clock) => break true,
+            () = driver.ended() => break true,
+        }
     };
     for task in tasks {
         task.abort();
@@ -185,6 +195,17 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     }
     printer.finish();
     Ok(())
+}
+
+/// A map that cannot be used is refused whole, and the one in use stays.
+fn reload_policy(argument: &str, driver: &ControllerDriver, printer: &mut Printer) {
+    match policy::load(argument) {
+        Ok(map) => {
+            printer.policy_used(argument, &map);
+            driver.set_policy(map);
+        }
+        Err(failure) => printer.policy_refused(argument, &failure),
+    }
 }
 
 async fn print_notices(printer: &mut Printer, notices: &mut mpsc::Receiver<Notice>, clock: Clock) {

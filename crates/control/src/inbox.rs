@@ -1,23 +1,40 @@
 //! What stands between the sessions and the application: bounded, fair, and sheds packet-ins only.
 //!
-//! Each connection has two queues. Messages other than PACKET_IN are kept in order and never
-//! dropped: when they are `messages_max`, [`Inbox::handle_frame`] gives the frame back and the
-//! driver stops reading that connection until [`Inbox::has_room`]. Packet-ins are queued by
-//! ingress port; when `packet_ins_max` or `packet_in_bytes_max` are waiting, the oldest of the
-//! fullest port goes, so that a port which floods pays for it and a quiet port loses nothing. Echoes
-//! never come here.
+//! What waits has a class, the queue that the policy map gives it, and three things decide what is
+//! next:
 //!
-//! The application takes connections in turn, one message each, so that one switch's flood costs
-//! another switch one message of delay, not a queue of them. Those that have messages stand in a
-//! queue of their own: idle ones cost nothing, however many they are.
+//! - *Classes.* The most urgent goes first, unless another has been passed over [`PASSED_OVER_MAX`]
+//!   times: so no class starves, whatever floods above it.
+//! - *Connections.* Within a class they take turns, one message each, so that one switch's flood
+//!   costs another switch one message of delay, not a queue of them. Those that have nothing cost
+//!   nothing, however many they are. Within a connection packet-ins and other messages take turns,
+//!   and so do the ports of packet-ins.
+//! - *Order*, as OpenFlow has it on one connection ([`sched::order::must_follow`]): nothing crosses
+//!   a fence, state messages stay in order and replies behind them, packet-ins of one flow stay in
+//!   order. An urgent message that must follow others has them go first, in its own turn.
+//!
+//! Messages other than PACKET_IN are never dropped: when `messages_max` of one connection wait,
+//! [`Inbox::handle_frame`] gives the frame back and the driver stops reading that connection until
+//! [`Inbox::has_room`]. When `packet_ins_max` or `packet_in_bytes_max` are waiting, the oldest of
+//! the fullest port of the least urgent class goes, so that a port which floods pays for it and a
+//! quiet port loses nothing. Behind a fence, when nothing before it can go, the newest does. Echoes
+//! never come here.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
 
 use openflow::time::{Duration, Instant};
 use openflow::{Frame, MessageKind, PortNo, Version};
+use sched::policy::QUEUES_MAX;
+use sched::{Binding, Direction, Droppable, Order, Tag, class_of};
 
 use crate::ConnectionId;
+
+mod lane;
+
+use lane::{Item, Lane};
+
+/// A class that waits is served after so many messages of others at the latest.
+pub const PASSED_OVER_MAX: u32 = 16;
 
 #[derive(Clone, Copy, Debug)]
 pub struct InboxConfig {
@@ -49,6 +66,16 @@ pub struct InboxCounters {
     pub backpressure: u64,
 }
 
+/// One class in numbers: what came in was delivered, shed, forgotten with its connection, or waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassCounters {
+    pub messages_in: u64,
+    pub delivered: u64,
+    pub shed: u64,
+    pub forgotten: u64,
+    pub waiting: usize,
+}
+
 /// A message for the application.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
@@ -59,28 +86,26 @@ pub struct Delivery {
 
 pub struct Inbox {
     config: InboxConfig,
-    lanes: BTreeMap<ConnectionId, Lane>,
-    /// Connections with messages, each once; the first has its turn.
-    turns: VecDeque<ConnectionId>,
+    lanes: BTreeMap<ConnectionId, Line>,
+    classes: [Class; QUEUES_MAX],
+    waiting: usize,
     counters: InboxCounters,
 }
 
+/// A connection. One that has nothing holds no memory for it.
 #[derive(Default)]
-struct Lane {
-    messages: VecDeque<(Instant, Frame)>,
-    packet_ins: BTreeMap<PortNo, PortQueue>,
-    packet_in_count: usize,
-    packet_in_bytes: usize,
-    port_served: Option<PortNo>,
-    /// Packet-ins and messages take turns, so that neither starves the other.
-    packet_in_next: bool,
+struct Line {
+    lane: Option<Box<Lane>>,
     shed: u64,
 }
 
 #[derive(Default)]
-struct PortQueue {
-    frames: VecDeque<(Instant, Frame)>,
-    bytes: usize,
+struct Class {
+    /// Connections that have messages of the class, or had when they were put here; each once. The
+    /// first has its turn.
+    turns: VecDeque<ConnectionId>,
+    passed_over: u32,
+    counters: ClassCounters,
 }
 
 impl Inbox {
@@ -89,153 +114,197 @@ impl Inbox {
         Inbox {
             config,
             lanes: BTreeMap::new(),
-            turns: VecDeque::new(),
+            classes: Default::default(),
+            waiting: 0,
             counters: InboxCounters::default(),
         }
     }
 
-    /// Queues `frame`, or gives it back when the connection must wait: keep it, stop reading that
-    /// connection, and offer it again when [`Inbox::has_room`].
+    /// As [`Inbox::handle_tagged`], all in one class.
     pub fn handle_frame(
         &mut self,
         now: Instant,
         connection: ConnectionId,
         frame: Frame,
     ) -> Result<(), Frame> {
-        let lane = self.lanes.entry(connection).or_default();
-        let was_empty = lane.is_empty();
-        if frame.kind() == MessageKind::PacketIn {
+        let tag = untagged(&frame, connection);
+        self.handle_tagged(now, connection, &tag, frame)
+    }
+
+    /// Queues `frame`, or gives it back when the connection must wait: keep it, stop reading that
+    /// connection, and offer it again when [`Inbox::has_room`].
+    pub fn handle_tagged(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        tag: &Tag,
+        frame: Frame,
+    ) -> Result<(), Frame> {
+        let line = self.lanes.entry(connection).or_default();
+        let lane = line.lane.get_or_insert_default();
+        let is_packet_in = frame.kind() == MessageKind::PacketIn;
+        if is_packet_in {
             self.counters.packet_ins += 1;
-            lane.push_packet_in(now, frame);
-            self.counters.packet_ins_shed += lane.shed_excess(self.config);
-        } else if lane.messages.len() >= self.config.messages_max {
+        } else if lane.message_count() >= self.config.messages_max {
             self.counters.backpressure += 1;
             return Err(frame);
         } else {
             self.counters.messages += 1;
-            lane.messages.push_back((now, frame));
         }
-        if was_empty {
-            self.turns.push_back(connection);
+        let class = lane.push(Item::new(now, tag, is_packet_in, frame));
+        self.classes[class].counters.messages_in += 1;
+        self.classes[class].counters.waiting += 1;
+        self.waiting += 1;
+        if lane.join_turns(class) {
+            self.classes[class].turns.push_back(connection);
+        }
+        while is_packet_in && let Some(class) = lane.shed_excess(self.config) {
+            line.shed += 1;
+            self.waiting -= 1;
+            self.counters.packet_ins_shed += 1;
+            self.classes[class].counters.shed += 1;
+            self.classes[class].counters.waiting -= 1;
         }
         Ok(())
     }
 
     /// Whether a message other than a packet-in would be taken.
     pub fn has_room(&self, connection: ConnectionId) -> bool {
-        let waiting = self.lanes.get(&connection).map_or(0, |l| l.messages.len());
+        let waiting = self.lane(connection).map_or(0, Lane::message_count);
         waiting < self.config.messages_max
     }
 
     /// Forgets a connection and what waits of it.
     pub fn handle_down(&mut self, connection: ConnectionId) {
-        let lane = self.lanes.remove(&connection);
-        if lane.is_some_and(|lane| !lane.is_empty()) {
-            self.turns.retain(|turn| *turn != connection);
+        let line = self.lanes.remove(&connection);
+        let Some(lane) = line.and_then(|line| line.lane) else {
+            return;
+        };
+        self.waiting -= lane.len();
+        for (number, class) in self.classes.iter_mut().enumerate() {
+            let forgotten = lane.count(number);
+            class.counters.waiting -= forgotten;
+            class.counters.forgotten += forgotten as u64;
+            if lane.is_in_turns(number) {
+                class.turns.retain(|turn| *turn != connection);
+            }
         }
     }
 
-    /// The next message, connections in turn.
+    /// The next message.
     pub fn poll_frame(&mut self, now: Instant) -> Option<Delivery> {
-        let connection = self.turns.pop_front()?;
-        let lane = self.lanes.get_mut(&connection)?;
-        let (queued_at, frame) = lane.pop()?;
-        if !lane.is_empty() {
-            self.turns.push_back(connection);
+        loop {
+            let class = self.next_class()?;
+            let connection = self.classes[class].turns.pop_front()?;
+            let line = self.lanes.get_mut(&connection)?;
+            let lane = line.lane.as_mut()?;
+            if lane.count(class) == 0 {
+                // What it had of the class went in another's turn.
+                lane.leave_turns(class);
+                if lane.is_done() {
+                    line.lane = None;
+                }
+                continue;
+            }
+            let item = lane.pop(class);
+            if lane.count(class) > 0 {
+                self.classes[class].turns.push_back(connection);
+            } else {
+                lane.leave_turns(class);
+            }
+            if lane.is_done() {
+                line.lane = None;
+            }
+            self.note_turn(class);
+            self.waiting -= 1;
+            let counters = &mut self.classes[item.class()].counters;
+            counters.waiting -= 1;
+            counters.delivered += 1;
+            return Some(Delivery {
+                connection,
+                waited: now.since(item.queued_at()),
+                frame: item.into_frame(),
+            });
         }
-        Some(Delivery {
-            connection,
-            frame,
-            waited: now.since(queued_at),
-        })
+    }
+
+    /// The most urgent class that may have messages, or the one that was passed over too often.
+    fn next_class(&self) -> Option<usize> {
+        let waits = |class: &usize| !self.classes[*class].turns.is_empty();
+        let is_due = |class: &usize| self.classes[*class].passed_over >= PASSED_OVER_MAX;
+        let most_urgent = (0..QUEUES_MAX).find(waits)?;
+        let mut others = (most_urgent..QUEUES_MAX).filter(waits).filter(is_due);
+        let due = others.next();
+        let due = others.fold(due, |due, class| {
+            let passed_over = |class: usize| self.classes[class].passed_over;
+            due.filter(|due| passed_over(*due) >= passed_over(class))
+                .or(Some(class))
+        });
+        Some(due.unwrap_or(most_urgent))
+    }
+
+    fn note_turn(&mut self, served: usize) {
+        for (number, class) in self.classes.iter_mut().enumerate() {
+            class.passed_over = match number == served || class.counters.waiting == 0 {
+                true => 0,
+                false => class.passed_over + 1,
+            };
+        }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.turns.is_empty()
+        self.waiting == 0
     }
 
     pub fn counters(&self) -> InboxCounters {
         self.counters
     }
 
+    /// By class, the most urgent first.
+    pub fn class_counters(&self) -> [ClassCounters; QUEUES_MAX] {
+        std::array::from_fn(|class| self.classes[class].counters)
+    }
+
     /// Packet-ins of one connection dropped so far.
     pub fn shed(&self, connection: ConnectionId) -> u64 {
-        self.lanes.get(&connection).map_or(0, |lane| lane.shed)
+        self.lanes.get(&connection).map_or(0, |line| line.shed)
     }
 
     /// Messages of one connection that wait.
     pub fn backlog(&self, connection: ConnectionId) -> usize {
-        let lane = self.lanes.get(&connection);
-        lane.map_or(0, |l| l.messages.len() + l.packet_in_count)
+        self.lane(connection).map_or(0, Lane::len)
+    }
+
+    fn lane(&self, connection: ConnectionId) -> Option<&Lane> {
+        self.lanes.get(&connection)?.lane.as_deref()
     }
 }
 
-impl Lane {
-    fn is_empty(&self) -> bool {
-        self.messages.is_empty() && self.packet_in_count == 0
-    }
-
-    fn pop(&mut self) -> Option<(Instant, Frame)> {
-        let packet_in =
-            self.packet_in_count > 0 && (self.packet_in_next || self.messages.is_empty());
-        self.packet_in_next = !packet_in;
-        if !packet_in {
-            return self.messages.pop_front();
-        }
-        let port = self.next_port()?;
-        self.port_served = Some(port);
-        self.pop_port(port)
-    }
-
-    /// The first port after the one served last, around the end.
-    fn next_port(&self) -> Option<PortNo> {
-        let from = self.port_served.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut later = self.packet_ins.range((from, Bound::Unbounded));
-        let next = later.next().or_else(|| self.packet_ins.iter().next());
-        next.map(|(port, _)| *port)
-    }
-
-    fn push_packet_in(&mut self, now: Instant, frame: Frame) {
-        let queue = self.packet_ins.entry(ingress_port(&frame)).or_default();
-        queue.bytes += frame.len();
-        self.packet_in_bytes += frame.len();
-        self.packet_in_count += 1;
-        queue.frames.push_back((now, frame));
-    }
-
-    /// Sheds the oldest of the fullest port until the bounds are kept; how many.
-    fn shed_excess(&mut self, config: InboxConfig) -> u64 {
-        let mut shed = 0;
-        loop {
-            let ports = self.packet_ins.iter();
-            let fullest = if self.packet_in_count > config.packet_ins_max {
-                ports.max_by_key(|(_, queue)| queue.frames.len())
-            } else if self.packet_in_bytes > config.packet_in_bytes_max && self.packet_in_count > 1
-            {
-                ports.max_by_key(|(_, queue)| queue.bytes)
-            } else {
-                break;
-            };
-            let Some(port) = fullest.map(|(port, _)| *port) else {
-                break;
-            };
-            self.pop_port(port);
-            shed += 1;
-        }
-        self.shed += shed;
-        shed
-    }
-
-    fn pop_port(&mut self, port: PortNo) -> Option<(Instant, Frame)> {
-        let queue = self.packet_ins.get_mut(&port)?;
-        let (queued_at, frame) = queue.frames.pop_front()?;
-        queue.bytes -= frame.len();
-        self.packet_in_bytes -= frame.len();
-        self.packet_in_count -= 1;
-        if queue.frames.is_empty() {
-            self.packet_ins.remove(&port);
-        }
-        Some((queued_at, frame))
+/// Without a policy map: one class, and the order that the type asks for.
+fn untagged(frame: &Frame, connection: ConnectionId) -> Tag {
+    let port = match frame.kind() {
+        MessageKind::PacketIn => ingress_port(frame).0,
+        _ => 0,
+    };
+    Tag {
+        queue: 0,
+        dscp: None,
+        binding: match class_of(frame.kind()).order {
+            Order::Fence => Binding::Fence,
+            Order::State => Binding::State,
+            Order::Exchange => Binding::Exchange,
+            Order::Free => Binding::Free,
+            // Of one port all are in order, so of each flow too.
+            Order::Flow => Binding::Flow {
+                key: u64::from(port),
+                after_state: false,
+            },
+        },
+        domain: 0,
+        channel: connection.0,
+        port,
+        bytes: frame.len() as u32,
+        shed: Droppable::of(frame, Direction::ToController),
     }
 }
 
@@ -297,8 +366,9 @@ mod tests {
         encode(version, Xid(xid), &message).expect("sayable")
     }
 
-    fn barrier(xid: u32) -> Frame {
-        encode(Version::V13, Xid(xid), &Message::BarrierReply).expect("sayable")
+    /// Neither packet-in nor fence.
+    fn notice(xid: u32) -> Frame {
+        encode(Version::V13, Xid(xid), &Message::GetConfigRequest).expect("sayable")
     }
 
     fn drained(inbox: &mut Inbox) -> Vec<(u64, u32)> {
@@ -338,13 +408,13 @@ mod tests {
         let mut inbox = inbox(1, 2);
         for n in 0..2 {
             inbox
-                .handle_frame(Instant::START, A, barrier(n))
+                .handle_frame(Instant::START, A, notice(n))
                 .expect("room");
         }
         assert!(!inbox.has_room(A) && inbox.has_room(B));
         assert_eq!(
-            inbox.handle_frame(Instant::START, A, barrier(2)),
-            Err(barrier(2))
+            inbox.handle_frame(Instant::START, A, notice(2)),
+            Err(notice(2))
         );
         assert_eq!(drained(&mut inbox), [(1, 0), (1, 1)]);
         assert!(inbox.has_room(A));
@@ -367,11 +437,11 @@ mod tests {
         }
         for n in 10..12 {
             inbox
-                .handle_frame(Instant::START, A, barrier(n))
+                .handle_frame(Instant::START, A, notice(n))
                 .expect("room");
         }
         inbox
-            .handle_frame(Instant::START, B, barrier(20))
+            .handle_frame(Instant::START, B, notice(20))
             .expect("room");
         let order = drained(&mut inbox);
         assert_eq!(order, [(1, 10), (2, 20), (1, 0), (1, 11), (1, 1), (1, 2)]);
@@ -382,7 +452,7 @@ mod tests {
     fn a_connection_that_went_is_forgotten() {
         let mut inbox = inbox(4, 4);
         inbox
-            .handle_frame(Instant::START, A, barrier(1))
+            .handle_frame(Instant::START, A, notice(1))
             .expect("room");
         inbox.handle_down(A);
         assert!(inbox.is_empty());

@@ -63,7 +63,9 @@ impl Lane {
             self.messages.is_empty() || !self.packet_ins.is_empty() && self.packet_in_next;
         self.packet_in_next = !packet_in;
         if !packet_in {
-            return self.messages.remove(0);
+            let message = self.messages.remove(0);
+            self.forget_turns();
+            return message;
         }
         let mut ports: Vec<u32> = self.packet_ins.iter().map(|(port, _)| *port).collect();
         ports.sort_unstable();
@@ -71,7 +73,19 @@ impl Lane {
         let port = *later.unwrap_or(&ports[0]);
         self.port_served = Some(port);
         let oldest = self.packet_ins.iter().position(|(at, _)| *at == port);
-        self.packet_ins.remove(oldest.unwrap()).1
+        let packet_in = self.packet_ins.remove(oldest.unwrap()).1;
+        self.forget_turns();
+        packet_in
+    }
+
+    /// Who has had its turn is known as long as something waits.
+    fn forget_turns(&mut self) {
+        if self.packet_ins.is_empty() {
+            self.port_served = None;
+        }
+        if self.is_empty() {
+            self.packet_in_next = false;
+        }
     }
 }
 
@@ -131,7 +145,7 @@ proptest! {
                     lanes.entry(connection).or_default().push_packet_in(port, frame);
                 }
                 Step::Message { connection } => {
-                    let frame = encode(Version::V13, Xid(xid), &Message::BarrierReply).unwrap();
+                    let frame = encode(Version::V13, Xid(xid), &Message::EchoReply(Bytes::new())).unwrap();
                     let taken = inbox.handle_frame(Instant::START, ConnectionId(connection), frame.clone());
                     let lane = lanes.entry(connection).or_default();
                     let has_room = lane.messages.len() < CONFIG.messages_max;

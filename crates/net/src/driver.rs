@@ -21,6 +21,8 @@
 //! | one turn | 64 KiB, 1024 messages | the others of its thread have theirs |
 //! | packet-ins for the application | [`InboxConfig::packet_ins_max`], 4 MiB | the oldest of the fullest port is shed and counted |
 //! | other messages for it | [`InboxConfig::messages_max`], and those of one turn | the connection is not read until there is room |
+//! | handed to a transport that is stuck | 4 KiB at a time, and what its own buffer takes | the rest waits in the queues of the policy map |
+//! | unwritten to a peer that is stuck | 256 KiB | it is not read: its packet-ins would only add to it |
 //! | answers of the session | 64 KiB | the connection is not read until they are written |
 //! | answers of the edge | 256 KiB | the same |
 //! | messages of the application | 4 MiB | the connection is closed: its peer does not read |
@@ -32,8 +34,10 @@ mod connection;
 mod line;
 mod outbox;
 mod output;
+mod policy;
 mod shared;
 mod thread;
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -47,10 +51,12 @@ use control::controller::{
     Admission, Controller, ControllerOutput, Event, PeerIdentity, RefusedReason,
 };
 use control::edge::EdgeCounters;
-use control::inbox::{InboxConfig, InboxCounters};
+use control::inbox::{ClassCounters, InboxConfig, InboxCounters};
 use control::session::{CloseReason, SessionConfig, SessionCounters, SwitchUp};
 use openflow::time::Instant;
 use openflow::{DatapathId, Frame, FrameError, Version};
+use sched::PolicyMap;
+use sched::policy::QUEUES_MAX;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -61,6 +67,7 @@ use line::Line;
 use shared::Shared;
 
 pub use outbox::OUTBOX_BYTES_MAX;
+pub use policy::PolicyView;
 
 /// What the driver drives. [`Controller`] is the one; tests have others.
 pub trait Application: Send + 'static {
@@ -110,14 +117,28 @@ impl Application for Controller {
     }
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct DriverConfig {
     pub session: SessionConfig,
     pub inbox: InboxConfig,
+    /// In which order what waits is sent and processed.
+    pub policy: PolicyMap,
     /// The only datapaths that may connect; `None` for any.
     pub allowed: Option<BTreeSet<DatapathId>>,
     /// For the first xid of each session.
     pub seed: u64,
+}
+
+impl Default for DriverConfig {
+    fn default() -> DriverConfig {
+        DriverConfig {
+            session: SessionConfig::default(),
+            inbox: InboxConfig::default(),
+            policy: PolicyMap::auster(),
+            allowed: None,
+            seed: 0,
+        }
+    }
 }
 
 /// What happened, for logs.
@@ -250,7 +271,12 @@ impl<A: Application> Driver<A> {
         config: DriverConfig,
     ) -> io::Result<(Driver<A>, mpsc::Receiver<Notice>)> {
         let (notices, notices_receiver) = mpsc::channel(NOTICES_MAX);
-        let shared = Arc::new(Shared::new(clock, config.inbox, notices));
+        let shared = Arc::new(Shared::new(
+            clock,
+            config.inbox,
+            config.policy.clone(),
+            notices,
+        ));
         let (asks, asked) = std::sync::mpsc::sync_channel(ASKS_MAX);
         let (ended, thread_ended) = watch::channel(());
         let for_thread = shared.clone();
@@ -316,8 +342,24 @@ impl<A: Application> Driver<A> {
         self.shared.connection_count()
     }
 
+    /// By queue of the policy map.
+    pub fn inbox_class_counters(&self) -> [ClassCounters; QUEUES_MAX] {
+        self.shared.inbox_class_counters()
+    }
+
     pub fn inbox_counters(&self) -> InboxCounters {
         self.shared.inbox_counters()
+    }
+
+    /// Puts another policy map into use: connections sort by it from their next turn on. What waits
+    /// keeps its queue.
+    pub fn set_policy(&self, map: PolicyMap) {
+        self.shared.policy.replace(map);
+    }
+
+    /// The policy map in use, and what it has done.
+    pub fn policy(&self) -> PolicyView {
+        self.shared.policy.view()
     }
 
     /// Notices that nobody read in time.

@@ -9,7 +9,10 @@ use net::driver::{Ended, Notice};
 use net::method::Method;
 use net::transport::PeerIdentity;
 use openflow::time::Instant;
+use sched::PolicyMap;
 use serde_json::{Value, json};
+
+use crate::failure::Failure;
 
 pub struct Printer {
     json: bool,
@@ -54,6 +57,22 @@ impl Printer {
         self.print(
             &format!("listening on {method}"),
             json!({"event": "listening", "method": method}),
+        );
+    }
+
+    pub fn policy_used(&mut self, argument: &str, map: &PolicyMap) {
+        let (generation, digest) = (map.generation, map.digest().to_string());
+        self.print(
+            &format!("policy {argument} in use: generation {generation}, sha256 {digest}"),
+            json!({"event": "policy", "map": argument, "generation": generation, "sha256": digest}),
+        );
+    }
+
+    /// With everything that is wrong with it.
+    pub fn policy_refused(&mut self, argument: &str, failure: &Failure) {
+        self.print(
+            &format!("policy {argument} refused, the one in use stays: {{}", failure.message()),
+            json!({"event": "policy_refused", "map": argument, "detail": failure.message()}),
         );
     }
 

@@ -16,6 +16,7 @@ use toml::de::DeTable;
 use super::Args;
 use super::fields::Fields;
 use crate::failure::Failure;
+use crate::policy;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Mode {
@@ -47,6 +48,8 @@ pub struct Settings {
     pub threads: NonZeroUsize,
     pub controller: ControllerConfig,
     pub driver: DriverConfig,
+    /// What `driver.policy` is read from.
+    pub policy: String,
     files: TlsFiles,
 }
 
@@ -67,6 +70,7 @@ impl Default for Settings {
             threads: Workers::count_default(),
             controller: ControllerConfig::default(),
             driver: DriverConfig::default(),
+            policy: "auster".to_owned(),
             files: TlsFiles::default(),
         }
     }
@@ -79,6 +83,7 @@ impl Settings {
             None => Settings::default(),
         };
         settings.apply(args)?;
+        settings.driver.policy = policy::load(&settings.policy)?;
         if settings.listen.is_empty() && settings.connect.is_empty() {
             let default = if settings.files.certificate.is_some() {
                 "pssl:6653"
@@ -180,6 +185,7 @@ impl Settings {
             self.driver.allowed = Some(args.allow_dpid.into_iter().collect());
         }
         self.json |= args.json;
+        self.policy = args.policy.unwrap_or(std::mem::take(&mut self.policy));
         let threads = args.threads.and_then(|n| NonZeroUsize::new(n.into()));
         self.threads = threads.unwrap_or(self.threads);
         self.status = args.status.or(self.status.take());
@@ -223,6 +229,7 @@ impl Settings {
             "status",
             "json",
             "threads",
+            "policy",
             "tls",
             "controller",
             "session",
@@ -257,6 +264,12 @@ impl Settings {
         self.status = fields
             .string(root, "status", "/run/auster.sock")
             .map(|path| dir.join(path));
+        if let Some(policy) = fields.string(root, "policy", "voice.policy") {
+            self.policy = match policy.as_str() {
+                "auster" | "paper" | "none" => policy,
+                file => dir.join(file).to_string_lossy().into_owned(),
+            };
+        }
         self.json = fields.bool(root, "json").unwrap_or(false);
         let threads = fields.integer(root, "threads", 1..=256);
         self.threads = threads
@@ -414,6 +427,7 @@ mod tests {
             allow_dpid = ["0000000000000001", "0x2"]
             status = "status.sock"
             threads = 3
+            policy = "voice.policy"
             [tls]
             private_key = "ctl-privkey.pem"
             certificate = "/etc/ctl-cert.pem"
@@ -440,6 +454,7 @@ mod tests {
         );
         assert_eq!(settings.driver.inbox.messages_max, 64);
         assert_eq!(settings.threads.get(), 3);
+        assert_eq!(settings.policy, "/etc/auster/voice.policy");
         let allowed = [DatapathId(1), DatapathId(2)];
         assert_eq!(settings.driver.allowed, Some(allowed.into()));
         let files = &settings.files;

@@ -4,6 +4,8 @@
 //! {"switches":[{"dpid","address","transport","tls","version","ports","flows","messages_in",
 //!   "messages_out","packet_ins_at_edge","flow_mods_at_edge","packet_outs_at_edge","echo_rtt_ms","inbox_backlog","outbox_bytes","packet_ins_shed"}],
 //!  "links":[{"from","to"}], "hosts":[{"mac","at","ips"}],
+//!  "policy":{"generation","sha256","algorithm","rules":[{"id","hits"}],"default_hits",
+//!    "queues":[{"received":{…},"sent":{…}}]},
 //!  "connections":{"total","up"}, "drops":{reason: count}, "refused":{listener: {reason: count}}}
 //! ```
 
@@ -114,6 +116,7 @@ impl Status {
             "host_count": host_count,
             "hosts": hosts.iter().map(host).collect::<Vec<_>>(),
             "connections": {"total": connections.len(), "up": up.count()},
+            "policy": self.policy(),
             "drops": self.drops(&connections),
             "refused": self.refused(),
         })
@@ -141,6 +144,38 @@ impl Status {
             "packet_ins_switch_not_reading": unread,
             "packet_outs_too_long_at_edge": too_long,
             "notices_unread": self.driver.notices_lost(),
+        })
+    }
+
+    /// `received` is what went to the application, `sent` what had to wait for a switch that did not
+    /// read at once and does so no more; what never waits is in neither.
+    fn policy(&self) -> Value {
+        let view = self.driver.policy();
+        let rules = view.map.rules.iter().zip(&view.hits);
+        let rules = rules.map(|(rule, hits)| json!({"id": rule.id, "hits": hits}));
+        let received = self.driver.inbox_class_counters();
+        let queues = view.sent.iter().zip(received).map(|(sent, received)| {
+            json!({
+                "received": {
+                    "messages": received.messages_in,
+                    "processed": received.delivered,
+                    "shed": received.shed,
+                    "waiting": received.waiting,
+                },
+                "sent": {
+                    "messages": sent.messages_out,
+                    "bytes": sent.bytes_out,
+                    "promoted": sent.promoted,
+                },
+            })
+        });
+        json!({
+            "generation": view.map.generation,
+            "sha256": view.map.digest().to_string(),
+            "algorithm": view.map.scheduling.algorithm.name(),
+            "rules": rules.collect::<Vec<_>>(),
+            "default_hits": view.hits_default,
+            "queues": queues.collect::<Vec<_>>(),
         })
     }
 

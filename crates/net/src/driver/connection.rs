@@ -16,13 +16,16 @@ use control::session::{Session, SessionOutput, SwitchUp};
 use openflow::frame::HEADER_LEN;
 use openflow::time::Instant;
 use openflow::{Frame, FrameError, MessageKind, Xid};
+use sched::{Direction, Tag};
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::time::Sleep;
 
 use super::line::{Facts, Line};
 use super::outbox::Outgoing;
 use super::output::Output;
+use super::policy::Policy;
 use super::shared::{Down, Shared};
+use super::waiting::{Place, STUCK_BYTES_MAX, Waiting};
 use super::{DriverConfig, Ended};
 use crate::transport::{Connection, Reader, Writer};
 
@@ -40,6 +43,8 @@ const TURN_REFILLS_MAX: usize = 4;
 const IDLE_QUEUE_LEN_MAX: usize = 16;
 /// Above this much unwritten, packet-ins are shed: each would only add an answer to it.
 const OUTBOX_BYTES_HIGH: usize = 1 << 20;
+/// With so much unwritten to a peer that is stuck, nothing is read of it: it asks and does not listen.
+const UNREAD_BYTES_MAX: usize = 256 << 10;
 /// A peer that takes no byte for so long is gone or hostile.
 const WRITE_STALL_MAX: Duration = Duration::from_secs(10);
 /// For the last bytes, once the end is decided.
@@ -108,12 +113,16 @@ struct Task {
     is_stuck: bool,
     /// When the peer last took a byte, or had none to take.
     written_at: Instant,
-    /// Taken from the outbox, not yet in the output.
+    /// Taken from the outbox, not yet in the output or in `waiting`.
     sending: VecDeque<Outgoing>,
-    /// What ends the connection when `sending` is in the output.
+    /// What the peer is too slow for. Without it everything goes straight to the output.
+    waiting: Option<Box<Waiting>>,
+    policy: Arc<Policy>,
+    policy_number: u64,
+    /// What ends the connection when `sending` and `waiting` are in the output.
     ending: Option<Ended>,
     /// For the application; what is left after a turn had no room in the inbox.
-    undelivered: VecDeque<Frame>,
+    undelivered: VecDeque<(Tag, Frame)>,
     is_paused: bool,
     echo_sent: Option<(Xid, Instant)>,
     /// Once set nothing more is read; what is queued is written, then the connection closes.
@@ -178,6 +187,9 @@ impl Task {
             is_stuck: false,
             written_at: now,
             sending: VecDeque::new(),
+            waiting: None,
+            policy_number: shared.policy.number(),
+            policy: shared.policy.current(),
             ending: None,
             undelivered: VecDeque::new(),
             is_paused: false,
@@ -208,6 +220,7 @@ impl Task {
     fn poll_turn(&mut self, context: &mut Context<'_>, scratch: &mut Scratch) -> Poll<Turn> {
         let now = self.shared.clock.now();
         self.hear_bell(context, now);
+        self.hear_of_policy();
         if now >= self.armed {
             self.handle_timeout(now);
         }
@@ -279,8 +292,32 @@ impl Task {
         }
     }
 
+    fn hear_of_policy(&mut self) {
+        let number = self.shared.policy.number();
+        if number != self.policy_number {
+            self.policy_number = number;
+            self.policy = self.shared.policy.current();
+            if let Some(waiting) = &mut self.waiting {
+                waiting.set_policy(&self.policy);
+            }
+        }
+    }
+
+    /// Whoever adds to what is unwritten is not heard until some of it is written.
+    fn is_full(&self) -> bool {
+        let waiting = self.waiting.as_ref().map_or(0, |w| w.uncounted_bytes());
+        self.output.is_full_with(waiting)
+    }
+
+    /// The peer has not read so much that what it says now would only add to it.
+    fn is_unread(&self) -> bool {
+        let waiting = self.waiting.as_ref().map_or(0, |w| w.uncounted_bytes());
+        let unread = || waiting + self.output.bulk.len() + self.line.outbox.bytes();
+        self.is_stuck && unread() > UNREAD_BYTES_MAX
+    }
+
     fn must_pause(&mut self, now: Instant) -> bool {
-        let must_pause = !self.undelivered.is_empty() || self.output.is_full();
+        let must_pause = !self.undelivered.is_empty() || self.is_full() || self.is_unread();
         if must_pause != self.is_paused {
             self.is_paused = must_pause;
             self.session.handle_paused(now, must_pause);
@@ -353,8 +390,13 @@ impl Task {
         let mut used = 0;
         let mut answered = 0;
         let mut ahead = Ahead::default();
+        // While messages wait, answers of the edge wait behind them.
+        let mut held_back = BytesMut::new();
         self.has_whole = true;
-        while *messages_left > 0 && !self.output.is_full() && self.ended.is_none() {
+        while *messages_left > 0
+            && !(self.is_full() || held_back.len() > STUCK_BYTES_MAX)
+            && self.ended.is_none()
+        {
             let rest = &input[used..];
             let Some(header) = rest.first_chunk::<HEADER_LEN>() else {
                 self.has_whole = false;
@@ -377,7 +419,10 @@ impl Task {
             *messages_left -= 1;
             let mut verdict = Verdict::Left;
             if header[0] == self.edge_version && header[1] == PACKET_IN {
-                let out = &mut self.output.bulk;
+                let out = match self.waiting {
+                    None => &mut self.output.bulk,
+                    Some(_) => &mut held_back,
+                };
                 verdict = self.edge.handle_packet_in(now, message, out);
             }
             if verdict == Verdict::Answered {
@@ -393,6 +438,7 @@ impl Task {
             self.handle_message(now, frame);
         }
         self.handle_answered(&mut answered);
+        self.hold_back(now, &mut held_back);
         if !self.has_whole {
             self.session.handle_partial(now, used < input.len());
         }
@@ -479,7 +525,9 @@ impl Task {
             self.facts.packet_ins_shed_unread += 1;
             return;
         }
-        self.undelivered.push_back(frame);
+        let (channel, datapath) = (self.line.id.0, self.facts.datapath_id);
+        let tag = (self.policy).classify(&frame, Direction::ToController, channel, datapath);
+        self.undelivered.push_back((tag, frame));
     }
 
     fn deliver(&mut self, now: Instant) {
@@ -493,10 +541,10 @@ impl Task {
     }
 
     /// Writes what the peer takes: the session's answers, then what the edge and the application
-    /// have to say, in their order.
+    /// have to say, in their order or, once it has to wait, in that of the policy map.
     fn write(&mut self, context: &mut Context<'_>, now: Instant) -> Sent {
         for _ in 0..TURN_REFILLS_MAX {
-            self.refill();
+            self.refill(now);
             if !self.output.is_waiting() {
                 return Sent::All;
             }
@@ -511,9 +559,17 @@ impl Task {
                 self.written_at = now;
             }
             self.is_stuck = polled.is_pending();
+            if let Some(waiting) = &mut self.waiting {
+                waiting.handle_written(!self.is_stuck);
+            }
             match polled {
-                Poll::Pending => return Sent::All,
-                Poll::Ready(Ok(())) if self.sending.is_empty() => return Sent::All,
+                Poll::Pending => {
+                    self.give_way(now);
+                    return Sent::All;
+                }
+                Poll::Ready(Ok(())) if self.sending.is_empty() && self.waiting.is_none() => {
+                    return Sent::All;
+                }
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(error)) => {
                     self.ended.get_or_insert(write_error(&error));
@@ -524,7 +580,28 @@ impl Task {
         Sent::Some
     }
 
-    fn refill(&mut self) {
+    fn refill(&mut self, now: Instant) {
+        if self.waiting.is_none() && !(self.is_stuck && self.must_schedule()) {
+            self.refill_in_order();
+        } else if self.waiting.is_some() || !self.sending.is_empty() {
+            self.refill_by_policy(now);
+        }
+        if self.sending.is_empty() && self.waiting.is_none() {
+            if self.sending.capacity() > IDLE_QUEUE_LEN_MAX {
+                self.sending = VecDeque::new();
+            }
+            if let Some(reason) = self.ending.take() {
+                self.ended.get_or_insert(reason);
+            }
+        }
+    }
+
+    /// Where nothing could overtake anything, nothing is held back.
+    fn must_schedule(&self) -> bool {
+        !self.policy.is_trivial()
+    }
+
+    fn refill_in_order(&mut self) {
         while self.output.has_room()
             && let Some(outgoing) = self.sending.pop_front()
         {
@@ -537,13 +614,69 @@ impl Task {
                 Outgoing::Edge(update) => self.edge.handle_update(update, &mut self.output.bulk),
             }
         }
-        if self.sending.is_empty() {
-            if self.sending.capacity() > IDLE_QUEUE_LEN_MAX {
-                self.sending = VecDeque::new();
+    }
+
+    fn refill_by_policy(&mut self, now: Instant) {
+        self.schedule(now);
+        let Some(waiting) = &mut self.waiting else {
+            return;
+        };
+        let counted = waiting.pop_into(now, &mut self.output.bulk);
+        self.line.outbox.handle_sent(counted);
+        if waiting.is_empty() {
+            self.shared.policy.note_sent(waiting.counters());
+            self.waiting = None;
+        }
+    }
+
+    /// The peer is stuck: what is not begun and not next can be overtaken from now on.
+    fn give_way(&mut self, now: Instant) {
+        if self.waiting.is_none() && self.must_schedule() {
+            let mut later = self.output.split_off(STUCK_BYTES_MAX);
+            self.hold_back(now, &mut later);
+        }
+    }
+
+    /// Has messages wait that the outbox does not count.
+    fn hold_back(&mut self, now: Instant, messages: &mut BytesMut) {
+        if messages.is_empty() {
+            return;
+        }
+        let place = self.place();
+        let waiting = (self.waiting).get_or_insert_with(|| Box::new(Waiting::new(&self.policy)));
+        waiting.push_all(now, &self.policy, place, messages);
+    }
+
+    /// Has everything wait that was taken from the outbox. It is still counted there.
+    fn schedule(&mut self, now: Instant) {
+        let place = self.place();
+        let waiting = (self.waiting).get_or_insert_with(|| Box::new(Waiting::new(&self.policy)));
+        let outbox = &self.line.outbox;
+        while let Some(outgoing) = self.sending.pop_front() {
+            let bytes = outgoing.bytes();
+            match outgoing {
+                Outgoing::Frame(frame) => {
+                    self.facts.messages_sent += 1;
+                    waiting.push(now, &self.policy, place, frame, bytes);
+                }
+                Outgoing::Edge(update) => {
+                    let mut messages = BytesMut::new();
+                    self.edge.handle_update(update, &mut messages);
+                    outbox.handle_sent(bytes);
+                    while let Ok(Some(frame)) = Frame::split_from(&mut messages) {
+                        let bytes = frame.len() + size_of::<Outgoing>();
+                        outbox.handle_made(bytes);
+                        waiting.push(now, &self.policy, place, frame, bytes);
+                    }
+                }
             }
-            if let Some(reason) = self.ending.take() {
-                self.ended.get_or_insert(reason);
-            }
+        }
+    }
+
+    fn place(&self) -> Place {
+        Place {
+            channel: self.line.id.0,
+            datapath: self.facts.datapath_id,
         }
     }
 
@@ -590,7 +723,7 @@ impl Task {
     async fn close(&mut self, reason: Ended) -> Ended {
         let last_words = async {
             loop {
-                self.refill();
+                self.refill(self.shared.clock.now());
                 if !self.output.is_waiting() {
                     break;
                 }

@@ -99,6 +99,11 @@ impl Outbox {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    /// `bytes` more wait: messages that follow from what was taken.
+    pub(super) fn handle_made(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }

@@ -40,8 +40,27 @@ impl Output {
     }
 
     /// Whoever adds to it is not heard until some of it is written.
-    pub(super) fn is_full(&self) -> bool {
-        self.answers.len() > ANSWER_BYTES_MAX || self.bulk.len() > BULK_BYTES_MAX
+    /// `waiting` bytes are not in it yet and count as if they were.
+    pub(super) fn is_full_with(&self, waiting: usize) -> bool {
+        self.answers.len() > ANSWER_BYTES_MAX || self.bulk.len() + waiting > BULK_BYTES_MAX
+    }
+
+    /// Takes back the messages that begin at `keep` bytes or later.
+    pub(super) fn split_off(&mut self, keep: usize) -> BytesMut {
+        let mut at = self.begun;
+        while at < keep
+            && let Some(header) = self.bulk.get(at..at + HEADER_LEN)
+        {
+            let len = u16::from_be_bytes([header[2], header[3]]);
+            at += usize::from(len).max(HEADER_LEN);
+        }
+        if at >= self.bulk.len() {
+            return BytesMut::new();
+        }
+        // The rest may be of a buffer that is only lent.
+        let later = BytesMut::from(&self.bulk[at..]);
+        self.bulk.truncate(at);
+        later
     }
 
     /// More of the outbox may be put in.

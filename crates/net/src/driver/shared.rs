@@ -7,19 +7,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use control::ConnectionId;
-use control::inbox::{Delivery, Inbox, InboxConfig, InboxCounters};
+use control::inbox::{ClassCounters, Delivery, Inbox, InboxConfig, InboxCounters};
 use control::session::SwitchUp;
 use openflow::time::Instant;
 use openflow::{DatapathId, Frame, MessageKind};
+use sched::policy::QUEUES_MAX;
+use sched::{PolicyMap, Tag};
 use tokio::sync::mpsc;
 
 use super::line::Line;
+use super::policy::PolicyInUse;
 use super::{ConnectionView, Ended, Notice};
 use crate::clock::Clock;
 use crate::transport::Ticket;
 
 pub(super) struct Shared {
     pub(super) clock: Clock,
+    pub(super) policy: PolicyInUse,
     state: Mutex<State>,
     wake: Condvar,
     notices: mpsc::Sender<Notice>,
@@ -66,9 +70,15 @@ pub(super) enum Work {
 const BATCH_MAX: usize = 64;
 
 impl Shared {
-    pub(super) fn new(clock: Clock, inbox: InboxConfig, notices: mpsc::Sender<Notice>) -> Shared {
+    pub(super) fn new(
+        clock: Clock,
+        inbox: InboxConfig,
+        policy: PolicyMap,
+        notices: mpsc::Sender<Notice>,
+    ) -> Shared {
         Shared {
             clock,
+            policy: PolicyInUse::new(policy),
             state: Mutex::new(State {
                 inbox: Inbox::new(inbox),
                 news: VecDeque::new(),
@@ -120,11 +130,11 @@ impl Shared {
 
     /// Queues `frames` for the application. What is left of them has no room: the bell is rung
     /// when it has.
-    pub(super) fn deliver(&self, now: Instant, line: &Line, frames: &mut VecDeque<Frame>) {
+    pub(super) fn deliver(&self, now: Instant, line: &Line, frames: &mut VecDeque<(Tag, Frame)>) {
         let mut state = self.state();
-        while let Some(frame) = frames.pop_front() {
-            if let Err(frame) = state.inbox.handle_frame(now, line.id, frame) {
-                frames.push_front(frame);
+        while let Some((tag, frame)) = frames.pop_front() {
+            if let Err(frame) = state.inbox.handle_tagged(now, line.id, &tag, frame) {
+                frames.push_front((tag, frame));
                 break;
             }
         }
@@ -183,6 +193,10 @@ impl Shared {
 
     pub(super) fn notices_lost(&self) -> u64 {
         self.notices_lost.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn inbox_class_counters(&self) -> [ClassCounters; QUEUES_MAX] {
+        self.state().inbox.class_counters()
     }
 
     pub(super) fn inbox_counters(&self) -> InboxCounters {

@@ -1,0 +1,327 @@
+//! What waits of one connection, and what of it may go next.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+
+use openflow::Frame;
+use openflow::time::Instant;
+use sched::policy::QUEUES_MAX;
+use sched::{Binding, Tag};
+
+use super::InboxConfig;
+
+/// Ports share places by number when there are more: what is done for each place is bounded.
+const PORT_PLACES: u32 = 64;
+
+pub(super) struct Item {
+    queued_at: Instant,
+    frame: Frame,
+    class: u8,
+    kind: Kind,
+}
+
+enum Kind {
+    Fence,
+    State,
+    /// Follows so many state messages of its lane.
+    Exchange {
+        after: u64,
+    },
+    PacketIn {
+        port: u8,
+        flow: u64,
+    },
+}
+
+impl Item {
+    pub(super) fn new(now: Instant, tag: &Tag, is_packet_in: bool, frame: Frame) -> Item {
+        let kind = match tag.binding {
+            Binding::Flow { key, .. } if is_packet_in => Kind::PacketIn {
+                port: (tag.port % PORT_PLACES) as u8,
+                flow: key,
+            },
+            Binding::Fence => Kind::Fence,
+            Binding::Exchange => Kind::Exchange { after: 0 },
+            Binding::State | Binding::Free | Binding::Flow { .. } => Kind::State,
+        };
+        Item {
+            queued_at: now,
+            class: tag.queue.min(QUEUES_MAX as u8 - 1),
+            kind,
+            frame,
+        }
+    }
+
+    pub(super) fn class(&self) -> usize {
+        usize::from(self.class)
+    }
+
+    pub(super) fn queued_at(&self) -> Instant {
+        self.queued_at
+    }
+
+    pub(super) fn into_frame(self) -> Frame {
+        self.frame
+    }
+}
+
+/// Up to the first fence all is sorted by what binds it. The fence and what came after it stand in
+/// `held` as they came, and are sorted when the fence has gone.
+#[derive(Default)]
+pub(super) struct Lane {
+    state: VecDeque<Item>,
+    exchange: VecDeque<Item>,
+    packet_ins: BTreeMap<u8, Ports>,
+    held: VecDeque<Item>,
+    /// Flows of which packet-ins wait: the class they wait in, and how many.
+    flows: BTreeMap<u64, (u8, u32)>,
+    state_of: Counts,
+    exchange_of: Counts,
+    all_of: Counts,
+    len: usize,
+    packet_in_count: usize,
+    packet_in_bytes: usize,
+    /// State messages sorted in, and taken out, so far.
+    state_in: u64,
+    state_out: u64,
+    /// Bits of classes: it stands in their turns; packet-ins are next in its turn.
+    in_turns: u16,
+    packet_in_next: u16,
+}
+
+/// By class.
+type Counts = [u32; QUEUES_MAX];
+
+/// Packet-ins of one class.
+#[derive(Default)]
+struct Ports {
+    queues: BTreeMap<u8, PortQueue>,
+    served: Option<u8>,
+}
+
+#[derive(Default)]
+struct PortQueue {
+    items: VecDeque<Item>,
+    bytes: usize,
+}
+
+impl Lane {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Without packet-ins.
+    pub(super) fn message_count(&self) -> usize {
+        self.len - self.packet_in_count
+    }
+
+    pub(super) fn count(&self, class: usize) -> usize {
+        self.all_of[class] as usize
+    }
+
+    /// True if it was not in the turns of the class.
+    pub(super) fn join_turns(&mut self, class: usize) -> bool {
+        let is_new = !self.is_in_turns(class);
+        self.in_turns |= 1 << class;
+        is_new
+    }
+
+    pub(super) fn leave_turns(&mut self, class: usize) {
+        self.in_turns &= !(1 << class);
+    }
+
+    pub(super) fn is_in_turns(&self, class: usize) -> bool {
+        self.in_turns & 1 << class != 0
+    }
+
+    /// Nothing waits, and no turn will come.
+    pub(super) fn is_done(&self) -> bool {
+        self.len == 0 && self.in_turns == 0
+    }
+
+    /// The class it got: packet-ins of one flow wait in one class, or the later could overtake.
+    pub(super) fn push(&mut self, mut item: Item) -> usize {
+        if let Kind::PacketIn { flow, .. } = item.kind {
+            let (class, count) = self.flows.entry(flow).or_insert((item.class, 0));
+            *count += 1;
+            item.class = *class;
+            self.packet_in_count += 1;
+            self.packet_in_bytes += item.frame.len();
+        }
+        let class = item.class();
+        self.len += 1;
+        self.all_of[class] += 1;
+        if self.held.is_empty() && !matches!(item.kind, Kind::Fence) {
+            self.sort(item);
+        } else {
+            self.held.push_back(item);
+        }
+        class
+    }
+
+    fn sort(&mut self, mut item: Item) {
+        let class = item.class();
+        match &mut item.kind {
+            Kind::Fence => unreachable!("a fence is held"),
+            Kind::State => {
+                self.state_in += 1;
+                self.state_of[class] += 1;
+                self.state.push_back(item);
+            }
+            Kind::Exchange { after } => {
+                *after = self.state_in;
+                self.exchange_of[class] += 1;
+                self.exchange.push_back(item);
+            }
+            Kind::PacketIn { port, .. } => {
+                let ports = self.packet_ins.entry(item.class).or_default();
+                let queue = ports.queues.entry(*port).or_default();
+                queue.bytes += item.frame.len();
+                queue.items.push_back(item);
+            }
+        }
+    }
+
+    /// The next message in a turn of `class`, of which at least one waits: it, or one that it must
+    /// follow.
+    pub(super) fn pop(&mut self, class: usize) -> Item {
+        let bit = 1 << class;
+        let has_packet_ins = self.packet_ins.contains_key(&(class as u8));
+        let messages = self.state_of[class] + self.exchange_of[class];
+        let has_others = messages > 0 || self.held_of(class) > 0;
+        let item = if has_packet_ins && (self.packet_in_next & bit != 0 || !has_others) {
+            self.packet_in_next &= !bit;
+            self.pop_packet_in(class as u8)
+        } else {
+            self.packet_in_next |= bit;
+            if self.state_of[class] > 0 {
+                self.pop_state()
+            } else if self.exchange_of[class] > 0 {
+                self.pop_exchange()
+            } else {
+                self.pop_towards_fence()
+            }
+        };
+        let item = item.expect("one of the class waits");
+        self.note_gone(&item);
+        item
+    }
+
+    /// Of those behind a fence, and the fence.
+    fn held_of(&self, class: usize) -> u32 {
+        if self.held.is_empty() {
+            return 0;
+        }
+        let packet_ins = self.packet_ins.get(&(class as u8));
+        let packet_ins = packet_ins.map_or(0, |ports| {
+            let queues = ports.queues.values();
+            queues.map(|queue| queue.items.len() as u32).sum()
+        });
+        self.all_of[class] - self.state_of[class] - self.exchange_of[class] - packet_ins
+    }
+
+    fn pop_state(&mut self) -> Option<Item> {
+        let item = self.state.pop_front()?;
+        self.state_out += 1;
+        self.state_of[item.class()] -= 1;
+        Some(item)
+    }
+
+    fn pop_exchange(&mut self) -> Option<Item> {
+        if let Some(Kind::Exchange { after }) = self.exchange.front().map(|item| &item.kind)
+            && *after > self.state_out
+        {
+            return self.pop_state();
+        }
+        let item = self.exchange.pop_front()?;
+        self.exchange_of[item.class()] -= 1;
+        Some(item)
+    }
+
+    /// What stands before the first fence, then the fence.
+    fn pop_towards_fence(&mut self) -> Option<Item> {
+        if !self.state.is_empty() {
+            return self.pop_state();
+        }
+        if !self.exchange.is_empty() {
+            return self.pop_exchange();
+        }
+        if let Some((&class, _)) = self.packet_ins.first_key_value() {
+            return self.pop_packet_in(class);
+        }
+        let fence = self.held.pop_front();
+        while let Some(item) = self.held.pop_front() {
+            if matches!(item.kind, Kind::Fence) {
+                self.held.push_front(item);
+                break;
+            }
+            self.sort(item);
+        }
+        fence
+    }
+
+    /// Of the first port after the one served last, around the end.
+    fn pop_packet_in(&mut self, class: u8) -> Option<Item> {
+        let ports = self.packet_ins.get_mut(&class)?;
+        let from = ports.served.map_or(Bound::Unbounded, Bound::Excluded);
+        let later = ports.queues.range((from, Bound::Unbounded)).next();
+        let next = later.or_else(|| ports.queues.iter().next());
+        let port = next.map(|(port, _)| *port)?;
+        ports.served = Some(port);
+        self.pop_port(class, port)
+    }
+
+    fn pop_port(&mut self, class: u8, port: u8) -> Option<Item> {
+        let ports = self.packet_ins.get_mut(&class)?;
+        let queue = ports.queues.get_mut(&port)?;
+        let item = queue.items.pop_front()?;
+        queue.bytes -= item.frame.len();
+        if queue.items.is_empty() {
+            ports.queues.remove(&port);
+            if ports.queues.is_empty() {
+                self.packet_ins.remove(&class);
+            }
+        }
+        Some(item)
+    }
+
+    fn note_gone(&mut self, item: &Item) {
+        self.len -= 1;
+        self.all_of[item.class()] -= 1;
+        if let Kind::PacketIn { flow, .. } = item.kind {
+            self.packet_in_count -= 1;
+            self.packet_in_bytes -= item.frame.len();
+            if let Some((_, count)) = self.flows.get_mut(&flow) {
+                *count -= 1;
+                if *count == 0 {
+                    self.flows.remove(&flow);
+                }
+            }
+        }
+    }
+
+    /// Sheds one packet-in if there are too many; the class it had.
+    pub(super) fn shed_excess(&mut self, config: InboxConfig) -> Option<usize> {
+        let too_many = self.packet_in_count > config.packet_ins_max;
+        let too_long =
+            self.packet_in_bytes > config.packet_in_bytes_max && self.packet_in_count > 1;
+        if !too_many && !too_long {
+            return None;
+        }
+        let item = match self.packet_ins.last_key_value() {
+            Some((&class, ports)) => {
+                let queues = ports.queues.iter();
+                let fullest = queues.max_by_key(|(_, queue)| match too_many {
+                    true => queue.items.len(),
+                    false => queue.bytes,
+                });
+                let port = fullest.map(|(port, _)| *port)?;
+                self.pop_port(class, port)?
+            }
+            // All are behind a fence, the one that has just come last.
+            None => self.held.pop_back()?,
+        };
+        self.note_gone(&item);
+        Some(item.class())
+    }
+}

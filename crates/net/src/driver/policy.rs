@@ -1,0 +1,129 @@
+//! The policy map in use, and what it has done so far.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use openflow::{DatapathId, Frame};
+use sched::policy::{Algorithm, PolicyMap, QUEUES_MAX, Scheduling};
+use sched::scheduler::QueueCounters;
+use sched::{Classifier, Direction, Tag};
+
+/// One map, made ready. The tasks hold it until they hear of another.
+pub(super) struct Policy {
+    map: PolicyMap,
+    classifier: Classifier,
+    /// By rule, and last of the default.
+    hits: Vec<AtomicU64>,
+}
+
+/// The map in use, for all connections.
+pub(super) struct PolicyInUse {
+    current: Mutex<Arc<Policy>>,
+    /// Counts maps: whoever holds one of an older number takes the new one.
+    number: AtomicU64,
+    /// Of connections' queues that have run empty.
+    sent: Mutex<[QueueCounters; QUEUES_MAX]>,
+}
+
+/// The map in use, for status.
+#[derive(Clone, Debug)]
+pub struct PolicyView {
+    pub map: PolicyMap,
+    /// Messages that each rule took, both ways, since the map is in use.
+    pub hits: Vec<u64>,
+    /// Those that no rule took.
+    pub hits_default: u64,
+    /// What had to wait for a peer that did not read, by queue, since the start.
+    pub sent: Vec<QueueCounters>,
+}
+
+impl Policy {
+    fn new(map: PolicyMap) -> Policy {
+        Policy {
+            classifier: Classifier::new(&map),
+            hits: (0..=map.rules.len()).map(|_| AtomicU64::new(0)).collect(),
+            map,
+        }
+    }
+
+    /// One queue, first in, first out: nothing can overtake anything, so nothing need be sorted.
+    pub(super) fn is_trivial(&self) -> bool {
+        let scheduling = &self.map.scheduling;
+        scheduling.algorithm == Algorithm::Fifo && scheduling.queues.len() == 1
+    }
+
+    pub(super) fn scheduling(&self) -> &Scheduling {
+        &self.map.scheduling
+    }
+
+    pub(super) fn classify(
+        &self,
+        frame: &Frame,
+        direction: Direction,
+        channel: u64,
+        datapath: Option<DatapathId>,
+    ) -> Tag {
+        let verdict = self
+            .classifier
+            .classify(frame, direction, channel, datapath);
+        let rule = verdict.rule.unwrap_or(self.map.rules.len());
+        self.hits[rule].fetch_add(1, Ordering::Relaxed);
+        verdict.tag
+    }
+}
+
+impl PolicyInUse {
+    pub(super) fn new(map: PolicyMap) -> PolicyInUse {
+        PolicyInUse {
+            current: Mutex::new(Arc::new(Policy::new(map))),
+            number: AtomicU64::new(0),
+            sent: Mutex::default(),
+        }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number.load(Ordering::Acquire)
+    }
+
+    pub(super) fn current(&self) -> Arc<Policy> {
+        self.current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    pub(super) fn replace(&self, map: PolicyMap) {
+        let policy = Arc::new(Policy::new(map));
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = policy;
+        self.number.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Adds what a connection's queues have done.
+    pub(super) fn note_sent(&self, counters: &[QueueCounters]) {
+        let mut sent = self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        for (sum, counters) in sent.iter_mut().zip(counters) {
+            sum.messages_in += counters.messages_in;
+            sum.bytes_in += counters.bytes_in;
+            sum.messages_out += counters.messages_out;
+            sum.bytes_out += counters.bytes_out;
+            sum.promoted += counters.promoted;
+            sum.forgotten += counters.forgotten + counters.messages_waiting as u64;
+        }
+    }
+
+    pub(super) fn view(&self) -> PolicyView {
+        let policy = self.current();
+        let mut hits: Vec<u64> = policy
+            .hits
+            .iter()
+            .map(|hits| hits.load(Ordering::Relaxed))
+            .collect();
+        let sent = *self.sent.lock().unwrap_or_else(PoisonError::into_inner);
+        PolicyView {
+            hits_default: hits.pop().unwrap_or(0),
+            hits,
+            sent: sent[..policy.map.scheduling.queues.len()].to_vec(),
+            map: policy.map.clone(),
+        }
+    }
+}
