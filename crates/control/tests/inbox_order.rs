@@ -159,7 +159,9 @@ fn what_is_urgent_goes_first_and_no_class_starves() {
         let frame = packet_in(xid);
         let tag = tag(&frame, connection, queue, 1, binding);
         let id = ConnectionId(connection);
-        inbox.handle_tagged(Instant::START, id, &tag, frame).unwrap();
+        inbox
+            .handle_tagged(Instant::START, id, &tag, frame)
+            .unwrap();
     };
     for xid in 0..500 {
         push(&mut inbox, 1, 2, xid);
@@ -190,7 +192,9 @@ fn a_notice_above_a_long_reply_has_the_notices_before_it_go_first() {
         let frame = message(xid, binding);
         let tag = tag(&frame, 1, queue, 0, binding);
         let id = ConnectionId(1);
-        inbox.handle_tagged(Instant::START, id, &tag, frame).unwrap();
+        inbox
+            .handle_tagged(Instant::START, id, &tag, frame)
+            .unwrap();
     }
     let mut next = || inbox.poll_frame(Instant::START).map(|d| d.frame.xid().0);
     let delivered: Vec<u32> = std::iter::from_fn(&mut next).collect();

@@ -22,7 +22,7 @@
 //! | packet-ins for the application | [`InboxConfig::packet_ins_max`], 4 MiB | the oldest of the fullest port is shed and counted |
 //! | other messages for it | [`InboxConfig::messages_max`], and those of one turn | the connection is not read until there is room |
 //! | handed to a transport that is stuck | 4 KiB at a time, and what its own buffer takes | the rest waits in the queues of the policy map |
-//! | unwritten to a peer that is stuck | 256 KiB | it is not read: its packet-ins would only add to it |
+//! | unwritten to a peer that is stuck | 256 KiB | it is read at a walk, 32 messages in 10 ms: its packet-ins would only add to it |
 //! | answers of the session | 64 KiB | the connection is not read until they are written |
 //! | answers of the edge | 256 KiB | the same |
 //! | messages of the application | 4 MiB | the connection is closed: its peer does not read |

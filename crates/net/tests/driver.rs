@@ -17,8 +17,11 @@ use net::clock::Clock;
 use net::driver::{Application, Driver, DriverConfig, Ended, Notice};
 use net::tls::Security;
 use net::transport::{Reader, Writer, connect, memory};
+use openflow::message::{MultipartRequest, PacketOut};
+use openflow::multipart::RequestBody;
 use openflow::time::Instant;
-use openflow::{DatapathId, Frame, Message, MessageKind, Version, Xid, encode};
+use openflow::{Action, DatapathId, Frame, Message, MessageKind, PortNo, Version, Xid, encode};
+use sched::PolicyMap;
 use tokio::sync::mpsc;
 
 /// Does what the data of a packet-in says, and remembers what it was told.
@@ -74,6 +77,26 @@ impl Application for Script {
                     .push_back(ControllerOutput::Send { connection, frame });
             }
         }
+        if has(b"backlog") {
+            let body = RequestBody::Desc;
+            let ask = Message::MultipartRequest(MultipartRequest { more: false, body });
+            for xid in 0..BACKLOG {
+                let frame = encode(Version::V13, Xid(xid), &ask).unwrap();
+                self.outputs
+                    .push_back(ControllerOutput::Send { connection, frame });
+            }
+        }
+        if has(b"urgent") || has(b"answer") {
+            let packet_out = Message::PacketOut(PacketOut {
+                buffer_id: None,
+                in_port: PortNo(1),
+                actions: vec![Action::output(PortNo(2))],
+                data: Bytes::from(vec![0; 1000]),
+            });
+            let frame = encode(Version::V13, frame.xid(), &packet_out).unwrap();
+            self.outputs
+                .push_back(ControllerOutput::Send { connection, frame });
+        }
         if has(b"reply") {
             let frame = encode(Version::V13, frame.xid(), &Message::BarrierRequest).unwrap();
             self.outputs
@@ -96,6 +119,9 @@ impl Application for Script {
         None
     }
 }
+
+/// Requests of one `backlog`.
+const BACKLOG: u32 = 2000;
 
 struct Stage {
     driver: Driver<Script>,
@@ -522,4 +548,103 @@ async fn plain_security_dials_plain_transports_only() {
         }
     }
     assert_eq!(switch.features_requests, 0);
+}
+
+/// Two thousand requests wait for a switch that does not read when a packet-out is said. What it
+/// then reads before the packet-out is what was below the queues already.
+#[tokio::test]
+async fn what_is_urgent_overtakes_what_a_slow_switch_has_not_read() {
+    const BELOW_BYTES: usize = 16 << 10;
+    const ECHO: u32 = 5_000_000;
+    let before = |policy: PolicyMap| async {
+        let config = DriverConfig {
+            policy,
+            ..DriverConfig::default()
+        };
+        let stage = Stage::new(config);
+        let mut switch = stage.join(1, 4 << 10);
+        switch.set_up().await.expect("set up");
+        stage.seen().await;
+        switch.send(1, &packet_in(1, b"backlog")).await.unwrap();
+        stage.seen().await;
+        switch.send(2, &packet_in(1, b"urgent")).await.unwrap();
+        assert_eq!(
+            stage.seen().await,
+            Seen::Frame(Xid(2), MessageKind::PacketIn)
+        );
+        // The task has taken over what the application said.
+        switch
+            .send(ECHO, &Message::EchoRequest(Bytes::new()))
+            .await
+            .unwrap();
+        while stage.driver.connections()[0].session.echo_requests_answered == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let mut others = Vec::new();
+        let mut bytes_before = 0;
+        loop {
+            let frame = switch.receive().await.unwrap();
+            if frame.kind() == MessageKind::PacketOut {
+                break;
+            }
+            bytes_before += frame.len();
+            others.push(frame.xid().0);
+        }
+        while others.last() != Some(&(BACKLOG - 1)) {
+            others.push(switch.receive().await.unwrap().xid().0);
+        }
+        others.retain(|xid| *xid != ECHO);
+        assert!(others.into_iter().eq(0..BACKLOG), "requests stay in order");
+        let sent = stage.driver.policy().sent;
+        (bytes_before, sent)
+    };
+    let (bytes, sent) = before(PolicyMap::auster()).await;
+    assert!(bytes <= BELOW_BYTES, "{bytes} bytes came first");
+    assert_eq!(
+        (sent[1].messages_out, sent[2].messages_out > 1000),
+        (1, true)
+    );
+    let (bytes, _) = before(PolicyMap::none()).await;
+    assert!(bytes >= BACKLOG as usize * 16, "only {bytes} bytes");
+}
+
+/// A switch that floods packet-ins that are all answered, and reads nothing, is read at a walk.
+#[tokio::test]
+async fn who_reads_nothing_is_hardly_heard_and_the_others_are() {
+    let stage = Stage::new(DriverConfig::default());
+    let mut flood = stage.up(1).await;
+    let mut quiet = stage.up(2).await;
+    let mut bytes = Vec::new();
+    let ask = encode(Version::V13, Xid(9), &packet_in(1, b"answer")).unwrap();
+    while bytes.len() < 16 << 20 {
+        bytes.extend_from_slice(ask.bytes());
+    }
+    let flooding = tokio::spawn(async move {
+        let _ = flood.send_bytes(&bytes).await;
+        flood
+    });
+    for xid in 100..150 {
+        switch_is_answered(&mut quiet, xid).await;
+    }
+    let views = stage.driver.connections();
+    let view = views.iter().find(|v| v.datapath_id == Some(DatapathId(1)));
+    let view = view.expect("it is still connected");
+    assert!(
+        view.outbox_bytes < 2 << 20,
+        "{} bytes wait",
+        view.outbox_bytes
+    );
+    assert!(!flooding.is_finished(), "16 MiB were read of it");
+    flooding.abort();
+}
+
+async fn switch_is_answered(switch: &mut Switch<Reader, Writer>, xid: u32) {
+    switch.send(xid, &packet_in(1, b"reply")).await.unwrap();
+    loop {
+        let frame = switch.receive().await.unwrap();
+        if frame.kind() == MessageKind::BarrierRequest {
+            assert_eq!(frame.xid(), Xid(xid));
+            return;
+        }
+    }
 }

@@ -71,7 +71,10 @@ impl Printer {
     /// With everything that is wrong with it.
     pub fn policy_refused(&mut self, argument: &str, failure: &Failure) {
         self.print(
-            &format!("policy {argument} refused, the one in use stays: {{}", failure.message()),
+            &format!(
+                "policy {argument} refused, the one in use stays: {}",
+                failure.message()
+            ),
             json!({"event": "policy_refused", "map": argument, "detail": failure.message()}),
         );
     }

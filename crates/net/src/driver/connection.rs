@@ -43,8 +43,11 @@ const TURN_REFILLS_MAX: usize = 4;
 const IDLE_QUEUE_LEN_MAX: usize = 16;
 /// Above this much unwritten, packet-ins are shed: each would only add an answer to it.
 const OUTBOX_BYTES_HIGH: usize = 1 << 20;
-/// With so much unwritten to a peer that is stuck, nothing is read of it: it asks and does not listen.
+/// With so much unwritten to a peer that is stuck it is read at a walk: it asks and does not listen.
+/// Not at all would be wrong: an echo request of one that is merely slow must not wait for all that.
 const UNREAD_BYTES_MAX: usize = 256 << 10;
+const WALK_MESSAGES_MAX: usize = 32;
+const WALK_PERIOD: Duration = Duration::from_millis(10);
 /// A peer that takes no byte for so long is gone or hostile.
 const WRITE_STALL_MAX: Duration = Duration::from_secs(10);
 /// For the last bytes, once the end is decided.
@@ -124,6 +127,8 @@ struct Task {
     /// For the application; what is left after a turn had no room in the inbox.
     undelivered: VecDeque<(Tag, Frame)>,
     is_paused: bool,
+    /// Of a peer that is read at a walk: when it is read again.
+    walk_due: Option<Instant>,
     echo_sent: Option<(Xid, Instant)>,
     /// Once set nothing more is read; what is queued is written, then the connection closes.
     ended: Option<Ended>,
@@ -193,6 +198,7 @@ impl Task {
             ending: None,
             undelivered: VecDeque::new(),
             is_paused: false,
+            walk_due: None,
             echo_sent: None,
             ended: None,
             has_been_up: false,
@@ -238,7 +244,7 @@ impl Task {
     /// Pending when there is nothing to do before the next event; ready when there is, or when
     /// `ended` is set.
     fn work(&mut self, context: &mut Context<'_>, now: Instant, input: &mut [u8]) -> Poll<()> {
-        let mut messages_left = TURN_MESSAGES_MAX;
+        let mut messages_left = self.turn_messages(now);
         let mut read = None;
         // What is said unasked: at the beginning, and when a deadline has passed.
         self.drain_session(now);
@@ -259,7 +265,10 @@ impl Task {
                 return Poll::Pending;
             }
             if messages_left == 0 {
-                return Poll::Ready(());
+                return match self.walk_due {
+                    Some(due) if now < due => Poll::Pending,
+                    _ => Poll::Ready(()),
+                };
             }
             if self.has_whole {
                 self.take_rest(now, &mut messages_left);
@@ -316,8 +325,21 @@ impl Task {
         self.is_stuck && unread() > UNREAD_BYTES_MAX
     }
 
+    /// How many messages this turn may take.
+    fn turn_messages(&mut self, now: Instant) -> usize {
+        if !self.is_unread() {
+            self.walk_due = None;
+            return TURN_MESSAGES_MAX;
+        }
+        if self.walk_due.is_some_and(|due| now < due) {
+            return 0;
+        }
+        self.walk_due = Some(now + WALK_PERIOD);
+        WALK_MESSAGES_MAX
+    }
+
     fn must_pause(&mut self, now: Instant) -> bool {
-        let must_pause = !self.undelivered.is_empty() || self.is_full() || self.is_unread();
+        let must_pause = !self.undelivered.is_empty() || self.is_full();
         if must_pause != self.is_paused {
             self.is_paused = must_pause;
             self.session.handle_paused(now, must_pause);
@@ -683,6 +705,7 @@ impl Task {
     fn deadline(&self, now: Instant) -> Instant {
         let far = now + Duration::from_secs(3600);
         let session = self.session.poll_timeout().map_or(far, |(due, _)| due);
+        let session = self.walk_due.map_or(session, |due| session.min(due));
         if self.is_stuck {
             session.min(self.written_at + WRITE_STALL_MAX)
         } else {

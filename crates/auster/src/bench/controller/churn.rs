@@ -101,6 +101,7 @@ async fn keep_visiting(plan: Plan, number: u16, thread: usize, shared: Rc<Shared
     let mut delays = Delays {
         answers: histogram(),
         echoes: histogram(),
+        timeline: None,
     };
     while !shared.is_over.get() {
         let start_ns = shared.control.now_ns();

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use super::attack;
 use super::churn;
 use super::links::Carried;
 use super::plan::{Control, Measured, Phase, Plan, Workload};
@@ -53,6 +54,8 @@ pub struct Setup {
 pub struct TargetUsage {
     pub cpu: Duration,
     pub memory_peak_bytes: u64,
+    /// By so much it rose meanwhile.
+    pub memory_growth_bytes: u64,
 }
 
 pub struct Conductor<'a> {
@@ -80,6 +83,13 @@ impl Conductor<'_> {
                     scope.spawn(move || run(plan, thread, &control))
                 })
                 .collect();
+            let attacker = match plan.workload {
+                Workload::Attack(attack) => {
+                    let control = control.clone();
+                    Some(scope.spawn(move || attack::run(plan, attack, &control)))
+                }
+                _ => None,
+            };
             let conducted = self.conduct(&control);
             control.enter(Phase::Drain);
             let mut measured = Measured::new();
@@ -90,6 +100,12 @@ impl Conductor<'_> {
                     Ok(Err(problem)) => failed = Some(Failure::machine(problem)),
                     Err(panic) => std::panic::resume_unwind(panic),
                 }
+            }
+            match attacker.map(|attacker| attacker.join()) {
+                Some(Ok(Ok(attacked))) => measured.attacked = Some(attacked),
+                Some(Ok(Err(problem))) => failed = Some(Failure::network(problem)),
+                Some(Err(panic)) => std::panic::resume_unwind(panic),
+                None => {}
             }
             let (mut setup, target) = conducted?;
             if let Some(failed) = failed {
@@ -152,6 +168,9 @@ impl Conductor<'_> {
         before.zip(after).map(|(before, after)| TargetUsage {
             cpu: after.cpu.saturating_sub(before.cpu),
             memory_peak_bytes: after.memory_peak_bytes,
+            memory_growth_bytes: after
+                .memory_peak_bytes
+                .saturating_sub(before.memory_peak_bytes),
         })
     }
 

@@ -6,6 +6,7 @@
 //! `rounds` runs controllers in turn; `report` tells.
 
 mod answers;
+mod attack;
 pub mod cbench;
 mod churn;
 mod conduct;
@@ -78,6 +79,19 @@ pub struct Args {
     /// Packet-ins a second of the storm, for --workload storm [default: 100000]
     #[arg(long, value_name = "N")]
     storm_rate: Option<f64>,
+
+    /// Packet-ins a second of the attacker, for --workload attack [default: as many as the connection
+    /// takes]
+    #[arg(long, value_name = "N")]
+    attack_rate: Option<f64>,
+
+    /// The attacker reads what it is sent, for --workload attack
+    #[arg(long)]
+    attack_reads: bool,
+
+    /// Different hosts that the attacker's packets are of, for --workload attack [default: --macs]
+    #[arg(long, value_name = "N")]
+    attack_hosts: Option<u32>,
 
     /// Emulated switches, 1 to 10000
     #[arg(short = 's', long, value_name = "N", default_value_t = 16)]
@@ -195,6 +209,9 @@ pub enum WorkloadArg {
     /// As macs; in the second half of the time one port of the first switch storms, and the delay at
     /// the other switches is measured
     Storm,
+    /// As macs; in the second third of the time one more switch floods packet-ins and reads nothing,
+    /// and the delay at the others is told for each third
+    Attack,
     /// As many connections at once as switches: each is taken in, leaves, and comes again
     Churn,
 }

@@ -9,6 +9,7 @@ use net::method::Method;
 use net::tls::Security;
 use serde::Serialize;
 
+use super::attack::{Attack, Attacked};
 use super::layout::Layout;
 use super::links::Links;
 use super::switch::{Delays, Load, Profile};
@@ -54,6 +55,8 @@ pub enum Workload {
     /// As `Macs`, the second half of the time under a storm of so many packet-ins a second, all of
     /// one host of the first switch. That one is not measured.
     Storm { rate: f64 },
+    /// As `Macs`, the second third of the time beside one more switch that attacks.
+    Attack(Attack),
     /// None: switches connect, are taken in, and leave.
     Churn,
 }
@@ -66,6 +69,7 @@ impl Workload {
             Workload::Paths => "paths",
             Workload::ArpIp => "arp-ip",
             Workload::Storm { .. } => "storm",
+            Workload::Attack(_) => "attack",
             Workload::Churn => "churn",
         }
     }
@@ -256,6 +260,8 @@ pub struct Measured {
     pub strays: u64,
     /// Those that the connection did not take.
     pub strays_unsent: u64,
+    /// Of [`Workload::Attack`].
+    pub attacked: Option<Attacked>,
 }
 
 /// Answers of each switch within a part of the measured time.
@@ -287,6 +293,7 @@ impl Measured {
             delays: Delays {
                 answers: histogram(),
                 echoes: histogram(),
+                timeline: None,
             },
             lag: histogram(),
             cpu: Vec::new(),
@@ -294,6 +301,7 @@ impl Measured {
             quiet: histogram(),
             strays: 0,
             strays_unsent: 0,
+            attacked: None,
         }
     }
 
@@ -307,6 +315,10 @@ impl Measured {
         self.delays.echoes.add(&other.delays.echoes).expect(SAME);
         self.lag.add(&other.lag).expect(SAME);
         self.quiet.add(&other.quiet).expect(SAME);
+        if let Some(timeline) = other.delays.timeline {
+            let mine = self.delays.timeline.get_or_insert_default();
+            mine.extend(timeline);
+        }
         self.strays += other.strays;
         self.strays_unsent += other.strays_unsent;
         self.cpu.extend(other.cpu);

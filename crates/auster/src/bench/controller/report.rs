@@ -4,6 +4,7 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use super::attack::AttackDocument;
 use super::conduct::{Run, Setup};
 use super::links::Carried;
 use super::outstanding::Wanted;
@@ -80,6 +81,7 @@ struct RoundDocument {
     /// Open loop: how much later than intended packet-ins were sent.
     send_lag_us: Summary,
     storm: Option<StormDocument>,
+    attack: Option<AttackDocument>,
     links: Option<Carried>,
     setup: Setup,
     generator: GeneratorDocument,
@@ -266,6 +268,11 @@ fn round_document(run: &Run) -> RoundDocument {
             packet_ins: measured.strays,
             unsent: measured.strays_unsent,
         }),
+        attack: measured.attacked.as_ref().map(|attacked| {
+            let timeline = measured.delays.timeline.as_deref().unwrap_or_default();
+            let growth = run.target.map(|usage| usage.memory_growth_bytes);
+            AttackDocument::new(attacked, timeline, elapsed_s, growth)
+        }),
         links: run.links,
         setup: run.setup,
         bottleneck: Bottleneck::of(
@@ -300,13 +307,27 @@ fn text(settings: &Settings, subjects: &[SubjectDocument]) -> String {
         "rounds",
     ];
     let rows: Vec<Vec<String>> = subjects.iter().map(row).collect();
-    let mut text = table(&HEADER, &rows) + "\n";
+    let mut text = table(&HEADER, &rows) + "\n" + &attack_table(subjects);
     for subject in subjects {
         for note in notes(settings, subject) {
             text += &format!("{}: {note}\n", subject.name);
         }
     }
     text
+}
+
+fn attack_table(subjects: &[SubjectDocument]) -> String {
+    let mut rows = Vec::new();
+    for subject in subjects {
+        for (number, round) in (1..).zip(&subject.rounds) {
+            let row = round.attack.as_ref();
+            rows.extend(row.map(|attack| attack.row(&subject.name, number)));
+        }
+    }
+    match rows.is_empty() {
+        true => String::new(),
+        false => table(&AttackDocument::HEADER, &rows) + "\n",
+    }
 }
 
 fn row(subject: &SubjectDocument) -> Vec<String> {
@@ -466,6 +487,21 @@ fn plots(
         series,
     };
     results.plot("latency", &plot.lines())?;
+    if matches!(plan.workload, Workload::Attack(_)) {
+        let first = |subject: &SubjectDocument| {
+            let attack = subject.rounds.first()?.attack.as_ref()?;
+            Some(attack.series(&subject.name))
+        };
+        let attack = Plot {
+            title: "One more switch attacks, from 0 s on for a third of the time".to_string(),
+            x_label: "since the attack began (s)".to_string(),
+            y_label: "p99 of each 0.1 s at the others (µs)".to_string(),
+            x_log: false,
+            y_log: true,
+            series: subjects.iter().filter_map(first).collect(),
+        };
+        results.plot("attack", &attack.lines())?;
+    }
     results.write("rounds.csv", rounds_csv(&names, subjects).as_bytes())
 }
 

@@ -34,6 +34,7 @@ impl Shared {
             delays: RefCell::new(Delays {
                 answers: histogram(),
                 echoes: histogram(),
+                timeline: None,
             }),
             read_buffer: RefCell::new(vec![0; READ_BYTES]),
         }

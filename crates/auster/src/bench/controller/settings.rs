@@ -6,6 +6,7 @@ use std::time::Duration;
 use net::method::{Method, Transport};
 use net::tls::{CredentialFiles, Role, Security};
 
+use super::attack::Attack;
 use super::layout::SOURCES_MAX;
 use super::outstanding::Wanted;
 use super::plan::{Mode, Plan, Workload};
@@ -110,6 +111,8 @@ impl Settings {
         // A half before the storm, a half in it.
         let interval_count = match workload {
             Workload::Storm { .. } => 2,
+            // Before, during and after.
+            Workload::Attack(_) => 3,
             _ => 1,
         };
         let announce = args.announce.unwrap_or(match switch_count {
@@ -136,9 +139,10 @@ impl Settings {
                     Workload::Hosts => Traffic::Paired,
                     Workload::Paths => Traffic::Across,
                     Workload::ArpIp => Traffic::Exchanges,
-                    Workload::Macs | Workload::Storm { .. } | Workload::Churn => {
-                        Traffic::ToDestination
-                    }
+                    Workload::Macs
+                    | Workload::Storm { .. }
+                    | Workload::Attack(_)
+                    | Workload::Churn => Traffic::ToDestination,
                 },
             },
             switch_count: switch_count as u16,
@@ -182,6 +186,18 @@ impl Settings {
             Workload::Paths => format!("{how}, across a line of links"),
             Workload::ArpIp => format!("{how}, each ARP and an IP packet both ways"),
             Workload::Storm { rate } => format!("storm of {rate} packet-ins/s; {how}"),
+            Workload::Attack(attack) => {
+                let rate = match attack.rate {
+                    Some(rate) => format!("{rate} packet-ins/s"),
+                    None => "all the connection takes".to_string(),
+                };
+                let reads = if attack.reads {
+                    "reads"
+                } else {
+                    "reads nothing"
+                };
+                format!("attacked by one more that sends {rate} and {reads}; {how}")
+            }
             Workload::Churn => "churn, 1 connection".to_string(),
         };
         let names: Vec<&str> = self.subjects.iter().map(|s| s.name.as_str()).collect();
@@ -308,8 +324,17 @@ fn mode(args: &Args) -> Result<Mode, Failure> {
 
 fn workload(args: &Args, mode: Mode) -> Result<Workload, Failure> {
     let rate = args.storm_rate.unwrap_or(STORM_RATE_DEFAULT);
+    let is_attack = args.workload == WorkloadArg::Attack;
+    if !is_attack
+        && (args.attack_rate.is_some() || args.attack_reads || args.attack_hosts.is_some())
+    {
+        return Err(Failure::usage(
+            "--attack-rate, --attack-reads and --attack-hosts are for --workload attack",
+        ));
+    }
     match args.workload {
         WorkloadArg::Storm => {}
+        WorkloadArg::Attack => return attack(args, mode),
         _ if args.storm_rate.is_some() => {
             return Err(Failure::usage("--storm-rate is for --workload storm"));
         }
@@ -345,6 +370,27 @@ fn workload(args: &Args, mode: Mode) -> Result<Workload, Failure> {
         )));
     }
     Ok(Workload::Storm { rate })
+}
+
+fn attack(args: &Args, mode: Mode) -> Result<Workload, Failure> {
+    if mode == Mode::Throughput {
+        return Err(Failure::usage(
+            "--workload attack measures delays: give --mode latency, or --mode open and --rate",
+        ));
+    }
+    if let Some(rate) = args.attack_rate
+        && !(rate > 0.0 && rate <= RATE_MAX)
+    {
+        return Err(Failure::usage(format!(
+            "--attack-rate {rate}: write packet-ins a second, above 0 and up to {RATE_MAX}"
+        )));
+    }
+    let hosts = args.attack_hosts.unwrap_or(args.macs);
+    Ok(Workload::Attack(Attack {
+        rate: args.attack_rate,
+        reads: args.attack_reads,
+        hosts: whole("--attack-hosts", hosts, 1, SOURCES_MAX)?,
+    }))
 }
 
 fn across_links(args: &Args) -> Result<Workload, Failure> {

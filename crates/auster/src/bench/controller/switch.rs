@@ -118,6 +118,8 @@ pub enum Load {
 pub struct Delays {
     pub answers: Histogram<u64>,
     pub echoes: Histogram<u64>,
+    /// When each packet-in was due, and how long its answer took, if that is wanted.
+    pub timeline: Option<Vec<(u64, u64)>>,
 }
 
 /// Why a connection cannot go on.
@@ -299,7 +301,11 @@ impl Switch {
 
     /// A packet-in of a storm: nobody waits for its answer.
     pub fn send_stray(&self, out: &mut Vec<u8>) {
-        let hosts = (STORM_SOURCE, DESTINATION);
+        self.send_stray_of(STORM_SOURCE, out);
+    }
+
+    pub fn send_stray_of(&self, source: u32, out: &mut Vec<u8>) {
+        let hosts = (source, DESTINATION);
         self.template.write(&self.layout, hosts, STRAY_TAG, out);
     }
 
@@ -476,6 +482,9 @@ impl Switch {
                 self.tally.answered += 1;
                 if since_ns >= self.record_from_ns {
                     delays.answers.saturating_record(delay_ns);
+                    if let Some(timeline) = &mut delays.timeline {
+                        timeline.push((since_ns, delay_ns));
+                    }
                 }
                 if matches!(self.stage, Stage::Probing { .. }) && self.has_heard_links() {
                     self.stage = Stage::Ready;

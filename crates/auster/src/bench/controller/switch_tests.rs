@@ -57,6 +57,7 @@ impl Bench {
             delays: Delays {
                 answers: histogram(),
                 echoes: histogram(),
+                timeline: None,
             },
             out: Vec::new(),
         }

@@ -109,10 +109,14 @@ impl<'a> Worker<'a> {
             }
             _ => f64::INFINITY,
         };
+        let shared = Shared::new(control);
+        if matches!(plan.workload, Workload::Attack(_)) {
+            shared.delays.borrow_mut().timeline = Some(Vec::new());
+        }
         Ok(Worker {
             plan,
             thread,
-            shared: Rc::new(Shared::new(control)),
+            shared: Rc::new(shared),
             switches,
             numbers,
             phase: Phase::Connect,
