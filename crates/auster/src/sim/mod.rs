@@ -2,6 +2,7 @@
 //! production. It reproduces what the published priority scheme found in its own simulator, and
 //! shows what that leaves on the table.
 
+mod fig10;
 mod figures;
 mod report;
 mod scenario;
@@ -30,6 +31,12 @@ Example:
   auster sim run scenarios/pso-fig9.toml --runs 5 --json
   auster sim run scenarios/pso-disciplines.toml -o results/disciplines")]
     Run(RunArgs),
+    /// Tell what the published model charges for matching, and time our classifier beside it
+    #[command(after_help = "\
+Example:
+  auster sim fig10
+  auster sim fig10 --runs 50 -o results/fig10")]
+    Fig10(fig10::Args),
 }
 
 #[derive(clap::Args)]
@@ -53,6 +60,7 @@ pub struct RunArgs {
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(args) => simulate(&args),
+        Command::Fig10(args) => fig10::run(&args),
     }
 }
 

@@ -291,8 +291,8 @@ impl Scenario {
         check(target.packet_bytes > 0, "target.packet_bytes is 1 or more");
         let is_data = matches!(self.cross.traffic, CrossTraffic::Data);
         check(
-            !is_data || self.cross.packet_bytes > 0,
-            "cross.packet_bytes: say how long a data packet is",
+            !is_data || (64..=9000).contains(&self.cross.packet_bytes),
+            "cross.packet_bytes is 64 to 9000 for data packets",
         );
         check(!self.variant.is_empty(), "variant: name at least one");
         for variant in &self.variant {

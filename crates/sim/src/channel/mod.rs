@@ -18,9 +18,11 @@ mod event;
 mod line;
 mod traffic;
 
+use openflow::PortNo;
 use openflow::time::{Duration, Instant};
-use sched::policy::{Action, PolicyMap};
-use sched::{Binding, Classifier, Direction, Tag, TrafficType};
+use sched::classify::DataVerdict;
+use sched::policy::PolicyMap;
+use sched::{Binding, Classifier, Direction, Tag};
 
 pub use arrivals::Arrivals;
 pub use event::EventQueue;
@@ -30,7 +32,7 @@ pub use traffic::{HEADER_BYTES, MESSAGE_BYTES, Traffic};
 use crate::Random;
 pub(crate) use arrivals::Source;
 use line::{Line, Message, Owner};
-use traffic::Pool;
+use traffic::{Pool, Sending};
 
 /// What is simulated.
 #[derive(Clone, Debug)]
@@ -132,8 +134,9 @@ impl Setup {
 /// The channel of the target's switch, and what stands for that of data packets.
 const CHANNEL: u64 = 1;
 const DATA_CHANNEL: u64 = 2;
-/// Where target packets come in.
+/// Where target packets come in, and data packets.
 const TARGET_PORT: u32 = 1;
+const CROSS_PORT: u32 = 2;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -170,7 +173,7 @@ struct Run<'a> {
     classifier: Classifier,
     lines: [Line; 2],
     target: Option<Source>,
-    target_pools: [Option<Pool>; 2],
+    target_pools: [Pool; 2],
     cross: Vec<CrossSource>,
     transactions: Vec<Transaction>,
     /// Transactions that are neither done nor given up.
@@ -183,9 +186,7 @@ struct Run<'a> {
 struct CrossSource {
     source: Option<Source>,
     direction: Direction,
-    pool: Option<Pool>,
-    /// Of a packet, where there is no pool.
-    data_bytes: u32,
+    pool: Pool,
 }
 
 struct Transaction {
@@ -209,10 +210,6 @@ impl<'a> Run<'a> {
             source: Source::new(cross.arrivals, cross.per_second, seeds.next()),
             direction: cross.direction,
             pool: Pool::new(cross.traffic, cross.direction),
-            data_bytes: match cross.traffic {
-                Traffic::Data { bytes } => bytes,
-                _ => 0,
-            },
         });
         let mut run = Run {
             setup,
@@ -314,27 +311,28 @@ impl<'a> Run<'a> {
     /// Classifies a message of `owner` and gives it to its line.
     fn offer(&mut self, now: Instant, to_switch: bool, owner: Owner) {
         let direction = DIRECTIONS[usize::from(to_switch)];
-        let (frame, data_bytes) = match owner {
+        let sending = match owner {
             Owner::Target { .. } => {
                 self.outcome.messages += 1;
-                let pool = self.target_pools[usize::from(to_switch)].as_mut();
-                (pool.map(Pool::next), 0)
+                self.target_pools[usize::from(to_switch)].next()
             }
             Owner::Cross(n) => {
                 self.outcome.cross[usize::from(n)].0 += 1;
-                let cross = &mut self.cross[usize::from(n)];
-                (cross.pool.as_mut().map(Pool::next), cross.data_bytes)
+                self.cross[usize::from(n)].pool.next()
             }
         };
-        let tag = match frame {
-            Some(frame) => Tag {
+        let tag = match sending {
+            Sending::Message(frame) => Tag {
                 bytes: (frame.len() + HEADER_BYTES) as u32,
                 ..self
                     .classifier
-                    .classify(&frame, direction, CHANNEL, None)
+                    .classify(frame, direction, CHANNEL, None)
                     .tag
             },
-            None => data_tag(&self.setup.map, data_bytes),
+            Sending::Packet(packet) => {
+                let verdict = self.classifier.classify_data(PortNo(CROSS_PORT), packet);
+                data_tag(&verdict, packet.len() as u32)
+            }
         };
         let message = Message {
             wire_bytes: tag.bytes,
@@ -416,27 +414,15 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What the map says of a data packet without a code point.
-fn data_tag(map: &PolicyMap, bytes: u32) -> Tag {
-    let mut rules = map.rules.iter();
-    let rule = rules.find(|rule| {
-        rule.fields == openflow::Match::any()
-            && rule
-                .traffic
-                .is_none_or(|traffic| traffic == TrafficType::Data)
-    });
-    let queue = match rule.map_or(map.default, |rule| rule.action) {
-        Action::Queue(queue) | Action::Both(queue, _) => queue,
-        Action::Dscp(dscp) => map.dscp_queue[usize::from(dscp)],
-        Action::DscpCopy => map.dscp_queue[0],
-    };
+/// What a scheduler knows of a data packet.
+fn data_tag(verdict: &DataVerdict, bytes: u32) -> Tag {
     Tag {
-        queue,
-        dscp: None,
+        queue: verdict.queue,
+        dscp: verdict.dscp,
         binding: Binding::Free,
         domain: 0,
         channel: DATA_CHANNEL,
-        port: 0,
+        port: CROSS_PORT,
         bytes,
         shed: None,
     }

@@ -30,18 +30,27 @@ pub enum Traffic {
     Data { bytes: u32 },
 }
 
-/// Encoded messages that are sent in turn.
+/// What is sent.
+#[derive(Clone, Debug)]
+pub(super) enum Sending {
+    Message(Frame),
+    /// A data packet, its Ethernet header included.
+    Packet(Bytes),
+}
+
+/// What a source sends, in turn.
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
-    frames: Vec<Frame>,
+    sendings: Vec<Sending>,
     next: usize,
 }
 
 impl Pool {
-    /// `None` for data packets, which are no OpenFlow messages.
-    pub fn new(traffic: Traffic, direction: Direction) -> Option<Pool> {
-        let frames = match traffic {
-            Traffic::Data { .. } => return None,
+    pub fn new(traffic: Traffic, direction: Direction) -> Pool {
+        let sendings = match traffic {
+            Traffic::Data { bytes } => (0..FLOWS)
+                .map(|flow| Sending::Packet(packet(flow, DATA_UDP_DST, bytes as usize)))
+                .collect(),
             Traffic::Echo => vec![message(&echo())],
             Traffic::Packets { udp_dst, in_port } => (0..FLOWS)
                 .map(|flow| match direction {
@@ -50,15 +59,17 @@ impl Pool {
                 })
                 .collect(),
         };
-        Some(Pool { frames, next: 0 })
+        Pool { sendings, next: 0 }
     }
 
-    pub fn next(&mut self) -> Frame {
-        self.next = (self.next + 1) % self.frames.len();
-        self.frames[self.next].clone()
+    pub fn next(&mut self) -> &Sending {
+        self.next = (self.next + 1) % self.sendings.len();
+        &self.sendings[self.next]
     }
 }
 
+/// Where data packets go.
+const DATA_UDP_DST: u16 = 5001;
 /// Encoded bytes of a message.
 const ENCODED_BYTES: usize = MESSAGE_BYTES - HEADER_BYTES;
 /// Header, buffer, total length, reason, table, cookie; match with a port; padding.
@@ -69,10 +80,10 @@ const ETHERNET_IP_UDP_BYTES: usize = 14 + 20 + 8;
 /// Of the data packet, before the switch cuts it to what the message holds.
 const PACKET_BYTES: u16 = 512;
 
-fn message(message: &Message) -> Frame {
+fn message(message: &Message) -> Sending {
     let frame = encode(Version::V13, Xid(1), message).expect("1.3 has these messages");
     assert_eq!(frame.len(), ENCODED_BYTES, "{:?}", frame.kind());
-    frame
+    Sending::Message(frame)
 }
 
 /// The first bytes of a datagram of flow number `flow`.
@@ -82,7 +93,7 @@ fn packet(flow: u16, udp_dst: u16, len: usize) -> Bytes {
         ip: Ipv4Addr::new(10, mac, 0, last),
     };
     let ports = (1024 + flow, udp_dst);
-    let payload = vec![0; len - ETHERNET_IP_UDP_BYTES];
+    let payload = vec![0; len.saturating_sub(ETHERNET_IP_UDP_BYTES)];
     build::udp(host(1, 1), host(2, 2), ports, &payload).into()
 }
 
