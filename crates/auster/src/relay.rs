@@ -12,8 +12,8 @@ use std::time::Duration;
 use control::relay::{Config, SessionId, Side};
 use net::method::{Method, Protocol};
 use net::tls::{CredentialFiles, Role, Security};
-use net::transport::{Limits, Listener};
-use net::tunnel::{self, End, EndConfig, Hub, OPENFLOW, OVSDB, Target};
+use net::transport::{Limits, LineSocket, Listener};
+use net::tunnel::{self, Direct, End, EndConfig, Hub, OPENFLOW, OVSDB, Scheduling, Target};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -31,7 +31,10 @@ Example:
   auster relay switch --openflow ptcp:6653:127.0.0.1 --ovsdb unix:/run/openvswitch/db.sock \\
       --connect quic:192.0.2.1:6654 -p s1-privkey.pem -c s1-cert.pem -C cacert.pem
 
-Each bridge is then pointed here: ovs-vsctl set-controller br0 tcp:127.0.0.1:6653")]
+Each bridge is then pointed here: ovs-vsctl set-controller br0 tcp:127.0.0.1:6653
+
+Without QUIC, straight to a controller that knows nothing of relays:
+  auster relay switch --openflow ptcp:6653:127.0.0.1 --connect tcp:192.0.2.1:6653 --policy auster")]
     Switch(SwitchArgs),
     /// The end next to the controllers: takes switch relays and dials the controller for each bridge
     #[command(after_help = "\
@@ -53,7 +56,8 @@ pub struct SwitchArgs {
     /// The switch's OVSDB server: dialled when the other end asks (unix:, tcp:), or waited for
     #[arg(long, value_name = "METHOD")]
     ovsdb: Option<String>,
-    /// The controller relay
+    /// The controller relay (quic:); or a controller or a controller relay that each connection is
+    /// carried to over one of its own (tcp:, ssl:, unix:)
     #[arg(long, value_name = "METHOD")]
     connect: String,
     /// Makes bridges that wait out a back-off connect at once after a restart of either relay, by
@@ -66,7 +70,8 @@ pub struct SwitchArgs {
 
 #[derive(clap::Args)]
 pub struct ControllerArgs {
-    /// Where switch relays connect to
+    /// Where switch relays connect to (pquic:); or where switches and switch relays bring each
+    /// connection by itself (ptcp:, pssl:, punix:)
     #[arg(long, value_name = "METHOD")]
     listen: String,
     /// The controller, dialled once per bridge
@@ -85,15 +90,26 @@ struct CommonArgs {
     /// end and active at the other
     #[arg(long = "agent", value_name = "NAME=METHOD")]
     agents: Vec<String>,
-    /// Our private key
-    #[arg(short = 'p', long, value_name = "FILE")]
-    private_key: PathBuf,
+    /// Our private key; quic: and ssl: need it, with the certificate and the CA
+    #[arg(short = 'p', long, value_name = "FILE", requires_all = ["certificate", "ca_cert"])]
+    private_key: Option<PathBuf>,
     /// Our certificate
-    #[arg(short = 'c', long, value_name = "FILE")]
-    certificate: PathBuf,
+    #[arg(short = 'c', long, value_name = "FILE", requires = "private_key")]
+    certificate: Option<PathBuf>,
     /// The CA of the other end's certificate
-    #[arg(short = 'C', long, value_name = "FILE")]
-    ca_cert: PathBuf,
+    #[arg(short = 'C', long, value_name = "FILE", requires = "private_key")]
+    ca_cert: Option<PathBuf>,
+    /// Policy map by which this end schedules what it sends to the other: a file, or auster, paper
+    /// or none
+    #[arg(long, value_name = "MAP", default_value = "none")]
+    policy: String,
+    /// Send at most this much to the other end, headers included, where the narrow place is not
+    /// our own interface; needs --policy. As 10mbit, 500kbit or bits per second
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    rate: Option<u64>,
+    /// What the path is known to carry for us: QUIC's window does not fall below what that takes
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    guaranteed_rate: Option<u64>,
     /// How long local connections outlive the connection between the relays
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     grace_s: u16,
@@ -118,10 +134,10 @@ pub fn run(command: Command) -> Result<(), Failure> {
 
 async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
     let connect = method(&args.connect, Protocol::OpenFlow)?;
-    if !matches!(connect, Method::Dial(net::method::Transport::Quic, ..)) {
+    if connect.is_passive() {
         let given = &args.connect;
         return Err(Failure::usage(format!(
-            "--connect {given}: relays connect by quic:HOST[:PORT]"
+            "--connect {given}: relays connect by quic:, tcp: or ssl:HOST[:PORT], or unix:FILE"
         )));
     }
     let security = args.common.security(Role::Controller)?;
@@ -130,6 +146,14 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
         let given = &args.openflow;
         let wrong = "bridges connect to this end; write ptcp:[PORT][:HOST], pssl: or punix:FILE";
         return Err(Failure::usage(format!("--openflow {given}: {wrong}")));
+    }
+    let scheduling = args.common.scheduling()?;
+    if !is_quic(&connect) {
+        args.common.refuse_what_direct_has_not(&agents, args.nudge)?;
+        let direct = Direct::new(Side::Switch, connect, security.clone(), scheduling);
+        let openflow = &agents.passive[OPENFLOW];
+        let listener = bind(OPENFLOW, openflow, &security, None).await?;
+        return run_direct(direct, listener, &args.common, &agents).await;
     }
     let database = agents.active.get(OVSDB).cloned();
     if args.nudge && database.is_none() {
@@ -140,12 +164,12 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
 
     let config = args
         .common
-        .end_config(Side::Switch, &agents.active, &security);
+        .end_config(Side::Switch, &agents.active, &security, scheduling);
     let end = End::new(config, SessionId(net::tunnel::random()), "controller");
     let mut tasks = JoinSet::new();
     let mut openflow = None;
     for (agent, method) in &agents.passive {
-        let mut listener = bind(agent, method, &security).await?;
+        let mut listener = bind(agent, method, &security, None).await?;
         if agent == OPENFLOW {
             openflow = Some(listener.local().clone());
         }
@@ -178,10 +202,10 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
 
 async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
     let listen = method(&args.listen, Protocol::OpenFlow)?;
-    if !matches!(listen, Method::Listen(net::method::Transport::Quic, ..)) {
+    if !listen.is_passive() {
         let given = &args.listen;
         return Err(Failure::usage(format!(
-            "--listen {given}: relays listen on pquic:[PORT][:HOST]"
+            "--listen {given}: relays listen on pquic:, ptcp: or pssl:[PORT][:HOST], or punix:FILE"
         )));
     }
     let security = args.common.security(Role::Switch)?;
@@ -191,14 +215,23 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
         let wrong = "this end dials the controller; write tcp:HOST[:PORT], ssl: or unix:FILE";
         return Err(Failure::usage(format!("--openflow {given}: {wrong}")));
     }
+    let scheduling = args.common.scheduling()?;
+    if !is_quic(&listen) {
+        args.common.refuse_what_direct_has_not(&agents, false)?;
+        let line = Direct::line_socket(&scheduling);
+        let target = agents.active[OPENFLOW].clone();
+        let direct = Direct::new(Side::Controller, target, security.clone(), scheduling);
+        let listener = bind(OPENFLOW, &listen, &security, line).await?;
+        return run_direct(direct, listener, &args.common, &agents).await;
+    }
     let (each, shared): (BTreeMap<_, _>, BTreeMap<_, _>) = agents
         .passive
         .clone()
         .into_iter()
         .partition(|(_, method)| method.to_string().contains("{name}"));
-    let config = args
-        .common
-        .end_config(Side::Controller, &agents.active, &security);
+    let config =
+        args.common
+            .end_config(Side::Controller, &agents.active, &security, scheduling);
     let hub = Hub::bind(&listen, &security, config, each.into_iter().collect())
         .await
         .map_err(Failure::network)?;
@@ -206,7 +239,7 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
 
     let mut tasks = JoinSet::new();
     for (agent, method) in shared {
-        let mut listener = bind(&agent, &method, &security).await?;
+        let mut listener = bind(&agent, &method, &security, None).await?;
         let hub = hub.clone();
         tasks.spawn(async move {
             loop {
@@ -229,6 +262,30 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
     stop(reporter).await
 }
 
+/// Carries each connection that `listener` accepts over one of its own.
+async fn run_direct(
+    direct: Arc<Direct>,
+    mut listener: Listener,
+    common: &CommonArgs,
+    agents: &Agents,
+) -> Result<(), Failure> {
+    let source = Source::Direct(direct.clone());
+    let reporter = Reporter::start(&common.status, &common.record, source).await?;
+    agents.warn_if_exposed();
+    let mut tasks = JoinSet::new();
+    let mut stopped = std::pin::pin!(stop_signal());
+    loop {
+        tokio::select! {
+            connection = listener.accept() => drop(tasks.spawn(direct.clone().carry(connection))),
+            Some(_) = tasks.join_next() => {}
+            () = &mut stopped => break,
+        }
+    }
+    tasks.shutdown().await;
+    direct.close_all();
+    stop(reporter).await
+}
+
 /// Lets the last words go out before the process ends.
 async fn stop(reporter: Reporter) -> Result<(), Failure> {
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -237,10 +294,15 @@ async fn stop(reporter: Reporter) -> Result<(), Failure> {
 
 impl CommonArgs {
     fn security(&self, peer: Role) -> Result<Security, Failure> {
+        let (Some(private_key), Some(certificate), Some(ca)) =
+            (&self.private_key, &self.certificate, &self.ca_cert)
+        else {
+            return Ok(Security::plain());
+        };
         let files = CredentialFiles {
-            private_key: self.private_key.clone(),
-            certificate: self.certificate.clone(),
-            ca: self.ca_cert.clone(),
+            private_key: private_key.clone(),
+            certificate: certificate.clone(),
+            ca: ca.clone(),
         };
         let credentials = files.load().map_err(|error| {
             if error.is_unreadable {
@@ -252,11 +314,47 @@ impl CommonArgs {
         Ok(Security::new(Arc::new(credentials)).expecting(peer))
     }
 
+    fn scheduling(&self) -> Result<Scheduling, Failure> {
+        let policy = match self.policy.as_str() {
+            "none" => None,
+            name => Some(Arc::new(crate::policy::load(name)?)),
+        };
+        if policy.is_none() && self.rate.is_some() {
+            return Err(Failure::usage(
+                "--rate: what is held back waits in the queues of a policy map; give --policy too",
+            ));
+        }
+        Ok(Scheduling {
+            policy,
+            rate_bytes: self.rate,
+            guaranteed_bytes: self.guaranteed_rate,
+        })
+    }
+
+    /// What only the one connection for all can carry.
+    fn refuse_what_direct_has_not(&self, agents: &Agents, nudge: bool) -> Result<(), Failure> {
+        let names = agents.passive.keys().chain(agents.active.keys());
+        let more: Vec<&str> = names.filter(|n| *n != OPENFLOW).map(|n| &**n).collect();
+        if let Some(name) = more.first() {
+            return Err(Failure::usage(format!(
+                "'{name}': over tcp:, ssl: and unix: a relay carries OpenFlow alone; use quic: \
+                 for other agents"
+            )));
+        }
+        if nudge || self.guaranteed_rate.is_some() {
+            return Err(Failure::usage(
+                "--nudge and --guaranteed-rate are for relays that are joined by quic:",
+            ));
+        }
+        Ok(())
+    }
+
     fn end_config(
         &self,
         side: Side,
         active: &BTreeMap<String, Method>,
         security: &Security,
+        scheduling: Scheduling,
     ) -> EndConfig {
         let dial =
             |(agent, method): (&String, &Method)| (agent.clone(), Target::Dial(method.clone()));
@@ -268,6 +366,7 @@ impl CommonArgs {
             },
             targets: active.iter().map(dial).collect(),
             target_security: security.clone(),
+            scheduling,
         }
     }
 }
@@ -331,8 +430,37 @@ fn method(text: &str, protocol: Protocol) -> Result<Method, Failure> {
     Method::parse(text, protocol).map_err(Failure::usage)
 }
 
-async fn bind(agent: &str, method: &Method, security: &Security) -> Result<Listener, Failure> {
-    let listener = Listener::bind(method, security, Limits::default()).await;
+fn is_quic(method: &Method) -> bool {
+    use net::method::Transport::Quic;
+    matches!(method, Method::Dial(Quic, ..) | Method::Listen(Quic, ..))
+}
+
+/// `10mbit`, `500kbit`, `1gbit` or bits per second, in bytes per second.
+fn rate(text: &str) -> Result<u64, String> {
+    let wrong = || format!("'{text}' is no rate; write 10mbit, 500kbit or bits per second");
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match &text[digits.len()..] {
+        "" | "bit" => 1,
+        "kbit" => 1_000,
+        "mbit" => 1_000_000,
+        "gbit" => 1_000_000_000,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    let bits = number.checked_mul(unit).ok_or_else(wrong)?;
+    if bits < 8_000 {
+        return Err(format!("'{text}' is less than 8kbit"));
+    }
+    Ok(bits / 8)
+}
+
+async fn bind(
+    agent: &str,
+    method: &Method,
+    security: &Security,
+    line: Option<LineSocket>,
+) -> Result<Listener, Failure> {
+    let listener = Listener::bind_line(line, method, security, Limits::default()).await;
     let listener = listener.map_err(Failure::network)?;
     println!("listening {} {agent}", listener.local());
     Ok(listener)

@@ -19,10 +19,11 @@ use crate::method::Method;
 use crate::tls::{CertificateIdentity, Role, TlsFacts};
 use crate::workers::Place;
 
-pub use dial::{connect, connect_at};
+pub use dial::{connect, connect_at, connect_line};
 pub(crate) use dial::{resolve, server_name};
 pub use gate::{Limits, Refusal, Refusals, Ticket};
 pub use listen::Listener;
+pub use socket::LineSocket;
 
 /// From the first byte of a TLS or QUIC handshake to its last.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);

@@ -46,6 +46,7 @@ fn config(side: Side, targets: &[(&str, Method)]) -> EndConfig {
         },
         targets: targets.iter().map(target).collect::<BTreeMap<_, _>>(),
         target_security: Security::plain(),
+        scheduling: net::tunnel::Scheduling::default(),
     }
 }
 

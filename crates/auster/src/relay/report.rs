@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::relay::{Agent, ChannelStatus, Tally};
+use control::relay::{Agent, ChannelStatus, LineStatus, Tally};
 use net::method::Method;
 use net::tls::Security;
 use net::transport::{Limits, Listener};
-use net::tunnel::{End, EndStatus, Hub};
+use net::tunnel::{Direct, End, EndStatus, Hub};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
@@ -25,6 +25,7 @@ const RECORD_INTERVAL: Duration = Duration::from_millis(200);
 pub enum Source {
     End(Arc<End>),
     Hub(Arc<Hub>),
+    Direct(Arc<Direct>),
 }
 
 /// Answers for as long as it is kept.
@@ -39,6 +40,7 @@ impl Source {
         match self {
             Source::End(end) => vec![end.status()],
             Source::Hub(hub) => hub.status(),
+            Source::Direct(direct) => vec![direct.status()],
         }
     }
 
@@ -46,6 +48,7 @@ impl Source {
         match self {
             Source::End(end) => end.take_finished(),
             Source::Hub(hub) => hub.take_finished(),
+            Source::Direct(direct) => direct.take_finished(),
         }
     }
 }
@@ -134,8 +137,10 @@ fn end_json(end: &EndStatus) -> Value {
         "reconnects": end.reconnects,
         "resumptions": end.resumptions,
         "channels_closed": end.closed,
-        // There is no code that drops a message: what cannot be sent is not read.
-        "drops": 0,
+        // Without a policy map there is no code that drops a message: what cannot be sent is not
+        // read. With one, packet-ins alone can be.
+        "drops": end.line.as_ref().map_or(0, shed_count),
+        "policy": end.line.as_ref().map(line_json),
         "channels": end.channels.iter().map(channel_json).collect::<Vec<_>>(),
     })
 }
@@ -158,9 +163,46 @@ fn channel_json(channel: &ChannelStatus) -> Value {
         "given": tally_json(&channel.given),
         "lanes_out": lanes(&channel.lanes_out),
         "lanes_in": lanes(&channel.lanes_in),
+        "shed": { "count": channel.shed.messages, "bytes": channel.shed.bytes },
+        "queued_count": channel.queued_count,
+        "queued_bytes": channel.queued_bytes,
         "kept_bytes": channel.kept_bytes,
         "held_bytes": channel.held_bytes,
         "held_count": channel.held_count,
+    })
+}
+
+fn shed_count(line: &LineStatus) -> u64 {
+    let queues = line.queues.iter();
+    queues
+        .map(|q| q.shed_duplicate + q.shed_stale + q.shed_full)
+        .sum()
+}
+
+fn line_json(line: &LineStatus) -> Value {
+    let queue = |(id, q): (usize, &sched::scheduler::QueueCounters)| {
+        json!({
+            "queue": id,
+            "messages_in": q.messages_in,
+            "bytes_in": q.bytes_in,
+            "messages_out": q.messages_out,
+            "bytes_out": q.bytes_out,
+            "promoted": q.promoted,
+            "shed_duplicate": q.shed_duplicate,
+            "shed_stale": q.shed_stale,
+            "shed_full": q.shed_full,
+            "forgotten": q.forgotten,
+            "messages_waiting": q.messages_waiting,
+            "bytes_waiting": q.bytes_waiting,
+        })
+    };
+    let rule = |(id, hits): &(u16, u64)| json!({ "rule": id, "hits": hits });
+    json!({
+        "algorithm": line.algorithm.name(),
+        "generation": line.generation,
+        "queues": line.queues.iter().enumerate().map(queue).collect::<Vec<_>>(),
+        "rules": line.rules.iter().map(rule).collect::<Vec<_>>(),
+        "default_hits": line.default_hits,
     })
 }
 

@@ -11,14 +11,18 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::{Bytes, BytesMut};
 use openflow::Frame;
 use sched::order::FENCES_IN_FLIGHT_MAX;
-use sched::{Direction, Gate, Lane, Place, Sequencer};
+use sched::{Direction, Gate, Lane, Place, Sequencer, Tag};
 
-use super::place::place_of;
-use super::tally::Tally;
+use super::place::{place_of, place_of_tag};
+use super::tally::{Shed, Tally};
 use super::wire::{Agent, Cursor, RAW_CHUNK_BYTES_MAX, Record, WireError};
 
 /// Charged to the window for each record, whatever its length.
 const RECORD_OVERHEAD_BYTES: usize = 32;
+
+/// What a raw stream's record carries at most where it waits in a queue: it is the unit that an
+/// urgent message waits for.
+const QUEUED_CHUNK_BYTES_MAX: usize = 2 * 1024;
 
 /// A sender admits a message when the window has any room at all, so one message may exceed it.
 const WINDOW_SLACK_BYTES: usize = 128 * 1024;
@@ -36,10 +40,38 @@ pub(super) struct Outbound {
     sequencer: Sequencer,
     lanes: BTreeMap<Lane, Kept>,
     cost: usize,
+    /// Of these, not yet taken by the connection there is now.
+    unsent_bytes: usize,
+    /// The lane of each flow that has records here. A flow keeps it until all are delivered, even
+    /// if its next message is of another queue.
+    flows: BTreeMap<u64, FlowLane>,
     pub window_bytes: usize,
     fences: usize,
+    /// The local socket gives no more.
     pub ended: bool,
+    end_sent: bool,
+    pub queued: Queued,
+    pub shed: Shed,
     pub tally: Tally,
+}
+
+/// What waits in the session's queues of one channel.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Queued {
+    pub count: usize,
+    pub bytes: usize,
+}
+
+#[derive(Debug)]
+struct FlowLane {
+    index: u16,
+    records: usize,
+}
+
+/// The next of what a local socket gave.
+pub(super) enum Taken {
+    Message(Frame),
+    Piece(Bytes),
 }
 
 /// Records of one lane that the other end may still ask for.
@@ -50,6 +82,8 @@ struct Kept {
     delivered: u64,
     /// Records given to the connection there is now.
     sent: u64,
+    /// What the connection was given last, and may not have taken yet.
+    in_hand_bytes: usize,
 }
 
 #[derive(Debug)]
@@ -57,6 +91,7 @@ struct KeptRecord {
     head: Bytes,
     body: Option<Bytes>,
     fence: bool,
+    flow: Option<u64>,
 }
 
 impl Outbound {
@@ -73,16 +108,26 @@ impl Outbound {
             sequencer: Sequencer::new(direction),
             lanes: BTreeMap::new(),
             cost: 0,
+            unsent_bytes: 0,
+            flows: BTreeMap::new(),
             window_bytes,
             fences: 0,
             ended: false,
+            end_sent: false,
+            queued: Queued::default(),
+            shed: Shed::default(),
             tally: Tally::new(agent),
         }
     }
 
-    /// Whether more may be read from the local socket.
+    /// Whether the lanes take another message.
     pub fn has_room(&self) -> bool {
         self.cost < self.window_bytes && self.fences < FENCES_IN_FLIGHT_MAX
+    }
+
+    /// Whether the queues may be given another message of this channel.
+    pub fn has_queue_room(&self) -> bool {
+        self.cost + self.queued.bytes < self.window_bytes
     }
 
     /// Takes what the local socket gave as far as there is room. Returns the lanes that have got
@@ -113,24 +158,63 @@ impl Outbound {
         Ok(lanes)
     }
 
+    /// Takes one message, or a piece of a raw stream, of what the local socket gave.
+    pub fn take(&self, buf: &mut BytesMut) -> Result<Option<Taken>, openflow::FrameError> {
+        match self.agent {
+            _ if self.ended => Ok(None),
+            Agent::OpenFlow => Ok(Frame::split_from(buf)?.map(Taken::Message)),
+            Agent::Raw if buf.is_empty() => Ok(None),
+            Agent::Raw => {
+                let len = buf.len().min(QUEUED_CHUNK_BYTES_MAX);
+                Ok(Some(Taken::Piece(buf.split_to(len).freeze())))
+            }
+        }
+    }
+
+    /// A message that has left the queues; `None` is the channel's end.
+    pub fn push_scheduled(&mut self, tag: &Tag, body: Option<Bytes>) -> Lane {
+        let Some(body) = body else {
+            return self.end();
+        };
+        self.tally.add(&body);
+        let place = place_of_tag(tag, self.direction, self.flow_lanes);
+        match (place, tag.binding) {
+            (Place::Flow(index), sched::Binding::Flow { key, .. }) => {
+                let flow = self.flows.entry(key);
+                let flow = flow.or_insert(FlowLane { index, records: 0 });
+                flow.records += 1;
+                let place = Place::Flow(flow.index);
+                self.push_of(place, Some(body), Some(key))
+            }
+            _ => self.push(place, Some(body)),
+        }
+    }
+
     /// Nothing follows: the local socket has ended.
     pub fn end(&mut self) -> Lane {
         self.ended = true;
+        self.end_sent = true;
         self.push(Place::Fence, None)
     }
 
     fn push(&mut self, place: Place, body: Option<Bytes>) -> Lane {
+        self.push_of(place, body, None)
+    }
+
+    fn push_of(&mut self, place: Place, body: Option<Bytes>, flow: Option<u64>) -> Lane {
         let (lane, stamp) = self.sequencer.stamp(place);
         let fence = stamp.fence.is_some();
         let record = Record { stamp, body };
         let head = record.encode_head(self.agent);
         self.cost += cost(record.body.as_ref());
+        self.unsent_bytes += cost(record.body.as_ref());
         self.fences += usize::from(fence);
         let kept = self.lanes.entry(lane).or_default();
         kept.records.push_back(KeptRecord {
             head,
             body: record.body,
             fence,
+            flow,
         });
         lane
     }
@@ -154,6 +238,7 @@ impl Outbound {
         let Some(kept) = self.lanes.get_mut(&lane) else {
             return chunks;
         };
+        self.unsent_bytes -= kept.in_hand_bytes;
         let mut taken = 0;
         while taken < bytes_max {
             let at = (kept.sent - kept.delivered) as usize;
@@ -165,7 +250,14 @@ impl Outbound {
             chunks.extend(record.body.clone());
             kept.sent += 1;
         }
+        kept.in_hand_bytes = taken;
         chunks
+    }
+
+    /// Bytes that the connection has not taken yet. What it was given last of a lane counts until
+    /// it asks for more.
+    pub fn unsent_bytes(&self) -> usize {
+        self.unsent_bytes
     }
 
     /// The other end has handed over everything up to these positions.
@@ -178,6 +270,9 @@ impl Outbound {
                 kept.delivered += 1;
                 self.cost -= cost(record.body.as_ref());
                 self.fences -= usize::from(record.fence);
+                if let Some(key) = record.flow {
+                    forget_record(&mut self.flows, key);
+                }
             }
         }
         Ok(())
@@ -197,12 +292,21 @@ impl Outbound {
                 ))?;
             kept.sent = *count;
         }
+        let lanes = self.lanes.values_mut();
+        self.unsent_bytes = lanes
+            .map(|kept| {
+                kept.in_hand_bytes = 0;
+                let at = (kept.sent - kept.delivered) as usize;
+                let unsent = kept.records.range(at..);
+                unsent.map(|r| cost(r.body.as_ref())).sum::<usize>()
+            })
+            .sum();
         Ok(())
     }
 
     /// Whether the other end has everything, the end included.
     pub fn is_done(&self) -> bool {
-        self.ended && self.lanes.values().all(|kept| kept.records.is_empty())
+        self.end_sent && self.lanes.values().all(|kept| kept.records.is_empty())
     }
 
     /// Bytes that are kept because the other end has not delivered them.
@@ -216,6 +320,15 @@ impl Outbound {
             .iter()
             .map(|(lane, k)| (*lane, k.delivered + k.records.len() as u64))
             .collect()
+    }
+}
+
+fn forget_record(flows: &mut BTreeMap<u64, FlowLane>, key: u64) {
+    if let Some(flow) = flows.get_mut(&key) {
+        flow.records -= 1;
+        if flow.records == 0 {
+            flows.remove(&key);
+        }
     }
 }
 

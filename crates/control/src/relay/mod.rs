@@ -5,8 +5,12 @@
 //! dealt to *lanes*, one stream each, so that a lost packet delays one lane and not all
 //! ([`sched::order`] says what still waits for what). Bytes are never re-encoded: what enters one
 //! end leaves the other, whole, once, and in an order that OpenFlow allows.
+//!
+//! With a policy map, messages of all channels first wait in one [`Line`], by queue; they are dealt
+//! to lanes in the order that its scheduler chooses, and only as the connection takes them.
 
 mod channel;
+mod line;
 mod place;
 mod policy;
 mod session;
@@ -17,8 +21,9 @@ pub mod wire;
 mod tests;
 
 pub use channel::LocalWrite;
+pub use line::{Item, Line, LineStatus};
 pub use place::place_of;
 pub use policy::{Answer, PolicyEvent, PolicyExchange, PolicyMessage};
-pub use session::{CHANNELS_MAX, ChannelStatus, Config, Event, Session};
-pub use tally::Tally;
+pub use session::{CHANNELS_MAX, ChannelStatus, Config, Event, LOWER_BYTES_MAX, Session};
+pub use tally::{Shed, Tally};
 pub use wire::{Agent, ChannelId, SessionId, Settings, Side, WireError};

@@ -4,8 +4,9 @@
 //! not look as expected goes where it cannot do harm: on the state lane, or on the first flow lane.
 
 use openflow::{Frame, MessageKind, PortNo};
+use sched::order::LANE_INDEX_MAX;
 use sched::subject::{PacketIn, PacketOut};
-use sched::{Direction, Order, Place, class_of};
+use sched::{Binding, Direction, Order, Place, Tag, class_of};
 
 /// The place of `frame`, with packets dealt to `flow_lanes` lanes.
 pub fn place_of(frame: &Frame, direction: Direction, flow_lanes: u16) -> Place {
@@ -26,6 +27,29 @@ pub fn place_of(frame: &Frame, direction: Direction, flow_lanes: u16) -> Place {
             // A packet that goes the wrong way is the far end's to refuse, in order.
             _ => Place::Fence,
         },
+    }
+}
+
+/// The place of a message that was scheduled: the lanes of different queues are different, so that
+/// none waits for a lost packet of a lesser one.
+pub(super) fn place_of_tag(tag: &Tag, direction: Direction, flow_lanes: u16) -> Place {
+    match tag.binding {
+        Binding::Fence => Place::Fence,
+        Binding::State => Place::State,
+        Binding::Exchange => Place::Exchange,
+        Binding::Free => Place::Free,
+        // Towards the controller lanes do not know of packets that follow state.
+        Binding::Flow { after_state, .. }
+            if after_state && direction == Direction::ToController =>
+        {
+            Place::State
+        }
+        Binding::Flow { key, .. } => {
+            let lanes = flow_lanes.clamp(1, LANE_INDEX_MAX + 1);
+            let groups = (LANE_INDEX_MAX + 1) / lanes;
+            let group = u16::from(tag.queue).min(groups - 1);
+            Place::Flow(group * lanes + (key % u64::from(lanes)) as u16)
+        }
     }
 }
 

@@ -22,6 +22,20 @@ enum Running {
     Stream(Sha256),
 }
 
+/// Packet-ins that were taken from the local socket and not carried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shed {
+    pub messages: u64,
+    pub bytes: u64,
+}
+
+impl Shed {
+    pub fn add(&mut self, bytes: usize) {
+        self.messages += 1;
+        self.bytes += bytes as u64;
+    }
+}
+
 impl Tally {
     pub fn new(agent: Agent) -> Tally {
         let digest = match agent {

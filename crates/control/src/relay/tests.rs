@@ -68,13 +68,13 @@ impl End {
         let unread = self.unread.entry(id).or_default();
         if !unread.is_empty() {
             let before = unread.len();
-            self.session.handle_local(id, unread);
+            self.session.handle_local(Instant::START, id, unread);
             return unread.len() < before;
         }
         match self.input.get_mut(&id).and_then(VecDeque::pop_front) {
             Some(bytes) => {
                 unread.extend_from_slice(&bytes);
-                self.session.handle_local(id, unread);
+                self.session.handle_local(Instant::START, id, unread);
                 true
             }
             None => false,
@@ -118,11 +118,12 @@ impl End {
         if write.end {
             self.ended.push(id);
         }
-        self.session.handle_written(id);
+        self.session.handle_written(Instant::START, id);
         some
     }
 
     fn drain_events(&mut self) {
+        self.session.schedule(Instant::START);
         while let Some(event) = self.session.poll_event() {
             if let Event::Closed { channel, reason } = event {
                 self.closed.push((channel, reason));
@@ -474,7 +475,7 @@ fn an_end_is_handed_over_after_everything_else_and_frees_the_channel() {
         .or_default()
         .extend_from_slice(&more.concat());
     pair.ends[0].feed(id);
-    pair.ends[0].session.handle_local_end(id);
+    pair.ends[0].session.handle_local_end(Instant::START, id);
     pair.settle(&[id]);
     assert_eq!(frames(&pair.ends[1].output[&id]).len(), 50);
     assert_eq!(pair.ends[1].ended, [id]);
@@ -493,14 +494,14 @@ fn a_raw_channel_may_be_half_closed() {
         .input
         .insert(id, [Bytes::from_static(b"question")].into());
     pair.ends[1].feed(id);
-    pair.ends[1].session.handle_local_end(id);
+    pair.ends[1].session.handle_local_end(Instant::START, id);
     pair.settle(&[id]);
     assert_eq!(pair.ends[0].ended, [id]);
     let answer = Bytes::from(vec![b'x'; 100_000]);
     pair.ends[0].input.insert(id, [answer.clone()].into());
     pair.settle(&[id]);
     assert_eq!(pair.ends[1].output[&id], answer);
-    pair.ends[0].session.handle_local_end(id);
+    pair.ends[0].session.handle_local_end(Instant::START, id);
     pair.settle(&[id]);
     assert_eq!(pair.ends[1].ended, [id]);
     assert_eq!(pair.ends[1].session.channels().count(), 0);

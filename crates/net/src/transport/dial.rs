@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::{
-    CONNECT_TIMEOUT, Connection, HANDSHAKE_TIMEOUT, PeerIdentity, TransportError, TransportKind,
+    CONNECT_TIMEOUT, Connection, HANDSHAKE_TIMEOUT, LineSocket, PeerIdentity, TransportError, TransportKind,
     socket, streams,
 };
 use crate::method::{Host, Method, Transport};
@@ -21,13 +21,32 @@ use crate::workers::Place;
 
 /// Dials `method`, which is not passive.
 pub async fn connect(method: &Method, security: &Security) -> Result<Connection, TransportError> {
+    connect_line(method, security, None).await
+}
+
+/// As [`connect`]; with `line`, the connection is a limited link below a scheduler and holds little
+/// that is unsent.
+pub async fn connect_line(
+    method: &Method,
+    security: &Security,
+    line: Option<LineSocket>,
+) -> Result<Connection, TransportError> {
     match method {
         Method::Dial(Transport::Tcp, host, port) => {
             let (stream, address) = dial_tcp(method, host, *port).await?;
             let peer = PeerIdentity::plain(TransportKind::Tcp, address);
-            Ok(streams::tcp(stream, peer, None))
+            match line {
+                None => Ok(streams::tcp(stream, peer, None)),
+                Some(line) => {
+                    socket::tune_line(&stream, line)
+                        .map_err(|error| TransportError::local(method, error))?;
+                    Ok(streams::line(stream, peer, None))
+                }
+            }
         }
-        Method::Dial(Transport::Tls, host, port) => dial_tls(method, host, *port, security).await,
+        Method::Dial(Transport::Tls, host, port) => {
+            dial_tls(method, host, *port, security, line).await
+        }
         Method::Dial(Transport::Quic, host, port) => dial_quic(method, host, *port, security).await,
         Method::DialUnix(path) => {
             let stream = UnixStream::connect(path)
@@ -135,15 +154,26 @@ async fn dial_tls(
     host: &Host,
     port: u16,
     security: &Security,
+    line: Option<LineSocket>,
 ) -> Result<Connection, TransportError> {
     let config = security
         .client_config(&[])
         .ok_or_else(|| TransportError::no_credentials(method))?;
     let name = server_name(host).map_err(|problem| TransportError::local(method, problem))?;
     let (stream, address) = dial_tcp(method, host, port).await?;
-    let handshake = TlsConnector::from(Arc::new(config)).connect(name, stream);
+    let connector = TlsConnector::from(Arc::new(config));
+    let handshake = async {
+        Ok(match line {
+            None => streams::tls(connector.connect(name, stream).await?.into(), address, None),
+            Some(line) => {
+                socket::tune_line(&stream, line)?;
+                let stream = connector.connect(name, socket::BoundedTcp(stream)).await?;
+                streams::tls(stream.into(), address, None)
+            }
+        })
+    };
     match timeout(HANDSHAKE_TIMEOUT, handshake).await {
-        Ok(Ok(stream)) => Ok(streams::tls(stream.into(), address, None)),
+        Ok(Ok(connection)) => Ok(connection),
         Ok(Err(error)) => Err(TransportError::peer(method, tls_problem(&error))),
         Err(_) => Err(TransportError::peer(method, late())),
     }

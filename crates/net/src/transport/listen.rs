@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::gate::{Gate, Ticket};
 use super::{
-    Connection, HANDSHAKE_TIMEOUT, Limits, PeerIdentity, Refusal, Refusals, TransportError,
+    Connection, HANDSHAKE_TIMEOUT, Limits, LineSocket, PeerIdentity, Refusal, Refusals, TransportError,
     TransportKind, dial, socket, streams,
 };
 use crate::advice::bind_problem;
@@ -46,12 +46,33 @@ impl Listener {
         security: &Security,
         limits: Limits,
     ) -> Result<Listener, TransportError> {
-        Listener::bind_over(None, method, security, limits).await
+        Listener::bind_with(None, None, method, security, limits).await
+    }
+
+    /// As [`Listener::bind`]; with `line`, connections are a limited link below a scheduler and
+    /// hold little that is unsent.
+    pub async fn bind_line(
+        line: Option<LineSocket>,
+        method: &Method,
+        security: &Security,
+        limits: Limits,
+    ) -> Result<Listener, TransportError> {
+        Listener::bind_with(None, line, method, security, limits).await
     }
 
     /// As [`Listener::bind`], but each connection lives on one of `workers`, from its handshake on.
     pub async fn bind_over(
         workers: Option<&Workers>,
+        method: &Method,
+        security: &Security,
+        limits: Limits,
+    ) -> Result<Listener, TransportError> {
+        Listener::bind_with(workers, None, method, security, limits).await
+    }
+
+    async fn bind_with(
+        workers: Option<&Workers>,
+        line: Option<LineSocket>,
         method: &Method,
         security: &Security,
         limits: Limits,
@@ -64,6 +85,7 @@ impl Listener {
             handshakes: Arc::new(Semaphore::new(limits.handshakes_max)),
             handshakes_max: limits.handshakes_max,
             workers: workers.cloned(),
+            line,
             sender,
         };
         let bind_error = |error: io::Error| TransportError::local(method, bind_problem(&error));
@@ -152,6 +174,7 @@ struct Door {
     handshakes: Arc<Semaphore>,
     handshakes_max: usize,
     workers: Option<Workers>,
+    line: Option<LineSocket>,
     sender: mpsc::Sender<Connection>,
 }
 
@@ -169,7 +192,9 @@ impl Door {
             let Ok(ticket) = self.gate.admit(Some(address.ip())) else {
                 continue;
             };
-            if socket::tune_tcp(&stream).is_err() {
+            let tuned = socket::tune_tcp(&stream)
+                .and_then(|()| self.line.map_or(Ok(()), |l| socket::tune_line(&stream, l)));
+            if tuned.is_err() {
                 continue;
             }
             let place = self.workers.as_ref().map(Workers::place);
@@ -186,7 +211,10 @@ impl Door {
             match &tls {
                 None => {
                     let peer = PeerIdentity::plain(TransportKind::Tcp, address);
-                    let connection = streams::tcp(stream, peer, Some(ticket));
+                    let connection = match self.line {
+                        None => streams::tcp(stream, peer, Some(ticket)),
+                        Some(_) => streams::line(stream, peer, Some(ticket)),
+                    };
                     self.hand_on(connection, place).await;
                 }
                 Some(acceptor) => {
@@ -208,9 +236,18 @@ impl Door {
         (ticket, place): (Ticket, Option<Place>),
         _slot: OwnedSemaphorePermit,
     ) {
-        match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
-            Ok(Ok(stream)) => {
-                let connection = streams::tls(stream.into(), address, Some(ticket));
+        let ticket = Some(ticket);
+        let handshake = async {
+            Ok(match self.line {
+                None => streams::tls(acceptor.accept(stream).await?.into(), address, ticket),
+                Some(_) => {
+                    let stream = acceptor.accept(socket::BoundedTcp(stream)).await?;
+                    streams::tls(stream.into(), address, ticket)
+                }
+            })
+        };
+        match timeout(HANDSHAKE_TIMEOUT, handshake).await {
+            Ok(Ok(connection)) => {
                 self.hand_on(connection, place).await;
             }
             Ok(Err(error)) => {

@@ -2,7 +2,14 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
@@ -10,6 +17,8 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 /// that messages wait where they are scheduled: measured, scheduling above default buffers gave
 /// 93 ms of delay to the high class and above bounded ones 2.8 ms.
 const UNSENT_BYTES_MAX: u32 = 16 << 10;
+/// The same where messages are scheduled: an urgent one waits for as much.
+const LINE_UNSENT_BYTES_MAX: u32 = 4 << 10;
 /// Sent bytes that nobody acknowledges for this long end the connection.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_IDLE: Duration = Duration::from_secs(5);
@@ -32,6 +41,81 @@ pub(super) fn tune_tcp(stream: &tokio::net::TcpStream) -> io::Result<()> {
             .with_interval(KEEP_ALIVE_INTERVAL)
             .with_retries(KEEP_ALIVE_PROBES),
     )
+}
+
+/// For a TCP connection that is the limited link below a scheduler.
+pub(super) fn tune_line(stream: &tokio::net::TcpStream, line: LineSocket) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    socket.set_tcp_notsent_lowat(LINE_UNSENT_BYTES_MAX)?;
+    if let Some(dscp) = line.dscp {
+        let tos = u32::from(dscp) << 2;
+        match stream.local_addr()? {
+            SocketAddr::V4(_) => socket.set_tos_v4(tos)?,
+            SocketAddr::V6(_) => socket.set_tclass_v6(tos)?,
+        }
+    }
+    Ok(())
+}
+
+/// What the socket of a scheduled link is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LineSocket {
+    /// A TCP connection has one code point for all that it carries.
+    pub dscp: Option<u8>,
+}
+
+/// A TCP connection that takes a write only while little is unsent.
+///
+/// A socket's buffer takes whatever its last segment has room for, whatever the mark says; so each
+/// write first asks whether the socket is writable, which is what the mark is about.
+#[derive(Debug)]
+pub(super) struct BoundedTcp(pub TcpStream);
+
+impl AsyncRead for BoundedTcp {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for BoundedTcp {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.0.poll_write_ready(context))?;
+            let written = self.0.try_io(Interest::WRITABLE, || {
+                if is_writable(&self.0)? {
+                    SockRef::from(&self.0).send(bytes)
+                } else {
+                    Err(io::ErrorKind::WouldBlock.into())
+                }
+            });
+            match written {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return Poll::Ready(done),
+            }
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.0).poll_shutdown(context)
+    }
+}
+
+/// Less than the mark is unsent, or the connection is broken, which the write will tell.
+fn is_writable(stream: &TcpStream) -> io::Result<bool> {
+    let mut asked = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
+    Ok(poll(&mut asked, PollTimeout::ZERO)? > 0)
 }
 
 pub(super) fn tune_unix(stream: &tokio::net::UnixStream) -> io::Result<()> {

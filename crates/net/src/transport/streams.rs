@@ -12,11 +12,24 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsStream;
 
 use super::gate::Ticket;
+use super::socket::BoundedTcp;
 use super::{Connection, PeerIdentity, TransportKind};
 use crate::tls::{self, TlsFacts};
 
 pub(super) fn tcp(stream: TcpStream, peer: PeerIdentity, ticket: Option<Ticket>) -> Connection {
     let (reader, writer) = stream.into_split();
+    Connection {
+        reader: Box::new(reader),
+        writer: Box::new(writer),
+        peer,
+        ticket,
+        place: None,
+    }
+}
+
+/// As [`tcp`], over a connection that holds little.
+pub(super) fn line(stream: TcpStream, peer: PeerIdentity, ticket: Option<Ticket>) -> Connection {
+    let (reader, writer) = tokio::io::split(BoundedTcp(stream));
     Connection {
         reader: Box::new(reader),
         writer: Box::new(writer),
@@ -37,8 +50,8 @@ pub(super) fn unix(stream: UnixStream, peer: PeerIdentity, ticket: Option<Ticket
     }
 }
 
-pub(super) fn tls(
-    stream: TlsStream<TcpStream>,
+pub(super) fn tls<S: AsyncRead + AsyncWrite + Send + Sync + Unpin + 'static>(
+    stream: TlsStream<S>,
     address: impl std::fmt::Display,
     ticket: Option<Ticket>,
 ) -> Connection {

@@ -94,7 +94,7 @@ impl End {
             name: name.to_owned(),
             clock: Clock::start(),
             state: Mutex::new(State {
-                session: Session::new(Instant::START, config.session, id),
+                session: session(&config, id),
                 link: None,
                 channels: BTreeMap::new(),
                 peer: name.to_owned(),
@@ -153,6 +153,7 @@ impl End {
                 lost_packets: connection.map_or(0, |c| c.stats().path.lost_packets),
                 channels: state.session.channels().collect(),
                 closed: self.closed.load(Ordering::Relaxed),
+                line: state.session.line(),
             }
         })
     }
@@ -198,6 +199,10 @@ impl End {
         self.clock.now()
     }
 
+    pub(super) fn is_scheduled(&self) -> bool {
+        self.config.scheduling.policy.is_some()
+    }
+
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -210,6 +215,7 @@ impl End {
     pub(super) fn with_state<R>(self: &Arc<Self>, work: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = work(&mut state);
+        state.session.schedule(self.now());
         while let Some(event) = state.session.poll_event() {
             self.handle_event(&mut state, event);
         }
@@ -316,6 +322,13 @@ impl End {
             let now = end.now();
             end.with(|session| session.handle_timeout(now));
         }
+    }
+}
+
+fn session(config: &EndConfig, id: SessionId) -> Session {
+    match &config.scheduling.policy {
+        None => Session::new(Instant::START, config.session, id),
+        Some(map) => Session::with_policy(Instant::START, config.session, id, map),
     }
 }
 

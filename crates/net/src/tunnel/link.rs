@@ -359,8 +359,10 @@ async fn send_lane(
             .encode(),
         )
         .await?;
+        // What a lane is given is no longer scheduled.
+        let bytes_max = if lanes.end.is_scheduled() { 1 } else { SEND_BYTES };
         while let Some(mut chunks) =
-            lanes.with(|session| session.poll_lane(channel, lane, SEND_BYTES))?
+            lanes.with(|session| session.poll_lane(channel, lane, bytes_max))?
         {
             if chunks.is_empty() {
                 wake.notified().await;

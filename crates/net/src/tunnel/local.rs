@@ -24,13 +24,19 @@ pub(super) async fn read(
     loop {
         buf.reserve(READ_BYTES);
         match reader.read_buf(&mut buf).await {
-            Ok(0) => return end.with(|session| session.handle_local_end(id)),
+            Ok(0) => {
+                let now = end.now();
+                return end.with(|session| session.handle_local_end(now, id));
+            }
             Ok(_) => {}
             Err(error) => return end.with(|session| session.reset(id, error.to_string())),
         }
         loop {
-            let (is_open, has_room) =
-                end.with(|session| (session.handle_local(id, &mut buf), session.has_room(id)));
+            let now = end.now();
+            let (is_open, has_room) = end.with(|session| {
+                let is_open = session.handle_local(now, id, &mut buf);
+                (is_open, session.has_room(id))
+            });
             if !is_open {
                 return;
             }
@@ -69,6 +75,7 @@ pub(super) async fn write(end: Arc<End>, id: ChannelId, local: Arc<Local>, mut w
         if let Err(error) = written.await {
             return end.with(|session| session.reset(id, error.to_string()));
         }
-        end.with(|session| session.handle_written(id));
+        let now = end.now();
+        end.with(|session| session.handle_written(now, id));
     }
 }

@@ -2,21 +2,27 @@
 //!
 //! [`End`] drives one [`control::relay::Session`]: tasks that read and write local sockets, and
 //! while there is a connection one task per lane and direction. [`switch`] dials the other relay
-//! and keeps at it; [`Hub`] accepts such connections and has an `End` for each switch.
+//! and keeps at it; [`Hub`] accepts such connections and has an `End` for each switch. [`Direct`]
+//! is the other kind of relay: it carries each connection over another of its own.
 //!
 //! What decides anything is in the session, under one lock that is never held across a wait.
 
+mod classes;
+mod direct;
 mod end;
 mod hub;
 mod link;
 mod local;
+mod pace;
 mod switch;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use control::relay::{ChannelStatus, Config};
+use control::relay::{ChannelStatus, Config, LineStatus};
 use quinn::{IdleTimeout, TransportConfig, VarInt};
+use sched::PolicyMap;
 use tokio::sync::mpsc;
 
 use crate::method::Method;
@@ -24,6 +30,7 @@ use crate::quic;
 use crate::tls::Security;
 use crate::transport::Connection;
 
+pub use direct::Direct;
 pub use end::End;
 pub use hub::Hub;
 pub use switch::switch;
@@ -61,6 +68,19 @@ pub struct EndConfig {
     pub targets: BTreeMap<String, Target>,
     /// For targets that are `ssl:` or `quic:`.
     pub target_security: Security,
+    pub scheduling: Scheduling,
+}
+
+/// How what is sent over the limited link is scheduled.
+#[derive(Clone, Debug, Default)]
+pub struct Scheduling {
+    /// Without one, messages go in the order in which they come, and nothing is shed.
+    pub policy: Option<Arc<PolicyMap>>,
+    /// Bytes per second, headers included, that are sent at most.
+    pub rate_bytes: Option<u64>,
+    /// Bytes per second that the path is known to carry for us: QUIC's window does not fall below
+    /// what that takes.
+    pub guaranteed_bytes: Option<u64>,
 }
 
 /// One end in numbers.
@@ -78,6 +98,8 @@ pub struct EndStatus {
     pub channels: Vec<ChannelStatus>,
     /// Channels that are gone.
     pub closed: u64,
+    /// The queues, where there is a policy map.
+    pub line: Option<LineStatus>,
 }
 
 /// Bytes that nobody can guess, such as the id of a session.

@@ -104,6 +104,7 @@ impl Terms {
                     session: Config::new(control::relay::Side::Controller),
                     targets: [(OPENFLOW.to_owned(), Target::Dial(dial))].into(),
                     target_security: Security::plain(),
+                    scheduling: net::tunnel::Scheduling::default(),
                 };
                 let listen = address(&format!("pquic:{RELAY_PORT}:{CONTROLLER_ADDRESS}"));
                 let hub = Hub::bind(&listen, &self.security, config, Vec::new()).await?;
@@ -279,6 +280,7 @@ impl Terms {
                 session: Config::new(control::relay::Side::Switch),
                 targets: Default::default(),
                 target_security: Security::plain(),
+                scheduling: net::tunnel::Scheduling::default(),
             };
             let end = End::new(config, SessionId(tunnel::random()), "controller");
             let to = address(&format!("quic:{CONTROLLER_ADDRESS}:{RELAY_PORT}"));

@@ -238,6 +238,7 @@ async fn open_door(transport: Transport, security: &Security) -> Result<Door, Fa
         session: Config::new(Side::Controller),
         targets: BTreeMap::from([(OPENFLOW.to_owned(), Target::Hand(hand))]),
         target_security: security.clone(),
+        scheduling: net::tunnel::Scheduling::default(),
     };
     let hub = Hub::bind(&method, security, config, Vec::new())
         .await

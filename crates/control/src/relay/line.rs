@@ -1,0 +1,183 @@
+//! What waits for one limited way to the other end: the queues of a policy map, and what it counted.
+//!
+//! A relay's session has one for all of its channels; a relay that carries each connection over
+//! another has one per connection.
+
+use bytes::Bytes;
+use openflow::time::Instant;
+use openflow::{DatapathId, Frame};
+use sched::policy::{Algorithm, PolicyMap};
+use sched::scheduler::{QueueCounters, ShedReason};
+use sched::{Binding, Classifier, Direction, Scheduler, Tag};
+
+/// What can wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    Message(Bytes),
+    /// Nothing follows on this channel.
+    End,
+}
+
+/// A scheduler with the policy map that fills it.
+#[derive(Debug)]
+pub struct Line {
+    direction: Direction,
+    map: PolicyMap,
+    classifier: Classifier,
+    scheduler: Scheduler<Item>,
+    hits: Vec<u64>,
+    default_hits: u64,
+}
+
+/// A line in numbers, since the start or the last map.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LineStatus {
+    pub algorithm: Algorithm,
+    pub generation: u64,
+    pub queues: Vec<QueueCounters>,
+    /// Messages by rule.
+    pub rules: Vec<(u16, u64)>,
+    /// Messages that no rule took.
+    pub default_hits: u64,
+}
+
+impl Line {
+    pub fn new(direction: Direction, map: &PolicyMap) -> Line {
+        Line {
+            direction,
+            classifier: Classifier::new(map),
+            scheduler: Scheduler::new(direction, &map.scheduling),
+            hits: vec![0; map.rules.len()],
+            default_hits: 0,
+            map: map.clone(),
+        }
+    }
+
+    /// Another map from now on. What waits stays where it is.
+    pub fn set_map(&mut self, map: &PolicyMap) {
+        self.classifier = Classifier::new(map);
+        self.scheduler.set_scheduling(&map.scheduling);
+        self.hits = vec![0; map.rules.len()];
+        self.default_hits = 0;
+        self.map = map.clone();
+    }
+
+    /// Queues a message of `channel`, a connection of switch `datapath` where that is known.
+    pub fn push(
+        &mut self,
+        now: Instant,
+        channel: u64,
+        datapath: Option<DatapathId>,
+        frame: &Frame,
+    ) {
+        let verdict = self
+            .classifier
+            .classify(frame, self.direction, channel, datapath);
+        match verdict.rule.and_then(|rule| self.hits.get_mut(rule)) {
+            Some(hits) => *hits += 1,
+            None => self.default_hits += 1,
+        }
+        let message = Item::Message(frame.bytes().clone());
+        self.scheduler.push(now, verdict.tag, message);
+    }
+
+    /// Queues a piece of a byte stream, behind all classes.
+    pub fn push_piece(&mut self, now: Instant, channel: u64, piece: Bytes) {
+        let tag = self.last(channel, Binding::State, piece.len());
+        self.scheduler.push(now, tag, Item::Message(piece));
+    }
+
+    /// Nothing follows on `channel`.
+    pub fn push_end(&mut self, now: Instant, channel: u64) {
+        let tag = self.last(channel, Binding::Fence, 0);
+        self.scheduler.push(now, tag, Item::End);
+    }
+
+    /// What is sent next.
+    pub fn pop(&mut self, now: Instant) -> Option<(Tag, Item)> {
+        self.scheduler.pop(now)
+    }
+
+    /// A packet-in that was given up.
+    pub fn poll_shed(&mut self) -> Option<(ShedReason, Tag, Item)> {
+        self.scheduler.poll_shed()
+    }
+
+    /// Whether sources may be read.
+    pub fn has_room(&self) -> bool {
+        self.scheduler.has_room()
+    }
+
+    /// While blocked, the messages of a channel stay where they are.
+    pub fn set_blocked(&mut self, channel: u64, is_blocked: bool) {
+        self.scheduler.set_blocked(channel, is_blocked);
+    }
+
+    pub fn forget(&mut self, channel: u64) {
+        self.scheduler.forget(channel);
+    }
+
+    pub fn len(&self) -> usize {
+        self.scheduler.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.scheduler.is_empty()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.scheduler.bytes()
+    }
+
+    /// Of all queues together: above it sources are not read.
+    pub fn bytes_hard(&self) -> usize {
+        self.map.scheduling.bytes_hard
+    }
+
+    pub fn status(&self) -> LineStatus {
+        let rules = self.map.rules.iter().map(|rule| rule.id);
+        LineStatus {
+            algorithm: self.map.scheduling.algorithm,
+            generation: self.map.generation,
+            queues: self.scheduler.counters().to_vec(),
+            rules: rules.zip(self.hits.iter().copied()).collect(),
+            default_hits: self.default_hits,
+        }
+    }
+
+    fn last(&self, channel: u64, binding: Binding, bytes: usize) -> Tag {
+        Tag {
+            queue: self.map.scheduling.queues.len().saturating_sub(1) as u8,
+            dscp: None,
+            binding,
+            domain: 0,
+            channel,
+            port: 0,
+            bytes: bytes as u32,
+            shed: None,
+        }
+    }
+}
+
+impl LineStatus {
+    /// Adds the counts of another line under the same map.
+    pub fn add(&mut self, other: &LineStatus) {
+        for (sum, more) in self.queues.iter_mut().zip(&other.queues) {
+            sum.messages_in += more.messages_in;
+            sum.bytes_in += more.bytes_in;
+            sum.messages_out += more.messages_out;
+            sum.bytes_out += more.bytes_out;
+            sum.promoted += more.promoted;
+            sum.shed_duplicate += more.shed_duplicate;
+            sum.shed_stale += more.shed_stale;
+            sum.shed_full += more.shed_full;
+            sum.forgotten += more.forgotten;
+            sum.messages_waiting += more.messages_waiting;
+            sum.bytes_waiting += more.bytes_waiting;
+        }
+        for ((_, sum), (_, more)) in self.rules.iter_mut().zip(&other.rules) {
+            *sum += more;
+        }
+        self.default_hits += other.default_hits;
+    }
+}

@@ -1,0 +1,404 @@
+//! A relay that carries each connection over one of its own: TCP or TLS, where QUIC is not wanted.
+//!
+//! There are no lanes and there is nothing to resume. What is left is the scheduling: each end
+//! sends what its own side says over the limited link by the queues of a policy map, and the
+//! socket below holds little. Whatever is at the other end of the link sees a plain connection, so
+//! it may be a controller or a switch that knows nothing of relays.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use control::relay::{
+    Agent, ChannelId, ChannelStatus, Item, Line, LineStatus, Shed, Side, Tally,
+};
+use openflow::Frame;
+use sched::Direction;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time;
+
+use super::pace::Pace;
+use super::{EndStatus, OPENFLOW, Scheduling};
+use crate::clock::Clock;
+use crate::method::Method;
+use crate::tls::Security;
+use crate::transport::{self, Connection, LineSocket, Reader, Writer};
+
+const READ_BYTES: usize = 64 * 1024;
+/// What leaves the queues at a time: one segment, so that an urgent message waits for one.
+const BATCH_BYTES: usize = 1400;
+/// The same where nothing is scheduled.
+const COPY_BYTES: usize = 64 * 1024;
+/// How long a target is dialled before the connection that asked for it is given up.
+const DIAL_TIME_MAX: Duration = Duration::from_secs(5);
+const DIAL_PAUSE: Duration = Duration::from_millis(200);
+/// After one direction has ended, for the other to say what it still has.
+const LINGER: Duration = Duration::from_secs(1);
+/// Connections that are gone and whose counts nobody has asked for.
+const FINISHED_MAX: usize = 1024;
+
+/// One relay of this kind: everything that came in and where it goes.
+pub struct Direct {
+    side: Side,
+    target: Method,
+    security: Security,
+    scheduling: Scheduling,
+    pace: Option<Pace>,
+    clock: Clock,
+    next: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    open: BTreeMap<u64, Arc<Carried>>,
+    finished: VecDeque<ChannelStatus>,
+    closed: u64,
+    /// The queues of connections that are gone.
+    past: Option<LineStatus>,
+}
+
+/// A connection that is being carried.
+struct Carried {
+    id: u64,
+    counts: Mutex<Counts>,
+}
+
+struct Counts {
+    line: Option<Line>,
+    /// Sent over the link.
+    taken: Tally,
+    /// Handed to our own side.
+    given: Tally,
+    shed: Shed,
+}
+
+impl Direct {
+    /// A relay beside the switches or the controller, which dials `target` for each connection it
+    /// is given.
+    pub fn new(
+        side: Side,
+        target: Method,
+        security: Security,
+        scheduling: Scheduling,
+    ) -> Arc<Direct> {
+        Arc::new(Direct {
+            side,
+            target,
+            security,
+            pace: scheduling.rate_bytes.map(Pace::new),
+            scheduling,
+            clock: Clock::start(),
+            next: AtomicU64::new(0),
+            state: Mutex::default(),
+        })
+    }
+
+    /// What the socket of the limited link is told: of connections that are accepted here, if this
+    /// end is beside the controller.
+    pub fn line_socket(scheduling: &Scheduling) -> Option<LineSocket> {
+        let map = scheduling.policy.as_ref()?;
+        Some(LineSocket {
+            dscp: super::classes::code_points(map).first().copied(),
+        })
+    }
+
+    /// Carries `accepted` until it ends.
+    pub async fn carry(self: Arc<Self>, accepted: Connection) {
+        let from = accepted.peer.address.clone();
+        let line = match self.side {
+            Side::Switch => Direct::line_socket(&self.scheduling),
+            Side::Controller => None,
+        };
+        let dialled = match self.dial(line).await {
+            Ok(dialled) => dialled,
+            Err(error) => return tracing::warn!(peer = from, "no target: {error}"),
+        };
+        let (ours, link) = match self.side {
+            Side::Switch => (accepted, dialled),
+            Side::Controller => (dialled, accepted),
+        };
+        let carried = self.open();
+        tracing::info!(peer = from, channel = carried.id, "carried");
+        let reason = self.run(&carried, ours, link).await;
+        tracing::info!(peer = from, channel = carried.id, reason, "ended");
+        self.close(&carried);
+    }
+
+    pub fn status(&self) -> EndStatus {
+        let state = self.lock();
+        let mut line = state.past.clone();
+        for carried in state.open.values() {
+            add(&mut line, carried.lock().line.as_ref().map(Line::status));
+        }
+        EndStatus {
+            peer: self.target.to_string(),
+            address: None,
+            is_up: !state.open.is_empty(),
+            reconnects: 0,
+            resumptions: 0,
+            rtt: None,
+            lost_packets: 0,
+            channels: state.open.values().map(|c| c.status()).collect(),
+            closed: state.closed,
+            line,
+        }
+    }
+
+    /// Connections that are gone, each told once.
+    pub fn take_finished(&self) -> Vec<(String, ChannelStatus)> {
+        let name = self.target.to_string();
+        let finished = std::mem::take(&mut self.lock().finished);
+        finished.into_iter().map(|c| (name.clone(), c)).collect()
+    }
+
+    /// Takes down what is still being carried, once its tasks are gone.
+    pub fn close_all(&self) {
+        let open: Vec<Arc<Carried>> = self.lock().open.values().cloned().collect();
+        open.iter().for_each(|carried| self.close(carried));
+    }
+
+    fn open(&self) -> Arc<Carried> {
+        let direction = match self.side {
+            Side::Switch => Direction::ToController,
+            Side::Controller => Direction::ToSwitch,
+        };
+        let map = self.scheduling.policy.as_ref();
+        let carried = Arc::new(Carried {
+            id: self.next.fetch_add(1, Ordering::Relaxed),
+            counts: Mutex::new(Counts {
+                line: map.map(|map| Line::new(direction, map)),
+                taken: Tally::new(Agent::OpenFlow),
+                given: Tally::new(Agent::OpenFlow),
+                shed: Shed::default(),
+            }),
+        });
+        self.lock().open.insert(carried.id, carried.clone());
+        carried
+    }
+
+    fn close(&self, carried: &Carried) {
+        let mut state = self.lock();
+        state.open.remove(&carried.id);
+        state.closed += 1;
+        add(
+            &mut state.past,
+            carried.lock().line.as_ref().map(Line::status),
+        );
+        if state.finished.len() == FINISHED_MAX {
+            state.finished.pop_front();
+        }
+        state.finished.push_back(carried.status());
+    }
+
+    async fn dial(
+        &self,
+        line: Option<LineSocket>,
+    ) -> Result<Connection, transport::TransportError> {
+        let until = time::Instant::now() + DIAL_TIME_MAX;
+        loop {
+            match transport::connect_line(&self.target, &self.security, line).await {
+                Err(_) if time::Instant::now() < until => time::sleep(DIAL_PAUSE).await,
+                done => return done,
+            }
+        }
+    }
+
+    /// Both directions, until one has ended and the other has had a moment to. Why it was.
+    async fn run(&self, carried: &Carried, ours: Connection, link: Connection) -> String {
+        let out = async {
+            if self.scheduling.policy.is_some() {
+                self.schedule(carried, ours.reader, link.writer).await
+            } else {
+                copy(ours.reader, link.writer, |frame| {
+                    carried.lock().taken.add(frame);
+                })
+                .await
+            }
+        };
+        let back = copy(link.reader, ours.writer, |frame| {
+            carried.lock().given.add(frame);
+        });
+        let (mut out, mut back) = (std::pin::pin!(out), std::pin::pin!(back));
+        tokio::select! {
+            reason = &mut out => {
+                let _ = time::timeout(LINGER, back).await;
+                reason
+            }
+            reason = &mut back => {
+                let _ = time::timeout(LINGER, out).await;
+                reason
+            }
+        }
+    }
+
+    /// From our side over the link, by the queues.
+    async fn schedule(&self, carried: &Carried, mut reader: Reader, mut writer: Writer) -> String {
+        let mut input = BytesMut::new();
+        let mut batch = BytesMut::new();
+        let (mut is_flushed, mut has_ended) = (true, false);
+        loop {
+            let mut wait_until = None;
+            if batch.is_empty() && is_flushed {
+                wait_until = self.fill(carried, &mut batch);
+                if batch.is_empty() && wait_until.is_none() && has_ended {
+                    let _ = writer.shutdown().await;
+                    return "closed".to_owned();
+                }
+            }
+            let has_room = carried.lock().line.as_ref().is_some_and(Line::has_room);
+            let at = wait_until.unwrap_or_else(time::Instant::now);
+            input.reserve(READ_BYTES);
+            tokio::select! {
+                flushed = put(&mut writer, &mut batch), if !batch.is_empty() || !is_flushed => {
+                    match flushed {
+                        Ok(flushed) => is_flushed = flushed,
+                        Err(error) => return error.to_string(),
+                    }
+                }
+                read = reader.read_buf(&mut input), if has_room && !has_ended => match read {
+                    Ok(0) => has_ended = true,
+                    Ok(_) => if let Err(error) = self.queue(carried, &mut input) {
+                        return format!("not OpenFlow: {error}");
+                    },
+                    Err(error) => return error.to_string(),
+                },
+                () = time::sleep_until(at), if wait_until.is_some() => {}
+            }
+        }
+    }
+
+    fn queue(&self, carried: &Carried, input: &mut BytesMut) -> Result<(), openflow::FrameError> {
+        let now = self.clock.now();
+        let mut counts = carried.lock();
+        while let Some(frame) = Frame::split_from(input)? {
+            if let Some(line) = &mut counts.line {
+                line.push(now, 0, None, &frame);
+            }
+            counts.take_shed();
+        }
+        Ok(())
+    }
+
+    /// What is sent next, a segment of it. Says until when to wait where the rate allows none.
+    fn fill(&self, carried: &Carried, batch: &mut BytesMut) -> Option<time::Instant> {
+        let now = self.clock.now();
+        let mut counts = carried.lock();
+        if counts.line.as_ref().is_none_or(Line::is_empty) {
+            return None;
+        }
+        if let Some(at) = self.pace.as_ref().and_then(|pace| pace.wait(now)) {
+            return Some(self.clock.deadline(at));
+        }
+        while batch.len() < BATCH_BYTES {
+            let popped = counts.line.as_mut().and_then(|line| line.pop(now));
+            let Some((_, Item::Message(message))) = popped else {
+                break;
+            };
+            counts.taken.add(&message);
+            batch.extend_from_slice(&message);
+        }
+        counts.take_shed();
+        if let Some(pace) = self.pace.as_ref().filter(|_| !batch.is_empty()) {
+            pace.sent(now, batch.len());
+        }
+        None
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Carried {
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn status(&self) -> ChannelStatus {
+        let counts = self.lock();
+        let queued = counts.line.as_ref();
+        ChannelStatus {
+            channel: ChannelId(self.id),
+            agent: Agent::OpenFlow,
+            name: OPENFLOW.to_owned(),
+            taken: counts.taken.clone(),
+            given: counts.given.clone(),
+            lanes_out: Vec::new(),
+            lanes_in: Vec::new(),
+            kept_bytes: 0,
+            queued_count: queued.map_or(0, Line::len),
+            queued_bytes: queued.map_or(0, Line::bytes),
+            shed: counts.shed,
+            held_bytes: 0,
+            held_count: 0,
+        }
+    }
+}
+
+impl Counts {
+    fn take_shed(&mut self) {
+        let Some(line) = &mut self.line else { return };
+        while let Some((_, _, item)) = line.poll_shed() {
+            if let Item::Message(message) = item {
+                self.shed.add(message.len());
+            }
+        }
+    }
+}
+
+/// Writes some of `batch`, or flushes once it is written. Whether all is out. Cancel-safe.
+async fn put(writer: &mut Writer, batch: &mut BytesMut) -> std::io::Result<bool> {
+    if batch.is_empty() {
+        writer.flush().await?;
+        return Ok(true);
+    }
+    match writer.write_buf(batch).await? {
+        0 => Err(std::io::ErrorKind::WriteZero.into()),
+        _ => Ok(false),
+    }
+}
+
+/// Whole messages from `reader` to `writer` as they come. Returns why it ended.
+async fn copy(mut reader: Reader, mut writer: Writer, count: impl Fn(&[u8])) -> String {
+    let mut input = BytesMut::new();
+    loop {
+        input.reserve(COPY_BYTES);
+        match reader.read_buf(&mut input).await {
+            Ok(0) => {
+                let _ = writer.shutdown().await;
+                return "closed".to_owned();
+            }
+            Ok(_) => {}
+            Err(error) => return error.to_string(),
+        }
+        let mut output = BytesMut::new();
+        loop {
+            match Frame::split_from(&mut input) {
+                Ok(None) => break,
+                Ok(Some(frame)) => {
+                    count(frame.bytes());
+                    output.extend_from_slice(frame.bytes());
+                }
+                Err(error) => return format!("not OpenFlow: {error}"),
+            }
+        }
+        let written = async {
+            writer.write_all(&output).await?;
+            writer.flush().await
+        };
+        if let Err(error) = written.await {
+            return error.to_string();
+        }
+    }
+}
+
+fn add(sum: &mut Option<LineStatus>, line: Option<LineStatus>) {
+    match (sum, line) {
+        (_, None) => {}
+        (Some(sum), Some(line)) => sum.add(&line),
+        (sum, line) => *sum = line,
+    }
+}
