@@ -149,7 +149,8 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
     }
     let scheduling = args.common.scheduling()?;
     if !is_quic(&connect) {
-        args.common.refuse_what_direct_has_not(&agents, args.nudge)?;
+        args.common
+            .refuse_what_direct_has_not(&agents, args.nudge)?;
         let direct = Direct::new(Side::Switch, connect, security.clone(), scheduling);
         let openflow = &agents.passive[OPENFLOW];
         let listener = bind(OPENFLOW, openflow, &security, None).await?;
@@ -229,9 +230,9 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
         .clone()
         .into_iter()
         .partition(|(_, method)| method.to_string().contains("{name}"));
-    let config =
-        args.common
-            .end_config(Side::Controller, &agents.active, &security, scheduling);
+    let config = args
+        .common
+        .end_config(Side::Controller, &agents.active, &security, scheduling);
     let hub = Hub::bind(&listen, &security, config, each.into_iter().collect())
         .await
         .map_err(Failure::network)?;

@@ -465,9 +465,7 @@ impl Session {
             None => channel.out.has_room(),
             Some(line) => {
                 let share = line.bytes_hard() / QUEUE_SHARE;
-                line.has_room()
-                    && channel.out.queued.bytes < share
-                    && channel.out.has_queue_room()
+                line.has_room() && channel.out.queued.bytes < share && channel.out.has_queue_room()
             }
         }
     }
@@ -570,7 +568,10 @@ impl Session {
         }
         let before = channel.out.unsent_bytes();
         let chunks = channel.out.take_unsent(lane, bytes_max);
-        self.lower_bytes -= before - channel.out.unsent_bytes();
+        if self.line.is_some() {
+            self.lower_bytes += channel.out.unsent_bytes();
+            self.lower_bytes -= before;
+        }
         Some(chunks)
     }
 

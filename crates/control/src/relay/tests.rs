@@ -7,7 +7,7 @@ use bytes::{Bytes, BytesMut};
 use openflow::Frame;
 use openflow::time::{Duration, Instant};
 use proptest::prelude::*;
-use sched::{Direction, Lane, Place};
+use sched::{Direction, Lane, Place, PolicyMap};
 
 use super::wire::{Control, LaneHeader};
 use super::*;
@@ -46,13 +46,20 @@ struct Stream {
 
 impl End {
     fn new(side: Side, window_bytes: usize) -> End {
+        End::scheduled(side, window_bytes, None)
+    }
+
+    fn scheduled(side: Side, window_bytes: usize, map: Option<&PolicyMap>) -> End {
         let config = Config {
             window_bytes,
             flow_lanes: 4,
             ..Config::new(side)
         };
         End {
-            session: Session::new(Instant::START, config, SessionId([1; 16])),
+            session: match map {
+                None => Session::new(Instant::START, config, SessionId([1; 16])),
+                Some(map) => Session::with_policy(Instant::START, config, SessionId([1; 16]), map),
+            },
             control: Vec::new(),
             control_parsed: BytesMut::new(),
             lanes: BTreeMap::new(),
@@ -122,13 +129,17 @@ impl End {
         some
     }
 
-    fn drain_events(&mut self) {
+    /// Whether something has become possible.
+    fn drain_events(&mut self) -> bool {
         self.session.schedule(Instant::START);
+        let mut some = false;
         while let Some(event) = self.session.poll_event() {
+            some |= matches!(event, Event::Transmit { .. } | Event::Room { .. });
             if let Event::Closed { channel, reason } = event {
                 self.closed.push((channel, reason));
             }
         }
+        some
     }
 
     fn say(&mut self, reports: bool) -> bool {
@@ -144,17 +155,24 @@ impl End {
 struct Pair {
     ends: [End; 2],
     connected: bool,
+    flow_lanes: usize,
 }
 
 impl Pair {
     fn new(window_bytes: usize) -> Pair {
+        Pair::scheduled(window_bytes, None)
+    }
+
+    fn scheduled(window_bytes: usize, map: Option<&PolicyMap>) -> Pair {
         let ends = [
-            End::new(Side::Switch, window_bytes),
-            End::new(Side::Controller, window_bytes),
+            End::scheduled(Side::Switch, window_bytes, map),
+            End::scheduled(Side::Controller, window_bytes, map),
         ];
         Pair {
             ends,
             connected: false,
+            // Four of each queue.
+            flow_lanes: map.map_or(4, |map| 4 * map.scheduling.queues.len()),
         }
     }
 
@@ -231,7 +249,7 @@ impl Pair {
             Lane::STATE,
             Lane::ECHO,
             Lane::EXCHANGE,
-            Lane::flow(choice.below(4) as u16),
+            Lane::flow(choice.below(self.flow_lanes) as u16),
         ];
         let lane = lanes[choice.below(4)];
         match choice.below(14) {
@@ -245,7 +263,9 @@ impl Pair {
             _ if choice.below(12) == 0 => self.disconnect(),
             _ => {}
         }
-        self.ends.iter_mut().for_each(End::drain_events);
+        for end in &mut self.ends {
+            end.drain_events();
+        }
     }
 
     /// Everything that can move moves, until nothing does.
@@ -260,7 +280,10 @@ impl Pair {
                 for id in ids {
                     moved |= self.ends[at].feed(*id);
                     let kinds = [Lane::STATE, Lane::ECHO, Lane::EXCHANGE];
-                    for lane in kinds.into_iter().chain((0..4).map(Lane::flow)) {
+                    for lane in kinds
+                        .into_iter()
+                        .chain((0..self.flow_lanes as u16).map(Lane::flow))
+                    {
                         moved |= self.ends[at].send(*id, lane);
                         moved |= self.arrive(at, *id, lane, usize::MAX);
                     }
@@ -269,7 +292,9 @@ impl Pair {
                 moved |= self.ends[at].say(true);
                 moved |= self.arrive_control(at, usize::MAX);
             }
-            self.ends.iter_mut().for_each(End::drain_events);
+            for end in &mut self.ends {
+                moved |= end.drain_events();
+            }
         }
     }
 }
@@ -343,13 +368,13 @@ fn frames(bytes: &[u8]) -> Vec<Frame> {
 
 /// The messages that went in at one end came out at the other: each once, bytes unchanged, in an
 /// order that OpenFlow allows. Returns how many overtook another.
-fn assert_carried(direction: Direction, sent: &[Bytes], output: &[u8]) -> usize {
+fn assert_carried(direction: Direction, sent: &[Bytes], output: &[u8], lanes: u16) -> usize {
     let out = frames(output);
     assert_eq!(out.len(), sent.len(), "no loss and no duplicate");
     let order: Vec<usize> = out.iter().map(|frame| frame.xid().0 as usize).collect();
     let places: Vec<Place> = sent
         .iter()
-        .map(|bytes| place_of(&Frame::new(bytes.clone()).unwrap(), direction, 4))
+        .map(|bytes| place_of(&Frame::new(bytes.clone()).unwrap(), direction, lanes))
         .collect();
     for (at, number) in order.iter().enumerate() {
         assert_eq!(out[at].bytes(), &sent[*number], "bytes unchanged");
@@ -372,8 +397,12 @@ fn assert_carried(direction: Direction, sent: &[Bytes], output: &[u8]) -> usize 
 
 /// Random traffic both ways on two OpenFlow channels and a raw one, over a network that breaks.
 fn carry(seed: u64, window_bytes: usize) -> usize {
+    carry_by(seed, window_bytes, None)
+}
+
+fn carry_by(seed: u64, window_bytes: usize, map: Option<&PolicyMap>) -> usize {
     let mut choice = Choice(seed | 1);
-    let mut pair = Pair::new(window_bytes);
+    let mut pair = Pair::scheduled(window_bytes, map);
     pair.connect(false);
     let ids = [
         pair.ends[0].session.open(Agent::OpenFlow, "br0").unwrap(),
@@ -404,7 +433,12 @@ fn carry(seed: u64, window_bytes: usize) -> usize {
             if id == ids[2] {
                 assert_eq!(output, &sent.concat(), "raw bytes in order");
             } else {
-                overtakes += assert_carried(direction, sent, output);
+                overtakes += assert_carried(
+                    direction,
+                    sent,
+                    output,
+                    if map.is_some() { 4096 } else { 4 },
+                );
             }
         }
     }
@@ -415,6 +449,8 @@ fn carry(seed: u64, window_bytes: usize) -> usize {
                 (status.kept_bytes, status.held_bytes, status.held_count),
                 (0, 0, 0)
             );
+            assert_eq!((status.queued_count, status.queued_bytes), (0, 0));
+            assert_eq!(status.shed, Shed::default());
         }
     }
     for ours in pair.ends[0].session.channels() {
@@ -440,6 +476,96 @@ proptest! {
     fn a_tiny_window_slows_down_and_does_not_stop(seed: u64, window_bytes in 1usize..200) {
         carry(seed, window_bytes);
     }
+}
+
+/// A map under which packets of one destination are worth more than others.
+fn map(algorithm: &str) -> PolicyMap {
+    let text = format!(
+        "Rule #1: traffic_type=1, action=queue_id:0
+Rule #2: traffic_type=2, eth_dst=02:00:00:00:00:03, action=queue_id:1
+Rule #3: traffic_type=2, action=queue_id:2
+Rule #4: traffic_type=3, action=queue_id:3
+Scheduler: algo={algorithm}
+"
+    );
+    PolicyMap::parse(&text).unwrap().0
+}
+
+proptest! {
+    #[test]
+    fn no_policy_loses_doubles_or_breaks_the_order(
+        seed: u64,
+        algorithm in prop::sample::select(vec!["fifo", "strict", "wfq", "drr", "hierarchy"]),
+    ) {
+        carry_by(seed, 4 << 20, Some(&map(algorithm)));
+    }
+
+    #[test]
+    fn no_policy_stops_on_a_tiny_window(seed: u64, window_bytes in 1usize..200) {
+        carry_by(seed, window_bytes, Some(&map("strict")));
+    }
+}
+
+/// One packet-in of a flow.
+fn packet_in(flow: u8, number: u32) -> Bytes {
+    let mut bytes = vec![0; 8 + 16 + 8 + 2 + 60];
+    bytes[..4].copy_from_slice(&[4, 10, 0, 94]);
+    bytes[4..8].copy_from_slice(&number.to_be_bytes());
+    bytes[24..28].copy_from_slice(&[0, 1, 0, 4]);
+    bytes[34..46].copy_from_slice(&[2, 0, 0, 0, 0, flow, 2, 0, 0, 0, 1, flow]);
+    bytes.into()
+}
+
+/// What is dealt to lanes while nobody sends is little; what comes late and matters goes before
+/// all that waits; and the end comes last.
+#[test]
+fn a_backlog_waits_above_the_lanes_and_what_matters_passes_it() {
+    const BACKLOG: u32 = 300;
+    let mut pair = Pair::scheduled(4 << 20, Some(&map("strict")));
+    let id = hello_both_ways(&mut pair);
+    let mut input: Vec<u8> = Vec::new();
+    (1..=BACKLOG).for_each(|n| input.extend(packet_in(n as u8 % 8 + 8, n)));
+    input.extend(packet_in(3, BACKLOG + 1));
+    let end = &mut pair.ends[0];
+    end.unread.entry(id).or_default().extend_from_slice(&input);
+    end.feed(id);
+    end.drain_events();
+    end.session.handle_local_end(Instant::START, id);
+    let status = end.session.channels().next().unwrap();
+    assert!(status.kept_bytes < LOWER_BYTES_MAX + 200, "{status:?}");
+    assert!(status.queued_count > 250, "{status:?}");
+    pair.settle(&[id]);
+    let out = frames(&pair.ends[1].output[&id]);
+    assert_eq!(out.len() as u32, 1 + BACKLOG + 1);
+    let place = out.iter().position(|f| f.xid().0 == BACKLOG + 1).unwrap();
+    assert!(place < 50, "{place} messages were before it");
+    assert_eq!(pair.ends[1].ended, [id]);
+    assert_eq!(pair.ends[0].session.channels().count(), 0);
+}
+
+/// A peer that takes nothing more: packet-ins are shed, counted, and not in the ledger.
+#[test]
+fn what_is_shed_is_counted_apart() {
+    let mut pair = Pair::scheduled(4 << 20, Some(&map("strict")));
+    let id = hello_both_ways(&mut pair);
+    let input: Vec<u8> = (1..=5000).flat_map(|n| packet_in(n as u8, n)).collect();
+    let end = &mut pair.ends[0];
+    end.unread.entry(id).or_default().extend_from_slice(&input);
+    end.feed(id);
+    end.drain_events();
+    let status = end.session.channels().next().unwrap();
+    assert!(status.shed.messages > 3000, "{status:?}");
+    let line = end.session.line().unwrap();
+    let shed = |q: &sched::scheduler::QueueCounters| q.shed_full + q.shed_duplicate + q.shed_stale;
+    assert_eq!(
+        line.queues.iter().map(shed).sum::<u64>(),
+        status.shed.messages
+    );
+    pair.settle(&[id]);
+    let ours = pair.ends[0].session.channels().next().unwrap();
+    let theirs = pair.ends[1].session.channels().next().unwrap();
+    assert_eq!(ours.taken.messages + ours.shed.messages, 5001);
+    assert_eq!(ours.taken.digest(), theirs.given.digest());
 }
 
 #[test]

@@ -11,8 +11,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::{
-    CONNECT_TIMEOUT, Connection, HANDSHAKE_TIMEOUT, LineSocket, PeerIdentity, TransportError, TransportKind,
-    socket, streams,
+    CONNECT_TIMEOUT, Connection, HANDSHAKE_TIMEOUT, LineSocket, PeerIdentity, TransportError,
+    TransportKind, socket, streams,
 };
 use crate::method::{Host, Method, Transport};
 use crate::quic;

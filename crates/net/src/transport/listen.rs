@@ -15,8 +15,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::gate::{Gate, Ticket};
 use super::{
-    Connection, HANDSHAKE_TIMEOUT, Limits, LineSocket, PeerIdentity, Refusal, Refusals, TransportError,
-    TransportKind, dial, socket, streams,
+    Connection, HANDSHAKE_TIMEOUT, Limits, LineSocket, PeerIdentity, Refusal, Refusals,
+    TransportError, TransportKind, dial, socket, streams,
 };
 use crate::advice::bind_problem;
 use crate::method::{Method, Transport};

@@ -11,9 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use control::relay::{
-    Agent, ChannelId, ChannelStatus, Item, Line, LineStatus, Shed, Side, Tally,
-};
+use control::relay::{Agent, ChannelId, ChannelStatus, Item, Line, LineStatus, Shed, Side, Tally};
 use openflow::Frame;
 use sched::Direction;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -360,7 +360,11 @@ async fn send_lane(
         )
         .await?;
         // What a lane is given is no longer scheduled.
-        let bytes_max = if lanes.end.is_scheduled() { 1 } else { SEND_BYTES };
+        let bytes_max = if lanes.end.is_scheduled() {
+            1
+        } else {
+            SEND_BYTES
+        };
         while let Some(mut chunks) =
             lanes.with(|session| session.poll_lane(channel, lane, bytes_max))?
         {

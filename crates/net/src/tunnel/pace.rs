@@ -30,9 +30,8 @@ impl Pace {
     /// Until when nothing may be sent; `None` when something may now.
     pub fn wait(&self, now: Instant) -> Option<Instant> {
         let through = *self.through.lock().unwrap_or_else(PoisonError::into_inner);
-        (through > now + AHEAD).then_some(Instant(
-            through.0.saturating_sub(AHEAD.as_nanos() as u64),
-        ))
+        (through > now + AHEAD)
+            .then_some(Instant(through.0.saturating_sub(AHEAD.as_nanos() as u64)))
     }
 
     /// `bytes` are being sent in one piece.
