@@ -140,8 +140,8 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
             "--connect {given}: relays connect by quic:, tcp: or ssl:HOST[:PORT], or unix:FILE"
         )));
     }
-    let security = args.common.security(Role::Controller)?;
     let agents = Agents::parse(&args.openflow, args.ovsdb.as_deref(), &args.common.agents)?;
+    let security = args.common.security(Role::Controller, &connect, &agents)?;
     if !agents.passive.contains_key(OPENFLOW) {
         let given = &args.openflow;
         let wrong = "bridges connect to this end; write ptcp:[PORT][:HOST], pssl: or punix:FILE";
@@ -209,8 +209,8 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
             "--listen {given}: relays listen on pquic:, ptcp: or pssl:[PORT][:HOST], or punix:FILE"
         )));
     }
-    let security = args.common.security(Role::Switch)?;
     let agents = Agents::parse(&args.openflow, args.ovsdb.as_deref(), &args.common.agents)?;
+    let security = args.common.security(Role::Switch, &listen, &agents)?;
     if !agents.active.contains_key(OPENFLOW) {
         let given = &args.openflow;
         let wrong = "this end dials the controller; write tcp:HOST[:PORT], ssl: or unix:FILE";
@@ -294,10 +294,17 @@ async fn stop(reporter: Reporter) -> Result<(), Failure> {
 }
 
 impl CommonArgs {
-    fn security(&self, peer: Role) -> Result<Security, Failure> {
+    fn security(&self, peer: Role, link: &Method, agents: &Agents) -> Result<Security, Failure> {
         let (Some(private_key), Some(certificate), Some(ca)) =
             (&self.private_key, &self.certificate, &self.ca_cert)
         else {
+            let mut methods = agents.passive.values().chain(agents.active.values());
+            if is_certified(link) || methods.any(is_certified) {
+                return Err(Failure::usage(
+                    "quic: and ssl: need --private-key <FILE>, --certificate <FILE> and \
+                     --ca-cert <FILE>; 'auster pki' makes them",
+                ));
+            }
             return Ok(Security::plain());
         };
         let files = CredentialFiles {
@@ -434,6 +441,15 @@ fn method(text: &str, protocol: Protocol) -> Result<Method, Failure> {
 fn is_quic(method: &Method) -> bool {
     use net::method::Transport::Quic;
     matches!(method, Method::Dial(Quic, ..) | Method::Listen(Quic, ..))
+}
+
+/// Whether it needs certificates.
+fn is_certified(method: &Method) -> bool {
+    use net::method::Transport::{Quic, Tls};
+    matches!(
+        method,
+        Method::Dial(Quic | Tls, ..) | Method::Listen(Quic | Tls, ..)
+    )
 }
 
 /// `10mbit`, `500kbit`, `1gbit` or bits per second, in bytes per second.

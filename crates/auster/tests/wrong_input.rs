@@ -71,7 +71,11 @@ fn run_says_what_is_wrong() {
 fn relay_switch_says_what_is_wrong() {
     check(&[
         ("relay switch --openflow ptcp:0:127.0.0.1 --connect quic:127.0.0.1", Root, 2, "--private-key <FILE>"),
-        ("relay switch {s1} --openflow ptcp:0:127.0.0.1 --connect tcp:127.0.0.1", Root, 2, "relays connect by quic:HOST[:PORT]"),
+        ("relay switch {s1} --openflow ptcp:0:127.0.0.1 --connect ptcp:6654", Root, 2, "relays connect by quic:, tcp: or ssl:HOST[:PORT], or unix:FILE"),
+        ("relay switch --openflow ptcp:0:127.0.0.1 --connect tcp:127.0.0.1 --ovsdb unix:db.sock", Root, 2, "a relay carries OpenFlow alone; use quic: for other agents"),
+        ("relay switch --openflow ptcp:0:127.0.0.1 --connect tcp:127.0.0.1 --rate 1mbit", Root, 2, "give --policy too"),
+        ("relay switch --openflow ptcp:0:127.0.0.1 --connect tcp:127.0.0.1 --rate fast", Root, 2, "'fast' is no rate; write 10mbit, 500kbit or bits per second"),
+        ("relay switch --openflow ptcp:0:127.0.0.1 --connect tcp:127.0.0.1 --policy none.policy", Root, 5, "none.policy"),
         ("relay switch {s1} --openflow ptcp:0:127.0.0.1 --connect quick:1", Root, 2, "no connection method"),
         ("relay switch {s1} --openflow tcp:127.0.0.1 --connect quic:127.0.0.1", Root, 2, "write ptcp:[PORT][:HOST]"),
         ("relay switch {s1} --openflow ptcp:{tcp}:127.0.0.1 --connect quic:127.0.0.1", Root, 4, "in use; stop what listens there"),
@@ -94,7 +98,7 @@ fn relay_switch_says_what_is_wrong() {
 fn relay_controller_says_what_is_wrong() {
     check(&[
         ("relay controller {c1} --openflow tcp:127.0.0.1", Root, 2, "--listen <METHOD>"),
-        ("relay controller {c1} --listen tcp:127.0.0.1 --openflow tcp:127.0.0.1", Root, 2, "relays listen on pquic:[PORT][:HOST]"),
+        ("relay controller {c1} --listen tcp:127.0.0.1 --openflow tcp:127.0.0.1", Root, 2, "relays listen on pquic:, ptcp: or pssl:[PORT][:HOST], or punix:FILE"),
         ("relay controller {c1} --listen pquic:0:127.0.0.1 --openflow ptcp:0", Root, 2, "write tcp:HOST[:PORT]"),
         ("relay controller {c1} --listen pquic:{udp}:127.0.0.1 --openflow tcp:127.0.0.1", Root, 4, "in use; stop what listens there"),
         ("relay controller {c1} --listen pquic:0:192.0.2.1 --openflow tcp:127.0.0.1", Root, 4, "`ip address` shows those it has"),
