@@ -525,17 +525,13 @@ fn start_control(network: &mut Network, policy: &Path) -> Result<(), Failure> {
                     identity(command, &pki, "controller");
                 }
             }
-            if RELAYS_TAKE_POLICY {
-                command.arg("--policy").arg(&policy);
-            }
+            command.arg("--policy").arg(&policy);
         })?;
     }
     wait_for_listener(network, "h4", OPENFLOW_PORT, "relay-switch.log")?;
     let target = format!("tcp:{WIRE_RELAY}:{OPENFLOW_PORT}");
     network.vsctl(&["set-controller", "s1", &target]).map(drop)
 }
-
-const RELAYS_TAKE_POLICY: bool = false;
 
 fn address(network: &Network, host: &str) -> String {
     let hosts = &network.topology.hosts;
