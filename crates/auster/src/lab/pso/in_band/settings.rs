@@ -27,7 +27,7 @@ pub struct InBand {
     pub fifo_packets: u32,
     /// With DSCP actions.
     pub policy: PathBuf,
-    /// A code point that the switches give the tunnel, if the relays are not to mark it.
+    /// A code point that the switches give the tunnel. Relays then have no map, and mark nothing.
     pub tunnel_dscp: Option<u8>,
     /// OpenFlow messages of new flows as a share of the link, in OpenFlow's own bytes.
     pub openflow_share: f64,

@@ -15,7 +15,7 @@
 
 use std::io;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sched::TrafficType;
@@ -145,7 +145,11 @@ impl Stage {
         // What Open vSwitch dials in vain it dials again within two seconds.
         network.vsctl(&["set", "controller", "s1", "max-backoff=1000"])?;
         set_flows(&network, map, settings)?;
-        start_control(&mut network, policy)?;
+        // Relays without a map mark nothing.
+        start_control(
+            &mut network,
+            settings.tunnel_dscp.is_none().then_some(policy),
+        )?;
         let mut stage = Stage {
             network,
             settings: settings.clone(),
@@ -494,7 +498,7 @@ fn add_flows(network: &Network, bridge: &str, lines: &[String]) -> Result<(), Fa
 }
 
 /// Controller and relays, and s1 pointed at its own.
-fn start_control(network: &mut Network, policy: &Path) -> Result<(), Failure> {
+fn start_control(network: &mut Network, policy: Option<&Path>) -> Result<(), Failure> {
     let log = network.open_log("controller.log")?;
     network.spawn("controller", Some("h6"), own_program()?, |command| {
         let listen = format!("ptcp:{OPENFLOW_PORT}:127.0.0.1");
@@ -505,7 +509,7 @@ fn start_control(network: &mut Network, policy: &Path) -> Result<(), Failure> {
     wait_for_listener(network, "h6", OPENFLOW_PORT, "controller.log")?;
     let pki = network.dir().join("pki");
     let far = address(network, "h6");
-    let policy: PathBuf = policy.to_owned();
+    let policy = policy.map(Path::to_owned);
     for (role, part) in RELAYS.into_iter().zip(["h6", "h4"]) {
         let log = network.open_log(&format!("{role}.log"))?;
         network.spawn(role, Some(part), own_program()?, |command| {
@@ -525,7 +529,9 @@ fn start_control(network: &mut Network, policy: &Path) -> Result<(), Failure> {
                     identity(command, &pki, "controller");
                 }
             }
-            command.arg("--policy").arg(&policy);
+            if let Some(policy) = &policy {
+                command.arg("--policy").arg(policy);
+            }
         })?;
     }
     wait_for_listener(network, "h4", OPENFLOW_PORT, "relay-switch.log")?;
