@@ -24,6 +24,8 @@ pub use channel::LocalWrite;
 pub use line::{Item, Line, LineStatus};
 pub use place::place_of;
 pub use policy::{Answer, PolicyEvent, PolicyExchange, PolicyMessage};
-pub use session::{CHANNELS_MAX, ChannelStatus, Config, Event, LOWER_BYTES_MAX, Session};
+pub use session::{
+    CHANNELS_MAX, ChannelStatus, Config, Event, LOWER_BYTES_MAX, PolicyStatus, Session,
+};
 pub use tally::{Shed, Tally};
 pub use wire::{Agent, ChannelId, SessionId, Settings, Side, WireError};

@@ -99,7 +99,8 @@ pub struct PolicyExchange {
 struct Offer {
     map: PolicyMap,
     digest: MapDigest,
-    until: Instant,
+    /// From the first look at the clock after it was made.
+    until: Option<Instant>,
     /// Somebody waits to be told what became of it.
     is_asked_for: bool,
 }
@@ -149,7 +150,7 @@ impl PolicyExchange {
     ///
     /// # Errors
     /// All that is wrong with the map, or why it cannot be offered now.
-    pub fn push(&mut self, now: Instant, text: &str) -> Result<MapDigest, String> {
+    pub fn push(&mut self, text: &str) -> Result<MapDigest, String> {
         if text.len() > MAP_BYTES_MAX {
             return Err(format!(
                 "a map of {} bytes: {MAP_BYTES_MAX} is the most that is taken",
@@ -171,7 +172,7 @@ impl PolicyExchange {
             return Err("another map is on its way: try again".to_owned());
         }
         let digest = map.digest();
-        self.offer(now, map, true);
+        self.offer(map, true);
         Ok(digest)
     }
 
@@ -192,12 +193,12 @@ impl PolicyExchange {
         self.give_up("the connection to the other relay broke; the map is not in use here");
     }
 
-    pub fn handle(&mut self, now: Instant, message: PolicyMessage) {
+    pub fn handle(&mut self, message: PolicyMessage) {
         match message {
             PolicyMessage::Active { generation, digest } => {
                 self.peer = Some((generation, digest));
                 if generation < self.active.generation && self.offer.is_none() {
-                    self.offer(now, self.active.clone(), false);
+                    self.offer(self.active.clone(), false);
                 }
             }
             PolicyMessage::Begin {
@@ -219,19 +220,18 @@ impl PolicyExchange {
         self.events.pop_front()
     }
 
-    /// When an answer is not waited for any longer.
-    pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
-        let offer = self.offer.as_ref()?;
-        Some((offer.until, "policy map not answered"))
-    }
-
+    /// To be called every now and then: an answer is not waited for beyond [`ANSWER_TIME_MAX`].
     pub fn handle_timeout(&mut self, now: Instant) {
-        if self.poll_timeout().is_some_and(|(at, _)| at <= now) {
+        let Some(offer) = &mut self.offer else {
+            return;
+        };
+        let until = *offer.until.get_or_insert(now + ANSWER_TIME_MAX);
+        if until <= now {
             self.give_up("the other relay did not answer; the map is not in use here");
         }
     }
 
-    fn offer(&mut self, now: Instant, map: PolicyMap, is_asked_for: bool) {
+    fn offer(&mut self, map: PolicyMap, is_asked_for: bool) {
         let text = map.to_text();
         let digest = map.digest();
         self.send(PolicyMessage::Begin {
@@ -250,7 +250,7 @@ impl PolicyExchange {
         self.offer = Some(Offer {
             map,
             digest,
-            until: now + ANSWER_TIME_MAX,
+            until: None,
             is_asked_for,
         });
     }
@@ -477,7 +477,7 @@ mod tests {
             let Some(message) = self.wire[at].pop_front() else {
                 return false;
             };
-            self.ends[at].handle(self.now, message);
+            self.ends[at].handle(message);
             self.drain();
             true
         }
@@ -494,14 +494,11 @@ mod tests {
     #[test]
     fn a_map_is_staged_confirmed_and_committed_at_both_ends() {
         let mut pair = Pair::new(&map(1), &map(1));
-        assert!(
-            pair.ends[0].push(pair.now, &map(2)).is_err(),
-            "not connected"
-        );
+        assert!(pair.ends[0].push(&map(2)).is_err(), "not connected");
         pair.connect();
         pair.settle();
         assert_eq!(pair.ends[0].is_in_sync(), Some(true));
-        let digest = pair.ends[0].push(pair.now, &map(2)).unwrap();
+        let digest = pair.ends[0].push(&map(2)).unwrap();
         pair.drain();
         assert_eq!(
             pair.generations(),
@@ -524,9 +521,7 @@ mod tests {
         let mut pair = Pair::new(&map(5), &map(5));
         pair.connect();
         pair.settle();
-        let wrong = pair.ends[0]
-            .push(pair.now, "Rule #1: udp_dst=70000\n")
-            .unwrap_err();
+        let wrong = pair.ends[0].push("Rule #1: udp_dst=70000\n").unwrap_err();
         for code in ["E06", "E12", "E14"] {
             assert!(wrong.contains(code), "{wrong}");
         }
@@ -555,9 +550,7 @@ mod tests {
                 "not staged",
             ),
         ] {
-            messages
-                .into_iter()
-                .for_each(|m| pair.ends[1].handle(pair.now, m));
+            messages.into_iter().for_each(|m| pair.ends[1].handle(m));
             let Some(PolicyEvent::Send(PolicyMessage::Ack {
                 answer: Answer::Refused(said),
                 ..
@@ -572,7 +565,7 @@ mod tests {
             digest,
             len: u64::MAX,
         };
-        pair.ends[1].handle(pair.now, long);
+        pair.ends[1].handle(long);
         assert!(matches!(
             pair.ends[1].poll_event(),
             Some(PolicyEvent::Send(PolicyMessage::Ack {
@@ -590,7 +583,7 @@ mod tests {
             let mut pair = Pair::new(&map(1), &map(1));
             pair.connect();
             pair.settle();
-            pair.ends[0].push(pair.now, &map(2)).unwrap();
+            pair.ends[0].push(&map(2)).unwrap();
             pair.drain();
             for _ in 0..steps {
                 let _ = pair.step(1) || pair.step(0);
@@ -633,16 +626,13 @@ mod tests {
         let mut pair = Pair::new(&map(1), &map(1));
         pair.connect();
         pair.settle();
-        pair.ends[0].push(pair.now, &map(2)).unwrap();
-        let (at, _) = pair.ends[0].poll_timeout().unwrap();
-        pair.ends[0].handle_timeout(at);
+        pair.ends[0].push(&map(2)).unwrap();
+        pair.ends[0].handle_timeout(pair.now);
+        pair.ends[0].handle_timeout(pair.now + ANSWER_TIME_MAX);
         pair.drain();
         assert!(matches!(&pair.done[..], [Err(_)]));
         assert_eq!(pair.generations(), [1, 1]);
-        assert!(
-            pair.ends[0].push(pair.now, &map(2)).is_ok(),
-            "it can be tried again"
-        );
+        assert!(pair.ends[0].push(&map(2)).is_ok(), "it can be tried again");
     }
 
     #[derive(Clone, Debug)]
@@ -675,7 +665,7 @@ mod tests {
                         pair.step(at);
                     }
                     Step::Push(at, generation) => {
-                        let _ = pair.ends[at].push(pair.now, &map(generation));
+                        let _ = pair.ends[at].push(&map(generation));
                         pair.drain();
                     }
                     Step::Break => {

@@ -13,17 +13,23 @@
 //! rest. If the other end has been restarted it knows nothing of the session: every channel that it
 //! had been told of is closed, since a protocol session cannot be taken up in the middle.
 
+mod policy;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, Frame, MessageKind};
+use sched::policy::MapDigest;
 use sched::{Direction, Lane, PolicyMap};
 
 use super::channel::{Inbound, LocalWrite, Outbound, Taken};
 use super::line::{Item, Line, LineStatus};
+use super::policy::PolicyExchange;
 use super::tally::{Shed, Tally};
 use super::wire::{Agent, ChannelId, Control, Cursor, SessionId, Settings, Side, WireError};
+
+pub use policy::PolicyStatus;
 
 /// Channels that one session may have.
 pub const CHANNELS_MAX: usize = 4096;
@@ -82,6 +88,8 @@ pub enum Event {
     Room { channel: ChannelId },
     /// There is something for the control stream.
     Control,
+    /// What became of the policy map that was pushed.
+    Policy { outcome: Result<MapDigest, String> },
 }
 
 /// A channel in numbers.
@@ -124,6 +132,8 @@ pub struct Session {
     finished: VecDeque<ChannelStatus>,
     /// Where there is a policy map: what waits to be dealt to lanes.
     line: Option<Line>,
+    /// How that map is exchanged with the other end's.
+    policy: Option<PolicyExchange>,
     /// Dealt to lanes and not taken by the connection.
     lower_bytes: usize,
     /// Channels that are not read for want of room in the queues.
@@ -194,6 +204,7 @@ impl Session {
             events: VecDeque::new(),
             finished: VecDeque::new(),
             line: None,
+            policy: None,
             lower_bytes: 0,
             stalled: BTreeSet::new(),
         }
@@ -203,12 +214,13 @@ impl Session {
     pub fn with_policy(now: Instant, config: Config, id: SessionId, map: &PolicyMap) -> Session {
         Session {
             line: Some(Line::new(direction(config.side), map)),
+            policy: Some(PolicyExchange::new(map.clone())),
             ..Session::new(now, config, id)
         }
     }
 
     /// Another map from now on, where there is one already.
-    pub fn set_policy(&mut self, map: &PolicyMap) {
+    fn set_policy(&mut self, map: &PolicyMap) {
         if let Some(line) = &mut self.line {
             line.set_map(map);
         }
@@ -274,6 +286,7 @@ impl Session {
         self.control.push_back(Control::ResumeEnd);
         self.link = if resumed { Link::Resuming } else { Link::Up };
         self.events.push_back(Event::Control);
+        self.policy_connected();
         self.transmit_all();
         Ok(())
     }
@@ -284,6 +297,7 @@ impl Session {
                 until: Some(now + self.config.grace),
             };
         }
+        self.policy_disconnected();
         self.control.clear();
         self.events
             .retain(|event| !matches!(event, Event::Transmit { .. } | Event::Control));
@@ -302,6 +316,7 @@ impl Session {
             self.link = Link::Down { until: None };
             self.close_announced("no connection to the other relay");
         }
+        self.policy_timeout(now);
     }
 
     /// A local socket was accepted: a new channel. `None` when there are too many.
@@ -600,7 +615,10 @@ impl Session {
                 Ok(())
             }
             Control::Delivered { channel, cursors } => self.handle_delivered(channel, &cursors),
-            Control::Policy(_) => Ok(()),
+            Control::Policy(message) => {
+                self.handle_policy(message);
+                Ok(())
+            }
             Control::Reset { channel, reason } => {
                 self.close(channel, &reason);
                 Ok(())

@@ -1,0 +1,103 @@
+//! The session's part in carrying a policy map to both ends; what is said stands in
+//! [`super::super::policy`].
+
+use openflow::time::Instant;
+use sched::PolicyMap;
+use sched::policy::MapDigest;
+
+use super::super::policy::{Answer, PolicyEvent, PolicyExchange, PolicyMessage};
+use super::super::wire::Control;
+use super::{Event, Session};
+
+/// The map of one end, and what it knows of the other's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PolicyStatus {
+    pub generation: u64,
+    pub digest: MapDigest,
+    /// Generation and digest, as far as the other end has said.
+    pub peer: Option<(u64, MapDigest)>,
+    pub is_in_sync: Option<bool>,
+}
+
+impl Session {
+    /// Reads a map and offers it to the other end. [`Event::Policy`] tells the outcome.
+    ///
+    /// # Errors
+    /// All that is wrong with the map, or why it cannot be offered.
+    pub fn push_policy(&mut self, text: &str) -> Result<MapDigest, String> {
+        let Some(exchange) = &mut self.policy else {
+            return Err("this relay does not schedule: start it with --policy auster".to_owned());
+        };
+        let pushed = exchange.push(text);
+        self.drain_policy();
+        pushed
+    }
+
+    /// `None` where messages are not scheduled.
+    pub fn policy(&self) -> Option<PolicyStatus> {
+        let exchange = self.policy.as_ref()?;
+        Some(PolicyStatus {
+            generation: exchange.active().generation,
+            digest: exchange.digest(),
+            peer: exchange.peer(),
+            is_in_sync: exchange.is_in_sync(),
+        })
+    }
+
+    /// The map in use.
+    pub fn policy_map(&self) -> Option<&PolicyMap> {
+        self.policy.as_ref().map(PolicyExchange::active)
+    }
+
+    pub(super) fn policy_connected(&mut self) {
+        if let Some(exchange) = &mut self.policy {
+            exchange.handle_connected();
+        }
+        self.drain_policy();
+    }
+
+    pub(super) fn policy_disconnected(&mut self) {
+        if let Some(exchange) = &mut self.policy {
+            exchange.handle_disconnected();
+        }
+        self.drain_policy();
+    }
+
+    pub(super) fn policy_timeout(&mut self, now: Instant) {
+        if let Some(exchange) = &mut self.policy {
+            exchange.handle_timeout(now);
+        }
+        self.drain_policy();
+    }
+
+    pub(super) fn handle_policy(&mut self, message: PolicyMessage) {
+        match (&mut self.policy, message) {
+            (Some(exchange), message) => exchange.handle(message),
+            (
+                None,
+                PolicyMessage::Begin {
+                    generation, digest, ..
+                },
+            ) => {
+                let why = "it does not schedule: start it with --policy auster";
+                self.say(Control::Policy(PolicyMessage::Ack {
+                    generation,
+                    digest,
+                    answer: Answer::Refused(why.to_owned()),
+                }));
+            }
+            (None, _) => {}
+        }
+        self.drain_policy();
+    }
+
+    fn drain_policy(&mut self) {
+        while let Some(event) = self.policy.as_mut().and_then(PolicyExchange::poll_event) {
+            match event {
+                PolicyEvent::Send(message) => self.say(Control::Policy(message)),
+                PolicyEvent::Activate(map) => self.set_policy(&map),
+                PolicyEvent::Done(outcome) => self.events.push_back(Event::Policy { outcome }),
+            }
+        }
+    }
+}
