@@ -1,6 +1,7 @@
 //! `auster policy`: policy maps from files, what they say, and what they say of one message.
 
 mod explain;
+mod remote;
 mod show;
 
 use std::fmt::Write as _;
@@ -26,6 +27,12 @@ pub enum Command {
     /// Say which rule takes a message, and why the rules before it do not
     #[command(after_help = EXPLAIN_EXAMPLE)]
     Explain(explain::Args),
+    /// Give running relays another map: both ends of each, or neither
+    #[command(after_help = PUSH_EXAMPLE)]
+    Push(remote::PushArgs),
+    /// Say which map running relays have, whether both ends have the same, and what they counted
+    #[command(after_help = STATUS_EXAMPLE)]
+    Status(remote::StatusArgs),
 }
 
 const CHECK_EXAMPLE: &str = "\
@@ -46,6 +53,15 @@ Example:
   auster policy explain --policy voice.policy 0414000800000001
   auster policy explain --policy voice.policy -v --flow 'udp,tp_dst=20000,actions=output:1'
   auster policy explain --policy voice.policy --pcap of.pcap";
+
+const PUSH_EXAMPLE: &str = "\
+Example:
+  auster policy push voice.policy --relay unix:/run/auster/status.sock
+  s1: in use at both ends, sha256 0f4c…";
+
+const STATUS_EXAMPLE: &str = "\
+Example:
+  auster policy status --relay unix:/run/auster/status.sock";
 
 #[derive(clap::Args)]
 pub struct CheckArgs {
@@ -82,6 +98,8 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Check(args) => check(&args),
         Command::Show(args) => show::show(&args.map, args.json),
         Command::Explain(args) => explain::run(&args),
+        Command::Push(args) => remote::push(&args),
+        Command::Status(args) => remote::status(&args),
     }
 }
 

@@ -2,6 +2,7 @@
 //! and does stands in `control::relay` and `net::tunnel`.
 
 mod nudge;
+pub(crate) mod policy;
 mod report;
 
 use std::collections::BTreeMap;

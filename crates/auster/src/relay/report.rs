@@ -9,12 +9,13 @@ use std::time::Duration;
 use control::relay::{Agent, ChannelStatus, LineStatus, Tally};
 use net::method::Method;
 use net::tls::Security;
-use net::transport::{Limits, Listener};
+use net::transport::{Connection, Limits, Listener};
 use net::tunnel::{Direct, End, EndStatus, Hub};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
 
+use super::policy;
 use crate::failure::Failure;
 
 /// How often finished channels are written down.
@@ -101,12 +102,22 @@ impl Reporter {
 
 async fn answer(mut listener: Listener, source: Source) {
     loop {
-        let mut connection = listener.accept().await;
-        let ends: Vec<Value> = source.status().iter().map(end_json).collect();
-        let text = format!("{}\n", json!({ "relays": ends }));
-        let _ = connection.writer.write_all(text.as_bytes()).await;
-        let _ = connection.writer.shutdown().await;
+        let connection = listener.accept().await;
+        tokio::spawn(answer_one(connection, source.clone()));
     }
+}
+
+async fn answer_one(mut connection: Connection, source: Source) {
+    let answer = match policy::request(&mut connection).await {
+        Some(request) => policy::answer(&source, &request).await,
+        None => {
+            let ends: Vec<Value> = source.status().iter().map(end_json).collect();
+            json!({ "relays": ends })
+        }
+    };
+    let text = format!("{answer}\n");
+    let _ = connection.writer.write_all(text.as_bytes()).await;
+    let _ = connection.writer.shutdown().await;
 }
 
 async fn write_down(path: PathBuf, mut file: File, source: Source) {
@@ -141,6 +152,7 @@ fn end_json(end: &EndStatus) -> Value {
         // read. With one, packet-ins alone can be.
         "drops": end.line.as_ref().map_or(0, shed_count),
         "policy": end.line.as_ref().map(line_json),
+        "policy_map": end.policy.as_ref().map(policy::status_json),
         "channels": end.channels.iter().map(channel_json).collect::<Vec<_>>(),
     })
 }

@@ -142,6 +142,7 @@ impl Direct {
             channels: state.open.values().map(|c| c.status()).collect(),
             closed: state.closed,
             line,
+            policy: None,
         }
     }
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use control::relay::{Agent, ChannelId, ChannelStatus, Event, Session, SessionId};
 use openflow::time::Instant;
-use tokio::sync::Notify;
+use sched::policy::MapDigest;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time;
 
@@ -51,6 +52,8 @@ pub(super) struct State {
     channels: BTreeMap<ChannelId, Arc<Local>>,
     /// The other relay's address and name, when there is a connection.
     pub peer: String,
+    /// Waits for what becomes of a policy map.
+    pub policy_outcome: Option<oneshot::Sender<Result<MapDigest, String>>>,
 }
 
 /// The local side of a channel.
@@ -98,6 +101,7 @@ impl End {
                 link: None,
                 channels: BTreeMap::new(),
                 peer: name.to_owned(),
+                policy_outcome: None,
             }),
             config,
             control: Notify::new(),
@@ -154,6 +158,7 @@ impl End {
                 channels: state.session.channels().collect(),
                 closed: self.closed.load(Ordering::Relaxed),
                 line: state.session.line(),
+                policy: state.session.policy(),
             }
         })
     }
@@ -260,6 +265,11 @@ impl End {
                 }
             }
             Event::Control => self.control.notify_one(),
+            Event::Policy { outcome } => {
+                if let Some(tell) = state.policy_outcome.take() {
+                    let _ = tell.send(outcome);
+                }
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use bytes::BytesMut;
 use control::relay::wire::Control;
 use control::relay::{ChannelStatus, SessionId};
 use quinn::Endpoint;
+use sched::PolicyMap;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -35,6 +36,8 @@ pub struct Hub {
     /// Agents to listen for once per other relay, where their method has `{name}` in it.
     listen_each: Vec<(String, Method)>,
     ends: Mutex<BTreeMap<SessionId, Served>>,
+    /// The map that each relay last had, by name: one that is restarted gets it again.
+    maps: Mutex<BTreeMap<String, Arc<PolicyMap>>>,
     /// Channels of relays that are forgotten.
     finished: Mutex<Vec<(String, ChannelStatus)>>,
 }
@@ -74,6 +77,7 @@ impl Hub {
             config,
             listen_each,
             ends: Mutex::default(),
+            maps: Mutex::default(),
             finished: Mutex::default(),
         }))
     }
@@ -125,6 +129,12 @@ impl Hub {
         fitting.next().is_none().then(|| end.clone())
     }
 
+    /// The ends of all relays.
+    pub fn ends(&self) -> Vec<Arc<End>> {
+        let ends = self.lock();
+        ends.values().map(|served| served.end.clone()).collect()
+    }
+
     pub fn status(&self) -> Vec<EndStatus> {
         self.lock()
             .values()
@@ -153,6 +163,12 @@ impl Hub {
 
     /// Keeps what is to be told of an end that is forgotten.
     fn bury(&self, end: &Arc<End>) {
+        if let Some(map) = end.policy_map() {
+            let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
+            if maps.len() < ENDS_MAX || maps.contains_key(end.name()) {
+                maps.insert(end.name().to_owned(), Arc::new(map));
+            }
+        }
         let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
         finished.extend(end.take_finished());
         let surplus = finished.len().saturating_sub(FINISHED_MAX);
@@ -224,7 +240,13 @@ impl Hub {
                 served.listeners.shutdown().await;
             }
         }
-        let end = End::new(self.config.clone(), id, name);
+        let mut config = self.config.clone();
+        if config.scheduling.policy.is_some() {
+            let maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
+            let last = maps.get(name).cloned();
+            config.scheduling.policy = last.or(config.scheduling.policy);
+        }
+        let end = End::new(config, id, name);
         let listeners = self.listen_for(&end).await;
         let mut ends = self.lock();
         if ends.len() >= ENDS_MAX || ends.contains_key(&id) {

@@ -14,13 +14,14 @@ mod hub;
 mod link;
 mod local;
 mod pace;
+mod policy;
 mod switch;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::relay::{ChannelStatus, Config, LineStatus};
+use control::relay::{ChannelStatus, Config, LineStatus, PolicyStatus};
 use quinn::{IdleTimeout, TransportConfig, VarInt};
 use sched::PolicyMap;
 use tokio::sync::mpsc;
@@ -100,6 +101,8 @@ pub struct EndStatus {
     pub closed: u64,
     /// The queues, where there is a policy map.
     pub line: Option<LineStatus>,
+    /// The policy map that it shares with the other end.
+    pub policy: Option<PolicyStatus>,
 }
 
 /// Bytes that nobody can guess, such as the id of a session.

@@ -1,0 +1,175 @@
+//! Policy maps of running relays, by their status sockets: `push` and `status`.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use net::method::Method;
+use sched::PolicyMap;
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::ofp;
+use crate::relay::policy::PUSH;
+
+/// A push waits for every relay's other end in turn.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
+
+#[derive(clap::Args)]
+pub struct PushArgs {
+    /// The file with the map; its generation must be greater than the one in use
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+
+    /// The status socket of a relay: of the controller's for all switches, or of one switch's
+    #[arg(long, value_name = "METHOD")]
+    relay: String,
+
+    /// The relay that it is for, by the name in its certificate; all of them otherwise
+    #[arg(long, value_name = "NAME", default_value = "")]
+    switch: String,
+}
+
+#[derive(clap::Args)]
+pub struct StatusArgs {
+    /// The status socket of a relay
+    #[arg(long, value_name = "METHOD")]
+    relay: String,
+
+    /// One JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn push(args: &PushArgs) -> Result<(), Failure> {
+    let text = super::read(&args.file)?;
+    PolicyMap::parse(&text).map_err(|problems| super::refused(&args.file, &problems))?;
+    let answer = ask(&args.relay, &format!("{PUSH} {}\n{text}", args.switch))?;
+    if let Some(error) = answer["error"].as_str() {
+        return Err(Failure::network(format!("{}: {error}", args.relay)));
+    }
+    let pushed = answer["pushed"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut out = std::io::stdout().lock();
+    let mut refused = String::new();
+    for one in pushed {
+        let name = word(&one["name"]);
+        match one["error"].as_str() {
+            None => {
+                let line = format!(
+                    "{name}: in use at both ends, sha256 {}",
+                    word(&one["sha256"])
+                );
+                ofp::write_line(&mut out, &line)?;
+            }
+            Some(error) => {
+                let _ = write!(refused, "\n{name}: {error}");
+            }
+        }
+    }
+    if refused.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::negative(format!(
+        "the map is not in use everywhere, and the one before stays where it is not:{refused}"
+    )))
+}
+
+pub fn status(args: &StatusArgs) -> Result<(), Failure> {
+    let answer = ask(&args.relay, "")?;
+    let relays = answer["relays"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut out = std::io::stdout().lock();
+    if args.json {
+        let policies = relays.iter().map(|relay| {
+            serde_json::json!({
+                "name": relay["name"],
+                "up": relay["up"],
+                "map": relay["policy_map"],
+                "counters": relay["policy"],
+            })
+        });
+        let document = Value::Array(policies.collect());
+        let text = serde_json::to_string_pretty(&document).map_err(Failure::negative)?;
+        return ofp::write_line(&mut out, &text);
+    }
+    if relays.is_empty() {
+        return Err(Failure::negative("no other relay is connected"));
+    }
+    for relay in relays {
+        ofp::write_line(&mut out, &in_words(relay))?;
+    }
+    Ok(())
+}
+
+/// One relay: its map, whether the other end has the same, and what it counted.
+fn in_words(relay: &Value) -> String {
+    let name = word(&relay["name"]);
+    let map = &relay["policy_map"];
+    if map.is_null() {
+        return format!("{name}: does not schedule");
+    }
+    let is_in_sync = match map["in_sync"].as_bool() {
+        Some(true) => "in sync".to_owned(),
+        Some(false) => format!(
+            "NOT in sync: the other end has generation {}, sha256 {}",
+            map["other_end"]["generation"],
+            word(&map["other_end"]["sha256"])
+        ),
+        None => "the other end has not said what it has".to_owned(),
+    };
+    let mut text = format!(
+        "{name}: generation {}, sha256 {}, {is_in_sync}",
+        map["generation"],
+        word(&map["sha256"])
+    );
+    let counters = &relay["policy"];
+    for rule in counters["rules"].as_array().into_iter().flatten() {
+        let _ = write!(
+            text,
+            "\n  rule #{}: {} messages",
+            rule["rule"], rule["hits"]
+        );
+    }
+    let _ = write!(text, "\n  default: {} messages", counters["default_hits"]);
+    for queue in counters["queues"].as_array().into_iter().flatten() {
+        let shed: u64 = ["shed_duplicate", "shed_stale", "shed_full"]
+            .iter()
+            .filter_map(|reason| queue[*reason].as_u64())
+            .sum();
+        let _ = write!(
+            text,
+            "\n  queue {}: in {}, out {}, waiting {}, promoted {}, shed {shed}",
+            queue["queue"],
+            queue["messages_in"],
+            queue["messages_out"],
+            queue["messages_waiting"],
+            queue["promoted"],
+        );
+    }
+    text
+}
+
+/// Sends `request` to a status socket and reads the answer.
+fn ask(relay: &str, request: &str) -> Result<Value, Failure> {
+    let path = match relay.parse() {
+        Ok(Method::DialUnix(path) | Method::ListenUnix(path)) => path,
+        _ => return Err(Failure::usage(format!("--relay {relay}: write unix:FILE"))),
+    };
+    let lost = |e: std::io::Error| Failure::network(format!("{relay}: {e}"));
+    let mut socket = UnixStream::connect(path).map_err(lost)?;
+    socket
+        .set_read_timeout(Some(ANSWER_TIME_MAX))
+        .map_err(lost)?;
+    socket.write_all(request.as_bytes()).map_err(lost)?;
+    socket.shutdown(Shutdown::Write).map_err(lost)?;
+    let mut answer = String::new();
+    socket.read_to_string(&mut answer).map_err(lost)?;
+    serde_json::from_str(&answer)
+        .map_err(|_| Failure::network(format!("{relay}: no relay answers there")))
+}
+
+fn word(value: &Value) -> &str {
+    value.as_str().unwrap_or("?")
+}

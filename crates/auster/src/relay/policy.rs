@@ -1,0 +1,80 @@
+//! Policy maps by a relay's status socket: a request to push one, and its answer.
+//!
+//! A request is `policy push [NAME]` on a line, the map after it, and the end of what is sent; NAME
+//! is the relay it is for, all of them if it is left out. Who sends nothing is told the status.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::relay::PolicyStatus;
+use net::transport::Connection;
+use net::tunnel::End;
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
+
+use super::report::Source;
+
+/// The first words of a request to push a map.
+pub const PUSH: &str = "policy push";
+
+/// Who asks for the status says nothing, and waits for no longer than this.
+const FIRST_WORD_TIME_MAX: Duration = Duration::from_millis(20);
+const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
+const REQUEST_BYTES_MAX: u64 = 1 << 20;
+
+/// What somebody asks for; `None` is the status.
+pub async fn request(connection: &mut Connection) -> Option<String> {
+    let mut text = Vec::new();
+    let mut reader = (&mut connection.reader).take(REQUEST_BYTES_MAX);
+    let mut first = [0; 1024];
+    let read = tokio::time::timeout(FIRST_WORD_TIME_MAX, reader.read(&mut first)).await;
+    let len = read.ok()?.ok().filter(|len| *len > 0)?;
+    text.extend_from_slice(&first[..len]);
+    let rest = tokio::time::timeout(REQUEST_TIME_MAX, reader.read_to_end(&mut text)).await;
+    rest.ok()?.ok()?;
+    String::from_utf8(text).ok()
+}
+
+/// Does what `request` asks for, at every relay that it is for.
+pub async fn answer(source: &Source, request: &str) -> Value {
+    let (line, text) = request.split_once('\n').unwrap_or((request, ""));
+    let Some(name) = line.strip_prefix(PUSH).map(str::trim) else {
+        return json!({ "error": format!("'{line}' is no request: write {PUSH} [NAME]") });
+    };
+    let ends: Vec<Arc<End>> = match source {
+        Source::End(end) => vec![end.clone()],
+        Source::Hub(hub) => hub.ends(),
+        Source::Direct(_) => {
+            let error = "relays that are joined by tcp:, ssl: or unix: have no way for a map: \
+                         give each end its --policy";
+            return json!({ "error": error });
+        }
+    };
+    let named = |end: &&Arc<End>| name.is_empty() || end.status().peer == name;
+    let ends: Vec<&Arc<End>> = ends.iter().filter(named).collect();
+    if ends.is_empty() {
+        let who = if name.is_empty() { "other relay" } else { name };
+        return json!({ "error": format!("no {who} is here") });
+    }
+    let mut pushed = Vec::new();
+    for end in ends {
+        let mut one = match end.push_policy(text).await {
+            Ok(digest) => json!({ "ok": true, "sha256": digest.to_string() }),
+            Err(error) => json!({ "ok": false, "error": error }),
+        };
+        one["name"] = end.status().peer.into();
+        pushed.push(one);
+    }
+    json!({ "pushed": pushed })
+}
+
+/// The map of one end in the status.
+pub fn status_json(policy: &PolicyStatus) -> Value {
+    let peer = |(generation, digest): (u64, sched::policy::MapDigest)| json!({ "generation": generation, "sha256": digest.to_string() });
+    json!({
+        "generation": policy.generation,
+        "sha256": policy.digest.to_string(),
+        "other_end": policy.peer.map(peer),
+        "in_sync": policy.is_in_sync,
+    })
+}
