@@ -4,8 +4,8 @@
 use openflow::match_fields::{Prereq, VLAN_PRESENT};
 use openflow::{Field, Match, MatchField, MessageKind};
 
+use super::draft::{Draft, RuleDraft};
 use super::fields::field_name;
-use super::parse::{Draft, RuleDraft};
 use super::problem::{Code, Position, Problem};
 use super::text::code_point_name;
 use super::{Action, Algorithm, PolicyMap, RULES_MAX, Rule};

@@ -15,13 +15,14 @@
 //! form, of which the digest is taken.
 
 mod check;
+mod draft;
 mod fields;
 mod parse;
 mod problem;
 mod text;
 
+pub use draft::Against;
 pub use fields::{field_name, field_text};
-pub use parse::Against;
 pub use problem::{Code, Position, Problem};
 
 use openflow::time::Duration;
