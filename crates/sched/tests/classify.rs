@@ -348,6 +348,14 @@ fn a_flow_is_taken_if_all_its_packets_would_be() {
         let removed = flow_removed(version, "tcp,nw_dst=10.1.2.3,actions=drop");
         assert_eq!(taken(rule, &removed, UP), 1, "{version}");
     }
+    // What a flow leaves open is not the zero that a rule may ask for.
+    let zeros = "Rule #1: ipv4_dst=10.0.0.0/16, action=queue_id:1";
+    for version in [Version::V10, Version::V13] {
+        let wider = flow_mod(version, "ip,nw_dst=10.0.0.0/8,actions=drop");
+        assert_eq!(taken(zeros, &wider, DOWN), 0, "{version}");
+        let within = flow_mod(version, "ip,nw_dst=10.0.7.0/24,actions=drop");
+        assert_eq!(taken(zeros, &within, DOWN), 1, "{version}");
+    }
     let rule = "Rule #1: vlan_vid=0x1064, vlan_pcp=3, action=queue_id:1";
     for version in [Version::V10, Version::V13] {
         let both = flow_mod(version, "dl_vlan=100,dl_vlan_pcp=3,actions=drop");
