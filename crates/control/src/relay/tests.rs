@@ -1,6 +1,8 @@
 //! Both ends of a relay and a network between them that interleaves streams as it likes, cuts them
 //! at any byte, and loses the connection.
 
+mod policies;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
