@@ -647,6 +647,30 @@ fn a_storm_is_not_among_what_is_measured() {
     assert_eq!(departures, Vec::<String>::new());
 }
 
+/// The attacker is one more than what is measured, and is seen to send and not to read.
+#[test]
+fn an_attack_is_told_by_thirds_and_is_not_among_what_is_measured() {
+    let controller = Scripted::learning(|_, learned| vec![learned.packet_out()]);
+    let words = SMALL.replace("-d 0.4", "-d 1.5").replace(
+        "--window 8",
+        "--mode open --rate 400 --workload attack --attack-rate 2000",
+    );
+    let found = document(&bench(controller.address, &words));
+    let attack = &round(&found)["attack"];
+    for third in ["before", "during", "after"] {
+        assert!(attack[third]["count"].as_u64() > Some(0), "{attack}");
+    }
+    let sent = attack["packet_ins"].as_u64().unwrap();
+    assert!((100..=1100).contains(&sent), "{sent} in half a second");
+    assert!(
+        tally(&found, "sent") < 700,
+        "those of the attack are not ours"
+    );
+    assert_eq!(tally(&found, "unsolicited"), 0);
+    let departures = common::schema::departures("bench-controller", &found);
+    assert_eq!(departures, Vec::<String>::new());
+}
+
 #[test]
 fn switches_come_and_go() {
     let visits = Arc::new(AtomicU64::new(0));

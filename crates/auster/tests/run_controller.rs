@@ -187,6 +187,50 @@ fn what_cannot_work_is_told_with_its_exit_code() {
 }
 
 #[tokio::test]
+async fn a_policy_map_is_read_again_on_sighup_and_a_wrong_one_is_refused_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let good =
+        "Generation: 7\nRule #1: traffic_type=2, action=queue_id:1\nDefault: action=queue_id:0\n";
+    let file = write(dir.path(), "voice.policy", good);
+    let auster = Auster::start(&["ptcp:0:127.0.0.1", "--policy", file.to_str().unwrap()]);
+    let port = auster.port();
+    let mut switch = dial(port, 1).await;
+    switch.set_up().await.expect("set up");
+    auster.line("up");
+    switch.send(9, &packet_in(1, b"no packet")).await.unwrap();
+    let give_up = std::time::Instant::now() + PATIENCE;
+    while auster.status()["policy"]["rules"][0]["hits"].as_u64() < Some(1) {
+        assert!(std::time::Instant::now() < give_up, "no hit");
+    }
+    let policy = auster.status()["policy"].clone();
+    assert_eq!(policy["generation"], 7, "{policy}");
+    assert!(
+        policy["queues"][1]["received"]["processed"].as_u64() > Some(0),
+        "{policy}"
+    );
+    let hang_up = || {
+        kill(
+            Pid::from_raw(auster.child.id().cast_signed()),
+            Signal::SIGHUP,
+        )
+        .unwrap()
+    };
+    let wrong = "Generation: 8\nRule #1: traffic_type=5, action=queue_id:1\nRule #2: color=red\n";
+    write(dir.path(), "voice.policy", wrong);
+    hang_up();
+    // With all that is wrong with it.
+    for word in ["refused, the one in use stays", "E03", "E02"] {
+        auster.line(word);
+    }
+    assert_eq!(auster.status()["policy"]["generation"], 7);
+    write(dir.path(), "voice.policy", &good.replace('7', "8"));
+    hang_up();
+    auster.line("in use: generation 8");
+    assert_eq!(auster.status()["policy"]["generation"], 8);
+    switch.echo(5).await.expect("nothing was interrupted");
+}
+
+#[tokio::test]
 async fn a_switch_is_shown_in_lines_and_status_and_signals_end_it_cleanly() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut auster = Auster::start(&["ptcp:0:127.0.0.1"]);

@@ -24,9 +24,10 @@ use crate::bench::plot::Series;
 use crate::bench::stats::Summary;
 
 /// What the attacker does.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Attack {
     /// Packet-ins a second; without it as fast as the connection takes them.
+    #[serde(rename = "rate_per_s")]
     pub rate: Option<f64>,
     /// It reads what it is sent.
     pub reads: bool,
@@ -252,8 +253,17 @@ pub struct AttackDocument {
     /// Since the attack began.
     pub attacker_closed_s: Option<f64>,
     pub memory_growth_mib: Option<f64>,
-    /// Of 0.1 s each: when it began, from the start of the attack; p50; p99; answers.
-    pub slots: Vec<(f64, f64, f64, u64)>,
+    /// Of 0.1 s each.
+    pub slots: Vec<Slot>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Slot {
+    /// From the start of the attack.
+    pub since_s: f64,
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub answered: u64,
 }
 
 fn summary(delays_ns: impl Iterator<Item = u64>) -> Summary {
@@ -288,7 +298,12 @@ impl AttackDocument {
         for from in (origin..last.saturating_sub(SLOT_NS)).step_by(SLOT_NS as usize) {
             let slot = summary(within(from, from + SLOT_NS));
             let at_s = (from as f64 - start as f64) / 1e9;
-            slots.push((at_s, slot.p50, slot.p99, slot.count));
+            slots.push(Slot {
+                since_s: at_s,
+                p50_us: slot.p50,
+                p99_us: slot.p99,
+                answered: slot.count,
+            });
             if from >= end {
                 let is_as_before = slot.count > 0 && slot.p99 <= RECOVERED_RATIO * before.p99;
                 recovered_ns = is_as_before.then(|| recovered_ns.unwrap_or(from - end));
@@ -353,7 +368,7 @@ impl AttackDocument {
     pub fn series(&self, name: &str) -> Series {
         Series {
             name: name.to_string(),
-            points: self.slots.iter().map(|slot| (slot.0, slot.2)).collect(),
+            points: self.slots.iter().map(|s| (s.since_s, s.p99_us)).collect(),
             error: None,
         }
     }

@@ -4,7 +4,7 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::attack::AttackDocument;
+use super::attack::{Attack, AttackDocument};
 use super::conduct::{Run, Setup};
 use super::links::Carried;
 use super::outstanding::Wanted;
@@ -43,6 +43,7 @@ struct SettingsDocument {
     threads: usize,
     workload: &'static str,
     storm_rate_per_s: Option<f64>,
+    attack: Option<Attack>,
 }
 
 #[derive(Serialize)]
@@ -187,6 +188,10 @@ fn settings_document(settings: &Settings) -> SettingsDocument {
         workload: plan.workload.name(),
         storm_rate_per_s: match plan.workload {
             Workload::Storm { rate } => Some(rate),
+            _ => None,
+        },
+        attack: match plan.workload {
+            Workload::Attack(attack) => Some(attack),
             _ => None,
         },
     }
