@@ -125,7 +125,7 @@ struct Task {
     /// What ends the connection when `sending` and `waiting` are in the output.
     ending: Option<Ended>,
     /// For the application; what is left after a turn had no room in the inbox.
-    undelivered: VecDeque<(Tag, Frame)>,
+    undelivered: VecDeque<(Option<Tag>, Frame)>,
     is_paused: bool,
     /// Of a peer that is read at a walk: when it is read again.
     walk_due: Option<Instant>,
@@ -547,8 +547,12 @@ impl Task {
             self.facts.packet_ins_shed_unread += 1;
             return;
         }
-        let (channel, datapath) = (self.line.id.0, self.facts.datapath_id);
-        let tag = (self.policy).classify(&frame, Direction::ToController, channel, datapath);
+        // Without classes there is nothing to sort by but what the inbox knows itself.
+        let tag = (!self.policy.is_trivial()).then(|| {
+            let place = self.place();
+            let to = Direction::ToController;
+            (self.policy).classify(&frame, to, place.channel, place.datapath)
+        });
         self.undelivered.push_back((tag, frame));
     }
 

@@ -130,10 +130,19 @@ impl Shared {
 
     /// Queues `frames` for the application. What is left of them has no room: the bell is rung
     /// when it has.
-    pub(super) fn deliver(&self, now: Instant, line: &Line, frames: &mut VecDeque<(Tag, Frame)>) {
+    pub(super) fn deliver(
+        &self,
+        now: Instant,
+        line: &Line,
+        frames: &mut VecDeque<(Option<Tag>, Frame)>,
+    ) {
         let mut state = self.state();
         while let Some((tag, frame)) = frames.pop_front() {
-            if let Err(frame) = state.inbox.handle_tagged(now, line.id, &tag, frame) {
+            let taken = match &tag {
+                Some(tag) => state.inbox.handle_tagged(now, line.id, tag, frame),
+                None => state.inbox.handle_frame(now, line.id, frame),
+            };
+            if let Err(frame) = taken {
                 frames.push_front((tag, frame));
                 break;
             }

@@ -53,8 +53,10 @@ const BATCH: u32 = 256;
 const RATE_STEP: Duration = Duration::from_millis(1);
 const TICK: Duration = Duration::from_millis(5);
 const CARE_NS: u64 = 50_000_000;
-/// Of the plot, and the least time that counts as recovered.
+/// Of the plot.
 const SLOT_NS: u64 = 100_000_000;
+/// So long delays must be as before to count as recovered.
+const RECOVERED_NS: u64 = 500_000_000;
 /// Up to this times the p99 before the attack is as before it.
 const RECOVERED_RATIO: f64 = 2.0;
 
@@ -244,8 +246,8 @@ pub struct AttackDocument {
     pub after: Summary,
     /// p99 during the attack by p99 before it.
     pub ratio_p99: f64,
-    /// From the end of the attack until p99 is at most twice what it was before and stays so, in
-    /// steps of 0.1 s. None: not while it was measured.
+    /// From the end of the attack to the first half second, in steps of 0.1 s, whose p99 is at most
+    /// twice what it was before. None: not while it was measured.
     pub recovered_s: Option<f64>,
     pub packet_ins: u64,
     pub packet_ins_per_s: f64,
@@ -304,9 +306,10 @@ impl AttackDocument {
                 p99_us: slot.p99,
                 answered: slot.count,
             });
-            if from >= end {
-                let is_as_before = slot.count > 0 && slot.p99 <= RECOVERED_RATIO * before.p99;
-                recovered_ns = is_as_before.then(|| recovered_ns.unwrap_or(from - end));
+            if from >= end && recovered_ns.is_none() && from + RECOVERED_NS <= last {
+                let then = summary(within(from, from + RECOVERED_NS));
+                let is_as_before = then.count > 0 && then.p99 <= RECOVERED_RATIO * before.p99;
+                recovered_ns = is_as_before.then_some(from - end);
             }
         }
         let attack_s = (end.saturating_sub(start) as f64 / 1e9).max(1e-9);
