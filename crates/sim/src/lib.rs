@@ -9,6 +9,7 @@ pub mod channel;
 pub mod host;
 pub mod link;
 pub mod network;
+pub mod order;
 pub mod process;
 pub mod topology;
 

@@ -4,6 +4,7 @@
 
 mod fig10;
 mod figures;
+mod order;
 mod report;
 mod scenario;
 
@@ -31,6 +32,13 @@ Example:
   auster sim run scenarios/pso-fig9.toml --runs 5 --json
   auster sim run scenarios/pso-disciplines.toml -o results/disciplines")]
     Run(RunArgs),
+    /// Send random messages through a relay pair with loss, delay and breaks, by every discipline,
+    /// and judge what comes out by the law of order
+    #[command(after_help = "\
+Example:
+  auster sim order
+  auster sim order --messages 100000 --channels 16 --loss 5 --seed 7 --json")]
+    Order(order::Args),
     /// Tell what the published model charges for matching, and time our classifier beside it
     #[command(after_help = "\
 Example:
@@ -60,6 +68,7 @@ pub struct RunArgs {
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(args) => simulate(&args),
+        Command::Order(args) => order::run(&args),
         Command::Fig10(args) => fig10::run(&args),
     }
 }

@@ -1,0 +1,270 @@
+//! Random messages through a scheduler and a network that delays, loses and interleaves, under
+//! virtual time: does anything come out in an order that OpenFlow does not allow?
+//!
+//! [`Experiment::run`] makes the messages, carries them, and has each judged as it comes out. With
+//! equal arguments it does the same again, instant by instant; [`Report::digest`] shows it. Each
+//! protection can be taken away, to show that the judge would see what it prevents.
+
+mod law;
+mod pair;
+mod script;
+
+use bytes::BytesMut;
+use openflow::time::{Duration, Instant};
+use openflow::{Frame, Version};
+use sched::policy::PolicyMap;
+use sched::{Binding, Classifier, Direction, Scheduler};
+
+use crate::Random;
+use crate::channel::{Arrivals, EventQueue, Source};
+use law::Judge;
+use pair::Pair;
+use script::Script;
+
+/// What is sent, and through what.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// In all: of all channels in both directions.
+    pub messages: u64,
+    /// Connections, in turn of OpenFlow 1.3 and 1.0.
+    pub channels: u16,
+    pub map: PolicyMap,
+    pub carrier: Carrier,
+    pub network: Network,
+    /// Offered to each direction of the network, as a share of its rate, in bursts.
+    pub load: f64,
+}
+
+/// What carries the messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Carrier {
+    /// Two relay sessions, their lanes a stream each.
+    RelayPair,
+    /// The same, with messages taken off the streams as they arrive: nothing holds them back.
+    RelayPairUnheld,
+    /// The scheduler and a wire: messages come out as the scheduler gives them.
+    Scheduler,
+    /// The same, with the scheduler told that no message is bound to another.
+    SchedulerUnbound,
+}
+
+/// The way between the two ends, in each direction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Network {
+    pub rate_bps: u64,
+    pub delay: Duration,
+    /// Added evenly from nothing to this, for each packet by itself.
+    pub jitter: Duration,
+    /// Chance that a packet is lost, in millionths. Its stream has it again after `resend`.
+    pub loss_ppm: u32,
+    pub resend: Duration,
+    /// How often the connection breaks, to be resumed soon after. Only between relays.
+    pub breaks: Option<Duration>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub sent: u64,
+    pub delivered: u64,
+    /// Packet-ins that the schedulers gave up, by their own count.
+    pub shed: u64,
+    /// Messages that came out against the law, changed or twice, and the first few of them.
+    pub violations: u64,
+    pub examples: Vec<String>,
+    /// Messages that may not be shed and did not come out.
+    pub lost: u64,
+    /// Messages that came out after a later one: what scheduling is for.
+    pub overtaken: u64,
+    pub breaks: u64,
+    pub virtual_time: Duration,
+    /// Of what came out, where and when.
+    pub digest: u64,
+}
+
+const EXAMPLES_MAX: usize = 5;
+/// Mean bytes of a message that a script makes, to turn a load into a rate.
+const MEAN_MESSAGE_BYTES: f64 = 170.0;
+
+impl Experiment {
+    pub fn run(&self, seed: u64) -> Report {
+        match self.carrier {
+            Carrier::RelayPair => Pair::new(self, seed, true).run(),
+            Carrier::RelayPairUnheld => Pair::new(self, seed, false).run(),
+            Carrier::Scheduler => self.run_scheduler(seed, true),
+            Carrier::SchedulerUnbound => self.run_scheduler(seed, false),
+        }
+    }
+
+    /// Both directions, one after the other: they share nothing.
+    fn run_scheduler(&self, seed: u64, is_bound: bool) -> Report {
+        let mut report = Report::default();
+        let mut seeds = Random(seed);
+        for direction in DIRECTIONS {
+            let talks = self.talks(direction, &mut seeds);
+            Alone::new(self, direction, talks, is_bound).run(&mut report);
+        }
+        report
+    }
+
+    /// What each channel says in one direction.
+    fn talks(&self, direction: Direction, seeds: &mut Random) -> Vec<Talk> {
+        let count = u64::from(self.channels.max(1)) * 2;
+        let bits = self.network.rate_bps as f64 / 8.0 / MEAN_MESSAGE_BYTES;
+        let per_second = bits * self.load * 2.0 / count as f64;
+        let bursts = Arrivals::Bursts {
+            on: Duration::from_millis(20),
+            off: Duration::from_millis(20),
+        };
+        let talk = |n: u64| Talk {
+            script: Script::new(
+                direction,
+                if n.is_multiple_of(2) {
+                    Version::V13
+                } else {
+                    Version::V10
+                },
+                seeds.next(),
+            ),
+            judge: Judge::new(direction),
+            source: Source::new(bursts, per_second, seeds.next()).expect("a load above zero"),
+            left: self.messages / count
+                + u64::from(direction == Direction::ToSwitch && n < self.messages % count),
+            unread: BytesMut::new(),
+        };
+        (0..count / 2).map(talk).collect()
+    }
+}
+
+const DIRECTIONS: [Direction; 2] = [Direction::ToController, Direction::ToSwitch];
+
+/// One channel in one direction.
+#[derive(Debug)]
+struct Talk {
+    script: Script,
+    judge: Judge,
+    source: Source,
+    left: u64,
+    /// Made, and not taken by the session yet.
+    unread: BytesMut,
+}
+
+impl Talk {
+    fn next(&mut self) -> Option<Frame> {
+        self.left = self.left.checked_sub(1)?;
+        let (frame, rank) = self.script.next();
+        self.judge.handle_sent(&frame, rank);
+        Some(frame)
+    }
+}
+
+impl Report {
+    fn judge(&mut self, now: Instant, channel: u64, judge: &mut Judge, frame: &Frame) {
+        let words = [now.0, channel, u64::from(frame.xid().0)];
+        let bytes = words.map(u64::to_be_bytes).concat();
+        self.digest = self.digest.rotate_left(1) ^ law::digest(&bytes);
+        self.virtual_time = self.virtual_time.max(now.since(Instant::START));
+        if let Err(broken) = judge.handle_delivered(frame) {
+            self.violations += 1;
+            if self.examples.len() < EXAMPLES_MAX {
+                self.examples.push(format!("channel {channel}: {broken}"));
+            }
+        }
+    }
+
+    fn conclude(&mut self, talk: &Talk) {
+        let judge = &talk.judge;
+        self.sent += judge.delivered + judge.missing();
+        self.delivered += judge.delivered;
+        self.lost += judge.lost();
+        self.overtaken += judge.overtaken;
+    }
+}
+
+/// A scheduler and a wire in one direction.
+struct Alone<'a> {
+    rate_bps: u64,
+    classifier: Classifier,
+    scheduler: Scheduler<Frame>,
+    direction: Direction,
+    is_bound: bool,
+    talks: Vec<Talk>,
+    map: &'a PolicyMap,
+}
+
+enum Step {
+    Talk(usize),
+    WireFree,
+}
+
+impl<'a> Alone<'a> {
+    fn new(
+        experiment: &'a Experiment,
+        direction: Direction,
+        talks: Vec<Talk>,
+        is_bound: bool,
+    ) -> Alone<'a> {
+        let map = &experiment.map;
+        Alone {
+            rate_bps: experiment.network.rate_bps,
+            classifier: Classifier::new(map),
+            scheduler: Scheduler::new(direction, &map.scheduling),
+            direction,
+            is_bound,
+            talks,
+            map,
+        }
+    }
+
+    fn run(mut self, report: &mut Report) {
+        let mut events = EventQueue::default();
+        for (n, talk) in self.talks.iter_mut().enumerate() {
+            events.push(talk.source.next(), Step::Talk(n));
+        }
+        let (mut is_busy, mut number) = (false, 0);
+        while let Some((now, step)) = events.pop() {
+            match step {
+                Step::WireFree => is_busy = false,
+                // Above its bound the scheduler wants nothing; the source tries again.
+                Step::Talk(n) if !self.scheduler.has_room() => {
+                    events.push(now + Duration::from_millis(1), Step::Talk(n));
+                }
+                Step::Talk(n) => {
+                    if let Some(frame) = self.talks[n].next() {
+                        number += 1;
+                        self.push(now, n, number, frame);
+                        events.push(self.talks[n].source.next().max(now), Step::Talk(n));
+                    }
+                }
+            }
+            report.shed += std::iter::from_fn(|| self.scheduler.poll_shed()).count() as u64;
+            if is_busy {
+                continue;
+            }
+            if let Some((tag, frame)) = self.scheduler.pop(now) {
+                is_busy = true;
+                let talk = &mut self.talks[tag.channel as usize];
+                report.judge(now, tag.channel, &mut talk.judge, &frame);
+                let nanos = frame.len() as u64 * 8 * 1_000_000_000 / self.rate_bps;
+                events.push(now + Duration::from_nanos(nanos), Step::WireFree);
+            }
+        }
+        report.lost += self.scheduler.len() as u64;
+        self.talks.iter().for_each(|talk| report.conclude(talk));
+    }
+
+    fn push(&mut self, now: Instant, channel: usize, number: u64, frame: Frame) {
+        debug_assert!(!self.map.scheduling.queues.is_empty());
+        let verdict = self
+            .classifier
+            .classify(&frame, self.direction, channel as u64, None);
+        let mut tag = verdict.tag;
+        if !self.is_bound {
+            tag.binding = Binding::Flow {
+                key: number,
+                after_state: false,
+            };
+        }
+        self.scheduler.push(now, tag, frame);
+    }
+}

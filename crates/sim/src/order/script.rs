@@ -1,0 +1,239 @@
+//! Random messages of every kind, on several channels, in 1.0 and in 1.3.
+
+use bytes::Bytes;
+use openflow::message::{
+    FlowMod, FlowModCommand, FlowRemoved, FlowRemovedReason, PacketIn, PacketInReason, PacketOut,
+};
+use openflow::packet::build::{self, Host};
+use openflow::{
+    Action, BufferId, Cookie, Field, Frame, MacAddr, Match, Message, MessageKind, PortNo, TableId,
+    Version, Xid, encode,
+};
+use sched::{Direction, Order, class_of};
+
+use crate::Random;
+
+/// Flows of one channel and direction.
+pub(super) const FLOWS: u16 = 256;
+
+/// What a message may not overtake, as the one who made it knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rank {
+    Fence,
+    State,
+    Flow(u16),
+    Exchange,
+    Free,
+}
+
+/// Makes the messages of one channel in one direction. The xid of a message is its number.
+#[derive(Debug)]
+pub(super) struct Script {
+    direction: Direction,
+    version: Version,
+    random: Random,
+    number: u32,
+}
+
+impl Script {
+    pub fn new(direction: Direction, version: Version, seed: u64) -> Script {
+        Script {
+            direction,
+            version,
+            random: Random(seed),
+            number: 0,
+        }
+    }
+
+    pub fn next(&mut self) -> (Frame, Rank) {
+        let number = self.number;
+        self.number += 1;
+        if number == 0 {
+            return (self.bare(MessageKind::Hello, number, 0), Rank::Fence);
+        }
+        match (self.below(16), self.direction) {
+            (0..8, _) => self.packet(number),
+            (8..11, Direction::ToSwitch) => (self.flow_mod(number), Rank::State),
+            (8..10, Direction::ToController) => (self.flow_removed(number), Rank::State),
+            _ => self.other(number),
+        }
+    }
+
+    fn packet(&mut self, number: u32) -> (Frame, Rank) {
+        let flow = self.below(u64::from(FLOWS)) as u16;
+        let len = 60 + self.below(200) as usize;
+        let data = packet(flow, len);
+        let in_port = PortNo(1 + u32::from(flow % 8));
+        if self.direction == Direction::ToController {
+            let message = Message::PacketIn(PacketIn {
+                buffer_id: None,
+                total_len: data.len() as u16,
+                reason: PacketInReason::NO_MATCH,
+                table_id: TableId(0),
+                // 1.0 has none: all ones.
+                cookie: match self.version {
+                    Version::V10 => Cookie(u64::MAX),
+                    _ => Cookie(0),
+                },
+                r#match: Match::any().with_in_port(in_port),
+                data,
+            });
+            return (self.encoded(number, &message), Rank::Flow(flow));
+        }
+        // Some wait in the switch's buffer, and some go through its tables: they follow its state.
+        let how = self.below(10);
+        let (buffer_id, data) = match how {
+            0 => (Some(BufferId(7)), Bytes::new()),
+            _ => (None, data),
+        };
+        let port = if how == 1 { PortNo::TABLE } else { PortNo(2) };
+        let message = Message::PacketOut(PacketOut {
+            buffer_id,
+            in_port,
+            actions: vec![Action::Output { port, max_len: 0 }],
+            data,
+        });
+        let rank = if how < 2 {
+            Rank::State
+        } else {
+            Rank::Flow(flow)
+        };
+        (self.encoded(number, &message), rank)
+    }
+
+    fn flow_mod(&mut self, number: u32) -> Frame {
+        let flow = self.below(u64::from(FLOWS)) as u16;
+        let command = match self.below(3) {
+            0 => FlowModCommand::Delete,
+            _ => FlowModCommand::Add,
+        };
+        let mut flow_mod = FlowMod::add(100, flow_match(flow), Vec::new());
+        flow_mod.command = command;
+        let message = Message::FlowMod(flow_mod);
+        self.encoded(number, &message)
+    }
+
+    fn flow_removed(&mut self, number: u32) -> Frame {
+        let flow = self.below(u64::from(FLOWS)) as u16;
+        let message = Message::FlowRemoved(FlowRemoved {
+            cookie: Cookie(0),
+            priority: 100,
+            reason: FlowRemovedReason::IDLE_TIMEOUT,
+            table_id: TableId(0),
+            duration_sec: 1,
+            duration_nsec: 0,
+            idle_timeout: 1,
+            hard_timeout: 0,
+            packet_count: 1,
+            byte_count: 100,
+            r#match: flow_match(flow),
+        });
+        self.encoded(number, &message)
+    }
+
+    /// Any other kind that goes this way, by its type alone; its body is not read on the way.
+    fn other(&mut self, number: u32) -> (Frame, Rank) {
+        use MessageKind as K;
+        const TO_SWITCH: [MessageKind; 18] = [
+            K::EchoRequest,
+            K::EchoReply,
+            K::Error,
+            K::Experimenter,
+            K::FeaturesRequest,
+            K::GetConfigRequest,
+            K::SetConfig,
+            K::GroupMod,
+            K::PortMod,
+            K::TableMod,
+            K::MultipartRequest,
+            K::BarrierRequest,
+            K::QueueGetConfigRequest,
+            K::RoleRequest,
+            K::GetAsyncRequest,
+            K::SetAsync,
+            K::MeterMod,
+            K::Unknown,
+        ];
+        const TO_CONTROLLER: [MessageKind; 13] = [
+            K::EchoRequest,
+            K::EchoReply,
+            K::Error,
+            K::Experimenter,
+            K::FeaturesReply,
+            K::GetConfigReply,
+            K::PortStatus,
+            K::MultipartReply,
+            K::BarrierReply,
+            K::QueueGetConfigReply,
+            K::RoleReply,
+            K::GetAsyncReply,
+            K::Unknown,
+        ];
+        loop {
+            let kind = match self.direction {
+                Direction::ToSwitch => TO_SWITCH[self.below(18) as usize],
+                Direction::ToController => TO_CONTROLLER[self.below(13) as usize],
+            };
+            if kind != K::Unknown && kind.to_wire(self.version.wire()).is_none() {
+                continue; // Not in this version.
+            }
+            let len = self.below(200) as usize & !7;
+            let rank = match class_of(kind).order {
+                Order::Fence => Rank::Fence,
+                Order::State => Rank::State,
+                Order::Exchange => Rank::Exchange,
+                Order::Free => Rank::Free,
+                Order::Flow => unreachable!("packets are made elsewhere"),
+            };
+            return (self.bare(kind, number, len), rank);
+        }
+    }
+
+    fn bare(&self, kind: MessageKind, number: u32, body: usize) -> Frame {
+        const NO_SUCH_TYPE: u8 = 200;
+        let version = self.version.wire();
+        let mut bytes = vec![0; 8 + body];
+        bytes[0] = version;
+        bytes[1] = kind.to_wire(version).unwrap_or(NO_SUCH_TYPE);
+        bytes[2..4].copy_from_slice(&((8 + body) as u16).to_be_bytes());
+        bytes[4..8].copy_from_slice(&number.to_be_bytes());
+        Frame::new(bytes.into()).expect("a header with its length")
+    }
+
+    fn encoded(&self, number: u32, message: &Message) -> Frame {
+        encode(self.version, Xid(number), message).expect("1.0 and 1.3 have these messages")
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.random.next() % n
+    }
+}
+
+/// Every eighth flow is to the port that example maps prefer.
+fn ports(flow: u16) -> (u16, u16) {
+    (
+        1024 + flow,
+        if flow.is_multiple_of(8) {
+            20_000
+        } else {
+            30_000
+        },
+    )
+}
+
+fn packet(flow: u16, len: usize) -> Bytes {
+    let host = |n: u8| Host {
+        mac: MacAddr([2, 0, 0, 0, 0, n]),
+        ip: [10, 0, 0, n].into(),
+    };
+    build::udp(host(1), host(2), ports(flow), &vec![0; len]).into()
+}
+
+fn flow_match(flow: u16) -> Match {
+    let (src, dst) = ports(flow);
+    Match::any()
+        .with(Field::EthType, 0x0800u16)
+        .with(Field::IpProto, 17u8)
+        .with(Field::UdpSrc, src)
+        .with(Field::UdpDst, dst)
+}
