@@ -157,6 +157,7 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
         let listener = bind(OPENFLOW, openflow, &security, None).await?;
         return run_direct(direct, listener, &args.common, &agents).await;
     }
+    args.common.refuse_what_quic_has_not()?;
     let database = agents.active.get(OVSDB).cloned();
     if args.nudge && database.is_none() {
         return Err(Failure::usage(
@@ -226,6 +227,7 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
         let listener = bind(OPENFLOW, &listen, &security, line).await?;
         return run_direct(direct, listener, &args.common, &agents).await;
     }
+    args.common.refuse_what_quic_has_not()?;
     let (each, shared): (BTreeMap<_, _>, BTreeMap<_, _>) = agents
         .passive
         .clone()
@@ -338,6 +340,15 @@ impl CommonArgs {
             rate_bytes: self.rate,
             guaranteed_bytes: self.guaranteed_rate,
         })
+    }
+
+    fn refuse_what_quic_has_not(&self) -> Result<(), Failure> {
+        match self.rate {
+            None => Ok(()),
+            Some(_) => Err(Failure::usage(
+                "--rate is for relays that are joined by tcp:, ssl: or unix:",
+            )),
+        }
     }
 
     /// What only the one connection for all can carry.

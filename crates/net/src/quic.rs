@@ -4,6 +4,9 @@
 //! OVSDB byte stream, on the first bidirectional stream, which the dialling side opens; [`ALPN_RELAY`]
 //! the tunnel between two relays. No early data, so nothing of the southbound can be replayed.
 
+mod udp;
+mod window;
+
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,6 +17,8 @@ use quinn::{ClientConfig, Endpoint, EndpointConfig, ServerConfig, TransportConfi
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::tls::Security;
+
+pub use window::{LineCongestion, bound_unsent};
 
 /// One byte stream: what `quic:` means as a connection method.
 pub const ALPN_STREAM: &[u8] = b"auster-of/1";
@@ -80,6 +85,22 @@ pub fn bind_socket(local: SocketAddr) -> io::Result<std::net::UdpSocket> {
     socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
     socket.bind(&local.into())?;
     Ok(socket.into())
+}
+
+/// As [`endpoint`], below a scheduler: every datagram has code point `dscp`, and few wait.
+pub fn line_endpoint(
+    local: SocketAddr,
+    server: Option<ServerConfig>,
+    dscp: u8,
+) -> io::Result<Endpoint> {
+    let socket = bind_socket(local)?;
+    socket.set_nonblocking(true)?;
+    Endpoint::new_with_abstract_socket(
+        EndpointConfig::default(),
+        server,
+        Arc::new(udp::MarkingSocket::new(socket, dscp)?),
+        Arc::new(quinn::TokioRuntime),
+    )
 }
 
 /// An endpoint on `local`; one that never accepts has no `server`.

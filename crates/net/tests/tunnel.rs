@@ -14,7 +14,7 @@ use control::relay::{Config, SessionId, Side};
 use net::method::Method;
 use net::tls::{Role, Security};
 use net::transport::{Limits, Listener};
-use net::tunnel::{End, EndConfig, Hub, OPENFLOW, OVSDB, Target, switch};
+use net::tunnel::{End, EndConfig, Hub, OPENFLOW, OVSDB, Scheduling, Target, switch};
 use openflow::{Frame, MessageKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -37,7 +37,7 @@ struct Pair {
     _tasks: JoinSet<()>,
 }
 
-fn config(side: Side, targets: &[(&str, Method)]) -> EndConfig {
+fn config(side: Side, targets: &[(&str, Method)], scheduling: Scheduling) -> EndConfig {
     let target = |(name, method): &(&str, Method)| ((*name).into(), Target::Dial(method.clone()));
     EndConfig {
         session: Config {
@@ -46,7 +46,7 @@ fn config(side: Side, targets: &[(&str, Method)]) -> EndConfig {
         },
         targets: targets.iter().map(target).collect::<BTreeMap<_, _>>(),
         target_security: Security::plain(),
-        scheduling: net::tunnel::Scheduling::default(),
+        scheduling,
     }
 }
 
@@ -66,12 +66,21 @@ async fn listen(method: &str) -> Listener {
     .unwrap()
 }
 
-async fn start_hub(pki: &Pki, method: &Method, openflow: &Method) -> (Arc<Hub>, JoinSet<()>) {
+async fn start_hub(
+    pki: &Pki,
+    method: &Method,
+    openflow: &Method,
+    scheduling: Scheduling,
+) -> (Arc<Hub>, JoinSet<()>) {
     let socket = format!("punix:{}/{{name}}.sock", pki.dir.path().display());
     let hub = Hub::bind(
         method,
         &pki.controller(),
-        config(Side::Controller, &[(OPENFLOW, openflow.clone())]),
+        config(
+            Side::Controller,
+            &[(OPENFLOW, openflow.clone())],
+            scheduling,
+        ),
         vec![(OVSDB.into(), socket.parse().unwrap())],
     )
     .await
@@ -84,15 +93,19 @@ async fn start_hub(pki: &Pki, method: &Method, openflow: &Method) -> (Arc<Hub>, 
 
 impl Pair {
     async fn new() -> Pair {
+        Pair::scheduled(Scheduling::default()).await
+    }
+
+    async fn scheduled(scheduling: Scheduling) -> Pair {
         let pki = Pki::new();
         let (controller, controller_at) = listen_tcp().await;
         let (database, database_at) = listen_tcp().await;
         let any: Method = "pquic:0:127.0.0.1".parse().unwrap();
-        let (hub, hub_task) = start_hub(&pki, &any, &controller_at).await;
+        let (hub, hub_task) = start_hub(&pki, &any, &controller_at, scheduling.clone()).await;
         let (path, front) = Path::new(port(hub.local())).await;
         let relay = format!("quic:127.0.0.1:{front}").parse().unwrap();
 
-        let sides = config(Side::Switch, &[(OVSDB, database_at)]);
+        let sides = config(Side::Switch, &[(OVSDB, database_at)], scheduling);
         let end = End::new(sides, SessionId([7; 16]), "controller");
         let mut tasks = JoinSet::new();
         let (dials, security) = (end.clone(), pki.switch());
@@ -143,7 +156,7 @@ impl Pair {
         let controller = format!("tcp:{controller}").parse().unwrap();
         let any: Method = "pquic:0:127.0.0.1".parse().unwrap();
         std::fs::remove_file(self.socket()).unwrap();
-        let (hub, task) = start_hub(&self.pki, &any, &controller).await;
+        let (hub, task) = start_hub(&self.pki, &any, &controller, Scheduling::default()).await;
         self.path.lead_to(port(hub.local()));
         (self.hub, self.hub_task) = (hub, task);
     }
@@ -277,6 +290,49 @@ async fn every_version_and_type_passes_byte_for_byte_both_ways() {
         assert_eq!(ours.taken.digest(), theirs.given.digest());
         assert_eq!(ours.given.digest(), theirs.taken.digest());
         assert_eq!((ours.taken.messages, ours.given.messages), (61, 61));
+    }
+}
+
+/// By a map that marks, over windows that are small, with a floor below them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn scheduled_messages_pass_byte_for_byte_and_are_counted_by_rule() {
+    let text = "Rule #1: traffic_type=1, action=dscp:CS6
+Rule #2: traffic_type=2, action=dscp:CS5
+Rule #3: traffic_type=3, action=dscp:CS4
+";
+    let pair = Pair::scheduled(Scheduling {
+        policy: Some(Arc::new(sched::PolicyMap::parse(text).unwrap().0)),
+        guaranteed_bytes: Some(1_250_000),
+        ..Scheduling::default()
+    })
+    .await;
+    let (mut switch, mut controller) = pair.connect().await;
+    let sent: Vec<Bytes> = (0..3000)
+        .map(|n| {
+            // No packet-ins: of them a burst may be shed.
+            let kind = [2, 14, 18, 12, 11, 13, 20][n as usize % 7];
+            message(4, if n == 0 { 0 } else { kind }, n, 60 + n as usize % 400)
+        })
+        .collect();
+    let all = sent.concat();
+    let (up, written) = tokio::join!(
+        read_frames(&mut controller, sent.len()),
+        switch.write_all(&all),
+    );
+    written.unwrap();
+    assert_same(up, &sent);
+    controller.write_all(&all).await.unwrap();
+    assert_same(read_frames(&mut switch, sent.len()).await, &sent);
+    let ours = pair.end.status();
+    let theirs = pair.hub.status().remove(0);
+    for (one, other) in [(&ours, &theirs), (&theirs, &ours)] {
+        assert_eq!(
+            one.channels[0].taken.digest(),
+            other.channels[0].given.digest()
+        );
+        let line = one.line.as_ref().unwrap();
+        let hits: u64 = line.rules.iter().map(|(_, hits)| hits).sum();
+        assert_eq!(hits + line.default_hits, 3000);
     }
 }
 
@@ -513,16 +569,25 @@ async fn a_certificate_of_the_wrong_role_is_refused_at_both_ends() {
     let controllers = Leaf::of(Role::Controller);
     let as_switch =
         Security::new(pair.pki.credentials("other", &controllers)).expecting(Role::Controller);
-    let end = End::new(config(Side::Switch, &[]), SessionId([9; 16]), "controller");
+    let end = End::new(
+        config(Side::Switch, &[], Scheduling::default()),
+        SessionId([9; 16]),
+        "controller",
+    );
     let tries = timeout(Duration::from_secs(1), switch(&end, &relay, &as_switch)).await;
     assert!(tries.is_err(), "it goes on trying");
     assert!(!end.status().is_up);
 
     let stolen = Security::new(pair.pki.credentials("stolen", &Leaf::of(Role::Switch)));
     let any: Method = "pquic:0:127.0.0.1".parse().unwrap();
-    let fake = Hub::bind(&any, &stolen, config(Side::Controller, &[]), vec![])
-        .await
-        .unwrap();
+    let fake = Hub::bind(
+        &any,
+        &stolen,
+        config(Side::Controller, &[], Scheduling::default()),
+        vec![],
+    )
+    .await
+    .unwrap();
     let relay = dial(&fake);
     let mut tasks = JoinSet::new();
     let runs = fake.clone();

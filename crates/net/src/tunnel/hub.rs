@@ -65,8 +65,10 @@ impl Hub {
         let address = resolve(method, host, *port).await?[0];
         let mut server = quic::server_config(security, &[quic::ALPN_RELAY])
             .ok_or_else(|| TransportError::no_credentials(method))?;
-        server.transport_config(Arc::new(transport_config()));
-        let endpoint = quic::endpoint(address, Some(server))
+        server.transport_config(Arc::new(transport_config(&config.scheduling)));
+        let endpoint = config
+            .scheduling
+            .endpoint(address, Some(server))
             .map_err(|error| TransportError::local(method, bind_problem(&error)))?;
         let port = endpoint
             .local_addr()

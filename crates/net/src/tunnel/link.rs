@@ -17,6 +17,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time;
 
 use super::end::End;
+use crate::quic;
 
 /// The first message of either end must come within this.
 pub(super) const SETTINGS_TIMEOUT: Duration = Duration::from_secs(3);
@@ -193,6 +194,13 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
             tasks.spawn(write_control(end.clone(), send));
             tasks.spawn(read_control(end.clone(), recv, buf));
             tasks.spawn(accept_lanes(lanes, connection.clone()));
+            if end.is_scheduled() {
+                let connection = connection.clone();
+                tasks.spawn(async move {
+                    quic::bound_unsent(connection).await;
+                    LinkError::Stream("nothing bounds what is unsent".to_owned())
+                });
+            }
             let first = tasks.join_next().await.expect("three tasks");
             tasks.shutdown().await;
             first.unwrap_or_else(|panic| LinkError::Stream(panic.to_string()))

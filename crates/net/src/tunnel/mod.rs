@@ -18,6 +18,7 @@ mod policy;
 mod switch;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,8 +117,30 @@ pub fn random<const N: usize>() -> [u8; N] {
     bytes
 }
 
-fn transport_config() -> TransportConfig {
+impl Scheduling {
+    /// An endpoint whose socket suits what is sent over it.
+    fn endpoint(
+        &self,
+        local: SocketAddr,
+        server: Option<quinn::ServerConfig>,
+    ) -> std::io::Result<quinn::Endpoint> {
+        match &self.policy {
+            None => quic::endpoint(local, server),
+            Some(map) => {
+                let dscp = classes::code_points(map).first().copied();
+                quic::line_endpoint(local, server, dscp.unwrap_or(0))
+            }
+        }
+    }
+}
+
+fn transport_config(scheduling: &Scheduling) -> TransportConfig {
     let mut config = quic::transport_config();
+    if scheduling.policy.is_some() || scheduling.guaranteed_bytes.is_some() {
+        config.congestion_controller_factory(Arc::new(quic::LineCongestion {
+            guaranteed_bytes: scheduling.guaranteed_bytes,
+        }));
+    }
     let idle = IdleTimeout::try_from(LINK_IDLE_TIMEOUT).expect("fits a QUIC variable integer");
     config
         .max_idle_timeout(Some(idle))

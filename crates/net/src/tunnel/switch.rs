@@ -29,7 +29,7 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(1500);
 pub async fn switch(end: &Arc<End>, method: &Method, security: &Security) -> TransportError {
     let config = match quic::client_config(security, &[quic::ALPN_RELAY]) {
         Some(mut config) => {
-            config.transport_config(Arc::new(transport_config()));
+            config.transport_config(Arc::new(transport_config(&end.config.scheduling)));
             config
         }
         None => return TransportError::no_credentials(method),
@@ -82,7 +82,11 @@ async fn dial(
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    let endpoint = quic::endpoint(local, None).map_err(|e| failed(&e))?;
+    let endpoint = end
+        .config
+        .scheduling
+        .endpoint(local, None)
+        .map_err(|e| failed(&e))?;
     let name = crate::transport::server_name(host)
         .map_err(|problem| DialError::Never(TransportError::local(method, problem)))?;
     let connecting = endpoint
