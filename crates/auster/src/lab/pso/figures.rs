@@ -57,8 +57,10 @@ pub struct Loss {
     pub sent: u64,
     pub asked: u64,
     pub lost: u64,
-    /// Of the runs.
+    /// Lost, in percent of those asked, of the runs.
     pub percent: Estimate,
+    /// Packets that the switch let go of before it asked: it, or its connection, was too busy.
+    pub unasked: u64,
 }
 
 /// A cell: one transport, algorithm and load.
@@ -134,6 +136,7 @@ fn loss<'a>(fates: impl Iterator<Item = &'a Fate> + Clone) -> Loss {
         asked: sum(|fate| fate.asked),
         lost: sum(Fate::lost),
         percent: Estimate::over(fates.clone().map(percent)),
+        unasked: sum(|fate| fate.sent - fate.asked),
     }
 }
 

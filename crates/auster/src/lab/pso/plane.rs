@@ -36,6 +36,7 @@ pub struct Plane {
     pub stage: Stage,
     has_relays: bool,
     frame_bytes: usize,
+    relay_mbps: Option<f64>,
 }
 
 impl Plane {
@@ -66,6 +67,7 @@ impl Plane {
             stage,
             has_relays: false,
             frame_bytes: settings.frame_bytes(),
+            relay_mbps: settings.relay_mbps,
         })
     }
 
@@ -83,6 +85,7 @@ impl Plane {
             }
         }
         let pki = self.network.dir().join("pki");
+        let rate = (self.relay_mbps).map(|mbps| format!("{:.0}", mbps * 1e6));
         for role in RELAYS {
             let log = self.network.open_log(&format!("{role}.log"))?;
             let part = if role == "relay-switch" {
@@ -94,6 +97,7 @@ impl Plane {
                 .spawn(role, Some(part), own_program()?, |command| {
                     command.stderr(log);
                     relay_arguments(command, role, transport, policy, &pki);
+                    command.args(rate.iter().flat_map(|rate| ["--rate", rate]));
                 })?;
         }
         let log = "relay-switch.log";

@@ -74,8 +74,11 @@ pub fn checks(claims: &Claims, cells: &[Cell]) -> Vec<Check> {
             let (load, algorithm, p99) = (cell.load, &cell.algorithm, cell.hop_ms.all.p99);
             checks.push(Check {
                 what: format!("{name}, load {load}: {algorithm} loses no message of the target"),
-                passed: cell.target.lost == 0 && cell.target.asked > 0,
-                found: format!("{} of {} lost", cell.target.lost, cell.target.asked),
+                passed: cell.target.lost + cell.target.unasked == 0 && cell.target.asked > 0,
+                found: format!(
+                    "{} of {} lost, {} never asked",
+                    cell.target.lost, cell.target.sent, cell.target.unasked
+                ),
             });
             if let Some(unloaded) = unloaded {
                 let idle = unloaded.hop_ms.all.p99;
@@ -147,6 +150,7 @@ pub fn grid(cells: &[Cell]) -> String {
         "load",
         "lost %",
         "cross %",
+        "unasked",
         "D1 mean",
         "±",
         "p50",
@@ -169,6 +173,7 @@ pub fn grid(cells: &[Cell]) -> String {
             cell.load.to_string(),
             two(cell.target.percent.mean),
             two(cell.cross.percent.mean),
+            (cell.target.unasked + cell.cross.unasked).to_string(),
             two(hop.mean.mean),
             two(hop.mean.ci95),
             two(hop.all.p50),

@@ -24,6 +24,9 @@ pub struct Scenario {
 pub struct OutOfBand {
     /// Of the control link, in each direction.
     pub link_mbps: f64,
+    /// What the relays send at most, headers included: `--rate`. A little less than the link's, so
+    /// that the queue is theirs and not the kernel's; they send as fast as they may if there is none.
+    pub relay_mbps: Option<f64>,
     /// What the kernel holds at most of what waits for the link, in each direction.
     pub link_queue_packets: u32,
     /// What the controller takes for each answer, and answers others meanwhile: the fixed part of
