@@ -16,6 +16,7 @@ seed = 1
 [out_of_band]
 link_mbps = 2
 link_queue_packets = 100
+relay_mbps = 1.9
 controller_ms = 0
 message_bytes = 220
 target_per_s = 100
