@@ -1,6 +1,7 @@
 //! What a cell's runs come to.
 
 use hdrhistogram::Histogram;
+use sched::Direction;
 use serde::{Deserialize, Serialize};
 use sim::channel::{Outcome, Setup};
 
@@ -14,9 +15,10 @@ const DELAY_MAX_NS: u64 = 3_600_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
-    /// Messages of the target lost, of those that its transactions need.
+    /// Messages of the target lost, of those that its transactions send one way, or both where both
+    /// are loaded: nothing is lost where nothing else is sent.
     LossPercent,
-    /// The same, of all sent, retries included.
+    /// Of all that it sends, both ways and retries included.
     LossOfSentPercent,
     /// From the first packet-in to the packet-out.
     HopMs,
@@ -134,7 +136,7 @@ impl<'a> Gathering<'a> {
         for delay in &outcome.one_way_ns {
             self.one_way_ns.saturating_record(*delay);
         }
-        let needed = outcome.begun * if self.setup.is_answered { 2 } else { 1 };
+        let needed = outcome.begun * loaded_directions(self.setup);
         let hop_ms = mean_ms(&outcome.delays_ns);
         let seconds = self.setup.duration.as_secs_f64();
         let packet_kbit = f64::from(self.target.packet_bytes) * 8.0 / 1000.0;
@@ -176,7 +178,7 @@ impl<'a> Gathering<'a> {
             .setup
             .cross
             .iter()
-            .filter(|c| c.direction == sched::Direction::ToController);
+            .filter(|c| c.direction == Direction::ToController);
         let cross: f64 = sources.map(|c| c.per_second * wire_bytes(c.traffic)).sum();
         let target = self.setup.target.per_second * sim::channel::MESSAGE_BYTES as f64;
         Cell {
@@ -266,6 +268,13 @@ impl Cell {
     }
 }
 
+/// Directions in which the target's messages are beside others.
+fn loaded_directions(setup: &Setup) -> u64 {
+    let is_loaded = |direction| setup.cross.iter().any(|c| c.direction == direction);
+    let both = is_loaded(Direction::ToController) && is_loaded(Direction::ToSwitch);
+    if both && setup.is_answered { 2 } else { 1 }
+}
+
 fn wire_bytes(traffic: sim::channel::Traffic) -> f64 {
     match traffic {
         sim::channel::Traffic::Data { bytes } => f64::from(bytes),
@@ -325,6 +334,21 @@ mod tests {
             below: None,
             but: None,
         }
+    }
+
+    /// Out-of-band both ways are loaded, in-band one.
+    #[test]
+    fn loss_is_of_the_messages_that_go_where_the_load_is() {
+        let directions = |text: &str| {
+            let scenario = Scenario::parse(text).unwrap();
+            loaded_directions(&scenario.setup(&scenario.variant[0], 1.05).unwrap())
+        };
+        assert_eq!(directions(TEXT), 2);
+        assert_eq!(directions(&TEXT.replace("both_ways = true", "")), 1);
+        assert_eq!(
+            directions(&TEXT.replace("[line]", "[line]\nanswered = false")),
+            1
+        );
     }
 
     #[test]
