@@ -125,6 +125,12 @@ impl Line {
         self.scheduler.is_empty()
     }
 
+    /// Whether anything waits in `queue`.
+    pub fn has_waiting(&self, queue: u8) -> bool {
+        let counters = self.scheduler.counters().get(usize::from(queue));
+        counters.is_some_and(|counters| counters.messages_waiting > 0)
+    }
+
     pub fn bytes(&self) -> usize {
         self.scheduler.bytes()
     }

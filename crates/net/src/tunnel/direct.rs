@@ -25,7 +25,8 @@ use crate::tls::Security;
 use crate::transport::{self, Connection, LineSocket, Reader, Writer};
 
 const READ_BYTES: usize = 64 * 1024;
-/// What leaves the queues at a time: one segment, so that an urgent message waits for one.
+/// What leaves the queues at a time: one segment, so that an urgent message waits for one. It ends
+/// with the last message of a queue: the far end has none of a segment before all of it.
 const BATCH_BYTES: usize = 1400;
 /// The same where nothing is scheduled.
 const COPY_BYTES: usize = 64 * 1024;
@@ -293,11 +294,14 @@ impl Direct {
         }
         while batch.len() < BATCH_BYTES {
             let popped = counts.line.as_mut().and_then(|line| line.pop(now));
-            let Some((_, Item::Message(message))) = popped else {
+            let Some((tag, Item::Message(message))) = popped else {
                 break;
             };
             counts.taken.add(&message);
             batch.extend_from_slice(&message);
+            if !(counts.line.as_ref()).is_some_and(|line| line.has_waiting(tag.queue)) {
+                break;
+            }
         }
         counts.take_shed();
         if let Some(pace) = self.pace.as_ref().filter(|_| !batch.is_empty()) {
