@@ -220,7 +220,7 @@ impl PolicyExchange {
         self.events.pop_front()
     }
 
-    /// To be called every now and then: an answer is not waited for beyond [`ANSWER_TIME_MAX`].
+    /// To be called every now and then: an answer is not waited for without end.
     pub fn handle_timeout(&mut self, now: Instant) {
         let Some(offer) = &mut self.offer else {
             return;

@@ -97,7 +97,12 @@ impl Plane {
                 .spawn(role, Some(part), own_program()?, |command| {
                     command.stderr(log);
                     relay_arguments(command, role, transport, policy, &pki);
-                    command.args(rate.iter().flat_map(|rate| ["--rate", rate]));
+                    // QUIC is not held back; it is told what it need not ask the path for.
+                    let flag = match transport {
+                        Transport::Quic => "--guaranteed-rate",
+                        _ => "--rate",
+                    };
+                    command.args(rate.iter().flat_map(|rate| [flag, rate]));
                 })?;
         }
         let log = "relay-switch.log";

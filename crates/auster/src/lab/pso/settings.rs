@@ -24,7 +24,7 @@ pub struct Scenario {
 pub struct OutOfBand {
     /// Of the control link, in each direction.
     pub link_mbps: f64,
-    /// What the relays send at most, headers included: `--rate`. A little less than the link's, so
+    /// What the relays send at most, headers included: `--rate`, or over QUIC `--guaranteed-rate`. A little less than the link's, so
     /// that the queue is theirs and not the kernel's; they send as fast as they may if there is none.
     pub relay_mbps: Option<f64>,
     /// What the kernel holds at most of what waits for the link, in each direction.
