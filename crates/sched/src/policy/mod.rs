@@ -11,7 +11,7 @@
 //! Queue #0: weight=8, deadline=10ms
 //! ```
 //!
-//! [`parse`] reads it, [`check`] says what is wrong with it, [`text`] writes it in its canonical
+//! `parse` reads it, `check` says what is wrong with it, `text` writes it in its canonical
 //! form, of which the digest is taken.
 
 mod check;
