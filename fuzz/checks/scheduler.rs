@@ -105,7 +105,8 @@ impl Model {
         let channel = u64::from(a & 3);
         match kind % 16 {
             0..=6 => self.push(a, b, c)?,
-            7..=11 => self.pop()?,
+            7..=10 => self.pop(u8::MAX)?,
+            11 => self.pop(!a)?,
             12 => self.now += Duration::from_millis(u64::from(a)),
             13 => {
                 self.scheduler.set_blocked(channel, b & 1 == 1);
@@ -173,16 +174,20 @@ impl Model {
         self.bounds(tag.queue)
     }
 
-    fn pop(&mut self) -> Result<(), String> {
-        let popped = self.scheduler.pop(self.now);
+    /// Messages of `queues`, one bit each, have somewhere to go.
+    fn pop(&mut self, queues: u8) -> Result<(), String> {
+        let admits = |tag: &Tag| queues >> tag.queue & 1 == 1;
+        let popped = match queues {
+            u8::MAX => self.scheduler.pop(self.now),
+            _ => self.scheduler.pop_if(self.now, admits),
+        };
         self.take_shed(None)?;
         let Some((tag, number)) = popped else {
-            let may = |(tag, _): &&(Tag, Instant)| !self.blocked.contains(&tag.channel);
-            return match self.waiting.values().find(may) {
-                Some(idle) => Err(format!("nothing sent while {idle:?} waits")),
-                None => Ok(()),
-            };
+            return self.nothing_was_due(&admits);
         };
+        if !admits(&tag) {
+            return Err(format!("{number} {tag:?} sent, which was held back"));
+        }
         let Some((was, _)) = self.waiting.remove(&number) else {
             return Err(format!("{number} sent, which does not wait"));
         };
@@ -192,18 +197,50 @@ impl Model {
         if self.blocked.contains(&tag.channel) {
             return Err(format!("{number} of a blocked channel sent"));
         }
-        for (earlier, (of, _)) in self.waiting.range(..number) {
+        match self.predecessors(number, &tag).next() {
+            Some(before) => Err(format!("{number} {tag:?} overtook {before}")),
+            None => Ok(()),
+        }
+    }
+
+    /// What waits that `number` must follow.
+    fn predecessors<'a>(&'a self, number: u64, tag: &'a Tag) -> impl Iterator<Item = u64> + 'a {
+        let earlier = self.waiting.range(..number);
+        let binding = earlier.filter(move |(earlier, (of, _))| {
             let is_first = self.firsts.get(&of.channel) == Some(earlier);
             let binds = must_follow(
                 self.direction,
                 (of.binding, of.domain),
                 (tag.binding, tag.domain),
             );
-            if of.channel == tag.channel && (is_first || binds) {
-                return Err(format!("{number} {tag:?} overtook {earlier} {of:?}"));
+            of.channel == tag.channel && (is_first || binds)
+        });
+        binding.map(|(earlier, _)| *earlier)
+    }
+
+    /// Every queue is empty, or something in it is held back or follows what is.
+    fn nothing_was_due(&self, admits: &dyn Fn(&Tag) -> bool) -> Result<(), String> {
+        let mut held_back = BTreeSet::new();
+        let (mut backlogged, mut excused) = (BTreeSet::new(), BTreeSet::new());
+        for (number, (tag, _)) in &self.waiting {
+            let follows = |n: u64| held_back.contains(&n);
+            let is_held = !admits(tag) || self.predecessors(*number, tag).any(follows);
+            if is_held {
+                held_back.insert(*number);
+            }
+            if !self.blocked.contains(&tag.channel) {
+                let is_fifo = self.scheduling.algorithm == Algorithm::Fifo;
+                let queue = if is_fifo { 0 } else { tag.queue };
+                backlogged.insert(queue);
+                if is_held {
+                    excused.insert(queue);
+                }
             }
         }
-        Ok(())
+        match backlogged.difference(&excused).next() {
+            Some(queue) => Err(format!("nothing sent while queue {queue} may be")),
+            None => Ok(()),
+        }
     }
 
     /// `newest`: what came just now, if anything.
@@ -298,7 +335,7 @@ impl Model {
             self.scheduler.set_blocked(channel, false);
         }
         for _ in 0..self.waiting.len() {
-            self.pop()?;
+            self.pop(u8::MAX)?;
             self.figures()?;
         }
         match self.waiting.is_empty() && self.scheduler.is_empty() {

@@ -142,10 +142,27 @@ impl<T> Scheduler<T> {
 
     /// What is sent next.
     pub fn pop(&mut self, now: Instant) -> Option<(Tag, T)> {
+        self.pop_if(now, |_| true)
+    }
+
+    /// What is sent next of what has somewhere to go, where several carriers are below. A queue
+    /// waits while its next message is not admitted, and so does one whose next message must
+    /// follow such a message; the other queues go on.
+    pub fn pop_if(
+        &mut self,
+        now: Instant,
+        mut admits: impl FnMut(&Tag) -> bool,
+    ) -> Option<(Tag, T)> {
+        let mut held_back = 0;
         loop {
-            let turn = self.waiting.choose(now)?;
+            let turn = self.waiting.choose(now, !held_back)?;
             if self.waiting.is_stale(now, turn.id) {
                 self.shed(ShedReason::Stale, turn.id);
+                continue;
+            }
+            // Asked of what would be sent, which may be of another queue than the one chosen.
+            if !admits(&self.waiting.entries[turn.id].tag) {
+                held_back |= 1 << turn.queue;
                 continue;
             }
             self.waiting.take_turn(now, &turn);
@@ -336,8 +353,9 @@ impl Waiting {
         }
     }
 
-    fn choose(&mut self, now: Instant) -> Option<Turn> {
-        let backlogged = self.classes.backlogged();
+    /// Among `queues`, one bit each.
+    fn choose(&mut self, now: Instant, queues: u16) -> Option<Turn> {
+        let backlogged = self.classes.backlogged() & queues;
         if backlogged == 0 {
             return None;
         }

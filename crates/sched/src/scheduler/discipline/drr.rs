@@ -74,16 +74,20 @@ impl Discipline for Drr {
         }
     }
 
-    fn pick(&mut self, _: Instant, _: u16, _: &dyn Fn(usize) -> Head) -> usize {
+    fn pick(&mut self, _: Instant, backlogged: u16, _: &dyn Fn(usize) -> Head) -> usize {
         loop {
-            let queue = usize::from(self.ring[0]);
+            // Who is in the ring and held back keeps its place.
+            let ring = &mut self.ring[..self.ring_len];
+            let at = ring.iter().position(|q| backlogged >> q & 1 == 1);
+            let at = at.expect("who is backlogged is in the ring");
+            let queue = usize::from(ring[at]);
             if self.deficit[queue] > 0 {
                 return queue;
             }
             // Its turn comes, or comes again: after a long message it passes a few.
             self.deficit[queue] += self.quantum[queue];
             if self.deficit[queue] <= 0 {
-                self.ring[..self.ring_len].rotate_left(1);
+                ring[at..].rotate_left(1);
             }
         }
     }
@@ -91,8 +95,10 @@ impl Discipline for Drr {
     fn served(&mut self, _: Instant, queue: usize, bytes: u32) {
         self.served += u64::from(bytes);
         self.deficit[queue] -= i64::from(bytes);
-        if self.deficit[queue] <= 0 && usize::from(self.ring[0]) == queue {
-            self.ring[..self.ring_len].rotate_left(1);
+        let ring = &mut self.ring[..self.ring_len];
+        let at = ring.iter().position(|q| usize::from(*q) == queue);
+        if let Some(at) = at.filter(|_| self.deficit[queue] <= 0) {
+            ring[at..].rotate_left(1);
         }
     }
 }

@@ -23,7 +23,9 @@ pub trait Discipline: Debug + Send {
     /// `queue` had something to send and has nothing now, or may not.
     fn idle(&mut self, queue: usize);
 
-    /// The queue whose turn it is, of those whose bit is set in `backlogged`: one at least.
+    /// The queue whose turn it is, of those whose bit is set in `backlogged`: one at least. A
+    /// queue that is held back is not among them, without having become idle. What is picked need
+    /// not be served.
     fn pick(&mut self, now: Instant, backlogged: u16, head: &dyn Fn(usize) -> Head) -> usize;
 
     /// `bytes` were sent in the turn of `queue`, which was picked last. They may be of another
