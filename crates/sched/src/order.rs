@@ -163,6 +163,17 @@ impl Sequencer {
         }
     }
 
+    /// The lane that the next message would have at `place`.
+    pub fn lane_of(&self, place: Place) -> Lane {
+        match place {
+            _ if !self.started => Lane::STATE,
+            Place::Free => Lane::ECHO,
+            Place::Fence | Place::State => Lane::STATE,
+            Place::Flow(lane) => Lane::flow(lane),
+            Place::Exchange => Lane::EXCHANGE,
+        }
+    }
+
     /// The lane for the next message and what it must not overtake.
     pub fn stamp(&mut self, place: Place) -> (Lane, Stamp) {
         let place = match place {

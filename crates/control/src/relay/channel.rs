@@ -190,6 +190,20 @@ impl Outbound {
         }
     }
 
+    /// The lane that [`Outbound::push_scheduled`] would put a message on.
+    pub fn lane_of(&self, tag: &Tag) -> Lane {
+        let place = match (
+            place_of_tag(tag, self.direction, self.flow_lanes),
+            tag.binding,
+        ) {
+            (Place::Flow(index), sched::Binding::Flow { key, .. }) => {
+                Place::Flow(self.flows.get(&key).map_or(index, |flow| flow.index))
+            }
+            (place, _) => place,
+        };
+        self.sequencer.lane_of(place)
+    }
+
     /// Nothing follows: the local socket has ended.
     pub fn end(&mut self) -> Lane {
         self.ended = true;
@@ -258,6 +272,16 @@ impl Outbound {
     /// it asks for more.
     pub fn unsent_bytes(&self) -> usize {
         self.unsent_bytes
+    }
+
+    /// The same by lane.
+    pub fn unsent_by_lane(&self) -> impl Iterator<Item = (Lane, usize)> {
+        self.lanes.iter().map(|(lane, kept)| {
+            let at = (kept.sent - kept.delivered) as usize;
+            let unsent = kept.records.range(at..);
+            let bytes: usize = unsent.map(|r| cost(r.body.as_ref())).sum();
+            (*lane, bytes + kept.in_hand_bytes)
+        })
     }
 
     /// The other end has handed over everything up to these positions.

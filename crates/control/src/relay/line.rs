@@ -98,6 +98,15 @@ impl Line {
         self.scheduler.pop(now)
     }
 
+    /// As [`Line::pop`], of what has somewhere to go.
+    pub fn pop_if(
+        &mut self,
+        now: Instant,
+        admits: impl FnMut(&Tag) -> bool,
+    ) -> Option<(Tag, Item)> {
+        self.scheduler.pop_if(now, admits)
+    }
+
     /// A packet-in that was given up.
     pub fn poll_shed(&mut self) -> Option<(ShedReason, Tag, Item)> {
         self.scheduler.poll_shed()

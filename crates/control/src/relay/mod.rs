@@ -9,6 +9,7 @@
 //! With a policy map, messages of all channels first wait in one [`Line`], by queue; they are dealt
 //! to lanes in the order that its scheduler chooses, and only as the connection takes them.
 
+mod carriers;
 mod channel;
 mod line;
 mod place;
@@ -20,6 +21,7 @@ pub mod wire;
 #[cfg(test)]
 mod tests;
 
+pub use carriers::{CARRIERS_MAX, Carriers};
 pub use channel::LocalWrite;
 pub use line::{Item, Line, LineStatus};
 pub use place::place_of;

@@ -45,12 +45,21 @@ pub(super) fn place_of_tag(tag: &Tag, direction: Direction, flow_lanes: u16) -> 
             Place::State
         }
         Binding::Flow { key, .. } => {
-            let lanes = flow_lanes.clamp(1, LANE_INDEX_MAX + 1);
+            let lanes = lanes_of_queue(flow_lanes);
             let groups = (LANE_INDEX_MAX + 1) / lanes;
             let group = u16::from(tag.queue).min(groups - 1);
             Place::Flow(group * lanes + (key % u64::from(lanes)) as u16)
         }
     }
+}
+
+/// The queue that [`place_of_tag`] deals to the flow lane `index`.
+pub(super) fn queue_of_lane(index: u16, flow_lanes: u16) -> usize {
+    usize::from(index / lanes_of_queue(flow_lanes))
+}
+
+fn lanes_of_queue(flow_lanes: u16) -> u16 {
+    flow_lanes.clamp(1, LANE_INDEX_MAX + 1)
 }
 
 fn flow_place(data: Option<&[u8]>, flow_lanes: u16) -> Place {

@@ -23,6 +23,7 @@ use openflow::{DatapathId, Frame, MessageKind};
 use sched::policy::MapDigest;
 use sched::{Direction, Lane, PolicyMap};
 
+use super::carriers::{CARRIERS_MAX, Carriers};
 use super::channel::{Inbound, LocalWrite, Outbound, Taken};
 use super::line::{Item, Line, LineStatus};
 use super::policy::PolicyExchange;
@@ -34,8 +35,8 @@ pub use policy::PolicyStatus;
 /// Channels that one session may have.
 pub const CHANNELS_MAX: usize = 4096;
 
-/// What may be dealt to lanes and not taken by the connection, of all channels together, where
-/// messages are scheduled. An urgent message waits for as much: measured on 20 Mbit/s, 4 KiB cost
+/// What may be dealt to lanes and not taken by the connection, of all channels together and for
+/// each connection that there is, where messages are scheduled. An urgent message waits for as much: measured on 20 Mbit/s, 4 KiB cost
 /// 2.8 ms where default buffers cost 93 ms. Less would leave the connection idle between wake-ups.
 pub const LOWER_BYTES_MAX: usize = 4 * 1024;
 
@@ -134,8 +135,10 @@ pub struct Session {
     line: Option<Line>,
     /// How that map is exchanged with the other end's.
     policy: Option<PolicyExchange>,
-    /// Dealt to lanes and not taken by the connection.
-    lower_bytes: usize,
+    /// On which of the connections there are each lane is.
+    carriers: Carriers,
+    /// Dealt to lanes and not taken by the connection that they are on.
+    lower_bytes: [usize; CARRIERS_MAX],
     /// Channels that are not read for want of room in the queues.
     stalled: BTreeSet<ChannelId>,
 }
@@ -205,7 +208,8 @@ impl Session {
             finished: VecDeque::new(),
             line: None,
             policy: None,
-            lower_bytes: 0,
+            carriers: Carriers::default(),
+            lower_bytes: [0; CARRIERS_MAX],
             stalled: BTreeSet::new(),
         }
     }
@@ -397,8 +401,26 @@ impl Session {
         if self.line.is_none() {
             return;
         }
-        while self.link == Link::Up && self.lower_bytes < LOWER_BYTES_MAX {
-            let popped = self.line.as_mut().and_then(|line| line.pop(now));
+        while self.link == Link::Up {
+            let count = self.carriers.code_points().len();
+            let is_full = |bytes: &usize| *bytes >= LOWER_BYTES_MAX;
+            if self.lower_bytes[..count].iter().all(is_full) {
+                break;
+            }
+            let (channels, carriers) = (&self.channels, &self.carriers);
+            let lower_bytes = &self.lower_bytes;
+            let lanes = self.config.flow_lanes;
+            let admits = |tag: &sched::Tag| match channels.get(&ChannelId(tag.channel)) {
+                _ if count == 1 => true,
+                Some(channel) => {
+                    let lane = channel.out.lane_of(tag);
+                    let carrier = carriers.carrier_of(channel.agent, lane, lanes);
+                    !is_full(&lower_bytes[carrier])
+                }
+                None => true,
+            };
+            let line = self.line.as_mut();
+            let popped = line.and_then(|line| line.pop_if(now, admits));
             let Some((tag, item)) = popped else { break };
             self.deal(tag, item);
             self.take_shed();
@@ -421,7 +443,9 @@ impl Session {
         channel.out.queued.bytes -= body.as_ref().map_or(0, Bytes::len);
         let before = channel.out.unsent_bytes();
         let lane = channel.out.push_scheduled(&tag, body);
-        self.lower_bytes += channel.out.unsent_bytes() - before;
+        let lanes = self.config.flow_lanes;
+        let carrier = self.carriers.carrier_of(channel.agent, lane, lanes);
+        self.lower_bytes[carrier] += channel.out.unsent_bytes() - before;
         self.set_blocked(id);
         self.transmit(id, [lane].into());
     }
@@ -462,8 +486,31 @@ impl Session {
     fn count_lower(&mut self) {
         let ids: Vec<ChannelId> = self.channels.keys().copied().collect();
         ids.into_iter().for_each(|id| self.set_blocked(id));
-        let channels = self.channels.values();
-        self.lower_bytes = channels.map(|channel| channel.out.unsent_bytes()).sum();
+        self.lower_bytes = [0; CARRIERS_MAX];
+        for channel in self.channels.values() {
+            for (lane, bytes) in channel.out.unsent_by_lane() {
+                let lanes = self.config.flow_lanes;
+                let carrier = self.carriers.carrier_of(channel.agent, lane, lanes);
+                self.lower_bytes[carrier] += bytes;
+            }
+        }
+    }
+
+    /// The connections that the next exchange of settings is about. To be called while there is
+    /// none.
+    pub fn set_carriers(&mut self, carriers: Carriers) {
+        self.carriers = carriers;
+    }
+
+    /// Which connection carries `lane` of channel `id`.
+    pub fn carrier_of(&self, id: ChannelId, lane: Lane) -> usize {
+        let agent = self.agent(id).unwrap_or(Agent::Raw);
+        let lanes = self.config.flow_lanes;
+        self.carriers.carrier_of(agent, lane, lanes)
+    }
+
+    pub fn code_points(&self) -> &[u8] {
+        self.carriers.code_points()
     }
 
     /// What the channel carries; `None` when it is gone.
@@ -584,8 +631,10 @@ impl Session {
         let before = channel.out.unsent_bytes();
         let chunks = channel.out.take_unsent(lane, bytes_max);
         if self.line.is_some() {
-            self.lower_bytes += channel.out.unsent_bytes();
-            self.lower_bytes -= before;
+            let lanes = self.config.flow_lanes;
+            let carrier = self.carriers.carrier_of(channel.agent, lane, lanes);
+            self.lower_bytes[carrier] += channel.out.unsent_bytes();
+            self.lower_bytes[carrier] -= before;
         }
         Some(chunks)
     }
@@ -594,6 +643,7 @@ impl Session {
     pub fn handle_control(&mut self, message: Control) -> Result<(), WireError> {
         match message {
             Control::Settings(_) => Err(WireError("settings twice")),
+            Control::Join { .. } => Err(WireError("a join on the first connection")),
             Control::Open {
                 channel,
                 agent,
@@ -676,7 +726,12 @@ impl Session {
             self.finished.pop_front();
         }
         self.finished.push_back(channel.status(id));
-        self.lower_bytes = self.lower_bytes.saturating_sub(channel.out.unsent_bytes());
+        for (lane, bytes) in channel.out.unsent_by_lane() {
+            let lanes = self.config.flow_lanes;
+            let carrier = self.carriers.carrier_of(channel.agent, lane, lanes);
+            let lower = &mut self.lower_bytes[carrier];
+            *lower = lower.saturating_sub(bytes);
+        }
         self.stalled.remove(&id);
         if let Some(line) = &mut self.line {
             line.forget(id.0);

@@ -28,6 +28,9 @@ pub const TEXT_BYTES_MAX: usize = 255;
 
 const CONTROL_BODY_BYTES_MAX: u64 = 64 * 1024;
 const LANES_MAX: u64 = 4 * (sched::order::LANE_INDEX_MAX as u64 + 1);
+/// The control message after those of policy maps.
+const JOIN: u64 = 12;
+const DSCP_MAX: u8 = 63;
 const FLAG_FENCE: u8 = 1;
 const FLAG_END: u8 = 2;
 
@@ -106,6 +109,13 @@ pub enum Control {
     },
     /// A policy map on its way; earlier versions skip it.
     Policy(PolicyMessage),
+    /// First and only message on the control stream of a further connection, which is to carry
+    /// what `session` has of one class; the answer is the same. Closed by who does not know the
+    /// session.
+    Join {
+        session: SessionId,
+        dscp: u8,
+    },
 }
 
 /// How a lane's stream begins.
@@ -277,6 +287,11 @@ impl Control {
                 6
             }
             Control::Policy(message) => policy::encode(&mut body, message),
+            Control::Join { session, dscp } => {
+                body.put_slice(&session.0);
+                body.put_u8(*dscp);
+                JOIN
+            }
         };
         let mut out = BytesMut::with_capacity(body.len() + 8);
         put(&mut out, kind);
@@ -340,6 +355,16 @@ impl Control {
                 channel: channel()?,
                 reason: text(at),
             },
+            JOIN => {
+                let (session, rest) = at.split_first_chunk::<16>().ok_or(short)?;
+                match rest.first().ok_or(short)? {
+                    dscp @ 0..=DSCP_MAX => Control::Join {
+                        session: SessionId(*session),
+                        dscp: *dscp,
+                    },
+                    _ => return Err(WireError("a code point above 63")),
+                }
+            }
             kind => return Ok(policy::decode(kind, body)?.map(Control::Policy)),
         }))
     }
@@ -517,6 +542,10 @@ mod tests {
                 channel,
                 reason: "the switch closed it".into(),
             },
+            Control::Join {
+                session: SessionId([3; 16]),
+                dscp: DSCP_MAX,
+            },
         ]
         .into_iter()
         .chain(policies().into_iter().map(Control::Policy))
@@ -575,6 +604,16 @@ mod tests {
             assert_eq!(Control::take(&mut bytes), Ok(Some(message)));
             assert!(bytes.is_empty());
         }
+    }
+
+    #[test]
+    fn a_code_point_has_six_bits() {
+        let join = Control::Join {
+            session: SessionId([3; 16]),
+            dscp: DSCP_MAX + 1,
+        };
+        let taken = Control::take(&mut BytesMut::from(&join.encode()[..]));
+        assert_eq!(taken, Err(WireError("a code point above 63")));
     }
 
     #[test]

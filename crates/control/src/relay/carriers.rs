@@ -1,0 +1,179 @@
+//! The classes that a policy map tells the network of: one code point, one connection.
+//!
+//! A network that tells code points apart reorders them, which one connection would take for loss.
+//! So each class of a session has a connection of its own, a *carrier*. A lane is wholly on one of
+//! them. Which one is its sender's business: whoever receives takes any lane on any carrier.
+
+use sched::policy::{Action, QUEUES_MAX};
+use sched::{Lane, LaneKind, PolicyMap, TrafficType};
+
+use super::place::queue_of_lane;
+use super::wire::Agent;
+
+/// Connections of one session. A network tells two or three classes apart, eight at most.
+pub const CARRIERS_MAX: usize = 8;
+
+/// Which connection each lane is on, for as long as the connections last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Carriers {
+    /// The most urgent first; one at least.
+    code_points: Vec<u8>,
+    of_queue: [u8; QUEUES_MAX],
+    of_state: u8,
+    of_exchange: u8,
+}
+
+impl Default for Carriers {
+    fn default() -> Carriers {
+        Carriers::one(0)
+    }
+}
+
+impl Carriers {
+    /// One connection carries everything.
+    pub fn one(dscp: u8) -> Carriers {
+        Carriers {
+            code_points: vec![dscp],
+            of_queue: [0; QUEUES_MAX],
+            of_state: 0,
+            of_exchange: 0,
+        }
+    }
+
+    /// One connection per code point that `map` gives to control messages.
+    pub fn of(map: &PolicyMap) -> Carriers {
+        Carriers::among(map, code_points(map))
+    }
+
+    /// As `map` would have it, with the connections that there are.
+    pub fn among(map: &PolicyMap, code_points: Vec<u8>) -> Carriers {
+        if code_points.is_empty() {
+            return Carriers::one(0);
+        }
+        // The nearest class below, so that nothing is taken for more urgent than it is.
+        let carrier = |dscp: u8| {
+            let at = code_points.iter().position(|point| *point <= dscp);
+            at.unwrap_or(code_points.len() - 1) as u8
+        };
+        let mut known = [None; QUEUES_MAX];
+        for (action, _) in control_actions(map) {
+            if let Action::Dscp(dscp) | Action::Both(_, dscp) = action {
+                let of = &mut known[usize::from(map.queue_of(action, dscp)).min(QUEUES_MAX - 1)];
+                // Of two code points in a queue the greater has it.
+                *of = Some(of.map_or(carrier(dscp), |o: u8| o.min(carrier(dscp))));
+            }
+        }
+        let mut of_queue = [code_points.len() as u8 - 1; QUEUES_MAX];
+        let mut below = code_points.len() as u8 - 1;
+        for queue in (0..QUEUES_MAX).rev() {
+            below = known[queue].unwrap_or(below);
+            of_queue[queue] = below;
+        }
+        let of = |traffic, is_first: bool| {
+            let mut actions = control_actions(map).filter(|(_, of)| *of == Some(traffic));
+            let action = if is_first {
+                actions.next()
+            } else {
+                actions.last()
+            };
+            let action = action.map_or(map.default, |(action, _)| action);
+            of_queue[usize::from(map.queue_of(action, 0)).min(QUEUES_MAX - 1)]
+        };
+        Carriers {
+            // A lane has one place though its messages may be of several queues: state is waited
+            // for, replies are long.
+            of_state: of(TrafficType::FlowSetup, true),
+            of_exchange: of(TrafficType::Housekeeping, false),
+            of_queue,
+            code_points,
+        }
+    }
+
+    /// Of each connection, the most urgent first.
+    pub fn code_points(&self) -> &[u8] {
+        &self.code_points
+    }
+
+    /// The place of the connection that carries `lane` of a channel of `agent`. Packets are dealt
+    /// to `flow_lanes` lanes.
+    pub fn carrier_of(&self, agent: Agent, lane: Lane, flow_lanes: u16) -> usize {
+        usize::from(match lane.kind {
+            _ if agent != Agent::OpenFlow => self.code_points.len() as u8 - 1,
+            LaneKind::Echo => 0,
+            LaneKind::State => self.of_state,
+            LaneKind::Flow => {
+                let queue = queue_of_lane(lane.index, flow_lanes);
+                self.of_queue[queue.min(QUEUES_MAX - 1)]
+            }
+            LaneKind::Exchange => self.of_exchange,
+        })
+    }
+}
+
+/// The code points that `map` gives to control messages, the greatest first; none if it marks
+/// nothing.
+fn code_points(map: &PolicyMap) -> Vec<u8> {
+    let mut points: Vec<u8> = control_actions(map)
+        .map(|(action, _)| action)
+        .chain([map.default])
+        .filter_map(|action| match action {
+            Action::Dscp(dscp) | Action::Both(_, dscp) => Some(dscp),
+            Action::DscpCopy => Some(0),
+            Action::Queue(_) => None,
+        })
+        .collect();
+    points.sort_unstable_by(|a, b| b.cmp(a));
+    points.dedup();
+    // What is beyond goes with the last.
+    points.truncate(CARRIERS_MAX);
+    points
+}
+
+/// What is done with control messages, with the traffic type that a rule asks for.
+fn control_actions(map: &PolicyMap) -> impl Iterator<Item = (Action, Option<TrafficType>)> {
+    let control = map.rules.iter();
+    let control = control.filter(|rule| rule.traffic != Some(TrafficType::Data));
+    control.map(|rule| (rule.action, rule.traffic))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXAMPLE_2: &str = "Rule #1: traffic_type=1, action=dscp:CS7
+        Rule #2: traffic_type=2, action=dscp:CS6
+        Rule #3: traffic_type=3, action=dscp:CS5
+        Rule #4: traffic_type=4, action=dscp:copy";
+
+    fn carriers(map: &str) -> Carriers {
+        Carriers::of(&PolicyMap::parse(map).expect("a map").0)
+    }
+
+    fn point(carriers: &Carriers, agent: Agent, lane: Lane) -> u8 {
+        carriers.code_points()[carriers.carrier_of(agent, lane, 16)]
+    }
+
+    #[test]
+    fn each_class_has_a_connection_and_each_lane_is_on_that_of_its_class() {
+        let carriers = carriers(EXAMPLE_2);
+        assert_eq!(carriers.code_points(), [56, 48, 40, 0]);
+        let open_flow = |lane| point(&carriers, Agent::OpenFlow, lane);
+        assert_eq!(open_flow(Lane::ECHO), 56);
+        assert_eq!(open_flow(Lane::STATE), 48);
+        assert_eq!(open_flow(Lane::EXCHANGE), 40);
+        // 16 lanes for each queue: CS7, CS6, CS5, and what no rule takes.
+        assert_eq!(
+            [0, 16, 31, 32].map(|n| open_flow(Lane::flow(n))),
+            [56, 48, 48, 40]
+        );
+        assert_eq!(open_flow(Lane::flow(255)), 0);
+        assert_eq!(point(&carriers, Agent::Raw, Lane::STATE), 0);
+    }
+
+    #[test]
+    fn a_map_of_queues_has_one_connection() {
+        let map = "Rule #1: traffic_type=1, action=queue_id:0
+            Default: action=queue_id:1";
+        assert_eq!(carriers(map), Carriers::one(0));
+    }
+}
