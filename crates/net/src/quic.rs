@@ -18,6 +18,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::tls::Security;
 
+pub use udp::Marks;
 pub use window::{LineCongestion, bound_unsent};
 
 /// One byte stream: what `quic:` means as a connection method.
@@ -87,20 +88,24 @@ pub fn bind_socket(local: SocketAddr) -> io::Result<std::net::UdpSocket> {
     Ok(socket.into())
 }
 
-/// As [`endpoint`], below a scheduler: every datagram has code point `dscp`, and few wait.
+/// As [`endpoint`], below a scheduler: few datagrams wait, and each has code point `dscp`, or that
+/// which the marks have for its destination.
 pub fn line_endpoint(
     local: SocketAddr,
     server: Option<ServerConfig>,
     dscp: u8,
-) -> io::Result<Endpoint> {
+) -> io::Result<(Endpoint, Marks)> {
     let socket = bind_socket(local)?;
     socket.set_nonblocking(true)?;
-    Endpoint::new_with_abstract_socket(
+    let socket = udp::MarkingSocket::new(socket, dscp)?;
+    let marks = socket.marks();
+    let endpoint = Endpoint::new_with_abstract_socket(
         EndpointConfig::default(),
         server,
-        Arc::new(udp::MarkingSocket::new(socket, dscp)?),
+        Arc::new(socket),
         Arc::new(quinn::TokioRuntime),
-    )
+    )?;
+    Ok((endpoint, marks))
 }
 
 /// An endpoint on `local`; one that never accepts has no `server`.

@@ -4,7 +4,8 @@
 //! So each class of a session has a connection of its own, a *carrier*. A lane is wholly on one of
 //! them. Which one is its sender's business: whoever receives takes any lane on any carrier.
 
-use sched::policy::{Action, QUEUES_MAX};
+use openflow::Match;
+use sched::policy::{Action, QUEUES_MAX, Rule};
 use sched::{Lane, LaneKind, PolicyMap, TrafficType};
 
 use super::place::queue_of_lane;
@@ -112,10 +113,17 @@ impl Carriers {
 
 /// The code points that `map` gives to control messages, the greatest first; none if it marks
 /// nothing.
-fn code_points(map: &PolicyMap) -> Vec<u8> {
+pub fn code_points(map: &PolicyMap) -> Vec<u8> {
+    let control = [
+        TrafficType::Session,
+        TrafficType::FlowSetup,
+        TrafficType::Housekeeping,
+    ];
+    let is_taken = |traffic: &TrafficType| map.rules.iter().any(|rule| takes_all(rule, *traffic));
+    let default = (!control.iter().all(is_taken)).then_some(map.default);
     let mut points: Vec<u8> = control_actions(map)
         .map(|(action, _)| action)
-        .chain([map.default])
+        .chain(default)
         .filter_map(|action| match action {
             Action::Dscp(dscp) | Action::Both(_, dscp) => Some(dscp),
             Action::DscpCopy => Some(0),
@@ -127,6 +135,13 @@ fn code_points(map: &PolicyMap) -> Vec<u8> {
     // What is beyond goes with the last.
     points.truncate(CARRIERS_MAX);
     points
+}
+
+/// Whether `rule` takes every message of `traffic`.
+fn takes_all(rule: &Rule, traffic: TrafficType) -> bool {
+    let is_of = rule.traffic.is_none_or(|t| t == traffic);
+    let is_any = rule.message.is_none() && rule.direction.is_none() && rule.datapath.is_none();
+    is_of && is_any && rule.xid.is_none() && rule.fields == Match::default()
 }
 
 /// What is done with control messages, with the traffic type that a rule asks for.
@@ -156,18 +171,18 @@ mod tests {
     #[test]
     fn each_class_has_a_connection_and_each_lane_is_on_that_of_its_class() {
         let carriers = carriers(EXAMPLE_2);
-        assert_eq!(carriers.code_points(), [56, 48, 40, 0]);
+        assert_eq!(carriers.code_points(), [56, 48, 40]);
         let open_flow = |lane| point(&carriers, Agent::OpenFlow, lane);
         assert_eq!(open_flow(Lane::ECHO), 56);
         assert_eq!(open_flow(Lane::STATE), 48);
         assert_eq!(open_flow(Lane::EXCHANGE), 40);
-        // 16 lanes for each queue: CS7, CS6, CS5, and what no rule takes.
+        // 16 lanes for each queue: CS7, CS6, CS5.
         assert_eq!(
             [0, 16, 31, 32].map(|n| open_flow(Lane::flow(n))),
             [56, 48, 48, 40]
         );
-        assert_eq!(open_flow(Lane::flow(255)), 0);
-        assert_eq!(point(&carriers, Agent::Raw, Lane::STATE), 0);
+        assert_eq!(open_flow(Lane::flow(255)), 40);
+        assert_eq!(point(&carriers, Agent::Raw, Lane::STATE), 40);
     }
 
     #[test]

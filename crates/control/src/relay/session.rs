@@ -243,6 +243,7 @@ impl Session {
             session: self.id,
             resumed,
             window_bytes: self.config.window_bytes as u64,
+            further: 0,
         }
     }
 

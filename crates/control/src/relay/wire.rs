@@ -75,6 +75,9 @@ pub struct Settings {
     pub resumed: bool,
     /// What the sender of this takes per channel before it has handed it over, in bytes.
     pub window_bytes: u64,
+    /// Connections that join this one, from the switch side; from the controller side, as many or
+    /// none. Earlier versions do not say and join none.
+    pub further: u8,
 }
 
 /// Position in one lane: how many records.
@@ -258,6 +261,7 @@ impl Control {
                 body.put_slice(&settings.session.0);
                 body.put_u8(settings.resumed.into());
                 put(&mut body, settings.window_bytes);
+                body.put_u8(settings.further);
                 1
             }
             Control::Open {
@@ -384,6 +388,7 @@ fn take_settings(mut at: &[u8]) -> Option<Settings> {
         session: SessionId(*session),
         resumed: *resumed == 1,
         window_bytes: take(&mut at)?,
+        further: at.first().copied().unwrap_or(0),
     })
 }
 
@@ -524,6 +529,7 @@ mod tests {
             session: SessionId([7; 16]),
             resumed: true,
             window_bytes: 4 << 20,
+            further: 3,
         };
         vec![
             Control::Settings(settings),

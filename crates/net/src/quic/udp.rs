@@ -4,13 +4,14 @@
 //! out any code point, and it takes a burst of datagrams at a time. This one marks each datagram
 //! and takes one; its send buffer holds few, so that what waits waits above it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll, ready};
 
 use nix::libc;
@@ -23,12 +24,35 @@ use tokio::io::Interest;
 /// The kernel doubles it and counts a datagram of 1200 bytes as some 2300: three of them.
 const SEND_BUFFER_BYTES: usize = 4096;
 
-/// Marks every datagram with one code point.
+/// Code points by destination, where one socket has connections of several classes.
+#[derive(Clone, Debug, Default)]
+pub struct Marks(Arc<RwLock<BTreeMap<SocketAddr, u8>>>);
+
+impl Marks {
+    /// From now on.
+    pub fn set(&self, destination: SocketAddr, dscp: u8) {
+        let mut marks = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        marks.insert(destination, dscp);
+    }
+
+    pub fn forget(&self, destination: SocketAddr) {
+        let mut marks = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        marks.remove(&destination);
+    }
+
+    fn get(&self, destination: SocketAddr) -> Option<u8> {
+        let marks = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        marks.get(&destination).copied()
+    }
+}
+
+/// Marks every datagram with one code point, unless its destination has another.
 #[derive(Debug)]
 pub struct MarkingSocket {
     io: tokio::net::UdpSocket,
     state: UdpSocketState,
     dscp: u8,
+    marks: Marks,
 }
 
 impl MarkingSocket {
@@ -38,12 +62,18 @@ impl MarkingSocket {
             state: UdpSocketState::new((&socket).into())?,
             io: tokio::net::UdpSocket::from_std(socket)?,
             dscp,
+            marks: Marks::default(),
         })
+    }
+
+    pub fn marks(&self) -> Marks {
+        self.marks.clone()
     }
 
     fn send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         let ecn = transmit.ecn.map_or(0, |ecn| ecn as u8);
-        let (tos, class) = (self.dscp << 2 | ecn, i32::from(self.dscp << 2 | ecn));
+        let dscp = self.marks.get(transmit.destination).unwrap_or(self.dscp);
+        let (tos, class) = (dscp << 2 | ecn, i32::from(dscp << 2 | ecn));
         let mut control = vec![match transmit.destination {
             SocketAddr::V4(_) => ControlMessage::Ipv4Tos(&tos),
             SocketAddr::V6(_) => ControlMessage::Ipv6TClass(&class),

@@ -100,7 +100,7 @@ impl Direct {
     pub fn line_socket(scheduling: &Scheduling) -> Option<LineSocket> {
         let map = scheduling.policy.as_ref()?;
         Some(LineSocket {
-            dscp: super::classes::code_points(map).first().copied(),
+            dscp: control::relay::code_points(map).first().copied(),
         })
     }
 

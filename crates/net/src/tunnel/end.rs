@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use control::relay::{Agent, ChannelId, ChannelStatus, Event, Session, SessionId};
+use control::relay::{Agent, Carriers, ChannelId, ChannelStatus, Event, Session, SessionId};
 use openflow::time::Instant;
 use sched::policy::MapDigest;
 use tokio::sync::{Notify, oneshot};
@@ -208,6 +208,12 @@ impl End {
         self.config.scheduling.policy.is_some()
     }
 
+    /// The connections that the map in use asks for.
+    pub(super) fn carriers(self: &Arc<Self>) -> Carriers {
+        let map = self.policy_map();
+        map.as_ref().map_or_else(Carriers::default, Carriers::of)
+    }
+
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -250,8 +256,9 @@ impl End {
                 self.opened.notify_waiters();
             }
             Event::Transmit { channel, lane } => {
+                let carrier = state.session.carrier_of(channel, lane);
                 if let Some(live) = &mut state.link {
-                    live.transmit(self, channel, lane);
+                    live.transmit(self, channel, lane, carrier);
                 }
             }
             Event::Deliver { channel } => {

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::BytesMut;
 use control::relay::wire::Control;
-use control::relay::{ChannelStatus, SessionId};
+use control::relay::{CARRIERS_MAX, Carriers, ChannelStatus, SessionId, WireError};
 use quinn::Endpoint;
 use sched::PolicyMap;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -31,6 +31,10 @@ const FINISHED_MAX: usize = 1024;
 /// Accepts other relays on one address.
 pub struct Hub {
     endpoint: Endpoint,
+    /// By which class of which relay goes where.
+    marks: quic::Marks,
+    /// Sessions whose further connections are awaited.
+    awaited: Mutex<BTreeMap<SessionId, Awaited>>,
     local: Method,
     config: EndConfig,
     /// Agents to listen for once per other relay, where their method has `{name}` in it.
@@ -40,6 +44,12 @@ pub struct Hub {
     maps: Mutex<BTreeMap<String, Arc<PolicyMap>>>,
     /// Channels of relays that are forgotten.
     finished: Mutex<Vec<(String, ChannelStatus)>>,
+}
+
+/// Who may join a session, and where that is told.
+struct Awaited {
+    name: String,
+    joined: mpsc::Sender<(u8, quinn::Connection)>,
 }
 
 /// A session, and the listeners that are its own.
@@ -66,15 +76,19 @@ impl Hub {
         let mut server = quic::server_config(security, &[quic::ALPN_RELAY])
             .ok_or_else(|| TransportError::no_credentials(method))?;
         server.transport_config(Arc::new(transport_config(&config.scheduling)));
-        let endpoint = config
+        let map = config.scheduling.policy.as_deref();
+        let carriers = map.map_or_else(Carriers::default, Carriers::of);
+        let (endpoint, marks) = config
             .scheduling
-            .endpoint(address, Some(server))
+            .endpoint(address, Some(server), carriers.code_points()[0])
             .map_err(|error| TransportError::local(method, bind_problem(&error)))?;
         let port = endpoint
             .local_addr()
             .map_or(*port, |address| address.port());
         Ok(Arc::new(Hub {
             endpoint,
+            marks,
+            awaited: Mutex::default(),
             local: method.with_port(port),
             config,
             listen_each,
@@ -114,7 +128,8 @@ impl Hub {
                 match greeted {
                     Err(_) => tracing::info!(peer = %address, "refused: no handshake in time"),
                     Ok(Err(error)) => tracing::info!(peer = %address, "refused: {error}"),
-                    Ok(Ok((end, greeted))) => hub.serve(end, greeted).await,
+                    Ok(Ok(None)) => {}
+                    Ok(Ok(Some((end, greeted)))) => hub.serve(end, greeted).await,
                 }
             });
         }
@@ -181,13 +196,24 @@ impl Hub {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Shakes hands and finds the session.
-    async fn greet(&self, incoming: quinn::Incoming) -> Result<(Arc<End>, Greeted), LinkError> {
+    /// Shakes hands and finds the session. `None` when the connection has joined another.
+    async fn greet(
+        &self,
+        incoming: quinn::Incoming,
+    ) -> Result<Option<(Arc<End>, Greeted)>, LinkError> {
         let connection = incoming.accept()?.await?;
         let (mut send, mut recv) = connection.accept_bi().await?;
         let mut buf = BytesMut::new();
-        let peer = link::read_settings(&mut recv, &mut buf).await?;
         let name = peer_name(&connection);
+        let peer = match link::read_first(&mut recv, &mut buf).await? {
+            Control::Settings(settings) => settings,
+            Control::Join { session, dscp } => {
+                self.join(&name, session, dscp, connection, &mut send)
+                    .await?;
+                return Ok(None);
+            }
+            _ => return Err(WireError("something before the settings").into()),
+        };
         let found = self.find(&name, peer.session, peer.resumed);
         let resumed = found.is_some();
         let made = if resumed {
@@ -199,19 +225,72 @@ impl Hub {
             connection.close(2u32.into(), b"too many relays here");
             return Err(LinkError::Stream("too many relays".to_owned()));
         };
-        let ours = end.with(|session| session.settings(resumed));
+        let mut ours = end.with(|session| session.settings(resumed));
+        let mut carriers = end.carriers();
+        if carriers.code_points().len() != usize::from(peer.further) + 1 {
+            carriers = Carriers::one(carriers.code_points()[0]);
+        }
+        ours.further = carriers.code_points().len() as u8 - 1;
+        let (joined, joining) = mpsc::channel(CARRIERS_MAX);
+        if ours.further > 0 {
+            let mut awaited = self.lock_awaited();
+            // Who gave up waiting has left an entry.
+            awaited.retain(|_, other| !other.joined.is_closed());
+            awaited.insert(peer.session, Awaited { name, joined });
+        }
         send.write_all(&Control::Settings(ours).encode()).await?;
-        Ok((
+        let further = timeout(HANDSHAKE_TIMEOUT, await_joins(&carriers, joining)).await;
+        self.lock_awaited().remove(&peer.session);
+        let further = further
+            .map_err(|_| LinkError::Stream("its further connections did not come".to_owned()))??;
+        Ok(Some((
             end,
             Greeted {
                 connection,
+                further,
+                carriers,
                 send,
                 recv,
                 buf,
                 peer,
                 resumed,
             },
-        ))
+        )))
+    }
+
+    /// Hands `connection` to the session that awaits it.
+    async fn join(
+        &self,
+        name: &str,
+        session: SessionId,
+        dscp: u8,
+        connection: quinn::Connection,
+        send: &mut quinn::SendStream,
+    ) -> Result<(), LinkError> {
+        let joined = {
+            let awaited = self.lock_awaited();
+            let of_name = awaited.get(&session).filter(|a| a.name == name);
+            of_name.map(|awaited| awaited.joined.clone())
+        };
+        let Some(joined) = joined else {
+            connection.close(2u32.into(), b"that session awaits no connection");
+            return Err(LinkError::Stream("a join that is not awaited".to_owned()));
+        };
+        let address = connection.remote_address();
+        self.marks.set(address, dscp);
+        let (marks, ends) = (self.marks.clone(), connection.clone());
+        tokio::spawn(async move {
+            ends.closed().await;
+            marks.forget(address);
+        });
+        let answer = Control::Join { session, dscp };
+        send.write_all(&answer.encode()).await?;
+        let gone = |_| LinkError::Stream("a join that came too late".to_owned());
+        joined.send((dscp, connection)).await.map_err(gone)
+    }
+
+    fn lock_awaited(&self) -> MutexGuard<'_, BTreeMap<SessionId, Awaited>> {
+        self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The session of that id, if it is that relay's and is to go on.
@@ -297,6 +376,26 @@ impl Hub {
         }
         tasks
     }
+}
+
+/// One connection for each code point after the first.
+async fn await_joins(
+    carriers: &Carriers,
+    mut joining: mpsc::Receiver<(u8, quinn::Connection)>,
+) -> Result<Vec<quinn::Connection>, LinkError> {
+    let wanted = &carriers.code_points()[1..];
+    let mut joined = BTreeMap::new();
+    while joined.len() < wanted.len() {
+        let Some((dscp, connection)) = joining.recv().await else {
+            return Err(LinkError::Stream("another connection took over".to_owned()));
+        };
+        if !wanted.contains(&dscp) {
+            return Err(WireError("a join with a code point that the map does not have").into());
+        }
+        joined.insert(dscp, connection);
+    }
+    // The greatest first.
+    Ok(joined.into_values().rev().collect())
 }
 
 /// Carries every connection of `listener` through `end`.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use control::relay::wire::{Control, LaneHeader};
-use control::relay::{Agent, ChannelId, Session, Settings, WireError};
+use control::relay::{Agent, Carriers, ChannelId, Session, Settings, WireError};
 use quinn::{RecvStream, SendStream};
 use sched::{Lane, LaneKind};
 use tokio::sync::Notify;
@@ -32,12 +32,14 @@ pub(super) struct Live {
     /// Tells a task of an earlier connection, which may be a moment late to end, that it is one.
     pub generation: u64,
     pub connection: quinn::Connection,
+    /// As the session's carriers: the first is `connection`.
+    carriers: Vec<quinn::Connection>,
     lanes: BTreeMap<(ChannelId, Lane), (Arc<Notify>, AbortHandle)>,
 }
 
 impl Live {
     /// The lane has something to send: wakes its task, or starts it.
-    pub fn transmit(&mut self, end: &Arc<End>, channel: ChannelId, lane: Lane) {
+    pub fn transmit(&mut self, end: &Arc<End>, channel: ChannelId, lane: Lane, carrier: usize) {
         let key = (channel, lane);
         if let Some((wake, _)) = self.lanes.get(&key) {
             return wake.notify_one();
@@ -48,7 +50,7 @@ impl Live {
                 end: end.clone(),
                 generation: self.generation,
             },
-            self.connection.clone(),
+            self.carriers[carrier].clone(),
             channel,
             lane,
             wake.clone(),
@@ -92,9 +94,12 @@ impl Lanes {
     }
 }
 
-/// A connection whose settings have been exchanged.
+/// A connection whose settings have been exchanged, with those that have joined it.
 pub(super) struct Greeted {
     pub connection: quinn::Connection,
+    /// One for each code point of `carriers` after the first.
+    pub further: Vec<quinn::Connection>,
+    pub carriers: Carriers,
     pub send: SendStream,
     pub recv: RecvStream,
     /// What has been read of the control stream beyond the settings.
@@ -163,6 +168,8 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
     let _turn = end.link_turn.lock().await;
     let Greeted {
         connection,
+        further,
+        carriers,
         send,
         recv,
         buf,
@@ -173,8 +180,10 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
     end.resumptions.fetch_add(resumed.into(), Ordering::Relaxed);
     let started = end.with_state(|state| {
         let connection = connection.clone();
+        state.session.set_carriers(carriers);
         state.link = Some(Live {
             generation,
+            carriers: [&[connection.clone()], &further[..]].concat(),
             connection,
             lanes: BTreeMap::new(),
         });
@@ -193,19 +202,25 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
             let mut tasks = JoinSet::new();
             tasks.spawn(write_control(end.clone(), send));
             tasks.spawn(read_control(end.clone(), recv, buf));
-            tasks.spawn(accept_lanes(lanes, connection.clone()));
-            if end.is_scheduled() {
-                let connection = connection.clone();
-                tasks.spawn(async move {
-                    quic::bound_unsent(connection).await;
-                    LinkError::Stream("nothing bounds what is unsent".to_owned())
-                });
+            for connection in [&connection].into_iter().chain(&further) {
+                tasks.spawn(accept_lanes(lanes.clone(), connection.clone()));
+                if end.is_scheduled() {
+                    let connection = connection.clone();
+                    tasks.spawn(async move {
+                        quic::bound_unsent(connection).await;
+                        LinkError::Stream("nothing bounds what is unsent".to_owned())
+                    });
+                }
             }
             let first = tasks.join_next().await.expect("three tasks");
             tasks.shutdown().await;
             first.unwrap_or_else(|panic| LinkError::Stream(panic.to_string()))
         }
     };
+    // They are dialled again together.
+    for connection in &further {
+        connection.close(0u32.into(), b"another connection of the session has ended");
+    }
     if let LinkError::Wire(error) = &error {
         connection.close(1u32.into(), error.0.as_bytes());
     }
@@ -217,15 +232,14 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
     error
 }
 
-/// Reads control messages until there is a whole one.
-pub(super) async fn read_settings(
+/// Reads until there is a whole control message.
+pub(super) async fn read_first(
     recv: &mut RecvStream,
     buf: &mut BytesMut,
-) -> Result<Settings, LinkError> {
+) -> Result<Control, LinkError> {
     loop {
         match Control::take(buf)? {
-            Some(Control::Settings(settings)) => return Ok(settings),
-            Some(_) => return Err(WireError("something before the settings").into()),
+            Some(message) => return Ok(message),
             None => read_more(recv, buf).await?,
         }
     }

@@ -7,7 +7,6 @@
 //!
 //! What decides anything is in the session, under one lock that is never held across a wait.
 
-mod classes;
 mod direct;
 mod end;
 mod hub;
@@ -118,18 +117,17 @@ pub fn random<const N: usize>() -> [u8; N] {
 }
 
 impl Scheduling {
-    /// An endpoint whose socket suits what is sent over it.
+    /// An endpoint whose socket suits what is sent over it, and marks it with `dscp` where it is
+    /// scheduled.
     fn endpoint(
         &self,
         local: SocketAddr,
         server: Option<quinn::ServerConfig>,
-    ) -> std::io::Result<quinn::Endpoint> {
+        dscp: u8,
+    ) -> std::io::Result<(quinn::Endpoint, quic::Marks)> {
         match &self.policy {
-            None => quic::endpoint(local, server),
-            Some(map) => {
-                let dscp = classes::code_points(map).first().copied();
-                quic::line_endpoint(local, server, dscp.unwrap_or(0))
-            }
+            None => Ok((quic::endpoint(local, server)?, quic::Marks::default())),
+            Some(_) => quic::line_endpoint(local, server, dscp),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use control::relay::WireError;
 use control::relay::wire::Control;
+use control::relay::{Carriers, SessionId, WireError};
 use openflow::time::Instant;
 use tokio::time::{self, timeout};
 
@@ -82,34 +82,70 @@ async fn dial(
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
-    let endpoint = end
-        .config
-        .scheduling
-        .endpoint(local, None)
-        .map_err(|e| failed(&e))?;
     let name = crate::transport::server_name(host)
         .map_err(|problem| DialError::Never(TransportError::local(method, problem)))?;
-    let connecting = endpoint
-        .connect_with(config.clone(), address, &name.to_str())
-        .map_err(|e| failed(&e))?;
-    let connection = match timeout(HANDSHAKE_TIMEOUT, connecting).await {
-        Ok(connection) => connection.map_err(|e| failed(&e))?,
-        Err(_) => return Err(DialError::Failed("no relay answers there".to_owned())),
+    let connect = async |dscp: u8| {
+        let scheduling = &end.config.scheduling;
+        let (endpoint, _) = scheduling
+            .endpoint(local, None, dscp)
+            .map_err(|e| failed(&e))?;
+        let connecting = endpoint
+            .connect_with(config.clone(), address, &name.to_str())
+            .map_err(|e| failed(&e))?;
+        match timeout(HANDSHAKE_TIMEOUT, connecting).await {
+            Ok(connection) => connection.map_err(|e| failed(&e)),
+            Err(_) => Err(DialError::Failed("no relay answers there".to_owned())),
+        }
     };
-    let greeted = timeout(link::SETTINGS_TIMEOUT, greet(end, connection)).await;
-    match greeted {
-        Ok(greeted) => greeted.map_err(|e| failed(&e)),
-        Err(_) => Err(DialError::Failed("the relay does not answer".to_owned())),
+    let unanswered = || DialError::Failed("the relay does not answer".to_owned());
+    let carriers = end.carriers();
+    let connection = connect(carriers.code_points()[0]).await?;
+    let greeted = timeout(link::SETTINGS_TIMEOUT, greet(end, connection, carriers)).await;
+    let mut greeted = greeted.map_err(|_| unanswered())?.map_err(|e| failed(&e))?;
+    for dscp in &greeted.carriers.code_points()[1..] {
+        let connection = connect(*dscp).await?;
+        let joined = join(&connection, greeted.peer.session, *dscp);
+        let joined = timeout(link::SETTINGS_TIMEOUT, joined).await;
+        joined.map_err(|_| unanswered())?.map_err(|e| failed(&e))?;
+        greeted.further.push(connection);
     }
+    Ok(greeted)
 }
 
-async fn greet(end: &Arc<End>, connection: quinn::Connection) -> Result<Greeted, LinkError> {
+/// Makes `connection` one more of `session`.
+async fn join(
+    connection: &quinn::Connection,
+    session: SessionId,
+    dscp: u8,
+) -> Result<(), LinkError> {
     let (mut send, mut recv) = connection.open_bi().await?;
-    let ours = end.with(|session| session.settings(session.is_resumable()));
+    let ours = Control::Join { session, dscp };
+    send.write_all(&ours.encode()).await?;
+    if link::read_first(&mut recv, &mut BytesMut::new()).await? != ours {
+        return Err(WireError("an answer to another join").into());
+    }
+    Ok(())
+}
+
+async fn greet(
+    end: &Arc<End>,
+    connection: quinn::Connection,
+    carriers: Carriers,
+) -> Result<Greeted, LinkError> {
+    let (mut send, mut recv) = connection.open_bi().await?;
+    let mut ours = end.with(|session| session.settings(session.is_resumable()));
+    ours.further = carriers.code_points().len() as u8 - 1;
     send.write_all(&Control::Settings(ours.clone()).encode())
         .await?;
     let mut buf = BytesMut::new();
-    let peer = link::read_settings(&mut recv, &mut buf).await?;
+    let Control::Settings(peer) = link::read_first(&mut recv, &mut buf).await? else {
+        return Err(WireError("something before the settings").into());
+    };
+    // A relay that has another map, or none, carries all over one connection.
+    let carriers = match peer.further == ours.further {
+        true => carriers,
+        false => Carriers::one(carriers.code_points()[0]),
+    };
     if peer.session != ours.session {
         return Err(WireError("an answer for another session").into());
     }
@@ -118,6 +154,8 @@ async fn greet(end: &Arc<End>, connection: quinn::Connection) -> Result<Greeted,
     end.with_state(|state| state.peer = name);
     Ok(Greeted {
         connection,
+        further: Vec::new(),
+        carriers,
         send,
         recv,
         buf,

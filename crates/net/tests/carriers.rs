@@ -1,0 +1,244 @@
+//! Two relays over loopback whose policy map marks: what is on the wire, by code point.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::IoSliceMut;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::Pki;
+use control::relay::{Config, SessionId, Side};
+use net::method::{Method, Transport};
+use net::tls::Security;
+use net::transport::{Connection, memory};
+use net::tunnel::{End, EndConfig, Hub, OPENFLOW, Scheduling, Target, switch};
+use nix::cmsg_space;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setsockopt, sockopt};
+use sched::PolicyMap;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// Example 2 of the published policy maps.
+const MAP: &str = "Rule #1: traffic_type=1, action=dscp:CS7
+    Rule #2: traffic_type=2, action=dscp:CS6
+    Rule #3: traffic_type=3, action=dscp:CS5
+    Rule #4: traffic_type=4, action=dscp:copy";
+const QUEUES: &str = "Rule #1: traffic_type=1, action=queue_id:0
+    Default: action=queue_id:1";
+
+const MESSAGES: usize = 40;
+const BODY_BYTES: usize = 1000;
+
+/// Bytes by code point.
+type Counts = Arc<Mutex<BTreeMap<u8, usize>>>;
+
+fn marked_socket() -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+    setsockopt(&socket, sockopt::IpRecvTos, &true).expect("it can tell");
+    socket
+}
+
+/// Takes datagrams of `socket` for as long as the test runs, and counts them.
+fn take_each(
+    socket: UdpSocket,
+    counts: Counts,
+    mut give: impl FnMut(SocketAddr, &[u8]) + Send + 'static,
+) {
+    std::thread::spawn(move || {
+        let mut bytes = [0; 65_536];
+        loop {
+            let mut control = cmsg_space!(i32);
+            let mut buffers = [IoSliceMut::new(&mut bytes)];
+            let fd = socket.as_raw_fd();
+            let flags = MsgFlags::empty();
+            let Ok(got) = recvmsg::<SockaddrIn>(fd, &mut buffers, Some(&mut control), flags) else {
+                continue;
+            };
+            let tos = got
+                .cmsgs()
+                .expect("whole")
+                .find_map(|message| match message {
+                    ControlMessageOwned::Ipv4Tos(tos) => Some(tos),
+                    _ => None,
+                });
+            let (len, from) = (got.bytes, got.address.expect("a sender"));
+            let dscp = tos.expect("a type of service") >> 2;
+            *counts.lock().unwrap().entry(dscp).or_default() += len;
+            give((from.ip(), from.port()).into(), &bytes[..len]);
+        }
+    });
+}
+
+/// A path to `hub` that counts. Where it begins; what went to the hub, and back.
+fn path(hub: SocketAddr) -> (SocketAddr, [Counts; 2]) {
+    let counts = [Counts::default(), Counts::default()];
+    let back_counts = counts[1].clone();
+    let front = marked_socket();
+    let at = front.local_addr().expect("an address");
+    let replies = front.try_clone().expect("another handle");
+    let mut backs: BTreeMap<SocketAddr, UdpSocket> = BTreeMap::new();
+    take_each(front, counts[0].clone(), move |from, bytes| {
+        let back = backs.entry(from).or_insert_with(|| {
+            let back = marked_socket();
+            let (takes, to) = (
+                back.try_clone().expect("another handle"),
+                replies.try_clone(),
+            );
+            let to = to.expect("another handle");
+            take_each(takes, back_counts.clone(), move |_, bytes| {
+                let _ = to.send_to(bytes, from);
+            });
+            back
+        });
+        let _ = back.send_to(bytes, hub);
+    });
+    (at, counts)
+}
+
+fn config(side: Side, policy: &str, targets: &[(&str, Target)]) -> EndConfig {
+    let (policy, _) = PolicyMap::parse(policy).expect("a map");
+    let target = |(name, target): &(&str, Target)| ((*name).to_owned(), target.clone());
+    EndConfig {
+        session: Config::new(side),
+        targets: targets.iter().map(target).collect(),
+        target_security: Security::plain(),
+        scheduling: Scheduling {
+            policy: Some(Arc::new(policy)),
+            ..Scheduling::default()
+        },
+    }
+}
+
+/// Both ends of a channel, what the wire bore so far, and what keeps it up.
+struct Pair {
+    switch: Connection,
+    controller: Connection,
+    counts: [Counts; 2],
+    end: Arc<End>,
+    _tasks: JoinSet<()>,
+    _pki: Pki,
+}
+
+impl Pair {
+    async fn new(hub_policy: &str, end_policy: &str) -> Pair {
+        let pki = Pki::new();
+        let (hand, mut handed) = mpsc::channel(1);
+        let any: Method = "pquic:0:127.0.0.1".parse().expect("a method");
+        let targets = [(OPENFLOW, Target::Hand(hand))];
+        let hub_config = config(Side::Controller, hub_policy, &targets);
+        let hub = Hub::bind(&any, &pki.controller(), hub_config, Vec::new());
+        let hub = hub.await.expect("it listens");
+        let Method::Listen(Transport::Quic, _, port) = *hub.local() else {
+            panic!("a hub listens on QUIC");
+        };
+        let (front, counts) = path(([127, 0, 0, 1], port).into());
+        let relay: Method = format!("quic:127.0.0.1:{}", front.port())
+            .parse()
+            .expect("one");
+        let end = End::new(
+            config(Side::Switch, end_policy, &[]),
+            SessionId([1; 16]),
+            "controller",
+        );
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move { hub.run().await });
+        let (dials, security) = (end.clone(), pki.switch());
+        tasks.spawn(async move { panic!("{}", switch(&dials, &relay, &security).await) });
+        let (ours, switch) = memory(1 << 20);
+        end.adopt(OPENFLOW, ours);
+        let controller = timeout(Duration::from_secs(20), handed.recv()).await;
+        let mut pair = Pair {
+            switch,
+            controller: controller.expect("in time").expect("a connection"),
+            counts,
+            end,
+            _tasks: tasks,
+            _pki: pki,
+        };
+        // The first message of a channel is followed by all others, whatever it is.
+        for to_switch in [false, true] {
+            pair.carry(to_switch, 0, 1, 0).await;
+        }
+        pair
+    }
+
+    /// Sends messages of type `kind` one way. By how many bytes each code point has grown there.
+    async fn carry(
+        &mut self,
+        to_switch: bool,
+        kind: u8,
+        count: usize,
+        body: usize,
+    ) -> BTreeMap<u8, usize> {
+        let counts = &self.counts[usize::from(to_switch)];
+        let before = counts.lock().unwrap().clone();
+        let (from, to) = match to_switch {
+            true => (&mut self.controller, &mut self.switch),
+            false => (&mut self.switch, &mut self.controller),
+        };
+        let len = 8 + body;
+        let mut message = vec![4, kind, (len >> 8) as u8, len as u8, 0, 0, 0, 9];
+        message.resize(len, 0);
+        let mut got = vec![0; len * count];
+        let arrives = async {
+            from.writer
+                .write_all(&message.repeat(count))
+                .await
+                .expect("it takes");
+            to.reader.read_exact(&mut got).await.expect("it gives");
+        };
+        timeout(Duration::from_secs(20), arrives)
+            .await
+            .expect("in time");
+        assert_eq!(got, message.repeat(count), "type {kind}");
+        let after = counts.lock().unwrap().clone();
+        let grown = |(dscp, n): (u8, usize)| (dscp, n - before.get(&dscp).copied().unwrap_or(0));
+        after.into_iter().map(grown).collect()
+    }
+
+    /// The code point that messages of type `kind` leave by.
+    async fn code_point(&mut self, to_switch: bool, kind: u8) -> u8 {
+        let grown = self.carry(to_switch, kind, MESSAGES, BODY_BYTES).await;
+        let most = grown
+            .iter()
+            .max_by_key(|(_, bytes)| **bytes)
+            .expect("something");
+        assert!(*most.1 >= MESSAGES * BODY_BYTES, "{kind}: {grown:?}");
+        let others: usize = grown.values().sum::<usize>() - most.1;
+        assert!(others < MESSAGES * BODY_BYTES / 4, "{kind}: {grown:?}");
+        *most.0
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_type_leaves_by_its_code_point_and_again_after_a_break() {
+    let mut pair = Pair::new(MAP, MAP).await;
+    for _ in 0..2 {
+        // Echo requests; flow-mods and FLOW_REMOVED; multipart requests and replies.
+        assert_eq!(pair.code_point(false, 2).await, 56);
+        assert_eq!(pair.code_point(false, 11).await, 48);
+        assert_eq!(pair.code_point(false, 19).await, 40);
+        assert_eq!(pair.code_point(true, 2).await, 56);
+        assert_eq!(pair.code_point(true, 14).await, 48);
+        assert_eq!(pair.code_point(true, 18).await, 40);
+        for counts in &pair.counts {
+            let points: Vec<u8> = counts.lock().unwrap().keys().copied().collect();
+            assert_eq!(points, [40, 48, 56]);
+        }
+        pair.end.break_link();
+        pair.carry(false, 2, 1, 0).await;
+    }
+    assert_eq!(pair.end.status().reconnects, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_with_another_map_carries_all_over_one_connection() {
+    let mut pair = Pair::new(QUEUES, MAP).await;
+    assert_eq!(pair.code_point(false, 2).await, 56);
+    assert_eq!(pair.code_point(false, 19).await, 56);
+}
