@@ -131,9 +131,11 @@ impl Pair {
         let any: Method = "pquic:0:127.0.0.1".parse().expect("a method");
         let targets = [(OPENFLOW, Target::Hand(hand))];
         let hub_config = config(Side::Controller, hub_policy, &targets);
-        let hub = Hub::bind(&any, &pki.controller(), hub_config, Vec::new());
+        let security = pki.controller();
+        let hub = Hub::bind(&any, &security, hub_config, Vec::new());
         let hub = hub.await.expect("it listens");
-        let Method::Listen(Transport::Quic, _, port) = *hub.local() else {
+        let local = hub.local().clone();
+        let Method::Listen(Transport::Quic, _, port) = local else {
             panic!("a hub listens on QUIC");
         };
         let (front, counts) = path(([127, 0, 0, 1], port).into());
