@@ -183,7 +183,7 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
         state.session.set_carriers(carriers);
         state.link = Some(Live {
             generation,
-            carriers: [&[connection.clone()], &further[..]].concat(),
+            carriers: [std::slice::from_ref(&connection), &further].concat(),
             connection,
             lanes: BTreeMap::new(),
         });
