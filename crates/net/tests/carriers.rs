@@ -238,9 +238,35 @@ async fn each_type_leaves_by_its_code_point_and_again_after_a_break() {
     assert_eq!(pair.end.status().reconnects, 2);
 }
 
+/// Code points of the wire each way: of echo requests, of state, of requests and replies.
+async fn code_points_of(pair: &mut Pair) -> [[u8; 3]; 2] {
+    let mut points = [[0; 3]; 2];
+    for (of, (to_switch, kinds)) in points
+        .iter_mut()
+        .zip([(false, [2, 11, 19]), (true, [2, 14, 18])])
+    {
+        for (point, kind) in of.iter_mut().zip(kinds) {
+            *point = pair.code_point(to_switch, kind).await;
+        }
+    }
+    points
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_relay_with_another_map_carries_all_over_one_connection() {
-    let mut pair = Pair::new(QUEUES, MAP).await;
-    assert_eq!(pair.code_point(false, 2).await, 56);
-    assert_eq!(pair.code_point(false, 19).await, 56);
+async fn of_one_generation_both_ends_use_the_code_points_of_the_controller_side() {
+    let other = MAP.replace("CS7", "60").replace("CS5", "CS1");
+    for (hub, settled) in [(other.as_str(), [60, 48, 8]), (QUEUES, [0; 3])] {
+        let mut pair = Pair::new(hub, MAP).await;
+        let points = code_points_of(&mut pair).await;
+        assert_eq!(points, [settled; 2]);
+        assert_eq!(pair.end.status().reconnects, 0, "refused by nobody");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_ends_use_the_code_points_of_the_greater_generation() {
+    let other = format!("Generation: 7\n{}", MAP.replace("CS5", "CS1"));
+    let mut pair = Pair::new(MAP, &other).await;
+    assert_eq!(code_points_of(&mut pair).await, [[56, 48, 8]; 2]);
+    assert_eq!(pair.end.status().reconnects, 0);
 }

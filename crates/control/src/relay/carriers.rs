@@ -9,7 +9,7 @@ use sched::policy::{Action, QUEUES_MAX, Rule};
 use sched::{Lane, LaneKind, PolicyMap, TrafficType};
 
 use super::place::queue_of_lane;
-use super::wire::Agent;
+use super::wire::{Agent, Settings, Side};
 
 /// Connections of one session. A network tells two or three classes apart, eight at most.
 pub const CARRIERS_MAX: usize = 8;
@@ -137,6 +137,22 @@ pub fn code_points(map: &PolicyMap) -> Vec<u8> {
     points
 }
 
+/// The code points that both ends use: those of the greater generation, of equal ones the
+/// controller side's. Both ends come to the same. Empty if one of them has none: all goes over one
+/// connection then, and each marks it as it likes.
+pub fn settle(ours: &Settings, theirs: &Settings) -> Vec<u8> {
+    if ours.code_points.is_empty() || theirs.code_points.is_empty() {
+        return Vec::new();
+    }
+    let rank = |of: &Settings| (of.generation, of.side == Side::Controller);
+    let winner = match rank(ours) > rank(theirs) {
+        true => ours,
+        false => theirs,
+    };
+    let points = winner.code_points.iter().copied();
+    points.take(CARRIERS_MAX).collect()
+}
+
 /// Whether `rule` takes every message of `traffic`.
 fn takes_all(rule: &Rule, traffic: TrafficType) -> bool {
     let is_of = rule.traffic.is_none_or(|t| t == traffic);
@@ -153,6 +169,7 @@ fn control_actions(map: &PolicyMap) -> impl Iterator<Item = (Action, Option<Traf
 
 #[cfg(test)]
 mod tests {
+    use super::super::wire::SessionId;
     use super::*;
 
     const EXAMPLE_2: &str = "Rule #1: traffic_type=1, action=dscp:CS7
@@ -183,6 +200,31 @@ mod tests {
         );
         assert_eq!(open_flow(Lane::flow(255)), 40);
         assert_eq!(point(&carriers, Agent::Raw, Lane::STATE), 40);
+    }
+
+    #[test]
+    fn both_ends_settle_on_the_code_points_of_one() {
+        let of = |side, generation, code_points: &[u8]| Settings {
+            side,
+            session: SessionId([0; 16]),
+            resumed: false,
+            window_bytes: 0,
+            code_points: code_points.to_vec(),
+            generation,
+        };
+        let (switch, controller) = (&[56, 48, 40][..], &[46, 34, 0][..]);
+        for (generations, settled) in [((2, 1), switch), ((1, 2), controller), ((1, 1), controller)]
+        {
+            let switch = of(Side::Switch, generations.0, switch);
+            let controller = of(Side::Controller, generations.1, controller);
+            assert_eq!(settle(&switch, &controller), settled, "{generations:?}");
+            assert_eq!(settle(&controller, &switch), settled, "{generations:?}");
+        }
+        let unscheduled = of(Side::Controller, 0, &[]);
+        assert!(settle(&of(Side::Switch, 3, switch), &unscheduled).is_empty());
+        let all: Vec<u8> = (0..64).rev().collect();
+        let settled = settle(&of(Side::Switch, 3, &all), &of(Side::Controller, 0, switch));
+        assert_eq!(settled.len(), CARRIERS_MAX);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use carriers::{CARRIERS_MAX, Carriers, code_points};
+pub use carriers::{CARRIERS_MAX, Carriers, code_points, settle};
 pub use channel::LocalWrite;
 pub use line::{Item, Line, LineStatus};
 pub use place::place_of;

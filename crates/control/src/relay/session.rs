@@ -238,12 +238,15 @@ impl Session {
     /// What this end says first. `resumed`: the controller side has found the session again; the
     /// switch side has channels to resume.
     pub fn settings(&self, resumed: bool) -> Settings {
+        let map = self.policy_map();
+        let points = map.map(Carriers::of);
         Settings {
             side: self.config.side,
             session: self.id,
             resumed,
             window_bytes: self.config.window_bytes as u64,
-            further: 0,
+            code_points: points.map_or_else(Vec::new, |c| c.code_points().to_vec()),
+            generation: map.map_or(0, |map| map.generation),
         }
     }
 

@@ -11,11 +11,14 @@
 //!   before the bytes.
 
 mod policy;
+mod settings;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use sched::{Lane, Stamp};
 
 use super::policy::PolicyMessage;
+
+pub use settings::Settings;
 
 /// The protocol of this module, in TLS's ALPN.
 pub const ALPN: &[u8] = b"auster-relay/1";
@@ -63,21 +66,6 @@ pub enum Agent {
 pub enum Side {
     Switch,
     Controller,
-}
-
-/// First message of either end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    pub side: Side,
-    pub session: SessionId,
-    /// The controller side still has the session. The switch side says true if it has channels
-    /// to resume.
-    pub resumed: bool,
-    /// What the sender of this takes per channel before it has handed it over, in bytes.
-    pub window_bytes: u64,
-    /// Connections that join this one, from the switch side; from the controller side, as many or
-    /// none. Earlier versions do not say and join none.
-    pub further: u8,
 }
 
 /// Position in one lane: how many records.
@@ -257,11 +245,7 @@ impl Control {
         let mut body = BytesMut::new();
         let kind = match self {
             Control::Settings(settings) => {
-                body.put_u8(settings.side as u8);
-                body.put_slice(&settings.session.0);
-                body.put_u8(settings.resumed.into());
-                put(&mut body, settings.window_bytes);
-                body.put_u8(settings.further);
+                settings::encode(&mut body, settings);
                 1
             }
             Control::Open {
@@ -331,7 +315,7 @@ impl Control {
         let mut at = body;
         let mut channel = || take(&mut at).map(ChannelId).ok_or(short);
         Ok(Some(match kind {
-            1 => Control::Settings(take_settings(at).ok_or(short)?),
+            1 => Control::Settings(settings::decode(at)?),
             2 => {
                 let channel = channel()?;
                 let (agent, name) = at.split_first().ok_or(short)?;
@@ -372,24 +356,6 @@ impl Control {
             kind => return Ok(policy::decode(kind, body)?.map(Control::Policy)),
         }))
     }
-}
-
-fn take_settings(mut at: &[u8]) -> Option<Settings> {
-    let (side, rest) = at.split_first()?;
-    let (session, rest) = rest.split_first_chunk::<16>()?;
-    let (resumed, rest) = rest.split_first()?;
-    at = rest;
-    Some(Settings {
-        side: if *side == 0 {
-            Side::Switch
-        } else {
-            Side::Controller
-        },
-        session: SessionId(*session),
-        resumed: *resumed == 1,
-        window_bytes: take(&mut at)?,
-        further: at.first().copied().unwrap_or(0),
-    })
 }
 
 fn take_stamp(at: &mut &[u8]) -> Result<Option<(Stamp, bool)>, WireError> {
@@ -529,7 +495,8 @@ mod tests {
             session: SessionId([7; 16]),
             resumed: true,
             window_bytes: 4 << 20,
-            further: 3,
+            code_points: vec![56, 40, 0],
+            generation: 1 << 50,
         };
         vec![
             Control::Settings(settings),

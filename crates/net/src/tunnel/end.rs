@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use control::relay::{Agent, Carriers, ChannelId, ChannelStatus, Event, Session, SessionId};
+use control::relay::{
+    Agent, Carriers, ChannelId, ChannelStatus, Event, Session, SessionId, Settings,
+};
 use openflow::time::Instant;
 use sched::policy::MapDigest;
 use tokio::sync::{Notify, oneshot};
@@ -212,6 +214,41 @@ impl End {
     pub(super) fn carriers(self: &Arc<Self>) -> Carriers {
         let map = self.policy_map();
         map.as_ref().map_or_else(Carriers::default, Carriers::of)
+    }
+
+    /// The connections that this session has with an end that says `theirs`, and their code points
+    /// if both ends mark by the same.
+    pub(super) fn settle(self: &Arc<Self>, ours: &Settings, theirs: &Settings) -> Carriers {
+        let settled = control::relay::settle(ours, theirs);
+        let Some(map) = self.policy_map().filter(|_| !settled.is_empty()) else {
+            let first = ours.code_points.first();
+            return Carriers::one(first.copied().unwrap_or(0));
+        };
+        if ours.code_points != theirs.code_points {
+            self.tell_of_code_points(ours, theirs, &settled);
+        }
+        Carriers::among(&map, settled)
+    }
+
+    fn tell_of_code_points(&self, ours: &Settings, theirs: &Settings, settled: &[u8]) {
+        let (here, there) = (&ours.code_points, &theirs.code_points);
+        if ours.generation == theirs.generation {
+            tracing::warn!(
+                relay = self.name,
+                "the policy maps here and at the other relay differ and are both of generation {}: \
+                 here code points {here:?}, there {there:?}; both use {settled:?}, the controller \
+                 side's. Push one map to both: auster policy push",
+                ours.generation
+            );
+        } else {
+            tracing::info!(
+                relay = self.name,
+                "here code points {here:?} of generation {}, at the other relay {there:?} of {}: \
+                 both use {settled:?}",
+                ours.generation,
+                theirs.generation
+            );
+        }
     }
 
     pub(super) fn name(&self) -> &str {

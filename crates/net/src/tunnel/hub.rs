@@ -225,14 +225,11 @@ impl Hub {
             connection.close(2u32.into(), b"too many relays here");
             return Err(LinkError::Stream("too many relays".to_owned()));
         };
-        let mut ours = end.with(|session| session.settings(resumed));
-        let mut carriers = end.carriers();
-        if carriers.code_points().len() != usize::from(peer.further) + 1 {
-            carriers = Carriers::one(carriers.code_points()[0]);
-        }
-        ours.further = carriers.code_points().len() as u8 - 1;
+        let ours = end.with(|session| session.settings(resumed));
+        let carriers = end.settle(&ours, &peer);
+        self.mark(&connection, carriers.code_points()[0]);
         let (joined, joining) = mpsc::channel(CARRIERS_MAX);
-        if ours.further > 0 {
+        if carriers.code_points().len() > 1 {
             let mut awaited = self.lock_awaited();
             // Who gave up waiting has left an entry.
             awaited.retain(|_, other| !other.joined.is_closed());
@@ -276,6 +273,15 @@ impl Hub {
             connection.close(2u32.into(), b"that session awaits no connection");
             return Err(LinkError::Stream("a join that is not awaited".to_owned()));
         };
+        self.mark(&connection, dscp);
+        let answer = Control::Join { session, dscp };
+        send.write_all(&answer.encode()).await?;
+        let gone = |_| LinkError::Stream("a join that came too late".to_owned());
+        joined.send((dscp, connection)).await.map_err(gone)
+    }
+
+    /// What we send over `connection` has this code point.
+    fn mark(&self, connection: &quinn::Connection, dscp: u8) {
         let address = connection.remote_address();
         self.marks.set(address, dscp);
         let (marks, ends) = (self.marks.clone(), connection.clone());
@@ -283,10 +289,6 @@ impl Hub {
             ends.closed().await;
             marks.forget(address);
         });
-        let answer = Control::Join { session, dscp };
-        send.write_all(&answer.encode()).await?;
-        let gone = |_| LinkError::Stream("a join that came too late".to_owned());
-        joined.send((dscp, connection)).await.map_err(gone)
     }
 
     fn lock_awaited(&self) -> MutexGuard<'_, BTreeMap<SessionId, Awaited>> {

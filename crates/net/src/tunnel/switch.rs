@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use control::relay::wire::Control;
-use control::relay::{Carriers, SessionId, WireError};
+use control::relay::{SessionId, WireError};
 use openflow::time::Instant;
 use tokio::time::{self, timeout};
 
@@ -86,24 +86,25 @@ async fn dial(
         .map_err(|problem| DialError::Never(TransportError::local(method, problem)))?;
     let connect = async |dscp: u8| {
         let scheduling = &end.config.scheduling;
-        let (endpoint, _) = scheduling
+        let (endpoint, marks) = scheduling
             .endpoint(local, None, dscp)
             .map_err(|e| failed(&e))?;
         let connecting = endpoint
             .connect_with(config.clone(), address, &name.to_str())
             .map_err(|e| failed(&e))?;
         match timeout(HANDSHAKE_TIMEOUT, connecting).await {
-            Ok(connection) => connection.map_err(|e| failed(&e)),
+            Ok(connection) => connection.map(|c| (c, marks)).map_err(|e| failed(&e)),
             Err(_) => Err(DialError::Failed("no relay answers there".to_owned())),
         }
     };
     let unanswered = || DialError::Failed("the relay does not answer".to_owned());
-    let carriers = end.carriers();
-    let connection = connect(carriers.code_points()[0]).await?;
-    let greeted = timeout(link::SETTINGS_TIMEOUT, greet(end, connection, carriers)).await;
+    let (connection, marks) = connect(end.carriers().code_points()[0]).await?;
+    let greeted = timeout(link::SETTINGS_TIMEOUT, greet(end, connection)).await;
     let mut greeted = greeted.map_err(|_| unanswered())?.map_err(|e| failed(&e))?;
-    for dscp in &greeted.carriers.code_points()[1..] {
-        let connection = connect(*dscp).await?;
+    let points = greeted.carriers.code_points();
+    marks.set(address, points[0]);
+    for dscp in &points[1..] {
+        let (connection, _) = connect(*dscp).await?;
         let joined = join(&connection, greeted.peer.session, *dscp);
         let joined = timeout(link::SETTINGS_TIMEOUT, joined).await;
         joined.map_err(|_| unanswered())?.map_err(|e| failed(&e))?;
@@ -127,28 +128,19 @@ async fn join(
     Ok(())
 }
 
-async fn greet(
-    end: &Arc<End>,
-    connection: quinn::Connection,
-    carriers: Carriers,
-) -> Result<Greeted, LinkError> {
+async fn greet(end: &Arc<End>, connection: quinn::Connection) -> Result<Greeted, LinkError> {
     let (mut send, mut recv) = connection.open_bi().await?;
-    let mut ours = end.with(|session| session.settings(session.is_resumable()));
-    ours.further = carriers.code_points().len() as u8 - 1;
+    let ours = end.with(|session| session.settings(session.is_resumable()));
     send.write_all(&Control::Settings(ours.clone()).encode())
         .await?;
     let mut buf = BytesMut::new();
     let Control::Settings(peer) = link::read_first(&mut recv, &mut buf).await? else {
         return Err(WireError("something before the settings").into());
     };
-    // A relay that has another map, or none, carries all over one connection.
-    let carriers = match peer.further == ours.further {
-        true => carriers,
-        false => Carriers::one(carriers.code_points()[0]),
-    };
     if peer.session != ours.session {
         return Err(WireError("an answer for another session").into());
     }
+    let carriers = end.settle(&ours, &peer);
     let resumed = ours.resumed && peer.resumed;
     let name = peer_name(&connection);
     end.with_state(|state| state.peer = name);

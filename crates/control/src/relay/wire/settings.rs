@@ -1,0 +1,111 @@
+//! The first message of either end.
+
+use bytes::{Buf, BufMut, BytesMut};
+
+use super::{DSCP_MAX, SessionId, Side, WireError, put, take};
+
+/// First message of either end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    pub side: Side,
+    pub session: SessionId,
+    /// The controller side still has the session. The switch side says true if it has channels
+    /// to resume.
+    pub resumed: bool,
+    /// What the sender of this takes per channel before it has handed it over, in bytes.
+    pub window_bytes: u64,
+    /// What the sender's policy map marks control messages with, the greatest first. Empty if it
+    /// has no map, and of earlier versions, which do not say.
+    pub code_points: Vec<u8>,
+    /// Of that map.
+    pub generation: u64,
+}
+
+const SHORT: WireError = WireError("settings that end early");
+
+pub(super) fn encode(out: &mut BytesMut, settings: &Settings) {
+    out.put_u8(settings.side as u8);
+    out.put_slice(&settings.session.0);
+    out.put_u8(settings.resumed.into());
+    put(out, settings.window_bytes);
+    put(out, settings.code_points.len() as u64);
+    out.put_slice(&settings.code_points);
+    out.put_u64(settings.generation);
+}
+
+pub(super) fn decode(body: &[u8]) -> Result<Settings, WireError> {
+    let (side, rest) = body.split_first().ok_or(SHORT)?;
+    let (session, rest) = rest.split_first_chunk::<16>().ok_or(SHORT)?;
+    let (resumed, mut at) = rest.split_first().ok_or(SHORT)?;
+    let window_bytes = take(&mut at).ok_or(SHORT)?;
+    let (code_points, generation) = take_code_points(at)?;
+    Ok(Settings {
+        side: match side {
+            0 => Side::Switch,
+            _ => Side::Controller,
+        },
+        session: SessionId(*session),
+        resumed: *resumed == 1,
+        window_bytes,
+        code_points,
+        generation,
+    })
+}
+
+/// With the generation. Earlier versions say at most how many there are.
+fn take_code_points(mut at: &[u8]) -> Result<(Vec<u8>, u64), WireError> {
+    let count = take(&mut at).unwrap_or(0);
+    if count > u64::from(DSCP_MAX) + 1 {
+        return Err(WireError("more code points than there are"));
+    }
+    let Some((points, mut at)) = at.split_at_checked(count as usize) else {
+        return Ok((Vec::new(), 0));
+    };
+    let is_descending = points.is_sorted_by(|a, b| a > b);
+    if !is_descending || points.first().is_some_and(|greatest| *greatest > DSCP_MAX) {
+        return Err(WireError("code points that are above 63 or out of order"));
+    }
+    let generation = at.try_get_u64().unwrap_or(0);
+    Ok((points.to_vec(), generation))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn encoded(code_points: &[u8]) -> BytesMut {
+        let settings = Settings {
+            side: Side::Switch,
+            session: SessionId([7; 16]),
+            resumed: false,
+            window_bytes: 4 << 20,
+            code_points: code_points.to_vec(),
+            generation: 9,
+        };
+        let mut bytes = BytesMut::new();
+        encode(&mut bytes, &settings);
+        bytes
+    }
+
+    #[test]
+    fn earlier_versions_have_no_code_points() {
+        let whole = encoded(&[]);
+        let without_list = whole.len() - 9;
+        for (tail, what) in [(&[][..], "nothing"), (&[2], "a number alone")] {
+            let bytes = [&whole[..without_list], tail].concat();
+            let settings = decode(&bytes).expect(what);
+            assert!(settings.code_points.is_empty(), "{what}");
+        }
+    }
+
+    #[test]
+    fn code_points_are_six_bits_each_and_descend() {
+        let all: Vec<u8> = (0..=DSCP_MAX).rev().collect();
+        assert_eq!(decode(&encoded(&all)).expect("fits").code_points, all);
+        for wrong in [&[64][..], &[8, 8], &[8, 16]] {
+            assert!(decode(&encoded(wrong)).is_err(), "{wrong:?}");
+        }
+        let many = [&all[..], &[0]].concat();
+        assert!(decode(&encoded(&many)).is_err());
+    }
+}
