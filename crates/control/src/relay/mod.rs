@@ -11,6 +11,7 @@
 
 mod carriers;
 mod channel;
+pub mod experimenter;
 mod line;
 mod place;
 mod policy;
@@ -23,6 +24,7 @@ mod tests;
 
 pub use carriers::{CARRIERS_MAX, Carriers, code_points, settle};
 pub use channel::LocalWrite;
+pub use experimenter::{EXPERIMENTER_ID, PolicyTalk, TalkEvent};
 pub use line::{Item, Line, LineStatus};
 pub use place::place_of;
 pub use policy::{Answer, PolicyEvent, PolicyExchange, PolicyMessage};

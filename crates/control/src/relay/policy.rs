@@ -18,6 +18,8 @@ use sched::PolicyMap;
 use sched::policy::{Against, MapDigest};
 use sha2::{Digest as _, Sha256};
 
+use super::session::PolicyStatus;
+
 /// The longest canonical text of a map that is taken; 64 rules and 16 queues have some 12 kB.
 pub const MAP_BYTES_MAX: usize = 256 * 1024;
 
@@ -141,6 +143,20 @@ impl PolicyExchange {
         self.peer
     }
 
+    /// What has arrived whole and waits to be committed.
+    pub fn staged(&self) -> Option<(&PolicyMap, MapDigest)> {
+        self.staged.as_ref().map(|(map, digest)| (map, *digest))
+    }
+
+    pub fn status(&self) -> PolicyStatus {
+        PolicyStatus {
+            generation: self.active.generation,
+            digest: self.digest,
+            peer: self.peer,
+            is_in_sync: self.is_in_sync(),
+        }
+    }
+
     /// Whether both ends have the same map, as far as is known.
     pub fn is_in_sync(&self) -> Option<bool> {
         self.peer.map(|(_, digest)| digest == self.digest)
@@ -151,20 +167,7 @@ impl PolicyExchange {
     /// # Errors
     /// All that is wrong with the map, or why it cannot be offered now.
     pub fn push(&mut self, text: &str) -> Result<MapDigest, String> {
-        if text.len() > MAP_BYTES_MAX {
-            return Err(format!(
-                "a map of {} bytes: {MAP_BYTES_MAX} is the most that is taken",
-                text.len()
-            ));
-        }
-        let against = Against {
-            generation: Some(self.active.generation),
-            ..Against::default()
-        };
-        let (map, _) = PolicyMap::parse_against(text, &against).map_err(|problems| {
-            let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-            lines.join("\n")
-        })?;
+        let map = self.read_new(text)?;
         if !self.is_connected {
             return Err("there is no connection to the other relay: try again later".to_owned());
         }
@@ -174,6 +177,26 @@ impl PolicyExchange {
         let digest = map.digest();
         self.offer(map, true);
         Ok(digest)
+    }
+
+    /// As [`PolicyExchange::push`]; with nobody at the other end the map is in use at once.
+    ///
+    /// # Errors
+    /// As of [`PolicyExchange::push`].
+    pub fn load(&mut self, text: &str) -> Result<MapDigest, String> {
+        if self.is_connected {
+            return self.push(text);
+        }
+        let map = self.read_new(text)?;
+        let digest = map.digest();
+        self.activate(map, digest);
+        self.events.push_back(PolicyEvent::Done(Ok(digest)));
+        Ok(digest)
+    }
+
+    /// What was offered will not be taken.
+    pub fn fail(&mut self, why: &str) {
+        self.give_up(why);
     }
 
     /// The control stream is there.
@@ -229,6 +252,24 @@ impl PolicyExchange {
         if until <= now {
             self.give_up("the other relay did not answer; the map is not in use here");
         }
+    }
+
+    fn read_new(&self, text: &str) -> Result<PolicyMap, String> {
+        if text.len() > MAP_BYTES_MAX {
+            return Err(format!(
+                "a map of {} bytes: {MAP_BYTES_MAX} is the most that is taken",
+                text.len()
+            ));
+        }
+        let against = Against {
+            generation: Some(self.active.generation),
+            ..Against::default()
+        };
+        let (map, _) = PolicyMap::parse_against(text, &against).map_err(|problems| {
+            let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            lines.join("\n")
+        })?;
+        Ok(map)
     }
 
     fn offer(&mut self, map: PolicyMap, is_asked_for: bool) {

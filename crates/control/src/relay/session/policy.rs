@@ -35,13 +35,7 @@ impl Session {
 
     /// `None` where messages are not scheduled.
     pub fn policy(&self) -> Option<PolicyStatus> {
-        let exchange = self.policy.as_ref()?;
-        Some(PolicyStatus {
-            generation: exchange.active().generation,
-            digest: exchange.digest(),
-            peer: exchange.peer(),
-            is_in_sync: exchange.is_in_sync(),
-        })
+        self.policy.as_ref().map(PolicyExchange::status)
     }
 
     /// The map in use.
