@@ -5,16 +5,23 @@
 //! socket below holds little. Whatever is at the other end of the link sees a plain connection, so
 //! it may be a controller or a switch that knows nothing of relays.
 
+mod policy;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use control::relay::{Agent, ChannelId, ChannelStatus, Item, Line, LineStatus, Shed, Side, Tally};
+use control::relay::{
+    Agent, ChannelId, ChannelStatus, EXPERIMENTER_ID, Item, Line, LineStatus, PolicyTalk, Shed,
+    Side, Tally, experimenter,
+};
 use openflow::Frame;
-use sched::Direction;
+use sched::policy::MapDigest;
+use sched::{Direction, PolicyMap};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::time;
 
 use super::pace::Pace;
@@ -23,6 +30,8 @@ use crate::clock::Clock;
 use crate::method::Method;
 use crate::tls::Security;
 use crate::transport::{self, Connection, LineSocket, Reader, Writer};
+
+pub use policy::Pushed;
 
 const READ_BYTES: usize = 64 * 1024;
 /// What leaves the queues at a time: one segment, so that an urgent message waits for one. It ends
@@ -48,6 +57,8 @@ pub struct Direct {
     clock: Clock,
     next: AtomicU64,
     state: Mutex<State>,
+    /// Where messages are scheduled: the map that the next connection begins with.
+    newest: Option<watch::Sender<Arc<PolicyMap>>>,
 }
 
 #[derive(Default)]
@@ -57,16 +68,28 @@ struct State {
     closed: u64,
     /// The queues of connections that are gone.
     past: Option<LineStatus>,
+    /// Messages about policy maps that were wrong, on connections that are gone.
+    faults: u64,
 }
 
 /// A connection that is being carried.
 struct Carried {
     id: u64,
     counts: Mutex<Counts>,
+    /// Something was put into the queues that did not come from our own side.
+    sends: Notify,
+    /// There is something for our own side that did not come from the link.
+    own: Notify,
 }
 
 struct Counts {
     line: Option<Line>,
+    /// How its map is exchanged with whoever is at the other end.
+    talk: Option<PolicyTalk>,
+    /// Waits for what becomes of a policy map.
+    tell: Option<oneshot::Sender<Result<MapDigest, String>>>,
+    /// For our own side, before what the link brings.
+    own: BytesMut,
     /// Sent over the link.
     taken: Tally,
     /// Handed to our own side.
@@ -88,6 +111,7 @@ impl Direct {
             target,
             security,
             pace: scheduling.rate_bytes.map(Pace::new),
+            newest: (scheduling.policy.clone()).map(|map| watch::Sender::new(map)),
             scheduling,
             clock: Clock::start(),
             next: AtomicU64::new(0),
@@ -128,6 +152,11 @@ impl Direct {
 
     pub fn status(&self) -> EndStatus {
         let state = self.lock();
+        let open: Vec<Arc<Carried>> = state.open.values().cloned().collect();
+        let faults = |carried: &Arc<Carried>| {
+            let counts = carried.lock();
+            counts.talk.as_ref().map_or(0, PolicyTalk::faults)
+        };
         let mut line = state.past.clone();
         for carried in state.open.values() {
             add(&mut line, carried.lock().line.as_ref().map(Line::status));
@@ -143,7 +172,8 @@ impl Direct {
             channels: state.open.values().map(|c| c.status()).collect(),
             closed: state.closed,
             line,
-            policy: None,
+            policy: self.policy_status(&open),
+            policy_faults: state.faults + open.iter().map(faults).sum::<u64>(),
         }
     }
 
@@ -165,15 +195,23 @@ impl Direct {
             Side::Switch => Direction::ToController,
             Side::Controller => Direction::ToSwitch,
         };
-        let map = self.scheduling.policy.as_ref();
+        let map = self.newest.as_ref().map(|newest| newest.borrow().clone());
+        let talk = |map: &Arc<PolicyMap>| {
+            PolicyTalk::new(self.side, self.experimenter(), PolicyMap::clone(map))
+        };
         let carried = Arc::new(Carried {
             id: self.next.fetch_add(1, Ordering::Relaxed),
             counts: Mutex::new(Counts {
-                line: map.map(|map| Line::new(direction, map)),
+                line: map.as_ref().map(|map| Line::new(direction, map)),
+                talk: map.as_ref().map(talk),
+                tell: None,
+                own: BytesMut::new(),
                 taken: Tally::new(Agent::OpenFlow),
                 given: Tally::new(Agent::OpenFlow),
                 shed: Shed::default(),
             }),
+            sends: Notify::new(),
+            own: Notify::new(),
         });
         self.lock().open.insert(carried.id, carried.clone());
         carried
@@ -183,10 +221,12 @@ impl Direct {
         let mut state = self.lock();
         state.open.remove(&carried.id);
         state.closed += 1;
-        add(
-            &mut state.past,
-            carried.lock().line.as_ref().map(Line::status),
-        );
+        let mut counts = carried.lock();
+        // Who waits for the outcome of a push waits in vain.
+        counts.tell = None;
+        add(&mut state.past, counts.line.as_ref().map(Line::status));
+        state.faults += counts.talk.as_ref().map_or(0, PolicyTalk::faults);
+        drop(counts);
         if state.finished.len() == FINISHED_MAX {
             state.finished.pop_front();
         }
@@ -218,9 +258,16 @@ impl Direct {
                 .await
             }
         };
-        let back = copy(link.reader, ours.writer, |frame| {
-            carried.lock().given.add(frame);
-        });
+        let back = async {
+            if self.scheduling.policy.is_some() {
+                self.deliver(carried, link.reader, ours.writer).await
+            } else {
+                copy(link.reader, ours.writer, |frame| {
+                    carried.lock().given.add(frame);
+                })
+                .await
+            }
+        };
         let (mut out, mut back) = (std::pin::pin!(out), std::pin::pin!(back));
         tokio::select! {
             reason = &mut out => {
@@ -231,6 +278,7 @@ impl Direct {
                 let _ = time::timeout(LINGER, out).await;
                 reason
             }
+            () = self.tick(carried) => unreachable!("it ticks for ever"),
         }
     }
 
@@ -265,6 +313,7 @@ impl Direct {
                     },
                     Err(error) => return error.to_string(),
                 },
+                () = carried.sends.notified() => {}
                 () = time::sleep_until(at), if wait_until.is_some() => {}
             }
         }
@@ -274,11 +323,14 @@ impl Direct {
         let now = self.clock.now();
         let mut counts = carried.lock();
         while let Some(frame) = Frame::split_from(input)? {
-            if let Some(line) = &mut counts.line {
+            let Counts { line, talk, .. } = &mut *counts;
+            let is_kept = talk.as_mut().is_some_and(|talk| talk.handle_own(&frame));
+            if let (false, Some(line)) = (is_kept, line) {
                 line.push(now, 0, None, &frame);
             }
             counts.take_shed();
         }
+        self.drain(carried, &mut counts);
         Ok(())
     }
 
@@ -297,7 +349,9 @@ impl Direct {
             let Some((tag, Item::Message(message))) = popped else {
                 break;
             };
-            counts.taken.add(&message);
+            if !experimenter::is_about(self.experimenter(), &message) {
+                counts.taken.add(&message);
+            }
             batch.extend_from_slice(&message);
             if !(counts.line.as_ref()).is_some_and(|line| line.has_waiting(tag.queue)) {
                 break;
@@ -308,6 +362,10 @@ impl Direct {
             pace.sent(now, batch.len());
         }
         None
+    }
+
+    fn experimenter(&self) -> u32 {
+        self.scheduling.experimenter.unwrap_or(EXPERIMENTER_ID)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -401,7 +459,9 @@ async fn copy(mut reader: Reader, mut writer: Writer, count: impl Fn(&[u8])) -> 
 fn add(sum: &mut Option<LineStatus>, line: Option<LineStatus>) {
     match (sum, line) {
         (_, None) => {}
-        (Some(sum), Some(line)) => sum.add(&line),
+        // Counts begin anew with each map.
+        (Some(sum), Some(line)) if sum.generation > line.generation => {}
+        (Some(sum), Some(line)) if sum.generation == line.generation => sum.add(&line),
         (sum, line) => *sum = line,
     }
 }

@@ -161,6 +161,7 @@ impl End {
                 closed: self.closed.load(Ordering::Relaxed),
                 line: state.session.line(),
                 policy: state.session.policy(),
+                policy_faults: 0,
             }
         })
     }

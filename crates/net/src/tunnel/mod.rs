@@ -31,7 +31,7 @@ use crate::quic;
 use crate::tls::Security;
 use crate::transport::Connection;
 
-pub use direct::Direct;
+pub use direct::{Direct, Pushed};
 pub use end::End;
 pub use hub::Hub;
 pub use switch::switch;
@@ -82,6 +82,9 @@ pub struct Scheduling {
     /// Bytes per second that the path is known to carry for us: QUIC's window does not fall below
     /// what that takes.
     pub guaranteed_bytes: Option<u64>,
+    /// The experimenter's number of messages that carry policy maps where there is no QUIC; ours
+    /// if it is not given.
+    pub experimenter: Option<u32>,
 }
 
 /// One end in numbers.
@@ -103,6 +106,8 @@ pub struct EndStatus {
     pub line: Option<LineStatus>,
     /// The policy map that it shares with the other end.
     pub policy: Option<PolicyStatus>,
+    /// Messages about policy maps that were wrong, unknown or not theirs to send.
+    pub policy_faults: u64,
 }
 
 /// Bytes that nobody can guess, such as the id of a session.

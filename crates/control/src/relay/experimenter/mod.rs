@@ -103,6 +103,12 @@ pub fn is_of(id: u32, bytes: &[u8]) -> bool {
         && bytes.get(HEADER_LEN..HEADER_LEN + 4) == Some(&id.to_be_bytes())
 }
 
+/// Whether `bytes`, a whole message, is one of experimenter `id` or an ERROR about one.
+pub fn is_about(id: u32, bytes: &[u8]) -> bool {
+    let is_error = bytes.get(1) == Some(&TYPE_ERROR);
+    is_of(id, bytes) || is_error && bytes.get(HEADER_LEN + 4..).is_some_and(|at| is_of(id, at))
+}
+
 /// What an ERROR about one of our own messages says.
 pub fn error_about(id: u32, frame: &Frame) -> Option<ErrorKind> {
     if frame.kind() != MessageKind::Error {
