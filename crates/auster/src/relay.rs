@@ -104,6 +104,10 @@ struct CommonArgs {
     /// or none
     #[arg(long, value_name = "MAP", default_value = "none")]
     policy: String,
+    /// The experimenter's number of the OpenFlow messages that carry policy maps where the relays
+    /// are joined by tcp:, ssl: or unix:; the default is registered with nobody
+    #[arg(long, value_name = "NUMBER", value_parser = experimenter)]
+    experimenter_id: Option<u32>,
     /// Send at most this much to the other end, headers included, where the narrow place is not
     /// our own interface; needs --policy. As 10mbit, 500kbit or bits per second
     #[arg(long, value_name = "RATE", value_parser = rate)]
@@ -339,6 +343,7 @@ impl CommonArgs {
             policy,
             rate_bytes: self.rate,
             guaranteed_bytes: self.guaranteed_rate,
+            experimenter: self.experimenter_id,
         })
     }
 
@@ -481,6 +486,15 @@ fn rate(text: &str) -> Result<u64, String> {
         return Err(format!("'{text}' is less than 8kbit"));
     }
     Ok(bits / 8)
+}
+
+/// `0x00525553`, or decimal.
+fn experimenter(text: &str) -> Result<u32, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16),
+        None => text.parse(),
+    };
+    number.map_err(|_| format!("'{text}' is no number of 32 bits; write 0x00525553"))
 }
 
 async fn bind(

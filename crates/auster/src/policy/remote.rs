@@ -58,10 +58,11 @@ pub fn push(args: &PushArgs) -> Result<(), Failure> {
         let name = word(&one["name"]);
         match one["error"].as_str() {
             None => {
-                let line = format!(
-                    "{name}: in use at both ends, sha256 {}",
-                    word(&one["sha256"])
-                );
+                let place = match one["alone"].as_bool() {
+                    Some(true) => "this end, nobody at the other schedules",
+                    _ => "both ends",
+                };
+                let line = format!("{name}: in use at {place}, sha256 {}", word(&one["sha256"]));
                 ofp::write_line(&mut out, &line)?;
             }
             Some(error) => {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use control::relay::PolicyStatus;
 use net::transport::Connection;
-use net::tunnel::End;
+use net::tunnel::{Direct, End, Pushed};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 
@@ -44,11 +44,7 @@ pub async fn answer(source: &Source, request: &str) -> Value {
     let ends: Vec<Arc<End>> = match source {
         Source::End(end) => vec![end.clone()],
         Source::Hub(hub) => hub.ends(),
-        Source::Direct(_) => {
-            let error = "relays that are joined by tcp:, ssl: or unix: have no way for a map: \
-                         give each end its --policy";
-            return json!({ "error": error });
-        }
+        Source::Direct(direct) => return push_direct(direct, name, text).await,
     };
     let named = |end: &&Arc<End>| name.is_empty() || end.status().peer == name;
     let ends: Vec<&Arc<End>> = ends.iter().filter(named).collect();
@@ -66,6 +62,28 @@ pub async fn answer(source: &Source, request: &str) -> Value {
         pushed.push(one);
     }
     json!({ "pushed": pushed })
+}
+
+/// Each connection has another end of its own, and none has a name.
+async fn push_direct(direct: &Direct, name: &str, text: &str) -> Value {
+    if !name.is_empty() {
+        let error =
+            "relays that are joined by tcp:, ssl: or unix: know no names: leave out --switch";
+        return json!({ "error": error });
+    }
+    let one = |pushed: Pushed| match pushed.outcome {
+        Ok(digest) => json!({
+            "ok": true,
+            "sha256": digest.to_string(),
+            "alone": pushed.is_alone,
+            "name": pushed.name,
+        }),
+        Err(error) => json!({ "ok": false, "error": error, "name": pushed.name }),
+    };
+    match direct.push_policy(text).await {
+        Ok(pushed) => json!({ "pushed": pushed.into_iter().map(one).collect::<Vec<_>>() }),
+        Err(error) => json!({ "error": error }),
+    }
 }
 
 /// The map of one end in the status.

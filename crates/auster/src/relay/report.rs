@@ -153,6 +153,7 @@ fn end_json(end: &EndStatus) -> Value {
         "drops": end.line.as_ref().map_or(0, shed_count),
         "policy": end.line.as_ref().map(line_json),
         "policy_map": end.policy.as_ref().map(policy::status_json),
+        "policy_faults": end.policy_faults,
         "channels": end.channels.iter().map(channel_json).collect::<Vec<_>>(),
     })
 }
