@@ -111,7 +111,7 @@ impl Direct {
             target,
             security,
             pace: scheduling.rate_bytes.map(Pace::new),
-            newest: (scheduling.policy.clone()).map(|map| watch::Sender::new(map)),
+            newest: scheduling.policy.clone().map(watch::Sender::new),
             scheduling,
             clock: Clock::start(),
             next: AtomicU64::new(0),
