@@ -2,10 +2,11 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IoSliceMut;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use common::Pki;
 use control::relay::{Config, SessionId, Side};
 use net::method::{Method, Transport};
 use net::tls::Security;
-use net::transport::{Connection, memory};
+use net::transport::{Connection, Reader, Writer, memory};
 use net::tunnel::{End, EndConfig, Hub, OPENFLOW, Scheduling, Target, switch};
 use nix::cmsg_space;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setsockopt, sockopt};
@@ -120,6 +121,7 @@ struct Pair {
     controller: Connection,
     counts: [Counts; 2],
     end: Arc<End>,
+    hub: Arc<Hub>,
     _tasks: JoinSet<()>,
     _pki: Pki,
 }
@@ -148,7 +150,8 @@ impl Pair {
             "controller",
         );
         let mut tasks = JoinSet::new();
-        tasks.spawn(async move { hub.run().await });
+        let runs = hub.clone();
+        tasks.spawn(async move { runs.run().await });
         let (dials, security) = (end.clone(), pki.switch());
         tasks.spawn(async move { panic!("{}", switch(&dials, &relay, &security).await) });
         let (ours, switch) = memory(1 << 20);
@@ -159,6 +162,7 @@ impl Pair {
             controller: controller.expect("in time").expect("a connection"),
             counts,
             end,
+            hub,
             _tasks: tasks,
             _pki: pki,
         };
@@ -269,4 +273,104 @@ async fn both_ends_use_the_code_points_of_the_greater_generation() {
     let mut pair = Pair::new(MAP, &other).await;
     assert_eq!(code_points_of(&mut pair).await, [[56, 48, 8]; 2]);
     assert_eq!(pair.end.status().reconnects, 0);
+}
+
+/// Sends messages of `kinds` in turn, numbered from 1 on each, until told to end. How many of each
+/// came, in their order.
+async fn flow(
+    from: &mut Writer,
+    to: &mut Reader,
+    kinds: [u8; 3],
+    is_over: &AtomicBool,
+) -> [u32; 3] {
+    let total = AtomicUsize::new(usize::MAX);
+    let sends = async {
+        for n in 0.. {
+            let is_last = is_over.load(Ordering::Relaxed) && n % 3 == 2;
+            if is_last {
+                total.store(n + 1, Ordering::Relaxed);
+            }
+            let mut message = vec![4, kinds[n % 3], 0, 200];
+            message.extend_from_slice(&(n as u32 / 3 + 1).to_be_bytes());
+            message.resize(200, 0);
+            from.write_all(&message).await.expect("it takes");
+            if is_last {
+                break;
+            }
+            if n % 8 == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    };
+    let mut counts = [0u32; 3];
+    let takes = async {
+        let mut message = [0; 200];
+        for n in 0.. {
+            if n == total.load(Ordering::Relaxed) {
+                break;
+            }
+            to.read_exact(&mut message).await.expect("it gives");
+            let kind = kinds.iter().position(|kind| *kind == message[1]);
+            let count = &mut counts[kind.expect("one of them")];
+            *count += 1;
+            assert_eq!(message[4..8], count.to_be_bytes(), "type {}", message[1]);
+        }
+    };
+    tokio::join!(sends, takes);
+    counts
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pushed_map_has_its_connections_at_once_and_no_message_is_lost() {
+    let mut pair = Pair::new(MAP, MAP).await;
+    // Each with what echoes, state, and requests and replies go by.
+    let maps = [
+        (MAP.replace("CS7", "60").replace("CS5", "CS1"), [60, 48, 8]),
+        (QUEUES.to_owned(), [0; 3]),
+        (MAP.to_owned(), [56, 48, 40]),
+        (MAP.replace("CS7", "CS6").replace("CS5", "CS6"), [48; 3]),
+        (MAP.replace("CS6", "AF11"), [56, 10, 40]),
+    ];
+    for (generation, (map, points)) in (1..).zip(maps) {
+        let map = format!("Generation: {generation}\n{map}");
+        let ends = [pair.end.clone(), pair.hub.end(None).expect("one relay")];
+        let is_over = AtomicBool::new(false);
+        let (switch, controller) = (&mut pair.switch, &mut pair.controller);
+        let up = flow(
+            &mut switch.writer,
+            &mut controller.reader,
+            [2, 11, 19],
+            &is_over,
+        );
+        let down = flow(
+            &mut controller.writer,
+            &mut switch.reader,
+            [2, 14, 18],
+            &is_over,
+        );
+        let pushes = async {
+            // From either end in turn.
+            let pushed = ends[generation % 2].push_policy(&map).await;
+            pushed.expect("both take it");
+            let wanted = BTreeSet::from(points);
+            let is_so = |end: &Arc<End>| {
+                let connections = end.status().connections;
+                let there: Vec<u8> = connections.iter().map(|c| c.code_point).collect();
+                there.len() == wanted.len() && there.into_iter().collect::<BTreeSet<_>>() == wanted
+            };
+            while !ends.iter().all(is_so) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            is_over.store(true, Ordering::Relaxed);
+        };
+        let all = async { tokio::join!(up, down, pushes) };
+        let (up, down, ()) = timeout(Duration::from_secs(20), all)
+            .await
+            .expect("in time");
+        for counts in [up, down] {
+            assert!(counts[0] > 0 && counts == [counts[0]; 3], "{counts:?}");
+        }
+        assert_eq!(code_points_of(&mut pair).await, [points; 2], "{map}");
+        assert_eq!(pair.end.status().reconnects, 0, "the session goes on");
+    }
 }

@@ -10,7 +10,7 @@ use control::relay::{Agent, ChannelStatus, LineStatus, Tally};
 use net::method::Method;
 use net::tls::Security;
 use net::transport::{Connection, Limits, Listener};
-use net::tunnel::{Direct, End, EndStatus, Hub};
+use net::tunnel::{ConnectionStatus, Direct, End, EndStatus, Hub};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::task::JoinSet;
@@ -143,8 +143,9 @@ fn end_json(end: &EndStatus) -> Value {
         "name": end.peer,
         "address": end.address,
         "up": end.is_up,
-        "rtt_us": end.rtt.map(|rtt| rtt.as_micros() as u64),
-        "lost_packets": end.lost_packets,
+        "rtt_us": end.rtt().map(|rtt| rtt.as_micros() as u64),
+        "lost_packets": end.lost_packets(),
+        "connections": end.connections.iter().map(connection_json).collect::<Vec<_>>(),
         "reconnects": end.reconnects,
         "resumptions": end.resumptions,
         "channels_closed": end.closed,
@@ -155,6 +156,14 @@ fn end_json(end: &EndStatus) -> Value {
         "policy_map": end.policy.as_ref().map(policy::status_json),
         "policy_faults": end.policy_faults,
         "channels": end.channels.iter().map(channel_json).collect::<Vec<_>>(),
+    })
+}
+
+fn connection_json(connection: &ConnectionStatus) -> Value {
+    json!({
+        "code_point": connection.code_point,
+        "rtt_us": connection.rtt.as_micros() as u64,
+        "lost_packets": connection.lost_packets,
     })
 }
 

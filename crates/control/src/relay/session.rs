@@ -15,6 +15,7 @@
 
 mod policy;
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
@@ -89,6 +90,8 @@ pub enum Event {
     Room { channel: ChannelId },
     /// There is something for the control stream.
     Control,
+    /// Another map is in use: it may ask for other connections.
+    Mapped,
     /// What became of the policy map that was pushed.
     Policy { outcome: Result<MapDigest, String> },
 }
@@ -248,6 +251,10 @@ impl Session {
             code_points: points.map_or_else(Vec::new, |c| c.code_points().to_vec()),
             generation: map.map_or(0, |map| map.generation),
         }
+    }
+
+    pub fn id(&self) -> SessionId {
+        self.id
     }
 
     /// Whether a channel is there that the other end has been told of.
@@ -500,10 +507,12 @@ impl Session {
         }
     }
 
-    /// The connections that the next exchange of settings is about. To be called while there is
-    /// none.
+    /// The connections that lanes are dealt to from now on. What a lane has given to a connection
+    /// stays there; its next stream begins where that ends.
     pub fn set_carriers(&mut self, carriers: Carriers) {
         self.carriers = carriers;
+        self.count_lower();
+        self.transmit_all();
     }
 
     /// Which connection carries `lane` of channel `id`.
@@ -608,12 +617,16 @@ impl Session {
     }
 
     /// Whether a stream for a lane of channel `id` may be read: `None` while the channel may yet
-    /// be opened by a control message, false when it is gone. An error when the stream does not
-    /// start where the lane stands.
+    /// be opened by a control message, or the lane has to come as far by the connection that
+    /// carried it before; false when the channel is gone. An error when the stream starts with
+    /// what was received already.
     pub fn admits(&self, id: ChannelId, lane: Lane, first: u64) -> Result<Option<bool>, WireError> {
         match self.channels.get(&id) {
-            Some(channel) if channel.inn.received(lane) == first => Ok(Some(true)),
-            Some(_) => Err(WireError("a lane that starts where it did not end")),
+            Some(channel) => match channel.inn.received(lane).cmp(&first) {
+                Ordering::Less => Ok(None),
+                Ordering::Equal => Ok(Some(true)),
+                Ordering::Greater => Err(WireError("a lane that starts before where it stands")),
+            },
             None if self.is_own(id) || id.0 < self.next_peer => Ok(Some(false)),
             None => Ok(None),
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use control::relay::{
-    Agent, Carriers, ChannelId, ChannelStatus, Event, Session, SessionId, Settings,
+    Agent, Carriers, ChannelId, ChannelStatus, Event, Session, SessionId, Settings, Side,
 };
 use openflow::time::Instant;
 use sched::policy::MapDigest;
@@ -15,6 +15,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time;
 
+use super::carriers::Live;
 use super::{EndConfig, EndStatus, OPENFLOW, Target, link, local};
 use crate::clock::Clock;
 use crate::method::Method;
@@ -41,6 +42,8 @@ pub struct End {
     pub(super) opened: Notify,
     /// A connection has begun a session that the other end knew nothing of.
     pub(super) begun: Notify,
+    /// Another map is in use.
+    pub(super) mapped: Notify,
     /// Held while a connection is being driven.
     pub(super) link_turn: tokio::sync::Mutex<()>,
     pub(super) connects: AtomicU64,
@@ -50,7 +53,7 @@ pub struct End {
 
 pub(super) struct State {
     pub session: Session,
-    pub link: Option<link::Live>,
+    pub link: Option<Live>,
     channels: BTreeMap<ChannelId, Arc<Local>>,
     /// The other relay's address and name, when there is a connection.
     pub peer: String,
@@ -109,6 +112,7 @@ impl End {
             control: Notify::new(),
             opened: Notify::new(),
             begun: Notify::new(),
+            mapped: Notify::new(),
             link_turn: tokio::sync::Mutex::new(()),
             connects: AtomicU64::new(0),
             resumptions: AtomicU64::new(0),
@@ -155,8 +159,7 @@ impl End {
                 is_up: state.session.is_up(),
                 reconnects: self.connects.load(Ordering::Relaxed).saturating_sub(1),
                 resumptions: self.resumptions.load(Ordering::Relaxed),
-                rtt: connection.map(quinn::Connection::rtt),
-                lost_packets: connection.map_or(0, |c| c.stats().path.lost_packets),
+                connections: state.link.as_ref().map_or_else(Vec::new, Live::status),
                 channels: state.session.channels().collect(),
                 closed: self.closed.load(Ordering::Relaxed),
                 line: state.session.line(),
@@ -209,6 +212,10 @@ impl End {
 
     pub(super) fn is_scheduled(&self) -> bool {
         self.config.scheduling.policy.is_some()
+    }
+
+    pub(super) fn is_switch_side(&self) -> bool {
+        self.config.session.side == Side::Switch
     }
 
     /// The connections that the map in use asks for.
@@ -295,8 +302,9 @@ impl End {
             }
             Event::Transmit { channel, lane } => {
                 let carrier = state.session.carrier_of(channel, lane);
+                let dscp = state.session.code_points()[carrier];
                 if let Some(live) = &mut state.link {
-                    live.transmit(self, channel, lane, carrier);
+                    live.transmit(self, channel, lane, dscp);
                 }
             }
             Event::Deliver { channel } => {
@@ -310,6 +318,10 @@ impl End {
                 }
             }
             Event::Control => self.control.notify_one(),
+            Event::Mapped => {
+                state.handle_mapped();
+                self.mapped.notify_one();
+            }
             Event::Policy { outcome } => {
                 if let Some(tell) = state.policy_outcome.take() {
                     let _ = tell.send(outcome);

@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::carriers::Joined;
 use super::end::{End, with_name};
 use super::link::{self, Greeted, LinkError};
 use super::{EndConfig, EndStatus, peer_name, transport_config};
@@ -33,7 +34,7 @@ pub struct Hub {
     endpoint: Endpoint,
     /// By which class of which relay goes where.
     marks: quic::Marks,
-    /// Sessions whose further connections are awaited.
+    /// Sessions that further connections may join.
     awaited: Mutex<BTreeMap<SessionId, Awaited>>,
     local: Method,
     config: EndConfig,
@@ -49,7 +50,7 @@ pub struct Hub {
 /// Who may join a session, and where that is told.
 struct Awaited {
     name: String,
-    joined: mpsc::Sender<(u8, quinn::Connection)>,
+    joined: mpsc::Sender<Joined>,
 }
 
 /// A session, and the listeners that are its own.
@@ -208,8 +209,14 @@ impl Hub {
         let peer = match link::read_first(&mut recv, &mut buf).await? {
             Control::Settings(settings) => settings,
             Control::Join { session, dscp } => {
-                self.join(&name, session, dscp, connection, &mut send)
-                    .await?;
+                let joined = Joined {
+                    connection,
+                    marks: self.marks.clone(),
+                    dscp,
+                    send,
+                    recv,
+                };
+                self.join(&name, session, joined).await?;
                 return Ok(None);
             }
             _ => return Err(WireError("something before the settings").into()),
@@ -228,23 +235,24 @@ impl Hub {
         let ours = end.with(|session| session.settings(resumed));
         let carriers = end.settle(&ours, &peer);
         self.mark(&connection, carriers.code_points()[0]);
-        let (joined, joining) = mpsc::channel(CARRIERS_MAX);
-        if carriers.code_points().len() > 1 {
+        let (joined, mut joins) = mpsc::channel(CARRIERS_MAX);
+        if end.is_scheduled() {
             let mut awaited = self.lock_awaited();
             // Who gave up waiting has left an entry.
             awaited.retain(|_, other| !other.joined.is_closed());
             awaited.insert(peer.session, Awaited { name, joined });
         }
         send.write_all(&Control::Settings(ours).encode()).await?;
-        let further = timeout(HANDSHAKE_TIMEOUT, await_joins(&carriers, joining)).await;
-        self.lock_awaited().remove(&peer.session);
+        let further = timeout(HANDSHAKE_TIMEOUT, await_joins(&carriers, &mut joins)).await;
         let further = further
             .map_err(|_| LinkError::Stream("its further connections did not come".to_owned()))??;
         Ok(Some((
             end,
             Greeted {
                 connection,
+                marks: self.marks.clone(),
                 further,
+                joins,
                 carriers,
                 send,
                 recv,
@@ -260,9 +268,7 @@ impl Hub {
         &self,
         name: &str,
         session: SessionId,
-        dscp: u8,
-        connection: quinn::Connection,
-        send: &mut quinn::SendStream,
+        mut join: Joined,
     ) -> Result<(), LinkError> {
         let joined = {
             let awaited = self.lock_awaited();
@@ -270,14 +276,16 @@ impl Hub {
             of_name.map(|awaited| awaited.joined.clone())
         };
         let Some(joined) = joined else {
+            let connection = &join.connection;
             connection.close(2u32.into(), b"that session awaits no connection");
             return Err(LinkError::Stream("a join that is not awaited".to_owned()));
         };
-        self.mark(&connection, dscp);
+        let dscp = join.dscp;
+        self.mark(&join.connection, dscp);
         let answer = Control::Join { session, dscp };
-        send.write_all(&answer.encode()).await?;
+        join.send.write_all(&answer.encode()).await?;
         let gone = |_| LinkError::Stream("a join that came too late".to_owned());
-        joined.send((dscp, connection)).await.map_err(gone)
+        joined.send(join).await.map_err(gone)
     }
 
     /// What we send over `connection` has this code point.
@@ -383,18 +391,18 @@ impl Hub {
 /// One connection for each code point after the first.
 async fn await_joins(
     carriers: &Carriers,
-    mut joining: mpsc::Receiver<(u8, quinn::Connection)>,
-) -> Result<Vec<quinn::Connection>, LinkError> {
+    joins: &mut mpsc::Receiver<Joined>,
+) -> Result<Vec<Joined>, LinkError> {
     let wanted = &carriers.code_points()[1..];
     let mut joined = BTreeMap::new();
     while joined.len() < wanted.len() {
-        let Some((dscp, connection)) = joining.recv().await else {
+        let Some(join) = joins.recv().await else {
             return Err(LinkError::Stream("another connection took over".to_owned()));
         };
-        if !wanted.contains(&dscp) {
+        if !wanted.contains(&join.dscp) {
             return Err(WireError("a join with a code point that the map does not have").into());
         }
-        joined.insert(dscp, connection);
+        joined.insert(join.dscp, join);
     }
     // The greatest first.
     Ok(joined.into_values().rev().collect())

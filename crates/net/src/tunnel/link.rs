@@ -1,21 +1,22 @@
-//! One QUIC connection between two ends: its control stream and a task per lane and direction.
+//! What there is between two ends: the connection with the control stream, those that joined it,
+//! and a task per lane and direction.
 //!
 //! Whatever goes wrong here ends the connection and nothing else; the session resumes on the next.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::BytesMut;
 use control::relay::wire::{Control, LaneHeader};
-use control::relay::{Agent, Carriers, ChannelId, Session, Settings, WireError};
+use control::relay::{Agent, Carriers, Settings, WireError};
 use quinn::{RecvStream, SendStream};
 use sched::{Lane, LaneKind};
-use tokio::sync::Notify;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time;
 
+use super::carriers::{Joined, Lanes, Live, Seat};
 use super::end::End;
 use crate::quic;
 
@@ -27,78 +28,14 @@ const READ_BYTES: usize = 64 * 1024;
 const SEND_BYTES: usize = 16 * 1024;
 const CONTROL_PRIORITY: i32 = 4;
 
-/// The connection there is now.
-pub(super) struct Live {
-    /// Tells a task of an earlier connection, which may be a moment late to end, that it is one.
-    pub generation: u64,
-    pub connection: quinn::Connection,
-    /// As the session's carriers: the first is `connection`.
-    carriers: Vec<quinn::Connection>,
-    lanes: BTreeMap<(ChannelId, Lane), (Arc<Notify>, AbortHandle)>,
-}
-
-impl Live {
-    /// The lane has something to send: wakes its task, or starts it.
-    pub fn transmit(&mut self, end: &Arc<End>, channel: ChannelId, lane: Lane, carrier: usize) {
-        let key = (channel, lane);
-        if let Some((wake, _)) = self.lanes.get(&key) {
-            return wake.notify_one();
-        }
-        let wake = Arc::new(Notify::new());
-        let task = tokio::spawn(send_lane(
-            Lanes {
-                end: end.clone(),
-                generation: self.generation,
-            },
-            self.carriers[carrier].clone(),
-            channel,
-            lane,
-            wake.clone(),
-        ));
-        self.lanes.insert(key, (wake, task.abort_handle()));
-    }
-
-    /// The channel is gone: its lanes' tasks find that out when woken.
-    pub fn forget(&mut self, channel: ChannelId) {
-        self.lanes.retain(|(of, _), (wake, _)| {
-            if *of == channel {
-                wake.notify_one();
-            }
-            *of != channel
-        });
-    }
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        self.lanes.values().for_each(|(_, task)| task.abort());
-    }
-}
-
-/// What the tasks of one connection's lanes share.
-#[derive(Clone)]
-struct Lanes {
-    end: Arc<End>,
-    generation: u64,
-}
-
-impl Lanes {
-    /// As [`End::with`], unless the connection is not the one there is now.
-    fn with<R>(&self, work: impl FnOnce(&mut Session) -> R) -> Result<R, LinkError> {
-        self.end.with_state(|state| match &state.link {
-            Some(live) if live.generation == self.generation => Ok(work(&mut state.session)),
-            _ => Err(LinkError::Stream(
-                "another connection has taken over".to_owned(),
-            )),
-        })
-    }
-}
-
 /// A connection whose settings have been exchanged, with those that have joined it.
 pub(super) struct Greeted {
     pub connection: quinn::Connection,
+    pub marks: quic::Marks,
     /// One for each code point of `carriers` after the first.
-    pub further: Vec<quinn::Connection>,
+    pub further: Vec<Joined>,
+    /// More of them, for as long as the connection lasts.
+    pub joins: mpsc::Receiver<Joined>,
     pub carriers: Carriers,
     pub send: SendStream,
     pub recv: RecvStream,
@@ -168,7 +105,9 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
     let _turn = end.link_turn.lock().await;
     let Greeted {
         connection,
+        marks,
         further,
+        mut joins,
         carriers,
         send,
         recv,
@@ -178,49 +117,60 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
     } = greeted;
     let generation = end.connects.fetch_add(1, Ordering::Relaxed);
     end.resumptions.fetch_add(resumed.into(), Ordering::Relaxed);
-    let started = end.with_state(|state| {
-        let connection = connection.clone();
-        state.session.set_carriers(carriers);
-        state.link = Some(Live {
+    let lanes = Lanes {
+        end: end.clone(),
+        generation,
+    };
+    end.with_state(|state| {
+        let live = Live::new(
             generation,
-            carriers: [std::slice::from_ref(&connection), &further].concat(),
-            connection,
-            lanes: BTreeMap::new(),
-        });
-        state.session.handle_connected(&peer, resumed)
+            connection.clone(),
+            marks,
+            carriers.code_points()[0],
+        );
+        state.link = Some(live);
+        state.session.set_carriers(carriers);
+    });
+    let further: Result<Vec<_>, _> = further.into_iter().map(|j| lanes.join(j)).collect();
+    let started = further.and_then(|further| {
+        end.with(|session| session.handle_connected(&peer, resumed))?;
+        Ok(further)
     });
     let error = match started {
-        Err(error) => error.into(),
-        Ok(()) => {
+        Err(error) => error,
+        Ok(further) => {
             if !resumed {
                 end.begun.notify_one();
             }
-            let lanes = Lanes {
-                end: end.clone(),
-                generation,
-            };
             let mut tasks = JoinSet::new();
-            tasks.spawn(write_control(end.clone(), send));
-            tasks.spawn(read_control(end.clone(), recv, buf));
-            for connection in [&connection].into_iter().chain(&further) {
-                tasks.spawn(accept_lanes(lanes.clone(), connection.clone()));
-                if end.is_scheduled() {
-                    let connection = connection.clone();
-                    tasks.spawn(async move {
-                        quic::bound_unsent(connection).await;
-                        LinkError::Stream("nothing bounds what is unsent".to_owned())
-                    });
-                }
+            tasks.spawn(fails(write_control(end.clone(), send)));
+            tasks.spawn(fails(read_control(end.clone(), recv, buf)));
+            tasks.spawn(fails(accept_lanes(lanes.clone(), connection.clone())));
+            if end.is_scheduled() {
+                tasks.spawn(fails(bound_unsent(connection.clone())));
             }
-            let first = tasks.join_next().await.expect("three tasks");
+            for carried in further {
+                tasks.spawn(carried.run());
+            }
+            let error = loop {
+                tokio::select! {
+                    Some(joined) = joins.recv() => match lanes.join(joined) {
+                        Ok(carried) => drop(tasks.spawn(carried.run())),
+                        Err(error) => break error,
+                    },
+                    Some(done) = tasks.join_next() => match done {
+                        // A connection that nothing needs any more.
+                        Ok(Ok(())) => {}
+                        Ok(Err(error)) => break error,
+                        Err(panic) => break LinkError::Stream(panic.to_string()),
+                    },
+                }
+            };
+            // The other connections are dialled again together with this one.
             tasks.shutdown().await;
-            first.unwrap_or_else(|panic| LinkError::Stream(panic.to_string()))
+            error
         }
     };
-    // They are dialled again together.
-    for connection in &further {
-        connection.close(0u32.into(), b"another connection of the session has ended");
-    }
     if let LinkError::Wire(error) = &error {
         connection.close(1u32.into(), error.0.as_bytes());
     }
@@ -230,6 +180,16 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
         state.session.handle_disconnected(now);
     });
     error
+}
+
+/// Of a task that ends with the connection alone.
+async fn fails(task: impl Future<Output = LinkError>) -> Result<(), LinkError> {
+    Err(task.await)
+}
+
+pub(super) async fn bound_unsent(connection: quinn::Connection) -> LinkError {
+    quic::bound_unsent(connection).await;
+    LinkError::Stream("nothing bounds what is unsent".to_owned())
 }
 
 /// Reads until there is a whole control message.
@@ -303,21 +263,46 @@ async fn write_control(end: Arc<End>, mut send: SendStream) -> LinkError {
     }
 }
 
+/// Reads the lanes that come over `connection` until it ends.
 async fn accept_lanes(lanes: Lanes, connection: quinn::Connection) -> LinkError {
+    let never = std::future::pending();
+    match read_lanes(lanes, &connection, never).await {
+        Ok(()) => LinkError::Stream("nothing more comes".to_owned()),
+        Err(error) => error,
+    }
+}
+
+/// Reads the lanes that come over `connection`, until all that came before `is_last` are read.
+pub(super) async fn read_lanes(
+    lanes: Lanes,
+    connection: &quinn::Connection,
+    is_last: impl Future<Output = ()>,
+) -> Result<(), LinkError> {
+    let mut is_last = std::pin::pin!(is_last);
+    let mut is_over = false;
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
+            biased;
             stream = connection.accept_uni() => match stream {
                 Ok(stream) => drop(tasks.spawn(receive_lane(lanes.clone(), stream))),
-                Err(error) => return error.into(),
+                // The other end may close it as soon as nothing is under way.
+                Err(_) if is_over => break,
+                Err(error) => return Err(error.into()),
             },
-            Some(done) = tasks.join_next() => match done {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => return error,
-                Err(panic) => return LinkError::Stream(panic.to_string()),
-            },
+            Some(done) = tasks.join_next() => received(done)?,
+            () = &mut is_last, if !is_over => is_over = true,
+            () = std::future::ready(()), if is_over && tasks.is_empty() => break,
         }
     }
+    while let Some(done) = tasks.join_next().await {
+        received(done)?;
+    }
+    Ok(())
+}
+
+fn received(done: Result<Result<(), LinkError>, JoinError>) -> Result<(), LinkError> {
+    done.unwrap_or_else(|panic| Err(LinkError::Stream(panic.to_string())))
 }
 
 async fn receive_lane(lanes: Lanes, mut recv: RecvStream) -> Result<(), LinkError> {
@@ -352,25 +337,27 @@ async fn receive_lane(lanes: Lanes, mut recv: RecvStream) -> Result<(), LinkErro
     loop {
         lanes.with(|session| session.handle_lane(channel, lane, &mut buf))??;
         let Some(chunk) = recv.read_chunk(READ_BYTES, true).await? else {
+            // The lane may go on over another connection.
+            lanes.end.opened.notify_waiters();
             return Ok(());
         };
         buf.extend_from_slice(&chunk.bytes);
     }
 }
 
-async fn send_lane(
-    lanes: Lanes,
-    connection: quinn::Connection,
-    channel: ChannelId,
-    lane: Lane,
-    wake: Arc<Notify>,
-) {
+/// Sends what the lane has for as long as it is on this connection.
+pub(super) async fn send_lane(lanes: Lanes, seat: Seat) {
+    let (channel, lane) = (seat.channel, seat.lane);
     // Any error is the connection's, which `run` learns of by itself, or a stream that the other
     // end stopped because its channel is gone.
     let sent = async {
-        let mut send = connection.open_uni().await?;
-        let (first, agent) =
-            lanes.with(|session| (session.lane_position(channel, lane), session.agent(channel)))?;
+        let mut send = seat.connection.open_uni().await?;
+        let begin = lanes.seated(&seat, |session| {
+            (session.lane_position(channel, lane), session.agent(channel))
+        })?;
+        let Some((first, agent)) = begin else {
+            return Ok(());
+        };
         let _ = send.set_priority(priority(lane, agent));
         send.write_all(
             &LaneHeader {
@@ -387,16 +374,18 @@ async fn send_lane(
         } else {
             SEND_BYTES
         };
-        while let Some(mut chunks) =
-            lanes.with(|session| session.poll_lane(channel, lane, bytes_max))?
-        {
+        let poll = || lanes.seated(&seat, |session| session.poll_lane(channel, lane, bytes_max));
+        while let Some(mut chunks) = poll()?.flatten() {
             if chunks.is_empty() {
-                wake.notified().await;
+                seat.wake.notified().await;
             } else {
                 send.write_all_chunks(&mut chunks).await?;
             }
         }
         let _ = send.finish();
+        if seat.is_awaited() {
+            let _ = send.stopped().await;
+        }
         Ok::<(), LinkError>(())
     };
     if let Err(error) = sent.await {

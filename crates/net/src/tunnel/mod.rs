@@ -7,6 +7,7 @@
 //!
 //! What decides anything is in the session, under one lock that is never held across a wait.
 
+mod carriers;
 mod direct;
 mod end;
 mod hub;
@@ -97,8 +98,8 @@ pub struct EndStatus {
     /// Connections after the first: resumptions and restarts of the other end.
     pub reconnects: u64,
     pub resumptions: u64,
-    pub rtt: Option<Duration>,
-    pub lost_packets: u64,
+    /// Between the ends: one, or one for each code point, that with the control stream first.
+    pub connections: Vec<ConnectionStatus>,
     pub channels: Vec<ChannelStatus>,
     /// Channels that are gone.
     pub closed: u64,
@@ -108,6 +109,27 @@ pub struct EndStatus {
     pub policy: Option<PolicyStatus>,
     /// Messages about policy maps that were wrong, unknown or not theirs to send.
     pub policy_faults: u64,
+}
+
+/// One QUIC connection between two ends in numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionStatus {
+    /// What this end marks it with, where it schedules.
+    pub code_point: u8,
+    pub rtt: Duration,
+    pub lost_packets: u64,
+}
+
+impl EndStatus {
+    /// Of the connection with the control stream.
+    pub fn rtt(&self) -> Option<Duration> {
+        self.connections.first().map(|connection| connection.rtt)
+    }
+
+    /// Of all connections there are now.
+    pub fn lost_packets(&self) -> u64 {
+        self.connections.iter().map(|c| c.lost_packets).sum()
+    }
 }
 
 /// Bytes that nobody can guess, such as the id of a session.

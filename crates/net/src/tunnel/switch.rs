@@ -1,16 +1,19 @@
 //! The end next to the switches: it dials the other relay, and dials again.
 
+use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
 use control::relay::wire::Control;
-use control::relay::{SessionId, WireError};
+use control::relay::{CARRIERS_MAX, WireError};
 use openflow::time::Instant;
+use tokio::sync::mpsc;
 use tokio::time::{self, timeout};
 
-use super::end::End;
+use super::carriers::Joined;
+use super::end::{End, State};
 use super::link::{self, Greeted, LinkError};
 use super::{peer_name, transport_config};
 use crate::method::{Method, Transport};
@@ -34,16 +37,25 @@ pub async fn switch(end: &Arc<End>, method: &Method, security: &Security) -> Tra
         }
         None => return TransportError::no_credentials(method),
     };
+    let dialler = Dialler {
+        end,
+        method,
+        config: &config,
+    };
     let mut backoff = BACKOFF_MIN;
     let mut was_refused = String::new();
     loop {
-        match dial(end, method, &config).await {
+        let (joins, joined) = mpsc::channel(CARRIERS_MAX);
+        match dialler.dial(joined).await {
             Ok(greeted) => {
                 backoff = BACKOFF_MIN;
                 was_refused.clear();
                 let resumed = greeted.resumed;
                 tracing::info!(relay = %method, resumed, "connected");
-                let error = link::run(end, greeted).await;
+                let error = tokio::select! {
+                    error = link::run(end, greeted) => error,
+                    never = dialler.follow_map(joins) => match never {},
+                };
                 tracing::warn!(relay = %method, "disconnected: {error}");
             }
             Err(DialError::Never(error)) => return error,
@@ -65,70 +77,137 @@ enum DialError {
     Failed(String),
 }
 
-async fn dial(
-    end: &Arc<End>,
-    method: &Method,
-    config: &quinn::ClientConfig,
-) -> Result<Greeted, DialError> {
-    let Method::Dial(Transport::Quic, host, port) = method else {
-        return Err(DialError::Never(TransportError::local(
-            method,
-            "relays connect by quic:HOST[:PORT]",
-        )));
-    };
-    let failed = |error: &dyn std::fmt::Display| DialError::Failed(error.to_string());
-    let address = resolve(method, host, *port).await.map_err(|e| failed(&e))?[0];
-    let local: SocketAddr = match address {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-    };
-    let name = crate::transport::server_name(host)
-        .map_err(|problem| DialError::Never(TransportError::local(method, problem)))?;
-    let connect = async |dscp: u8| {
-        let scheduling = &end.config.scheduling;
+impl std::fmt::Display for DialError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DialError::Never(error) => write!(f, "{error}"),
+            DialError::Failed(problem) => f.write_str(problem),
+        }
+    }
+}
+
+/// Dials the other relay for one session, again and again.
+struct Dialler<'a> {
+    end: &'a Arc<End>,
+    method: &'a Method,
+    config: &'a quinn::ClientConfig,
+}
+
+impl Dialler<'_> {
+    /// All connections that the session is to have.
+    async fn dial(&self, joins: mpsc::Receiver<Joined>) -> Result<Greeted, DialError> {
+        let code_points = self.end.carriers();
+        let (connection, marks) = self.connect(code_points.code_points()[0]).await?;
+        let greeted = greet(self.end, connection, marks, joins);
+        let mut greeted = answered(timeout(link::SETTINGS_TIMEOUT, greeted).await)?;
+        let points = greeted.carriers.code_points();
+        let to = greeted.connection.remote_address();
+        greeted.marks.set(to, points[0]);
+        for dscp in &points[1..] {
+            greeted.further.push(self.join(*dscp).await?);
+        }
+        Ok(greeted)
+    }
+
+    /// One more connection of the session.
+    async fn join(&self, dscp: u8) -> Result<Joined, DialError> {
+        let (connection, marks) = self.connect(dscp).await?;
+        let session = self.end.with(|session| session.id());
+        let ours = Control::Join { session, dscp };
+        let joined = async {
+            let (mut send, mut recv) = connection.open_bi().await?;
+            send.write_all(&ours.encode()).await?;
+            if link::read_first(&mut recv, &mut BytesMut::new()).await? != ours {
+                return Err(WireError("an answer to another join").into());
+            }
+            Ok((send, recv))
+        };
+        let (send, recv) = answered(timeout(link::SETTINGS_TIMEOUT, joined).await)?;
+        Ok(Joined {
+            connection,
+            marks,
+            dscp,
+            send,
+            recv,
+        })
+    }
+
+    async fn connect(&self, dscp: u8) -> Result<(quinn::Connection, quic::Marks), DialError> {
+        let method = self.method;
+        let Method::Dial(Transport::Quic, host, port) = method else {
+            return Err(DialError::Never(TransportError::local(
+                method,
+                "relays connect by quic:HOST[:PORT]",
+            )));
+        };
+        let address = resolve(method, host, *port).await.map_err(|e| failed(&e))?[0];
+        let local: SocketAddr = match address {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let name = crate::transport::server_name(host)
+            .map_err(|problem| DialError::Never(TransportError::local(method, problem)))?;
+        let scheduling = &self.end.config.scheduling;
         let (endpoint, marks) = scheduling
             .endpoint(local, None, dscp)
             .map_err(|e| failed(&e))?;
         let connecting = endpoint
-            .connect_with(config.clone(), address, &name.to_str())
+            .connect_with(self.config.clone(), address, &name.to_str())
             .map_err(|e| failed(&e))?;
         match timeout(HANDSHAKE_TIMEOUT, connecting).await {
             Ok(connection) => connection.map(|c| (c, marks)).map_err(|e| failed(&e)),
             Err(_) => Err(DialError::Failed("no relay answers there".to_owned())),
         }
-    };
-    let unanswered = || DialError::Failed("the relay does not answer".to_owned());
-    let (connection, marks) = connect(end.carriers().code_points()[0]).await?;
-    let greeted = timeout(link::SETTINGS_TIMEOUT, greet(end, connection)).await;
-    let mut greeted = greeted.map_err(|_| unanswered())?.map_err(|e| failed(&e))?;
-    let points = greeted.carriers.code_points();
-    marks.set(address, points[0]);
-    for dscp in &points[1..] {
-        let (connection, _) = connect(*dscp).await?;
-        let joined = join(&connection, greeted.peer.session, *dscp);
-        let joined = timeout(link::SETTINGS_TIMEOUT, joined).await;
-        joined.map_err(|_| unanswered())?.map_err(|e| failed(&e))?;
-        greeted.further.push(connection);
     }
-    Ok(greeted)
+
+    /// While there is a connection: opens and leaves further ones as the map in use asks for.
+    async fn follow_map(&self, joins: mpsc::Sender<Joined>) -> Infallible {
+        loop {
+            self.end.mapped.notified().await;
+            let mut backoff = BACKOFF_MIN;
+            let mut was_told = false;
+            let mut done = Vec::new();
+            loop {
+                let missing = self.end.with_state(State::leave_surplus);
+                let Some(dscp) = missing.into_iter().find(|dscp| !done.contains(dscp)) else {
+                    break;
+                };
+                match self.join(dscp).await {
+                    Ok(joined) => {
+                        // Not taken if the first connection has just ended.
+                        let _ = joins.send(joined).await;
+                        done.push(dscp);
+                        tracing::info!(relay = %self.method, dscp, "one more connection");
+                    }
+                    // What is of that class goes with the next below meanwhile.
+                    Err(problem) => {
+                        if !std::mem::replace(&mut was_told, true) {
+                            tracing::warn!("{}: code point {dscp}: {problem}", self.method);
+                        }
+                        time::sleep(jittered(backoff, self.end.now())).await;
+                        backoff = (backoff * 2).min(BACKOFF_MAX);
+                    }
+                }
+            }
+        }
+    }
 }
 
-/// Makes `connection` one more of `session`.
-async fn join(
-    connection: &quinn::Connection,
-    session: SessionId,
-    dscp: u8,
-) -> Result<(), LinkError> {
-    let (mut send, mut recv) = connection.open_bi().await?;
-    let ours = Control::Join { session, dscp };
-    send.write_all(&ours.encode()).await?;
-    if link::read_first(&mut recv, &mut BytesMut::new()).await? != ours {
-        return Err(WireError("an answer to another join").into());
-    }
-    Ok(())
+fn failed(error: &dyn std::fmt::Display) -> DialError {
+    DialError::Failed(error.to_string())
 }
 
-async fn greet(end: &Arc<End>, connection: quinn::Connection) -> Result<Greeted, LinkError> {
+fn answered<T>(answer: Result<Result<T, LinkError>, time::error::Elapsed>) -> Result<T, DialError> {
+    let unanswered = |_| DialError::Failed("the relay does not answer".to_owned());
+    answer.map_err(unanswered)?.map_err(|e| failed(&e))
+}
+
+async fn greet(
+    end: &Arc<End>,
+    connection: quinn::Connection,
+    marks: quic::Marks,
+    joins: mpsc::Receiver<Joined>,
+) -> Result<Greeted, LinkError> {
     let (mut send, mut recv) = connection.open_bi().await?;
     let ours = end.with(|session| session.settings(session.is_resumable()));
     send.write_all(&Control::Settings(ours.clone()).encode())
@@ -146,7 +225,9 @@ async fn greet(end: &Arc<End>, connection: quinn::Connection) -> Result<Greeted,
     end.with_state(|state| state.peer = name);
     Ok(Greeted {
         connection,
+        marks,
         further: Vec::new(),
+        joins,
         carriers,
         send,
         recv,

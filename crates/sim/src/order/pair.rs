@@ -220,7 +220,9 @@ impl Pair {
             };
             let end = &mut self.ends[at];
             match event {
-                SessionEvent::Opened { .. } | SessionEvent::Policy { .. } => {}
+                SessionEvent::Opened { .. }
+                | SessionEvent::Mapped
+                | SessionEvent::Policy { .. } => {}
                 SessionEvent::Closed { channel, reason } => {
                     let broken = format!("channel {} was closed: {reason}", channel.0);
                     self.report.violations += 1;

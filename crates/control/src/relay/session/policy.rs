@@ -89,7 +89,10 @@ impl Session {
         while let Some(event) = self.policy.as_mut().and_then(PolicyExchange::poll_event) {
             match event {
                 PolicyEvent::Send(message) => self.say(Control::Policy(message)),
-                PolicyEvent::Activate(map) => self.set_policy(&map),
+                PolicyEvent::Activate(map) => {
+                    self.set_policy(&map);
+                    self.events.push_back(Event::Mapped);
+                }
                 PolicyEvent::Done(outcome) => self.events.push_back(Event::Policy { outcome }),
             }
         }

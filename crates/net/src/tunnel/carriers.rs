@@ -1,0 +1,360 @@
+//! The connections of one session: which there are, what each lane is sent over, and how one joins
+//! or leaves while messages are under way.
+//!
+//! A lane that moves finishes its stream and goes on with another where that ended; the other end
+//! reads the second once it has read the first. A connection that is not needed any more is left by
+//! both ends before it is closed: each ends its half of the stream that the connection joined with
+//! when all that it sent there is acknowledged.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use control::relay::{CARRIERS_MAX, Carriers, ChannelId, Session};
+use quinn::{RecvStream, SendStream};
+use sched::Lane;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::AbortHandle;
+
+use super::ConnectionStatus;
+use super::end::{End, State};
+use super::link::{LinkError, bound_unsent, read_lanes, send_lane};
+use crate::quic;
+
+/// Another connection of the session, with the stream that it joined by.
+pub(super) struct Joined {
+    pub connection: quinn::Connection,
+    pub marks: quic::Marks,
+    pub dscp: u8,
+    pub send: SendStream,
+    pub recv: RecvStream,
+}
+
+/// The connections there are now.
+pub(super) struct Live {
+    /// Tells a task of an earlier connection, which may be a moment late to end, that it is one.
+    pub generation: u64,
+    /// With the control stream.
+    pub connection: quinn::Connection,
+    /// The first is `connection`.
+    carriers: Vec<Carrier>,
+    lanes: BTreeMap<(ChannelId, Lane), (Seat, AbortHandle)>,
+}
+
+struct Carrier {
+    connection: quinn::Connection,
+    marks: quic::Marks,
+    dscp: u8,
+    /// Whoever waits at its other end is told once this and all that the lanes have is dropped.
+    /// `None` for the first connection, which nobody leaves.
+    is_used: Option<mpsc::Sender<Infallible>>,
+}
+
+/// The place of a lane on a connection.
+#[derive(Clone)]
+pub(super) struct Seat {
+    pub channel: ChannelId,
+    pub lane: Lane,
+    pub connection: quinn::Connection,
+    pub wake: Arc<Notify>,
+    is_used: Option<mpsc::Sender<Infallible>>,
+}
+
+impl Seat {
+    /// Somebody waits until all that it sent is acknowledged.
+    pub fn is_awaited(&self) -> bool {
+        self.is_used.is_some()
+    }
+}
+
+impl Live {
+    pub fn new(
+        generation: u64,
+        connection: quinn::Connection,
+        marks: quic::Marks,
+        dscp: u8,
+    ) -> Live {
+        let first = Carrier {
+            connection: connection.clone(),
+            marks,
+            dscp,
+            is_used: None,
+        };
+        Live {
+            generation,
+            connection,
+            carriers: vec![first],
+            lanes: BTreeMap::new(),
+        }
+    }
+
+    /// The lane has something to send: wakes its task, or starts it.
+    pub fn transmit(&mut self, end: &Arc<End>, channel: ChannelId, lane: Lane, dscp: u8) {
+        let carrier = self.carrier(dscp);
+        let key = (channel, lane);
+        if let Some((seat, _)) = self.lanes.get(&key) {
+            return seat.wake.notify_one();
+        }
+        let seat = Seat {
+            channel,
+            lane,
+            connection: carrier.connection.clone(),
+            wake: Arc::new(Notify::new()),
+            is_used: carrier.is_used.clone(),
+        };
+        let lanes = Lanes {
+            end: end.clone(),
+            generation: self.generation,
+        };
+        let task = tokio::spawn(send_lane(lanes, seat.clone()));
+        self.lanes.insert(key, (seat, task.abort_handle()));
+    }
+
+    /// The channel is gone: its lanes' tasks find that out when woken.
+    pub fn forget(&mut self, channel: ChannelId) {
+        self.leave_seats(|seat| seat.channel == channel);
+    }
+
+    /// Code points of further connections.
+    pub fn further(&self) -> impl Iterator<Item = u8> {
+        self.carriers[1..].iter().map(|carrier| carrier.dscp)
+    }
+
+    /// Each connection in numbers.
+    pub fn status(&self) -> Vec<ConnectionStatus> {
+        let status = |carrier: &Carrier| ConnectionStatus {
+            code_point: carrier.dscp,
+            rtt: carrier.connection.rtt(),
+            lost_packets: carrier.connection.stats().path.lost_packets,
+        };
+        self.carriers.iter().map(status).collect()
+    }
+
+    fn carrier(&self, dscp: u8) -> &Carrier {
+        let of = self.carriers.iter().find(|carrier| carrier.dscp == dscp);
+        of.unwrap_or(&self.carriers[0])
+    }
+
+    /// Of the connections that lanes are dealt to, the greatest first.
+    fn code_points(&self) -> Vec<u8> {
+        let first = self.carriers[0].dscp;
+        let mut points: Vec<u8> = self.further().filter(|dscp| *dscp < first).collect();
+        points.sort_unstable_by(|a, b| b.cmp(a));
+        points.insert(0, first);
+        points
+    }
+
+    /// Of the further connections.
+    fn keep(&mut self, is_kept: impl Fn(&Carrier) -> bool) {
+        let mut is_first = true;
+        self.carriers
+            .retain(|carrier| std::mem::take(&mut is_first) || is_kept(carrier));
+    }
+
+    fn leave_seats(&mut self, leaves: impl Fn(&Seat) -> bool) {
+        self.lanes.retain(|_, (seat, _)| {
+            let is_left = leaves(seat);
+            if is_left {
+                seat.wake.notify_one();
+            }
+            !is_left
+        });
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.lanes.values().for_each(|(_, task)| task.abort());
+    }
+}
+
+impl State {
+    /// Deals lanes to the connections there are, as the map in use would have it.
+    fn deal_lanes(&mut self) {
+        let Some(live) = &mut self.link else { return };
+        let points = live.code_points();
+        let carriers = match self.session.policy_map() {
+            Some(map) => Carriers::among(map, points),
+            None => Carriers::one(points[0]),
+        };
+        self.session.set_carriers(carriers);
+        let moved: Vec<(ChannelId, Lane)> = live
+            .lanes
+            .iter()
+            .filter(|((channel, lane), (seat, _))| {
+                let carrier = self.session.carrier_of(*channel, *lane);
+                let dscp = self.session.code_points()[carrier];
+                live.carrier(dscp).connection.stable_id() != seat.connection.stable_id()
+            })
+            .map(|(key, _)| *key)
+            .collect();
+        live.leave_seats(|seat| moved.contains(&(seat.channel, seat.lane)));
+    }
+
+    /// Another map is in use. The first connection stays and has its greatest code point.
+    pub fn handle_mapped(&mut self) {
+        let map = self.session.policy_map();
+        let first = map.map_or(0, |map| Carriers::of(map).code_points()[0]);
+        let Some(live) = &mut self.link else { return };
+        live.carriers[0].dscp = first;
+        let carrier = &live.carriers[0];
+        let to = carrier.connection.remote_address();
+        carrier.marks.set(to, first);
+        self.deal_lanes();
+    }
+
+    /// Leaves the further connections that the map in use does not ask for. The code points of
+    /// those that it asks for and that are not there.
+    pub fn leave_surplus(&mut self) -> Vec<u8> {
+        let map = self.session.policy_map();
+        let wanted = map.map_or_else(Carriers::default, Carriers::of);
+        let wanted = &wanted.code_points()[1..];
+        let Some(live) = &mut self.link else {
+            return Vec::new();
+        };
+        let before = live.carriers.len();
+        live.keep(|carrier| wanted.contains(&carrier.dscp));
+        let there: Vec<u8> = live.further().collect();
+        if live.carriers.len() < before {
+            self.deal_lanes();
+        }
+        let missing = wanted.iter().filter(|dscp| !there.contains(dscp));
+        missing.copied().collect()
+    }
+}
+
+/// What the tasks of one connection's lanes share.
+#[derive(Clone)]
+pub(super) struct Lanes {
+    pub end: Arc<End>,
+    pub generation: u64,
+}
+
+impl Lanes {
+    /// As [`End::with`], unless the connection is not the one there is now.
+    pub fn with<R>(&self, work: impl FnOnce(&mut Session) -> R) -> Result<R, LinkError> {
+        self.with_state(|state| work(&mut state.session))
+    }
+
+    /// As [`Lanes::with`], if the lane still has that seat.
+    pub fn seated<R>(
+        &self,
+        seat: &Seat,
+        work: impl FnOnce(&mut Session) -> R,
+    ) -> Result<Option<R>, LinkError> {
+        self.with_state(|state| {
+            let live = state.link.as_ref().expect("there is a connection");
+            let now = live.lanes.get(&(seat.channel, seat.lane));
+            let is_now = now.is_some_and(|(now, _)| Arc::ptr_eq(&now.wake, &seat.wake));
+            is_now.then(|| work(&mut state.session))
+        })
+    }
+
+    fn with_state<R>(&self, work: impl FnOnce(&mut State) -> R) -> Result<R, LinkError> {
+        self.end.with_state(|state| match &state.link {
+            Some(live) if live.generation == self.generation => Ok(work(state)),
+            _ => Err(LinkError::Stream(
+                "another connection has taken over".to_owned(),
+            )),
+        })
+    }
+
+    /// From now on lanes go over `joined`; over another of its code point no more. To be carried
+    /// on.
+    pub fn join(&self, joined: Joined) -> Result<Carried, LinkError> {
+        let (is_used, unused) = mpsc::channel(1);
+        self.with_state(|state| {
+            let live = state.link.as_mut().expect("there is a connection");
+            live.keep(|carrier| carrier.dscp != joined.dscp);
+            live.carriers.truncate(CARRIERS_MAX - 1);
+            live.carriers.push(Carrier {
+                connection: joined.connection.clone(),
+                marks: joined.marks.clone(),
+                dscp: joined.dscp,
+                is_used: Some(is_used),
+            });
+            state.deal_lanes();
+        })?;
+        let lanes = self.clone();
+        Ok(Carried {
+            lanes,
+            joined,
+            unused,
+        })
+    }
+
+    fn leave(&self, connection: &quinn::Connection) -> Result<(), LinkError> {
+        self.with_state(|state| {
+            let live = state.link.as_mut().expect("there is a connection");
+            let before = live.carriers.len();
+            live.keep(|carrier| carrier.connection.stable_id() != connection.stable_id());
+            if live.carriers.len() < before {
+                state.deal_lanes();
+            }
+        })
+    }
+}
+
+/// Closes a further connection with the task that drives it.
+struct Closing(quinn::Connection);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close(0u32.into(), b"the session needs it no more");
+    }
+}
+
+/// A further connection that lanes are dealt to.
+pub(super) struct Carried {
+    lanes: Lanes,
+    joined: Joined,
+    /// Ends once no lane is on it and all that was sent is acknowledged.
+    unused: mpsc::Receiver<Infallible>,
+}
+
+impl Carried {
+    /// Carries lanes until neither end needs the connection.
+    pub async fn run(self) -> Result<(), LinkError> {
+        let Carried {
+            lanes,
+            joined,
+            mut unused,
+        } = self;
+        let Joined {
+            connection,
+            mut send,
+            mut recv,
+            ..
+        } = joined;
+        let closing = Closing(connection.clone());
+        let ours = async {
+            unused.recv().await;
+            let _ = send.finish();
+        };
+        let theirs = async {
+            let ended = loop {
+                match recv.read_chunk(usize::MAX, true).await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => break lanes.leave(&connection),
+                    Err(error) => break Err(error.into()),
+                }
+            };
+            // Whoever accepts its streams is told of the connection's end too.
+            if ended.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let both = async {
+            tokio::join!(ours, theirs);
+        };
+        tokio::select! {
+            read = read_lanes(lanes.clone(), &connection, both) => read?,
+            error = bound_unsent(connection.clone()) => return Err(error),
+        }
+        if !lanes.end.is_switch_side() {
+            connection.closed().await;
+        }
+        drop(closing);
+        Ok(())
+    }
+}
