@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::relay::{Config, SessionId, Side};
+use net::Pace;
 use net::method::{Method, Protocol};
 use net::tls::{CredentialFiles, Role, Security};
 use net::transport::{Limits, LineSocket, Listener};
@@ -161,7 +162,6 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
         let listener = bind(OPENFLOW, openflow, &security, None).await?;
         return run_direct(direct, listener, &args.common, &agents).await;
     }
-    args.common.refuse_what_quic_has_not()?;
     let database = agents.active.get(OVSDB).cloned();
     if args.nudge && database.is_none() {
         return Err(Failure::usage(
@@ -231,7 +231,6 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
         let listener = bind(OPENFLOW, &listen, &security, line).await?;
         return run_direct(direct, listener, &args.common, &agents).await;
     }
-    args.common.refuse_what_quic_has_not()?;
     let (each, shared): (BTreeMap<_, _>, BTreeMap<_, _>) = agents
         .passive
         .clone()
@@ -341,19 +340,10 @@ impl CommonArgs {
         }
         Ok(Scheduling {
             policy,
-            rate_bytes: self.rate,
+            pace: self.rate.map(|bytes| Arc::new(Pace::new(bytes))),
             guaranteed_bytes: self.guaranteed_rate,
             experimenter: self.experimenter_id,
         })
-    }
-
-    fn refuse_what_quic_has_not(&self) -> Result<(), Failure> {
-        match self.rate {
-            None => Ok(()),
-            Some(_) => Err(Failure::usage(
-                "--rate is for relays that are joined by tcp:, ssl: or unix:",
-            )),
-        }
     }
 
     /// What only the one connection for all can carry.

@@ -16,6 +16,7 @@ use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{ClientConfig, Endpoint, EndpointConfig, ServerConfig, TransportConfig, VarInt};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use crate::pace::Pace;
 use crate::tls::Security;
 
 pub use udp::Marks;
@@ -89,15 +90,16 @@ pub fn bind_socket(local: SocketAddr) -> io::Result<std::net::UdpSocket> {
 }
 
 /// As [`endpoint`], below a scheduler: few datagrams wait, and each has code point `dscp`, or that
-/// which the marks have for its destination.
+/// which the marks have for its destination. `pace` is told of each.
 pub fn line_endpoint(
     local: SocketAddr,
     server: Option<ServerConfig>,
     dscp: u8,
+    pace: Option<Arc<Pace>>,
 ) -> io::Result<(Endpoint, Marks)> {
     let socket = bind_socket(local)?;
     socket.set_nonblocking(true)?;
-    let socket = udp::MarkingSocket::new(socket, dscp)?;
+    let socket = udp::MarkingSocket::new(socket, dscp, pace)?;
     let marks = socket.marks();
     let endpoint = Endpoint::new_with_abstract_socket(
         EndpointConfig::default(),

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use common::{Leaf, Pki};
 use control::relay::{Config, SessionId, Side};
+use net::Pace;
 use net::method::Method;
 use net::tls::{Role, Security};
 use net::transport::{Limits, Listener};
@@ -334,6 +335,37 @@ Rule #3: traffic_type=3, action=dscp:CS4
         let hits: u64 = line.rules.iter().map(|(_, hits)| hits).sum();
         assert_eq!(hits + line.default_hits, 3000);
     }
+}
+
+/// At 2 Mbit/s a backlog of 800 takes some 0.8 s; what is said last is among the first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rate_keeps_the_backlog_in_the_queues_and_not_below_them() {
+    const BACKLOG: u32 = 800;
+    let text = "Rule #1: traffic_type=1, action=queue_id:0
+Default: action=queue_id:1
+Scheduler: algo=strict
+";
+    let pair = Pair::scheduled(Scheduling {
+        policy: Some(Arc::new(sched::PolicyMap::parse(text).unwrap().0)),
+        pace: Some(Arc::new(Pace::new(250_000))),
+        ..Scheduling::default()
+    })
+    .await;
+    let (mut switch, mut controller) = pair.connect().await;
+    switch.write_all(&message(4, 0, 0, 8)).await.unwrap();
+    read_frames(&mut controller, 1).await;
+    let backlog: Vec<Bytes> = (1..=BACKLOG).map(|n| message(4, 10, n, 200)).collect();
+    switch.write_all(&backlog.concat()).await.unwrap();
+    let echo = message(4, 2, BACKLOG + 1, 8);
+    switch.write_all(&echo).await.unwrap();
+    let got = read_frames(&mut controller, BACKLOG as usize + 1).await;
+    let before = got.iter().position(|frame| frame.bytes() == &echo);
+    let before = before.expect("the echo arrives");
+    // Without a rate it is 155 here.
+    assert!(before < 60, "{before} of {BACKLOG} were before it");
+    let packets = got.iter().filter(|frame| frame.bytes() != &echo);
+    let order: Vec<u32> = packets.map(|frame| frame.xid().0).collect();
+    assert!(order.into_iter().eq(1..=BACKLOG), "each once, in order");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

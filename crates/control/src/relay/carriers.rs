@@ -102,10 +102,7 @@ impl Carriers {
             _ if agent != Agent::OpenFlow => self.code_points.len() as u8 - 1,
             LaneKind::Echo => 0,
             LaneKind::State => self.of_state,
-            LaneKind::Flow => {
-                let queue = queue_of_lane(lane.index, flow_lanes);
-                self.of_queue[queue.min(QUEUES_MAX - 1)]
-            }
+            LaneKind::Flow => self.of_queue[queue_of_lane(lane.index, flow_lanes)],
             LaneKind::Exchange => self.of_exchange,
         })
     }

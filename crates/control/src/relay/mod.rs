@@ -26,7 +26,7 @@ pub use carriers::{CARRIERS_MAX, Carriers, code_points, settle};
 pub use channel::LocalWrite;
 pub use experimenter::{EXPERIMENTER_ID, PolicyTalk, TalkEvent};
 pub use line::{Item, Line, LineStatus};
-pub use place::place_of;
+pub use place::{place_of, queue_of_lane};
 pub use policy::{Answer, PolicyEvent, PolicyExchange, PolicyMessage};
 pub use session::{
     CHANNELS_MAX, ChannelStatus, Config, Event, LOWER_BYTES_MAX, PolicyStatus, Session,

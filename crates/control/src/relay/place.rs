@@ -5,6 +5,7 @@
 
 use openflow::{Frame, MessageKind, PortNo};
 use sched::order::LANE_INDEX_MAX;
+use sched::policy::QUEUES_MAX;
 use sched::subject::{PacketIn, PacketOut};
 use sched::{Binding, Direction, Order, Place, Tag, class_of};
 
@@ -54,8 +55,8 @@ pub(super) fn place_of_tag(tag: &Tag, direction: Direction, flow_lanes: u16) -> 
 }
 
 /// The queue that [`place_of_tag`] deals to the flow lane `index`.
-pub(super) fn queue_of_lane(index: u16, flow_lanes: u16) -> usize {
-    usize::from(index / lanes_of_queue(flow_lanes))
+pub fn queue_of_lane(index: u16, flow_lanes: u16) -> usize {
+    usize::from(index / lanes_of_queue(flow_lanes)).min(QUEUES_MAX - 1)
 }
 
 fn lanes_of_queue(flow_lanes: u16) -> u16 {

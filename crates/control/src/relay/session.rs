@@ -409,10 +409,18 @@ impl Session {
     /// Moves messages from the queues to the lanes while the connection takes them. To be called
     /// after anything else, before events are drained.
     pub fn schedule(&mut self, now: Instant) {
+        self.schedule_some(now, usize::MAX);
+    }
+
+    /// As [`Session::schedule`] on a line with a rate: no more than one message beyond `bytes_max`,
+    /// and no further than the last message of a queue, so that it is not joined to less urgent
+    /// ones. Returns the bytes that were moved, at least 1 if anything was.
+    pub fn schedule_some(&mut self, now: Instant, bytes_max: usize) -> usize {
+        let mut moved = 0;
         if self.line.is_none() {
-            return;
+            return moved;
         }
-        while self.link == Link::Up {
+        while self.link == Link::Up && moved < bytes_max {
             let count = self.carriers.code_points().len();
             let is_full = |bytes: &usize| *bytes >= LOWER_BYTES_MAX;
             if self.lower_bytes[..count].iter().all(is_full) {
@@ -433,11 +441,25 @@ impl Session {
             let line = self.line.as_mut();
             let popped = line.and_then(|line| line.pop_if(now, admits));
             let Some((tag, item)) = popped else { break };
+            moved += match &item {
+                Item::Message(body) => body.len(),
+                Item::End => 1,
+            };
             self.deal(tag, item);
             self.take_shed();
+            let has_more = |line: &Line| line.has_waiting(tag.queue);
+            if bytes_max < usize::MAX && !self.line.as_ref().is_some_and(has_more) {
+                break;
+            }
         }
         self.take_shed();
         self.wake_stalled();
+        moved
+    }
+
+    /// Whether messages wait for their turn while there is a connection.
+    pub fn has_queued(&self) -> bool {
+        self.link == Link::Up && self.line.as_ref().is_some_and(|line| !line.is_empty())
     }
 
     /// Puts what has left the queues on its lane.

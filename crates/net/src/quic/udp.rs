@@ -21,6 +21,8 @@ use quinn::{AsyncUdpSocket, UdpPoller};
 use socket2::SockRef;
 use tokio::io::Interest;
 
+use crate::pace::Pace;
+
 /// The kernel doubles it and counts a datagram of 1200 bytes as some 2300: three of them.
 const SEND_BUFFER_BYTES: usize = 4096;
 
@@ -53,16 +55,23 @@ pub struct MarkingSocket {
     state: UdpSocketState,
     dscp: u8,
     marks: Marks,
+    /// Is told of every datagram that leaves.
+    pace: Option<Arc<Pace>>,
 }
 
 impl MarkingSocket {
-    pub fn new(socket: std::net::UdpSocket, dscp: u8) -> io::Result<MarkingSocket> {
+    pub fn new(
+        socket: std::net::UdpSocket,
+        dscp: u8,
+        pace: Option<Arc<Pace>>,
+    ) -> io::Result<MarkingSocket> {
         SockRef::from(&socket).set_send_buffer_size(SEND_BUFFER_BYTES)?;
         Ok(MarkingSocket {
             state: UdpSocketState::new((&socket).into())?,
             io: tokio::net::UdpSocket::from_std(socket)?,
             dscp,
             marks: Marks::default(),
+            pace,
         })
     }
 
@@ -112,7 +121,12 @@ impl MarkingSocket {
                 tracing::debug!(to = %transmit.destination, %error, "a datagram was not sent");
                 Ok(())
             }
-            Ok(_) => Ok(()),
+            Ok(bytes) => {
+                if let Some(pace) = &self.pace {
+                    pace.sent_datagram(bytes);
+                }
+                Ok(())
+            }
         }
     }
 }
@@ -207,7 +221,7 @@ mod tests {
         }
         let sender = std::net::UdpSocket::bind((host, 0)).unwrap();
         sender.set_nonblocking(true).unwrap();
-        let sender = MarkingSocket::new(sender, dscp).unwrap();
+        let sender = MarkingSocket::new(sender, dscp, None).unwrap();
         sender.io.writable().await.unwrap();
         let transmit = Transmit {
             destination,

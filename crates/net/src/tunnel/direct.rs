@@ -10,7 +10,7 @@ mod policy;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use control::relay::{
@@ -24,8 +24,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time;
 
-use super::pace::Pace;
 use super::{EndStatus, OPENFLOW, Scheduling};
+use crate::alarm::Alarm;
 use crate::clock::Clock;
 use crate::method::Method;
 use crate::tls::Security;
@@ -53,7 +53,6 @@ pub struct Direct {
     target: Method,
     security: Security,
     scheduling: Scheduling,
-    pace: Option<Pace>,
     clock: Clock,
     next: AtomicU64,
     state: Mutex<State>,
@@ -110,7 +109,6 @@ impl Direct {
             side,
             target,
             security,
-            pace: scheduling.rate_bytes.map(Pace::new),
             newest: scheduling.policy.clone().map(watch::Sender::new),
             scheduling,
             clock: Clock::start(),
@@ -286,6 +284,10 @@ impl Direct {
         let mut input = BytesMut::new();
         let mut batch = BytesMut::new();
         let (mut is_flushed, mut has_ended) = (true, false);
+        let mut alarm = match Alarm::new() {
+            Ok(alarm) => alarm,
+            Err(error) => return format!("no timer: {error}"),
+        };
         loop {
             let mut wait_until = None;
             if batch.is_empty() && is_flushed {
@@ -296,7 +298,7 @@ impl Direct {
                 }
             }
             let has_room = carried.lock().line.as_ref().is_some_and(Line::has_room);
-            let at = wait_until.unwrap_or_else(time::Instant::now);
+            let at = wait_until.unwrap_or_else(Instant::now);
             input.reserve(READ_BYTES);
             tokio::select! {
                 flushed = put(&mut writer, &mut batch), if !batch.is_empty() || !is_flushed => {
@@ -313,7 +315,9 @@ impl Direct {
                     Err(error) => return error.to_string(),
                 },
                 () = carried.sends.notified() => {}
-                () = time::sleep_until(at), if wait_until.is_some() => {}
+                woken = alarm.wait_until(at), if wait_until.is_some() => if let Err(error) = woken {
+                    return format!("no timer: {error}");
+                },
             }
         }
     }
@@ -334,14 +338,15 @@ impl Direct {
     }
 
     /// What is sent next, a segment of it. Says until when to wait where the rate allows none.
-    fn fill(&self, carried: &Carried, batch: &mut BytesMut) -> Option<time::Instant> {
+    fn fill(&self, carried: &Carried, batch: &mut BytesMut) -> Option<Instant> {
         let now = self.clock.now();
         let mut counts = carried.lock();
         if counts.line.as_ref().is_none_or(Line::is_empty) {
             return None;
         }
-        if let Some(at) = self.pace.as_ref().and_then(|pace| pace.wait(now)) {
-            return Some(self.clock.deadline(at));
+        let pace = self.scheduling.pace.as_ref();
+        if let Some(at) = pace.and_then(|pace| pace.wait()) {
+            return Some(at);
         }
         while batch.len() < BATCH_BYTES {
             let popped = counts.line.as_mut().and_then(|line| line.pop(now));
@@ -357,8 +362,8 @@ impl Direct {
             }
         }
         counts.take_shed();
-        if let Some(pace) = self.pace.as_ref().filter(|_| !batch.is_empty()) {
-            pace.sent(now, batch.len());
+        if let Some(pace) = pace.filter(|_| !batch.is_empty()) {
+            pace.sent_segments(batch.len());
         }
         None
     }

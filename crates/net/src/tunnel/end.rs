@@ -17,8 +17,10 @@ use tokio::time;
 
 use super::carriers::Live;
 use super::{EndConfig, EndStatus, OPENFLOW, Target, link, local};
+use crate::alarm::Alarm;
 use crate::clock::Clock;
 use crate::method::Method;
+use crate::pace::Pace;
 use crate::transport::{self, Connection};
 
 /// How long a target is dialled before its channel is given up. Longer than a controller takes to
@@ -29,6 +31,8 @@ const DIAL_PAUSE: Duration = Duration::from_millis(200);
 const HAND_BUFFER_BYTES: usize = 64 * 1024;
 /// How often deadlines that are seconds long are looked at.
 const TICK: Duration = Duration::from_millis(100);
+/// What leaves the queues at a time where there is a rate: about a datagram.
+const PACED_BYTES: usize = 1100;
 
 /// One end of a relay pair: a session and its local sockets.
 pub struct End {
@@ -38,6 +42,8 @@ pub struct End {
     state: Mutex<State>,
     /// Wakes the writer of the control stream.
     pub(super) control: Notify,
+    /// Something is queued that the rate holds back.
+    paced: Arc<Notify>,
     /// Wakes streams whose channel was not open yet.
     pub(super) opened: Notify,
     /// A connection has begun a session that the other end knew nothing of.
@@ -110,6 +116,7 @@ impl End {
             }),
             config,
             control: Notify::new(),
+            paced: Arc::default(),
             opened: Notify::new(),
             begun: Notify::new(),
             mapped: Notify::new(),
@@ -119,6 +126,10 @@ impl End {
             closed: AtomicU64::new(0),
         });
         tokio::spawn(End::tick(Arc::downgrade(&end)));
+        if let Some(pace) = end.config.scheduling.pace.clone() {
+            let paced = end.paced.clone();
+            tokio::spawn(End::keep_pace(Arc::downgrade(&end), pace, paced));
+        }
         end
     }
 
@@ -271,11 +282,28 @@ impl End {
     pub(super) fn with_state<R>(self: &Arc<Self>, work: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let result = work(&mut state);
-        state.session.schedule(self.now());
+        self.schedule(&mut state.session);
         while let Some(event) = state.session.poll_event() {
             self.handle_event(&mut state, event);
         }
         result
+    }
+
+    fn schedule(&self, session: &mut Session) {
+        let now = self.now();
+        let Some(pace) = &self.config.scheduling.pace else {
+            return session.schedule(now);
+        };
+        while pace.wait().is_none() {
+            match session.schedule_some(now, PACED_BYTES) {
+                // Nothing is queued, or the connection takes no more and will say when it does.
+                0 => return,
+                moved => pace.promised(moved),
+            }
+        }
+        if session.has_queued() {
+            self.paced.notify_one();
+        }
     }
 
     fn handle_event(self: &Arc<Self>, state: &mut State, event: Event) {
@@ -378,6 +406,24 @@ impl End {
                 Err(_) if time::Instant::now() < until => time::sleep(DIAL_PAUSE).await,
                 done => return done,
             }
+        }
+    }
+
+    /// Schedules whenever the rate allows it again, while anything is queued.
+    async fn keep_pace(end: Weak<End>, pace: Arc<Pace>, paced: Arc<Notify>) {
+        let mut alarm = match Alarm::new() {
+            Ok(alarm) => alarm,
+            Err(error) => return tracing::error!("no timer for the rate: {error}"),
+        };
+        loop {
+            paced.notified().await;
+            if let Some(at) = pace.wait()
+                && let Err(error) = alarm.wait_until(at).await
+            {
+                return tracing::error!("no timer for the rate: {error}");
+            }
+            let Some(end) = end.upgrade() else { return };
+            end.with(|_| ());
         }
     }
 

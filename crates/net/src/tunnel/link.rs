@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use control::relay::wire::{Control, LaneHeader};
-use control::relay::{Agent, Carriers, Settings, WireError};
+use control::relay::{Agent, Carriers, Settings, WireError, queue_of_lane};
 use quinn::{RecvStream, SendStream};
+use sched::policy::QUEUES_MAX;
 use sched::{Lane, LaneKind};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
@@ -26,7 +27,7 @@ pub(super) const SETTINGS_TIMEOUT: Duration = Duration::from_secs(3);
 const REPORT_DELAY: Duration = Duration::from_millis(10);
 const READ_BYTES: usize = 64 * 1024;
 const SEND_BYTES: usize = 16 * 1024;
-const CONTROL_PRIORITY: i32 = 4;
+const CONTROL_PRIORITY: i32 = i32::MAX;
 
 /// A connection whose settings have been exchanged, with those that have joined it.
 pub(super) struct Greeted {
@@ -358,7 +359,8 @@ pub(super) async fn send_lane(lanes: Lanes, seat: Seat) {
         let Some((first, agent)) = begin else {
             return Ok(());
         };
-        let _ = send.set_priority(priority(lane, agent));
+        let flow_lanes = lanes.end.config.session.flow_lanes;
+        let _ = send.set_priority(priority(lane, agent, flow_lanes));
         send.write_all(
             &LaneHeader {
                 channel,
@@ -393,13 +395,15 @@ pub(super) async fn send_lane(lanes: Lanes, seat: Seat) {
     }
 }
 
-/// Strict between levels: echo, then state, packets, requests and replies, other agents.
-fn priority(lane: Lane, agent: Option<Agent>) -> i32 {
+/// Strict between levels: echo, then state, packets by their queues, requests and replies, other
+/// agents.
+fn priority(lane: Lane, agent: Option<Agent>, flow_lanes: u16) -> i32 {
+    const LEVEL: i32 = QUEUES_MAX as i32;
     match lane.kind {
         _ if agent != Some(Agent::OpenFlow) => -1,
-        LaneKind::Echo => 3,
-        LaneKind::State => 2,
-        LaneKind::Flow => 1,
+        LaneKind::Echo => 3 * LEVEL,
+        LaneKind::State => 2 * LEVEL,
+        LaneKind::Flow => 2 * LEVEL - 1 - queue_of_lane(lane.index, flow_lanes) as i32,
         LaneKind::Exchange => 0,
     }
 }

@@ -13,7 +13,6 @@ mod end;
 mod hub;
 mod link;
 mod local;
-mod pace;
 mod policy;
 mod switch;
 
@@ -28,6 +27,7 @@ use sched::PolicyMap;
 use tokio::sync::mpsc;
 
 use crate::method::Method;
+use crate::pace::Pace;
 use crate::quic;
 use crate::tls::Security;
 use crate::transport::Connection;
@@ -78,8 +78,8 @@ pub struct EndConfig {
 pub struct Scheduling {
     /// Without one, messages go in the order in which they come, and nothing is shed.
     pub policy: Option<Arc<PolicyMap>>,
-    /// Bytes per second, headers included, that are sent at most.
-    pub rate_bytes: Option<u64>,
+    /// Holds what is sent, headers included, to a rate.
+    pub pace: Option<Arc<Pace>>,
     /// Bytes per second that the path is known to carry for us: QUIC's window does not fall below
     /// what that takes.
     pub guaranteed_bytes: Option<u64>,
@@ -154,7 +154,7 @@ impl Scheduling {
     ) -> std::io::Result<(quinn::Endpoint, quic::Marks)> {
         match &self.policy {
             None => Ok((quic::endpoint(local, server)?, quic::Marks::default())),
-            Some(_) => quic::line_endpoint(local, server, dscp),
+            Some(_) => quic::line_endpoint(local, server, dscp, self.pace.clone()),
         }
     }
 }

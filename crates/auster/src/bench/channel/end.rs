@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use net::alarm::Alarm;
 use nix::time::{ClockId, clock_gettime};
 use sched::Direction;
 use serde::Serialize;
@@ -20,7 +21,6 @@ use super::carrier::{CONTROLLER_ADDRESS, SWITCH_ADDRESS, Terms};
 use super::grid::Cell;
 use super::method::{Carrier, Tcp};
 use super::outlet::Outlet;
-use super::pacer::Pacer;
 use super::source::{self, Source};
 use super::tally::Tally;
 use crate::lab::{netns, tools};
@@ -172,12 +172,12 @@ async fn send(
     direction: Direction,
     start: Instant,
 ) -> io::Result<Duration> {
-    let mut pacer = Pacer::new()?;
+    let mut alarm = Alarm::new()?;
     let mut message = BytesMut::new();
     let (mut late_max, mut burst) = (Duration::ZERO, 0);
     for (stamp, size_bytes) in source {
         let due = start + stamp.due;
-        if pacer.wait_until(due).await? {
+        if alarm.wait_until(due).await? {
             late_max.raise(due.elapsed());
             burst = 0;
         } else {

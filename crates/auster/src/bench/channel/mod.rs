@@ -14,7 +14,6 @@ mod grid;
 mod losses;
 mod method;
 mod outlet;
-mod pacer;
 mod report;
 mod schedule;
 mod source;

@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
+use net::alarm::Alarm;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Mutex, Notify};
-
-use super::pacer::Pacer;
 
 pub type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
@@ -105,14 +104,14 @@ impl Hold {
 
     /// Writes what has waited for the window, again and again.
     pub async fn run(self: Arc<Hold>) -> io::Result<()> {
-        let mut pacer = Pacer::new()?;
+        let mut alarm = Alarm::new()?;
         loop {
             let since = self.lock().since;
             let Some(since) = since else {
                 self.opened.notified().await;
                 continue;
             };
-            pacer.wait_until(since + self.window).await?;
+            alarm.wait_until(since + self.window).await?;
             let due: Vec<BytesMut> = {
                 let mut waiting = self.lock();
                 waiting.since = None;

@@ -97,12 +97,12 @@ impl Plane {
                 .spawn(role, Some(part), own_program()?, |command| {
                     command.stderr(log);
                     relay_arguments(command, role, transport, policy, &pki);
-                    // QUIC is not held back; it is told what it need not ask the path for.
-                    let flag = match transport {
-                        Transport::Quic => "--guaranteed-rate",
-                        _ => "--rate",
-                    };
-                    command.args(rate.iter().flat_map(|rate| [flag, rate]));
+                    command.args(rate.iter().flat_map(|rate| ["--rate", rate]));
+                    if transport == Transport::Quic {
+                        // A link of its own: the path need not be asked.
+                        let guaranteed = rate.iter().flat_map(|r| ["--guaranteed-rate", r]);
+                        command.args(guaranteed);
+                    }
                 })?;
         }
         let log = "relay-switch.log";

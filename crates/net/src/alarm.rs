@@ -1,6 +1,6 @@
 //! Waiting to the microsecond: tokio's timers count in milliseconds, a message's delay on a short
 //! path in tenths of them.
-#![allow(unsafe_code)] // tokio cannot know that a descriptor stays open; see `Pacer::new`.
+#![allow(unsafe_code)] // tokio cannot know that a descriptor stays open; see `Alarm::new`.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -12,8 +12,10 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 /// A timer of the kernel, for one task.
-pub struct Pacer(AsyncFd<Timer>);
+#[derive(Debug)]
+pub struct Alarm(AsyncFd<Timer>);
 
+#[derive(Debug)]
 struct Timer(TimerFd);
 
 impl AsRawFd for Timer {
@@ -22,18 +24,18 @@ impl AsRawFd for Timer {
     }
 }
 
-impl Pacer {
-    pub fn new() -> io::Result<Pacer> {
+impl Alarm {
+    pub fn new() -> io::Result<Alarm> {
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
         // SAFETY: the timer owns its descriptor, nobody else has it, and the `AsyncFd` owns the
         // timer: it is open, and the same, for as long as it is registered.
         let registered =
             unsafe { AsyncFd::register_with_interest(Timer(timer), Interest::READABLE) };
-        Ok(Pacer(registered?))
+        Ok(Alarm(registered?))
     }
 
-    /// Returns at once, and answers `false`, when `at` has passed.
+    /// Returns at once, and answers `false`, when `at` has passed. May be given up and asked again.
     pub async fn wait_until(&mut self, at: Instant) -> io::Result<bool> {
         let left = at.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -61,13 +63,13 @@ mod tests {
 
     #[tokio::test]
     async fn it_waits_as_long_as_it_is_told_and_not_less() {
-        let mut pacer = Pacer::new().unwrap();
+        let mut alarm = Alarm::new().unwrap();
         let at = Instant::now() + Duration::from_micros(300);
-        assert!(pacer.wait_until(at).await.unwrap());
+        assert!(alarm.wait_until(at).await.unwrap());
         assert!(Instant::now() >= at);
-        assert!(!pacer.wait_until(at).await.unwrap());
+        assert!(!alarm.wait_until(at).await.unwrap());
         let again = Instant::now() + Duration::from_millis(2);
-        assert!(pacer.wait_until(again).await.unwrap());
+        assert!(alarm.wait_until(again).await.unwrap());
         assert!(Instant::now() >= again);
     }
 }
