@@ -12,21 +12,38 @@ use control::edge::{Edge, Verdict, shown};
 use control::inbox::{Inbox, InboxConfig};
 use control::session::{Session, SessionConfig, SessionOutput};
 use openflow::time::{Duration, Instant};
-use openflow::{Frame, MessageKind};
+use openflow::{DatapathId, Frame, MessageKind};
+use sched::{Classifier, Direction, PolicyMap};
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ProcessConfig {
     pub controller: ControllerConfig,
     pub session: SessionConfig,
     pub inbox: InboxConfig,
+    /// By which the inbox sorts.
+    pub policy: PolicyMap,
     /// What one message costs the application.
     pub service_time: Duration,
+}
+
+impl Default for ProcessConfig {
+    /// As the controller runs when it is told nothing.
+    fn default() -> ProcessConfig {
+        ProcessConfig {
+            controller: ControllerConfig::default(),
+            session: SessionConfig::default(),
+            inbox: InboxConfig::default(),
+            policy: PolicyMap::auster(),
+            service_time: Duration::ZERO,
+        }
+    }
 }
 
 pub struct Process {
     config: ProcessConfig,
     pub controller: Controller,
     pub inbox: Inbox,
+    classifier: Classifier,
     lines: BTreeMap<ConnectionId, Line>,
     /// When the application is done with the message it has.
     busy_until: Instant,
@@ -38,6 +55,7 @@ pub struct Process {
 struct Line {
     session: Session,
     edge: Edge,
+    datapath: Option<DatapathId>,
     /// Read but not taken: the inbox is full, so nothing more is read.
     unread: VecDeque<Frame>,
 }
@@ -54,6 +72,7 @@ impl Process {
         Process {
             controller: Controller::new(config.controller.clone(), key),
             inbox: Inbox::new(config.inbox),
+            classifier: Classifier::new(&config.policy),
             lines: BTreeMap::new(),
             busy_until: Instant::START,
             outputs: VecDeque::new(),
@@ -69,6 +88,7 @@ impl Process {
             Line {
                 session,
                 edge: Edge::default(),
+                datapath: None,
                 unread: VecDeque::new(),
             },
         );
@@ -194,10 +214,16 @@ impl Process {
                 self.outputs.push_back(ProcessOutput::Send(id, frame))
             }
             SessionOutput::Deliver(frame) => {
-                let taken = self.inbox.handle_frame(now, id, frame);
+                let datapath = self.lines.get(&id).and_then(|line| line.datapath);
+                let to = Direction::ToController;
+                let verdict = self.classifier.classify(&frame, to, id.0, datapath);
+                let taken = self.inbox.handle_tagged(now, id, &verdict.tag, frame);
                 assert!(taken.is_ok(), "read only when there was room");
             }
             SessionOutput::Up(up) => {
+                if let Some(line) = self.lines.get_mut(&id) {
+                    line.datapath = Some(up.features.datapath_id);
+                }
                 let peer = PeerIdentity::default();
                 if let Admission::Refused(_) = self.controller.handle_up(now, id, *up, peer) {
                     self.outputs.push_back(ProcessOutput::Close(id));
