@@ -374,3 +374,37 @@ async fn a_pushed_map_has_its_connections_at_once_and_no_message_is_lost() {
         assert_eq!(pair.end.status().reconnects, 0, "the session goes on");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_packet_out_that_names_a_buffer_is_of_the_rule_of_the_packet_in_it() {
+    let map = "Rule #1: traffic_type=2, msg=packet_out, udp_dst=20000, action=queue_id:0
+        Default: action=queue_id:1";
+    let mut pair = Pair::new(map, map).await;
+    let mut packet = vec![2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1, 8, 0];
+    packet.extend_from_slice(&[0x45, 0, 0, 40, 0, 0, 0, 0, 64, 17, 0, 0]);
+    packet.extend_from_slice(&[10, 0, 0, 1, 10, 0, 0, 2, 0x13, 0x88]);
+    packet.extend_from_slice(&20000u16.to_be_bytes());
+    packet.resize(60, 0);
+    // OpenFlow 1.0, buffer 7.
+    let mut packet_in = vec![1, 10, 0, 78, 0, 0, 0, 9, 0, 0, 0, 7, 0, 60, 0, 1, 0, 0];
+    packet_in.extend_from_slice(&packet);
+    let output = [0, 1, 0, 8, 0, 0, 0, 8, 0, 2, 0, 0];
+    let packet_out = |buffer| {
+        let head = [1, 13, 0, 24, 0, 0, 0, 9, 0, 0, 0, buffer];
+        [&head[..], &output].concat()
+    };
+    let write = pair.switch.writer.write_all(&packet_in);
+    write.await.expect("it takes");
+    let mut got = vec![0; packet_in.len()];
+    let read = pair.controller.reader.read_exact(&mut got);
+    read.await.expect("it gives");
+    let packet_outs = [packet_out(7), packet_out(8)].concat();
+    let write = pair.controller.writer.write_all(&packet_outs);
+    write.await.expect("it takes");
+    let mut got = vec![0; packet_outs.len()];
+    let read = pair.switch.reader.read_exact(&mut got);
+    read.await.expect("it gives");
+    assert_eq!(got, packet_outs);
+    let line = pair.hub.end(None).expect("one relay").status().line;
+    assert_eq!(line.expect("it schedules").rules, [(1, 1)]);
+}

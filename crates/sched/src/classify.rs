@@ -4,9 +4,11 @@
 //! rules or whose order ask for it. A field that is absent, because the packet has none such, is
 //! cut short or is a fragment, is a field that does not match. Nothing is allocated.
 
+mod buffers;
 mod explain;
 mod rules;
 
+pub use buffers::{BUFFER_TIME_MAX, BUFFERS_MAX, Buffers};
 pub use explain::{Explanation, Miss};
 
 use openflow::{DatapathId, Field, Frame, MessageKind, PacketFields, PortNo};
@@ -110,7 +112,20 @@ impl Classifier {
         channel: u64,
         datapath: Option<DatapathId>,
     ) -> Verdict {
-        let reading = self.read(frame, direction);
+        self.classify_kept(frame, direction, channel, datapath, None)
+    }
+
+    /// As [`Classifier::classify`] of a PACKET_OUT that names a buffer, where it is known what is
+    /// in that.
+    pub fn classify_kept(
+        &self,
+        frame: &Frame,
+        direction: Direction,
+        channel: u64,
+        datapath: Option<DatapathId>,
+        kept: Option<&PacketFields>,
+    ) -> Verdict {
+        let reading = self.read(frame, direction, kept);
         let context = reading.context(frame, direction, datapath);
         let rule = self.rules.first(reading.traffic, &context);
         self.verdict(frame, direction, channel, &reading, rule)
@@ -128,8 +143,18 @@ impl Classifier {
         DataVerdict { rule, queue, dscp }
     }
 
-    /// What is read of a message before the rules are asked.
-    fn read(&self, frame: &Frame, direction: Direction) -> Reading {
+    /// Whether the verdict on a PACKET_OUT depends on its packet, so that [`Buffers`] are of use.
+    pub fn reads_packet_outs(&self) -> bool {
+        let copies = |rule| self.rules.action(rule) == Action::DscpCopy;
+        self.rules
+            .reads_fields(traffic_of(MessageKind::PacketOut, self.profile))
+            || self.default == Action::DscpCopy
+            || (0..self.rules.len()).any(copies)
+    }
+
+    /// What is read of a message before the rules are asked. `kept`: the packet in the buffer that
+    /// a PACKET_OUT names.
+    fn read(&self, frame: &Frame, direction: Direction, kept: Option<&PacketFields>) -> Reading {
         let kind = frame.kind();
         let order = class_of(kind).order;
         let mut traffic = traffic_of(kind, self.profile);
@@ -152,7 +177,7 @@ impl Classifier {
                 let Some(packet) = PacketOut::of(frame) else {
                     return reading(Subject::None, Binding::State, 0);
                 };
-                let fields = packet.fields();
+                let fields = kept.cloned().unwrap_or_else(|| packet.fields());
                 let binding = if packet.stands_alone {
                     flow(fields.flow_key(), !self.packet_out_free)
                 } else {

@@ -7,6 +7,15 @@ use openflow::{Field, Frame, MessageKind, PacketFields, PortNo, Version};
 const NO_BUFFER: [u8; 4] = [0xff; 4];
 const FIELD_COUNT: usize = Field::Ipv6Exthdr as usize + 1;
 
+/// The buffer of the switch that a PACKET_IN or PACKET_OUT names.
+pub fn buffer_of(frame: &Frame) -> Option<u32> {
+    if !matches!(frame.kind(), MessageKind::PacketIn | MessageKind::PacketOut) {
+        return None;
+    }
+    let id = frame.body().first_chunk::<4>()?;
+    (*id != NO_BUFFER).then(|| u32::from_be_bytes(*id))
+}
+
 /// The packet that a PACKET_IN brings.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketIn<'a> {

@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use openflow::time::Instant;
 use openflow::{DatapathId, Frame};
+use sched::classify::Buffers;
 use sched::policy::{Algorithm, PolicyMap};
 use sched::scheduler::{QueueCounters, ShedReason};
 use sched::{Binding, Classifier, Direction, Scheduler, Tag};
@@ -27,6 +28,8 @@ pub struct Line {
     scheduler: Scheduler<Item>,
     hits: Vec<u64>,
     default_hits: u64,
+    /// Filled where the map asks what is in them.
+    buffers: Option<Buffers>,
 }
 
 /// A line in numbers, since the start or the last map.
@@ -43,9 +46,11 @@ pub struct LineStatus {
 
 impl Line {
     pub fn new(direction: Direction, map: &PolicyMap) -> Line {
+        let classifier = Classifier::new(map);
         Line {
             direction,
-            classifier: Classifier::new(map),
+            buffers: buffers(direction, &classifier),
+            classifier,
             scheduler: Scheduler::new(direction, &map.scheduling),
             hits: vec![0; map.rules.len()],
             default_hits: 0,
@@ -56,6 +61,8 @@ impl Line {
     /// Another map from now on. What waits stays where it is.
     pub fn set_map(&mut self, map: &PolicyMap) {
         self.classifier = Classifier::new(map);
+        let before = self.buffers.take();
+        self.buffers = buffers(self.direction, &self.classifier).map(|new| before.unwrap_or(new));
         self.scheduler.set_scheduling(&map.scheduling);
         self.hits = vec![0; map.rules.len()];
         self.default_hits = 0;
@@ -70,15 +77,33 @@ impl Line {
         datapath: Option<DatapathId>,
         frame: &Frame,
     ) {
+        let buffers = self.buffers.as_ref();
+        let kept = buffers.and_then(|buffers| buffers.fields(now, channel, datapath, frame));
         let verdict = self
             .classifier
-            .classify(frame, self.direction, channel, datapath);
+            .classify_kept(frame, self.direction, channel, datapath, kept);
         match verdict.rule.and_then(|rule| self.hits.get_mut(rule)) {
             Some(hits) => *hits += 1,
             None => self.default_hits += 1,
         }
         let message = Item::Message(frame.bytes().clone());
         self.scheduler.push(now, verdict.tag, message);
+    }
+
+    /// A message that goes the other way: what goes this way may be about it.
+    pub fn handle_other_way(
+        &mut self,
+        now: Instant,
+        channel: u64,
+        datapath: Option<DatapathId>,
+        message: &Bytes,
+    ) {
+        let Some(buffers) = &mut self.buffers else {
+            return;
+        };
+        if let Ok(frame) = Frame::new(message.clone()) {
+            buffers.handle_packet_in(now, channel, datapath, &frame);
+        }
     }
 
     /// Queues a piece of a byte stream, behind all classes.
@@ -172,6 +197,12 @@ impl Line {
             shed: None,
         }
     }
+}
+
+/// PACKET_OUTs alone name buffers, and not every map asks for their packets.
+fn buffers(direction: Direction, classifier: &Classifier) -> Option<Buffers> {
+    let asks = direction == Direction::ToSwitch && classifier.reads_packet_outs();
+    asks.then(Buffers::default)
 }
 
 impl LineStatus {

@@ -594,10 +594,27 @@ impl Session {
 
     /// What the local socket shall write next, about `bytes_max` of it. To be answered with
     /// [`Session::handle_written`]. `None` when the channel is gone.
-    pub fn poll_local(&mut self, id: ChannelId, bytes_max: usize) -> Option<LocalWrite> {
-        self.channels
-            .get_mut(&id)
-            .map(|channel| channel.inn.take_ready(bytes_max))
+    pub fn poll_local(
+        &mut self,
+        now: Instant,
+        id: ChannelId,
+        bytes_max: usize,
+    ) -> Option<LocalWrite> {
+        let channel = self.channels.get_mut(&id)?;
+        let write = channel.inn.take_ready(bytes_max);
+        let is_from_switch = self.config.side == Side::Controller;
+        if let Some(line) = self.line.as_mut().filter(|_| is_from_switch)
+            && channel.agent == Agent::OpenFlow
+        {
+            for message in &write.chunks {
+                if channel.datapath.is_none() {
+                    let frame = Frame::new(message.clone()).ok();
+                    channel.datapath = frame.as_ref().and_then(datapath_of);
+                }
+                line.handle_other_way(now, id.0, channel.datapath, message);
+            }
+        }
+        Some(write)
     }
 
     /// The local socket has taken what [`Session::poll_local`] gave.

@@ -116,7 +116,7 @@ impl End {
     }
 
     fn write(&mut self, id: ChannelId) -> bool {
-        let Some(write) = self.session.poll_local(id, 100) else {
+        let Some(write) = self.session.poll_local(Instant::START, id, 100) else {
             return false;
         };
         let some = write != LocalWrite::default();

@@ -16,6 +16,7 @@ use control::session::{Session, SessionOutput, SwitchUp};
 use openflow::frame::HEADER_LEN;
 use openflow::time::Instant;
 use openflow::{Frame, FrameError, MessageKind, Xid};
+use sched::classify::Buffers;
 use sched::{Direction, Tag};
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::time::Sleep;
@@ -120,6 +121,8 @@ struct Task {
     sending: VecDeque<Outgoing>,
     /// What the peer is too slow for. Without it everything goes straight to the output.
     waiting: Option<Box<Waiting>>,
+    /// Packets that the switch keeps, where the policy map asks for them.
+    buffers: Buffers,
     policy: Arc<Policy>,
     policy_number: u64,
     /// What ends the connection when `sending` and `waiting` are in the output.
@@ -193,6 +196,7 @@ impl Task {
             written_at: now,
             sending: VecDeque::new(),
             waiting: None,
+            buffers: Buffers::default(),
             policy_number: shared.policy.number(),
             policy: shared.policy.current(),
             ending: None,
@@ -519,7 +523,7 @@ impl Task {
                     self.output.answer(&frame);
                 }
                 SessionOutput::Up(up) => self.handle_up(up),
-                SessionOutput::Deliver(frame) => self.keep(frame),
+                SessionOutput::Deliver(frame) => self.keep(now, frame),
                 SessionOutput::Close(reason) => self.ended = Some(Ended::Session(reason)),
             }
         }
@@ -541,7 +545,7 @@ impl Task {
     }
 
     /// Keeps `frame` for [`Task::deliver`].
-    fn keep(&mut self, frame: Frame) {
+    fn keep(&mut self, now: Instant, frame: Frame) {
         let is_packet_in = frame.kind() == MessageKind::PacketIn;
         if is_packet_in && self.line.outbox.bytes() > OUTBOX_BYTES_HIGH {
             self.facts.packet_ins_shed_unread += 1;
@@ -551,8 +555,13 @@ impl Task {
         let tag = (!self.policy.is_trivial()).then(|| {
             let place = self.place();
             let to = Direction::ToController;
-            (self.policy).classify(&frame, to, place.channel, place.datapath)
+            (self.policy).classify(&frame, to, place.channel, place.datapath, None)
         });
+        if is_packet_in && self.policy.reads_packet_outs() {
+            let place = self.place();
+            self.buffers
+                .handle_packet_in(now, place.channel, place.datapath, &frame);
+        }
         self.undelivered.push_back((tag, frame));
     }
 
@@ -670,7 +679,7 @@ impl Task {
         }
         let place = self.place();
         let waiting = (self.waiting).get_or_insert_with(|| Box::new(Waiting::new(&self.policy)));
-        waiting.push_all(now, &self.policy, place, messages);
+        waiting.push_all(now, &self.policy, place, messages, &self.buffers);
     }
 
     /// Has everything wait that was taken from the outbox. It is still counted there.
@@ -683,7 +692,7 @@ impl Task {
             match outgoing {
                 Outgoing::Frame(frame) => {
                     self.facts.messages_sent += 1;
-                    waiting.push(now, &self.policy, place, frame, bytes);
+                    waiting.push(now, &self.policy, place, frame, bytes, &self.buffers);
                 }
                 Outgoing::Edge(update) => {
                     let mut messages = BytesMut::new();
@@ -692,7 +701,7 @@ impl Task {
                     while let Ok(Some(frame)) = Frame::split_from(&mut messages) {
                         let bytes = frame.len() + size_of::<Outgoing>();
                         outbox.handle_made(bytes);
-                        waiting.push(now, &self.policy, place, frame, bytes);
+                        waiting.push(now, &self.policy, place, frame, bytes, &self.buffers);
                     }
                 }
             }

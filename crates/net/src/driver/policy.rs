@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use openflow::{DatapathId, Frame};
+use openflow::{DatapathId, Frame, PacketFields};
 use sched::policy::{Algorithm, PolicyMap, QUEUES_MAX, Scheduling};
 use sched::scheduler::QueueCounters;
 use sched::{Classifier, Direction, Tag};
@@ -12,6 +12,7 @@ use sched::{Classifier, Direction, Tag};
 pub(super) struct Policy {
     map: PolicyMap,
     classifier: Classifier,
+    reads_packet_outs: bool,
     /// By rule, and last of the default.
     hits: Vec<AtomicU64>,
 }
@@ -39,8 +40,10 @@ pub struct PolicyView {
 
 impl Policy {
     fn new(map: PolicyMap) -> Policy {
+        let classifier = Classifier::new(&map);
         Policy {
-            classifier: Classifier::new(&map),
+            reads_packet_outs: classifier.reads_packet_outs(),
+            classifier,
             hits: (0..=map.rules.len()).map(|_| AtomicU64::new(0)).collect(),
             map,
         }
@@ -50,6 +53,11 @@ impl Policy {
     pub(super) fn is_trivial(&self) -> bool {
         let scheduling = &self.map.scheduling;
         scheduling.algorithm == Algorithm::Fifo && scheduling.queues.len() == 1
+    }
+
+    /// Whether it is of use to know what packets the switch keeps.
+    pub(super) fn reads_packet_outs(&self) -> bool {
+        self.reads_packet_outs
     }
 
     pub(super) fn scheduling(&self) -> &Scheduling {
@@ -62,10 +70,11 @@ impl Policy {
         direction: Direction,
         channel: u64,
         datapath: Option<DatapathId>,
+        kept: Option<&PacketFields>,
     ) -> Tag {
         let verdict = self
             .classifier
-            .classify(frame, direction, channel, datapath);
+            .classify_kept(frame, direction, channel, datapath, kept);
         let rule = verdict.rule.unwrap_or(self.map.rules.len());
         self.hits[rule].fetch_add(1, Ordering::Relaxed);
         verdict.tag

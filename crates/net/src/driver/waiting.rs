@@ -16,6 +16,7 @@ use std::sync::Arc;
 use bytes::BytesMut;
 use openflow::time::Instant;
 use openflow::{DatapathId, Frame};
+use sched::classify::Buffers;
 use sched::{Direction, Scheduler};
 
 use super::policy::Policy;
@@ -58,8 +59,11 @@ impl Waiting {
         place: Place,
         frame: Frame,
         counted_bytes: usize,
+        buffers: &Buffers,
     ) {
-        let tag = policy.classify(&frame, Direction::ToSwitch, place.channel, place.datapath);
+        let kept = buffers.fields(now, place.channel, place.datapath, &frame);
+        let to = Direction::ToSwitch;
+        let tag = policy.classify(&frame, to, place.channel, place.datapath, kept);
         if counted_bytes == 0 {
             self.uncounted_bytes += frame.len();
         }
@@ -77,9 +81,10 @@ impl Waiting {
         policy: &Arc<Policy>,
         place: Place,
         bytes: &mut BytesMut,
+        buffers: &Buffers,
     ) {
         while let Ok(Some(frame)) = Frame::split_from(bytes) {
-            self.push(now, policy, place, frame, 0);
+            self.push(now, policy, place, frame, 0, buffers);
         }
     }
 

@@ -52,7 +52,7 @@ pub(super) async fn read(
 pub(super) async fn write(end: Arc<End>, id: ChannelId, local: Arc<Local>, mut writer: Writer) {
     let mut batch = BytesMut::new();
     loop {
-        let Some(write) = end.with(|session| session.poll_local(id, WRITE_BYTES)) else {
+        let Some(write) = end.with(|session| session.poll_local(end.now(), id, WRITE_BYTES)) else {
             return;
         };
         if write.chunks.is_empty() && !write.end {

@@ -47,7 +47,7 @@ impl Classifier {
         direction: Direction,
         datapath: Option<DatapathId>,
     ) -> Explanation {
-        let reading = self.read(frame, direction);
+        let reading = self.read(frame, direction, None);
         let context = reading.context(frame, direction, datapath);
         let mut misses = Vec::new();
         let mut rule = None;

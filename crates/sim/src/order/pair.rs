@@ -348,7 +348,7 @@ impl Pair {
     fn write(&mut self, now: Instant, at: usize, id: ChannelId) {
         let [a, b] = &mut self.ends;
         let (to, from) = if at == 0 { (a, b) } else { (b, a) };
-        while let Some(write) = to.session.poll_local(id, WRITE_BYTES) {
+        while let Some(write) = to.session.poll_local(now, id, WRITE_BYTES) {
             let is_done = write.chunks.is_empty();
             let written = to.written.entry(id).or_default();
             write

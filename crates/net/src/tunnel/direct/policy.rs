@@ -189,6 +189,9 @@ impl Direct {
             {
                 self.drain(carried, &mut counts);
             } else {
+                if let Some(line) = &mut counts.line {
+                    line.handle_other_way(self.clock.now(), 0, None, frame.bytes());
+                }
                 counts.given.add(frame.bytes());
                 output.extend_from_slice(frame.bytes());
             }

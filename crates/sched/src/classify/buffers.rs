@@ -1,0 +1,117 @@
+//! Packets that switches keep: what a PACKET_OUT is about that names a buffer.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use openflow::time::{Duration, Instant};
+use openflow::{DatapathId, Frame, MessageKind, PacketFields};
+
+use crate::subject::{PacketIn, buffer_of};
+
+/// Packets that are remembered, of all switches together.
+pub const BUFFERS_MAX: usize = 4096;
+
+/// A switch that has not been told what to do with a packet for as long has given it up.
+pub const BUFFER_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// The fields of packets that PACKET_INs said are kept, by switch and buffer. Open vSwitch keeps
+/// none; then this stays empty and asks nothing but the buffer's number of a message.
+#[derive(Debug, Default)]
+pub struct Buffers {
+    /// In the order in which they came.
+    kept: VecDeque<Kept>,
+    /// Those before the first of `kept`.
+    gone: u64,
+    /// Places counted from the first there ever was. Of two with the same id the later.
+    places: BTreeMap<BufferKey, u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Kept {
+    key: BufferKey,
+    until: Instant,
+    fields: PacketFields,
+}
+
+/// Of a connection, as long as its switch is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct BufferKey {
+    datapath: Option<DatapathId>,
+    channel: u64,
+    buffer: u32,
+}
+
+impl Buffers {
+    /// Remembers the packet of a PACKET_IN that names a buffer. Other messages are nothing to it.
+    pub fn handle_packet_in(
+        &mut self,
+        now: Instant,
+        channel: u64,
+        datapath: Option<DatapathId>,
+        frame: &Frame,
+    ) {
+        let Some(key) = key_of(MessageKind::PacketIn, channel, datapath, frame) else {
+            return;
+        };
+        let Some(packet) = PacketIn::of(frame) else {
+            return;
+        };
+        while self.kept.len() >= BUFFERS_MAX || self.kept.front().is_some_and(|k| k.until <= now) {
+            self.forget_first();
+        }
+        let place = self.gone + self.kept.len() as u64;
+        self.places.insert(key, place);
+        self.kept.push_back(Kept {
+            key,
+            until: now + BUFFER_TIME_MAX,
+            fields: packet.fields(),
+        });
+    }
+
+    /// The packet that a PACKET_OUT means which names a buffer.
+    pub fn fields(
+        &self,
+        now: Instant,
+        channel: u64,
+        datapath: Option<DatapathId>,
+        frame: &Frame,
+    ) -> Option<&PacketFields> {
+        if self.kept.is_empty() {
+            return None;
+        }
+        let key = key_of(MessageKind::PacketOut, channel, datapath, frame)?;
+        let place = self.places.get(&key)? - self.gone;
+        let kept = self.kept.get(place as usize)?;
+        (kept.until > now).then_some(&kept.fields)
+    }
+
+    pub fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+
+    fn forget_first(&mut self) {
+        if let Some(kept) = self.kept.pop_front() {
+            if self.places.get(&kept.key) == Some(&self.gone) {
+                self.places.remove(&kept.key);
+            }
+            self.gone += 1;
+        }
+    }
+}
+
+fn key_of(
+    kind: MessageKind,
+    channel: u64,
+    datapath: Option<DatapathId>,
+    frame: &Frame,
+) -> Option<BufferKey> {
+    let buffer = buffer_of(frame).filter(|_| frame.kind() == kind)?;
+    Some(BufferKey {
+        datapath,
+        channel: if datapath.is_some() { 0 } else { channel },
+        buffer,
+    })
+}
