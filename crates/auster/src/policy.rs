@@ -1,8 +1,10 @@
 //! `auster policy`: policy maps from files, what they say, and what they say of one message.
 
+pub(crate) mod database;
 mod explain;
 mod remote;
 mod show;
+mod written;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -57,11 +59,13 @@ Example:
 const PUSH_EXAMPLE: &str = "\
 Example:
   auster policy push voice.policy --relay unix:/run/auster/status.sock
-  s1: in use at both ends, sha256 0f4c…";
+  s1: in use at both ends, sha256 0f4c…
+  auster policy push voice.policy --ovsdb unix:/run/openvswitch/db.sock --bridge br0";
 
 const STATUS_EXAMPLE: &str = "\
 Example:
-  auster policy status --relay unix:/run/auster/status.sock";
+  auster policy status --relay unix:/run/auster/status.sock
+  auster policy status --ovsdb unix:/run/openvswitch/db.sock";
 
 #[derive(clap::Args)]
 pub struct CheckArgs {

@@ -1,9 +1,11 @@
 //! `auster relay`: flags to plain data, listeners and dialling, status and record. What a relay is
 //! and does stands in `control::relay` and `net::tunnel`.
 
+mod bootstrap;
 mod nudge;
 pub(crate) mod policy;
 mod report;
+mod store;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,7 +14,7 @@ use std::time::Duration;
 
 use control::relay::{Config, SessionId, Side};
 use net::Pace;
-use net::method::{Method, Protocol};
+use net::method::{Method, Protocol, Transport};
 use net::tls::{CredentialFiles, Role, Security};
 use net::transport::{Limits, LineSocket, Listener};
 use net::tunnel::{self, Direct, End, EndConfig, Hub, OPENFLOW, OVSDB, Scheduling, Target};
@@ -20,6 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::failure::Failure;
+use bootstrap::Bootstrap;
 use report::{Reporter, Source};
 
 /// For the last datagram to leave, which tells the other relay not to wait.
@@ -66,6 +69,13 @@ pub struct SwitchArgs {
     /// rewriting their controller's target in an equivalent form through --ovsdb
     #[arg(long)]
     nudge: bool,
+    /// Write the policy map in use to this file, and begin with it if it is newer than --policy
+    #[arg(long, value_name = "FILE")]
+    policy_store: Option<PathBuf>,
+    /// The switch's OVSDB server (unix:, tcp:): take policy maps that 'auster policy push --ovsdb'
+    /// writes to its bridges, and write back which one is in use
+    #[arg(long, value_name = "METHOD")]
+    policy_db: Option<String>,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -153,14 +163,15 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
         let wrong = "bridges connect to this end; write ptcp:[PORT][:HOST], pssl: or punix:FILE";
         return Err(Failure::usage(format!("--openflow {given}: {wrong}")));
     }
-    let scheduling = args.common.scheduling()?;
+    let mut scheduling = args.common.scheduling()?;
+    let maps = Maps::parse(&args, &mut scheduling)?;
     if !is_quic(&connect) {
         args.common
             .refuse_what_direct_has_not(&agents, args.nudge)?;
         let direct = Direct::new(Side::Switch, connect, security.clone(), scheduling);
         let openflow = &agents.passive[OPENFLOW];
         let listener = bind(OPENFLOW, openflow, &security, None).await?;
-        return run_direct(direct, listener, &args.common, &agents).await;
+        return run_direct(direct, listener, &args.common, &agents, maps).await;
     }
     let database = agents.active.get(OVSDB).cloned();
     if args.nudge && database.is_none() {
@@ -192,6 +203,7 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
         tasks.spawn(nudge::run(end.clone(), database, openflow));
     }
     let source = Source::End(end.clone());
+    maps.start(&source, &mut tasks);
     let reporter = Reporter::start(&args.common.status, &args.common.record, source).await?;
     agents.warn_if_exposed();
     let mut tunnel = std::pin::pin!(tunnel::switch(&end, &connect, &security));
@@ -229,7 +241,7 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
         let target = agents.active[OPENFLOW].clone();
         let direct = Direct::new(Side::Controller, target, security.clone(), scheduling);
         let listener = bind(OPENFLOW, &listen, &security, line).await?;
-        return run_direct(direct, listener, &args.common, &agents).await;
+        return run_direct(direct, listener, &args.common, &agents, Maps::default()).await;
     }
     let (each, shared): (BTreeMap<_, _>, BTreeMap<_, _>) = agents
         .passive
@@ -275,11 +287,13 @@ async fn run_direct(
     mut listener: Listener,
     common: &CommonArgs,
     agents: &Agents,
+    maps: Maps,
 ) -> Result<(), Failure> {
     let source = Source::Direct(direct.clone());
+    let mut tasks = JoinSet::new();
+    maps.start(&source, &mut tasks);
     let reporter = Reporter::start(&common.status, &common.record, source).await?;
     agents.warn_if_exposed();
-    let mut tasks = JoinSet::new();
     let mut stopped = std::pin::pin!(stop_signal());
     loop {
         tokio::select! {
@@ -382,6 +396,62 @@ impl CommonArgs {
             targets: active.iter().map(dial).collect(),
             target_security: security.clone(),
             scheduling,
+        }
+    }
+}
+
+/// Where policy maps come from and go to beside the other relay.
+#[derive(Default)]
+struct Maps {
+    store: Option<PathBuf>,
+    database: Option<Method>,
+}
+
+impl Maps {
+    /// Also puts the stored map in the place of an older one.
+    fn parse(args: &SwitchArgs, scheduling: &mut Scheduling) -> Result<Maps, Failure> {
+        let given = [
+            ("--policy-store", args.policy_store.is_some()),
+            ("--policy-db", args.policy_db.is_some()),
+        ];
+        let given = given.iter().find(|(_, is_given)| *is_given);
+        let Some(policy) = scheduling.policy.take() else {
+            return match given {
+                None => Ok(Maps::default()),
+                Some((flag, _)) => Err(Failure::usage(format!(
+                    "{flag}: without a policy map nothing is scheduled; give --policy too"
+                ))),
+            };
+        };
+        let database = match &args.policy_db {
+            None => None,
+            Some(text) => match method(text, Protocol::Ovsdb)? {
+                method @ (Method::DialUnix(_) | Method::Dial(Transport::Tcp, ..)) => Some(method),
+                _ => {
+                    let wrong = format!("--policy-db {text}: write unix:FILE or tcp:HOST[:PORT]");
+                    return Err(Failure::usage(wrong));
+                }
+            },
+        };
+        scheduling.policy = Some(match &args.policy_store {
+            None => policy,
+            Some(path) => store::prefer(policy, path)?,
+        });
+        Ok(Maps {
+            store: args.policy_store.clone(),
+            database,
+        })
+    }
+
+    fn start(self, source: &Source, tasks: &mut JoinSet<()>) {
+        let Some(maps) = source.committed() else {
+            return;
+        };
+        if let Some(path) = self.store {
+            tasks.spawn(store::keep(maps.clone(), path));
+        }
+        if let Some(database) = self.database {
+            tasks.spawn(Bootstrap::new(source.clone(), maps, database).run());
         }
     }
 }

@@ -121,6 +121,27 @@ async fn a_map_is_pushed_from_either_end_and_a_wrong_one_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_map_loaded_before_there_is_a_connection_is_at_both_ends_once_there_is() {
+    let pki = Pki::new();
+    let alone = End::new(config(Side::Switch, &map(1)), SessionId([1; 16]), "c");
+    let mut committed = alone.committed().expect("it schedules");
+    assert!(
+        alone.push_policy(&map(4)).await.is_err(),
+        "both ends or none"
+    );
+    alone.load_policy(&map(4)).await.expect("it is good");
+    assert!(alone.load_policy("Rule #1: udp_dst=70000").await.is_err());
+    assert_eq!(generation(&alone), 4);
+    assert_eq!(committed.borrow_and_update().generation, 4);
+
+    let (hub, _hub_tasks) = start_hub(&pki, 0, &map(1)).await;
+    let (end, _end_tasks) = start_end(&pki, &hub, 2, &map(1));
+    in_sync(&hub, &end, 1).await;
+    end.load_policy(&map(4)).await.expect("it is good");
+    in_sync(&hub, &end, 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whichever_end_is_restarted_the_committed_map_is_at_both_again() {
     let pki = Pki::new();
     let (hub, hub_tasks) = start_hub(&pki, 0, &map(1)).await;

@@ -25,19 +25,36 @@ pub struct PushArgs {
     file: PathBuf,
 
     /// The status socket of a relay: of the controller's for all switches, or of one switch's
-    #[arg(long, value_name = "METHOD")]
-    relay: String,
+    #[arg(long, value_name = "METHOD", required_unless_present = "ovsdb")]
+    relay: Option<String>,
 
     /// The relay that it is for, by the name in its certificate; all of them otherwise
-    #[arg(long, value_name = "NAME", default_value = "")]
+    #[arg(long, value_name = "NAME", default_value = "", requires = "relay")]
     switch: String,
+
+    /// A switch's OVSDB server (unix:, tcp:), for a relay there that has it as --policy-db
+    #[arg(
+        long,
+        value_name = "METHOD",
+        conflicts_with = "relay",
+        requires = "bridge"
+    )]
+    ovsdb: Option<String>,
+
+    /// The bridge in whose row the map is put
+    #[arg(long, value_name = "NAME", requires = "ovsdb")]
+    bridge: Option<String>,
 }
 
 #[derive(clap::Args)]
 pub struct StatusArgs {
     /// The status socket of a relay
-    #[arg(long, value_name = "METHOD")]
-    relay: String,
+    #[arg(long, value_name = "METHOD", required_unless_present = "ovsdb")]
+    relay: Option<String>,
+
+    /// A switch's OVSDB server (unix:, tcp:): what its bridges' rows say
+    #[arg(long, value_name = "METHOD", conflicts_with = "relay")]
+    ovsdb: Option<String>,
 
     /// One JSON document
     #[arg(long)]
@@ -46,10 +63,15 @@ pub struct StatusArgs {
 
 pub fn push(args: &PushArgs) -> Result<(), Failure> {
     let text = super::read(&args.file)?;
-    PolicyMap::parse(&text).map_err(|problems| super::refused(&args.file, &problems))?;
-    let answer = ask(&args.relay, &format!("{PUSH} {}\n{text}", args.switch))?;
+    let (map, _) =
+        PolicyMap::parse(&text).map_err(|problems| super::refused(&args.file, &problems))?;
+    if let (Some(ovsdb), Some(bridge)) = (&args.ovsdb, &args.bridge) {
+        return super::written::push(ovsdb, bridge, &map);
+    }
+    let relay = args.relay.as_deref().unwrap_or_default();
+    let answer = ask(relay, &format!("{PUSH} {}\n{text}", args.switch))?;
     if let Some(error) = answer["error"].as_str() {
-        return Err(Failure::network(format!("{}: {error}", args.relay)));
+        return Err(Failure::network(format!("{relay}: {error}")));
     }
     let pushed = answer["pushed"].as_array().map_or(&[][..], Vec::as_slice);
     let mut out = std::io::stdout().lock();
@@ -79,7 +101,10 @@ pub fn push(args: &PushArgs) -> Result<(), Failure> {
 }
 
 pub fn status(args: &StatusArgs) -> Result<(), Failure> {
-    let answer = ask(&args.relay, "")?;
+    if let Some(ovsdb) = &args.ovsdb {
+        return super::written::status(ovsdb, args.json);
+    }
+    let answer = ask(args.relay.as_deref().unwrap_or_default(), "")?;
     let relays = answer["relays"].as_array().map_or(&[][..], Vec::as_slice);
     let mut out = std::io::stdout().lock();
     if args.json {

@@ -10,9 +10,11 @@ use control::relay::{Agent, ChannelStatus, LineStatus, Tally};
 use net::method::Method;
 use net::tls::Security;
 use net::transport::{Connection, Limits, Listener};
-use net::tunnel::{ConnectionStatus, Direct, End, EndStatus, Hub};
+use net::tunnel::{ConnectionStatus, Direct, End, EndStatus, Hub, Pushed};
+use sched::PolicyMap;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::policy;
@@ -42,6 +44,36 @@ impl Source {
             Source::End(end) => vec![end.status()],
             Source::Hub(hub) => hub.status(),
             Source::Direct(direct) => vec![direct.status()],
+        }
+    }
+
+    /// The map in use and those after it. Each switch of a hub has one of its own.
+    pub fn committed(&self) -> Option<watch::Receiver<Arc<PolicyMap>>> {
+        match self {
+            Source::End(end) => end.committed(),
+            Source::Hub(_) => None,
+            Source::Direct(direct) => direct.committed(),
+        }
+    }
+
+    /// Takes a map into use, at the other end too where there is one.
+    pub async fn load_policy(&self, text: &str) -> Result<(), String> {
+        match self {
+            Source::End(end) => end.load_policy(text).await.map(drop),
+            Source::Hub(_) => Err("it serves many switches".to_owned()),
+            Source::Direct(direct) => {
+                let pushed = direct.push_policy(text).await?;
+                let problem = |one: Pushed| Some(format!("{}: {}", one.name, one.outcome.err()?));
+                let is_used = pushed.iter().any(|one| one.outcome.is_ok());
+                let problems: Vec<String> = pushed.into_iter().filter_map(problem).collect();
+                if is_used {
+                    for problem in problems {
+                        tracing::warn!("the policy map is not in use everywhere: {problem}");
+                    }
+                    return Ok(());
+                }
+                Err(problems.join("\n"))
+            }
         }
     }
 

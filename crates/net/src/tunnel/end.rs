@@ -10,8 +10,9 @@ use control::relay::{
     Agent, Carriers, ChannelId, ChannelStatus, Event, Session, SessionId, Settings, Side,
 };
 use openflow::time::Instant;
+use sched::PolicyMap;
 use sched::policy::MapDigest;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time;
 
@@ -55,6 +56,8 @@ pub struct End {
     pub(super) connects: AtomicU64,
     pub(super) resumptions: AtomicU64,
     closed: AtomicU64,
+    /// Where messages are scheduled: the map in use, for who follows it.
+    pub(super) committed: Option<watch::Sender<Arc<PolicyMap>>>,
 }
 
 pub(super) struct State {
@@ -114,6 +117,7 @@ impl End {
                 peer: name.to_owned(),
                 policy_outcome: None,
             }),
+            committed: config.scheduling.policy.clone().map(watch::Sender::new),
             config,
             control: Notify::new(),
             paced: Arc::default(),
@@ -286,6 +290,7 @@ impl End {
         while let Some(event) = state.session.poll_event() {
             self.handle_event(&mut state, event);
         }
+        self.note_policy(&state.session);
         result
     }
 

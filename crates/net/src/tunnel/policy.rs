@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use control::relay::PolicyStatus;
+use control::relay::{PolicyStatus, Session};
 use sched::PolicyMap;
 use sched::policy::MapDigest;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use super::End;
 
@@ -16,9 +16,45 @@ impl End {
     /// # Errors
     /// All that is wrong with the map, here or at the other end, or what kept it from getting there.
     pub async fn push_policy(self: &Arc<Self>, text: &str) -> Result<MapDigest, String> {
+        self.change_policy(|session| session.push_policy(text))
+            .await
+    }
+
+    /// As [`End::push_policy`]; while there is no connection the map is in use here at once.
+    ///
+    /// # Errors
+    /// As of [`End::push_policy`].
+    pub async fn load_policy(self: &Arc<Self>, text: &str) -> Result<MapDigest, String> {
+        self.change_policy(|session| session.load_policy(text))
+            .await
+    }
+
+    /// The map in use and every one after it, where messages are scheduled.
+    pub fn committed(&self) -> Option<watch::Receiver<Arc<PolicyMap>>> {
+        self.committed.as_ref().map(watch::Sender::subscribe)
+    }
+
+    /// Tells of another map, if there is one.
+    pub(super) fn note_policy(&self, session: &Session) {
+        let (Some(committed), Some(map)) = (&self.committed, session.policy_map()) else {
+            return;
+        };
+        committed.send_if_modified(|told| {
+            let is_newer = map.generation > told.generation;
+            if is_newer {
+                *told = Arc::new(map.clone());
+            }
+            is_newer
+        });
+    }
+
+    async fn change_policy(
+        self: &Arc<Self>,
+        begin: impl FnOnce(&mut Session) -> Result<MapDigest, String>,
+    ) -> Result<MapDigest, String> {
         let (tell, told) = oneshot::channel();
         self.with_state(|state| {
-            state.session.push_policy(text)?;
+            begin(&mut state.session)?;
             // One map at a time: nobody else waits.
             state.policy_outcome = Some(tell);
             Ok::<(), String>(())

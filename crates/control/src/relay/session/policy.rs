@@ -33,6 +33,20 @@ impl Session {
         pushed
     }
 
+    /// As [`Session::push_policy`]; while there is no connection the map is in use here at once,
+    /// and offered when there is one.
+    ///
+    /// # Errors
+    /// As of [`Session::push_policy`].
+    pub fn load_policy(&mut self, text: &str) -> Result<MapDigest, String> {
+        let Some(exchange) = &mut self.policy else {
+            return Err("this relay does not schedule: start it with --policy auster".to_owned());
+        };
+        let loaded = exchange.load(text);
+        self.drain_policy();
+        loaded
+    }
+
     /// `None` where messages are not scheduled.
     pub fn policy(&self) -> Option<PolicyStatus> {
         self.policy.as_ref().map(PolicyExchange::status)

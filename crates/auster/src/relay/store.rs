@@ -1,0 +1,132 @@
+//! The map in use, in a file: a relay that is restarted has it before it is connected to anything.
+//!
+//! The first line is a comment with the digest of the map that follows in its canonical form. The
+//! file is replaced as a whole.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sched::PolicyMap;
+use sched::policy::{Against, MapDigest};
+use tokio::sync::watch;
+
+use crate::failure::Failure;
+
+const FIRST_WORDS: &str = "# sha256 ";
+
+/// The map in the file at `path` if it is newer than `policy`, which stays otherwise. A file that
+/// holds no map is told of and left until it is replaced.
+///
+/// # Errors
+/// No file can be written there.
+pub fn prefer(policy: Arc<PolicyMap>, path: &Path) -> Result<Arc<PolicyMap>, Failure> {
+    let trial = beside(path);
+    File::create(&trial)
+        .and_then(|_| fs::remove_file(&trial))
+        .map_err(|error| Failure::file(path, error))?;
+    let file = path.display();
+    Ok(match read(path) {
+        Ok(Some(stored)) if stored.generation > policy.generation => {
+            let generation = stored.generation;
+            tracing::info!(generation, "{file}: newer than --policy, and in use");
+            Arc::new(stored)
+        }
+        Ok(_) => policy,
+        Err(problem) => {
+            tracing::error!("{file}: {problem}; --policy is in use instead");
+            policy
+        }
+    })
+}
+
+/// Writes every map that is taken into use, for as long as it is polled.
+pub async fn keep(mut maps: watch::Receiver<Arc<PolicyMap>>, path: PathBuf) {
+    while maps.changed().await.is_ok() {
+        let map = maps.borrow_and_update().clone();
+        let to = path.clone();
+        let written = tokio::task::spawn_blocking(move || write(&to, &map)).await;
+        match written {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::error!("{}: {error}", path.display()),
+            Err(error) => tracing::error!("{}: {error}", path.display()),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Option<PolicyMap>, String> {
+    if fs::metadata(path).is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+        return Ok(None);
+    }
+    let text = crate::policy::read(path).map_err(|failure| failure.message().to_owned())?;
+    let broken = || "its first line is not the digest of a stored map".to_owned();
+    let (first, map) = text.split_once('\n').ok_or_else(broken)?;
+    let digest = first.strip_prefix(FIRST_WORDS).ok_or_else(broken)?;
+    let digest: MapDigest = digest.trim().parse()?;
+    let against = Against {
+        digest: Some(digest),
+        ..Against::default()
+    };
+    match PolicyMap::parse_against(map, &against) {
+        Ok((map, _)) => Ok(Some(map)),
+        Err(problems) => {
+            let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            Err(lines.join("\n"))
+        }
+    }
+}
+
+/// Whole or not at all, whenever the machine stops.
+fn write(path: &Path, map: &PolicyMap) -> io::Result<()> {
+    let next = beside(path);
+    let mut file = File::create(&next)?;
+    file.write_all(format!("{FIRST_WORDS}{}\n{}", map.digest(), map.to_text()).as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&next, path)?;
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(generation: u64) -> Arc<PolicyMap> {
+        let text = format!("Generation: {generation}\nDefault: action=queue_id:0\n");
+        Arc::new(PolicyMap::parse(&text).unwrap().0)
+    }
+
+    #[test]
+    fn the_greater_generation_is_preferred_and_what_is_corrupt_is_ignored() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("active.policy");
+        let preferred = |generation| prefer(map(generation), &path).unwrap().generation;
+        assert_eq!(preferred(3), 3, "nothing is stored");
+        write(&path, &map(7)).unwrap();
+        assert_eq!((preferred(3), preferred(9)), (7, 9));
+        assert_eq!(*prefer(map(3), &path).unwrap(), *map(7));
+
+        let whole = fs::read_to_string(&path).unwrap();
+        for len in 0..whole.len() {
+            fs::write(&path, &whole[..len]).unwrap();
+            // What is cut off at the end may be what goes without saying.
+            let preferred = prefer(map(3), &path).unwrap();
+            assert!(preferred == map(3) || preferred == map(7), "{len} bytes");
+            assert!(len > whole.len() / 2 || preferred == map(3), "{len} bytes");
+        }
+        fs::write(&path, whole.replace("Generation: 7", "Generation: 8")).unwrap();
+        assert_eq!(preferred(3), 3, "another digest");
+        fs::write(&path, [0xff; 40]).unwrap();
+        assert_eq!(preferred(3), 3);
+        let left: Vec<_> = fs::read_dir(&folder).unwrap().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+        assert!(prefer(map(3), &folder.path().join("no/such")).is_err());
+    }
+}

@@ -1,0 +1,283 @@
+//! Policy maps by Open vSwitch's database and from the relay's own file, with a real ovsdb-server,
+//! which is killed, as is the relay.
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::run;
+use common::running::{AUSTER, PATIENCE, Running};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+const TICK: Duration = Duration::from_millis(20);
+
+struct Lab {
+    dir: TempDir,
+    server: Option<Child>,
+}
+
+impl Lab {
+    fn start() -> Lab {
+        let mut lab = Lab {
+            dir: tempfile::tempdir().unwrap(),
+            server: None,
+        };
+        run("ovsdb-tool", &["create", &lab.path("db"), SCHEMA]);
+        lab.start_server();
+        lab.vsctl(&["add-br", "br0"]);
+        lab
+    }
+
+    fn path(&self, name: &str) -> String {
+        let path: PathBuf = self.dir.path().join(name);
+        path.display().to_string()
+    }
+
+    fn database(&self) -> String {
+        format!("unix:{}", self.path("db.sock"))
+    }
+
+    fn start_server(&mut self) {
+        let _ = fs::remove_file(self.path("db.sock"));
+        let server = Command::new("ovsdb-server")
+            .args([
+                &self.path("db"),
+                &format!("--remote=punix:{}", self.path("db.sock")),
+            ])
+            .args([&format!("--unixctl={}", self.path("db.ctl")), "-voff"])
+            .stderr(Stdio::null())
+            .spawn();
+        self.server = Some(server.expect("ovsdb-server of Open vSwitch"));
+        let deadline = Instant::now() + PATIENCE;
+        while std::os::unix::net::UnixStream::connect(self.path("db.sock")).is_err() {
+            assert!(Instant::now() < deadline, "the database does not listen");
+            std::thread::sleep(TICK);
+        }
+    }
+
+    fn kill_server(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+
+    fn vsctl(&self, words: &[&str]) -> String {
+        let db = format!("--db={}", self.database());
+        run("ovs-vsctl", &[&[db.as_str(), "--no-wait"], words].concat())
+    }
+
+    /// Sets keys of the bridge's `external_ids` as an operator would.
+    fn write(&self, keys: &[(&str, &str)]) {
+        for (key, value) in keys {
+            let value = serde_json::to_string(value).unwrap();
+            self.vsctl(&[
+                "set",
+                "bridge",
+                "br0",
+                &format!("external_ids:{key}={value}"),
+            ]);
+        }
+    }
+
+    fn active(&self) -> String {
+        let get = [
+            "--if-exists",
+            "get",
+            "bridge",
+            "br0",
+            "external_ids:auster-pmt-active",
+        ];
+        self.vsctl(&get).trim().trim_matches('"').to_owned()
+    }
+
+    fn map(&self, generation: u64) -> String {
+        let path = self.path(&format!("{generation}.policy"));
+        let text = format!(
+            "Generation: {generation}\nRule #1: udp_dst={generation}, action=queue_id:0\nDefault: action=queue_id:1\n"
+        );
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// A relay that has nobody to connect to.
+    fn relay(&self, more: &[&str]) -> Running {
+        let (policy, status) = (self.map(1), format!("unix:{}", self.path("status")));
+        let _ = fs::remove_file(self.path("status"));
+        let words = ["relay", "switch", "--openflow", "ptcp:0:127.0.0.1"];
+        let link = ["--connect", "tcp:127.0.0.1:1", "--policy", &policy];
+        let mut relay =
+            Running::start(&[&words[..], &link[..], &["--status", &status], more].concat());
+        relay.wait_for("listening");
+        relay
+    }
+
+    /// Generation and digest that the relay says are in use.
+    fn in_use(&self) -> (u64, String) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let relay = format!("unix:{}", self.path("status"));
+            let asked = auster(&["policy", "status", "--json", "--relay", &relay]);
+            if let Ok(document) = serde_json::from_slice::<Value>(&asked.stdout) {
+                let map = &document[0]["map"];
+                let digest = map["sha256"].as_str().unwrap().to_owned();
+                return (map["generation"].as_u64().unwrap(), digest);
+            }
+            assert!(Instant::now() < deadline, "{asked:?}");
+            std::thread::sleep(TICK);
+        }
+    }
+
+    fn push(&self, generation: u64) -> Output {
+        let (map, database) = (self.map(generation), self.database());
+        auster(&[
+            "policy", "push", &map, "--ovsdb", &database, "--bridge", "br0",
+        ])
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        self.kill_server();
+    }
+}
+
+fn auster(words: &[&str]) -> Output {
+    Command::new(AUSTER).args(words).output().unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The text that `map` has in its canonical form, and its digest.
+fn canonical(map: &str) -> (String, String) {
+    let shown = out(&auster(&["policy", "show", map, "--json"]));
+    let document: Value = serde_json::from_str(&shown).unwrap();
+    let digest = document["sha256"].as_str().unwrap().to_owned();
+    (fs::read_to_string(map).unwrap(), digest)
+}
+
+#[test]
+fn a_map_in_the_database_is_taken_and_told_and_whatever_breaks_the_last_one_stays() {
+    let mut lab = Lab::start();
+    let database = lab.database();
+    let mut relay = lab.relay(&["--policy-db", &database]);
+    assert_eq!(lab.in_use().0, 1);
+    let pushed = lab.push(2);
+    assert!(pushed.status.success(), "{pushed:?}");
+    let (generation, digest) = lab.in_use();
+    assert_eq!(generation, 2);
+    assert_eq!(lab.active(), format!("2:{digest}"));
+    let status = out(&auster(&["policy", "status", "--ovsdb", &database]));
+    assert!(
+        status.contains("br0: generation 2") && status.contains(", in use"),
+        "{status}"
+    );
+
+    // By hand, key by key: nothing is used before all of it is there and right.
+    let (text, sha256) = canonical(&lab.map(3));
+    lab.write(&[("auster-pmt", &text)]);
+    relay.wait_for("E15");
+    lab.write(&[("auster-pmt-gen", "three")]);
+    relay.wait_for("'three', which is no number");
+    lab.write(&[("auster-pmt", "Generation: 3\nRule #1: udp_dst=70000\n")]);
+    relay.wait_for("E06");
+    relay.wait_for("E12");
+    assert_eq!(lab.in_use(), (2, digest.clone()));
+    assert_eq!(lab.active(), format!("2:{digest}"));
+    let status = out(&auster(&["policy", "status", "--ovsdb", &database]));
+    assert!(
+        status.contains("wrong") && status.contains("NOT in use: 2:"),
+        "{status}"
+    );
+    lab.write(&[("auster-pmt", &text), ("auster-pmt-gen", "3")]);
+    assert_eq!(lab.in_use().0, 2, "the digest is another map's");
+    lab.write(&[("auster-pmt-sha256", &sha256)]);
+    let deadline = Instant::now() + PATIENCE;
+    while lab.active() != format!("3:{sha256}") {
+        assert!(
+            Instant::now() < deadline,
+            "{}: {:?}",
+            lab.active(),
+            relay.log
+        );
+        std::thread::sleep(TICK);
+    }
+    assert_eq!(lab.in_use(), (3, sha256.clone()));
+
+    // Without the database the map stays; with it again, the next one is taken.
+    lab.kill_server();
+    relay.wait_for("--policy-db");
+    assert_eq!(lab.in_use(), (3, sha256));
+    lab.start_server();
+    let pushed = lab.push(4);
+    assert!(pushed.status.success(), "{pushed:?}");
+    assert_eq!(lab.in_use().0, 4);
+
+    // Killed and started again with the map of its file, it finds the row.
+    drop(relay);
+    let _relay = lab.relay(&["--policy-db", &database]);
+    let deadline = Instant::now() + PATIENCE;
+    while lab.in_use().0 != 4 {
+        assert!(Instant::now() < deadline, "{:?}", lab.in_use());
+        std::thread::sleep(TICK);
+    }
+    let nobody = auster(&[
+        "policy",
+        "push",
+        &lab.map(5),
+        "--ovsdb",
+        &database,
+        "--bridge",
+        "br9",
+    ]);
+    assert_eq!(nobody.status.code(), Some(2), "{nobody:?}");
+}
+
+#[test]
+fn the_map_in_use_survives_a_relay_that_is_killed_and_a_corrupt_store_does_not_stop_it() {
+    let lab = Lab::start();
+    let (store, status) = (lab.path("store"), format!("unix:{}", lab.path("status")));
+    let relay = lab.relay(&["--policy-store", &store]);
+    let push = |generation| auster(&["policy", "push", &lab.map(generation), "--relay", &status]);
+    let pushed = push(7);
+    assert!(pushed.status.success(), "{pushed:?}");
+    let in_use = lab.in_use();
+    assert_eq!(in_use.0, 7);
+    let deadline = Instant::now() + PATIENCE;
+    while !fs::read_to_string(&store).is_ok_and(|stored| stored.contains(&in_use.1)) {
+        assert!(Instant::now() < deadline, "nothing is stored");
+        std::thread::sleep(TICK);
+    }
+    let refused = push(6);
+    assert_eq!(refused.status.code(), Some(4), "{refused:?}");
+    drop(relay);
+
+    let mut relay = lab.relay(&["--policy-store", &store]);
+    relay.wait_for("newer than --policy");
+    assert_eq!(lab.in_use(), in_use);
+    drop(relay);
+
+    fs::write(&store, &fs::read(&store).unwrap()[..100]).unwrap();
+    let mut relay = lab.relay(&["--policy-store", &store]);
+    relay.wait_for("--policy is in use instead");
+    assert_eq!(lab.in_use().0, 1);
+    assert!(push(8).status.success());
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline
+        && !fs::read_to_string(&store)
+            .unwrap()
+            .contains("Generation: 8")
+    {
+        std::thread::sleep(TICK);
+    }
+    drop(relay);
+    let _relay = lab.relay(&["--policy-store", &store]);
+    assert_eq!(lab.in_use().0, 8);
+}
