@@ -362,7 +362,7 @@ fn no_messages(ports: &[u16], file: &Path) -> Failure {
 }
 
 /// `10.0.0.1.6653`, as tcpdump and Open vSwitch have it.
-fn dotted(address: SocketAddr) -> String {
+pub(crate) fn dotted(address: SocketAddr) -> String {
     format!("{}.{}", address.ip(), address.port())
 }
 

@@ -62,6 +62,31 @@ fn what_is_shown_is_a_map_of_the_same_digest() {
     assert_eq!(document["messages"].as_array().map(Vec::len), Some(36));
 }
 
+/// 70 messages of Open vSwitch with two bridges and `auster run`. `ovs-ofctl ofp-parse-pcap` counts 19
+/// of type 2 on the connection of the second bridge, and on that of the first two packets to port
+/// 20000.
+#[test]
+fn a_capture_is_explained_message_by_message_and_switch_by_switch() {
+    let map = "Rule #1: traffic_type=2, dpid=00000000000000a1, action=queue_id:0
+        Rule #2: traffic_type=2, udp_dst=20000, action=queue_id:1
+        Default: action=queue_id:2";
+    let (_kept, path) = file(map);
+    let capture = "tests/fixtures/two_switches.pcap";
+    let output = auster(&["explain", "--policy", &path, "--pcap", capture]);
+    assert!(output.status.success(), "{output:?}");
+    let out = out(&output);
+    let first =
+        "127.0.0.1.47754 > 127.77.0.1.6653: OFPT_HELLO (OF1.3) (xid=0x1) up, traffic_type=1";
+    assert!(out.starts_with(first), "{out}");
+    let (_, summary) = out.split_once("messages by rule:\n").expect("a summary");
+    let hits: Vec<u32> = summary
+        .lines()
+        .map(|line| line.split_whitespace().next().and_then(|n| n.parse().ok()))
+        .collect::<Option<_>>()
+        .expect("a number in each line");
+    assert_eq!(hits, [19, 2, 49], "{summary}");
+}
+
 #[test]
 fn an_explanation_names_the_rule_and_the_field_that_failed() {
     let (_kept, path) = file(EXAMPLE);

@@ -2,14 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use openflow::{Frame, Message, MessageKind, Version, Xid, encode, text};
+use openflow::time::Instant;
+use openflow::{DatapathId, Frame, Message, MessageKind, PacketFields, Version, Xid, encode, text};
+use sched::classify::Buffers;
 use sched::policy::{Rule, field_name, field_text};
 use sched::{Binding, Classifier, Direction, Explanation, Miss, PolicyMap};
 
 use crate::failure::Failure;
-use crate::ofp;
+use crate::ofp::{self, Captured};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -22,7 +25,8 @@ pub struct Args {
     #[arg(long, value_name = "WAY")]
     direction: Option<Way>,
 
-    /// The switch that the messages are of or for, as a datapath id
+    /// The switch that the messages are of or for, as a datapath id; in captures each connection
+    /// says its own otherwise
     #[arg(long, value_name = "DPID")]
     datapath: Option<openflow::DatapathId>,
 
@@ -60,19 +64,16 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         classifier: Classifier::new(&map),
         map,
         hits: BTreeMap::new(),
+        switches: BTreeMap::new(),
+        buffers: Buffers::default(),
         out: std::io::BufWriter::new(std::io::stdout().lock()),
     };
     if let Some(flow) = &args.flow {
-        explainer.explain(&flow_mod(flow)?, None)?;
+        explainer.explain(&flow_mod(flow)?, &Source::default())?;
     } else if let Some(file) = &args.pcap {
         ofp::each_of_capture(file, &args.ports, |captured| {
-            let is_down = args.ports.contains(&captured.src.port());
-            let way = if is_down {
-                Direction::ToSwitch
-            } else {
-                Direction::ToController
-            };
-            explainer.explain(&captured.frame, Some(way))
+            let source = explainer.source(captured);
+            explainer.explain(&captured.frame, &source)
         })?;
         explainer.summary()?;
     } else if args.hex.is_empty() {
@@ -80,7 +81,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             "nothing to explain: give messages in hex, --flow FLOW or --pcap FILE",
         ));
     } else {
-        ofp::each_of_hex(&args.hex, |frame| explainer.explain(frame, None))?;
+        ofp::each_of_hex(&args.hex, |frame| {
+            explainer.explain(frame, &Source::default())
+        })?;
     }
     explainer.out.flush().map_err(Failure::negative)
 }
@@ -97,21 +100,66 @@ struct Explainer<'a, W> {
     classifier: Classifier,
     /// By index of the rule; `None` is the default.
     hits: BTreeMap<Option<usize>, u64>,
+    /// Of a capture: a number for each connection, and the switch once it has said which.
+    switches: BTreeMap<SocketAddr, (u64, Option<DatapathId>)>,
+    buffers: Buffers,
     out: W,
 }
 
+/// Where a message comes from, as far as it is known.
+#[derive(Default)]
+struct Source {
+    /// Both ends of the connection, for the eye.
+    ends: String,
+    way: Option<Direction>,
+    datapath: Option<DatapathId>,
+    /// What is in the buffer that the message names.
+    kept: Option<PacketFields>,
+}
+
 impl<W: Write> Explainer<'_, W> {
-    fn explain(&mut self, frame: &Frame, way: Option<Direction>) -> Result<(), Failure> {
+    fn source(&mut self, captured: &Captured) -> Source {
+        let is_down = self.args.ports.contains(&captured.src.port());
+        let (switch, way) = match is_down {
+            true => (captured.dst, Direction::ToSwitch),
+            false => (captured.src, Direction::ToController),
+        };
+        let frame = &captured.frame;
+        let number = self.switches.len() as u64;
+        let (channel, said) = self.switches.entry(switch).or_insert((number, None));
+        if let Ok(Message::FeaturesReply(features)) = openflow::decode(frame) {
+            *said = Some(features.datapath_id);
+        }
+        let datapath = self.args.datapath.or(*said);
+        let now = Instant::START + captured.time;
+        self.buffers
+            .handle_packet_in(now, *channel, datapath, frame);
+        let kept = self.buffers.fields(now, *channel, datapath, frame);
+        Source {
+            ends: format!(
+                "{} > {}: ",
+                ofp::dotted(captured.src),
+                ofp::dotted(captured.dst)
+            ),
+            way: Some(way),
+            datapath,
+            kept: kept.cloned(),
+        }
+    }
+
+    fn explain(&mut self, frame: &Frame, source: &Source) -> Result<(), Failure> {
         let direction = match self.args.direction {
             Some(Way::Up) => Direction::ToController,
             Some(Way::Down) => Direction::ToSwitch,
-            None => way.unwrap_or_else(|| usual_way(frame.kind())),
+            None => source.way.unwrap_or_else(|| usual_way(frame.kind())),
         };
+        let datapath = self.args.datapath.or(source.datapath);
+        let kept = source.kept.as_ref();
         let Explanation {
             verdict, misses, ..
         } = self
             .classifier
-            .explain(frame, direction, self.args.datapath);
+            .explain_kept(frame, direction, datapath, kept);
         *self.hits.entry(verdict.rule).or_default() += 1;
         let way = match direction {
             Direction::ToController => "up",
@@ -120,7 +168,8 @@ impl<W: Write> Explainer<'_, W> {
         let header = text::header(frame);
         let traffic = verdict.traffic;
         self.line(&format!(
-            "{} {way}, traffic_type={} ({})",
+            "{}{} {way}, traffic_type={} ({})",
+            source.ends,
             header.trim_end_matches(':'),
             traffic as u8,
             traffic.name()

@@ -1,6 +1,6 @@
 //! Why a rule took a message, and why those before it did not.
 
-use openflow::{DatapathId, Field, Frame};
+use openflow::{DatapathId, Field, Frame, PacketFields};
 
 use super::rules::Subject;
 use super::{Classifier, Verdict};
@@ -47,7 +47,18 @@ impl Classifier {
         direction: Direction,
         datapath: Option<DatapathId>,
     ) -> Explanation {
-        let reading = self.read(frame, direction, None);
+        self.explain_kept(frame, direction, datapath, None)
+    }
+
+    /// As [`Classifier::classify_kept`], with the reasons.
+    pub fn explain_kept(
+        &self,
+        frame: &Frame,
+        direction: Direction,
+        datapath: Option<DatapathId>,
+        kept: Option<&PacketFields>,
+    ) -> Explanation {
+        let reading = self.read(frame, direction, kept);
         let context = reading.context(frame, direction, datapath);
         let mut misses = Vec::new();
         let mut rule = None;
