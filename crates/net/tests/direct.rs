@@ -174,6 +174,36 @@ async fn what_matters_passes_a_backlog_on_the_way_to_a_controller_without_a_rela
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn both_relays_know_which_switch_a_connection_is_of() {
+    let map = "Rule #1: dpid=5, action=queue_id:0\nDefault: action=queue_id:1\n";
+    let scheduling = || Scheduling {
+        policy: Some(Arc::new(PolicyMap::parse(map).unwrap().0)),
+        ..Scheduling::default()
+    };
+    let plain = || [Security::plain(), Security::plain()];
+    let (listener, at) = controller().await;
+    let listen = "ptcp:0:127.0.0.1";
+    let (b, between) = relay(Side::Controller, listen, at, plain(), scheduling()).await;
+    let link = dial("tcp", &between);
+    let (a, to) = relay(Side::Switch, listen, link, plain(), scheduling()).await;
+    let mut switch = connect(&dial("tcp", &to)).await;
+    let (mut far, _) = listener.accept().await.unwrap();
+    // FEATURES_REPLY of datapath 5.
+    let mut features = vec![4, 6, 0, 32, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 5];
+    features.resize(32, 0);
+    let packet = packet_in(1, 2);
+    switch.write_all(&hello()).await.unwrap();
+    switch.write_all(&features).await.unwrap();
+    switch.write_all(&packet).await.unwrap();
+    read_frames(&mut far, 3).await;
+    far.write_all(&hello()).await.unwrap();
+    read_frames(&mut switch, 1).await;
+    let hits = |direct: &Direct| direct.status().line.expect("it schedules").rules;
+    assert_eq!(hits(&a), [(1, 2)], "from its FEATURES_REPLY on");
+    assert_eq!(hits(&b), [(1, 1)]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pair_over_tls_carries_both_ways_and_the_ledgers_agree() {
     let pki = Pki::new();
     let (listener, at) = controller().await;

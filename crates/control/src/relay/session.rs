@@ -943,7 +943,7 @@ fn direction(side: Side) -> Direction {
 }
 
 /// A switch says who it is in its FEATURES_REPLY.
-fn datapath_of(frame: &Frame) -> Option<DatapathId> {
+pub fn datapath_of(frame: &Frame) -> Option<DatapathId> {
     let id = frame.body().first_chunk::<8>()?;
     (frame.kind() == MessageKind::FeaturesReply).then(|| DatapathId(u64::from_be_bytes(*id)))
 }

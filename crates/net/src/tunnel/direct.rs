@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use control::relay::{
     Agent, ChannelId, ChannelStatus, EXPERIMENTER_ID, Item, Line, LineStatus, PolicyTalk, Shed,
-    Side, Tally, experimenter,
+    Side, Tally, datapath_of, experimenter,
 };
-use openflow::Frame;
+use openflow::{DatapathId, Frame};
 use sched::policy::MapDigest;
 use sched::{Direction, PolicyMap};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -83,6 +83,8 @@ struct Carried {
 
 struct Counts {
     line: Option<Line>,
+    /// Which switch it is a connection of, once that has been said.
+    datapath: Option<DatapathId>,
     /// How its map is exchanged with whoever is at the other end.
     talk: Option<PolicyTalk>,
     /// Waits for what becomes of a policy map.
@@ -200,6 +202,7 @@ impl Direct {
             id: self.next.fetch_add(1, Ordering::Relaxed),
             counts: Mutex::new(Counts {
                 line: map.as_ref().map(|map| Line::new(direction, map)),
+                datapath: None,
                 talk: map.as_ref().map(talk),
                 tell: None,
                 own: BytesMut::new(),
@@ -326,10 +329,14 @@ impl Direct {
         let now = self.clock.now();
         let mut counts = carried.lock();
         while let Some(frame) = Frame::split_from(input)? {
+            if self.side == Side::Switch {
+                counts.datapath = counts.datapath.or_else(|| datapath_of(&frame));
+            }
+            let datapath = counts.datapath;
             let Counts { line, talk, .. } = &mut *counts;
             let is_kept = talk.as_mut().is_some_and(|talk| talk.handle_own(&frame));
             if let (false, Some(line)) = (is_kept, line) {
-                line.push(now, 0, None, &frame);
+                line.push(now, 0, datapath, &frame);
             }
             counts.take_shed();
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use control::relay::{Line, LineStatus, PolicyStatus, PolicyTalk, Side, TalkEvent};
+use control::relay::{Line, LineStatus, PolicyStatus, PolicyTalk, Side, TalkEvent, datapath_of};
 use openflow::Frame;
 use sched::PolicyMap;
 use sched::policy::{Against, MapDigest};
@@ -189,8 +189,12 @@ impl Direct {
             {
                 self.drain(carried, &mut counts);
             } else {
+                if self.side == Side::Controller {
+                    counts.datapath = counts.datapath.or_else(|| datapath_of(&frame));
+                }
+                let datapath = counts.datapath;
                 if let Some(line) = &mut counts.line {
-                    line.handle_other_way(self.clock.now(), 0, None, frame.bytes());
+                    line.handle_other_way(self.clock.now(), 0, datapath, frame.bytes());
                 }
                 counts.given.add(frame.bytes());
                 output.extend_from_slice(frame.bytes());
