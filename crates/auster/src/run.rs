@@ -113,6 +113,8 @@ pub fn run(args: Args) -> Result<(), Failure> {
 
 /// How long connections have to write what is queued when the process ends.
 const STOP_MAX: Duration = Duration::from_secs(2);
+/// For the application to hear of another policy map.
+const RELOAD_MAX: Duration = Duration::from_secs(2);
 
 type ControllerDriver = Driver<Controller>;
 
@@ -166,7 +168,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
         tokio::select! {
             _ = interrupted.recv() => break false,
             _ = terminated.recv() => break false,
-            _ = hung_up.recv() => reload_policy(&settings.policy, &driver, &mut printer),
+            _ = hung_up.recv() => reload_policy(&settings.policy, &driver, &mut printer).await,
             () = print_notices(&mut printer, &mut notices, clock) => break true,
             () = driver.ended() => break true,
         }
@@ -198,11 +200,15 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
 }
 
 /// A map that cannot be used is refused whole, and the one in use stays.
-fn reload_policy(argument: &str, driver: &ControllerDriver, printer: &mut Printer) {
+async fn reload_policy(argument: &str, driver: &ControllerDriver, printer: &mut Printer) {
     match policy::load(argument) {
         Ok(map) => {
             printer.policy_used(argument, &map);
-            driver.set_policy(map);
+            driver.set_policy(map.clone());
+            let told = driver.ask(move |controller| controller.set_policy(&map));
+            if tokio::time::timeout(RELOAD_MAX, told).await.is_err() {
+                tracing::warn!("the relays beside the switches are not told of the map: try again");
+            }
         }
         Err(failure) => printer.policy_refused(argument, &failure),
     }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use common::dummy::DummySwitch;
 use common::run;
 use common::running::{AUSTER, PATIENCE, Running};
 use serde_json::Value;
@@ -145,6 +146,55 @@ impl Drop for Lab {
     fn drop(&mut self) {
         self.kill_server();
     }
+}
+
+/// A real switch behind a relay, and the same one without; the controller has a newer map.
+#[test]
+fn a_controller_gives_its_map_to_the_relay_at_a_switch_and_a_plain_switch_takes_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let write = |name: &str, generation: u64| {
+        let text = format!("Generation: {generation}\nDefault: action=queue_id:0\n");
+        fs::write(path(name), text).unwrap();
+    };
+    write("controller", 5);
+    write("relay", 1);
+    let mut controller =
+        Running::start(&["run", "ptcp:0:127.0.0.1", "--policy", &path("controller")]);
+    let at = controller.listening("ptcp");
+    let status = format!("unix:{}", path("status"));
+    let connect = format!("tcp:{at}");
+    let words = ["relay", "switch", "--openflow", "ptcp:0:127.0.0.1"];
+    let more = [
+        "--connect",
+        &connect,
+        "--policy",
+        &path("relay"),
+        "--status",
+        &status,
+    ];
+    let mut relay = Running::start(&[&words[..], &more].concat());
+    let line = relay.wait_for("listening ptcp:");
+    let port = line.split(':').nth(1).unwrap().to_owned();
+    let generation = || {
+        let asked = auster(&["policy", "status", "--json", "--relay", &status]);
+        let document: Value = serde_json::from_slice(&asked.stdout).unwrap();
+        assert_eq!(document[0]["map"]["in_sync"], true, "{document}");
+        document[0]["map"]["generation"].as_u64().unwrap()
+    };
+
+    let switch = DummySwitch::start(1);
+    let via_relay = format!("tcp:127.0.0.1:{port}");
+    switch.vsctl(&["set-controller", "br0", &via_relay]);
+    controller.wait_for("the relay beside it has policy map generation 5");
+    assert_eq!(generation(), 5);
+    write("controller", 6);
+    run("kill", &["-HUP", &controller.child.id().to_string()]);
+    controller.wait_for("the relay beside it has policy map generation 6");
+    assert_eq!(generation(), 6);
+
+    switch.vsctl(&["set-controller", "br0", &connect]);
+    controller.wait_for("takes no policy map over OpenFlow (BAD_EXPERIMENTER)");
 }
 
 fn auster(words: &[&str]) -> Output {

@@ -256,7 +256,7 @@ pub struct Driver<A> {
     next_id: Arc<AtomicU64>,
 }
 
-type Ask<A> = Box<dyn FnOnce(&A) + Send>;
+type Ask<A> = Box<dyn FnOnce(&mut A) + Send>;
 
 /// Questions that may wait for the application thread.
 const ASKS_MAX: usize = 64;
@@ -322,7 +322,7 @@ impl<A: Application> Driver<A> {
     /// questions wait.
     pub async fn ask<R: Send + 'static>(
         &self,
-        question: impl FnOnce(&A) -> R + Send + 'static,
+        question: impl FnOnce(&mut A) -> R + Send + 'static,
     ) -> Option<R> {
         let (sender, answer) = oneshot::channel();
         let ask: Ask<A> = Box::new(move |application| {

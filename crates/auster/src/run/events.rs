@@ -246,6 +246,22 @@ fn describe(event: &Event) -> Option<(String, Value)> {
                 "to": to.to_string(),
             }),
         ),
+        Event::PolicyShared { dpid, generation } => (
+            format!("switch {dpid}: the relay beside it has policy map generation {generation}"),
+            json!({
+                "event": "policy_shared",
+                "dpid": dpid.to_string(),
+                "generation": generation,
+            }),
+        ),
+        Event::PolicyAlone { dpid, error } => (
+            format!("switch {dpid} takes no policy map over OpenFlow ({error})"),
+            json!({
+                "event": "policy_alone",
+                "dpid": dpid.to_string(),
+                "error": error.to_string(),
+            }),
+        ),
         Event::Reconciled {
             dpid,
             kept,

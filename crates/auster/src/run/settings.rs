@@ -84,6 +84,9 @@ impl Settings {
         };
         settings.apply(args)?;
         settings.driver.policy = policy::load(&settings.policy)?;
+        let map = &settings.driver.policy;
+        // One that has no generation is nobody's but ours.
+        settings.controller.policy = (map.generation > 0).then(|| map.clone());
         if settings.listen.is_empty() && settings.connect.is_empty() {
             let default = if settings.files.certificate.is_some() {
                 "pssl:6653"

@@ -62,6 +62,16 @@ pub enum Event {
         added: usize,
         deleted: usize,
     },
+    /// A relay beside the switch has the controller's policy map in use.
+    PolicyShared {
+        dpid: DatapathId,
+        generation: u64,
+    },
+    /// Nobody beside the switch takes a policy map over OpenFlow: it answered so.
+    PolicyAlone {
+        dpid: DatapathId,
+        error: ErrorKind,
+    },
     Alarm(Alarm),
 }
 

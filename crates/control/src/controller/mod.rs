@@ -25,6 +25,7 @@ mod hosts;
 mod links;
 mod local;
 mod paths;
+mod policies;
 mod ports;
 mod reconcile;
 mod routes;
@@ -37,6 +38,7 @@ use std::fmt;
 use openflow::message::PortStatus;
 use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, Frame, MacAddr, Message, decode};
+use sched::PolicyMap;
 use sha2::{Digest, Sha256};
 
 use crate::ConnectionId;
@@ -88,6 +90,8 @@ pub struct ControllerConfig {
     pub hosts_per_port_max: u32,
     pub path_count_max: usize,
     pub requests: RequestLimits,
+    /// Given to relays beside the switches; nobody is asked for one without it.
+    pub policy: Option<PolicyMap>,
 }
 
 impl Default for ControllerConfig {
@@ -105,6 +109,7 @@ impl Default for ControllerConfig {
             hosts_per_port_max: 131_072,
             path_count_max: 262_144,
             requests: RequestLimits::default(),
+            policy: None,
         }
     }
 }
@@ -243,6 +248,8 @@ pub struct Controller {
     updates: Updates,
     held: VecDeque<Held>,
     prover: Prover,
+    /// Relays beside the switches, or switches that were asked for one.
+    shared: BTreeMap<ConnectionId, policies::Shared>,
     /// Part of every cookie: tells this process's entries from its predecessors'.
     generation: u16,
     random: u64,
@@ -307,6 +314,7 @@ impl Controller {
             updates: Updates::default(),
             held: VecDeque::new(),
             prover: Prover::new(seed, word(0)),
+            shared: BTreeMap::new(),
             generation: word(8) as u16,
             random: word(16),
             routes_revision: 0,
@@ -339,6 +347,7 @@ impl Controller {
         }
         self.connections.insert(connection, dpid);
         self.admit(now, connection, up);
+        self.share_policy(connection);
         Admission::Admitted
     }
 
@@ -348,6 +357,9 @@ impl Controller {
             self.counters.frames_ignored += 1;
             return;
         };
+        if self.handle_policy(connection, &frame) {
+            return;
+        }
         let Ok(message) = decode(&frame) else {
             self.counters.frames_ignored += 1;
             return;
@@ -374,6 +386,7 @@ impl Controller {
         let Some(dpid) = self.connections.remove(&connection) else {
             return;
         };
+        self.shared.remove(&connection);
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };

@@ -88,6 +88,8 @@ pub struct PolicyExchange {
     active: PolicyMap,
     digest: MapDigest,
     is_connected: bool,
+    /// No map is taken.
+    gives_only: bool,
     /// Generation and digest of what the other end has.
     peer: Option<(u64, MapDigest)>,
     offer: Option<Offer>,
@@ -122,12 +124,18 @@ impl PolicyExchange {
             digest: active.digest(),
             active,
             is_connected: false,
+            gives_only: false,
             peer: None,
             offer: None,
             arriving: None,
             staged: None,
             events: VecDeque::new(),
         }
+    }
+
+    /// From now on no map is taken, whoever offers it.
+    pub fn give_only(&mut self) {
+        self.gives_only = true;
     }
 
     pub fn active(&self) -> &PolicyMap {
@@ -306,6 +314,10 @@ impl PolicyExchange {
     fn handle_begin(&mut self, generation: u64, digest: MapDigest, len: u64) {
         self.staged = None;
         self.arriving = None;
+        if self.gives_only {
+            let why = "this controller has its map from its own --policy";
+            return self.refuse(generation, digest, why);
+        }
         if let Some(offer) = &self.offer {
             if generation <= offer.map.generation {
                 return self.refuse(generation, digest, "another map is on its way");

@@ -100,7 +100,7 @@ async fn measure(options: &Options) -> Report {
     let switches = serde_json::from_str(&line).expect("their JSON");
 
     let of_driver = driver.clone();
-    let question = move |slow: &Slow| counted(&of_driver, slow);
+    let question = move |slow: &mut Slow| counted(&of_driver, slow);
     let mut controller = driver.ask(question).await.expect("the application runs");
     while let Ok(notice) = notices.try_recv() {
         if let Notice::Down { reason, .. } = notice {

@@ -41,7 +41,7 @@ pub(super) fn run<A: Application>(application: A, shared: &Shared, asked: &Recei
                 }
                 Work::Asked => {
                     while let Ok(question) = asked.try_recv() {
-                        question(&thread.application);
+                        question(&mut thread.application);
                     }
                 }
                 Work::Timeout => thread.application.handle_timeout(now),

@@ -89,11 +89,21 @@ impl PolicyTalk {
         }
         let asks = self.side == Side::Controller && self.peer == Peer::Unknown;
         if asks && frame.kind() != MessageKind::Hello {
-            self.version = frame.version_byte();
-            self.peer = Peer::Asked;
-            self.say(XID_NONE, &cap(false));
+            self.ask(frame.version_byte());
         }
         false
+    }
+
+    /// Asks the other end whether it exchanges maps, in OpenFlow version `version`.
+    pub fn ask(&mut self, version: u8) {
+        self.version = version;
+        self.peer = Peer::Asked;
+        self.say(XID_NONE, &cap(false));
+    }
+
+    /// From now on no map is taken, whoever offers it.
+    pub fn give_only(&mut self) {
+        self.exchange.give_only();
     }
 
     /// Looks at what the other end sends. True if it is not for our own side. `line` is what is
@@ -200,11 +210,10 @@ impl PolicyTalk {
                 if !is_reply {
                     self.say(xid, &cap(true));
                 }
-                if self.peer != Peer::Exchanges {
-                    self.peer = Peer::Exchanges;
-                    self.exchange.handle_connected();
-                    self.drain(XID_NONE);
-                }
+                // Who asks again has another map.
+                self.peer = Peer::Exchanges;
+                self.exchange.handle_connected();
+                self.drain(XID_NONE);
             }
             ExperimenterMessage::Policy(message) => {
                 self.exchange.handle(message);
