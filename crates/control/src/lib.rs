@@ -6,10 +6,12 @@
 //! the application, bounded, and sheds packet-ins only. [`controller::Controller`] is the
 //! application for all switches: discovery, hosts, paths, flow entries. [`relay`] is the other use
 //! of the same channel: it carries it between switches and controllers that are not ours.
+//! [`budget`] is what one port or one connection may cost.
 //!
 //! The driving contract is the same for each: call one `handle_*`, drain `poll_output` until it
 //! answers `None`, then wait for input or for `poll_timeout`.
 
+pub mod budget;
 pub mod controller;
 pub mod edge;
 pub mod entry;

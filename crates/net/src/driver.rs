@@ -18,9 +18,10 @@
 //! | what | bound | at the bound |
 //! | --- | --- | --- |
 //! | bytes read and not yet taken | 64 KiB and one message; none when idle | the connection is not read |
-//! | one turn | 64 KiB, 1024 messages | the others of its thread have theirs |
-//! | packet-ins for the application | [`InboxConfig::packet_ins_max`], 4 MiB | the oldest of the fullest port is shed and counted |
-//! | other messages for it | [`InboxConfig::messages_max`], and those of one turn | the connection is not read until there is room |
+//! | one turn | 64 KiB, 1024 packet-ins that the edge answers or 16 other messages | the others of its thread have theirs |
+//! | packet-ins for the application | [`DriverConfig::packet_in_rate_max`], a twentieth of it at once | the connection is not read for 1 ms, counted |
+//! | packet-ins waiting for it | [`InboxConfig::packet_ins_max`], 4 MiB | the oldest of the fullest port is shed and counted |
+//! | other messages waiting for it | [`InboxConfig::messages_max`], and those of one turn | the connection is not read until there is room |
 //! | handed to a transport that is stuck | 4 KiB at a time, and what its own buffer takes | the rest waits in the queues of the policy map |
 //! | unwritten to a peer that is stuck | 256 KiB | it is read at a walk, 32 messages in 10 ms: its packet-ins would only add to it |
 //! | answers of the session | 64 KiB | the connection is not read until they are written |
@@ -35,6 +36,7 @@ mod line;
 mod outbox;
 mod output;
 mod policy;
+mod share;
 mod shared;
 mod thread;
 mod waiting;
@@ -121,6 +123,8 @@ impl Application for Controller {
 pub struct DriverConfig {
     pub session: SessionConfig,
     pub inbox: InboxConfig,
+    /// Packet-ins of one connection that the application is given in a second.
+    pub packet_in_rate_max: u32,
     /// In which order what waits is sent and processed.
     pub policy: PolicyMap,
     /// The only datapaths that may connect; `None` for any.
@@ -134,6 +138,7 @@ impl Default for DriverConfig {
         DriverConfig {
             session: SessionConfig::default(),
             inbox: InboxConfig::default(),
+            packet_in_rate_max: 100_000,
             policy: PolicyMap::auster(),
             allowed: None,
             seed: 0,
@@ -146,6 +151,8 @@ impl Default for DriverConfig {
 pub enum Notice {
     /// The application says so.
     Event(Event),
+    /// So many hosts were learned beside those that an event tells of.
+    HostsLearned(u64),
     /// A connection's switch was admitted.
     Up {
         connection: ConnectionId,
@@ -245,6 +252,8 @@ pub struct ConnectionView {
     pub packet_ins_shed: u64,
     /// Packet-ins shed because the switch did not read what it was sent.
     pub packet_ins_shed_unread: u64,
+    /// Times it was not read for a millisecond because of [`DriverConfig::packet_in_rate_max`].
+    pub rests: u64,
 }
 
 /// A running application and the connections it serves.

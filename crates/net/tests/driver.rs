@@ -10,7 +10,9 @@ use bytes::Bytes;
 use common::switch::{PATIENCE, Switch, packet_in};
 use common::{Pki, listen, passive};
 use control::ConnectionId;
-use control::controller::{Admission, ControllerOutput, PeerIdentity, PeerRole, RefusedReason};
+use control::controller::{
+    Admission, ControllerOutput, Event, Location, PeerIdentity, PeerRole, RefusedReason,
+};
 use control::inbox::InboxConfig;
 use control::session::{CloseReason, SessionConfig, SwitchUp};
 use net::clock::Clock;
@@ -20,7 +22,9 @@ use net::transport::{Reader, Writer, connect, memory};
 use openflow::message::{MultipartRequest, PacketOut};
 use openflow::multipart::RequestBody;
 use openflow::time::Instant;
-use openflow::{Action, DatapathId, Frame, Message, MessageKind, PortNo, Version, Xid, encode};
+use openflow::{
+    Action, DatapathId, Frame, MacAddr, Message, MessageKind, PortNo, Version, Xid, encode,
+};
 use sched::PolicyMap;
 use tokio::sync::mpsc;
 
@@ -96,6 +100,16 @@ impl Application for Script {
             let frame = encode(Version::V13, frame.xid(), &packet_out).unwrap();
             self.outputs
                 .push_back(ControllerOutput::Send { connection, frame });
+        }
+        if has(b"hosts") {
+            for n in 0..10_000 {
+                let (dpid, port) = (DatapathId(1), PortNo(1));
+                let event = Event::HostLearned {
+                    mac: MacAddr::from_u64(n),
+                    at: Location { dpid, port },
+                };
+                self.outputs.push_back(ControllerOutput::Event(event));
+            }
         }
         if has(b"reply") {
             let frame = encode(Version::V13, frame.xid(), &Message::BarrierRequest).unwrap();
@@ -647,4 +661,80 @@ async fn switch_is_answered(switch: &mut Switch<Reader, Writer>, xid: u32) {
             return;
         }
     }
+}
+
+/// The session of datapath `id` has taken so many messages.
+fn received(stage: &Stage, id: u64) -> u64 {
+    let views = stage.driver.connections();
+    let view = views.iter().find(|v| v.datapath_id == Some(DatapathId(id)));
+    view.expect("it is connected").session.received
+}
+
+/// While one switch floods the application, another one's next message waits for few of them: one
+/// turn's, and that of the turn that may be under way.
+#[tokio::test]
+async fn between_two_messages_of_a_quiet_switch_few_of_a_flood_are_taken() {
+    let stage = Stage::new(DriverConfig::default());
+    let mut flood = stage.join(1, 1 << 20);
+    flood.set_up().await.expect("set up");
+    assert!(matches!(stage.seen().await, Seen::Up(..)));
+    let mut quiet = stage.up(2).await;
+    // Nothing that the application says is in the count.
+    quiet.send(1, &packet_in(1, b"stick")).await.unwrap();
+    stage.taken().await;
+    let some = encode(Version::V13, Xid(9), &packet_in(1, b"new")).unwrap();
+    let bytes = some.bytes().repeat(5000);
+    flood.send_bytes(&bytes).await.unwrap();
+    for xid in 2..50 {
+        let (loud, soft) = (received(&stage, 1), received(&stage, 2));
+        quiet.send(xid, &packet_in(1, b"quiet")).await.unwrap();
+        while received(&stage, 2) == soft {
+            tokio::task::yield_now().await;
+        }
+        let between = received(&stage, 1) - loud;
+        assert!(between <= 2 * 16, "{between} of the flood");
+    }
+    assert!(received(&stage, 1) < 5000, "it is still flooding");
+    stage.release.send(()).unwrap();
+}
+
+/// A connection beyond its rate is not read for a while; nothing of it is lost.
+#[tokio::test]
+async fn packet_ins_beyond_the_rate_wait_with_their_sender() {
+    let stage = Stage::new(DriverConfig {
+        packet_in_rate_max: 1000,
+        ..DriverConfig::default()
+    });
+    let mut switch = stage.up(1).await;
+    for xid in 0..300 {
+        switch.send(xid, &packet_in(1, b"new")).await.unwrap();
+    }
+    for xid in 0..300 {
+        assert_eq!(
+            stage.seen().await,
+            Seen::Frame(Xid(xid), MessageKind::PacketIn)
+        );
+    }
+    assert!(stage.driver.connections()[0].rests > 0);
+    assert_eq!(stage.driver.inbox_counters().packet_ins_shed, 0);
+}
+
+/// Each notice wakes its reader, so a flood of hosts is told of by its number.
+#[tokio::test]
+async fn of_many_hosts_a_few_are_told_of_one_by_one_and_all_are_counted() {
+    let mut stage = Stage::new(DriverConfig::default());
+    let mut switch = stage.up(1).await;
+    switch.send(1, &packet_in(1, b"hosts")).await.unwrap();
+    let (mut single, mut together) = (0, 0);
+    while single + together < 10_000 {
+        let notice = tokio::time::timeout(PATIENCE, stage.notices.recv());
+        match notice.await.unwrap().unwrap() {
+            Notice::Event(Event::HostLearned { .. }) => single += 1,
+            Notice::HostsLearned(count) => together += count,
+            _ => {}
+        }
+    }
+    assert!((100..1000).contains(&single), "{single} one by one");
+    assert_eq!(single + together, 10_000);
+    assert_eq!(stage.driver.notices_lost(), 0);
 }

@@ -114,12 +114,14 @@ impl Field {
         FIELDS.get(usize::from(number)).map(|info| info.field)
     }
 
+    #[inline]
     pub fn info(self) -> &'static FieldInfo {
         &FIELDS[self as usize]
     }
 
     /// Bytes of the value on the wire.
     #[expect(clippy::len_without_is_empty, reason = "no field has zero bytes")]
+    #[inline]
     pub fn len(self) -> usize {
         match self {
             // The specification gives these 20 bits a whole word.
@@ -129,6 +131,7 @@ impl Field {
     }
 
     /// All ones over the width of the field.
+    #[inline]
     pub fn ones(self) -> u128 {
         u128::MAX >> (128 - u32::from(self.info().bits))
     }

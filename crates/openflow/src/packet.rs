@@ -72,11 +72,24 @@ impl PacketFields {
     }
 
     /// The value of `field`, right-aligned. `VlanVid` of an untagged frame is 0.
+    #[inline]
     pub fn get(&self, field: Field) -> Option<u128> {
         (self.present >> field as u8 & 1 == 1).then(|| self.values[field as usize])
     }
 
+    /// Which fields there are: bit n says so of field n.
+    pub fn present(&self) -> u64 {
+        self.present
+    }
+
+    /// The value of `field`, 0 if there is none.
+    #[inline]
+    pub fn value(&self, field: Field) -> u128 {
+        self.values[field as usize]
+    }
+
     /// Says that `field` is `value`: what a switch knows besides the frame (metadata, tunnel id).
+    #[inline]
     pub fn set(&mut self, field: Field, value: impl Into<u128>) {
         self.values[field as usize] = value.into() & field.ones();
         self.present |= 1 << field as u8;
@@ -145,12 +158,11 @@ impl PacketFields {
         } else {
             &MACS
         };
-        let mut hash = Fnv::new();
-        hash.add(self.number(F::InPort).into());
+        let mut hash = Hash::new();
+        hash.add(F::InPort, self.value(F::InPort));
         for field in parts {
             if let Some(value) = self.get(*field) {
-                hash.add(*field as u128);
-                hash.add(value);
+                hash.add(*field, value);
             }
         }
         hash.finish()
@@ -464,22 +476,31 @@ impl ExtensionHeaders {
 }
 
 /// The `len` bytes from `at` as a number, if they are there.
+#[inline]
 pub(crate) fn number(bytes: &[u8], at: usize, len: usize) -> Option<u128> {
     let part = bytes.get(at..at.checked_add(len)?)?;
-    Some(part.iter().fold(0, |n, b| n << 8 | u128::from(*b)))
+    Some(match part {
+        [byte] => u128::from(*byte),
+        [a, b] => u128::from(u16::from_be_bytes([*a, *b])),
+        [a, b, c, d] => u128::from(u32::from_be_bytes([*a, *b, *c, *d])),
+        [a, b, c, d, e, f] => u128::from(u64::from_be_bytes([0, 0, *a, *b, *c, *d, *e, *f])),
+        _ => part.iter().fold(0, |n, b| n << 8 | u128::from(*b)),
+    })
 }
 
-/// FNV-1a, its result spread by the last step of splitmix64 so that low bits can be used.
-struct Fnv(u64);
+/// As FNV-1a, but of whole words, its high bits folded in after each, and its result spread by the
+/// last step of splitmix64 so that low bits can be used.
+struct Hash(u64);
 
-impl Fnv {
-    fn new() -> Fnv {
-        Fnv(0xcbf2_9ce4_8422_2325)
+impl Hash {
+    fn new() -> Hash {
+        Hash(0xcbf2_9ce4_8422_2325)
     }
 
-    fn add(&mut self, value: u128) {
-        for byte in value.to_be_bytes() {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    fn add(&mut self, field: Field, value: u128) {
+        for word in [field as u64, value as u64, (value >> 64) as u64] {
+            let mixed = (self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            self.0 = mixed ^ mixed >> 32;
         }
     }
 

@@ -186,6 +186,7 @@ impl FlowFields {
     }
 
     /// Whether every packet of the flow has `value` in the bits of `mask`.
+    #[inline]
     pub fn implies(&self, field: Field, value: u128, mask: u128) -> bool {
         let at = field as usize;
         mask & !self.masks[at] == 0 && (self.values[at] ^ value) & mask == 0
@@ -454,7 +455,13 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes([word[0], word[1], word[2], word[3]]))
 }
 
+#[inline]
 fn uint_at(bytes: &[u8], at: usize, len: usize) -> Option<u128> {
     let part = bytes.get(at..at + len)?;
-    Some(part.iter().fold(0, |n, byte| n << 8 | u128::from(*byte)))
+    Some(match part {
+        [byte] => u128::from(*byte),
+        [a, b] => u128::from(u16::from_be_bytes([*a, *b])),
+        [a, b, c, d] => u128::from(u32::from_be_bytes([*a, *b, *c, *d])),
+        _ => part.iter().fold(0, |n, byte| n << 8 | u128::from(*byte)),
+    })
 }

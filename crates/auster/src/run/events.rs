@@ -82,6 +82,7 @@ impl Printer {
     pub fn notice(&mut self, now: Instant, notice: &Notice) {
         match notice {
             Notice::Event(Event::HostLearned { .. }) if !self.takes_host(now) => {}
+            Notice::HostsLearned(count) => self.hosts.leave_out(now, *count),
             Notice::Event(event) => {
                 if let Some((text, json)) = describe(event) {
                     self.print(&text, json);
@@ -188,6 +189,12 @@ impl HostBudget {
             self.left_out += 1;
         }
         is_printed
+    }
+
+    /// `count` more were learned that nobody will be asked to print.
+    fn leave_out(&mut self, now: Instant, count: u64) {
+        self.since.get_or_insert(now);
+        self.left_out += count;
     }
 
     /// When those that were left out are told of.
@@ -325,6 +332,9 @@ mod tests {
             (None, None)
         );
         assert!(hosts.take(at_ms(9000)), "a new second");
+        hosts.leave_out(at_ms(9000), 5);
+        hosts.leave_out(at_ms(9001), 6);
+        assert_eq!(hosts.poll_left_out(at_ms(10_000)), Some(11));
     }
 
     #[test]

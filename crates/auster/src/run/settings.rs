@@ -342,6 +342,7 @@ fn read_session(config: &mut DriverConfig, fields: &mut Fields<'_>, table: &DeTa
         "echo_unanswered_max",
         "packet_ins_max",
         "messages_max",
+        "packet_in_rate_max",
     ];
     fields.only(table, "session", &known);
     let session = &mut config.session;
@@ -362,6 +363,9 @@ fn read_session(config: &mut DriverConfig, fields: &mut Fields<'_>, table: &DeTa
     };
     count("packet_ins_max", &mut config.inbox.packet_ins_max);
     count("messages_max", &mut config.inbox.messages_max);
+    if let Some(rate) = fields.integer(table, "packet_in_rate_max", 1..=10_000_000) {
+        config.packet_in_rate_max = u32::try_from(rate).expect("in the range");
+    }
 }
 
 fn method(text: &str, passive: bool, otherwise: &str) -> Result<Method, String> {
@@ -441,6 +445,7 @@ mod tests {
             [session]
             echo_interval_ms = 1000
             messages_max = 64
+            packet_in_rate_max = 5000
         "#;
         let settings = Settings::parse(text, Path::new("/etc/auster/net.toml")).unwrap();
         assert_eq!(settings.listen.len(), 2);
@@ -456,6 +461,7 @@ mod tests {
             Duration::from_secs(1)
         );
         assert_eq!(settings.driver.inbox.messages_max, 64);
+        assert_eq!(settings.driver.packet_in_rate_max, 5000);
         assert_eq!(settings.threads.get(), 3);
         assert_eq!(settings.policy, "/etc/auster/voice.policy");
         let allowed = [DatapathId(1), DatapathId(2)];

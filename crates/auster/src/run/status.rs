@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! {"switches":[{"dpid","address","transport","tls","version","ports","flows","messages_in",
-//!   "messages_out","packet_ins_at_edge","flow_mods_at_edge","packet_outs_at_edge","echo_rtt_ms","inbox_backlog","outbox_bytes","packet_ins_shed"}],
+//!   "messages_out","packet_ins_at_edge","flow_mods_at_edge","packet_outs_at_edge","echo_rtt_ms","inbox_backlog","outbox_bytes","packet_ins_shed","packet_in_rests"}],
 //!  "links":[{"from","to"}], "hosts":[{"mac","at","ips"}],
 //!  "policy":{"generation","sha256","algorithm","rules":[{"id","hits"}],"default_hits",
 //!    "queues":[{"received":{…},"sent":{…}}]},
@@ -211,6 +211,7 @@ fn switch(connection: &ConnectionView, view: Option<&SwitchView>) -> Value {
         "inbox_backlog": connection.inbox_backlog,
         "outbox_bytes": connection.outbox_bytes,
         "packet_ins_shed": connection.packet_ins_shed + connection.packet_ins_shed_unread,
+        "packet_in_rests": connection.rests,
     })
 }
 

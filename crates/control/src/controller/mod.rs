@@ -17,7 +17,6 @@
 //!
 //! Outputs are ordered per connection; between connections nothing is promised but the barriers.
 
-mod budget;
 mod discovery;
 mod event;
 mod forwarding;

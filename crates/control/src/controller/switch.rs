@@ -10,13 +10,13 @@ use openflow::{
 };
 
 use crate::ConnectionId;
+use crate::budget::Budget;
 use crate::edge::EdgeUpdate;
 use crate::entry::{Entry, EntryKey, ask_for_entries};
 use crate::lldp::Outstanding;
 use crate::requests::Requests;
 use crate::session::SwitchUp;
 
-use super::budget::Budget;
 use super::{
     Alarm, Controller, ControllerConfig, ControllerOutput, Event, Location, SwitchView, Timer,
 };

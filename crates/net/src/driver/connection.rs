@@ -25,6 +25,7 @@ use super::line::{Facts, Line};
 use super::outbox::Outgoing;
 use super::output::Output;
 use super::policy::Policy;
+use super::share::Share;
 use super::shared::{Down, Shared};
 use super::waiting::{Place, STUCK_BYTES_MAX, Waiting};
 use super::{DriverConfig, Ended};
@@ -35,20 +36,19 @@ const READ_BYTES_MAX: usize = 64 << 10;
 /// The beginning of a message up to this is put before what is read next; a longer one grows where
 /// it is.
 const HEAD_BYTES_MAX: usize = 4 << 10;
-/// One turn's messages.
-const TURN_MESSAGES_MAX: usize = 1024;
-/// One turn's refills of the output from the outbox.
-const TURN_REFILLS_MAX: usize = 4;
+/// What one refill takes from the outbox; most updates for the edge are no bytes.
+const REFILL_MAX: usize = 512;
+/// Where each message has to be classified.
+const SCHEDULED_MAX: usize = 64;
 /// An empty queue longer than this is given back: a burst must not leave its room behind in every
 /// connection.
 const IDLE_QUEUE_LEN_MAX: usize = 16;
 /// Above this much unwritten, packet-ins are shed: each would only add an answer to it.
 const OUTBOX_BYTES_HIGH: usize = 1 << 20;
-/// With so much unwritten to a peer that is stuck it is read at a walk: it asks and does not listen.
-/// Not at all would be wrong: an echo request of one that is merely slow must not wait for all that.
+/// With so much unwritten to a peer that is stuck it is read at a walk ([`Share`]): it asks and does
+/// not listen. Not at all would be wrong: an echo request of one that is merely slow must not wait for
+/// all that.
 const UNREAD_BYTES_MAX: usize = 256 << 10;
-const WALK_MESSAGES_MAX: usize = 32;
-const WALK_PERIOD: Duration = Duration::from_millis(10);
 /// A peer that takes no byte for so long is gone or hostile.
 const WRITE_STALL_MAX: Duration = Duration::from_secs(10);
 /// For the last bytes, once the end is decided.
@@ -130,8 +130,7 @@ struct Task {
     /// For the application; what is left after a turn had no room in the inbox.
     undelivered: VecDeque<(Option<Tag>, Frame)>,
     is_paused: bool,
-    /// Of a peer that is read at a walk: when it is read again.
-    walk_due: Option<Instant>,
+    share: Share,
     echo_sent: Option<(Xid, Instant)>,
     /// Once set nothing more is read; what is queued is written, then the connection closes.
     ended: Option<Ended>,
@@ -202,7 +201,7 @@ impl Task {
             ending: None,
             undelivered: VecDeque::new(),
             is_paused: false,
-            walk_due: None,
+            share: Share::new(now, config.packet_in_rate_max),
             echo_sent: None,
             ended: None,
             has_been_up: false,
@@ -248,11 +247,11 @@ impl Task {
     /// Pending when there is nothing to do before the next event; ready when there is, or when
     /// `ended` is set.
     fn work(&mut self, context: &mut Context<'_>, now: Instant, input: &mut [u8]) -> Poll<()> {
-        let mut messages_left = self.turn_messages(now);
+        self.share.begin(now, self.is_unread());
         let mut read = None;
         // What is said unasked: at the beginning, and when a deadline has passed.
         self.drain_session(now);
-        self.take_rest(now, &mut messages_left);
+        self.take_rest(now);
         loop {
             let sent = self.write(context, now);
             self.deliver(now);
@@ -268,18 +267,18 @@ impl Task {
             if self.must_pause(now) {
                 return Poll::Pending;
             }
-            if messages_left == 0 {
-                return match self.walk_due {
+            if self.share.is_spent() {
+                return match self.share.due() {
                     Some(due) if now < due => Poll::Pending,
                     _ => Poll::Ready(()),
                 };
             }
             if self.has_whole {
-                self.take_rest(now, &mut messages_left);
+                self.take_rest(now);
                 continue;
             }
             match read {
-                None => read = Some(self.read(context, now, input, &mut messages_left)),
+                None => read = Some(self.read(context, now, input)),
                 Some(Read::All) => return Poll::Pending,
                 Some(Read::Some | Read::End(_)) => return Poll::Ready(()),
             }
@@ -329,19 +328,6 @@ impl Task {
         self.is_stuck && unread() > UNREAD_BYTES_MAX
     }
 
-    /// How many messages this turn may take.
-    fn turn_messages(&mut self, now: Instant) -> usize {
-        if !self.is_unread() {
-            self.walk_due = None;
-            return TURN_MESSAGES_MAX;
-        }
-        if self.walk_due.is_some_and(|due| now < due) {
-            return 0;
-        }
-        self.walk_due = Some(now + WALK_PERIOD);
-        WALK_MESSAGES_MAX
-    }
-
     fn must_pause(&mut self, now: Instant) -> bool {
         let must_pause = !self.undelivered.is_empty() || self.is_full();
         if must_pause != self.is_paused {
@@ -352,13 +338,7 @@ impl Task {
     }
 
     /// Reads what is there, up to one turn's share, and takes it.
-    fn read(
-        &mut self,
-        context: &mut Context<'_>,
-        now: Instant,
-        input: &mut [u8],
-        messages_left: &mut usize,
-    ) -> Read {
+    fn read(&mut self, context: &mut Context<'_>, now: Instant, input: &mut [u8]) -> Read {
         let is_long = self.rest.len() > HEAD_BYTES_MAX;
         let (begin, end) = if is_long {
             (0, announced(&self.rest).saturating_sub(self.rest.len()))
@@ -387,21 +367,21 @@ impl Task {
         if is_long {
             self.rest.extend_from_slice(&input[..filled]);
             self.has_whole = true;
-            self.take_rest(now, messages_left);
+            self.take_rest(now);
         } else {
-            let used = self.take(now, &input[..filled], messages_left);
+            let used = self.take(now, &input[..filled]);
             self.rest = BytesMut::from(&input[used..filled]);
         }
         read
     }
 
     /// Goes on with what a pause has left.
-    fn take_rest(&mut self, now: Instant, messages_left: &mut usize) {
+    fn take_rest(&mut self, now: Instant) {
         if !self.has_whole {
             return;
         }
         let mut rest = std::mem::take(&mut self.rest);
-        let used = self.take(now, &rest, messages_left);
+        let used = self.take(now, &rest);
         rest.advance(used);
         self.rest = if self.has_whole {
             rest
@@ -410,16 +390,16 @@ impl Task {
         };
     }
 
-    /// Takes whole messages off the front of `input`, as far as the output allows; how many bytes
-    /// of it.
-    fn take(&mut self, now: Instant, input: &[u8], messages_left: &mut usize) -> usize {
+    /// Takes whole messages off the front of `input`, as far as its share and the output allow;
+    /// how many bytes of it.
+    fn take(&mut self, now: Instant, input: &[u8]) -> usize {
         let mut used = 0;
         let mut answered = 0;
         let mut ahead = Ahead::default();
         // While messages wait, answers of the edge wait behind them.
         let mut held_back = BytesMut::new();
         self.has_whole = true;
-        while *messages_left > 0
+        while !self.share.is_spent()
             && !(self.is_full() || held_back.len() > STUCK_BYTES_MAX)
             && self.ended.is_none()
         {
@@ -441,8 +421,6 @@ impl Task {
             if header[0] == self.edge_version {
                 self.look_ahead(input, used, &mut ahead);
             }
-            used += len;
-            *messages_left -= 1;
             let mut verdict = Verdict::Left;
             if header[0] == self.edge_version && header[1] == PACKET_IN {
                 let out = match self.waiting {
@@ -452,9 +430,16 @@ impl Task {
                 verdict = self.edge.handle_packet_in(now, message, out);
             }
             if verdict == Verdict::Answered {
+                used += len;
                 answered += 1;
+                self.share.note_answered();
                 continue;
             }
+            let is_packet_in = header[1] == PACKET_IN && verdict == Verdict::Left;
+            if !self.share.takes(now, is_packet_in) {
+                break;
+            }
+            used += len;
             self.handle_answered(&mut answered);
             let frame = match verdict {
                 Verdict::Show => shown(message),
@@ -578,41 +563,43 @@ impl Task {
     /// Writes what the peer takes: the session's answers, then what the edge and the application
     /// have to say, in their order or, once it has to wait, in that of the policy map.
     fn write(&mut self, context: &mut Context<'_>, now: Instant) -> Sent {
-        for _ in 0..TURN_REFILLS_MAX {
-            self.refill(now);
-            if !self.output.is_waiting() {
-                return Sent::All;
-            }
-            if !self.is_stuck {
-                self.written_at = now;
-            }
-            let mut written = 0;
-            let polled = self
-                .output
-                .poll_write(context, &mut self.writer, &mut written);
-            if written > 0 {
-                self.written_at = now;
-            }
-            self.is_stuck = polled.is_pending();
-            if let Some(waiting) = &mut self.waiting {
-                waiting.handle_written(!self.is_stuck);
-            }
-            match polled {
-                Poll::Pending => {
-                    self.give_way(now);
-                    return Sent::All;
+        self.refill(now);
+        let sent = match self.sending.is_empty() && self.waiting.is_none() {
+            true => Sent::All,
+            false => Sent::Some,
+        };
+        if !self.output.is_waiting() {
+            return sent;
+        }
+        if !self.is_stuck {
+            self.written_at = now;
+        }
+        let mut written = 0;
+        let polled = self
+            .output
+            .poll_write(context, &mut self.writer, &mut written);
+        if written > 0 {
+            self.written_at = now;
+        }
+        self.is_stuck = polled.is_pending();
+        if let Some(waiting) = &mut self.waiting {
+            waiting.handle_written(!self.is_stuck);
+        }
+        match polled {
+            Poll::Ready(Ok(())) => sent,
+            Poll::Pending => {
+                self.give_way(now);
+                // What is not sorted in yet may be more urgent than what is.
+                match self.sending.is_empty() || !self.must_schedule() {
+                    true => Sent::All,
+                    false => Sent::Some,
                 }
-                Poll::Ready(Ok(())) if self.sending.is_empty() && self.waiting.is_none() => {
-                    return Sent::All;
-                }
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => {
-                    self.ended.get_or_insert(write_error(&error));
-                    return Sent::All;
-                }
+            }
+            Poll::Ready(Err(error)) => {
+                self.ended.get_or_insert(write_error(&error));
+                Sent::All
             }
         }
-        Sent::Some
     }
 
     fn refill(&mut self, now: Instant) {
@@ -637,9 +624,13 @@ impl Task {
     }
 
     fn refill_in_order(&mut self) {
-        while self.output.has_room()
-            && let Some(outgoing) = self.sending.pop_front()
-        {
+        for _ in 0..REFILL_MAX {
+            if !self.output.has_room() {
+                break;
+            }
+            let Some(outgoing) = self.sending.pop_front() else {
+                break;
+            };
             self.line.outbox.handle_sent(outgoing.bytes());
             match outgoing {
                 Outgoing::Frame(frame) => {
@@ -682,12 +673,15 @@ impl Task {
         waiting.push_all(now, &self.policy, place, messages, &self.buffers);
     }
 
-    /// Has everything wait that was taken from the outbox. It is still counted there.
+    /// Has wait what was taken from the outbox, a refill of it. It is still counted there.
     fn schedule(&mut self, now: Instant) {
         let place = self.place();
         let waiting = (self.waiting).get_or_insert_with(|| Box::new(Waiting::new(&self.policy)));
         let outbox = &self.line.outbox;
-        while let Some(outgoing) = self.sending.pop_front() {
+        for _ in 0..SCHEDULED_MAX {
+            let Some(outgoing) = self.sending.pop_front() else {
+                break;
+            };
             let bytes = outgoing.bytes();
             match outgoing {
                 Outgoing::Frame(frame) => {
@@ -718,7 +712,7 @@ impl Task {
     fn deadline(&self, now: Instant) -> Instant {
         let far = now + Duration::from_secs(3600);
         let session = self.session.poll_timeout().map_or(far, |(due, _)| due);
-        let session = self.walk_due.map_or(session, |due| session.min(due));
+        let session = self.share.due().map_or(session, |due| session.min(due));
         if self.is_stuck {
             session.min(self.written_at + WRITE_STALL_MAX)
         } else {
@@ -749,6 +743,7 @@ impl Task {
     fn publish(&mut self) {
         self.facts.session = self.session.counters();
         self.facts.edge = self.edge.counters();
+        self.facts.rests = self.share.rests();
         let mut facts = self.line.facts();
         let is_admitted = facts.is_admitted;
         *facts = self.facts;
@@ -760,7 +755,7 @@ impl Task {
         let last_words = async {
             loop {
                 self.refill(self.shared.clock.now());
-                if !self.output.is_waiting() {
+                if !self.output.is_waiting() && self.sending.is_empty() {
                     break;
                 }
                 let (output, writer) = (&mut self.output, &mut self.writer);

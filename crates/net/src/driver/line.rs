@@ -36,6 +36,7 @@ pub(super) struct Facts {
     pub(super) messages_sent: u64,
     pub(super) echo_rtt: Option<std::time::Duration>,
     pub(super) packet_ins_shed_unread: u64,
+    pub(super) rests: u64,
 }
 
 impl Line {

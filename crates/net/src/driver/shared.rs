@@ -67,7 +67,7 @@ pub(super) enum Work {
 }
 
 /// Messages that the application takes at a time. News and deadlines wait for so many at most.
-const BATCH_MAX: usize = 64;
+const BATCH_MAX: usize = 32;
 
 impl Shared {
     pub(super) fn new(
@@ -230,6 +230,7 @@ impl Shared {
                 outbox_bytes: line.outbox.bytes(),
                 packet_ins_shed: state.inbox.shed(line.id),
                 packet_ins_shed_unread: facts.packet_ins_shed_unread,
+                rests: facts.rests,
             }
         });
         views.collect()

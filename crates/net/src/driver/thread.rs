@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use control::ConnectionId;
-use control::controller::{Admission, ControllerOutput, PeerIdentity, PeerRole};
+use control::budget::Budget;
+use control::controller::{Admission, ControllerOutput, Event, PeerIdentity, PeerRole};
 use control::session::SwitchUp;
-use openflow::time::Instant;
+use openflow::time::{Duration, Instant};
 
 use super::line::Line;
 use super::outbox::Outgoing;
@@ -22,10 +23,12 @@ pub(super) fn run<A: Application>(application: A, shared: &Shared, asked: &Recei
         application,
         shared,
         admitted: HashMap::new(),
+        hosts: HostNotices::new(shared.clock.now()),
     };
     let mut work = VecDeque::new();
     loop {
         let due = thread.application.poll_timeout().map(|(due, _)| due);
+        let due = [due, thread.hosts.due].into_iter().flatten().min();
         shared.next(due, &mut work);
         while let Some(work) = work.pop_front() {
             let now = shared.clock.now();
@@ -45,9 +48,13 @@ pub(super) fn run<A: Application>(application: A, shared: &Shared, asked: &Recei
                     }
                 }
                 Work::Timeout => thread.application.handle_timeout(now),
-                Work::Stop => return,
+                Work::Stop => {
+                    thread.tell_hosts(None);
+                    return;
+                }
             }
-            thread.carry_out();
+            thread.carry_out(now);
+            thread.tell_hosts(Some(now));
         }
     }
 }
@@ -57,6 +64,40 @@ struct Thread<'a, A> {
     shared: &'a Shared,
     /// The connections that the application knows.
     admitted: HashMap<ConnectionId, Arc<Line>>,
+    hosts: HostNotices,
+}
+
+/// Each notice wakes who prints it, which is worth it for a few hosts, and not for a flood of them.
+struct HostNotices {
+    budget: Budget,
+    untold: u64,
+    /// When those are told of.
+    due: Option<Instant>,
+}
+
+/// Learned hosts that are told of one by one, in a second.
+const HOST_NOTICES_MAX: u32 = 100;
+/// The others are told of by number, so often.
+const HOSTS_PERIOD: Duration = Duration::from_secs(1);
+
+impl HostNotices {
+    fn new(now: Instant) -> HostNotices {
+        HostNotices {
+            budget: Budget::new(now, HOST_NOTICES_MAX, HOST_NOTICES_MAX),
+            untold: 0,
+            due: None,
+        }
+    }
+
+    /// Whether one more is told of by itself; else it is counted.
+    fn take(&mut self, now: Instant) -> bool {
+        let is_told = self.budget.take(now);
+        if !is_told {
+            self.untold += 1;
+            self.due.get_or_insert(now + HOSTS_PERIOD);
+        }
+        is_told
+    }
 }
 
 impl<A: Application> Thread<'_, A> {
@@ -93,7 +134,17 @@ impl<A: Application> Thread<'_, A> {
         drop(down.ticket);
     }
 
-    fn carry_out(&mut self) {
+    /// Those that were counted, when it is time, or at the end.
+    fn tell_hosts(&mut self, now: Option<Instant>) {
+        let is_due = |due: Instant| now.is_none_or(|now| now >= due);
+        if self.hosts.due.is_some_and(is_due) {
+            self.hosts.due = None;
+            let count = std::mem::take(&mut self.hosts.untold);
+            self.shared.notify(Notice::HostsLearned(count));
+        }
+    }
+
+    fn carry_out(&mut self, now: Instant) {
         // Its bell is rung when there is no more for it, so that its task writes all in one go.
         let mut pending: Option<&Arc<Line>> = None;
         while let Some(output) = self.application.poll_output() {
@@ -109,7 +160,10 @@ impl<A: Application> Thread<'_, A> {
                 }
                 ControllerOutput::Probe { connection } => (connection, Order::Probe),
                 ControllerOutput::Event(event) => {
-                    self.shared.notify(Notice::Event(event));
+                    let is_host = matches!(event, Event::HostLearned { .. });
+                    if !is_host || self.hosts.take(now) {
+                        self.shared.notify(Notice::Event(event));
+                    }
                     continue;
                 }
             };

@@ -178,7 +178,7 @@ fn sctp_icmp_mpls_and_llc_are_read() {
 fn flow_keys_are_the_same_on_every_machine() {
     let frame = build::udp(Host::numbered(1), Host::numbered(2), (1000, 53), b"?");
     let key = PacketFields::parse(IN, &frame).flow_key();
-    assert_eq!(key, 0x789b_26b5_6e58_5771, "computed apart from this code");
+    assert_eq!(key, 0x8abc_ebf3_03ba_9791, "computed apart from this code");
     let other_port = PacketFields::parse(PortNo(4), &frame).flow_key();
     let other_flow = build::udp(Host::numbered(1), Host::numbered(2), (1001, 53), b"?");
     assert_ne!(key, other_port);

@@ -57,6 +57,10 @@ struct Entry {
     datapath: Option<DatapathId>,
     xid: Option<(u32, u32)>,
     fields: std::ops::Range<u32>,
+    /// Bit n: field n is one of them.
+    wants: u64,
+    /// It asks for nothing but its type and its fields.
+    is_plain: bool,
     /// A field that no packet is asked for: the rule matches nothing.
     is_never: bool,
     domain: u8,
@@ -91,11 +95,12 @@ impl Compiled {
     fn add(&mut self, rule: &Rule) {
         let at = self.entries.len() as u32;
         let start = self.fields.len() as u32;
-        let mut is_never = false;
+        let (mut is_never, mut wants) = (false, 0);
         for field in &rule.fields.fields {
             match field {
                 MatchField::Basic { field, value, mask } => {
                     let mask = mask.unwrap_or(field.ones());
+                    wants |= 1 << *field as u8;
                     self.fields.push(FieldTest {
                         field: *field,
                         value: value & mask,
@@ -119,6 +124,12 @@ impl Compiled {
             datapath: rule.datapath,
             xid: rule.xid,
             fields,
+            wants,
+            is_plain: rule.message.is_none()
+                && rule.direction.is_none()
+                && rule.datapath.is_none()
+                && rule.xid.is_none()
+                && !is_never,
             is_never,
             domain: rule.domain,
             action: rule.action,
@@ -127,9 +138,31 @@ impl Compiled {
 
     /// The first rule that matches.
     pub fn first(&self, traffic: TrafficType, context: &Context<'_>) -> Option<usize> {
-        let rules = self.by_type[index(traffic)].iter();
-        let mut matching = rules.filter(|at| self.miss_of(**at, context).is_none());
-        matching.next().map(|at| *at as usize)
+        let mut rules = self.by_type[index(traffic)].iter();
+        let found = rules.find(|at| self.holds(**at, context));
+        found.map(|at| *at as usize)
+    }
+
+    /// As [`Compiled::miss_of`] says, without the reason.
+    #[inline]
+    fn holds(&self, at: u32, context: &Context<'_>) -> bool {
+        let entry = &self.entries[at as usize];
+        if !entry.is_plain {
+            return self.miss_of(at, context).is_none();
+        }
+        let tests = &self.fields[entry.fields.start as usize..entry.fields.end as usize];
+        match context.subject {
+            Subject::Packet(packet) => {
+                let is_there = entry.wants & !packet.present() == 0;
+                let holds = |t: &FieldTest| (packet.value(t.field) ^ t.value) & t.mask == 0;
+                is_there && tests.iter().all(holds)
+            }
+            Subject::Flow(flow) => {
+                let holds = |t: &FieldTest| flow.implies(t.field, t.value, t.mask);
+                tests.iter().all(holds)
+            }
+            Subject::None => tests.is_empty(),
+        }
     }
 
     /// Why rule `at` does not match a message of `traffic`; `None` if it does.

@@ -1,10 +1,10 @@
-//! A token bucket, for what one port may cost.
+//! A token bucket, for what one port or one connection may cost.
 
 use openflow::time::Instant;
 
 /// Allows `rate_per_s` on average and `burst` at once.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Budget {
+pub struct Budget {
     rate_per_s: u32,
     burst: u32,
     /// In 1e-9 tokens, so that refilling loses nothing to rounding.
@@ -13,7 +13,7 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    pub(super) fn new(now: Instant, rate_per_s: u32, burst: u32) -> Budget {
+    pub fn new(now: Instant, rate_per_s: u32, burst: u32) -> Budget {
         Budget {
             rate_per_s,
             burst,
@@ -23,7 +23,7 @@ impl Budget {
     }
 
     /// Takes one token if there is one.
-    pub(super) fn take(&mut self, now: Instant) -> bool {
+    pub fn take(&mut self, now: Instant) -> bool {
         let elapsed_ns = now.since(self.filled_at).as_nanos() as u64;
         self.filled_at = self.filled_at.max(now);
         let gained = elapsed_ns.saturating_mul(u64::from(self.rate_per_s));

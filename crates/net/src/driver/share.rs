@@ -1,0 +1,161 @@
+//! One connection's share of its thread: what one turn of it takes, and how many packet-ins of it
+//! the application is given.
+//!
+//! A thread serves many connections in turns, so the longest turn is what another one waits. A
+//! packet-in that the edge answers costs little, and any other message much: it is checked,
+//! classified, copied, queued, and the application says something to it. So turns are counted in
+//! what messages cost, not in messages.
+
+use control::budget::Budget;
+use openflow::time::{Duration, Instant};
+
+/// What one turn takes: so many packet-ins that the edge answers,
+pub(super) const TURN_CREDIT: u32 = 1024;
+/// or so many of the messages that cost this.
+const MESSAGE_COST: u32 = 64;
+/// Of a peer that asks and does not read: so many messages, whatever they are,
+const WALK_MESSAGES: u32 = 32;
+/// and then nothing for so long.
+const WALK_PERIOD: Duration = Duration::from_millis(10);
+/// For so long a connection is not read that has no packet-in left for the application.
+const REST: Duration = Duration::from_millis(1);
+/// So much of a second's packet-ins may come at once.
+const BURST_SHARE: u32 = 20;
+
+/// Of one connection.
+pub(super) struct Share {
+    packet_ins: Budget,
+    /// Left of this turn.
+    credit: u32,
+    is_walking: bool,
+    /// Nothing more is taken before.
+    rests_until: Option<Instant>,
+    rests: u64,
+}
+
+impl Share {
+    /// The application is given `packet_in_rate_max` packet-ins a second.
+    pub(super) fn new(now: Instant, packet_in_rate_max: u32) -> Share {
+        let burst = (packet_in_rate_max / BURST_SHARE).max(1);
+        Share {
+            packet_ins: Budget::new(now, packet_in_rate_max, burst),
+            credit: 0,
+            is_walking: false,
+            rests_until: None,
+            rests: 0,
+        }
+    }
+
+    /// A turn begins. `is_unread` says that the peer does not read what it is sent.
+    pub(super) fn begin(&mut self, now: Instant, is_unread: bool) {
+        if self.is_walking && !is_unread {
+            self.rests_until = None;
+        }
+        self.credit = 0;
+        if self.rests_until.is_some_and(|due| now < due) {
+            return;
+        }
+        self.is_walking = is_unread;
+        self.rests_until = is_unread.then(|| now + WALK_PERIOD);
+        self.credit = match is_unread {
+            true => WALK_MESSAGES,
+            false => TURN_CREDIT,
+        };
+    }
+
+    /// Nothing more is taken in this turn.
+    pub(super) fn is_spent(&self) -> bool {
+        self.credit == 0
+    }
+
+    /// When the next turn may take something, if not at once.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.rests_until
+    }
+
+    /// A packet-in was answered by the edge.
+    pub(super) fn note_answered(&mut self) {
+        self.credit = self.credit.saturating_sub(1);
+    }
+
+    /// Whether a message that the edge has not answered is taken now. One that is not stays where
+    /// it is until the next turn.
+    pub(super) fn takes(&mut self, now: Instant, is_packet_in: bool) -> bool {
+        if is_packet_in && !self.packet_ins.take(now) {
+            self.credit = 0;
+            self.rests_until = self.rests_until.max(Some(now + REST));
+            self.rests += 1;
+            return false;
+        }
+        let cost = if self.is_walking { 1 } else { MESSAGE_COST };
+        self.credit = self.credit.saturating_sub(cost);
+        true
+    }
+
+    /// How often the connection was not read because it had used up its packet-ins.
+    pub(super) fn rests(&self) -> u64 {
+        self.rests
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Instant = Instant::START;
+
+    fn at(ms: u64) -> Instant {
+        NOW + Duration::from_millis(ms)
+    }
+
+    /// What one turn takes of a peer that has any number of messages.
+    fn turn(share: &mut Share, now: Instant, is_unread: bool, is_packet_in: bool) -> u32 {
+        share.begin(now, is_unread);
+        let mut taken = 0;
+        while !share.is_spent() && share.takes(now, is_packet_in) {
+            taken += 1;
+        }
+        taken
+    }
+
+    #[test]
+    fn what_the_edge_answers_is_cheap_and_what_goes_on_is_not() {
+        let mut share = Share::new(NOW, 1_000_000);
+        share.begin(NOW, false);
+        let mut answered = 0;
+        while !share.is_spent() {
+            share.note_answered();
+            answered += 1;
+        }
+        assert_eq!(answered, 1024);
+        for is_packet_in in [true, false] {
+            assert_eq!(turn(&mut share, NOW, false, is_packet_in), 16);
+            assert_eq!(share.due(), None, "the next turn may follow at once");
+        }
+    }
+
+    #[test]
+    fn a_flood_for_the_application_is_held_to_its_rate() {
+        let mut share = Share::new(NOW, 200_000);
+        let mut taken = 0;
+        for ms in 0..1000 {
+            while share.due().is_none_or(|due| due <= at(ms)) {
+                taken += turn(&mut share, at(ms), false, true);
+            }
+        }
+        // A twentieth at once, and what a second less one millisecond brings.
+        assert_eq!(taken, 10_000 + 199_800);
+        assert_eq!(share.rests(), 1000);
+        // Of other messages there is no such limit.
+        assert_eq!(turn(&mut share, at(1000), false, false), 16);
+    }
+
+    #[test]
+    fn who_does_not_read_is_read_at_a_walk_until_it_does() {
+        let mut share = Share::new(NOW, 200_000);
+        let taken = (0..1000).map(|ms| turn(&mut share, at(ms), true, true));
+        assert_eq!(taken.sum::<u32>(), 100 * 32);
+        assert_eq!(turn(&mut share, at(991), false, true), 16, "at once");
+        assert_eq!(turn(&mut share, at(991), true, true), 32, "and not before");
+    }
+}
