@@ -399,8 +399,7 @@ impl Task {
         // While messages wait, answers of the edge wait behind them.
         let mut held_back = BytesMut::new();
         self.has_whole = true;
-        while !self.share.is_spent()
-            && !(self.is_full() || held_back.len() > STUCK_BYTES_MAX)
+        while !(self.share.is_spent() || self.is_full() || held_back.len() > STUCK_BYTES_MAX)
             && self.ended.is_none()
         {
             let rest = &input[used..];
