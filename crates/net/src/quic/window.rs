@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quinn::congestion::{Controller, ControllerFactory, CubicConfig};
 use quinn_proto::RttEstimator;
@@ -13,6 +13,8 @@ use tokio::sync::Notify;
 const UNSENT_BYTES_MAX: u64 = 3 * 1024;
 /// The window's floor covers this many packets more than the guaranteed rate takes.
 const FLOOR_PACKETS: u64 = 2;
+/// QUIC's default (RFC 9000, section 18.2, `max_ack_delay`).
+const ACK_DELAY_MAX: Duration = Duration::from_millis(25);
 
 /// Makes the controllers of connections below a scheduler: CUBIC with a floor.
 #[derive(Debug)]
@@ -21,6 +23,10 @@ pub struct LineCongestion {
     /// below what that takes. Measured, 1 % loss at 100 ms costs 714 ms of delay without a floor
     /// and 52 ms with one.
     pub guaranteed_bytes: Option<u64>,
+    /// Sending is held to a rate, so that a wide window fills no queue. Then it also covers what is
+    /// sent while the peer keeps back an acknowledgement, or is late with one: quinn spreads a
+    /// window over a round trip, and a narrow one would hold back what the rate allows.
+    pub is_paced: bool,
 }
 
 impl ControllerFactory for LineCongestion {
@@ -28,6 +34,7 @@ impl ControllerFactory for LineCongestion {
         Box::new(LineController {
             inner: Arc::new(CubicConfig::default()).build(now, mtu),
             guaranteed_bytes: self.guaranteed_bytes,
+            is_paced: self.is_paced,
             mtu,
             floor: 0,
             flight: Arc::default(),
@@ -38,6 +45,7 @@ impl ControllerFactory for LineCongestion {
 struct LineController {
     inner: Box<dyn Controller>,
     guaranteed_bytes: Option<u64>,
+    is_paced: bool,
     mtu: u16,
     floor: u64,
     flight: Arc<Flight>,
@@ -81,7 +89,12 @@ impl Controller for LineController {
         self.inner.on_ack(now, sent, bytes, app_limited, rtt);
         if let Some(rate) = self.guaranteed_bytes {
             // The path's own time: what waits in its queues would feed the floor that fills them.
-            let takes = u128::from(rate) * rtt.min().as_micros() / 1_000_000;
+            let late = if self.is_paced {
+                ACK_DELAY_MAX
+            } else {
+                Duration::ZERO
+            };
+            let takes = u128::from(rate) * (rtt.min() + late).as_micros() / 1_000_000;
             self.floor = takes as u64 + FLOOR_PACKETS * u64::from(self.mtu);
         }
     }
@@ -156,7 +169,12 @@ mod tests {
     use super::*;
 
     fn controller(guaranteed_bytes: Option<u64>) -> Box<dyn Controller> {
-        Arc::new(LineCongestion { guaranteed_bytes }).build(Instant::now(), 1200)
+        let is_paced = false;
+        Arc::new(LineCongestion {
+            guaranteed_bytes,
+            is_paced,
+        })
+        .build(Instant::now(), 1200)
     }
 
     #[test]

@@ -164,6 +164,7 @@ fn transport_config(scheduling: &Scheduling) -> TransportConfig {
     if scheduling.policy.is_some() || scheduling.guaranteed_bytes.is_some() {
         config.congestion_controller_factory(Arc::new(quic::LineCongestion {
             guaranteed_bytes: scheduling.guaranteed_bytes,
+            is_paced: scheduling.pace.is_some(),
         }));
     }
     let idle = IdleTimeout::try_from(LINK_IDLE_TIMEOUT).expect("fits a QUIC variable integer");
