@@ -15,6 +15,11 @@ const SEGMENT_BYTES: u64 = 1448;
 /// What may be sent ahead of the rate, or made up for after a task that woke late.
 const AHEAD: Duration = Duration::from_micros(250);
 
+/// What leaves the queues at a time takes about so long: an urgent message waits for one of these.
+const PIECE: Duration = Duration::from_micros(300);
+/// And is no longer than this, a segment or datagram.
+const PIECE_BYTES_MAX: u64 = 1100;
+
 /// Says when there is time to send again. Everything that one relay sends over its limited link
 /// shares one.
 #[derive(Debug)]
@@ -35,6 +40,11 @@ impl Pace {
     pub fn wait(&self) -> Option<std::time::Instant> {
         let at = self.meter().wait(self.clock.now())?;
         Some(self.clock.deadline(at).into_std())
+    }
+
+    /// Bytes of messages that shall leave the queues at a time, and one message at least.
+    pub fn piece_bytes(&self) -> usize {
+        self.meter().piece_bytes() as usize
     }
 
     /// `bytes` are written to a TCP socket in one piece.
@@ -78,6 +88,11 @@ impl Meter {
             through: Instant::START,
             promised: 0,
         }
+    }
+
+    fn piece_bytes(&self) -> u64 {
+        let bytes = u128::from(self.bytes_per_second) * PIECE.as_micros() / 1_000_000;
+        (bytes as u64).clamp(1, PIECE_BYTES_MAX)
     }
 
     fn wait(&self, now: Instant) -> Option<Instant> {
@@ -127,6 +142,13 @@ mod tests {
     fn as_much_passes_in_a_second_as_the_rate_says() {
         let pieces = pieces_in_a_second(|meter, now| meter.charge(now, 500));
         assert!((249..=252).contains(&pieces), "{pieces}");
+    }
+
+    #[test]
+    fn pieces_are_short_on_a_slow_line_and_datagrams_on_a_fast_one() {
+        let piece = |mbit: u64| Meter::new(mbit * 125_000).piece_bytes();
+        assert_eq!([20, 10, 100_000].map(piece), [750, 375, PIECE_BYTES_MAX]);
+        assert_eq!(Meter::new(0).piece_bytes(), 1);
     }
 
     #[test]

@@ -355,7 +355,8 @@ impl Direct {
         if let Some(at) = pace.and_then(|pace| pace.wait()) {
             return Some(at);
         }
-        while batch.len() < BATCH_BYTES {
+        let bytes_max = pace.map_or(BATCH_BYTES, |pace| pace.piece_bytes());
+        while batch.len() < bytes_max {
             let popped = counts.line.as_mut().and_then(|line| line.pop(now));
             let Some((tag, Item::Message(message))) = popped else {
                 break;

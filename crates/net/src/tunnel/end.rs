@@ -32,8 +32,6 @@ const DIAL_PAUSE: Duration = Duration::from_millis(200);
 const HAND_BUFFER_BYTES: usize = 64 * 1024;
 /// How often deadlines that are seconds long are looked at.
 const TICK: Duration = Duration::from_millis(100);
-/// What leaves the queues at a time where there is a rate: about a datagram.
-const PACED_BYTES: usize = 1100;
 
 /// One end of a relay pair: a session and its local sockets.
 pub struct End {
@@ -300,7 +298,7 @@ impl End {
             return session.schedule(now);
         };
         while pace.wait().is_none() {
-            match session.schedule_some(now, PACED_BYTES) {
+            match session.schedule_some(now, pace.piece_bytes()) {
                 // Nothing is queued, or the connection takes no more and will say when it does.
                 0 => return,
                 moved => pace.promised(moved),
