@@ -138,7 +138,7 @@ impl Default for DriverConfig {
         DriverConfig {
             session: SessionConfig::default(),
             inbox: InboxConfig::default(),
-            packet_in_rate_max: 100_000,
+            packet_in_rate_max: 200_000,
             policy: PolicyMap::auster(),
             allowed: None,
             seed: 0,
