@@ -17,6 +17,7 @@ mod queues;
 mod relay;
 mod run;
 mod sim;
+mod turns;
 
 use std::process::ExitCode;
 

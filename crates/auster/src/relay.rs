@@ -141,6 +141,7 @@ struct CommonArgs {
 }
 
 pub fn run(command: Command) -> Result<(), Failure> {
+    crate::turns::ask_for_short_turns();
     let runtime = tokio::runtime::Runtime::new().map_err(Failure::machine)?;
     match command {
         Command::Switch(args) => runtime.block_on(run_switch(args)),
