@@ -76,6 +76,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
             args.method
         )));
     };
+    crate::turns::ask_for_short_turns();
     if !(1..=1024).contains(&args.threads) {
         return Err(Failure::usage(format!(
             "--threads {}: write 1 to 1024",
