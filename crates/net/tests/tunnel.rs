@@ -337,10 +337,11 @@ Rule #3: traffic_type=3, action=dscp:CS4
     }
 }
 
-/// At 2 Mbit/s a backlog of 800 takes some 0.8 s; what is said last is among the first.
+/// At 2 Mbit/s a backlog of 600 takes some 0.6 s, and is less than a queue holds. What is said once
+/// the relay has taken all of it overtakes most of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rate_keeps_the_backlog_in_the_queues_and_not_below_them() {
-    const BACKLOG: u32 = 800;
+    const BACKLOG: u32 = 600;
     let text = "Rule #1: traffic_type=1, action=queue_id:0
 Default: action=queue_id:1
 Scheduler: algo=strict
@@ -356,13 +357,16 @@ Scheduler: algo=strict
     read_frames(&mut controller, 1).await;
     let backlog: Vec<Bytes> = (1..=BACKLOG).map(|n| message(4, 10, n, 200)).collect();
     switch.write_all(&backlog.concat()).await.unwrap();
+    while pair.end.status().line.unwrap().default_hits < u64::from(BACKLOG) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     let echo = message(4, 2, BACKLOG + 1, 8);
     switch.write_all(&echo).await.unwrap();
     let got = read_frames(&mut controller, BACKLOG as usize + 1).await;
     let before = got.iter().position(|frame| frame.bytes() == &echo);
     let before = before.expect("the echo arrives");
-    // Without a rate it is 155 here.
-    assert!(before < 60, "{before} of {BACKLOG} were before it");
+    // Without a rate it is all of them.
+    assert!(before < 300, "{before} of {BACKLOG} were before it");
     let packets = got.iter().filter(|frame| frame.bytes() != &echo);
     let order: Vec<u32> = packets.map(|frame| frame.xid().0).collect();
     assert!(order.into_iter().eq(1..=BACKLOG), "each once, in order");
