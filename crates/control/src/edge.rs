@@ -61,6 +61,8 @@ pub enum EdgeUpdate {
     Forget(MacAddr),
     /// The switch's table is full: until then packets are sent on, and no entries made.
     Pause(Instant),
+    /// Of the entries it makes from now on.
+    Timeouts { idle_s: u16, hard_s: u16 },
     /// A packet that the controller has looked at: both hosts are here.
     Deliver(Box<Deliver>),
 }
@@ -233,6 +235,11 @@ impl Started {
                 self.forget_pairs();
                 self.delete(Match::any().with_eth_src(mac), PortNo::ANY, out);
                 self.delete(Match::any().with_eth_dst(mac), PortNo::ANY, out);
+            }
+            EdgeUpdate::Timeouts { idle_s, hard_s } => {
+                self.config.idle_timeout_s = idle_s;
+                self.config.hard_timeout_s = hard_s;
+                self.templates = Templates::new(&self.config);
             }
             EdgeUpdate::Pause(until) => self.paused_until = until,
             EdgeUpdate::Deliver(packet) => {
@@ -663,6 +670,18 @@ mod tests {
         );
         let answer = asked(&mut edge, NOW, A, B, 1, None).unwrap();
         assert_eq!(kinds(&answer), ["packet-out", "add"]);
+    }
+
+    #[test]
+    fn other_timeouts_are_those_of_the_entries_that_follow() {
+        let mut edge = edge(Version::V13);
+        let (idle_s, hard_s) = (5, 9);
+        said(&mut edge, [EdgeUpdate::Timeouts { idle_s, hard_s }]);
+        let answer = asked(&mut edge, NOW, A, B, 1, None).unwrap();
+        let Message::FlowMod(entry) = &answer[1] else {
+            panic!("no entry: {answer:?}");
+        };
+        assert_eq!((entry.idle_timeout, entry.hard_timeout), (5, 9));
     }
 
     #[test]

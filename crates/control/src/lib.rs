@@ -21,6 +21,7 @@ mod mac_table;
 pub mod relay;
 pub mod requests;
 pub mod session;
+pub mod timeouts;
 
 /// A connection as the driver numbers them; never reused in one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,6 +2,7 @@
 
 use control::controller::{ControllerConfig, Event, Mode};
 use control::entry::{Entry, EntryKind};
+use control::timeouts::Timeouts;
 use openflow::packet::build::arp_request;
 use openflow::time::Duration;
 use openflow::{MacAddr, PortNo, Version};
@@ -24,7 +25,7 @@ fn ms(n: u64) -> Duration {
 fn network(mode: Mode, version: Version, idle_timeout_s: u16) -> (Network, Hosts) {
     let controller = ControllerConfig {
         mode,
-        idle_timeout_s,
+        timeouts: Timeouts::fixed(idle_timeout_s, 0),
         ..ControllerConfig::default()
     };
     let process = ProcessConfig {

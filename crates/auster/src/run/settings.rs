@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::controller::ControllerConfig;
+use control::timeouts::Lifetime;
 use net::driver::DriverConfig;
 use net::method::Method;
 use net::tls::{CredentialFiles, Security};
@@ -291,6 +292,9 @@ impl TlsFiles {
     }
 }
 
+/// As long as `[timeouts]` says nothing.
+const IDLE_TIMEOUT_S: u16 = 60;
+
 fn read_controller(config: &mut ControllerConfig, fields: &mut Fields<'_>, table: &DeTable<'_>) {
     let known = [
         "idle_timeout_s",
@@ -308,8 +312,10 @@ fn read_controller(config: &mut ControllerConfig, fields: &mut Fields<'_>, table
         let found = fields.integer(table, key, 0..=u64::from(u16::MAX));
         *to = found.map_or(*to, |n| u16::try_from(n).expect("in the range"));
     };
-    seconds("idle_timeout_s", &mut config.idle_timeout_s);
-    seconds("hard_timeout_s", &mut config.hard_timeout_s);
+    let (mut idle_s, mut hard_s) = (IDLE_TIMEOUT_S, 0);
+    seconds("idle_timeout_s", &mut idle_s);
+    seconds("hard_timeout_s", &mut hard_s);
+    config.timeouts.default = Lifetime::Fixed { idle_s, hard_s };
     let mut millis = |key, range, to: &mut Duration| {
         let found = fields.integer(table, key, range);
         *to = found.map_or(*to, Duration::from_millis);
@@ -388,6 +394,8 @@ fn direction_problem(flag: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use control::timeouts::Timeouts;
+
     use super::*;
 
     fn problems(text: &str) -> Vec<String> {
@@ -451,7 +459,7 @@ mod tests {
         assert_eq!(settings.listen.len(), 2);
         assert_eq!(settings.connect[0].to_string(), "ssl:[::1]:6634");
         assert_eq!(settings.controller.mode, control::controller::Mode::Hybrid);
-        assert_eq!(settings.controller.idle_timeout_s, 30);
+        assert_eq!(settings.controller.timeouts, Timeouts::fixed(30, 0));
         assert_eq!(
             settings.controller.switch_grace,
             Duration::from_millis(2500)

@@ -232,7 +232,11 @@ impl Controller {
             // Both are behind one port and hear each other there.
             return;
         }
-        if to.dpid == packet.at.dpid && self.config.mode != Mode::Proactive {
+        let by_edge = to.dpid == packet.at.dpid
+            && self.config.mode != Mode::Proactive
+            && !self.is_in_class(packet.src)
+            && !self.is_in_class(packet.dst);
+        if by_edge {
             return self.deliver_locally(now, packet, to);
         }
         if self.config.mode != Mode::Proactive {

@@ -20,6 +20,7 @@ impl Controller {
             return;
         }
         let seed = self.random();
+        let (idle_timeout_s, hard_timeout_s) = self.timeouts_of_edges();
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
@@ -29,8 +30,8 @@ impl Controller {
         let config = EdgeConfig {
             version: switch.version,
             generation: self.generation,
-            idle_timeout_s: self.config.idle_timeout_s,
-            hard_timeout_s: self.config.hard_timeout_s,
+            idle_timeout_s,
+            hard_timeout_s,
             seed,
         };
         self.tell_edge(dpid, EdgeUpdate::Start(config));
@@ -62,7 +63,10 @@ impl Controller {
         {
             self.tell_edge(at.dpid, EdgeUpdate::Open(port));
         }
-        self.tell_edge(at.dpid, EdgeUpdate::Host { mac, port });
+        // Of hosts in a class the controller decides each pair itself.
+        if !self.is_in_class(mac) {
+            self.tell_edge(at.dpid, EdgeUpdate::Host { mac, port });
+        }
     }
 
     /// The port is down, gone, or a link: what an edge set for it goes. Told also if this edge was

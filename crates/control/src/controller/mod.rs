@@ -21,6 +21,7 @@ mod discovery;
 mod event;
 mod forwarding;
 mod hosts;
+mod lifetimes;
 mod links;
 mod local;
 mod paths;
@@ -46,6 +47,7 @@ use crate::lldp::Prover;
 use crate::mix;
 use crate::requests::RequestLimits;
 use crate::session::SwitchUp;
+use crate::timeouts::Timeouts;
 
 pub use event::{Alarm, Event, HostView, LinkView, Location, SwitchView};
 
@@ -71,9 +73,8 @@ pub enum Mode {
 #[derive(Clone, Debug)]
 pub struct ControllerConfig {
     pub mode: Mode,
-    /// Of reactive entries; 0 for never.
-    pub idle_timeout_s: u16,
-    pub hard_timeout_s: u16,
+    /// Of entries between two hosts.
+    pub timeouts: Timeouts,
     /// Between two LLDP frames to the same port. A link is gone after three of them.
     pub lldp_interval: Duration,
     /// A new port neither learns nor is flooded to for this long, so that discovery is first.
@@ -97,8 +98,7 @@ impl Default for ControllerConfig {
     fn default() -> Self {
         ControllerConfig {
             mode: Mode::Reactive,
-            idle_timeout_s: 60,
-            hard_timeout_s: 0,
+            timeouts: Timeouts::default(),
             lldp_interval: Duration::from_secs(1),
             port_hold: Duration::from_millis(600),
             switch_grace: Duration::from_secs(5),

@@ -211,12 +211,13 @@ impl Controller {
     }
 
     fn pair_entry(&self, pair: Pair, hop: &Hop, ingress: bool) -> Entry {
+        let (idle_timeout_s, hard_timeout_s) = self.timeouts_of(pair, ingress);
         Entry {
             key: hop.key(pair),
             kind: EntryKind::Pair,
             out: hop.out_port,
-            idle_timeout_s: self.config.idle_timeout_s,
-            hard_timeout_s: self.config.hard_timeout_s,
+            idle_timeout_s,
+            hard_timeout_s,
             notify: ingress,
         }
     }

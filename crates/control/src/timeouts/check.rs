@@ -1,0 +1,268 @@
+//! What is wrong with what the administrator asks for: everything at once.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use super::{FlowClass, Lease, Lifetime, Paper, Timeouts};
+
+/// Seconds that the fields of a flow-mod have room for, but that nobody means.
+const TIMEOUT_MAX_S: u16 = 18 * 3600;
+
+/// One mistake, by the names of the settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The place of the class in its list; `None` for what is of no class.
+    pub class: Option<usize>,
+    /// As the setting is named.
+    pub field: &'static str,
+    /// What is wrong and what would be right.
+    pub text: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.class {
+            Some(at) => write!(f, "class {}: {}: {}", at + 1, self.field, self.text),
+            None => write!(f, "{}: {}", self.field, self.text),
+        }
+    }
+}
+
+impl Timeouts {
+    /// Everything that is wrong, in the order of the fields.
+    ///
+    /// # Errors
+    /// At least one problem; nothing may be used then.
+    pub fn validate(&self) -> Result<(), Vec<Problem>> {
+        let mut problems = Problems(Vec::new());
+        problems.lifetime(None, self.default);
+        if self.table_entries_max == Some(0) {
+            problems.add(
+                None,
+                "table_entries_max",
+                "is 0; it must be at least 1".to_owned(),
+            );
+        }
+        for (dpid, _) in self.switches.iter().filter(|(_, max)| **max == 0) {
+            let text = format!("{dpid} has 0 entries; it must be at least 1");
+            problems.add(None, "switches", text);
+        }
+        let mut names = BTreeSet::new();
+        for (at, class) in self.classes.iter().enumerate() {
+            if !names.insert(&class.name) {
+                let text = format!("'{}' is the name of a class before it", class.name);
+                problems.add(Some(at), "name", text);
+            }
+            problems.class(at, class);
+        }
+        if problems.0.is_empty() {
+            Ok(())
+        } else {
+            Err(problems.0)
+        }
+    }
+}
+
+struct Problems(Vec<Problem>);
+
+impl Problems {
+    fn add(&mut self, class: Option<usize>, field: &'static str, text: String) {
+        self.0.push(Problem { class, field, text });
+    }
+
+    fn class(&mut self, at: usize, class: &FlowClass) {
+        if class.name.is_empty() {
+            self.add(Some(at), "name", "is empty; it must be a name".to_owned());
+        }
+        if class.src.is_none() && class.dst.is_none() {
+            let text = "names neither src nor dst; for all pairs set it in [timeouts]";
+            self.add(Some(at), "src", text.to_owned());
+        }
+        if class.forbid && (class.lifetime.is_some() || class.first_packets.is_some()) {
+            let text = "what is forbidden has no policy and no first_packets; leave them out";
+            self.add(Some(at), "forbid", text.to_owned());
+        }
+        if let Some(lifetime) = class.lifetime {
+            self.lifetime(Some(at), lifetime);
+        }
+    }
+
+    fn lifetime(&mut self, class: Option<usize>, lifetime: Lifetime) {
+        match lifetime {
+            Lifetime::Fixed { idle_s, hard_s } => {
+                self.ordered(class, "idle_s", idle_s, "hard_s", hard_s);
+            }
+            Lifetime::Paper(paper) => self.paper(class, paper),
+            Lifetime::Lease(lease) => self.lease(class, lease),
+        }
+    }
+
+    fn paper(&mut self, class: Option<usize>, paper: Paper) {
+        for (field, value) in [("base_s", paper.base_s), ("idle_s", paper.idle_s)] {
+            self.within(class, field, value, 1, TIMEOUT_MAX_S);
+        }
+        self.within(
+            class,
+            "raised_s",
+            paper.raised_s,
+            paper.base_s,
+            TIMEOUT_MAX_S,
+        );
+        self.within(class, "cpu_percent", paper.cpu_percent, 1, u16::MAX);
+    }
+
+    fn lease(&mut self, class: Option<usize>, lease: Lease) {
+        self.within(class, "idle_min_s", lease.idle_min_s, 1, TIMEOUT_MAX_S);
+        self.within(
+            class,
+            "idle_max_s",
+            lease.idle_max_s,
+            lease.idle_min_s,
+            TIMEOUT_MAX_S,
+        );
+        if let Some(lease_s) = lease.lease_s {
+            self.within(class, "lease_s", lease_s, 3, TIMEOUT_MAX_S);
+            self.within(
+                class,
+                "lease_max_s",
+                lease.lease_max_s,
+                lease_s,
+                TIMEOUT_MAX_S,
+            );
+        }
+        if lease.renewals_max == 0 {
+            let text = "is 0; it must be at least 1".to_owned();
+            self.add(class, "renewals_max", text);
+        }
+        self.within(class, "cpu_percent", lease.cpu_percent, 1, u16::MAX);
+        self.within(
+            class,
+            "cpu_relaxed_percent",
+            lease.cpu_relaxed_percent,
+            0,
+            lease.cpu_percent.saturating_sub(1),
+        );
+    }
+
+    fn within(
+        &mut self,
+        class: Option<usize>,
+        field: &'static str,
+        value: u16,
+        min: u16,
+        max: u16,
+    ) {
+        if !(min..=max.max(min)).contains(&value) {
+            let text = format!("is {value}; it must be a number from {min} to {max}");
+            self.add(class, field, text);
+        }
+    }
+
+    /// An idle timeout above the hard one never acts. 0 is never.
+    fn ordered(
+        &mut self,
+        class: Option<usize>,
+        idle: &'static str,
+        idle_s: u16,
+        hard: &'static str,
+        hard_s: u16,
+    ) {
+        if hard_s != 0 && idle_s > hard_s {
+            let text = format!("is {idle_s}; it must not be above {hard}, which is {hard_s}");
+            self.add(class, idle, text);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::HostName;
+    use super::*;
+
+    fn class(name: &str) -> FlowClass {
+        FlowClass {
+            name: name.to_owned(),
+            src: Some("10.0.0.1".parse::<HostName>().unwrap()),
+            dst: None,
+            lifetime: None,
+            first_packets: None,
+            forbid: false,
+            priority: false,
+        }
+    }
+
+    #[test]
+    fn what_is_there_by_default_is_right() {
+        let lifetimes = [
+            Lifetime::Paper(Paper::default()),
+            Lifetime::Lease(Lease::default()),
+        ];
+        for default in lifetimes {
+            let timeouts = Timeouts {
+                default,
+                ..Timeouts::default()
+            };
+            assert_eq!(timeouts.validate(), Ok(()));
+        }
+        assert_eq!(Timeouts::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told_at_once() {
+        let mut nobody = class("nobody");
+        nobody.src = None;
+        let mut barred = class("nobody");
+        barred.forbid = true;
+        barred.lifetime = Some(Lifetime::Lease(Lease {
+            lease_s: Some(0),
+            renewals_max: 0,
+            cpu_relaxed_percent: 75,
+            ..Lease::default()
+        }));
+        let timeouts = Timeouts {
+            default: Lifetime::Fixed {
+                idle_s: 5,
+                hard_s: 2,
+            },
+            classes: vec![nobody, barred],
+            table_entries_max: Some(0),
+            switches: [(openflow::DatapathId(7), 0)].into(),
+            ..Timeouts::default()
+        };
+        let problems = timeouts.validate().unwrap_err();
+        let places: Vec<_> = problems.iter().map(|p| (p.class, p.field)).collect();
+        assert_eq!(
+            places,
+            [
+                (None, "idle_s"),
+                (None, "table_entries_max"),
+                (None, "switches"),
+                (Some(0), "src"),
+                (Some(1), "name"),
+                (Some(1), "forbid"),
+                (Some(1), "lease_s"),
+                (Some(1), "renewals_max"),
+                (Some(1), "cpu_relaxed_percent"),
+            ]
+        );
+        assert_eq!(
+            problems[0].to_string(),
+            "idle_s: is 5; it must not be above hard_s, which is 2"
+        );
+    }
+
+    #[test]
+    fn a_raised_timeout_is_not_below_the_base() {
+        let paper = Paper {
+            base_s: 3,
+            ..Paper::default()
+        };
+        let timeouts = Timeouts {
+            default: Lifetime::Paper(paper),
+            ..Timeouts::default()
+        };
+        let problems = timeouts.validate().unwrap_err();
+        assert_eq!(problems.len(), 1);
+        assert_eq!(problems[0].field, "raised_s");
+    }
+}

@@ -1,0 +1,310 @@
+//! How long flow entries live, and for whom: what the administrator asks for.
+//!
+//! A [`Lifetime`] says what timeouts an entry gets and what happens before they end. [`Timeouts`]
+//! gives one to all pairs of hosts and others to the pairs that a [`FlowClass`] names; the first
+//! class that fits a pair is its class. Infrastructure and routes towards one host have no timeouts
+//! and no class: they are there as long as the switch and the host are.
+
+mod check;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use openflow::{DatapathId, MacAddr};
+
+pub use check::Problem;
+
+/// What the administrator asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// For pairs of no class, and of classes that have no own.
+    pub default: Lifetime,
+    pub first_packets: FirstPackets,
+    /// The first that fits a pair is its class.
+    pub classes: Vec<FlowClass>,
+    /// Entries that a switch may hold, where it does not say itself.
+    pub table_entries_max: Option<u32>,
+    /// The same for single switches; before what they say themselves.
+    pub switches: BTreeMap<DatapathId, u32>,
+}
+
+/// What becomes of an entry from its first packet to its last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    /// The same timeouts at every hop, always; 0 is never.
+    Fixed {
+        idle_s: u16,
+        hard_s: u16,
+    },
+    Paper(Paper),
+    Lease(Lease),
+}
+
+/// The paper's rule: a hard timeout at the ingress that is raised while the controller is busy, an
+/// idle one at the other hops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paper {
+    /// Hard timeout at the ingress.
+    pub base_s: u16,
+    /// The same for priority flows while the controller uses more than `cpu_percent`.
+    pub raised_s: u16,
+    /// Of one processor core of the controller's.
+    pub cpu_percent: u16,
+    /// Idle timeout at the other hops.
+    pub idle_s: u16,
+}
+
+/// Entries live as long as packets come, and no longer than the table has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The idle timeout while there is room.
+    pub idle_max_s: u16,
+    /// The least when the table fills.
+    pub idle_min_s: u16,
+    /// Hard timeout after which a flow must have been authorised again; active ones are, before it.
+    pub lease_s: Option<u16>,
+    /// Leases are lengthened up to this when there are more renewals than allowed.
+    pub lease_max_s: u16,
+    /// Renewals per second, over all switches.
+    pub renewals_max: u32,
+    /// Load of the controller, in per cent of one core, above which timeouts are doubled.
+    pub cpu_percent: u16,
+    /// Below it they are halved again, down to what they were.
+    pub cpu_relaxed_percent: u16,
+}
+
+/// How the packets before the entry are kept from being overtaken by those after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FirstPackets {
+    /// Nothing is done: each goes through the controller until the entry is there.
+    Controller,
+    /// The entries of two hosts are set when one asks for the other's address, before it is told.
+    #[default]
+    PreInstall,
+    /// Switches send on what is for a known host and report it.
+    Report,
+    /// They are held until the entries are there, and sent in their order.
+    Hold,
+}
+
+/// Pairs of hosts that are treated otherwise, in the direction named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowClass {
+    pub name: String,
+    /// From this host; from any without.
+    pub src: Option<HostName>,
+    /// To this host; to any without.
+    pub dst: Option<HostName>,
+    pub lifetime: Option<Lifetime>,
+    pub first_packets: Option<FirstPackets>,
+    /// Packets are dropped and counted.
+    pub forbid: bool,
+    /// Entries are never taken out for others, and `paper` raises their timeouts.
+    pub priority: bool,
+}
+
+/// How an administrator names a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HostName {
+    Mac(MacAddr),
+    /// As hosts tell it of themselves by ARP.
+    Ip(IpAddr),
+}
+
+impl Timeouts {
+    /// The same timeouts for all, as other controllers do.
+    pub fn fixed(idle_s: u16, hard_s: u16) -> Timeouts {
+        Timeouts {
+            default: Lifetime::Fixed { idle_s, hard_s },
+            first_packets: FirstPackets::Controller,
+            classes: Vec::new(),
+            table_entries_max: None,
+            switches: BTreeMap::new(),
+        }
+    }
+
+    /// The class of a pair; `has_ip` says whether a host has an address.
+    pub fn class_of(
+        &self,
+        src: MacAddr,
+        dst: MacAddr,
+        has_ip: impl Fn(MacAddr, IpAddr) -> bool,
+    ) -> Option<&FlowClass> {
+        let is = |name: Option<HostName>, mac: MacAddr| match name {
+            None => true,
+            Some(HostName::Mac(named)) => named == mac,
+            Some(HostName::Ip(ip)) => has_ip(mac, ip),
+        };
+        self.classes
+            .iter()
+            .find(|class| is(class.src, src) && is(class.dst, dst))
+    }
+
+    /// Whether a class names this host: then the controller decides on each of its pairs.
+    pub fn names(&self, mac: MacAddr, has_ip: impl Fn(MacAddr, IpAddr) -> bool) -> bool {
+        let names = self.classes.iter().flat_map(|class| [class.src, class.dst]);
+        names.flatten().any(|name| match name {
+            HostName::Mac(named) => named == mac,
+            HostName::Ip(ip) => has_ip(mac, ip),
+        })
+    }
+
+    pub fn lifetime(&self, class: Option<&FlowClass>) -> Lifetime {
+        class.and_then(|c| c.lifetime).unwrap_or(self.default)
+    }
+
+    pub fn first_packets(&self, class: Option<&FlowClass>) -> FirstPackets {
+        class
+            .and_then(|c| c.first_packets)
+            .unwrap_or(self.first_packets)
+    }
+}
+
+impl Default for Timeouts {
+    fn default() -> Timeouts {
+        Timeouts::fixed(60, 0)
+    }
+}
+
+impl Lifetime {
+    /// As settings name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Lifetime::Fixed { .. } => "fixed",
+            Lifetime::Paper(_) => "paper",
+            Lifetime::Lease(_) => "lease",
+        }
+    }
+}
+
+impl Default for Paper {
+    fn default() -> Paper {
+        Paper {
+            base_s: 1,
+            raised_s: 2,
+            cpu_percent: 75,
+            idle_s: 1,
+        }
+    }
+}
+
+impl Default for Lease {
+    fn default() -> Lease {
+        Lease {
+            idle_max_s: 60,
+            idle_min_s: 1,
+            lease_s: None,
+            lease_max_s: 300,
+            renewals_max: 1000,
+            cpu_percent: 75,
+            cpu_relaxed_percent: 60,
+        }
+    }
+}
+
+impl FirstPackets {
+    pub const ALL: [FirstPackets; 4] = [
+        FirstPackets::Controller,
+        FirstPackets::PreInstall,
+        FirstPackets::Report,
+        FirstPackets::Hold,
+    ];
+
+    /// As settings name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            FirstPackets::Controller => "controller",
+            FirstPackets::PreInstall => "preinstall",
+            FirstPackets::Report => "report",
+            FirstPackets::Hold => "hold",
+        }
+    }
+}
+
+impl FromStr for FirstPackets {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<FirstPackets, String> {
+        let found = FirstPackets::ALL.into_iter().find(|f| f.name() == text);
+        found.ok_or_else(|| {
+            let known = FirstPackets::ALL.map(FirstPackets::name).join(", ");
+            format!("'{text}' is none of {known}")
+        })
+    }
+}
+
+impl FromStr for HostName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<HostName, String> {
+        if let Ok(ip) = text.parse() {
+            return Ok(HostName::Ip(ip));
+        }
+        let mac = text.parse().map(HostName::Mac);
+        mac.map_err(|_| {
+            format!("'{text}' is no address; it must be one such as 10.0.0.1 or 02:00:00:00:00:01")
+        })
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HostName::Mac(mac) => mac.fmt(f),
+            HostName::Ip(ip) => ip.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);
+    const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xb]);
+
+    fn class(name: &str, src: Option<&str>, dst: Option<&str>) -> FlowClass {
+        let host = |text: &str| text.parse().unwrap();
+        FlowClass {
+            name: name.to_owned(),
+            src: src.map(host),
+            dst: dst.map(host),
+            lifetime: None,
+            first_packets: None,
+            forbid: false,
+            priority: false,
+        }
+    }
+
+    #[test]
+    fn the_first_class_that_fits_in_its_direction_is_the_pairs() {
+        let timeouts = Timeouts {
+            classes: vec![
+                class("ab", Some("02:00:00:00:00:0a"), Some("10.0.0.2")),
+                class("from a", Some("02:00:00:00:00:0a"), None),
+            ],
+            ..Timeouts::default()
+        };
+        let two = "10.0.0.2".parse::<IpAddr>().unwrap();
+        let has_ip = |mac, ip| mac == B && ip == two;
+        let name = |src, dst| {
+            let class = timeouts.class_of(src, dst, has_ip);
+            class.map(|class| class.name.as_str())
+        };
+        assert_eq!(name(A, B), Some("ab"));
+        assert_eq!(name(A, A), Some("from a"));
+        assert_eq!(name(B, A), None);
+        assert!(timeouts.names(A, has_ip) && timeouts.names(B, has_ip));
+        assert!(!timeouts.names(B, |_, _| false));
+    }
+
+    #[test]
+    fn a_host_is_named_by_either_address() {
+        assert_eq!("02:00:00:00:00:0a".parse(), Ok(HostName::Mac(A)));
+        assert!(matches!("fd00::1".parse(), Ok(HostName::Ip(_))));
+        let refused = "h1".parse::<HostName>().unwrap_err();
+        assert!(refused.contains("'h1'") && refused.contains("10.0.0.1"));
+    }
+}
