@@ -5,6 +5,7 @@
 //! class that fits a pair is its class. Infrastructure and routes towards one host have no timeouts
 //! and no class: they are there as long as the switch and the host are.
 
+pub mod budget;
 mod check;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,344 @@
+//! What is kept of an entry, and what is chosen by it.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use openflow::time::{Duration, Instant};
+
+use super::IDLE_MIN;
+
+/// An entry outlives this many of its flow's long gaps.
+const GAPS_OUTLIVED: u32 = 4;
+
+/// What is kept of an entry to judge it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tracked {
+    /// The low 32 bits: no flow sends 2^32 packets between two reads.
+    packets: u32,
+    /// Of virtual time, which wraps after 49 days; an entry that has not moved for as long
+    /// is taken for younger than it is.
+    changed_ms: u32,
+    /// 95th percentile of the time between two packets, 0 while unknown.
+    gap_us: u32,
+    /// How often the flow came back after its entry was gone.
+    returns: u8,
+    is_priority: bool,
+    /// Since the last read, or set since.
+    is_moving: bool,
+}
+
+impl Tracked {
+    /// An entry that was set at `now`. `returns` is what [`Returns`] has of its flow.
+    pub fn new(now: Instant, is_priority: bool, returns: u8) -> Tracked {
+        Tracked {
+            packets: 0,
+            changed_ms: milliseconds(now),
+            gap_us: 0,
+            returns,
+            is_priority,
+            is_moving: true,
+        }
+    }
+
+    /// Its packet counter was read. Whether it has moved.
+    pub fn handle_poll(&mut self, now: Instant, packets: u64) -> bool {
+        let gained = (packets as u32).wrapping_sub(self.packets);
+        self.is_moving = gained > 0;
+        if gained > 0 {
+            let passed_us = u64::from(self.silent_ms(now)) * 1000;
+            self.learn_gap(passed_us, gained);
+            self.packets = packets as u32;
+            self.changed_ms = milliseconds(now);
+        }
+        self.is_moving
+    }
+
+    /// Packets at random moments leave gaps of which one in twenty exceeds three times the mean
+    /// (ln 20 = 2.996), and none the time that has passed. The estimate rises nineteen times as
+    /// fast as it falls, so that it comes to rest where one gap in twenty is longer.
+    fn learn_gap(&mut self, passed_us: u64, gained: u32) {
+        let seen = (3 * passed_us / u64::from(gained)).clamp(1, passed_us.max(1));
+        let seen = u32::try_from(seen).unwrap_or(u32::MAX);
+        self.gap_us = match self.gap_us {
+            0 => seen,
+            gap if seen > gap => gap + (seen - gap).div_ceil(2),
+            gap => gap - (gap - seen) / 38,
+        };
+    }
+
+    /// T_i: four long gaps, doubled for each return of the flow; as long as the table allows
+    /// where nothing is known of it.
+    pub fn idle(&self, cap: Duration) -> Duration {
+        if self.gap_us == 0 {
+            return cap.max(IDLE_MIN);
+        }
+        let gap = Duration::from_micros(u64::from(self.gap_us));
+        let idle = (gap * GAPS_OUTLIVED).clamp(IDLE_MIN, cap.max(IDLE_MIN));
+        let doubled = idle.saturating_mul(1 << self.returns.min(Returns::MAX));
+        doubled.min(cap.max(IDLE_MIN))
+    }
+
+    pub fn gap(&self) -> Option<Duration> {
+        (self.gap_us > 0).then(|| Duration::from_micros(u64::from(self.gap_us)))
+    }
+
+    pub fn is_moving(&self) -> bool {
+        self.is_moving
+    }
+
+    pub fn is_priority(&self) -> bool {
+        self.is_priority
+    }
+
+    /// Since it was last seen to move.
+    pub fn silent(&self, now: Instant) -> Duration {
+        Duration::from_millis(u64::from(self.silent_ms(now)))
+    }
+
+    fn silent_ms(&self, now: Instant) -> u32 {
+        milliseconds(now).wrapping_sub(self.changed_ms)
+    }
+
+    /// Whether it may go, and what goes first: a flow that is silent for longer than its own long
+    /// gap before one that is not, then the longest silent.
+    fn eviction(&self, now: Instant) -> Option<(bool, Reverse<u32>)> {
+        if self.is_priority || self.is_moving {
+            return None;
+        }
+        let silent_ms = self.silent_ms(now);
+        let is_within_gap = u64::from(silent_ms) * 1000 <= u64::from(self.gap_us);
+        Some((is_within_gap, Reverse(silent_ms)))
+    }
+}
+
+fn milliseconds(now: Instant) -> u32 {
+    (now.as_nanos() / 1_000_000) as u32
+}
+
+/// Up to `count` entries to evict, the first to go first: the least recently changed, never one
+/// that moved in the last poll, never a priority flow's.
+pub fn victims<'a, K: Copy + Ord>(
+    entries: impl Iterator<Item = (K, &'a Tracked)>,
+    now: Instant,
+    count: usize,
+) -> Vec<K> {
+    let mut idle: Vec<_> = entries
+        .filter_map(|(key, entry)| Some((entry.eviction(now)?, key)))
+        .collect();
+    if count == 0 {
+        return Vec::new();
+    }
+    if idle.len() > count {
+        idle.select_nth_unstable(count - 1);
+        idle.truncate(count);
+    }
+    idle.sort_unstable();
+    idle.into_iter().map(|(_, key)| key).collect()
+}
+
+/// The last resort, when all entries are in use: which groups of them to replace by one entry each
+/// so that at least `excess` become free, and how many each frees. The largest first.
+pub fn coarsen<G: Ord>(groups: impl Iterator<Item = G>, excess: u32) -> Vec<(G, u32)> {
+    let mut sizes: BTreeMap<G, u32> = BTreeMap::new();
+    for group in groups {
+        *sizes.entry(group).or_default() += 1;
+    }
+    let mut freed: Vec<(G, u32)> = (sizes.into_iter())
+        .map(|(group, size)| (group, size - 1))
+        .filter(|(_, frees)| *frees > 0)
+        .collect();
+    // Stable: groups of one size stay in their own order.
+    freed.sort_by_key(|(_, frees)| Reverse(*frees));
+    let mut sum = 0;
+    let needed = freed.iter().take_while(|(_, frees)| {
+        let is_needed = sum < excess;
+        sum += frees;
+        is_needed
+    });
+    let needed = needed.count();
+    freed.truncate(needed);
+    freed
+}
+
+/// Flows that came back after their entry was gone, in a bounded memory: as many slots as the
+/// table has entries, where a newer flow replaces an older one.
+#[derive(Clone, Debug)]
+pub struct Returns {
+    slots: Vec<Slot>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    /// High bits of the hash; 0 is nothing.
+    tag: u32,
+    returns: u8,
+}
+
+impl Returns {
+    /// Doublings: 0.5 s becomes 64 s.
+    pub const MAX: u8 = 7;
+
+    pub fn new(capacity: u32) -> Returns {
+        Returns {
+            slots: vec![Slot::default(); capacity.max(1) as usize],
+        }
+    }
+
+    /// The flow's entry is gone, by its timeout or by eviction.
+    pub fn handle_gone(&mut self, flow: u64, returns: u8) {
+        let (slot, tag) = self.place(flow);
+        self.slots[slot] = Slot { tag, returns };
+    }
+
+    /// The flow gets an entry: how often it has come back so far, this time included.
+    pub fn handle_install(&mut self, flow: u64) -> u8 {
+        let (slot, tag) = self.place(flow);
+        let slot = &mut self.slots[slot];
+        if slot.tag != tag {
+            return 0;
+        }
+        let returns = slot.returns.saturating_add(1).min(Self::MAX);
+        *slot = Slot::default();
+        returns
+    }
+
+    fn place(&self, flow: u64) -> (usize, u32) {
+        let hash = crate::mix(flow);
+        let slot = hash % self.slots.len() as u64;
+        (slot as usize, (hash >> 32) as u32 | 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAP: Duration = Duration::from_secs(60);
+
+    fn ms(ms: u64) -> Instant {
+        Instant(ms * 1_000_000)
+    }
+
+    fn polled(moved_at_ms: &[u64]) -> Tracked {
+        let mut entry = Tracked::new(ms(0), false, 0);
+        for (n, at) in moved_at_ms.iter().enumerate() {
+            entry.handle_poll(ms(*at), n as u64 + 1);
+        }
+        entry
+    }
+
+    #[test]
+    fn a_timeout_is_four_long_gaps_within_what_the_table_allows() {
+        assert_eq!(Tracked::new(ms(0), false, 0).idle(CAP), CAP, "unknown");
+        let slow = polled(&[2000, 4000, 6000]);
+        assert_eq!(slow.idle(CAP), Duration::from_secs(8));
+        assert_eq!(slow.idle(Duration::from_secs(3)), Duration::from_secs(3));
+        let mut fast = Tracked::new(ms(0), false, 0);
+        (1..10).for_each(|n| assert!(fast.handle_poll(ms(n * 1000), n * 1000)));
+        assert_eq!(fast.gap(), Some(Duration::from_millis(3)));
+        assert_eq!(fast.idle(CAP), IDLE_MIN);
+        assert_eq!(fast.idle(Duration::ZERO), IDLE_MIN);
+    }
+
+    /// Gaps of 100 ms, and one in twenty of 10 s: the estimate stays near the long ones' edge.
+    #[test]
+    fn a_gap_is_learnt_up_at_once_and_down_slowly() {
+        let mut entry = polled(&[100, 200]);
+        assert_eq!(entry.gap(), Some(Duration::from_millis(100)));
+        entry.handle_poll(ms(10_200), 3);
+        assert_eq!(entry.gap(), Some(Duration::from_millis(5050)));
+        (1..=19).for_each(|n| assert!(entry.handle_poll(ms(10_200 + n * 100), 3 + n)));
+        let gap_ms = entry.gap().unwrap().as_millis();
+        assert!((2900..3200).contains(&gap_ms), "{gap_ms}");
+    }
+
+    #[test]
+    fn a_returning_flow_is_given_twice_as_long() {
+        let idle = |returns| {
+            let mut entry = Tracked::new(ms(0), false, returns);
+            entry.handle_poll(ms(500), 1);
+            entry.idle(CAP).as_secs()
+        };
+        assert_eq!([0, 1, 2, 5, 200].map(idle), [2, 4, 8, 60, 60]);
+        let mut returns = Returns::new(1000);
+        assert_eq!(returns.handle_install(7), 0);
+        returns.handle_gone(7, 0);
+        assert_eq!(returns.handle_install(7), 1);
+        assert_eq!(returns.handle_install(7), 0, "told once");
+        returns.handle_gone(7, 255);
+        assert_eq!(returns.handle_install(7), Returns::MAX);
+    }
+
+    /// A million others take a slot each at most: the memory is bounded by the table.
+    #[test]
+    fn the_memory_of_returns_is_bounded() {
+        let mut returns = Returns::new(100);
+        (0..1_000_000).for_each(|flow| returns.handle_gone(flow, 0));
+        let remembered = (0..1_000_000).filter(|flow| returns.handle_install(*flow) > 0);
+        assert!(remembered.count() <= 100);
+        assert_eq!(size_of::<Slot>(), 8);
+    }
+
+    #[test]
+    fn the_longest_silent_goes_and_nothing_that_moves() {
+        let mut entries = BTreeMap::new();
+        // 0 to 4 were seen to move at their number in seconds, and not in the last poll.
+        for n in 0..5_u64 {
+            let mut entry = polled(&[100, 200]);
+            entry.handle_poll(ms(1000 * (n + 1)), 3);
+            entry.handle_poll(ms(60_000), 3);
+            entries.insert(n, entry);
+        }
+        let mut moving = polled(&[100, 200]);
+        moving.handle_poll(ms(60_000), 3);
+        entries.insert(5, moving);
+        entries.insert(6, Tracked::new(ms(59_000), false, 0));
+        let mut priority = Tracked::new(ms(0), true, 0);
+        priority.handle_poll(ms(60_000), 0);
+        entries.insert(7, priority);
+        let go = |count| victims(entries.iter().map(|(k, e)| (*k, e)), ms(60_000), count);
+        assert_eq!(go(3), [0, 1, 2]);
+        assert_eq!(go(100), [0, 1, 2, 3, 4], "the rest must stay");
+        assert_eq!(go(0), [0; 0]);
+    }
+
+    /// A keep-alive each 10 s is in use although it was silent the longest.
+    #[test]
+    fn silence_within_a_flows_own_gap_is_use() {
+        let mut slow = polled(&[10_000, 20_000]);
+        let mut fast = Tracked::new(ms(20_000), false, 0);
+        fast.handle_poll(ms(21_000), 1);
+        fast.handle_poll(ms(22_000), 2);
+        slow.handle_poll(ms(26_000), 2);
+        fast.handle_poll(ms(26_000), 2);
+        let entries = [(1, &slow), (2, &fast)];
+        assert_eq!(victims(entries.into_iter(), ms(26_000), 1), [2]);
+        assert_eq!(victims(entries.into_iter(), ms(26_000), 2), [2, 1]);
+    }
+
+    #[test]
+    fn the_largest_groups_are_made_coarse_and_no_more_than_needed() {
+        let groups = || "aaaaabbbbccd".chars();
+        assert_eq!(coarsen(groups(), 4), [('a', 4)]);
+        assert_eq!(coarsen(groups(), 5), [('a', 4), ('b', 3)]);
+        assert_eq!(
+            coarsen(groups(), 100).len(),
+            3,
+            "a group of one frees nothing"
+        );
+        assert_eq!(coarsen(groups(), 0), []);
+    }
+
+    #[test]
+    fn time_and_counters_wrap() {
+        let late = Instant((u64::from(u32::MAX) - 10) * 1_000_000);
+        let mut entry = Tracked::new(late, false, 0);
+        entry.handle_poll(late, u64::from(u32::MAX));
+        let next = late + Duration::from_millis(100);
+        assert!(entry.handle_poll(next, u64::from(u32::MAX) + 5));
+        assert_eq!(
+            entry.silent(next + Duration::from_secs(1)),
+            Duration::from_secs(1)
+        );
+    }
+}
