@@ -54,7 +54,7 @@ pub(super) fn place_of_tag(tag: &Tag, direction: Direction, flow_lanes: u16) -> 
     }
 }
 
-/// The queue that [`place_of_tag`] deals to the flow lane `index`.
+/// The queue that `place_of_tag` deals to the flow lane `index`.
 pub fn queue_of_lane(index: u16, flow_lanes: u16) -> usize {
     usize::from(index / lanes_of_queue(flow_lanes)).min(QUEUES_MAX - 1)
 }
