@@ -63,6 +63,14 @@ pub enum EdgeUpdate {
     Pause(Instant),
     /// Of the entries it makes from now on.
     Timeouts { idle_s: u16, hard_s: u16 },
+    /// An entry before any packet asks for it: both hosts are here, behind open ports.
+    Install {
+        now: Instant,
+        in_port: PortNo,
+        src: MacAddr,
+        dst: MacAddr,
+        out_port: PortNo,
+    },
     /// A packet that the controller has looked at: both hosts are here.
     Deliver(Box<Deliver>),
 }
@@ -242,6 +250,23 @@ impl Started {
                 self.templates = Templates::new(&self.config);
             }
             EdgeUpdate::Pause(until) => self.paused_until = until,
+            EdgeUpdate::Install {
+                now,
+                in_port,
+                src,
+                dst,
+                out_port,
+            } => {
+                let answer = Answer {
+                    in_port,
+                    src,
+                    dst,
+                    out_port,
+                    buffer_id: None,
+                    data: &[],
+                };
+                self.install(now, &answer, out);
+            }
             EdgeUpdate::Deliver(packet) => {
                 let index = self.open_port(packet.in_port);
                 if let Some(port) = index.and_then(|at| self.ports.get_mut(usize::from(at))) {
@@ -289,7 +314,7 @@ impl Started {
 
     /// The packet first, the entry after it: none that follows is faster than the first.
     fn answer(&mut self, now: Instant, answer: &Answer<'_>, out: &mut BytesMut) {
-        let with_entry = now >= self.paused_until && self.is_new(now, answer);
+        let with_entry = self.wants_entry(now, answer);
         // An entry for a packet that the switch keeps sends that packet on as well.
         if !with_entry || answer.buffer_id.is_none() {
             let xid = self.next_xid();
@@ -300,10 +325,27 @@ impl Started {
             }
         }
         if with_entry {
-            let xid = self.next_xid();
-            self.templates.flow_mod(xid, answer, out);
-            self.counters.flow_mods += 1;
+            self.set_entry(answer, out);
         }
+    }
+
+    /// An entry alone. One that was sent a moment ago is under way on the same connection.
+    fn install(&mut self, now: Instant, answer: &Answer<'_>, out: &mut BytesMut) {
+        if self.wants_entry(now, answer) {
+            self.set_entry(answer, out);
+        }
+    }
+
+    #[inline]
+    fn wants_entry(&mut self, now: Instant, answer: &Answer<'_>) -> bool {
+        now >= self.paused_until && self.is_new(now, answer)
+    }
+
+    #[inline]
+    fn set_entry(&mut self, answer: &Answer<'_>, out: &mut BytesMut) {
+        let xid = self.next_xid();
+        self.templates.flow_mod(xid, answer, out);
+        self.counters.flow_mods += 1;
     }
 
     fn is_new(&mut self, now: Instant, answer: &Answer<'_>) -> bool {

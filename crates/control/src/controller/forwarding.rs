@@ -135,7 +135,11 @@ impl Controller {
             return;
         }
         match self.hosts.place(packet.dst) {
-            Some(to) if !packet.dst.is_multicast() => self.deliver(now, packet, to),
+            Some(to) if !packet.dst.is_multicast() => {
+                if !self.hold_resolution(now, packet, fields, to) {
+                    self.deliver(now, packet, to);
+                }
+            }
             _ => self.flood(now, packet),
         }
     }
@@ -247,7 +251,7 @@ impl Controller {
 
     /// By packet-out at the destination's own switch; while that is disconnected, one hop on from
     /// here, where its entries may still be.
-    fn send_to(&mut self, at: Location, to: Location, data: &[u8]) {
+    pub(super) fn send_to(&mut self, at: Location, to: Location, data: &[u8]) {
         if self.is_connected(to.dpid) {
             return self.packet_out(to.dpid, &[to.port], data);
         }
@@ -259,7 +263,7 @@ impl Controller {
     }
 
     /// Out of every edge port but its own and, where that is known, its sender's.
-    fn flood(&mut self, now: Instant, packet: &Packet<'_>) {
+    pub(super) fn flood(&mut self, now: Instant, packet: &Packet<'_>) {
         let within = self
             .port_mut(packet.at)
             .is_some_and(|port| port.flood_budget.take(now));

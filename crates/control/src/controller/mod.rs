@@ -19,6 +19,7 @@
 
 mod discovery;
 mod event;
+mod first;
 mod forwarding;
 mod hosts;
 mod lifetimes;
@@ -51,6 +52,7 @@ use crate::timeouts::Timeouts;
 
 pub use event::{Alarm, Event, HostView, LinkView, Location, SwitchView};
 
+use first::FirstPacketState;
 use forwarding::Held;
 use hosts::Hosts;
 use links::Links;
@@ -226,6 +228,12 @@ pub struct ControllerCounters {
     pub paths_installed: u64,
     pub paths_rerouted: u64,
     pub path_table_full: u64,
+    /// Messages that resolve an address, held until the entries were there.
+    pub resolutions_held: u64,
+    /// Not held, because too many were.
+    pub resolutions_hold_full: u64,
+    /// Sent on before everything was confirmed.
+    pub resolutions_timed_out: u64,
     /// Frames that no connection of ours sent, or that could not be read.
     pub frames_ignored: u64,
     /// Replies to nothing we asked.
@@ -246,6 +254,7 @@ pub struct Controller {
     paths: Paths,
     updates: Updates,
     held: VecDeque<Held>,
+    first: FirstPacketState,
     prover: Prover,
     /// Relays beside the switches, or switches that were asked for one.
     shared: BTreeMap<ConnectionId, policies::Shared>,
@@ -269,6 +278,7 @@ enum Timer {
     HostQuestion(MacAddr),
     Requests(DatapathId),
     Update(u64),
+    Resolution(u64),
     Routes,
     Adopt,
 }
@@ -283,6 +293,7 @@ impl Timer {
             Timer::HostQuestion(_) => "host question",
             Timer::Requests(_) => "request",
             Timer::Update(_) => "update",
+            Timer::Resolution(_) => "held resolution",
             Timer::Routes => "routes",
             Timer::Adopt => "adopt",
         }
@@ -312,6 +323,7 @@ impl Controller {
             paths: Paths::new(config.path_count_max),
             updates: Updates::default(),
             held: VecDeque::new(),
+            first: FirstPacketState::default(),
             prover: Prover::new(seed, word(0)),
             shared: BTreeMap::new(),
             generation: word(8) as u16,
@@ -414,6 +426,7 @@ impl Controller {
                 Timer::HostQuestion(mac) => self.host_question_due(now, mac),
                 Timer::Requests(dpid) => self.requests_due(now, dpid),
                 Timer::Update(id) => self.update_due(now, id),
+                Timer::Resolution(id) => self.resolution_due(now, id),
                 Timer::Routes => {
                     self.routes_pending = false;
                     self.refresh_routes(now);

@@ -13,9 +13,10 @@ use openflow::{DatapathId, MacAddr};
 
 use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
 
+use super::first::Token;
 use super::links::Hop;
 use super::ports::Cause;
-use super::updates::{Change, DRAIN, Guard, Stage, Step};
+use super::updates::{Change, Guard, Stage, Step};
 use super::{Controller, Location, Mode};
 use crate::mix;
 
@@ -39,6 +40,16 @@ pub(super) struct Path {
     hops: Vec<Hop>,
     revision: u64,
     sent_at: Instant,
+    setup: Setup,
+}
+
+/// Whether a path's entries are known to be there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Setup {
+    /// Nobody has asked.
+    Unasked,
+    UnderWay(Token),
+    Confirmed,
 }
 
 impl Paths {
@@ -76,6 +87,14 @@ impl Paths {
         pair.is_some_and(|pair| self.holds(pair, dpid, key))
     }
 
+    /// Every switch has confirmed what was sent under this name.
+    pub(super) fn confirmed(&mut self, pair: Pair, token: Token) {
+        let path = self.paths.get_mut(&pair);
+        if let Some(path) = path.filter(|path| path.setup == Setup::UnderWay(token)) {
+            path.setup = Setup::Confirmed;
+        }
+    }
+
     /// Takes a path over from the entries of an earlier life; nothing is sent.
     pub(super) fn adopt(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>) {
         if self.paths.len() < self.count_max {
@@ -92,6 +111,7 @@ impl Paths {
                 hops,
                 revision,
                 sent_at: now,
+                setup: Setup::Unasked,
             },
         );
         revision
@@ -124,13 +144,52 @@ impl Controller {
         {
             return;
         }
+        if let Some(hops) = self.new_path(now, pair, from, to) {
+            self.set_path(now, pair, hops, true, None);
+        }
+    }
+
+    /// As [`Controller::ensure_path`], for who waits until it is there: what is named is not yet.
+    /// `missed`: a packet has come up for want of it.
+    pub(super) fn confirm_path(
+        &mut self,
+        now: Instant,
+        pair: Pair,
+        from: Location,
+        to: Location,
+        missed: bool,
+    ) -> Option<Token> {
+        if let Some(path) = self.paths.paths.get(&pair) {
+            let recent = now.since(path.sent_at) < REPAIR_INTERVAL;
+            match path.setup {
+                Setup::UnderWay(token) => return Some(token),
+                Setup::Confirmed if recent || !missed => return None,
+                Setup::Unasked if !recent && !missed => return None,
+                // Sent once more, since nobody knows how far it has come.
+                Setup::Unasked | Setup::Confirmed => {}
+            }
+        }
+        let hops = self.new_path(now, pair, from, to)?;
+        let token = self.first.token(Some(pair));
+        self.set_path(now, pair, hops, true, Some(token));
+        Some(token)
+    }
+
+    /// A way for a path that is to be sent; `None`, and counted, where there is none or no room.
+    fn new_path(
+        &mut self,
+        now: Instant,
+        pair: Pair,
+        from: Location,
+        to: Location,
+    ) -> Option<Vec<Hop>> {
         if !self.paths.contains(pair) && self.paths.len() >= self.paths.count_max {
             self.counters.path_table_full += 1;
-            return;
+            return None;
         }
         let Some(hops) = self.find_path(pair, from, to) else {
             self.counters.unreachable += 1;
-            return;
+            return None;
         };
         let full = |hop: &Hop| {
             self.switches
@@ -138,10 +197,10 @@ impl Controller {
                 .is_some_and(|s| s.full_until > now)
         };
         if hops.iter().any(full) {
-            return;
+            return None;
         }
         self.counters.paths_installed += 1;
-        self.set_path(now, pair, hops, true);
+        Some(hops)
     }
 
     fn find_path(&self, pair: Pair, from: Location, to: Location) -> Option<Vec<Hop>> {
@@ -158,14 +217,25 @@ impl Controller {
     }
 
     /// Make before break: entries that are new, then those that replace one of the same match
-    /// from the destination on, then the old rest. `again` sends entries that should be there.
-    fn set_path(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>, again: bool) {
+    /// from the destination on, then the old rest. `again` sends entries that should be there;
+    /// `token` is released when all of them are.
+    fn set_path(
+        &mut self,
+        now: Instant,
+        pair: Pair,
+        hops: Vec<Hop>,
+        again: bool,
+        token: Option<Token>,
+    ) {
         let old = self
             .paths
             .paths
             .get(&pair)
             .map_or(Vec::new(), |path| path.hops.clone());
         let revision = self.paths.insert(now, pair, hops.clone());
+        if let Some(path) = self.paths.paths.get_mut(&pair) {
+            path.setup = token.map_or(Setup::Unasked, Setup::UnderWay);
+        }
         let same_key = |a: &Hop, b: &Hop| a.dpid == b.dpid && a.in_port == b.in_port;
         let add = |at: usize, hop: &Hop| Change {
             dpid: hop.dpid,
@@ -182,11 +252,7 @@ impl Controller {
             }
             // The ingress lets traffic in: it comes after all others, as a replacement does.
             if at == 0 || (replaces && !unchanged) {
-                let changes = vec![add(at, hop)];
-                replace.push(Stage {
-                    delay: Duration::ZERO,
-                    changes,
-                });
+                replace.push(Stage::of(vec![add(at, hop)]));
             } else {
                 first.changes.push(add(at, hop));
             }
@@ -199,12 +265,10 @@ impl Controller {
             step: Step::Delete(hop.key(pair)),
             guard: Guard::Stale(pair),
         };
-        let last = Stage {
-            delay: DRAIN,
-            changes: stale.map(delete).collect(),
-        };
+        let last = Stage::drain(stale.map(delete).collect());
         let stages = std::iter::once(first)
             .chain(replace)
+            .chain(token.map(Stage::release))
             .chain([last])
             .collect();
         self.start_update(now, stages);
@@ -238,7 +302,7 @@ impl Controller {
             match hops {
                 Some(hops) => {
                     self.counters.paths_rerouted += 1;
-                    self.set_path(now, pair, hops, false);
+                    self.set_path(now, pair, hops, false, None);
                 }
                 // Nobody knows where to, but the entries may still be right: see what they say.
                 None if moved && places.is_none() && cause == Cause::Unknown => {
@@ -293,14 +357,8 @@ impl Controller {
         };
         let (first, rest) = path.hops.split_at(1.min(path.hops.len()));
         let stages = vec![
-            Stage {
-                delay: Duration::ZERO,
-                changes: first.iter().map(delete).collect(),
-            },
-            Stage {
-                delay: DRAIN,
-                changes: rest.iter().map(delete).collect(),
-            },
+            Stage::of(first.iter().map(delete).collect()),
+            Stage::drain(rest.iter().map(delete).collect()),
         ];
         self.start_update(now, stages);
     }

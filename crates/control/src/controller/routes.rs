@@ -13,7 +13,7 @@ use openflow::{DatapathId, MacAddr};
 use crate::entry::{Entry, EntryKey, EntryKind};
 
 use super::links::Distances;
-use super::updates::{Change, DRAIN, Guard, Stage, Step};
+use super::updates::{Change, Guard, Stage, Step};
 use super::{Controller, Location, Mode, Timer};
 use crate::mix;
 
@@ -75,16 +75,9 @@ impl Controller {
             }
         }
         let adds = by_distance.into_values();
-        let mut stages: Vec<Stage> = adds
-            .map(|changes| Stage {
-                delay: Duration::ZERO,
-                changes,
-            })
-            .collect();
-        stages.push(Stage {
-            delay: DRAIN,
-            changes: stale,
-        });
+        let mut stages: Vec<Stage> = adds.map(Stage::of).collect();
+        stages.push(Stage::release(self.first.routes_token()));
+        stages.push(Stage::drain(stale));
         self.start_update(now, stages);
     }
 

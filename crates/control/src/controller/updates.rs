@@ -12,6 +12,7 @@ use openflow::{DatapathId, Message};
 
 use crate::entry::{Entry, EntryKey};
 
+use super::first::{SETTLE, Token};
 use super::paths::Pair;
 use super::switch::Request;
 use super::{Controller, Timer};
@@ -43,6 +44,47 @@ pub(super) struct Stage {
     /// Before it, when the one before is confirmed.
     pub delay: Duration,
     pub changes: Vec<Change>,
+    /// Somebody else has changed this switch: it is asked for a barrier as well.
+    pub confirm: Option<DatapathId>,
+    /// What was sent before is confirmed with this stage.
+    pub release: Option<Token>,
+}
+
+impl Stage {
+    pub(super) fn of(changes: Vec<Change>) -> Stage {
+        Stage {
+            changes,
+            ..Stage::default()
+        }
+    }
+
+    /// Of entries that nothing should use any more.
+    pub(super) fn drain(changes: Vec<Change>) -> Stage {
+        Stage {
+            delay: DRAIN,
+            changes,
+            ..Stage::default()
+        }
+    }
+
+    pub(super) fn confirm(dpid: DatapathId) -> Stage {
+        Stage {
+            confirm: Some(dpid),
+            ..Stage::default()
+        }
+    }
+
+    pub(super) fn release(token: Token) -> Stage {
+        Stage {
+            delay: SETTLE,
+            release: Some(token),
+            ..Stage::default()
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.changes.is_empty() && self.confirm.is_none() && self.release.is_none()
+    }
 }
 
 pub(super) struct Change {
@@ -72,13 +114,15 @@ impl Controller {
     pub(super) fn start_update(&mut self, now: Instant, stages: Vec<Stage>) {
         let stages: VecDeque<Stage> = stages
             .into_iter()
-            .filter(|stage| !stage.changes.is_empty())
+            .filter(|stage| !stage.is_empty())
             .collect();
         if stages.is_empty() {
             return;
         }
         if self.updates.under_way.len() >= UPDATES_MAX {
-            stages.into_iter().for_each(|stage| self.apply_stage(stage));
+            for stage in stages {
+                self.apply_stage(now, stage);
+            }
             return;
         }
         let id = self.updates.next_id;
@@ -141,8 +185,9 @@ impl Controller {
             return;
         };
         let last = update.stages.is_empty();
-        let touched: BTreeSet<DatapathId> = stage.changes.iter().map(|c| c.dpid).collect();
-        self.apply_stage(stage);
+        let changed = stage.changes.iter().map(|change| change.dpid);
+        let touched: BTreeSet<DatapathId> = changed.chain(stage.confirm).collect();
+        self.apply_stage(now, stage);
         if last {
             self.updates.under_way.remove(&id);
             return;
@@ -168,7 +213,7 @@ impl Controller {
 
     /// Notes what the switches should hold, and tells those that are connected; the others are
     /// told when they come back.
-    fn apply_stage(&mut self, stage: Stage) {
+    fn apply_stage(&mut self, now: Instant, stage: Stage) {
         for Change { dpid, step, guard } in stage.changes {
             let key = match step {
                 Step::Add(entry) => entry.key,
@@ -192,6 +237,9 @@ impl Controller {
                     self.send_flow_mod(dpid, key.to_delete());
                 }
             }
+        }
+        if let Some(token) = stage.release {
+            self.release(now, token);
         }
     }
 }

@@ -1,0 +1,294 @@
+//! Keeping first packets off the way over the controller.
+//!
+//! A packet that misses goes up, and out again at its destination; those behind it do the same until
+//! its entry is active, and the first that finds the entry overtakes all that are still on the way:
+//! about rate × delay packets arrive out of order. The cure is that the first packet of a
+//! conversation finds its entry.
+//!
+//! *Before the conversation.* Two hosts that want to talk ask for each other's address first. Which
+//! message of that passes here:
+//!
+//! - A broadcast request always does, since nothing floods without the controller. It says where the
+//!   asker is, and is flooded at once.
+//! - A unicast answer, and the unicast question by which hosts confirm what they know, do when no
+//!   entry leads from the one host to the other. Then the entries of both directions are set, from
+//!   the destination to the ingress, and the message is held until every switch has confirmed them
+//!   and [`SETTLE`] has passed on top. When it arrives, the asker sends, and its packets find the way.
+//! - When the entries are there, the answer does not pass here, and nothing has to be done.
+//!
+//! What is held is bounded in number, per port and in all, and in time; beyond the bounds it goes at
+//! once, and is counted. Neighbour discovery (IPv6) is treated the same; its questions to a multicast
+//! group are flooded.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use openflow::packet::PacketFields;
+use openflow::time::{Duration, Instant};
+use openflow::{Field, MacAddr};
+
+use crate::edge::EdgeUpdate;
+
+use super::forwarding::Packet;
+use super::paths::Pair;
+use super::updates::Stage;
+use super::{Controller, Location, Mode, Timer};
+
+/// What is done so that first packets do not go over the controller.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FirstPackets {
+    /// Nothing: they come up.
+    Controller,
+    /// Entries are set when hosts resolve each other.
+    #[default]
+    PreInstall,
+}
+
+/// After the last barrier. A barrier reply is no proof that an entry is active: on Open vSwitch the
+/// next packet took the old way for up to 17 ms.
+pub(super) const SETTLE: Duration = Duration::from_millis(20);
+
+/// A held message goes after this long whatever has been confirmed; hosts ask again after 1 s.
+const HOLD_MAX: Duration = Duration::from_millis(500);
+
+/// Messages that may be held, in all and of one port.
+const HELD_MAX: usize = 1024;
+const HELD_PER_PORT_MAX: usize = 64;
+
+/// A longer frame is no resolution of addresses, or not one worth keeping.
+const FRAME_BYTES_MAX: usize = 1518;
+
+/// Names entries that are under way.
+pub(super) type Token = u64;
+
+#[derive(Default)]
+pub(super) struct FirstPacketState {
+    next: u64,
+    under_way: BTreeMap<Token, UnderWay>,
+    held: BTreeMap<u64, HeldMessage>,
+    per_port: BTreeMap<Location, usize>,
+    /// For what the routes that are to be computed, or are on their way, will bring.
+    routes_pending: Option<Token>,
+    routes_sent: Option<Token>,
+}
+
+#[derive(Default)]
+struct UnderWay {
+    /// Whose path is confirmed with it.
+    pair: Option<Pair>,
+    held: Vec<u64>,
+}
+
+/// A message that resolves an address, until the entries are there.
+struct HeldMessage {
+    at: Location,
+    src: MacAddr,
+    dst: MacAddr,
+    data: Bytes,
+    /// Entries that it waits for.
+    missing: usize,
+}
+
+impl FirstPacketState {
+    pub(super) fn is_under_way(&self, token: Token) -> bool {
+        self.under_way.contains_key(&token)
+    }
+
+    /// A name for entries that are about to be sent, of a pair's path if it is one.
+    pub(super) fn token(&mut self, pair: Option<Pair>) -> Token {
+        self.next += 1;
+        let held = Vec::new();
+        self.under_way.insert(self.next, UnderWay { pair, held });
+        self.next
+    }
+
+    /// For the routes that are sent now.
+    pub(super) fn routes_token(&mut self) -> Token {
+        let pending = self.routes_pending.take();
+        let token = pending.unwrap_or_else(|| self.token(None));
+        self.routes_sent = Some(token);
+        token
+    }
+
+    fn take(&mut self, id: u64) -> Option<HeldMessage> {
+        let message = self.held.remove(&id)?;
+        if let Some(count) = self.per_port.get_mut(&message.at) {
+            *count -= 1;
+            if *count == 0 {
+                self.per_port.remove(&message.at);
+            }
+        }
+        Some(message)
+    }
+}
+
+impl Controller {
+    /// Sets what is missing between the two hosts of a message that resolves an address, and holds
+    /// the message until it is there. False if it is to go on as any packet: it is none, or nothing
+    /// is missing, or too many are held.
+    pub(super) fn hold_resolution(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        fields: &PacketFields,
+        to: Location,
+    ) -> bool {
+        let applies = self.config.first_packets == FirstPackets::PreInstall
+            && to != packet.at
+            && packet.data.len() <= FRAME_BYTES_MAX
+            && resolves(fields);
+        if !applies {
+            return false;
+        }
+        let mut tokens = self.set_both_ways(now, packet, to);
+        tokens.retain(|token| self.first.is_under_way(*token));
+        tokens.dedup();
+        if tokens.is_empty() {
+            return false;
+        }
+        let of_port = self.first.per_port.get(&packet.at).copied().unwrap_or(0);
+        if self.first.held.len() >= HELD_MAX || of_port >= HELD_PER_PORT_MAX {
+            self.counters.resolutions_hold_full += 1;
+            return false;
+        }
+        self.counters.resolutions_held += 1;
+        self.first.next += 1;
+        let id = self.first.next;
+        let message = HeldMessage {
+            at: packet.at,
+            src: packet.src,
+            dst: packet.dst,
+            data: Bytes::copy_from_slice(packet.data),
+            missing: tokens.len(),
+        };
+        self.first.held.insert(id, message);
+        *self.first.per_port.entry(packet.at).or_default() += 1;
+        for token in tokens {
+            if let Some(entries) = self.first.under_way.get_mut(&token) {
+                entries.held.push(id);
+            }
+        }
+        self.timer(now + HOLD_MAX, Timer::Resolution(id));
+        true
+    }
+
+    /// Entries from the sender of a packet to `to`, its receiver's place, and back. What is named is
+    /// not confirmed yet.
+    fn set_both_ways(&mut self, now: Instant, packet: &Packet<'_>, to: Location) -> Vec<Token> {
+        let (src, dst, at) = (packet.src, packet.dst, packet.at);
+        let mut tokens = Vec::new();
+        if self.config.mode == Mode::Proactive {
+            tokens.extend(self.routes_under_way());
+        } else if to.dpid == at.dpid {
+            tokens.extend(self.set_local(now, packet, to));
+        } else {
+            tokens.extend(self.confirm_path(now, (src, dst), at, to, true));
+            tokens.extend(self.confirm_path(now, (dst, src), to, at, false));
+            tokens.extend(self.routes_under_way());
+        }
+        tokens
+    }
+
+    /// Between two hosts of one switch: entries as its edge sets them, and by it, so that they are
+    /// forgotten by everybody as all of their kind are. Nothing tells whether they are there
+    /// already, but that the message came up.
+    fn set_local(&mut self, now: Instant, packet: &Packet<'_>, to: Location) -> Option<Token> {
+        let (src, dst, at) = (packet.src, packet.dst, packet.at);
+        let dpid = at.dpid;
+        let is_full = self.switches.get(&dpid)?.full_until > now;
+        if is_full {
+            return None;
+        }
+        self.tell_host(src, at);
+        self.tell_host(dst, to);
+        for (src, in_port, dst, out_port) in
+            [(dst, to.port, src, at.port), (src, at.port, dst, to.port)]
+        {
+            let update = EdgeUpdate::Install {
+                now,
+                in_port,
+                src,
+                dst,
+                out_port,
+            };
+            self.tell_edge(dpid, update);
+        }
+        let token = self.first.token(None);
+        self.start_update(now, vec![Stage::confirm(dpid), Stage::release(token)]);
+        Some(token)
+    }
+
+    fn routes_under_way(&mut self) -> Option<Token> {
+        if self.config.mode == Mode::Reactive {
+            return None;
+        }
+        if self.routes_pending {
+            let pending = self.first.routes_pending;
+            let token = pending.unwrap_or_else(|| self.first.token(None));
+            self.first.routes_pending = Some(token);
+            return Some(token);
+        }
+        self.first
+            .routes_sent
+            .filter(|token| self.first.is_under_way(*token))
+    }
+
+    /// The entries of this name are active as far as can be known.
+    pub(super) fn release(&mut self, now: Instant, token: Token) {
+        let Some(entries) = self.first.under_way.remove(&token) else {
+            return;
+        };
+        if let Some(pair) = entries.pair {
+            self.paths.confirmed(pair, token);
+        }
+        for id in entries.held {
+            let Some(message) = self.first.held.get_mut(&id) else {
+                continue;
+            };
+            message.missing -= 1;
+            if message.missing == 0 {
+                self.send_held(now, id);
+            }
+        }
+    }
+
+    pub(super) fn resolution_due(&mut self, now: Instant, id: u64) {
+        if self.first.held.contains_key(&id) {
+            self.counters.resolutions_timed_out += 1;
+            self.send_held(now, id);
+        }
+    }
+
+    /// Its receiver may have moved or gone meanwhile.
+    fn send_held(&mut self, now: Instant, id: u64) {
+        let Some(message) = self.first.take(id) else {
+            return;
+        };
+        let HeldMessage {
+            at, src, dst, data, ..
+        } = message;
+        match self.hosts.place(dst) {
+            Some(to) if to == at => {}
+            Some(to) => self.send_to(at, to, &data),
+            None => {
+                let packet = Packet {
+                    at,
+                    src,
+                    dst,
+                    buffer_id: None,
+                    data: &data,
+                };
+                self.flood(now, &packet);
+            }
+        }
+    }
+}
+
+/// Whether it is of ARP or IPv6 neighbour discovery.
+fn resolves(fields: &PacketFields) -> bool {
+    const NEIGHBOUR_SOLICITATION: u128 = 135;
+    const NEIGHBOUR_ADVERTISEMENT: u128 = 136;
+    let kind = fields.get(Field::Icmpv6Type);
+    fields.get(Field::ArpOp).is_some()
+        || matches!(kind, Some(NEIGHBOUR_SOLICITATION | NEIGHBOUR_ADVERTISEMENT))
+}
