@@ -25,6 +25,8 @@ pub struct Host {
     pub pongs: BTreeMap<(Ipv4Addr, u16), u32>,
     /// UDP payloads, by the number they begin with.
     pub datagrams: BTreeMap<u64, u32>,
+    /// The same numbers as they came.
+    pub arrivals: Vec<u64>,
     /// ARP requests heard, by who asked and for whom.
     pub arp_heard: BTreeMap<(Ipv4Addr, Ipv4Addr), u32>,
     pub received: u64,
@@ -48,6 +50,7 @@ impl Host {
             silent: false,
             pongs: BTreeMap::new(),
             datagrams: BTreeMap::new(),
+            arrivals: Vec::new(),
             arp_heard: BTreeMap::new(),
             received: 0,
             record: false,
@@ -62,6 +65,20 @@ impl Host {
             mac: MacAddr([2, 0, 0, 0, high, low]),
             ip: Ipv4Addr::new(10, 0, high, low),
         })
+    }
+
+    /// A frame that asks for the Ethernet address of `to`, and nothing else.
+    pub fn resolve(&mut self, to: Ipv4Addr) -> Vec<u8> {
+        arp_request(self.address, to)
+    }
+
+    pub fn has_resolved(&self, ip: Ipv4Addr) -> bool {
+        self.arp.contains_key(&ip)
+    }
+
+    /// Its ARP cache is empty again.
+    pub fn forget_addresses(&mut self) {
+        self.arp.clear();
     }
 
     /// Frames that ask `to` for an echo.
@@ -126,7 +143,9 @@ impl Host {
                 Vec::new()
             }
             _ => {
-                *self.datagrams.entry(number(UDP_PAYLOAD_AT, 8)).or_default() += 1;
+                let number = number(UDP_PAYLOAD_AT, 8);
+                self.arrivals.push(number);
+                *self.datagrams.entry(number).or_default() += 1;
                 Vec::new()
             }
         }

@@ -9,7 +9,7 @@ use openflow::hello::Hello;
 use openflow::message::ErrorMessage;
 use openflow::table::{Output, Switch, SwitchOptions, plain_port};
 use openflow::time::{Duration, Instant};
-use openflow::{DatapathId, Frame, Message, PortNo, Version, Xid, decode, encode};
+use openflow::{DatapathId, Frame, Message, MessageKind, PortNo, Version, Xid, decode, encode};
 
 use crate::Random;
 use crate::host::Host;
@@ -23,6 +23,8 @@ pub struct NetworkConfig {
     pub control_delay: Duration,
     /// One way, over a link.
     pub link_delay: Duration,
+    /// How long after a FLOW_MOD packets still find the old table, whatever a barrier says.
+    pub activation_delay: Duration,
     /// Of data packets, in millionths.
     pub loss_ppm: u32,
     /// How long a switch waits before it connects again.
@@ -36,6 +38,7 @@ impl Default for NetworkConfig {
             version: Version::V13,
             control_delay: Duration::from_micros(200),
             link_delay: Duration::from_micros(20),
+            activation_delay: Duration::ZERO,
             loss_ppm: 0,
             reconnect_delay: Duration::from_millis(100),
         }
@@ -79,6 +82,8 @@ struct Node {
     heard: BTreeMap<u8, u64>,
     due: Option<Instant>,
     errors: Vec<openflow::ErrorKind>,
+    /// It answers no barrier.
+    is_mute: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -93,6 +98,8 @@ struct Link {
     up: bool,
     /// Loses everything while both ports stay up.
     dark: bool,
+    /// Where it is not the network's.
+    delay: Option<Duration>,
 }
 
 enum Happening {
@@ -105,6 +112,12 @@ enum Happening {
         frame: Frame,
     },
     ToSwitch {
+        connection: ConnectionId,
+        switch: SwitchId,
+        frame: Frame,
+    },
+    /// A FLOW_MOD that was taken before.
+    Activate {
         connection: ConnectionId,
         switch: SwitchId,
         frame: Frame,
@@ -169,6 +182,7 @@ impl Network {
             heard: BTreeMap::new(),
             due: None,
             errors: Vec::new(),
+            is_mute: false,
         });
         self.after(self.config.control_delay, Happening::Connect { switch: id });
         id
@@ -183,6 +197,7 @@ impl Network {
             ends: [a, b],
             up: true,
             dark: false,
+            delay: None,
         });
         id
     }
@@ -196,6 +211,7 @@ impl Network {
             ends: [end, End::Host(id)],
             up: true,
             dark: false,
+            delay: None,
         });
         self.hosts.push((Host::numbered(id.0 as u16 + 1), end));
         id
@@ -209,6 +225,7 @@ impl Network {
             ends: [end, End::Nowhere],
             up: true,
             dark: false,
+            delay: None,
         });
         match end {
             End::Switch(_, port) => port,
@@ -348,6 +365,23 @@ impl Network {
         self.links[id.0].dark = dark;
     }
 
+    /// What this cable takes, one way.
+    pub fn set_delay(&mut self, id: LinkId, delay: Duration) {
+        self.links[id.0].delay = Some(delay);
+    }
+
+    /// A switch that answers no barrier from now on.
+    pub fn set_mute(&mut self, switch: SwitchId) {
+        self.switches[switch.0].is_mute = true;
+    }
+
+    /// A host asks for another's address, and sends nothing else.
+    pub fn resolve(&mut self, from: HostId, to: HostId) {
+        let ip = self.hosts[to.0].0.address.ip;
+        let frame = self.hosts[from.0].0.resolve(ip);
+        self.send_from_host(from, vec![frame]);
+    }
+
     /// The cable of a host.
     pub fn link_of(&self, host: HostId) -> LinkId {
         match self.hosts[host.0].1 {
@@ -369,6 +403,7 @@ impl Network {
             ends: [end, End::Host(host)],
             up: true,
             dark: false,
+            delay: None,
         });
         self.hosts[host.0].1 = end;
     }
@@ -459,6 +494,15 @@ impl Network {
             } => {
                 if self.switches[switch.0].connection == Some(connection) {
                     self.note(3, frame.bytes());
+                    self.handle_later_or_now(connection, switch, frame);
+                }
+            }
+            Happening::Activate {
+                connection,
+                switch,
+                frame,
+            } => {
+                if self.switches[switch.0].connection == Some(connection) {
                     self.handle_at_switch(switch, &frame);
                 }
             }
@@ -554,6 +598,22 @@ impl Network {
         }
     }
 
+    fn handle_later_or_now(&mut self, connection: ConnectionId, switch: SwitchId, frame: Frame) {
+        let delay = self.config.activation_delay;
+        match frame.kind() {
+            MessageKind::BarrierRequest if self.switches[switch.0].is_mute => {}
+            MessageKind::FlowMod if !delay.is_zero() => {
+                let later = Happening::Activate {
+                    connection,
+                    switch,
+                    frame,
+                };
+                self.after(delay, later);
+            }
+            _ => self.handle_at_switch(switch, &frame),
+        }
+    }
+
     fn handle_at_switch(&mut self, id: SwitchId, frame: &Frame) {
         let node = &mut self.switches[id.0];
         *node.heard.entry(frame.type_byte()).or_default() += 1;
@@ -644,6 +704,7 @@ impl Network {
         let Some(link) = link.map(|id| &self.links[id.0]).filter(|l| l.up && !l.dark) else {
             return;
         };
+        let delay = link.delay;
         let to = if link.ends[0] == from {
             link.ends[1]
         } else {
@@ -653,7 +714,8 @@ impl Network {
         if self.random.next() % 1_000_000 < u64::from(self.config.loss_ppm) {
             return;
         }
-        self.after(self.config.link_delay, Happening::Packet { to, data });
+        let delay = delay.unwrap_or(self.config.link_delay);
+        self.after(delay, Happening::Packet { to, data });
     }
 
     fn note(&mut self, kind: u8, bytes: &[u8]) {

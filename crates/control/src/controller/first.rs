@@ -8,19 +8,20 @@
 //! *Before the conversation.* Two hosts that want to talk ask for each other's address first. Which
 //! message of that passes here:
 //!
-//! - A broadcast request always does, since nothing floods without the controller. It says where the
-//!   asker is, and is flooded at once.
-//! - A unicast answer, and the unicast question by which hosts confirm what they know, do when no
-//!   entry leads from the one host to the other. Then the entries of both directions are set, from
-//!   the destination to the ingress, and the message is held until every switch has confirmed them
-//!   and [`SETTLE`] has passed on top. When it arrives, the asker sends, and its packets find the way.
-//! - When the entries are there, the answer does not pass here, and nothing has to be done.
+//! - A broadcast question always does, since nothing floods without the controller. If it is for a
+//!   host whose place is known, the entries of both directions are set, from the destination to the
+//!   ingress, and the question is held until every switch has confirmed them and [`SETTLE`] has
+//!   passed on top. The answer may find an entry and never pass here.
+//! - When a host answers that was not known before, its answer passes here, and is held the same.
+//! - So is a unicast question, by which hosts confirm what they know, when no entry leads from the
+//!   one host to the other. When there is one, nothing has to be done.
 //!
 //! What is held is bounded in number, per port and in all, and in time; beyond the bounds it goes at
 //! once, and is counted. Neighbour discovery (IPv6) is treated the same; its questions to a multicast
 //! group are flooded.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
 use openflow::packet::PacketFields;
@@ -57,6 +58,9 @@ const HELD_PER_PORT_MAX: usize = 64;
 
 /// A longer frame is no resolution of addresses, or not one worth keeping.
 const FRAME_BYTES_MAX: usize = 1518;
+
+/// A host and its place.
+type End = (MacAddr, Location);
 
 /// Names entries that are under way.
 pub(super) type Token = u64;
@@ -133,16 +137,41 @@ impl Controller {
         fields: &PacketFields,
         to: Location,
     ) -> bool {
-        let applies = self.config.first_packets == FirstPackets::PreInstall
-            && to != packet.at
-            && packet.data.len() <= FRAME_BYTES_MAX
-            && resolves(fields);
-        if !applies {
+        if to == packet.at || !self.presets(packet) || !resolves(fields) {
             return false;
         }
-        let mut tokens = self.set_both_ways(now, packet, to);
+        let ends = ((packet.src, packet.at), (packet.dst, to));
+        let tokens = self.set_both_ways(now, ends, true);
+        self.hold(now, packet, tokens)
+    }
+
+    /// The same for a question to everybody, if it is known where he is who will answer.
+    pub(super) fn hold_question(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        fields: &PacketFields,
+    ) -> bool {
+        let place = |ip| {
+            let mac = self.hosts.by_ip(ip).filter(|mac| *mac != packet.src)?;
+            Some((mac, self.hosts.place(mac).filter(|to| *to != packet.at)?))
+        };
+        let asked = asked_ip(fields).filter(|_| self.presets(packet));
+        let Some(answerer) = asked.and_then(place) else {
+            return false;
+        };
+        let tokens = self.set_both_ways(now, ((packet.src, packet.at), answerer), false);
+        self.hold(now, packet, tokens)
+    }
+
+    fn presets(&self, packet: &Packet<'_>) -> bool {
+        self.config.first_packets == FirstPackets::PreInstall
+            && packet.data.len() <= FRAME_BYTES_MAX
+    }
+
+    /// Until none of `tokens` is under way; false if none is, or too much is held.
+    fn hold(&mut self, now: Instant, packet: &Packet<'_>, mut tokens: Vec<Token>) -> bool {
         tokens.retain(|token| self.first.is_under_way(*token));
-        tokens.dedup();
         if tokens.is_empty() {
             return false;
         }
@@ -172,44 +201,41 @@ impl Controller {
         true
     }
 
-    /// Entries from the sender of a packet to `to`, its receiver's place, and back. What is named is
-    /// not confirmed yet.
-    fn set_both_ways(&mut self, now: Instant, packet: &Packet<'_>, to: Location) -> Vec<Token> {
-        let (src, dst, at) = (packet.src, packet.dst, packet.at);
+    /// Entries from one host to another and back. What is named is not confirmed yet. `missed`: a
+    /// packet of the one has come up for want of an entry.
+    fn set_both_ways(&mut self, now: Instant, ends: (End, End), missed: bool) -> Vec<Token> {
+        let ((src, from), (dst, to)) = ends;
         let mut tokens = Vec::new();
         if self.config.mode == Mode::Proactive {
             tokens.extend(self.routes_under_way());
-        } else if to.dpid == at.dpid {
-            tokens.extend(self.set_local(now, packet, to));
+        } else if from.dpid == to.dpid {
+            tokens.extend(self.set_local(now, ends));
         } else {
-            tokens.extend(self.confirm_path(now, (src, dst), at, to, true));
-            tokens.extend(self.confirm_path(now, (dst, src), to, at, false));
+            tokens.extend(self.confirm_path(now, (src, dst), from, to, missed));
+            tokens.extend(self.confirm_path(now, (dst, src), to, from, false));
             tokens.extend(self.routes_under_way());
         }
         tokens
     }
 
     /// Between two hosts of one switch: entries as its edge sets them, and by it, so that they are
-    /// forgotten by everybody as all of their kind are. Nothing tells whether they are there
-    /// already, but that the message came up.
-    fn set_local(&mut self, now: Instant, packet: &Packet<'_>, to: Location) -> Option<Token> {
-        let (src, dst, at) = (packet.src, packet.dst, packet.at);
-        let dpid = at.dpid;
+    /// forgotten by everybody as all of their kind are. Nobody knows whether they are there already.
+    fn set_local(&mut self, now: Instant, ends: (End, End)) -> Option<Token> {
+        let ((src, from), (dst, to)) = ends;
+        let dpid = from.dpid;
         let is_full = self.switches.get(&dpid)?.full_until > now;
         if is_full {
             return None;
         }
-        self.tell_host(src, at);
+        self.tell_host(src, from);
         self.tell_host(dst, to);
-        for (src, in_port, dst, out_port) in
-            [(dst, to.port, src, at.port), (src, at.port, dst, to.port)]
-        {
+        for ((src, from), (dst, to)) in [(ends.1, ends.0), ends] {
             let update = EdgeUpdate::Install {
                 now,
-                in_port,
+                in_port: from.port,
                 src,
                 dst,
-                out_port,
+                out_port: to.port,
             };
             self.tell_edge(dpid, update);
         }
@@ -291,4 +317,14 @@ fn resolves(fields: &PacketFields) -> bool {
     let kind = fields.get(Field::Icmpv6Type);
     fields.get(Field::ArpOp).is_some()
         || matches!(kind, Some(NEIGHBOUR_SOLICITATION | NEIGHBOUR_ADVERTISEMENT))
+}
+
+/// Whose address a broadcast ARP request asks for, if it is one before a conversation: a host that
+/// tells of itself asks for its own, and one that looks whether an address is free has none.
+fn asked_ip(fields: &PacketFields) -> Option<IpAddr> {
+    const REQUEST: u128 = 1;
+    let ip = |field| fields.get(field).map(|ip| Ipv4Addr::from(ip as u32));
+    let (asker, asked) = (ip(Field::ArpSpa)?, ip(Field::ArpTpa)?);
+    let asks = fields.get(Field::ArpOp) == Some(REQUEST);
+    (asks && !asker.is_unspecified() && asker != asked).then_some(IpAddr::V4(asked))
 }

@@ -140,7 +140,11 @@ impl Controller {
                     self.deliver(now, packet, to);
                 }
             }
-            _ => self.flood(now, packet),
+            _ => {
+                if !self.hold_question(now, packet, fields) {
+                    self.flood(now, packet);
+                }
+            }
         }
     }
 

@@ -37,6 +37,8 @@ const DETAILS_MAX: usize = 65_536;
 pub(super) struct Hosts {
     places: MacTable<Place>,
     details: BTreeMap<MacAddr, Detail>,
+    /// Who said last that this is its address.
+    by_ip: BTreeMap<IpAddr, MacAddr>,
     homes: Homes,
     count_max: usize,
     per_port_max: u32,
@@ -127,6 +129,7 @@ impl Hosts {
         Hosts {
             places: MacTable::new(seed),
             details: BTreeMap::new(),
+            by_ip: BTreeMap::new(),
             homes: Homes::default(),
             count_max,
             per_port_max,
@@ -153,6 +156,11 @@ impl Hosts {
     pub(super) fn ips(&self, mac: MacAddr) -> Vec<IpAddr> {
         let detail = self.details.get(&mac);
         detail.map_or(Vec::new(), |detail| detail.ips.iter().copied().collect())
+    }
+
+    /// The host of this address, as far as a host may be believed.
+    pub(super) fn by_ip(&self, ip: IpAddr) -> Option<MacAddr> {
+        self.by_ip.get(&ip).copied()
     }
 
     /// Those that have a place, in no particular order.
@@ -274,9 +282,10 @@ impl Hosts {
     fn note_ip(&mut self, mac: MacAddr, ip: Option<IpAddr>) {
         if let Some(ip) = ip
             && let Some(detail) = self.detail(mac)
-            && detail.ips.len() < IPS_MAX
+            && (detail.ips.len() < IPS_MAX || detail.ips.contains(&ip))
         {
             detail.ips.insert(ip);
+            self.by_ip.insert(ip, mac);
         }
     }
 
