@@ -1,8 +1,9 @@
 //! What becomes of the first packets of a conversation: how many take the way over the controller,
 //! and how many are overtaken by those behind them.
 
-use control::controller::{ControllerConfig, FirstPackets, Mode};
+use control::controller::{ControllerConfig, Mode};
 use control::entry::Entry;
+use control::timeouts::{FirstPackets, Timeouts};
 use openflow::packet::build::{arp_reply, arp_request, ethernet};
 use openflow::time::{Duration, Instant};
 use openflow::{MacAddr, Version};
@@ -29,8 +30,10 @@ fn ms(n: u64) -> Duration {
 fn network(first_packets: FirstPackets, mode: Mode, version: Version) -> Network {
     let controller = ControllerConfig {
         mode,
-        first_packets,
-        idle_timeout_s: 2,
+        timeouts: Timeouts {
+            first_packets,
+            ..Timeouts::fixed(2, 0)
+        },
         ..ControllerConfig::default()
     };
     let process = ProcessConfig {

@@ -459,7 +459,14 @@ mod tests {
         assert_eq!(settings.listen.len(), 2);
         assert_eq!(settings.connect[0].to_string(), "ssl:[::1]:6634");
         assert_eq!(settings.controller.mode, control::controller::Mode::Hybrid);
-        assert_eq!(settings.controller.timeouts, Timeouts::fixed(30, 0));
+        let timeouts = Timeouts {
+            default: Lifetime::Fixed {
+                idle_s: 30,
+                hard_s: 0,
+            },
+            ..Timeouts::default()
+        };
+        assert_eq!(settings.controller.timeouts, timeouts);
         assert_eq!(
             settings.controller.switch_grace,
             Duration::from_millis(2500)

@@ -29,21 +29,12 @@ use openflow::time::{Duration, Instant};
 use openflow::{Field, MacAddr};
 
 use crate::edge::EdgeUpdate;
+use crate::timeouts::FirstPackets;
 
 use super::forwarding::Packet;
 use super::paths::Pair;
 use super::updates::Stage;
 use super::{Controller, Location, Mode, Timer};
-
-/// What is done so that first packets do not go over the controller.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FirstPackets {
-    /// Nothing: they come up.
-    Controller,
-    /// Entries are set when hosts resolve each other.
-    #[default]
-    PreInstall,
-}
 
 /// After the last barrier. A barrier reply is no proof that an entry is active: on Open vSwitch the
 /// next packet took the old way for up to 17 ms.
@@ -137,7 +128,8 @@ impl Controller {
         fields: &PacketFields,
         to: Location,
     ) -> bool {
-        if to == packet.at || !self.presets(packet) || !resolves(fields) {
+        let may = to != packet.at && packet.data.len() <= FRAME_BYTES_MAX;
+        if !may || !resolves(fields) {
             return false;
         }
         let ends = ((packet.src, packet.at), (packet.dst, to));
@@ -156,7 +148,7 @@ impl Controller {
             let mac = self.hosts.by_ip(ip).filter(|mac| *mac != packet.src)?;
             Some((mac, self.hosts.place(mac).filter(|to| *to != packet.at)?))
         };
-        let asked = asked_ip(fields).filter(|_| self.presets(packet));
+        let asked = asked_ip(fields).filter(|_| packet.data.len() <= FRAME_BYTES_MAX);
         let Some(answerer) = asked.and_then(place) else {
             return false;
         };
@@ -164,9 +156,10 @@ impl Controller {
         self.hold(now, packet, tokens)
     }
 
-    fn presets(&self, packet: &Packet<'_>) -> bool {
-        self.config.first_packets == FirstPackets::PreInstall
-            && packet.data.len() <= FRAME_BYTES_MAX
+    fn presets(&self, pair: Pair) -> bool {
+        let class = self.class_of(pair);
+        let first_packets = self.config.timeouts.first_packets(class);
+        first_packets == FirstPackets::PreInstall && !class.is_some_and(|class| class.forbid)
     }
 
     /// Until none of `tokens` is under way; false if none is, or too much is held.
@@ -205,14 +198,22 @@ impl Controller {
     /// packet of the one has come up for want of an entry.
     fn set_both_ways(&mut self, now: Instant, ends: (End, End), missed: bool) -> Vec<Token> {
         let ((src, from), (dst, to)) = ends;
+        let (forth, back) = (self.presets((src, dst)), self.presets((dst, src)));
         let mut tokens = Vec::new();
+        if !forth && !back {
+            return tokens;
+        }
         if self.config.mode == Mode::Proactive {
             tokens.extend(self.routes_under_way());
-        } else if from.dpid == to.dpid {
+        } else if self.is_by_edge(src, from, dst, to) {
             tokens.extend(self.set_local(now, ends));
         } else {
-            tokens.extend(self.confirm_path(now, (src, dst), from, to, missed));
-            tokens.extend(self.confirm_path(now, (dst, src), to, from, false));
+            if forth {
+                tokens.extend(self.confirm_path(now, (src, dst), from, to, missed));
+            }
+            if back {
+                tokens.extend(self.confirm_path(now, (dst, src), to, from, false));
+            }
             tokens.extend(self.routes_under_way());
         }
         tokens

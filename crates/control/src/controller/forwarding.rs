@@ -240,11 +240,7 @@ impl Controller {
             // Both are behind one port and hear each other there.
             return;
         }
-        let by_edge = to.dpid == packet.at.dpid
-            && self.config.mode != Mode::Proactive
-            && !self.is_in_class(packet.src)
-            && !self.is_in_class(packet.dst);
-        if by_edge {
+        if self.is_by_edge(packet.src, packet.at, packet.dst, to) {
             return self.deliver_locally(now, packet, to);
         }
         if self.config.mode != Mode::Proactive {

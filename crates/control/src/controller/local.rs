@@ -37,6 +37,20 @@ impl Controller {
         self.tell_edge(dpid, EdgeUpdate::Start(config));
     }
 
+    /// Whether the edge of their switch answers between two hosts.
+    pub(super) fn is_by_edge(
+        &self,
+        src: MacAddr,
+        from: Location,
+        dst: MacAddr,
+        to: Location,
+    ) -> bool {
+        from.dpid == to.dpid
+            && self.config.mode != Mode::Proactive
+            && !self.is_in_class(src)
+            && !self.is_in_class(dst)
+    }
+
     /// Sends a packet on between two hosts of one switch, by its edge, which from now on does so
     /// without being told. `to` is another port of the same switch.
     pub(super) fn deliver_locally(&mut self, now: Instant, packet: &Packet<'_>, to: Location) {

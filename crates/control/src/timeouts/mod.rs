@@ -165,7 +165,10 @@ impl Timeouts {
 
 impl Default for Timeouts {
     fn default() -> Timeouts {
-        Timeouts::fixed(60, 0)
+        Timeouts {
+            first_packets: FirstPackets::default(),
+            ..Timeouts::fixed(60, 0)
+        }
     }
 }
 
