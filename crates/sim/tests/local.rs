@@ -25,7 +25,10 @@ fn ms(n: u64) -> Duration {
 fn network(mode: Mode, version: Version, idle_timeout_s: u16) -> (Network, Hosts) {
     let controller = ControllerConfig {
         mode,
-        timeouts: Timeouts::fixed(idle_timeout_s, 0),
+        timeouts: Timeouts {
+            default: Timeouts::fixed(idle_timeout_s, 0).default,
+            ..Timeouts::default()
+        },
         ..ControllerConfig::default()
     };
     let process = ProcessConfig {
