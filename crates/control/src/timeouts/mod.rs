@@ -166,7 +166,7 @@ impl Timeouts {
 impl Default for Timeouts {
     fn default() -> Timeouts {
         Timeouts {
-            first_packets: FirstPackets::default(),
+            first_packets: FirstPackets::PreInstall,
             ..Timeouts::fixed(60, 0)
         }
     }
