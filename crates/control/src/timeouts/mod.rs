@@ -7,6 +7,7 @@
 
 pub mod budget;
 mod check;
+pub mod keeper;
 
 use std::collections::BTreeMap;
 use std::fmt;
