@@ -16,8 +16,8 @@ use control::relay::{Config, SessionId, Side};
 use net::Pace;
 use net::method::{Method, Protocol, Transport};
 use net::tls::{CredentialFiles, Role, Security};
-use net::transport::{Limits, LineSocket, Listener};
-use net::tunnel::{self, Direct, End, EndConfig, Hub, OPENFLOW, OVSDB, Scheduling, Target};
+use net::transport::{Connection, Limits, LineSocket, Listener};
+use net::tunnel::{self, Direct, End, EndConfig, Holder, Hub, OPENFLOW, OVSDB, Scheduling, Target};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
@@ -69,6 +69,11 @@ pub struct SwitchArgs {
     /// rewriting their controller's target in an equivalent form through --ovsdb
     #[arg(long)]
     nudge: bool,
+    /// Of each new flow let only the first packet go to the controller, and hold those behind it until
+    /// its entry comes, so that none is overtaken: up to 64 packets of a flow and 1 MB in all, for
+    /// 200 ms
+    #[arg(long)]
+    hold_first_packets: bool,
     /// Write the policy map in use to this file, and begin with it if it is newer than --policy
     #[arg(long, value_name = "FILE")]
     policy_store: Option<PathBuf>,
@@ -166,13 +171,14 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
     }
     let mut scheduling = args.common.scheduling()?;
     let maps = Maps::parse(&args, &mut scheduling)?;
+    let holder = args.hold_first_packets.then(|| Arc::new(Holder::default()));
     if !is_quic(&connect) {
         args.common
             .refuse_what_direct_has_not(&agents, args.nudge)?;
         let direct = Direct::new(Side::Switch, connect, security.clone(), scheduling);
         let openflow = &agents.passive[OPENFLOW];
         let listener = bind(OPENFLOW, openflow, &security, None).await?;
-        return run_direct(direct, listener, &args.common, &agents, maps).await;
+        return run_direct(direct, listener, &args.common, &agents, maps, holder).await;
     }
     let database = agents.active.get(OVSDB).cloned();
     if args.nudge && database.is_none() {
@@ -193,9 +199,10 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
             openflow = Some(listener.local().clone());
         }
         let (end, agent) = (end.clone(), agent.clone());
+        let holder = holder.clone().filter(|_| agent == OPENFLOW);
         tasks.spawn(async move {
             loop {
-                let connection = listener.accept().await;
+                let connection = held(&holder, listener.accept().await);
                 end.adopt(&agent, connection);
             }
         });
@@ -205,7 +212,8 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
     }
     let source = Source::End(end.clone());
     maps.start(&source, &mut tasks);
-    let reporter = Reporter::start(&args.common.status, &args.common.record, source).await?;
+    let reporter =
+        Reporter::start(&args.common.status, &args.common.record, source, holder).await?;
     agents.warn_if_exposed();
     let mut tunnel = std::pin::pin!(tunnel::switch(&end, &connect, &security));
     let stopped = tokio::select! {
@@ -242,7 +250,8 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
         let target = agents.active[OPENFLOW].clone();
         let direct = Direct::new(Side::Controller, target, security.clone(), scheduling);
         let listener = bind(OPENFLOW, &listen, &security, line).await?;
-        return run_direct(direct, listener, &args.common, &agents, Maps::default()).await;
+        let maps = Maps::default();
+        return run_direct(direct, listener, &args.common, &agents, maps, None).await;
     }
     let (each, shared): (BTreeMap<_, _>, BTreeMap<_, _>) = agents
         .passive
@@ -272,7 +281,7 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
         });
     }
     let source = Source::Hub(hub.clone());
-    let reporter = Reporter::start(&args.common.status, &args.common.record, source).await?;
+    let reporter = Reporter::start(&args.common.status, &args.common.record, source, None).await?;
     agents.warn_if_exposed();
     tokio::select! {
         () = hub.run() => {}
@@ -289,16 +298,20 @@ async fn run_direct(
     common: &CommonArgs,
     agents: &Agents,
     maps: Maps,
+    holder: Option<Arc<Holder>>,
 ) -> Result<(), Failure> {
     let source = Source::Direct(direct.clone());
     let mut tasks = JoinSet::new();
     maps.start(&source, &mut tasks);
-    let reporter = Reporter::start(&common.status, &common.record, source).await?;
+    let reporter = Reporter::start(&common.status, &common.record, source, holder.clone()).await?;
     agents.warn_if_exposed();
     let mut stopped = std::pin::pin!(stop_signal());
     loop {
         tokio::select! {
-            connection = listener.accept() => drop(tasks.spawn(direct.clone().carry(connection))),
+            connection = listener.accept() => {
+                let connection = held(&holder, connection);
+                tasks.spawn(direct.clone().carry(connection));
+            }
             Some(_) = tasks.join_next() => {}
             () = &mut stopped => break,
         }
@@ -306,6 +319,14 @@ async fn run_direct(
     tasks.shutdown().await;
     direct.close_all();
     stop(reporter).await
+}
+
+/// What the relay has in the place of a switch's connection.
+fn held(holder: &Option<Arc<Holder>>, connection: Connection) -> Connection {
+    match holder {
+        Some(holder) => holder.hold(connection),
+        None => connection,
+    }
 }
 
 /// Lets the last words go out before the process ends.

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use control::relay::hold::HoldCounters;
 use control::relay::{Agent, ChannelStatus, LineStatus, Tally};
 use net::method::Method;
 use net::tls::Security;
 use net::transport::{Connection, Limits, Listener};
-use net::tunnel::{ConnectionStatus, Direct, End, EndStatus, Hub, Pushed};
+use net::tunnel::{ConnectionStatus, Direct, End, EndStatus, Holder, Hub, Pushed};
 use sched::PolicyMap;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -91,6 +92,7 @@ impl Reporter {
         status: &Option<String>,
         record: &Option<PathBuf>,
         source: Source,
+        holder: Option<Arc<Holder>>,
     ) -> Result<Reporter, Failure> {
         let mut tasks = JoinSet::new();
         if let Some(text) = status {
@@ -101,7 +103,7 @@ impl Reporter {
             let listener = Listener::bind(&method, &Security::plain(), Limits::default()).await;
             let listener =
                 listener.map_err(|error| Failure::network(format!("--status {error}")))?;
-            tasks.spawn(answer(listener, source.clone()));
+            tasks.spawn(answer(listener, source.clone(), holder));
         }
         let record = match record {
             None => None,
@@ -132,19 +134,20 @@ impl Reporter {
     }
 }
 
-async fn answer(mut listener: Listener, source: Source) {
+async fn answer(mut listener: Listener, source: Source, holder: Option<Arc<Holder>>) {
     loop {
         let connection = listener.accept().await;
-        tokio::spawn(answer_one(connection, source.clone()));
+        tokio::spawn(answer_one(connection, source.clone(), holder.clone()));
     }
 }
 
-async fn answer_one(mut connection: Connection, source: Source) {
+async fn answer_one(mut connection: Connection, source: Source, holder: Option<Arc<Holder>>) {
     let answer = match policy::request(&mut connection).await {
         Some(request) => policy::answer(&source, &request).await,
         None => {
             let ends: Vec<Value> = source.status().iter().map(end_json).collect();
-            json!({ "relays": ends })
+            let held = holder.map(|holder| held_json(&holder.counters()));
+            json!({ "relays": ends, "first_packets": held })
         }
     };
     let text = format!("{answer}\n");
@@ -168,6 +171,19 @@ fn write_lines(path: &Path, file: &mut File, source: &Source) -> Result<(), Fail
         writeln!(file, "{line}").map_err(|error| Failure::file(path, error))?;
     }
     Ok(())
+}
+
+fn held_json(held: &HoldCounters) -> Value {
+    json!({
+        "flows": held.flows,
+        "held": held.held,
+        "released": held.released,
+        "followed": held.followed,
+        "not_taken": held.not_taken,
+        "timed_out": held.timed_out,
+        "overflowed": held.overflowed,
+        "flows_refused": held.flows_refused,
+    })
 }
 
 fn end_json(end: &EndStatus) -> Value {

@@ -6,12 +6,16 @@
 //! ([`sched::order`] says what still waits for what). Bytes are never re-encoded: what enters one
 //! end leaves the other, whole, once, and in an order that OpenFlow allows.
 //!
+//! Beside the switch, [`hold`] may stand before that: it makes the packets of a flow wait for their
+//! entry.
+//!
 //! With a policy map, messages of all channels first wait in one [`Line`], by queue; they are dealt
 //! to lanes in the order that its scheduler chooses, and only as the connection takes them.
 
 mod carriers;
 mod channel;
 pub mod experimenter;
+pub mod hold;
 mod line;
 mod place;
 mod policy;

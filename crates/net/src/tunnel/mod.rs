@@ -10,6 +10,7 @@
 mod carriers;
 mod direct;
 mod end;
+mod hold;
 mod hub;
 mod link;
 mod local;
@@ -34,6 +35,7 @@ use crate::transport::Connection;
 
 pub use direct::{Direct, Pushed};
 pub use end::End;
+pub use hold::Holder;
 pub use hub::Hub;
 pub use switch::switch;
 
