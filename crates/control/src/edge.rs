@@ -264,8 +264,9 @@ impl Started {
                     out_port,
                     buffer_id: None,
                     data: &[],
+                    is_copy: true,
                 };
-                self.install(now, &answer, out);
+                self.answer(now, &answer, out);
             }
             EdgeUpdate::Deliver(packet) => {
                 let index = self.open_port(packet.in_port);
@@ -279,6 +280,7 @@ impl Started {
                     out_port: packet.out_port,
                     buffer_id: packet.buffer_id,
                     data: &packet.data,
+                    is_copy: false,
                 };
                 self.answer(packet.now, &answer, out);
             }
@@ -312,11 +314,13 @@ impl Started {
         Some(Verdict::Show)
     }
 
-    /// The packet first, the entry after it: none that follows is faster than the first.
+    /// The packet first, the entry after it: none that follows is faster than the first. Of a packet
+    /// that has been sent on, and of none, the entry alone.
     fn answer(&mut self, now: Instant, answer: &Answer<'_>, out: &mut BytesMut) {
-        let with_entry = self.wants_entry(now, answer);
+        let with_entry = now >= self.paused_until && self.is_new(now, answer);
         // An entry for a packet that the switch keeps sends that packet on as well.
-        if !with_entry || answer.buffer_id.is_none() {
+        let by_entry = with_entry && answer.buffer_id.is_some();
+        if !by_entry && !answer.is_copy {
             let xid = self.next_xid();
             if self.templates.packet_out(xid, answer, out) {
                 self.counters.packet_outs += 1;
@@ -325,27 +329,10 @@ impl Started {
             }
         }
         if with_entry {
-            self.set_entry(answer, out);
+            let xid = self.next_xid();
+            self.templates.flow_mod(xid, answer, out);
+            self.counters.flow_mods += 1;
         }
-    }
-
-    /// An entry alone. One that was sent a moment ago is under way on the same connection.
-    fn install(&mut self, now: Instant, answer: &Answer<'_>, out: &mut BytesMut) {
-        if self.wants_entry(now, answer) {
-            self.set_entry(answer, out);
-        }
-    }
-
-    #[inline]
-    fn wants_entry(&mut self, now: Instant, answer: &Answer<'_>) -> bool {
-        now >= self.paused_until && self.is_new(now, answer)
-    }
-
-    #[inline]
-    fn set_entry(&mut self, answer: &Answer<'_>, out: &mut BytesMut) {
-        let xid = self.next_xid();
-        self.templates.flow_mod(xid, answer, out);
-        self.counters.flow_mods += 1;
     }
 
     fn is_new(&mut self, now: Instant, answer: &Answer<'_>) -> bool {
@@ -575,6 +562,32 @@ mod tests {
             let later = NOW + REPEAT_INTERVAL;
             let missed = asked(&mut edge, later, A, B, 1, None).unwrap();
             assert_eq!(kinds(&missed), ["packet-out", "add"], "it went missing");
+        }
+    }
+
+    /// The switch has sent it on: once more would be a duplicate.
+    #[test]
+    fn a_copy_gets_its_entry_and_is_not_sent() {
+        let mut edge = edge(Version::V13);
+        for buffer_id in [None, Some(BufferId(7))] {
+            let frame = packet_in(Version::V13, A, B, 1, buffer_id);
+            let Ok(Message::PacketIn(mut copy)) = decode(&frame) else {
+                panic!("a packet-in");
+            };
+            copy.cookie = EntryKind::Report.cookie(77);
+            copy.total_len = 1500;
+            let frame = encode(Version::V13, Xid(1), &Message::PacketIn(copy)).unwrap();
+            for expected in [&["add"][..], &[]] {
+                let mut out = BytesMut::new();
+                let verdict = edge.handle_packet_in(NOW, frame.bytes(), &mut out);
+                assert_ne!(verdict, Verdict::Left);
+                let said = messages(out);
+                assert_eq!(kinds(&said), expected);
+                let names_buffer =
+                    |m: &Message| matches!(m, Message::FlowMod(m) if m.buffer_id.is_some());
+                assert!(!said.iter().any(names_buffer));
+            }
+            edge = self::edge(Version::V13);
         }
     }
 

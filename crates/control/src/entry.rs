@@ -21,6 +21,10 @@ pub(crate) const ETH_TYPE_LLDP: u16 = 0x88cc;
 const PRIORITY_LLDP: u16 = 0xffff;
 const PRIORITY_PAIR: u16 = 2000;
 const PRIORITY_DESTINATION: u16 = 1000;
+const PRIORITY_REPORT: u16 = 500;
+
+/// Of a packet that is reported: its headers, of every kind that is read.
+const REPORT_BYTES: u16 = 128;
 
 /// What an entry is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,11 +38,18 @@ pub enum EntryKind {
     Destination = 3,
     /// Between two hosts of one switch, set by its edge; nobody keeps a record of it.
     Local = 4,
+    /// Towards one host, from anywhere, with the beginning of each packet to the controller.
+    Report = 6,
 }
 
 impl EntryKind {
     pub fn cookie(self, generation: u16) -> Cookie {
         Cookie(COOKIE_PREFIX.0 | u64::from(generation) << 16 | (self as u64) << 8)
+    }
+
+    /// Whether it leads towards one host, and stands as long as the host's place is known.
+    pub(crate) fn is_route(self) -> bool {
+        matches!(self, EntryKind::Destination | EntryKind::Report)
     }
 }
 
@@ -88,6 +99,15 @@ impl EntryKey {
         EntryKey {
             priority: PRIORITY_DESTINATION,
             in_port,
+            eth_dst: Some(dst),
+            ..EntryKey::ANY
+        }
+    }
+
+    /// Towards `dst`, from every port that has no better entry.
+    pub fn report(dst: MacAddr) -> EntryKey {
+        EntryKey {
+            priority: PRIORITY_REPORT,
             eth_dst: Some(dst),
             ..EntryKey::ANY
         }
@@ -167,9 +187,10 @@ impl Entry {
     }
 
     pub fn to_add(self, generation: u16) -> FlowMod {
-        let actions = match self.out {
-            PortNo::CONTROLLER => vec![Action::controller()],
-            port => vec![Action::output(port)],
+        let actions = match (self.kind, self.out) {
+            (EntryKind::Report, port) => vec![Action::output(port), REPORT],
+            (_, PortNo::CONTROLLER) => vec![Action::controller()],
+            (_, port) => vec![Action::output(port)],
         };
         let flags = if self.notify {
             FlowModFlags::SEND_FLOW_REM
@@ -192,13 +213,17 @@ impl Entry {
             2 => EntryKind::Pair,
             3 => EntryKind::Destination,
             4 => EntryKind::Local,
+            6 => EntryKind::Report,
             _ => return None,
         };
         let [Instruction::ApplyActions(actions)] = &stats.instructions[..] else {
             return None;
         };
-        let [Action::Output { port, .. }] = actions[..] else {
-            return None;
+        let port = match (kind, &actions[..]) {
+            (EntryKind::Report, [Action::Output { port, .. }, REPORT]) => *port,
+            (EntryKind::Report, _) => return None,
+            (_, [Action::Output { port, .. }]) => *port,
+            _ => return None,
         };
         let key = EntryKey::from_match(stats.priority, &stats.r#match)?;
         let well_formed = match kind {
@@ -206,7 +231,7 @@ impl Entry {
             EntryKind::Pair | EntryKind::Local => {
                 key.in_port.is_some() && key.eth_src.is_some() && key.eth_dst.is_some()
             }
-            EntryKind::Destination => key.eth_dst.is_some(),
+            EntryKind::Destination | EntryKind::Report => key.eth_dst.is_some(),
         };
         (well_formed && stats.table_id.0 == 0).then_some(Entry {
             key,
@@ -217,6 +242,18 @@ impl Entry {
             notify: stats.flags.contains(FlowModFlags::SEND_FLOW_REM),
         })
     }
+}
+
+const REPORT: Action = Action::Output {
+    port: PortNo::CONTROLLER,
+    max_len: REPORT_BYTES,
+};
+
+/// Whether a packet-in is a copy of a packet that the switch has sent on. Switches of 1.0 do not say
+/// which entry it was, and are given none of this kind.
+pub(crate) fn is_report(cookie: Cookie) -> bool {
+    const MASK: u64 = COOKIE_PREFIX_MASK.0 | 0xff00;
+    cookie.0 & MASK == EntryKind::Report.cookie(0).0
 }
 
 pub fn is_ours(cookie: Cookie) -> bool {

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use control::ConnectionId;
-use control::controller::{Event, Location};
+use control::controller::{Drained, Event, Location};
+use control::relay::hold::{Hold, HoldLimits};
+use control::timeouts::Timeouts;
 use openflow::hello::Hello;
 use openflow::message::ErrorMessage;
 use openflow::table::{Output, Switch, SwitchOptions, plain_port};
@@ -25,6 +27,8 @@ pub struct NetworkConfig {
     pub link_delay: Duration,
     /// How long after a FLOW_MOD packets still find the old table, whatever a barrier says.
     pub activation_delay: Duration,
+    /// Whether first packets are held beside each switch.
+    pub hold: bool,
     /// Of data packets, in millionths.
     pub loss_ppm: u32,
     /// How long a switch waits before it connects again.
@@ -39,6 +43,7 @@ impl Default for NetworkConfig {
             control_delay: Duration::from_micros(200),
             link_delay: Duration::from_micros(20),
             activation_delay: Duration::ZERO,
+            hold: false,
             loss_ppm: 0,
             reconnect_delay: Duration::from_millis(100),
         }
@@ -84,6 +89,8 @@ struct Node {
     errors: Vec<openflow::ErrorKind>,
     /// It answers no barrier.
     is_mute: bool,
+    hold: Option<Hold>,
+    hold_due: Option<Instant>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -131,6 +138,9 @@ enum Happening {
     },
     ProcessTimer,
     SwitchTimer {
+        switch: SwitchId,
+    },
+    HoldTimer {
         switch: SwitchId,
     },
     Datagram {
@@ -183,6 +193,8 @@ impl Network {
             due: None,
             errors: Vec::new(),
             is_mute: false,
+            hold: self.config.hold.then(|| Hold::new(HoldLimits::default())),
+            hold_due: None,
         });
         self.after(self.config.control_delay, Happening::Connect { switch: id });
         id
@@ -370,6 +382,32 @@ impl Network {
         self.links[id.0].delay = Some(delay);
     }
 
+    /// What shall carry nothing that can go another way.
+    pub fn set_drained(&mut self, drained: Drained) {
+        if let Some(process) = &mut self.process {
+            process.controller.set_drained(self.now, drained);
+        }
+        self.drain_process();
+    }
+
+    /// The ports of a cable between switches.
+    pub fn link_ends(&self, id: LinkId) -> Vec<Location> {
+        let ends = self.links[id.0].ends.iter();
+        let at = ends.filter_map(|end| match end {
+            End::Switch(switch, port) => Some(self.location(*switch, *port)),
+            End::Host(_) | End::Nowhere => None,
+        });
+        at.collect()
+    }
+
+    /// Other timeouts for the process that runs.
+    pub fn set_timeouts(&mut self, timeouts: Timeouts) {
+        if let Some(process) = &mut self.process {
+            process.controller.set_timeouts(timeouts);
+        }
+        self.drain_process();
+    }
+
     /// A switch that answers no barrier from now on.
     pub fn set_mute(&mut self, switch: SwitchId) {
         self.switches[switch.0].is_mute = true;
@@ -445,7 +483,13 @@ impl Network {
             return;
         };
         let frame = encode(node.version, xid, message).expect("a model switch's message");
-        self.say_frame(connection, frame);
+        match &mut self.switches[switch.0].hold {
+            Some(hold) => {
+                hold.handle_up(self.now, frame);
+                self.drain_hold(switch);
+            }
+            None => self.say_frame(connection, frame),
+        }
     }
 
     pub fn say_frame(&mut self, connection: ConnectionId, frame: Frame) {
@@ -494,7 +538,13 @@ impl Network {
             } => {
                 if self.switches[switch.0].connection == Some(connection) {
                     self.note(3, frame.bytes());
-                    self.handle_later_or_now(connection, switch, frame);
+                    match &mut self.switches[switch.0].hold {
+                        Some(hold) => {
+                            hold.handle_down(self.now, [frame]);
+                            self.drain_hold(switch);
+                        }
+                        None => self.handle_later_or_now(connection, switch, frame),
+                    }
                 }
             }
             Happening::Activate {
@@ -530,6 +580,14 @@ impl Network {
                     self.say(switch, Xid(0), &message);
                 }
                 self.watch_switch(switch);
+            }
+            Happening::HoldTimer { switch } => {
+                let node = &mut self.switches[switch.0];
+                node.hold_due = None;
+                if let Some(hold) = &mut node.hold {
+                    hold.handle_timeout(self.now);
+                }
+                self.drain_hold(switch);
             }
             Happening::Datagram { from, to, number } => {
                 let ip = self.hosts[to.0].0.address.ip;
@@ -595,6 +653,30 @@ impl Network {
         {
             self.process_due = Some(due);
             self.after(due - self.now, Happening::ProcessTimer);
+        }
+    }
+
+    /// What the relay beside a switch has for either side, and when it is to be asked again.
+    fn drain_hold(&mut self, id: SwitchId) {
+        let Some(connection) = self.switches[id.0].connection else {
+            return;
+        };
+        while let Some(hold) = &mut self.switches[id.0].hold {
+            if let Some(frame) = hold.poll_up() {
+                self.say_frame(connection, frame);
+            } else if let Some(frame) = hold.poll_down() {
+                self.handle_later_or_now(connection, id, frame);
+            } else {
+                break;
+            }
+        }
+        let node = &mut self.switches[id.0];
+        if let Some(due) = node.hold.as_ref().and_then(Hold::poll_timeout)
+            && node.hold_due.is_none_or(|set| due < set)
+        {
+            node.hold_due = Some(due);
+            let wait = due.since(self.now);
+            self.after(wait, Happening::HoldTimer { switch: id });
         }
     }
 

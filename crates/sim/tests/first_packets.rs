@@ -1,10 +1,10 @@
 //! What becomes of the first packets of a conversation: how many take the way over the controller,
 //! and how many are overtaken by those behind them.
 
-use control::controller::{ControllerConfig, Mode};
-use control::entry::Entry;
+use control::controller::{Alarm, ControllerConfig, Event, Mode};
+use control::entry::{Entry, EntryKind};
 use control::timeouts::{FirstPackets, Timeouts};
-use openflow::packet::build::{arp_reply, arp_request, ethernet};
+use openflow::packet::build::{arp_reply, arp_request, ethernet, udp};
 use openflow::time::{Duration, Instant};
 use openflow::{MacAddr, Version};
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};
@@ -28,12 +28,18 @@ fn ms(n: u64) -> Duration {
 }
 
 fn network(first_packets: FirstPackets, mode: Mode, version: Version) -> Network {
+    let timeouts = Timeouts {
+        first_packets,
+        ..Timeouts::fixed(2, 0)
+    };
+    network_of(mode, version, timeouts)
+}
+
+fn network_of(mode: Mode, version: Version, timeouts: Timeouts) -> Network {
+    let holds = timeouts.first_packets == FirstPackets::Hold;
     let controller = ControllerConfig {
         mode,
-        timeouts: Timeouts {
-            first_packets,
-            ..Timeouts::fixed(2, 0)
-        },
+        timeouts,
         ..ControllerConfig::default()
     };
     let process = ProcessConfig {
@@ -45,6 +51,7 @@ fn network(first_packets: FirstPackets, mode: Mode, version: Version) -> Network
         version,
         control_delay: CONTROL_DELAY,
         activation_delay: ACTIVATION_DELAY,
+        hold: holds,
         ..NetworkConfig::default()
     };
     Network::new(config, 1)
@@ -307,5 +314,302 @@ fn beyond_the_bound_answers_go_at_once_and_none_is_lost() {
             (64, 36)
         );
         assert_eq!(counters.resolutions_timed_out, 0);
+    }
+}
+
+/// Streams whose entries end every second, and are made again by what is reported.
+#[test]
+fn entries_made_from_reports_overtake_nothing() {
+    for (mode, is_local) in [Mode::Reactive, Mode::Hybrid]
+        .map(|m| [(m, true), (m, false)])
+        .as_flattened()
+    {
+        let run = |first_packets| {
+            let mut network = network_of(
+                *mode,
+                Version::V13,
+                Timeouts {
+                    first_packets,
+                    ..Timeouts::fixed(0, 1)
+                },
+            );
+            let (a, b, switches) = two_hosts(&mut network, *is_local);
+            network.run_for(ms(2000));
+            resolve(&mut network, a, b);
+            let before = packet_ins(&network, &switches);
+            network.stream(a, b, 0, 2000, INTERVAL);
+            network.run_for(ms(6000));
+            let host = network.host(b);
+            assert_eq!(host.datagrams.len(), 2000, "none is lost");
+            assert_eq!(host.arrivals.len(), 2000, "none is there twice");
+            (
+                reordered(&host.arrivals),
+                packet_ins(&network, &switches) - before,
+            )
+        };
+        let what = format!("{mode:?} local {is_local}");
+        let (reordered, packet_ins) = run(FirstPackets::Controller);
+        assert!(reordered >= 4 * (IN_DETOUR - 1), "{what}: {reordered}");
+        let (reordered, copies) = run(FirstPackets::Report);
+        assert_eq!(reordered, 0, "{what}");
+        // What is sent while the entry is on its way is reported, and nothing else.
+        assert!(
+            copies >= 4 && copies <= packet_ins * 2,
+            "{what}: {copies} of {packet_ins}"
+        );
+    }
+}
+
+/// Two ways of the same length in hops, one of them much longer in time: the entry goes the way that
+/// the packets before it have gone.
+#[test]
+fn an_entry_goes_the_way_of_the_route_before_it() {
+    let timeouts = Timeouts {
+        first_packets: FirstPackets::Report,
+        ..Timeouts::fixed(60, 0)
+    };
+    let mut network = network_of(Mode::Reactive, Version::V13, timeouts);
+    let fabric = topology::leaf_spine(&mut network, 2, 2, 6);
+    for (n, link) in fabric.links.iter().enumerate() {
+        network.set_delay(*link, ms(1 + 10 * (n as u64 % 2)));
+    }
+    network.run_for(ms(2000));
+    // A host that is first heard with its answer is not known in time.
+    for host in &fabric.hosts {
+        let address = network.host(*host).address;
+        network.inject(*host, arp_request(address, address.ip));
+    }
+    network.run_for(ms(200));
+    let (left, right) = fabric.hosts.split_at(6);
+    for (a, b) in left
+        .iter()
+        .flat_map(|a| right.iter().map(move |b| (*a, *b)))
+    {
+        resolve(&mut network, a, b);
+        network.host_mut(b).arrivals.clear();
+        network.stream(a, b, 0, 200, ms(1));
+        network.run_for(ms(400));
+        let arrivals = &network.host(b).arrivals;
+        assert_eq!(
+            (arrivals.len(), reordered(arrivals)),
+            (200, 0),
+            "{a:?} to {b:?}"
+        );
+    }
+    let paths = network.process().controller.counters().paths_installed;
+    assert!(paths >= 36, "or there were no entries: {paths}");
+}
+
+#[test]
+fn whoever_is_reported_is_looked_at() {
+    let timeouts = Timeouts {
+        first_packets: FirstPackets::Report,
+        ..Timeouts::fixed(60, 0)
+    };
+    let mut network = network_of(Mode::Reactive, Version::V13, timeouts);
+    let line = topology::line(&mut network, 3);
+    let (victim, peer, attacker) = (line.hosts[0], line.hosts[1], line.hosts[2]);
+    network.run_for(ms(2000));
+    resolve(&mut network, victim, peer);
+    network.run_for(ms(100));
+    let (spoofed, to) = (network.host(victim).address, network.host(peer).address);
+    for n in 0..100u64 {
+        let frame = udp(spoofed, to, (1, 2), &n.to_be_bytes());
+        network.inject(attacker, frame);
+        network.run_for(ms(10));
+    }
+    let counters = network.process().controller.counters();
+    assert!(counters.packet_ins_contested >= 90, "{counters:?}");
+    let spoofs = network
+        .events()
+        .filter(|event| matches!(event, Event::Alarm(Alarm::HostSpoofed { .. })));
+    assert_eq!(spoofs.count(), 1);
+    // What it costs: they were sent on before anybody looked.
+    assert_eq!(network.host(peer).datagrams.len(), 100);
+}
+
+/// Two hosts behind one port hear each other there.
+#[test]
+fn what_stays_behind_a_port_is_not_reported() {
+    let timeouts = Timeouts {
+        first_packets: FirstPackets::Report,
+        ..Timeouts::fixed(60, 0)
+    };
+    let mut network = network_of(Mode::Reactive, Version::V13, timeouts);
+    let switch = network.add_switch();
+    let host = network.add_host(switch);
+    network.run_for(ms(2000));
+    let [a, b] = [1, 2].map(|n| MacAddr([2, 9, 9, 9, 9, n]));
+    for mac in [a, b] {
+        network.inject(host, ethernet(mac, MacAddr::BROADCAST, 0x88b5, &[7; 46]));
+    }
+    network.run_for(ms(200));
+    let before = packet_ins(&network, &[switch]);
+    for _ in 0..100 {
+        network.inject(host, ethernet(a, b, 0x88b5, &[7; 46]));
+        network.run_for(ms(1));
+    }
+    network.run_for(ms(100));
+    assert_eq!(packet_ins(&network, &[switch]), before);
+}
+
+/// A switch of 1.0 does not say that a packet-in is a copy: there it is none.
+#[test]
+fn switches_of_1_0_report_nothing_and_lose_nothing() {
+    for is_local in [true, false] {
+        let mut network = network(FirstPackets::Report, Mode::Reactive, Version::V10);
+        let (a, b, switches) = two_hosts(&mut network, is_local);
+        network.run_for(ms(2000));
+        resolve(&mut network, a, b);
+        let streamed = stream(&mut network, a, b, &switches);
+        assert_eq!(streamed.lost, 0);
+        assert_eq!(network.process().controller.counters().packet_ins_copied, 0);
+        assert_eq!(network.errors().count(), 0);
+        assert_eq!(network.host(b).arrivals.len(), 400, "none is there twice");
+    }
+}
+
+#[test]
+fn report_entries_outlive_a_controller_and_go_with_the_policy() {
+    let timeouts = Timeouts {
+        first_packets: FirstPackets::Report,
+        ..Timeouts::fixed(60, 0)
+    };
+    let mut network = network_of(Mode::Reactive, Version::V13, timeouts.clone());
+    let ring = topology::ring(&mut network, 4);
+    let (a, b) = (ring.hosts[0], ring.hosts[1]);
+    network.run_for(ms(2000));
+    resolve(&mut network, a, b);
+    network.run_for(ms(500));
+    let routes = |network: &Network| -> usize {
+        let of = |switch: &SwitchId| {
+            let entries = network.switch(*switch).entries();
+            let ours = entries.filter_map(|e| Entry::from_stats(&e.stats(network.now())));
+            let is_route = |e: &Entry| matches!(e.kind, EntryKind::Report | EntryKind::Destination);
+            ours.filter(is_route).count()
+        };
+        ring.switches.iter().map(of).sum()
+    };
+    let before = routes(&network);
+    assert!(before >= 8, "of two hosts on four switches: {before}");
+    network.stream(a, b, 0, 6000, ms(1));
+    network.run_for(ms(500));
+    network.kill_controller();
+    network.start_controller(9);
+    network.run_for(ms(4000));
+    let deleted = network.events().map(|event| match event {
+        Event::Reconciled { deleted, .. } => *deleted,
+        _ => 0,
+    });
+    assert_eq!(deleted.sum::<usize>(), 0, "every entry was right");
+    network.set_link(ring.links[0], false);
+    network.run_for(ms(3000));
+    let host = network.host(b);
+    let lost = 6000 - host.datagrams.len();
+    assert!(
+        lost <= 60,
+        "{lost}: what is sent until the switch's message is there, and back"
+    );
+    assert_eq!(
+        host.arrivals.len(),
+        host.datagrams.len(),
+        "none is there twice"
+    );
+    network.set_timeouts(Timeouts::default());
+    network.run_for(ms(1000));
+    assert_eq!(routes(&network), 0);
+    assert_eq!(network.errors().count(), 0);
+}
+
+/// A stream of which every beginning, and there is one a second, goes through relays beside the
+/// switches.
+#[test]
+fn what_is_held_beside_the_switch_is_not_overtaken() {
+    for (version, is_local) in [
+        (Version::V13, true),
+        (Version::V13, false),
+        (Version::V10, true),
+    ] {
+        let run = |timeouts: Timeouts, streams: u64, count: u64| {
+            let mut network = network_of(Mode::Reactive, version, timeouts);
+            let (a, b, _) = two_hosts(&mut network, is_local);
+            network.run_for(ms(2000));
+            resolve(&mut network, a, b);
+            network.run_for(ms(500));
+            for n in 0..streams {
+                network.stream(a, b, count * n, count, INTERVAL);
+                network.run_for(INTERVAL * count as u32 + ms(4500));
+            }
+            let host = network.host(b);
+            let sent = (streams * count) as usize;
+            assert_eq!(host.datagrams.len(), sent, "none is lost");
+            assert_eq!(host.arrivals.len(), sent, "none is there twice");
+            reordered(&host.arrivals)
+        };
+        let fixed = |first_packets, idle_s, hard_s| Timeouts {
+            first_packets,
+            ..Timeouts::fixed(idle_s, hard_s)
+        };
+        let what = format!("{version} local {is_local}");
+        let without = run(fixed(FirstPackets::Controller, 2, 0), 4, 200);
+        assert!(without >= 4 * (IN_DETOUR - 1), "{what}: {without}");
+        let held = run(fixed(FirstPackets::Hold, 2, 0), 4, 200);
+        assert_eq!(held, 0, "{what}");
+        if is_local {
+            let held = run(fixed(FirstPackets::Hold, 0, 1), 1, 2000);
+            assert_eq!(held, 0, "{what}, hard timeout");
+        }
+    }
+}
+
+/// The 20 ms after the last barrier: with a controller next door nothing else is as long as an entry
+/// takes to be active.
+#[test]
+fn an_entry_is_active_when_the_answer_is_there_however_near_the_controller_is() {
+    for is_local in [true, false] {
+        let config = NetworkConfig {
+            activation_delay: ACTIVATION_DELAY,
+            ..NetworkConfig::default()
+        };
+        let mut network = Network::new(config, 1);
+        let (a, b, switches) = two_hosts(&mut network, is_local);
+        network.run_for(ms(2000));
+        resolve(&mut network, a, b);
+        assert_eq!(
+            stream(&mut network, a, b, &switches),
+            CLEAN,
+            "local {is_local}"
+        );
+    }
+}
+
+/// IPv6: an answer, and a question to one host, are held as ARP's are; a redirect is not.
+#[test]
+fn neighbour_discovery_is_held_as_arp_is() {
+    let mut network = network(FirstPackets::PreInstall, Mode::Reactive, Version::V13);
+    let line = topology::line(&mut network, 3);
+    network.run_for(ms(2000));
+    for (n, host) in line.hosts.iter().enumerate() {
+        let mac = network.host(*host).address.mac;
+        network.inject(
+            *host,
+            ethernet(mac, MacAddr::BROADCAST, 0x88b5, &[n as u8; 46]),
+        );
+    }
+    network.run_for(ms(100));
+    let [a, b, c] = line.hosts[..] else {
+        panic!("three hosts");
+    };
+    for (from, to, kind, held) in [(b, a, 136, 1), (c, a, 135, 2), (c, b, 137, 2)] {
+        let (src, dst) = (network.host(from).address.mac, network.host(to).address.mac);
+        let header = [&[0x60, 0, 0, 0, 0, 24, 58, 255][..], &[0xfe; 32]].concat();
+        let message = [&[kind, 0, 0, 0][..], &[0; 20]].concat();
+        network.inject(
+            from,
+            ethernet(src, dst, 0x86dd, &[header, message].concat()),
+        );
+        network.run_for(ms(200));
+        let counters = network.process().controller.counters();
+        assert_eq!(counters.resolutions_held, held, "type {kind}");
     }
 }

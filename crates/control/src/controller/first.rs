@@ -128,7 +128,7 @@ impl Controller {
         fields: &PacketFields,
         to: Location,
     ) -> bool {
-        let may = to != packet.at && packet.data.len() <= FRAME_BYTES_MAX;
+        let may = to != packet.at && !packet.is_copy && packet.data.len() <= FRAME_BYTES_MAX;
         if !may || !resolves(fields) {
             return false;
         }
@@ -200,11 +200,10 @@ impl Controller {
         let ((src, from), (dst, to)) = ends;
         let (forth, back) = (self.presets((src, dst)), self.presets((dst, src)));
         let mut tokens = Vec::new();
-        if !forth && !back {
-            return tokens;
-        }
-        if self.config.mode == Mode::Proactive {
+        if self.reports() || (self.config.mode == Mode::Proactive && (forth || back)) {
             tokens.extend(self.routes_under_way());
+        } else if !forth && !back {
+            return tokens;
         } else if self.is_by_edge(src, from, dst, to) {
             tokens.extend(self.set_local(now, ends));
         } else {
@@ -228,25 +227,30 @@ impl Controller {
         if is_full {
             return None;
         }
-        self.tell_host(src, from);
-        self.tell_host(dst, to);
-        for ((src, from), (dst, to)) in [(ends.1, ends.0), ends] {
-            let update = EdgeUpdate::Install {
-                now,
-                in_port: from.port,
-                src,
-                dst,
-                out_port: to.port,
-            };
-            self.tell_edge(dpid, update);
-        }
+        self.install_locally(now, (dst, to), (src, from));
+        self.install_locally(now, (src, from), (dst, to));
         let token = self.first.token(None);
         self.start_update(now, vec![Stage::confirm(dpid), Stage::release(token)]);
         Some(token)
     }
 
+    /// An entry between two hosts of one switch, by its edge.
+    pub(super) fn install_locally(&mut self, now: Instant, from: End, to: End) {
+        let ((src, at), (dst, to)) = (from, to);
+        self.tell_host(src, at);
+        self.tell_host(dst, to);
+        let update = EdgeUpdate::Install {
+            now,
+            in_port: at.port,
+            src,
+            dst,
+            out_port: to.port,
+        };
+        self.tell_edge(at.dpid, update);
+    }
+
     fn routes_under_way(&mut self) -> Option<Token> {
-        if self.config.mode == Mode::Reactive {
+        if !self.has_routes() {
             return None;
         }
         if self.routes_pending {
@@ -304,8 +308,9 @@ impl Controller {
                     dst,
                     buffer_id: None,
                     data: &data,
+                    is_copy: false,
                 };
-                self.flood(now, &packet);
+                self.spread(now, &packet);
             }
         }
     }

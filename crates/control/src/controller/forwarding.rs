@@ -10,7 +10,7 @@ use openflow::time::Instant;
 use openflow::{BufferId, DatapathId, Field, MacAddr};
 
 use crate::edge::{self, EdgeUpdate};
-use crate::entry::ETH_TYPE_LLDP;
+use crate::entry::{ETH_TYPE_LLDP, is_report};
 
 use super::hosts::{Answer, Observed, Question};
 use super::ports::{Cause, PortRole};
@@ -27,6 +27,7 @@ pub(super) struct Held {
     at: Location,
     buffer_id: Option<BufferId>,
     data: Bytes,
+    is_copy: bool,
 }
 
 /// As far as forwarding reads it.
@@ -36,6 +37,8 @@ pub(super) struct Packet<'a> {
     pub dst: MacAddr,
     pub buffer_id: Option<BufferId>,
     pub data: &'a Bytes,
+    /// The beginning of a packet that the switch has sent on.
+    pub is_copy: bool,
 }
 
 impl Controller {
@@ -56,12 +59,16 @@ impl Controller {
         if packet_in.reason == edge::SHOWN {
             return self.learn_from(now, at, packet_in, &fields);
         }
-        if packet_in.data.len() < usize::from(packet_in.total_len) {
+        let is_copy = is_report(packet_in.cookie);
+        self.counters.packet_ins_copied += u64::from(is_copy);
+        if packet_in.data.len() < usize::from(packet_in.total_len) && !is_copy {
             self.counters.packet_ins_truncated += 1;
             return;
         }
         match self.role(now, at) {
             PortRole::Gone => self.counters.packet_ins_no_port += 1,
+            // It is on its way, and the next one says as much.
+            PortRole::Held | PortRole::Link if is_copy => {}
             PortRole::Held if self.held.len() >= HELD_MAX => {
                 self.counters.packet_ins_hold_full += 1;
             }
@@ -71,6 +78,7 @@ impl Controller {
                     at,
                     buffer_id,
                     data,
+                    is_copy,
                 };
                 self.handle_packet(now, role, packet, &fields);
             }
@@ -90,6 +98,7 @@ impl Controller {
             at,
             buffer_id,
             data,
+            is_copy: true,
         };
         if self.role(now, at) == PortRole::Edge
             && let Some(packet) = Packet::read(&held, fields)
@@ -135,14 +144,16 @@ impl Controller {
             return;
         }
         match self.hosts.place(packet.dst) {
+            // Whose place has just been lost: it went where it was.
+            None if packet.is_copy => {}
             Some(to) if !packet.dst.is_multicast() => {
                 if !self.hold_resolution(now, packet, fields, to) {
                     self.deliver(now, packet, to);
                 }
             }
             _ => {
-                if !self.hold_question(now, packet, fields) {
-                    self.flood(now, packet);
+                if self.may_flood(now, packet.at) && !self.hold_question(now, packet, fields) {
+                    self.spread(now, packet);
                 }
             }
         }
@@ -246,7 +257,9 @@ impl Controller {
         if self.config.mode != Mode::Proactive {
             self.ensure_path(now, packet.src, packet.dst, packet.at, to);
         }
-        self.send_to(packet.at, to, packet.data);
+        if !packet.is_copy {
+            self.send_to(packet.at, to, packet.data);
+        }
     }
 
     /// By packet-out at the destination's own switch; while that is disconnected, one hop on from
@@ -262,15 +275,23 @@ impl Controller {
         }
     }
 
-    /// Out of every edge port but its own and, where that is known, its sender's.
     pub(super) fn flood(&mut self, now: Instant, packet: &Packet<'_>) {
-        let within = self
-            .port_mut(packet.at)
-            .is_some_and(|port| port.flood_budget.take(now));
-        if !within {
-            self.counters.flood_limited += 1;
-            return;
+        if self.may_flood(now, packet.at) {
+            self.spread(now, packet);
         }
+    }
+
+    /// Within the budget of its port.
+    fn may_flood(&mut self, now: Instant, at: Location) -> bool {
+        let within = self
+            .port_mut(at)
+            .is_some_and(|port| port.flood_budget.take(now));
+        self.counters.flood_limited += u64::from(!within);
+        within
+    }
+
+    /// Out of every edge port but its own and, where that is known, its sender's.
+    pub(super) fn spread(&mut self, now: Instant, packet: &Packet<'_>) {
         self.counters.flooded += 1;
         let home = self.hosts.place(packet.src);
         let connected = self.switches.values().filter(|s| s.connection.is_some());
@@ -321,6 +342,7 @@ impl<'a> Packet<'a> {
             dst,
             buffer_id: held.buffer_id,
             data: &held.data,
+            is_copy: held.is_copy,
         })
     }
 }

@@ -1,12 +1,13 @@
 //! The timeouts of the entries that the controller and its edges set.
 
 use openflow::MacAddr;
+use openflow::time::Instant;
 
 use crate::edge::EdgeUpdate;
 use crate::timeouts::{FlowClass, Lifetime, Timeouts};
 
-use super::Controller;
 use super::paths::Pair;
+use super::{Controller, Timer};
 
 /// Idle timeouts past the ingress are longer by this, so that the ingress ends first: switches look
 /// for expired entries once a second, and not at the same time.
@@ -15,7 +16,12 @@ const DOWNSTREAM_EXTRA_S: u16 = 2;
 impl Controller {
     /// Other timeouts from now on. Entries that are there keep theirs.
     pub fn set_timeouts(&mut self, timeouts: Timeouts) {
+        let reported = self.reports();
         self.config.timeouts = timeouts;
+        if self.reports() != reported {
+            self.routes_pending = true;
+            self.timer(Instant::START, Timer::Routes);
+        }
         let (idle_s, hard_s) = self.timeouts_of_edges();
         for dpid in self.switches.keys().copied().collect::<Vec<_>>() {
             self.tell_edge(dpid, EdgeUpdate::Timeouts { idle_s, hard_s });

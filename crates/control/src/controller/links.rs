@@ -3,8 +3,12 @@
 //! A link is directed: LLDP left `from` and came in at `to`. Paths use a link only when its
 //! reverse is there as well, since a cable with one dead fibre would swallow every answer. A port
 //! with a link in either direction is no edge.
+//!
+//! What an administrator wants to take out is used only where there is no other way: it counts as
+//! very many hops.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use openflow::{DatapathId, PortNo};
 
@@ -17,6 +21,24 @@ pub(super) struct Links {
     /// Ports with a link in either direction, and how many.
     ends: BTreeMap<Location, u32>,
     neighbours: BTreeMap<DatapathId, Vec<Neighbour>>,
+    drained: Drained,
+}
+
+/// Switches and links that shall carry nothing that can go another way. A link is named by a port
+/// at either end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    pub switches: BTreeSet<DatapathId>,
+    pub links: BTreeSet<Location>,
+}
+
+/// Hops that a drained link counts as: more than any path has.
+const DRAINED_HOPS: u32 = 1 << 16;
+
+impl Drained {
+    fn is_hit(&self, at: Location) -> bool {
+        self.switches.contains(&at.dpid) || self.links.contains(&at)
+    }
 }
 
 /// A usable way from one switch to the next.
@@ -123,6 +145,46 @@ impl Links {
         }
     }
 
+    /// Whether that changes anything.
+    pub(super) fn set_drained(&mut self, drained: Drained) -> bool {
+        let is_new = self.drained != drained;
+        self.drained = drained;
+        is_new
+    }
+
+    /// Whether a path uses a link that is to carry nothing.
+    pub(super) fn is_drained(&self, hops: &[Hop]) -> bool {
+        hops.iter().any(|hop| {
+            let out = Location {
+                dpid: hop.dpid,
+                port: hop.out_port,
+            };
+            let peer = self.peer(out);
+            peer.is_some_and(|peer| self.drained.is_hit(out) || self.drained.is_hit(peer))
+        })
+    }
+
+    /// Whether a shortest way leads out of this port.
+    pub(super) fn is_shortest(&self, from: Location, distances: &Distances) -> bool {
+        let links = self.neighbours.get(&from.dpid).into_iter().flatten();
+        let mut links = links.filter(|link| link.out_port == from.port);
+        links.any(|link| self.leads_nearer(from.dpid, link, distances))
+    }
+
+    fn leads_nearer(&self, from: DatapathId, link: &Neighbour, distances: &Distances) -> bool {
+        let (here, there) = (distances.get(&from), distances.get(&link.dpid));
+        let through = there.map(|there| there + self.hops(from, link));
+        through.is_some() && through.as_ref() == here
+    }
+
+    fn hops(&self, from: DatapathId, link: &Neighbour) -> u32 {
+        let end = |dpid, port| self.drained.is_hit(Location { dpid, port });
+        match end(from, link.out_port) || end(link.dpid, link.in_port) {
+            true => DRAINED_HOPS,
+            false => 1,
+        }
+    }
+
     pub(super) fn is_end(&self, at: Location) -> bool {
         self.ends.contains_key(&at)
     }
@@ -158,23 +220,26 @@ impl Links {
     ) -> Distances {
         // Links are used only when both directions are there, so this search may go backwards.
         let mut distances = Distances::from([(to, 0)]);
-        let mut queue = VecDeque::from([to]);
-        while let Some(at) = queue.pop_front() {
-            let next = distances[&at] + 1;
+        let mut queue = BinaryHeap::from([Reverse((0, to))]);
+        while let Some(Reverse((distance, at))) = queue.pop() {
+            if distances[&at] < distance {
+                continue;
+            }
             for neighbour in self.neighbours.get(&at).into_iter().flatten() {
-                if usable(neighbour.dpid) && !distances.contains_key(&neighbour.dpid) {
+                let next = distance + self.hops(at, neighbour);
+                let known = distances.get(&neighbour.dpid);
+                if usable(neighbour.dpid) && known.is_none_or(|known| next < *known) {
                     distances.insert(neighbour.dpid, next);
-                    queue.push_back(neighbour.dpid);
+                    queue.push(Reverse((next, neighbour.dpid)));
                 }
             }
         }
         distances
     }
 
-    /// The way out of `from` that is one hop nearer; `hash` chooses among equals.
+    /// The way out of `from` that is a shortest one; `hash` chooses among equals.
     fn next(&self, from: DatapathId, distances: &Distances, hash: u64) -> Option<Neighbour> {
-        let nearer = distances.get(&from)?.checked_sub(1)?;
-        let is_nearer = |n: &&Neighbour| distances.get(&n.dpid) == Some(&nearer);
+        let is_nearer = |link: &&Neighbour| self.leads_nearer(from, link, distances);
         let neighbours = self.neighbours.get(&from)?;
         let equals = neighbours.iter().filter(is_nearer).count() as u64;
         let chosen = hash.checked_rem(equals)?;

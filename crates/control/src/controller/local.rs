@@ -55,6 +55,9 @@ impl Controller {
     /// without being told. `to` is another port of the same switch.
     pub(super) fn deliver_locally(&mut self, now: Instant, packet: &Packet<'_>, to: Location) {
         let dpid = to.dpid;
+        if packet.is_copy {
+            return self.install_locally(now, (packet.src, packet.at), (packet.dst, to));
+        }
         self.tell_host(packet.src, packet.at);
         self.tell_host(packet.dst, to);
         let deliver = Deliver {

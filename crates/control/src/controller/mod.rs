@@ -52,9 +52,10 @@ use crate::timeouts::Timeouts;
 
 pub use event::{Alarm, Event, HostView, LinkView, Location, SwitchView};
 
-use first::FirstPacketState;
+use first::{FirstPacketState, SETTLE};
 use forwarding::Held;
 use hosts::Hosts;
+pub use links::Drained;
 use links::Links;
 use paths::Paths;
 use switch::Switch;
@@ -203,6 +204,8 @@ pub struct ControllerCounters {
     pub packet_ins_no_port: u64,
     /// Cut short by the switch, so that it cannot be sent on.
     pub packet_ins_truncated: u64,
+    /// Copies of packets that the switch has sent on.
+    pub packet_ins_copied: u64,
     /// From a held port when too many wait already.
     pub packet_ins_hold_full: u64,
     /// Without a sender that a host can have.
@@ -262,6 +265,7 @@ pub struct Controller {
     generation: u16,
     random: u64,
     routes_revision: u64,
+    has_had_routes: bool,
     /// Whether `Timer::Routes` and `Timer::Adopt` are set.
     routes_pending: bool,
     adopt_pending: bool,
@@ -329,6 +333,7 @@ impl Controller {
             generation: word(8) as u16,
             random: word(16),
             routes_revision: 0,
+            has_had_routes: false,
             routes_pending: false,
             adopt_pending: false,
             counters: ControllerCounters::default(),
@@ -429,7 +434,8 @@ impl Controller {
                 Timer::Resolution(id) => self.resolution_due(now, id),
                 Timer::Routes => {
                     self.routes_pending = false;
-                    self.refresh_routes(now);
+                    // What works until then is left as gently as can be.
+                    self.change_routes(now, SETTLE);
                 }
                 Timer::Adopt => {
                     self.adopt_pending = false;
@@ -448,6 +454,15 @@ impl Controller {
         self.timers
             .first()
             .map(|(due, timer)| (*due, timer.reason()))
+    }
+
+    /// These are to be taken out: what uses them and can go another way does so from now on, and
+    /// nothing is lost by it. What is not among them any more is used again by new paths.
+    pub fn set_drained(&mut self, now: Instant, drained: Drained) {
+        if self.links.set_drained(drained) {
+            self.drain_paths(now);
+            self.change_routes(now, SETTLE);
+        }
     }
 
     /// By datapath id.

@@ -13,9 +13,10 @@ use openflow::{DatapathId, MacAddr};
 
 use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
 
-use super::first::Token;
-use super::links::Hop;
+use super::first::{SETTLE, Token};
+use super::links::{Distances, Hop};
 use super::ports::Cause;
+use super::routes::destination_hash;
 use super::updates::{Change, Guard, Stage, Step};
 use super::{Controller, Location, Mode};
 use crate::mix;
@@ -41,6 +42,17 @@ pub(super) struct Path {
     revision: u64,
     sent_at: Instant,
     setup: Setup,
+}
+
+/// Why a path is sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// A packet has missed: entries that should be there are sent too. The name is released when
+    /// all of them are.
+    Again(Option<Token>),
+    /// It leads elsewhere from now on: so long after what it relies on was confirmed. Nothing, if
+    /// the old way is dead; a packet that misses on the new one is better off then.
+    Moved(Duration),
 }
 
 /// Whether a path's entries are known to be there.
@@ -145,7 +157,7 @@ impl Controller {
             return;
         }
         if let Some(hops) = self.new_path(now, pair, from, to) {
-            self.set_path(now, pair, hops, true, None);
+            self.set_path(now, pair, hops, How::Again(None));
         }
     }
 
@@ -171,7 +183,7 @@ impl Controller {
         }
         let hops = self.new_path(now, pair, from, to)?;
         let token = self.first.token(Some(pair));
-        self.set_path(now, pair, hops, true, Some(token));
+        self.set_path(now, pair, hops, How::Again(Some(token)));
         Some(token)
     }
 
@@ -209,7 +221,13 @@ impl Controller {
             return None;
         }
         let distances = self.links.distances(to.dpid, connected);
-        let mut hops = self.links.path(from, to, &distances, pair_hash(pair))?;
+        // Where switches report, the packets before the entry take the route of its destination:
+        // the path is the same, or those after it could be faster.
+        let hash = match self.reports() {
+            true => destination_hash(pair.1),
+            false => pair_hash(pair),
+        };
+        let mut hops = self.links.path(from, to, &distances, hash)?;
         if self.config.mode == Mode::Hybrid {
             hops.truncate(1);
         }
@@ -217,16 +235,12 @@ impl Controller {
     }
 
     /// Make before break: entries that are new, then those that replace one of the same match
-    /// from the destination on, then the old rest. `again` sends entries that should be there;
-    /// `token` is released when all of them are.
-    fn set_path(
-        &mut self,
-        now: Instant,
-        pair: Pair,
-        hops: Vec<Hop>,
-        again: bool,
-        token: Option<Token>,
-    ) {
+    /// from the destination on, then the old rest.
+    fn set_path(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>, how: How) {
+        let (again, token, delay) = match how {
+            How::Again(token) => (true, token, Duration::ZERO),
+            How::Moved(settle) => (false, None, settle),
+        };
         let old = self
             .paths
             .paths
@@ -252,7 +266,10 @@ impl Controller {
             }
             // The ingress lets traffic in: it comes after all others, as a replacement does.
             if at == 0 || (replaces && !unchanged) {
-                replace.push(Stage::of(vec![add(at, hop)]));
+                replace.push(Stage {
+                    delay,
+                    ..Stage::of(vec![add(at, hop)])
+                });
             } else {
                 first.changes.push(add(at, hop));
             }
@@ -286,6 +303,70 @@ impl Controller {
         }
     }
 
+    /// In hybrid mode a path is its ingress, and what follows is the routes': they do not lead on
+    /// from where nothing comes by a shortest way. What the ingresses are to be when the routes are
+    /// those that are on their way.
+    pub(super) fn follow_routes(&mut self, now: Instant) -> Vec<Change> {
+        let mut trees: BTreeMap<DatapathId, Distances> = BTreeMap::new();
+        let mut astray = Vec::new();
+        for (pair, path) in &self.paths.paths {
+            let (Some(to), [hop]) = (self.hosts.place(pair.1), &path.hops[..]) else {
+                continue;
+            };
+            let search = || {
+                self.links
+                    .distances(to.dpid, |dpid| self.is_connected(dpid))
+            };
+            let distances = trees.entry(to.dpid).or_insert_with(search);
+            let out = Location {
+                dpid: hop.dpid,
+                port: hop.out_port,
+            };
+            let goes_on = hop.dpid != to.dpid && !self.links.is_shortest(out, distances);
+            if goes_on && let Some(from) = self.hosts.place(pair.0) {
+                astray.push((*pair, *hop, from, to));
+            }
+        }
+        let mut changes = Vec::new();
+        for (pair, old, from, to) in astray {
+            let Some(hops) = self.find_path(pair, from, to) else {
+                continue;
+            };
+            if hops[0].key(pair) != old.key(pair) || hops[0].dpid != old.dpid {
+                // Its host has moved, and that is somebody else's affair.
+                continue;
+            }
+            self.counters.paths_rerouted += 1;
+            let step = Step::Add(self.pair_entry(pair, &hops[0], true));
+            let revision = self.paths.insert(now, pair, hops);
+            changes.push(Change {
+                dpid: old.dpid,
+                step,
+                guard: Guard::Path(pair, revision),
+            });
+        }
+        changes
+    }
+
+    /// Moves the paths that use what is to carry nothing and can go another way. The new way is
+    /// active before the first packet takes it, so nothing is lost; if it is the faster one,
+    /// packets that take it overtake those that are still on the old one.
+    pub(super) fn drain_paths(&mut self, now: Instant) {
+        let paths = self.paths.paths.iter();
+        let drained = paths.filter(|(_, path)| self.links.is_drained(&path.hops));
+        let drained: Vec<Pair> = drained.map(|(pair, _)| *pair).collect();
+        for pair in drained {
+            let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
+            let Some(hops) = places.and_then(|(from, to)| self.find_path(pair, from, to)) else {
+                continue;
+            };
+            if !self.links.is_drained(&hops) {
+                self.counters.paths_rerouted += 1;
+                self.set_path(now, pair, hops, How::Moved(SETTLE));
+            }
+        }
+    }
+
     /// Looks at every path after the network has changed, and moves those that are broken or
     /// whose hosts (`moved`) are elsewhere. A path for which there is no other way is taken down
     /// if its port is dead, and left as it is if only our knowledge has gone.
@@ -302,7 +383,7 @@ impl Controller {
             match hops {
                 Some(hops) => {
                     self.counters.paths_rerouted += 1;
-                    self.set_path(now, pair, hops, false, None);
+                    self.set_path(now, pair, hops, How::Moved(Duration::ZERO));
                 }
                 // Nobody knows where to, but the entries may still be right: see what they say.
                 None if moved && places.is_none() && cause == Cause::Unknown => {

@@ -157,7 +157,7 @@ impl Controller {
         let wanted = |key: &EntryKey, entry: &Entry| match entry.kind {
             EntryKind::Pair => paths.owns(dpid, *key),
             EntryKind::Local => false,
-            EntryKind::Infrastructure | EntryKind::Destination => true,
+            EntryKind::Infrastructure | EntryKind::Destination | EntryKind::Report => true,
         };
         switch
             .entries
@@ -186,7 +186,8 @@ impl Controller {
             let sound = up(entry.out) && key.in_port.is_none_or(up);
             let fits = match entry.kind {
                 EntryKind::Infrastructure | EntryKind::Pair => true,
-                EntryKind::Destination => self.config.mode != Mode::Reactive,
+                EntryKind::Destination => self.has_routes(),
+                EntryKind::Report => self.reports(),
                 EntryKind::Local => self.config.mode != Mode::Proactive,
             };
             let Some(switch) = self.switches.get_mut(&dpid) else {
@@ -323,7 +324,7 @@ impl Controller {
             let routes = switch
                 .entries
                 .values()
-                .filter(|e| e.kind == EntryKind::Destination);
+                .filter(|entry| entry.kind.is_route());
             for entry in routes {
                 let out = Location {
                     dpid: *dpid,

@@ -4,11 +4,16 @@
 //! switches hold, and the difference is sent, nearest to the host first. Proactive: one entry per
 //! host and switch, from any port. Hybrid: one per host and link port, so that a packet from an
 //! edge port still comes up once per pair of hosts, and its sender is checked.
+//!
+//! *Forward and report* is hybrid with one more entry per host and switch: from any other port, that
+//! is from edges, packets go the same way, and the beginning of each to the controller as well, which
+//! makes the pair's entry. That has the same output, so that no packet after it is faster than one
+//! before. Switches of 1.0 cannot say which entry a packet-in is of; there, packets come up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use openflow::time::{Duration, Instant};
-use openflow::{DatapathId, MacAddr};
+use openflow::{DatapathId, MacAddr, PortNo, Version};
 
 use crate::entry::{Entry, EntryKey, EntryKind};
 
@@ -16,6 +21,7 @@ use super::links::Distances;
 use super::updates::{Change, Guard, Stage, Step};
 use super::{Controller, Location, Mode, Timer};
 use crate::mix;
+use crate::timeouts::FirstPackets;
 
 /// Learned hosts are gathered for this long before routes are computed.
 const GATHER: Duration = Duration::from_millis(20);
@@ -25,8 +31,19 @@ const GATHER: Duration = Duration::from_millis(20);
 const ADOPTED_KEPT: Duration = Duration::from_secs(30);
 
 impl Controller {
+    /// Whether there are entries towards hosts.
+    pub(super) fn has_routes(&self) -> bool {
+        self.config.mode != Mode::Reactive || self.reports()
+    }
+
+    /// Whether edge switches send on what is for a known host, and report it.
+    pub(super) fn reports(&self) -> bool {
+        let policy = self.config.timeouts.first_packets;
+        policy == FirstPackets::Report && self.config.mode != Mode::Proactive
+    }
+
     pub(super) fn routes_soon(&mut self, now: Instant) {
-        if self.config.mode == Mode::Reactive {
+        if !self.has_routes() {
             return;
         }
         if !std::mem::replace(&mut self.routes_pending, true) {
@@ -35,13 +52,20 @@ impl Controller {
     }
 
     pub(super) fn refresh_routes(&mut self, now: Instant) {
-        if self.config.mode == Mode::Reactive {
+        self.change_routes(now, Duration::ZERO);
+    }
+
+    /// What leads elsewhere from now on does so `settle` after what it relies on was confirmed.
+    pub(super) fn change_routes(&mut self, now: Instant, settle: Duration) {
+        if !self.has_routes() && !self.has_had_routes {
             return;
         }
+        self.has_had_routes = true;
         self.routes_revision += 1;
         let guard = Guard::Routes(self.routes_revision);
         let wanted = self.wanted_routes();
         let mut by_distance: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
+        let mut turned = BTreeSet::new();
         let mut stale = Vec::new();
         for (dpid, switch) in &self.switches {
             if !switch.synced {
@@ -50,7 +74,9 @@ impl Controller {
             let none = BTreeMap::new();
             let wanted = wanted.get(dpid).unwrap_or(&none);
             for (key, (entry, distance)) in wanted {
-                if switch.entries.get(key).map(|held| held.out) != Some(entry.out) {
+                let held = switch.entries.get(key).map(|held| held.out);
+                if held != Some(entry.out) {
+                    turned.extend(held.map(|_| *distance));
                     let change = Change {
                         dpid: *dpid,
                         step: Step::Add(*entry),
@@ -64,8 +90,9 @@ impl Controller {
                 // Where a host is that only entries tell of may be a port towards a switch that is
                 // not here yet.
                 let unknown = !key.eth_dst.is_some_and(|mac| self.hosts.is_heard(mac));
-                let kept = wanted.contains_key(key) || (young && unknown);
-                if entry.kind == EntryKind::Destination && !kept {
+                let may_be = self.has_routes() && young && unknown;
+                let kept = wanted.contains_key(key) || may_be;
+                if entry.kind.is_route() && !kept {
                     stale.push(Change {
                         dpid: *dpid,
                         step: Step::Delete(*key),
@@ -74,8 +101,21 @@ impl Controller {
                 }
             }
         }
-        let adds = by_distance.into_values();
-        let mut stages: Vec<Stage> = adds.map(Stage::of).collect();
+        let adds = by_distance.into_iter().map(|(distance, changes)| Stage {
+            delay: match turned.contains(&distance) {
+                true => settle,
+                false => Duration::ZERO,
+            },
+            ..Stage::of(changes)
+        });
+        let mut stages: Vec<Stage> = adds.collect();
+        if self.config.mode == Mode::Hybrid {
+            let ingresses = Stage::of(self.follow_routes(now));
+            stages.push(Stage {
+                delay: settle,
+                ..ingresses
+            });
+        }
         stages.push(Stage::release(self.first.routes_token()));
         stages.push(Stage::drain(stale));
         self.start_update(now, stages);
@@ -85,6 +125,9 @@ impl Controller {
     fn wanted_routes(&self) -> BTreeMap<DatapathId, BTreeMap<EntryKey, (Entry, u32)>> {
         let mut wanted: BTreeMap<DatapathId, BTreeMap<EntryKey, (Entry, u32)>> = BTreeMap::new();
         let mut trees: BTreeMap<DatapathId, Distances> = BTreeMap::new();
+        if !self.has_routes() {
+            return wanted;
+        }
         for (mac, home) in self.hosts.placed() {
             let search = || {
                 self.links
@@ -111,23 +154,45 @@ impl Controller {
         let out = if dpid == home.dpid {
             Some(home.port)
         } else {
-            self.links.next_port(dpid, distances, mix(mac.to_u64()))
+            self.links.next_port(dpid, distances, destination_hash(mac))
         };
         let Some(out) = out else {
             return Vec::new();
         };
-        let entry = |in_port| Entry {
-            key: EntryKey::destination(in_port, mac),
-            kind: EntryKind::Destination,
+        let entry = |key, kind| Entry {
+            key,
+            kind,
             out,
             idle_timeout_s: 0,
             hard_timeout_s: 0,
             notify: false,
         };
+        let from = |in_port: Option<PortNo>| {
+            entry(EntryKey::destination(in_port, mac), EntryKind::Destination)
+        };
         if self.config.mode == Mode::Proactive {
-            return vec![entry(None)];
+            return vec![from(None)];
+        }
+        let says_which = |dpid| {
+            let switch = self.switches.get(&dpid);
+            switch.is_some_and(|switch| switch.version != Version::V10)
+        };
+        let reports = self.reports() && says_which(dpid);
+        if !reports && self.config.mode == Mode::Reactive {
+            return Vec::new();
         }
         let links = self.links.ports(dpid).filter(|port| *port != out);
-        links.map(|port| entry(Some(port))).collect()
+        let mut entries: Vec<Entry> = links.map(|port| from(Some(port))).collect();
+        if reports {
+            entries.push(entry(EntryKey::report(mac), EntryKind::Report));
+            // Hosts behind one port hear each other there, and nobody need know.
+            entries.extend((dpid == home.dpid).then(|| from(Some(out))));
+        }
+        entries
     }
+}
+
+/// Chooses among equal ways to a host.
+pub(super) fn destination_hash(mac: MacAddr) -> u64 {
+    mix(mac.to_u64())
 }

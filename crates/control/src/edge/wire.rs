@@ -5,9 +5,9 @@
 
 use bytes::{BufMut, BytesMut};
 use openflow::message::PacketInReason;
-use openflow::{BufferId, MacAddr, Message, PortNo, Version, Xid, encode};
+use openflow::{BufferId, Cookie, MacAddr, Message, PortNo, Version, Xid, encode};
 
-use crate::entry::{ETH_TYPE_LLDP, Entry, EntryKey, EntryKind};
+use crate::entry::{ETH_TYPE_LLDP, Entry, EntryKey, EntryKind, is_report};
 
 use super::EdgeConfig;
 
@@ -27,6 +27,8 @@ pub(super) struct Answer<'a> {
     pub out_port: PortNo,
     pub buffer_id: Option<BufferId>,
     pub data: &'a [u8],
+    /// The switch has sent the packet on already.
+    pub is_copy: bool,
 }
 
 pub(super) fn set_reason(packet_in: &mut [u8], reason: PacketInReason) {
@@ -65,7 +67,10 @@ pub(super) fn read_packet_in(version: Version, frame: &[u8]) -> Option<Answer<'_
             (u32_at(frame, 32)?, frame.get(42..)?)
         }
     };
+    let is_copy = version != Version::V10 && is_report(Cookie(u64_at(frame, 16)?));
     let buffer_id = match u32_at(frame, 8)? {
+        // An entry that named it would send the packet on once more.
+        _ if is_copy => None,
         NO_BUFFER => None,
         id => Some(BufferId(id)),
     };
@@ -73,7 +78,9 @@ pub(super) fn read_packet_in(version: Version, frame: &[u8]) -> Option<Answer<'_
     let dst = MacAddr(*data.first_chunk()?);
     let src = MacAddr(*data.get(6..)?.first_chunk()?);
     let special = [ETH_TYPE_LLDP, ETH_TYPE_ARP, ETH_TYPE_VLAN, ETH_TYPE_QINQ];
-    if (is_cut && buffer_id.is_none()) || dst.is_multicast() || special.contains(&u16_at(data, 12)?)
+    if (is_cut && buffer_id.is_none() && !is_copy)
+        || dst.is_multicast()
+        || special.contains(&u16_at(data, 12)?)
     {
         return None;
     }
@@ -84,6 +91,7 @@ pub(super) fn read_packet_in(version: Version, frame: &[u8]) -> Option<Answer<'_
         out_port: PortNo::ANY,
         buffer_id,
         data,
+        is_copy,
     })
 }
 
@@ -227,6 +235,11 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
+#[inline]
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
 #[cfg(test)]
 mod tests {
     use openflow::message::{FlowMod, PacketIn, PacketOut};
@@ -305,6 +318,7 @@ mod tests {
                 out_port: PortNo(out_port),
                 buffer_id: buffer_id.map(BufferId),
                 data: &data,
+                is_copy: false,
             };
             let mut out = BytesMut::new();
             templates.flow_mod(xid, &answer, &mut out);
@@ -377,6 +391,7 @@ mod tests {
             out_port: PortNo(2),
             buffer_id: None,
             data: &data,
+            is_copy: false,
         };
         let mut out = BytesMut::new();
         assert!(!templates.packet_out(1, &answer, &mut out));

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::{FlowClass, Lease, Lifetime, Paper, Timeouts};
+use super::{FirstPackets, FlowClass, Lease, Lifetime, Paper, Timeouts};
 
 /// Seconds that the fields of a flow-mod have room for, but that nobody means.
 const TIMEOUT_MAX_S: u16 = 18 * 3600;
@@ -54,6 +54,7 @@ impl Timeouts {
                 problems.add(Some(at), "name", text);
             }
             problems.class(at, class);
+            problems.first_packets(at, class, self.first_packets);
         }
         if problems.0.is_empty() {
             Ok(())
@@ -84,6 +85,16 @@ impl Problems {
         }
         if let Some(lifetime) = class.lifetime {
             self.lifetime(Some(at), lifetime);
+        }
+    }
+
+    /// Entries that report are towards a host, from whomever.
+    fn first_packets(&mut self, at: usize, class: &FlowClass, of_all: FirstPackets) {
+        let asked = class.first_packets.unwrap_or(of_all);
+        if asked != of_all && [asked, of_all].contains(&FirstPackets::Report) {
+            let text = "'report' is for all or for none; leave first_packets out here, or write \
+                        another one in [timeouts]";
+            self.add(Some(at), "first_packets", text.to_owned());
         }
     }
 
@@ -249,6 +260,29 @@ mod tests {
             problems[0].to_string(),
             "idle_s: is 5; it must not be above hard_s, which is 2"
         );
+    }
+
+    #[test]
+    fn no_class_reports_by_itself_or_is_left_out() {
+        use FirstPackets::{Controller, PreInstall, Report};
+        for (of_all, of_class, is_right) in [
+            (PreInstall, Report, false),
+            (Report, Controller, false),
+            (Report, Report, true),
+            (PreInstall, Controller, true),
+        ] {
+            let mut class = class("one");
+            class.first_packets = Some(of_class);
+            let timeouts = Timeouts {
+                first_packets: of_all,
+                classes: vec![class],
+                ..Timeouts::default()
+            };
+            let problems = timeouts.validate().err().unwrap_or_default();
+            let fields: Vec<_> = problems.iter().map(|p| (p.class, p.field)).collect();
+            let wrong = [(Some(0), "first_packets")];
+            assert_eq!(fields, if is_right { &[][..] } else { &wrong });
+        }
     }
 
     #[test]

@@ -7,7 +7,6 @@
 
 pub mod budget;
 mod check;
-pub mod keeper;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,0 +1,204 @@
+//! What a stream sees when its way changes: packets lost, and packets overtaken.
+
+use control::controller::{ControllerConfig, Drained, Mode};
+use openflow::time::Duration;
+use sim::network::{HostId, Network, NetworkConfig};
+use sim::process::ProcessConfig;
+use sim::topology::{self, Topology};
+
+const MODES: [Mode; 3] = [Mode::Reactive, Mode::Proactive, Mode::Hybrid];
+
+/// Packets a millisecond.
+const INTERVAL: Duration = Duration::from_millis(1);
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// A controller 17 ms away and back, and switches whose entries are active up to 17 ms after they
+/// were confirmed.
+fn network(mode: Mode) -> Network {
+    let controller = ControllerConfig {
+        mode,
+        ..ControllerConfig::default()
+    };
+    let process = ProcessConfig {
+        controller,
+        ..ProcessConfig::default()
+    };
+    let config = NetworkConfig {
+        process,
+        control_delay: Duration::from_micros(8500),
+        activation_delay: ms(17),
+        ..NetworkConfig::default()
+    };
+    Network::new(config, 1)
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    lost: usize,
+    reordered: usize,
+    /// Packets that came up.
+    packet_ins: u64,
+}
+
+const NOTHING: Seen = Seen {
+    lost: 0,
+    reordered: 0,
+    packet_ins: 0,
+};
+
+/// A second of a stream while `change` happens in its middle, and two more.
+fn during(
+    network: &mut Network,
+    (a, b): (HostId, HostId),
+    change: impl FnOnce(&mut Network),
+) -> Seen {
+    let packet_ins = |network: &Network| {
+        let counters = network.process().controller.counters();
+        counters.packet_ins - counters.lldp_accepted
+    };
+    let before = packet_ins(network);
+    network.host_mut(b).arrivals.clear();
+    network.stream(a, b, 0, 3000, INTERVAL);
+    network.run_for(ms(500));
+    change(network);
+    network.run_for(ms(3500));
+    let arrivals = &network.host(b).arrivals;
+    let mut next = 0;
+    let late = arrivals.iter().filter(|number| {
+        let is_late = **number < next;
+        next = next.max(**number + 1);
+        is_late
+    });
+    let reordered = late.count();
+    let mut distinct = arrivals.clone();
+    distinct.sort();
+    distinct.dedup();
+    assert_eq!(distinct.len(), arrivals.len(), "none is there twice");
+    Seen {
+        lost: 3000 - distinct.len(),
+        reordered,
+        packet_ins: packet_ins(network) - before,
+    }
+}
+
+fn drain_links(network: &mut Network, ring: &Topology, links: &[usize]) {
+    let ends = links.iter().map(|n| network.link_ends(ring.links[*n])[0]);
+    let drained = Drained {
+        links: ends.collect(),
+        ..Drained::default()
+    };
+    network.set_drained(drained);
+}
+
+/// Five switches in a circle, and two hosts: one hop of 5 ms, or four of 2 ms each the other way.
+fn ring(mode: Mode, to: usize) -> (Network, Topology, (HostId, HostId)) {
+    let mut network = network(mode);
+    let ring = topology::ring(&mut network, 5);
+    for (n, link) in ring.links.iter().enumerate() {
+        network.set_delay(*link, if n == 0 { ms(5) } else { ms(2) });
+    }
+    let pair = (ring.hosts[0], ring.hosts[to]);
+    network.run_for(ms(2000));
+    network.resolve(pair.0, pair.1);
+    network.run_for(ms(1000));
+    (network, ring, pair)
+}
+
+/// To a slower way, that is, where nothing can overtake.
+#[test]
+fn a_planned_change_loses_nothing_and_reorders_nothing() {
+    for mode in MODES {
+        let (mut network, ring, pair) = ring(mode, 1);
+        assert_eq!(during(&mut network, pair, |_| {}), NOTHING, "{mode:?}");
+        let seen = during(&mut network, pair, |network| {
+            drain_links(network, &ring, &[0])
+        });
+        assert_eq!(seen, NOTHING, "{mode:?}");
+        // It carries nothing any more: its end shows.
+        let seen = during(&mut network, pair, |network| {
+            network.set_dark(ring.links[0], true)
+        });
+        assert_eq!(seen, NOTHING, "{mode:?}: the link was still in use");
+    }
+}
+
+/// To a faster way: what is sent in the difference of the delays overtakes.
+#[test]
+fn a_planned_change_to_a_faster_way_reorders_the_difference_and_loses_nothing() {
+    for mode in MODES {
+        let (mut network, ring, pair) = ring(mode, 1);
+        drain_links(&mut network, &ring, &[0]);
+        network.run_for(ms(1000));
+        let seen = during(&mut network, pair, |network| {
+            drain_links(network, &ring, &[2])
+        });
+        assert_eq!((seen.lost, seen.packet_ins), (0, 0), "{mode:?}");
+        assert!(
+            (1..=3).contains(&seen.reordered),
+            "{mode:?}: {seen:?}, of 3 ms"
+        );
+    }
+}
+
+#[test]
+fn a_switch_is_taken_out_without_loss() {
+    for mode in MODES {
+        let (mut network, ring, pair) = ring(mode, 3);
+        // Its way is over switch 4.
+        let out = ring.switches[4];
+        let dpid = network.switch(out).features().datapath_id;
+        let seen = during(&mut network, pair, |network| {
+            network.set_drained(Drained {
+                switches: [dpid].into(),
+                ..Drained::default()
+            });
+        });
+        assert_eq!((seen.lost, seen.packet_ins), (0, 0), "{mode:?}");
+        let seen = during(&mut network, pair, |network| {
+            for n in [3, 4] {
+                network.set_dark(ring.links[n], true);
+            }
+        });
+        assert_eq!(seen, NOTHING, "{mode:?}: the switch was still in use");
+    }
+}
+
+#[test]
+fn what_has_no_other_way_stays() {
+    for mode in MODES {
+        let mut network = network(mode);
+        let line = topology::line(&mut network, 3);
+        let pair = (line.hosts[0], line.hosts[2]);
+        network.run_for(ms(2000));
+        network.resolve(pair.0, pair.1);
+        network.run_for(ms(500));
+        let seen = during(&mut network, pair, |network| {
+            drain_links(network, &line, &[0, 1])
+        });
+        assert_eq!(seen, NOTHING, "{mode:?}");
+    }
+}
+
+/// A link fails: what is on it, and what is sent until the switch has said so and the new way is
+/// active, is lost. It returns: nothing is lost.
+#[test]
+fn a_failure_costs_its_round_trip_and_a_return_nothing() {
+    for (mode, to) in MODES.into_iter().flat_map(|mode| [(mode, 1), (mode, 2)]) {
+        let (mut network, ring, pair) = ring(mode, to);
+        // The link before the destination; that of 5 ms where the two are neighbours.
+        let link = ring.links[to - 1];
+        let failed = during(&mut network, pair, |network| network.set_link(link, false));
+        let what = format!("{mode:?} to {to}");
+        assert!(failed.lost <= 5 + 17 * 2 + 17 + 5, "{what}: {failed:?}");
+        assert!(failed.reordered <= 5, "{what}: {failed:?}");
+        let back = during(&mut network, pair, |network| network.set_link(link, true));
+        assert_eq!(back.lost, 0, "{what}: {back:?}");
+        assert!(back.reordered <= 5, "{what}: {back:?}");
+        let after = during(&mut network, pair, |_| {});
+        assert_eq!(after, NOTHING, "{what}: not even long after");
+        println!("{what}: failure {failed:?}, return {back:?}");
+    }
+}
