@@ -1,6 +1,7 @@
 //! `auster run`: the controller. Listens, prints what happens, and ends on SIGINT or SIGTERM
 //! leaving the switches' flow entries as they are, so that traffic flows on without it.
 
+mod drain;
 mod events;
 mod fields;
 mod settings;
@@ -8,7 +9,7 @@ mod status;
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -120,8 +121,9 @@ type ControllerDriver = Driver<Controller>;
 
 async fn serve(settings: Settings) -> Result<(), Failure> {
     let security = settings.security()?.expecting(Role::Switch);
-    let controller = Controller::new(settings.controller.clone(), random_seed()?);
+    let mut controller = Controller::new(settings.controller.clone(), random_seed()?);
     let clock = Clock::start();
+    controller.set_drained(clock.now(), settings.drained.clone());
     let mut config = settings.driver.clone();
     // Not the controller's: switches see these bits, and that seed is the key of its LLDP.
     let [a, b, c, d, e, f, g, h, ..] = random_seed()?;
@@ -168,7 +170,12 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
         tokio::select! {
             _ = interrupted.recv() => break false,
             _ = terminated.recv() => break false,
-            _ = hung_up.recv() => reload_policy(&settings.policy, &driver, &mut printer).await,
+            _ = hung_up.recv() => {
+                reload_policy(&settings.policy, &driver, &mut printer).await;
+                if let Some(file) = &settings.config {
+                    reload_drained(file, &driver, clock, &mut printer).await;
+                }
+            }
             () = print_notices(&mut printer, &mut notices, clock) => break true,
             () = driver.ended() => break true,
         }
@@ -211,6 +218,25 @@ async fn reload_policy(argument: &str, driver: &ControllerDriver, printer: &mut 
             }
         }
         Err(failure) => printer.policy_refused(argument, &failure),
+    }
+}
+
+/// What is wrong anywhere in the file refuses it whole, and what is in use stays.
+async fn reload_drained(
+    file: &Path,
+    driver: &ControllerDriver,
+    clock: Clock,
+    printer: &mut Printer,
+) {
+    let drained = match Settings::reread_drained(file) {
+        Ok(drained) => drained,
+        Err(failure) => return printer.drain_refused(&file.display().to_string(), &failure),
+    };
+    printer.drained(&drained);
+    let now = clock.now();
+    let told = driver.ask(move |controller| controller.set_drained(now, drained));
+    if tokio::time::timeout(RELOAD_MAX, told).await.is_err() {
+        tracing::warn!("the controller is not told what is to be taken out: try again");
     }
 }
 

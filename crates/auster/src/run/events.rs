@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use control::controller::{Alarm, Event};
+use control::controller::{Alarm, Drained, Event};
 use net::driver::{Ended, Notice};
 use net::method::Method;
 use net::transport::PeerIdentity;
@@ -76,6 +76,25 @@ impl Printer {
                 failure.message()
             ),
             json!({"event": "policy_refused", "map": argument, "detail": failure.message()}),
+        );
+    }
+
+    pub fn drained(&mut self, drained: &Drained) {
+        let switches = drained.switches.iter().map(ToString::to_string);
+        let links = drained.links.iter().map(ToString::to_string);
+        let all: Vec<String> = switches.chain(links).collect();
+        let text = match &all[..] {
+            [] => "drain nothing".to_owned(),
+            all => format!("drain {}", all.join(", ")),
+        };
+        self.print(&text, json!({"event": "drain", "places": all}));
+    }
+
+    pub fn drain_refused(&mut self, file: &str, failure: &Failure) {
+        let problem = failure.message();
+        self.print(
+            &format!("{file} refused, what is drained stays: {problem}"),
+            json!({"event": "drain_refused", "file": file, "detail": problem}),
         );
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::controller::ControllerConfig;
+use control::controller::{ControllerConfig, Drained};
 use control::timeouts::Lifetime;
 use net::driver::DriverConfig;
 use net::method::Method;
@@ -15,6 +15,7 @@ use openflow::DatapathId;
 use toml::de::DeTable;
 
 use super::Args;
+use super::drain;
 use super::fields::Fields;
 use crate::failure::Failure;
 use crate::policy;
@@ -49,6 +50,10 @@ pub struct Settings {
     pub threads: NonZeroUsize,
     pub controller: ControllerConfig,
     pub driver: DriverConfig,
+    /// Where some of this is read again.
+    pub config: Option<PathBuf>,
+    /// What is about to be taken out.
+    pub drained: Drained,
     /// What `driver.policy` is read from.
     pub policy: String,
     files: TlsFiles,
@@ -71,6 +76,8 @@ impl Default for Settings {
             threads: Workers::count_default(),
             controller: ControllerConfig::default(),
             driver: DriverConfig::default(),
+            config: None,
+            drained: Drained::default(),
             policy: "auster".to_owned(),
             files: TlsFiles::default(),
         }
@@ -83,6 +90,7 @@ impl Settings {
             Some(path) => Settings::read(path)?,
             None => Settings::default(),
         };
+        settings.config = args.config.clone();
         settings.apply(args)?;
         settings.driver.policy = policy::load(&settings.policy)?;
         let map = &settings.driver.policy;
@@ -200,6 +208,11 @@ impl Settings {
         Ok(())
     }
 
+    /// Of the file, what is about to be taken out.
+    pub fn reread_drained(path: &Path) -> Result<Drained, Failure> {
+        Ok(Settings::read(path)?.drained)
+    }
+
     fn read(path: &Path) -> Result<Settings, Failure> {
         let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, error))?;
         Settings::parse(&text, path).map_err(|problems| Failure::usage(problems.join("; ")))
@@ -230,6 +243,7 @@ impl Settings {
             "connect",
             "mode",
             "allow_dpid",
+            "drain",
             "status",
             "json",
             "threads",
@@ -265,6 +279,7 @@ impl Settings {
             let allowed = fields.list(root, "allow_dpid", example, str::parse::<DatapathId>);
             self.driver.allowed = Some(allowed.into_iter().collect());
         }
+        self.drained = drain::read(fields, root);
         self.status = fields
             .string(root, "status", "/run/auster.sock")
             .map(|path| dir.join(path));

@@ -1,0 +1,75 @@
+//! What an administrator is about to take out: `drain = ["0x3", "0x1:2"]`.
+
+use control::controller::{Drained, Location};
+use openflow::{DatapathId, PortNo};
+use toml::de::DeTable;
+
+use super::fields::Fields;
+
+enum Named {
+    Switch(DatapathId),
+    Link(Location),
+}
+
+pub fn read(fields: &mut Fields<'_>, root: &DeTable<'_>) -> Drained {
+    let mut drained = Drained::default();
+    for named in fields.list(root, "drain", "0x3", parse) {
+        match named {
+            Named::Switch(dpid) => drop(drained.switches.insert(dpid)),
+            Named::Link(at) => drop(drained.links.insert(at)),
+        }
+    }
+    drained
+}
+
+/// A switch, or a link by a port at either end.
+fn parse(text: &str) -> Result<Named, String> {
+    if let Ok(dpid) = text.parse() {
+        return Ok(Named::Switch(dpid));
+    }
+    let link = text.rsplit_once(':').and_then(|(dpid, port)| {
+        let (dpid, port) = (dpid.parse().ok()?, PortNo(port.parse().ok()?));
+        port.is_ordinary().then_some(Location { dpid, port })
+    });
+    link.map(Named::Link).ok_or_else(|| {
+        format!("'{text}' is neither a switch, such as 0x3, nor a link by its port, such as 0x1:2")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drained(text: &str) -> Result<Drained, Vec<String>> {
+        let (mut fields, root) = Fields::parse(text);
+        let drained = read(&mut fields, &root);
+        fields.finish("net.toml").map(|()| drained)
+    }
+
+    #[test]
+    fn switches_and_links_are_told_apart() {
+        let text = r#"drain = ["0x3", "0x1:2", "00:00:00:00:00:00:00:04", "0000000000000005:6"]"#;
+        let link = |dpid, port| Location {
+            dpid: DatapathId(dpid),
+            port: PortNo(port),
+        };
+        let expected = Drained {
+            switches: [DatapathId(3), DatapathId(4)].into(),
+            links: [link(1, 2), link(5, 6)].into(),
+        };
+        assert_eq!(drained(text), Ok(expected));
+        assert_eq!(drained(""), Ok(Drained::default()));
+    }
+
+    #[test]
+    fn every_mistake_is_named() {
+        let problems = drained(r#"drain = ["s3", "0x1:", "0x1:0"]"#).unwrap_err();
+        assert_eq!(problems.len(), 3, "{problems:?}");
+        for (problem, wrong) in problems.iter().zip(["'s3'", "'0x1:'", "'0x1:0'"]) {
+            assert!(
+                problem.contains(wrong) && problem.contains("0x1:2"),
+                "{problem}"
+            );
+        }
+    }
+}
