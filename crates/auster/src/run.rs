@@ -6,6 +6,7 @@ mod events;
 mod fields;
 mod settings;
 mod status;
+mod topology;
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -81,6 +82,11 @@ pub struct Args {
     /// paper or none [default: auster]. SIGHUP reads the file again
     #[arg(long, value_name = "FILE|auster|paper|none")]
     policy: Option<String>,
+
+    /// The network as it is meant to be: differences are told, and in hybrid mode the paths between
+    /// the hosts it names are set before they speak. SIGHUP reads the file again
+    #[arg(long, value_name = "FILE")]
+    topology: Option<PathBuf>,
 
     /// Threads that serve connections; as many as cores if not given
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
@@ -175,6 +181,9 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
                 if let Some(file) = &settings.config {
                     reload_drained(file, &driver, clock, &mut printer).await;
                 }
+                if let Some(file) = &settings.topology {
+                    reload_topology(file, &driver, clock, &mut printer).await;
+                }
             }
             () = print_notices(&mut printer, &mut notices, clock) => break true,
             () = driver.ended() => break true,
@@ -237,6 +246,30 @@ async fn reload_drained(
     let told = driver.ask(move |controller| controller.set_drained(now, drained));
     if tokio::time::timeout(RELOAD_MAX, told).await.is_err() {
         tracing::warn!("the controller is not told what is to be taken out: try again");
+    }
+}
+
+/// As with the map: one that cannot be is refused whole, and the one in use stays.
+async fn reload_topology(
+    file: &Path,
+    driver: &ControllerDriver,
+    clock: Clock,
+    printer: &mut Printer,
+) {
+    let name = file.display().to_string();
+    let (topology, lines) = match topology::load_with_lines(file) {
+        Ok(loaded) => loaded,
+        Err(failure) => return printer.file_refused("topology", &name, failure.message()),
+    };
+    let now = clock.now();
+    let asked = driver.ask(move |controller| controller.set_topology(now, Some(topology)));
+    match tokio::time::timeout(RELOAD_MAX, asked).await.ok().flatten() {
+        Some(Ok(())) => printer.topology_used(&name),
+        Some(Err(missing)) => {
+            let problems = lines.locate(&name, &missing);
+            printer.file_refused("topology", &name, &problems.join("; "));
+        }
+        None => tracing::warn!("the controller is not told of the topology: try again"),
     }
 }
 

@@ -231,6 +231,51 @@ async fn a_policy_map_is_read_again_on_sighup_and_a_wrong_one_is_refused_whole()
 }
 
 #[tokio::test]
+async fn a_topology_is_compared_and_read_again_on_sighup_unless_it_is_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = write(dir.path(), "cables.toml", "switches = [\"1\", \"2\"]\n");
+    let auster = Auster::start(&["ptcp:0:127.0.0.1", "--topology", file.to_str().unwrap()]);
+    let mut switch = dial(auster.port(), 1).await;
+    switch.set_up().await.expect("set up");
+    let answering = async {
+        while let Some(frame) = switch.receive().await {
+            let _ = switch.answer(&frame).await;
+        }
+    };
+    let check = tokio::task::spawn_blocking(move || {
+        auster.line("topology: switch 0000000000000002 is not connected");
+        let differences = auster.status()["topology_differences"].clone();
+        assert_eq!(differences.as_array().unwrap().len(), 1, "{differences}");
+        let hang_up = || {
+            let pid = Pid::from_raw(auster.child.id().cast_signed());
+            kill(pid, Signal::SIGHUP).unwrap();
+        };
+        // Wrong in itself, and then by a port that the switch has not.
+        write(dir.path(), "cables.toml", "links = [\"1:1 1:2\"]\n");
+        hang_up();
+        let line = auster.line("refused, the one in use stays");
+        assert!(line.contains("cables.toml:1: links: "), "{line}");
+        write(dir.path(), "cables.toml", "\nlinks = [\"1:77 2:1\"]\n");
+        hang_up();
+        let line = auster.line("refused, the one in use stays");
+        let expected = "cables.toml:2: the switch has no port 0000000000000001:77";
+        assert!(line.contains(expected), "{line}");
+        assert_eq!(auster.status()["topology_differences"], differences);
+        write(dir.path(), "cables.toml", "switches = [\"1\"]\n");
+        hang_up();
+        auster.line("cables.toml in use");
+        assert_eq!(
+            auster.status()["topology_differences"],
+            serde_json::json!([])
+        );
+    });
+    tokio::select! {
+        () = answering => panic!("the switch was closed"),
+        checked = check => checked.unwrap(),
+    }
+}
+
+#[tokio::test]
 async fn a_switch_is_shown_in_lines_and_status_and_signals_end_it_cleanly() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut auster = Auster::start(&["ptcp:0:127.0.0.1"]);

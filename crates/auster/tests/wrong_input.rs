@@ -58,6 +58,9 @@ fn run_says_what_is_wrong() {
         ("run --config net.toml", Root, 2, "net.toml:1: mode: 'fast' is none of reactive"),
         ("run --config net.toml", Root, 2, "; net.toml:2: 'speed' is not known"),
         ("run --config broken.toml", Root, 2, "broken.toml:"),
+        ("run --topology missing.toml", Root, 5, "missing.toml: No such file or directory"),
+        ("run --topology cables.toml", Root, 2, "cables.toml:1: links: '1:2' is not two ports such as"),
+        ("run --topology cables.toml", Root, 2, "; cables.toml:2: hosts: host 02:00:00:00:00:01 is at"),
         ("run --config missing.toml", Root, 5, "missing.toml: No such file or directory; check"),
         ("run --config folder", Root, 5, "folder: it is a directory; name a file"),
         ("run ptcp:0:127.0.0.1 --status missing/status", Root, 5, "check the path"),
@@ -424,6 +427,8 @@ impl Place {
         place.write("notes.txt", b"nothing that any command reads\n");
         place.write("net.toml", b"mode = \"fast\"\nspeed = 1\n");
         place.write("broken.toml", b"title = [\n");
+        let cables = "links = [\"1:2\", \"1:1 2:1\"]\nhosts = [\"02:00:00:00:00:01 2:1\"]\n";
+        place.write("cables.toml", cables.as_bytes());
         place.write("lab.toml", scenario.as_bytes());
         place.write(
             "pso.toml",

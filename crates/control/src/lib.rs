@@ -22,6 +22,7 @@ pub mod relay;
 pub mod requests;
 pub mod session;
 pub mod timeouts;
+pub mod topology;
 
 /// A connection as the driver numbers them; never reused in one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use control::ConnectionId;
-use control::controller::{Drained, Event, Location};
+use control::controller::{Controller, Drained, Event, Location};
 use control::relay::hold::{Hold, HoldLimits};
 use control::timeouts::Timeouts;
 use openflow::hello::Hello;
@@ -282,6 +282,15 @@ impl Network {
 
     pub fn process(&self) -> &Process {
         self.process.as_ref().expect("the controller runs")
+    }
+
+    /// What an operator asks of the controller.
+    pub fn ask<R>(&mut self, question: impl FnOnce(&mut Controller, Instant) -> R) -> R {
+        let now = self.now;
+        let process = self.process.as_mut().expect("the controller runs");
+        let answer = process.ask(now, |controller| question(controller, now));
+        self.drain_process();
+        answer
     }
 
     pub fn events(&self) -> impl Iterator<Item = &Event> {

@@ -107,6 +107,13 @@ impl Process {
         self.drain(now);
     }
 
+    /// What an operator asks of the controller, as `net::driver::Driver::ask`.
+    pub fn ask<R>(&mut self, now: Instant, question: impl FnOnce(&mut Controller) -> R) -> R {
+        let answer = question(&mut self.controller);
+        self.drain(now);
+        answer
+    }
+
     pub fn handle_timeout(&mut self, now: Instant) {
         for line in self.lines.values_mut() {
             line.session.handle_timeout(now);

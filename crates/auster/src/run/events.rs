@@ -98,6 +98,21 @@ impl Printer {
         );
     }
 
+    pub fn topology_used(&mut self, file: &str) {
+        self.print(
+            &format!("topology {file} in use"),
+            json!({"event": "topology", "file": file}),
+        );
+    }
+
+    /// With everything that is wrong with it; `what` it is a file of.
+    pub fn file_refused(&mut self, what: &str, file: &str, problems: &str) {
+        self.print(
+            &format!("{what} {file} refused, the one in use stays: {problems}"),
+            json!({"event": format!("{what}_refused"), "file": file, "detail": problems}),
+        );
+    }
+
     pub fn notice(&mut self, now: Instant, notice: &Notice) {
         match notice {
             Notice::Event(Event::HostLearned { .. }) if !self.takes_host(now) => {}
@@ -302,6 +317,14 @@ fn describe(event: &Event) -> Option<(String, Value)> {
                 "added": added,
                 "deleted": deleted,
             }),
+        ),
+        Event::TopologyDiffers(difference) => (
+            format!("topology: {difference}"),
+            json!({"event": "topology_differs", "detail": difference.to_string()}),
+        ),
+        Event::TopologyAgrees => (
+            "topology: the network is as the file says".to_owned(),
+            json!({"event": "topology_agrees"}),
         ),
         Event::Alarm(alarm) => {
             let text = describe_alarm(alarm);

@@ -31,9 +31,14 @@ impl<'a> Fields<'a> {
     }
 
     pub fn problem(&mut self, at: &Range<usize>, problem: impl Display) {
-        let before = &self.text.as_bytes()[..at.start.min(self.text.len())];
-        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        let line = self.line(at);
         self.problems.push((line, problem.to_string()));
+    }
+
+    /// On which line something is.
+    pub fn line(&self, at: &Range<usize>) -> usize {
+        let before = &self.text.as_bytes()[..at.start.min(self.text.len())];
+        1 + before.iter().filter(|byte| **byte == b'\n').count()
     }
 
     /// `Ok` when there was no problem, else one line for each, in the order of the file.
@@ -128,15 +133,29 @@ impl<'a> Fields<'a> {
         example: &str,
         parse: impl Fn(&str) -> Result<T, E>,
     ) -> Vec<T> {
+        let located = self.list_at(table, key, example, parse);
+        located.into_iter().map(|(_, found)| found).collect()
+    }
+
+    /// The same, each with where it is in the text.
+    pub fn list_at<T, E: Display>(
+        &mut self,
+        table: &DeTable<'_>,
+        key: &str,
+        example: &str,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Vec<(Range<usize>, T)> {
         let Some(value) = table.get(key) else {
             return Vec::new();
         };
-        let Some(array) = value.get_ref().as_array() else {
-            return Vec::from_iter(self.parse_value(value, key, example, &parse));
+        let items = match value.get_ref().as_array() {
+            Some(array) => array.iter().collect(),
+            None => vec![value],
         };
         let mut found = Vec::new();
-        for item in array.iter() {
-            found.extend(self.parse_value(item, key, example, &parse));
+        for item in items {
+            let parsed = self.parse_value(item, key, example, &parse);
+            found.extend(parsed.map(|parsed| (item.span(), parsed)));
         }
         found
     }

@@ -17,6 +17,7 @@ use toml::de::DeTable;
 use super::Args;
 use super::drain;
 use super::fields::Fields;
+use super::topology;
 use crate::failure::Failure;
 use crate::policy;
 
@@ -56,6 +57,8 @@ pub struct Settings {
     pub drained: Drained,
     /// What `driver.policy` is read from.
     pub policy: String,
+    /// What `controller.topology` is read from.
+    pub topology: Option<PathBuf>,
     files: TlsFiles,
 }
 
@@ -79,6 +82,7 @@ impl Default for Settings {
             config: None,
             drained: Drained::default(),
             policy: "auster".to_owned(),
+            topology: None,
             files: TlsFiles::default(),
         }
     }
@@ -94,6 +98,7 @@ impl Settings {
         settings.apply(args)?;
         settings.driver.policy = policy::load(&settings.policy)?;
         let map = &settings.driver.policy;
+        settings.controller.topology = topology::load(settings.topology.as_deref())?;
         // One that has no generation is nobody's but ours.
         settings.controller.policy = (map.generation > 0).then(|| map.clone());
         if settings.listen.is_empty() && settings.connect.is_empty() {
@@ -201,6 +206,7 @@ impl Settings {
         let threads = args.threads.and_then(|n| NonZeroUsize::new(n.into()));
         self.threads = threads.unwrap_or(self.threads);
         self.status = args.status.or(self.status.take());
+        self.topology = args.topology.or(self.topology.take());
         let files = &mut self.files;
         files.private_key = args.private_key.or(files.private_key.take());
         files.certificate = args.certificate.or(files.certificate.take());
@@ -248,6 +254,7 @@ impl Settings {
             "json",
             "threads",
             "policy",
+            "topology",
             "tls",
             "controller",
             "session",
@@ -282,6 +289,9 @@ impl Settings {
         self.drained = drain::read(fields, root);
         self.status = fields
             .string(root, "status", "/run/auster.sock")
+            .map(|path| dir.join(path));
+        self.topology = fields
+            .string(root, "topology", "topology.toml")
             .map(|path| dir.join(path));
         if let Some(policy) = fields.string(root, "policy", "voice.policy") {
             self.policy = match policy.as_str() {

@@ -4,6 +4,7 @@
 //! {"switches":[{"dpid","address","transport","tls","version","ports","flows","messages_in",
 //!   "messages_out","packet_ins_at_edge","flow_mods_at_edge","packet_outs_at_edge","echo_rtt_ms","inbox_backlog","outbox_bytes","packet_ins_shed","packet_in_rests"}],
 //!  "links":[{"from","to"}], "hosts":[{"mac","at","ips"}],
+//!  "topology_differences":["link … is not found"] (null without a topology file),
 //!  "policy":{"generation","sha256","algorithm","rules":[{"id","hits"}],"default_hits",
 //!    "queues":[{"received":{…},"sent":{…}}]},
 //!  "connections":{"total","up"}, "drops":{reason: count}, "refused":{listener: {reason: count}}}
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use control::ConnectionId;
 use control::controller::{Controller, HostView, LinkView, SwitchView};
+use control::topology::Difference;
 use net::clock::Clock;
 use net::driver::{ConnectionView, Driver};
 use net::transport::{Refusal, Refusals};
@@ -100,12 +102,15 @@ impl Status {
                 controller.links(),
                 controller.first_hosts(HOSTS_SHOWN_MAX),
                 controller.host_count(),
+                controller
+                    .has_topology()
+                    .then(|| controller.topology_differences()),
             )
         });
         // The connections are known even when the controller is too busy to be asked.
         let answered = timeout(STEP_MAX, views).await.ok().flatten();
         let is_answered = answered.is_some();
-        let (switches, links, hosts, host_count) = answered.unwrap_or_default();
+        let (switches, links, hosts, host_count, differences) = answered.unwrap_or_default();
         let connections = self.driver.connections();
         let up = connections.iter().filter(|c| c.is_admitted);
         json!({
@@ -115,6 +120,7 @@ impl Status {
             "links": links.iter().map(link).collect::<Vec<_>>(),
             "host_count": host_count,
             "hosts": hosts.iter().map(host).collect::<Vec<_>>(),
+            "topology_differences": differences.map(|d| told(&d)),
             "connections": {"total": connections.len(), "up": up.count()},
             "policy": self.policy(),
             "drops": self.drops(&connections),
@@ -213,6 +219,10 @@ fn switch(connection: &ConnectionView, view: Option<&SwitchView>) -> Value {
         "packet_ins_shed": connection.packet_ins_shed + connection.packet_ins_shed_unread,
         "packet_in_rests": connection.rests,
     })
+}
+
+fn told(differences: &[Difference]) -> Vec<String> {
+    differences.iter().map(ToString::to_string).collect()
 }
 
 fn link(link: &LinkView) -> Value {

@@ -60,6 +60,7 @@ impl Controller {
             }
             self.mend_paths(now, Cause::Unknown, &[]);
             self.refresh_routes(now);
+            self.topology_soon(now);
         }
     }
 

@@ -8,6 +8,7 @@ use openflow::time::Instant;
 use openflow::{DatapathId, ErrorKind, MacAddr, PortNo, Version};
 
 use crate::ConnectionId;
+use crate::topology::Difference;
 
 /// A port of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -72,6 +73,10 @@ pub enum Event {
         dpid: DatapathId,
         error: ErrorKind,
     },
+    /// Of what the administrator says of the network, this is otherwise.
+    TopologyDiffers(Difference),
+    /// Nothing differs any more.
+    TopologyAgrees,
     Alarm(Alarm),
 }
 

@@ -328,6 +328,7 @@ impl Controller {
         self.tell_edge(from.dpid, EdgeUpdate::Forget(mac));
         self.mend_paths(now, Cause::Unknown, &[mac]);
         self.routes_soon(now);
+        self.topology_soon(now);
     }
 }
 

@@ -17,6 +17,7 @@
 //!
 //! Outputs are ordered per connection; between connections nothing is promised but the barriers.
 
+mod administered;
 mod discovery;
 mod event;
 mod first;
@@ -49,9 +50,11 @@ use crate::mix;
 use crate::requests::RequestLimits;
 use crate::session::SwitchUp;
 use crate::timeouts::Timeouts;
+use crate::topology::Topology;
 
 pub use event::{Alarm, Event, HostView, LinkView, Location, SwitchView};
 
+use administered::Administered;
 use first::{FirstPacketState, SETTLE};
 use forwarding::Held;
 use hosts::Hosts;
@@ -95,6 +98,8 @@ pub struct ControllerConfig {
     pub requests: RequestLimits,
     /// Given to relays beside the switches; nobody is asked for one without it.
     pub policy: Option<PolicyMap>,
+    /// What the administrator says of the network.
+    pub topology: Option<Topology>,
 }
 
 impl Default for ControllerConfig {
@@ -112,6 +117,7 @@ impl Default for ControllerConfig {
             path_count_max: 262_144,
             requests: RequestLimits::default(),
             policy: None,
+            topology: None,
         }
     }
 }
@@ -258,6 +264,7 @@ pub struct Controller {
     updates: Updates,
     held: VecDeque<Held>,
     first: FirstPacketState,
+    administered: Administered,
     prover: Prover,
     /// Relays beside the switches, or switches that were asked for one.
     shared: BTreeMap<ConnectionId, policies::Shared>,
@@ -285,6 +292,7 @@ enum Timer {
     Resolution(u64),
     Routes,
     Adopt,
+    Topology,
 }
 
 impl Timer {
@@ -300,6 +308,7 @@ impl Timer {
             Timer::Resolution(_) => "held resolution",
             Timer::Routes => "routes",
             Timer::Adopt => "adopt",
+            Timer::Topology => "topology",
         }
     }
 }
@@ -328,6 +337,7 @@ impl Controller {
             updates: Updates::default(),
             held: VecDeque::new(),
             first: FirstPacketState::default(),
+            administered: Administered::new(config.topology.clone()),
             prover: Prover::new(seed, word(0)),
             shared: BTreeMap::new(),
             generation: word(8) as u16,
@@ -413,6 +423,7 @@ impl Controller {
         let grace = now + self.config.switch_grace;
         self.timer(grace, Timer::Grace(dpid));
         self.event(Event::SwitchDown { dpid });
+        self.topology_soon(now);
         for request in unanswered {
             self.handle_unanswered(now, dpid, request);
         }
@@ -441,6 +452,7 @@ impl Controller {
                     self.adopt_pending = false;
                     self.adopt_entries(now);
                 }
+                Timer::Topology => self.topology_due(now),
             }
         }
     }

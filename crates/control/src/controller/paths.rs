@@ -292,7 +292,12 @@ impl Controller {
     }
 
     fn pair_entry(&self, pair: Pair, hop: &Hop, ingress: bool) -> Entry {
-        let (idle_timeout_s, hard_timeout_s) = self.timeouts_of(pair, ingress);
+        // Set before any packet, it must not go because there was none.
+        let is_lasting = self.config.mode == Mode::Hybrid && self.administered.says_both(pair);
+        let (idle_timeout_s, hard_timeout_s) = match is_lasting {
+            true => (0, 0),
+            false => self.timeouts_of(pair, ingress),
+        };
         Entry {
             key: hop.key(pair),
             kind: EntryKind::Pair,

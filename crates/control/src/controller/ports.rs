@@ -182,6 +182,7 @@ impl Controller {
         self.close_edge(at, hosts.clone());
         self.mend_paths(now, cause, &hosts);
         self.refresh_routes(now);
+        self.topology_soon(now);
     }
 
     /// The switch did not come back: links and paths go around it. Its hosts keep their place,
@@ -202,6 +203,7 @@ impl Controller {
         }
         self.mend_paths(now, Cause::Unknown, &[]);
         self.refresh_routes(now);
+        self.topology_soon(now);
     }
 
     /// Hosts that were taken to be behind a port that turns out to be a link.

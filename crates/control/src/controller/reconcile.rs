@@ -206,6 +206,7 @@ impl Controller {
     }
 
     pub(super) fn adopt_soon(&mut self, now: Instant) {
+        self.topology_soon(now);
         if !std::mem::replace(&mut self.adopt_pending, true) {
             self.timer(now + self.config.port_hold + SETTLE, Timer::Adopt);
         }
