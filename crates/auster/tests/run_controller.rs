@@ -268,10 +268,11 @@ async fn a_topology_is_compared_and_read_again_on_sighup_unless_it_is_wrong() {
             auster.status()["topology_differences"],
             serde_json::json!([])
         );
+        auster
     });
     tokio::select! {
         () = answering => panic!("the switch was closed"),
-        checked = check => checked.unwrap(),
+        checked = check => drop(checked.unwrap()),
     }
 }
 
