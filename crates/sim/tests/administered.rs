@@ -32,8 +32,10 @@ fn mac(network: &Network, id: HostId) -> MacAddr {
     network.host(id).address.mac
 }
 
+type Link = (Location, Location);
+
 /// The hosts of a line of three as they are, and the links as a controller has found them.
-fn hosts_and_links() -> (Vec<(MacAddr, Place)>, Vec<(Location, Location)>) {
+fn hosts_and_links() -> (Vec<(MacAddr, Place)>, Vec<Link>) {
     let (mut network, line) = build(Mode::Reactive, None);
     network.run_for(Duration::from_secs(2));
     let place = |id: &HostId| {

@@ -29,7 +29,7 @@ pub struct OutputArgs {
     #[arg(long)]
     pub json: bool,
     /// Keep everything in this directory: document, command, raw data, plots
-    #[arg(short = 'o', long, value_name = "DIR")]
+    #[arg(short = 'o', long, alias = "out", value_name = "DIR")]
     pub results: Option<PathBuf>,
 }
 

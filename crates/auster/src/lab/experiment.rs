@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long)]
     pub json: bool,
     /// Write result.json, every ping and the command into a directory
-    #[arg(long, value_name = "DIR")]
+    #[arg(short = 'o', long, alias = "results", value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// End when done, even if the scenario would stay up
     #[arg(long)]
