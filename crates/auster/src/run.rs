@@ -118,6 +118,11 @@ pub fn run(args: Args) -> Result<(), Failure> {
     done
 }
 
+/// Whether a settings file of this name would be taken, before anything is started with it.
+pub fn check_settings(text: &str, file: &Path) -> Result<(), Vec<String>> {
+    Settings::parse(text, file).map(drop)
+}
+
 /// How long connections have to write what is queued when the process ends.
 const STOP_MAX: Duration = Duration::from_secs(2);
 /// For the application to hear of another policy map.

@@ -6,7 +6,7 @@
 mod channel;
 #[allow(dead_code, unused_imports, reason = "the rest of it lands after it")]
 mod controller;
-mod network;
+pub mod network;
 mod null;
 pub mod output;
 pub mod plot;

@@ -172,11 +172,7 @@ impl Plane {
 
     /// What the controller says of itself; `None` when it cannot be asked.
     pub fn status(&self) -> Option<Value> {
-        let mut text = Vec::new();
-        let mut socket = UnixStream::connect(self.status.as_ref()?).ok()?;
-        socket.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
-        socket.read_to_end(&mut text).ok()?;
-        let mut status: Value = serde_json::from_slice(&text).ok()?;
+        let mut status = read_status(self.status.as_ref()?)?;
         // Behind relays the controller sees the last step only, which is TCP.
         if self.transport == Some(Transport::Quic) {
             for switch in status["switches"].as_array_mut()? {
@@ -197,6 +193,15 @@ impl Plane {
             None => Err(Failure::usage("the controller is not auster's to start")),
         }
     }
+}
+
+/// What a controller says of itself at its status socket.
+pub fn read_status(socket: &Path) -> Option<Value> {
+    let mut text = Vec::new();
+    let mut socket = UnixStream::connect(socket).ok()?;
+    socket.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
+    socket.read_to_end(&mut text).ok()?;
+    serde_json::from_slice(&text).ok()
 }
 
 fn start_auster(network: &mut Network, transport: Transport) -> Result<Plane, Failure> {

@@ -8,14 +8,14 @@
 mod background;
 mod figures;
 mod icmp;
-mod iperf;
-mod order;
+pub mod iperf;
+pub mod order;
 mod raw;
 mod report;
 mod stranger;
 mod subject;
-mod tcp;
-mod udp;
+pub mod tcp;
+pub mod udp;
 
 use std::time::Duration;
 

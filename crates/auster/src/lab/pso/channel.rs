@@ -31,14 +31,14 @@ pub struct ChannelListener {
     pub seen: Vec<Seen>,
 }
 
-/// One direction of a TCP connection.
+/// One direction of a TCP connection that carries OpenFlow 1.3.
 #[derive(Debug, Default)]
-struct Bytestream {
+pub struct Bytestream {
     /// Of the next byte; `None` before the first segment.
     next: Option<u32>,
     part: Vec<u8>,
     /// Segments missed; what follows one is found again at a message's header.
-    gaps: u64,
+    pub gaps: u64,
 }
 
 const VERSION: u8 = 4;
@@ -84,7 +84,8 @@ impl Listener for ChannelListener {
 }
 
 impl Bytestream {
-    fn handle(&mut self, segment: &Segment, message: impl FnMut(&[u8])) {
+    /// Gives each message that the segment makes whole.
+    pub fn handle(&mut self, segment: &Segment, message: impl FnMut(&[u8])) {
         if segment.is_first {
             // A connection made anew.
             self.next = Some(segment.sequence.wrapping_add(1));
@@ -163,9 +164,9 @@ fn labelled(message: &[u8]) -> Option<(Kind, Label)> {
 }
 
 /// A TCP segment over IPv4 over Ethernet.
-struct Segment<'a> {
-    from: u16,
-    to: u16,
+pub struct Segment<'a> {
+    pub from: u16,
+    pub to: u16,
     sequence: u32,
     /// Bears SYN.
     is_first: bool,
@@ -173,7 +174,7 @@ struct Segment<'a> {
 }
 
 impl Segment<'_> {
-    fn read(frame: &[u8]) -> Option<Segment<'_>> {
+    pub fn read(frame: &[u8]) -> Option<Segment<'_>> {
         const ETHERNET_BYTES: usize = 14;
         const IPV4: [u8; 2] = [0x08, 0x00];
         const TCP: u8 = 6;

@@ -5,8 +5,8 @@
 //! in plain TCP, so that their hop delay is that of relays, control link and controller together
 //! and of nothing else.
 
-mod channel;
-mod ear;
+pub mod channel;
+pub mod ear;
 mod figures;
 mod in_band;
 mod out_of_band;
