@@ -15,6 +15,7 @@ use crate::lab::restart::{self, Restart, Trials};
 use crate::lab::scenario::{LinkFailure, Scenario, too_many_probes};
 use crate::lab::signals::Signals;
 use crate::lab::status;
+use crate::lab::timeouts;
 use crate::lab::tools;
 use crate::lab::topology::Topology;
 
@@ -42,6 +43,12 @@ pub struct Args {
     /// Only the part that the scenario names for those in a hurry
     #[arg(long)]
     pub quick: bool,
+    /// Runs of every cell, instead of the scenario's; of scenarios on timeouts
+    #[arg(long, value_name = "N")]
+    pub runs: Option<u32>,
+    /// How long every stream lasts, instead of the scenario's; of scenarios on timeouts
+    #[arg(long, value_name = "S")]
+    pub seconds: Option<f64>,
 }
 
 /// Pairs that are pinged at the same time.
@@ -56,6 +63,14 @@ const ON_THE_WAY: Duration = Duration::from_millis(20);
 const PAIRS_SHOWN_MAX: usize = 20;
 
 pub fn run(args: Args) -> Result<(), Failure> {
+    if timeouts::is_ours(&args.scenario) {
+        return timeouts::run(&args);
+    }
+    if args.runs.is_some() || args.seconds.is_some() {
+        return Err(Failure::usage(
+            "--runs, --seconds: only scenarios on timeouts take these",
+        ));
+    }
     if pso::is_ours(&args.scenario) {
         return pso::run(&args);
     }

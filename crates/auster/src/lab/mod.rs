@@ -14,6 +14,7 @@ mod restart;
 pub mod scenario;
 mod signals;
 pub mod status;
+pub mod timeouts;
 pub mod tools;
 pub mod topology;
 
@@ -92,6 +93,14 @@ Example:
   auster lab forward au1a2b-c 192.168.255.1:6653 tcp:127.0.0.1:6653"
     )]
     Forward(ForwardArgs),
+    /// Keep a core busy for a share of the time; used by the lab itself
+    #[command(
+        hide = true,
+        after_help = "\
+Example:
+  auster lab load --core 1 --start-percent 60 --step-percent 10 --every-s 10 --seconds 30"
+    )]
+    Load(timeouts::load::Args),
 }
 
 #[derive(clap::Args)]
@@ -150,7 +159,10 @@ pub struct ExecArgs {
 }
 
 pub fn run(command: Command) -> Result<(), Failure> {
-    let is_part_of_a_lab = matches!(command, Command::Link(_) | Command::Forward(_));
+    let is_part_of_a_lab = matches!(
+        command,
+        Command::Link(_) | Command::Forward(_) | Command::Load(_)
+    );
     if !is_part_of_a_lab && nix::unistd::geteuid().is_root() {
         sweep();
     }
@@ -162,6 +174,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Exec(args) => exec(args),
         Command::Link(args) => link::run(args),
         Command::Forward(args) => plane::forward(args),
+        Command::Load(args) => timeouts::load::run(args),
     }
 }
 
