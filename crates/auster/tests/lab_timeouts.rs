@@ -47,7 +47,6 @@ sizes_bytes = [64]
 count = 3
 interval_s = 0.5
 [timeouts.claims]
-none_reordered = ['without']
 some_reordered = ['hard', 'busy']
 fewer = [['without', 'hard']]
 [[timeouts.plots]]
@@ -108,6 +107,7 @@ fn an_entry_that_expires_reorders_and_no_entry_does_not() {
 
     let without = row(&document, "rows", "without");
     assert_eq!(without["packet_ins"]["max"], 0.0, "{without}");
+    assert_eq!(without["reordered"]["max"], 0.0, "{without}");
 
     let reactive = row(&document, "pings", "reactive");
     assert_eq!((&reactive["sent"], &reactive["lost"]), (&3.into(), &0.into()));
