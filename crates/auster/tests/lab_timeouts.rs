@@ -99,7 +99,10 @@ fn an_entry_that_expires_reorders_and_no_entry_does_not() {
     let busy = row(&document, "rows", "busy");
     assert_eq!(busy["sent"], 2 * 1276, "{busy}");
     let seconds = fs::read_to_string(dir.path().join("out/seconds.csv")).unwrap();
-    let of_busy: Vec<&str> = seconds.lines().filter(|l| l.starts_with("\"busy\"")).collect();
+    let of_busy: Vec<&str> = seconds
+        .lines()
+        .filter(|l| l.starts_with("\"busy\""))
+        .collect();
     assert_eq!(of_busy.len(), 3, "{seconds}");
     let core = |line: &str| line.split(',').nth(5).unwrap().parse::<f64>().unwrap();
     // 60 % in the second second; whoever else is there can only add to it, or take it.
@@ -110,17 +113,28 @@ fn an_entry_that_expires_reorders_and_no_entry_does_not() {
     assert_eq!(without["reordered"]["max"], 0.0, "{without}");
 
     let reactive = row(&document, "pings", "reactive");
-    assert_eq!((&reactive["sent"], &reactive["lost"]), (&3.into(), &0.into()));
+    assert_eq!(
+        (&reactive["sent"], &reactive["lost"]),
+        (&3.into(), &0.into())
+    );
     // The first one and its answer each ask the controller.
     assert!(number(&reactive["by_request_ms"][0]) > 17.0, "{reactive}");
     assert!(number(&reactive["rtt_ms"]["min"]) < 17.0, "{reactive}");
 
     let names = [
-        "result.json", "command.txt", "table.txt", "runs.csv", "seconds.csv", "pings.csv",
-        "cpu.svg", "cpu.csv",
+        "result.json",
+        "command.txt",
+        "table.txt",
+        "runs.csv",
+        "seconds.csv",
+        "pings.csv",
+        "cpu.svg",
+        "cpu.csv",
     ];
     for name in names {
-        let len = fs::metadata(dir.path().join("out").join(name)).unwrap().len();
+        let len = fs::metadata(dir.path().join("out").join(name))
+            .unwrap()
+            .len();
         assert!(len > 10, "{name}");
     }
 }
@@ -130,13 +144,26 @@ fn a_quick_part_and_the_command_line_bound_it() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("a.toml").display().to_string();
     fs::write(&file, SCENARIO).unwrap();
-    let output = auster(&["lab", "run", &file, "--quick", "--runs", "2", "--seconds", "0.5", "--json"]);
+    let output = auster(&[
+        "lab",
+        "run",
+        &file,
+        "--quick",
+        "--runs",
+        "2",
+        "--seconds",
+        "0.5",
+        "--json",
+    ]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(document["rows"].as_array().unwrap().len(), 1);
     let without = row(&document, "rows", "without");
-    assert_eq!((&without["runs"], &without["sent"]), (&2.into(), &(2 * 213).into()));
+    assert_eq!(
+        (&without["runs"], &without["sent"]),
+        (&2.into(), &(2 * 213).into())
+    );
     assert_eq!(document["pings"].as_array().unwrap().len(), 0);
 }
 
@@ -161,7 +188,11 @@ fn wrong_scenarios_are_refused_by_field() {
     refused(
         &wrong,
         &[],
-        &["hard_s", "pings 'reactive': count: 1 to 1000", "streams 'hard': detour_ms: 0 to 1000"],
+        &[
+            "hard_s",
+            "pings 'reactive': count: 1 to 1000",
+            "streams 'hard': detour_ms: 0 to 1000",
+        ],
     );
     let unknown = SCENARIO.replace("['without', 'hard']", "['without', 'soft']");
     refused(&unknown, &[], &["claims: no streams are called 'soft'"]);

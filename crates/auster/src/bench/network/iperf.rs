@@ -42,7 +42,7 @@ pub struct Versions {
 }
 
 /// What a tool says of a UDP stream.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Datagrams {
     pub sent: u64,
     pub lost: u64,

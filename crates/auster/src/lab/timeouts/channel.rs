@@ -31,7 +31,12 @@ struct Event {
     connection: u16,
     kind: Kind,
     at_ns: u64,
+    /// Of which packet; of an entry none.
+    packet: Packet,
 }
+
+/// Stream and number, as the sender wrote them.
+type Packet = [u8; 16];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -51,6 +56,8 @@ pub struct Seen {
     /// FLOW_REMOVEDs of such entries.
     pub flow_removed: u64,
     pub detours: Vec<Detour>,
+    /// From the PACKET_IN of a packet to its PACKET_OUT, both where they pass the switches.
+    pub answers_ns: Vec<u64>,
     /// Segments missed.
     pub gaps: u64,
 }
@@ -102,8 +109,28 @@ impl ChannelListener {
                 .keys()
                 .flat_map(|c| self.detours(*c))
                 .collect(),
+            answers_ns: self.answers_ns(),
             gaps: streams.map(|stream| stream.gaps).sum(),
         }
+    }
+
+    /// Of a packet that several switches ask about, from the first to the first answer.
+    fn answers_ns(&self) -> Vec<u64> {
+        let mut asked_ns: BTreeMap<Packet, Option<u64>> = BTreeMap::new();
+        let mut answers_ns = Vec::new();
+        for event in &self.events {
+            match event.kind {
+                Kind::PacketIn => {
+                    asked_ns.entry(event.packet).or_insert(Some(event.at_ns));
+                }
+                Kind::PacketOut => {
+                    let asked = asked_ns.get_mut(&event.packet).and_then(Option::take);
+                    answers_ns.extend(asked.map(|asked| event.at_ns.saturating_sub(asked)));
+                }
+                Kind::FlowAdd | Kind::FlowRemoved => {}
+            }
+        }
+        answers_ns
     }
 
     fn detours(&self, connection: u16) -> Vec<Detour> {
@@ -154,47 +181,51 @@ impl Listener for ChannelListener {
         let before = self.events.len();
         let streams = self.connections.entry(connection).or_default();
         streams[way].handle(&segment, |message| {
-            self.events.extend(kind(message, self.to).map(|kind| Event {
+            let found = kind(message, self.to);
+            self.events.extend(found.map(|(kind, packet)| Event {
                 connection,
                 kind,
                 at_ns,
+                packet,
             }));
         });
         self.events.len() > before
     }
 }
 
-/// What a message is to the streams, if it is about them.
-fn kind(message: &[u8], to: Host) -> Option<Kind> {
+/// What a message is to the streams, if it is about them, and to which packet.
+fn kind(message: &[u8], to: Host) -> Option<(Kind, Packet)> {
     let word = |at: usize| {
         let bytes = message.get(at..at + 2)?;
         Some(usize::from(u16::from_be_bytes([bytes[0], bytes[1]])))
     };
-    let about = |packet_at: usize| {
-        message
-            .get(packet_at..)
-            .is_some_and(|packet| is_to(packet, to))
-    };
-    match *message.get(1)? {
+    let about = |packet_at: usize| packet_to(message.get(packet_at..)?, to);
+    let is_for = || matches(message, to).then(Packet::default);
+    let (kind, packet) = match *message.get(1)? {
         // The match, padded, and two bytes more.
-        TYPE_PACKET_IN => about(24 + word(26)?.next_multiple_of(8) + 2).then_some(Kind::PacketIn),
-        TYPE_PACKET_OUT => about(24 + word(16)?).then_some(Kind::PacketOut),
-        TYPE_FLOW_MOD if *message.get(25)? == COMMAND_ADD => {
-            matches(message, to).then_some(Kind::FlowAdd)
+        TYPE_PACKET_IN => {
+            let packet = about(24 + word(26)?.next_multiple_of(8) + 2);
+            (Kind::PacketIn, packet)
         }
-        TYPE_FLOW_REMOVED => matches(message, to).then_some(Kind::FlowRemoved),
-        _ => None,
-    }
+        TYPE_PACKET_OUT => (Kind::PacketOut, about(24 + word(16)?)),
+        TYPE_FLOW_MOD if *message.get(25)? == COMMAND_ADD => (Kind::FlowAdd, is_for()),
+        TYPE_FLOW_REMOVED => (Kind::FlowRemoved, is_for()),
+        _ => return None,
+    };
+    Some((kind, packet?))
 }
 
-/// Whether a frame is UDP to the host.
-fn is_to(frame: &[u8], to: Host) -> bool {
+/// Which packet of a stream a frame is, if it is UDP to the host.
+fn packet_to(frame: &[u8], to: Host) -> Option<Packet> {
     const UDP: u8 = 17;
+    const PAYLOAD: usize = 14 + 20 + 8;
     let part = |range: std::ops::Range<usize>| frame.get(range).unwrap_or_default();
-    part(0..6) == to.mac.0
+    let is_ours = part(0..6) == to.mac.0
         && part(12..14) == [0x08, 0x00]
         && part(23..24) == [UDP]
-        && part(30..34) == to.address.octets()
+        && part(30..34) == to.address.octets();
+    let packet = frame.get(PAYLOAD..)?.first_chunk()?;
+    is_ours.then_some(*packet)
 }
 
 /// Whether a message's match says that the host is the destination: the OXM of eth_dst, bare.
@@ -213,14 +244,16 @@ mod tests {
         address: Ipv4Addr::new(10, 0, 0, 2),
     };
 
-    fn listener(events: &[(u16, Kind, u64)]) -> ChannelListener {
+    /// Connection, what, when in milliseconds, and the packet's number.
+    fn listener(events: &[(u16, Kind, u64, u8)]) -> ChannelListener {
         let mut listener = ChannelListener::new(6653, TO);
-        for (connection, kind, at_ms) in events {
+        for (connection, kind, at_ms, number) in events {
             listener.connections.entry(*connection).or_default();
             listener.events.push(Event {
                 connection: *connection,
                 kind: *kind,
                 at_ns: at_ms * 1_000_000,
+                packet: [*number; 16],
             });
         }
         listener
@@ -230,16 +263,18 @@ mod tests {
     fn detours_are_told_apart_by_time_and_by_switch() {
         use Kind::{FlowAdd, FlowRemoved, PacketIn, PacketOut};
         let seen = listener(&[
-            (1, FlowAdd, 0), // Of an earlier flow.
-            (1, PacketIn, 10),
-            (2, PacketIn, 11),
-            (1, PacketIn, 20),
-            (1, FlowAdd, 27),
-            (1, PacketOut, 27),
-            (1, PacketIn, 30), // Before the entry was active.
-            (1, FlowAdd, 500), // A renewal.
-            (1, FlowRemoved, 1027),
-            (1, PacketIn, 1030),
+            (1, FlowAdd, 0, 0), // Of an earlier flow.
+            (1, PacketIn, 10, 1),
+            (2, PacketIn, 11, 1),
+            (1, PacketIn, 20, 2),
+            (1, FlowAdd, 27, 0),
+            (1, PacketOut, 27, 1),
+            (2, PacketOut, 29, 1), // The other switch's.
+            (1, PacketIn, 30, 3),  // Before the entry was active.
+            (1, PacketOut, 38, 2),
+            (1, FlowAdd, 500, 0), // A renewal.
+            (1, FlowRemoved, 1027, 0),
+            (1, PacketIn, 1030, 9),
         ])
         .seen();
         let detour = |packets, ms: Option<u64>| Detour {
@@ -256,7 +291,8 @@ mod tests {
             seen.flow_adds,
             seen.flow_removed,
         );
-        assert_eq!(counts, (5, 1, 3, 1));
+        assert_eq!(counts, (5, 3, 3, 1));
+        assert_eq!(seen.answers_ns, [17_000_000, 18_000_000]);
     }
 
     #[test]
@@ -287,10 +323,13 @@ mod tests {
             kind(frame.bytes(), TO)
         };
         assert_eq!(
-            packet_in(build::udp(from, to, (9000, 9001), b"x")),
-            Some(Kind::PacketIn)
+            packet_in(build::udp(from, to, (9000, 9001), &[7; 24])),
+            Some((Kind::PacketIn, [7; 16]))
         );
-        assert_eq!(packet_in(build::udp(to, from, (9000, 9001), b"x")), None);
+        assert_eq!(
+            packet_in(build::udp(to, from, (9000, 9001), &[7; 24])),
+            None
+        );
         assert_eq!(
             packet_in(build::icmp_echo_request(from, to, 1, 1, b"x")),
             None
@@ -299,7 +338,8 @@ mod tests {
         let mut flow_mod = vec![0; 80];
         flow_mod[1] = TYPE_FLOW_MOD;
         flow_mod[60..70].copy_from_slice(&[0x80, 0, 6, 6, 2, 0, 0, 0, 0, 2]);
-        assert_eq!(kind(&flow_mod, TO), Some(Kind::FlowAdd));
+        let added = Some((Kind::FlowAdd, Packet::default()));
+        assert_eq!(kind(&flow_mod, TO), added);
         flow_mod[25] = 3;
         assert_eq!(kind(&flow_mod, TO), None, "a deletion");
         flow_mod[25] = 0;

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
+use crate::bench::network::iperf::Datagrams;
 use crate::bench::stats::{Summary, median};
 use crate::figures::Quantiles;
-use crate::lab::timeouts::cell::{IperfRun, PingRun, StreamRun};
+use crate::lab::timeouts::cell::{PingRun, StreamRun};
 use crate::lab::timeouts::settings::Settings;
 use crate::lab::timeouts::steps::Found;
 
@@ -33,6 +34,8 @@ pub struct Row {
     pub detours: Spread,
     /// D.
     pub detour_ms: Spread,
+    /// From a detour's first PACKET_IN to the FLOW_MOD that followed.
+    pub installed_ms: Spread,
     /// By the formula.
     pub predicted: Spread,
     /// What iperf counted, in networks of its own.
@@ -90,8 +93,9 @@ pub fn rows(settings: &Settings, found: &Found) -> Vec<Row> {
             let runs: Vec<&StreamRun> = (found.streams.iter())
                 .filter(|run| is_of(&run.row, run.rate_mbps))
                 .collect();
-            let iperf: Vec<&IperfRun> = (found.iperf.iter())
+            let iperf: Vec<Datagrams> = (found.iperf.iter())
                 .filter(|run| is_of(&run.row, run.rate_mbps))
+                .filter_map(|run| run.said)
                 .collect();
             let per_s = 1.0 / settings.pace(*rate).interval().as_secs_f64();
             rows.extend(row(&runs, &iperf, per_s * f64::from(streams.streams)));
@@ -100,7 +104,7 @@ pub fn rows(settings: &Settings, found: &Found) -> Vec<Row> {
     rows
 }
 
-fn row(runs: &[&StreamRun], iperf: &[&IperfRun], packets_per_s: f64) -> Option<Row> {
+fn row(runs: &[&StreamRun], iperf: &[Datagrams], packets_per_s: f64) -> Option<Row> {
     let first = runs.first()?;
     let spread = |of: fn(&StreamRun) -> f64| Spread::of(runs.iter().map(|run| of(run)));
     let sum = |of: fn(&StreamRun) -> u64| runs.iter().map(|run| of(run)).sum();
@@ -128,6 +132,7 @@ fn row(runs: &[&StreamRun], iperf: &[&IperfRun], packets_per_s: f64) -> Option<R
         flow_adds: spread(|run| run.channel.flow_adds as f64),
         detours: spread(|run| run.channel.detours as f64),
         detour_ms: Spread::of(runs.iter().filter_map(|run| run.channel.detour_ms)),
+        installed_ms: Spread::of(runs.iter().filter_map(|run| run.channel.installed_ms)),
         predicted: spread(|run| run.channel.predicted),
         iperf_reordered: has_iperf.then(|| Spread::of(iperf.iter().map(|r| r.reordered as f64))),
         iperf_lost: has_iperf.then(|| iperf.iter().map(|run| run.lost).sum()),

@@ -107,7 +107,9 @@ fn streams(settings: &Settings, problems: &mut Problems) {
             );
             let steps = (settings.seconds / f64::from(load.every_s.max(1))).ceil() - 1.0;
             let steps = steps.clamp(0.0, SECONDS_MAX) as u32;
-            let last = load.start_percent.saturating_add(load.step_percent.saturating_mul(steps));
+            let last = load
+                .start_percent
+                .saturating_add(load.step_percent.saturating_mul(steps));
             problems.check(
                 last <= 100,
                 &field("load"),

@@ -228,17 +228,16 @@ fn run_lines(found: &Found) -> String {
     let mut text =
         "streams,rate_mbps,run,by,sent,lost,duplicates,reordered,extent_max,late_max_ms,\
                     jitter_ms,delay_p50_ms,delay_p99_ms,delay_max_ms,sender_late_ms,packet_ins,\
-                    packet_outs,flow_adds,flow_removed,detours,detour_ms,predicted,unseen\n"
+                    packet_outs,flow_adds,flow_removed,detours,detour_ms,installed_ms,predicted,unseen\n"
             .to_string();
     for run in &found.streams {
         let (delay, channel) = (Quantiles::of(run.delays_ms.clone()), &run.channel);
-        let detour_ms = channel
-            .detour_ms
-            .map_or(String::new(), |ms| format!("{ms:.4}"));
+        let known = |ms: Option<f64>| ms.map_or(String::new(), |ms| format!("{ms:.4}"));
+        let (detour_ms, installed_ms) = (known(channel.detour_ms), known(channel.installed_ms));
         let _ = writeln!(
             text,
             "\"{}\",{},{},auster,{},{},{},{},{},{:.4},{:.4},{:.4},{:.4},{:.4},{:.4},{},{},{},{},{},\
-             {detour_ms},{:.2},{}",
+             {detour_ms},{installed_ms},{:.2},{}",
             run.row,
             run.rate_mbps,
             run.run,
@@ -263,10 +262,13 @@ fn run_lines(found: &Found) -> String {
         );
     }
     for run in &found.iperf {
+        let Some(said) = run.said else {
+            continue;
+        };
         let _ = writeln!(
             text,
-            "\"{}\",{},{},iperf,{},{},,{},,,{:.4},,,,,,,,,,,,",
-            run.row, run.rate_mbps, run.run, run.sent, run.lost, run.reordered, run.jitter_ms
+            "\"{}\",{},{},iperf,{},{},,{},,,{:.4},,,,,,,,,,,,,",
+            run.row, run.rate_mbps, run.run, said.sent, said.lost, said.reordered, said.jitter_ms
         );
     }
     text
@@ -309,7 +311,8 @@ fn ping_lines(found: &Found) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::timeouts::cell::{Channel, PingRun, StreamRun};
+    use crate::bench::network::iperf::Datagrams;
+    use crate::lab::timeouts::cell::{Channel, IperfRun, PingRun, StreamRun};
     use crate::lab::timeouts::figures;
     use crate::lab::timeouts::settings::Scenario;
 
@@ -396,7 +399,17 @@ fewer = [['lease', 'hard']]
         let settings = Scenario::parse(SCENARIO).unwrap().timeouts;
         let found = Found {
             streams: vec![run("hard", 1.0, 3, 0), run("lease", 5.0, 0, 0)],
-            iperf: Vec::new(),
+            iperf: vec![IperfRun {
+                row: "hard".to_owned(),
+                rate_mbps: 1.0,
+                run: 0,
+                said: Some(Datagrams {
+                    sent: 10,
+                    lost: 1,
+                    jitter_ms: 0.5,
+                    reordered: 4,
+                }),
+            }],
             pings: vec![PingRun {
                 row: "reactive".to_owned(),
                 size_bytes: 64,
@@ -407,12 +420,14 @@ fewer = [['lease', 'hard']]
         let rows = figures::rows(&settings, &found);
         assert_eq!((rows.len(), rows[0].packets_per_s), (2, 100.0));
         assert_eq!(rows[0].extent.max, 3.0);
+        assert_eq!(rows[0].iperf_reordered.map(|r| r.median), Some(4.0));
+        assert_eq!(rows[1].iperf_reordered, None);
         let text = stream_table(&rows);
         assert_eq!(text.lines().count(), 3);
         assert!(text.contains("17.00"), "{text}");
         let lines = run_lines(&found);
         let columns: Vec<usize> = lines.lines().map(|line| line.split(',').count()).collect();
-        assert_eq!(columns, [23, 23, 23]);
+        assert_eq!(columns, [24; 4]);
         assert_eq!(second_lines(&found).lines().count(), 1 + 2 * 2);
         assert!(ping_lines(&found).ends_with("\"reactive\",64,0,2,\n"));
         let pings = figures::ping_rows(&settings, &found);

@@ -147,12 +147,13 @@ impl Found {
                 "{of}: {} reordered, {} lost of {}; {} packet-ins in {} detours",
                 run.reordered, run.lost, run.sent, run.channel.packet_ins, run.channel.detours
             ),
-            (Step::Iperf { .. }, _, Some(run), _) => {
-                format!(
+            (Step::Iperf { .. }, _, Some(run), _) => match run.said {
+                Some(said) => format!(
                     "{of}: {} reordered, {} lost of {}",
-                    run.reordered, run.lost, run.sent
-                )
-            }
+                    said.reordered, said.lost, said.sent
+                ),
+                None => format!("{of}: it said nothing that can be read"),
+            },
             (Step::Ping { .. }, .., Some(run)) => {
                 let answered = run.rtts_ms.iter().flatten();
                 let max = answered.clone().fold(0.0, |max: f64, ms| max.max(*ms));
