@@ -89,6 +89,7 @@ struct Node {
     errors: Vec<openflow::ErrorKind>,
     /// It answers no barrier.
     is_mute: bool,
+    activation_delay: Duration,
     hold: Option<Hold>,
     hold_due: Option<Instant>,
 }
@@ -193,6 +194,7 @@ impl Network {
             due: None,
             errors: Vec::new(),
             is_mute: false,
+            activation_delay: self.config.activation_delay,
             hold: self.config.hold.then(|| Hold::new(HoldLimits::default())),
             hold_due: None,
         });
@@ -420,6 +422,11 @@ impl Network {
     /// A switch that answers no barrier from now on.
     pub fn set_mute(&mut self, switch: SwitchId) {
         self.switches[switch.0].is_mute = true;
+    }
+
+    /// How long after a FLOW_MOD packets still find the old table of this switch.
+    pub fn set_activation_delay(&mut self, switch: SwitchId, delay: Duration) {
+        self.switches[switch.0].activation_delay = delay;
     }
 
     /// A host asks for another's address, and sends nothing else.
@@ -690,7 +697,7 @@ impl Network {
     }
 
     fn handle_later_or_now(&mut self, connection: ConnectionId, switch: SwitchId, frame: Frame) {
-        let delay = self.config.activation_delay;
+        let delay = self.switches[switch.0].activation_delay;
         match frame.kind() {
             MessageKind::BarrierRequest if self.switches[switch.0].is_mute => {}
             MessageKind::FlowMod if !delay.is_zero() => {
