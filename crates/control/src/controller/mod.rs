@@ -472,7 +472,9 @@ impl Controller {
     /// nothing is lost by it. What is not among them any more is used again by new paths.
     pub fn set_drained(&mut self, now: Instant, drained: Drained) {
         if self.links.set_drained(drained) {
-            self.drain_paths(now);
+            if self.config.mode != Mode::Hybrid {
+                self.drain_paths(now);
+            }
             self.change_routes(now, SETTLE);
         }
     }
