@@ -4,8 +4,10 @@
 mod drain;
 mod events;
 mod fields;
+mod load;
 mod settings;
 mod status;
+mod timeouts;
 mod topology;
 
 use std::fs::File;
@@ -29,6 +31,7 @@ use tokio::sync::mpsc;
 use crate::failure::Failure;
 use crate::policy;
 use events::Printer;
+use load::Sampler;
 use settings::{Mode, Settings};
 
 /// Control a network: every switch that connects is set up, links and hosts are found, and paths
@@ -177,6 +180,8 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
         tasks.push(tokio::spawn(dialler));
     }
 
+    let sampler = Sampler::start(&driver, clock, &settings.controller.timeouts);
+
     let failed = loop {
         tokio::select! {
             _ = interrupted.recv() => break false,
@@ -185,6 +190,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
                 reload_policy(&settings.policy, &driver, &mut printer).await;
                 if let Some(file) = &settings.config {
                     reload_drained(file, &driver, clock, &mut printer).await;
+                    reload_timeouts(file, &settings, &driver, clock, &sampler, &mut printer).await;
                 }
                 if let Some(file) = &settings.topology {
                     reload_topology(file, &driver, clock, &mut printer).await;
@@ -194,6 +200,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
             () = driver.ended() => break true,
         }
     };
+    sampler.stop();
     for task in tasks {
         task.abort();
     }
@@ -275,6 +282,31 @@ async fn reload_topology(
             printer.file_refused("topology", &name, &problems.join("; "));
         }
         None => tracing::warn!("the controller is not told of the topology: try again"),
+    }
+}
+
+/// Of the file only `[timeouts]` is taken; what is wrong anywhere in it refuses it whole, and what is
+/// in use stays.
+async fn reload_timeouts(
+    file: &Path,
+    settings: &Settings,
+    driver: &ControllerDriver,
+    clock: Clock,
+    sampler: &Sampler,
+    printer: &mut Printer,
+) {
+    let name = file.display().to_string();
+    let timeouts = match settings.reread_timeouts(file) {
+        Ok(timeouts) => timeouts,
+        Err(failure) => return printer.timeouts_refused(&name, failure.message()),
+    };
+    let policy = timeouts.default.name();
+    sampler.follow(&timeouts);
+    let now = clock.now();
+    let told = driver.ask(move |controller| controller.set_timeouts(now, timeouts));
+    match tokio::time::timeout(RELOAD_MAX, told).await {
+        Ok(Some(())) => printer.timeouts_used(&name, policy),
+        _ => tracing::warn!("the controller is not told of the timeouts: try again"),
     }
 }
 

@@ -230,6 +230,48 @@ async fn a_policy_map_is_read_again_on_sighup_and_a_wrong_one_is_refused_whole()
     switch.echo(5).await.expect("nothing was interrupted");
 }
 
+/// With every mistake; the timeouts in use stay, and what else is in the file is not looked at.
+#[tokio::test]
+async fn timeouts_are_read_again_on_sighup_and_wrong_ones_are_refused_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = "[timeouts]\npolicy = \"lease\"\nlease_s = 10\ntable_entries_max = 500\n";
+    let file = write(dir.path(), "net.toml", good);
+    let auster = Auster::start(&["ptcp:0:127.0.0.1", "--config", file.to_str().unwrap()]);
+    let mut switch = dial(auster.port(), 1).await;
+    switch.set_up().await.expect("set up");
+    auster.line("up");
+    let hang_up = || {
+        let pid = Pid::from_raw(auster.child.id().cast_signed());
+        kill(pid, Signal::SIGHUP).unwrap();
+    };
+    let wrong = "[timeouts]\npolicy = \"fixed\"\nidle_s = 9\nhard_s = 5\n\
+                 [[timeouts.class]]\nname = \"a\"\nsrc = \"h1\"\n";
+    write(dir.path(), "net.toml", wrong);
+    hang_up();
+    let line = auster.line("refused, those in use stay");
+    for problem in ["net.toml:3: idle_s is 9", "net.toml:7: src: 'h1' is no"] {
+        assert!(line.contains(problem), "{line}");
+    }
+    let status = auster.status();
+    assert_eq!(status["timeouts"]["policy"], "lease");
+    assert_eq!(
+        status["switches"][0]["table"]["edge_hard_s"], 10,
+        "{status}"
+    );
+    write(dir.path(), "net.toml", &good.replace("10", "20"));
+    hang_up();
+    auster.line("in use: policy lease");
+    let status = auster.status();
+    assert_eq!(
+        status["switches"][0]["table"]["edge_hard_s"], 20,
+        "{status}"
+    );
+    // The load of a process that has nothing to do, sampled each second.
+    let load = status["timeouts"]["load_percent"].as_f64().unwrap();
+    assert!((0.0..1000.0).contains(&load), "{status}");
+    switch.echo(5).await.expect("nothing was interrupted");
+}
+
 #[tokio::test]
 async fn a_topology_is_compared_and_read_again_on_sighup_unless_it_is_wrong() {
     let dir = tempfile::tempdir().unwrap();

@@ -38,6 +38,8 @@ pub enum EntryKind {
     Destination = 3,
     /// Between two hosts of one switch, set by its edge; nobody keeps a record of it.
     Local = 4,
+    /// Between two hosts that are not to hear each other: drops.
+    Barred = 5,
     /// Towards one host, from anywhere, with the beginning of each packet to the controller.
     Report = 6,
 }
@@ -50,6 +52,19 @@ impl EntryKind {
     /// Whether it leads towards one host, and stands as long as the host's place is known.
     pub(crate) fn is_route(self) -> bool {
         matches!(self, EntryKind::Destination | EntryKind::Report)
+    }
+
+    /// Of an entry of ours.
+    pub fn of(cookie: Cookie) -> Option<EntryKind> {
+        Some(match cookie.0 >> 8 & 0xff {
+            1 => EntryKind::Infrastructure,
+            2 => EntryKind::Pair,
+            3 => EntryKind::Destination,
+            4 => EntryKind::Local,
+            5 => EntryKind::Barred,
+            6 => EntryKind::Report,
+            _ => return None,
+        })
     }
 }
 
@@ -67,7 +82,7 @@ pub struct EntryKey {
 pub struct Entry {
     pub key: EntryKey,
     pub kind: EntryKind,
-    /// Where the packet goes; `CONTROLLER` in infrastructure.
+    /// Where the packet goes; `CONTROLLER` in infrastructure, `ANY` where it is dropped.
     pub out: PortNo,
     pub idle_timeout_s: u16,
     pub hard_timeout_s: u16,
@@ -189,6 +204,7 @@ impl Entry {
     pub fn to_add(self, generation: u16) -> FlowMod {
         let actions = match (self.kind, self.out) {
             (EntryKind::Report, port) => vec![Action::output(port), REPORT],
+            (EntryKind::Barred, _) => Vec::new(),
             (_, PortNo::CONTROLLER) => vec![Action::controller()],
             (_, port) => vec![Action::output(port)],
         };
@@ -208,27 +224,24 @@ impl Entry {
 
     /// Reads an entry that [`Entry::to_add`] once made; `None` if it has another shape.
     pub fn from_stats(stats: &FlowStats) -> Option<Entry> {
-        let kind = match stats.cookie.0 >> 8 & 0xff {
-            1 => EntryKind::Infrastructure,
-            2 => EntryKind::Pair,
-            3 => EntryKind::Destination,
-            4 => EntryKind::Local,
-            6 => EntryKind::Report,
+        let kind = EntryKind::of(stats.cookie)?;
+        let actions: &[Action] = match &stats.instructions[..] {
+            [Instruction::ApplyActions(actions)] => actions,
+            // Without actions some switches leave out the instruction as well.
+            [] => &[],
             _ => return None,
         };
-        let [Instruction::ApplyActions(actions)] = &stats.instructions[..] else {
-            return None;
-        };
-        let port = match (kind, &actions[..]) {
+        let port = match (kind, actions) {
             (EntryKind::Report, [Action::Output { port, .. }, REPORT]) => *port,
-            (EntryKind::Report, _) => return None,
+            (EntryKind::Barred, []) => PortNo::ANY,
+            (EntryKind::Report | EntryKind::Barred, _) => return None,
             (_, [Action::Output { port, .. }]) => *port,
             _ => return None,
         };
         let key = EntryKey::from_match(stats.priority, &stats.r#match)?;
         let well_formed = match kind {
             EntryKind::Infrastructure => port == PortNo::CONTROLLER,
-            EntryKind::Pair | EntryKind::Local => {
+            EntryKind::Pair | EntryKind::Local | EntryKind::Barred => {
                 key.in_port.is_some() && key.eth_src.is_some() && key.eth_dst.is_some()
             }
             EntryKind::Destination | EntryKind::Report => key.eth_dst.is_some(),

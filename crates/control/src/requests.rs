@@ -108,6 +108,14 @@ impl<T> Requests<T> {
         Some(xid)
     }
 
+    /// Whether something of this tag waits.
+    pub fn waits_for(&self, tag: &T) -> bool
+    where
+        T: PartialEq,
+    {
+        self.waiting.values().any(|waiting| waiting.tag == *tag)
+    }
+
     /// A reply of one message (barrier, role), or an error: ends the request.
     pub fn finish(&mut self, xid: Xid) -> Option<T> {
         let found = self.waiting.remove(&xid);

@@ -33,6 +33,8 @@ pub struct NetworkConfig {
     pub loss_ppm: u32,
     /// How long a switch waits before it connects again.
     pub reconnect_delay: Duration,
+    /// Of a switch's table.
+    pub entries_max: usize,
 }
 
 impl Default for NetworkConfig {
@@ -46,6 +48,7 @@ impl Default for NetworkConfig {
             hold: false,
             loss_ppm: 0,
             reconnect_delay: Duration::from_millis(100),
+            entries_max: SwitchOptions::default().entries_max,
         }
     }
 }
@@ -182,6 +185,7 @@ impl Network {
         let options = SwitchOptions {
             version: self.config.version,
             datapath_id: dpid,
+            entries_max: self.config.entries_max,
             ..SwitchOptions::default()
         };
         self.switches.push(Node {
@@ -414,7 +418,7 @@ impl Network {
     /// Other timeouts for the process that runs.
     pub fn set_timeouts(&mut self, timeouts: Timeouts) {
         if let Some(process) = &mut self.process {
-            process.controller.set_timeouts(timeouts);
+            process.controller.set_timeouts(self.now, timeouts);
         }
         self.drain_process();
     }
@@ -460,6 +464,15 @@ impl Network {
             delay: None,
         });
         self.hosts[host.0].1 = end;
+    }
+
+    /// What an administrator or the process around it tells the controller.
+    pub fn tell_controller(&mut self, tell: impl FnOnce(&mut Controller, Instant)) {
+        if let Some(process) = &mut self.process {
+            tell(&mut process.controller, self.now);
+            process.handle_timeout(self.now);
+            self.drain_process();
+        }
     }
 
     /// The process is gone; switches go on with what they have.

@@ -113,6 +113,21 @@ impl Printer {
         );
     }
 
+    pub fn timeouts_used(&mut self, file: &str, policy: &str) {
+        self.print(
+            &format!("timeouts of {file} in use: policy {policy}"),
+            json!({"event": "timeouts", "file": file, "policy": policy}),
+        );
+    }
+
+    /// With everything that is wrong with them.
+    pub fn timeouts_refused(&mut self, file: &str, problem: &str) {
+        self.print(
+            &format!("timeouts of {file} refused, those in use stay: {problem}"),
+            json!({"event": "timeouts_refused", "file": file, "detail": problem}),
+        );
+    }
+
     pub fn notice(&mut self, now: Instant, notice: &Notice) {
         match notice {
             Notice::Event(Event::HostLearned { .. }) if !self.takes_host(now) => {}

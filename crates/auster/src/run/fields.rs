@@ -77,6 +77,25 @@ impl<'a> Fields<'a> {
         found
     }
 
+    /// Sections of one name, as `[[key]]` each.
+    pub fn tables<'t>(&mut self, table: &'t DeTable<'a>, key: &str) -> Vec<&'t DeTable<'a>> {
+        let Some(value) = table.get(key) else {
+            return Vec::new();
+        };
+        let Some(array) = value.get_ref().as_array() else {
+            self.wrong(value, key, "sections such as", &format!("[[{key}]]"));
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        for item in array.iter() {
+            match item.get_ref().as_table() {
+                Some(table) => found.push(table),
+                None => self.wrong(item, key, "sections such as", &format!("[[{key}]]")),
+            }
+        }
+        found
+    }
+
     pub fn string(&mut self, table: &DeTable<'_>, key: &str, example: &str) -> Option<String> {
         let value = table.get(key)?;
         let found = value.get_ref().as_str();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::controller::{ControllerConfig, Drained};
-use control::timeouts::Lifetime;
+use control::timeouts::{Lifetime, Timeouts};
 use net::driver::DriverConfig;
 use net::method::Method;
 use net::tls::{CredentialFiles, Security};
@@ -17,6 +17,7 @@ use toml::de::DeTable;
 use super::Args;
 use super::drain;
 use super::fields::Fields;
+use super::timeouts;
 use super::topology;
 use crate::failure::Failure;
 use crate::policy;
@@ -96,6 +97,7 @@ impl Settings {
         };
         settings.config = args.config.clone();
         settings.apply(args)?;
+        fits_mode(settings.controller.mode, &settings.controller.timeouts)?;
         settings.driver.policy = policy::load(&settings.policy)?;
         let map = &settings.driver.policy;
         settings.controller.topology = topology::load(settings.topology.as_deref())?;
@@ -219,6 +221,13 @@ impl Settings {
         Ok(Settings::read(path)?.drained)
     }
 
+    /// The `[timeouts]` that the file has now, for a controller that runs with `self`.
+    pub fn reread_timeouts(&self, path: &Path) -> Result<Timeouts, Failure> {
+        let timeouts = Settings::read(path)?.controller.timeouts;
+        fits_mode(self.controller.mode, &timeouts)?;
+        Ok(timeouts)
+    }
+
     fn read(path: &Path) -> Result<Settings, Failure> {
         let text = std::fs::read_to_string(path).map_err(|error| Failure::file(path, error))?;
         Settings::parse(&text, path).map_err(|problems| Failure::usage(problems.join("; ")))
@@ -235,6 +244,21 @@ impl Settings {
         }
         if let Some(table) = fields.table(&root, "controller") {
             read_controller(&mut settings.controller, &mut fields, table);
+        }
+        let controller = fields.table(&root, "controller");
+        if let Some(table) = fields.table(&root, "timeouts") {
+            let timeouts = &mut settings.controller.timeouts;
+            let fixed = controller.into_iter().flat_map(|c| c.iter());
+            let fixed = fixed.map(|(key, _)| key);
+            let fixed = fixed.filter(|key| OLD_TIMEOUTS.contains(&&**key.get_ref()));
+            for key in fixed.filter(|_| table.contains_key("policy")) {
+                let name = key.get_ref();
+                let problem = format!(
+                    "{name} means policy fixed, and [timeouts] has a policy; keep one of them"
+                );
+                fields.problem(&key.span(), problem);
+            }
+            timeouts::read(timeouts, &mut fields, table);
         }
         if let Some(table) = fields.table(&root, "session") {
             read_session(&mut settings.driver, &mut fields, table);
@@ -257,6 +281,7 @@ impl Settings {
             "topology",
             "tls",
             "controller",
+            "timeouts",
             "session",
         ];
         fields.only(root, "", &known);
@@ -317,8 +342,11 @@ impl TlsFiles {
     }
 }
 
+/// Settings of `[controller]` that say what `[timeouts]` does with policy fixed.
+const OLD_TIMEOUTS: [&str; 2] = ["idle_timeout_s", "hard_timeout_s"];
+
 /// As long as `[timeouts]` says nothing.
-const IDLE_TIMEOUT_S: u16 = 60;
+pub(super) const IDLE_TIMEOUT_S: u16 = 60;
 
 fn read_controller(config: &mut ControllerConfig, fields: &mut Fields<'_>, table: &DeTable<'_>) {
     let known = [
@@ -337,10 +365,12 @@ fn read_controller(config: &mut ControllerConfig, fields: &mut Fields<'_>, table
         let found = fields.integer(table, key, 0..=u64::from(u16::MAX));
         *to = found.map_or(*to, |n| u16::try_from(n).expect("in the range"));
     };
-    let (mut idle_s, mut hard_s) = (IDLE_TIMEOUT_S, 0);
-    seconds("idle_timeout_s", &mut idle_s);
-    seconds("hard_timeout_s", &mut hard_s);
-    config.timeouts.default = Lifetime::Fixed { idle_s, hard_s };
+    if OLD_TIMEOUTS.iter().any(|key| table.contains_key(*key)) {
+        let (mut idle_s, mut hard_s) = (IDLE_TIMEOUT_S, 0);
+        seconds(OLD_TIMEOUTS[0], &mut idle_s);
+        seconds(OLD_TIMEOUTS[1], &mut hard_s);
+        config.timeouts.default = Lifetime::Fixed { idle_s, hard_s };
+    }
     let mut millis = |key, range, to: &mut Duration| {
         let found = fields.integer(table, key, range);
         *to = found.map_or(*to, Duration::from_millis);
@@ -399,6 +429,17 @@ fn read_session(config: &mut DriverConfig, fields: &mut Fields<'_>, table: &DeTa
     }
 }
 
+fn fits_mode(mode: control::controller::Mode, timeouts: &Timeouts) -> Result<(), Failure> {
+    let is_proactive = mode == control::controller::Mode::Proactive;
+    if is_proactive && !timeouts.classes.is_empty() {
+        return Err(Failure::usage(
+            "[[timeouts.class]] needs mode reactive or hybrid: in proactive mode no packet asks \
+             for an entry of its own",
+        ));
+    }
+    Ok(())
+}
+
 fn method(text: &str, passive: bool, otherwise: &str) -> Result<Method, String> {
     let method: Method = text
         .parse()
@@ -419,8 +460,6 @@ fn direction_problem(flag: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use control::timeouts::Timeouts;
-
     use super::*;
 
     fn problems(text: &str) -> Vec<String> {

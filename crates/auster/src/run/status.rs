@@ -1,12 +1,14 @@
 //! The status socket: whoever connects gets one JSON document on one line, and the end.
 //!
 //! ```text
-//! {"switches":[{"dpid","address","transport","tls","version","ports","flows","messages_in",
+//! {"switches":[{"dpid","address","transport","tls","version","ports","flows","table":{…},"messages_in",
 //!   "messages_out","packet_ins_at_edge","flow_mods_at_edge","packet_outs_at_edge","echo_rtt_ms","inbox_backlog","outbox_bytes","packet_ins_shed","packet_in_rests"}],
 //!  "links":[{"from","to"}], "hosts":[{"mac","at","ips"}],
 //!  "topology_differences":["link … is not found"] (null without a topology file),
 //!  "policy":{"generation","sha256","algorithm","rules":[{"id","hits"}],"default_hits",
 //!    "queues":[{"received":{…},"sent":{…}}]},
+//!  "timeouts":{"policy","first_packets","load_percent","stretch","leases","packets_forbidden",
+//!    "delays":{"count","p50_ms","p99_ms"}},
 //!  "connections":{"total","up"}, "drops":{reason: count}, "refused":{listener: {reason: count}}}
 //! ```
 
@@ -18,7 +20,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::ConnectionId;
-use control::controller::{Controller, HostView, LinkView, SwitchView};
+use control::controller::{
+    Controller, ControllerCounters, HostView, LinkView, SwitchView, TableView, TimeoutsView,
+};
 use control::topology::Difference;
 use net::clock::Clock;
 use net::driver::{ConnectionView, Driver};
@@ -105,10 +109,15 @@ impl Status {
                 controller
                     .has_topology()
                     .then(|| controller.topology_differences()),
+                (controller.timeouts_view(), controller.counters()),
             )
         });
         // The connections are known even when the controller is too busy to be asked.
         let answered = timeout(STEP_MAX, views).await.ok().flatten();
+        let timeouts = answered.as_ref().map(|(.., decided)| timeouts(decided));
+        let answered = answered.map(|(switches, links, hosts, count, differences, _)| {
+            (switches, links, hosts, count, differences)
+        });
         let is_answered = answered.is_some();
         let (switches, links, hosts, host_count, differences) = answered.unwrap_or_default();
         let connections = self.driver.connections();
@@ -123,6 +132,7 @@ impl Status {
             "topology_differences": differences.map(|d| told(&d)),
             "connections": {"total": connections.len(), "up": up.count()},
             "policy": self.policy(),
+            "timeouts": timeouts,
             "drops": self.drops(&connections),
             "refused": self.refused(),
         })
@@ -207,6 +217,7 @@ fn switch(connection: &ConnectionView, view: Option<&SwitchView>) -> Value {
         "software": description.map(|d| text(&d.software)),
         "ports": view.map(|v| v.port_count),
         "flows": view.map(|v| v.flow_count),
+        "table": view.map(|v| table(&v.table)),
         "messages_in": connection.session.received,
         "messages_out": connection.messages_sent,
         "packet_ins_at_edge": connection.edge.packet_ins,
@@ -223,6 +234,39 @@ fn switch(connection: &ConnectionView, view: Option<&SwitchView>) -> Value {
 
 fn told(differences: &[Difference]) -> Vec<String> {
     differences.iter().map(ToString::to_string).collect()
+}
+
+fn table(view: &TableView) -> Value {
+    let counters = view.counters;
+    json!({
+        "entries": view.entries,
+        "limit": view.limit,
+        "leases": view.leases,
+        "edge_idle_s": view.timeouts_at_edge.map(|(idle_s, _)| idle_s),
+        "edge_hard_s": view.timeouts_at_edge.map(|(_, hard_s)| hard_s),
+        "misses": counters.misses,
+        "renewals": counters.renewals,
+        "evictions": counters.evictions,
+        "table_full": counters.table_full,
+        "no_room": counters.no_room,
+    })
+}
+
+fn timeouts((view, counters): &(TimeoutsView, ControllerCounters)) -> Value {
+    let ms = |delay: Option<Duration>| delay.map(|d| d.as_secs_f64() * 1e3);
+    json!({
+        "policy": view.policy,
+        "first_packets": view.first_packets,
+        "load_percent": view.load_percent,
+        "stretch": view.stretch,
+        "leases": view.leases,
+        "packets_forbidden": counters.packets_forbidden,
+        "delays": {
+            "count": view.delays,
+            "p50_ms": ms(view.delay_p50),
+            "p99_ms": ms(view.delay_p99),
+        },
+    })
 }
 
 fn link(link: &LinkView) -> Value {

@@ -4,11 +4,13 @@ use std::fmt;
 use std::net::IpAddr;
 
 use openflow::multipart::Description;
-use openflow::time::Instant;
+use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, ErrorKind, MacAddr, PortNo, Version};
 
 use crate::ConnectionId;
 use crate::topology::Difference;
+
+use super::tables::TableCounters;
 
 /// A port of a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,6 +128,37 @@ pub struct SwitchView {
     pub flow_count: usize,
     pub up_since: Instant,
     pub description: Option<Description>,
+    pub table: TableView,
+}
+
+/// A switch's flow table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableView {
+    /// Of everybody, when it was last asked; it is only if something depends on it.
+    pub entries: Option<u32>,
+    pub limit: Option<u32>,
+    /// Entries that are renewed as long as their flow sends.
+    pub leases: usize,
+    /// Idle and hard, in seconds, of the entries that its edge sets.
+    pub timeouts_at_edge: Option<(u16, u16)>,
+    pub counters: TableCounters,
+}
+
+/// What is decided of timeouts for all switches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TimeoutsView {
+    /// Of pairs in no class.
+    pub policy: &'static str,
+    pub first_packets: &'static str,
+    pub load_percent: f64,
+    /// Timeouts are longer by this factor because of the load.
+    pub stretch: u32,
+    pub leases: usize,
+    /// Measured, of the last 1024: from when a path was asked for, as a rule by a packet-in, to
+    /// the barrier after its first entry.
+    pub delays: usize,
+    pub delay_p50: Option<Duration>,
+    pub delay_p99: Option<Duration>,
 }
 
 /// A directed link. Paths use it only when its reverse is there too.

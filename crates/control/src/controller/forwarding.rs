@@ -143,6 +143,9 @@ impl Controller {
         if !self.observe(now, packet, fields) || packet.dst == OWN_MAC {
             return;
         }
+        if self.forbids((packet.src, packet.dst)) {
+            return self.bar(now, packet);
+        }
         match self.hosts.place(packet.dst) {
             // Whose place has just been lost: it went where it was.
             None if packet.is_copy => {}
@@ -165,6 +168,10 @@ impl Controller {
         if packet.dst.is_multicast() {
             // Broadcasts never travel on links: a switch that is not ours alone sent it.
             self.counters.packet_ins_broadcast_on_link += 1;
+            return;
+        }
+        if self.forbids((packet.src, packet.dst)) {
+            self.counters.packets_forbidden += 1;
             return;
         }
         let Some(to) = self.hosts.place(packet.dst) else {
@@ -190,7 +197,12 @@ impl Controller {
             !port.is_some_and(|port| port.up)
         };
         let ip = sender_ip(fields, mac);
-        match self.hosts.observe(now, mac, at, ip, home_gone) {
+        let was_named = before.is_none() || ip.is_none() || self.is_in_class(mac);
+        let observed = self.hosts.observe(now, mac, at, ip, home_gone);
+        if !was_named && self.is_in_class(mac) {
+            self.host_classified(now, mac, at);
+        }
+        match observed {
             Observed::Home => true,
             Observed::Placed => {
                 match before {

@@ -153,6 +153,11 @@ impl Hosts {
         self.places.get(mac).is_some_and(|place| place.heard)
     }
 
+    pub(super) fn has_ip(&self, mac: MacAddr, ip: IpAddr) -> bool {
+        let detail = self.details.get(&mac);
+        detail.is_some_and(|detail| detail.ips.contains(&ip))
+    }
+
     pub(super) fn ips(&self, mac: MacAddr) -> Vec<IpAddr> {
         let detail = self.details.get(&mac);
         detail.map_or(Vec::new(), |detail| detail.ips.iter().copied().collect())

@@ -1,65 +1,223 @@
-//! The timeouts of the entries that the controller and its edges set.
+//! The timeouts of the entries that the controller and its edges set, and what is forbidden.
 
-use openflow::MacAddr;
 use openflow::time::Instant;
+use openflow::{DatapathId, MacAddr, PortNo};
 
+use crate::budget::Budget;
 use crate::edge::EdgeUpdate;
+use crate::entry::{Entry, EntryKey, EntryKind};
 use crate::timeouts::{FlowClass, Lifetime, Timeouts};
 
+use super::forwarding::Packet;
+use super::links::Hop;
 use super::paths::Pair;
-use super::{Controller, Timer};
+use super::{Controller, Location, Mode, TimeoutsView, Timer};
 
 /// Idle timeouts past the ingress are longer by this, so that the ingress ends first: switches look
 /// for expired entries once a second, and not at the same time.
 const DOWNSTREAM_EXTRA_S: u16 = 2;
 
+/// Of an entry that drops what is forbidden.
+const BARRED_IDLE_S: u16 = 10;
+
 impl Controller {
-    /// Other timeouts from now on. Entries that are there keep theirs.
-    pub fn set_timeouts(&mut self, timeouts: Timeouts) {
+    /// Other timeouts from now on. Entries that are there keep theirs, but for those of pairs that
+    /// are forbidden now: they are taken out.
+    pub fn set_timeouts(&mut self, now: Instant, timeouts: Timeouts) {
         let reported = self.reports();
+        self.renewals = renewal_budget(now, &timeouts);
         self.config.timeouts = timeouts;
         if self.reports() != reported {
             self.routes_pending = true;
-            self.timer(Instant::START, Timer::Routes);
+            self.timer(now, Timer::Routes);
         }
-        let (idle_s, hard_s) = self.timeouts_of_edges();
-        for dpid in self.switches.keys().copied().collect::<Vec<_>>() {
-            self.tell_edge(dpid, EdgeUpdate::Timeouts { idle_s, hard_s });
+        self.fit_tables(now);
+        let placed = self
+            .hosts
+            .placed()
+            .filter(|(mac, _)| self.is_in_class(*mac));
+        for (mac, at) in placed.collect::<Vec<_>>() {
+            self.tell_edge(at.dpid, EdgeUpdate::Forget(mac));
+        }
+        self.enforce(now, |_| true);
+        self.tell_edges_timeouts(now);
+    }
+
+    /// How busy the controller is, as [`Timeouts::load`] means it, over the last
+    /// [`Timeouts::sample_interval`].
+    pub fn handle_load(&mut self, now: Instant, percent: f64) {
+        self.load_percent = percent;
+        let before = self.overload.factor();
+        self.overload.handle_sample(now, percent);
+        let factor = self.overload.factor();
+        if factor != before {
+            for switch in self.switches.values_mut() {
+                switch.table.set_stretch(factor);
+            }
+        }
+        self.tell_edges_timeouts(now);
+    }
+
+    /// What is decided for all, for status tables.
+    pub fn timeouts_view(&self) -> TimeoutsView {
+        let timeouts = &self.config.timeouts;
+        TimeoutsView {
+            policy: timeouts.default.name(),
+            first_packets: timeouts.first_packets.name(),
+            load_percent: self.load_percent,
+            stretch: self.overload.factor(),
+            leases: self.lease_count,
+            delays: self.delays.count(),
+            delay_p50: self.delays.quantile(0.5),
+            delay_p99: self.delays.quantile(0.99),
         }
     }
 
-    /// Idle and hard timeout of an entry of a pair's path.
-    pub(super) fn timeouts_of(&self, pair: Pair, ingress: bool) -> (u16, u16) {
-        let lifetime = self.config.timeouts.lifetime(self.class_of(pair));
-        timeouts_at(lifetime, ingress)
+    fn tell_edges_timeouts(&mut self, now: Instant) {
+        for dpid in self.switches.keys().copied().collect::<Vec<_>>() {
+            self.tell_edge_timeouts(now, dpid);
+        }
+    }
+
+    /// Idle and hard timeout of an entry of a pair's path. `table_s` is the idle timeout for which
+    /// the tables on it have room, where they are limited.
+    pub(super) fn timeouts_of(
+        &self,
+        pair: Pair,
+        ingress: bool,
+        table_s: Option<u16>,
+    ) -> (u16, u16) {
+        let class = self.class_of(pair);
+        let lifetime = self.config.timeouts.lifetime(class);
+        self.timeouts_at(lifetime, class, ingress, table_s)
     }
 
     /// Of entries between two hosts of one switch, which are no path of the controller's.
-    pub(super) fn timeouts_of_edges(&self) -> (u16, u16) {
-        timeouts_at(self.config.timeouts.default, true)
+    pub(super) fn timeouts_of_edges(&self, table_s: Option<u16>) -> (u16, u16) {
+        self.timeouts_at(self.config.timeouts.default, None, true, table_s)
+    }
+
+    fn timeouts_at(
+        &self,
+        lifetime: Lifetime,
+        class: Option<&FlowClass>,
+        ingress: bool,
+        table_s: Option<u16>,
+    ) -> (u16, u16) {
+        match lifetime {
+            Lifetime::Fixed { idle_s, hard_s } => (idle_s, hard_s),
+            Lifetime::Paper(paper) if ingress => {
+                let is_raised = self.load_percent > f64::from(paper.cpu_percent)
+                    && self.config.timeouts.raises(class);
+                let hard_s = if is_raised {
+                    paper.raised_s
+                } else {
+                    paper.base_s
+                };
+                (0, hard_s)
+            }
+            Lifetime::Paper(paper) => (paper.idle_s, 0),
+            Lifetime::Lease(lease) => {
+                let stretch = self.overload.factor();
+                let stretched = u16::try_from(stretch).unwrap_or(u16::MAX);
+                let most_s = lease.idle_max_s.saturating_mul(stretched);
+                let idle_s = table_s.map_or(most_s, |s| s.clamp(lease.idle_min_s, most_s));
+                if ingress {
+                    let hard_s = lease.hard_s(self.lease_count, stretch);
+                    (idle_s, hard_s.unwrap_or(0))
+                } else {
+                    (idle_s.saturating_add(DOWNSTREAM_EXTRA_S), 0)
+                }
+            }
+        }
     }
 
     pub(super) fn class_of(&self, (src, dst): Pair) -> Option<&FlowClass> {
-        let has_ip = |mac, ip| self.hosts.ips(mac).contains(&ip);
+        let has_ip = |mac, ip| self.hosts.has_ip(mac, ip);
         self.config.timeouts.class_of(src, dst, has_ip)
     }
 
     /// Whether a class names the host. Its edge is not told of it then.
     pub(super) fn is_in_class(&self, mac: MacAddr) -> bool {
-        let has_ip = |mac, ip| self.hosts.ips(mac).contains(&ip);
+        let has_ip = |mac, ip| self.hosts.has_ip(mac, ip);
         self.config.timeouts.names(mac, has_ip)
+    }
+
+    pub(super) fn forbids(&self, pair: Pair) -> bool {
+        self.class_of(pair).is_some_and(|class| class.forbid)
+    }
+
+    /// A packet of a forbidden pair goes nowhere, and an entry keeps those after it from coming up.
+    pub(super) fn bar(&mut self, now: Instant, packet: &Packet<'_>) {
+        self.counters.packets_forbidden += 1;
+        let Location { dpid, port } = packet.at;
+        let pair = (packet.src, packet.dst);
+        let key = EntryKey::pair(port, packet.src, packet.dst);
+        let known = self.switches.get(&dpid);
+        let is_set = known.is_some_and(|switch| {
+            let entry = switch.entries.get(&key);
+            entry.is_some_and(|entry| entry.kind == EntryKind::Barred) || switch.full_until > now
+        });
+        let hop = Hop {
+            dpid,
+            in_port: port,
+            out_port: PortNo::ANY,
+        };
+        if is_set || self.config.mode == Mode::Proactive {
+            return;
+        }
+        if self.admit_path(now, pair, &[hop]).is_err() {
+            return;
+        }
+        let entry = Entry {
+            key,
+            kind: EntryKind::Barred,
+            out: PortNo::ANY,
+            idle_timeout_s: BARRED_IDLE_S,
+            hard_timeout_s: 0,
+            notify: true,
+        };
+        if let Some(switch) = self.switches.get_mut(&dpid) {
+            switch.entries.insert(key, entry);
+            self.send_flow_mod(dpid, entry.to_add(self.generation));
+        }
+    }
+
+    /// A host has told an address that a class names: its pairs may be others' affair from now on.
+    pub(super) fn host_classified(&mut self, now: Instant, mac: MacAddr, at: Location) {
+        self.tell_edge(at.dpid, EdgeUpdate::Forget(mac));
+        self.enforce(now, |(src, dst)| src == mac || dst == mac);
+    }
+
+    /// Takes out what is there and forbidden, and what drops and is not forbidden any more.
+    fn enforce(&mut self, now: Instant, is_concerned: impl Fn(Pair) -> bool) {
+        let pairs = self.paths.pairs().filter(|pair| is_concerned(*pair));
+        let forbidden: Vec<Pair> = pairs.filter(|pair| self.forbids(*pair)).collect();
+        for pair in forbidden {
+            self.drop_path(now, pair);
+        }
+        let mut allowed: Vec<(DatapathId, EntryKey)> = Vec::new();
+        for (dpid, switch) in &self.switches {
+            let barred = switch.entries.values();
+            for entry in barred.filter(|entry| entry.kind == EntryKind::Barred) {
+                let pair = entry.key.eth_src.zip(entry.key.eth_dst);
+                if pair.is_some_and(|pair| is_concerned(pair) && !self.forbids(pair)) {
+                    allowed.push((*dpid, entry.key));
+                }
+            }
+        }
+        for (dpid, key) in allowed {
+            if let Some(switch) = self.switches.get_mut(&dpid) {
+                switch.entries.remove(&key);
+                switch.table.handle_removed(key);
+                self.send_flow_mod(dpid, key.to_delete());
+            }
+        }
     }
 }
 
-fn timeouts_at(lifetime: Lifetime, ingress: bool) -> (u16, u16) {
-    match lifetime {
-        Lifetime::Fixed { idle_s, hard_s } => (idle_s, hard_s),
-        Lifetime::Paper(paper) if ingress => (0, paper.base_s),
-        Lifetime::Paper(paper) => (paper.idle_s, 0),
-        Lifetime::Lease(lease) if ingress => (lease.idle_max_s, lease.lease_s.unwrap_or(0)),
-        Lifetime::Lease(lease) => {
-            let ingress_s = lease.lease_s.unwrap_or(0).max(lease.idle_max_s);
-            (ingress_s.saturating_add(DOWNSTREAM_EXTRA_S), 0)
-        }
-    }
+/// A twentieth of a second's renewals may go at once.
+pub(super) fn renewal_budget(now: Instant, timeouts: &Timeouts) -> Budget {
+    let per_s = timeouts.renewals_max().unwrap_or(1);
+    Budget::new(now, per_s, (per_s / 20).max(1))
 }

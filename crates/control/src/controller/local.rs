@@ -20,13 +20,16 @@ impl Controller {
             return;
         }
         let seed = self.random();
-        let (idle_timeout_s, hard_timeout_s) = self.timeouts_of_edges();
+        let (idle_timeout_s, hard_timeout_s) = self.timeouts_of_edges(None);
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
         for port in switch.ports.values_mut() {
             port.edge_open = false;
         }
+        switch
+            .table
+            .handle_edge_started(idle_timeout_s, hard_timeout_s);
         let config = EdgeConfig {
             version: switch.version,
             generation: self.generation,

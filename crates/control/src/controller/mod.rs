@@ -32,6 +32,7 @@ mod ports;
 mod reconcile;
 mod routes;
 mod switch;
+mod tables;
 mod updates;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -44,15 +45,19 @@ use sched::PolicyMap;
 use sha2::{Digest, Sha256};
 
 use crate::ConnectionId;
+use crate::budget::Budget;
 use crate::edge::EdgeUpdate;
 use crate::lldp::Prover;
 use crate::mix;
 use crate::requests::RequestLimits;
 use crate::session::SwitchUp;
 use crate::timeouts::Timeouts;
+use crate::timeouts::budget::Overload;
+use crate::timeouts::delays::Delays;
 use crate::topology::Topology;
 
-pub use event::{Alarm, Event, HostView, LinkView, Location, SwitchView};
+pub use event::{Alarm, Event, HostView, LinkView, Location, SwitchView, TableView, TimeoutsView};
+pub use tables::TableCounters;
 
 use administered::Administered;
 use first::{FirstPacketState, SETTLE};
@@ -234,6 +239,8 @@ pub struct ControllerCounters {
     pub lldp_limited: u64,
     pub flow_mods: u64,
     pub packet_outs: u64,
+    /// Of pairs that are forbidden: dropped here, and by entries that have ended.
+    pub packets_forbidden: u64,
     pub paths_installed: u64,
     pub paths_rerouted: u64,
     pub path_table_full: u64,
@@ -265,6 +272,13 @@ pub struct Controller {
     held: VecDeque<Held>,
     first: FirstPacketState,
     administered: Administered,
+    /// By the last sample, of one core.
+    load_percent: f64,
+    overload: Overload,
+    /// Entries with a lease, over all switches.
+    lease_count: usize,
+    renewals: Budget,
+    delays: Delays,
     prover: Prover,
     /// Relays beside the switches, or switches that were asked for one.
     shared: BTreeMap<ConnectionId, policies::Shared>,
@@ -288,6 +302,8 @@ enum Timer {
     Grace(DatapathId),
     HostQuestion(MacAddr),
     Requests(DatapathId),
+    Poll(DatapathId),
+    Renewals(DatapathId),
     Update(u64),
     Resolution(u64),
     Routes,
@@ -304,6 +320,8 @@ impl Timer {
             Timer::Grace(_) => "switch grace",
             Timer::HostQuestion(_) => "host question",
             Timer::Requests(_) => "request",
+            Timer::Poll(_) => "table statistics",
+            Timer::Renewals(_) => "renewals",
             Timer::Update(_) => "update",
             Timer::Resolution(_) => "held resolution",
             Timer::Routes => "routes",
@@ -338,6 +356,11 @@ impl Controller {
             held: VecDeque::new(),
             first: FirstPacketState::default(),
             administered: Administered::new(config.topology.clone()),
+            load_percent: 0.0,
+            overload: Overload::new(),
+            lease_count: 0,
+            renewals: lifetimes::renewal_budget(Instant::START, &config.timeouts),
+            delays: Delays::new(Instant::START),
             prover: Prover::new(seed, word(0)),
             shared: BTreeMap::new(),
             generation: word(8) as u16,
@@ -441,6 +464,8 @@ impl Controller {
                 Timer::Grace(dpid) => self.grace_over(now, dpid),
                 Timer::HostQuestion(mac) => self.host_question_due(now, mac),
                 Timer::Requests(dpid) => self.requests_due(now, dpid),
+                Timer::Poll(dpid) => self.poll_due(now, dpid),
+                Timer::Renewals(dpid) => self.renewals_due(now, dpid),
                 Timer::Update(id) => self.update_due(now, id),
                 Timer::Resolution(id) => self.resolution_due(now, id),
                 Timer::Routes => {

@@ -93,6 +93,17 @@ impl Paths {
             .is_some_and(|path| path.hops.iter().any(held))
     }
 
+    pub(super) fn pairs(&self) -> impl Iterator<Item = Pair> {
+        self.paths.keys().copied()
+    }
+
+    /// When this revision of a path was asked for.
+    pub(super) fn sent_at(&self, pair: Pair, revision: u64) -> Option<Instant> {
+        let path = self.paths.get(&pair);
+        path.filter(|path| path.revision == revision)
+            .map(|path| path.sent_at)
+    }
+
     /// Whether some path has this entry of a switch.
     pub(super) fn owns(&self, dpid: DatapathId, key: EntryKey) -> bool {
         let pair = key.eth_src.zip(key.eth_dst);
@@ -195,6 +206,9 @@ impl Controller {
         from: Location,
         to: Location,
     ) -> Option<Vec<Hop>> {
+        if self.forbids(pair) {
+            return None;
+        }
         if !self.paths.contains(pair) && self.paths.len() >= self.paths.count_max {
             self.counters.path_table_full += 1;
             return None;
@@ -211,13 +225,21 @@ impl Controller {
         if hops.iter().any(full) {
             return None;
         }
+        if self.admit_path(now, pair, &hops).is_err() {
+            return None;
+        }
         self.counters.paths_installed += 1;
+        let ingress = hops.first().map(|hop| hop.dpid);
+        if let Some(switch) = ingress.and_then(|dpid| self.switches.get_mut(&dpid)) {
+            switch.table.missed();
+        }
         Some(hops)
     }
 
     fn find_path(&self, pair: Pair, from: Location, to: Location) -> Option<Vec<Hop>> {
         let connected = |dpid| self.is_connected(dpid);
-        if from == to || !connected(from.dpid) || !connected(to.dpid) {
+        let is_allowed = from != to && !self.forbids(pair);
+        if !is_allowed || !connected(from.dpid) || !connected(to.dpid) {
             return None;
         }
         let distances = self.links.distances(to.dpid, connected);
@@ -250,10 +272,16 @@ impl Controller {
         if let Some(path) = self.paths.paths.get_mut(&pair) {
             path.setup = token.map_or(Setup::Unasked, Setup::UnderWay);
         }
+        // A path that must move is set where there is no room too: the switch may have some.
+        let table_s = self.admit_path(now, pair, &hops).unwrap_or(None);
+        if let Some(ingress) = hops.first() {
+            let (_, hard_s) = self.timeouts_of(pair, true, table_s);
+            self.note_lease(ingress.dpid, hard_s);
+        }
         let same_key = |a: &Hop, b: &Hop| a.dpid == b.dpid && a.in_port == b.in_port;
         let add = |at: usize, hop: &Hop| Change {
             dpid: hop.dpid,
-            step: Step::Add(self.pair_entry(pair, hop, at == 0)),
+            step: Step::Add(self.pair_entry(pair, hop, at == 0, table_s)),
             guard: Guard::Path(pair, revision),
         };
         let mut first = Stage::default();
@@ -291,12 +319,12 @@ impl Controller {
         self.start_update(now, stages);
     }
 
-    fn pair_entry(&self, pair: Pair, hop: &Hop, ingress: bool) -> Entry {
+    fn pair_entry(&self, pair: Pair, hop: &Hop, ingress: bool, table_s: Option<u16>) -> Entry {
         // Set before any packet, it must not go because there was none.
         let is_lasting = self.config.mode == Mode::Hybrid && self.administered.says_both(pair);
         let (idle_timeout_s, hard_timeout_s) = match is_lasting {
             true => (0, 0),
-            false => self.timeouts_of(pair, ingress),
+            false => self.timeouts_of(pair, ingress, table_s),
         };
         Entry {
             key: hop.key(pair),
@@ -342,7 +370,7 @@ impl Controller {
                 continue;
             }
             self.counters.paths_rerouted += 1;
-            let step = Step::Add(self.pair_entry(pair, &hops[0], true));
+            let step = Step::Add(self.pair_entry(pair, &hops[0], true, None));
             let revision = self.paths.insert(now, pair, hops);
             changes.push(Change {
                 dpid: old.dpid,
@@ -432,7 +460,7 @@ impl Controller {
     }
 
     /// Takes a path away, ingress first.
-    fn drop_path(&mut self, now: Instant, pair: Pair) {
+    pub(super) fn drop_path(&mut self, now: Instant, pair: Pair) {
         let Some(path) = self.paths.paths.remove(&pair) else {
             return;
         };
@@ -469,10 +497,20 @@ impl Controller {
         let Some(pair) = key.eth_src.zip(key.eth_dst) else {
             return;
         };
+        if EntryKind::of(removed.cookie) == Some(EntryKind::Barred) {
+            self.counters.packets_forbidden += removed.packet_count;
+            let is_barred = |entry: &Entry| entry.kind == EntryKind::Barred;
+            if switch.entries.get(&key).is_some_and(is_barred) {
+                switch.entries.remove(&key);
+                switch.table.handle_removed(key);
+            }
+            return;
+        }
         // A switch tells of what we deleted as well, perhaps after the entry was set again.
         if removed.reason == FlowRemovedReason::DELETE && !self.paths.holds(pair, dpid, key) {
             return;
         }
+        switch.table.handle_removed(key);
         if switch.entries.remove(&key).is_some() && self.paths.holds(pair, dpid, key) {
             self.drop_path(now, pair);
         }

@@ -195,7 +195,9 @@ impl Controller {
         if !switch.down_since.is_some_and(over) {
             return;
         }
-        self.switches.remove(&dpid);
+        if let Some(switch) = self.switches.remove(&dpid) {
+            self.lease_count -= switch.table.leases_counted;
+        }
         self.event(Event::SwitchLost { dpid });
         let links = self.links.remove_where(|end| end.dpid == dpid);
         for (from, to) in links {

@@ -66,9 +66,10 @@ impl Controller {
                 let rows = rows.collect();
                 self.reconcile(now, dpid, Some(rows));
             }
-            Reply::Whole(request @ Request::Barrier { .. }, _) => {
+            Reply::Whole(request @ (Request::Barrier { .. } | Request::Delay { .. }), _) => {
                 self.handle_unanswered(now, dpid, request);
             }
+            Reply::Whole(request, bodies) => self.handle_table_answer(now, dpid, request, bodies),
         }
     }
 
@@ -113,6 +114,7 @@ impl Controller {
             added,
             deleted,
         });
+        self.start_table(now, dpid);
         self.routes_soon(now);
         self.adopt_soon(now);
     }
@@ -156,14 +158,15 @@ impl Controller {
         // Of a path that has gone meanwhile, nothing is wanted, and nothing of what an edge set.
         let wanted = |key: &EntryKey, entry: &Entry| match entry.kind {
             EntryKind::Pair => paths.owns(dpid, *key),
-            EntryKind::Local => false,
+            EntryKind::Local | EntryKind::Barred => false,
             EntryKind::Infrastructure | EntryKind::Destination | EntryKind::Report => true,
         };
         switch
             .entries
             .retain(|key, entry| wanted(key, entry) || held.contains_key(key));
         let missing = switch.entries.values().filter(|entry| {
-            entry.kind != EntryKind::Local && held.get(&entry.key).map(|h| h.out) != Some(entry.out)
+            !matches!(entry.kind, EntryKind::Local | EntryKind::Barred)
+                && held.get(&entry.key).map(|h| h.out) != Some(entry.out)
         });
         for entry in missing.copied().collect::<Vec<_>>() {
             tally.added += 1;
@@ -183,9 +186,14 @@ impl Controller {
                 continue;
             }
             let up = |port: PortNo| self.port(Location { dpid, port }).is_some_and(|p| p.up);
-            let sound = up(entry.out) && key.in_port.is_none_or(up);
+            let is_barred = entry.kind == EntryKind::Barred;
+            let sound = (is_barred || up(entry.out)) && key.in_port.is_none_or(up);
+            let pair = key.eth_src.zip(key.eth_dst);
+            let forbids = pair.is_some_and(|pair| self.forbids(pair));
             let fits = match entry.kind {
-                EntryKind::Infrastructure | EntryKind::Pair => true,
+                EntryKind::Infrastructure => true,
+                EntryKind::Pair => !forbids,
+                EntryKind::Barred => forbids,
                 EntryKind::Destination => self.has_routes(),
                 EntryKind::Report => self.reports(),
                 EntryKind::Local => self.config.mode != Mode::Proactive,
@@ -223,6 +231,7 @@ impl Controller {
                     continue;
                 };
                 let at = key.in_port.map(|port| Location { dpid: *dpid, port });
+                let at = at.filter(|_| entry.kind != EntryKind::Barred);
                 let at = at.filter(|at| self.role(now, *at) == PortRole::Edge);
                 if let Some(at) = at {
                     beginnings.entry(pair).or_default().push((at, entry.key));

@@ -11,12 +11,12 @@ use openflow::{
 
 use crate::ConnectionId;
 use crate::budget::Budget;
-use crate::edge::EdgeUpdate;
 use crate::entry::{Entry, EntryKey, ask_for_entries};
 use crate::lldp::Outstanding;
 use crate::requests::Requests;
 use crate::session::SwitchUp;
 
+use super::tables::Table;
 use super::{
     Alarm, Controller, ControllerConfig, ControllerOutput, Event, Location, SwitchView, Timer,
 };
@@ -36,6 +36,7 @@ pub(super) struct Switch {
     pub requests: Requests<Request>,
     /// After TABLE_FULL no path is set here until then, so that there is no storm of retries.
     pub full_until: Instant,
+    pub table: Table,
     description: Option<Description>,
 }
 
@@ -61,7 +62,18 @@ pub(super) struct SwitchPort {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Entries,
-    Barrier { update: u64 },
+    Barrier {
+        update: u64,
+    },
+    /// The barrier after the first entry of a path that was asked for then.
+    Delay {
+        since: Instant,
+    },
+    /// Table statistics.
+    Table,
+    /// Flow statistics, of entries that are looked at one by one.
+    Rows,
+    TableFeatures,
 }
 
 impl Switch {
@@ -77,6 +89,7 @@ impl Switch {
             entries: BTreeMap::new(),
             requests: Requests::new(config.requests, first_xid),
             full_until: Instant::START,
+            table: Table::default(),
             description: None,
         }
     }
@@ -90,7 +103,13 @@ impl Switch {
             flow_count: self.entries.len(),
             up_since: self.up_since,
             description: self.description.clone(),
+            table: self.table.view(),
         }
+    }
+
+    pub(super) fn is_open_vswitch(&self) -> bool {
+        let hardware = self.description.as_ref().map(|d| &d.hardware[..]);
+        hardware == Some(b"Open vSwitch")
     }
 }
 
@@ -125,6 +144,7 @@ impl Controller {
         switch.synced = false;
         switch.up_since = now;
         switch.down_since = None;
+        switch.table.handle_up();
         switch.description = up.description;
         self.event(Event::SwitchUp {
             dpid,
@@ -244,8 +264,9 @@ impl Controller {
         };
         match switch.requests.finish(xid) {
             Some(Request::Barrier { update }) => self.barrier_passed(now, update, dpid),
+            Some(Request::Delay { since }) => self.delays.handle(now.since(since)),
             // A barrier reply under the xid of a multipart request: the request is over.
-            Some(Request::Entries) => self.handle_unanswered(now, dpid, Request::Entries),
+            Some(request) => self.handle_unanswered(now, dpid, request),
             None => self.counters.unsolicited += 1,
         }
     }
@@ -265,15 +286,7 @@ impl Controller {
             return self.handle_unanswered(now, dpid, request);
         }
         if error == ErrorKind::FLOW_MOD_TABLE_FULL {
-            let first = switch.full_until <= now;
-            let until = now + super::paths::TABLE_FULL_PAUSE;
-            switch.full_until = until;
-            self.tell_edge(dpid, EdgeUpdate::Pause(until));
-            if first {
-                self.alarm(Alarm::FlowTableFull { dpid });
-                // What the switch holds is not known any more: ask.
-                self.ask_entries(now, dpid);
-            }
+            self.handle_table_full(now, dpid);
         } else if error.ty == ErrorKind::FLOW_MOD_UNKNOWN.ty {
             self.alarm(Alarm::FlowModRefused { dpid, error });
         }
@@ -295,7 +308,10 @@ impl Controller {
             Request::Barrier { update } => self.barrier_passed(now, update, dpid),
             // Without an answer nothing can be compared, but the switch must still be usable.
             Request::Entries if self.is_connected(dpid) => self.reconcile(now, dpid, None),
-            Request::Entries => {}
+            Request::Entries | Request::Delay { .. } => {}
+            Request::Table | Request::Rows | Request::TableFeatures => {
+                self.table_unanswered(now, dpid, request);
+            }
         }
     }
 }

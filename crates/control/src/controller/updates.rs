@@ -211,6 +211,16 @@ impl Controller {
         self.timer(due, Timer::Update(id));
     }
 
+    /// How long it takes until the first entry of a path is there, of some.
+    fn measure(&mut self, now: Instant, dpid: DatapathId, pair: Pair, revision: u64) {
+        if let Some(since) = self.paths.sent_at(pair, revision)
+            && self.delays.takes(now)
+        {
+            let request = Request::Delay { since };
+            self.request(now, dpid, request, &Message::BarrierRequest);
+        }
+    }
+
     /// Notes what the switches should hold, and tells those that are connected; the others are
     /// told when they come back.
     fn apply_stage(&mut self, now: Instant, stage: Stage) {
@@ -230,10 +240,17 @@ impl Controller {
             match step {
                 Step::Add(entry) => {
                     switch.entries.insert(key, entry);
+                    switch.table.handle_sent(now, key);
                     self.send_flow_mod(dpid, entry.to_add(self.generation));
+                    if let Guard::Path(pair, revision) = guard
+                        && entry.notify
+                    {
+                        self.measure(now, dpid, pair, revision);
+                    }
                 }
                 Step::Delete(key) => {
                     switch.entries.remove(&key);
+                    switch.table.handle_removed(key);
                     self.send_flow_mod(dpid, key.to_delete());
                 }
             }

@@ -196,6 +196,11 @@ impl TableBudget {
         self.entries
     }
 
+    /// Of the entries, those whose flow sent between the last two reads.
+    pub fn active(&self) -> u32 {
+        self.active
+    }
+
     pub fn new_flows_per_s(&mut self, now: Instant) -> f64 {
         self.arrivals.per_s(now)
     }

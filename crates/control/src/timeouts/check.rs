@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::{FirstPackets, FlowClass, Lease, Lifetime, Paper, Timeouts};
+use super::{ENTRIES_MAX, FirstPackets, FlowClass, Lease, Lifetime, Paper, Timeouts};
 
 /// Seconds that the fields of a flow-mod have room for, but that nobody means.
 const TIMEOUT_MAX_S: u16 = 18 * 3600;
@@ -36,15 +36,13 @@ impl Timeouts {
     pub fn validate(&self) -> Result<(), Vec<Problem>> {
         let mut problems = Problems(Vec::new());
         problems.lifetime(None, self.default);
-        if self.table_entries_max == Some(0) {
-            problems.add(
-                None,
-                "table_entries_max",
-                "is 0; it must be at least 1".to_owned(),
-            );
+        let is_limit = |max: &u32| (1..=ENTRIES_MAX).contains(max);
+        if let Some(max) = self.table_entries_max.filter(|max| !is_limit(max)) {
+            let text = format!("is {max}; it must be a number from 1 to {ENTRIES_MAX}");
+            problems.add(None, "table_entries_max", text);
         }
-        for (dpid, _) in self.switches.iter().filter(|(_, max)| **max == 0) {
-            let text = format!("{dpid} has 0 entries; it must be at least 1");
+        for (dpid, max) in self.switches.iter().filter(|(_, max)| !is_limit(max)) {
+            let text = format!("{dpid} is {max}; it must be a number from 1 to {ENTRIES_MAX}");
             problems.add(None, "switches", text);
         }
         let mut names = BTreeSet::new();
@@ -145,14 +143,6 @@ impl Problems {
             let text = "is 0; it must be at least 1".to_owned();
             self.add(class, "renewals_max", text);
         }
-        self.within(class, "cpu_percent", lease.cpu_percent, 1, u16::MAX);
-        self.within(
-            class,
-            "cpu_relaxed_percent",
-            lease.cpu_relaxed_percent,
-            0,
-            lease.cpu_percent.saturating_sub(1),
-        );
     }
 
     fn within(
@@ -227,7 +217,6 @@ mod tests {
         barred.lifetime = Some(Lifetime::Lease(Lease {
             lease_s: Some(0),
             renewals_max: 0,
-            cpu_relaxed_percent: 75,
             ..Lease::default()
         }));
         let timeouts = Timeouts {
@@ -253,7 +242,6 @@ mod tests {
                 (Some(1), "forbid"),
                 (Some(1), "lease_s"),
                 (Some(1), "renewals_max"),
-                (Some(1), "cpu_relaxed_percent"),
             ]
         );
         assert_eq!(

@@ -7,15 +7,22 @@
 
 pub mod budget;
 mod check;
+pub mod delays;
+pub mod keeper;
+pub mod leases;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use openflow::time::Duration;
 use openflow::{DatapathId, MacAddr};
 
 pub use check::Problem;
+
+/// Whoever says that a table holds more entries does not know.
+pub const ENTRIES_MAX: u32 = 1_000_000;
 
 /// What the administrator asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +36,17 @@ pub struct Timeouts {
     pub table_entries_max: Option<u32>,
     /// The same for single switches; before what they say themselves.
     pub switches: BTreeMap<DatapathId, u32>,
+    pub load: Load,
+}
+
+/// What is told as the controller's load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Load {
+    /// What its process uses, over all its threads, in per cent of one core.
+    #[default]
+    Process,
+    /// How busy the cores are that it may run on, with whatever else runs there.
+    Cores,
 }
 
 /// What becomes of an entry from its first packet to its last.
@@ -51,7 +69,7 @@ pub struct Paper {
     pub base_s: u16,
     /// The same for priority flows while the controller uses more than `cpu_percent`.
     pub raised_s: u16,
-    /// Of one processor core of the controller's.
+    /// Of the controller's [`Load`].
     pub cpu_percent: u16,
     /// Idle timeout at the other hops.
     pub idle_s: u16,
@@ -70,10 +88,6 @@ pub struct Lease {
     pub lease_max_s: u16,
     /// Renewals per second, over all switches.
     pub renewals_max: u32,
-    /// Load of the controller, in per cent of one core, above which timeouts are doubled.
-    pub cpu_percent: u16,
-    /// Below it they are halved again, down to what they were.
-    pub cpu_relaxed_percent: u16,
 }
 
 /// How the packets before the entry are kept from being overtaken by those after it.
@@ -123,6 +137,7 @@ impl Timeouts {
             classes: Vec::new(),
             table_entries_max: None,
             switches: BTreeMap::new(),
+            load: Load::default(),
         }
     }
 
@@ -152,6 +167,54 @@ impl Timeouts {
         })
     }
 
+    /// Those that are in use.
+    fn lifetimes(&self) -> impl Iterator<Item = Lifetime> {
+        let classes = self.classes.iter().filter_map(|class| class.lifetime);
+        std::iter::once(self.default).chain(classes)
+    }
+
+    fn leases(&self) -> impl Iterator<Item = Lease> {
+        self.lifetimes().filter_map(|lifetime| match lifetime {
+            Lifetime::Lease(lease) => Some(lease),
+            _ => None,
+        })
+    }
+
+    /// Whether entries must be looked at one by one, however empty the tables are.
+    pub fn reads_flows(&self) -> bool {
+        let is_paper = |lifetime| matches!(lifetime, Lifetime::Paper(_));
+        self.lease_min_s().is_some() || self.lifetimes().any(is_paper)
+    }
+
+    /// The shortest lease.
+    pub fn lease_min_s(&self) -> Option<u16> {
+        self.leases().filter_map(|lease| lease.lease_s).min()
+    }
+
+    /// Renewals per second, if there is anything to renew.
+    pub fn renewals_max(&self) -> Option<u32> {
+        let renewing = self.leases().filter(|lease| lease.lease_s.is_some());
+        renewing.map(|lease| lease.renewals_max).max()
+    }
+
+    /// Whether the paper's rule raises the timeouts of a class: those of priority flows, and of all
+    /// where none are named.
+    pub fn raises(&self, class: Option<&FlowClass>) -> bool {
+        class.is_some_and(|class| class.priority) || !self.classes.iter().any(|c| c.priority)
+    }
+
+    /// How often the controller's load is to be told; `None` if nothing depends on it. By the paper,
+    /// as often as the smallest timeout in use.
+    pub fn sample_interval(&self) -> Option<Duration> {
+        let of = |lifetime| match lifetime {
+            Lifetime::Fixed { .. } => None,
+            Lifetime::Paper(paper) => Some(paper.base_s.min(paper.raised_s).min(paper.idle_s)),
+            Lifetime::Lease(_) => Some(1),
+        };
+        let least_s = self.lifetimes().filter_map(of).min()?;
+        Some(Duration::from_secs(u64::from(least_s.max(1))))
+    }
+
     pub fn lifetime(&self, class: Option<&FlowClass>) -> Lifetime {
         class.and_then(|c| c.lifetime).unwrap_or(self.default)
     }
@@ -166,13 +229,19 @@ impl Timeouts {
 impl Default for Timeouts {
     fn default() -> Timeouts {
         Timeouts {
+            default: Lifetime::Lease(Lease::default()),
             first_packets: FirstPackets::PreInstall,
-            ..Timeouts::fixed(60, 0)
+            ..Timeouts::fixed(0, 0)
         }
     }
 }
 
 impl Lifetime {
+    /// Whether it follows load and room.
+    pub fn is_adaptive(self) -> bool {
+        !matches!(self, Lifetime::Fixed { .. })
+    }
+
     /// As settings name it.
     pub fn name(self) -> &'static str {
         match self {
@@ -202,8 +271,6 @@ impl Default for Lease {
             lease_s: None,
             lease_max_s: 300,
             renewals_max: 1000,
-            cpu_percent: 75,
-            cpu_relaxed_percent: 60,
         }
     }
 }
@@ -236,6 +303,18 @@ impl FromStr for FirstPackets {
             let known = FirstPackets::ALL.map(FirstPackets::name).join(", ");
             format!("'{text}' is none of {known}")
         })
+    }
+}
+
+impl FromStr for Load {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Load, String> {
+        match text {
+            "process" => Ok(Load::Process),
+            "cores" => Ok(Load::Cores),
+            _ => Err(format!("'{text}' is none of process, cores")),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use crate::message::{FlowModFlags, Message};
 use crate::multipart::{
     AggregateStats, Description, FlowStats, FlowStatsRequest, GroupDesc, GroupFeatures, GroupStats,
     MeterConfig, MeterFeatures, MeterStats, MultipartReply, PortStats, ReplyBody, RequestBody,
-    TableStats, TableStatsV10,
+    TableFeatures, TableStats, TableStatsV10,
 };
 use crate::time::Instant;
 use crate::types::{GroupId, MeterId, PortNo, TableId, Version};
@@ -119,6 +119,10 @@ pub(super) fn answer(
             max_color: 0,
         })),
         RequestBody::PortDesc => in_parts(switch.ports().cloned().collect(), ReplyBody::PortDesc),
+        // Tables cannot be set otherwise than they are.
+        RequestBody::TableFeatures(set) if set.is_empty() => {
+            in_parts(table_features(switch), ReplyBody::TableFeatures)
+        }
         RequestBody::TableFeatures(_) | RequestBody::Other { .. } => {
             return Err(ErrorKind::BAD_MULTIPART);
         }
@@ -185,6 +189,20 @@ fn tables(switch: &Switch) -> Vec<TableStats> {
         v10: (switch.options.version == Version::V10).then(|| v10(number)),
     };
     (0u8..).zip(&switch.tables).map(stats).collect()
+}
+
+/// What a table holds; what it can do is left out.
+fn table_features(switch: &Switch) -> Vec<TableFeatures> {
+    let features = |number: u8| TableFeatures {
+        table_id: TableId(number),
+        name: Bytes::from(format!("table{number}")),
+        metadata_match: 0,
+        metadata_write: 0,
+        config: 0,
+        max_entries: u32::try_from(switch.options.entries_max).unwrap_or(u32::MAX),
+        properties: Vec::new(),
+    };
+    (0..switch.options.n_tables).map(features).collect()
 }
 
 fn port_stats(record: &super::PortRecord, now: Instant) -> PortStats {

@@ -25,18 +25,31 @@ pub struct Tracked {
     is_priority: bool,
     /// Since the last read, or set since.
     is_moving: bool,
+    /// The read that has told of it last.
+    pub(in crate::timeouts) read: u8,
 }
 
 impl Tracked {
-    /// An entry that was set at `now`. `returns` is what [`Returns`] has of its flow.
-    pub fn new(now: Instant, is_priority: bool, returns: u8) -> Tracked {
+    /// An entry that was set at `now`.
+    pub fn new(now: Instant, is_priority: bool) -> Tracked {
         Tracked {
             packets: 0,
             changed_ms: milliseconds(now),
             gap_us: 0,
-            returns,
+            returns: 0,
             is_priority,
             is_moving: true,
+            read: 0,
+        }
+    }
+
+    /// The same flow's next entry: how long it was silent is one of its gaps.
+    fn returned(mut self, now: Instant, is_priority: bool) -> Tracked {
+        self.learn_gap(u64::from(self.silent_ms(now)) * 1000, 1);
+        Tracked {
+            gap_us: self.gap_us,
+            returns: self.returns.saturating_add(1).min(Returns::MAX),
+            ..Tracked::new(now, is_priority)
         }
     }
 
@@ -160,18 +173,18 @@ pub fn coarsen<G: Ord>(groups: impl Iterator<Item = G>, excess: u32) -> Vec<(G, 
     freed
 }
 
-/// Flows that came back after their entry was gone, in a bounded memory: as many slots as the
-/// table has entries, where a newer flow replaces an older one.
+/// Flows whose entry is gone, should they come back: in a bounded memory, as many slots as the table
+/// has entries, where a newer flow replaces an older one.
 #[derive(Clone, Debug)]
 pub struct Returns {
     slots: Vec<Slot>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Slot {
     /// High bits of the hash; 0 is nothing.
     tag: u32,
-    returns: u8,
+    entry: Tracked,
 }
 
 impl Returns {
@@ -179,27 +192,30 @@ impl Returns {
     pub const MAX: u8 = 7;
 
     pub fn new(capacity: u32) -> Returns {
+        let empty = Slot {
+            tag: 0,
+            entry: Tracked::new(Instant::START, false),
+        };
         Returns {
-            slots: vec![Slot::default(); capacity.max(1) as usize],
+            slots: vec![empty; capacity.max(1) as usize],
         }
     }
 
     /// The flow's entry is gone, by its timeout or by eviction.
-    pub fn handle_gone(&mut self, flow: u64, returns: u8) {
+    pub fn handle_gone(&mut self, flow: u64, entry: Tracked) {
         let (slot, tag) = self.place(flow);
-        self.slots[slot] = Slot { tag, returns };
+        self.slots[slot] = Slot { tag, entry };
     }
 
-    /// The flow gets an entry: how often it has come back so far, this time included.
-    pub fn handle_install(&mut self, flow: u64) -> u8 {
+    /// The flow gets an entry: with what is known of it, if it has had one.
+    pub fn handle_install(&mut self, now: Instant, flow: u64, is_priority: bool) -> Tracked {
         let (slot, tag) = self.place(flow);
         let slot = &mut self.slots[slot];
         if slot.tag != tag {
-            return 0;
+            return Tracked::new(now, is_priority);
         }
-        let returns = slot.returns.saturating_add(1).min(Self::MAX);
-        *slot = Slot::default();
-        returns
+        slot.tag = 0;
+        slot.entry.returned(now, is_priority)
     }
 
     fn place(&self, flow: u64) -> (usize, u32) {
@@ -220,7 +236,7 @@ mod tests {
     }
 
     fn polled(moved_at_ms: &[u64]) -> Tracked {
-        let mut entry = Tracked::new(ms(0), false, 0);
+        let mut entry = Tracked::new(ms(0), false);
         for (n, at) in moved_at_ms.iter().enumerate() {
             entry.handle_poll(ms(*at), n as u64 + 1);
         }
@@ -229,11 +245,11 @@ mod tests {
 
     #[test]
     fn a_timeout_is_four_long_gaps_within_what_the_table_allows() {
-        assert_eq!(Tracked::new(ms(0), false, 0).idle(CAP), CAP, "unknown");
+        assert_eq!(Tracked::new(ms(0), false).idle(CAP), CAP, "unknown");
         let slow = polled(&[2000, 4000, 6000]);
         assert_eq!(slow.idle(CAP), Duration::from_secs(8));
         assert_eq!(slow.idle(Duration::from_secs(3)), Duration::from_secs(3));
-        let mut fast = Tracked::new(ms(0), false, 0);
+        let mut fast = Tracked::new(ms(0), false);
         (1..10).for_each(|n| assert!(fast.handle_poll(ms(n * 1000), n * 1000)));
         assert_eq!(fast.gap(), Some(Duration::from_millis(3)));
         assert_eq!(fast.idle(CAP), IDLE_MIN);
@@ -252,31 +268,38 @@ mod tests {
         assert!((2900..3200).contains(&gap_ms), "{gap_ms}");
     }
 
+    /// Each time with the same gap: what grows is the number of returns.
     #[test]
     fn a_returning_flow_is_given_twice_as_long() {
-        let idle = |returns| {
-            let mut entry = Tracked::new(ms(0), false, returns);
-            entry.handle_poll(ms(500), 1);
+        let mut returns = Returns::new(1000);
+        let mut now = ms(0);
+        let mut entry = returns.handle_install(now, 7, false);
+        assert_eq!(entry.idle(CAP), CAP, "nothing is known of it");
+        let mut idle_s = || {
+            now += Duration::from_secs(1);
+            returns.handle_gone(7, entry);
+            entry = returns.handle_install(now, 7, false);
             entry.idle(CAP).as_secs()
         };
-        assert_eq!([0, 1, 2, 5, 200].map(idle), [2, 4, 8, 60, 60]);
-        let mut returns = Returns::new(1000);
-        assert_eq!(returns.handle_install(7), 0);
-        returns.handle_gone(7, 0);
-        assert_eq!(returns.handle_install(7), 1);
-        assert_eq!(returns.handle_install(7), 0, "told once");
-        returns.handle_gone(7, 255);
-        assert_eq!(returns.handle_install(7), Returns::MAX);
+        assert_eq!([(); 5].map(|()| idle_s()), [8, 16, 32, 60, 60]);
+        let others = returns.handle_install(now, 8, false);
+        assert_eq!(others.gap(), None);
+        assert_eq!(
+            returns.handle_install(now, 7, false).gap(),
+            None,
+            "told once"
+        );
     }
 
     /// A million others take a slot each at most: the memory is bounded by the table.
     #[test]
     fn the_memory_of_returns_is_bounded() {
         let mut returns = Returns::new(100);
-        (0..1_000_000).for_each(|flow| returns.handle_gone(flow, 0));
-        let remembered = (0..1_000_000).filter(|flow| returns.handle_install(*flow) > 0);
-        assert!(remembered.count() <= 100);
-        assert_eq!(size_of::<Slot>(), 8);
+        let entry = Tracked::new(ms(0), false);
+        (0..1_000_000).for_each(|flow| returns.handle_gone(flow, entry));
+        let known = |flow| returns.handle_install(ms(1), flow, false).gap().is_some();
+        assert!((0..1_000_000).map(known).filter(|known| *known).count() <= 100);
+        assert_eq!(size_of::<Slot>(), 20);
     }
 
     #[test]
@@ -292,8 +315,8 @@ mod tests {
         let mut moving = polled(&[100, 200]);
         moving.handle_poll(ms(60_000), 3);
         entries.insert(5, moving);
-        entries.insert(6, Tracked::new(ms(59_000), false, 0));
-        let mut priority = Tracked::new(ms(0), true, 0);
+        entries.insert(6, Tracked::new(ms(59_000), false));
+        let mut priority = Tracked::new(ms(0), true);
         priority.handle_poll(ms(60_000), 0);
         entries.insert(7, priority);
         let go = |count| victims(entries.iter().map(|(k, e)| (*k, e)), ms(60_000), count);
@@ -306,7 +329,7 @@ mod tests {
     #[test]
     fn silence_within_a_flows_own_gap_is_use() {
         let mut slow = polled(&[10_000, 20_000]);
-        let mut fast = Tracked::new(ms(20_000), false, 0);
+        let mut fast = Tracked::new(ms(20_000), false);
         fast.handle_poll(ms(21_000), 1);
         fast.handle_poll(ms(22_000), 2);
         slow.handle_poll(ms(26_000), 2);
@@ -332,7 +355,7 @@ mod tests {
     #[test]
     fn time_and_counters_wrap() {
         let late = Instant((u64::from(u32::MAX) - 10) * 1_000_000);
-        let mut entry = Tracked::new(late, false, 0);
+        let mut entry = Tracked::new(late, false);
         entry.handle_poll(late, u64::from(u32::MAX));
         let next = late + Duration::from_millis(100);
         assert!(entry.handle_poll(next, u64::from(u32::MAX) + 5));

@@ -1,0 +1,354 @@
+//! The `[timeouts]` section: how long flow entries live, and for whom.
+
+use std::ops::Range;
+
+use control::timeouts::{
+    ENTRIES_MAX, FirstPackets, FlowClass, HostName, Lease, Lifetime, Paper, Problem, Timeouts,
+};
+use openflow::DatapathId;
+use toml::de::DeTable;
+
+use super::fields::Fields;
+
+const EVERYWHERE: [&str; 2] = ["policy", "first_packets"];
+const SECTION: [&str; 4] = ["table_entries_max", "switches", "load", "class"];
+const CLASS: [&str; 5] = ["name", "src", "dst", "forbid", "priority"];
+const FIXED: [&str; 2] = ["idle_s", "hard_s"];
+const PAPER: [&str; 4] = ["base_s", "raised_s", "cpu_percent", "idle_s"];
+const LEASE: [&str; 5] = [
+    "idle_max_s",
+    "idle_min_s",
+    "lease_s",
+    "lease_max_s",
+    "renewals_max",
+];
+
+/// Two bytes of a flow-mod.
+const SECONDS: std::ops::RangeInclusive<u64> = 0..=65_535;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Policy {
+    Fixed,
+    Paper,
+    Lease,
+}
+
+impl Policy {
+    const ALL: [(&str, Policy); 3] = [
+        ("lease", Policy::Lease),
+        ("paper", Policy::Paper),
+        ("fixed", Policy::Fixed),
+    ];
+
+    fn of(lifetime: Lifetime) -> Policy {
+        match lifetime {
+            Lifetime::Fixed { .. } => Policy::Fixed,
+            Lifetime::Paper(_) => Policy::Paper,
+            Lifetime::Lease(_) => Policy::Lease,
+        }
+    }
+
+    fn parse(text: &str) -> Result<Policy, String> {
+        let found = Policy::ALL.into_iter().find(|(name, _)| *name == text);
+        found
+            .map(|(_, policy)| policy)
+            .ok_or_else(|| format!("'{text}' is none of lease, paper, fixed"))
+    }
+
+    fn name(self) -> &'static str {
+        let found = Policy::ALL.into_iter().find(|(_, policy)| *policy == self);
+        found.map_or("", |(name, _)| name)
+    }
+
+    fn settings(self) -> &'static [&'static str] {
+        match self {
+            Policy::Fixed => &FIXED,
+            Policy::Paper => &PAPER,
+            Policy::Lease => &LEASE,
+        }
+    }
+}
+
+/// Reads the section into `timeouts`, whose default stays where nothing is said of it.
+pub fn read<'a>(timeouts: &mut Timeouts, fields: &mut Fields<'a>, table: &DeTable<'a>) {
+    let known: Vec<&str> = EVERYWHERE
+        .into_iter()
+        .chain(SECTION)
+        .chain(every_setting())
+        .collect();
+    fields.only(table, "timeouts", &known);
+    if let Some(lifetime) = lifetime(fields, table, timeouts.default) {
+        timeouts.default = lifetime;
+    }
+    if let Some(first_packets) = first_packets(fields, table) {
+        timeouts.first_packets = first_packets;
+    }
+    if let Some(load) = fields.parsed(table, "load", "process", str::parse) {
+        timeouts.load = load;
+    }
+    let limits = 1..=u64::from(ENTRIES_MAX);
+    let entries = fields.integer(table, "table_entries_max", limits.clone());
+    timeouts.table_entries_max = entries.and_then(|n| u32::try_from(n).ok());
+    if let Some(switches) = fields.table(table, "switches") {
+        for (key, _) in switches.iter() {
+            let name: &str = key.get_ref();
+            let max = fields.integer(switches, name, limits.clone());
+            match name.parse::<DatapathId>() {
+                Ok(dpid) => {
+                    let max = max.and_then(|n| u32::try_from(n).ok());
+                    timeouts.switches.extend(max.map(|max| (dpid, max)));
+                }
+                Err(problem) => fields.problem(&key.span(), format!("switches: {problem}")),
+            }
+        }
+    }
+    let classes = fields.tables(table, "class");
+    for class in &classes {
+        let class = read_class(fields, class, timeouts.default);
+        timeouts.classes.push(class);
+    }
+    if let Err(problems) = timeouts.validate() {
+        for problem in problems {
+            tell(fields, table, &classes, &problem);
+        }
+    }
+}
+
+fn read_class(fields: &mut Fields<'_>, table: &DeTable<'_>, default: Lifetime) -> FlowClass {
+    let known: Vec<&str> = CLASS
+        .into_iter()
+        .chain(EVERYWHERE)
+        .chain(every_setting())
+        .collect();
+    fields.only(table, "timeouts.class", &known);
+    let mut host = |key| fields.parsed(table, key, "10.0.0.1", str::parse::<HostName>);
+    let (src, dst) = (host("src"), host("dst"));
+    FlowClass {
+        name: fields.string(table, "name", "voice").unwrap_or_default(),
+        src,
+        dst,
+        lifetime: lifetime(fields, table, default),
+        first_packets: first_packets(fields, table),
+        forbid: fields.bool(table, "forbid").unwrap_or(false),
+        priority: fields.bool(table, "priority").unwrap_or(false),
+    }
+}
+
+fn every_setting() -> impl Iterator<Item = &'static str> {
+    let all = FIXED.into_iter().chain(PAPER).chain(LEASE);
+    // Once each: they are told to who writes another.
+    let mut told = Vec::new();
+    all.filter(move |name| {
+        let is_new = !told.contains(name);
+        told.push(*name);
+        is_new
+    })
+}
+
+fn first_packets(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Option<FirstPackets> {
+    fields.parsed(table, "first_packets", "preinstall", str::parse)
+}
+
+/// What the table says of how long entries live, if it says anything. Without a policy the settings
+/// are those of `default`'s.
+fn lifetime(fields: &mut Fields<'_>, table: &DeTable<'_>, default: Lifetime) -> Option<Lifetime> {
+    let named = fields.parsed(table, "policy", "lease", Policy::parse);
+    if named.is_none() && table.contains_key("policy") {
+        return None;
+    }
+    let policy = named.unwrap_or(Policy::of(default));
+    let mut is_said = named.is_some();
+    for (key, _) in table.iter() {
+        let name: &str = key.get_ref();
+        if policy.settings().contains(&name) {
+            is_said = true;
+        } else if every_setting().any(|setting| setting == name) {
+            let (policy, its) = (policy.name(), policy.settings().join(", "));
+            let problem = format!("{name} is no setting of policy {policy}; its are: {its}");
+            fields.problem(&key.span(), problem);
+        }
+    }
+    is_said.then(|| match policy {
+        Policy::Fixed => fixed(fields, table),
+        Policy::Paper => paper(fields, table),
+        Policy::Lease => lease(fields, table),
+    })
+}
+
+fn seconds(fields: &mut Fields<'_>, table: &DeTable<'_>, key: &str) -> Option<u16> {
+    let found = fields.integer(table, key, SECONDS);
+    found.and_then(|n| u16::try_from(n).ok())
+}
+
+/// Without an idle timeout it is the usual one, or the hard one if that is less.
+fn fixed(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Lifetime {
+    let hard_s = seconds(fields, table, "hard_s").unwrap_or(0);
+    let usual_s = match hard_s {
+        0 => super::settings::IDLE_TIMEOUT_S,
+        hard_s => super::settings::IDLE_TIMEOUT_S.min(hard_s),
+    };
+    let idle_s = seconds(fields, table, "idle_s").unwrap_or(usual_s);
+    Lifetime::Fixed { idle_s, hard_s }
+}
+
+fn paper(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Lifetime {
+    let usual = Paper::default();
+    let mut field = |key, usual| seconds(fields, table, key).unwrap_or(usual);
+    Lifetime::Paper(Paper {
+        base_s: field("base_s", usual.base_s),
+        raised_s: field("raised_s", usual.raised_s),
+        cpu_percent: field("cpu_percent", usual.cpu_percent),
+        idle_s: field("idle_s", usual.idle_s),
+    })
+}
+
+fn lease(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Lifetime {
+    let usual = Lease::default();
+    let renewals = fields.integer(table, "renewals_max", 0..=1_000_000);
+    let mut field = |key| seconds(fields, table, key);
+    Lifetime::Lease(Lease {
+        idle_max_s: field("idle_max_s").unwrap_or(usual.idle_max_s),
+        idle_min_s: field("idle_min_s").unwrap_or(usual.idle_min_s),
+        lease_s: field("lease_s"),
+        lease_max_s: field("lease_max_s").unwrap_or(usual.lease_max_s),
+        renewals_max: renewals
+            .and_then(|n| u32::try_from(n).ok())
+            .unwrap_or(usual.renewals_max),
+    })
+}
+
+/// At the line of the field it is about, or of the section or class where that is left out.
+fn tell(fields: &mut Fields<'_>, table: &DeTable<'_>, classes: &[&DeTable<'_>], problem: &Problem) {
+    let place = match problem.class {
+        Some(at) => classes.get(at).copied().unwrap_or(table),
+        None => table,
+    };
+    let given = place.get(problem.field).map(toml::Spanned::span);
+    let first = || {
+        place
+            .iter()
+            .map(|(key, _)| key.span())
+            .min_by_key(|at| at.start)
+    };
+    let at: Range<usize> = given.or_else(first).unwrap_or(0..0);
+    fields.problem(&at, format!("{} {}", problem.field, problem.text));
+}
+
+#[cfg(test)]
+mod tests {
+    use control::timeouts::Load;
+
+    use super::*;
+
+    fn parse(text: &str) -> Result<Timeouts, Vec<String>> {
+        let (mut fields, root) = Fields::parse(text);
+        let mut timeouts = Timeouts::default();
+        let table = fields.table(&root, "timeouts").expect("a section");
+        read(&mut timeouts, &mut fields, table);
+        fields.finish("net.toml").map(|()| timeouts)
+    }
+
+    #[test]
+    fn everything_is_read() {
+        let timeouts = parse(
+            r#"
+            [timeouts]
+            policy = "lease"
+            lease_s = 10
+            idle_max_s = 30
+            first_packets = "hold"
+            load = "cores"
+            table_entries_max = 2000
+            switches = { "0000000000000007" = 100 }
+
+            [[timeouts.class]]
+            name = "voice"
+            src = "10.0.0.1"
+            dst = "02:00:00:00:00:02"
+            policy = "paper"
+            raised_s = 4
+            priority = true
+
+            [[timeouts.class]]
+            name = "barred"
+            src = "10.0.0.9"
+            forbid = true
+            "#,
+        )
+        .unwrap();
+        let lease = Lease {
+            lease_s: Some(10),
+            idle_max_s: 30,
+            ..Lease::default()
+        };
+        assert_eq!(timeouts.default, Lifetime::Lease(lease));
+        assert_eq!(timeouts.first_packets, FirstPackets::Hold);
+        assert_eq!(timeouts.table_entries_max, Some(2000));
+        assert_eq!(timeouts.load, Load::Cores);
+        assert_eq!(timeouts.switches, [(DatapathId(7), 100)].into());
+        let [voice, barred] = &timeouts.classes[..] else {
+            panic!("two classes: {timeouts:?}");
+        };
+        let paper = Paper {
+            raised_s: 4,
+            ..Paper::default()
+        };
+        assert_eq!(voice.lifetime, Some(Lifetime::Paper(paper)));
+        assert!(voice.priority && !voice.forbid);
+        assert_eq!(barred.lifetime, None);
+        assert!(barred.forbid && barred.dst.is_none());
+    }
+
+    #[test]
+    fn a_hard_timeout_alone_has_an_idle_one_within_it() {
+        let of = |text: &str| parse(&format!("[timeouts]\npolicy = \"fixed\"\n{text}")).unwrap();
+        assert_eq!(of("hard_s = 5").default, Timeouts::fixed(5, 5).default);
+        assert_eq!(of("idle_s = 9").default, Timeouts::fixed(9, 0).default);
+    }
+
+    #[test]
+    fn all_mistakes_are_told_with_line_and_field() {
+        let problems = parse(
+            "[timeouts]\n\
+             policy = \"fixed\"\n\
+             idle_s = 9\n\
+             hard_s = 5\n\
+             table_entries_max = 0\n\
+             lease_s = 4\n\
+             switches = { \"zz\" = 5 }\n\
+             [[timeouts.class]]\n\
+             name = \"a\"\n\
+             policy = \"quick\"\n\
+             [[timeouts.class]]\n\
+             name = \"a\"\n\
+             src = \"h1\"\n\
+             dst = \"10.0.0.2\"\n\
+             policy = \"lease\"\n\
+             lease_s = 0\n\
+             idle_max_s = -3\n\
+             speed = 1\n",
+        )
+        .unwrap_err();
+        let expected = [
+            (3, "idle_s is 9; it must not be above hard_s, which is 5"),
+            (5, "table_entries_max is 0; it must be a number from 1"),
+            (
+                6,
+                "lease_s is no setting of policy fixed; its are: idle_s, hard_s",
+            ),
+            (7, "switches: "),
+            (9, "src names neither src nor dst"),
+            (10, "policy: 'quick' is none of lease, paper, fixed"),
+            (12, "name 'a' is the name of a class before it"),
+            (13, "src: 'h1' is no address"),
+            (16, "lease_s is 0; it must be a number from 3"),
+            (17, "idle_max_s is -3; it must be a number from 0"),
+            (18, "'speed' is not known in [timeouts.class]"),
+        ];
+        assert_eq!(problems.len(), expected.len(), "{problems:#?}");
+        for (problem, (line, text)) in problems.iter().zip(expected) {
+            let expected = format!("net.toml:{line}: {text}");
+            assert!(problem.starts_with(&expected), "{problem}\n{expected}");
+        }
+    }
+}

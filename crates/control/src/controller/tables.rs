@@ -1,0 +1,722 @@
+//! The flow table of each switch over time: how full it is, which leases are renewed, what goes
+//! when there is no room.
+//!
+//! A switch is asked only if something depends on the answer. Its table statistics tell how full it
+//! is, where a limit is known; its flow statistics are read where there are leases, where the paper's
+//! rule is used, and where the table is fuller than [`ROWS_SHARE`]. Both are asked for more often as
+//! the table fills.
+//!
+//! Room is made before an entry is set ([`Keeper`]). A switch that says TABLE_FULL all the same has
+//! fewer places than was known, or others have taken them: its limit is learnt, entries that nobody
+//! uses are taken out, and what it has refused is sent once more.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use openflow::multipart::{
+    FlowStats, FlowStatsRequest, MultipartRequest, ReplyBody, RequestBody, TableStats,
+};
+use openflow::time::{Duration, Instant};
+use openflow::{DatapathId, Message, TableId, Version};
+
+use crate::edge::EdgeUpdate;
+use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, Entry, EntryKey, EntryKind, is_ours};
+use crate::timeouts::budget::{POLL_MAX, POLL_MIN, high_mark, whole_seconds};
+use crate::timeouts::keeper::Keeper;
+use crate::timeouts::leases::{Leases, Margin, RowKey};
+use crate::timeouts::{ENTRIES_MAX, Lifetime};
+
+use super::links::Hop;
+use super::paths::{Pair, TABLE_FULL_PAUSE};
+use super::switch::Request;
+use super::{Alarm, Controller, TableView, Timer};
+
+/// Tenths of the limit above which single entries are looked at.
+const ROWS_SHARE: u32 = 7;
+
+/// Until more renewals are allowed.
+const RENEWAL_PAUSE: Duration = Duration::from_millis(50);
+
+/// Readings after TABLE_FULL in which something to take out may be found: the first only says which
+/// entries there are, and not yet which of them are in use.
+const FULL_READINGS_MAX: u8 = 3;
+
+/// New entries between two readings that somebody else than this has set, as far as they are counted.
+const UNSEEN_MAX: u32 = 10_000;
+
+/// What is known of a switch's flow table.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    /// As the switch tells it.
+    said_max: Option<u32>,
+    /// As TABLE_FULL has told it.
+    learnt_max: Option<u32>,
+    /// `None` without a limit.
+    keeper: Option<Keeper<RowKey>>,
+    leases: Leases,
+    /// Of them, those that the number over all switches has.
+    pub leases_counted: usize,
+    to_renew: VecDeque<RowKey>,
+    /// When the rest of them goes on, if more were due than allowed.
+    renewals_due: Option<Instant>,
+    /// By the last reading.
+    entries: Option<u32>,
+    active: u32,
+    poll_due: Option<Instant>,
+    /// Statistics are under way since then.
+    asked_at: Option<Instant>,
+    round_trip: Duration,
+    /// Readings since the switch said TABLE_FULL.
+    full: Option<u8>,
+    /// Asked for as soon as it said so: the number of entries is its limit.
+    asked_for_limit: bool,
+    evicted_at: Option<Instant>,
+    told_edge: Option<(u16, u16)>,
+    counters: TableCounters,
+}
+
+/// What happened to a switch's entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableCounters {
+    /// Packet-ins for which the controller has set a path that begins here.
+    pub misses: u64,
+    pub renewals: u64,
+    /// Entries taken out for others.
+    pub evictions: u64,
+    /// Flow-mods refused because the table was full.
+    pub table_full: u64,
+    /// Paths that were not set because all entries are in use.
+    pub no_room: u64,
+}
+
+impl Table {
+    pub(super) fn view(&self) -> TableView {
+        TableView {
+            entries: self.entries,
+            limit: self.keeper.as_ref().map(Keeper::capacity),
+            leases: self.leases.len(),
+            timeouts_at_edge: self.told_edge,
+            counters: self.counters,
+        }
+    }
+
+    /// A connection: who is there may have been changed meanwhile.
+    pub(super) fn handle_up(&mut self) {
+        (self.said_max, self.learnt_max) = (None, None);
+        (self.entries, self.asked_at, self.full) = (None, None, None);
+    }
+
+    pub(super) fn handle_removed(&mut self, key: EntryKey) {
+        if let Some(key) = RowKey::of(key) {
+            self.leases.handle_removed(key);
+            if let Some(keeper) = &mut self.keeper {
+                keeper.handle_removed(key);
+            }
+        }
+    }
+
+    pub(super) fn set_stretch(&mut self, factor: u32) {
+        if let Some(keeper) = &mut self.keeper {
+            keeper.set_stretch(factor);
+        }
+    }
+
+    /// An entry is sent for which room was made before.
+    pub(super) fn handle_sent(&mut self, now: Instant, key: EntryKey) {
+        if let (Some(keeper), Some(key)) = (&mut self.keeper, RowKey::of(key)) {
+            keeper.handle_sent(now, key);
+        }
+    }
+
+    pub(super) fn handle_edge_started(&mut self, idle_s: u16, hard_s: u16) {
+        self.told_edge = Some((idle_s, hard_s));
+    }
+
+    pub(super) fn missed(&mut self) {
+        self.counters.misses += 1;
+    }
+
+    /// Whether single entries must be looked at to keep within the limit.
+    fn is_filling(&self) -> bool {
+        let Some(keeper) = &self.keeper else {
+            return self.full.is_some();
+        };
+        let known = u32::try_from(keeper.len()).unwrap_or(u32::MAX);
+        let entries = known.max(self.entries.unwrap_or(0));
+        u64::from(entries) * 10 >= u64::from(keeper.capacity()) * u64::from(ROWS_SHARE)
+            || self.full.is_some()
+    }
+}
+
+impl Controller {
+    /// The switch's entries have been compared: from now on its table is looked after.
+    pub(super) fn start_table(&mut self, now: Instant, dpid: DatapathId) {
+        let asks_limit = self.config.timeouts.default.is_adaptive();
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        switch.table.asked_at = None;
+        let is_told = switch.table.said_max.is_some();
+        // Of Open vSwitch it is known that it names a number which means nothing.
+        let says_nothing = switch.is_open_vswitch();
+        let version = switch.version;
+        if asks_limit && !is_told && !says_nothing {
+            let (request, body) = match version {
+                Version::V10 => (Request::Table, RequestBody::Table),
+                _ => {
+                    let all = RequestBody::TableFeatures(Vec::new());
+                    (Request::TableFeatures, all)
+                }
+            };
+            self.ask(now, dpid, request, body);
+        }
+        self.fit_table(now, dpid);
+        if self.wants_polls(dpid) {
+            self.poll_at(now, dpid, now + POLL_MIN);
+        }
+    }
+
+    /// The limit of every table may be another.
+    pub(super) fn fit_tables(&mut self, now: Instant) {
+        for dpid in self.switches.keys().copied().collect::<Vec<_>>() {
+            self.fit_table(now, dpid);
+            if self.wants_polls(dpid) && self.is_connected(dpid) {
+                self.poll_at(now, dpid, now + POLL_MIN);
+            }
+        }
+    }
+
+    fn fit_table(&mut self, now: Instant, dpid: DatapathId) {
+        let timeouts = &self.config.timeouts;
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let table = &mut switch.table;
+        let configured = timeouts.switches.get(&dpid).copied();
+        let limit = configured
+            .or(table.said_max)
+            .or(timeouts.table_entries_max)
+            .into_iter()
+            .chain(table.learnt_max)
+            .min();
+        match (limit, &mut table.keeper) {
+            (Some(limit), Some(keeper)) => keeper.set_capacity(limit),
+            (Some(limit), keeper) => {
+                let mut fresh = Keeper::new(now, limit);
+                fresh.set_stretch(self.overload.factor());
+                *keeper = Some(fresh);
+            }
+            (None, keeper) => *keeper = None,
+        }
+    }
+
+    fn wants_polls(&self, dpid: DatapathId) -> bool {
+        let table = self.switches.get(&dpid).map(|switch| &switch.table);
+        table.is_some_and(|table| table.keeper.is_some() || table.full.is_some())
+            || self.config.timeouts.reads_flows()
+    }
+
+    fn poll_at(&mut self, now: Instant, dpid: DatapathId, due: Instant) {
+        if let Some(switch) = self.switches.get_mut(&dpid) {
+            let due = due.max(now);
+            switch.table.poll_due = Some(due);
+            self.timer(due, Timer::Poll(dpid));
+        }
+    }
+
+    pub(super) fn poll_due(&mut self, now: Instant, dpid: DatapathId) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let Some(due) = switch.table.poll_due else {
+            return;
+        };
+        if due > now {
+            return self.timer(due, Timer::Poll(dpid));
+        }
+        switch.table.poll_due = None;
+        if switch.connection.is_some() && switch.table.asked_at.is_none() {
+            self.poll(now, dpid);
+        }
+    }
+
+    fn poll(&mut self, now: Instant, dpid: DatapathId) {
+        let reads_flows = self.config.timeouts.reads_flows();
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let table = &mut switch.table;
+        table.asked_at = Some(now);
+        let with_rows = reads_flows || table.is_filling();
+        if !with_rows {
+            table.active = 0;
+        }
+        if let Some(keeper) = table.keeper.as_mut().filter(|_| with_rows) {
+            keeper.handle_poll_sent();
+        }
+        let version = switch.version;
+        if !self.ask(now, dpid, Request::Table, RequestBody::Table) {
+            return self.poll_over(now, dpid);
+        }
+        if with_rows {
+            let mut rows = FlowStatsRequest::all();
+            if version != Version::V10 {
+                rows.table_id = TableId(0);
+                rows.cookie = COOKIE_PREFIX;
+                rows.cookie_mask = COOKIE_PREFIX_MASK;
+            }
+            self.ask(now, dpid, Request::Rows, RequestBody::Flow(rows));
+        }
+    }
+
+    fn ask(&mut self, now: Instant, dpid: DatapathId, request: Request, body: RequestBody) -> bool {
+        let message = Message::MultipartRequest(MultipartRequest { more: false, body });
+        self.request(now, dpid, request, &message).is_some()
+    }
+
+    /// Whatever was asked of the table has been answered, or will not be.
+    pub(super) fn handle_table_answer(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        request: Request,
+        bodies: Vec<ReplyBody>,
+    ) {
+        match request {
+            Request::Table => {
+                let rows = bodies.into_iter().flat_map(|body| match body {
+                    ReplyBody::Table(rows) => rows,
+                    _ => Vec::new(),
+                });
+                let first = rows.into_iter().find(|row| row.table_id == TableId(0));
+                self.handle_occupancy(now, dpid, first);
+            }
+            Request::Rows => {
+                let rows = bodies.into_iter().flat_map(|body| match body {
+                    ReplyBody::Flow(rows) => rows,
+                    _ => Vec::new(),
+                });
+                self.handle_rows(now, dpid, rows);
+            }
+            Request::TableFeatures => {
+                let tables = bodies.into_iter().flat_map(|body| match body {
+                    ReplyBody::TableFeatures(tables) => tables,
+                    _ => Vec::new(),
+                });
+                let first = tables
+                    .into_iter()
+                    .find(|table| table.table_id == TableId(0));
+                if let Some(table) = first {
+                    self.handle_said_max(now, dpid, table.max_entries);
+                }
+            }
+            Request::Entries | Request::Barrier { .. } | Request::Delay { .. } => {}
+        }
+    }
+
+    /// A number beyond what any table holds is none.
+    fn handle_said_max(&mut self, now: Instant, dpid: DatapathId, max: u32) {
+        if !(1..ENTRIES_MAX).contains(&max) {
+            return;
+        }
+        if let Some(switch) = self.switches.get_mut(&dpid)
+            && switch.table.said_max.replace(max) != Some(max)
+        {
+            self.fit_table(now, dpid);
+            self.poll_at(now, dpid, now + POLL_MIN);
+        }
+    }
+
+    fn handle_occupancy(&mut self, now: Instant, dpid: DatapathId, row: Option<TableStats>) {
+        let Some(row) = row else {
+            return self.poll_over(now, dpid);
+        };
+        if let Some(v10) = &row.v10 {
+            self.handle_said_max(now, dpid, v10.max_entries);
+        }
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let table = &mut switch.table;
+        let is_first = table.entries.replace(row.active_count).is_none();
+        if let Some(asked_at) = table.asked_at {
+            table.round_trip = now.since(asked_at);
+        }
+        // Where some were taken out meanwhile, fewer entries say nothing.
+        let known = table.keeper.as_ref().map(Keeper::capacity);
+        let is_less = known.is_none_or(|known| row.active_count < high_mark(known));
+        let evicted = table.evicted_at.map(|at| now.since(at));
+        let is_steady = evicted.is_none_or(|since| since > TABLE_FULL_PAUSE);
+        let is_asked = std::mem::take(&mut table.asked_for_limit);
+        if is_asked && is_less && is_steady && row.active_count > 0 {
+            table.learnt_max = Some(row.active_count);
+            self.fit_table(now, dpid);
+        }
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let table = &mut switch.table;
+        if let Some(keeper) = &mut table.keeper {
+            let budget = keeper.budget();
+            // Edges set entries of which nobody else hears.
+            let unseen = row.active_count.saturating_sub(budget.entries());
+            for _ in 0..unseen.min(UNSEEN_MAX) * u32::from(!is_first) {
+                budget.handle_install(now);
+            }
+            budget.handle_poll(now, row.active_count, table.active);
+        }
+        if !switch.requests.waits_for(&Request::Rows) {
+            self.poll_over(now, dpid);
+        }
+    }
+
+    fn handle_rows(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        rows: impl Iterator<Item = FlowStats>,
+    ) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let table = &mut switch.table;
+        let limit = table.keeper.as_ref().map(Keeper::capacity);
+        table.leases.handle_reading_start();
+        let mut count = 0;
+        // Asked for only where something of it was refused.
+        let mut told = table.full.map(|_| BTreeSet::new());
+        for row in rows {
+            count += 1;
+            let entry = Entry::from_stats(&row).filter(|_| is_ours(row.cookie));
+            let Some((mut entry, key)) = entry.and_then(|e| Some((e, RowKey::of(e.key)?))) else {
+                continue;
+            };
+            if let Some(told) = &mut told {
+                told.insert(entry.key);
+            }
+            // The statistics of 1.0 have no flags.
+            let wanted = switch.entries.get(&entry.key);
+            entry.notify |= wanted.is_some_and(|wanted| wanted.notify);
+            if let Some(keeper) = &mut table.keeper {
+                keeper.handle_row(now, key, row.packet_count);
+            }
+            let age = Duration::from_secs(row.duration_sec.into())
+                + Duration::from_nanos(row.duration_nsec.into());
+            let packets = row.packet_count;
+            table.leases.handle_row(now, &entry, packets, age, limit);
+        }
+        table.leases.handle_reading_end();
+        self.lease_count += table.leases.len();
+        self.lease_count -= table.leases_counted;
+        table.leases_counted = table.leases.len();
+        let entries = table.entries.unwrap_or(0).max(count);
+        let polled = table.keeper.as_mut().map(|keeper| {
+            let polled = keeper.handle_poll_end(now, entries);
+            table.active = keeper.budget().active();
+            polled
+        });
+        let evict = polled.map_or(Vec::new(), |polled| polled.evict);
+        let is_room_made = !evict.is_empty();
+        self.evict(now, dpid, &evict);
+        self.renew_due(now, dpid);
+        if let Some(told) = told {
+            self.after_full(now, dpid, is_room_made, &told);
+        }
+        self.poll_over(now, dpid);
+    }
+
+    /// After the last answer: when to ask again, and what edges shall know meanwhile.
+    fn poll_over(&mut self, now: Instant, dpid: DatapathId) {
+        self.tell_edge_timeouts(now, dpid);
+        let wants_polls = self.wants_polls(dpid);
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let table = &mut switch.table;
+        table.asked_at = None;
+        if wants_polls && switch.connection.is_some() {
+            let by_room = table.keeper.as_mut().map(|keeper| keeper.next_poll(now));
+            let by_lease = self.config.timeouts.lease_min_s().map(|hard_s| {
+                let hard = Duration::from_secs(hard_s.into());
+                let interval = table.leases.interval().unwrap_or(hard / 2);
+                now + interval.clamp(POLL_MIN, POLL_MAX)
+            });
+            let next = by_room.into_iter().chain(by_lease).min();
+            let due = match table.full {
+                Some(_) => now + POLL_MIN,
+                None => next.unwrap_or(now + POLL_MAX),
+            };
+            let keeper = table.keeper.as_mut();
+            let has_no_room = keeper.is_some_and(|keeper| keeper.budget().room() == 0);
+            self.poll_at(now, dpid, due);
+            // Edges set entries without asking for room.
+            if has_no_room {
+                self.tell_edge(dpid, EdgeUpdate::Pause(due));
+            }
+        }
+    }
+
+    /// A request of this module that will not be answered.
+    pub(super) fn table_unanswered(&mut self, now: Instant, dpid: DatapathId, request: Request) {
+        if request != Request::TableFeatures {
+            self.poll_over(now, dpid);
+        }
+    }
+
+    /// A place for each hop of a path, for which others may have to go. The idle timeout for which
+    /// all of these tables have room, if they are limited; an error where there is no room at all.
+    pub(super) fn admit_path(
+        &mut self,
+        now: Instant,
+        pair: Pair,
+        hops: &[Hop],
+    ) -> Result<Option<u16>, NoRoom> {
+        let is_priority = self.class_of(pair).is_some_and(|class| class.priority);
+        let mut idle_s: Option<u16> = None;
+        for (at, hop) in hops.iter().enumerate() {
+            let key = row_key(pair, hop);
+            let table = self.switches.get_mut(&hop.dpid).map(|s| &mut s.table);
+            let Some(keeper) = table.and_then(|table| table.keeper.as_mut()) else {
+                continue;
+            };
+            let is_new = !keeper.contains(&key);
+            let admission = keeper.install(now, key, is_priority);
+            let next_poll = is_new.then(|| keeper.next_poll(now));
+            self.evict(now, hop.dpid, &admission.evict);
+            let Some(admitted_s) = admission.idle_s else {
+                for (dpid, key) in hops[..at].iter().map(|hop| (hop.dpid, hop.key(pair))) {
+                    if let Some(switch) = self.switches.get_mut(&dpid)
+                        && !switch.entries.contains_key(&key)
+                    {
+                        switch.table.handle_removed(key);
+                    }
+                }
+                let full = self.switches.get_mut(&hop.dpid);
+                full.into_iter().for_each(|s| s.table.counters.no_room += 1);
+                return Err(NoRoom);
+            };
+            idle_s = Some(idle_s.map_or(admitted_s, |idle_s| idle_s.min(admitted_s)));
+            // Many at once: the table is looked at sooner than was thought.
+            let due = self.switches.get(&hop.dpid).and_then(|s| s.table.poll_due);
+            if let (Some(next), Some(due)) = (next_poll, due)
+                && next < due
+            {
+                self.poll_at(now, hop.dpid, next);
+            }
+        }
+        Ok(idle_s)
+    }
+
+    /// A path was set whose first entry has a lease.
+    pub(super) fn note_lease(&mut self, dpid: DatapathId, hard_s: u16) {
+        if let Some(switch) = self.switches.get_mut(&dpid).filter(|_| hard_s > 0) {
+            switch.table.leases.handle_install(hard_s);
+            switch.table.leases_counted += 1;
+            self.lease_count += 1;
+        }
+    }
+
+    /// Takes entries out. Those of a path go with all of it: they are silent, so that nothing hangs
+    /// on the order.
+    fn evict(&mut self, now: Instant, dpid: DatapathId, keys: &[RowKey]) {
+        for row in keys {
+            let key = row.entry_key();
+            let pair = (row.src, row.dst);
+            let Some(switch) = self.switches.get_mut(&dpid) else {
+                return;
+            };
+            switch.table.counters.evictions += 1;
+            switch.table.evicted_at = Some(now);
+            switch.table.handle_removed(key);
+            switch.entries.remove(&key);
+            self.send_flow_mod(dpid, key.to_delete());
+            if self.paths.holds(pair, dpid, key) {
+                self.drop_path(now, pair);
+            }
+        }
+    }
+
+    fn renew_due(&mut self, now: Instant, dpid: DatapathId) {
+        let Some(most) = self.config.timeouts.renewals_max() else {
+            return;
+        };
+        let all = self.lease_count.max(1) as f64;
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let table = &mut switch.table;
+        let interval = table.leases.interval().unwrap_or(POLL_MAX);
+        let margin = Margin {
+            late: table.round_trip * 3 + interval.clamp(POLL_MIN, POLL_MAX),
+            per_s: f64::from(most) * table.leases.len() as f64 / all,
+        };
+        table.to_renew = table.leases.due(now, margin).into();
+        self.renew(now, dpid);
+    }
+
+    pub(super) fn renewals_due(&mut self, now: Instant, dpid: DatapathId) {
+        let table = self.switches.get_mut(&dpid).map(|s| &mut s.table);
+        if let Some(table) = table.filter(|t| t.renewals_due.is_some_and(|due| due <= now)) {
+            table.renewals_due = None;
+            self.renew(now, dpid);
+        }
+    }
+
+    /// As many as are allowed now.
+    fn renew(&mut self, now: Instant, dpid: DatapathId) {
+        while let Some(switch) = self.switches.get(&dpid)
+            && let Some(row) = switch.table.to_renew.front().copied()
+        {
+            let renewed = self.renewed_entry(now, dpid, row);
+            if renewed.is_some() && !self.renewals.take(now) {
+                return self.renew_later(now + RENEWAL_PAUSE, dpid);
+            }
+            let Some(switch) = self.switches.get_mut(&dpid) else {
+                return;
+            };
+            switch.table.to_renew.pop_front();
+            let Some(entry) = renewed else {
+                continue;
+            };
+            let counts_anew = switch.version == Version::V10;
+            switch.table.leases.handle_renewed(now, &entry, counts_anew);
+            switch.table.counters.renewals += 1;
+            if let Some(wanted) = switch.entries.get_mut(&entry.key) {
+                *wanted = entry;
+            }
+            self.send_flow_mod(dpid, entry.to_add(self.generation));
+        }
+    }
+
+    fn renew_later(&mut self, due: Instant, dpid: DatapathId) {
+        if let Some(switch) = self.switches.get_mut(&dpid)
+            && switch.table.renewals_due.is_none()
+        {
+            switch.table.renewals_due = Some(due);
+            self.timer(due, Timer::Renewals(dpid));
+        }
+    }
+
+    /// The entry to be set again; `None` if it shall lapse: it is no path's any more, or its pair
+    /// is not allowed what it has.
+    fn renewed_entry(&mut self, now: Instant, dpid: DatapathId, row: RowKey) -> Option<Entry> {
+        let pair = (row.src, row.dst);
+        let class = self.class_of(pair);
+        if class.is_some_and(|class| class.forbid) {
+            return None;
+        }
+        let Lifetime::Lease(lease) = self.config.timeouts.lifetime(class) else {
+            return None;
+        };
+        let is_priority = class.is_some_and(|class| class.priority);
+        let hard_s = lease.hard_s(self.lease_count, self.overload.factor())?;
+        let key = row.entry_key();
+        let is_path = self.paths.holds(pair, dpid, key);
+        let table = &mut self.switches.get_mut(&dpid)?.table;
+        let entry = table.leases.entry(row)?;
+        if (entry.kind == EntryKind::Pair && !is_path) || entry.kind == EntryKind::Barred {
+            return None;
+        }
+        // While there is room an idle flow costs nothing.
+        let is_filling = table.is_filling();
+        let known = table.keeper.as_mut();
+        let known = known.filter(|keeper| is_filling && keeper.contains(&row));
+        let by_flow = known.and_then(|keeper| keeper.install(now, row, is_priority).idle_s);
+        let idle_s = by_flow.map_or(entry.idle_timeout_s, |idle_s| {
+            idle_s.clamp(lease.idle_min_s, lease.idle_max_s)
+        });
+        Some(Entry {
+            idle_timeout_s: idle_s,
+            hard_timeout_s: hard_s,
+            ..entry
+        })
+    }
+
+    /// The switch has refused an entry. Packets go on by packet-outs, and no path is set there until
+    /// room has been made.
+    pub(super) fn handle_table_full(&mut self, now: Instant, dpid: DatapathId) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        switch.table.counters.table_full += 1;
+        let is_first = switch.full_until <= now;
+        let until = now + TABLE_FULL_PAUSE;
+        switch.full_until = until;
+        let is_asked = switch.table.asked_at.is_some();
+        if switch.table.full.is_none() {
+            switch.table.full = Some(0);
+        }
+        self.tell_edge(dpid, EdgeUpdate::Pause(until));
+        if is_first {
+            self.alarm(Alarm::FlowTableFull { dpid });
+        }
+        // An answer under way does not tell of all entries that were in the way.
+        if !is_asked {
+            self.poll(now, dpid);
+            let switch = self.switches.get_mut(&dpid);
+            switch
+                .into_iter()
+                .for_each(|s| s.table.asked_for_limit = true);
+        }
+    }
+
+    /// Once there is room, what is wanted is compared with what is there: so what was refused is
+    /// sent once more. If none can be made, paths that lack an entry (`told` has those there are)
+    /// are given up, and their packets go through the controller.
+    fn after_full(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        is_room_made: bool,
+        told: &BTreeSet<EntryKey>,
+    ) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let readings = switch.table.full.map_or(1, |readings| readings + 1);
+        if !is_room_made && readings < FULL_READINGS_MAX {
+            switch.table.full = Some(readings);
+            return;
+        }
+        switch.table.full = None;
+        if is_room_made {
+            switch.full_until = now;
+            self.tell_edge(dpid, EdgeUpdate::Pause(now));
+            return self.ask_entries(now, dpid);
+        }
+        let of_paths = switch.entries.values();
+        let refused = of_paths.filter(|e| e.kind == EntryKind::Pair && !told.contains(&e.key));
+        let pairs = refused.filter_map(|entry| entry.key.eth_src.zip(entry.key.eth_dst));
+        for pair in pairs.collect::<Vec<_>>() {
+            self.drop_path(now, pair);
+        }
+    }
+
+    /// Edges set entries by themselves: with which timeouts, they are told when it has changed by
+    /// more than an eighth.
+    pub(super) fn tell_edge_timeouts(&mut self, now: Instant, dpid: DatapathId) {
+        let table = self.switches.get_mut(&dpid).map(|s| &mut s.table);
+        let keeper = table.and_then(|table| table.keeper.as_mut());
+        let idle_s = keeper.map(|keeper| {
+            let cap = keeper.budget().idle_cap(now);
+            whole_seconds(cap, cap)
+        });
+        let (idle_s, hard_s) = self.timeouts_of_edges(idle_s);
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let differs = |told: u16, now: u16| told.abs_diff(now) > told / 8;
+        let told = switch.table.told_edge;
+        if told.is_none_or(|(idle, hard)| differs(idle, idle_s) || differs(hard, hard_s)) {
+            switch.table.told_edge = Some((idle_s, hard_s));
+            self.tell_edge(dpid, EdgeUpdate::Timeouts { idle_s, hard_s });
+        }
+    }
+}
+
+/// All entries of a table are in use.
+pub(super) struct NoRoom;
+
+fn row_key((src, dst): Pair, hop: &Hop) -> RowKey {
+    let in_port = hop.in_port;
+    RowKey { in_port, src, dst }
+}

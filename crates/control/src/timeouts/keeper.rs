@@ -1,0 +1,442 @@
+//! The entries of one table: which timeout each gets, what goes for it, and what the statistics
+//! change. It knows no switch and no message, so that the simulator runs the same.
+//!
+//! A key is what the caller knows an entry by. Entries that are in the table and not here, such as
+//! those that never end, count as occupied and are never chosen.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{Hash, Hasher};
+
+use openflow::time::Instant;
+
+use super::budget::{Returns, TableBudget, Tracked, victims, whole_seconds};
+
+/// So much of the capacity is chosen beforehand, to go when new entries come before the next read.
+const SPARE_SHARE: u32 = 4;
+
+/// What a new entry may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admission<K> {
+    /// To take out first.
+    pub evict: Vec<K>,
+    /// `None` where all is in use and there is no room: packets go their way without an entry of
+    /// their own until some are replaced by a coarser one.
+    pub idle_s: Option<u16>,
+}
+
+/// What a read of the statistics asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Polled<K> {
+    /// To take out now.
+    pub evict: Vec<K>,
+    /// Above nine tenths although everything else is in use: so many must be replaced by coarser
+    /// ones ([`super::budget::coarsen`]).
+    pub coarsen: u32,
+}
+
+/// One table under `lease`.
+#[derive(Clone, Debug)]
+pub struct Keeper<K> {
+    budget: TableBudget,
+    entries: BTreeMap<K, Tracked>,
+    returns: Returns,
+    /// Chosen by the last read, the first to go first; some may be gone by now.
+    spare: VecDeque<K>,
+    /// The number of the read under way, and how many rows it has brought.
+    read: u8,
+    rows: u32,
+    stretch: u32,
+}
+
+impl<K: Copy + Ord + Hash> Keeper<K> {
+    pub fn new(now: Instant, capacity: u32) -> Keeper<K> {
+        Keeper {
+            budget: TableBudget::new(now, capacity),
+            entries: BTreeMap::new(),
+            returns: Returns::new(capacity),
+            spare: VecDeque::new(),
+            read: 0,
+            rows: 0,
+            stretch: 1,
+        }
+    }
+
+    /// Timeouts are longer by this factor while the controller is short of time, as far as the
+    /// table has room: see [`super::budget::Overload`].
+    pub fn set_stretch(&mut self, factor: u32) {
+        self.stretch = factor.max(1);
+    }
+
+    pub fn set_capacity(&mut self, capacity: u32) {
+        self.budget.set_capacity(capacity);
+    }
+
+    pub fn capacity(&self) -> u32 {
+        self.budget.capacity()
+    }
+
+    pub fn budget(&mut self) -> &mut TableBudget {
+        &mut self.budget
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = K> + '_ {
+        self.entries.keys().copied()
+    }
+
+    /// Keys whose entries may be replaced by coarser ones: all but priority flows'.
+    pub fn coarsenable(&self) -> impl Iterator<Item = K> + '_ {
+        let entries = self.entries.iter().filter(|(_, e)| !e.is_priority());
+        entries.map(|(key, _)| *key)
+    }
+
+    pub fn contains(&self, key: &K) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    /// An entry is about to be set. What is to be evicted for it counts as gone from here on.
+    pub fn install(&mut self, now: Instant, key: K, is_priority: bool) -> Admission<K> {
+        if let Some(entry) = self.entries.get(&key) {
+            // Set again: it takes no more room.
+            let entry = *entry;
+            return Admission {
+                evict: Vec::new(),
+                idle_s: Some(self.idle_s(now, entry)),
+            };
+        }
+        let mut evict = Vec::new();
+        while self.budget.room() == 0 {
+            let Some(spare) = self.take_spare() else {
+                break;
+            };
+            self.take(spare);
+            evict.push(spare);
+        }
+        // One place is kept for a coarser entry, which must be there before what it replaces goes.
+        if self.budget.entries() + 1 >= self.budget.capacity() {
+            return Admission {
+                evict,
+                idle_s: None,
+            };
+        }
+        let mut entry = self
+            .returns
+            .handle_install(now, fingerprint(&key), is_priority);
+        entry.read = self.read;
+        self.budget.handle_install(now);
+        self.entries.insert(key, entry);
+        Admission {
+            evict,
+            idle_s: Some(self.idle_s(now, entry)),
+        }
+    }
+
+    /// An entry that was announced is sent only now: the answer under way cannot tell of it.
+    pub fn handle_sent(&mut self, now: Instant, key: K) {
+        match self.entries.get_mut(&key) {
+            Some(entry) => entry.read = self.read,
+            None => drop(self.install(now, key, false)),
+        }
+    }
+
+    /// A coarser entry is about to be set in the place of some.
+    pub fn replace(&mut self, now: Instant, coarse: K, replaced: &[K]) {
+        replaced.iter().for_each(|key| self.take(*key));
+        self.budget.handle_install(now);
+        let mut entry = Tracked::new(now, false);
+        entry.read = self.read;
+        self.entries.insert(coarse, entry);
+    }
+
+    fn idle_s(&mut self, now: Instant, entry: Tracked) -> u16 {
+        let cap = self.budget.idle_cap(now);
+        whole_seconds(entry.idle(cap).saturating_mul(self.stretch).min(cap), cap)
+    }
+
+    /// The switch has said that an entry is gone.
+    pub fn handle_removed(&mut self, key: K) {
+        self.take(key);
+    }
+
+    fn take(&mut self, key: K) {
+        if let Some(entry) = self.entries.remove(&key) {
+            self.returns.handle_gone(fingerprint(&key), entry);
+            self.budget.handle_removed();
+        }
+    }
+
+    fn take_spare(&mut self) -> Option<K> {
+        while let Some(key) = self.spare.pop_front() {
+            if self.entries.contains_key(&key) {
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    /// When to ask for the statistics next.
+    pub fn next_poll(&mut self, now: Instant) -> Instant {
+        self.budget.next_poll(now)
+    }
+
+    /// The statistics are asked for: what is set from here on may be missing in the answer.
+    pub fn handle_poll_sent(&mut self) {
+        self.read = self.read.wrapping_add(1);
+        self.rows = 0;
+    }
+
+    /// One row of the answer. An entry that is not known is taken over, such as one that an earlier
+    /// controller has set.
+    pub fn handle_row(&mut self, now: Instant, key: K, packets: u64) {
+        self.rows += 1;
+        let entry = self.entries.entry(key);
+        let entry = entry.or_insert_with(|| Tracked::new(now, false));
+        entry.handle_poll(now, packets);
+        entry.read = self.read;
+    }
+
+    /// The answer is complete; so many entries are in the table, with those that no row was for.
+    pub fn handle_poll_end(&mut self, now: Instant, table_entries: u32) -> Polled<K> {
+        let (read, returns) = (self.read, &mut self.returns);
+        let mut active = 0;
+        self.entries.retain(|key, entry| {
+            let is_there = entry.read == read;
+            if !is_there {
+                returns.handle_gone(fingerprint(key), *entry);
+            }
+            active += u32::from(is_there && entry.is_moving());
+            is_there
+        });
+        let others = table_entries.saturating_sub(self.rows);
+        let entries = self.entries.len() as u32 + others;
+        self.budget.handle_poll(now, entries, active);
+        self.choose(now)
+    }
+
+    fn choose(&mut self, now: Instant) -> Polled<K> {
+        let excess = self.budget.excess();
+        let reserve = self.budget.capacity() / SPARE_SHARE;
+        let entries = self.entries.iter().map(|(key, entry)| (*key, entry));
+        self.spare = victims(entries, now, (excess + reserve) as usize).into();
+        let evict: Vec<K> = (0..excess).map_while(|_| self.spare.pop_front()).collect();
+        evict.iter().for_each(|key| self.take(*key));
+        Polled {
+            coarsen: excess - evict.len() as u32,
+            evict,
+        }
+    }
+}
+
+/// The same for the same key in every process, as the standard library's is not.
+fn fingerprint<K: Hash>(key: &K) -> u64 {
+    let mut hasher = Fnv1a(0xcbf2_9ce4_8422_2325);
+    key.hash(&mut hasher);
+    hasher.finish()
+}
+
+struct Fnv1a(u64);
+
+impl Hasher for Fnv1a {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openflow::time::Duration;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn ms(ms: u64) -> Instant {
+        Instant(ms * 1_000_000)
+    }
+
+    /// A table as a switch has it, for a keeper to read.
+    struct Table {
+        keeper: Keeper<u32>,
+        packets: BTreeMap<u32, u64>,
+    }
+
+    impl Table {
+        fn new(capacity: u32) -> Table {
+            Table {
+                keeper: Keeper::new(ms(0), capacity),
+                packets: BTreeMap::new(),
+            }
+        }
+
+        fn install(&mut self, now: Instant, key: u32) -> Option<u16> {
+            let admission = self.keeper.install(now, key, false);
+            for gone in admission.evict {
+                self.packets.remove(&gone).expect("it was there");
+            }
+            admission.idle_s.inspect(|_| {
+                self.packets.insert(key, 0);
+            })
+        }
+
+        fn poll(&mut self, now: Instant) -> Polled<u32> {
+            self.keeper.handle_poll_sent();
+            for (key, packets) in &self.packets {
+                self.keeper.handle_row(now, *key, *packets);
+            }
+            let polled = self.keeper.handle_poll_end(now, self.packets.len() as u32);
+            for gone in &polled.evict {
+                self.packets.remove(gone).expect("it was there");
+            }
+            polled
+        }
+
+        fn send(&mut self, keys: impl Iterator<Item = u32>) {
+            keys.for_each(|key| *self.packets.get_mut(&key).expect("it is there") += 1);
+        }
+    }
+
+    #[test]
+    fn room_is_made_before_an_entry_is_set_and_the_quiet_ones_go() {
+        let mut table = Table::new(100);
+        (0..90).for_each(|key| assert!(table.install(ms(u64::from(key)), key).is_some()));
+        table.send(0..60);
+        assert_eq!(table.poll(ms(1000)).evict, []);
+        for key in 100..120 {
+            assert!(table.install(ms(1100), key).is_some());
+            assert_eq!(table.packets.len(), 90, "one for one");
+        }
+        let gone: Vec<u32> = (0..90).filter(|k| !table.packets.contains_key(k)).collect();
+        assert_eq!(
+            gone,
+            Vec::from_iter(60..80),
+            "the first set, of those that sent nothing"
+        );
+    }
+
+    #[test]
+    fn what_came_between_two_reads_is_taken_out_at_the_next() {
+        let mut table = Table::new(100);
+        (0..98).for_each(|key| assert!(table.install(ms(1), key).is_some()));
+        assert_eq!(table.poll(ms(300)).evict.len(), 8);
+        assert_eq!(table.packets.len(), 90);
+    }
+
+    #[test]
+    fn a_table_of_busy_flows_is_made_coarse_and_no_flow_cut_off() {
+        let mut table = Table::new(100);
+        (0..98).for_each(|key| assert!(table.install(ms(1), key).is_some()));
+        table.send(0..98);
+        let polled = table.poll(ms(300));
+        assert_eq!((polled.evict.len(), polled.coarsen), (0, 8));
+        assert!(table.install(ms(301), 98).is_some());
+        assert_eq!(table.install(ms(301), 99), None, "one place is kept");
+        let replaced: Vec<u32> = table.keeper.keys().take(9).collect();
+        table.keeper.replace(ms(302), 1000, &replaced);
+        assert_eq!(table.keeper.budget().entries(), 91);
+        assert!(table.install(ms(303), 99).is_some());
+    }
+
+    #[test]
+    fn priority_flows_stay() {
+        let mut keeper = Keeper::new(ms(0), 100);
+        for key in 0..98 {
+            let admission = keeper.install(ms(1), key, key < 95);
+            assert!(admission.idle_s.is_some());
+        }
+        keeper.handle_poll_sent();
+        (0..98).for_each(|key| keeper.handle_row(ms(500), key, 0));
+        let polled = keeper.handle_poll_end(ms(500), 98);
+        assert_eq!(polled.evict, [95, 96, 97]);
+        assert_eq!(polled.coarsen, 5);
+        assert_eq!(keeper.coarsenable().count(), 0);
+    }
+
+    /// Infrastructure, or another controller's.
+    #[test]
+    fn entries_of_others_take_room_and_are_left_alone() {
+        let mut keeper = Keeper::new(ms(0), 100);
+        keeper.install(ms(1), 7, false);
+        keeper.handle_poll_sent();
+        keeper.handle_row(ms(500), 7, 0);
+        let polled = keeper.handle_poll_end(ms(500), 95);
+        assert_eq!((polled.evict, polled.coarsen), (vec![7], 4));
+    }
+
+    #[test]
+    fn entries_that_ended_unnoticed_are_forgotten_and_unknown_ones_taken_over() {
+        let mut keeper = Keeper::new(ms(0), 100);
+        (0..10).for_each(|key| drop(keeper.install(ms(1), key, false)));
+        keeper.handle_poll_sent();
+        keeper.install(ms(2), 50, false);
+        (5..12).for_each(|key| keeper.handle_row(ms(3), key, 9));
+        keeper.handle_poll_end(ms(3), 7);
+        assert_eq!(
+            keeper.keys().collect::<Vec<_>>(),
+            [5, 6, 7, 8, 9, 10, 11, 50]
+        );
+        assert_eq!(
+            keeper.budget().entries(),
+            8,
+            "one was set after the question"
+        );
+    }
+
+    /// A path's first entry is sent when the others are confirmed: a read may fall between.
+    #[test]
+    fn an_entry_that_is_sent_late_is_not_taken_for_gone() {
+        let mut keeper = Keeper::new(ms(0), 100);
+        keeper.install(ms(1), 7, false);
+        keeper.handle_poll_sent();
+        keeper.handle_sent(ms(2), 7);
+        keeper.handle_poll_end(ms(3), 0);
+        assert!(keeper.contains(&7));
+        keeper.handle_poll_sent();
+        keeper.handle_poll_end(ms(300), 0);
+        assert!(!keeper.contains(&7));
+    }
+
+    /// 5 flows a second fit for ever, 500 for a second and a half.
+    #[test]
+    fn timeouts_shrink_as_flows_come_faster() {
+        let idle_s = |per_s: u64, stretch| {
+            let mut keeper = Keeper::new(ms(0), 1000);
+            keeper.set_stretch(stretch);
+            let last = (0..per_s * 10).map(|n| {
+                keeper.handle_removed(n.saturating_sub(100));
+                let admission = keeper.install(ms(n * 1000 / per_s), n, false);
+                admission.idle_s.expect("there is room")
+            });
+            last.last()
+        };
+        assert_eq!(idle_s(5, 1), Some(60));
+        assert_eq!(idle_s(100, 1), Some(8));
+        assert_eq!(idle_s(500, 1), Some(1));
+        assert_eq!(idle_s(500, 8), Some(1), "the table has no more");
+    }
+
+    /// The same flow, gone and back: it is told by its gap how long to stay.
+    #[test]
+    fn a_flow_that_comes_back_is_given_its_gaps_and_stretched_under_load() {
+        let idle_s = |stretch| {
+            let mut keeper = Keeper::new(ms(0), 1000);
+            keeper.set_stretch(stretch);
+            keeper.install(ms(0), 7, false);
+            keeper.handle_removed(7);
+            keeper.install(ms(0) + SECOND, 7, false).idle_s
+        };
+        assert_eq!((idle_s(1), idle_s(2)), (Some(8), Some(16)));
+    }
+}

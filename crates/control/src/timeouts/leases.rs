@@ -1,0 +1,403 @@
+//! Entries with a hard timeout that must be set again before it ends, as long as their flow sends.
+//!
+//! A lease is known by the flow statistics alone: so one that an edge has set, or an earlier
+//! controller, is a lease like any other.
+
+use std::collections::BTreeMap;
+
+use openflow::time::{Duration, Instant};
+use openflow::{MacAddr, PortNo};
+
+use crate::entry::{Entry, EntryKey, EntryKind};
+use crate::mix;
+
+use super::Lease;
+
+/// Leases of one switch where nobody says how many entries it holds.
+const COUNT_MAX: u32 = 1 << 20;
+
+/// Statistics are read so often within the shortest lease, that a third of it has two readings.
+const READINGS_PER_LEASE: u32 = 6;
+
+/// What identifies an entry between two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RowKey {
+    pub in_port: PortNo,
+    pub src: MacAddr,
+    pub dst: MacAddr,
+}
+
+/// The leases of one switch.
+#[derive(Debug, Default)]
+pub struct Leases {
+    held: BTreeMap<RowKey, Held>,
+    /// Of the last reading.
+    round: u8,
+    /// Set since that reading, which told of them not yet.
+    fresh: usize,
+    hard_min_s: Option<u16>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    /// The low 32 bits: no flow sends 2^32 packets between two readings.
+    packets: u32,
+    /// This and the next in virtual time, which wraps after 49 days.
+    changed_ms: u32,
+    until_ms: u32,
+    out: PortNo,
+    idle_s: u16,
+    hard_s: u16,
+    kind: EntryKind,
+    notify: bool,
+    /// The reading that last told of it.
+    round: u8,
+    /// Set again since that reading: whether its age began anew is the switch's affair.
+    is_renewed: bool,
+}
+
+/// When a lease must be renewed.
+#[derive(Clone, Copy, Debug)]
+pub struct Margin {
+    /// A renewal may take so long to be noticed as due and to arrive.
+    pub late: Duration,
+    /// Renewals that this switch may have per second.
+    pub per_s: f64,
+}
+
+impl RowKey {
+    /// `None` for entries that are not between two hosts.
+    pub fn of(key: EntryKey) -> Option<RowKey> {
+        let (in_port, src, dst) = (key.in_port?, key.eth_src?, key.eth_dst?);
+        Some(RowKey { in_port, src, dst })
+    }
+
+    pub fn entry_key(self) -> EntryKey {
+        EntryKey::pair(self.in_port, self.src, self.dst)
+    }
+}
+
+impl Lease {
+    /// The hard timeout with which `active` leases are not renewed more often than allowed: doubled
+    /// as often as it takes. A lease is renewed when two thirds of it are over.
+    pub fn hard_s(&self, active: usize, stretch: u32) -> Option<u16> {
+        let per_s = |hard_s: u64| active as u64 * 3 / (2 * hard_s);
+        let mut hard_s = u64::from(self.lease_s?.max(1)) * u64::from(stretch.max(1));
+        while per_s(hard_s) >= u64::from(self.renewals_max) && hard_s < u64::from(self.lease_max_s)
+        {
+            hard_s *= 2;
+        }
+        let most = self.lease_max_s.max(self.lease_s?);
+        Some(u16::try_from(hard_s).unwrap_or(u16::MAX).min(most))
+    }
+}
+
+impl Leases {
+    /// Those there are, as far as is known.
+    pub fn len(&self) -> usize {
+        self.held.len() + self.fresh
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The statistics must be read again within this time.
+    pub fn interval(&self) -> Option<Duration> {
+        let hard = Duration::from_secs(u64::from(self.hard_min_s?));
+        Some(hard / READINGS_PER_LEASE)
+    }
+
+    pub fn handle_install(&mut self, hard_s: u16) {
+        self.fresh += 1;
+        let min_s = self.hard_min_s.unwrap_or(hard_s);
+        self.hard_min_s = Some(min_s.min(hard_s));
+    }
+
+    pub fn handle_reading_start(&mut self) {
+        self.round = self.round.wrapping_add(1);
+    }
+
+    /// One entry of the statistics, and how long ago it was set or set again.
+    pub fn handle_row(
+        &mut self,
+        now: Instant,
+        entry: &Entry,
+        packets: u64,
+        age: Duration,
+        limit: Option<u32>,
+    ) {
+        let (Some(key), 1..) = (RowKey::of(entry.key), entry.hard_timeout_s) else {
+            return;
+        };
+        let packets = packets as u32;
+        let until_ms = lease_end(now, entry.hard_timeout_s, age);
+        let is_full = self.held.len() >= limit.unwrap_or(COUNT_MAX) as usize;
+        let fresh = Held {
+            packets,
+            changed_ms: milliseconds(now),
+            until_ms,
+            out: entry.out,
+            idle_s: entry.idle_timeout_s,
+            hard_s: entry.hard_timeout_s,
+            kind: entry.kind,
+            notify: entry.notify,
+            round: self.round,
+            is_renewed: false,
+        };
+        let Some(held) = self.held.get_mut(&key) else {
+            if !is_full {
+                self.held.insert(key, fresh);
+            }
+            return;
+        };
+        let is_moved = held.packets != packets;
+        *held = Held {
+            changed_ms: if is_moved {
+                fresh.changed_ms
+            } else {
+                held.changed_ms
+            },
+            // The switch's word may be of before the renewal, or count from the first setting.
+            until_ms: if held.hard_s == fresh.hard_s || held.is_renewed {
+                held.until_ms
+            } else {
+                until_ms
+            },
+            notify: held.notify || fresh.notify,
+            ..fresh
+        };
+    }
+
+    /// Whatever the reading did not tell of is gone.
+    pub fn handle_reading_end(&mut self) {
+        let round = self.round;
+        self.held.retain(|_, held| held.round == round);
+        self.fresh = 0;
+        self.hard_min_s = self.held.values().map(|held| held.hard_s).min();
+    }
+
+    /// Leases that must be renewed now, the first to end first: what is left of one is less than a
+    /// third of it, or than it takes to renew all that end before it. Only those whose flow has
+    /// sent within that third.
+    pub fn due(&self, now: Instant, margin: Margin) -> Vec<RowKey> {
+        let silent = |held: &Held| {
+            let silent_ms = milliseconds(now).wrapping_sub(held.changed_ms);
+            Duration::from_millis(u64::from(silent_ms))
+        };
+        let active = (self.held.iter())
+            .filter(|(_, held)| silent(held) <= third(held.hard_s, margin))
+            .map(|(key, held)| (remaining(now, held.until_ms), *key, held.hard_s));
+        let mut by_end: Vec<(Duration, RowKey, u16)> = active.collect();
+        by_end.sort_unstable();
+        let must_start = |(before, (left, _, _)): &(usize, &(Duration, RowKey, u16))| {
+            let queued_s = (before + 1) as f64 / margin.per_s.max(1.0);
+            *left <= margin.late + Duration::from_secs_f64(queued_s)
+        };
+        let hurried = by_end.iter().enumerate().rev().find(must_start);
+        let hurried = hurried.map_or(0, |(at, _)| at + 1);
+        let due = by_end
+            .iter()
+            .enumerate()
+            .filter(|(at, (left, key, hard_s))| {
+                *at < hurried || *left <= jitter(third(*hard_s, margin), *key)
+            });
+        due.map(|(_, (_, key, _))| *key).collect()
+    }
+
+    /// What the entry is, with the timeouts it has.
+    pub fn entry(&self, key: RowKey) -> Option<Entry> {
+        let held = self.held.get(&key)?;
+        Some(Entry {
+            key: key.entry_key(),
+            kind: held.kind,
+            out: held.out,
+            idle_timeout_s: held.idle_s,
+            hard_timeout_s: held.hard_s,
+            notify: held.notify,
+        })
+    }
+
+    /// It was set again with the timeouts of `entry`. `counts_anew` as OpenFlow 1.0 does.
+    pub fn handle_renewed(&mut self, now: Instant, entry: &Entry, counts_anew: bool) {
+        let held = RowKey::of(entry.key).and_then(|key| self.held.get_mut(&key));
+        if let Some(held) = held {
+            held.idle_s = entry.idle_timeout_s;
+            held.hard_s = entry.hard_timeout_s;
+            held.until_ms = lease_end(now, entry.hard_timeout_s, Duration::ZERO);
+            held.is_renewed = true;
+            if counts_anew {
+                held.packets = 0;
+            }
+        }
+    }
+
+    pub fn handle_removed(&mut self, key: RowKey) {
+        self.held.remove(&key);
+    }
+}
+
+fn milliseconds(now: Instant) -> u32 {
+    (now.as_nanos() / 1_000_000) as u32
+}
+
+fn lease_end(now: Instant, hard_s: u16, age: Duration) -> u32 {
+    let hard = Duration::from_secs(u64::from(hard_s));
+    milliseconds(now + hard.saturating_sub(age))
+}
+
+/// Zero once it is over.
+fn remaining(now: Instant, until_ms: u32) -> Duration {
+    let left = until_ms.wrapping_sub(milliseconds(now)) as i32;
+    Duration::from_millis(u64::try_from(left).unwrap_or(0))
+}
+
+/// max(L / 3, 3·RTT + poll): renewed with so much left, and active is who has sent within it.
+fn third(hard_s: u16, margin: Margin) -> Duration {
+    (Duration::from_secs(u64::from(hard_s)) / 3).max(margin.late)
+}
+
+/// ±10 %, the same for an entry each time, so that leases given together end apart.
+fn jitter(of: Duration, key: RowKey) -> Duration {
+    let flow = key.src.to_u64() ^ mix(key.dst.to_u64() ^ u64::from(key.in_port.0) << 48);
+    let permille = 900 + mix(flow) % 201;
+    of * permille as u32 / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLENTY: Margin = Margin {
+        late: Duration::from_millis(500),
+        per_s: 1000.0,
+    };
+
+    fn at(ms: u64) -> Instant {
+        Instant(ms * 1_000_000)
+    }
+
+    fn key(n: u64) -> RowKey {
+        RowKey {
+            in_port: PortNo(1),
+            src: MacAddr::from_u64(n),
+            dst: MacAddr::from_u64(2),
+        }
+    }
+
+    fn entry(n: u64, hard_s: u16) -> Entry {
+        Entry {
+            key: key(n).entry_key(),
+            kind: EntryKind::Local,
+            out: PortNo(2),
+            idle_timeout_s: 60,
+            hard_timeout_s: hard_s,
+            notify: false,
+        }
+    }
+
+    /// Which entry, its packets and its age in milliseconds, and its hard timeout.
+    type Row = (u64, u64, u64, u16);
+
+    fn read(leases: &mut Leases, ms: u64, rows: impl IntoIterator<Item = Row>) {
+        leases.handle_reading_start();
+        for (n, packets, age_ms, hard_s) in rows {
+            let age = Duration::from_millis(age_ms);
+            leases.handle_row(at(ms), &entry(n, hard_s), packets, age, None);
+        }
+        leases.handle_reading_end();
+    }
+
+    #[test]
+    fn an_active_lease_is_due_with_a_third_left_and_a_silent_one_never() {
+        let mut leases = Leases::default();
+        for second in 1..=9 {
+            let (ms, active, silent) = (second * 1000, second * 10, 10);
+            read(&mut leases, ms, [(1, active, ms, 9), (2, silent, ms, 9)]);
+            let due = leases.due(at(ms), PLENTY);
+            // 3 s ± 10 % of 9 s, and one silent for more than a third.
+            match second {
+                ..=5 => assert_eq!(due, [], "{second} s"),
+                6 => {}
+                _ => assert_eq!(due, [key(1)], "{second} s"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_renewed_lease_runs_anew() {
+        let mut leases = Leases::default();
+        read(&mut leases, 1000, [(1, 10, 1000, 9)]);
+        read(&mut leases, 7500, [(1, 70, 7500, 9)]);
+        assert_eq!(leases.due(at(7500), PLENTY), [key(1)]);
+        leases.handle_renewed(at(7500), &entry(1, 18), false);
+        assert_eq!(leases.due(at(7500), PLENTY), []);
+        // A reading that was under way, and one after which the age has begun anew.
+        read(&mut leases, 7600, [(1, 71, 7600, 9)]);
+        assert_eq!(leases.due(at(7600), PLENTY), []);
+        read(&mut leases, 18_000, [(1, 170, 10_500, 18)]);
+        assert_eq!(leases.due(at(18_000), PLENTY), []);
+        read(&mut leases, 20_500, [(1, 190, 13_000, 18)]);
+        assert_eq!(leases.due(at(20_500), PLENTY), [key(1)]);
+    }
+
+    /// 3,000 leases of 9 s that end together, and 1,000 renewals a second: begun in time.
+    #[test]
+    fn many_that_end_together_are_begun_earlier() {
+        let mut leases = Leases::default();
+        let all = |ms: u64| (0..3000).map(move |n| (n, ms, ms, 9));
+        read(&mut leases, 1000, all(1000));
+        read(&mut leases, 5000, all(5000));
+        assert_eq!(leases.due(at(5000), PLENTY).len(), 0);
+        read(&mut leases, 5600, all(5600));
+        assert_eq!(leases.due(at(5600), PLENTY).len(), 3000);
+    }
+
+    #[test]
+    fn leases_grow_with_their_number_and_under_load() {
+        let lease = Lease {
+            lease_s: Some(10),
+            ..Lease::default()
+        };
+        let hard_s = |active| lease.hard_s(active, 1);
+        assert_eq!(hard_s(6000), Some(10));
+        assert_eq!(hard_s(7000), Some(20));
+        assert_eq!(hard_s(50_000), Some(80), "937 renewals a second");
+        assert_eq!(hard_s(10_000_000), Some(300));
+        assert_eq!(lease.hard_s(1, 4), Some(40));
+        assert_eq!(Lease::default().hard_s(50_000, 8), None);
+    }
+
+    #[test]
+    fn what_a_reading_leaves_out_is_gone_and_what_has_no_hard_timeout_no_lease() {
+        let mut leases = Leases::default();
+        leases.handle_install(9);
+        assert_eq!(leases.len(), 1);
+        read(
+            &mut leases,
+            500,
+            [(1, 5, 500, 9), (2, 5, 500, 3), (3, 5, 500, 0)],
+        );
+        assert_eq!(leases.len(), 2);
+        assert_eq!(leases.interval(), Some(Duration::from_millis(500)));
+        read(&mut leases, 1000, [(1, 5, 1000, 9)]);
+        assert_eq!((leases.len(), leases.entry(key(2))), (1, None));
+        assert_eq!(leases.interval(), Some(Duration::from_millis(1500)));
+    }
+
+    #[test]
+    fn there_are_no_more_than_the_table_holds() {
+        let mut leases = Leases::default();
+        leases.handle_reading_start();
+        for n in 0..1000 {
+            leases.handle_row(at(1), &entry(n, 9), 1, Duration::ZERO, Some(100));
+        }
+        leases.handle_reading_end();
+        assert_eq!(leases.len(), 100);
+    }
+
+    #[test]
+    fn a_lease_is_40_bytes() {
+        assert_eq!(size_of::<RowKey>() + size_of::<Held>(), 40);
+    }
+}

@@ -1,0 +1,628 @@
+//! How long entries live: leases, limits of tables, what is forbidden, and the paper's rule.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use control::ConnectionId;
+use control::controller::{
+    Admission, Alarm, Controller, ControllerConfig, ControllerOutput, Event, PeerIdentity,
+    TableCounters,
+};
+use control::edge::EdgeUpdate;
+use control::entry::{Entry, EntryKey, EntryKind, is_ours};
+use control::session::SwitchUp;
+use control::timeouts::{FirstPackets, FlowClass, HostName, Lease, Lifetime, Paper, Timeouts};
+use openflow::message::Role;
+use openflow::packet::build::{Host as Address, udp};
+use openflow::table::{FlowEntry, Output, Switch, SwitchOptions, plain_port};
+use openflow::time::{Duration, Instant};
+use openflow::{ErrorKind, MacAddr, Message, PortNo, Version, decode, encode};
+use sim::network::{HostId, Network, NetworkConfig, SwitchId};
+use sim::process::ProcessConfig;
+
+const VERSIONS: [Version; 2] = [Version::V13, Version::V10];
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+fn leases(lease_s: u16) -> Timeouts {
+    Timeouts {
+        default: Lifetime::Lease(Lease {
+            lease_s: Some(lease_s),
+            ..Lease::default()
+        }),
+        first_packets: FirstPackets::Controller,
+        ..Timeouts::default()
+    }
+}
+
+fn network(timeouts: Timeouts, version: Version, entries_max: usize) -> Network {
+    let controller = ControllerConfig {
+        timeouts,
+        ..ControllerConfig::default()
+    };
+    let process = ProcessConfig {
+        controller,
+        ..ProcessConfig::default()
+    };
+    let config = NetworkConfig {
+        process,
+        version,
+        entries_max,
+        ..NetworkConfig::default()
+    };
+    Network::new(config, 1)
+}
+
+const ROOMY: usize = 65_536;
+
+/// Two hosts at the first switch and one at the second, which have spoken.
+struct Three {
+    here: SwitchId,
+    there: SwitchId,
+    local: [HostId; 2],
+    far: HostId,
+}
+
+fn three(network: &mut Network) -> Three {
+    let (here, there) = (network.add_switch(), network.add_switch());
+    network.link(here, there);
+    let local = [(); 2].map(|()| network.add_host(here));
+    let far = network.add_host(there);
+    network.run_for(ms(2000));
+    let hosts = Three {
+        here,
+        there,
+        local,
+        far,
+    };
+    for (a, b) in [(local[0], local[1]), (local[0], far), (local[1], far)] {
+        network.ping(a, b, 1);
+        network.run_for(ms(100));
+        network.ping(b, a, 2);
+        network.run_for(ms(100));
+    }
+    hosts
+}
+
+fn between_hosts(network: &Network, at: SwitchId) -> Vec<FlowEntry> {
+    let entries = network.switch(at).entries();
+    let between = entries.filter(|entry| {
+        let kind = is_ours(entry.cookie).then(|| EntryKind::of(entry.cookie));
+        matches!(kind.flatten(), Some(EntryKind::Pair | EntryKind::Local))
+    });
+    between.cloned().collect()
+}
+
+fn entry(network: &Network, at: SwitchId, from: HostId, to: HostId) -> Option<FlowEntry> {
+    let mac = |host| network.host(host).address.mac;
+    let (src, dst) = (mac(from), mac(to));
+    let is_it = |entry: &FlowEntry| {
+        let key = EntryKey::from_match(entry.priority, &entry.r#match);
+        key.is_some_and(|key| (key.eth_src, key.eth_dst) == (Some(src), Some(dst)))
+    };
+    network
+        .switch(at)
+        .entries()
+        .find(|entry| is_it(entry))
+        .cloned()
+}
+
+fn counters(network: &Network, at: usize) -> TableCounters {
+    network.process().controller.switches()[at].table.counters
+}
+
+/// All packet-ins: those at the edge too.
+fn packet_ins(network: &Network, hosts: &Three) -> u64 {
+    let edges = [hosts.here, hosts.there].map(|at| {
+        let edge = network
+            .connection(at)
+            .and_then(|id| network.process().edge(id));
+        edge.map_or(0, |edge| edge.counters().packet_ins)
+    });
+    network.process().controller.counters().packet_ins + edges.iter().sum::<u64>()
+}
+
+fn arrived(network: &Network, at: HostId, first: u64, count: u64) -> u64 {
+    let got = &network.host(at).datagrams;
+    (first..first + count)
+        .filter(|n| got.contains_key(n))
+        .count() as u64
+}
+
+/// 30 s of packets over leases of 3 s, on the edge's entries and on a path, in both versions: none
+/// is asked about again. When they end the entries lapse, though their idle timeout is 60 s.
+#[test]
+fn an_active_entry_never_lapses_and_an_idle_one_does() {
+    for version in VERSIONS {
+        let mut network = network(leases(3), version, ROOMY);
+        let hosts = three(&mut network);
+        let (a, b, far) = (hosts.local[0], hosts.local[1], hosts.far);
+        network.stream(a, b, 0, 10, ms(100));
+        network.stream(a, far, 0, 10, ms(100));
+        network.run_for(ms(1000));
+        let before = counters(&network, 0);
+        let asked = packet_ins(&network, &hosts);
+        let lldp = network.process().controller.counters().lldp_accepted;
+        network.stream(a, b, 1000, 300, ms(100));
+        network.stream(a, far, 2000, 300, ms(100));
+        network.run_for(ms(29_900));
+        let heard = network.process().controller.counters().lldp_accepted - lldp;
+        let missed = packet_ins(&network, &hosts) - asked - heard;
+        assert_eq!(missed, 0, "{version:?}: an active flow was asked about");
+        assert!(entry(&network, hosts.here, a, b).is_some_and(|e| e.hard_timeout == 3));
+        assert!(entry(&network, hosts.here, a, far).is_some_and(|e| e.hard_timeout == 3));
+        let renewals = counters(&network, 0).renewals - before.renewals;
+        // Two flows, renewed every 2 s, or sooner by a reading.
+        assert!(
+            (20..=60).contains(&renewals),
+            "{version:?}: {renewals} renewals"
+        );
+        network.run_for(ms(8000));
+        assert_eq!(arrived(&network, b, 1000, 300), 300, "{version:?}");
+        assert_eq!(arrived(&network, far, 2000, 300), 300, "{version:?}");
+        assert_eq!(between_hosts(&network, hosts.here), [], "{version:?}");
+        assert_eq!(network.errors().count(), 0, "{version:?}");
+    }
+}
+
+/// A controller that takes over renews what the one before has set, on its edges as well.
+#[test]
+fn a_new_controller_goes_on_renewing() {
+    let mut network = network(leases(3), Version::V13, ROOMY);
+    let hosts = three(&mut network);
+    let (a, b, far) = (hosts.local[0], hosts.local[1], hosts.far);
+    network.stream(a, b, 1000, 200, ms(100));
+    network.stream(a, far, 2000, 200, ms(100));
+    network.run_for(ms(5000));
+    network.kill_controller();
+    network.start_controller(7);
+    network.run_for(ms(15_000));
+    assert_eq!(arrived(&network, b, 1000, 200), 200);
+    assert_eq!(arrived(&network, far, 2000, 200), 200);
+    assert!(counters(&network, 0).renewals > 8);
+}
+
+fn class(name: &str, src: HostName, dst: HostName) -> FlowClass {
+    FlowClass {
+        name: name.to_owned(),
+        src: Some(src),
+        dst: Some(dst),
+        lifetime: None,
+        first_packets: None,
+        forbid: false,
+        priority: false,
+    }
+}
+
+fn ip(network: &Network, host: HostId) -> HostName {
+    HostName::Ip(network.host(host).address.ip.into())
+}
+
+/// While packets flow, one pair of a switch and one of two switches are forbidden: at once nothing
+/// of them arrives any more, and all of the others does. Then they are allowed again.
+#[test]
+fn what_is_forbidden_ends_at_once_and_may_be_allowed_again() {
+    for version in VERSIONS {
+        let mut network = network(leases(10), version, ROOMY);
+        let hosts = three(&mut network);
+        let (a, b, far) = (hosts.local[0], hosts.local[1], hosts.far);
+        network.stream(a, b, 10_000, 600, ms(10));
+        network.stream(a, far, 20_000, 600, ms(10));
+        network.stream(b, far, 30_000, 600, ms(10));
+        network.run_for(ms(2000));
+        let forbidden = [(a, b), (a, far)].map(|(from, to)| {
+            let mut class = class("none", ip(&network, from), ip(&network, to));
+            class.name = format!("{} to {}", from.0, to.0);
+            class.forbid = true;
+            class
+        });
+        let barring = Timeouts {
+            classes: forbidden.to_vec(),
+            ..leases(10)
+        };
+        network.tell_controller(|controller, now| controller.set_timeouts(now, barring));
+        network.run_for(ms(2000));
+        network.tell_controller(|controller, now| controller.set_timeouts(now, leases(10)));
+        network.run_for(ms(3000));
+        let counts = [(b, 10_000), (far, 20_000)].map(|(at, first)| {
+            let before = arrived(&network, at, first, 200);
+            let meanwhile = arrived(&network, at, first + 202, 198);
+            (before, meanwhile, arrived(&network, at, first + 400, 200))
+        });
+        for (before, meanwhile, after) in counts {
+            assert_eq!((before, meanwhile), (200, 0), "{version:?}");
+            assert!(
+                after >= 195,
+                "{version:?}: {after} of 200 once allowed again"
+            );
+        }
+        assert_eq!(
+            arrived(&network, far, 30_000, 600),
+            600,
+            "{version:?}: a third pair"
+        );
+        let dropped = network.process().controller.counters().packets_forbidden;
+        assert!(dropped >= 2, "{version:?}");
+        let barred = network.switch(hosts.here).entries();
+        let barred = barred.filter(|e| EntryKind::of(e.cookie) == Some(EntryKind::Barred));
+        assert_eq!(barred.count(), 0, "{version:?}");
+    }
+}
+
+/// All packets of a forbidden pair are counted: the first by the controller, the rest by the entry
+/// that drops them.
+#[test]
+fn forbidden_packets_are_counted() {
+    for version in VERSIONS {
+        let mut network = network(leases(10), version, ROOMY);
+        let hosts = three(&mut network);
+        let (a, far) = (hosts.local[0], hosts.far);
+        let mut barred = class("barred", ip(&network, a), ip(&network, far));
+        barred.forbid = true;
+        let barring = Timeouts {
+            classes: vec![barred],
+            ..leases(10)
+        };
+        network.tell_controller(|controller, now| controller.set_timeouts(now, barring));
+        network.run_for(ms(1000));
+        network.stream(a, far, 0, 500, ms(2));
+        network.run_for(ms(20_000));
+        assert_eq!(arrived(&network, far, 0, 500), 0, "{version:?}");
+        let dropped = network.process().controller.counters().packets_forbidden;
+        assert_eq!(dropped, 500, "{version:?}");
+    }
+}
+
+/// Forty places, and 12 hosts of which each speaks to six at the other switch: 72 entries. `limit`
+/// is what the administrator has said.
+fn crowded(version: Version, limit: Option<u32>) -> (Network, SwitchId) {
+    let timeouts = Timeouts {
+        table_entries_max: limit,
+        first_packets: FirstPackets::Controller,
+        ..Timeouts::fixed(60, 0)
+    };
+    let mut network = network(timeouts, version, 40);
+    let (at, other) = (network.add_switch(), network.add_switch());
+    network.link(at, other);
+    let hosts: Vec<HostId> = (0..12)
+        .map(|n| network.add_host(if n % 2 == 0 { at } else { other }))
+        .collect();
+    network.run_for(ms(2000));
+    let mut number = 0;
+    for round in 0..6 {
+        for (at, from) in hosts.iter().enumerate() {
+            let to = hosts[(at + 2 * round + 1) % hosts.len()];
+            network.stream(*from, to, number, 5, ms(20));
+            number += 10;
+        }
+        network.run_for(ms(2000));
+    }
+    let expected: usize = hosts.len() * 6 * 5;
+    let got: usize = hosts.iter().map(|h| network.host(*h).datagrams.len()).sum();
+    assert_eq!(
+        got, expected,
+        "{version:?}, limit {limit:?}: nothing is lost"
+    );
+    (network, at)
+}
+
+#[test]
+fn a_table_that_is_full_is_made_room_in_and_nothing_is_lost() {
+    for version in VERSIONS {
+        let (network, at) = crowded(version, None);
+        let refused = network
+            .errors()
+            .filter(|e| *e == ErrorKind::FLOW_MOD_TABLE_FULL);
+        let refused = refused.count() as u64;
+        assert!(refused > 0, "{version:?}: the table was never full");
+        let told = [0, 1].map(|at| counters(&network, at));
+        assert_eq!(told.map(|t| t.table_full).iter().sum::<u64>(), refused);
+        assert!(
+            told.iter().any(|t| t.evictions > 0),
+            "{version:?}: {told:?}"
+        );
+        let is_full = |event: &&Event| matches!(event, Event::Alarm(Alarm::FlowTableFull { .. }));
+        assert!(network.events().any(|event| is_full(&event)));
+        // The limit is learnt: in the end there is room.
+        let view = &network.process().controller.switches()[0].table;
+        assert!(
+            view.limit.is_some_and(|limit| (38..=40).contains(&limit)),
+            "{view:?}"
+        );
+        assert!(network.switch(at).entries().count() <= 40);
+    }
+}
+
+/// What was refused is there after all, once others are silent.
+#[test]
+fn a_refused_entry_is_sent_again() {
+    let timeouts = Timeouts {
+        first_packets: FirstPackets::Controller,
+        ..Timeouts::fixed(60, 0)
+    };
+    let mut network = network(timeouts, Version::V13, 12);
+    let (at, other) = (network.add_switch(), network.add_switch());
+    network.link(at, other);
+    let hosts: Vec<HostId> = (0..8)
+        .map(|n| network.add_host(if n % 2 == 0 { at } else { other }))
+        .collect();
+    network.run_for(ms(2000));
+    for pair in [[0, 1], [2, 3], [4, 5]] {
+        let [a, b] = pair.map(|at| hosts[at]);
+        network.ping(a, b, 1);
+        network.run_for(ms(500));
+        network.ping(b, a, 2);
+        network.run_for(ms(1000));
+    }
+    // Two infrastructure entries, six of paths, and as many of others as there is room for.
+    let free = 12 - network.switch(at).entries().count();
+    for n in 0..free as u64 {
+        let m = openflow::Match::any().with_eth_src(MacAddr::from_u64(0xff00 + n));
+        let add = openflow::message::FlowMod::add(7, m, Vec::new());
+        network.apply(at, &Message::FlowMod(add));
+    }
+    network.run_for(ms(2000));
+    let (a, b) = (hosts[6], hosts[7]);
+    network.stream(a, b, 0, 100, ms(20));
+    network.run_for(ms(2500));
+    assert!(
+        network
+            .errors()
+            .any(|e| e == ErrorKind::FLOW_MOD_TABLE_FULL)
+    );
+    assert_eq!(arrived(&network, b, 0, 100), 100);
+    assert!(
+        entry(&network, at, a, b).is_some(),
+        "its entry came in the end"
+    );
+    let others = network.switch(at).entries().filter(|e| e.priority == 7);
+    assert_eq!(others.count(), free, "others' entries stay");
+}
+
+#[test]
+fn where_the_limit_is_known_no_switch_has_to_refuse() {
+    for version in VERSIONS {
+        let (network, _) = crowded(version, Some(40));
+        assert_eq!(network.errors().count(), 0, "{version:?}");
+        let told = [0, 1].map(|at| counters(&network, at));
+        assert!(
+            told.iter().all(|t| t.table_full == 0) && told[0].evictions > 0,
+            "{told:?}"
+        );
+    }
+}
+
+/// Hard timeout of the ingress of a path, and idle timeout of its end.
+fn paper_timeouts(percent: f64, priority_is_other: bool) -> (u16, u16, u16) {
+    let timeouts = Timeouts {
+        default: Lifetime::Paper(Paper::default()),
+        first_packets: FirstPackets::Controller,
+        ..Timeouts::default()
+    };
+    let mut network = network(timeouts.clone(), Version::V13, ROOMY);
+    let hosts = three(&mut network);
+    let (a, b, far) = (hosts.local[0], hosts.local[1], hosts.far);
+    network.run_for(ms(5000));
+    if priority_is_other {
+        let mut other = class("other", ip(&network, far), ip(&network, a));
+        other.priority = true;
+        let timeouts = Timeouts {
+            classes: vec![other],
+            ..timeouts
+        };
+        network.tell_controller(|controller, now| controller.set_timeouts(now, timeouts));
+    }
+    network.tell_controller(|controller, now| controller.handle_load(now, percent));
+    network.stream(a, far, 0, 10, ms(10));
+    network.stream(a, b, 0, 10, ms(10));
+    network.run_for(ms(200));
+    let first = entry(&network, hosts.here, a, far).expect("a path");
+    let last = entry(&network, hosts.there, a, far).expect("its end");
+    let local = entry(&network, hosts.here, a, b).expect("by the edge");
+    assert_eq!((first.idle_timeout, last.hard_timeout), (0, 0));
+    (first.hard_timeout, last.idle_timeout, local.hard_timeout)
+}
+
+#[test]
+fn the_papers_rule_raises_the_ingress_above_75_percent() {
+    assert_eq!(paper_timeouts(75.0, false), (1, 1, 1));
+    assert_eq!(paper_timeouts(76.0, false), (2, 1, 2));
+    assert_eq!(
+        paper_timeouts(76.0, true),
+        (1, 1, 1),
+        "of priority flows alone"
+    );
+}
+
+/// What the paper objects to: under its rule a flow is interrupted every second.
+#[test]
+fn under_the_papers_rule_entries_lapse_while_packets_come() {
+    let timeouts = Timeouts {
+        default: Lifetime::Paper(Paper::default()),
+        first_packets: FirstPackets::Controller,
+        ..Timeouts::default()
+    };
+    let mut network = network(timeouts, Version::V13, ROOMY);
+    let hosts = three(&mut network);
+    let (a, far) = (hosts.local[0], hosts.far);
+    let before = counters(&network, 0).misses;
+    network.stream(a, far, 0, 100, ms(100));
+    network.run_for(ms(10_000));
+    let misses = counters(&network, 0).misses - before;
+    assert!((7..=11).contains(&misses), "{misses} in 10 s");
+    assert_eq!(arrived(&network, far, 0, 100), 100);
+}
+
+/// A controller and one switch with nothing between them, so that 50,000 flows are affordable.
+struct Bench {
+    controller: Controller,
+    switch: Switch,
+    now: Instant,
+    told: (u16, u16),
+    /// Entries that the controller has set again, by second.
+    renewed: BTreeMap<u64, u32>,
+}
+
+const SWITCH: ConnectionId = ConnectionId(1);
+const IN: PortNo = PortNo(1);
+const OUT: PortNo = PortNo(2);
+
+impl Bench {
+    fn new(timeouts: Timeouts) -> Bench {
+        let config = ControllerConfig {
+            timeouts,
+            ..ControllerConfig::default()
+        };
+        let options = SwitchOptions {
+            n_tables: 1,
+            // More than a switch is believed to have: no limit is known.
+            entries_max: 2_000_000,
+            ..SwitchOptions::default()
+        };
+        let mut switch = Switch::new(options);
+        for port in [IN, OUT] {
+            let _ = switch.set_port(Instant::START, plain_port(port));
+        }
+        let mut bench = Bench {
+            controller: Controller::new(config, [3; 32]),
+            switch,
+            now: Instant::START,
+            told: (0, 0),
+            renewed: BTreeMap::new(),
+        };
+        let up = SwitchUp {
+            version: Version::V13,
+            features: bench.switch.features(),
+            ports: bench.switch.ports().cloned().collect(),
+            description: None,
+            role: Role::Equal,
+        };
+        let peer = PeerIdentity::default();
+        let admitted = bench.controller.handle_up(bench.now, SWITCH, up, peer);
+        assert_eq!(admitted, Admission::Admitted);
+        bench.drain();
+        bench
+    }
+
+    fn drain(&mut self) {
+        while let Some(output) = self.controller.poll_output() {
+            match output {
+                ControllerOutput::Send { frame, .. } => {
+                    let message = decode(&frame).expect("what it sends can be read");
+                    if let Message::PacketOut(_) = message {
+                        continue;
+                    }
+                    if let Message::FlowMod(m) = &message
+                        && m.hard_timeout > 0
+                    {
+                        let second = self.now.as_nanos() / 1_000_000_000;
+                        *self.renewed.entry(second).or_default() += 1;
+                    }
+                    let answers = self.switch.apply(self.now, &message).expect("taken");
+                    for answer in answers {
+                        let frame = encode(Version::V13, frame.xid(), &answer).unwrap();
+                        self.controller.handle_frame(self.now, SWITCH, frame);
+                    }
+                }
+                ControllerOutput::Edge {
+                    update: EdgeUpdate::Timeouts { idle_s, hard_s },
+                    ..
+                } => self.told = (idle_s, hard_s),
+                ControllerOutput::Edge {
+                    update: EdgeUpdate::Start(config),
+                    ..
+                } => self.told = (config.idle_timeout_s, config.hard_timeout_s),
+                _ => {}
+            }
+        }
+    }
+
+    fn run_until(&mut self, end: Instant) {
+        while let Some((due, _)) = self
+            .controller
+            .poll_timeout()
+            .filter(|(due, _)| *due <= end)
+        {
+            self.now = self.now.max(due);
+            let _ = self.switch.handle_timeout(self.now);
+            self.controller.handle_timeout(self.now);
+            self.drain();
+        }
+        self.now = end;
+        let _ = self.switch.handle_timeout(self.now);
+    }
+
+    /// As an edge does it.
+    fn set(&mut self, flow: u32) {
+        let (src, dst) = (host(flow).mac, host(u32::MAX).mac);
+        let entry = Entry {
+            key: EntryKey::pair(IN, src, dst),
+            kind: EntryKind::Local,
+            out: OUT,
+            idle_timeout_s: self.told.0,
+            hard_timeout_s: self.told.1,
+            notify: false,
+        };
+        let add = Message::FlowMod(entry.to_add(0));
+        self.switch.apply(self.now, &add).expect("there is room");
+    }
+
+    /// Whether the packet found its entry.
+    fn send(&mut self, flow: u32) -> bool {
+        let frame = udp(host(flow), host(u32::MAX), (1, 2), &[]);
+        let outputs = self.switch.process(self.now, IN, &frame);
+        outputs
+            .iter()
+            .all(|output| matches!(output, Output::Port { .. }))
+    }
+}
+
+fn host(n: u32) -> Address {
+    let [a, b, c, d] = n.to_be_bytes();
+    Address {
+        mac: MacAddr([2, 0, a, b, c, d]),
+        ip: Ipv4Addr::new(10, b, c, d),
+    }
+}
+
+/// 2,000 new flows a second until there are 50,000, each of which sends every 3 s: no more than
+/// the 1,000 renewals a second that are allowed, and a twentieth at once, and no flow is cut off.
+#[test]
+fn renewals_are_bounded_and_cut_off_no_flow_of_fifty_thousand() {
+    const FLOWS: u32 = 50_000;
+    const PER_TICK: u32 = 200;
+    let mut bench = Bench::new(leases(10));
+    let tick = ms(100);
+    let mut end = Instant::START + ms(2000);
+    bench.run_until(end);
+    let mut cut_off = 0;
+    for at in 0..800_u32 {
+        end += tick;
+        bench.run_until(end);
+        let there = (at * PER_TICK).min(FLOWS);
+        // Each thirtieth tick is one flow's turn.
+        for flow in (at % 30..there).step_by(30) {
+            cut_off += u32::from(!bench.send(flow));
+        }
+        for flow in there..((at + 1) * PER_TICK).min(FLOWS) {
+            bench.set(flow);
+        }
+    }
+    assert_eq!(cut_off, 0, "packets that found no entry");
+    let most = bench.renewed.values().max().copied().unwrap_or(0);
+    assert!(most <= 1050, "{most} renewals in one second");
+    let total: u32 = bench.renewed.values().sum();
+    assert!(total > 40_000, "{total} renewals in all");
+    let last: Vec<u32> = bench.renewed.values().rev().take(30).copied().collect();
+    let mean = last.iter().sum::<u32>() / 30;
+    assert!(
+        (400..=1000).contains(&mean),
+        "{mean} renewals a second in the end"
+    );
+    // Doubled until two thirds of it have room for all: 80 s.
+    assert_eq!(bench.told.1, 80);
+    let leased = bench.controller.timeouts_view().leases;
+    assert_eq!(leased, FLOWS as usize);
+}
