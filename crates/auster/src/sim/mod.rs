@@ -7,6 +7,7 @@ mod figures;
 mod order;
 mod report;
 mod scenario;
+mod table;
 
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -25,12 +26,13 @@ use crate::failure::Failure;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Simulate a control channel: loss, delay and throughput by load, for each way to schedule it
+    /// Simulate a control channel or a flow table: what it does by load, for each way to run it
     #[command(after_help = "\
 Example:
   auster sim run scenarios/pso-fig7-8.toml
   auster sim run scenarios/pso-fig9.toml --runs 5 --json
-  auster sim run scenarios/pso-disciplines.toml -o results/disciplines")]
+  auster sim run scenarios/pso-disciplines.toml -o results/disciplines
+  auster sim run scenarios/table-pressure.toml")]
     Run(RunArgs),
     /// Send random messages through a relay pair with loss, delay and breaks, by every discipline,
     /// and judge what comes out by the law of order
@@ -109,7 +111,13 @@ fn policy(text: &str) -> Result<PolicyMap, String> {
 }
 
 fn simulate(args: &RunArgs) -> Result<(), Failure> {
-    let mut scenario = Scenario::read(&args.scenario)?;
+    let path = &args.scenario;
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
+    if scenario::kind(&text).as_deref() == Some("table") {
+        return table::run(args, &text);
+    }
+    let problem = |problem| Failure::usage(format!("{}: {problem}", path.display()));
+    let mut scenario = Scenario::parse(&text).map_err(problem)?;
     scenario.runs = args.runs.unwrap_or(scenario.runs);
     scenario.seed = args.seed.unwrap_or(scenario.seed);
     if let Some(seconds) = args.seconds {

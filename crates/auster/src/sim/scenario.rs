@@ -1,8 +1,6 @@
 //! What is simulated, as an operator writes it: one channel, the ways to schedule it, the loads,
 //! and the figures that others have found.
 
-use std::path::Path;
-
 use openflow::time::Duration;
 use sched::Direction;
 use sched::policy::{Algorithm, PolicyMap};
@@ -10,7 +8,12 @@ use serde::{Deserialize, Serialize};
 use sim::channel::{Arrivals, Cross, LineSetup, Retry, Setup, Target, Traffic};
 
 use super::figures::Figure;
-use crate::failure::Failure;
+
+/// What a scenario says it is of; a control channel if it says nothing.
+pub fn kind(text: &str) -> Option<String> {
+    let document: toml::Table = toml::from_str(text).ok()?;
+    Some(document.get("kind")?.as_str()?.to_owned())
+}
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -164,12 +167,6 @@ pub struct Expectation {
 }
 
 impl Scenario {
-    pub fn read(path: &Path) -> Result<Scenario, Failure> {
-        let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
-        Scenario::parse(&text)
-            .map_err(|problem| Failure::usage(format!("{}: {problem}", path.display())))
-    }
-
     pub fn parse(text: &str) -> Result<Scenario, String> {
         let scenario: Scenario = toml::from_str(text).map_err(|e| toml_problem(text, &e))?;
         let problems = scenario.problems();
@@ -369,7 +366,7 @@ fn milliseconds(ms: f64) -> Duration {
 }
 
 /// In one line, with the number of the line it is about.
-fn toml_problem(text: &str, error: &toml::de::Error) -> String {
+pub(super) fn toml_problem(text: &str, error: &toml::de::Error) -> String {
     let newlines = |span: std::ops::Range<usize>| text[..span.start].matches('\n').count();
     let line = error.span().map_or(0, newlines) + 1;
     format!("line {line}: {}", error.message().trim().replace('\n', " "))
@@ -389,6 +386,8 @@ fn some_port() -> u16 {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn of_the_project(name: &str) -> String {

@@ -16,7 +16,7 @@ mod tracked;
 use openflow::time::{Duration, Instant};
 
 pub use overload::Overload;
-pub use tracked::{Returns, Tracked, coarsen, victims};
+pub use tracked::{Evict, Returns, Tracked, coarsen, victims};
 
 /// No idle timeout is shorter, whatever the table asks for.
 pub const IDLE_MIN: Duration = Duration::from_millis(500);
@@ -62,10 +62,11 @@ pub fn poll_interval(capacity: u32, entries: u32, new_flows_per_s: f64) -> Durat
 }
 
 /// The timeout as OpenFlow has it, in whole seconds. What the flow needs is rounded up, what the
-/// table allows down, and neither to 0, which would mean for ever: half a second becomes one.
+/// table allows to the nearest, and neither to 0, which would mean for ever: half a second becomes
+/// one. What that is too much between 0.8 and 0.9 of the table takes.
 pub fn whole_seconds(idle: Duration, cap: Duration) -> u16 {
     let needed = idle.as_nanos().div_ceil(1_000_000_000) as u64;
-    let allowed = cap.as_secs().max(1);
+    let allowed = (cap + Duration::from_millis(500)).as_secs().max(1);
     u16::try_from(needed.clamp(1, allowed)).unwrap_or(u16::MAX)
 }
 
@@ -144,7 +145,7 @@ pub struct TableBudget {
     arrivals: ArrivalRate,
     /// Entries as far as is known: what was read last, and what was set and removed since.
     entries: u32,
-    /// Of them, those whose flow sent between the last two reads.
+    /// Of them, those in use at the last read ([`Tracked::is_active`]).
     active: u32,
     /// Entries set since the last read.
     fresh: u32,
@@ -184,7 +185,7 @@ impl TableBudget {
         self.entries = self.entries.saturating_sub(1);
     }
 
-    /// The statistics were read: so many entries, so many of which moved since the last time.
+    /// The statistics were read: so many entries, so many of which are in use.
     pub fn handle_poll(&mut self, now: Instant, entries: u32, active: u32) {
         self.entries = entries;
         self.active = active;
@@ -196,7 +197,7 @@ impl TableBudget {
         self.entries
     }
 
-    /// Of the entries, those whose flow sent between the last two reads.
+    /// Of the entries, those in use at the last read.
     pub fn active(&self) -> u32 {
         self.active
     }
@@ -278,7 +279,12 @@ mod tests {
         };
         assert_eq!(s(500, 500), 1, "0 would never expire");
         assert_eq!(s(1100, 60_000), 2, "what the flow needs is rounded up");
-        assert_eq!(s(1900, 1900), 1, "what the table allows is rounded down");
+        assert_eq!(
+            s(1400, 1400),
+            1,
+            "what the table allows goes to the nearest"
+        );
+        assert_eq!(s(1500, 1500), 2);
         assert_eq!(s(90_000_000, 90_000_000), u16::MAX);
     }
 

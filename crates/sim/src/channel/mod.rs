@@ -14,7 +14,7 @@
 //! own sources. Time and seed are arguments: equal arguments, equal outcomes.
 
 mod arrivals;
-mod event;
+pub(crate) mod event;
 mod line;
 mod traffic;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use openflow::time::{Duration, Instant};
 
-use super::IDLE_MIN;
+use super::{IDLE_MIN, POLL_MIN};
 
 /// An entry outlives this many of its flow's long gaps.
 const GAPS_OUTLIVED: u32 = 4;
@@ -18,7 +18,7 @@ pub struct Tracked {
     /// Of virtual time, which wraps after 49 days; an entry that has not moved for as long
     /// is taken for younger than it is.
     changed_ms: u32,
-    /// 95th percentile of the time between two packets, 0 while unknown.
+    /// Long gaps between its packets, 0 while unknown: the longest of late.
     gap_us: u32,
     /// How often the flow came back after its entry was gone.
     returns: u8,
@@ -67,16 +67,13 @@ impl Tracked {
     }
 
     /// Packets at random moments leave gaps of which one in twenty exceeds three times the mean
-    /// (ln 20 = 2.996), and none the time that has passed. The estimate rises nineteen times as
-    /// fast as it falls, so that it comes to rest where one gap in twenty is longer.
+    /// (ln 20 = 2.996), and none the time that has passed. A longer one counts at once and fades:
+    /// after 27 that were short half of it is left.
     fn learn_gap(&mut self, passed_us: u64, gained: u32) {
         let seen = (3 * passed_us / u64::from(gained)).clamp(1, passed_us.max(1));
         let seen = u32::try_from(seen).unwrap_or(u32::MAX);
-        self.gap_us = match self.gap_us {
-            0 => seen,
-            gap if seen > gap => gap + (seen - gap).div_ceil(2),
-            gap => gap - (gap - seen) / 38,
-        };
+        let faded = self.gap_us - self.gap_us.saturating_sub(seen) / 40;
+        self.gap_us = faded.max(seen);
     }
 
     /// T_i: four long gaps, doubled for each return of the flow; as long as the table allows
@@ -112,15 +109,17 @@ impl Tracked {
         milliseconds(now).wrapping_sub(self.changed_ms)
     }
 
-    /// Whether it may go, and what goes first: a flow that is silent for longer than its own long
-    /// gap before one that is not, then the longest silent.
-    fn eviction(&self, now: Instant) -> Option<(bool, Reverse<u32>)> {
-        if self.is_priority || self.is_moving {
-            return None;
-        }
-        let silent_ms = self.silent_ms(now);
-        let is_within_gap = u64::from(silent_ms) * 1000 <= u64::from(self.gap_us);
-        Some((is_within_gap, Reverse(silent_ms)))
+    /// Whether its flow sends: as far as is known, without doubt in its favour.
+    pub fn is_active(&self, now: Instant) -> bool {
+        self.is_moving || self.gap().is_some_and(|gap| self.silent(now) <= gap)
+    }
+
+    /// Whether its flow may be sending still: it moved, or is silent for no longer than it was
+    /// before. When it moved is known to `read_every`, the time between two reads. Of a flow
+    /// that has not yet sent again the gap is taken for [`POLL_MIN`].
+    pub fn is_in_use(&self, now: Instant, read_every: Duration) -> bool {
+        let gap = self.gap().unwrap_or(POLL_MIN);
+        self.is_moving || self.silent(now) <= gap + read_every
     }
 }
 
@@ -128,19 +127,37 @@ fn milliseconds(now: Instant) -> u32 {
     (now.as_nanos() / 1_000_000) as u32
 }
 
+/// Which entries may be evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evict {
+    /// Those that are not in use, where the statistics are read so often.
+    Unused { read_every: Duration },
+    /// Those of flows too that pause as they have before: when nothing else is left.
+    Pausing,
+}
+
 /// Up to `count` entries to evict, the first to go first: the least recently changed, never one
 /// that moved in the last poll, never a priority flow's.
 pub fn victims<'a, K: Copy + Ord>(
     entries: impl Iterator<Item = (K, &'a Tracked)>,
     now: Instant,
+    which: Evict,
     count: usize,
 ) -> Vec<K> {
-    let mut idle: Vec<_> = entries
-        .filter_map(|(key, entry)| Some((entry.eviction(now)?, key)))
-        .collect();
     if count == 0 {
         return Vec::new();
     }
+    let may_go = |entry: &Tracked| {
+        let is_spared = match which {
+            Evict::Unused { read_every } => entry.is_in_use(now, read_every),
+            Evict::Pausing => entry.is_moving,
+        };
+        !is_spared && !entry.is_priority
+    };
+    let mut idle: Vec<_> = entries
+        .filter(|(_, entry)| may_go(entry))
+        .map(|(key, entry)| (Reverse(entry.silent_ms(now)), key))
+        .collect();
     if idle.len() > count {
         idle.select_nth_unstable(count - 1);
         idle.truncate(count);
@@ -173,49 +190,62 @@ pub fn coarsen<G: Ord>(groups: impl Iterator<Item = G>, excess: u32) -> Vec<(G, 
     freed
 }
 
-/// Flows whose entry is gone, should they come back: in a bounded memory, as many slots as the table
-/// has entries, where a newer flow replaces an older one.
+/// Flows whose entry is gone, should they come back: in a bounded memory, of some times as many flows
+/// as the table has entries, where a newer flow replaces an older one.
 #[derive(Clone, Debug)]
 pub struct Returns {
     slots: Vec<Slot>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     /// High bits of the hash; 0 is nothing.
     tag: u32,
-    entry: Tracked,
+    changed_ms: u32,
+    gap_ms: u16,
+    returns: u8,
 }
 
 impl Returns {
     /// Doublings: 0.5 s becomes 64 s.
     pub const MAX: u8 = 7;
+    /// Entries that live for a second are followed by so many others until a flow comes back.
+    const SLOTS_PER_ENTRY: u32 = 8;
+    /// 3 MiB.
+    const SLOTS_MAX: u32 = 1 << 18;
 
     pub fn new(capacity: u32) -> Returns {
-        let empty = Slot {
-            tag: 0,
-            entry: Tracked::new(Instant::START, false),
-        };
+        let slots = capacity.saturating_mul(Self::SLOTS_PER_ENTRY);
         Returns {
-            slots: vec![empty; capacity.max(1) as usize],
+            slots: vec![Slot::default(); slots.clamp(1, Self::SLOTS_MAX) as usize],
         }
     }
 
     /// The flow's entry is gone, by its timeout or by eviction.
     pub fn handle_gone(&mut self, flow: u64, entry: Tracked) {
         let (slot, tag) = self.place(flow);
-        self.slots[slot] = Slot { tag, entry };
+        self.slots[slot] = Slot {
+            tag,
+            changed_ms: entry.changed_ms,
+            gap_ms: u16::try_from(entry.gap_us.div_ceil(1000)).unwrap_or(u16::MAX),
+            returns: entry.returns,
+        };
     }
 
     /// The flow gets an entry: with what is known of it, if it has had one.
     pub fn handle_install(&mut self, now: Instant, flow: u64, is_priority: bool) -> Tracked {
         let (slot, tag) = self.place(flow);
-        let slot = &mut self.slots[slot];
+        let slot = std::mem::take(&mut self.slots[slot]);
         if slot.tag != tag {
             return Tracked::new(now, is_priority);
         }
-        slot.tag = 0;
-        slot.entry.returned(now, is_priority)
+        let gone = Tracked {
+            changed_ms: slot.changed_ms,
+            gap_us: u32::from(slot.gap_ms) * 1000,
+            returns: slot.returns,
+            ..Tracked::new(now, is_priority)
+        };
+        gone.returned(now, is_priority)
     }
 
     fn place(&self, flow: u64) -> (usize, u32) {
@@ -256,16 +286,15 @@ mod tests {
         assert_eq!(fast.idle(Duration::ZERO), IDLE_MIN);
     }
 
-    /// Gaps of 100 ms, and one in twenty of 10 s: the estimate stays near the long ones' edge.
     #[test]
-    fn a_gap_is_learnt_up_at_once_and_down_slowly() {
+    fn a_gap_is_learnt_at_once_and_forgotten_slowly() {
         let mut entry = polled(&[100, 200]);
         assert_eq!(entry.gap(), Some(Duration::from_millis(100)));
         entry.handle_poll(ms(10_200), 3);
-        assert_eq!(entry.gap(), Some(Duration::from_millis(5050)));
-        (1..=19).for_each(|n| assert!(entry.handle_poll(ms(10_200 + n * 100), 3 + n)));
+        assert_eq!(entry.gap(), Some(Duration::from_secs(10)));
+        (1..=27).for_each(|n| assert!(entry.handle_poll(ms(10_200 + n * 100), 3 + n)));
         let gap_ms = entry.gap().unwrap().as_millis();
-        assert!((2900..3200).contains(&gap_ms), "{gap_ms}");
+        assert!((5000..5200).contains(&gap_ms), "{gap_ms}");
     }
 
     /// Each time with the same gap: what grows is the number of returns.
@@ -295,16 +324,18 @@ mod tests {
     #[test]
     fn the_memory_of_returns_is_bounded() {
         let mut returns = Returns::new(100);
+        assert_eq!(Returns::new(u32::MAX).slots.len(), 1 << 18);
         let entry = Tracked::new(ms(0), false);
         (0..1_000_000).for_each(|flow| returns.handle_gone(flow, entry));
         let known = |flow| returns.handle_install(ms(1), flow, false).gap().is_some();
-        assert!((0..1_000_000).map(known).filter(|known| *known).count() <= 100);
-        assert_eq!(size_of::<Slot>(), 20);
+        assert!((0..1_000_000).map(known).filter(|known| *known).count() <= 800);
+        assert_eq!(size_of::<Slot>(), 12);
     }
 
     #[test]
     fn the_longest_silent_goes_and_nothing_that_moves() {
         let mut entries = BTreeMap::new();
+        let read_every = Duration::from_secs(1);
         // 0 to 4 were seen to move at their number in seconds, and not in the last poll.
         for n in 0..5_u64 {
             let mut entry = polled(&[100, 200]);
@@ -319,7 +350,10 @@ mod tests {
         let mut priority = Tracked::new(ms(0), true);
         priority.handle_poll(ms(60_000), 0);
         entries.insert(7, priority);
-        let go = |count| victims(entries.iter().map(|(k, e)| (*k, e)), ms(60_000), count);
+        let go = |count| {
+            let entries = entries.iter().map(|(k, e)| (*k, e));
+            victims(entries, ms(60_000), Evict::Unused { read_every }, count)
+        };
         assert_eq!(go(3), [0, 1, 2]);
         assert_eq!(go(100), [0, 1, 2, 3, 4], "the rest must stay");
         assert_eq!(go(0), [0; 0]);
@@ -334,9 +368,12 @@ mod tests {
         fast.handle_poll(ms(22_000), 2);
         slow.handle_poll(ms(26_000), 2);
         fast.handle_poll(ms(26_000), 2);
-        let entries = [(1, &slow), (2, &fast)];
-        assert_eq!(victims(entries.into_iter(), ms(26_000), 1), [2]);
-        assert_eq!(victims(entries.into_iter(), ms(26_000), 2), [2, 1]);
+        let go = |at: u64, which| victims([(1, &slow), (2, &fast)].into_iter(), ms(at), which, 9);
+        let read_every = Duration::from_secs(2);
+        assert_eq!(go(26_000, Evict::Unused { read_every }), [2]);
+        assert_eq!(go(24_900, Evict::Unused { read_every }), [0; 0]);
+        assert_eq!(go(32_100, Evict::Unused { read_every }), [1, 2]);
+        assert_eq!(go(26_000, Evict::Pausing), [1, 2], "the longest silent");
     }
 
     #[test]
