@@ -3,7 +3,7 @@
 //! By Little's law a table holds `N = λ·(d + T)` entries, where λ is the rate of new flows, d how
 //! long a flow sends and T how long its entry outlives it. So T is what may be chosen:
 //! [`idle_cap`]. An entry that is known to send every few milliseconds needs less:
-//! [`Tracked::idle`]. As the table fills it is looked at more often ([`TableBudget::poll_interval`]),
+//! [`Tracked::idle`]. As the table fills it is looked at more often ([`poll_interval`]),
 //! above nine tenths the least recently used entries go ([`victims`]), and where all are in use
 //! some are replaced by one that is coarser ([`coarsen`]). [`Overload`] stretches all of it while
 //! the controller's processor is short.

@@ -1,6 +1,6 @@
 //! One switch with a flow table that is too small, under policies that are compared on one trace.
 //!
-//! Packets come by [`trace`]. One that finds no entry goes to the controller and comes back by a
+//! Packets come by `trace`. One that finds no entry goes to the controller and comes back by a
 //! packet-out; the controller's answer takes effect after a round trip. `lease` is the code that
 //! runs in production ([`control::timeouts`]). The model's switch is a table with timeouts that are
 //! exact, where a real one looks at them once a second or less often.
