@@ -228,8 +228,9 @@ async fn dial_quic(
                     Err(error) => error.to_string(),
                 }
             }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!(
+            // The connection's own idle timeout comes first where this machine stalls meanwhile.
+            Ok(Err(error)) if error != quinn::ConnectionError::TimedOut => error.to_string(),
+            Ok(Err(_)) | Err(_) => format!(
                 "no QUIC handshake within {} s; does the peer speak QUIC there?",
                 HANDSHAKE_TIMEOUT.as_secs()
             ),

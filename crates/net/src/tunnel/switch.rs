@@ -155,8 +155,10 @@ impl Dialler<'_> {
             .connect_with(self.config.clone(), address, &name.to_str())
             .map_err(|e| failed(&e))?;
         match timeout(HANDSHAKE_TIMEOUT, connecting).await {
-            Ok(connection) => connection.map(|c| (c, marks)).map_err(|e| failed(&e)),
-            Err(_) => Err(DialError::Failed("no relay answers there".to_owned())),
+            Ok(Ok(connection)) => Ok((connection, marks)),
+            // The connection's own idle timeout comes first where this machine stalls meanwhile.
+            Ok(Err(error)) if error != quinn::ConnectionError::TimedOut => Err(failed(&error)),
+            Ok(Err(_)) | Err(_) => Err(DialError::Failed("no relay answers there".to_owned())),
         }
     }
 
