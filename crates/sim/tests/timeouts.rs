@@ -12,11 +12,11 @@ use control::edge::EdgeUpdate;
 use control::entry::{Entry, EntryKey, EntryKind, is_ours};
 use control::session::SwitchUp;
 use control::timeouts::{FirstPackets, FlowClass, HostName, Lease, Lifetime, Paper, Timeouts};
-use openflow::message::Role;
+use openflow::message::{FlowRemoved, FlowRemovedReason, Role};
 use openflow::packet::build::{Host as Address, udp};
 use openflow::table::{FlowEntry, Output, Switch, SwitchOptions, plain_port};
 use openflow::time::{Duration, Instant};
-use openflow::{ErrorKind, MacAddr, Message, PortNo, Version, decode, encode};
+use openflow::{ErrorKind, MacAddr, Message, PortNo, TableId, Version, Xid, decode, encode};
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};
 use sim::process::ProcessConfig;
 
@@ -84,6 +84,60 @@ fn three(network: &mut Network) -> Three {
         network.run_for(ms(100));
     }
     hosts
+}
+
+/// What a switch tells comes by class, so that the end of an entry can be heard of after the packet
+/// that missed it.
+#[test]
+fn the_end_of_an_earlier_entry_does_not_take_out_the_one_set_since() {
+    for version in VERSIONS {
+        const FLOW_MOD: u8 = 14;
+        let fixed = Timeouts {
+            default: Lifetime::Fixed {
+                idle_s: 0,
+                hard_s: 2,
+            },
+            first_packets: FirstPackets::Controller,
+            ..Timeouts::default()
+        };
+        let mut network = network(fixed, version, ROOMY);
+        let hosts = three(&mut network);
+        let (from, to) = (hosts.local[0], hosts.far);
+        let told = |network: &Network| network.heard(hosts.here, FLOW_MOD);
+        let before = told(&network);
+        network.run_for(ms(3000));
+        assert_eq!(entry(&network, hosts.here, from, to), None);
+        // The rests of the two paths from there, and not what the switch says is gone: the next
+        // change would wait for that one.
+        assert_eq!(told(&network), before + 2, "{version}");
+        network.ping(from, to, 3);
+        network.run_for(ms(100));
+        let set = entry(&network, hosts.here, from, to).expect("set again");
+        let late = Message::FlowRemoved(FlowRemoved {
+            cookie: set.cookie,
+            priority: set.priority,
+            reason: FlowRemovedReason::HARD_TIMEOUT,
+            table_id: TableId(0),
+            duration_sec: 2,
+            duration_nsec: 0,
+            idle_timeout: 0,
+            // 1.0 does not tell.
+            hard_timeout: if version == Version::V10 { 0 } else { 2 },
+            packet_count: 1,
+            byte_count: 64,
+            r#match: set.r#match.clone(),
+        });
+        let paths = |network: &mut Network| network.ask(|controller, _| controller.path_count());
+        let before = paths(&mut network);
+        network.say(hosts.here, Xid(0), &late);
+        network.run_for(ms(500));
+        assert!(entry(&network, hosts.here, from, to).is_some(), "{version}");
+        assert_eq!(paths(&mut network), before, "{version}");
+        // Its own end is heard.
+        network.run_for(ms(2000));
+        assert_eq!(entry(&network, hosts.here, from, to), None);
+        assert_eq!(paths(&mut network), 0, "{version}");
+    }
 }
 
 fn between_hosts(network: &Network, at: SwitchId) -> Vec<FlowEntry> {

@@ -461,6 +461,13 @@ impl Controller {
 
     /// Takes a path away, ingress first.
     pub(super) fn drop_path(&mut self, now: Instant, pair: Pair) {
+        self.drop_rest(now, pair, None);
+    }
+
+    /// The same without the entry that its switch says is gone. To delete it all the same would keep
+    /// the one that follows from being active: Open vSwitch takes in one change of its table after the
+    /// other, and is at the first when the second comes.
+    fn drop_rest(&mut self, now: Instant, pair: Pair, gone: Option<DatapathId>) {
         let Some(path) = self.paths.paths.remove(&pair) else {
             return;
         };
@@ -470,8 +477,9 @@ impl Controller {
             guard: Guard::Stale(pair),
         };
         let (first, rest) = path.hops.split_at(1.min(path.hops.len()));
+        let first = first.iter().filter(|hop| Some(hop.dpid) != gone);
         let stages = vec![
-            Stage::of(first.iter().map(delete).collect()),
+            Stage::of(first.map(delete).collect()),
             Stage::drain(rest.iter().map(delete).collect()),
         ];
         self.start_update(now, stages);
@@ -510,11 +518,31 @@ impl Controller {
         if removed.reason == FlowRemovedReason::DELETE && !self.paths.holds(pair, dpid, key) {
             return;
         }
+        let sent_at = self.paths.paths.get(&pair).map(|path| path.sent_at);
+        let entry = switch.entries.get(&key);
+        if let (Some(entry), Some(sent_at)) = (entry, sent_at)
+            && is_earlier(entry, removed.reason, now.since(sent_at))
+            && self.paths.holds(pair, dpid, key)
+        {
+            return;
+        }
         switch.table.handle_removed(key);
         if switch.entries.remove(&key).is_some() && self.paths.holds(pair, dpid, key) {
-            self.drop_path(now, pair);
+            self.drop_rest(now, pair, Some(dpid));
         }
     }
+}
+
+/// Whether what has ended by its timeout is an earlier one than `entry`, which was sent so long ago.
+/// What a switch tells comes by class: on a busy controller the first packet that misses is answered
+/// before the end of the entry that it missed is heard of.
+fn is_earlier(entry: &Entry, reason: FlowRemovedReason, age: Duration) -> bool {
+    let timeout_s = match reason {
+        FlowRemovedReason::IDLE_TIMEOUT => entry.idle_timeout_s,
+        FlowRemovedReason::HARD_TIMEOUT => entry.hard_timeout_s,
+        _ => return false,
+    };
+    age < Duration::from_secs(u64::from(timeout_s))
 }
 
 /// Chooses among equal ways: both directions of a pair take the same where they can.
