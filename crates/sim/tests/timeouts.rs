@@ -1,7 +1,7 @@
 //! How long entries live: leases, limits of tables, what is forbidden, and the paper's rule.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use control::ConnectionId;
 use control::controller::{
@@ -13,7 +13,7 @@ use control::entry::{Entry, EntryKey, EntryKind, is_ours};
 use control::session::SwitchUp;
 use control::timeouts::{FirstPackets, FlowClass, HostName, Lease, Lifetime, Paper, Timeouts};
 use openflow::message::{FlowRemoved, FlowRemovedReason, Role};
-use openflow::packet::build::{Host as Address, udp};
+use openflow::packet::build::{Host as Address, ethernet, udp};
 use openflow::table::{FlowEntry, Output, Switch, SwitchOptions, plain_port};
 use openflow::time::{Duration, Instant};
 use openflow::{ErrorKind, MacAddr, Message, PortNo, TableId, Version, Xid, decode, encode};
@@ -303,6 +303,68 @@ fn what_is_forbidden_ends_at_once_and_may_be_allowed_again() {
         let barred = barred.filter(|e| EntryKind::of(e.cookie) == Some(EntryKind::Barred));
         assert_eq!(barred.count(), 0, "{version:?}");
     }
+}
+
+/// A network is forbidden in which one host has an address from the beginning, and another tells one
+/// while it sends: each ends as soon as that is known. A host beside them goes on.
+#[test]
+fn a_forbidden_network_is_every_host_with_an_address_in_it() {
+    let mut network = network(leases(10), Version::V13, ROOMY);
+    let hosts = three(&mut network);
+    let (a, b, far) = (hosts.local[0], hosts.local[1], hosts.far);
+    let mut barred = class("barred", ip(&network, a), ip(&network, far));
+    let HostName::Ip(first) = ip(&network, a) else {
+        panic!("by its address");
+    };
+    barred.src = Some(format!("{first}/32").parse().unwrap());
+    barred.forbid = true;
+    let mut late = barred.clone();
+    late.name = "late".to_owned();
+    late.src = Some("2001:db8::/64".parse().unwrap());
+    let mut other = class("other", ip(&network, b), ip(&network, far));
+    other.priority = true;
+    let barring = Timeouts {
+        classes: vec![barred, late, other],
+        ..leases(10)
+    };
+    network.stream(a, far, 0, 200, ms(10));
+    network.stream(b, far, 1000, 400, ms(10));
+    network.stream(far, a, 2000, 400, ms(10));
+    network.run_for(ms(1000));
+    network.tell_controller(|controller, now| controller.set_timeouts(now, barring));
+    network.run_for(ms(1000));
+    assert_eq!(arrived(&network, far, 0, 100), 100);
+    assert_eq!(arrived(&network, far, 102, 98), 0, "of the network");
+    assert_eq!(arrived(&network, far, 1000, 200), 200, "not of it yet");
+    let mac = network.host(b).address.mac;
+    network.inject(b, solicitation(mac, "2001:db8::b".parse().unwrap()));
+    network.run_for(ms(3000));
+    assert_eq!(
+        arrived(&network, far, 1202, 198),
+        0,
+        "of it since it has told"
+    );
+    assert_eq!(arrived(&network, a, 2000, 400), 400, "the other direction");
+}
+
+/// A neighbour solicitation, from this host to everybody, for nobody.
+fn solicitation(mac: MacAddr, ip: Ipv6Addr) -> Vec<u8> {
+    let group = MacAddr([0x33, 0x33, 0xff, 0, 0, 9]);
+    let to: Ipv6Addr = "ff02::1:ff00:9".parse().unwrap();
+    let asked: Ipv6Addr = "2001:db8::9".parse().unwrap();
+    let header = [0x60, 0, 0, 0, 0, 32, 58, 255];
+    let icmp = [135, 0, 0, 0, 0, 0, 0, 0];
+    let option = [1, 1];
+    let parts: [&[u8]; 7] = [
+        &header,
+        &ip.octets(),
+        &to.octets(),
+        &icmp,
+        &asked.octets(),
+        &option,
+        &mac.0,
+    ];
+    ethernet(mac, group, 0x86dd, &parts.concat())
 }
 
 /// All packets of a forbidden pair are counted: the first by the controller, the rest by the entry

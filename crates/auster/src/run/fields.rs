@@ -11,6 +11,7 @@ use toml::de::{DeTable, DeValue};
 pub struct Fields<'a> {
     text: &'a str,
     problems: Vec<(usize, String)>,
+    doubts: Vec<(usize, String)>,
 }
 
 type Value<'v> = Spanned<DeValue<'v>>;
@@ -22,6 +23,7 @@ impl<'a> Fields<'a> {
         let mut fields = Fields {
             text,
             problems: Vec::new(),
+            doubts: Vec::new(),
         };
         for error in errors {
             let at = error.span().unwrap_or(0..0);
@@ -33,6 +35,19 @@ impl<'a> Fields<'a> {
     pub fn problem(&mut self, at: &Range<usize>, problem: impl Display) {
         let line = self.line(at);
         self.problems.push((line, problem.to_string()));
+    }
+
+    /// What is allowed and cannot be meant.
+    pub fn doubt(&mut self, at: &Range<usize>, doubt: impl Display) {
+        let line = self.line(at);
+        self.doubts.push((line, doubt.to_string()));
+    }
+
+    /// One line for each doubt, in the order of the file.
+    pub fn doubts(&mut self, file: impl Display) -> Vec<String> {
+        self.doubts.sort();
+        let told = |(line, doubt): &(usize, String)| format!("{file}:{line}: {doubt}");
+        self.doubts.iter().map(told).collect()
     }
 
     /// On which line something is.

@@ -60,6 +60,8 @@ pub struct Settings {
     pub policy: String,
     /// What `controller.topology` is read from.
     pub topology: Option<PathBuf>,
+    /// What is allowed in the file and cannot be meant.
+    doubts: Vec<String>,
     files: TlsFiles,
 }
 
@@ -84,6 +86,7 @@ impl Default for Settings {
             drained: Drained::default(),
             policy: "auster".to_owned(),
             topology: None,
+            doubts: Vec::new(),
             files: TlsFiles::default(),
         }
     }
@@ -98,6 +101,7 @@ impl Settings {
         settings.config = args.config.clone();
         settings.apply(args)?;
         fits_mode(settings.controller.mode, &settings.controller.timeouts)?;
+        warn(&settings.doubts);
         settings.driver.policy = policy::load(&settings.policy)?;
         let map = &settings.driver.policy;
         settings.controller.topology = topology::load(settings.topology.as_deref())?;
@@ -223,8 +227,10 @@ impl Settings {
 
     /// The `[timeouts]` that the file has now, for a controller that runs with `self`.
     pub fn reread_timeouts(&self, path: &Path) -> Result<Timeouts, Failure> {
-        let timeouts = Settings::read(path)?.controller.timeouts;
+        let settings = Settings::read(path)?;
+        let timeouts = settings.controller.timeouts;
         fits_mode(self.controller.mode, &timeouts)?;
+        warn(&settings.doubts);
         Ok(timeouts)
     }
 
@@ -263,6 +269,7 @@ impl Settings {
         if let Some(table) = fields.table(&root, "session") {
             read_session(&mut settings.driver, &mut fields, table);
         }
+        settings.doubts = fields.doubts(file.display());
         fields.finish(file.display())?;
         Ok(settings)
     }
@@ -426,6 +433,12 @@ fn read_session(config: &mut DriverConfig, fields: &mut Fields<'_>, table: &DeTa
     count("messages_max", &mut config.inbox.messages_max);
     if let Some(rate) = fields.integer(table, "packet_in_rate_max", 1..=10_000_000) {
         config.packet_in_rate_max = u32::try_from(rate).expect("in the range");
+    }
+}
+
+fn warn(doubts: &[String]) {
+    for doubt in doubts {
+        tracing::warn!("{doubt}");
     }
 }
 

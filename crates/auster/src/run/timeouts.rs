@@ -107,10 +107,13 @@ pub fn read<'a>(timeouts: &mut Timeouts, fields: &mut Fields<'a>, table: &DeTabl
         let class = read_class(fields, class, timeouts.default);
         timeouts.classes.push(class);
     }
-    if let Err(problems) = timeouts.validate() {
-        for problem in problems {
-            tell(fields, table, &classes, &problem);
-        }
+    for doubt in timeouts.doubts() {
+        let at = place(table, &classes, &doubt);
+        fields.doubt(&at, format!("{} {}", doubt.field, doubt.text));
+    }
+    for problem in timeouts.validate().err().unwrap_or_default() {
+        let at = place(table, &classes, &problem);
+        fields.problem(&at, format!("{} {}", problem.field, problem.text));
     }
 }
 
@@ -217,8 +220,8 @@ fn lease(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Lifetime {
     })
 }
 
-/// At the line of the field it is about, or of the section or class where that is left out.
-fn tell(fields: &mut Fields<'_>, table: &DeTable<'_>, classes: &[&DeTable<'_>], problem: &Problem) {
+/// The field it is about, or the first of the section or class where that is left out.
+fn place(table: &DeTable<'_>, classes: &[&DeTable<'_>], problem: &Problem) -> Range<usize> {
     let place = match problem.class {
         Some(at) => classes.get(at).copied().unwrap_or(table),
         None => table,
@@ -230,8 +233,7 @@ fn tell(fields: &mut Fields<'_>, table: &DeTable<'_>, classes: &[&DeTable<'_>], 
             .map(|(key, _)| key.span())
             .min_by_key(|at| at.start)
     };
-    let at: Range<usize> = given.or_else(first).unwrap_or(0..0);
-    fields.problem(&at, format!("{} {}", problem.field, problem.text));
+    given.or_else(first).unwrap_or(0..0)
 }
 
 #[cfg(test)]
@@ -271,7 +273,7 @@ mod tests {
 
             [[timeouts.class]]
             name = "barred"
-            src = "10.0.0.9"
+            src = "10.0.9.0/24"
             forbid = true
             "#,
         )
@@ -297,6 +299,25 @@ mod tests {
         assert!(voice.priority && !voice.forbid);
         assert_eq!(barred.lifetime, None);
         assert!(barred.forbid && barred.dst.is_none());
+        assert_eq!(barred.src, Some("10.0.9.0/24".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_class_that_never_applies_is_told_with_its_line_and_taken() {
+        let text = "[[timeouts.class]]\nname = \"all\"\nsrc = \"10.0.0.0/8\"\n\
+                    [[timeouts.class]]\nsrc = \"10.1.0.1\"\nname = \"one\"\nforbid = true\n";
+        let (mut fields, root) = Fields::parse(text);
+        let mut timeouts = Timeouts::default();
+        let table = fields.table(&root, "timeouts").expect("a section");
+        read(&mut timeouts, &mut fields, table);
+        assert_eq!(
+            fields.doubts("net.toml"),
+            [
+                "net.toml:6: name 'one' never applies: every packet of it is of class 'all' before it"
+            ]
+        );
+        assert_eq!(fields.finish("net.toml"), Ok(()));
+        assert_eq!(timeouts.classes.len(), 2);
     }
 
     #[test]
@@ -322,7 +343,7 @@ mod tests {
              [[timeouts.class]]\n\
              name = \"a\"\n\
              src = \"h1\"\n\
-             dst = \"10.0.0.2\"\n\
+             dst = \"10.0.0.2/24\"\n\
              policy = \"lease\"\n\
              lease_s = 0\n\
              idle_max_s = -3\n\
@@ -341,6 +362,10 @@ mod tests {
             (10, "policy: 'quick' is none of lease, paper, fixed"),
             (12, "name 'a' is the name of a class before it"),
             (13, "src: 'h1' is no address"),
+            (
+                14,
+                "dst: '10.0.0.2/24' has bits past its length; the network is 10.0.0.0/24",
+            ),
             (16, "lease_s is 0; it must be a number from 3"),
             (17, "idle_max_s is -3; it must be a number from 0"),
             (18, "'speed' is not known in [timeouts.class]"),

@@ -1,6 +1,6 @@
 //! What happens to a packet that a switch sent up.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bytes::Bytes;
 use openflow::message::PacketIn;
@@ -11,8 +11,9 @@ use openflow::{BufferId, DatapathId, Field, MacAddr};
 
 use crate::edge::{self, EdgeUpdate};
 use crate::entry::{ETH_TYPE_LLDP, is_report};
+use crate::timeouts::Prefix;
 
-use super::hosts::{Answer, Observed, Question};
+use super::hosts::{Answer, Hosts, Observed, Question};
 use super::ports::{Cause, PortRole};
 use super::{Alarm, Controller, Event, Location, Mode, Timer};
 
@@ -197,9 +198,10 @@ impl Controller {
             !port.is_some_and(|port| port.up)
         };
         let ip = sender_ip(fields, mac);
-        let was_named = before.is_none() || ip.is_none() || self.is_in_class(mac);
+        let has_told = |hosts: &Hosts| ip.is_some_and(|ip| hosts.has_ip(mac, Prefix::host(ip)));
+        let was_told = before.is_none() || has_told(&self.hosts);
         let observed = self.hosts.observe(now, mac, at, ip, home_gone);
-        if !was_named && self.is_in_class(mac) {
+        if !was_told && has_told(&self.hosts) && self.is_in_class(mac) {
             self.host_classified(now, mac, at);
         }
         match observed {
@@ -360,12 +362,22 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// The sender's own address, where the packet says it of itself: ARP whose hardware address is
-/// the frame's. The source of an IP packet may be anybody's behind a router.
+/// The sender's own address, where the packet says it of itself: ARP or neighbour discovery whose
+/// hardware address is the frame's. The source of an IP packet may be anybody's behind a router.
 fn sender_ip(fields: &PacketFields, mac: MacAddr) -> Option<IpAddr> {
-    let own = fields.get(Field::ArpSha)? == u128::from(mac.to_u64());
-    let ip = Ipv4Addr::from(fields.get(Field::ArpSpa)? as u32);
-    (own && !ip.is_unspecified() && !ip.is_broadcast()).then_some(IpAddr::V4(ip))
+    let is_own = |field| fields.get(field) == Some(u128::from(mac.to_u64()));
+    if is_own(Field::ArpSha) {
+        let ip = Ipv4Addr::from(fields.get(Field::ArpSpa)? as u32);
+        return (!ip.is_unspecified() && !ip.is_broadcast()).then_some(IpAddr::V4(ip));
+    }
+    // Who asks is its source, and who answers what was asked for.
+    let told = match (is_own(Field::Ipv6NdSll), is_own(Field::Ipv6NdTll)) {
+        (true, _) => fields.get(Field::Ipv6Src),
+        (_, true) => fields.get(Field::Ipv6NdTarget),
+        _ => None,
+    };
+    let ip = Ipv6Addr::from(told?);
+    (!ip.is_unspecified() && !ip.is_multicast()).then_some(IpAddr::V6(ip))
 }
 
 /// "Who has `ip`?", to one host only, from no IP address (RFC 5227), so that no cache is changed.

@@ -13,6 +13,7 @@ use openflow::MacAddr;
 use openflow::time::{Duration, Instant};
 
 use crate::mac_table::MacTable;
+use crate::timeouts::Prefix;
 
 use super::Location;
 
@@ -28,6 +29,7 @@ const ALARM_INTERVAL: Duration = Duration::from_secs(60);
 /// Moves of one host in `MOVES_WINDOW` that are believed.
 const MOVES_MAX: usize = 5;
 const MOVES_WINDOW: Duration = Duration::from_secs(10);
+/// Of IPv4, and as many of IPv6: a host that makes up new ones must not hide its others.
 const IPS_MAX: usize = 8;
 /// Hosts of which more is kept than their place. Of one more no IP address is noted, and a claim to
 /// its address is refused.
@@ -153,9 +155,10 @@ impl Hosts {
         self.places.get(mac).is_some_and(|place| place.heard)
     }
 
-    pub(super) fn has_ip(&self, mac: MacAddr, ip: IpAddr) -> bool {
+    /// Whether it has an address in the network.
+    pub(super) fn has_ip(&self, mac: MacAddr, within: Prefix) -> bool {
         let detail = self.details.get(&mac);
-        detail.is_some_and(|detail| detail.ips.contains(&ip))
+        detail.is_some_and(|detail| detail.ips.iter().any(|ip| within.contains(*ip)))
     }
 
     pub(super) fn ips(&self, mac: MacAddr) -> Vec<IpAddr> {
@@ -287,7 +290,7 @@ impl Hosts {
     fn note_ip(&mut self, mac: MacAddr, ip: Option<IpAddr>) {
         if let Some(ip) = ip
             && let Some(detail) = self.detail(mac)
-            && (detail.ips.len() < IPS_MAX || detail.ips.contains(&ip))
+            && (detail.ips_like(ip) < IPS_MAX || detail.ips.contains(&ip))
         {
             detail.ips.insert(ip);
             self.by_ip.insert(ip, mac);
@@ -416,6 +419,12 @@ impl Detail {
             self.alarmed_at = Some(now);
         }
         may
+    }
+
+    /// How many it has of this version.
+    fn ips_like(&self, ip: IpAddr) -> usize {
+        let like = |known: &&IpAddr| known.is_ipv4() == ip.is_ipv4();
+        self.ips.iter().filter(like).count()
     }
 
     fn ipv4(&self) -> Option<Ipv4Addr> {

@@ -133,13 +133,13 @@ impl Controller {
     }
 
     pub(super) fn class_of(&self, (src, dst): Pair) -> Option<&FlowClass> {
-        let has_ip = |mac, ip| self.hosts.has_ip(mac, ip);
+        let has_ip = |mac, within| self.hosts.has_ip(mac, within);
         self.config.timeouts.class_of(src, dst, has_ip)
     }
 
     /// Whether a class names the host. Its edge is not told of it then.
     pub(super) fn is_in_class(&self, mac: MacAddr) -> bool {
-        let has_ip = |mac, ip| self.hosts.has_ip(mac, ip);
+        let has_ip = |mac, within| self.hosts.has_ip(mac, within);
         self.config.timeouts.names(mac, has_ip)
     }
 

@@ -60,6 +60,28 @@ impl Timeouts {
             Err(problems.0)
         }
     }
+
+    /// What is allowed and cannot be meant: classes that no packet is of, since one before them has
+    /// all of theirs.
+    pub fn doubts(&self) -> Vec<Problem> {
+        let mut doubts = Vec::new();
+        for (at, class) in self.classes.iter().enumerate() {
+            let mut before = self.classes[..at].iter();
+            if let Some(earlier) = before.find(|earlier| earlier.covers(class)) {
+                let text = format!(
+                    "'{}' never applies: every packet of it is of class '{}' before it",
+                    class.name, earlier.name
+                );
+                let class = Some(at);
+                doubts.push(Problem {
+                    class,
+                    field: "name",
+                    text,
+                });
+            }
+        }
+        doubts
+    }
 }
 
 struct Problems(Vec<Problem>);
@@ -271,6 +293,40 @@ mod tests {
             let wrong = [(Some(0), "first_packets")];
             assert_eq!(fields, if is_right { &[][..] } else { &wrong });
         }
+    }
+
+    #[test]
+    fn a_class_that_never_applies_is_told() {
+        let class = |name: &str, src: &str, dst: Option<&str>| FlowClass {
+            src: Some(src.parse().unwrap()),
+            dst: dst.map(|dst| dst.parse().unwrap()),
+            ..class(name)
+        };
+        let timeouts = Timeouts {
+            classes: vec![
+                class("server", "10.0.0.0/16", Some("10.9.0.1")),
+                class("site", "10.0.0.0/16", None),
+                class("floor", "10.0.3.0/24", Some("10.9.0.2")),
+                class("other", "10.1.0.0/24", None),
+                class("host", "10.1.0.9", None),
+            ],
+            ..Timeouts::default()
+        };
+        let doubts = timeouts.doubts();
+        let told: Vec<_> = doubts
+            .iter()
+            .map(|doubt| (doubt.class, &doubt.text[..]))
+            .collect();
+        let text = |of: &str, by: &str| {
+            format!("'{of}' never applies: every packet of it is of class '{by}' before it")
+        };
+        assert_eq!(
+            told,
+            [
+                (Some(2), &text("floor", "site")[..]),
+                (Some(4), &text("host", "other")[..]),
+            ]
+        );
     }
 
     #[test]

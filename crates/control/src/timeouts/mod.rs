@@ -7,19 +7,19 @@
 
 pub mod budget;
 mod check;
+mod class;
 pub mod delays;
 pub mod keeper;
 pub mod leases;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::net::IpAddr;
 use std::str::FromStr;
 
 use openflow::time::Duration;
 use openflow::{DatapathId, MacAddr};
 
 pub use check::Problem;
+pub use class::{FlowClass, HostName, Prefix};
 
 /// Whoever says that a table holds more entries does not know.
 pub const ENTRIES_MAX: u32 = 1_000_000;
@@ -104,30 +104,6 @@ pub enum FirstPackets {
     Hold,
 }
 
-/// Pairs of hosts that are treated otherwise, in the direction named.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FlowClass {
-    pub name: String,
-    /// From this host; from any without.
-    pub src: Option<HostName>,
-    /// To this host; to any without.
-    pub dst: Option<HostName>,
-    pub lifetime: Option<Lifetime>,
-    pub first_packets: Option<FirstPackets>,
-    /// Packets are dropped and counted.
-    pub forbid: bool,
-    /// Entries are never taken out for others, and `paper` raises their timeouts.
-    pub priority: bool,
-}
-
-/// How an administrator names a host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum HostName {
-    Mac(MacAddr),
-    /// As hosts tell it of themselves by ARP.
-    Ip(IpAddr),
-}
-
 impl Timeouts {
     /// The same timeouts for all, as other controllers do.
     pub fn fixed(idle_s: u16, hard_s: u16) -> Timeouts {
@@ -141,30 +117,21 @@ impl Timeouts {
         }
     }
 
-    /// The class of a pair; `has_ip` says whether a host has an address.
+    /// The class of a pair; `has_ip` says whether a host has an address within a prefix.
     pub fn class_of(
         &self,
         src: MacAddr,
         dst: MacAddr,
-        has_ip: impl Fn(MacAddr, IpAddr) -> bool,
+        has_ip: impl Fn(MacAddr, Prefix) -> bool,
     ) -> Option<&FlowClass> {
-        let is = |name: Option<HostName>, mac: MacAddr| match name {
-            None => true,
-            Some(HostName::Mac(named)) => named == mac,
-            Some(HostName::Ip(ip)) => has_ip(mac, ip),
-        };
-        self.classes
-            .iter()
-            .find(|class| is(class.src, src) && is(class.dst, dst))
+        let mut classes = self.classes.iter();
+        classes.find(|class| class.is_of(src, dst, &has_ip))
     }
 
     /// Whether a class names this host: then the controller decides on each of its pairs.
-    pub fn names(&self, mac: MacAddr, has_ip: impl Fn(MacAddr, IpAddr) -> bool) -> bool {
+    pub fn names(&self, mac: MacAddr, has_ip: impl Fn(MacAddr, Prefix) -> bool) -> bool {
         let names = self.classes.iter().flat_map(|class| [class.src, class.dst]);
-        names.flatten().any(|name| match name {
-            HostName::Mac(named) => named == mac,
-            HostName::Ip(ip) => has_ip(mac, ip),
-        })
+        names.flatten().any(|name| name.is_of(mac, &has_ip))
     }
 
     /// Those that are in use.
@@ -318,31 +285,10 @@ impl FromStr for Load {
     }
 }
 
-impl FromStr for HostName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<HostName, String> {
-        if let Ok(ip) = text.parse() {
-            return Ok(HostName::Ip(ip));
-        }
-        let mac = text.parse().map(HostName::Mac);
-        mac.map_err(|_| {
-            format!("'{text}' is no address; it must be one such as 10.0.0.1 or 02:00:00:00:00:01")
-        })
-    }
-}
-
-impl fmt::Display for HostName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            HostName::Mac(mac) => mac.fmt(f),
-            HostName::Ip(ip) => ip.fmt(f),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
 
     const A: MacAddr = MacAddr([2, 0, 0, 0, 0, 0xa]);
@@ -371,7 +317,7 @@ mod tests {
             ..Timeouts::default()
         };
         let two = "10.0.0.2".parse::<IpAddr>().unwrap();
-        let has_ip = |mac, ip| mac == B && ip == two;
+        let has_ip = |mac, prefix: Prefix| mac == B && prefix.contains(two);
         let name = |src, dst| {
             let class = timeouts.class_of(src, dst, has_ip);
             class.map(|class| class.name.as_str())
@@ -384,10 +330,28 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_named_by_either_address() {
-        assert_eq!("02:00:00:00:00:0a".parse(), Ok(HostName::Mac(A)));
-        assert!(matches!("fd00::1".parse(), Ok(HostName::Ip(_))));
-        let refused = "h1".parse::<HostName>().unwrap_err();
-        assert!(refused.contains("'h1'") && refused.contains("10.0.0.1"));
+    fn a_network_is_every_host_that_has_an_address_in_it() {
+        let timeouts = Timeouts {
+            classes: vec![
+                class("four", Some("10.0.0.0/24"), Some("10.0.1.0/24")),
+                class("six", None, Some("2001:db8::/64")),
+            ],
+            ..Timeouts::default()
+        };
+        let ips = [(A, "10.0.0.7"), (B, "10.0.1.9"), (B, "2001:db8::9")];
+        let ips = ips.map(|(mac, ip)| (mac, ip.parse::<IpAddr>().unwrap()));
+        let has_ip = |mac, prefix: Prefix| {
+            let mut its = ips.iter().filter(|(of, _)| *of == mac);
+            its.any(|(_, ip)| prefix.contains(*ip))
+        };
+        let name = |src, dst| {
+            let class = timeouts.class_of(src, dst, has_ip);
+            class.map(|class| class.name.as_str())
+        };
+        assert_eq!(name(A, B), Some("four"));
+        assert_eq!(name(B, B), Some("six"), "from another network");
+        assert_eq!(name(B, A), None);
+        assert!(timeouts.names(A, has_ip) && timeouts.names(B, has_ip));
+        assert!(!timeouts.names(MacAddr([2; 6]), has_ip));
     }
 }

@@ -1,0 +1,268 @@
+//! Whom a class is of: hosts and networks.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use openflow::MacAddr;
+
+use super::{FirstPackets, Lifetime};
+
+/// Pairs of hosts that are treated otherwise, in the direction named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowClass {
+    pub name: String,
+    /// From this host or network; from any without.
+    pub src: Option<HostName>,
+    /// To this host or network; to any without.
+    pub dst: Option<HostName>,
+    pub lifetime: Option<Lifetime>,
+    pub first_packets: Option<FirstPackets>,
+    /// Packets are dropped and counted.
+    pub forbid: bool,
+    /// Entries are never taken out for others, and `paper` raises their timeouts.
+    pub priority: bool,
+}
+
+/// How an administrator names a host, or all of a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HostName {
+    Mac(MacAddr),
+    /// As hosts tell it of themselves by ARP or neighbour discovery.
+    Ip(IpAddr),
+    /// Hosts with an address in it.
+    Net(Prefix),
+}
+
+/// Addresses that begin with the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Prefix {
+    /// Zero past its length.
+    ip: IpAddr,
+    len: u8,
+}
+
+impl FlowClass {
+    /// Whether these are its hosts.
+    pub(super) fn is_of(
+        &self,
+        src: MacAddr,
+        dst: MacAddr,
+        has_ip: &impl Fn(MacAddr, Prefix) -> bool,
+    ) -> bool {
+        let is = |name: Option<HostName>, mac| name.is_none_or(|name| name.is_of(mac, has_ip));
+        is(self.src, src) && is(self.dst, dst)
+    }
+
+    /// Whether whatever is of the other would be of this.
+    pub(super) fn covers(&self, other: &FlowClass) -> bool {
+        let covers = |of: Option<HostName>, other: Option<HostName>| match (of, other) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(of), Some(other)) => of.covers(other),
+        };
+        covers(self.src, other.src) && covers(self.dst, other.dst)
+    }
+}
+
+impl HostName {
+    pub(super) fn is_of(self, mac: MacAddr, has_ip: &impl Fn(MacAddr, Prefix) -> bool) -> bool {
+        match self {
+            HostName::Mac(named) => named == mac,
+            HostName::Ip(ip) => has_ip(mac, Prefix::host(ip)),
+            HostName::Net(prefix) => has_ip(mac, prefix),
+        }
+    }
+
+    /// Whether every host of the other name is one of this. Which addresses a host has is not known
+    /// here.
+    pub(super) fn covers(self, other: HostName) -> bool {
+        match (self.prefix(), other.prefix()) {
+            (Some(prefix), Some(other)) => prefix.covers(other),
+            _ => self == other,
+        }
+    }
+
+    fn prefix(self) -> Option<Prefix> {
+        match self {
+            HostName::Mac(_) => None,
+            HostName::Ip(ip) => Some(Prefix::host(ip)),
+            HostName::Net(prefix) => Some(prefix),
+        }
+    }
+}
+
+impl Prefix {
+    /// One address.
+    pub fn host(ip: IpAddr) -> Prefix {
+        let len = bits(ip).1;
+        Prefix { ip, len }
+    }
+
+    pub fn contains(self, ip: IpAddr) -> bool {
+        self.covers(Prefix::host(ip))
+    }
+
+    fn covers(self, other: Prefix) -> bool {
+        self.ip.is_ipv4() == other.ip.is_ipv4()
+            && self.len <= other.len
+            && Prefix::of(other.ip, self.len) == self
+    }
+
+    /// The first `len` bits of an address that has as many.
+    fn of(ip: IpAddr, len: u8) -> Prefix {
+        let (value, width) = bits(ip);
+        let rest = u32::from(width - len);
+        let kept = value.checked_shr(rest).unwrap_or(0);
+        let kept = kept.checked_shl(rest).unwrap_or(0);
+        let ip = match ip {
+            IpAddr::V4(_) => IpAddr::V4((kept as u32).into()),
+            IpAddr::V6(_) => IpAddr::V6(kept.into()),
+        };
+        Prefix { ip, len }
+    }
+}
+
+/// An address as a number, and its width.
+fn bits(ip: IpAddr) -> (u128, u8) {
+    match ip {
+        IpAddr::V4(ip) => (u32::from(ip).into(), 32),
+        IpAddr::V6(ip) => (ip.into(), 128),
+    }
+}
+
+impl FromStr for HostName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<HostName, String> {
+        if text.contains('/') {
+            return text.parse().map(HostName::Net);
+        }
+        if let Ok(ip) = text.parse() {
+            return Ok(HostName::Ip(ip));
+        }
+        let mac = text.parse().map(HostName::Mac);
+        mac.map_err(|_| {
+            format!(
+                "'{text}' is no address; it must be one such as 10.0.0.1, 10.0.0.0/24 or \
+                 02:00:00:00:00:01"
+            )
+        })
+    }
+}
+
+impl FromStr for Prefix {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Prefix, String> {
+        let wrong = || {
+            format!("'{text}' is no network; it must be one such as 10.0.0.0/24 or 2001:db8::/64")
+        };
+        let (ip, len) = text.split_once('/').ok_or_else(wrong)?;
+        let ip: IpAddr = ip.parse().map_err(|_| wrong())?;
+        let width = bits(ip).1;
+        let len: u8 = len.parse().map_err(|_| wrong())?;
+        if len > width {
+            return Err(format!(
+                "'{text}' has a length of {len}; it must be a number from 0 to {width}"
+            ));
+        }
+        let prefix = Prefix::of(ip, len);
+        if prefix.ip != ip {
+            return Err(format!(
+                "'{text}' has bits past its length; the network is {prefix}"
+            ));
+        }
+        Ok(prefix)
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HostName::Mac(mac) => mac.fmt(f),
+            HostName::Ip(ip) => ip.fmt(f),
+            HostName::Net(prefix) => prefix.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.ip, self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_named_by_either_address_or_its_network() {
+        let mac = MacAddr([2, 0, 0, 0, 0, 0xa]);
+        assert_eq!("02:00:00:00:00:0a".parse(), Ok(HostName::Mac(mac)));
+        assert!(matches!("fd00::1".parse(), Ok(HostName::Ip(_))));
+        assert!(matches!("fd00::/8".parse(), Ok(HostName::Net(_))));
+        let refused = "h1".parse::<HostName>().unwrap_err();
+        assert!(refused.contains("'h1'") && refused.contains("10.0.0.1"));
+    }
+
+    #[test]
+    fn a_network_has_no_bits_past_its_length() {
+        let said = |text: &str| {
+            let parsed = text.parse::<Prefix>();
+            parsed.map(|prefix| prefix.to_string())
+        };
+        for right in [
+            "10.0.0.0/24",
+            "0.0.0.0/0",
+            "10.0.0.1/32",
+            "2001:db8::/64",
+            "::/0",
+        ] {
+            assert_eq!(said(right), Ok(right.to_owned()));
+        }
+        for (text, problem) in [
+            ("10.0.0.5/24", "the network is 10.0.0.0/24"),
+            ("2001:db8::1/64", "the network is 2001:db8::/64"),
+            ("10.0.0.0/33", "a number from 0 to 32"),
+            ("::/129", "a number from 0 to 128"),
+            ("10.0.0/24", "no network"),
+            ("10.0.0.0/", "no network"),
+        ] {
+            let refused = said(text).unwrap_err();
+            assert!(
+                refused.contains(text) && refused.contains(problem),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_address_is_in_the_network_whose_bits_it_has() {
+        for (prefix, inside, outside) in [
+            ("10.0.0.0/23", "10.0.1.255", "10.0.2.0"),
+            ("0.0.0.0/0", "255.0.0.1", "::1"),
+            ("2001:db8::/33", "2001:db8:7fff::1", "2001:db8:8000::1"),
+            ("::/0", "ff02::1", "10.0.0.1"),
+        ] {
+            let prefix: Prefix = prefix.parse().unwrap();
+            let contains = |ip: &str| prefix.contains(ip.parse().unwrap());
+            assert!(contains(inside) && !contains(outside), "{prefix}");
+        }
+    }
+
+    #[test]
+    fn a_name_covers_another_where_it_is_certain() {
+        let name = |text: &str| text.parse::<HostName>().unwrap();
+        let covers = |a, b| name(a).covers(name(b));
+        assert!(covers("10.0.0.0/8", "10.1.0.0/16") && !covers("10.1.0.0/16", "10.0.0.0/8"));
+        assert!(covers("10.0.0.0/8", "10.1.2.3") && covers("10.1.2.3/32", "10.1.2.3"));
+        assert!(!covers("10.0.0.0/8", "11.0.0.1") && !covers("0.0.0.0/0", "::1"));
+        assert!(
+            !covers("0.0.0.0/0", "02:00:00:00:00:01"),
+            "it may have no address"
+        );
+        assert!(covers("02:00:00:00:00:01", "02:00:00:00:00:01"));
+    }
+}
