@@ -498,3 +498,255 @@ fn a_real_switch_takes_the_flows_and_data_loses_the_code_points_of_control() {
         "{text}"
     );
 }
+
+const VIDEO: &str = "id=1,min=20mbit,max=30mbit,priority=1,burst=15k,dscp=AF11,dscp=12";
+const REST: &str = "id=2,min=20mbit,priority=2,dscp=18";
+
+#[test]
+fn stated_queues_are_made_once_and_packets_land_in_them_by_code_point() {
+    let wire = Wire::new();
+    let stated = format!("set --port q0 --rate 50mbit --queue {VIDEO} --queue {REST}");
+    let said = wire.done(&stated);
+    assert!(said.contains("3 queues, made, by kernel HTB"), "{said}");
+    let state = wire.state();
+    let queues = state["kernel"]["queues"].as_array().unwrap();
+    let of = |key: &str| -> Vec<String> { queues.iter().map(|q| q[key].to_string()).collect() };
+    assert_eq!(of("queue"), ["0", "1", "2"]);
+    assert_eq!(of("dscp")[1..], ["\"10,12\"", "\"18\""]);
+    assert_eq!(of("min_rate_bps"), ["500000", "20000000", "20000000"]);
+    assert_eq!(of("max_rate_bps"), ["50000000", "30000000", "50000000"]);
+    assert_eq!(of("priority"), ["2", "1", "2"]);
+    assert_eq!(of("is_default"), ["true", "false", "false"]);
+    for (address, dscp, queue) in [
+        ("10.9.0.2", 10, 1),
+        ("fd09::2", 12, 1),
+        ("10.9.0.2", 18, 2),
+        ("10.9.0.2", 11, 0),
+        ("fd09::2", 0, 0),
+    ] {
+        let before = wire.packets(queue);
+        wire.ping(address, dscp << 2, 5);
+        let landed = wire.packets(queue) - before;
+        assert!(landed >= 5, "{dscp} to {address}: {landed} of 5");
+    }
+    // Counters would be gone if anything had been made anew.
+    let count = wire.packets(2);
+    assert!(wire.done(&stated).contains("as they were"));
+    assert_eq!(wire.packets(2), count);
+    // The same, from a file.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let text = "rate = '50mbit'\n\
+                [[queue]]\nid = 1\nmin = '20mbit'\nmax = '30mbit'\npriority = 1\nburst = '15k'\n\
+                dscp = ['AF11', 12]\n\
+                [[queue]]\nid = 2\nmin = '20mbit'\npriority = 2\ndscp = 18\n";
+    std::fs::write(file.path(), text).unwrap();
+    let by_file = format!("set --port q0 --queues {}", file.path().display());
+    assert!(wire.done(&by_file).contains("as they were"));
+    for (from, to) in [
+        ("burst=15k", "burst=30k"),
+        ("max=30mbit", "max=31mbit"),
+        ("dscp=18", "dscp=20"),
+    ] {
+        let said = wire.done(&stated.replace(from, to));
+        assert!(said.contains("made anew"), "{to}: {said}");
+        assert!(wire.done(&stated).contains("made anew"));
+    }
+    assert!(wire.done("clear --port q0").contains("removed"));
+    assert_eq!(wire.state()["way"], "none");
+}
+
+#[test]
+fn all_mistakes_in_stated_queues_are_told_together_and_nothing_is_changed() {
+    let wire = Wire::new();
+    wire.tc("qdisc add dev q0 root tbf rate 10mbit burst 15k latency 20ms");
+    let before = wire.tc("qdisc show dev q0");
+    let (code, said) = wire.refused(
+        "set --port q0 --rate 50mbit --queue id=1,min=40mbit,max=30mbit,dscp=10 \
+         --queue id=1,min=20mbit,priority=9,dscp=10 --queue nonsense",
+    );
+    assert_eq!(code, Some(2), "{said}");
+    for part in [
+        "'nonsense' is no queue",
+        "queue 1: min: 40mbit is above max",
+        "queue 1: priority: 9",
+        "queue 1: id: it is there twice",
+        "queue 1: dscp: 10 is queue 1's already",
+        "all queues together ask for 60mbit, and the port has 50mbit",
+        "q0 has a tbf qdisc",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert_eq!(said.lines().count(), 1, "{said}");
+    assert_eq!(wire.tc("qdisc show dev q0"), before);
+    let (code, said) = wire.refused("set --port q9 --queue id=1,min=1mbit");
+    assert_eq!(code, Some(2), "{said}");
+    for part in [
+        "rate: say that",
+        "queue 1: dscp: give it one",
+        "port: no interface q9",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    for (line, part) in [
+        ("set --port q0 --rate 50mbit", "queue: state at least one"),
+        ("set --port q0 --queues missing", "missing: No such file"),
+        ("flows --queue id=1,dscp=10", "nothing to put into a queue"),
+        (
+            "flows --queue id=1,dscp=10 --into 2 --match udp --output 3",
+            "--into 2: no such queue",
+        ),
+        (
+            "flows --queue id=1,dscp=10 --into 1 --match in_port=1 --output 3",
+            "only IP packets have one",
+        ),
+        ("verify --port q0", "no queues, neither auster's nor"),
+    ] {
+        let (_, said) = wire.refused(line);
+        assert!(said.contains(part), "{line}: {said}");
+    }
+}
+
+/// On the kernel's datapath no code point is needed, and Open vSwitch is told what was stated.
+#[test]
+fn stated_queues_are_records_where_set_queue_is_honoured() {
+    let (wire, database) = (Wire::new(), Database::start());
+    database.vsctl("add-br br0 -- add-port br0 q0");
+    database.vsctl("create queue other_config:max-rate=5 external_ids:owner=somebody");
+    let db = format!("--db unix:{}", database.socket().display());
+    let set = format!("set --port q0 --rate 50mbit --queue {VIDEO} --queue id=7,min=1mbit {db}");
+    let said = wire.done(&set);
+    assert!(
+        said.contains("3 queues, made, by Open vSwitch, chosen by set_queue"),
+        "{said}"
+    );
+    let qos = database.vsctl("get port q0 qos").trim().to_string();
+    let column = |number: u32, column: &str| {
+        let queue = database.vsctl(&format!("get qos {qos} queues:{number}"));
+        let line = format!("get queue {} {column}", queue.trim());
+        database.vsctl(&line).trim().to_string()
+    };
+    let of_video = column(1, "other_config");
+    for part in [
+        "burst=\"122880\"",
+        "max-rate=\"30000000\"",
+        "min-rate=\"20000000\"",
+        "priority=\"1\"",
+    ] {
+        assert!(of_video.contains(part), "{of_video}");
+    }
+    assert_eq!([column(1, "dscp"), column(7, "dscp")], ["10", "[]"]);
+    assert!(column(0, "other_config").contains("min-rate=\"500000\""));
+    assert!(wire.done(&set).contains("as they were"));
+    assert_eq!(database.vsctl("get port q0 qos").trim(), qos);
+    assert!(
+        wire.done(&set.replace("AF11", "AF13"))
+            .contains("made anew")
+    );
+    let (_, said) = wire.refused(&format!("verify --port q0 {db}"));
+    assert!(
+        said.contains("no queues, neither"),
+        "nobody has made them: {said}"
+    );
+    wire.done(&format!("clear --port q0 {db}"));
+    assert_eq!((database.count("qos"), database.count("queue")), (0, 1));
+}
+
+/// The case that nothing else tells: Open vSwitch takes queues and flows, and every packet is in queue
+/// 0. Queues of auster's make the same flow do what it says.
+#[test]
+fn verify_tells_queues_that_flows_reach_from_those_that_they_do_not() {
+    let lab = Lab::up(&["single,2", "--controller", "none"]);
+    let dir = Path::new("/run/auster/labs").join(&lab.id);
+    let db = format!("unix:{}", dir.join("db.sock").display());
+    let vsctl = |line: &str| run("ovs-vsctl", &words(&[&format!("--db={db}")], line));
+    let bridge = format!("unix:{}", dir.join("s1.mgmt").display());
+    let add_flow = |line: &str| {
+        run(
+            "ovs-ofctl",
+            &["-O", "OpenFlow13", "add-flow", &bridge, line],
+        )
+    };
+    let queues = |line: &str| {
+        let line = format!("{AUSTER} queues {line} --port s1-eth2 --db {db}");
+        lab.exec("sw", &line.split(' ').collect::<Vec<_>>())
+    };
+    let verify = || {
+        let traffic = ["ping", "-i", "0.01", "-c", "500", "-q", "10.0.0.2"];
+        std::thread::scope(|scope| {
+            let traffic = scope.spawn(|| lab.exec("h1", &traffic));
+            std::thread::sleep(Duration::from_millis(1200));
+            let output = queues("verify --seconds 3 --json");
+            assert!(traffic.join().unwrap().status.success());
+            let document: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            (output.status.code(), document, said)
+        })
+    };
+    let effect = |document: &Value| document["queues"][1]["effect"].clone();
+
+    vsctl(
+        "set port s1-eth2 qos=@q -- --id=@q create qos type=linux-htb \
+         other-config:max-rate=100000000 queues:1=@q1 -- --id=@q1 create queue \
+         other-config:min-rate=20000000",
+    );
+    add_flow("priority=9,in_port=1,icmp,actions=set_queue:1,output:2");
+    let (code, document, said) = verify();
+    assert_eq!(
+        (code, effect(&document)),
+        (Some(1), "no".into()),
+        "{said}{document}"
+    );
+    assert!(
+        said.contains("queue 1 got 0 of") && said.contains("ignores set_queue"),
+        "{said}"
+    );
+    assert_eq!(document["made_by"], "open-vswitch");
+    assert!(
+        document["queues"][0]["packets"].as_u64().unwrap() >= 20,
+        "{document}"
+    );
+
+    vsctl("clear port s1-eth2 qos");
+    let set = queues("set --rate 100mbit --queue id=1,min=20mbit,dscp=10");
+    let error = String::from_utf8_lossy(&set.stderr).into_owned();
+    assert!(set.status.success(), "{error}");
+    // The same flow: Open vSwitch writes the code point of its queue.
+    let (code, document, said) = verify();
+    assert_eq!(
+        (code, effect(&document)),
+        (Some(0), "yes".into()),
+        "{said}{document}"
+    );
+    assert_eq!(document["made_by"], "auster");
+
+    // And one that writes it itself.
+    let flows = auster_flows("id=1,min=20mbit,dscp=10", "in_port=1,icmp", "2");
+    run(
+        "ovs-ofctl",
+        &["-O", "OpenFlow13", "del-flows", &bridge, "icmp"],
+    );
+    add_flow(&flows);
+    let (code, document, said) = verify();
+    assert_eq!(
+        (code, effect(&document)),
+        (Some(0), "yes".into()),
+        "{said}{document}"
+    );
+
+    let output = queues("verify --seconds 2");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("nothing to judge by"), "{said}");
+    assert!(queues("clear").status.success());
+}
+
+fn auster_flows(queue: &str, words: &str, output: &str) -> String {
+    let flows = Command::new(AUSTER)
+        .args(["queues", "flows", "--queue", queue, "--into", "1"])
+        .args(["--match", words, "--output", output])
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&flows.stderr).into_owned();
+    assert!(flows.status.success(), "{error}");
+    String::from_utf8_lossy(&flows.stdout).trim().to_owned()
+}

@@ -11,7 +11,7 @@ mod null;
 pub mod output;
 pub mod plot;
 pub mod stats;
-mod switch;
+pub mod switch;
 
 use crate::failure::Failure;
 

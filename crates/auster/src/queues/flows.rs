@@ -1,4 +1,5 @@
-//! The flow entries that keep control traffic steered and its classes its own, in `ovs-ofctl` words.
+//! Flow entries in `ovs-ofctl` words: those that put a service into a queue, and those that keep
+//! control traffic steered and its classes its own.
 //!
 //! Entries of the tunnel come first: they match its ingress port, addresses and port, keep the code
 //! points that the relays write (or give it one, where nobody does), and work before any controller
@@ -11,16 +12,18 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
+use openflow::{Field, text};
 use sched::policy::PolicyMap;
 
-use crate::queues::plan::{Plan, reserved_code_points};
-use crate::queues::records::set_queue_numbers;
+use crate::queues::plan::{Class, Plan, reserved_code_points};
 
 /// "auqu": whose entries these are, to dump or delete them by.
 pub const COOKIE: u64 = 0x6175_7175 << 32;
 /// Above anything a controller sets.
 const PRIORITY_TUNNEL: u16 = 65_500;
 const PRIORITY_EDGE: u16 = 65_400;
+/// Above the paths of a controller, below what keeps the controller reachable.
+pub const PRIORITY_SERVICE: u16 = 40_000;
 /// What a data packet gets that bore a code point of control: best effort.
 const REMARKED: u8 = 0;
 
@@ -67,6 +70,28 @@ pub fn lines(map: &PolicyMap, steering: &Steering, queues: Option<&Plan>) -> Vec
         }
     }
     lines
+}
+
+/// The entry that puts the packets of a match into a queue of port `output`. It names the queue
+/// for datapaths that honour `set_queue`, and writes the queue's code point, by which a datapath
+/// that does not has its queues chosen.
+pub fn service(class: &Class, words: &str, output: u32, priority: u16) -> Result<String, String> {
+    const ETH_TYPES_IP: [u128; 2] = [0x0800, 0x86dd];
+    let read = text::parse_match(words).map_err(|problem| problem.to_string())?;
+    let eth_type = read.exact(Field::EthType);
+    let mut actions = format!("set_queue:{},", class.set_queue);
+    if let Some(mark) = class.mark {
+        if eth_type.is_none_or(|eth_type| !ETH_TYPES_IP.contains(&eth_type)) {
+            return Err(format!(
+                "say ip, ipv6, udp, tcp6 or the like: queue {} is chosen by the code point {mark}, \
+                 and only IP packets have one",
+                class.queue
+            ));
+        }
+        let _ = write!(actions, "set_field:{mark}->ip_dscp,");
+    }
+    let _ = write!(actions, "output:{output}");
+    Ok(entry(priority, words, &actions))
 }
 
 impl Tunnel {
@@ -128,10 +153,9 @@ fn control_queues(plan: Option<&Plan>) -> Vec<(Vec<u8>, u32)> {
     let Some(plan) = plan else {
         return vec![];
     };
-    let classes = plan.classes.iter().zip(set_queue_numbers(plan));
+    let classes = plan.classes.iter().filter(|class| class.is_control);
     classes
-        .filter(|(class, _)| class.is_control)
-        .map(|(class, number)| (class.code_points.iter().collect(), number))
+        .map(|class| (class.code_points.iter().collect(), class.set_queue))
         .collect()
 }
 
@@ -190,6 +214,26 @@ mod tests {
         assert!(tunnel[0].contains("in_port=3,udp,nw_dst=10.0.0.4,tp_dst=6654,actions=output:2"));
         assert!(tunnel[1].contains("in_port=2,udp,nw_src=10.0.0.4,tp_src=6654,actions=output:3"));
         assert!(tunnel.iter().all(|line| !line.contains("set_field")));
+    }
+
+    #[test]
+    fn a_service_is_put_into_its_queue_by_number_and_by_code_point() {
+        let plan = Plan::new(&example_2(), "1gbit".parse().unwrap(), SOCKET_BYTES).unwrap();
+        let mut class = plan.classes[0].clone();
+        class.set_queue = 7;
+        class.mark = Some(10);
+        let line = service(&class, "in_port=1,udp,tp_dst=5004", 3, 900).unwrap();
+        assert_eq!(
+            line,
+            "cookie=0x6175717500000000,table=0,priority=900,in_port=1,udp,tp_dst=5004,\
+             actions=set_queue:7,set_field:10->ip_dscp,output:3"
+        );
+        let refused = |words: &str| service(&class, words, 3, 900).unwrap_err();
+        assert!(refused("in_port=1").contains("only IP packets"));
+        assert!(refused("udp,tp_dst=x").contains('x'));
+        class.mark = None;
+        let line = service(&class, "in_port=1", 3, 900).unwrap();
+        assert!(line.ends_with("actions=set_queue:7,output:3"), "{line}");
     }
 
     #[test]

@@ -1,13 +1,16 @@
-//! `auster queues`: what an interface that carries control and data sends first.
+//! `auster queues`: what an interface sends first, and how much of it.
 //!
-//! [`plan`] turns a policy map into classes, [`tc`] makes them in the kernel, [`records`] has Open
-//! vSwitch make them where its datapath can choose among them, [`flows`] keeps data out of the
-//! classes of control.
+//! [`plan`] turns a policy map into classes and [`stated`] queues that the operator states; [`tc`]
+//! makes them in the kernel, [`records`] has Open vSwitch make them where its datapath can choose
+//! among them. [`flows`] keeps data out of the classes of control and puts services into queues;
+//! [`verify`] tells from counters whether they get there.
 
 pub mod flows;
 pub mod plan;
 mod records;
+pub mod stated;
 pub mod tc;
+mod verify;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -17,12 +20,14 @@ use net::method::Method;
 use sched::policy::PolicyMap;
 use serde_json::json;
 
+use crate::bench::output::Interrupt;
 use crate::database::Client;
 use crate::failure::Failure;
 use crate::policy;
 use crate::queues::flows::{Steering, Tunnel};
 use crate::queues::plan::{Plan, Rate};
 use crate::queues::records::Port;
+use crate::queues::stated::{ChosenBy, File, Words};
 use crate::queues::tc::{Change, Interface, Root, State};
 
 /// Of a socket, where the kernel does not say.
@@ -34,9 +39,12 @@ const RELAY_PORT: u16 = 6654;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Give an interface a queue for each class of a policy map, chosen by DSCP
+    /// Give a port queues: those you state, or one for each class of a policy map
     #[command(after_help = "\
 Example:
+  auster queues set --port s2-eth3 --rate 100mbit \\
+      --queue id=1,min=20mbit,max=100mbit,priority=1,dscp=10 --queue id=2,min=60mbit,dscp=18
+  auster queues set --port s2-eth3 --queues video.toml
   auster queues set --port s1-eth2 --rate 100mbit --policy in-band.policy
 
 The kernel does it (HTB, filters on the DSCP, short queues), or Open vSwitch where its datapath \
@@ -52,15 +60,27 @@ Example:
 Example:
   auster queues clear --port s1-eth2")]
     Clear(ClearArgs),
-    /// Print the flow entries that steer a tunnel and take control's DSCPs from data
+    /// Print the flow entries that put a service's packets into a queue, or that steer a tunnel
+    /// and take control's DSCPs from data
     #[command(after_help = "\
 Example:
+  auster queues flows --queues video.toml --into 1 --match udp,nw_dst=10.0.0.2,tp_dst=5004 \\
+      --output 3 | ovs-ofctl -O OpenFlow13 add-flows s2 -
   auster queues flows --policy in-band.policy --edge 1 --tunnel 3:2 --controller 10.0.0.4 |
       ovs-ofctl -O OpenFlow13 add-flows s1 -
 
 They are removed by their cookie: ovs-ofctl -O OpenFlow13 del-flows s1 \
 cookie=0x6175717500000000/-1")]
     Flows(FlowsArgs),
+    /// Tell from counters, under real traffic, whether packets get into the queues that flows name
+    #[command(after_help = "\
+Example:
+  auster queues verify --port s2-eth3
+  auster queues verify --port s2-eth3 --seconds 10 --json | jq '.queues[] | {queue, effect}'
+
+The exit code is 1 if a queue gets nothing while flows that name it count packets, as with \
+set_queue on Open vSwitch's userspace datapath, and if there was no traffic to judge by.")]
+    Verify(verify::Args),
 }
 
 #[derive(clap::Args)]
@@ -79,10 +99,22 @@ pub struct SetArgs {
     port: PortArgs,
     /// Of the link, such as 100mbit; a little below the true one, so that queues form here
     #[arg(long, value_name = "RATE")]
-    rate: Rate,
+    rate: Option<String>,
     /// A policy map with DSCP actions
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["queues", "queue"])]
+    policy: Option<String>,
+    #[command(flatten)]
+    stated: StatedArgs,
+}
+
+#[derive(clap::Args)]
+struct StatedArgs {
+    /// Queues in TOML: rate = "100mbit", and [[queue]] with id, min, max, priority, burst, dscp
     #[arg(long, value_name = "FILE")]
-    policy: String,
+    queues: Option<String>,
+    /// A queue, as id=1,min=20mbit,max=100mbit,priority=1,burst=15k,dscp=10; repeat for more
+    #[arg(long, value_name = "FIELDS")]
+    queue: Vec<String>,
 }
 
 #[derive(clap::Args)]
@@ -102,17 +134,31 @@ pub struct ClearArgs {
 
 #[derive(clap::Args)]
 pub struct FlowsArgs {
+    #[command(flatten)]
+    stated: StatedArgs,
+    /// The queue that packets shall go into
+    #[arg(long, value_name = "ID", requires_all = ["match", "output"])]
+    into: Option<u8>,
+    /// Which packets, in the words of ovs-ofctl; repeat for more
+    #[arg(long = "match", id = "match", value_name = "MATCH", requires = "into")]
+    matches: Vec<String>,
+    /// The port that has the queues, by its OpenFlow number
+    #[arg(long, value_name = "PORT", requires = "into")]
+    output: Option<u32>,
+    /// Of the entries that put packets into a queue
+    #[arg(long, value_name = "N", default_value_t = flows::PRIORITY_SERVICE)]
+    priority: u16,
     /// A policy map with DSCP actions
-    #[arg(long, value_name = "FILE")]
-    policy: String,
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["queues", "queue"])]
+    policy: Option<String>,
     /// A port where data comes in; repeat for more
-    #[arg(long = "edge", value_name = "PORT")]
+    #[arg(long = "edge", value_name = "PORT", requires = "policy")]
     edges: Vec<String>,
     /// Ports that lead to the switch's relay and to the controller's, as SWITCH:CONTROLLER
-    #[arg(long, value_name = "PORT:PORT", requires = "controller")]
+    #[arg(long, value_name = "PORT:PORT", requires_all = ["controller", "policy"])]
     tunnel: Option<String>,
     /// Where the controller's relay listens, as ADDRESS or ADDRESS:PORT
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", requires = "policy")]
     controller: Option<String>,
     /// The switch's relay, if tunnels of several share a port
     #[arg(long, value_name = "ADDRESS", requires = "tunnel")]
@@ -121,8 +167,8 @@ pub struct FlowsArgs {
     #[arg(long, value_name = "DSCP", requires = "tunnel",
         value_parser = clap::value_parser!(u8).range(0..64))]
     mark: Option<u8>,
-    /// Also set the queue, for a datapath that honours it
-    #[arg(long)]
+    /// Also set the queue in a tunnel's entries, for a datapath that honours it
+    #[arg(long, requires = "policy")]
     set_queue: bool,
 }
 
@@ -132,57 +178,138 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Show(args) => with_runtime(show(args)),
         Command::Clear(args) => with_runtime(clear(args)),
         Command::Flows(args) => print_flows(args),
+        Command::Verify(args) => {
+            // Before the runtime, which has threads of its own to be interrupted.
+            let interrupt = Interrupt::take()?;
+            with_runtime(verify::run(args, &interrupt))
+        }
     }
 }
 
 /// The classes of a policy map on a link, for this machine's sockets.
 pub fn plan(map: &PolicyMap, rate: Rate) -> Result<Plan, Failure> {
+    Plan::new(map, rate, socket_bytes()).map_err(|problems| Failure::usage(problems.join("; ")))
+}
+
+fn socket_bytes() -> u32 {
     // Of the machine's own namespace only; all have the same.
     let sysctl = std::fs::read_to_string("/proc/sys/net/core/wmem_default");
     let socket_bytes = sysctl.ok().and_then(|text| text.trim().parse().ok());
-    Plan::new(map, rate, socket_bytes.unwrap_or(SOCKET_BYTES))
-        .map_err(|problems| Failure::usage(problems.join("; ")))
+    socket_bytes.unwrap_or(SOCKET_BYTES)
 }
 
 async fn set(args: SetArgs) -> Result<(), Failure> {
-    let map = policy::load(&args.policy)?;
-    let plan = plan(&map, args.rate)?;
+    let map = args.policy.as_deref().map(policy::load).transpose()?;
     let port = &args.port.port;
     let record = args.port.record().await?;
-    let by_switch = record.as_ref().filter(|(_, port)| port.honours_set_queue());
-    if by_switch.is_none() {
-        let change = args.port.interface().set(&plan)?;
-        let mut way = "by kernel HTB, chosen by DSCP".to_owned();
-        if let Some((mut client, record)) = record {
-            let held = record.leave_alone(&mut client).await;
-            held.map_err(|problem| args.port.database_failure(problem))?;
-            way += &format!(
-                "; the {} datapath of {} ignores set_queue",
-                record.datapath, record.bridge
+    let by_switch = record
+        .as_ref()
+        .is_some_and(|(_, port)| port.honours_set_queue());
+    let found = record.as_ref().map(|(_, port)| port);
+    let plan = match &map {
+        Some(map) => {
+            let rate = args
+                .rate
+                .as_deref()
+                .ok_or_else(|| Failure::usage("--rate: say that of the link, such as 100mbit"))?;
+            let rate = rate
+                .parse::<Rate>()
+                .map_err(|problem| Failure::usage(format!("--rate: {problem}")))?;
+            let plan = plan(map, rate)?;
+            args.port.check(found, Vec::new())?;
+            plan
+        }
+        None => {
+            let (planned, problems) = match args.stated_plan(by_switch)? {
+                Ok(plan) => (Some(plan), Vec::new()),
+                Err(problems) => (None, problems),
+            };
+            args.port.check(found, problems)?;
+            planned.expect("problems are refused")
+        }
+    };
+    match record {
+        Some((mut client, record)) if by_switch => {
+            let change = record.set(&mut client, &plan).await;
+            let change = change.map_err(|problem| args.port.database_failure(problem))?;
+            let way = format!(
+                "by Open vSwitch, chosen by set_queue in flows of {} (auster queues flows{})",
+                record.bridge,
+                if map.is_some() { " --set-queue" } else { "" }
             );
+            say_set(port, change, plan.classes.len(), &way);
         }
-        say_set(port, change, plan.classes.len(), &way);
-        return Ok(());
-    }
-    if let Some((mut client, record)) = record {
-        // Open vSwitch would fail to, and say so in its log alone.
-        if let Root::Foreign { kind, .. } = args.port.interface().root()?
-            && record.qos.is_none()
-        {
-            return Err(Failure::usage(format!(
-                "{port} has a {kind} qdisc that neither auster nor Open vSwitch made; remove it \
-                 first: tc qdisc del dev {port} root"
-            )));
+        record => {
+            let interface = args.port.interface();
+            let change = interface.set(&plan)?;
+            let mut way = "by kernel HTB, chosen by DSCP".to_owned();
+            if let Some((mut client, record)) = record {
+                let held = record.leave_alone(&mut client, &plan).await;
+                held.map_err(|problem| {
+                    // Not one without the other.
+                    if change == Change::Made {
+                        let _ = interface.clear();
+                    }
+                    args.port.database_failure(problem)
+                })?;
+                way += &format!(
+                    "; the {} datapath of {} ignores set_queue",
+                    record.datapath, record.bridge
+                );
+                if map.is_none() {
+                    way += ", so that Open vSwitch is told to write the DSCP of each queue instead";
+                }
+            }
+            say_set(port, change, plan.classes.len(), &way);
         }
-        let change = record.set(&mut client, &plan).await;
-        let change = change.map_err(|problem| args.port.database_failure(problem))?;
-        let way = format!(
-            "by Open vSwitch, chosen by set_queue in flows of {} (auster queues flows --set-queue)",
-            record.bridge
-        );
-        say_set(port, change, plan.classes.len(), &way);
     }
     Ok(())
+}
+
+impl SetArgs {
+    /// The classes that are stated, or all that is wrong with them.
+    fn stated_plan(&self, by_switch: bool) -> Result<Result<Plan, Vec<String>>, Failure> {
+        let (File { rate, queues }, mut problems) = self.stated.read()?;
+        let rate = self.rate.as_deref().or(rate.as_deref());
+        let chosen_by = match by_switch {
+            true => ChosenBy::SetQueue,
+            false => ChosenBy::Dscp,
+        };
+        // A queue that cannot be read is no queue that is missing.
+        if queues.is_empty() && !problems.is_empty() {
+            return Ok(Err(problems));
+        }
+        Ok(
+            match stated::plan(rate, &queues, chosen_by, socket_bytes()) {
+                Ok(plan) if problems.is_empty() => Ok(plan),
+                Ok(_) => Err(problems),
+                Err(more) => {
+                    problems.extend(more);
+                    Err(problems)
+                }
+            },
+        )
+    }
+}
+
+impl StatedArgs {
+    /// The file with the queues of the command line, and what of these cannot be read.
+    fn read(&self) -> Result<(File, Vec<String>), Failure> {
+        let mut file = File::default();
+        if let Some(path) = &self.queues {
+            let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
+            let read = File::parse(&text);
+            file = read.map_err(|problem| Failure::usage(format!("{path}: {problem}")))?;
+        }
+        let mut problems = Vec::new();
+        for text in &self.queue {
+            match Words::parse(text) {
+                Ok(words) => file.queues.push(words),
+                Err(problem) => problems.push(format!("--queue: {problem}")),
+            }
+        }
+        Ok((file, problems))
+    }
 }
 
 fn say_set(port: &str, change: Change, count: usize, way: &str) {
@@ -239,16 +366,17 @@ async fn show(args: ShowArgs) -> Result<(), Failure> {
 fn print_state(port: &str, state: &State) {
     println!("{port}: {}, by kernel HTB", Rate(state.rate_bps));
     println!(
-        "{:>5} {:24} {:>4} {:>12} {:>12} {:>14} {:>9} {:>7}",
-        "QUEUE", "DSCP", "PRIO", "AT LEAST", "PACKETS", "BYTES", "DROPPED", "WAITING"
+        "{:>5} {:24} {:>4} {:>12} {:>12} {:>12} {:>14} {:>9} {:>7}",
+        "QUEUE", "DSCP", "PRIO", "AT LEAST", "AT MOST", "PACKETS", "BYTES", "DROPPED", "WAITING"
     );
     for queue in &state.queues {
         println!(
-            "{:>5} {:24} {:>4} {:>12} {:>12} {:>14} {:>9} {:>7}",
+            "{:>5} {:24} {:>4} {:>12} {:>12} {:>12} {:>14} {:>9} {:>7}",
             queue.queue,
             queue.dscp,
             queue.priority,
             Rate(queue.min_rate_bps).to_string(),
+            Rate(queue.max_rate_bps).to_string(),
             queue.packets,
             queue.bytes,
             queue.dropped,
@@ -280,7 +408,10 @@ async fn clear(args: ClearArgs) -> Result<(), Failure> {
 }
 
 fn print_flows(args: FlowsArgs) -> Result<(), Failure> {
-    let map = policy::load(&args.policy)?;
+    let Some(policy) = &args.policy else {
+        return print_services(&args);
+    };
+    let map = policy::load(policy)?;
     // Of any rate: the numbers of queues are what is asked for.
     let any_rate = Rate(1_000_000_000_000);
     let plan = plan(&map, any_rate)?;
@@ -294,6 +425,43 @@ fn print_flows(args: FlowsArgs) -> Result<(), Failure> {
     for line in flows::lines(&map, &steering, plan) {
         println!("{line}");
     }
+    Ok(())
+}
+
+fn print_services(args: &FlowsArgs) -> Result<(), Failure> {
+    let (Some(into), Some(output)) = (args.into, args.output) else {
+        return Err(Failure::usage(
+            "nothing to put into a queue: give --queues or --queue, --into ID, --match MATCH and \
+             --output PORT, or a --policy with what to steer",
+        ));
+    };
+    let (File { rate, queues }, mut problems) = args.stated.read()?;
+    // The numbers of queues are what is asked for.
+    let rate = rate.unwrap_or("1000gbit".to_owned());
+    let chosen_by = ChosenBy::SetQueue;
+    let plan = stated::plan(Some(&rate), &queues, chosen_by, socket_bytes());
+    problems.extend(plan.as_ref().err().into_iter().flatten().cloned());
+    let class = plan.ok().and_then(|plan| {
+        let class = plan.classes.iter().find(|class| class.queue == into);
+        class.cloned()
+    });
+    if problems.is_empty() && class.is_none() {
+        problems.push(format!("--into {into}: no such queue is stated"));
+    }
+    let mut lines = Vec::new();
+    for words in &args.matches {
+        let Some(class) = &class else {
+            continue;
+        };
+        match flows::service(class, words, output, args.priority) {
+            Ok(line) => lines.push(line),
+            Err(problem) => problems.push(format!("--match {words}: {problem}")),
+        }
+    }
+    if !problems.is_empty() {
+        return Err(Failure::usage(problems.join("; ")));
+    }
+    lines.iter().for_each(|line| println!("{line}"));
     Ok(())
 }
 
@@ -334,6 +502,34 @@ impl FlowsArgs {
 }
 
 impl PortArgs {
+    /// Refuses with all that is wrong: `problems`, and what is at the port that auster did not make.
+    fn check(&self, record: Option<&Port>, mut problems: Vec<String>) -> Result<(), Failure> {
+        let port = &self.port;
+        let by_switch = record.is_some_and(Port::honours_set_queue);
+        let interface = self.interface();
+        match interface.root() {
+            Err(failure) if problems.is_empty() => return Err(failure),
+            Err(failure) => problems.push(format!("port: {}", failure.message())),
+            // Open vSwitch would fail to make its own, and say so in its log alone.
+            Ok(Root::Foreign { kind, .. }) if by_switch => {
+                if record.is_some_and(|record| record.qos.is_none()) {
+                    problems.push(format!(
+                        "{port} has a {kind} qdisc that neither auster nor Open vSwitch made; \
+                         remove it first: tc qdisc del dev {port} root"
+                    ));
+                }
+            }
+            Ok(Root::Foreign { kind, handle }) => problems.push(interface.foreign(&kind, &handle)),
+            Ok(Root::Default | Root::Ours) => {}
+        }
+        let foreign = record.and_then(Port::foreign);
+        problems.extend(foreign.map(|problem| format!("{port}: {problem}").replace("PORT", port)));
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::usage(problems.join("; "))),
+        }
+    }
+
     fn interface(&self) -> Interface<'_> {
         Interface {
             namespace: None,

@@ -1,5 +1,7 @@
-//! What the queues of an interface shall be: classes from a policy map and a link rate. No I/O.
+//! What the queues of an interface shall be: classes from a policy map and a link rate, or as
+//! [`stated`](super::stated) one by one. No I/O.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
@@ -11,14 +13,16 @@ pub const CODE_POINTS: u8 = 64;
 /// Leaf queues longer than this only add delay.
 const LEAF_PACKETS_MAX: u32 = 25;
 /// Shorter ones lose what comes in one burst.
-const LEAF_PACKETS_MIN: u32 = 4;
+pub const LEAF_PACKETS_MIN: u32 = 4;
 /// What the kernel charges a socket for a full Ethernet frame (measured; a 1500-byte frame's
 /// buffer, its headroom and its descriptor).
 const FRAME_TRUESIZE_BYTES: u32 = 2304;
 /// The least link that is not an error of units: ten full frames a second.
-const RATE_MIN: Rate = Rate(128_000);
+pub const RATE_MIN: Rate = Rate(128_000);
 /// `tc` prints rates in whole kilobits, and what is set is read back.
-const RATE_STEP: u64 = 1000;
+pub const RATE_STEP: u64 = 1000;
+/// Priorities that HTB knows are 0 to 7.
+pub const HTB_PRIORITY_MAX: u8 = 7;
 
 /// Bits per second, as `tc` writes it: `100mbit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +33,7 @@ pub struct Rate(pub u64);
 pub struct Plan {
     /// Of the link.
     pub rate: Rate,
-    /// The most urgent first.
+    /// By number, which for a policy map is the most urgent first.
     pub classes: Vec<Class>,
     /// Where unmarked packets go, in `classes`.
     pub default: usize,
@@ -39,15 +43,24 @@ pub struct Plan {
     pub leaf_packets: u32,
 }
 
-/// One class of an interface, for one queue of the map.
+/// One class of an interface, for one queue of the map or of the operator's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {
     pub queue: u8,
     /// 0 is served first.
     pub priority: u8,
+    /// The number that `set_queue` has for it, where Open vSwitch makes the queues: its own queue 0
+    /// is that of packets that no flow has marked, so that is the default class's.
+    pub set_queue: u32,
     /// Its own whatever the others do; what is left is lent by priority.
     pub rate: Rate,
+    /// Never more, even of what is left.
+    pub rate_max: Rate,
+    /// What may be sent at once; if not said, what its rate needs.
+    pub burst_bytes: Option<u64>,
     pub code_points: CodePoints,
+    /// What Open vSwitch writes into packets that a flow has put in this queue.
+    pub mark: Option<u8>,
     /// Whether the map gives OpenFlow messages a code point of it.
     pub is_control: bool,
 }
@@ -110,35 +123,56 @@ impl Plan {
         }
 
         let control_queues = CodePoints::queues(control, &queue_of);
+        let place = |queue: u8| queues.iter().position(|q| *q == queue);
+        let default = place(unmarked).expect("every code point has a class");
         let classes: Vec<Class> = queues
             .iter()
             .zip(guaranteed)
             .enumerate()
-            .map(|(rank, (&queue, rate))| Class {
+            .map(|(rank, (&queue, guaranteed))| Class {
                 queue,
                 priority: (rank as u8).min(HTB_PRIORITY_MAX),
-                rate,
+                set_queue: set_queue_number(rank, default),
+                rate: guaranteed,
+                rate_max: rate,
+                burst_bytes: None,
                 code_points: (0..CODE_POINTS)
                     .filter(|c| queue_of[usize::from(*c)] == queue)
                     .collect(),
+                mark: None,
                 is_control: control_queues.contains(&queue),
             })
             .collect();
-        let place = |queue: u8| queues.iter().position(|q| *q == queue);
         let last_control = control_queues.last().copied().and_then(place);
-        let share = socket_bytes / 10 * 9 / FRAME_TRUESIZE_BYTES / classes.len() as u32;
         Ok(Plan {
             rate,
-            default: place(unmarked).expect("every code point has a class"),
+            default,
             neighbours: last_control.expect("there is a control code point"),
-            leaf_packets: share.clamp(LEAF_PACKETS_MIN, LEAF_PACKETS_MAX),
+            leaf_packets: leaf_packets(socket_bytes, classes.len()),
             classes,
         })
     }
 }
 
-/// Priorities that HTB knows are 0 to 7.
-const HTB_PRIORITY_MAX: u8 = 7;
+/// Packets that each of so many classes may hold, so that all together stay below the socket.
+pub fn leaf_packets(socket_bytes: u32, classes: usize) -> u32 {
+    let share = socket_frames(socket_bytes) / classes.max(1) as u32;
+    share.clamp(LEAF_PACKETS_MIN, LEAF_PACKETS_MAX)
+}
+
+/// Full frames that all classes together may hold.
+pub fn socket_frames(socket_bytes: u32) -> u32 {
+    socket_bytes / 10 * 9 / FRAME_TRUESIZE_BYTES
+}
+
+/// The default class is queue 0 of Open vSwitch; the others follow, the most urgent first.
+fn set_queue_number(rank: usize, default: usize) -> u32 {
+    match rank.cmp(&default) {
+        Ordering::Less => rank as u32 + 1,
+        Ordering::Equal => 0,
+        Ordering::Greater => rank as u32,
+    }
+}
 
 /// Code points that data packets must not keep: with them they would be in a class at least as
 /// urgent as the least urgent one of OpenFlow messages (warning W01 of a policy map).

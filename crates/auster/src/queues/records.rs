@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use ovsdb::{Atom, Condition, Datum, OpResult, Operation, Row, Uuid};
 
 use crate::database::Client;
-use crate::queues::plan::Plan;
+use crate::queues::plan::{Class, Plan};
 use crate::queues::tc::Change;
 
 /// In `external_ids` of what auster made.
@@ -43,7 +43,15 @@ pub struct Qos {
 struct Queue {
     uuid: Uuid,
     is_ours: bool,
+    row: QueueRow,
+}
+
+/// What is of interest in a row of table Queue.
+#[derive(Clone, Debug, PartialEq)]
+struct QueueRow {
     options: Datum,
+    /// What Open vSwitch writes into packets that a flow has put in this queue.
+    dscp: Option<u8>,
 }
 
 /// A queue as it is shown.
@@ -53,6 +61,7 @@ pub struct QueueRecord {
     pub priority: Option<u8>,
     pub min_rate_bps: Option<u64>,
     pub max_rate_bps: Option<u64>,
+    pub dscp: Option<u8>,
 }
 
 impl Port {
@@ -103,10 +112,28 @@ impl Port {
         self.replace(client, HTB, link, &wanted).await
     }
 
-    /// Makes Open vSwitch leave the interface's queues to others, unless it does.
-    pub async fn leave_alone(&self, client: &mut Client) -> Result<Change, String> {
-        self.replace(client, NOOP, Datum::map::<&str, &str>([]), &BTreeMap::new())
+    /// Makes Open vSwitch leave the interface's queues to others, unless it does. Of queues that
+    /// have a mark it is told the mark: it writes that into what a flow has put in the queue, also
+    /// where the datapath itself has no queues.
+    pub async fn leave_alone(&self, client: &mut Client, plan: &Plan) -> Result<Change, String> {
+        let is_marked = plan.classes.iter().any(|class| class.mark.is_some());
+        let queues = if is_marked {
+            wanted(plan)
+        } else {
+            BTreeMap::new()
+        };
+        self.replace(client, NOOP, Datum::map::<&str, &str>([]), &queues)
             .await
+    }
+
+    /// Whether the port has a record that auster did not make, and what to do about it.
+    pub fn foreign(&self) -> Option<String> {
+        let qos = self.qos.as_ref().filter(|qos| !qos.is_ours)?;
+        Some(format!(
+            "port has a QoS record of type {} that auster did not make; remove it first: \
+             ovs-vsctl clear port PORT qos",
+            qos.kind
+        ))
     }
 
     /// Removes our record and its queues, and says whether there was one.
@@ -127,18 +154,14 @@ impl Port {
         client: &mut Client,
         kind: &str,
         options: Datum,
-        queues: &BTreeMap<u32, Datum>,
+        queues: &BTreeMap<u32, QueueRow>,
     ) -> Result<Change, String> {
+        if let Some(problem) = self.foreign() {
+            return Err(problem);
+        }
         if let Some(qos) = &self.qos {
-            if !qos.is_ours {
-                return Err(format!(
-                    "port has a QoS record of type {} that auster did not make; remove it first: \
-                     ovs-vsctl clear port PORT qos",
-                    qos.kind
-                ));
-            }
-            let options_of = |(number, queue): (&u32, &Queue)| (*number, queue.options.clone());
-            let is_queues: BTreeMap<u32, Datum> = qos.queues.iter().map(options_of).collect();
+            let row_of = |(number, queue): (&u32, &Queue)| (*number, queue.row.clone());
+            let is_queues: BTreeMap<u32, QueueRow> = qos.queues.iter().map(row_of).collect();
             if qos.kind == kind && qos.options == options && is_queues == *queues {
                 return Ok(Change::None);
             }
@@ -146,9 +169,11 @@ impl Port {
         let name = |number: &u32| format!("queue{number}");
         let mark = Datum::map([MARK]);
         let mut operations = self.guard();
-        operations.extend(queues.iter().map(|(number, options)| {
+        operations.extend(queues.iter().map(|(number, queue)| {
+            let dscp = queue.dscp.map(i64::from);
             let row = [
-                ("other_config", options.clone()),
+                ("other_config", queue.options.clone()),
+                ("dscp", Datum::set(dscp)),
                 ("external_ids", mark.clone()),
             ];
             Operation::insert_named(&name(number), "Queue", row)
@@ -222,7 +247,10 @@ impl Qos {
             let queue = Queue {
                 uuid: *uuid,
                 is_ours: is_marked(row),
-                options: options(row),
+                row: QueueRow {
+                    options: options(row),
+                    dscp: row.get("dscp").and_then(Datum::as_integer).map(|d| d as u8),
+                },
             };
             Some((u32::try_from(*number).ok()?, queue))
         };
@@ -252,47 +280,36 @@ impl Qos {
     /// In the order of their numbers.
     pub fn queues(&self) -> Vec<QueueRecord> {
         let record = |(number, queue): (&u32, &Queue)| {
-            let option = |key: &str| queue.options.get(key)?.parse().ok();
+            let option = |key: &str| queue.row.options.get(key)?.parse().ok();
             QueueRecord {
                 set_queue: *number,
                 priority: option("priority").map(|priority: u64| priority as u8),
                 min_rate_bps: option("min-rate"),
                 max_rate_bps: option("max-rate"),
+                dscp: queue.row.dscp,
             }
         };
         self.queues.iter().map(record).collect()
     }
 }
 
-/// The number for `set_queue` of each class: packets that no flow has marked are in queue 0 of Open
-/// vSwitch, so that is the default class's, and the others follow, the most urgent first.
-pub fn set_queue_numbers(plan: &Plan) -> Vec<u32> {
-    let mut next = 0;
-    let places = 0..plan.classes.len();
-    places
-        .map(|place| {
-            if place == plan.default {
-                return 0;
-            }
-            next += 1;
-            next
-        })
-        .collect()
-}
-
-fn wanted(plan: &Plan) -> BTreeMap<u32, Datum> {
-    let numbers = set_queue_numbers(plan);
-    let classes = plan.classes.iter().zip(numbers);
-    classes
-        .map(|(class, number)| {
-            let options = [
-                ("priority", class.priority.to_string()),
-                ("min-rate", class.rate.0.to_string()),
-                ("max-rate", plan.rate.0.to_string()),
-            ];
-            (number, Datum::map(options))
-        })
-        .collect()
+fn wanted(plan: &Plan) -> BTreeMap<u32, QueueRow> {
+    let row = |class: &Class| {
+        let mut options = vec![
+            ("priority", class.priority.to_string()),
+            ("min-rate", class.rate.0.to_string()),
+            ("max-rate", class.rate_max.0.to_string()),
+        ];
+        // In bits there.
+        let burst = class.burst_bytes.map(|bytes| (bytes * 8).to_string());
+        options.extend(burst.map(|bits| ("burst", bits)));
+        QueueRow {
+            options: Datum::map(options),
+            dscp: class.mark,
+        }
+    };
+    let classes = plan.classes.iter();
+    classes.map(|class| (class.set_queue, row(class))).collect()
 }
 
 fn rows(result: OpResult) -> Vec<Row> {

@@ -38,6 +38,34 @@ pub struct Interface<'a> {
     pub name: &'a str,
 }
 
+/// How the classes of an interface are numbered.
+#[derive(Clone, Copy)]
+struct Numbering {
+    link: u16,
+    /// Of queue 0.
+    queue: u16,
+}
+
+impl Numbering {
+    const OURS: Numbering = Numbering {
+        link: LINK_MINOR,
+        queue: QUEUE_MINOR,
+    };
+    /// As Open vSwitch makes them from a QoS record.
+    const OPEN_VSWITCH: Numbering = Numbering {
+        link: 0xfffe,
+        queue: 1,
+    };
+}
+
+/// Who made the queues that an interface has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Maker {
+    Auster,
+    OpenVswitch,
+}
+
 /// What a call of [`Interface::set`] found to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -68,10 +96,11 @@ pub struct State {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct QueueState {
-    pub queue: u8,
+    pub queue: u16,
     pub priority: u8,
     pub min_rate_bps: u64,
     pub max_rate_bps: u64,
+    pub burst_bytes: u64,
     /// In runs, such as `0-39,46`.
     pub dscp: String,
     pub is_default: bool,
@@ -92,7 +121,9 @@ impl Interface<'_> {
                 self.delete()?;
                 Change::Replaced
             }
-            Root::Foreign { kind, handle } => return Err(self.foreign(&kind, &handle)),
+            Root::Foreign { kind, handle } => {
+                return Err(Failure::usage(self.foreign(&kind, &handle)));
+            }
         };
         tools::tc_batch(self.namespace, &lines(plan, self.name)).map_err(|failure| {
             // Half a set of queues is worse than none.
@@ -110,12 +141,25 @@ impl Interface<'_> {
         }
     }
 
+    /// Ours, or those that Open vSwitch made from a QoS record of type `linux-htb`.
+    pub fn state_of_any(&self) -> Result<Option<(Maker, State)>, Failure> {
+        match self.root()? {
+            Root::Ours => Ok(Some((Maker::Auster, self.read()?))),
+            Root::Foreign { kind, handle } if kind == "htb" && handle == "1:" => {
+                let state = read_classes(&self.class_text()?, Numbering::OPEN_VSWITCH);
+                let is_its = state.rate_bps > 0 && !state.queues.is_empty();
+                Ok(is_its.then_some((Maker::OpenVswitch, state)))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// Removes the queues if they are ours, and says whether they were there.
     pub fn clear(&self) -> Result<bool, Failure> {
         match self.root()? {
             Root::Default => Ok(false),
             Root::Ours => self.delete().map(|()| true),
-            Root::Foreign { kind, handle } => Err(self.foreign(&kind, &handle)),
+            Root::Foreign { kind, handle } => Err(Failure::usage(self.foreign(&kind, &handle))),
         }
     }
 
@@ -138,11 +182,14 @@ impl Interface<'_> {
         let found = self.read()?;
         let filters = read_filters(&self.filter_text()?);
         let near = |a: u64, b: u64| a.abs_diff(b) * 1000 <= b;
+        // Kept as a time by the kernel, and printed in whole units where that is nearly so.
+        let is_burst = |a: u64, b: u64| a.abs_diff(b) * 50 <= b;
         let same_class = |(is, class): (&QueueState, &Class)| {
-            is.queue == class.queue
+            is.queue == u16::from(class.queue)
                 && is.priority == class.priority
                 && near(is.min_rate_bps, class.rate.0)
-                && near(is.max_rate_bps, plan.rate.0)
+                && near(is.max_rate_bps, class.rate_max.0)
+                && is_burst(is.burst_bytes, burst_of(class))
                 && is.packets_max == plan.leaf_packets
                 && is.is_default == (class == &plan.classes[plan.default])
         };
@@ -154,17 +201,15 @@ impl Interface<'_> {
     }
 
     fn read(&self) -> Result<State, Failure> {
-        let arguments = ["-s", "class", "show", "dev", self.name];
-        let text = tools::tc(self.namespace, &arguments).map_err(|f| self.explain(f))?;
         let qdiscs = self.qdiscs()?;
-        let mut state = read_classes(&text);
+        let mut state = read_classes(&self.class_text()?, Numbering::OURS);
         let filters = read_filters(&self.filter_text()?);
         let root = qdiscs.iter().find(|qdisc| qdisc["root"] == true);
         let default = root.and_then(|r| r["options"]["default"].as_str());
         let default = default.and_then(|hex| u16::from_str_radix(&hex[2..], 16).ok());
         let mut unnamed: CodePoints = (0..64).collect();
         for queue in &mut state.queues {
-            let minor = QUEUE_MINOR + u16::from(queue.queue);
+            let minor = QUEUE_MINOR + queue.queue;
             queue.is_default = default == Some(minor);
             let leaf = qdiscs
                 .iter()
@@ -188,6 +233,11 @@ impl Interface<'_> {
         Ok(state)
     }
 
+    fn class_text(&self) -> Result<String, Failure> {
+        let arguments = ["-s", "class", "show", "dev", self.name];
+        tools::tc(self.namespace, &arguments).map_err(|f| self.explain(f))
+    }
+
     fn qdiscs(&self) -> Result<Vec<Value>, Failure> {
         let arguments = ["-j", "qdisc", "show", "dev", self.name];
         let text = tools::tc(self.namespace, &arguments).map_err(|f| self.explain(f))?;
@@ -208,12 +258,13 @@ impl Interface<'_> {
             .map_err(|f| self.explain(f))
     }
 
-    fn foreign(&self, kind: &str, handle: &str) -> Failure {
+    /// Why an interface with this at its root is left alone.
+    pub fn foreign(&self, kind: &str, handle: &str) -> String {
         let name = self.name;
-        Failure::usage(format!(
+        format!(
             "{name} has a {kind} qdisc {handle} that auster did not make; remove it first: tc \
              qdisc del dev {name} root, or ovs-vsctl clear port {name} qos if Open vSwitch made it"
-        ))
+        )
     }
 
     /// What `tc` says is for those who know it.
@@ -275,11 +326,12 @@ fn lines(plan: &Plan, device: &str) -> Vec<String> {
         let minor = minor(class);
         lines.push(format!(
             "class add dev {device} parent {HANDLE}:{LINK_MINOR:x} classid {HANDLE}:{minor:x} htb \
-             prio {} rate {}bit ceil {link}bit burst {} cburst {link_burst} quantum \
-             {QUANTUM_BYTES}",
+             prio {} rate {}bit ceil {}bit burst {} cburst {} quantum {QUANTUM_BYTES}",
             class.priority,
             class.rate.0,
-            burst_bytes(class.rate),
+            class.rate_max.0,
+            burst_of(class),
+            burst_bytes(class.rate_max),
         ));
         lines.push(format!(
             "qdisc add dev {device} parent {HANDLE}:{minor:x} pfifo limit {}",
@@ -305,6 +357,10 @@ fn lines(plan: &Plan, device: &str) -> Vec<String> {
         )
     }));
     lines
+}
+
+fn burst_of(class: &Class) -> u64 {
+    class.burst_bytes.unwrap_or(burst_bytes(class.rate))
 }
 
 /// What may be sent at once at a rate.
@@ -359,7 +415,7 @@ fn minor(class: &Class) -> u16 {
 }
 
 /// Reads `tc -s class show`, which has no JSON of HTB in most versions.
-fn read_classes(text: &str) -> State {
+fn read_classes(text: &str, numbering: Numbering) -> State {
     let mut state = State::default();
     let mut current = None;
     for line in text.lines() {
@@ -373,15 +429,16 @@ fn read_classes(text: &str) -> State {
             let minor = u16::from_str_radix(minor, 16).unwrap_or(0);
             let rate = |key| after(key).and_then(tc_rate).unwrap_or(0);
             current = None;
-            if minor == LINK_MINOR {
+            if minor == numbering.link {
                 state.rate_bps = rate("ceil");
-            } else if let Some(queue) = minor.checked_sub(QUEUE_MINOR) {
+            } else if let Some(queue) = minor.checked_sub(numbering.queue) {
                 current = Some(state.queues.len());
                 state.queues.push(QueueState {
-                    queue: queue as u8,
+                    queue,
                     priority: after("prio").and_then(|p| p.parse().ok()).unwrap_or(0),
                     min_rate_bps: rate("rate"),
                     max_rate_bps: rate("ceil"),
+                    burst_bytes: after("burst").and_then(tc_size).unwrap_or(0),
                     ..QueueState::default()
                 });
             }
@@ -444,6 +501,19 @@ fn read_filters(text: &str) -> BTreeSet<Filter> {
     filters.into_iter().collect()
 }
 
+/// `3028b`, `15Kb` and the like.
+fn tc_size(text: &str) -> Option<u64> {
+    let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(unit_at);
+    let unit = match unit {
+        "b" => 1,
+        "Kb" => 1 << 10,
+        "Mb" => 1 << 20,
+        _ => return None,
+    };
+    Some(number.parse::<u64>().ok()? * unit)
+}
+
 /// `12500Kbit` and the like.
 fn tc_rate(text: &str) -> Option<u64> {
     text.parse::<Rate>().ok().map(|rate| rate.0)
@@ -466,13 +536,14 @@ class htb a057:13 parent a057:1 leaf 8004: prio 3 rate 12500Kbit ceil 50Mbit bur
  lended: 0 borrowed: 0 giants: 0
  tokens: 100000 ctokens: 4000
 ";
-        let state = read_classes(text);
+        let state = read_classes(text, Numbering::OURS);
         assert_eq!(state.rate_bps, 50_000_000);
         let queue = QueueState {
             queue: 3,
             priority: 3,
             min_rate_bps: 12_500_000,
             max_rate_bps: 50_000_000,
+            burst_bytes: 3028,
             packets: 84,
             bytes: 122_448,
             dropped: 12,

@@ -24,6 +24,7 @@ mod text;
 pub use draft::Against;
 pub use fields::{field_name, field_text};
 pub use problem::{Code, Position, Problem};
+pub use text::code_point_name;
 
 use openflow::time::Duration;
 use openflow::{DatapathId, Match, MessageKind};

@@ -39,6 +39,24 @@ pub struct Received {
 impl Channel {
     /// Greets the switch. It is there when it has told its features.
     pub async fn open(connection: Connection) -> Result<Channel, Failure> {
+        let mut channel = Channel::greet(connection).await?;
+        // Whole packets in packet-ins; and Open vSwitch sends none to whoever dials it before it is
+        // told how long.
+        let whole = SwitchConfig {
+            flags: 0,
+            miss_send_len: u16::MAX,
+        };
+        let xid = channel
+            .send(&[Message::SetConfig(whole), Message::FeaturesRequest])
+            .await?;
+        match channel.answer(xid).await? {
+            Message::FeaturesReply(_) => Ok(channel),
+            other => Err(unexpected("FEATURES_REQUEST", &other)),
+        }
+    }
+
+    /// Greets the switch and sets nothing: for who only asks.
+    pub async fn greet(connection: Connection) -> Result<Channel, Failure> {
         let mut channel = Channel {
             connection,
             buffer: BytesMut::with_capacity(READ_BYTES),
@@ -56,21 +74,9 @@ impl Channel {
             Ok(Message::Hello(hello)) => negotiate(&ours, frame.version_byte(), &hello),
             _ => None,
         };
-        if version.is_none() {
-            return Err(Failure::network("the switch does not speak OpenFlow 1.3"));
-        }
-        // Whole packets in packet-ins; and Open vSwitch sends none to whoever dials it before it is
-        // told how long.
-        let whole = SwitchConfig {
-            flags: 0,
-            miss_send_len: u16::MAX,
-        };
-        let xid = channel
-            .send(&[Message::SetConfig(whole), Message::FeaturesRequest])
-            .await?;
-        match channel.answer(xid).await? {
-            Message::FeaturesReply(_) => Ok(channel),
-            other => Err(unexpected("FEATURES_REQUEST", &other)),
+        match version {
+            Some(_) => Ok(channel),
+            None => Err(Failure::network("the switch does not speak OpenFlow 1.3")),
         }
     }
 

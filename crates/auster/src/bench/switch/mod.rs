@@ -5,7 +5,7 @@
 //! does. Transports take turns in short blocks, so that what changes on the machine meanwhile
 //! changes all of them alike. Nothing is trimmed: means are told with medians, tails and losses.
 
-mod channel;
+pub mod channel;
 mod flow_mod;
 mod lane;
 mod packet_in;
