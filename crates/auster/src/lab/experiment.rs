@@ -10,6 +10,7 @@ use crate::lab::network::{Network, Options};
 use crate::lab::plane::{Controller, Plane, Transport};
 use crate::lab::probe::{Prober, Sample};
 use crate::lab::pso;
+use crate::lab::qos;
 use crate::lab::report::{self, Check, Document, FailureOutcome, Outcome, milliseconds, seconds};
 use crate::lab::restart::{self, Restart, Trials};
 use crate::lab::scenario::{LinkFailure, Scenario, too_many_probes};
@@ -73,6 +74,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
     }
     if pso::is_ours(&args.scenario) {
         return pso::run(&args);
+    }
+    if qos::is_ours(&args.scenario) {
+        return qos::run(&args);
     }
     let scenario = Scenario::read(&args.scenario)?;
     if args.quick {

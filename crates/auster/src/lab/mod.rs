@@ -9,6 +9,7 @@ pub mod network;
 pub mod plane;
 pub mod probe;
 pub mod pso;
+mod qos;
 mod report;
 mod restart;
 pub mod scenario;
