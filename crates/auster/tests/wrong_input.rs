@@ -211,6 +211,8 @@ fn lab_says_what_is_wrong() {
         ("lab run lab.toml --quick", Root, 2, "--quick: this scenario names no part for it"),
         ("lab run pso.toml", Root, 2, "pso.toml: line 3: missing field"),
         ("lab run pso.toml --controller none", Root, 2, "this scenario brings its own"),
+        ("lab run table.toml", Root, 2, "table.toml: line 4: unknown field `sed`"),
+        ("lab run table.toml --transport tls", Root, 2, "this scenario brings its own"),
         ("lab run lab.toml", Nobody, 3, "needs root: run it with sudo"),
         ("lab run lab.toml", RootWithoutTools, 3, "not found: apt-get install iproute2 openvswitch-switch"),
         ("lab down", Root, 2, "<NAME|--all>"),
@@ -433,6 +435,10 @@ impl Place {
         place.write(
             "pso.toml",
             b"title = 't'\nseed = 1\n[out_of_band]\nlink_mbps = 10\n",
+        );
+        place.write(
+            "table.toml",
+            b"title = 't'\n[table]\nseconds = 60\nsed = 1\n",
         );
         place.write("empty.pcap", &no_packets);
         place.write("folder/file", b"");

@@ -16,6 +16,7 @@ use crate::lab::restart::{self, Restart, Trials};
 use crate::lab::scenario::{LinkFailure, Scenario, too_many_probes};
 use crate::lab::signals::Signals;
 use crate::lab::status;
+use crate::lab::table;
 use crate::lab::timeouts;
 use crate::lab::tools;
 use crate::lab::topology::Topology;
@@ -44,10 +45,10 @@ pub struct Args {
     /// Only the part that the scenario names for those in a hurry
     #[arg(long)]
     pub quick: bool,
-    /// Runs of every cell, instead of the scenario's; of scenarios on timeouts
+    /// Runs of every cell, instead of the scenario's; of scenarios on timeouts and flow tables
     #[arg(long, value_name = "N")]
     pub runs: Option<u32>,
-    /// How long every stream lasts, instead of the scenario's; of scenarios on timeouts
+    /// How long every stream lasts, instead of the scenario's; of scenarios on timeouts and flow tables
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
 }
@@ -67,9 +68,12 @@ pub fn run(args: Args) -> Result<(), Failure> {
     if timeouts::is_ours(&args.scenario) {
         return timeouts::run(&args);
     }
+    if table::is_ours(&args.scenario) {
+        return table::run(&args);
+    }
     if args.runs.is_some() || args.seconds.is_some() {
         return Err(Failure::usage(
-            "--runs, --seconds: only scenarios on timeouts take these",
+            "--runs, --seconds: only scenarios on timeouts and flow tables take these",
         ));
     }
     if pso::is_ours(&args.scenario) {

@@ -15,6 +15,7 @@ mod restart;
 pub mod scenario;
 mod signals;
 pub mod status;
+mod table;
 pub mod timeouts;
 pub mod tools;
 pub mod topology;

@@ -10,7 +10,7 @@ pub mod ear;
 mod figures;
 mod in_band;
 mod out_of_band;
-mod packet;
+pub mod packet;
 mod plane;
 mod report;
 mod settings;

@@ -58,6 +58,22 @@ impl Bed {
         interrupt: &Interrupt,
     ) -> Result<Option<Bed>, Failure> {
         let topology = Topology::generate(wish.topology, None).map_err(Failure::usage)?;
+        let config = settings.controllers.get(wish.controller);
+        Bed::start_on(
+            topology,
+            config.unwrap_or(&toml::Table::new()),
+            wish,
+            interrupt,
+        )
+    }
+
+    /// On another topology than the wish's, and with the controller's configuration as it is.
+    pub fn start_on(
+        topology: Topology,
+        config: &toml::Table,
+        wish: &Wish,
+        interrupt: &Interrupt,
+    ) -> Result<Option<Bed>, Failure> {
         let options = Options {
             control: LinkConfig {
                 delay: Duration::from_secs_f64(wish.detour_ms / 2.0 / 1e3),
@@ -78,7 +94,7 @@ impl Bed {
         if wish.controller == NONE {
             Plane::start(&mut network, &Controller::Standalone)?;
         } else {
-            controller_pid = Some(start_controller(&mut network, settings, wish)?);
+            controller_pid = Some(start_controller(&mut network, config, wish)?);
             if !wait_until_known(&mut network, interrupt)? {
                 return Ok(None);
             }
@@ -107,6 +123,11 @@ impl Bed {
             }
             None => Ok(()),
         }
+    }
+
+    /// What the controller says of itself.
+    pub fn status(&self) -> Option<serde_json::Value> {
+        read_status(&status_socket(&self.network))
     }
 
     fn make_patient(&self) -> io::Result<()> {
@@ -147,16 +168,20 @@ impl Bed {
     }
 }
 
+fn write_config(network: &Network, config: &toml::Table) -> Result<PathBuf, Failure> {
+    let file = network.dir().join("controller.toml");
+    let text = toml::to_string(config)
+        .map_err(|e| Failure::usage(format!("the controller's configuration: {e}")))?;
+    std::fs::write(&file, text).map_err(|e| Failure::file(&file, e))?;
+    Ok(file)
+}
+
 fn start_controller(
     network: &mut Network,
-    settings: &Settings,
+    config: &toml::Table,
     wish: &Wish,
 ) -> Result<u32, Failure> {
-    let config = network.dir().join("controller.toml");
-    let table = settings.controllers.get(wish.controller);
-    let text = toml::to_string(table.unwrap_or(&toml::Table::new()))
-        .map_err(|e| Failure::usage(format!("controllers.{}: {e}", wish.controller)))?;
-    std::fs::write(&config, text).map_err(|e| Failure::file(&config, e))?;
+    let config = write_config(network, config)?;
     let log = network.open_log("controller.log")?;
     let status = status_socket(network);
     let program = own_program()?;

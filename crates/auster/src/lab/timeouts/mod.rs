@@ -6,7 +6,7 @@
 //! machine drifts under all of them alike. The controller is a child process, with a configuration
 //! file per cell.
 
-mod bed;
+pub mod bed;
 mod cell;
 mod channel;
 mod figures;
