@@ -126,6 +126,8 @@ struct Life {
     sent_ns: Option<u64>,
     gap_ns: Option<u64>,
     taken: Option<Taken>,
+    /// When the controller last took its entry out.
+    deleted_ns: Option<u64>,
 }
 
 #[derive(Clone, Copy)]
@@ -155,12 +157,17 @@ impl Life {
                 });
             }
             What::Expired => self.entry = None,
+            // It confirms what it was told, at times after the next entry has been sent.
+            What::Gone if self.was_deleted(at_ns) => {}
             What::Deleted | What::Gone => {
-                // Once for all switches on the way, and the switch confirms what it was told.
+                let by_switch = event.what == What::Gone;
+                if !by_switch {
+                    self.deleted_ns = Some(at_ns);
+                }
+                // Once for all switches on the way.
                 let Some(entry) = self.entry.take() else {
                     return;
                 };
-                let by_switch = event.what == What::Gone;
                 match by_switch {
                     true => judged.put_out += 1,
                     false => judged.evicted += 1,
@@ -196,6 +203,11 @@ impl Life {
         judged.lapsed += u64::from(is_asked && had_one && is_within);
         self.gap_ns = passed_ns;
         self.sent_ns = Some(at_ns);
+    }
+
+    fn was_deleted(&self, at_ns: u64) -> bool {
+        self.deleted_ns
+            .is_some_and(|deleted_ns| at_ns - deleted_ns < SECOND_NS)
     }
 
     /// A flow of one packet so far has none; then it is as active as a read can tell.
@@ -304,15 +316,17 @@ mod tests {
             (301, 0, What::Gone),
             (302, 0, What::Deleted),
             (303, 0, set(10)),
+            (304, 0, What::Gone),
             (310, 0, What::Expired),
-            (311, 0, What::Deleted),
-            (401, 0, set(10)),
-            (500, 0, What::Gone),
             (500, 1, What::Deleted),
         ];
-        let found = judged(&SENT, &[0, 2, 3], &events);
-        assert_eq!((found.entries_set, found.evicted, found.put_out), (3, 1, 1));
-        assert_eq!((found.evicted_active, found.put_out_active), (1, 1));
+        let found = judged(&SENT, &[0, 2], &events);
+        assert_eq!((found.entries_set, found.evicted, found.put_out), (2, 1, 0));
+        assert_eq!((found.evicted_active, found.put_out_active), (1, 0));
+        let events = [(1, 0, set(10)), (500, 0, What::Gone)];
+        let found = judged(&SENT, &[0, 3], &events);
+        assert_eq!((found.evicted, found.put_out), (0, 1));
+        assert_eq!((found.evicted_active, found.put_out_active), (0, 1));
     }
 
     #[test]
