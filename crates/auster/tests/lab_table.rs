@@ -37,6 +37,7 @@ policy = 'fixed'
 idle_s = 3600
 [[table.cells]]
 entries = 100
+topology = 'linear,2'
 loads = [5]
 at_once = 3
 [table.claims]
@@ -48,6 +49,7 @@ seconds = 2
 runs = 1
 [[table.quick.cells]]
 entries = 20
+topology = 'linear,2'
 loads = [5]
 ";
 
@@ -98,8 +100,8 @@ fn a_lease_keeps_room_where_a_fixed_timeout_is_refused() {
         "table.txt",
         "runs.csv",
         "occupancy.csv",
-        "occupancy-100-single-2-5.svg",
-        "misses-100-single-2-5.svg",
+        "occupancy-100-linear-2-5.svg",
+        "misses-100-linear-2-5.svg",
     ];
     for name in names {
         let path = dir.path().join("out").join(name);
@@ -122,7 +124,7 @@ fn a_claim_that_does_not_hold_fails_the_run() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("claims do not hold"), "{errors}");
     assert!(
-        told.contains("NO   ten, 20 entries, single,2, load 5: no entry refused"),
+        told.contains("NO   ten, 20 entries, linear,2, load 5: no entry refused"),
         "{told}"
     );
 }
