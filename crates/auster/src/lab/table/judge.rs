@@ -25,6 +25,8 @@ pub struct Seen<'a> {
     pub asked: &'a [bool],
     /// In the order of time.
     pub events: &'a [Event],
+    /// The switch puts entries out, without a word of it where there is none in the protocol.
+    pub evicts: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -41,7 +43,8 @@ pub struct Judged {
     /// Of them, those whose flow sent within its last gap before, and within the same after, while
     /// the entry would have been there; and that packet had no entry.
     pub evicted_active: u64,
-    /// Likewise, put out by the switch.
+    /// Likewise, put out by the switch, as far as it says so or a packet has missed one before its
+    /// time was over.
     pub put_out: u64,
     pub put_out_active: u64,
     /// Packets without an entry of flows that had one and sent within their last gap.
@@ -75,7 +78,11 @@ pub fn judge(seen: &Seen) -> Judged {
             while let Some(event) = events.next_if(|event| event.at_ns <= at_ns) {
                 life.handle_event(event, &mut judged);
             }
-            life.handle_packet(at_ns, is(seen.asked, number), &mut judged);
+            let is_asked = is(seen.asked, number);
+            if is_asked && seen.evicts {
+                life.handle_missing(at_ns, &mut judged);
+            }
+            life.handle_packet(at_ns, is_asked, &mut judged);
         }
         events.for_each(|event| life.handle_event(event, &mut judged));
     }
@@ -185,6 +192,20 @@ impl Life {
         }
     }
 
+    /// A packet had no entry. One that should be there has been put out.
+    fn handle_missing(&mut self, at_ns: u64, judged: &mut Judged) {
+        let sent_ns = self.sent_ns.unwrap_or(at_ns);
+        let is_due = |entry: &Entry| {
+            let since_ns = entry.set_ns + ACTIVE_AFTER_NS;
+            (since_ns..=entry.ends_ns(sent_ns)).contains(&at_ns)
+        };
+        if self.entry.as_ref().is_some_and(is_due) {
+            self.entry = None;
+            judged.put_out += 1;
+            judged.put_out_active += u64::from(at_ns - sent_ns <= self.gap_ns());
+        }
+    }
+
     fn handle_packet(&mut self, at_ns: u64, is_asked: bool, judged: &mut Judged) {
         let taken = self.taken.take();
         if let Some(taken) = taken.filter(|t| is_asked && at_ns <= t.until_ns) {
@@ -264,6 +285,7 @@ mod tests {
             arrived: &vec![true; sent.len()],
             asked: &asked,
             events: &events,
+            evicts: false,
         })
     }
 
@@ -347,6 +369,39 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_that_a_switch_puts_out_is_missed_before_its_time() {
+        let put_out = |sent: &[(u32, u64)], asked: [bool; 5], evicts, idle_s| {
+            let packet = |(flow, ms): &(u32, u64)| Packet {
+                flow: *flow,
+                at_ns: ms * MS,
+            };
+            let sent: Vec<Packet> = sent.iter().map(packet).collect();
+            let event = Event {
+                at_ns: MS,
+                pair: PAIRS[0],
+                what: set(idle_s),
+            };
+            let found = judge(&Seen {
+                sent: &sent,
+                pairs: &PAIRS,
+                arrived: &[true; 5],
+                asked: &asked,
+                events: &[event],
+                evicts,
+            });
+            (found.put_out, found.put_out_active)
+        };
+        let asked = [true, false, false, true, false];
+        assert_eq!(put_out(&SENT, asked, true, 10), (1, 1));
+        assert_eq!(put_out(&SENT, asked, false, 10), (0, 0));
+        let early = [true, true, false, false, false];
+        assert_eq!(put_out(&SENT, early, true, 10), (0, 0), "not yet there");
+        let paused = [(0, 0), (0, 200), (0, 400), (0, 1500), (0, 1700)];
+        assert_eq!(put_out(&paused, asked, true, 10), (1, 0));
+        assert_eq!(put_out(&paused, asked, true, 1), (0, 0), "it was over");
+    }
+
+    #[test]
     fn packets_are_counted_by_number_and_flows_kept_apart() {
         let sent = [(1, 0), (0, 1), (1, 2), (0, 3)].map(|(flow, ms)| Packet {
             flow,
@@ -359,6 +414,7 @@ mod tests {
             arrived: &[true, false, true],
             asked: &[true, true],
             events: &[],
+            evicts: true,
         });
         assert_eq!((found.misses, found.lost, found.lost_asked), (2, 2, 1));
         let groups = Groups::of(2, [Some(1), None, Some(0), Some(1), Some(9)].into_iter());

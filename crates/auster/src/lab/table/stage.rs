@@ -101,7 +101,7 @@ pub fn run(
     if interrupt.is_set() {
         return Ok(None);
     }
-    Ok(Some(found.run(place, cells.entries, no_room)))
+    Ok(Some(found.run(place, settings, no_room)))
 }
 
 /// Every switch has so much room from now on.
@@ -201,7 +201,9 @@ fn no_room(bed: &Bed) -> u64 {
 }
 
 impl Found {
-    fn run(self, place: Place, entries: u32, no_room: u64) -> Run {
+    fn run(self, place: Place, settings: &Settings, no_room: u64) -> Run {
+        let entries = settings.cells[place.cells].entries;
+        let overflow = settings.policies[place.policy].overflow;
         let log = self.messages.log;
         let set_per_read = log.set_per_read_max() as u64;
         let mut events = log.events;
@@ -219,6 +221,7 @@ impl Found {
                 arrived: &self.arrivals.seen,
                 asked: &log.asked,
                 events: &events,
+                evicts: overflow == Overflow::Evict,
             }),
             messages: log.counts,
             bound: u64::from(high_mark(entries)) + set_per_read,
