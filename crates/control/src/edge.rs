@@ -61,6 +61,9 @@ pub enum EdgeUpdate {
     Forget(MacAddr),
     /// The switch's table is full: until then packets are sent on, and no entries made.
     Pause(Instant),
+    /// So many entries it may make from now on, until it is told another number: nobody else hears of
+    /// them before the table's statistics are read. Without a word of it, as many as come.
+    Grant(u32),
     /// Of the entries it makes from now on.
     Timeouts { idle_s: u16, hard_s: u16 },
     /// An entry before any packet asks for it: both hosts are here, behind open ports.
@@ -105,6 +108,8 @@ pub struct EdgeCounters {
     pub packet_ins: u64,
     pub flow_mods: u64,
     pub packet_outs: u64,
+    /// Packets sent on without an entry because it had made all it may.
+    pub entries_withheld: u64,
     /// Packets that no message of the version can carry back: dropped.
     pub packet_outs_too_long: u64,
 }
@@ -148,6 +153,10 @@ struct Started {
     last: (PortNo, PortIndex),
     recent: Box<[Recent; RECENT_PAIRS]>,
     paused_until: Instant,
+    /// Entries it may still make.
+    granted: u32,
+    /// The controller is to see that there are none left.
+    is_spent: bool,
     xid: u32,
     counters: EdgeCounters,
 }
@@ -221,6 +230,8 @@ impl Started {
             last: (PortNo::ANY, 0),
             recent: Box::new([Recent::default(); RECENT_PAIRS]),
             paused_until: Instant::START,
+            granted: u32::MAX,
+            is_spent: false,
             xid: 0,
             counters: EdgeCounters::default(),
             config,
@@ -250,6 +261,7 @@ impl Started {
                 self.templates = Templates::new(&self.config);
             }
             EdgeUpdate::Pause(until) => self.paused_until = until,
+            EdgeUpdate::Grant(count) => (self.granted, self.is_spent) = (count, false),
             EdgeUpdate::Install {
                 now,
                 in_port,
@@ -304,10 +316,12 @@ impl Started {
             out_port: self.ports[usize::from(to)].number,
             ..packet
         };
+        let was_spent = self.is_spent;
         self.answer(now, &answer, out);
         self.counters.packet_ins += 1;
+        let is_spent_now = self.is_spent && !was_spent;
         let shown_at = &mut self.ports[usize::from(index)].shown_at;
-        if shown_at.is_some_and(|at| now.since(at) < SHOW_INTERVAL) {
+        if !is_spent_now && shown_at.is_some_and(|at| now.since(at) < SHOW_INTERVAL) {
             return Some(Verdict::Answered);
         }
         *shown_at = Some(now);
@@ -317,7 +331,7 @@ impl Started {
     /// The packet first, the entry after it: none that follows is faster than the first. Of a packet
     /// that has been sent on, and of none, the entry alone.
     fn answer(&mut self, now: Instant, answer: &Answer<'_>, out: &mut BytesMut) {
-        let with_entry = now >= self.paused_until && self.is_new(now, answer);
+        let with_entry = now >= self.paused_until && self.may_add() && self.is_new(now, answer);
         // An entry for a packet that the switch keeps sends that packet on as well.
         let by_entry = with_entry && answer.buffer_id.is_some();
         if !by_entry && !answer.is_copy {
@@ -332,7 +346,16 @@ impl Started {
             let xid = self.next_xid();
             self.templates.flow_mod(xid, answer, out);
             self.counters.flow_mods += 1;
+            // A number that is none stays.
+            self.granted -= u32::from(self.granted < u32::MAX);
         }
+    }
+
+    fn may_add(&mut self) -> bool {
+        let is_spent = self.granted == 0;
+        self.is_spent |= is_spent;
+        self.counters.entries_withheld += u64::from(is_spent);
+        !is_spent
     }
 
     fn is_new(&mut self, now: Instant, answer: &Answer<'_>) -> bool {
@@ -737,6 +760,33 @@ mod tests {
             panic!("no entry: {answer:?}");
         };
         assert_eq!((entry.idle_timeout, entry.hard_timeout), (5, 9));
+    }
+
+    /// A third pair's packet is sent on all the same, and shown once; the next number begins anew.
+    #[test]
+    fn no_more_entries_are_made_than_were_granted() {
+        let mut edge = edge(Version::V13);
+        said(&mut edge, [EdgeUpdate::Grant(1)]);
+        let pairs = [(A, B, 1), (B, A, 2)];
+        let ask = |edge: &mut Edge, at, (src, dst, port)| {
+            let frame = packet_in(Version::V13, src, dst, port, None);
+            let mut out = BytesMut::new();
+            let verdict = edge.handle_packet_in(at, frame.bytes(), &mut out);
+            (verdict, kinds(&messages(out)).len())
+        };
+        // Each port's first packet is shown anyway.
+        assert_eq!(pairs.map(|pair| ask(&mut edge, NOW, pair).1), [2, 1]);
+        let later = NOW + REPEAT_INTERVAL;
+        let answered = (Verdict::Answered, 1);
+        assert_eq!(pairs.map(|pair| ask(&mut edge, later, pair)), [answered; 2]);
+        assert_eq!(edge.counters().entries_withheld, 3);
+        said(&mut edge, [EdgeUpdate::Grant(1)]);
+        let shown = [(Verdict::Answered, 2), (Verdict::Show, 1)];
+        assert_eq!(pairs.map(|pair| ask(&mut edge, later, pair)), shown);
+        assert_eq!(ask(&mut edge, later, (B, A, 2)), answered, "shown once");
+        said(&mut edge, [EdgeUpdate::Grant(u32::MAX)]);
+        let later = later + REPEAT_INTERVAL;
+        assert_eq!(pairs.map(|pair| ask(&mut edge, later, pair).1), [2, 2]);
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub(crate) const ETH_TYPE_LLDP: u16 = 0x88cc;
 
 const PRIORITY_LLDP: u16 = 0xffff;
 const PRIORITY_PAIR: u16 = 2000;
+const PRIORITY_COARSE: u16 = 1500;
 const PRIORITY_DESTINATION: u16 = 1000;
 const PRIORITY_REPORT: u16 = 500;
 
@@ -42,6 +43,8 @@ pub enum EntryKind {
     Barred = 5,
     /// Towards one host, from anywhere, with the beginning of each packet to the controller.
     Report = 6,
+    /// Towards one host from whoever comes in by a link, in place of entries between two.
+    Coarse = 7,
 }
 
 impl EntryKind {
@@ -63,6 +66,7 @@ impl EntryKind {
             4 => EntryKind::Local,
             5 => EntryKind::Barred,
             6 => EntryKind::Report,
+            7 => EntryKind::Coarse,
             _ => return None,
         })
     }
@@ -117,6 +121,20 @@ impl EntryKey {
             eth_dst: Some(dst),
             ..EntryKey::ANY
         }
+    }
+
+    /// Towards `dst` by one port, for the pairs that have no entry of their own.
+    pub fn coarse(in_port: PortNo, dst: MacAddr) -> EntryKey {
+        EntryKey {
+            priority: PRIORITY_COARSE,
+            in_port: Some(in_port),
+            eth_dst: Some(dst),
+            ..EntryKey::ANY
+        }
+    }
+
+    pub(crate) fn is_coarse(self) -> bool {
+        self.priority == PRIORITY_COARSE
     }
 
     /// Towards `dst`, from every port that has no better entry.
@@ -245,6 +263,10 @@ impl Entry {
                 key.in_port.is_some() && key.eth_src.is_some() && key.eth_dst.is_some()
             }
             EntryKind::Destination | EntryKind::Report => key.eth_dst.is_some(),
+            EntryKind::Coarse => key.eth_dst.is_some_and(|dst| {
+                key.in_port
+                    .is_some_and(|port| key == EntryKey::coarse(port, dst))
+            }),
         };
         (well_formed && stats.table_id.0 == 0).then_some(Entry {
             key,

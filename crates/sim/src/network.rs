@@ -181,11 +181,16 @@ impl Network {
     }
 
     pub fn add_switch_as(&mut self, dpid: DatapathId) -> SwitchId {
+        self.add_switch_of(dpid, self.config.entries_max)
+    }
+
+    /// The same with a table of its own size.
+    pub fn add_switch_of(&mut self, dpid: DatapathId, entries_max: usize) -> SwitchId {
         let id = SwitchId(self.switches.len());
         let options = SwitchOptions {
             version: self.config.version,
             datapath_id: dpid,
-            entries_max: self.config.entries_max,
+            entries_max,
             ..SwitchOptions::default()
         };
         self.switches.push(Node {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! {"switches":[{"dpid","address","transport","tls","version","ports","flows","table":{…},"messages_in",
-//!   "messages_out","packet_ins_at_edge","flow_mods_at_edge","packet_outs_at_edge","echo_rtt_ms","inbox_backlog","outbox_bytes","packet_ins_shed","packet_in_rests"}],
+//!   "messages_out","packet_ins_at_edge","flow_mods_at_edge","packet_outs_at_edge","entries_withheld_at_edge","echo_rtt_ms","inbox_backlog","outbox_bytes","packet_ins_shed","packet_in_rests"}],
 //!  "links":[{"from","to"}], "hosts":[{"mac","at","ips"}],
 //!  "topology_differences":["link … is not found"] (null without a topology file),
 //!  "policy":{"generation","sha256","algorithm","rules":[{"id","hits"}],"default_hits",
@@ -223,6 +223,7 @@ fn switch(connection: &ConnectionView, view: Option<&SwitchView>) -> Value {
         "packet_ins_at_edge": connection.edge.packet_ins,
         "flow_mods_at_edge": connection.edge.flow_mods,
         "packet_outs_at_edge": connection.edge.packet_outs,
+        "entries_withheld_at_edge": connection.edge.entries_withheld,
         "malformed": connection.session.malformed,
         "echo_rtt_ms": connection.echo_rtt.map(|rtt| rtt.as_secs_f64() * 1e3),
         "inbox_backlog": connection.inbox_backlog,
@@ -249,6 +250,9 @@ fn table(view: &TableView) -> Value {
         "evictions": counters.evictions,
         "table_full": counters.table_full,
         "no_room": counters.no_room,
+        "coarse": view.coarse,
+        "coarsened": counters.coarsened,
+        "refined": counters.refined,
     })
 }
 

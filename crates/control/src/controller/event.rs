@@ -139,6 +139,8 @@ pub struct TableView {
     pub limit: Option<u32>,
     /// Entries that are renewed as long as their flow sends.
     pub leases: usize,
+    /// Entries that carry all pairs to a host, from one port, in place of their own.
+    pub coarse: usize,
     /// Idle and hard, in seconds, of the entries that its edge sets.
     pub timeouts_at_edge: Option<(u16, u16)>,
     pub counters: TableCounters,

@@ -94,6 +94,7 @@ impl Controller {
         packet_in: PacketIn,
         fields: &PacketFields,
     ) {
+        self.edge_has_shown(now, at.dpid);
         let (buffer_id, data) = (packet_in.buffer_id, packet_in.data);
         let held = Held {
             at,
@@ -117,6 +118,7 @@ impl Controller {
             let fields = PacketFields::parse(packet.at.port, &packet.data);
             self.handle_packet(now, self.role(now, packet.at), packet, &fields);
         }
+        self.refresh_coarse(now);
         self.routes_soon(now);
         self.adopt_soon(now);
     }

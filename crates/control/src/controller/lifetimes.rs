@@ -92,6 +92,11 @@ impl Controller {
         self.timeouts_at(lifetime, class, ingress, table_s)
     }
 
+    /// Of pairs of no class, past the first switch.
+    pub(super) fn timeouts_past_ingress(&self) -> (u16, u16) {
+        self.timeouts_at(self.config.timeouts.default, None, false, None)
+    }
+
     /// Of entries between two hosts of one switch, which are no path of the controller's.
     pub(super) fn timeouts_of_edges(&self, table_s: Option<u16>) -> (u16, u16) {
         self.timeouts_at(self.config.timeouts.default, None, true, table_s)

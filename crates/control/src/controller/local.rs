@@ -38,6 +38,7 @@ impl Controller {
             seed,
         };
         self.tell_edge(dpid, EdgeUpdate::Start(config));
+        self.start_grant(dpid);
     }
 
     /// Whether the edge of their switch answers between two hosts.

@@ -18,6 +18,7 @@
 //! Outputs are ordered per connection; between connections nothing is promised but the barriers.
 
 mod administered;
+mod coarse;
 mod discovery;
 mod event;
 mod first;
@@ -60,6 +61,7 @@ pub use event::{Alarm, Event, HostView, LinkView, Location, SwitchView, TableVie
 pub use tables::TableCounters;
 
 use administered::Administered;
+use coarse::Coarse;
 use first::{FirstPacketState, SETTLE};
 use forwarding::Held;
 use hosts::Hosts;
@@ -268,6 +270,7 @@ pub struct Controller {
     links: Links,
     hosts: Hosts,
     paths: Paths,
+    coarse: Coarse,
     updates: Updates,
     held: VecDeque<Held>,
     first: FirstPacketState,
@@ -352,6 +355,7 @@ impl Controller {
             links: Links::default(),
             hosts: Hosts::new(config.host_count_max, config.hosts_per_port_max, word(24)),
             paths: Paths::new(config.path_count_max),
+            coarse: Coarse::default(),
             updates: Updates::default(),
             held: VecDeque::new(),
             first: FirstPacketState::default(),
@@ -498,6 +502,7 @@ impl Controller {
     pub fn set_drained(&mut self, now: Instant, drained: Drained) {
         if self.links.set_drained(drained) {
             if self.config.mode != Mode::Hybrid {
+                self.refresh_coarse(now);
                 self.drain_paths(now);
             }
             self.change_routes(now, SETTLE);
@@ -506,7 +511,12 @@ impl Controller {
 
     /// By datapath id.
     pub fn switches(&self) -> Vec<SwitchView> {
-        self.switches.values().map(Switch::view).collect()
+        let view = |switch: &Switch| {
+            let mut view = switch.view();
+            view.table.coarse = self.coarse.count(switch.dpid);
+            view
+        };
+        self.switches.values().map(view).collect()
     }
 
     pub fn links(&self) -> Vec<LinkView> {

@@ -5,11 +5,11 @@
 //! they share the way in: a new path is built beside the old one, the switch where they part is
 //! turned over by one flow-mod, and the old rest goes last.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use openflow::message::{FlowRemoved, FlowRemovedReason};
 use openflow::time::{Duration, Instant};
-use openflow::{DatapathId, MacAddr};
+use openflow::{DatapathId, MacAddr, PortNo};
 
 use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
 
@@ -91,6 +91,20 @@ impl Paths {
         self.paths
             .get(&pair)
             .is_some_and(|path| path.hops.iter().any(held))
+    }
+
+    /// Where the pair's path leads that has this entry of a switch.
+    pub(super) fn way(&self, dpid: DatapathId, key: EntryKey) -> Option<PortNo> {
+        let pair = key.eth_src.zip(key.eth_dst)?;
+        let hops = &self.paths.get(&pair)?.hops;
+        let here = |hop: &&Hop| hop.dpid == dpid && hop.key(pair) == key;
+        hops.iter().find(here).map(|hop| hop.out_port)
+    }
+
+    pub(super) fn hops(&self) -> impl Iterator<Item = (Pair, &[Hop])> {
+        self.paths
+            .iter()
+            .map(|(pair, path)| (*pair, &path.hops[..]))
     }
 
     pub(super) fn pairs(&self) -> impl Iterator<Item = Pair> {
@@ -244,8 +258,9 @@ impl Controller {
         }
         let distances = self.links.distances(to.dpid, connected);
         // Where switches report, the packets before the entry take the route of its destination:
-        // the path is the same, or those after it could be faster.
-        let hash = match self.reports() {
+        // the path is the same, or those after it could be faster. Where entries are coarse, all
+        // paths that take one way share them.
+        let hash = match self.reports() || self.coarse.has(pair.1) {
             true => destination_hash(pair.1),
             false => pair_hash(pair),
         };
@@ -279,7 +294,7 @@ impl Controller {
             self.note_lease(ingress.dpid, hard_s);
         }
         let same_key = |a: &Hop, b: &Hop| a.dpid == b.dpid && a.in_port == b.in_port;
-        let add = |at: usize, hop: &Hop| Change {
+        let own = |at: usize, hop: &Hop| Change {
             dpid: hop.dpid,
             step: Step::Add(self.pair_entry(pair, hop, at == 0, table_s)),
             guard: Guard::Path(pair, revision),
@@ -288,18 +303,25 @@ impl Controller {
         let mut replace = Vec::new();
         for (at, hop) in hops.iter().enumerate().rev() {
             let unchanged = old.contains(hop);
-            let replaces = old.iter().any(|o| same_key(o, hop));
-            if unchanged && !again {
+            // A coarse entry may have carried it, and be gone.
+            if unchanged && !again && (at == 0 || self.is_carried(pair, hop)) {
                 continue;
             }
+            let (changes, replaces) = match self.coarse_hop(pair, hop) {
+                Some(coarse) => (coarse.changes, coarse.is_turned),
+                None => {
+                    let replaces = old.iter().any(|o| same_key(o, hop)) && !unchanged;
+                    (vec![own(at, hop)], replaces)
+                }
+            };
             // The ingress lets traffic in: it comes after all others, as a replacement does.
-            if at == 0 || (replaces && !unchanged) {
+            if at == 0 || replaces {
                 replace.push(Stage {
                     delay,
-                    ..Stage::of(vec![add(at, hop)])
+                    ..Stage::of(changes)
                 });
             } else {
-                first.changes.push(add(at, hop));
+                first.changes.extend(changes);
             }
         }
         let stale = old
@@ -319,7 +341,13 @@ impl Controller {
         self.start_update(now, stages);
     }
 
-    fn pair_entry(&self, pair: Pair, hop: &Hop, ingress: bool, table_s: Option<u16>) -> Entry {
+    pub(super) fn pair_entry(
+        &self,
+        pair: Pair,
+        hop: &Hop,
+        ingress: bool,
+        table_s: Option<u16>,
+    ) -> Entry {
         // Set before any packet, it must not go because there was none.
         let is_lasting = self.config.mode == Mode::Hybrid && self.administered.says_both(pair);
         let (idle_timeout_s, hard_timeout_s) = match is_lasting {
@@ -404,16 +432,21 @@ impl Controller {
     /// whose hosts (`moved`) are elsewhere. A path for which there is no other way is taken down
     /// if its port is dead, and left as it is if only our knowledge has gone.
     pub(super) fn mend_paths(&mut self, now: Instant, cause: Cause, moved: &[MacAddr]) {
+        let coarse = self.mend_coarse(now);
         let broken = |(pair, path): (&Pair, &Path)| {
             let affected = moved.contains(&pair.0) || moved.contains(&pair.1);
             (affected || !self.is_whole(*pair, path)).then_some(*pair)
         };
         let broken: Vec<Pair> = self.paths.paths.iter().filter_map(broken).collect();
-        for pair in broken {
+        for pair in broken.iter().copied() {
             let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
             let moved = moved.contains(&pair.0) || moved.contains(&pair.1);
             let hops = places.and_then(|(from, to)| self.find_path(pair, from, to));
             match hops {
+                // Its packets come up until there is room.
+                Some(hops) if self.admit_path(now, pair, &hops).is_err() => {
+                    self.drop_path(now, pair);
+                }
                 Some(hops) => {
                     self.counters.paths_rerouted += 1;
                     self.set_path(now, pair, hops, How::Moved(Duration::ZERO));
@@ -426,6 +459,22 @@ impl Controller {
                 None if moved || cause == Cause::PortDown => self.drop_path(now, pair),
                 None => {}
             }
+        }
+        if !coarse.is_empty() {
+            self.mend_carried(now, &coarse, &BTreeSet::from_iter(broken));
+        }
+    }
+
+    /// A path that has lost an entry is set by the way there is now, if there is room.
+    pub(super) fn move_or_drop(&mut self, now: Instant, pair: Pair) {
+        let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
+        let hops = places.and_then(|(from, to)| self.find_path(pair, from, to));
+        match hops.filter(|hops| self.admit_path(now, pair, hops).is_ok()) {
+            Some(hops) => {
+                self.counters.paths_rerouted += 1;
+                self.set_path(now, pair, hops, How::Moved(Duration::ZERO));
+            }
+            None => self.drop_path(now, pair),
         }
     }
 
@@ -476,11 +525,17 @@ impl Controller {
             step: Step::Delete(hop.key(pair)),
             guard: Guard::Stale(pair),
         };
+        let is_coarse = |hop: &&Hop| {
+            let switch = self.switches.get(&hop.dpid);
+            let has_own = switch.is_some_and(|s| s.entries.contains_key(&hop.key(pair)));
+            self.coarse.carries(hop, pair.1) && !has_own
+        };
         let (first, rest) = path.hops.split_at(1.min(path.hops.len()));
         let first = first.iter().filter(|hop| Some(hop.dpid) != gone);
+        let rest = rest.iter().filter(|hop| !is_coarse(hop));
         let stages = vec![
             Stage::of(first.map(delete).collect()),
-            Stage::drain(rest.iter().map(delete).collect()),
+            Stage::drain(rest.map(delete).collect()),
         ];
         self.start_update(now, stages);
     }
@@ -502,6 +557,9 @@ impl Controller {
             self.counters.unsolicited += 1;
             return;
         };
+        if key.is_coarse() {
+            return self.coarse_ended(dpid, key, removed.reason);
+        }
         let Some(pair) = key.eth_src.zip(key.eth_dst) else {
             return;
         };

@@ -198,6 +198,7 @@ impl Controller {
         if let Some(switch) = self.switches.remove(&dpid) {
             self.lease_count -= switch.table.leases_counted;
         }
+        self.forget_coarse(dpid);
         self.event(Event::SwitchLost { dpid });
         let links = self.links.remove_where(|end| end.dpid == dpid);
         for (from, to) in links {

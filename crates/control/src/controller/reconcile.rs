@@ -18,6 +18,7 @@ use crate::requests::Reply;
 use super::links::Hop;
 use super::paths::Pair;
 use super::ports::PortRole;
+use super::routes::ADOPTED_KEPT;
 use super::switch::Request;
 use super::{Alarm, Controller, Event, Location, Mode, Timer};
 
@@ -99,7 +100,7 @@ impl Controller {
         if known {
             self.set_missing(dpid, &held, &mut tally);
         }
-        self.adopt_held(dpid, &held, &mut tally);
+        self.adopt_held(now, dpid, &held, &mut tally);
         if let Some(switch) = self.switches.get_mut(&dpid) {
             switch.synced = true;
         }
@@ -159,7 +160,10 @@ impl Controller {
         let wanted = |key: &EntryKey, entry: &Entry| match entry.kind {
             EntryKind::Pair => paths.owns(dpid, *key),
             EntryKind::Local | EntryKind::Barred => false,
-            EntryKind::Infrastructure | EntryKind::Destination | EntryKind::Report => true,
+            EntryKind::Infrastructure
+            | EntryKind::Destination
+            | EntryKind::Report
+            | EntryKind::Coarse => true,
         };
         switch
             .entries
@@ -177,6 +181,7 @@ impl Controller {
     /// What the switch has and this process did not know of: taken over if its ports are there.
     fn adopt_held(
         &mut self,
+        now: Instant,
         dpid: DatapathId,
         held: &BTreeMap<EntryKey, Entry>,
         tally: &mut Tally,
@@ -196,6 +201,7 @@ impl Controller {
                 EntryKind::Barred => forbids,
                 EntryKind::Destination => self.has_routes(),
                 EntryKind::Report => self.reports(),
+                EntryKind::Coarse => self.adopts_coarse(now, dpid, entry),
                 EntryKind::Local => self.config.mode != Mode::Proactive,
             };
             let Some(switch) = self.switches.get_mut(&dpid) else {
@@ -206,6 +212,11 @@ impl Controller {
             } else if sound && fits {
                 tally.kept += 1;
                 switch.entries.insert(*key, *entry);
+                if let (EntryKind::Coarse, Some(port), Some(dst)) =
+                    (entry.kind, key.in_port, key.eth_dst)
+                {
+                    self.coarse.set(Location { dpid, port }, dst, entry.out);
+                }
             } else {
                 tally.deleted += 1;
                 self.send_flow_mod(dpid, key.to_delete());
@@ -247,7 +258,14 @@ impl Controller {
                 self.adopt_path(now, pair, at);
             }
         }
+        self.refresh_coarse(now);
         self.routes_soon(now);
+    }
+
+    /// Connected so recently that hosts and other switches of before may still be on their way.
+    pub(super) fn is_young(&self, now: Instant, dpid: DatapathId) -> bool {
+        let switch = self.switches.get(&dpid);
+        switch.is_some_and(|switch| now.since(switch.up_since) < ADOPTED_KEPT)
     }
 
     fn adopt_path(&mut self, now: Instant, pair: Pair, at: Location) {
@@ -297,7 +315,9 @@ impl Controller {
                 return Trace::Unsure;
             };
             let key = EntryKey::pair(at.port, pair.0, pair.1);
-            let Some(entry) = switch.entries.get(&key) else {
+            let coarse = EntryKey::coarse(at.port, pair.1);
+            let own = switch.entries.get(&key);
+            let Some(entry) = own.or_else(|| switch.entries.get(&coarse)) else {
                 return Trace::Broken;
             };
             let out = Location {

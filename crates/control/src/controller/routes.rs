@@ -28,7 +28,7 @@ const GATHER: Duration = Duration::from_millis(20);
 
 /// Entries of hosts that nobody has heard are kept this long after their switch connected: their
 /// host's own switch may still be on its way.
-const ADOPTED_KEPT: Duration = Duration::from_secs(30);
+pub(super) const ADOPTED_KEPT: Duration = Duration::from_secs(30);
 
 impl Controller {
     /// Whether there are entries towards hosts.

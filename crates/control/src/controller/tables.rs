@@ -10,6 +10,10 @@
 //! fewer places than was known, or others have taken them: its limit is learnt, entries that nobody
 //! uses are taken out, and what it has refused is sent once more.
 
+mod edges;
+mod full;
+mod renewals;
+
 use std::collections::{BTreeSet, VecDeque};
 
 use openflow::multipart::{
@@ -18,27 +22,19 @@ use openflow::multipart::{
 use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, Message, TableId, Version};
 
-use crate::edge::EdgeUpdate;
 use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, Entry, EntryKey, EntryKind, is_ours};
-use crate::timeouts::budget::{POLL_MAX, POLL_MIN, high_mark, whole_seconds};
+use crate::timeouts::ENTRIES_MAX;
+use crate::timeouts::budget::{POLL_MAX, POLL_MIN, high_mark};
 use crate::timeouts::keeper::Keeper;
-use crate::timeouts::leases::{Leases, Margin, RowKey};
-use crate::timeouts::{ENTRIES_MAX, Lifetime};
+use crate::timeouts::leases::{Leases, RowKey};
 
 use super::links::Hop;
 use super::paths::{Pair, TABLE_FULL_PAUSE};
 use super::switch::Request;
-use super::{Alarm, Controller, TableView, Timer};
+use super::{Controller, TableView, Timer};
 
 /// Tenths of the limit above which single entries are looked at.
 const ROWS_SHARE: u32 = 7;
-
-/// Until more renewals are allowed.
-const RENEWAL_PAUSE: Duration = Duration::from_millis(50);
-
-/// Readings after TABLE_FULL in which something to take out may be found: the first only says which
-/// entries there are, and not yet which of them are in use.
-const FULL_READINGS_MAX: u8 = 3;
 
 /// New entries between two readings that somebody else than this has set, as far as they are counted.
 const UNSEEN_MAX: u32 = 10_000;
@@ -64,6 +60,7 @@ pub(super) struct Table {
     poll_due: Option<Instant>,
     /// Statistics are under way since then.
     asked_at: Option<Instant>,
+    read_at: Option<Instant>,
     round_trip: Duration,
     /// Readings since the switch said TABLE_FULL.
     full: Option<u8>,
@@ -71,6 +68,8 @@ pub(super) struct Table {
     asked_for_limit: bool,
     evicted_at: Option<Instant>,
     told_edge: Option<(u16, u16)>,
+    /// Entries that the edge may set, as it was told; `None` before, and where no limit is known.
+    granted: Option<u32>,
     counters: TableCounters,
 }
 
@@ -86,6 +85,10 @@ pub struct TableCounters {
     pub table_full: u64,
     /// Paths that were not set because all entries are in use.
     pub no_room: u64,
+    /// Entries that a coarser one has replaced.
+    pub coarsened: u64,
+    /// Entries set again in place of a coarser one.
+    pub refined: u64,
 }
 
 impl Table {
@@ -94,6 +97,7 @@ impl Table {
             entries: self.entries,
             limit: self.keeper.as_ref().map(Keeper::capacity),
             leases: self.leases.len(),
+            coarse: 0,
             timeouts_at_edge: self.told_edge,
             counters: self.counters,
         }
@@ -129,10 +133,43 @@ impl Table {
 
     pub(super) fn handle_edge_started(&mut self, idle_s: u16, hard_s: u16) {
         self.told_edge = Some((idle_s, hard_s));
+        self.granted = None;
     }
 
     pub(super) fn missed(&mut self) {
         self.counters.misses += 1;
+    }
+
+    /// Entries of pairs that a coarser one may take.
+    pub(super) fn coarsenable(&self) -> impl Iterator<Item = RowKey> + '_ {
+        self.keeper.iter().flat_map(Keeper::coarsenable)
+    }
+
+    /// Places that are free, where that is known.
+    pub(super) fn free(&self) -> Option<u32> {
+        self.keeper.as_ref().map(Keeper::free)
+    }
+
+    /// A coarse entry is about to be set for so many.
+    pub(super) fn handle_coarse(&mut self, now: Instant, key: EntryKey, replaced: usize) {
+        self.counters.coarsened += replaced as u64;
+        if let (Some(keeper), Some(row)) = (&mut self.keeper, RowKey::of(key))
+            && !keeper.contains(&row)
+        {
+            keeper.replace(now, row, &[]);
+        }
+    }
+
+    pub(super) fn handle_refined(&mut self, count: usize) {
+        self.counters.refined += count as u64;
+    }
+
+    /// So many entries of pairs may be set again in place of coarse ones.
+    pub(super) fn relief(&mut self, now: Instant) -> Option<u32> {
+        match &mut self.keeper {
+            Some(keeper) => keeper.relief(now),
+            None => Some(u32::MAX),
+        }
     }
 
     /// Whether single entries must be looked at to keep within the limit.
@@ -245,7 +282,7 @@ impl Controller {
             return;
         };
         let table = &mut switch.table;
-        table.asked_at = Some(now);
+        (table.asked_at, table.read_at) = (Some(now), Some(now));
         let with_rows = reads_flows || table.is_filling();
         if !with_rows {
             table.active = 0;
@@ -384,6 +421,7 @@ impl Controller {
         let mut count = 0;
         // Asked for only where something of it was refused.
         let mut told = table.full.map(|_| BTreeSet::new());
+        let mut strays = Vec::new();
         for row in rows {
             count += 1;
             let entry = Entry::from_stats(&row).filter(|_| is_ours(row.cookie));
@@ -395,6 +433,11 @@ impl Controller {
             }
             // The statistics of 1.0 have no flags.
             let wanted = switch.entries.get(&entry.key);
+            if wanted.is_none() && entry.kind == EntryKind::Coarse {
+                // Nobody would turn it when its host moves.
+                strays.push(entry.key);
+                continue;
+            }
             entry.notify |= wanted.is_some_and(|wanted| wanted.notify);
             if let Some(keeper) = &mut table.keeper {
                 keeper.handle_row(now, key, row.packet_count);
@@ -414,9 +457,13 @@ impl Controller {
             table.active = keeper.budget().active();
             polled
         });
-        let evict = polled.map_or(Vec::new(), |polled| polled.evict);
-        let is_room_made = !evict.is_empty();
+        let (evict, excess) = polled.map_or((Vec::new(), 0), |p| (p.evict, p.coarsen));
+        for key in strays {
+            self.drop_coarse(dpid, key);
+        }
         self.evict(now, dpid, &evict);
+        let pausing = self.make_coarse(now, dpid, excess);
+        let is_room_made = !evict.is_empty() || pausing;
         self.renew_due(now, dpid);
         if let Some(told) = told {
             self.after_full(now, dpid, is_room_made, &told);
@@ -424,9 +471,21 @@ impl Controller {
         self.poll_over(now, dpid);
     }
 
+    /// So many are above nine tenths although all are in use. Where coarser entries free too few, some
+    /// go whose flows pause; whether there were any.
+    fn make_coarse(&mut self, now: Instant, dpid: DatapathId, excess: u32) -> bool {
+        let rest = self.coarsen(now, dpid, excess);
+        let table = self.switches.get_mut(&dpid).map(|s| &mut s.table);
+        let keeper = table.and_then(|table| table.keeper.as_mut());
+        let pausing = keeper.map_or(Vec::new(), |keeper| keeper.evict_pausing(now, rest));
+        self.evict(now, dpid, &pausing);
+        !pausing.is_empty()
+    }
+
     /// After the last answer: when to ask again, and what edges shall know meanwhile.
     fn poll_over(&mut self, now: Instant, dpid: DatapathId) {
         self.tell_edge_timeouts(now, dpid);
+        self.relieve(now, dpid);
         let wants_polls = self.wants_polls(dpid);
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
@@ -445,14 +504,9 @@ impl Controller {
                 Some(_) => now + POLL_MIN,
                 None => next.unwrap_or(now + POLL_MAX),
             };
-            let keeper = table.keeper.as_mut();
-            let has_no_room = keeper.is_some_and(|keeper| keeper.budget().room() == 0);
             self.poll_at(now, dpid, due);
-            // Edges set entries without asking for room.
-            if has_no_room {
-                self.tell_edge(dpid, EdgeUpdate::Pause(due));
-            }
         }
+        self.grant_to_edge(dpid);
     }
 
     /// A request of this module that will not be answered.
@@ -473,6 +527,9 @@ impl Controller {
         let is_priority = self.class_of(pair).is_some_and(|class| class.priority);
         let mut idle_s: Option<u16> = None;
         for (at, hop) in hops.iter().enumerate() {
+            if self.coarse.carries(hop, pair.1) {
+                continue;
+            }
             let key = row_key(pair, hop);
             let table = self.switches.get_mut(&hop.dpid).map(|s| &mut s.table);
             let Some(keeper) = table.and_then(|table| table.keeper.as_mut()) else {
@@ -506,15 +563,6 @@ impl Controller {
         Ok(idle_s)
     }
 
-    /// A path was set whose first entry has a lease.
-    pub(super) fn note_lease(&mut self, dpid: DatapathId, hard_s: u16) {
-        if let Some(switch) = self.switches.get_mut(&dpid).filter(|_| hard_s > 0) {
-            switch.table.leases.handle_install(hard_s);
-            switch.table.leases_counted += 1;
-            self.lease_count += 1;
-        }
-    }
-
     /// Takes entries out. Those of a path go with all of it: they are silent, so that nothing hangs
     /// on the order.
     fn evict(&mut self, now: Instant, dpid: DatapathId, keys: &[RowKey]) {
@@ -526,189 +574,16 @@ impl Controller {
             };
             switch.table.counters.evictions += 1;
             switch.table.evicted_at = Some(now);
+            if key.is_coarse() {
+                self.drop_coarse(dpid, key);
+                continue;
+            }
             switch.table.handle_removed(key);
             switch.entries.remove(&key);
             self.send_flow_mod(dpid, key.to_delete());
             if self.paths.holds(pair, dpid, key) {
                 self.drop_path(now, pair);
             }
-        }
-    }
-
-    fn renew_due(&mut self, now: Instant, dpid: DatapathId) {
-        let Some(most) = self.config.timeouts.renewals_max() else {
-            return;
-        };
-        let all = self.lease_count.max(1) as f64;
-        let Some(switch) = self.switches.get_mut(&dpid) else {
-            return;
-        };
-        let table = &mut switch.table;
-        let interval = table.leases.interval().unwrap_or(POLL_MAX);
-        let margin = Margin {
-            late: table.round_trip * 3 + interval.clamp(POLL_MIN, POLL_MAX),
-            per_s: f64::from(most) * table.leases.len() as f64 / all,
-        };
-        table.to_renew = table.leases.due(now, margin).into();
-        self.renew(now, dpid);
-    }
-
-    pub(super) fn renewals_due(&mut self, now: Instant, dpid: DatapathId) {
-        let table = self.switches.get_mut(&dpid).map(|s| &mut s.table);
-        if let Some(table) = table.filter(|t| t.renewals_due.is_some_and(|due| due <= now)) {
-            table.renewals_due = None;
-            self.renew(now, dpid);
-        }
-    }
-
-    /// As many as are allowed now.
-    fn renew(&mut self, now: Instant, dpid: DatapathId) {
-        while let Some(switch) = self.switches.get(&dpid)
-            && let Some(row) = switch.table.to_renew.front().copied()
-        {
-            let renewed = self.renewed_entry(now, dpid, row);
-            if renewed.is_some() && !self.renewals.take(now) {
-                return self.renew_later(now + RENEWAL_PAUSE, dpid);
-            }
-            let Some(switch) = self.switches.get_mut(&dpid) else {
-                return;
-            };
-            switch.table.to_renew.pop_front();
-            let Some(entry) = renewed else {
-                continue;
-            };
-            let counts_anew = switch.version == Version::V10;
-            switch.table.leases.handle_renewed(now, &entry, counts_anew);
-            switch.table.counters.renewals += 1;
-            if let Some(wanted) = switch.entries.get_mut(&entry.key) {
-                *wanted = entry;
-            }
-            self.send_flow_mod(dpid, entry.to_add(self.generation));
-        }
-    }
-
-    fn renew_later(&mut self, due: Instant, dpid: DatapathId) {
-        if let Some(switch) = self.switches.get_mut(&dpid)
-            && switch.table.renewals_due.is_none()
-        {
-            switch.table.renewals_due = Some(due);
-            self.timer(due, Timer::Renewals(dpid));
-        }
-    }
-
-    /// The entry to be set again; `None` if it shall lapse: it is no path's any more, or its pair
-    /// is not allowed what it has.
-    fn renewed_entry(&mut self, now: Instant, dpid: DatapathId, row: RowKey) -> Option<Entry> {
-        let pair = (row.src, row.dst);
-        let class = self.class_of(pair);
-        if class.is_some_and(|class| class.forbid) {
-            return None;
-        }
-        let Lifetime::Lease(lease) = self.config.timeouts.lifetime(class) else {
-            return None;
-        };
-        let is_priority = class.is_some_and(|class| class.priority);
-        let hard_s = lease.hard_s(self.lease_count, self.overload.factor())?;
-        let key = row.entry_key();
-        let is_path = self.paths.holds(pair, dpid, key);
-        let table = &mut self.switches.get_mut(&dpid)?.table;
-        let entry = table.leases.entry(row)?;
-        if (entry.kind == EntryKind::Pair && !is_path) || entry.kind == EntryKind::Barred {
-            return None;
-        }
-        // While there is room an idle flow costs nothing.
-        let is_filling = table.is_filling();
-        let known = table.keeper.as_mut();
-        let known = known.filter(|keeper| is_filling && keeper.contains(&row));
-        let by_flow = known.and_then(|keeper| keeper.install(now, row, is_priority).idle_s);
-        let idle_s = by_flow.map_or(entry.idle_timeout_s, |idle_s| {
-            idle_s.clamp(lease.idle_min_s, lease.idle_max_s)
-        });
-        Some(Entry {
-            idle_timeout_s: idle_s,
-            hard_timeout_s: hard_s,
-            ..entry
-        })
-    }
-
-    /// The switch has refused an entry. Packets go on by packet-outs, and no path is set there until
-    /// room has been made.
-    pub(super) fn handle_table_full(&mut self, now: Instant, dpid: DatapathId) {
-        let Some(switch) = self.switches.get_mut(&dpid) else {
-            return;
-        };
-        switch.table.counters.table_full += 1;
-        let is_first = switch.full_until <= now;
-        let until = now + TABLE_FULL_PAUSE;
-        switch.full_until = until;
-        let is_asked = switch.table.asked_at.is_some();
-        if switch.table.full.is_none() {
-            switch.table.full = Some(0);
-        }
-        self.tell_edge(dpid, EdgeUpdate::Pause(until));
-        if is_first {
-            self.alarm(Alarm::FlowTableFull { dpid });
-        }
-        // An answer under way does not tell of all entries that were in the way.
-        if !is_asked {
-            self.poll(now, dpid);
-            let switch = self.switches.get_mut(&dpid);
-            switch
-                .into_iter()
-                .for_each(|s| s.table.asked_for_limit = true);
-        }
-    }
-
-    /// Once there is room, what is wanted is compared with what is there: so what was refused is
-    /// sent once more. If none can be made, paths that lack an entry (`told` has those there are)
-    /// are given up, and their packets go through the controller.
-    fn after_full(
-        &mut self,
-        now: Instant,
-        dpid: DatapathId,
-        is_room_made: bool,
-        told: &BTreeSet<EntryKey>,
-    ) {
-        let Some(switch) = self.switches.get_mut(&dpid) else {
-            return;
-        };
-        let readings = switch.table.full.map_or(1, |readings| readings + 1);
-        if !is_room_made && readings < FULL_READINGS_MAX {
-            switch.table.full = Some(readings);
-            return;
-        }
-        switch.table.full = None;
-        if is_room_made {
-            switch.full_until = now;
-            self.tell_edge(dpid, EdgeUpdate::Pause(now));
-            return self.ask_entries(now, dpid);
-        }
-        let of_paths = switch.entries.values();
-        let refused = of_paths.filter(|e| e.kind == EntryKind::Pair && !told.contains(&e.key));
-        let pairs = refused.filter_map(|entry| entry.key.eth_src.zip(entry.key.eth_dst));
-        for pair in pairs.collect::<Vec<_>>() {
-            self.drop_path(now, pair);
-        }
-    }
-
-    /// Edges set entries by themselves: with which timeouts, they are told when it has changed by
-    /// more than an eighth.
-    pub(super) fn tell_edge_timeouts(&mut self, now: Instant, dpid: DatapathId) {
-        let table = self.switches.get_mut(&dpid).map(|s| &mut s.table);
-        let keeper = table.and_then(|table| table.keeper.as_mut());
-        let idle_s = keeper.map(|keeper| {
-            let cap = keeper.budget().idle_cap(now);
-            whole_seconds(cap, cap)
-        });
-        let (idle_s, hard_s) = self.timeouts_of_edges(idle_s);
-        let Some(switch) = self.switches.get_mut(&dpid) else {
-            return;
-        };
-        let differs = |told: u16, now: u16| told.abs_diff(now) > told / 8;
-        let told = switch.table.told_edge;
-        if told.is_none_or(|(idle, hard)| differs(idle, idle_s) || differs(hard, hard_s)) {
-            switch.table.told_edge = Some((idle_s, hard_s));
-            self.tell_edge(dpid, EdgeUpdate::Timeouts { idle_s, hard_s });
         }
     }
 }

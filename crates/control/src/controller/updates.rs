@@ -108,6 +108,8 @@ pub(super) enum Guard {
     Stale(Pair),
     /// Of this computation of the routes.
     Routes(u64),
+    /// A coarse entry, or one of a pair that it carries.
+    Coarse,
 }
 
 impl Controller {
@@ -233,6 +235,7 @@ impl Controller {
                 Guard::Path(pair, revision) => self.paths.revision(pair) == Some(revision),
                 Guard::Stale(pair) => !self.paths.holds(pair, dpid, key),
                 Guard::Routes(revision) => self.routes_revision == revision,
+                Guard::Coarse => self.agrees_with_coarse(dpid, &step),
             };
             let Some(switch) = self.switches.get_mut(&dpid).filter(|_| wanted) else {
                 continue;

@@ -36,6 +36,11 @@ pub fn high_mark(capacity: u32) -> u32 {
     share(capacity, 9)
 }
 
+/// Below it nothing presses: seven tenths of the capacity.
+pub fn calm_mark(capacity: u32) -> u32 {
+    share(capacity, 7)
+}
+
 fn share(capacity: u32, tenths: u64) -> u32 {
     (u64::from(capacity) * tenths / 10) as u32
 }

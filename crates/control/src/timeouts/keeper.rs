@@ -10,7 +10,7 @@ use std::hash::{Hash, Hasher};
 use openflow::time::{Duration, Instant};
 
 use super::budget::{
-    Evict, POLL_MAX, POLL_MIN, Returns, TableBudget, Tracked, victims, whole_seconds,
+    Evict, POLL_MAX, POLL_MIN, Returns, TableBudget, Tracked, calm_mark, victims, whole_seconds,
 };
 
 /// So much of the capacity is chosen beforehand, to go when new entries come before the next read.
@@ -18,6 +18,12 @@ const SPARE_SHARE: u32 = 4;
 
 /// Entries are evicted for new ones where less of the capacity than this is free.
 const KEPT_FREE_SHARE: u32 = 50;
+
+/// Coarser entries give way to those they replaced once nothing has pressed for so long.
+const CALM: Duration = Duration::from_secs(10);
+
+/// A quarter of what is free below nine tenths is for others until the next read.
+const GRANT_SHARE: u32 = 4;
 
 /// What a new entry may have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +60,11 @@ pub struct Keeper<K> {
     /// Time between the last two reads.
     read_every: Duration,
     stretch: u32,
+    /// When more was in use than fits, or entries were last given back.
+    pressed_at: Instant,
+    /// What others may set until the next read, and what they might since the last.
+    granted: u32,
+    reserved: u32,
 }
 
 impl<K: Copy + Ord + Hash> Keeper<K> {
@@ -68,6 +79,9 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
             read_at: now,
             read_every: Duration::ZERO,
             stretch: 1,
+            pressed_at: now,
+            granted: 0,
+            reserved: 0,
         }
     }
 
@@ -125,7 +139,7 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         // would be no room: what was unused then may be in use by now.
         let mut evict = Vec::new();
         let keep_free = self.budget.capacity() / KEPT_FREE_SHARE + 1;
-        while self.budget.entries() + keep_free >= self.budget.capacity() {
+        while self.occupied() + keep_free >= self.budget.capacity() {
             let Some(spare) = self.take_spare() else {
                 break;
             };
@@ -133,7 +147,8 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
             evict.push(spare);
         }
         // One place is kept for a coarser entry, which must be there before what it replaces goes.
-        if self.budget.entries() + 1 >= self.budget.capacity() {
+        if self.occupied() + 1 >= self.budget.capacity() {
+            self.pressed_at = now;
             return Admission {
                 evict,
                 idle_s: None,
@@ -159,9 +174,42 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         }
     }
 
+    /// With what others may have set since the last read.
+    fn occupied(&self) -> u32 {
+        self.budget.entries().saturating_add(self.reserved)
+    }
+
+    /// After a read: so many entries others may set until the next, without asking. Until they have
+    /// heard of it they may still use what they were granted before.
+    pub fn grant(&mut self) -> u32 {
+        let before = self.granted;
+        self.granted = self.budget.room() / GRANT_SHARE;
+        self.reserved = self.granted.saturating_add(before);
+        self.granted
+    }
+
+    /// Places that are free now, for whatever kind of entry.
+    pub fn free(&self) -> u32 {
+        self.budget.capacity().saturating_sub(self.budget.entries())
+    }
+
+    /// Once the table is calm: so many entries may be set again that coarser ones have replaced, so
+    /// that it stays far from where it would become coarse again. The next are told of when it has
+    /// been calm for as long once more.
+    pub fn relief(&mut self, now: Instant) -> Option<u32> {
+        let calm = calm_mark(self.budget.capacity());
+        let room = calm.saturating_sub(self.budget.entries());
+        let is_calm = now.since(self.pressed_at) >= CALM && room > 0;
+        is_calm.then(|| {
+            self.pressed_at = now;
+            room
+        })
+    }
+
     /// A coarser entry is about to be set in the place of some: its idle timeout.
     pub fn replace(&mut self, now: Instant, coarse: K, replaced: &[K]) -> u16 {
         replaced.iter().for_each(|key| self.take(*key));
+        self.pressed_at = now;
         self.budget.handle_install(now);
         let mut entry = Tracked::new(now, false);
         entry.read = self.read;
@@ -253,10 +301,11 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         self.spare = self.victims(now, which, excess + reserve).into();
         let evict: Vec<K> = (0..excess).map_while(|_| self.spare.pop_front()).collect();
         evict.iter().for_each(|key| self.take(*key));
-        Polled {
-            coarsen: over.saturating_sub(evict.len() as u32),
-            evict,
+        let coarsen = over.saturating_sub(evict.len() as u32);
+        if coarsen > 0 {
+            self.pressed_at = now;
         }
+        Polled { evict, coarsen }
     }
 
     /// Entries to take out although their flows may go on, when what [`Polled::coarsen`] asks for
@@ -390,6 +439,43 @@ mod tests {
         table.keeper.replace(ms(302), 1000, &replaced);
         assert_eq!(table.keeper.budget().entries(), 91);
         assert!(table.install(ms(303), 99).is_some());
+    }
+
+    /// Not at once, and only as far as it stays far from full.
+    #[test]
+    fn a_calm_table_gives_entries_back() {
+        let mut table = Table::new(100);
+        (0..98).for_each(|key| assert!(table.install(ms(1), key).is_some()));
+        table.send(0..98);
+        assert_eq!(table.poll(ms(300)).coarsen, 8);
+        (0..50).for_each(|key| table.keeper.handle_removed(key));
+        assert_eq!(table.keeper.relief(ms(10_200)), None);
+        assert_eq!(table.keeper.relief(ms(10_300)), Some(22));
+        assert_eq!(table.keeper.relief(ms(20_200)), None, "once a while");
+        (50..98).for_each(|key| table.keeper.handle_removed(key));
+        (100..170).for_each(|key| drop(table.keeper.install(ms(20_300), key, false)));
+        assert_eq!(table.keeper.relief(ms(40_000)), None, "no room for any");
+    }
+
+    /// Between two reads others set what they were granted, after the later one too what was left of
+    /// it, and the keeper as much as it can.
+    #[test]
+    fn what_is_granted_to_others_stays_free() {
+        for before in [0, 20, 60, 85] {
+            let mut keeper = Keeper::new(ms(0), 100);
+            (0..before).for_each(|key| drop(keeper.install(ms(1), key, false)));
+            let first = keeper.grant();
+            let second = keeper.grant();
+            assert!(second > 0, "{before}");
+            let set =
+                (1000..2000).take_while(|key| keeper.install(ms(2), *key, false).idle_s.is_some());
+            let set = set.count() as u32;
+            assert!(before + set + first + second < 100, "{before}: {set}");
+            assert!(before + set + first + second >= 98, "{before}: {set}");
+        }
+        let mut keeper = Keeper::new(ms(0), 100);
+        (0..95).for_each(|key| drop(keeper.install(ms(1), key, false)));
+        assert_eq!(keeper.grant(), 0);
     }
 
     #[test]

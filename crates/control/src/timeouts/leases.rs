@@ -19,7 +19,10 @@ const COUNT_MAX: u32 = 1 << 20;
 /// Statistics are read so often within the shortest lease, that a third of it has two readings.
 const READINGS_PER_LEASE: u32 = 6;
 
-/// What identifies an entry between two hosts.
+/// Stands for all sources: no host has it.
+const ANY_SOURCE: MacAddr = MacAddr([0; 6]);
+
+/// What identifies an entry between two hosts, or a coarse one for all flows to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowKey {
     pub in_port: PortNo,
@@ -66,14 +69,19 @@ pub struct Margin {
 }
 
 impl RowKey {
-    /// `None` for entries that are not between two hosts.
+    /// `None` for entries of other shapes.
     pub fn of(key: EntryKey) -> Option<RowKey> {
-        let (in_port, src, dst) = (key.in_port?, key.eth_src?, key.eth_dst?);
+        let (in_port, dst) = (key.in_port?, key.eth_dst?);
+        let any = key.is_coarse().then_some(ANY_SOURCE);
+        let src = key.eth_src.or(any)?;
         Some(RowKey { in_port, src, dst })
     }
 
     pub fn entry_key(self) -> EntryKey {
-        EntryKey::pair(self.in_port, self.src, self.dst)
+        match self.src {
+            ANY_SOURCE => EntryKey::coarse(self.in_port, self.dst),
+            src => EntryKey::pair(self.in_port, src, self.dst),
+        }
     }
 }
 

@@ -1,0 +1,507 @@
+//! One entry for all packets to a host that come in by one link, where more pairs are in use on a
+//! switch than its table holds.
+//!
+//! Only of packets that come from another switch: at an edge port each pair still comes up once, so
+//! that its sender is learned and what is forbidden is stopped there, and entries of pairs, those
+//! that drop among them, come before a coarse one. It leads where those that it replaces lead, and
+//! nearer to the host by the links there are, so that coarse entries alone lead no packet in a
+//! circle. While there are any for a host, new paths to it take one way and need no entry there.
+//!
+//! A path whose hop is coarse stays as it is. When links or hosts change, coarse entries follow or
+//! go, and paths that have lost theirs are set anew. When the table has been calm for a while
+//! ([`Keeper::relief`](crate::timeouts::keeper::Keeper::relief)), entries of pairs are set again and
+//! the coarse one goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use openflow::message::FlowRemovedReason;
+use openflow::time::Instant;
+use openflow::{DatapathId, MacAddr, PortNo};
+
+use crate::entry::{Entry, EntryKey, EntryKind};
+use crate::timeouts::budget;
+use crate::timeouts::leases::RowKey;
+
+use super::links::{Distances, Hop};
+use super::paths::Pair;
+use super::ports::PortRole;
+use super::routes::destination_hash;
+use super::updates::{Change, Guard, Stage, Step};
+use super::{Controller, Location, Mode};
+
+/// Idle timeout where entries of pairs have no timeout at all.
+const IDLE_S: u16 = 60;
+
+/// In by which port, to whom, and out by which.
+type Way = (PortNo, MacAddr, PortNo);
+
+/// The coarse entries there shall be.
+#[derive(Default)]
+pub(super) struct Coarse {
+    /// By destination: where packets come in, and the port they leave by.
+    ways: BTreeMap<MacAddr, BTreeMap<Location, PortNo>>,
+    counts: BTreeMap<DatapathId, usize>,
+}
+
+impl Coarse {
+    pub(super) fn has(&self, dst: MacAddr) -> bool {
+        self.ways.contains_key(&dst)
+    }
+
+    pub(super) fn count(&self, dpid: DatapathId) -> usize {
+        self.counts.get(&dpid).copied().unwrap_or(0)
+    }
+
+    pub(super) fn way(&self, at: Location, dst: MacAddr) -> Option<PortNo> {
+        self.ways.get(&dst)?.get(&at).copied()
+    }
+
+    /// Whether packets of a path need no entry of their own there.
+    pub(super) fn carries(&self, hop: &Hop, dst: MacAddr) -> bool {
+        self.way(hop.entrance(), dst) == Some(hop.out_port)
+    }
+
+    pub(super) fn set(&mut self, at: Location, dst: MacAddr, out: PortNo) {
+        if self.ways.entry(dst).or_default().insert(at, out).is_none() {
+            *self.counts.entry(at.dpid).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, at: Location, dst: MacAddr) {
+        let Some(ways) = self.ways.get_mut(&dst) else {
+            return;
+        };
+        if ways.remove(&at).is_some()
+            && let Some(count) = self.counts.get_mut(&at.dpid)
+        {
+            *count -= 1;
+        }
+        if ways.is_empty() {
+            self.ways.remove(&dst);
+        }
+        self.counts.retain(|_, count| *count > 0);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (MacAddr, Location, PortNo)> + '_ {
+        let ways = self.ways.iter();
+        ways.flat_map(|(dst, ways)| ways.iter().map(|(at, out)| (*dst, *at, *out)))
+    }
+}
+
+impl Hop {
+    pub(super) fn entrance(&self) -> Location {
+        let (dpid, port) = (self.dpid, self.in_port);
+        Location { dpid, port }
+    }
+}
+
+/// How a path that needs an entry at a hop gets it.
+pub(super) struct HopChanges {
+    pub changes: Vec<Change>,
+    /// The entry that is there leads elsewhere.
+    pub is_turned: bool,
+}
+
+impl Controller {
+    /// Frees `excess` entries of a table in which all are in use, as far as it can. How many it could
+    /// not.
+    pub(super) fn coarsen(&mut self, now: Instant, dpid: DatapathId, excess: u32) -> u32 {
+        if excess == 0 || !self.may_coarsen() {
+            return excess;
+        }
+        let mut by_way = self.coarsenable(now, dpid);
+        let ways = by_way
+            .iter()
+            .flat_map(|(way, rows)| rows.iter().map(|_| *way));
+        let chosen = budget::coarsen(ways, excess);
+        let table = self.switches.get(&dpid).map(|switch| &switch.table);
+        let mut free = table.and_then(|table| table.free()).unwrap_or(0);
+        let mut entrances = BTreeSet::new();
+        let mut freed = 0;
+        for (at, (way, frees)) in chosen.into_iter().enumerate() {
+            freed += frees;
+            let (in_port, dst, out) = way;
+            let is_taken = self.coarse.way(
+                Location {
+                    dpid,
+                    port: in_port,
+                },
+                dst,
+            );
+            let is_other = is_taken.is_some_and(|taken| taken != out);
+            // What there is no place for before the others have gone is for the next reading.
+            let is_for_now = at == 0 || free > 0;
+            if !is_other && is_for_now && entrances.insert((in_port, dst)) {
+                let rows = by_way.remove(&way).unwrap_or_default();
+                self.replace(now, dpid, way, &rows, free == 0);
+                free = free.saturating_sub(1);
+            }
+        }
+        excess.saturating_sub(freed)
+    }
+
+    /// Where others lead towards hosts all the time, entries between two are the ingresses'.
+    fn may_coarsen(&self) -> bool {
+        self.config.mode == Mode::Reactive && !self.has_routes()
+    }
+
+    /// Entries of pairs that a coarse one may replace, by their way.
+    fn coarsenable(&self, now: Instant, dpid: DatapathId) -> BTreeMap<Way, Vec<RowKey>> {
+        let mut by_way: BTreeMap<Way, Vec<RowKey>> = BTreeMap::new();
+        let mut trees = BTreeMap::new();
+        let Some(switch) = self.switches.get(&dpid) else {
+            return by_way;
+        };
+        for row in switch.table.coarsenable() {
+            let entry = switch.entries.get(&row.entry_key());
+            let Some(entry) = entry.filter(|entry| entry.kind == EntryKind::Pair) else {
+                continue;
+            };
+            let port = row.in_port;
+            let at = Location { dpid, port };
+            let is_right = self.role(now, at) == PortRole::Link
+                && self.leads(at, row.dst, entry.out, &mut trees);
+            if is_right {
+                let way = (port, row.dst, entry.out);
+                by_way.entry(way).or_default().push(row);
+            }
+        }
+        by_way
+    }
+
+    /// Whether packets for `dst` come nearer to it by this port. Of all links that are known, whoever
+    /// is connected: coarse entries of one host never disagree on what is nearer.
+    fn leads(
+        &self,
+        at: Location,
+        dst: MacAddr,
+        out: PortNo,
+        trees: &mut BTreeMap<DatapathId, Distances>,
+    ) -> bool {
+        let Some(home) = self.hosts.place(dst) else {
+            return false;
+        };
+        if out == at.port {
+            return false;
+        }
+        let dpid = at.dpid;
+        if home.dpid == dpid {
+            return home.port == out;
+        }
+        let distances = self.tree(home.dpid, trees);
+        self.links
+            .is_shortest(Location { dpid, port: out }, distances)
+    }
+
+    fn tree<'a>(
+        &self,
+        to: DatapathId,
+        trees: &'a mut BTreeMap<DatapathId, Distances>,
+    ) -> &'a Distances {
+        let search = || self.links.distances(to, |_| true);
+        trees.entry(to).or_insert_with(search)
+    }
+
+    /// The coarse entry is there before what it replaces goes; if there is no place for it, after the
+    /// first of them.
+    fn replace(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        way: Way,
+        rows: &[RowKey],
+        is_full: bool,
+    ) {
+        let (port, dst, out) = way;
+        self.coarse.set(Location { dpid, port }, dst, out);
+        let entry = self.coarse_entry(port, dst, out);
+        if let Some(switch) = self.switches.get_mut(&dpid) {
+            switch.table.handle_coarse(now, entry.key, rows.len());
+        }
+        let delete = |row: &RowKey| Change {
+            dpid,
+            step: Step::Delete(row.entry_key()),
+            guard: Guard::Coarse,
+        };
+        let (first, rest) = rows.split_at(usize::from(is_full).min(rows.len()));
+        let add = Change {
+            dpid,
+            step: Step::Add(entry),
+            guard: Guard::Coarse,
+        };
+        let stages = vec![
+            Stage::of(first.iter().map(delete).collect()),
+            Stage::of(vec![add]),
+            Stage::drain(rest.iter().map(delete).collect()),
+        ];
+        self.start_update(now, stages);
+    }
+
+    fn coarse_entry(&self, in_port: PortNo, dst: MacAddr, out: PortNo) -> Entry {
+        let idle_timeout_s = match self.timeouts_past_ingress() {
+            (0, 0) => IDLE_S,
+            (0, hard_s) => hard_s,
+            (idle_s, _) => idle_s,
+        };
+        Entry {
+            key: EntryKey::coarse(in_port, dst),
+            kind: EntryKind::Coarse,
+            out,
+            idle_timeout_s,
+            hard_timeout_s: 0,
+            notify: true,
+        }
+    }
+
+    /// Whether a change of the table of `dpid` agrees with the coarse entries there shall be.
+    pub(super) fn agrees_with_coarse(&self, dpid: DatapathId, step: &Step) -> bool {
+        let way = |key: &EntryKey| {
+            let port = key.in_port?;
+            self.coarse.way(Location { dpid, port }, key.eth_dst?)
+        };
+        match step {
+            Step::Add(entry) => way(&entry.key) == Some(entry.out),
+            Step::Delete(key) if key.is_coarse() => way(key).is_none(),
+            // Of a pair that a coarse one carries.
+            Step::Delete(key) => way(key).is_some_and(|way| {
+                let own = self.paths.way(dpid, *key);
+                own.is_none_or(|own| own == way)
+            }),
+        }
+    }
+
+    /// What a path's hop needs that is coarse: that entry once more, and no entry of the pair that
+    /// leads elsewhere. `None` if it needs its own.
+    pub(super) fn coarse_hop(&self, pair: Pair, hop: &Hop) -> Option<HopChanges> {
+        if !self.coarse.carries(hop, pair.1) {
+            return None;
+        }
+        let dpid = hop.dpid;
+        let entries = self.switches.get(&dpid).map(|switch| &switch.entries);
+        let out = |key: EntryKey| entries.and_then(|e| e.get(&key)).map(|entry| entry.out);
+        let entry = self.coarse_entry(hop.in_port, pair.1, hop.out_port);
+        let is_other = |out: Option<PortNo>| out.is_some_and(|out| out != hop.out_port);
+        let (own, coarse) = (out(hop.key(pair)), out(entry.key));
+        let steps = std::iter::once(Step::Add(entry))
+            .chain(is_other(own).then(|| Step::Delete(hop.key(pair))));
+        let changes = steps.map(|step| Change {
+            dpid,
+            step,
+            guard: Guard::Coarse,
+        });
+        Some(HopChanges {
+            changes: changes.collect(),
+            is_turned: is_other(own) || is_other(coarse),
+        })
+    }
+
+    /// Whether something at its switch carries a path's packets there.
+    pub(super) fn is_carried(&self, pair: Pair, hop: &Hop) -> bool {
+        let entries = self.switches.get(&hop.dpid).map(|switch| &switch.entries);
+        let out = |key: EntryKey| entries.and_then(|e| e.get(&key)).map(|entry| entry.out);
+        let coarse = EntryKey::coarse(hop.in_port, pair.1);
+        out(hop.key(pair)).or_else(|| out(coarse)) == Some(hop.out_port)
+    }
+
+    /// Links or hosts may be elsewhere: coarse entries that lead no nearer are turned, those that
+    /// nobody may have go. The hosts they are for.
+    pub(super) fn mend_coarse(&mut self, now: Instant) -> BTreeSet<MacAddr> {
+        let mut trees = BTreeMap::new();
+        let mut changed: Vec<(MacAddr, Location, Option<PortNo>, u32)> = Vec::new();
+        for (dst, at, out) in self.coarse.iter() {
+            let right = self.right_way(now, at, dst, out, &mut trees);
+            if right != Some(out) {
+                let home = self.hosts.place(dst);
+                let distance = home.and_then(|to| trees.get(&to.dpid)?.get(&at.dpid));
+                changed.push((dst, at, right, distance.copied().unwrap_or(0)));
+            }
+        }
+        // The nearest first, as with routes; what goes, at once.
+        changed.sort_by_key(|(_, _, right, distance)| (right.is_some(), *distance));
+        let mut by_distance: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
+        for (dst, at, right, distance) in &changed {
+            let step = match right {
+                Some(out) => {
+                    self.coarse.set(*at, *dst, *out);
+                    Step::Add(self.coarse_entry(at.port, *dst, *out))
+                }
+                None => {
+                    self.coarse.remove(*at, *dst);
+                    Step::Delete(EntryKey::coarse(at.port, *dst))
+                }
+            };
+            let order = right.map_or(0, |_| distance + 1);
+            by_distance.entry(order).or_default().push(Change {
+                dpid: at.dpid,
+                step,
+                guard: Guard::Coarse,
+            });
+        }
+        self.start_update(now, by_distance.into_values().map(Stage::of).collect());
+        changed.into_iter().map(|(dst, ..)| dst).collect()
+    }
+
+    /// Where a coarse entry shall lead now; as it does, where that is not wrong.
+    fn right_way(
+        &self,
+        now: Instant,
+        at: Location,
+        dst: MacAddr,
+        out: PortNo,
+        trees: &mut BTreeMap<DatapathId, Distances>,
+    ) -> Option<PortNo> {
+        let is_up = |port| {
+            let place = Location {
+                dpid: at.dpid,
+                port,
+            };
+            self.port(place).is_some_and(|port| port.up)
+        };
+        let Some(home) = self.hosts.place(dst) else {
+            // As long as it may be that it was adopted and its host is not heard yet.
+            let may_be = self.role(now, at) != PortRole::Edge && self.is_young(now, at.dpid);
+            return (may_be && is_up(at.port) && is_up(out)).then_some(out);
+        };
+        if self.role(now, at) != PortRole::Link {
+            let is_held = self.role(now, at) == PortRole::Held;
+            return (is_held && self.leads(at, dst, out, trees)).then_some(out);
+        }
+        if self.leads(at, dst, out, trees) {
+            return is_up(out).then_some(out);
+        }
+        let right = if home.dpid == at.dpid {
+            Some(home.port)
+        } else {
+            let distances = self.tree(home.dpid, trees);
+            let hash = destination_hash(dst);
+            self.links.next_port(at.dpid, distances, hash)
+        };
+        right.filter(|port| *port != at.port && is_up(*port))
+    }
+
+    /// An entry that an earlier controller has left. Whether it may stay.
+    pub(super) fn adopts_coarse(&self, now: Instant, dpid: DatapathId, entry: &Entry) -> bool {
+        let (Some(port), Some(dst)) = (entry.key.in_port, entry.key.eth_dst) else {
+            return false;
+        };
+        let at = Location { dpid, port };
+        let right = self.right_way(now, at, dst, entry.out, &mut BTreeMap::new());
+        self.may_coarsen() && right == Some(entry.out)
+    }
+
+    /// The paths to these hosts that a coarse entry has left without one somewhere: set anew where
+    /// there is room, and otherwise taken away, so that the next packet asks.
+    pub(super) fn mend_carried(
+        &mut self,
+        now: Instant,
+        dsts: &BTreeSet<MacAddr>,
+        mended: &BTreeSet<Pair>,
+    ) {
+        let lost = self.paths.hops().filter(|(pair, hops)| {
+            let is_lost = |hop: &Hop| !self.is_carried(*pair, hop);
+            dsts.contains(&pair.1) && !mended.contains(pair) && hops.iter().skip(1).any(is_lost)
+        });
+        let lost: Vec<Pair> = lost.map(|(pair, _)| pair).collect();
+        for pair in lost {
+            self.move_or_drop(now, pair);
+        }
+    }
+
+    /// What changed is not a path's affair, or nobody knows.
+    pub(super) fn refresh_coarse(&mut self, now: Instant) {
+        let changed = self.mend_coarse(now);
+        if !changed.is_empty() {
+            self.mend_carried(now, &changed, &BTreeSet::new());
+        }
+    }
+
+    /// A switch says that a coarse entry has ended. It may have been set again meanwhile, which then
+    /// nobody would know of: it goes, and a path that needs it asks.
+    pub(super) fn coarse_ended(
+        &mut self,
+        dpid: DatapathId,
+        key: EntryKey,
+        reason: FlowRemovedReason,
+    ) {
+        if reason != FlowRemovedReason::DELETE {
+            self.drop_coarse(dpid, key);
+        }
+    }
+
+    pub(super) fn drop_coarse(&mut self, dpid: DatapathId, key: EntryKey) {
+        if let (Some(port), Some(dst)) = (key.in_port, key.eth_dst) {
+            self.coarse.remove(Location { dpid, port }, dst);
+        }
+        if let Some(switch) = self.switches.get_mut(&dpid) {
+            switch.entries.remove(&key);
+            switch.table.handle_removed(key);
+        }
+        self.send_flow_mod(dpid, key.to_delete());
+    }
+
+    /// A switch and all that was known of it is gone.
+    pub(super) fn forget_coarse(&mut self, dpid: DatapathId) {
+        let of = self.coarse.iter().filter(|(_, at, _)| at.dpid == dpid);
+        for (dst, at, _) in of.collect::<Vec<_>>() {
+            self.coarse.remove(at, dst);
+        }
+    }
+
+    /// Sets entries of pairs again while nothing presses, those first of which there are fewest.
+    pub(super) fn relieve(&mut self, now: Instant, dpid: DatapathId) {
+        if self.coarse.count(dpid) == 0 {
+            return;
+        }
+        let table = self.switches.get_mut(&dpid).map(|switch| &mut switch.table);
+        let Some(mut room) = table.and_then(|table| table.relief(now)) else {
+            return;
+        };
+        let mut carried: BTreeMap<(MacAddr, Location), Vec<(Pair, Hop)>> = BTreeMap::new();
+        for (dst, at, _) in self.coarse.iter().filter(|(_, at, _)| at.dpid == dpid) {
+            carried.insert((dst, at), Vec::new());
+        }
+        for (pair, hops) in self.paths.hops() {
+            let here = hops.iter().filter(|hop| hop.dpid == dpid);
+            for hop in here.filter(|hop| self.coarse.carries(hop, pair.1)) {
+                if let Some(pairs) = carried.get_mut(&(pair.1, hop.entrance())) {
+                    pairs.push((pair, *hop));
+                }
+            }
+        }
+        let mut by_size: Vec<_> = carried.into_iter().collect();
+        by_size.sort_by_key(|(_, pairs)| pairs.len());
+        for ((dst, at), pairs) in by_size {
+            let Some(left) = room.checked_sub(pairs.len() as u32) else {
+                return;
+            };
+            room = left;
+            self.refine(now, at, dst, &pairs);
+        }
+    }
+
+    /// All pairs have their own entry before the coarse one goes.
+    fn refine(&mut self, now: Instant, at: Location, dst: MacAddr, pairs: &[(Pair, Hop)]) {
+        self.coarse.remove(at, dst);
+        let mut adds = Vec::new();
+        for (pair, hop) in pairs {
+            let admitted = self.admit_path(now, *pair, &[*hop]);
+            if let (Ok(table_s), Some(revision)) = (admitted, self.paths.revision(*pair)) {
+                let entry = self.pair_entry(*pair, hop, false, table_s);
+                adds.push(Change {
+                    dpid: at.dpid,
+                    step: Step::Add(entry),
+                    guard: Guard::Path(*pair, revision),
+                });
+            }
+        }
+        if let Some(switch) = self.switches.get_mut(&at.dpid) {
+            switch.table.handle_refined(adds.len());
+        }
+        let coarse = Change {
+            dpid: at.dpid,
+            step: Step::Delete(EntryKey::coarse(at.port, dst)),
+            guard: Guard::Coarse,
+        };
+        self.start_update(now, vec![Stage::of(adds), Stage::drain(vec![coarse])]);
+    }
+}

@@ -1,0 +1,77 @@
+//! What edges are told of the table in which they set entries by themselves: how long these live, and
+//! how many they may be.
+
+use openflow::DatapathId;
+use openflow::time::Instant;
+
+use crate::edge::EdgeUpdate;
+use crate::timeouts::budget::{POLL_MIN, whole_seconds};
+
+use super::super::Controller;
+
+impl Controller {
+    /// Edges set entries by themselves: with which timeouts, they are told when it has changed by
+    /// more than an eighth.
+    pub(in crate::controller) fn tell_edge_timeouts(&mut self, now: Instant, dpid: DatapathId) {
+        let table = self.switches.get_mut(&dpid).map(|s| &mut s.table);
+        let keeper = table.and_then(|table| table.keeper.as_mut());
+        let idle_s = keeper.map(|keeper| {
+            let cap = keeper.budget().idle_cap(now);
+            whole_seconds(cap, cap)
+        });
+        let (idle_s, hard_s) = self.timeouts_of_edges(idle_s);
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let differs = |told: u16, now: u16| told.abs_diff(now) > told / 8;
+        let told = switch.table.told_edge;
+        if told.is_none_or(|(idle, hard)| differs(idle, idle_s) || differs(hard, hard_s)) {
+            switch.table.told_edge = Some((idle_s, hard_s));
+            self.tell_edge(dpid, EdgeUpdate::Timeouts { idle_s, hard_s });
+        }
+    }
+
+    /// What an edge sets nobody hears of until the next reading, so it may set so many until then.
+    /// Where no limit is known any more, as many as come.
+    pub(super) fn grant_to_edge(&mut self, dpid: DatapathId) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let table = &mut switch.table;
+        let granted = table.keeper.as_mut().map(|keeper| keeper.grant());
+        if granted.is_some() || table.granted.is_some() {
+            table.granted = granted;
+            self.tell_edge(dpid, EdgeUpdate::Grant(granted.unwrap_or(u32::MAX)));
+        }
+    }
+
+    /// Of a connection's edge, until the first reading.
+    pub(in crate::controller) fn start_grant(&mut self, dpid: DatapathId) {
+        let timeouts = &self.config.timeouts;
+        let configured = timeouts
+            .switches
+            .get(&dpid)
+            .or(timeouts.table_entries_max.as_ref());
+        let is_configured = configured.is_some();
+        if let Some(switch) = self.switches.get_mut(&dpid)
+            && (is_configured || switch.table.keeper.is_some())
+        {
+            switch.table.granted = Some(0);
+            self.tell_edge(dpid, EdgeUpdate::Grant(0));
+        }
+    }
+
+    /// An edge has shown a packet, as it does when it has set all it may: how full the table is may
+    /// be told sooner than was thought.
+    pub(in crate::controller) fn edge_has_shown(&mut self, now: Instant, dpid: DatapathId) {
+        let table = self.switches.get(&dpid).map(|switch| &switch.table);
+        if let Some(table) = table.filter(|table| table.granted.is_some())
+            && let Some(due) = table.poll_due
+        {
+            let soonest = table.read_at.map_or(now, |at| at + POLL_MIN);
+            if soonest < due {
+                self.poll_at(now, dpid, soonest);
+            }
+        }
+    }
+}

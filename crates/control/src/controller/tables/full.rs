@@ -1,0 +1,82 @@
+//! A switch that says TABLE_FULL: what was refused, and what becomes of it.
+
+use std::collections::BTreeSet;
+
+use openflow::DatapathId;
+use openflow::time::Instant;
+
+use crate::edge::EdgeUpdate;
+use crate::entry::{EntryKey, EntryKind};
+
+use super::super::paths::TABLE_FULL_PAUSE;
+use super::super::{Alarm, Controller};
+
+/// Readings after TABLE_FULL in which something to take out may be found: the first only says which
+/// entries there are, and not yet which of them are in use.
+const FULL_READINGS_MAX: u8 = 3;
+
+impl Controller {
+    /// The switch has refused an entry. Packets go on by packet-outs, and no path is set there until
+    /// room has been made.
+    pub(in crate::controller) fn handle_table_full(&mut self, now: Instant, dpid: DatapathId) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        switch.table.counters.table_full += 1;
+        let is_first = switch.full_until <= now;
+        let until = now + TABLE_FULL_PAUSE;
+        switch.full_until = until;
+        let is_asked = switch.table.asked_at.is_some();
+        if switch.table.full.is_none() {
+            switch.table.full = Some(0);
+        }
+        self.tell_edge(dpid, EdgeUpdate::Pause(until));
+        if is_first {
+            self.alarm(Alarm::FlowTableFull { dpid });
+        }
+        // An answer under way does not tell of all entries that were in the way.
+        if !is_asked {
+            self.poll(now, dpid);
+            let switch = self.switches.get_mut(&dpid);
+            switch
+                .into_iter()
+                .for_each(|s| s.table.asked_for_limit = true);
+        }
+    }
+
+    /// Once there is room, what is wanted is compared with what is there: so what was refused is
+    /// sent once more. If none can be made, paths that lack an entry (`told` has those there are)
+    /// are given up, and their packets go through the controller.
+    pub(super) fn after_full(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        is_room_made: bool,
+        told: &BTreeSet<EntryKey>,
+    ) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let readings = switch.table.full.map_or(1, |readings| readings + 1);
+        if !is_room_made && readings < FULL_READINGS_MAX {
+            switch.table.full = Some(readings);
+            return;
+        }
+        switch.table.full = None;
+        if is_room_made {
+            switch.full_until = now;
+            self.tell_edge(dpid, EdgeUpdate::Pause(now));
+            return self.ask_entries(now, dpid);
+        }
+        let entries = switch.entries.values();
+        let refused = entries.filter(|entry| !told.contains(&entry.key));
+        for entry in refused.copied().collect::<Vec<_>>() {
+            let pair = entry.key.eth_src.zip(entry.key.eth_dst);
+            match (entry.kind, pair) {
+                (EntryKind::Pair, Some(pair)) => self.drop_path(now, pair),
+                (EntryKind::Coarse, _) => self.drop_coarse(dpid, entry.key),
+                _ => {}
+            }
+        }
+    }
+}

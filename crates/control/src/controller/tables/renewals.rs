@@ -1,0 +1,122 @@
+//! Leases that are about to end, set again as fast as is allowed.
+
+use openflow::DatapathId;
+use openflow::Version;
+use openflow::time::{Duration, Instant};
+
+use crate::entry::{Entry, EntryKind};
+use crate::timeouts::Lifetime;
+use crate::timeouts::budget::{POLL_MAX, POLL_MIN};
+use crate::timeouts::leases::{Margin, RowKey};
+
+use super::super::{Controller, Timer};
+
+/// Until more renewals are allowed.
+const RENEWAL_PAUSE: Duration = Duration::from_millis(50);
+
+impl Controller {
+    /// A path was set whose first entry has a lease.
+    pub(in crate::controller) fn note_lease(&mut self, dpid: DatapathId, hard_s: u16) {
+        if let Some(switch) = self.switches.get_mut(&dpid).filter(|_| hard_s > 0) {
+            switch.table.leases.handle_install(hard_s);
+            switch.table.leases_counted += 1;
+            self.lease_count += 1;
+        }
+    }
+
+    pub(super) fn renew_due(&mut self, now: Instant, dpid: DatapathId) {
+        let Some(most) = self.config.timeouts.renewals_max() else {
+            return;
+        };
+        let all = self.lease_count.max(1) as f64;
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let table = &mut switch.table;
+        let interval = table.leases.interval().unwrap_or(POLL_MAX);
+        let margin = Margin {
+            late: table.round_trip * 3 + interval.clamp(POLL_MIN, POLL_MAX),
+            per_s: f64::from(most) * table.leases.len() as f64 / all,
+        };
+        table.to_renew = table.leases.due(now, margin).into();
+        self.renew(now, dpid);
+    }
+
+    pub(in crate::controller) fn renewals_due(&mut self, now: Instant, dpid: DatapathId) {
+        let table = self.switches.get_mut(&dpid).map(|s| &mut s.table);
+        if let Some(table) = table.filter(|t| t.renewals_due.is_some_and(|due| due <= now)) {
+            table.renewals_due = None;
+            self.renew(now, dpid);
+        }
+    }
+
+    /// As many as are allowed now.
+    fn renew(&mut self, now: Instant, dpid: DatapathId) {
+        while let Some(switch) = self.switches.get(&dpid)
+            && let Some(row) = switch.table.to_renew.front().copied()
+        {
+            let renewed = self.renewed_entry(now, dpid, row);
+            if renewed.is_some() && !self.renewals.take(now) {
+                return self.renew_later(now + RENEWAL_PAUSE, dpid);
+            }
+            let Some(switch) = self.switches.get_mut(&dpid) else {
+                return;
+            };
+            switch.table.to_renew.pop_front();
+            let Some(entry) = renewed else {
+                continue;
+            };
+            let counts_anew = switch.version == Version::V10;
+            switch.table.leases.handle_renewed(now, &entry, counts_anew);
+            switch.table.counters.renewals += 1;
+            if let Some(wanted) = switch.entries.get_mut(&entry.key) {
+                *wanted = entry;
+            }
+            self.send_flow_mod(dpid, entry.to_add(self.generation));
+        }
+    }
+
+    fn renew_later(&mut self, due: Instant, dpid: DatapathId) {
+        if let Some(switch) = self.switches.get_mut(&dpid)
+            && switch.table.renewals_due.is_none()
+        {
+            switch.table.renewals_due = Some(due);
+            self.timer(due, Timer::Renewals(dpid));
+        }
+    }
+
+    /// The entry to be set again; `None` if it shall lapse: it is no path's any more, or its pair
+    /// is not allowed what it has.
+    fn renewed_entry(&mut self, now: Instant, dpid: DatapathId, row: RowKey) -> Option<Entry> {
+        let pair = (row.src, row.dst);
+        let class = self.class_of(pair);
+        if class.is_some_and(|class| class.forbid) {
+            return None;
+        }
+        let Lifetime::Lease(lease) = self.config.timeouts.lifetime(class) else {
+            return None;
+        };
+        let is_priority = class.is_some_and(|class| class.priority);
+        let hard_s = lease.hard_s(self.lease_count, self.overload.factor())?;
+        let key = row.entry_key();
+        let is_path = self.paths.holds(pair, dpid, key);
+        let table = &mut self.switches.get_mut(&dpid)?.table;
+        let entry = table.leases.entry(row)?;
+        if (entry.kind == EntryKind::Pair && !is_path) || entry.kind == EntryKind::Barred {
+            return None;
+        }
+        // While there is room an idle flow costs nothing.
+        let is_filling = table.is_filling();
+        let known = table.keeper.as_mut();
+        let known = known.filter(|keeper| is_filling && keeper.contains(&row));
+        let by_flow = known.and_then(|keeper| keeper.install(now, row, is_priority).idle_s);
+        let idle_s = by_flow.map_or(entry.idle_timeout_s, |idle_s| {
+            idle_s.clamp(lease.idle_min_s, lease.idle_max_s)
+        });
+        Some(Entry {
+            idle_timeout_s: idle_s,
+            hard_timeout_s: hard_s,
+            ..entry
+        })
+    }
+}
