@@ -25,14 +25,14 @@ fn setup(policy: Policy, load: f64) -> Setup {
 fn lease() -> Policy {
     Policy::Lease {
         lease: Lease::default(),
-        aggregates: false,
+        aggregates: None,
     }
 }
 
 fn aggregating() -> Policy {
     Policy::Lease {
         lease: Lease::default(),
-        aggregates: true,
+        aggregates: Some(2),
     }
 }
 
@@ -141,7 +141,7 @@ fn fifty_thousand_flows_are_renewed_within_the_rate_and_none_is_interrupted() {
     let setup = Setup {
         policy: Policy::Lease {
             lease,
-            aggregates: false,
+            aggregates: None,
         },
         capacity: 131_072,
         traffic: Traffic::Steady {

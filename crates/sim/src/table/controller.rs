@@ -30,10 +30,20 @@ pub enum Policy {
     Paper(Paper),
     Lease {
         lease: Lease,
-        /// Where more is in use than fits, destinations get one entry each, as between switches;
-        /// otherwise flows that pause lose theirs.
-        aggregates: bool,
+        /// Where more is in use than fits, flows to a destination get one entry for each port by which
+        /// they come in, as between switches: here by so many. Otherwise, and where that frees too
+        /// few, flows that pause lose theirs.
+        aggregates: Option<u16>,
     },
+}
+
+impl Policy {
+    pub(super) fn entrances(self) -> u16 {
+        match self {
+            Policy::Lease { aggregates, .. } => aggregates.unwrap_or(1),
+            _ => 1,
+        }
+    }
 }
 
 pub(super) enum Message {
@@ -73,8 +83,10 @@ pub struct Counts {
     pub renewals: u64,
     /// In the second that had most.
     pub renewals_per_s_max: u64,
-    /// Entries for a whole destination.
+    /// Entries for a whole destination, from one port.
     pub coarse_entries: u64,
+    /// Of them, those taken out again because nothing pressed.
+    pub coarse_relieved: u64,
     /// Reads that found more in use than fits.
     pub all_in_use: u64,
     /// Packet-ins answered without an entry.
@@ -88,6 +100,8 @@ pub(super) struct Controller {
     pub counts: Counts,
     keeper: Keeper<Key>,
     destinations: BTreeMap<Key, u16>,
+    /// Coarse entries, and how many each has replaced.
+    coarse: BTreeMap<Key, u32>,
     leases: Renewing,
     /// `paper`: the counters of the last read.
     read: BTreeMap<Key, u64>,
@@ -115,6 +129,7 @@ impl Controller {
             counts: Counts::default(),
             keeper: Keeper::new(now, capacity),
             destinations: BTreeMap::new(),
+            coarse: BTreeMap::new(),
             leases: Renewing::new(now, renewals_max),
             read: BTreeMap::new(),
             read_at: now,
@@ -136,6 +151,7 @@ impl Controller {
                 let active = budget.active();
                 budget.handle_poll(now, entries, active);
                 self.is_reading = false;
+                self.relieve(now, out);
             }
             Message::Rows(rows) => {
                 self.is_reading = false;
@@ -143,7 +159,8 @@ impl Controller {
                     Policy::Paper(_) => self.drop_unmoved(now, &rows, out),
                     Policy::Lease { lease, aggregates } => {
                         self.handle_rows(now, &rows, out);
-                        self.make_room(now, aggregates, out);
+                        self.make_room(now, aggregates.is_some(), out);
+                        self.relieve(now, out);
                         self.renew_due(now, lease, out);
                     }
                     _ => {}
@@ -201,6 +218,7 @@ impl Controller {
     fn forget(&mut self, key: Key) {
         self.keeper.handle_removed(key);
         self.destinations.remove(&key);
+        self.coarse.remove(&key);
         self.leases.held.handle_removed(key.row());
     }
 
@@ -212,7 +230,7 @@ impl Controller {
         destination: u16,
         out: &mut Vec<Command>,
     ) {
-        let coarse = Key::coarse(destination);
+        let coarse = self.coarse_key(key, destination);
         if self.keeper.contains(&key) || self.keeper.contains(&coarse) {
             // On its way; the packet goes by itself.
             return;
@@ -236,6 +254,7 @@ impl Controller {
 
     fn evict(&mut self, key: Key, out: &mut Vec<Command>) {
         self.destinations.remove(&key);
+        self.coarse.remove(&key);
         self.leases.held.handle_removed(key.row());
         out.push(Command::Evict(key));
     }
@@ -267,6 +286,7 @@ impl Controller {
         let excess = self.keeper.budget().excess();
         for gone in self.keeper.evict_pausing(now, excess) {
             self.destinations.remove(&gone);
+            self.coarse.remove(&gone);
             self.leases.held.handle_removed(gone.row());
             out.push(Command::EvictPausing(gone));
         }
@@ -285,16 +305,29 @@ impl Controller {
         self.renew(now, lease, out);
     }
 
-    /// The destinations with most entries get one each; the coarser entry is there first.
+    fn coarse_key(&self, flow: Key, destination: u16) -> Key {
+        Key::coarse(flow, destination, self.policy.entrances())
+    }
+
+    /// The ways with most entries get one each, as many as there is a place for now; the coarser
+    /// entry is there first.
     fn coarsen(&mut self, now: Instant, excess: u32, out: &mut Vec<Command>) {
-        let fine = |key: &Key| !key.is_coarse();
-        let keys: Vec<Key> = self.keeper.coarsenable().filter(fine).collect();
-        let groups = keys.iter().filter_map(|key| self.destinations.get(key));
-        for (destination, _) in coarsen(groups.copied(), excess) {
-            let is_to = |key: &&Key| self.destinations.get(*key) == Some(&destination);
-            let replaced: Vec<Key> = keys.iter().filter(is_to).copied().collect();
-            let coarse = Key::coarse(destination);
+        let mut by_way: BTreeMap<Key, Vec<Key>> = BTreeMap::new();
+        for key in self.keeper.coarsenable().filter(|key| !key.is_coarse()) {
+            if let Some(destination) = self.destinations.get(&key) {
+                let way = self.coarse_key(key, *destination);
+                by_way.entry(way).or_default().push(key);
+            }
+        }
+        let ways = by_way
+            .iter()
+            .flat_map(|(way, keys)| keys.iter().map(|_| *way));
+        let chosen = coarsen(ways, excess);
+        let places = self.keeper.free() as usize;
+        for (coarse, _) in chosen.into_iter().take(places) {
+            let replaced = by_way.remove(&coarse).unwrap_or_default();
             let idle_s = self.keeper.replace(now, coarse, &replaced);
+            *self.coarse.entry(coarse).or_default() += replaced.len() as u32;
             self.counts.coarse_entries += 1;
             out.push(add(coarse, idle_s, 0, false));
             for key in replaced {
@@ -302,6 +335,29 @@ impl Controller {
                 self.leases.held.handle_removed(key.row());
                 out.push(Command::Replace(key));
             }
+        }
+    }
+
+    /// Coarse entries that have replaced fewest go first once nothing presses. Whoever sends still comes
+    /// up once: there is no ingress beside this switch that would know who does.
+    fn relieve(&mut self, now: Instant, out: &mut Vec<Command>) {
+        if self.coarse.is_empty() {
+            return;
+        }
+        let Some(mut room) = self.keeper.relief(now) else {
+            return;
+        };
+        let mut by_size: Vec<(u32, Key)> = self.coarse.iter().map(|(k, n)| (*n, *k)).collect();
+        by_size.sort_unstable();
+        for (count, key) in by_size {
+            let Some(left) = room.checked_sub(count) else {
+                return;
+            };
+            room = left;
+            self.coarse.remove(&key);
+            self.keeper.handle_removed(key);
+            self.counts.coarse_relieved += 1;
+            out.push(Command::Replace(key));
         }
     }
 
@@ -408,5 +464,55 @@ fn add(key: Key, idle_s: u16, hard_s: u16, has_packet: bool) -> Command {
         idle_s,
         hard_s,
         has_packet,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_coarse_entry_goes_once_nothing_has_pressed_for_a_while() {
+        let policy = Policy::Lease {
+            lease: Lease::default(),
+            aggregates: Some(1),
+        };
+        let mut controller = Controller::new(policy, 100);
+        let ms = |ms: u64| Instant(ms * 1_000_000);
+        let mut out = Vec::new();
+        for flow in 0..98 {
+            let (key, destination) = (Key(flow), (flow % 2) as u16);
+            controller.handle(ms(1), Message::PacketIn { key, destination }, &mut out);
+        }
+        let row = |flow| Row {
+            key: Key(flow),
+            packets: 1,
+            age: Duration::ZERO,
+            idle_s: 60,
+            hard_s: 0,
+        };
+        let rows = (0..98).map(row).collect();
+        out.clear();
+        controller.handle(ms(300), Message::Rows(rows), &mut out);
+        let coarse = Key::coarse(Key(0), 0, 1);
+        let is_it =
+            |command: &Command| matches!(command, Command::Add { key, .. } if *key == coarse);
+        assert!(out.iter().any(is_it), "{out:?}");
+        assert_eq!(
+            out.iter()
+                .filter(|c| matches!(c, Command::Replace(_)))
+                .count(),
+            49
+        );
+        let mut counted = |at: u64| {
+            let mut out = Vec::new();
+            controller.handle(ms(at), Message::Count(50), &mut out);
+            out
+        };
+        assert_eq!(counted(10_200), []);
+        assert_eq!(counted(10_300), [], "49 more are too many for 70");
+        controller.handle(ms(20_400), Message::Count(10), &mut out);
+        assert_eq!(out.last(), Some(&Command::Replace(coarse)));
+        assert_eq!(controller.counts.coarse_relieved, 1);
     }
 }

@@ -80,9 +80,13 @@ pub(crate) struct Key(u32);
 impl Key {
     const COARSE: u32 = 1 << 31;
 
-    fn coarse(destination: u16) -> Key {
-        Key(Key::COARSE | u32::from(destination))
+    /// Flows to a destination come in by so many ports, and each of these has its coarse entry.
+    fn coarse(flow: Key, destination: u16, entrances: u16) -> Key {
+        let entrance = (flow.0 >> 8) % u32::from(entrances.clamp(1, Key::ENTRANCES_MAX));
+        Key(Key::COARSE | entrance << 16 | u32::from(destination))
     }
+
+    const ENTRANCES_MAX: u16 = 1 << 14;
 
     fn is_coarse(self) -> bool {
         self.0 & Key::COARSE != 0
@@ -128,6 +132,7 @@ struct Run {
     occupancy_ns: u128,
     alive_ns: u128,
     notifies: bool,
+    entrances: u16,
 }
 
 enum OnTheWay {
@@ -177,6 +182,7 @@ impl Run {
             occupancy_ns: 0,
             alive_ns: 0,
             notifies: matches!(setup.policy, Policy::Lease { .. }),
+            entrances: setup.policy.entrances(),
         }
     }
 
@@ -259,7 +265,7 @@ impl Run {
             }
         }
         let key = Key(packet.flow);
-        let coarse = Key::coarse(packet.destination);
+        let coarse = Key::coarse(key, packet.destination, self.entrances);
         let is_hit = self.table.hit(now, key) || self.table.hit(now, coarse);
         if !is_hit {
             self.outcome.misses += 1;

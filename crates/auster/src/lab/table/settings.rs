@@ -240,6 +240,9 @@ impl Policy {
     }
 }
 
+/// Between two switches, all come in by one link.
+const ENTRANCES: u16 = 1;
+
 impl Simulated {
     pub fn policy(self) -> table::Policy {
         match self.kind {
@@ -251,7 +254,7 @@ impl Simulated {
             Kind::Paper => table::Policy::Paper(Paper::default()),
             Kind::Lease => table::Policy::Lease {
                 lease: Lease::default(),
-                aggregates: self.aggregate,
+                aggregates: self.aggregate.then_some(ENTRANCES),
             },
         }
     }

@@ -59,10 +59,15 @@ pub struct PolicyEntry {
     pub lease_s: Option<u16>,
     pub lease_max_s: Option<u16>,
     pub renewals_max: Option<u32>,
-    /// One entry for a destination where more is in use than fits.
+    /// One entry for a destination and a port where more is in use than fits.
     #[serde(default)]
     pub aggregate: bool,
+    /// Ports by which flows to one destination come in.
+    pub entrances: Option<u16>,
 }
+
+/// As at a switch with links to three others.
+const ENTRANCES: u16 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -208,7 +213,7 @@ impl PolicyEntry {
                     renewals_max: self.renewals_max.unwrap_or(lease.renewals_max),
                     ..lease
                 },
-                aggregates: self.aggregate,
+                aggregates: (self.aggregate).then_some(self.entrances.unwrap_or(ENTRANCES)),
             },
         }
     }
@@ -222,11 +227,16 @@ impl PolicyEntry {
             self.lease_max_s.is_some(),
             self.renewals_max.is_some(),
             self.aggregate,
+            self.entrances.is_some(),
         ];
         let problem = if of_fixed && !is_fixed {
             "idle_s and hard_s are for fixed"
         } else if of_lease.contains(&true) && !is_lease {
-            "lease_s, lease_max_s, renewals_max and aggregate are for lease"
+            "lease_s, lease_max_s, renewals_max, aggregate and entrances are for lease"
+        } else if self.entrances.is_some() && !self.aggregate {
+            "entrances is for lease with aggregate = true"
+        } else if self.entrances == Some(0) {
+            "entrances is 1 or more"
         } else if self.lease_s == Some(0) || self.renewals_max == Some(0) {
             "lease_s and renewals_max are 1 or more"
         } else {
