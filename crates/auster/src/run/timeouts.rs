@@ -112,6 +112,13 @@ pub fn read<'a>(timeouts: &mut Timeouts, fields: &mut Fields<'a>, table: &DeTabl
         fields.doubt(&at, format!("{} {}", doubt.field, doubt.text));
     }
     for problem in timeouts.validate().err().unwrap_or_default() {
+        // Hosts that are named wrongly are told of by themselves.
+        let class = problem.class.and_then(|at| classes.get(at));
+        let is_named =
+            |class: &&&DeTable<'_>| ["src", "dst"].iter().any(|key| class.contains_key(*key));
+        if problem.field == "src" && class.filter(is_named).is_some() {
+            continue;
+        }
         let at = place(table, &classes, &problem);
         fields.problem(&at, format!("{} {}", problem.field, problem.text));
     }
