@@ -20,6 +20,7 @@ pub(crate) const ETH_TYPE_LLDP: u16 = 0x88cc;
 
 const PRIORITY_LLDP: u16 = 0xffff;
 const PRIORITY_PAIR: u16 = 2000;
+const PRIORITY_SUCCESSOR: u16 = 1999;
 const PRIORITY_COARSE: u16 = 1500;
 const PRIORITY_DESTINATION: u16 = 1000;
 const PRIORITY_REPORT: u16 = 500;
@@ -111,6 +112,18 @@ impl EntryKey {
             eth_dst: Some(dst),
             eth_type: None,
         }
+    }
+
+    /// Of the entry that takes over when a pair's entry goes: the same match, one below.
+    pub fn successor(self) -> EntryKey {
+        EntryKey {
+            priority: PRIORITY_SUCCESSOR,
+            ..self
+        }
+    }
+
+    pub fn is_successor(self) -> bool {
+        self.priority == PRIORITY_SUCCESSOR
     }
 
     /// Towards `dst`, from `in_port` only or from every port.

@@ -59,17 +59,42 @@ fn during(
     (a, b): (HostId, HostId),
     change: impl FnOnce(&mut Network),
 ) -> Seen {
-    let packet_ins = |network: &Network| {
-        let counters = network.process().controller.counters();
-        counters.packet_ins - counters.lldp_accepted
-    };
     let before = packet_ins(network);
     network.host_mut(b).arrivals.clear();
     network.stream(a, b, 0, 3000, INTERVAL);
     network.run_for(ms(500));
     change(network);
     network.run_for(ms(3500));
-    let arrivals = &network.host(b).arrivals;
+    seen(network, b, 3000, before)
+}
+
+/// Four bursts of 900 ms with rests of two seconds; `change` happens amid the first.
+fn in_bursts(
+    network: &mut Network,
+    (a, b): (HostId, HostId),
+    change: impl FnOnce(&mut Network),
+) -> Seen {
+    let before = packet_ins(network);
+    network.host_mut(b).arrivals.clear();
+    let mut change = Some(change);
+    for burst in 0..4 {
+        network.stream(a, b, burst * 900, 900, INTERVAL);
+        network.run_for(ms(150));
+        if let Some(change) = change.take() {
+            change(network);
+        }
+        network.run_for(ms(2750));
+    }
+    seen(network, b, 3600, before)
+}
+
+fn packet_ins(network: &Network) -> u64 {
+    let counters = network.process().controller.counters();
+    counters.packet_ins - counters.lldp_accepted
+}
+
+fn seen(network: &Network, at: HostId, sent: usize, packet_ins_before: u64) -> Seen {
+    let arrivals = &network.host(at).arrivals;
     let mut next = 0;
     let late = arrivals.iter().filter(|number| {
         let is_late = **number < next;
@@ -82,16 +107,21 @@ fn during(
     distinct.dedup();
     assert_eq!(distinct.len(), arrivals.len(), "none is there twice");
     Seen {
-        lost: 3000 - distinct.len(),
+        lost: sent - distinct.len(),
         reordered,
-        packet_ins: packet_ins(network) - before,
+        packet_ins: packet_ins(network) - packet_ins_before,
     }
 }
 
 fn drain_links(network: &mut Network, ring: &Topology, links: &[usize]) {
+    drain_waiting(network, ring, links, Duration::ZERO);
+}
+
+fn drain_waiting(network: &mut Network, ring: &Topology, links: &[usize], wait: Duration) {
     let ends = links.iter().map(|n| network.link_ends(ring.links[*n])[0]);
     let drained = Drained {
         links: ends.collect(),
+        wait,
         ..Drained::default()
     };
     network.set_drained(drained);
@@ -151,6 +181,88 @@ fn a_planned_change_to_a_faster_way_reorders_the_difference_and_loses_nothing() 
             "{mode:?}: {seen:?}, of 3 ms"
         );
     }
+}
+
+/// The slow way to begin with, and both directions on it.
+fn on_the_slow_way() -> (Network, Topology, (HostId, HostId)) {
+    let (mut network, ring, pair) = ring(Mode::Reactive, 1);
+    drain_links(&mut network, &ring, &[0]);
+    network.run_for(ms(1000));
+    (network, ring, pair)
+}
+
+/// Paths that found a pause, and those that did not.
+fn moved(network: &Network) -> (u64, u64) {
+    let counters = network.process().controller.counters();
+    (
+        counters.paths_moved_in_pause,
+        counters.paths_moved_under_traffic,
+    )
+}
+
+#[test]
+fn a_planned_change_in_a_pause_reorders_nothing_even_to_a_faster_way() {
+    let wait = ms(6000);
+    let (mut network, ring, pair) = on_the_slow_way();
+    let seen = in_bursts(&mut network, pair, |network| {
+        drain_waiting(network, &ring, &[2], wait)
+    });
+    assert_eq!((seen, moved(&network)), (NOTHING, (2, 0)));
+    network.set_dark(ring.links[2], true);
+    let seen = in_bursts(&mut network, pair, |_| {});
+    assert_eq!(seen, NOTHING, "the link was still in use");
+    // What it would have been without.
+    let (mut network, ring, pair) = on_the_slow_way();
+    let seen = in_bursts(&mut network, pair, |network| {
+        drain_links(network, &ring, &[2])
+    });
+    assert!(seen.reordered > 0, "{seen:?}");
+    assert_eq!(moved(&network), (0, 0));
+}
+
+/// Of a stream that does not pause, the difference of the delays is overtaken, and it is told.
+#[test]
+fn who_does_not_pause_is_moved_under_traffic_when_the_wait_is_over() {
+    let (mut network, ring, pair) = on_the_slow_way();
+    let seen = during(&mut network, pair, |network| {
+        drain_waiting(network, &ring, &[2], ms(2000))
+    });
+    assert_eq!((seen.lost, seen.packet_ins), (0, 0));
+    assert!((1..=3).contains(&seen.reordered), "{seen:?}, of 3 ms");
+    // The way back has no traffic.
+    assert_eq!(moved(&network), (1, 1));
+    network.set_dark(ring.links[2], true);
+    let after = during(&mut network, pair, |_| {});
+    assert_eq!(after, NOTHING, "the link was still in use");
+}
+
+#[test]
+fn a_link_that_fails_while_a_path_waits_costs_no_more_than_any() {
+    let (mut network, ring, pair) = on_the_slow_way();
+    drain_waiting(&mut network, &ring, &[2], ms(60_000));
+    network.stream(pair.0, pair.1, 0, 1000, INTERVAL);
+    // No pause of a second.
+    network.run_for(ms(1100));
+    let failed = during(&mut network, pair, |network| {
+        network.set_link(ring.links[2], false)
+    });
+    assert!(failed.lost <= 5 + 17 * 2 + 17 + 5, "{failed:?}");
+    let after = during(&mut network, pair, |_| {});
+    assert_eq!(after, NOTHING);
+}
+
+#[test]
+fn another_drain_while_a_path_waits_loses_nothing() {
+    let (mut network, ring, pair) = on_the_slow_way();
+    let seen = during(&mut network, pair, |network| {
+        drain_waiting(network, &ring, &[2], ms(60_000));
+        network.run_for(ms(300));
+        drain_waiting(network, &ring, &[0], ms(60_000));
+    });
+    assert_eq!((seen.lost, seen.packet_ins), (0, 0), "{seen:?}");
+    network.set_dark(ring.links[0], true);
+    let after = during(&mut network, pair, |_| {});
+    assert_eq!(after, NOTHING, "the link was still in use");
 }
 
 #[test]

@@ -1,10 +1,16 @@
-//! What an administrator is about to take out: `drain = ["0x3", "0x1:2"]`.
+//! What an administrator is about to take out: `drain = ["0x3", "0x1:2"]`, and how long what uses
+//! it may wait for a pause: `drain_wait_s = 3`.
 
 use control::controller::{Drained, Location};
+use openflow::time::Duration;
 use openflow::{DatapathId, PortNo};
 use toml::de::DeTable;
 
 use super::fields::Fields;
+
+/// Conversations pause for a second now and then; who waits for an empty link has some patience.
+const WAIT_S: u64 = 3;
+const WAIT_S_MAX: u64 = 3600;
 
 enum Named {
     Switch(DatapathId),
@@ -12,7 +18,11 @@ enum Named {
 }
 
 pub fn read(fields: &mut Fields<'_>, root: &DeTable<'_>) -> Drained {
-    let mut drained = Drained::default();
+    let wait_s = fields.integer(root, "drain_wait_s", 0..=WAIT_S_MAX);
+    let mut drained = Drained {
+        wait: Duration::from_secs(wait_s.unwrap_or(WAIT_S)),
+        ..Drained::default()
+    };
     for named in fields.list(root, "drain", "0x3", parse) {
         match named {
             Named::Switch(dpid) => drop(drained.switches.insert(dpid)),
@@ -56,9 +66,14 @@ mod tests {
         let expected = Drained {
             switches: [DatapathId(3), DatapathId(4)].into(),
             links: [link(1, 2), link(5, 6)].into(),
+            wait: Duration::from_secs(WAIT_S),
         };
         assert_eq!(drained(text), Ok(expected));
-        assert_eq!(drained(""), Ok(Drained::default()));
+        let waits = |text| drained(text).unwrap().wait;
+        assert_eq!(waits(""), Duration::from_secs(WAIT_S));
+        assert_eq!(waits("drain_wait_s = 0"), Duration::ZERO);
+        let problems = drained("drain_wait_s = -1").unwrap_err();
+        assert!(problems[0].contains("drain_wait_s"), "{problems:?}");
     }
 
     #[test]

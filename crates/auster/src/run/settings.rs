@@ -281,6 +281,7 @@ impl Settings {
             "mode",
             "allow_dpid",
             "drain",
+            "drain_wait_s",
             "status",
             "json",
             "threads",

@@ -7,7 +7,8 @@
 //!  "topology_differences":["link … is not found"] (null without a topology file),
 //!  "policy":{"generation","sha256","algorithm","rules":[{"id","hits"}],"default_hits",
 //!    "queues":[{"received":{…},"sent":{…}}]},
-//!  "timeouts":{"policy","first_packets","load_percent","stretch","leases","packets_forbidden",
+//!  "timeouts":{"policy","first_packets","load_percent","stretch","leases","packets_forbidden","paths_rerouted",
+//!    "paths_moved_in_pause","paths_moved_under_traffic",
 //!    "delays":{"count","p50_ms","p99_ms"}},
 //!  "connections":{"total","up"}, "drops":{reason: count}, "refused":{listener: {reason: count}}}
 //! ```
@@ -265,6 +266,9 @@ fn timeouts((view, counters): &(TimeoutsView, ControllerCounters)) -> Value {
         "stretch": view.stretch,
         "leases": view.leases,
         "packets_forbidden": counters.packets_forbidden,
+        "paths_rerouted": counters.paths_rerouted,
+        "paths_moved_in_pause": counters.paths_moved_in_pause,
+        "paths_moved_under_traffic": counters.paths_moved_under_traffic,
         "delays": {
             "count": view.delays,
             "p50_ms": ms(view.delay_p50),

@@ -10,6 +10,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
+use openflow::time::Duration;
 use openflow::{DatapathId, PortNo};
 
 use super::Location;
@@ -30,6 +31,9 @@ pub(super) struct Links {
 pub struct Drained {
     pub switches: BTreeSet<DatapathId>,
     pub links: BTreeSet<Location>,
+    /// For so long a pair's path waits for a pause of its packets, in which nothing can be
+    /// overtaken; then it moves under traffic. Less than a second is no wait at all.
+    pub wait: Duration,
 }
 
 /// Hops that a drained link counts as: more than any path has.
@@ -150,6 +154,11 @@ impl Links {
         let is_new = self.drained != drained;
         self.drained = drained;
         is_new
+    }
+
+    /// How long a path that uses them waits for a pause.
+    pub(super) fn drain_wait(&self) -> Duration {
+        self.drained.wait
     }
 
     /// Whether a path uses a link that is to carry nothing.

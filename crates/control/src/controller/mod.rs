@@ -245,6 +245,10 @@ pub struct ControllerCounters {
     pub packets_forbidden: u64,
     pub paths_installed: u64,
     pub paths_rerouted: u64,
+    /// Of those that waited for a pause of their packets, the ones that found it.
+    pub paths_moved_in_pause: u64,
+    /// And the ones that were turned over under traffic when the wait was over.
+    pub paths_moved_under_traffic: u64,
     pub path_table_full: u64,
     /// Messages that resolve an address, held until the entries were there.
     pub resolutions_held: u64,

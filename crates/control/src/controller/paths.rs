@@ -5,6 +5,8 @@
 //! they share the way in: a new path is built beside the old one, the switch where they part is
 //! turned over by one flow-mod, and the old rest goes last.
 
+mod pause;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use openflow::message::{FlowRemoved, FlowRemovedReason};
@@ -20,6 +22,8 @@ use super::routes::destination_hash;
 use super::updates::{Change, Guard, Stage, Step};
 use super::{Controller, Location, Mode};
 use crate::mix;
+pub(super) use pause::Waited;
+use pause::{PAUSE, Yielding};
 
 /// A path that packets still miss is sent again, but no sooner than this.
 const REPAIR_INTERVAL: Duration = Duration::from_millis(500);
@@ -42,6 +46,8 @@ pub(super) struct Path {
     revision: u64,
     sent_at: Instant,
     setup: Setup,
+    /// The entry of the old way, while it waits for a pause.
+    yielding: Option<Yielding>,
 }
 
 /// Why a path is sent.
@@ -53,6 +59,8 @@ enum How {
     /// It leads elsewhere from now on: so long after what it relies on was confirmed. Nothing, if
     /// the old way is dead; a packet that misses on the new one is better off then.
     Moved(Duration),
+    /// As above, but for so long in a pause only.
+    InPause(Duration),
 }
 
 /// Whether a path's entries are known to be there.
@@ -149,6 +157,7 @@ impl Paths {
                 revision,
                 sent_at: now,
                 setup: Setup::Unasked,
+                yielding: None,
             },
         );
         revision
@@ -277,12 +286,14 @@ impl Controller {
         let (again, token, delay) = match how {
             How::Again(token) => (true, token, Duration::ZERO),
             How::Moved(settle) => (false, None, settle),
+            How::InPause(_) => (false, None, SETTLE),
         };
-        let old = self
-            .paths
-            .paths
-            .get(&pair)
-            .map_or(Vec::new(), |path| path.hops.clone());
+        let (old, unsettled) = match self.paths.paths.remove(&pair) {
+            Some(path) => (path.hops, path.yielding),
+            None => (Vec::new(), None),
+        };
+        // Nobody knows which entry its packets find where they were to turn off.
+        let again = again || unsettled.is_some();
         let revision = self.paths.insert(now, pair, hops.clone());
         if let Some(path) = self.paths.paths.get_mut(&pair) {
             path.setup = token.map_or(Setup::Unasked, Setup::UnderWay);
@@ -314,8 +325,9 @@ impl Controller {
                     (vec![own(at, hop)], replaces)
                 }
             };
+            let was_turning = unsettled.as_ref().is_some_and(|y| y.is_at(hop, pair));
             // The ingress lets traffic in: it comes after all others, as a replacement does.
-            if at == 0 || replaces {
+            if at == 0 || replaces || was_turning {
                 replace.push(Stage {
                     delay,
                     ..Stage::of(changes)
@@ -332,11 +344,16 @@ impl Controller {
             step: Step::Delete(hop.key(pair)),
             guard: Guard::Stale(pair),
         };
-        let last = Stage::drain(stale.map(delete).collect());
+        let mut stale: Vec<Change> = stale.map(delete).collect();
+        let guard = Guard::Path(pair, revision);
+        stale.extend(unsettled.as_ref().map(|y| y.delete_successor(guard)));
+        if let (How::InPause(wait), None) = (how, &unsettled) {
+            stale.extend(self.turn_in_pause(pair, revision, (&mut replace, old), wait));
+        }
         let stages = std::iter::once(first)
             .chain(replace)
             .chain(token.map(Stage::release))
-            .chain([last])
+            .chain([Stage::drain(stale)])
             .collect();
         self.start_update(now, stages);
     }
@@ -410,9 +427,14 @@ impl Controller {
     }
 
     /// Moves the paths that use what is to carry nothing and can go another way. The new way is
-    /// active before the first packet takes it, so nothing is lost; if it is the faster one,
-    /// packets that take it overtake those that are still on the old one.
+    /// active before the first packet takes it, so nothing is lost. If it is the faster one, packets
+    /// that take it overtake those that are still on the old one: not those that come after a pause.
     pub(super) fn drain_paths(&mut self, now: Instant) {
+        let wait = self.links.drain_wait();
+        let how = match wait >= PAUSE {
+            true => How::InPause(wait),
+            false => How::Moved(SETTLE),
+        };
         let paths = self.paths.paths.iter();
         let drained = paths.filter(|(_, path)| self.links.is_drained(&path.hops));
         let drained: Vec<Pair> = drained.map(|(pair, _)| *pair).collect();
@@ -423,7 +445,7 @@ impl Controller {
             };
             if !self.links.is_drained(&hops) {
                 self.counters.paths_rerouted += 1;
-                self.set_path(now, pair, hops, How::Moved(SETTLE));
+                self.set_path(now, pair, hops, how);
             }
         }
     }
@@ -483,17 +505,8 @@ impl Controller {
             self.port(Location { dpid, port })
                 .is_some_and(|port| port.up)
         };
-        let linked = path.hops.windows(2).all(|pair| {
-            let from = Location {
-                dpid: pair[0].dpid,
-                port: pair[0].out_port,
-            };
-            let to = Location {
-                dpid: pair[1].dpid,
-                port: pair[1].in_port,
-            };
-            self.links.peer(from) == Some(to)
-        });
+        let is_left = |yielding: &Yielding| yielding.has_ended || self.is_linked(&yielding.hops);
+        let linked = self.is_linked(&path.hops) && path.yielding.as_ref().is_none_or(is_left);
         let (Some(first), Some(last)) = (path.hops.first(), path.hops.last()) else {
             return false;
         };
@@ -506,6 +519,21 @@ impl Controller {
         let place = self.hosts.place(pair.1);
         let leads_on = place.is_none_or(|at| at == out) || self.links.peer(out).is_some();
         linked && ends_up && leads_on
+    }
+
+    /// Whether there is a link from each hop to the next.
+    fn is_linked(&self, hops: &[Hop]) -> bool {
+        hops.windows(2).all(|pair| {
+            let from = Location {
+                dpid: pair[0].dpid,
+                port: pair[0].out_port,
+            };
+            let to = Location {
+                dpid: pair[1].dpid,
+                port: pair[1].in_port,
+            };
+            self.links.peer(from) == Some(to)
+        })
     }
 
     /// Takes a path away, ingress first.
@@ -533,8 +561,11 @@ impl Controller {
         let (first, rest) = path.hops.split_at(1.min(path.hops.len()));
         let first = first.iter().filter(|hop| Some(hop.dpid) != gone);
         let rest = rest.iter().filter(|hop| !is_coarse(hop));
+        let successor = path
+            .yielding
+            .map(|y| y.delete_successor(Guard::Stale(pair)));
         let stages = vec![
-            Stage::of(first.map(delete).collect()),
+            Stage::of(first.map(delete).chain(successor).collect()),
             Stage::drain(rest.map(delete).collect()),
         ];
         self.start_update(now, stages);
@@ -585,6 +616,14 @@ impl Controller {
             return;
         }
         switch.table.handle_removed(key);
+        if self.paths.handle_pause(pair, dpid, key) {
+            switch.entries.remove(&key);
+            match removed.reason {
+                FlowRemovedReason::IDLE_TIMEOUT => self.counters.paths_moved_in_pause += 1,
+                _ => self.counters.paths_moved_under_traffic += 1,
+            }
+            return;
+        }
         if switch.entries.remove(&key).is_some() && self.paths.holds(pair, dpid, key) {
             self.drop_rest(now, pair, Some(dpid));
         }

@@ -197,7 +197,7 @@ impl Controller {
             let forbids = pair.is_some_and(|pair| self.forbids(pair));
             let fits = match entry.kind {
                 EntryKind::Infrastructure => true,
-                EntryKind::Pair => !forbids,
+                EntryKind::Pair => !forbids && !key.is_successor(),
                 EntryKind::Barred => forbids,
                 EntryKind::Destination => self.has_routes(),
                 EntryKind::Report => self.reports(),

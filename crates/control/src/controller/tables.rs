@@ -173,7 +173,7 @@ impl Table {
     }
 
     /// Whether single entries must be looked at to keep within the limit.
-    fn is_filling(&self) -> bool {
+    pub(super) fn is_filling(&self) -> bool {
         let Some(keeper) = &self.keeper else {
             return self.full.is_some();
         };

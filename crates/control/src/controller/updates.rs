@@ -13,7 +13,7 @@ use openflow::{DatapathId, Message};
 use crate::entry::{Entry, EntryKey};
 
 use super::first::{SETTLE, Token};
-use super::paths::Pair;
+use super::paths::{Pair, Waited};
 use super::switch::Request;
 use super::{Controller, Timer};
 
@@ -245,10 +245,13 @@ impl Controller {
                     switch.entries.insert(key, entry);
                     switch.table.handle_sent(now, key);
                     self.send_flow_mod(dpid, entry.to_add(self.generation));
-                    if let Guard::Path(pair, revision) = guard
-                        && entry.notify
-                    {
-                        self.measure(now, dpid, pair, revision);
+                    if let Guard::Path(pair, revision) = guard {
+                        let is_awaited = self.paths.handle_set(pair, dpid, &entry);
+                        self.counters.paths_moved_under_traffic +=
+                            u64::from(is_awaited == Waited::InVain);
+                        if entry.notify && is_awaited == Waited::Not {
+                            self.measure(now, dpid, pair, revision);
+                        }
                     }
                 }
                 Step::Delete(key) => {

@@ -69,12 +69,12 @@ pub struct Margin {
 }
 
 impl RowKey {
-    /// `None` for entries of other shapes.
+    /// `None` for entries of other shapes, and for those that are there for a moment.
     pub fn of(key: EntryKey) -> Option<RowKey> {
         let (in_port, dst) = (key.in_port?, key.eth_dst?);
         let any = key.is_coarse().then_some(ANY_SOURCE);
         let src = key.eth_src.or(any)?;
-        Some(RowKey { in_port, src, dst })
+        (!key.is_successor()).then_some(RowKey { in_port, src, dst })
     }
 
     pub fn entry_key(self) -> EntryKey {

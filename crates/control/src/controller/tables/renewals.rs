@@ -100,8 +100,12 @@ impl Controller {
         let hard_s = lease.hard_s(self.lease_count, self.overload.factor())?;
         let key = row.entry_key();
         let is_path = self.paths.holds(pair, dpid, key);
-        let table = &mut self.switches.get_mut(&dpid)?.table;
-        let entry = table.leases.entry(row)?;
+        let switch = self.switches.get_mut(&dpid)?;
+        // What was read may be from before its path was moved.
+        let wanted_out = switch.entries.get(&key).map(|wanted| wanted.out);
+        let table = &mut switch.table;
+        let mut entry = table.leases.entry(row)?;
+        entry.out = wanted_out.unwrap_or(entry.out);
         if (entry.kind == EntryKind::Pair && !is_path) || entry.kind == EntryKind::Barred {
             return None;
         }
