@@ -12,6 +12,7 @@ use crate::lab::probe::{Prober, Sample};
 use crate::lab::pso;
 use crate::lab::qos;
 use crate::lab::report::{self, Check, Document, FailureOutcome, Outcome, milliseconds, seconds};
+use crate::lab::reroute;
 use crate::lab::restart::{self, Restart, Trials};
 use crate::lab::scenario::{LinkFailure, Scenario, too_many_probes};
 use crate::lab::signals::Signals;
@@ -70,6 +71,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
     }
     if table::is_ours(&args.scenario) {
         return table::run(&args);
+    }
+    if reroute::is_ours(&args.scenario) {
+        return reroute::run(&args);
     }
     if args.runs.is_some() || args.seconds.is_some() {
         return Err(Failure::usage(

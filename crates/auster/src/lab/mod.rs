@@ -11,6 +11,7 @@ pub mod probe;
 pub mod pso;
 mod qos;
 mod report;
+pub mod reroute;
 mod restart;
 pub mod scenario;
 mod signals;

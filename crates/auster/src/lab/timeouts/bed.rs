@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use sim::link::LinkConfig;
 
 use crate::bench::network::tcp::Ends;
@@ -128,6 +130,14 @@ impl Bed {
     /// What the controller says of itself.
     pub fn status(&self) -> Option<serde_json::Value> {
         read_status(&status_socket(&self.network))
+    }
+
+    /// Has the controller read another configuration.
+    pub fn reconfigure(&self, config: &toml::Table) -> Result<(), Failure> {
+        write_config(&self.network, config)?;
+        let pid = self.controller_pid.map(|pid| Pid::from_raw(pid as i32));
+        let pid = pid.ok_or_else(|| Failure::usage("there is no controller to configure"))?;
+        kill(pid, Signal::SIGHUP).map_err(|e| Failure::machine(format!("SIGHUP: {e}")))
     }
 
     fn make_patient(&self) -> io::Result<()> {

@@ -9,7 +9,7 @@
 pub mod bed;
 mod cell;
 mod channel;
-mod figures;
+pub mod figures;
 pub mod load;
 mod plots;
 mod problems;
