@@ -22,7 +22,7 @@ use openflow::message::{FlowMod, FlowModCommand, PacketInReason};
 use openflow::time::{Duration, Instant};
 use openflow::{BufferId, Cookie, Frame, MacAddr, Match, Message, PortNo, Version, Xid, encode};
 
-use crate::entry::{COOKIE_PREFIX_MASK, EntryKind};
+use crate::entry::{COOKIE_PREFIX_MASK, EntryKind, may_keep_ipv4_flow};
 use crate::mac_table::MacTable;
 use crate::mix;
 use crate::requests::EDGE_XID;
@@ -38,7 +38,7 @@ const RECENT_PAIRS: usize = 64;
 /// Between two packet-ins of a port that are shown to the controller. Its thread is the only one, so
 /// at 10,000 switches this is most of its work; what it must not miss (ARP, hosts whose place is in
 /// question) comes to it anyway.
-const SHOW_INTERVAL: Duration = Duration::from_secs(5);
+pub(crate) const SHOW_INTERVAL: Duration = Duration::from_secs(5);
 
 /// In 1.0, hosts of a port that closes whose entries are named one by one.
 const NAMED_HOSTS_MAX: usize = 256;
@@ -282,6 +282,9 @@ impl Started {
             }
             EdgeUpdate::Deliver(packet) => {
                 let index = self.open_port(packet.in_port);
+                // The controller has seen it; but what it has seen of ARP says nothing of the rest.
+                let says = may_keep_ipv4_flow(&packet.data);
+                let index = index.filter(|_| says);
                 if let Some(port) = index.and_then(|at| self.ports.get_mut(usize::from(at))) {
                     port.shown_at = Some(packet.now);
                 }
@@ -683,6 +686,33 @@ mod tests {
             assert_eq!(as_shown.reason, SHOWN);
             as_shown.reason = original.reason;
             assert_eq!(as_shown, original);
+        }
+    }
+
+    /// What the controller has delivered it has seen, and need not be shown: but of ARP and IPv6
+    /// nothing follows for IPv4.
+    #[test]
+    fn a_packet_that_the_controller_has_delivered_stands_for_the_next_of_its_kind() {
+        for (eth_type, verdict) in [
+            ([0x08, 0x00], Verdict::Answered),
+            ([0x08, 0x06], Verdict::Show),
+            ([0x86, 0xdd], Verdict::Show),
+        ] {
+            let mut edge = edge(Version::V13);
+            let data = [&B.0[..], &A.0, &eth_type, &[0; 46]].concat().into();
+            let deliver = EdgeUpdate::Deliver(Box::new(Deliver {
+                now: NOW,
+                in_port: PortNo(1),
+                src: A,
+                dst: B,
+                out_port: PortNo(2),
+                buffer_id: None,
+                data,
+            }));
+            said(&mut edge, [deliver]);
+            let frame = packet_in(Version::V13, A, B, 1, None);
+            let next = edge.handle_packet_in(NOW, frame.bytes(), &mut BytesMut::new());
+            assert_eq!(next, verdict, "{eth_type:x?}");
         }
     }
 

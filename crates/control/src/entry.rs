@@ -18,6 +18,9 @@ pub const COOKIE_PREFIX_MASK: Cookie = Cookie(0xffff_ffff_0000_0000);
 
 pub(crate) const ETH_TYPE_LLDP: u16 = 0x88cc;
 
+const ETH_TYPE_ARP: u16 = 0x0806;
+const ETH_TYPE_IPV6: u16 = 0x86dd;
+
 const PRIORITY_LLDP: u16 = 0xffff;
 const PRIORITY_PAIR: u16 = 2000;
 const PRIORITY_SUCCESSOR: u16 = 1999;
@@ -306,6 +309,14 @@ pub(crate) fn is_report(cookie: Cookie) -> bool {
 
 pub fn is_ours(cookie: Cookie) -> bool {
     cookie.0 & COOKIE_PREFIX_MASK.0 == COOKIE_PREFIX.0
+}
+
+/// Whether a flow that the datapath keeps of this packet could match IPv4 packets as well: a flow is
+/// of one Ethernet type. Of a tag nobody knows what is looked at.
+pub(crate) fn may_keep_ipv4_flow(packet: &[u8]) -> bool {
+    const OTHERS: [u16; 3] = [ETH_TYPE_ARP, ETH_TYPE_IPV6, ETH_TYPE_LLDP];
+    let eth_type = packet.get(12..14).map(|b| u16::from_be_bytes([b[0], b[1]]));
+    !eth_type.is_some_and(|eth_type| OTHERS.contains(&eth_type))
 }
 
 /// Everything a reconciliation must see: our entries, and the two places of infrastructure that

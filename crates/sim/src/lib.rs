@@ -5,6 +5,7 @@
 //! same calls give the same trace, on any machine. [`link`] is one impaired link by itself, for the
 //! lab.
 
+pub mod cache;
 pub mod channel;
 pub mod host;
 pub mod link;

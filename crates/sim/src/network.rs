@@ -14,6 +14,7 @@ use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, Frame, Message, MessageKind, PortNo, Version, Xid, decode, encode};
 
 use crate::Random;
+use crate::cache::FlowCache;
 use crate::host::Host;
 use crate::process::{Process, ProcessConfig, ProcessOutput};
 
@@ -25,7 +26,8 @@ pub struct NetworkConfig {
     pub control_delay: Duration,
     /// One way, over a link.
     pub link_delay: Duration,
-    /// How long after a FLOW_MOD packets still find the old table, whatever a barrier says.
+    /// How long after a change of its table a switch's packets go as before where a flow was kept
+    /// of them, whatever a barrier says. Such a switch says that it is Open vSwitch. Zero: none is.
     pub activation_delay: Duration,
     /// Whether first packets are held beside each switch.
     pub hold: bool,
@@ -92,7 +94,7 @@ struct Node {
     errors: Vec<openflow::ErrorKind>,
     /// It answers no barrier.
     is_mute: bool,
-    activation_delay: Duration,
+    cache: FlowCache,
     hold: Option<Hold>,
     hold_due: Option<Instant>,
 }
@@ -127,11 +129,9 @@ enum Happening {
         switch: SwitchId,
         frame: Frame,
     },
-    /// A FLOW_MOD that was taken before.
-    Activate {
-        connection: ConnectionId,
+    /// The datapath looks its flows up again.
+    Revalidate {
         switch: SwitchId,
-        frame: Frame,
     },
     Connect {
         switch: SwitchId,
@@ -191,6 +191,10 @@ impl Network {
             version: self.config.version,
             datapath_id: dpid,
             entries_max,
+            hardware: match self.config.activation_delay.is_zero() {
+                true => SwitchOptions::default().hardware,
+                false => "Open vSwitch",
+            },
             ..SwitchOptions::default()
         };
         self.switches.push(Node {
@@ -203,7 +207,7 @@ impl Network {
             due: None,
             errors: Vec::new(),
             is_mute: false,
-            activation_delay: self.config.activation_delay,
+            cache: FlowCache::new(self.config.activation_delay),
             hold: self.config.hold.then(|| Hold::new(HoldLimits::default())),
             hold_due: None,
         });
@@ -378,6 +382,7 @@ impl Network {
     pub fn apply(&mut self, switch: SwitchId, message: &Message) {
         let applied = self.switches[switch.0].switch.apply(self.now, message);
         assert!(applied.is_ok(), "{message:?}: {applied:?}");
+        self.revalidate_later(switch);
     }
 
     /// Plugs a cable in or out: both ports see it.
@@ -433,9 +438,9 @@ impl Network {
         self.switches[switch.0].is_mute = true;
     }
 
-    /// How long after a FLOW_MOD packets still find the old table of this switch.
+    /// As [`NetworkConfig::activation_delay`], of one switch.
     pub fn set_activation_delay(&mut self, switch: SwitchId, delay: Duration) {
-        self.switches[switch.0].activation_delay = delay;
+        self.switches[switch.0].cache.set_delay(delay);
     }
 
     /// A host asks for another's address, and sends nothing else.
@@ -577,18 +582,13 @@ impl Network {
                             hold.handle_down(self.now, [frame]);
                             self.drain_hold(switch);
                         }
-                        None => self.handle_later_or_now(connection, switch, frame),
+                        None => self.handle_at_switch(switch, &frame),
                     }
                 }
             }
-            Happening::Activate {
-                connection,
-                switch,
-                frame,
-            } => {
-                if self.switches[switch.0].connection == Some(connection) {
-                    self.handle_at_switch(switch, &frame);
-                }
+            Happening::Revalidate { switch } => {
+                let node = &mut self.switches[switch.0];
+                node.cache.handle_timeout(self.now, &node.switch);
             }
             Happening::Connect { switch } => self.connect(switch),
             Happening::Closed { connection, switch } => {
@@ -613,6 +613,7 @@ impl Network {
                 for message in node.switch.handle_timeout(self.now) {
                     self.say(switch, Xid(0), &message);
                 }
+                self.revalidate_later(switch);
                 self.watch_switch(switch);
             }
             Happening::HoldTimer { switch } => {
@@ -699,7 +700,7 @@ impl Network {
             if let Some(frame) = hold.poll_up() {
                 self.say_frame(connection, frame);
             } else if let Some(frame) = hold.poll_down() {
-                self.handle_later_or_now(connection, id, frame);
+                self.handle_at_switch(id, &frame);
             } else {
                 break;
             }
@@ -714,24 +715,18 @@ impl Network {
         }
     }
 
-    fn handle_later_or_now(&mut self, connection: ConnectionId, switch: SwitchId, frame: Frame) {
-        let delay = self.switches[switch.0].activation_delay;
-        match frame.kind() {
-            MessageKind::BarrierRequest if self.switches[switch.0].is_mute => {}
-            MessageKind::FlowMod if !delay.is_zero() => {
-                let later = Happening::Activate {
-                    connection,
-                    switch,
-                    frame,
-                };
-                self.after(delay, later);
-            }
-            _ => self.handle_at_switch(switch, &frame),
+    /// Its table may have changed.
+    fn revalidate_later(&mut self, switch: SwitchId) {
+        if let Some(delay) = self.switches[switch.0].cache.handle_change(self.now) {
+            self.after(delay, Happening::Revalidate { switch });
         }
     }
 
     fn handle_at_switch(&mut self, id: SwitchId, frame: &Frame) {
         let node = &mut self.switches[id.0];
+        if frame.kind() == MessageKind::BarrierRequest && node.is_mute {
+            return;
+        }
         *node.heard.entry(frame.type_byte()).or_default() += 1;
         let message = decode(frame).expect("the controller sends what can be read");
         let result = match &message {
@@ -766,6 +761,9 @@ impl Network {
                 self.say(id, frame.xid(), &Message::Error(error));
             }
         }
+        if frame.kind() == MessageKind::FlowMod {
+            self.revalidate_later(id);
+        }
         self.watch_switch(id);
     }
 
@@ -783,7 +781,8 @@ impl Network {
     fn handle_packet(&mut self, to: End, data: Bytes) {
         match to {
             End::Switch(id, port) => {
-                let outputs = self.switches[id.0].switch.process(self.now, port, &data);
+                let node = &mut self.switches[id.0];
+                let outputs = node.cache.process(self.now, &mut node.switch, port, &data);
                 self.emit(id, outputs);
             }
             End::Host(id) => {

@@ -16,6 +16,9 @@
 //! - So is a unicast question, by which hosts confirm what they know, when no entry leads from the
 //!   one host to the other. When there is one, nothing has to be done.
 //!
+//! Open vSwitch's entries are active with their barriers where its datapath keeps no flow for the
+//! packets to come (`cached.rs`); there [`SETTLE`] is left out, for ARP, which IPv4 follows.
+//!
 //! What is held is bounded in number, per port and in all, and in time; beyond the bounds it goes at
 //! once, and is counted. Neighbour discovery (IPv6) is treated the same; its questions to a multicast
 //! group are flooded.
@@ -31,13 +34,14 @@ use openflow::{Field, MacAddr};
 use crate::edge::EdgeUpdate;
 use crate::timeouts::FirstPackets;
 
+use super::cached::Inlets;
 use super::forwarding::Packet;
 use super::paths::Pair;
 use super::updates::Stage;
 use super::{Controller, Location, Mode, Timer};
 
 /// After the last barrier. A barrier reply is no proof that an entry is active: on Open vSwitch the
-/// next packet took the old way for up to 17 ms.
+/// next packet took the old way for up to 17 ms, where a flow was kept for it.
 pub(super) const SETTLE: Duration = Duration::from_millis(20);
 
 /// A held message goes after this long whatever has been confirmed; hosts ask again after 1 s.
@@ -67,10 +71,12 @@ pub(super) struct FirstPacketState {
     routes_sent: Option<Token>,
 }
 
-#[derive(Default)]
 struct UnderWay {
     /// Whose path is confirmed with it.
     pair: Option<Pair>,
+    inlets: Inlets,
+    /// Every switch has taken them.
+    is_taken: bool,
     held: Vec<u64>,
 }
 
@@ -80,27 +86,29 @@ struct HeldMessage {
     src: MacAddr,
     dst: MacAddr,
     data: Bytes,
+    is_arp: bool,
     /// Entries that it waits for.
     missing: usize,
 }
 
 impl FirstPacketState {
-    pub(super) fn is_under_way(&self, token: Token) -> bool {
-        self.under_way.contains_key(&token)
-    }
-
     /// A name for entries that are about to be sent, of a pair's path if it is one.
-    pub(super) fn token(&mut self, pair: Option<Pair>) -> Token {
+    pub(super) fn token(&mut self, pair: Option<Pair>, inlets: Inlets) -> Token {
         self.next += 1;
-        let held = Vec::new();
-        self.under_way.insert(self.next, UnderWay { pair, held });
+        let entries = UnderWay {
+            pair,
+            inlets,
+            is_taken: false,
+            held: Vec::new(),
+        };
+        self.under_way.insert(self.next, entries);
         self.next
     }
 
     /// For the routes that are sent now.
     pub(super) fn routes_token(&mut self) -> Token {
         let pending = self.routes_pending.take();
-        let token = pending.unwrap_or_else(|| self.token(None));
+        let token = pending.unwrap_or_else(|| self.token(None, Inlets::Every));
         self.routes_sent = Some(token);
         token
     }
@@ -134,7 +142,7 @@ impl Controller {
         }
         let ends = ((packet.src, packet.at), (packet.dst, to));
         let tokens = self.set_both_ways(now, ends, true);
-        self.hold(now, packet, tokens)
+        self.hold(now, packet, is_arp(fields), tokens)
     }
 
     /// The same for a question to everybody, if it is known where he is who will answer.
@@ -153,7 +161,7 @@ impl Controller {
             return false;
         };
         let tokens = self.set_both_ways(now, ((packet.src, packet.at), answerer), false);
-        self.hold(now, packet, tokens)
+        self.hold(now, packet, is_arp(fields), tokens)
     }
 
     fn presets(&self, pair: Pair) -> bool {
@@ -163,8 +171,20 @@ impl Controller {
     }
 
     /// Until none of `tokens` is under way; false if none is, or too much is held.
-    fn hold(&mut self, now: Instant, packet: &Packet<'_>, mut tokens: Vec<Token>) -> bool {
-        tokens.retain(|token| self.first.is_under_way(*token));
+    fn hold(
+        &mut self,
+        now: Instant,
+        packet: &Packet<'_>,
+        is_arp: bool,
+        mut tokens: Vec<Token>,
+    ) -> bool {
+        tokens.retain(|token| {
+            let entries = self.first.under_way.get(token);
+            entries.is_some_and(|entries| {
+                let is_there = is_arp && entries.is_taken;
+                !is_there || !self.is_active_at_once(now, &entries.inlets)
+            })
+        });
         if tokens.is_empty() {
             return false;
         }
@@ -181,6 +201,7 @@ impl Controller {
             src: packet.src,
             dst: packet.dst,
             data: Bytes::copy_from_slice(packet.data),
+            is_arp,
             missing: tokens.len(),
         };
         self.first.held.insert(id, message);
@@ -229,8 +250,10 @@ impl Controller {
         }
         self.install_locally(now, (dst, to), (src, from));
         self.install_locally(now, (src, from), (dst, to));
-        let token = self.first.token(None);
-        self.start_update(now, vec![Stage::confirm(dpid), Stage::release(token)]);
+        let token = self.first.token(None, self.local_inlets(from, to));
+        let told = Stage::tell(token).into_iter();
+        let stages = std::iter::once(Stage::confirm(dpid)).chain(told);
+        self.start_update(now, stages.collect());
         Some(token)
     }
 
@@ -255,13 +278,34 @@ impl Controller {
         }
         if self.routes_pending {
             let pending = self.first.routes_pending;
-            let token = pending.unwrap_or_else(|| self.first.token(None));
+            let token = pending.unwrap_or_else(|| self.first.token(None, Inlets::Every));
             self.first.routes_pending = Some(token);
             return Some(token);
         }
         self.first
             .routes_sent
-            .filter(|token| self.first.is_under_way(*token))
+            .filter(|token| self.first.under_way.contains_key(token))
+    }
+
+    /// Every switch has taken the entries of this name. Who waits for them on the way that they are
+    /// active on goes.
+    pub(super) fn taken(&mut self, now: Instant, token: Token) {
+        let Some(entries) = self.first.under_way.get_mut(&token) else {
+            return;
+        };
+        entries.is_taken = true;
+        let inlets = entries.inlets.clone();
+        if !self.is_active_at_once(now, &inlets) {
+            return;
+        }
+        let Some(entries) = self.first.under_way.get_mut(&token) else {
+            return;
+        };
+        let held = &self.first.held;
+        let is_arp = |id: &u64| held.get(id).is_none_or(|message| message.is_arp);
+        let (arp, others) = entries.held.drain(..).partition(is_arp);
+        entries.held = others;
+        self.found(now, arp);
     }
 
     /// The entries of this name are active as far as can be known.
@@ -272,7 +316,12 @@ impl Controller {
         if let Some(pair) = entries.pair {
             self.paths.confirmed(pair, token);
         }
-        for id in entries.held {
+        self.found(now, entries.held);
+    }
+
+    /// One of the entries that they wait for.
+    fn found(&mut self, now: Instant, held: Vec<u64>) {
+        for id in held {
             let Some(message) = self.first.held.get_mut(&id) else {
                 continue;
             };
@@ -321,8 +370,11 @@ fn resolves(fields: &PacketFields) -> bool {
     const NEIGHBOUR_SOLICITATION: u128 = 135;
     const NEIGHBOUR_ADVERTISEMENT: u128 = 136;
     let kind = fields.get(Field::Icmpv6Type);
+    is_arp(fields) || matches!(kind, Some(NEIGHBOUR_SOLICITATION | NEIGHBOUR_ADVERTISEMENT))
+}
+
+fn is_arp(fields: &PacketFields) -> bool {
     fields.get(Field::ArpOp).is_some()
-        || matches!(kind, Some(NEIGHBOUR_SOLICITATION | NEIGHBOUR_ADVERTISEMENT))
 }
 
 /// Whose address a broadcast ARP request asks for, if it is one before a conversation: a host that

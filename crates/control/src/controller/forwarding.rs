@@ -9,7 +9,7 @@ use openflow::packet::build::{Host, arp_reply};
 use openflow::time::Instant;
 use openflow::{BufferId, DatapathId, Field, MacAddr};
 
-use crate::edge::{self, EdgeUpdate};
+use crate::edge;
 use crate::entry::{ETH_TYPE_LLDP, is_report};
 use crate::timeouts::Prefix;
 
@@ -18,7 +18,7 @@ use super::ports::{Cause, PortRole};
 use super::{Alarm, Controller, Event, Location, Mode, Timer};
 
 /// The controller's own address, from which it asks hosts; locally administered.
-const OWN_MAC: MacAddr = MacAddr([0x02, b'a', b'u', b's', b't', b'r']);
+pub(super) const OWN_MAC: MacAddr = MacAddr([0x02, b'a', b'u', b's', b't', b'r']);
 
 /// Packets from held ports that may wait, over all switches.
 const HELD_MAX: usize = 4096;
@@ -57,7 +57,9 @@ impl Controller {
         if fields.eth_type() == Some(ETH_TYPE_LLDP) {
             return self.handle_lldp(now, at, &packet_in);
         }
-        if packet_in.reason == edge::SHOWN {
+        let is_shown = packet_in.reason == edge::SHOWN;
+        self.note_packet(now, at, &packet_in.data, is_shown);
+        if is_shown {
             return self.learn_from(now, at, packet_in, &fields);
         }
         let is_copy = is_report(packet_in.cookie);
@@ -341,7 +343,7 @@ impl Controller {
 
     fn host_moved(&mut self, now: Instant, mac: MacAddr, from: Location, to: Location) {
         self.event(Event::HostMoved { mac, from, to });
-        self.tell_edge(from.dpid, EdgeUpdate::Forget(mac));
+        self.forget_host(now, mac, from);
         self.mend_paths(now, Cause::Unknown, &[mac]);
         self.routes_soon(now);
         self.topology_soon(now);

@@ -4,7 +4,6 @@ use openflow::time::Instant;
 use openflow::{DatapathId, MacAddr, PortNo};
 
 use crate::budget::Budget;
-use crate::edge::EdgeUpdate;
 use crate::entry::{Entry, EntryKey, EntryKind};
 use crate::timeouts::{FlowClass, Lifetime, Timeouts};
 
@@ -37,7 +36,7 @@ impl Controller {
             .placed()
             .filter(|(mac, _)| self.is_in_class(*mac));
         for (mac, at) in placed.collect::<Vec<_>>() {
-            self.tell_edge(at.dpid, EdgeUpdate::Forget(mac));
+            self.forget_host(now, mac, at);
         }
         self.enforce(now, |_| true);
         self.tell_edges_timeouts(now);
@@ -190,7 +189,7 @@ impl Controller {
 
     /// A host has told an address that a class names: its pairs may be others' affair from now on.
     pub(super) fn host_classified(&mut self, now: Instant, mac: MacAddr, at: Location) {
-        self.tell_edge(at.dpid, EdgeUpdate::Forget(mac));
+        self.forget_host(now, mac, at);
         self.enforce(now, |(src, dst)| src == mac || dst == mac);
     }
 
@@ -215,6 +214,7 @@ impl Controller {
             if let Some(switch) = self.switches.get_mut(&dpid) {
                 switch.entries.remove(&key);
                 switch.table.handle_removed(key);
+                self.note_ended(now, dpid, key.in_port);
                 self.send_flow_mod(dpid, key.to_delete());
             }
         }

@@ -92,12 +92,19 @@ impl Controller {
 
     /// The port is down, gone, or a link: what an edge set for it goes. Told also if this edge was
     /// never told of the port: one of an earlier connection may have been.
-    pub(super) fn close_edge(&mut self, at: Location, hosts: Vec<MacAddr>) {
+    pub(super) fn close_edge(&mut self, now: Instant, at: Location, hosts: Vec<MacAddr>) {
+        self.note_ended(now, at.dpid, None);
         if let Some(port) = self.port_mut(at) {
             port.edge_open = false;
         }
         let port = at.port;
         self.tell_edge(at.dpid, EdgeUpdate::Close { port, hosts });
+    }
+
+    /// The host is not there any more, or not the edge's affair: what an edge set for it goes.
+    pub(super) fn forget_host(&mut self, now: Instant, mac: MacAddr, at: Location) {
+        self.note_ended(now, at.dpid, None);
+        self.tell_edge(at.dpid, EdgeUpdate::Forget(mac));
     }
 
     /// Somebody claims to be this host: the controller must hear whether it is alive.

@@ -18,6 +18,7 @@
 //! Outputs are ordered per connection; between connections nothing is promised but the barriers.
 
 mod administered;
+mod cached;
 mod coarse;
 mod discovery;
 mod event;

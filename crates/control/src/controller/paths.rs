@@ -15,6 +15,7 @@ use openflow::{DatapathId, MacAddr, PortNo};
 
 use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
 
+use super::cached::{Inlets, outlasts_flows};
 use super::first::{SETTLE, Token};
 use super::links::{Distances, Hop};
 use super::ports::Cause;
@@ -165,6 +166,13 @@ impl Paths {
 }
 
 impl Hop {
+    fn inlet(&self) -> Location {
+        Location {
+            dpid: self.dpid,
+            port: self.in_port,
+        }
+    }
+
     pub(super) fn key(&self, (src, dst): Pair) -> EntryKey {
         EntryKey::pair(self.in_port, src, dst)
     }
@@ -216,7 +224,12 @@ impl Controller {
             }
         }
         let hops = self.new_path(now, pair, from, to)?;
-        let token = self.first.token(Some(pair));
+        let old = self.paths.paths.get(&pair).map(|path| &path.hops);
+        let inlets = match old.is_none_or(|old| *old == hops) {
+            true => Inlets::Ports(hops.iter().map(Hop::inlet).collect()),
+            false => Inlets::Unknown,
+        };
+        let token = self.first.token(Some(pair), inlets);
         self.set_path(now, pair, hops, How::Again(Some(token)));
         Some(token)
     }
@@ -352,7 +365,7 @@ impl Controller {
         }
         let stages = std::iter::once(first)
             .chain(replace)
-            .chain(token.map(Stage::release))
+            .chain(token.into_iter().flat_map(Stage::tell))
             .chain([Stage::drain(stale)])
             .collect();
         self.start_update(now, stages);
@@ -580,17 +593,21 @@ impl Controller {
         removed: &FlowRemoved,
     ) {
         let key = EntryKey::from_match(removed.priority, &removed.r#match);
-        let known = self
-            .switches
-            .get_mut(&dpid)
-            .zip(key.filter(|_| is_ours(removed.cookie)));
-        let Some((switch, key)) = known else {
+        let key = key.filter(|_| is_ours(removed.cookie));
+        let Some(key) = key.filter(|_| self.switches.contains_key(&dpid)) else {
             self.counters.unsolicited += 1;
             return;
         };
+        let is_idle = removed.reason == FlowRemovedReason::IDLE_TIMEOUT;
+        if !is_idle || !outlasts_flows(removed.idle_timeout, 0) {
+            self.note_ended(now, dpid, key.in_port);
+        }
         if key.is_coarse() {
             return self.coarse_ended(dpid, key, removed.reason);
         }
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
         let Some(pair) = key.eth_src.zip(key.eth_dst) else {
             return;
         };

@@ -179,7 +179,7 @@ impl Controller {
             });
         }
         let hosts = self.hosts.unplace(at);
-        self.close_edge(at, hosts.clone());
+        self.close_edge(now, at, hosts.clone());
         self.mend_paths(now, cause, &hosts);
         self.refresh_routes(now);
         self.topology_soon(now);
@@ -213,7 +213,7 @@ impl Controller {
     pub(super) fn evict_hosts(&mut self, now: Instant, at: Location) {
         let hosts = self.hosts.unplace(at);
         if self.port(at).is_some_and(|port| port.edge_open) || !hosts.is_empty() {
-            self.close_edge(at, hosts.clone());
+            self.close_edge(now, at, hosts.clone());
         }
         if !hosts.is_empty() {
             self.mend_paths(now, Cause::Unknown, &hosts);

@@ -83,6 +83,7 @@ impl Controller {
     ) {
         let mut tally = Tally::default();
         let known = rows.is_some();
+        let is_blank = rows.as_ref().is_some_and(Vec::is_empty);
         let rows = rows.unwrap_or_default();
         let (ours, theirs): (Vec<FlowStats>, Vec<FlowStats>) =
             rows.into_iter().partition(|row| is_ours(row.cookie));
@@ -96,6 +97,7 @@ impl Controller {
                 }
             }
         }
+        self.note_admitted(now, dpid, is_blank);
         self.set_infrastructure(dpid, &held, &theirs, &mut tally);
         if known {
             self.set_missing(dpid, &held, &mut tally);
@@ -295,6 +297,7 @@ impl Controller {
         };
         if broken {
             self.forget_entry(at, pair);
+            self.note_ended(now, at.dpid, Some(at.port));
             self.send_flow_mod(at.dpid, key.to_delete());
         }
     }

@@ -116,7 +116,7 @@ impl Controller {
                 ..ingresses
             });
         }
-        stages.push(Stage::release(self.first.routes_token()));
+        stages.extend(Stage::tell(self.first.routes_token()));
         stages.push(Stage::drain(stale));
         self.start_update(now, stages);
     }

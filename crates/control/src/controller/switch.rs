@@ -36,6 +36,8 @@ pub(super) struct Switch {
     pub requests: Requests<Request>,
     /// After TABLE_FULL no path is set here until then, so that there is no storm of retries.
     pub full_until: Instant,
+    /// At any port flows may be kept that its entries would not make (`cached.rs`).
+    pub kept_until: Instant,
     pub table: Table,
     description: Option<Description>,
 }
@@ -52,6 +54,8 @@ pub(super) struct SwitchPort {
     /// When a host was last heard here since the port came up.
     pub host_seen: Option<Instant>,
     pub changed_at: Instant,
+    /// Of packets from here a flow may be kept that the switch's entries would not make.
+    pub kept_until: Instant,
     /// Its switch's edge answers for it.
     pub edge_open: bool,
     /// The latest state, not yet taken over because the port flaps; `Some(None)` is a deletion.
@@ -89,6 +93,7 @@ impl Switch {
             entries: BTreeMap::new(),
             requests: Requests::new(config.requests, first_xid),
             full_until: Instant::START,
+            kept_until: Instant::START,
             table: Table::default(),
             description: None,
         }
@@ -126,6 +131,7 @@ impl SwitchPort {
             flood_budget: Budget::new(now, flood, flood.max(1)),
             host_seen: None,
             changed_at: now,
+            kept_until: Instant::START,
             edge_open: false,
             pending: None,
         }

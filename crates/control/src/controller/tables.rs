@@ -28,6 +28,7 @@ use crate::timeouts::budget::{POLL_MAX, POLL_MIN, high_mark};
 use crate::timeouts::keeper::Keeper;
 use crate::timeouts::leases::{Leases, RowKey};
 
+use super::cached::outlasts_flows;
 use super::links::Hop;
 use super::paths::{Pair, TABLE_FULL_PAUSE};
 use super::switch::Request;
@@ -70,6 +71,8 @@ pub(super) struct Table {
     told_edge: Option<(u16, u16)>,
     /// Entries that the edge may set, as it was told; `None` before, and where no limit is known.
     granted: Option<u32>,
+    /// It was told timeouts once by which entries end that are in use, or were until lately.
+    edge_ends_early: bool,
     counters: TableCounters,
 }
 
@@ -132,8 +135,18 @@ impl Table {
     }
 
     pub(super) fn handle_edge_started(&mut self, idle_s: u16, hard_s: u16) {
-        self.told_edge = Some((idle_s, hard_s));
         self.granted = None;
+        self.handle_edge_told(idle_s, hard_s);
+    }
+
+    fn handle_edge_told(&mut self, idle_s: u16, hard_s: u16) {
+        self.told_edge = Some((idle_s, hard_s));
+        self.edge_ends_early |= !outlasts_flows(idle_s, hard_s);
+    }
+
+    /// Whether no entry of an edge ends while it is in use or was lately.
+    pub(super) fn has_lasting_edge(&self) -> bool {
+        self.told_edge.is_some() && !self.edge_ends_early
     }
 
     pub(super) fn missed(&mut self) {
@@ -574,10 +587,14 @@ impl Controller {
             };
             switch.table.counters.evictions += 1;
             switch.table.evicted_at = Some(now);
+            self.note_ended(now, dpid, key.in_port);
             if key.is_coarse() {
                 self.drop_coarse(dpid, key);
                 continue;
             }
+            let Some(switch) = self.switches.get_mut(&dpid) else {
+                return;
+            };
             switch.table.handle_removed(key);
             switch.entries.remove(&key);
             self.send_flow_mod(dpid, key.to_delete());

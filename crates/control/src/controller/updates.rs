@@ -36,6 +36,8 @@ struct Update {
     stages: VecDeque<Stage>,
     waiting: BTreeSet<DatapathId>,
     due: Instant,
+    /// Some switch has not said that it has taken what it was sent.
+    is_unsure: bool,
 }
 
 /// What may be done at once.
@@ -46,7 +48,9 @@ pub(super) struct Stage {
     pub changes: Vec<Change>,
     /// Somebody else has changed this switch: it is asked for a barrier as well.
     pub confirm: Option<DatapathId>,
-    /// What was sent before is confirmed with this stage.
+    /// Every switch has taken what was sent before.
+    pub taken: Option<Token>,
+    /// What was sent before is active with this stage.
     pub release: Option<Token>,
 }
 
@@ -74,16 +78,24 @@ impl Stage {
         }
     }
 
-    pub(super) fn release(token: Token) -> Stage {
-        Stage {
+    /// What was sent before has a name, and who waits for it is told: as soon as it was taken, and
+    /// when it has settled.
+    pub(super) fn tell(token: Token) -> [Stage; 2] {
+        let taken = Stage {
+            taken: Some(token),
+            ..Stage::default()
+        };
+        let release = Stage {
             delay: SETTLE,
             release: Some(token),
             ..Stage::default()
-        }
+        };
+        [taken, release]
     }
 
     fn is_empty(&self) -> bool {
-        self.changes.is_empty() && self.confirm.is_none() && self.release.is_none()
+        let is_told = self.taken.is_some() || self.release.is_some();
+        self.changes.is_empty() && self.confirm.is_none() && !is_told
     }
 }
 
@@ -114,10 +126,14 @@ pub(super) enum Guard {
 
 impl Controller {
     pub(super) fn start_update(&mut self, now: Instant, stages: Vec<Stage>) {
-        let stages: VecDeque<Stage> = stages
+        let mut stages: VecDeque<Stage> = stages
             .into_iter()
             .filter(|stage| !stage.is_empty())
             .collect();
+        // What changes nothing has nothing to settle.
+        if stages.front().is_some_and(|stage| stage.taken.is_some()) {
+            stages.pop_front();
+        }
         if stages.is_empty() {
             return;
         }
@@ -133,6 +149,7 @@ impl Controller {
             stages,
             waiting: BTreeSet::new(),
             due: now,
+            is_unsure: false,
         };
         self.updates.under_way.insert(id, update);
         self.next_stage(now, id);
@@ -158,6 +175,7 @@ impl Controller {
             self.next_stage(now, id);
         } else {
             update.waiting.clear();
+            update.is_unsure = true;
             self.delay_or_next_stage(now, id);
         }
     }
@@ -182,10 +200,13 @@ impl Controller {
         let Some(update) = self.updates.under_way.get_mut(&id) else {
             return;
         };
-        let Some(stage) = update.stages.pop_front() else {
+        let Some(mut stage) = update.stages.pop_front() else {
             self.updates.under_way.remove(&id);
             return;
         };
+        if update.is_unsure {
+            stage.taken = None;
+        }
         let last = update.stages.is_empty();
         let changed = stage.changes.iter().map(|change| change.dpid);
         let touched: BTreeSet<DatapathId> = changed.chain(stage.confirm).collect();
@@ -242,8 +263,11 @@ impl Controller {
             };
             match step {
                 Step::Add(entry) => {
-                    switch.entries.insert(key, entry);
+                    let old = switch.entries.insert(key, entry);
                     switch.table.handle_sent(now, key);
+                    if old.is_some_and(|old| old.out != entry.out) {
+                        self.note_ended(now, dpid, key.in_port);
+                    }
                     self.send_flow_mod(dpid, entry.to_add(self.generation));
                     if let Guard::Path(pair, revision) = guard {
                         let is_awaited = self.paths.handle_set(pair, dpid, &entry);
@@ -257,9 +281,13 @@ impl Controller {
                 Step::Delete(key) => {
                     switch.entries.remove(&key);
                     switch.table.handle_removed(key);
+                    self.note_ended(now, dpid, key.in_port);
                     self.send_flow_mod(dpid, key.to_delete());
                 }
             }
+        }
+        if let Some(token) = stage.taken {
+            self.taken(now, token);
         }
         if let Some(token) = stage.release {
             self.release(now, token);

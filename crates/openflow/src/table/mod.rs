@@ -47,6 +47,8 @@ pub struct SwitchOptions {
     pub meters_max: usize,
     /// Addresses that NORMAL learns; it floods to those beyond.
     pub macs_max: usize,
+    /// As it describes itself.
+    pub hardware: &'static str,
     /// Open vSwitch starts the hard timeout again on MODIFY; OpenFlow says it does not.
     pub modify_restarts_hard_timeout: bool,
 }
@@ -61,6 +63,7 @@ impl Default for SwitchOptions {
             groups_max: 4_096,
             meters_max: 4_096,
             macs_max: 8_192,
+            hardware: "model",
             modify_restarts_hard_timeout: false,
         }
     }

@@ -50,7 +50,7 @@ pub(super) fn answer(
     // In 1.0 flow statistics have no flags, and port statistics no age.
     let v10 = switch.options.version == Version::V10;
     Ok(match request {
-        RequestBody::Desc => one(ReplyBody::Desc(description())),
+        RequestBody::Desc => one(ReplyBody::Desc(description(switch))),
         RequestBody::Flow(r) => {
             let entries = selected(switch, r)?.into_iter();
             let list = entries.map(|e| FlowStats {
@@ -164,10 +164,10 @@ fn selected<'a>(switch: &'a Switch, r: &FlowStatsRequest) -> Result<Vec<&'a Flow
     Ok(chosen.collect())
 }
 
-fn description() -> Description {
+fn description(switch: &Switch) -> Description {
     Description {
         manufacturer: Bytes::from_static(b"auster"),
-        hardware: Bytes::from_static(b"model"),
+        hardware: Bytes::from_static(switch.options.hardware.as_bytes()),
         software: Bytes::from_static(env!("CARGO_PKG_VERSION").as_bytes()),
         serial: Bytes::from_static(b"None"),
         datapath: Bytes::from_static(b"None"),

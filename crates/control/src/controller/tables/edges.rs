@@ -26,7 +26,7 @@ impl Controller {
         let differs = |told: u16, now: u16| told.abs_diff(now) > told / 8;
         let told = switch.table.told_edge;
         if told.is_none_or(|(idle, hard)| differs(idle, idle_s) || differs(hard, hard_s)) {
-            switch.table.told_edge = Some((idle_s, hard_s));
+            switch.table.handle_edge_told(idle_s, hard_s);
             self.tell_edge(dpid, EdgeUpdate::Timeouts { idle_s, hard_s });
         }
     }

@@ -1,0 +1,303 @@
+//! The flows that a datapath such as Open vSwitch's keeps of what it has looked up in the tables.
+//!
+//! A flow is of one in-port, one Ethernet type, and of the addresses that the tables made it look at:
+//! an entry is passed over by its in-port alone where that differs. It is kept until ten seconds after
+//! its last packet. When the tables have changed, flows are looked up again a while later; until then
+//! their packets go as before. A packet without a flow finds the tables as they are.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use openflow::packet::PacketFields;
+use openflow::table::{Output, Switch};
+use openflow::time::{Duration, Instant};
+use openflow::{Field, MacAddr, Match, MatchField, PortNo};
+
+/// `max-idle` of Open vSwitch.
+const IDLE_MAX: Duration = Duration::from_secs(10);
+
+pub struct FlowCache {
+    /// From a change of the tables until flows follow it. Zero: none are kept.
+    delay: Duration,
+    flows: BTreeMap<FlowKey, Flow>,
+    due: Option<Instant>,
+}
+
+/// What was not looked at is `None`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct FlowKey {
+    in_port: PortNo,
+    eth_type: Option<u16>,
+    src: Option<MacAddr>,
+    dst: Option<MacAddr>,
+}
+
+struct Flow {
+    /// A packet of it, and what became of that.
+    packet: Bytes,
+    outputs: Vec<Output>,
+    used_at: Instant,
+}
+
+/// Which addresses the tables look at for packets of a port.
+#[derive(Clone, Copy)]
+struct Mask {
+    src: bool,
+    dst: bool,
+}
+
+impl FlowCache {
+    pub fn new(delay: Duration) -> FlowCache {
+        FlowCache {
+            delay,
+            flows: BTreeMap::new(),
+            due: None,
+        }
+    }
+
+    pub fn set_delay(&mut self, delay: Duration) {
+        self.delay = delay;
+    }
+
+    /// The tables have changed. When to look the flows up again, if that is not known yet.
+    pub fn handle_change(&mut self, now: Instant) -> Option<Duration> {
+        if self.delay.is_zero() {
+            self.flows.clear();
+            return None;
+        }
+        let is_first = self.due.is_none();
+        self.due.get_or_insert(now + self.delay);
+        is_first.then_some(self.delay)
+    }
+
+    /// Looks all flows up again. One that the tables now look at more of goes.
+    pub fn handle_timeout(&mut self, now: Instant, switch: &Switch) {
+        if self.due.is_none_or(|due| due > now) {
+            return;
+        }
+        self.due = None;
+        self.flows.retain(|key, flow| {
+            let mask = Mask::of(switch, key.in_port);
+            let is_wide = mask.is_none_or(|mask| {
+                (mask.src && key.src.is_none()) || (mask.dst && key.dst.is_none())
+            });
+            flow.outputs = switch.output_of(key.in_port, &flow.packet);
+            !is_wide && now.since(flow.used_at) < IDLE_MAX
+        });
+    }
+
+    /// Takes a packet in, as the switch does or as its flow has it.
+    pub fn process(
+        &mut self,
+        now: Instant,
+        switch: &mut Switch,
+        in_port: PortNo,
+        packet: &Bytes,
+    ) -> Vec<Output> {
+        if self.delay.is_zero() {
+            return switch.process(now, in_port, packet);
+        }
+        let fields = PacketFields::parse(in_port, packet);
+        let of = |src: bool, dst: bool| FlowKey {
+            in_port,
+            eth_type: fields.eth_type(),
+            src: fields.eth_src().filter(|_| src),
+            dst: fields.eth_dst().filter(|_| dst),
+        };
+        let all = [(false, false), (false, true), (true, false), (true, true)];
+        let is_kept = |flow: &&mut Flow| now.since(flow.used_at) < IDLE_MAX;
+        for (src, dst) in all {
+            let Some(flow) = self.flows.get_mut(&of(src, dst)).filter(is_kept) else {
+                continue;
+            };
+            flow.used_at = now;
+            return match self.due {
+                Some(_) => flow.outputs_for(packet),
+                None => switch.process(now, in_port, packet),
+            };
+        }
+        let mask = Mask::of(switch, in_port);
+        let outputs = switch.process(now, in_port, packet);
+        if let Some(mask) = mask {
+            let flow = Flow {
+                packet: packet.clone(),
+                outputs: outputs.clone(),
+                used_at: now,
+            };
+            self.flows.insert(of(mask.src, mask.dst), flow);
+        }
+        outputs
+    }
+}
+
+impl Flow {
+    fn outputs_for(&self, packet: &Bytes) -> Vec<Output> {
+        let mut outputs = self.outputs.clone();
+        for output in &mut outputs {
+            match output {
+                Output::Port { packet: sent, .. } => *sent = packet.clone(),
+                Output::Controller(packet_in) => {
+                    let is_cut = packet_in.data.len() < self.packet.len();
+                    let len = match is_cut {
+                        true => packet_in.data.len().min(packet.len()),
+                        false => packet.len(),
+                    };
+                    packet_in.total_len = u16::try_from(packet.len()).unwrap_or(u16::MAX);
+                    packet_in.data = packet.slice(..len);
+                }
+            }
+        }
+        outputs
+    }
+}
+
+impl Mask {
+    /// `None` if an entry looks at what flows here are not told apart by.
+    fn of(switch: &Switch, in_port: PortNo) -> Option<Mask> {
+        let mut mask = Mask {
+            src: false,
+            dst: false,
+        };
+        for entry in switch.entries() {
+            let fields = fields_of(&entry.r#match)?;
+            let port = fields.iter().find(|(field, _)| *field == Field::InPort);
+            if port.is_some_and(|(_, port)| *port != u128::from(in_port.0)) {
+                continue;
+            }
+            for (field, _) in fields {
+                match field {
+                    Field::InPort | Field::EthType => {}
+                    Field::EthSrc => mask.src = true,
+                    Field::EthDst => mask.dst = true,
+                    _ => return None,
+                }
+            }
+        }
+        Some(mask)
+    }
+}
+
+/// `None` for what is no basic field.
+fn fields_of(r#match: &Match) -> Option<Vec<(Field, u128)>> {
+    let field = |field: &MatchField| match field {
+        MatchField::Basic { field, value, .. } => Some((*field, *value)),
+        _ => None,
+    };
+    r#match.fields.iter().map(field).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use openflow::message::FlowMod;
+    use openflow::packet::build::ethernet;
+    use openflow::table::plain_port;
+    use openflow::{Action, Message};
+
+    use super::*;
+
+    const DELAY: Duration = Duration::from_millis(17);
+    const IPV4: u16 = 0x0800;
+    const ARP: u16 = 0x0806;
+
+    struct Bed {
+        switch: Switch,
+        cache: FlowCache,
+        now: Instant,
+    }
+
+    impl Bed {
+        /// What misses goes up.
+        fn new() -> Bed {
+            let mut bed = Bed {
+                switch: Switch::with_ports([1, 2]),
+                cache: FlowCache::new(DELAY),
+                now: Instant::START,
+            };
+            bed.switch.set_port(bed.now, plain_port(PortNo(3)));
+            bed.add(0, Match::any(), PortNo::CONTROLLER);
+            bed.pass(DELAY);
+            bed
+        }
+
+        fn add(&mut self, priority: u16, r#match: Match, to: PortNo) {
+            let actions = vec![Action::output(to)];
+            let add = Message::FlowMod(FlowMod::add(priority, r#match, actions));
+            self.switch.apply(self.now, &add).expect("taken");
+            let _ = self.cache.handle_change(self.now);
+        }
+
+        fn pass(&mut self, time: Duration) {
+            self.now += time;
+            self.cache.handle_timeout(self.now, &self.switch);
+        }
+
+        /// From host 1 at port 1 to another: where it goes.
+        fn send(&mut self, to: u8, eth_type: u16) -> PortNo {
+            let packet = ethernet(mac(1), mac(to), eth_type, &[to; 46]).into();
+            let outputs = self
+                .cache
+                .process(self.now, &mut self.switch, PortNo(1), &packet);
+            match &outputs[..] {
+                [
+                    Output::Port {
+                        port, packet: p, ..
+                    },
+                ] if *p == packet => *port,
+                [Output::Controller(p)] if p.data == packet => PortNo::CONTROLLER,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn mac(n: u8) -> MacAddr {
+        MacAddr([2, 0, 0, 0, 0, n])
+    }
+
+    fn pair(to: u8) -> Match {
+        Match::any()
+            .with_in_port(PortNo(1))
+            .with_eth_src(mac(1))
+            .with_eth_dst(mac(to))
+    }
+
+    #[test]
+    fn an_entry_is_active_at_once_but_for_packets_of_a_flow_that_is_kept() {
+        for (before, kept) in [
+            (None, false),
+            (Some((9, ARP)), false),
+            (Some((9, IPV4)), true),
+        ] {
+            let mut bed = Bed::new();
+            if let Some((to, eth_type)) = before {
+                assert_eq!(bed.send(to, eth_type), PortNo::CONTROLLER);
+            }
+            bed.pass(DELAY);
+            bed.add(10, pair(2), PortNo(2));
+            let first = if kept { PortNo::CONTROLLER } else { PortNo(2) };
+            assert_eq!(bed.send(2, IPV4), first, "{before:?}");
+            bed.pass(DELAY);
+            assert_eq!(bed.send(2, IPV4), PortNo(2), "{before:?}");
+        }
+    }
+
+    #[test]
+    fn where_entries_name_hosts_a_flow_is_of_two_hosts_only() {
+        let mut bed = Bed::new();
+        bed.add(10, pair(2), PortNo(2));
+        bed.pass(DELAY);
+        assert_eq!(bed.send(9, IPV4), PortNo::CONTROLLER);
+        bed.add(10, pair(3), PortNo(3));
+        assert_eq!(bed.send(3, IPV4), PortNo(3));
+        bed.add(10, pair(9), PortNo(3));
+        assert_eq!(bed.send(9, IPV4), PortNo::CONTROLLER, "it was kept");
+    }
+
+    #[test]
+    fn a_flow_without_packets_ends() {
+        let mut bed = Bed::new();
+        bed.send(9, IPV4);
+        bed.pass(IDLE_MAX);
+        bed.add(10, pair(2), PortNo(2));
+        assert_eq!(bed.send(2, IPV4), PortNo(2));
+    }
+}
