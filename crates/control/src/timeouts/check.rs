@@ -295,6 +295,126 @@ mod tests {
         }
     }
 
+    /// Each rule, broken by as little as can be.
+    #[test]
+    fn every_rule_holds_by_itself() {
+        let lease = |change: fn(&mut Lease)| {
+            let mut lease = Lease::default();
+            change(&mut lease);
+            Lifetime::Lease(lease)
+        };
+        let paper = |change: fn(&mut Paper)| {
+            let mut paper = Paper::default();
+            change(&mut paper);
+            Lifetime::Paper(paper)
+        };
+        let fixed = |idle_s, hard_s| Lifetime::Fixed { idle_s, hard_s };
+        for (default, wrong) in [
+            (fixed(5, 5), None),
+            (fixed(5, 0), None),
+            (fixed(6, 5), Some("idle_s")),
+            (paper(|p| p.base_s = 0), Some("base_s")),
+            (paper(|p| p.idle_s = 0), Some("idle_s")),
+            (paper(|p| p.idle_s = TIMEOUT_MAX_S + 1), Some("idle_s")),
+            (paper(|p| p.raised_s = p.base_s), None),
+            (paper(|p| p.raised_s = p.base_s - 1), Some("raised_s")),
+            (paper(|p| p.raised_s = TIMEOUT_MAX_S + 1), Some("raised_s")),
+            (paper(|p| p.cpu_percent = 0), Some("cpu_percent")),
+            (lease(|l| l.idle_min_s = 0), Some("idle_min_s")),
+            (lease(|l| l.idle_max_s = l.idle_min_s), None),
+            (
+                lease(|l| l.idle_max_s = l.idle_min_s - 1),
+                Some("idle_max_s"),
+            ),
+            (
+                lease(|l| l.idle_max_s = TIMEOUT_MAX_S + 1),
+                Some("idle_max_s"),
+            ),
+            (lease(|l| l.lease_s = Some(3)), None),
+            (lease(|l| l.lease_s = Some(2)), Some("lease_s")),
+            (
+                lease(|l| l.lease_s = Some(l.lease_max_s + 1)),
+                Some("lease_max_s"),
+            ),
+            (lease(|l| l.renewals_max = 0), Some("renewals_max")),
+        ] {
+            let fields = |timeouts: &Timeouts| -> Vec<_> {
+                let problems = timeouts.validate().err().unwrap_or_default();
+                problems.iter().map(|p| (p.class, p.field)).collect()
+            };
+            let of_all = Timeouts {
+                default,
+                ..Timeouts::default()
+            };
+            let expected = Vec::from_iter(wrong.map(|field| (None, field)));
+            assert_eq!(fields(&of_all), expected, "{default:?}");
+            let of_class = Timeouts {
+                classes: vec![FlowClass {
+                    lifetime: Some(default),
+                    ..class("one")
+                }],
+                ..Timeouts::default()
+            };
+            let expected = Vec::from_iter(wrong.map(|field| (Some(0), field)));
+            assert_eq!(fields(&of_class), expected, "{default:?} of a class");
+        }
+    }
+
+    #[test]
+    fn a_class_has_a_name_and_what_is_forbidden_nothing_else() {
+        let forbidden = FlowClass {
+            forbid: true,
+            ..class("one")
+        };
+        for (class, wrong) in [
+            (forbidden.clone(), None),
+            (class(""), Some("name")),
+            (
+                FlowClass {
+                    first_packets: Some(FirstPackets::PreInstall),
+                    ..forbidden
+                },
+                Some("forbid"),
+            ),
+            (
+                FlowClass {
+                    src: None,
+                    dst: Some("10.0.0.1".parse::<HostName>().unwrap()),
+                    ..class("one")
+                },
+                None,
+            ),
+        ] {
+            let timeouts = Timeouts {
+                classes: vec![class.clone()],
+                ..Timeouts::default()
+            };
+            let problems = timeouts.validate().err().unwrap_or_default();
+            let fields: Vec<_> = problems.iter().map(|p| p.field).collect();
+            assert_eq!(fields, Vec::from_iter(wrong), "{class:?}");
+        }
+    }
+
+    #[test]
+    fn a_table_has_at_least_one_entry_and_not_more_than_can_be() {
+        for (max, is_right) in [(1, true), (ENTRIES_MAX, true), (0, false)]
+            .into_iter()
+            .chain([(ENTRIES_MAX + 1, false)])
+        {
+            let of_all = Timeouts {
+                table_entries_max: Some(max),
+                ..Timeouts::default()
+            };
+            let of_one = Timeouts {
+                switches: [(openflow::DatapathId(7), max)].into(),
+                ..Timeouts::default()
+            };
+            for timeouts in [of_all, of_one] {
+                assert_eq!(timeouts.validate().is_ok(), is_right, "{max}");
+            }
+        }
+    }
+
     #[test]
     fn a_class_that_never_applies_is_told() {
         let class = |name: &str, src: &str, dst: Option<&str>| FlowClass {

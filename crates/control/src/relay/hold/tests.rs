@@ -1,7 +1,7 @@
 use std::net::Ipv4Addr;
 
 use openflow::message::{PacketInReason, PacketOut};
-use openflow::packet::build::{Host, arp_request, udp};
+use openflow::packet::build::{Host, arp_request, ethernet, udp};
 use openflow::{BufferId, Cookie, Version};
 use proptest::prelude::*;
 
@@ -237,6 +237,85 @@ fn beyond_each_bound_all_goes_up_and_is_counted() {
     }
     assert_eq!(ups(&mut hold).len(), 3 + 2 * 2);
     assert_eq!(hold.counters().flows_refused, 4);
+}
+
+/// Bytes that wait no more leave room, however they went.
+#[test]
+fn what_is_held_no_more_counts_no_more() {
+    let version = Version::V13;
+    let mut hold = Hold::new(HoldLimits::default());
+    let large = |n: u32| {
+        let mut data = packet(0, n);
+        data.resize(60_000, 0);
+        data
+    };
+    for round in 0..10 {
+        let now = NOW + ms(5000) * round;
+        for n in 0..10 {
+            hold.handle_up(now, packet_in(version, large(n)));
+        }
+        assert_eq!(hold.held_count(), 9, "round {round}");
+        match round % 2 {
+            0 => hold.handle_down(now, [entry(version, 0, out())]),
+            _ => hold.handle_timeout(now + ms(200)),
+        }
+        assert_eq!((hold.held_count(), hold.held_bytes), (0, 0));
+        hold.handle_timeout(now + ms(4000));
+    }
+    assert_eq!(hold.counters().overflowed, 0);
+}
+
+/// What was given up once is asked for once a second.
+#[test]
+fn after_a_flow_was_given_up_nothing_of_it_waits_for_a_second() {
+    let version = Version::V13;
+    let mut hold = Hold::new(HoldLimits::default());
+    for n in 0..2 {
+        hold.handle_up(NOW, packet_in(version, packet(0, n)));
+    }
+    let over = NOW + ms(200);
+    hold.handle_timeout(over);
+    for n in 2..5 {
+        hold.handle_up(over + ms(999), packet_in(version, packet(0, n)));
+    }
+    assert_eq!((ups(&mut hold).len(), hold.held_count()), (5, 0));
+    hold.handle_up(over + GIVEN_UP, packet_in(version, packet(0, 5)));
+    hold.handle_up(over + GIVEN_UP, packet_in(version, packet(0, 6)));
+    assert_eq!(ups(&mut hold), [(0, 5)]);
+    assert_eq!(hold.held_count(), 1);
+}
+
+#[test]
+fn entries_on_their_way_are_remembered_to_a_bound() {
+    let version = Version::V13;
+    let mut hold = Hold::new(HoldLimits::default());
+    for _ in 0..ON_THEIR_WAY_MAX + 10 {
+        hold.handle_down(NOW, [entry(version, 0, out())]);
+    }
+    assert_eq!(hold.on_their_way.len(), ON_THEIR_WAY_MAX);
+}
+
+/// Neighbour discovery, as ARP, is no flow: a host that waits for it sends nothing that could
+/// overtake.
+#[test]
+fn resolutions_of_addresses_do_not_wait() {
+    let version = Version::V13;
+    let of_kind = |kind: u8| {
+        let header = [&[0x60, 0, 0, 0, 0, 24, 58, 255][..], &[0xfe; 32]].concat();
+        let message = [&[kind, 0, 0, 0][..], &[0; 20]].concat();
+        let (src, dst) = (host(1).mac, host(2).mac);
+        packet_in(
+            version,
+            ethernet(src, dst, 0x86dd, &[header, message].concat()),
+        )
+    };
+    for (kind, waits) in [(128, true), (133, false), (135, false), (136, false)] {
+        let mut hold = Hold::new(HoldLimits::default());
+        for _ in 0..2 {
+            hold.handle_up(NOW, of_kind(kind));
+        }
+        assert_eq!(hold.held_count(), usize::from(waits), "type {kind}");
+    }
 }
 
 #[test]
