@@ -1,5 +1,8 @@
 //! The part of the Open_vSwitch schema a controller needs: bridges, ports, interfaces,
-//! controllers, QoS and queues. Columns and their meaning: ovs-vswitchd.conf.db(5).
+//! controllers, and the queues of ports ([`qos`]). Columns and their meaning:
+//! ovs-vswitchd.conf.db(5).
+
+pub mod qos;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,6 +10,7 @@ use crate::replica::{Replica, Row};
 use crate::session::MonitorRequest;
 use crate::transact::{Condition, Mutation, Mutator, Operation, Transaction};
 use crate::value::{Atom, Datum, Uuid};
+use qos::{Qos, Shares, Way};
 
 /// The database every Open vSwitch has.
 pub const DATABASE: &str = "Open_vSwitch";
@@ -18,6 +22,10 @@ pub struct Bridge {
     pub name: String,
     /// `None` until ovs-vswitchd has made the bridge.
     pub datapath_id: Option<u64>,
+    /// `system`, the kernel's, which is also meant by the empty text; `netdev`, in userspace; …
+    pub datapath_type: String,
+    /// Entries that table 0 takes, where the administrator has set a limit.
+    pub flow_limit: Option<u32>,
     /// `secure` or `standalone`; `None` is standalone.
     pub fail_mode: Option<String>,
     pub controllers: Vec<Controller>,
@@ -75,27 +83,10 @@ pub struct Controller {
     pub is_connected: bool,
 }
 
-/// What a port's sending is shaped by.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Qos {
-    /// `linux-htb`, `linux-hfsc`, … or `linux-noop`.
-    pub kind: String,
-    /// Of the port as a whole, in bits per second.
-    pub max_rate_bps: Option<u64>,
-    /// By the number OpenFlow's SET_QUEUE names.
-    pub queues: BTreeMap<u32, Queue>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Queue {
-    /// Guaranteed, in bits per second.
-    pub min_rate_bps: Option<u64>,
-    /// Never exceeded, in bits per second.
-    pub max_rate_bps: Option<u64>,
-    /// For htb: the lower the number the sooner it gets what is left over.
-    pub priority: Option<u32>,
-    /// Written into the packets of the queue, 0 to 63.
-    pub dscp: Option<u8>,
+impl Bridge {
+    pub fn way(&self) -> Way {
+        Way::of(&self.datapath_type)
+    }
 }
 
 /// What [`bridges`] reads.
@@ -110,14 +101,22 @@ pub fn monitor_request() -> MonitorRequest {
     }
 }
 
-const MONITORED: [(&str, &[&str]); 7] = [
+const MONITORED: [(&str, &[&str]); 8] = [
     (
         "Open_vSwitch",
         &["bridges", "cur_cfg", "next_cfg", "ovs_version"],
     ),
     (
         "Bridge",
-        &["controller", "datapath_id", "fail_mode", "name", "ports"],
+        &[
+            "controller",
+            "datapath_id",
+            "datapath_type",
+            "fail_mode",
+            "flow_tables",
+            "name",
+            "ports",
+        ],
     ),
     ("Port", &["interfaces", "name", "qos", "tag"]),
     (
@@ -148,15 +147,17 @@ const MONITORED: [(&str, &[&str]); 7] = [
             "target",
         ],
     ),
-    ("QoS", &["other_config", "queues", "type"]),
-    ("Queue", &["dscp", "other_config"]),
+    ("Flow_Table", &["flow_limit"]),
+    ("QoS", &["external_ids", "other_config", "queues", "type"]),
+    ("Queue", &["dscp", "external_ids", "other_config"]),
 ];
 
 /// The bridges by name, from a replica of [`monitor_request`].
 pub fn bridges(replica: &Replica) -> BTreeMap<String, Bridge> {
+    let shares = Shares::of(replica);
     let bridges = replica
         .rows("Bridge")
-        .map(|(uuid, row)| read_bridge(replica, uuid, row));
+        .map(|(uuid, row)| read_bridge(replica, &shares, uuid, row));
     bridges
         .map(|bridge| (bridge.name.clone(), bridge))
         .collect()
@@ -224,60 +225,6 @@ pub fn set_controllers(
     ))
 }
 
-/// Gives a port a QoS with its queues, in place of the one it may have. One per transaction.
-///
-/// QoS and Queue rows are never collected by the database: delete replaced ones by
-/// [`delete_qos`].
-pub fn set_qos(mut transaction: Transaction, port: &str, qos: &Qos) -> Transaction {
-    let name = |number: u32| format!("queue{number}");
-    for (&number, queue) in &qos.queues {
-        let row = write_queue(queue);
-        transaction = transaction.then(Operation::insert_named(&name(number), "Queue", row));
-    }
-    let queues = qos
-        .queues
-        .keys()
-        .map(|&number| (i64::from(number), Atom::NamedUuid(name(number))));
-    let max_rate = qos.max_rate_bps.map(|bps| ("max-rate", bps.to_string()));
-    let row = [
-        ("type", Datum::from(qos.kind.as_str())),
-        ("queues", Datum::map(queues)),
-        ("other_config", Datum::map(max_rate)),
-    ];
-    transaction
-        .then(Operation::insert_named("qos", "QoS", row))
-        .then(Operation::update(
-            "Port",
-            vec![Condition::equal("name", port)],
-            [("qos", named("qos"))],
-        ))
-}
-
-/// Takes a port's QoS away, and deletes it and its queues.
-pub fn delete_qos(mut transaction: Transaction, replica: &Replica, port: &str) -> Transaction {
-    transaction = transaction.then(Operation::update(
-        "Port",
-        vec![Condition::equal("name", port)],
-        [("qos", Datum::empty())],
-    ));
-    let is_named = |row: &Row| row.get("name").and_then(Datum::as_str) == Some(port);
-    let of_port = replica.rows("Port").find(|(_, row)| is_named(row));
-    for qos in of_port.map_or(vec![], |(_, row)| references(row, "qos")) {
-        let queues = replica
-            .row("QoS", qos)
-            .map_or(vec![], |row| references(row, "queues"));
-        transaction = transaction.then(delete_row("QoS", qos));
-        for queue in queues {
-            transaction = transaction.then(delete_row("Queue", queue));
-        }
-    }
-    transaction
-}
-
-fn delete_row(table: &str, uuid: Uuid) -> Operation {
-    Operation::delete(table, vec![Condition::equal("_uuid", uuid)])
-}
-
 /// Inserts the interface and the port, which is then known as `port`.
 fn port_rows(transaction: Transaction, name: &str, kind: &str) -> Transaction {
     let interface = [("name", Datum::from(name)), ("type", Datum::from(kind))];
@@ -328,47 +275,41 @@ fn write_controller(controller: &Controller) -> Row {
     row
 }
 
-fn write_queue(queue: &Queue) -> Row {
-    let options = [
-        ("min-rate", queue.min_rate_bps),
-        ("max-rate", queue.max_rate_bps),
-        ("priority", queue.priority.map(u64::from)),
-    ];
-    let set = options
-        .into_iter()
-        .filter_map(|(key, n)| Some((key, n?.to_string())));
-    let mut row = Row::from([("other_config".to_string(), Datum::map(set))]);
-    row.extend(
-        queue
-            .dscp
-            .map(|dscp| ("dscp".to_string(), Datum::from(i64::from(dscp)))),
-    );
-    row
-}
-
-fn read_bridge(replica: &Replica, uuid: Uuid, row: &Row) -> Bridge {
+fn read_bridge(replica: &Replica, shares: &Shares, uuid: Uuid, row: &Row) -> Bridge {
     let datapath_id = text(row, "datapath_id");
     Bridge {
         uuid,
         name: text(row, "name").unwrap_or_default(),
         datapath_id: datapath_id.and_then(|hex| u64::from_str_radix(&hex, 16).ok()),
+        datapath_type: text(row, "datapath_type").unwrap_or_default(),
+        flow_limit: read_flow_limit(replica, row),
         fail_mode: text(row, "fail_mode"),
         controllers: referred(replica, row, "controller", "Controller")
             .map(|(_, row)| read_controller(row))
             .collect(),
         ports: referred(replica, row, "ports", "Port")
-            .map(|(uuid, row)| read_port(replica, uuid, row))
+            .map(|(uuid, row)| read_port(replica, shares, uuid, row))
             .collect(),
     }
 }
 
-fn read_port(replica: &Replica, uuid: Uuid, row: &Row) -> Port {
+fn read_flow_limit(replica: &Replica, row: &Row) -> Option<u32> {
+    let Datum::Map(tables) = row.get("flow_tables")? else {
+        return None;
+    };
+    let Atom::Uuid(first) = tables.get(&Atom::Integer(0))? else {
+        return None;
+    };
+    number(replica.row("Flow_Table", *first)?, "flow_limit")
+}
+
+fn read_port(replica: &Replica, shares: &Shares, uuid: Uuid, row: &Row) -> Port {
     Port {
         uuid,
         name: text(row, "name").unwrap_or_default(),
         tag: number(row, "tag"),
         qos: referred(replica, row, "qos", "QoS")
-            .map(|(_, row)| read_qos(replica, row))
+            .map(|(uuid, row)| qos::read_qos(replica, shares, uuid, row))
             .next(),
         interfaces: referred(replica, row, "interfaces", "Interface")
             .map(|(uuid, row)| read_interface(uuid, row))
@@ -404,34 +345,6 @@ fn read_controller(row: &Row) -> Controller {
         connection_mode: text(row, "connection_mode"),
         dscp: option(row, "dscp"),
         is_connected: row.get("is_connected").and_then(Datum::as_bool) == Some(true),
-    }
-}
-
-fn read_qos(replica: &Replica, row: &Row) -> Qos {
-    let mut queues = BTreeMap::new();
-    if let Some(Datum::Map(map)) = row.get("queues") {
-        for (number, queue) in map {
-            if let (Atom::Integer(number), Atom::Uuid(uuid)) = (number, queue)
-                && let (Ok(number), Some(row)) =
-                    (u32::try_from(*number), replica.row("Queue", *uuid))
-            {
-                queues.insert(number, read_queue(row));
-            }
-        }
-    }
-    Qos {
-        kind: text(row, "type").unwrap_or_default(),
-        max_rate_bps: option(row, "max-rate"),
-        queues,
-    }
-}
-
-fn read_queue(row: &Row) -> Queue {
-    Queue {
-        min_rate_bps: option(row, "min-rate"),
-        max_rate_bps: option(row, "max-rate"),
-        priority: option(row, "priority"),
-        dscp: number(row, "dscp"),
     }
 }
 
