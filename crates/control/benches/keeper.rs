@@ -21,6 +21,7 @@ fn key(n: u32) -> RowKey {
         // Spread, as addresses are, and never 0.
         src: MacAddr::from_u64(1 << 40 | u64::from(n.wrapping_mul(0x9e37_79b9))),
         dst: MacAddr::from_u64(1 << 40 | u64::from(n % 256)),
+        rule: None,
     }
 }
 

@@ -64,6 +64,8 @@ pub enum EdgeUpdate {
     /// So many entries it may make from now on, until it is told another number: nobody else hears of
     /// them before the table's statistics are read. Without a word of it, as many as come.
     Grant(u32),
+    /// Whether packets go on to policies from the entries it makes from now on.
+    LeadOn(bool),
     /// Of the entries it makes from now on.
     Timeouts { idle_s: u16, hard_s: u16 },
     /// An entry before any packet asks for it: both hosts are here, behind open ports.
@@ -145,6 +147,7 @@ pub struct Edge {
 struct Started {
     config: EdgeConfig,
     templates: Templates,
+    leads_on: bool,
     /// The port of each host, by its place in `ports`.
     hosts: MacTable<PortIndex>,
     ports: Vec<Port>,
@@ -223,7 +226,8 @@ impl Edge {
 impl Started {
     fn new(config: EdgeConfig) -> Started {
         Started {
-            templates: Templates::new(&config),
+            templates: Templates::new(&config, false),
+            leads_on: false,
             hosts: MacTable::new(config.seed),
             ports: Vec::new(),
             by_number: BTreeMap::new(),
@@ -258,7 +262,11 @@ impl Started {
             EdgeUpdate::Timeouts { idle_s, hard_s } => {
                 self.config.idle_timeout_s = idle_s;
                 self.config.hard_timeout_s = hard_s;
-                self.templates = Templates::new(&self.config);
+                self.templates = Templates::new(&self.config, self.leads_on);
+            }
+            EdgeUpdate::LeadOn(leads_on) => {
+                self.leads_on = leads_on;
+                self.templates = Templates::new(&self.config, leads_on);
             }
             EdgeUpdate::Pause(until) => self.paused_until = until,
             EdgeUpdate::Grant(count) => (self.granted, self.is_spent) = (count, false),

@@ -10,7 +10,10 @@
 
 use openflow::message::{FlowMod, FlowModCommand, FlowModFlags};
 use openflow::multipart::{FlowStats, FlowStatsRequest};
+use openflow::packet::PacketFields;
 use openflow::{Action, Cookie, Field, Instruction, MacAddr, Match, MatchField, PortNo};
+
+use crate::qos::flow::{POLICY_TABLE, path_instructions};
 
 /// "aust" in the upper half of every cookie of ours.
 pub const COOKIE_PREFIX: Cookie = Cookie(0x6175_7374_0000_0000);
@@ -22,6 +25,11 @@ const ETH_TYPE_ARP: u16 = 0x0806;
 const ETH_TYPE_IPV6: u16 = 0x86dd;
 
 const PRIORITY_LLDP: u16 = 0xffff;
+/// Of the first rule; those after it are below, and all of them above the pairs. Below each there is
+/// place for its successor.
+const PRIORITY_RULE: u16 = 3000;
+const PRIORITIES_PER_RULE: u16 = 2;
+const PRIORITY_RULE_MIN: u16 = PRIORITY_RULE - u8::MAX as u16 * PRIORITIES_PER_RULE - 1;
 const PRIORITY_PAIR: u16 = 2000;
 const PRIORITY_SUCCESSOR: u16 = 1999;
 const PRIORITY_COARSE: u16 = 1500;
@@ -49,6 +57,10 @@ pub enum EntryKind {
     Report = 6,
     /// Towards one host from whoever comes in by a link, in place of entries between two.
     Coarse = 7,
+    /// Of a service between two hosts, where their path begins.
+    Service = 8,
+    /// Of two hosts that may exchange some things: drops another, there too.
+    Barrier = 9,
 }
 
 impl EntryKind {
@@ -56,9 +68,27 @@ impl EntryKind {
         Cookie(COOKIE_PREFIX.0 | u64::from(generation) << 16 | (self as u64) << 8)
     }
 
+    /// Whether it drops.
+    pub(crate) fn is_drop(self) -> bool {
+        matches!(self, EntryKind::Barred | EntryKind::Barrier)
+    }
+
     /// Whether it leads towards one host, and stands as long as the host's place is known.
     pub(crate) fn is_route(self) -> bool {
         matches!(self, EntryKind::Destination | EntryKind::Report)
+    }
+
+    /// Whether its packets go on to policies, where there are any.
+    pub(crate) fn leads_on(self) -> bool {
+        match self {
+            EntryKind::Pair
+            | EntryKind::Destination
+            | EntryKind::Local
+            | EntryKind::Report
+            | EntryKind::Coarse
+            | EntryKind::Service => true,
+            EntryKind::Infrastructure | EntryKind::Barred | EntryKind::Barrier => false,
+        }
     }
 
     /// Of an entry of ours.
@@ -71,6 +101,8 @@ impl EntryKind {
             5 => EntryKind::Barred,
             6 => EntryKind::Report,
             7 => EntryKind::Coarse,
+            8 => EntryKind::Service,
+            9 => EntryKind::Barrier,
             _ => return None,
         })
     }
@@ -83,7 +115,30 @@ pub struct EntryKey {
     pub in_port: Option<PortNo>,
     pub eth_src: Option<MacAddr>,
     pub eth_dst: Option<MacAddr>,
+    /// Without a rule.
     pub eth_type: Option<u16>,
+    pub rule: Option<Rule>,
+}
+
+/// Some of the packets between two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rule {
+    /// Where several fit a packet the least is its rule.
+    pub rank: u8,
+    pub family: Family,
+    /// The protocol over IP; 0 with ARP, which has none.
+    pub proto: u8,
+    /// 0 is any. The type of ICMPv6.
+    pub src_port: u16,
+    /// 0 is any.
+    pub dst_port: u16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    Arp,
+    Ipv4,
+    Ipv6,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +160,23 @@ impl EntryKey {
         eth_src: None,
         eth_dst: None,
         eth_type: None,
+        rule: None,
     };
+
+    /// Before all that have a rule, in their order.
+    pub(crate) const RULES_FROM: EntryKey = EntryKey {
+        priority: PRIORITY_RULE_MIN,
+        ..EntryKey::ANY
+    };
+
+    /// Between two hosts: what is of this rule, which has no port that its protocol has not.
+    pub fn rule(in_port: PortNo, src: MacAddr, dst: MacAddr, rule: Rule) -> EntryKey {
+        EntryKey {
+            priority: PRIORITY_RULE - u16::from(rule.rank) * PRIORITIES_PER_RULE,
+            rule: Some(rule),
+            ..EntryKey::pair(in_port, src, dst)
+        }
+    }
 
     pub fn pair(in_port: PortNo, src: MacAddr, dst: MacAddr) -> EntryKey {
         EntryKey {
@@ -113,20 +184,25 @@ impl EntryKey {
             in_port: Some(in_port),
             eth_src: Some(src),
             eth_dst: Some(dst),
-            eth_type: None,
+            ..EntryKey::ANY
         }
     }
 
-    /// Of the entry that takes over when a pair's entry goes: the same match, one below.
+    /// Of the entry that takes over when a pair's entry goes, or that of one of its rules: the same
+    /// match, one below.
     pub fn successor(self) -> EntryKey {
+        debug_assert!(!self.is_successor());
         EntryKey {
-            priority: PRIORITY_SUCCESSOR,
+            priority: self.priority - 1,
             ..self
         }
     }
 
     pub fn is_successor(self) -> bool {
-        self.priority == PRIORITY_SUCCESSOR
+        let is_of_rule = PRIORITY_RULE
+            .checked_sub(self.priority)
+            .is_some_and(|below| self.rule.is_some() && below % PRIORITIES_PER_RULE != 0);
+        self.priority == PRIORITY_SUCCESSOR || is_of_rule
     }
 
     /// Towards `dst`, from `in_port` only or from every port.
@@ -162,6 +238,20 @@ impl EntryKey {
         }
     }
 
+    /// Of the same pair, without a rule.
+    pub(crate) fn without_rule(self) -> EntryKey {
+        let priority = match (self.rule, self.is_successor()) {
+            (None, _) => self.priority,
+            (Some(_), false) => PRIORITY_PAIR,
+            (Some(_), true) => PRIORITY_SUCCESSOR,
+        };
+        EntryKey {
+            priority,
+            rule: None,
+            ..self
+        }
+    }
+
     pub fn to_match(self) -> Match {
         let mut m = Match::any();
         if let Some(port) = self.in_port {
@@ -176,7 +266,10 @@ impl EntryKey {
         if let Some(eth_type) = self.eth_type {
             m = m.with(Field::EthType, eth_type);
         }
-        m
+        match self.rule {
+            Some(rule) => rule.narrow(m),
+            None => m,
+        }
     }
 
     /// `None` if the match says something that no entry of ours does.
@@ -185,6 +278,7 @@ impl EntryKey {
             priority,
             ..EntryKey::ANY
         };
+        let (mut proto, mut ports) = (None, (None, None));
         for field in &m.fields {
             let MatchField::Basic { field, value, mask } = field else {
                 return None;
@@ -197,9 +291,27 @@ impl EntryKey {
                 Field::EthSrc => key.eth_src = Some(MacAddr::from_u64(*value as u64)),
                 Field::EthDst => key.eth_dst = Some(MacAddr::from_u64(*value as u64)),
                 Field::EthType => key.eth_type = Some(*value as u16),
+                Field::IpProto => proto = Some(*value as u8),
+                Field::TcpSrc | Field::UdpSrc | Field::SctpSrc | Field::Icmpv6Type => {
+                    ports.0 = Some(*value as u16);
+                }
+                Field::TcpDst | Field::UdpDst | Field::SctpDst => ports.1 = Some(*value as u16),
                 _ => return None,
             }
         }
+        let ranks = PRIORITY_RULE_MIN..=PRIORITY_RULE;
+        if !ranks.contains(&priority) {
+            let is_plain = proto.is_none() && ports == (None, None);
+            return is_plain.then_some(key);
+        }
+        let rule = Rule {
+            rank: ((PRIORITY_RULE - priority) / PRIORITIES_PER_RULE) as u8,
+            family: Family::of(key.eth_type.take()?)?,
+            proto: proto.unwrap_or(0),
+            src_port: ports.0.unwrap_or(0),
+            dst_port: ports.1.unwrap_or(0),
+        };
+        key.rule = Some(rule);
         Some(key)
     }
 
@@ -213,6 +325,67 @@ impl EntryKey {
             instructions: Vec::new(),
             ..FlowMod::add(self.priority, self.to_match(), Vec::new())
         }
+    }
+}
+
+impl Rule {
+    /// `m`, of no packets but its own.
+    fn narrow(self, m: Match) -> Match {
+        let m = m.with(Field::EthType, self.family.eth_type());
+        if self.proto == 0 {
+            return m;
+        }
+        let mut m = m.with(Field::IpProto, self.proto);
+        let (src, dst) = match self.proto {
+            proto::TCP => (Field::TcpSrc, Field::TcpDst),
+            proto::UDP => (Field::UdpSrc, Field::UdpDst),
+            proto::SCTP => (Field::SctpSrc, Field::SctpDst),
+            proto::ICMPV6 => (Field::Icmpv6Type, Field::Icmpv6Code),
+            _ => return m,
+        };
+        for (field, value) in [(src, self.src_port), (dst, self.dst_port)] {
+            if value != 0 {
+                m = m.with(field, value);
+            }
+        }
+        m
+    }
+
+    pub(crate) fn is_of(self, packet: &PacketFields) -> bool {
+        packet.matches(&self.narrow(Match::any()))
+    }
+
+    /// Whether a packet can be of both.
+    pub(crate) fn overlaps(self, other: Rule) -> bool {
+        let meet = |a: u16, b: u16| a == 0 || b == 0 || a == b;
+        self.family == other.family
+            && self.proto == other.proto
+            && meet(self.src_port, other.src_port)
+            && meet(self.dst_port, other.dst_port)
+    }
+}
+
+/// Numbers of protocols over IP.
+pub(crate) mod proto {
+    pub const ICMP: u8 = 1;
+    pub const TCP: u8 = 6;
+    pub const UDP: u8 = 17;
+    pub const ICMPV6: u8 = 58;
+    pub const SCTP: u8 = 132;
+}
+
+impl Family {
+    fn eth_type(self) -> u16 {
+        match self {
+            Family::Arp => 0x0806,
+            Family::Ipv4 => 0x0800,
+            Family::Ipv6 => 0x86dd,
+        }
+    }
+
+    fn of(eth_type: u16) -> Option<Family> {
+        let all = [Family::Arp, Family::Ipv4, Family::Ipv6];
+        all.into_iter().find(|family| family.eth_type() == eth_type)
     }
 }
 
@@ -238,7 +411,7 @@ impl Entry {
     pub fn to_add(self, generation: u16) -> FlowMod {
         let actions = match (self.kind, self.out) {
             (EntryKind::Report, port) => vec![Action::output(port), REPORT],
-            (EntryKind::Barred, _) => Vec::new(),
+            (EntryKind::Barred | EntryKind::Barrier, _) => Vec::new(),
             (_, PortNo::CONTROLLER) => vec![Action::controller()],
             (_, port) => vec![Action::output(port)],
         };
@@ -256,28 +429,49 @@ impl Entry {
         }
     }
 
-    /// Reads an entry that [`Entry::to_add`] once made; `None` if it has another shape.
+    /// Of an entry that outputs: that policies come before it does.
+    pub(crate) fn lead_on(instructions: &mut Vec<Instruction>) {
+        let [Instruction::ApplyActions(actions)] = &mut instructions[..] else {
+            return;
+        };
+        let is_way = |action: &Action| match action {
+            Action::Output { port, .. } => *port != PortNo::CONTROLLER,
+            _ => false,
+        };
+        let Some(Action::Output { port, .. }) = actions.iter().find(|a| is_way(a)).cloned() else {
+            return;
+        };
+        actions.retain(|action| !is_way(action));
+        if actions.is_empty() {
+            instructions.clear();
+        }
+        instructions.extend(path_instructions(port));
+    }
+
+    /// Whether an entry in a switch is of that form.
+    pub(crate) fn is_led_on(instructions: &[Instruction]) -> bool {
+        let goes_on = |i: &Instruction| *i == Instruction::GotoTable(POLICY_TABLE);
+        instructions.iter().any(goes_on)
+    }
+
+    /// Reads an entry that [`Entry::to_add`] once made, perhaps led on; `None` if it has another shape.
     pub fn from_stats(stats: &FlowStats) -> Option<Entry> {
         let kind = EntryKind::of(stats.cookie)?;
-        let actions: &[Action] = match &stats.instructions[..] {
-            [Instruction::ApplyActions(actions)] => actions,
-            // Without actions some switches leave out the instruction as well.
-            [] => &[],
-            _ => return None,
-        };
-        let port = match (kind, actions) {
+        let actions = read_actions(&stats.instructions)?;
+        let port = match (kind, &actions[..]) {
             (EntryKind::Report, [Action::Output { port, .. }, REPORT]) => *port,
-            (EntryKind::Barred, []) => PortNo::ANY,
-            (EntryKind::Report | EntryKind::Barred, _) => return None,
+            (EntryKind::Barred | EntryKind::Barrier, []) => PortNo::ANY,
+            (EntryKind::Report | EntryKind::Barred | EntryKind::Barrier, _) => return None,
             (_, [Action::Output { port, .. }]) => *port,
             _ => return None,
         };
         let key = EntryKey::from_match(stats.priority, &stats.r#match)?;
+        let is_pair = key.in_port.is_some() && key.eth_src.is_some() && key.eth_dst.is_some();
         let well_formed = match kind {
             EntryKind::Infrastructure => port == PortNo::CONTROLLER,
-            EntryKind::Pair | EntryKind::Local | EntryKind::Barred => {
-                key.in_port.is_some() && key.eth_src.is_some() && key.eth_dst.is_some()
-            }
+            EntryKind::Pair | EntryKind::Local | EntryKind::Barred => is_pair && key.rule.is_none(),
+            EntryKind::Service => is_pair && key.rule.is_some(),
+            EntryKind::Barrier => is_pair,
             EntryKind::Destination | EntryKind::Report => key.eth_dst.is_some(),
             EntryKind::Coarse => key.eth_dst.is_some_and(|dst| {
                 key.in_port
@@ -293,6 +487,34 @@ impl Entry {
             notify: stats.flags.contains(FlowModFlags::SEND_FLOW_REM),
         })
     }
+}
+
+/// What an entry does, whichever of the two forms it has.
+fn read_actions(instructions: &[Instruction]) -> Option<Vec<Action>> {
+    if !Entry::is_led_on(instructions) {
+        return match instructions {
+            [Instruction::ApplyActions(actions)] => Some(actions.clone()),
+            // Without actions some switches leave out the instruction as well.
+            [] => Some(Vec::new()),
+            _ => None,
+        };
+    }
+    let written = instructions.iter().find_map(|i| match i {
+        Instruction::WriteActions(actions) => Some(actions),
+        _ => None,
+    });
+    let Some([Action::Output { port, .. }]) = written.map(|actions| &actions[..]) else {
+        return None;
+    };
+    let mut actions = vec![Action::output(*port)];
+    let rest = path_instructions(*port);
+    for instruction in instructions.iter().filter(|i| !rest.contains(i)) {
+        match instruction {
+            Instruction::ApplyActions(applied) => actions.extend(applied.iter().cloned()),
+            _ => return None,
+        }
+    }
+    Some(actions)
 }
 
 const REPORT: Action = Action::Output {
@@ -323,4 +545,66 @@ pub(crate) fn may_keep_ipv4_flow(packet: &[u8]) -> bool {
 /// somebody else may have taken. 1.0 has no cookie in its request, so both versions ask for all.
 pub(crate) fn ask_for_entries() -> FlowStatsRequest {
     FlowStatsRequest::all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(rank: u8, family: Family, proto: u8, ports: (u16, u16)) -> Rule {
+        Rule {
+            rank,
+            family,
+            proto,
+            src_port: ports.0,
+            dst_port: ports.1,
+        }
+    }
+
+    fn keys() -> Vec<EntryKey> {
+        let (src, dst) = (MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
+        let rules = [
+            rule(0, Family::Ipv4, proto::TCP, (0, 22)),
+            rule(0, Family::Ipv6, proto::TCP, (0, 22)),
+            rule(1, Family::Ipv4, proto::UDP, (53, 0)),
+            rule(2, Family::Ipv4, proto::ICMP, (0, 0)),
+            rule(2, Family::Ipv6, proto::ICMPV6, (128, 0)),
+            rule(3, Family::Ipv6, proto::SCTP, (1, 2)),
+            rule(4, Family::Ipv4, 50, (0, 0)),
+            rule(u8::MAX, Family::Arp, 0, (0, 0)),
+        ];
+        let rules = rules.map(|rule| EntryKey::rule(PortNo(3), src, dst, rule));
+        rules.into_iter().collect()
+    }
+
+    #[test]
+    fn a_rule_comes_back_from_its_match_and_so_does_its_successor() {
+        for key in keys() {
+            for key in [key, key.successor()] {
+                let back = EntryKey::from_match(key.priority, &key.to_match());
+                assert_eq!(back, Some(key));
+            }
+        }
+    }
+
+    /// The successor of a rule is below it and above the next one, and all are above the pair's own.
+    #[test]
+    fn rules_and_successors_are_in_their_order() {
+        let mut before: Option<EntryKey> = None;
+        for key in keys() {
+            let successor = key.successor();
+            assert!(!key.is_successor() && successor.is_successor());
+            assert_eq!(successor.priority + 1, key.priority);
+            if let Some(before) = before {
+                let is_next = before.rule.map(|r| r.rank) != key.rule.map(|r| r.rank);
+                assert_eq!(is_next, before.successor().priority > key.priority);
+            }
+            before = Some(key);
+            let own = key.without_rule();
+            assert!(own.rule.is_none() && !own.is_successor());
+            assert_eq!(successor.without_rule(), own.successor());
+            assert!(successor.priority > own.priority && own > own.successor());
+            assert!(successor >= EntryKey::RULES_FROM && own < EntryKey::RULES_FROM);
+        }
+    }
 }

@@ -4,7 +4,8 @@
 //! the answers to malformed messages. It belongs in the loop that reads and writes the socket, so
 //! that liveness never waits for the application. [`inbox::Inbox`] stands between the sessions and
 //! the application, bounded, and sheds packet-ins only. [`controller::Controller`] is the
-//! application for all switches: discovery, hosts, paths, flow entries. [`relay`] is the other use
+//! application for all switches: discovery, hosts, paths, flow entries. [`qos`] says what entries,
+//! meters and queues the operator's services need. [`relay`] is the other use
 //! of the same channel: it carries it between switches and controllers that are not ours.
 //! [`budget`] is what one port or one connection may cost.
 //!
@@ -18,6 +19,7 @@ pub mod entry;
 pub mod inbox;
 mod lldp;
 mod mac_table;
+pub mod qos;
 pub mod relay;
 pub mod requests;
 pub mod session;

@@ -108,6 +108,11 @@ impl<T> Requests<T> {
         Some(xid)
     }
 
+    /// Whether as many wait as may.
+    pub fn is_full(&self) -> bool {
+        self.waiting.len() >= self.limits.waiting_max
+    }
+
     /// Whether something of this tag waits.
     pub fn waits_for(&self, tag: &T) -> bool
     where

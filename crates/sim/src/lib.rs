@@ -11,6 +11,7 @@ pub mod host;
 pub mod link;
 pub mod network;
 pub mod order;
+pub mod overhead;
 pub mod process;
 pub mod table;
 pub mod topology;

@@ -493,6 +493,19 @@ impl Network {
         }
     }
 
+    /// The process is gone; what was on its way to these switches still arrives, at once.
+    pub fn kill_controller_after(&mut self, reached: &[SwitchId]) {
+        let is_it = |happening: &Happening| match happening {
+            Happening::ToSwitch { switch, .. } => reached.contains(switch),
+            _ => false,
+        };
+        let on_its_way = self.queue.extract_if(.., |_, happening| is_it(happening));
+        for (_, happening) in on_its_way.collect::<Vec<_>>() {
+            self.handle(happening);
+        }
+        self.kill_controller();
+    }
+
     /// A new process; the switches connect to it one after the other.
     pub fn start_controller(&mut self, seed: u64) {
         self.process = Some(Process::new(self.config.process.clone(), seed));
@@ -549,6 +562,31 @@ impl Network {
             self.handle(happening);
         }
         self.now = end;
+    }
+
+    /// Runs until switches have been sent so many more messages of these types, or until `end`;
+    /// whether there were as many.
+    pub fn run_until_heard(&mut self, types: &[u8], count: u64, end: Instant) -> bool {
+        let heard = |network: &Network| -> u64 {
+            let nodes = network.switches.iter();
+            let of = nodes.flat_map(|node| types.iter().filter_map(|t| node.heard.get(t)));
+            of.sum()
+        };
+        let wanted = heard(self) + count;
+        while heard(self) < wanted {
+            let Some(entry) = self
+                .queue
+                .first_entry()
+                .filter(|entry| entry.key().0 <= end)
+            else {
+                self.now = end;
+                return false;
+            };
+            let ((at, _), happening) = entry.remove_entry();
+            self.now = at;
+            self.handle(happening);
+        }
+        true
     }
 
     fn after(&mut self, delay: Duration, happening: Happening) {

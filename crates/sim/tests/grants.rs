@@ -2,8 +2,8 @@
 
 use control::controller::ControllerConfig;
 use control::timeouts::{FirstPackets, Timeouts};
-use openflow::Version;
 use openflow::time::Duration;
+use openflow::{DatapathId, Version};
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};
 use sim::process::ProcessConfig;
 
@@ -87,4 +87,45 @@ fn an_edge_with_room_withholds_nothing() {
     let connection = network.connection(at).expect("it is up");
     let edge = network.process().edge(connection).expect("it has one");
     assert_eq!(edge.counters().entries_withheld, 0);
+}
+
+/// As a switch's database says it: before the switch is there, and later anew.
+#[test]
+fn a_limit_that_a_database_tells_holds_as_one_that_is_configured() {
+    let dpid = DatapathId(1);
+    let mut network = Network::new(NetworkConfig::default(), 1);
+    network.ask(|controller, now| controller.set_table_limit(now, dpid, Some(LIMIT)));
+    let at = network.add_switch_as(dpid);
+    network.run_for(ms(2000));
+    let limit = |network: &mut Network| {
+        let tables = network.ask(|controller, _| controller.switches());
+        tables[0].table.limit
+    };
+    assert_eq!(limit(&mut network), Some(LIMIT));
+    assert!(network.connection(at).is_some());
+    network.ask(|controller, now| controller.set_table_limit(now, dpid, Some(2 * LIMIT)));
+    assert_eq!(limit(&mut network), Some(2 * LIMIT));
+    network.ask(|controller, now| controller.set_table_limit(now, dpid, None));
+    let own = NetworkConfig::default().entries_max as u32;
+    assert_eq!(limit(&mut network), Some(own), "as the switch says itself");
+
+    // What is configured for a switch is said to hold whatever it says.
+    let timeouts = Timeouts {
+        switches: [(dpid, 50)].into(),
+        table_entries_max: Some(70),
+        ..Timeouts::default()
+    };
+    network.ask(|controller, now| controller.set_timeouts(now, timeouts));
+    network.ask(|controller, now| controller.set_table_limit(now, dpid, Some(LIMIT)));
+    assert_eq!(limit(&mut network), Some(50));
+    let timeouts = Timeouts {
+        table_entries_max: Some(70),
+        ..Timeouts::default()
+    };
+    network.ask(|controller, now| controller.set_timeouts(now, timeouts));
+    assert_eq!(
+        limit(&mut network),
+        Some(LIMIT),
+        "the database knows better"
+    );
 }

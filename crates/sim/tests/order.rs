@@ -3,7 +3,7 @@
 
 use openflow::time::Duration;
 use sched::policy::{Algorithm, PolicyMap};
-use sim::order::{Carrier, Experiment, Network, Report};
+use sim::order::{Carrier, Experiment, Network, RelayTerms, Report};
 
 const ALGORITHMS: [Algorithm; 7] = [
     Algorithm::Fifo,
@@ -31,6 +31,7 @@ fn experiment(algorithm: Algorithm, carrier: Carrier, messages: u64) -> Experime
             resend: Duration::from_millis(25),
             breaks: Some(Duration::from_millis(150)),
         },
+        relay: RelayTerms::default(),
         load: 0.9,
     }
 }
@@ -57,6 +58,28 @@ fn every_discipline_keeps_the_order_through_a_relay_pair_with_loss_and_breaks() 
             "{what}: {}",
             report.overtaken
         );
+    }
+}
+
+/// Each record comes twice, in any order, or the window is smaller than any message.
+#[test]
+fn copies_and_the_least_window_keep_the_order_over_a_hundred_breaks() {
+    let terms = [
+        (130_000, 4 << 20, true),
+        (6_000, 1, false),
+        (6_000, 1, true),
+    ];
+    for (messages, window_bytes, is_copied) in terms {
+        let mut experiment = experiment(Algorithm::Strict, Carrier::RelayPair, messages);
+        experiment.network.breaks = Some(Duration::from_millis(25));
+        experiment.relay = RelayTerms {
+            window_bytes,
+            is_copied,
+        };
+        let report = experiment.run(3);
+        let what = format!("window {window_bytes}, copies {is_copied}");
+        assert_lawful(&report, messages, &what);
+        assert!(report.breaks >= 100, "{what}: {} breaks", report.breaks);
     }
 }
 

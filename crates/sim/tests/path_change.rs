@@ -1,7 +1,11 @@
 //! What a stream sees when its way changes: packets lost, and packets overtaken.
 
 use control::controller::{ControllerConfig, Drained, Mode};
+use control::entry::EntryKind;
+use control::timeouts::{FlowClass, HostName, Lifetime, Proto, Service, Timeouts};
+use openflow::packet::build::udp;
 use openflow::time::Duration;
+use openflow::{DatapathId, MacAddr};
 use sim::network::{HostId, Network, NetworkConfig};
 use sim::process::ProcessConfig;
 use sim::topology::{self, Topology};
@@ -22,6 +26,10 @@ fn network(mode: Mode) -> Network {
 }
 
 fn network_at(mode: Mode, control_delay: Duration) -> Network {
+    Network::new(config(mode, control_delay), 1)
+}
+
+fn config(mode: Mode, control_delay: Duration) -> NetworkConfig {
     let controller = ControllerConfig {
         mode,
         ..ControllerConfig::default()
@@ -30,13 +38,12 @@ fn network_at(mode: Mode, control_delay: Duration) -> Network {
         controller,
         ..ProcessConfig::default()
     };
-    let config = NetworkConfig {
+    NetworkConfig {
         process,
         control_delay,
         activation_delay: ms(17),
         ..NetworkConfig::default()
-    };
-    Network::new(config, 1)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +192,11 @@ fn a_planned_change_to_a_faster_way_reorders_the_difference_and_loses_nothing() 
 
 /// The slow way to begin with, and both directions on it.
 fn on_the_slow_way() -> (Network, Topology, (HostId, HostId)) {
-    let (mut network, ring, pair) = ring(Mode::Reactive, 1);
+    on_the_slow_way_of(network(Mode::Reactive))
+}
+
+fn on_the_slow_way_of(network: Network) -> (Network, Topology, (HostId, HostId)) {
+    let (mut network, ring, pair) = ring_in(network, 1);
     drain_links(&mut network, &ring, &[0]);
     network.run_for(ms(1000));
     (network, ring, pair)
@@ -234,6 +245,140 @@ fn who_does_not_pause_is_moved_under_traffic_when_the_wait_is_over() {
     network.set_dark(ring.links[2], true);
     let after = during(&mut network, pair, |_| {});
     assert_eq!(after, NOTHING, "the link was still in use");
+}
+
+/// Of what goes by UDP, streams only.
+fn only_streams() -> Timeouts {
+    const STREAM_PORT: u16 = 4001;
+    let class = |name: &str, dst_ports: &[u16], forbid| FlowClass {
+        name: name.to_owned(),
+        src: None,
+        dst: None,
+        service: Some(Service {
+            proto: Proto::UDP,
+            src_ports: Vec::new(),
+            dst_ports: dst_ports.to_vec(),
+        }),
+        lifetime: None,
+        first_packets: None,
+        forbid,
+        priority: false,
+    };
+    Timeouts {
+        classes: vec![
+            class("streams", &[STREAM_PORT], false),
+            class("rest", &[], true),
+        ],
+        ..Timeouts::default()
+    }
+}
+
+/// The ways part where services are told apart: each turns in its own pause, and never falls to what
+/// drops the rest.
+#[test]
+fn services_turn_in_a_pause_and_what_is_forbidden_stays_so() {
+    let (mut network, ring, pair) = on_the_slow_way();
+    network.set_timeouts(only_streams());
+    network.run_for(ms(1000));
+    let seen = in_bursts(&mut network, pair, |network| {
+        drain_waiting(network, &ring, &[2], ms(6000))
+    });
+    assert_eq!((seen, moved(&network)), (NOTHING, (2, 0)));
+    network.set_dark(ring.links[2], true);
+    let seen = in_bursts(&mut network, pair, |_| {});
+    assert_eq!(seen, NOTHING, "the link was still in use");
+    // While entries wait for a pause, and when they have found it.
+    let (mut network, ring, pair) = on_the_slow_way();
+    network.set_timeouts(only_streams());
+    network.run_for(ms(1000));
+    drain_waiting(&mut network, &ring, &[2], ms(6000));
+    let [from, to] = [pair.0, pair.1].map(|host| network.host(host).address);
+    for number in 0..100 {
+        let frame = udp(from, to, (9, 53), &u64::to_be_bytes(number));
+        network.inject(pair.0, frame);
+        network.run_for(ms(100));
+    }
+    assert_eq!(network.host(pair.1).arrivals, [0_u64; 0]);
+}
+
+/// One that does not pause is overtaken, and it is told, although the pair's own entry has ended.
+#[test]
+fn a_service_that_does_not_pause_is_moved_under_traffic() {
+    let (mut network, ring, pair) = on_the_slow_way();
+    network.set_timeouts(only_streams());
+    network.run_for(ms(1000));
+    let seen = during(&mut network, pair, |network| {
+        drain_waiting(network, &ring, &[2], ms(2000))
+    });
+    assert_eq!((seen.lost, seen.packet_ins), (0, 0));
+    assert!((1..=3).contains(&seen.reordered), "{seen:?}, of 3 ms");
+    assert_eq!(moved(&network), (1, 1));
+    network.set_dark(ring.links[2], true);
+    let after = during(&mut network, pair, |_| {});
+    assert_eq!(after, NOTHING, "the link was still in use");
+}
+
+/// Its own entry has ended: it goes by the pair's, and turns with it and not before.
+#[test]
+fn a_service_without_an_entry_turns_in_the_pause_of_its_pair() {
+    let (mut network, ring, pair) = on_the_slow_way();
+    // What is set first is seen, however short.
+    network.set_activation_delay(ring.switches[0], Duration::ZERO);
+    let mut streams = only_streams();
+    streams.classes.truncate(1);
+    streams.classes[0].lifetime = Some(Lifetime::Fixed {
+        idle_s: 1,
+        hard_s: 0,
+    });
+    network.set_timeouts(streams);
+    let has_entry = |network: &Network| {
+        let mut entries = network.switch(ring.switches[0]).entries();
+        entries.any(|entry| EntryKind::of(entry.cookie) == Some(EntryKind::Service))
+    };
+    network.run_for(ms(200));
+    assert!(has_entry(&network));
+    network.run_for(ms(4000));
+    assert!(!has_entry(&network));
+    let seen = in_bursts(&mut network, pair, |network| {
+        drain_waiting(network, &ring, &[2], ms(6000))
+    });
+    assert_eq!((seen, moved(&network)), (NOTHING, (2, 0)));
+}
+
+/// Others are refused where it waits, and nothing may go: what it has there is not taken for what was
+/// refused.
+#[test]
+fn a_path_waits_on_where_the_table_is_full_for_others() {
+    // Two of every switch's own, the path, both ways back, and what takes over.
+    const ENTRIES: usize = 6;
+    let never_chosen_to_go = |host: u8| FlowClass {
+        name: format!("from {host}"),
+        src: Some(HostName::Mac(MacAddr([2, 0, 0, 0, 0, host]))),
+        dst: None,
+        service: None,
+        lifetime: None,
+        first_packets: None,
+        forbid: false,
+        priority: true,
+    };
+    let mut config = config(Mode::Reactive, ms(1));
+    config.entries_max = ENTRIES;
+    config.process.controller.timeouts = Timeouts {
+        classes: (1..=5).map(never_chosen_to_go).collect(),
+        switches: [(DatapathId(1), 100)].into(),
+        ..Timeouts::default()
+    };
+    let (mut network, ring, pair) = on_the_slow_way_of(Network::new(config, 1));
+    let seen = during(&mut network, pair, |network| {
+        drain_waiting(network, &ring, &[2], ms(60_000));
+        network.run_for(ms(300));
+        network.resolve(ring.hosts[0], ring.hosts[3]);
+        network.run_for(ms(1700));
+        let switches = network.process().controller.switches();
+        assert!(switches[0].table.counters.table_full > 0);
+    });
+    assert_eq!((seen.lost, seen.reordered), (0, 0));
+    assert_eq!(moved(&network), (2, 0));
 }
 
 #[test]

@@ -243,6 +243,7 @@ fn class(name: &str, src: HostName, dst: HostName) -> FlowClass {
         name: name.to_owned(),
         src: Some(src),
         dst: Some(dst),
+        service: None,
         lifetime: None,
         first_packets: None,
         forbid: false,
@@ -252,6 +253,42 @@ fn class(name: &str, src: HostName, dst: HostName) -> FlowClass {
 
 fn ip(network: &Network, host: HostId) -> HostName {
     HostName::Ip(network.host(host).address.ip.into())
+}
+
+/// A file that is read again as it is changes nothing, so nothing is sent; one in which a class is new does.
+#[test]
+fn the_same_timeouts_again_send_nothing() {
+    const FLOW_MOD: u8 = 14;
+    const BARRIER_REQUEST: u8 = 20;
+    let mut network = network(leases(10), Version::V13, ROOMY);
+    let hosts = three(&mut network);
+    let (a, far) = (hosts.local[0], hosts.far);
+    network.stream(a, far, 1000, 20, ms(10));
+    network.run_for(ms(1000));
+    let mut barring = class("none", ip(&network, a), ip(&network, far));
+    barring.forbid = true;
+    let barring = Timeouts {
+        classes: vec![barring],
+        ..leases(10)
+    };
+    let told = |network: &Network| -> u64 {
+        let kinds = [FLOW_MOD, BARRIER_REQUEST];
+        let of = |id| {
+            kinds
+                .map(|kind| network.heard(id, kind))
+                .iter()
+                .sum::<u64>()
+        };
+        of(hosts.here) + of(hosts.there)
+    };
+    let again = |network: &mut Network| {
+        let before = told(network);
+        network.set_timeouts(barring.clone());
+        network.run_for(ms(1000));
+        told(network) - before
+    };
+    assert!(again(&mut network) > 0);
+    assert_eq!(again(&mut network), 0);
 }
 
 /// While packets flow, one pair of a switch and one of two switches are forbidden: at once nothing

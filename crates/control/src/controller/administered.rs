@@ -75,6 +75,7 @@ impl Controller {
 
     /// Something has changed that the topology may speak of.
     pub(super) fn topology_soon(&mut self, now: Instant) {
+        self.qos_soon(now);
         let wanted = self.administered.topology.is_some();
         if wanted && !std::mem::replace(&mut self.administered.is_pending, true) {
             self.timer(now + self.config.port_hold + SETTLE, Timer::Topology);
@@ -87,6 +88,7 @@ impl Controller {
             return;
         };
         self.place_hosts(now, &topology);
+        self.qos_soon(now);
         self.tell_differences(&topology);
         let hosts: Vec<MacAddr> = topology.hosts().map(|(mac, _)| mac).collect();
         self.administered.topology = Some(topology);

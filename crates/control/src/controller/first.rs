@@ -167,7 +167,7 @@ impl Controller {
     fn presets(&self, pair: Pair) -> bool {
         let class = self.class_of(pair);
         let first_packets = self.config.timeouts.first_packets(class);
-        first_packets == FirstPackets::PreInstall && !class.is_some_and(|class| class.forbid)
+        first_packets == FirstPackets::PreInstall && self.admits(pair)
     }
 
     /// Until none of `tokens` is under way; false if none is, or too much is held.

@@ -11,7 +11,7 @@ use openflow::{BufferId, DatapathId, Field, MacAddr};
 
 use crate::edge;
 use crate::entry::{ETH_TYPE_LLDP, is_report};
-use crate::timeouts::Prefix;
+use crate::timeouts::{HostName, Prefix};
 
 use super::hosts::{Answer, Hosts, Observed, Question};
 use super::ports::{Cause, PortRole};
@@ -132,7 +132,7 @@ impl Controller {
             self.held.push_back(held);
         } else if let Some(packet) = Packet::read(&held, fields) {
             if role == PortRole::Link {
-                self.handle_on_link(now, &packet);
+                self.handle_on_link(now, &packet, fields);
             } else {
                 self.handle_at_edge(now, &packet, fields);
             }
@@ -148,7 +148,7 @@ impl Controller {
         if !self.observe(now, packet, fields) || packet.dst == OWN_MAC {
             return;
         }
-        if self.forbids((packet.src, packet.dst)) {
+        if self.forbids_packet((packet.src, packet.dst), fields) {
             return self.bar(now, packet);
         }
         match self.hosts.place(packet.dst) {
@@ -169,13 +169,13 @@ impl Controller {
 
     /// A packet half-way: an entry is missing here. It goes to its destination, and the path is
     /// mended. Nothing is learned: its sender is not here.
-    fn handle_on_link(&mut self, now: Instant, packet: &Packet<'_>) {
+    fn handle_on_link(&mut self, now: Instant, packet: &Packet<'_>, fields: &PacketFields) {
         if packet.dst.is_multicast() {
             // Broadcasts never travel on links: a switch that is not ours alone sent it.
             self.counters.packet_ins_broadcast_on_link += 1;
             return;
         }
-        if self.forbids((packet.src, packet.dst)) {
+        if self.forbids_packet((packet.src, packet.dst), fields) {
             self.counters.packets_forbidden += 1;
             return;
         }
@@ -207,6 +207,10 @@ impl Controller {
         let observed = self.hosts.observe(now, mac, at, ip, home_gone);
         if !was_told && has_told(&self.hosts) && self.is_in_class(mac) {
             self.host_classified(now, mac, at);
+        }
+        if matches!(observed, Observed::Home | Observed::Placed) {
+            let names = [Some(HostName::Mac(mac)), ip.map(HostName::Ip)];
+            self.qos_host(now, names.into_iter().flatten(), at);
         }
         match observed {
             Observed::Home => true,

@@ -4,7 +4,7 @@ use openflow::time::Instant;
 use openflow::{DatapathId, MacAddr, PortNo};
 
 use crate::budget::Budget;
-use crate::entry::{Entry, EntryKey, EntryKind};
+use crate::entry::{Entry, EntryKey, EntryKind, Rule};
 use crate::timeouts::{FlowClass, Lifetime, Timeouts};
 
 use super::forwarding::Packet;
@@ -20,9 +20,12 @@ const DOWNSTREAM_EXTRA_S: u16 = 2;
 const BARRED_IDLE_S: u16 = 10;
 
 impl Controller {
-    /// Other timeouts from now on. Entries that are there keep theirs, but for those of pairs that
-    /// are forbidden now: they are taken out.
+    /// Other timeouts from now on. Entries that are there keep theirs, but what is forbidden now ends,
+    /// and services that are named now are told apart.
     pub fn set_timeouts(&mut self, now: Instant, timeouts: Timeouts) {
+        if timeouts == self.config.timeouts {
+            return;
+        }
         let reported = self.reports();
         self.renewals = renewal_budget(now, &timeouts);
         self.config.timeouts = timeouts;
@@ -78,15 +81,16 @@ impl Controller {
         }
     }
 
-    /// Idle and hard timeout of an entry of a pair's path. `table_s` is the idle timeout for which
-    /// the tables on it have room, where they are limited.
+    /// Idle and hard timeout of an entry of a pair, or of one of its rules. `table_s` is the idle
+    /// timeout for which the tables on its path have room, where they are limited.
     pub(super) fn timeouts_of(
         &self,
         pair: Pair,
+        rule: Option<Rule>,
         ingress: bool,
         table_s: Option<u16>,
     ) -> (u16, u16) {
-        let class = self.class_of(pair);
+        let class = self.class_of_entry(pair, rule);
         let lifetime = self.config.timeouts.lifetime(class);
         self.timeouts_at(lifetime, class, ingress, table_s)
     }
@@ -151,11 +155,14 @@ impl Controller {
         self.class_of(pair).is_some_and(|class| class.forbid)
     }
 
-    /// A packet of a forbidden pair goes nowhere, and an entry keeps those after it from coming up.
+    /// A packet that is forbidden goes nowhere, and an entry keeps those after it from coming up.
     pub(super) fn bar(&mut self, now: Instant, packet: &Packet<'_>) {
         self.counters.packets_forbidden += 1;
         let Location { dpid, port } = packet.at;
         let pair = (packet.src, packet.dst);
+        if self.admits(pair) {
+            return self.bar_by_path(now, packet);
+        }
         let key = EntryKey::pair(port, packet.src, packet.dst);
         let known = self.switches.get(&dpid);
         let is_set = known.is_some_and(|switch| {
@@ -193,19 +200,19 @@ impl Controller {
         self.enforce(now, |(src, dst)| src == mac || dst == mac);
     }
 
-    /// Takes out what is there and forbidden, and what drops and is not forbidden any more.
+    /// Takes out what is there and forbidden, and what drops and is not forbidden any more, and sets
+    /// what services need.
     fn enforce(&mut self, now: Instant, is_concerned: impl Fn(Pair) -> bool) {
         let pairs = self.paths.pairs().filter(|pair| is_concerned(*pair));
-        let forbidden: Vec<Pair> = pairs.filter(|pair| self.forbids(*pair)).collect();
-        for pair in forbidden {
-            self.drop_path(now, pair);
+        for pair in pairs.collect::<Vec<Pair>>() {
+            self.fit_rules(now, pair);
         }
         let mut allowed: Vec<(DatapathId, EntryKey)> = Vec::new();
         for (dpid, switch) in &self.switches {
             let barred = switch.entries.values();
             for entry in barred.filter(|entry| entry.kind == EntryKind::Barred) {
                 let pair = entry.key.eth_src.zip(entry.key.eth_dst);
-                if pair.is_some_and(|pair| is_concerned(pair) && !self.forbids(pair)) {
+                if pair.is_some_and(|pair| is_concerned(pair) && self.admits(pair)) {
                     allowed.push((*dpid, entry.key));
                 }
             }

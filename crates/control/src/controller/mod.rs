@@ -31,8 +31,11 @@ mod local;
 mod paths;
 mod policies;
 mod ports;
+mod qos;
+pub mod questions;
 mod reconcile;
 mod routes;
+mod services;
 mod switch;
 mod tables;
 mod updates;
@@ -69,6 +72,11 @@ use hosts::Hosts;
 pub use links::Drained;
 use links::Links;
 use paths::Paths;
+use qos::QosState;
+pub use qos::{
+    CircuitReport, Count, HopVerdict, Installation, PolicyReport, QosReport, VerifyReport,
+};
+use questions::Questions;
 use switch::Switch;
 use updates::Updates;
 
@@ -280,6 +288,10 @@ pub struct Controller {
     held: VecDeque<Held>,
     first: FirstPacketState,
     administered: Administered,
+    qos: QosState,
+    /// Entries that tables take, as their databases say.
+    table_limits: BTreeMap<DatapathId, u32>,
+    questions: Questions,
     /// By the last sample, of one core.
     load_percent: f64,
     overload: Overload,
@@ -317,6 +329,7 @@ enum Timer {
     Routes,
     Adopt,
     Topology,
+    Qos,
 }
 
 impl Timer {
@@ -335,6 +348,7 @@ impl Timer {
             Timer::Routes => "routes",
             Timer::Adopt => "adopt",
             Timer::Topology => "topology",
+            Timer::Qos => "qos",
         }
     }
 }
@@ -365,6 +379,9 @@ impl Controller {
             held: VecDeque::new(),
             first: FirstPacketState::default(),
             administered: Administered::new(config.topology.clone()),
+            qos: QosState::default(),
+            table_limits: BTreeMap::new(),
+            questions: Questions::default(),
             load_percent: 0.0,
             overload: Overload::new(),
             lease_count: 0,
@@ -456,6 +473,7 @@ impl Controller {
         self.timer(grace, Timer::Grace(dpid));
         self.event(Event::SwitchDown { dpid });
         self.topology_soon(now);
+        self.qos_down(now, dpid);
         for request in unanswered {
             self.handle_unanswered(now, dpid, request);
         }
@@ -487,6 +505,7 @@ impl Controller {
                     self.adopt_entries(now);
                 }
                 Timer::Topology => self.topology_due(now),
+                Timer::Qos => self.qos_due(now),
             }
         }
     }

@@ -6,25 +6,28 @@
 //! turned over by one flow-mod, and the old rest goes last.
 
 mod pause;
+mod removed;
+mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use openflow::message::{FlowRemoved, FlowRemovedReason};
 use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, MacAddr, PortNo};
 
-use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
+use crate::entry::{Entry, EntryKey, EntryKind};
 
-use super::cached::{Inlets, outlasts_flows};
+use super::cached::Inlets;
 use super::first::{SETTLE, Token};
 use super::links::{Distances, Hop};
 use super::ports::Cause;
 use super::routes::destination_hash;
+use super::services::{PairRule, barrier, is_same};
 use super::updates::{Change, Guard, Stage, Step};
 use super::{Controller, Location, Mode};
 use crate::mix;
 pub(super) use pause::Waited;
 use pause::{PAUSE, Yielding};
+use rules::stale_rules;
 
 /// A path that packets still miss is sent again, but no sooner than this.
 const REPAIR_INTERVAL: Duration = Duration::from_millis(500);
@@ -44,6 +47,8 @@ pub(super) struct Paths {
 pub(super) struct Path {
     /// From the ingress on. In hybrid mode the ingress only.
     hops: Vec<Hop>,
+    /// Beside the pair's entry at the ingress.
+    rules: Vec<PairRule>,
     revision: u64,
     sent_at: Instant,
     setup: Setup,
@@ -94,8 +99,9 @@ impl Paths {
         self.paths.get(&pair).map(|path| path.revision)
     }
 
-    /// Whether the pair's path has this entry.
+    /// Whether the pair's path has this entry, or one that its rules may be for.
     pub(super) fn holds(&self, pair: Pair, dpid: DatapathId, key: EntryKey) -> bool {
+        let key = key.without_rule();
         let held = |hop: &Hop| hop.dpid == dpid && hop.key(pair) == key;
         self.paths
             .get(&pair)
@@ -155,6 +161,7 @@ impl Paths {
             pair,
             Path {
                 hops,
+                rules: Vec::new(),
                 revision,
                 sent_at: now,
                 setup: Setup::Unasked,
@@ -242,7 +249,7 @@ impl Controller {
         from: Location,
         to: Location,
     ) -> Option<Vec<Hop>> {
-        if self.forbids(pair) {
+        if !self.admits(pair) {
             return None;
         }
         if !self.paths.contains(pair) && self.paths.len() >= self.paths.count_max {
@@ -261,7 +268,7 @@ impl Controller {
         if hops.iter().any(full) {
             return None;
         }
-        if self.admit_path(now, pair, &hops).is_err() {
+        if self.admit_all(now, pair, &hops).is_err() {
             return None;
         }
         self.counters.paths_installed += 1;
@@ -274,7 +281,7 @@ impl Controller {
 
     fn find_path(&self, pair: Pair, from: Location, to: Location) -> Option<Vec<Hop>> {
         let connected = |dpid| self.is_connected(dpid);
-        let is_allowed = from != to && !self.forbids(pair);
+        let is_allowed = from != to && self.admits(pair);
         if !is_allowed || !connected(from.dpid) || !connected(to.dpid) {
             return None;
         }
@@ -294,53 +301,67 @@ impl Controller {
     }
 
     /// Make before break: entries that are new, then those that replace one of the same match
-    /// from the destination on, then the old rest.
+    /// from the destination on, then the old rest. What drops some of the pair is there before
+    /// anything leads.
     fn set_path(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>, how: How) {
         let (again, token, delay) = match how {
             How::Again(token) => (true, token, Duration::ZERO),
             How::Moved(settle) => (false, None, settle),
             How::InPause(_) => (false, None, SETTLE),
         };
-        let (old, unsettled) = match self.paths.paths.remove(&pair) {
-            Some(path) => (path.hops, path.yielding),
-            None => (Vec::new(), None),
+        // A path that must move is set where there is no room too: the switch may have some.
+        let table_s = self.admit_all(now, pair, &hops).unwrap_or(None);
+        let (old, old_rules, unsettled) = match self.paths.paths.remove(&pair) {
+            Some(path) => (path.hops, path.rules, path.yielding),
+            None => (Vec::new(), Vec::new(), None),
         };
         // Nobody knows which entry its packets find where they were to turn off.
         let again = again || unsettled.is_some();
         let revision = self.paths.insert(now, pair, hops.clone());
+        let mut rules = self.rules_of(pair);
+        let is_begun = !again && hops.first() == old.first() && is_same(&rules, &old_rules);
+        if is_begun {
+            rules.clone_from(&old_rules);
+        }
+        self.paths.set_rules(pair, rules.clone());
         if let Some(path) = self.paths.paths.get_mut(&pair) {
             path.setup = token.map_or(Setup::Unasked, Setup::UnderWay);
         }
-        // A path that must move is set where there is no room too: the switch may have some.
-        let table_s = self.admit_path(now, pair, &hops).unwrap_or(None);
+        let mut first = Stage::default();
+        let mut leads = Vec::new();
         if let Some(ingress) = hops.first() {
-            let (_, hard_s) = self.timeouts_of(pair, true, table_s);
-            self.note_lease(ingress.dpid, hard_s);
+            let beginning = self.beginning(pair, revision, ingress, &rules, table_s);
+            self.note_leases(&beginning.leads);
+            if !is_begun {
+                (first.changes, leads) = (beginning.drops, beginning.leads);
+            }
         }
         let same_key = |a: &Hop, b: &Hop| a.dpid == b.dpid && a.in_port == b.in_port;
-        let own = |at: usize, hop: &Hop| Change {
+        let own = |hop: &Hop| Change {
             dpid: hop.dpid,
-            step: Step::Add(self.pair_entry(pair, hop, at == 0, table_s)),
+            step: Step::Add(self.pair_entry(pair, hop, false, table_s)),
             guard: Guard::Path(pair, revision),
         };
-        let mut first = Stage::default();
         let mut replace = Vec::new();
         for (at, hop) in hops.iter().enumerate().rev() {
             let unchanged = old.contains(hop);
             // A coarse entry may have carried it, and be gone.
-            if unchanged && !again && (at == 0 || self.is_carried(pair, hop)) {
+            let is_there = match at {
+                0 => is_begun,
+                _ => unchanged && !again && self.is_carried(pair, hop),
+            };
+            if is_there {
                 continue;
             }
+            let replaces = old.iter().any(|o| same_key(o, hop)) && !unchanged;
             let (changes, replaces) = match self.coarse_hop(pair, hop) {
+                _ if at == 0 => (std::mem::take(&mut leads), true),
                 Some(coarse) => (coarse.changes, coarse.is_turned),
-                None => {
-                    let replaces = old.iter().any(|o| same_key(o, hop)) && !unchanged;
-                    (vec![own(at, hop)], replaces)
-                }
+                None => (vec![own(hop)], replaces),
             };
             let was_turning = unsettled.as_ref().is_some_and(|y| y.is_at(hop, pair));
             // The ingress lets traffic in: it comes after all others, as a replacement does.
-            if at == 0 || replaces || was_turning {
+            if replaces || was_turning {
                 replace.push(Stage {
                     delay,
                     ..Stage::of(changes)
@@ -358,10 +379,13 @@ impl Controller {
             guard: Guard::Stale(pair),
         };
         let mut stale: Vec<Change> = stale.map(delete).collect();
+        stale.extend(stale_rules(pair, (&old, &old_rules), (&hops, &rules)));
         let guard = Guard::Path(pair, revision);
-        stale.extend(unsettled.as_ref().map(|y| y.delete_successor(guard)));
+        let successors = unsettled.iter().flat_map(|y| y.delete_successors(guard));
+        stale.extend(successors);
         if let (How::InPause(wait), None) = (how, &unsettled) {
-            stale.extend(self.turn_in_pause(pair, revision, (&mut replace, old), wait));
+            let last = self.turn_in_pause(pair, revision, (&mut replace, old), wait);
+            stale.extend(last.into_iter().flatten());
         }
         let stages = std::iter::once(first)
             .chain(replace)
@@ -371,6 +395,11 @@ impl Controller {
         self.start_update(now, stages);
     }
 
+    /// Set before any packet, a path must not go because there was none.
+    pub(super) fn is_lasting(&self, pair: Pair) -> bool {
+        self.config.mode == Mode::Hybrid && self.administered.says_both(pair)
+    }
+
     pub(super) fn pair_entry(
         &self,
         pair: Pair,
@@ -378,11 +407,13 @@ impl Controller {
         ingress: bool,
         table_s: Option<u16>,
     ) -> Entry {
-        // Set before any packet, it must not go because there was none.
-        let is_lasting = self.config.mode == Mode::Hybrid && self.administered.says_both(pair);
-        let (idle_timeout_s, hard_timeout_s) = match is_lasting {
-            true => (0, 0),
-            false => self.timeouts_of(pair, ingress, table_s),
+        if ingress && self.forbids(pair) {
+            return barrier(hop.key(pair));
+        }
+        let (idle_timeout_s, hard_timeout_s) = match (self.is_lasting(pair), ingress) {
+            (true, _) => (0, 0),
+            (false, true) => self.timeouts_of(pair, None, true, table_s),
+            (false, false) => self.timeouts_after_first(pair, table_s),
         };
         Entry {
             key: hop.key(pair),
@@ -428,13 +459,11 @@ impl Controller {
                 continue;
             }
             self.counters.paths_rerouted += 1;
-            let step = Step::Add(self.pair_entry(pair, &hops[0], true, None));
+            let (hop, rules) = (hops[0], self.rules_of(pair));
             let revision = self.paths.insert(now, pair, hops);
-            changes.push(Change {
-                dpid: old.dpid,
-                step,
-                guard: Guard::Path(pair, revision),
-            });
+            let beginning = self.beginning(pair, revision, &hop, &rules, None);
+            self.paths.set_rules(pair, rules);
+            changes.extend(beginning.drops.into_iter().chain(beginning.leads));
         }
         changes
     }
@@ -479,7 +508,7 @@ impl Controller {
             let hops = places.and_then(|(from, to)| self.find_path(pair, from, to));
             match hops {
                 // Its packets come up until there is room.
-                Some(hops) if self.admit_path(now, pair, &hops).is_err() => {
+                Some(hops) if self.admit_all(now, pair, &hops).is_err() => {
                     self.drop_path(now, pair);
                 }
                 Some(hops) => {
@@ -504,7 +533,7 @@ impl Controller {
     pub(super) fn move_or_drop(&mut self, now: Instant, pair: Pair) {
         let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
         let hops = places.and_then(|(from, to)| self.find_path(pair, from, to));
-        match hops.filter(|hops| self.admit_path(now, pair, hops).is_ok()) {
+        match hops.filter(|hops| self.admit_all(now, pair, hops).is_ok()) {
             Some(hops) => {
                 self.counters.paths_rerouted += 1;
                 self.set_path(now, pair, hops, How::Moved(Duration::ZERO));
@@ -518,7 +547,7 @@ impl Controller {
             self.port(Location { dpid, port })
                 .is_some_and(|port| port.up)
         };
-        let is_left = |yielding: &Yielding| yielding.has_ended || self.is_linked(&yielding.hops);
+        let is_left = |yielding: &Yielding| yielding.has_ended() || self.is_linked(&yielding.hops);
         let linked = self.is_linked(&path.hops) && path.yielding.as_ref().is_none_or(is_left);
         let (Some(first), Some(last)) = (path.hops.first(), path.hops.last()) else {
             return false;
@@ -557,7 +586,7 @@ impl Controller {
     /// The same without the entry that its switch says is gone. To delete it all the same would keep
     /// the one that follows from being active: Open vSwitch takes in one change of its table after the
     /// other, and is at the first when the second comes.
-    fn drop_rest(&mut self, now: Instant, pair: Pair, gone: Option<DatapathId>) {
+    pub(super) fn drop_rest(&mut self, now: Instant, pair: Pair, gone: Option<DatapathId>) {
         let Some(path) = self.paths.paths.remove(&pair) else {
             return;
         };
@@ -572,91 +601,25 @@ impl Controller {
             self.coarse.carries(hop, pair.1) && !has_own
         };
         let (first, rest) = path.hops.split_at(1.min(path.hops.len()));
-        let first = first.iter().filter(|hop| Some(hop.dpid) != gone);
+        let is_there = |key: EntryKey, dpid| {
+            let switch = self.switches.get(&dpid);
+            gone != Some(dpid) || switch.is_some_and(|s| s.entries.contains_key(&key))
+        };
+        let first = first.iter().filter(|hop| is_there(hop.key(pair), hop.dpid));
+        let successors = path.yielding.iter();
+        let successors = successors.flat_map(|y| y.delete_successors(Guard::Stale(pair)));
+        let rules = stale_rules(pair, (&path.hops, &path.rules), (&[], &[])).into_iter();
+        let rules = rules.filter(|change| match change.step {
+            Step::Delete(key) => is_there(key, change.dpid),
+            Step::Add(_) => true,
+        });
         let rest = rest.iter().filter(|hop| !is_coarse(hop));
-        let successor = path
-            .yielding
-            .map(|y| y.delete_successor(Guard::Stale(pair)));
         let stages = vec![
-            Stage::of(first.map(delete).chain(successor).collect()),
+            Stage::of(first.map(delete).chain(successors).chain(rules).collect()),
             Stage::drain(rest.map(delete).collect()),
         ];
         self.start_update(now, stages);
     }
-
-    /// An ingress entry is gone: so is the path. Entries that are not ours or that we have taken
-    /// out ourselves change nothing.
-    pub(super) fn handle_flow_removed(
-        &mut self,
-        now: Instant,
-        dpid: DatapathId,
-        removed: &FlowRemoved,
-    ) {
-        let key = EntryKey::from_match(removed.priority, &removed.r#match);
-        let key = key.filter(|_| is_ours(removed.cookie));
-        let Some(key) = key.filter(|_| self.switches.contains_key(&dpid)) else {
-            self.counters.unsolicited += 1;
-            return;
-        };
-        let is_idle = removed.reason == FlowRemovedReason::IDLE_TIMEOUT;
-        if !is_idle || !outlasts_flows(removed.idle_timeout, 0) {
-            self.note_ended(now, dpid, key.in_port);
-        }
-        if key.is_coarse() {
-            return self.coarse_ended(dpid, key, removed.reason);
-        }
-        let Some(switch) = self.switches.get_mut(&dpid) else {
-            return;
-        };
-        let Some(pair) = key.eth_src.zip(key.eth_dst) else {
-            return;
-        };
-        if EntryKind::of(removed.cookie) == Some(EntryKind::Barred) {
-            self.counters.packets_forbidden += removed.packet_count;
-            let is_barred = |entry: &Entry| entry.kind == EntryKind::Barred;
-            if switch.entries.get(&key).is_some_and(is_barred) {
-                switch.entries.remove(&key);
-                switch.table.handle_removed(key);
-            }
-            return;
-        }
-        // A switch tells of what we deleted as well, perhaps after the entry was set again.
-        if removed.reason == FlowRemovedReason::DELETE && !self.paths.holds(pair, dpid, key) {
-            return;
-        }
-        let sent_at = self.paths.paths.get(&pair).map(|path| path.sent_at);
-        let entry = switch.entries.get(&key);
-        if let (Some(entry), Some(sent_at)) = (entry, sent_at)
-            && is_earlier(entry, removed.reason, now.since(sent_at))
-            && self.paths.holds(pair, dpid, key)
-        {
-            return;
-        }
-        switch.table.handle_removed(key);
-        if self.paths.handle_pause(pair, dpid, key) {
-            switch.entries.remove(&key);
-            match removed.reason {
-                FlowRemovedReason::IDLE_TIMEOUT => self.counters.paths_moved_in_pause += 1,
-                _ => self.counters.paths_moved_under_traffic += 1,
-            }
-            return;
-        }
-        if switch.entries.remove(&key).is_some() && self.paths.holds(pair, dpid, key) {
-            self.drop_rest(now, pair, Some(dpid));
-        }
-    }
-}
-
-/// Whether what has ended by its timeout is an earlier one than `entry`, which was sent so long ago.
-/// What a switch tells comes by class: on a busy controller the first packet that misses is answered
-/// before the end of the entry that it missed is heard of.
-fn is_earlier(entry: &Entry, reason: FlowRemovedReason, age: Duration) -> bool {
-    let timeout_s = match reason {
-        FlowRemovedReason::IDLE_TIMEOUT => entry.idle_timeout_s,
-        FlowRemovedReason::HARD_TIMEOUT => entry.hard_timeout_s,
-        _ => return false,
-    };
-    age < Duration::from_secs(u64::from(timeout_s))
 }
 
 /// Chooses among equal ways: both directions of a pair take the same where they can.

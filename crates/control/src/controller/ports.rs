@@ -161,6 +161,7 @@ impl Controller {
         }
         if is_up {
             self.event(Event::PortUp(at));
+            self.qos_soon(now);
             self.timer(now, Timer::Lldp(at));
             self.timer(now + hold, Timer::HoldOver);
         } else {
@@ -198,6 +199,7 @@ impl Controller {
         if let Some(switch) = self.switches.remove(&dpid) {
             self.lease_count -= switch.table.leases_counted;
         }
+        self.qos_lost(dpid);
         self.forget_coarse(dpid);
         self.event(Event::SwitchLost { dpid });
         let links = self.links.remove_where(|end| end.dpid == dpid);

@@ -5,7 +5,7 @@
 //! one by one, and entries of other cookies are not touched. When discovery has found the links,
 //! adopted hops are put together again to paths, and the hosts at their ends are known.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use openflow::message::{FlowMod, FlowModCommand, MultipartReply};
 use openflow::multipart::{FlowStats, ReplyBody};
@@ -18,7 +18,10 @@ use crate::requests::Reply;
 use super::links::Hop;
 use super::paths::Pair;
 use super::ports::PortRole;
+use super::qos::Told;
+use super::questions::Answered;
 use super::routes::ADOPTED_KEPT;
+use super::services::of_rules;
 use super::switch::Request;
 use super::{Alarm, Controller, Event, Location, Mode, Timer};
 
@@ -67,9 +70,22 @@ impl Controller {
                 let rows = rows.collect();
                 self.reconcile(now, dpid, Some(rows));
             }
-            Reply::Whole(request @ (Request::Barrier { .. } | Request::Delay { .. }), _) => {
+            Reply::Whole(
+                request @ (Request::Barrier { .. } | Request::Delay { .. } | Request::Qos),
+                _,
+            ) => {
                 self.handle_unanswered(now, dpid, request);
             }
+            Reply::Whole(Request::Question(id), bodies) => {
+                self.questions.answer(id, Answered::Whole(bodies));
+            }
+            Reply::Whole(request @ (Request::MeterFeatures | Request::Meters), bodies) => {
+                self.handle_qos_answer(now, dpid, request, bodies);
+            }
+            Reply::Whole(
+                request @ (Request::QosRows | Request::QosMeters | Request::QosQueues),
+                bodies,
+            ) => self.handle_qos_counts(now, dpid, request, bodies),
             Reply::Whole(request, bodies) => self.handle_table_answer(now, dpid, request, bodies),
         }
     }
@@ -84,7 +100,10 @@ impl Controller {
         let mut tally = Tally::default();
         let known = rows.is_some();
         let is_blank = rows.as_ref().is_some_and(Vec::is_empty);
-        let rows = rows.unwrap_or_default();
+        let mut rows = rows.unwrap_or_default();
+        let told = Told::of(&mut rows, self.qos.wants_policies());
+        let is_first = self.switches.get(&dpid).is_some_and(|s| !s.synced);
+        self.read_qos(now, dpid, &told, is_first);
         let (ours, theirs): (Vec<FlowStats>, Vec<FlowStats>) =
             rows.into_iter().partition(|row| is_ours(row.cookie));
         let mut held = BTreeMap::new();
@@ -120,6 +139,9 @@ impl Controller {
         self.start_table(now, dpid);
         self.routes_soon(now);
         self.adopt_soon(now);
+        if self.qos.is_used() || !told.leading.is_empty() {
+            self.advance_qos(now);
+        }
     }
 
     fn set_infrastructure(
@@ -160,7 +182,7 @@ impl Controller {
         let paths = &self.paths;
         // Of a path that has gone meanwhile, nothing is wanted, and nothing of what an edge set.
         let wanted = |key: &EntryKey, entry: &Entry| match entry.kind {
-            EntryKind::Pair => paths.owns(dpid, *key),
+            EntryKind::Pair | EntryKind::Service | EntryKind::Barrier => paths.owns(dpid, *key),
             EntryKind::Local | EntryKind::Barred => false,
             EntryKind::Infrastructure
             | EntryKind::Destination
@@ -174,7 +196,9 @@ impl Controller {
             !matches!(entry.kind, EntryKind::Local | EntryKind::Barred)
                 && held.get(&entry.key).map(|h| h.out) != Some(entry.out)
         });
-        for entry in missing.copied().collect::<Vec<_>>() {
+        let mut missing: Vec<Entry> = missing.copied().collect();
+        missing.sort_by_key(|entry| !entry.kind.is_drop());
+        for entry in missing {
             tally.added += 1;
             self.send_flow_mod(dpid, entry.to_add(self.generation));
         }
@@ -193,14 +217,22 @@ impl Controller {
                 continue;
             }
             let up = |port: PortNo| self.port(Location { dpid, port }).is_some_and(|p| p.up);
-            let is_barred = entry.kind == EntryKind::Barred;
-            let sound = (is_barred || up(entry.out)) && key.in_port.is_none_or(up);
+            let sound = (entry.kind.is_drop() || up(entry.out)) && key.in_port.is_none_or(up);
             let pair = key.eth_src.zip(key.eth_dst);
             let forbids = pair.is_some_and(|pair| self.forbids(pair));
+            let admits = pair.is_none_or(|pair| self.admits(pair));
+            let is_judged = pair.is_none_or(|pair| self.is_judged(pair));
+            let is_rule = key
+                .rule
+                .is_none_or(|rule| self.config.timeouts.has_rule(rule));
             let fits = match entry.kind {
                 EntryKind::Infrastructure => true,
-                EntryKind::Pair => !forbids && !key.is_successor(),
-                EntryKind::Barred => forbids,
+                EntryKind::Pair => admits && !key.is_successor(),
+                EntryKind::Barred => forbids || !is_judged,
+                // Whose they are is known when their hosts are.
+                EntryKind::Service | EntryKind::Barrier => {
+                    is_rule && (admits || !is_judged) && !key.is_successor()
+                }
                 EntryKind::Destination => self.has_routes(),
                 EntryKind::Report => self.reports(),
                 EntryKind::Coarse => self.adopts_coarse(now, dpid, entry),
@@ -237,31 +269,36 @@ impl Controller {
     /// nowhere: their next packet comes up and gets a path.
     pub(super) fn adopt_entries(&mut self, now: Instant) {
         self.adopt_hosts(now);
-        let mut beginnings: BTreeMap<Pair, Vec<(Location, EntryKey)>> = BTreeMap::new();
+        let mut beginnings: BTreeMap<Pair, BTreeSet<Location>> = BTreeMap::new();
         for (dpid, switch) in self.switches.iter().filter(|(_, switch)| switch.synced) {
             for (key, entry) in &switch.entries {
                 let Some(pair) = key.eth_src.zip(key.eth_dst) else {
                     continue;
                 };
                 let at = key.in_port.map(|port| Location { dpid: *dpid, port });
-                let at = at.filter(|_| entry.kind != EntryKind::Barred);
+                let at = at.filter(|_| !entry.kind.is_drop());
                 let at = at.filter(|at| self.role(now, *at) == PortRole::Edge);
                 if let Some(at) = at {
-                    beginnings.entry(pair).or_default().push((at, entry.key));
+                    beginnings.entry(pair).or_default().insert(at);
                 }
             }
         }
         for (pair, places) in beginnings {
             // In two places enters what passes a switch between them that is not here yet: a port
             // towards it looks like one with hosts, and neither end is what it seems.
-            if let [(at, key)] = places[..]
-                && !self.paths.owns(at.dpid, key)
+            let mut places = places.into_iter();
+            if let (Some(at), None) = (places.next(), places.next())
+                && !self
+                    .paths
+                    .owns(at.dpid, EntryKey::pair(at.port, pair.0, pair.1))
             {
                 self.adopt_path(now, pair, at);
             }
         }
         self.refresh_coarse(now);
+        self.drop_barriers(now);
         self.routes_soon(now);
+        self.qos_soon(now);
     }
 
     /// Connected so recently that hosts and other switches of before may still be on their way.
@@ -290,22 +327,53 @@ impl Controller {
                     self.forget_entry(at, pair);
                 } else if right && !self.paths.contains(pair) {
                     self.paths.adopt(now, pair, hops);
+                    self.adopt_rules(now, pair);
                 }
                 // Of two places that only entries tell of, neither is better.
                 self.heard_elsewhere(src, at) || self.heard_elsewhere(dst, end)
             }
         };
         if broken {
-            self.forget_entry(at, pair);
             self.note_ended(now, at.dpid, Some(at.port));
-            self.send_flow_mod(at.dpid, key.to_delete());
+            for key in self.forget_entry(at, pair) {
+                self.send_flow_mod(at.dpid, key.to_delete());
+            }
         }
     }
 
-    fn forget_entry(&mut self, at: Location, pair: Pair) {
-        if let Some(switch) = self.switches.get_mut(&at.dpid) {
-            let key = EntryKey::pair(at.port, pair.0, pair.1);
-            switch.entries.remove(&key);
+    /// Those of its rules too.
+    fn forget_entry(&mut self, at: Location, pair: Pair) -> BTreeSet<EntryKey> {
+        let key = EntryKey::pair(at.port, pair.0, pair.1);
+        let Some(switch) = self.switches.get_mut(&at.dpid) else {
+            return BTreeSet::new();
+        };
+        let rules = of_rules(&switch.entries, key).map(|entry| entry.key);
+        let its: BTreeSet<EntryKey> = rules.chain([key]).collect();
+        for key in &its {
+            switch.entries.remove(key);
+        }
+        its
+    }
+
+    /// What drops, where nothing is left that it stands beside.
+    fn drop_barriers(&mut self, now: Instant) {
+        let mut idle = Vec::new();
+        for (dpid, switch) in self.switches.iter().filter(|(_, switch)| switch.synced) {
+            let entries = switch.entries.values();
+            for entry in entries.filter(|entry| entry.kind == EntryKind::Barrier) {
+                let key = entry.key.without_rule();
+                if leading(&switch.entries, key).is_none() && !self.paths.owns(*dpid, key) {
+                    idle.push((*dpid, entry.key));
+                }
+            }
+        }
+        for (dpid, key) in idle {
+            if let Some(switch) = self.switches.get_mut(&dpid) {
+                switch.entries.remove(&key);
+                switch.table.handle_removed(key);
+            }
+            self.note_ended(now, dpid, key.in_port);
+            self.send_flow_mod(dpid, key.to_delete());
         }
     }
 
@@ -318,9 +386,7 @@ impl Controller {
                 return Trace::Unsure;
             };
             let key = EntryKey::pair(at.port, pair.0, pair.1);
-            let coarse = EntryKey::coarse(at.port, pair.1);
-            let own = switch.entries.get(&key);
-            let Some(entry) = own.or_else(|| switch.entries.get(&coarse)) else {
+            let Some(entry) = leading(&switch.entries, key) else {
                 return Trace::Broken;
             };
             let out = Location {
@@ -386,6 +452,19 @@ impl Controller {
     }
 }
 
+/// The entry by which a pair's packets leave a switch: its own, that of one of its rules, or where it
+/// has none a coarse one.
+fn leading(entries: &BTreeMap<EntryKey, Entry>, key: EntryKey) -> Option<&Entry> {
+    let own = entries.get(&key);
+    let of_rule = || of_rules(entries, key).find(|entry| entry.kind == EntryKind::Service);
+    let coarse = || {
+        let key = EntryKey::coarse(key.in_port?, key.eth_dst?);
+        entries.get(&key).filter(|_| own.is_none())
+    };
+    let leads = own.filter(|entry| !entry.kind.is_drop());
+    leads.or_else(of_rule).or_else(coarse)
+}
+
 fn sends_to_controller(row: &FlowStats) -> bool {
     row.instructions
         .iter()
@@ -407,7 +486,7 @@ fn sends_to_controller(row: &FlowStats) -> bool {
 }
 
 /// Takes out an entry of ours of a shape that this version does not make.
-fn delete_row(row: &FlowStats) -> FlowMod {
+pub(super) fn delete_row(row: &FlowStats) -> FlowMod {
     FlowMod {
         command: FlowModCommand::DeleteStrict,
         table_id: row.table_id,

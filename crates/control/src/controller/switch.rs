@@ -16,6 +16,7 @@ use crate::lldp::Outstanding;
 use crate::requests::Requests;
 use crate::session::SwitchUp;
 
+use super::questions::{Answered, QuestionId};
 use super::tables::Table;
 use super::{
     Alarm, Controller, ControllerConfig, ControllerOutput, Event, Location, SwitchView, Timer,
@@ -78,6 +79,17 @@ pub(super) enum Request {
     /// Flow statistics, of entries that are looked at one by one.
     Rows,
     TableFeatures,
+    /// Somebody else's.
+    Question(QuestionId),
+    MeterFeatures,
+    /// How each is set.
+    Meters,
+    /// A portion of QoS was sent before.
+    Qos,
+    /// Counters of policies and circuits.
+    QosRows,
+    QosMeters,
+    QosQueues,
 }
 
 impl Switch {
@@ -142,6 +154,7 @@ impl Controller {
     /// Takes over a connection: settings, ports, and the question what entries are there.
     pub(super) fn admit(&mut self, now: Instant, connection: ConnectionId, up: SwitchUp) {
         let dpid = up.features.datapath_id;
+        self.qos_up(now, dpid, up.features.n_tables);
         let first_xid = self.random() as u32;
         let fresh = || Switch::new(now, &up, &self.config, first_xid);
         let switch = self.switches.entry(dpid).or_insert_with(fresh);
@@ -241,6 +254,7 @@ impl Controller {
         {
             flow_mod.cookie_mask = Cookie(0);
         }
+        self.lead_on(dpid, &mut flow_mod);
         self.counters.flow_mods += 1;
         self.send(dpid, &Message::FlowMod(flow_mod));
     }
@@ -271,6 +285,7 @@ impl Controller {
         match switch.requests.finish(xid) {
             Some(Request::Barrier { update }) => self.barrier_passed(now, update, dpid),
             Some(Request::Delay { since }) => self.delays.handle(now.since(since)),
+            Some(Request::Qos) => self.qos_confirmed(now, dpid),
             // A barrier reply under the xid of a multipart request: the request is over.
             Some(request) => self.handle_unanswered(now, dpid, request),
             None => self.counters.unsolicited += 1,
@@ -288,9 +303,14 @@ impl Controller {
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
-        if let Some(request) = switch.requests.finish(xid) {
-            return self.handle_unanswered(now, dpid, request);
+        match switch.requests.finish(xid) {
+            Some(Request::Question(id)) => {
+                return self.questions.answer(id, Answered::Refused(error));
+            }
+            Some(request) => return self.handle_unanswered(now, dpid, request),
+            None => {}
         }
+        self.qos_refused(now, dpid, xid, error);
         if error == ErrorKind::FLOW_MOD_TABLE_FULL {
             self.handle_table_full(now, dpid);
         } else if error.ty == ErrorKind::FLOW_MOD_UNKNOWN.ty {
@@ -317,6 +337,14 @@ impl Controller {
             Request::Entries | Request::Delay { .. } => {}
             Request::Table | Request::Rows | Request::TableFeatures => {
                 self.table_unanswered(now, dpid, request);
+            }
+            Request::Question(id) => self.questions.answer(id, Answered::Lost),
+            Request::Qos => self.qos_unconfirmed(now, dpid),
+            Request::MeterFeatures | Request::Meters => {
+                self.handle_qos_answer(now, dpid, request, Vec::new());
+            }
+            Request::QosRows | Request::QosMeters | Request::QosQueues => {
+                self.handle_qos_counts(now, dpid, request, Vec::new());
             }
         }
     }

@@ -10,6 +10,7 @@
 //! fewer places than was known, or others have taken them: its limit is learnt, entries that nobody
 //! uses are taken out, and what it has refused is sent once more.
 
+mod admission;
 mod edges;
 mod full;
 mod renewals;
@@ -29,8 +30,7 @@ use crate::timeouts::keeper::Keeper;
 use crate::timeouts::leases::{Leases, RowKey};
 
 use super::cached::outlasts_flows;
-use super::links::Hop;
-use super::paths::{Pair, TABLE_FULL_PAUSE};
+use super::paths::TABLE_FULL_PAUSE;
 use super::switch::Request;
 use super::{Controller, TableView, Timer};
 
@@ -128,9 +128,10 @@ impl Table {
     }
 
     /// An entry is sent for which room was made before.
-    pub(super) fn handle_sent(&mut self, now: Instant, key: EntryKey) {
-        if let (Some(keeper), Some(key)) = (&mut self.keeper, RowKey::of(key)) {
-            keeper.handle_sent(now, key);
+    pub(super) fn handle_sent(&mut self, now: Instant, entry: &Entry) {
+        if let (Some(keeper), Some(key)) = (&mut self.keeper, RowKey::of(entry.key)) {
+            // What drops is never chosen to go.
+            keeper.handle_sent(now, key, entry.kind == EntryKind::Barrier);
         }
     }
 
@@ -235,6 +236,28 @@ impl Controller {
         }
     }
 
+    /// How many entries a switch's table takes, as its database says; `None` if it does not. It may
+    /// be told before the switch connects, and holds until it is told otherwise.
+    pub fn set_table_limit(&mut self, now: Instant, dpid: DatapathId, limit: Option<u32>) {
+        let limit = limit.map(|limit| limit.clamp(1, ENTRIES_MAX));
+        let is_known = self.table_limits.contains_key(&dpid);
+        let before = match limit {
+            // So that databases cannot make it grow without switches.
+            Some(_) if !is_known && self.table_limits.len() >= self.config.switch_count_max => {
+                return;
+            }
+            Some(limit) => self.table_limits.insert(dpid, limit),
+            None => self.table_limits.remove(&dpid),
+        };
+        if before == limit {
+            return;
+        }
+        self.fit_table(now, dpid);
+        if self.wants_polls(dpid) && self.is_connected(dpid) {
+            self.poll_at(now, dpid, now + POLL_MIN);
+        }
+    }
+
     fn fit_table(&mut self, now: Instant, dpid: DatapathId) {
         let timeouts = &self.config.timeouts;
         let Some(switch) = self.switches.get_mut(&dpid) else {
@@ -243,6 +266,7 @@ impl Controller {
         let table = &mut switch.table;
         let configured = timeouts.switches.get(&dpid).copied();
         let limit = configured
+            .or(self.table_limits.get(&dpid).copied())
             .or(table.said_max)
             .or(timeouts.table_entries_max)
             .into_iter()
@@ -359,7 +383,17 @@ impl Controller {
                     self.handle_said_max(now, dpid, table.max_entries);
                 }
             }
-            Request::Entries | Request::Barrier { .. } | Request::Delay { .. } => {}
+            // Not asked by this.
+            Request::Entries
+            | Request::Barrier { .. }
+            | Request::Delay { .. }
+            | Request::Question(_)
+            | Request::MeterFeatures
+            | Request::Meters
+            | Request::Qos
+            | Request::QosRows
+            | Request::QosMeters
+            | Request::QosQueues => {}
         }
     }
 
@@ -438,12 +472,12 @@ impl Controller {
         for row in rows {
             count += 1;
             let entry = Entry::from_stats(&row).filter(|_| is_ours(row.cookie));
+            if let (Some(told), Some(entry)) = (&mut told, &entry) {
+                told.insert(entry.key);
+            }
             let Some((mut entry, key)) = entry.and_then(|e| Some((e, RowKey::of(e.key)?))) else {
                 continue;
             };
-            if let Some(told) = &mut told {
-                told.insert(entry.key);
-            }
             // The statistics of 1.0 have no flags.
             let wanted = switch.entries.get(&entry.key);
             if wanted.is_none() && entry.kind == EntryKind::Coarse {
@@ -452,7 +486,10 @@ impl Controller {
                 continue;
             }
             entry.notify |= wanted.is_some_and(|wanted| wanted.notify);
-            if let Some(keeper) = &mut table.keeper {
+            // One that drops and was there before this process is not known here, nor chosen to go.
+            let keeper = table.keeper.as_mut();
+            let keeper = keeper.filter(|k| entry.kind != EntryKind::Barrier || k.contains(&key));
+            if let Some(keeper) = keeper {
                 keeper.handle_row(now, key, row.packet_count);
             }
             let age = Duration::from_secs(row.duration_sec.into())
@@ -519,7 +556,7 @@ impl Controller {
             };
             self.poll_at(now, dpid, due);
         }
-        self.grant_to_edge(dpid);
+        self.grant_to_edge(now, dpid);
     }
 
     /// A request of this module that will not be answered.
@@ -527,53 +564,6 @@ impl Controller {
         if request != Request::TableFeatures {
             self.poll_over(now, dpid);
         }
-    }
-
-    /// A place for each hop of a path, for which others may have to go. The idle timeout for which
-    /// all of these tables have room, if they are limited; an error where there is no room at all.
-    pub(super) fn admit_path(
-        &mut self,
-        now: Instant,
-        pair: Pair,
-        hops: &[Hop],
-    ) -> Result<Option<u16>, NoRoom> {
-        let is_priority = self.class_of(pair).is_some_and(|class| class.priority);
-        let mut idle_s: Option<u16> = None;
-        for (at, hop) in hops.iter().enumerate() {
-            if self.coarse.carries(hop, pair.1) {
-                continue;
-            }
-            let key = row_key(pair, hop);
-            let table = self.switches.get_mut(&hop.dpid).map(|s| &mut s.table);
-            let Some(keeper) = table.and_then(|table| table.keeper.as_mut()) else {
-                continue;
-            };
-            let is_new = !keeper.contains(&key);
-            let admission = keeper.install(now, key, is_priority);
-            let next_poll = is_new.then(|| keeper.next_poll(now));
-            self.evict(now, hop.dpid, &admission.evict);
-            let Some(admitted_s) = admission.idle_s else {
-                for (dpid, key) in hops[..at].iter().map(|hop| (hop.dpid, hop.key(pair))) {
-                    if let Some(switch) = self.switches.get_mut(&dpid)
-                        && !switch.entries.contains_key(&key)
-                    {
-                        switch.table.handle_removed(key);
-                    }
-                }
-                let full = self.switches.get_mut(&hop.dpid);
-                full.into_iter().for_each(|s| s.table.counters.no_room += 1);
-                return Err(NoRoom);
-            };
-            idle_s = Some(idle_s.map_or(admitted_s, |idle_s| idle_s.min(admitted_s)));
-            // Many at once: the table is looked at sooner than was thought.
-            let due = self.switches.get(&hop.dpid).and_then(|s| s.table.poll_due);
-            if let (Some(next), Some(due)) = (next_poll, due)
-                && next < due
-            {
-                self.poll_at(now, hop.dpid, next);
-            }
-        }
-        Ok(idle_s)
     }
 
     /// Takes entries out. Those of a path go with all of it: they are silent, so that nothing hangs
@@ -599,16 +589,8 @@ impl Controller {
             switch.entries.remove(&key);
             self.send_flow_mod(dpid, key.to_delete());
             if self.paths.holds(pair, dpid, key) {
-                self.drop_path(now, pair);
+                self.entry_ended(now, pair, dpid, key, true);
             }
         }
     }
-}
-
-/// All entries of a table are in use.
-pub(super) struct NoRoom;
-
-fn row_key((src, dst): Pair, hop: &Hop) -> RowKey {
-    let in_port = hop.in_port;
-    RowKey { in_port, src, dst }
 }

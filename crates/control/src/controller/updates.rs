@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, Message};
 
-use crate::entry::{Entry, EntryKey};
+use crate::entry::{Entry, EntryKey, EntryKind};
 
 use super::first::{SETTLE, Token};
 use super::paths::{Pair, Waited};
@@ -118,6 +118,8 @@ pub(super) enum Guard {
     Path(Pair, u64),
     /// An entry of a path that may have been wanted again.
     Stale(Pair),
+    /// An entry of a rule that may have been.
+    Ended(Pair),
     /// Of this computation of the routes.
     Routes(u64),
     /// A coarse entry, or one of a pair that it carries.
@@ -255,16 +257,25 @@ impl Controller {
             let wanted = match guard {
                 Guard::Path(pair, revision) => self.paths.revision(pair) == Some(revision),
                 Guard::Stale(pair) => !self.paths.holds(pair, dpid, key),
+                Guard::Ended(pair) => !self.paths.has_rule(pair, dpid, key),
                 Guard::Routes(revision) => self.routes_revision == revision,
                 Guard::Coarse => self.agrees_with_coarse(dpid, &step),
             };
             let Some(switch) = self.switches.get_mut(&dpid).filter(|_| wanted) else {
                 continue;
             };
+            // Of what it has refused nobody knows which: what drops may be missing.
+            if let (Guard::Path(pair, _), Step::Add(entry)) = (guard, step)
+                && entry.notify
+                && switch.full_until > now
+                && self.paths.has_barrier(pair)
+            {
+                continue;
+            }
             match step {
                 Step::Add(entry) => {
                     let old = switch.entries.insert(key, entry);
-                    switch.table.handle_sent(now, key);
+                    switch.table.handle_sent(now, &entry);
                     if old.is_some_and(|old| old.out != entry.out) {
                         self.note_ended(now, dpid, key.in_port);
                     }
@@ -273,7 +284,8 @@ impl Controller {
                         let is_awaited = self.paths.handle_set(pair, dpid, &entry);
                         self.counters.paths_moved_under_traffic +=
                             u64::from(is_awaited == Waited::InVain);
-                        if entry.notify && is_awaited == Waited::Not {
+                        let is_first = entry.notify && entry.kind == EntryKind::Pair;
+                        if is_first && is_awaited == Waited::Not {
                             self.measure(now, dpid, pair, revision);
                         }
                     }

@@ -100,6 +100,7 @@ pub(super) struct Templates {
     version: Version,
     flow_mod: Vec<u8>,
     packet_out: Vec<u8>,
+    leads_on: bool,
 }
 
 /// Where in a flow-mod the fields are; all ports have the width of the version.
@@ -127,8 +128,13 @@ const FLOW_MOD_V13: Places = Places {
     out_port: 92,
 };
 
+/// In a flow-mod of 1.3 that leads on to policies, after the output: the lower half of the metadata.
+const METADATA_PORT: usize = 116;
+
 impl Templates {
-    pub(super) fn new(config: &EdgeConfig) -> Templates {
+    /// `leads_on`: packets go on to policies, which 1.0 has none of.
+    pub(super) fn new(config: &EdgeConfig, leads_on: bool) -> Templates {
+        let leads_on = leads_on && config.version != Version::V10;
         let entry = Entry {
             key: EntryKey::pair(PortNo(1), MacAddr([2; 6]), MacAddr([4; 6])),
             kind: EntryKind::Local,
@@ -137,9 +143,14 @@ impl Templates {
             hard_timeout_s: config.hard_timeout_s,
             notify: false,
         };
-        let message = Message::FlowMod(entry.to_add(config.generation));
+        let mut flow_mod = entry.to_add(config.generation);
+        if leads_on {
+            Entry::lead_on(&mut flow_mod.instructions);
+        }
+        let message = Message::FlowMod(flow_mod);
         let frame = encode(config.version, Xid(0), &message).expect("both versions can say it");
         Templates {
+            leads_on,
             version: config.version,
             flow_mod: frame.bytes().to_vec(),
             packet_out: packet_out_head(config.version),
@@ -162,6 +173,9 @@ impl Templates {
         put(message, places.buffer_id, &buffer_id.to_be_bytes());
         self.put_port(message, places.in_port, answer.in_port);
         self.put_port(message, places.out_port, answer.out_port);
+        if self.leads_on {
+            self.put_port(message, METADATA_PORT, answer.out_port);
+        }
     }
 
     /// Names the switch's buffer if it has one, else carries the packet. False if that is too long
@@ -308,9 +322,10 @@ mod tests {
             src: [u8; 6],
             dst: [u8; 6],
             buffer_id in prop::option::of(0u32..u32::MAX),
+            leads_on: bool,
             data in prop::collection::vec(any::<u8>(), 14..200),
         ) {
-            let templates = Templates::new(&config(version));
+            let templates = Templates::new(&config(version), leads_on);
             let answer = Answer {
                 in_port: PortNo(in_port),
                 src: MacAddr(src),
@@ -330,10 +345,14 @@ mod tests {
                 hard_timeout_s: 7,
                 notify: false,
             };
-            let wanted = Message::FlowMod(FlowMod {
+            let mut wanted = FlowMod {
                 buffer_id: answer.buffer_id,
                 ..entry.to_add(0x1234)
-            });
+            };
+            if leads_on && version == Version::V13 {
+                Entry::lead_on(&mut wanted.instructions);
+            }
+            let wanted = Message::FlowMod(wanted);
             let wanted = encode(version, Xid(xid), &wanted).unwrap();
             prop_assert_eq!(&out[..], &wanted.bytes()[..]);
 
@@ -382,7 +401,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_into_a_packet_out_is_not_sent() {
-        let templates = Templates::new(&config(Version::V10));
+        let templates = Templates::new(&config(Version::V10), false);
         let data = vec![0; 65_535 - 18];
         let answer = Answer {
             in_port: PortNo(1),

@@ -13,9 +13,10 @@ use openflow::Frame;
 use sched::order::FENCES_IN_FLIGHT_MAX;
 use sched::{Direction, Gate, Lane, Place, Sequencer, Tag};
 
+use super::copies::{Ahead, CopiedRecord, CopyCounters};
 use super::place::{place_of, place_of_tag};
 use super::tally::{Shed, Tally};
-use super::wire::{Agent, Cursor, RAW_CHUNK_BYTES_MAX, Record, WireError};
+use super::wire::{Agent, ChannelId, Cursor, RAW_CHUNK_BYTES_MAX, Record, WireError};
 
 /// Charged to the window for each record, whatever its length.
 const RECORD_OVERHEAD_BYTES: usize = 32;
@@ -268,6 +269,25 @@ impl Outbound {
         chunks
     }
 
+    /// The records of `lane` from place `since` on that [`Outbound::take_unsent`] gave.
+    /// An end is not: what it ends must be there anyway.
+    pub fn copies(&self, id: ChannelId, lane: Lane, since: u64) -> Vec<CopiedRecord> {
+        let Some(kept) = self.lanes.get(&lane) else {
+            return Vec::new();
+        };
+        let copy = |place: u64| {
+            let record = kept.records.get((place - kept.delivered) as usize)?;
+            Some(CopiedRecord {
+                channel: id,
+                lane,
+                place,
+                head: record.head.clone(),
+                body: record.body.clone()?,
+            })
+        };
+        (since..kept.sent).filter_map(copy).collect()
+    }
+
     /// Bytes that the connection has not taken yet. What it was given last of a lane counts until
     /// it asks for more.
     pub fn unsent_bytes(&self) -> usize {
@@ -366,21 +386,36 @@ impl Kept {
 #[derive(Debug)]
 pub(super) struct Inbound {
     agent: Agent,
-    gate: Gate<Option<Bytes>>,
+    gate: Gate<Held>,
+    /// Records that have come, by stream or as copies.
     received: BTreeMap<Lane, u64>,
-    ready: VecDeque<(Lane, Option<Bytes>)>,
+    /// Records that have come by stream.
+    streamed: BTreeMap<Lane, u64>,
+    ahead: Ahead,
+    copies: CopyCounters,
+    ready: VecDeque<(Lane, Held)>,
     /// Given to the local socket, which has not confirmed it.
-    writing: Vec<(Lane, usize)>,
+    writing: Vec<(Lane, usize, bool)>,
     delivered: BTreeMap<Lane, u64>,
     unreported: BTreeSet<Lane>,
     unreported_bytes: usize,
-    unreported_count: usize,
+    unreported_fences: usize,
     cost: usize,
     window_bytes: usize,
+    /// What the sender admits: its own window, if that is smaller.
+    sender_window_bytes: usize,
     /// The end has been handed over.
     pub ended: bool,
     end_writing: bool,
     pub tally: Tally,
+}
+
+/// What a record leaves at the receiver.
+#[derive(Debug)]
+struct Held {
+    is_fence: bool,
+    /// `None`: the end.
+    body: Option<Bytes>,
 }
 
 /// What the local socket shall write, and whether it shall be closed for writing then.
@@ -396,14 +431,18 @@ impl Inbound {
             agent,
             gate: Gate::default(),
             received: BTreeMap::new(),
+            streamed: BTreeMap::new(),
+            ahead: Ahead::default(),
+            copies: CopyCounters::default(),
             ready: VecDeque::new(),
             writing: Vec::new(),
             delivered: BTreeMap::new(),
             unreported: BTreeSet::new(),
             unreported_bytes: 0,
-            unreported_count: 0,
+            unreported_fences: 0,
             cost: 0,
             window_bytes,
+            sender_window_bytes: window_bytes,
             ended: false,
             end_writing: false,
             tally: Tally::new(agent),
@@ -419,20 +458,85 @@ impl Inbound {
         self.received.iter().map(|(lane, n)| (*lane, *n)).collect()
     }
 
+    /// Records of `lane` that have come by stream so far: where its next stream starts.
+    pub fn streamed(&self, lane: Lane) -> u64 {
+        self.streamed.get(&lane).copied().unwrap_or(0)
+    }
+
+    /// What the other end has been told of a window.
+    pub fn set_sender_window(&mut self, bytes: usize) {
+        self.sender_window_bytes = bytes.min(self.window_bytes);
+    }
+
     /// Takes whole records of `lane` off `buf`.
     pub fn handle_lane(&mut self, lane: Lane, buf: &mut BytesMut) -> Result<(), WireError> {
         while let Some(record) = Record::take(buf, self.agent)? {
+            let streamed = self.streamed.entry(lane).or_default();
+            let place = *streamed;
+            *streamed += 1;
+            // It may be here as a copy.
+            if place == self.received(lane) {
+                self.accept(lane, record)?;
+            }
+        }
+        self.release();
+        Ok(())
+    }
+
+    /// A copy of a record that comes, came or was lost on its lane.
+    pub fn handle_copy(&mut self, lane: Lane, place: u64, record: Record) -> Result<(), WireError> {
+        let next = self.received(lane);
+        if place < next {
+            self.copies.doubled += 1;
+        } else if place > next {
+            // Counted when it is taken, or when its record comes first.
+            if !self.ahead.keep(lane, place, record) {
+                self.copies.refused += 1;
+            }
+        } else {
+            self.copies.used += 1;
+            self.accept(lane, record)?;
+            self.release();
+        }
+        Ok(())
+    }
+
+    pub fn copies(&self) -> CopyCounters {
+        self.copies
+    }
+
+    /// Takes the next record of `lane`, and the copies that waited for it.
+    fn accept(&mut self, lane: Lane, record: Record) -> Result<(), WireError> {
+        let mut next = Some(record);
+        while let Some(record) = next {
             self.cost += cost(record.body.as_ref());
             if self.cost > self.window_bytes + WINDOW_SLACK_BYTES {
                 return Err(WireError("more bytes than the window allows"));
             }
-            *self.received.entry(lane).or_default() += 1;
-            self.gate.handle_message(lane, record.stamp, record.body);
-        }
-        while let Some((lane, body)) = self.gate.poll_release() {
-            self.ready.push_back((lane, body));
+            let received = self.received.entry(lane).or_default();
+            *received += 1;
+            let held = Held {
+                is_fence: record.stamp.fence.is_some(),
+                body: record.body,
+            };
+            self.gate.handle_message(lane, record.stamp, held);
+            next = self.ahead.take(lane, *received);
+            self.copies.used += u64::from(next.is_some());
         }
         Ok(())
+    }
+
+    fn release(&mut self) {
+        while let Some((lane, held)) = self.gate.poll_release() {
+            self.ready.push_back((lane, held));
+        }
+    }
+
+    /// A new connection: its streams start behind what has been received. What is ahead of that the
+    /// other end sends again, and must not be told that it has been delivered before.
+    pub fn rewind(&mut self) {
+        self.streamed = self.received.clone();
+        self.ahead = Ahead::default();
     }
 
     pub fn has_ready(&self) -> bool {
@@ -445,11 +549,11 @@ impl Inbound {
         let mut write = LocalWrite::default();
         let mut taken = 0;
         while taken < bytes_max && !write.end {
-            let Some((lane, body)) = self.ready.pop_front() else {
+            let Some((lane, Held { is_fence, body })) = self.ready.pop_front() else {
                 break;
             };
             taken += cost(body.as_ref());
-            self.writing.push((lane, cost(body.as_ref())));
+            self.writing.push((lane, cost(body.as_ref()), is_fence));
             write.end = body.is_none();
             write.chunks.extend(body);
         }
@@ -460,11 +564,11 @@ impl Inbound {
 
     /// The local socket has taken all that [`Inbound::take_ready`] gave.
     pub fn handle_written(&mut self) {
-        for (lane, cost) in self.writing.drain(..) {
+        for (lane, cost, is_fence) in self.writing.drain(..) {
             *self.delivered.entry(lane).or_default() += 1;
             self.unreported.insert(lane);
             self.unreported_bytes += cost;
-            self.unreported_count += 1;
+            self.unreported_fences += usize::from(is_fence);
             self.cost -= cost;
         }
         self.ended |= self.end_writing;
@@ -472,8 +576,8 @@ impl Inbound {
 
     /// Whether the sender may be waiting for what it has not been told.
     pub fn report_is_urgent(&self) -> bool {
-        self.unreported_bytes > self.window_bytes / 4
-            || self.unreported_count > FENCES_IN_FLIGHT_MAX / 4
+        self.unreported_bytes > self.sender_window_bytes / 4
+            || self.unreported_fences > FENCES_IN_FLIGHT_MAX / 4
             || self.ended
     }
 
@@ -484,7 +588,7 @@ impl Inbound {
     /// Positions delivered since the last report.
     pub fn take_report(&mut self) -> Vec<Cursor> {
         self.unreported_bytes = 0;
-        self.unreported_count = 0;
+        self.unreported_fences = 0;
         let lanes = std::mem::take(&mut self.unreported);
         lanes
             .into_iter()

@@ -14,8 +14,10 @@
 
 mod carriers;
 mod channel;
+mod copies;
 pub mod experimenter;
 pub mod hold;
+mod kind;
 mod line;
 mod place;
 mod policy;
@@ -28,7 +30,9 @@ mod tests;
 
 pub use carriers::{CARRIERS_MAX, Carriers, code_points, settle};
 pub use channel::LocalWrite;
+pub use copies::{CopiedRecord, CopyCounters};
 pub use experimenter::{EXPERIMENTER_ID, PolicyTalk, TalkEvent};
+pub use kind::{Kind, PerKind};
 pub use line::{Item, Line, LineStatus};
 pub use place::{place_of, queue_of_lane};
 pub use policy::{Answer, PolicyEvent, PolicyExchange, PolicyMessage};

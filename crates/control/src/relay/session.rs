@@ -26,10 +26,14 @@ use sched::{Direction, Lane, PolicyMap};
 
 use super::carriers::{CARRIERS_MAX, Carriers};
 use super::channel::{Inbound, LocalWrite, Outbound, Taken};
+use super::copies::{CopiedRecord, CopyCounters};
+use super::kind::{Kind, PerKind};
 use super::line::{Item, Line, LineStatus};
 use super::policy::PolicyExchange;
 use super::tally::{Shed, Tally};
-use super::wire::{Agent, ChannelId, Control, Cursor, SessionId, Settings, Side, WireError};
+use super::wire::{
+    Agent, ChannelId, Control, CopyHeader, Cursor, Record, SessionId, Settings, Side, WireError,
+};
 
 pub use policy::PolicyStatus;
 
@@ -57,6 +61,8 @@ pub struct Config {
     pub flow_lanes: u16,
     /// How long local sockets outlive the connection between the ends.
     pub grace: Duration,
+    /// What is to be sent a second time by datagram.
+    pub copied: PerKind<bool>,
 }
 
 impl Config {
@@ -66,6 +72,7 @@ impl Config {
             window_bytes: 4 << 20,
             flow_lanes: 16,
             grace: Duration::from_secs(10),
+            copied: PerKind::default(),
         }
     }
 }
@@ -144,6 +151,10 @@ pub struct Session {
     lower_bytes: [usize; CARRIERS_MAX],
     /// Channels that are not read for want of room in the queues.
     stalled: BTreeSet<ChannelId>,
+    /// Of what the last [`Session::poll_lane`] gave.
+    copies: Vec<CopiedRecord>,
+    /// Of channels that are gone, or never were.
+    copies_past: CopyCounters,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,6 +225,8 @@ impl Session {
             carriers: Carriers::default(),
             lower_bytes: [0; CARRIERS_MAX],
             stalled: BTreeSet::new(),
+            copies: Vec::new(),
+            copies_past: CopyCounters::default(),
         }
     }
 
@@ -281,7 +294,9 @@ impl Session {
             channel.announced = true;
             channel.named = false;
             channel.out.window_bytes = self.config.window_bytes.min(self.peer_window_bytes);
+            channel.inn.set_sender_window(self.peer_window_bytes);
             channel.inn.forget_reports();
+            channel.inn.rewind();
             channel.out.rewind(&[])?;
             let (channel_id, agent, name) = (*id, channel.agent, channel.name.clone());
             self.control.push_back(Control::Open {
@@ -661,7 +676,7 @@ impl Session {
     /// what was received already.
     pub fn admits(&self, id: ChannelId, lane: Lane, first: u64) -> Result<Option<bool>, WireError> {
         match self.channels.get(&id) {
-            Some(channel) => match channel.inn.received(lane).cmp(&first) {
+            Some(channel) => match channel.inn.streamed(lane).cmp(&first) {
                 Ordering::Less => Ok(None),
                 Ordering::Equal => Ok(Some(true)),
                 Ordering::Greater => Err(WireError("a lane that starts before where it stands")),
@@ -685,7 +700,11 @@ impl Session {
             return Some(Vec::new());
         }
         let before = channel.out.unsent_bytes();
+        let since = channel.out.sent(lane);
         let chunks = channel.out.take_unsent(lane, bytes_max);
+        if *self.config.copied.get(Kind::of(channel.agent, lane)) {
+            self.copies = channel.out.copies(id, lane, since);
+        }
         if self.line.is_some() {
             let lanes = self.config.flow_lanes;
             let carrier = self.carriers.carrier_of(channel.agent, lane, lanes);
@@ -693,6 +712,43 @@ impl Session {
             self.lower_bytes[carrier] -= before;
         }
         Some(chunks)
+    }
+
+    /// Copies of what the last [`Session::poll_lane`] gave, to be sent by datagram a little later.
+    pub fn take_copies(&mut self) -> Vec<CopiedRecord> {
+        std::mem::take(&mut self.copies)
+    }
+
+    /// A datagram of the other end.
+    pub fn handle_copy(&mut self, mut datagram: Bytes) -> Result<(), WireError> {
+        let CopyHeader {
+            channel: id,
+            lane,
+            place,
+        } = CopyHeader::take(&mut datagram)?;
+        let Some(channel) = self.channels.get_mut(&id) else {
+            // It may overtake the control message that opens its channel, or come behind its end.
+            self.copies_past.refused += 1;
+            return Ok(());
+        };
+        let had = channel.inn.has_ready();
+        let mut bytes = BytesMut::from(&datagram[..]);
+        let record = Record::take(&mut bytes, channel.agent)?;
+        let record = record.filter(|_| bytes.is_empty());
+        let record = record.ok_or(WireError("a copy that is not of one record"))?;
+        channel.inn.handle_copy(lane, place, record)?;
+        if !had && channel.inn.has_ready() {
+            self.events.push_back(Event::Deliver { channel: id });
+        }
+        Ok(())
+    }
+
+    /// What became of the copies that came.
+    pub fn copies(&self) -> CopyCounters {
+        let mut all = self.copies_past;
+        let channels = self.channels.values();
+        channels.for_each(|channel| all.add(channel.inn.copies()));
+        all
     }
 
     /// A control message of the other end, other than [`Control::Settings`].
@@ -782,6 +838,7 @@ impl Session {
             self.finished.pop_front();
         }
         self.finished.push_back(channel.status(id));
+        self.copies_past.add(channel.inn.copies());
         for (lane, bytes) in channel.out.unsent_by_lane() {
             let lanes = self.config.flow_lanes;
             let carrier = self.carriers.carrier_of(channel.agent, lane, lanes);
@@ -803,11 +860,13 @@ impl Session {
     fn channel(&self, agent: Agent, name: String) -> Channel {
         let direction = direction(self.config.side);
         let window = self.config.window_bytes.min(self.peer_window_bytes);
+        let mut inn = Inbound::new(agent, self.config.window_bytes);
+        inn.set_sender_window(self.peer_window_bytes);
         Channel {
             agent,
             name,
             out: Outbound::new(agent, direction, self.config.flow_lanes, window),
-            inn: Inbound::new(agent, self.config.window_bytes),
+            inn,
             announced: false,
             named: false,
             is_blocked: false,

@@ -6,6 +6,7 @@
 //!   `type, length, body`; an unknown type is skipped, so that later versions may add some.
 //! - A lane is one unidirectional stream: a [`LaneHeader`], then records. The place of a record in
 //!   its lane is implied; the header says where the stream starts.
+//! - A datagram is the copy of one record: `channel, lane, place`, then the record as on its lane.
 //! - A record is `epoch (1 byte), after × 2 + extended`, if extended `flags, count, (lane, n)…`,
 //!   then the OpenFlow message as it came, which says its own length. Raw channels put a length
 //!   before the bytes.
@@ -16,6 +17,7 @@ mod settings;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use sched::{Lane, Stamp};
 
+use super::copies::CopiedRecord;
 use super::policy::PolicyMessage;
 
 pub use settings::Settings;
@@ -168,6 +170,42 @@ impl LaneHeader {
             lane,
             first,
         }))
+    }
+}
+
+impl CopiedRecord {
+    pub fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(12 + self.head.len() + self.body.len());
+        put(&mut out, self.channel.0);
+        put(&mut out, self.lane.wire());
+        put(&mut out, self.place);
+        out.extend_from_slice(&self.head);
+        out.extend_from_slice(&self.body);
+        out.freeze()
+    }
+}
+
+/// The head of a copy, with the record behind it still to be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyHeader {
+    pub channel: ChannelId,
+    pub lane: Lane,
+    pub place: u64,
+}
+
+impl CopyHeader {
+    pub fn take(datagram: &mut Bytes) -> Result<CopyHeader, WireError> {
+        let mut at = &datagram[..];
+        let mut next = || take(&mut at).ok_or(WireError("a copy that ends early"));
+        let (channel, lane, place) = (ChannelId(next()?), next()?, next()?);
+        let lane = Lane::from_wire(lane).ok_or(WireError("a lane number out of range"))?;
+        let used = datagram.len() - at.len();
+        datagram.advance(used);
+        Ok(CopyHeader {
+            channel,
+            lane,
+            place,
+        })
     }
 }
 
@@ -616,6 +654,7 @@ mod tests {
                 let _ = Control::take(&mut BytesMut::from(&whole[..]));
             }
             let _ = LaneHeader::take(&mut BytesMut::from(&bytes[..]));
+            let _ = CopyHeader::take(&mut Bytes::from(bytes.clone()));
         }
     }
 }

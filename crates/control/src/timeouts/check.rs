@@ -3,10 +3,16 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::{ENTRIES_MAX, FirstPackets, FlowClass, Lease, Lifetime, Paper, Timeouts};
+use super::{ENTRIES_MAX, FirstPackets, FlowClass, IP, Lease, Lifetime, Paper, Timeouts};
 
 /// Seconds that the fields of a flow-mod have room for, but that nobody means.
 const TIMEOUT_MAX_S: u16 = 18 * 3600;
+
+/// Ports of one class, in one direction.
+pub const PORTS_MAX: usize = 8;
+
+/// Entries that one pair may need for its services, those of IPv4 and IPv6 together.
+pub const RULES_MAX: usize = 64;
 
 /// One mistake, by the names of the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +52,7 @@ impl Timeouts {
             problems.add(None, "switches", text);
         }
         let mut names = BTreeSet::new();
+        let mut rules = 0;
         for (at, class) in self.classes.iter().enumerate() {
             if !names.insert(&class.name) {
                 let text = format!("'{}' is the name of a class before it", class.name);
@@ -53,6 +60,7 @@ impl Timeouts {
             }
             problems.class(at, class);
             problems.first_packets(at, class, self.first_packets);
+            problems.service(at, class, &mut rules);
         }
         if problems.0.is_empty() {
             Ok(())
@@ -95,8 +103,8 @@ impl Problems {
         if class.name.is_empty() {
             self.add(Some(at), "name", "is empty; it must be a name".to_owned());
         }
-        if class.src.is_none() && class.dst.is_none() {
-            let text = "names neither src nor dst; for all pairs set it in [timeouts]";
+        if class.src.is_none() && class.dst.is_none() && class.service.is_none() {
+            let text = "names neither src nor dst nor proto; for all pairs set it in [timeouts]";
             self.add(Some(at), "src", text.to_owned());
         }
         if class.forbid && (class.lifetime.is_some() || class.first_packets.is_some()) {
@@ -105,6 +113,48 @@ impl Problems {
         }
         if let Some(lifetime) = class.lifetime {
             self.lifetime(Some(at), lifetime);
+        }
+    }
+
+    /// `rules` counts those of the classes before it.
+    fn service(&mut self, at: usize, class: &FlowClass, rules: &mut usize) {
+        let Some(service) = &class.service else {
+            return;
+        };
+        let lists = [
+            ("src_port", &service.src_ports),
+            ("dst_port", &service.dst_ports),
+        ];
+        let mut is_right = true;
+        for (field, ports) in lists.into_iter().filter(|(_, ports)| !ports.is_empty()) {
+            let problem = if !service.proto.has_ports() {
+                "is of tcp, udp or sctp only; proto is another".to_owned()
+            } else if ports.contains(&0) {
+                "is 0; it must be a number from 1 to 65535".to_owned()
+            } else if ports.len() > PORTS_MAX {
+                let count = ports.len();
+                format!("has {count} ports; there must be no more than {PORTS_MAX}")
+            } else {
+                continue;
+            };
+            is_right = false;
+            self.add(Some(at), field, problem);
+        }
+        if class.first_packets.is_some() {
+            let text = "is for all packets of a pair; leave it out where proto is given";
+            self.add(Some(at), "first_packets", text.to_owned());
+        }
+        if is_right {
+            let before = *rules;
+            *rules += service.rules(0, &IP).len();
+            if before <= RULES_MAX && *rules > RULES_MAX {
+                let text = format!(
+                    "needs {} entries of a pair, and classes before it {before}; there must be no \
+                     more than {RULES_MAX}",
+                    *rules - before
+                );
+                self.add(Some(at), "proto", text);
+            }
         }
     }
 
@@ -207,6 +257,7 @@ mod tests {
             name: name.to_owned(),
             src: Some("10.0.0.1".parse::<HostName>().unwrap()),
             dst: None,
+            service: None,
             lifetime: None,
             first_packets: None,
             forbid: false,
@@ -447,6 +498,73 @@ mod tests {
                 (Some(4), &text("host", "other")[..]),
             ]
         );
+    }
+
+    fn service(name: &str, proto: &str, src_ports: &[u16], dst_ports: &[u16]) -> FlowClass {
+        let service = super::super::Service {
+            proto: proto.parse().unwrap(),
+            src_ports: src_ports.to_vec(),
+            dst_ports: dst_ports.to_vec(),
+        };
+        FlowClass {
+            service: Some(service),
+            ..class(name)
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_services_is_told_with_the_rest() {
+        let many: Vec<u16> = (1..=8).collect();
+        let mut own = service("own", "tcp", &[], &[22]);
+        own.first_packets = Some(FirstPackets::Controller);
+        let mut any = service("any", "udp", &[], &[53]);
+        any.src = None;
+        let classes = vec![
+            any,
+            service("ping", "icmp", &[], &[7]),
+            service("none", "tcp", &[0], &[]),
+            service("long", "udp", &[], &(1..=9).collect::<Vec<u16>>()),
+            own,
+            service("square", "tcp", &many, &many[..4]),
+            service("last", "tcp", &[], &[9]),
+        ];
+        let timeouts = Timeouts {
+            classes,
+            ..Timeouts::default()
+        };
+        let problems = timeouts.validate().unwrap_err();
+        let told: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "class 2: dst_port: is of tcp, udp or sctp only; proto is another",
+                "class 3: src_port: is 0; it must be a number from 1 to 65535",
+                "class 4: dst_port: has 9 ports; there must be no more than 8",
+                "class 5: first_packets: is for all packets of a pair; leave it out where proto is \
+                 given",
+                "class 6: proto: needs 64 entries of a pair, and classes before it 4; there must be \
+                 no more than 64",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_service_is_covered_by_one_with_all_its_ports() {
+        let never = |classes: Vec<FlowClass>| {
+            let timeouts = Timeouts {
+                classes,
+                ..Timeouts::default()
+            };
+            timeouts.doubts().len()
+        };
+        let ssh = || service("ssh", "tcp", &[], &[22]);
+        assert_eq!(never(vec![service("two", "tcp", &[], &[22, 23]), ssh()]), 1);
+        assert_eq!(never(vec![service("all", "tcp", &[], &[]), ssh()]), 1);
+        assert_eq!(never(vec![class("pair"), ssh()]), 1);
+        assert_eq!(never(vec![ssh(), service("all", "tcp", &[], &[])]), 0);
+        assert_eq!(never(vec![ssh(), class("pair")]), 0);
+        assert_eq!(never(vec![service("udp", "udp", &[], &[]), ssh()]), 0);
+        assert_eq!(never(vec![service("from", "tcp", &[9], &[22]), ssh()]), 0);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Whom a class is of: hosts and networks.
+//! What a class is of: hosts, networks, services.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -7,6 +7,7 @@ use std::str::FromStr;
 use openflow::MacAddr;
 
 use super::{FirstPackets, Lifetime};
+use crate::entry::{Family, Rule, proto};
 
 /// Pairs of hosts that are treated otherwise, in the direction named.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct FlowClass {
     pub src: Option<HostName>,
     /// To this host or network; to any without.
     pub dst: Option<HostName>,
+    /// Of these packets; of all without.
+    pub service: Option<Service>,
     pub lifetime: Option<Lifetime>,
     pub first_packets: Option<FirstPackets>,
     /// Packets are dropped and counted.
@@ -32,6 +35,25 @@ pub enum HostName {
     Ip(IpAddr),
     /// Hosts with an address in it.
     Net(Prefix),
+}
+
+/// Packets between two hosts that are of one protocol, and perhaps of some ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    pub proto: Proto,
+    /// From one of these; from any if there is none.
+    pub src_ports: Vec<u16>,
+    /// To one of these; to any if there is none.
+    pub dst_ports: Vec<u16>,
+}
+
+/// What is carried over IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proto {
+    /// All of IPv4's ICMP, and the echoes of IPv6's: neighbour discovery is of it too.
+    Icmp,
+    /// By its number.
+    Number(u8),
 }
 
 /// Addresses that begin with the same bits.
@@ -61,7 +83,88 @@ impl FlowClass {
             (Some(_), None) => false,
             (Some(of), Some(other)) => of.covers(other),
         };
-        covers(self.src, other.src) && covers(self.dst, other.dst)
+        let has_its_packets = match (&self.service, &other.service) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(service), Some(other)) => service.covers(other),
+        };
+        covers(self.src, other.src) && covers(self.dst, other.dst) && has_its_packets
+    }
+}
+
+impl Service {
+    /// As matches say it, of these families; `rank` among the services.
+    pub(super) fn rules(&self, rank: u8, families: &[Family]) -> Vec<Rule> {
+        let any = |ports: &[u16]| match ports {
+            [] => vec![0],
+            some => some.to_vec(),
+        };
+        let mut rules = Vec::new();
+        for family in families.iter().copied() {
+            for (proto, its_type) in self.proto.numbers(family) {
+                for src_port in any(&self.src_ports) {
+                    rules.extend(any(&self.dst_ports).into_iter().map(|dst_port| Rule {
+                        rank,
+                        family,
+                        proto,
+                        src_port: src_port.max(its_type),
+                        dst_port,
+                    }));
+                }
+            }
+        }
+        rules
+    }
+
+    fn covers(&self, other: &Service) -> bool {
+        let covers = |ports: &[u16], other: &[u16]| {
+            let has_all = !other.is_empty() && other.iter().all(|port| ports.contains(port));
+            ports.is_empty() || has_all
+        };
+        self.proto == other.proto
+            && covers(&self.src_ports, &other.src_ports)
+            && covers(&self.dst_ports, &other.dst_ports)
+    }
+}
+
+impl Proto {
+    pub const TCP: Proto = Proto::Number(proto::TCP);
+    pub const UDP: Proto = Proto::Number(proto::UDP);
+    pub const SCTP: Proto = Proto::Number(proto::SCTP);
+
+    const NAMES: [(&str, Proto); 4] = [
+        ("tcp", Proto::TCP),
+        ("udp", Proto::UDP),
+        ("icmp", Proto::Icmp),
+        ("sctp", Proto::SCTP),
+    ];
+
+    pub(super) fn has_ports(self) -> bool {
+        [Proto::TCP, Proto::UDP, Proto::SCTP].contains(&self)
+    }
+
+    /// The numbers in the header, each with a type where only some are meant.
+    fn numbers(self, family: Family) -> Vec<(u8, u16)> {
+        const ECHO_REQUEST: u16 = 128;
+        const ECHO_REPLY: u16 = 129;
+        match (self, family) {
+            (Proto::Number(number), _) => vec![(number, 0)],
+            (Proto::Icmp, Family::Ipv6) => [ECHO_REQUEST, ECHO_REPLY]
+                .map(|echo| (proto::ICMPV6, echo))
+                .to_vec(),
+            (Proto::Icmp, _) => vec![(proto::ICMP, 0)],
+        }
+    }
+}
+
+impl FromStr for Proto {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Proto, String> {
+        let found = Proto::NAMES.into_iter().find(|(name, _)| *name == text);
+        found.map(|(_, proto)| proto).ok_or_else(|| {
+            format!("'{text}' is none of tcp, udp, icmp, sctp, nor a number from 1 to 255")
+        })
     }
 }
 
@@ -76,7 +179,7 @@ impl HostName {
 
     /// Whether every host of the other name is one of this. Which addresses a host has is not known
     /// here.
-    pub(super) fn covers(self, other: HostName) -> bool {
+    pub(crate) fn covers(self, other: HostName) -> bool {
         match (self.prefix(), other.prefix()) {
             (Some(prefix), Some(other)) => prefix.covers(other),
             _ => self == other,
@@ -97,6 +200,16 @@ impl Prefix {
     pub fn host(ip: IpAddr) -> Prefix {
         let len = bits(ip).1;
         Prefix { ip, len }
+    }
+
+    /// The first address of it.
+    pub fn ip(self) -> IpAddr {
+        self.ip
+    }
+
+    /// Bits that all of its addresses have in common.
+    pub fn bits(self) -> u8 {
+        self.len
     }
 
     pub fn contains(self, ip: IpAddr) -> bool {

@@ -167,10 +167,10 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
     }
 
     /// An entry that was announced is sent only now: the answer under way cannot tell of it.
-    pub fn handle_sent(&mut self, now: Instant, key: K) {
+    pub fn handle_sent(&mut self, now: Instant, key: K, is_priority: bool) {
         match self.entries.get_mut(&key) {
             Some(entry) => entry.read = self.read,
-            None => drop(self.install(now, key, false)),
+            None => drop(self.install(now, key, is_priority)),
         }
     }
 
@@ -179,11 +179,14 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         self.budget.entries().saturating_add(self.reserved)
     }
 
-    /// After a read: so many entries others may set until the next, without asking. Until they have
-    /// heard of it they may still use what they were granted before.
-    pub fn grant(&mut self) -> u32 {
+    /// After a read: so many entries others may set until the next, without asking: a share of the
+    /// room there is, and in a full table what room was made for. Until they have heard of it they
+    /// may still use what they were granted before.
+    pub fn grant(&mut self, now: Instant) -> u32 {
         let before = self.granted;
-        self.granted = self.budget.room() / GRANT_SHARE;
+        let free = self.free().saturating_sub(self.kept_free() + before);
+        let share = self.budget.room() / GRANT_SHARE;
+        self.granted = share.max(self.expected(now)).min(free);
         self.reserved = self.granted.saturating_add(before);
         self.granted
     }
@@ -286,12 +289,8 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
 
     fn choose(&mut self, now: Instant) -> Polled<K> {
         let capacity = self.budget.capacity();
-        let keep_free = capacity / KEPT_FREE_SHARE + 2;
-        // Until the next read, and a quarter more.
-        let expected = self.budget.new_flows_per_s(now) * POLL_MIN.as_secs_f64() * 1.25;
-        let needed = (expected as u32)
-            .saturating_add(keep_free)
-            .min(capacity / 2);
+        let needed = self.expected(now) + self.kept_free() + self.granted;
+        let needed = needed.min(capacity / 2);
         let lacking = (self.budget.entries() + needed).saturating_sub(capacity);
         let over = self.budget.excess();
         let excess = over.max(lacking);
@@ -306,6 +305,15 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
             self.pressed_at = now;
         }
         Polled { evict, coarsen }
+    }
+
+    /// New entries until the next read, and a quarter more.
+    fn expected(&mut self, now: Instant) -> u32 {
+        (self.budget.new_flows_per_s(now) * POLL_MIN.as_secs_f64() * 1.25) as u32
+    }
+
+    fn kept_free(&self) -> u32 {
+        self.budget.capacity() / KEPT_FREE_SHARE + 2
     }
 
     /// Entries to take out although their flows may go on, when what [`Polled::coarsen`] asks for
@@ -401,9 +409,11 @@ mod tests {
         table.send(0..60);
         assert_eq!(table.poll(ms(1000)).evict, [], "too young to tell");
         table.send(0..60);
-        table.poll(ms(2000));
+        assert_eq!(table.poll(ms(2000)).evict, [], "counts may be late");
+        table.send(0..60);
+        table.poll(ms(3000));
         for key in 100..120 {
-            assert!(table.install(ms(2100), key).is_some());
+            assert!(table.install(ms(3100), key).is_some());
             assert!(table.packets.len() <= 98, "{}", table.packets.len());
         }
         let gone: Vec<u32> = (0..90).filter(|k| !table.packets.contains_key(k)).collect();
@@ -421,7 +431,8 @@ mod tests {
         let mut table = Table::new(100);
         (0..98).for_each(|key| assert!(table.install(ms(1), key).is_some()));
         assert_eq!(table.poll(ms(300)).evict, []);
-        assert!(table.poll(ms(600)).evict.len() >= 8);
+        assert_eq!(table.poll(ms(1300)).evict, []);
+        assert!(table.poll(ms(2300)).evict.len() >= 8);
         assert!(table.packets.len() <= 90, "{}", table.packets.len());
     }
 
@@ -464,9 +475,9 @@ mod tests {
         for before in [0, 20, 60, 85] {
             let mut keeper = Keeper::new(ms(0), 100);
             (0..before).for_each(|key| drop(keeper.install(ms(1), key, false)));
-            let first = keeper.grant();
-            let second = keeper.grant();
-            assert!(second > 0, "{before}");
+            let first = keeper.grant(ms(1));
+            let second = keeper.grant(ms(1));
+            assert!(first > 0, "{before}");
             let set =
                 (1000..2000).take_while(|key| keeper.install(ms(2), *key, false).idle_s.is_some());
             let set = set.count() as u32;
@@ -474,8 +485,8 @@ mod tests {
             assert!(before + set + first + second >= 98, "{before}: {set}");
         }
         let mut keeper = Keeper::new(ms(0), 100);
-        (0..95).for_each(|key| drop(keeper.install(ms(1), key, false)));
-        assert_eq!(keeper.grant(), 0);
+        (0..97).for_each(|key| drop(keeper.install(ms(1), key, false)));
+        assert_eq!(keeper.grant(ms(1)), 0);
     }
 
     #[test]
@@ -490,8 +501,9 @@ mod tests {
             (0..98).for_each(|key| keeper.handle_row(at, key, 0));
             keeper.handle_poll_end(at, 98)
         };
-        assert_eq!(poll(ms(500)).evict, []);
-        let polled = poll(ms(1100));
+        assert_eq!(poll(ms(1000)).evict, []);
+        assert_eq!(poll(ms(2000)).evict, []);
+        let polled = poll(ms(3000));
         assert_eq!(polled.evict, [95, 96, 97]);
         assert_eq!(polled.coarsen, 5);
         assert_eq!(keeper.coarsenable().count(), 0);
@@ -507,8 +519,9 @@ mod tests {
             keeper.handle_row(at, 7, 0);
             keeper.handle_poll_end(at, 95)
         };
-        assert_eq!(poll(ms(500)).evict, []);
-        let polled = poll(ms(1100));
+        assert_eq!(poll(ms(1000)).evict, []);
+        assert_eq!(poll(ms(2000)).evict, []);
+        let polled = poll(ms(3000));
         assert_eq!((polled.evict, polled.coarsen), (vec![7], 4));
     }
 
@@ -537,7 +550,7 @@ mod tests {
         let mut keeper = Keeper::new(ms(0), 100);
         keeper.install(ms(1), 7, false);
         keeper.handle_poll_sent();
-        keeper.handle_sent(ms(2), 7);
+        keeper.handle_sent(ms(2), 7, false);
         keeper.handle_poll_end(ms(3), 0);
         assert!(keeper.contains(&7));
         keeper.handle_poll_sent();

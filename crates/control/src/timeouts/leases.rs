@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use openflow::time::{Duration, Instant};
 use openflow::{MacAddr, PortNo};
 
-use crate::entry::{Entry, EntryKey, EntryKind};
+use crate::entry::{Entry, EntryKey, EntryKind, Rule};
 use crate::mix;
 
 use super::Lease;
@@ -28,6 +28,8 @@ pub struct RowKey {
     pub in_port: PortNo,
     pub src: MacAddr,
     pub dst: MacAddr,
+    /// Of all packets that have no finer entry without.
+    pub rule: Option<Rule>,
 }
 
 /// The leases of one switch.
@@ -74,13 +76,19 @@ impl RowKey {
         let (in_port, dst) = (key.in_port?, key.eth_dst?);
         let any = key.is_coarse().then_some(ANY_SOURCE);
         let src = key.eth_src.or(any)?;
-        (!key.is_successor()).then_some(RowKey { in_port, src, dst })
+        (!key.is_successor()).then_some(RowKey {
+            in_port,
+            src,
+            dst,
+            rule: key.rule,
+        })
     }
 
     pub fn entry_key(self) -> EntryKey {
-        match self.src {
-            ANY_SOURCE => EntryKey::coarse(self.in_port, self.dst),
-            src => EntryKey::pair(self.in_port, src, self.dst),
+        match (self.src, self.rule) {
+            (ANY_SOURCE, _) => EntryKey::coarse(self.in_port, self.dst),
+            (src, None) => EntryKey::pair(self.in_port, src, self.dst),
+            (src, Some(rule)) => EntryKey::rule(self.in_port, src, self.dst, rule),
         }
     }
 }
@@ -290,6 +298,7 @@ mod tests {
             in_port: PortNo(1),
             src: MacAddr::from_u64(n),
             dst: MacAddr::from_u64(2),
+            rule: None,
         }
     }
 
@@ -405,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_is_40_bytes() {
-        assert_eq!(size_of::<RowKey>() + size_of::<Held>(), 40);
+    fn a_lease_is_48_bytes() {
+        assert_eq!(size_of::<RowKey>() + size_of::<Held>(), 48);
     }
 }

@@ -18,11 +18,35 @@ use std::str::FromStr;
 use openflow::time::Duration;
 use openflow::{DatapathId, MacAddr};
 
-pub use check::Problem;
-pub use class::{FlowClass, HostName, Prefix};
+use crate::entry::{Family, Rule, proto};
+
+pub use check::{PORTS_MAX, Problem, RULES_MAX};
+pub use class::{FlowClass, HostName, Prefix, Proto, Service};
 
 /// Whoever says that a table holds more entries does not know.
 pub const ENTRIES_MAX: u32 = 1_000_000;
+
+const IP: [Family; 2] = [Family::Ipv4, Family::Ipv6];
+
+/// What goes where a service does although all else is forbidden: ARP and neighbour discovery.
+const RESOLUTION: [Rule; 3] = {
+    const ARP: Rule = Rule {
+        rank: u8::MAX,
+        family: Family::Arp,
+        proto: 0,
+        src_port: 0,
+        dst_port: 0,
+    };
+    const fn discovery(its_type: u16) -> Rule {
+        Rule {
+            family: Family::Ipv6,
+            proto: proto::ICMPV6,
+            src_port: its_type,
+            ..ARP
+        }
+    }
+    [ARP, discovery(135), discovery(136)]
+};
 
 /// What the administrator asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,21 +141,92 @@ impl Timeouts {
         }
     }
 
-    /// The class of a pair; `has_ip` says whether a host has an address within a prefix.
+    /// The class of a pair, for what is of none of its services; `has_ip` says whether a host has an
+    /// address within a prefix.
     pub fn class_of(
         &self,
         src: MacAddr,
         dst: MacAddr,
         has_ip: impl Fn(MacAddr, Prefix) -> bool,
     ) -> Option<&FlowClass> {
-        let mut classes = self.classes.iter();
+        let mut classes = self.classes.iter().filter(|class| class.service.is_none());
         classes.find(|class| class.is_of(src, dst, &has_ip))
     }
 
-    /// Whether a class names this host: then the controller decides on each of its pairs.
+    /// What of a pair is of classes before the pair's own, and whether it is forbidden. Of `families`
+    /// only, unless something is forbidden: that must hold for what is not known of. Nothing, if all
+    /// is forbidden.
+    pub fn rules_of(
+        &self,
+        src: MacAddr,
+        dst: MacAddr,
+        has_ip: impl Fn(MacAddr, Prefix) -> bool,
+        families: &[Family],
+    ) -> Vec<(Rule, bool)> {
+        let mut services = Vec::new();
+        let mut rank: u8 = 0;
+        let mut is_barred = false;
+        for class in &self.classes {
+            let is_its = class.is_of(src, dst, &has_ip);
+            match &class.service {
+                None if is_its => {
+                    is_barred = class.forbid;
+                    break;
+                }
+                None => continue,
+                Some(service) if is_its => services.push((rank, service, class.forbid)),
+                Some(_) => {}
+            }
+            rank = rank.saturating_add(1);
+        }
+        let forbids = is_barred || services.iter().any(|(.., forbid)| *forbid);
+        let families = if forbids { &IP } else { families };
+        let rules = services.iter().flat_map(|(rank, service, forbid)| {
+            let rules = service.rules(*rank, families).into_iter();
+            rules.map(|rule| (rule, *forbid))
+        });
+        let mut rules: Vec<(Rule, bool)> = rules.collect();
+        if is_barred {
+            match rules.iter().any(|(_, forbid)| !forbid) {
+                true => rules.extend(RESOLUTION.map(|rule| (rule, false))),
+                false => rules.clear(),
+            }
+        }
+        rules
+    }
+
+    pub fn has_services(&self) -> bool {
+        self.classes.iter().any(|class| class.service.is_some())
+    }
+
+    /// The class that a rule is of; none of what resolves addresses for others.
+    pub fn class_of_rule(&self, rule: Rule) -> Option<&FlowClass> {
+        let mut services = self.classes.iter().filter(|class| class.service.is_some());
+        services.nth(usize::from(rule.rank))
+    }
+
+    /// Whether a rule may be of some pair.
+    pub fn has_rule(&self, rule: Rule) -> bool {
+        let class = self.class_of_rule(rule);
+        let service = class.and_then(|class| class.service.as_ref());
+        let has = |service: &Service| service.rules(rule.rank, &IP).contains(&rule);
+        service.map_or(RESOLUTION.contains(&rule), has)
+    }
+
+    /// Whether the controller decides on each of a host's pairs: a class names it, or all.
     pub fn names(&self, mac: MacAddr, has_ip: impl Fn(MacAddr, Prefix) -> bool) -> bool {
+        self.classes.iter().any(|class| {
+            let mut names = [class.src, class.dst].into_iter().flatten().peekable();
+            names.peek().is_none() || names.any(|name| name.is_of(mac, &has_ip))
+        })
+    }
+
+    /// Whether hosts are named by addresses that they tell.
+    pub fn names_ips(&self) -> bool {
         let names = self.classes.iter().flat_map(|class| [class.src, class.dst]);
-        names.flatten().any(|name| name.is_of(mac, &has_ip))
+        names
+            .flatten()
+            .any(|name| !matches!(name, HostName::Mac(_)))
     }
 
     /// Those that are in use.
@@ -300,6 +395,7 @@ mod tests {
             name: name.to_owned(),
             src: src.map(host),
             dst: dst.map(host),
+            service: None,
             lifetime: None,
             first_packets: None,
             forbid: false,
@@ -353,5 +449,106 @@ mod tests {
         assert_eq!(name(B, A), None);
         assert!(timeouts.names(A, has_ip) && timeouts.names(B, has_ip));
         assert!(!timeouts.names(MacAddr([2; 6]), has_ip));
+    }
+
+    fn service(name: &str, text: &str, dst_ports: &[u16], forbid: bool) -> FlowClass {
+        let service = Service {
+            proto: text.parse().unwrap(),
+            src_ports: Vec::new(),
+            dst_ports: dst_ports.to_vec(),
+        };
+        FlowClass {
+            service: Some(service),
+            forbid,
+            ..class(name, None, None)
+        }
+    }
+
+    fn of(classes: Vec<FlowClass>) -> Timeouts {
+        Timeouts {
+            classes,
+            ..Timeouts::default()
+        }
+    }
+
+    fn rules(timeouts: &Timeouts, src: MacAddr, dst: MacAddr) -> Vec<(u8, Family, u8, u16, bool)> {
+        let rules = timeouts.rules_of(src, dst, |_, _| false, &[Family::Ipv4]);
+        let rules = rules.into_iter();
+        rules
+            .map(|(rule, forbid)| {
+                let port = rule.src_port.max(rule.dst_port);
+                (rule.rank, rule.family, rule.proto, port, forbid)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_pairs_services_are_those_before_its_own_class() {
+        use Family::Ipv4;
+        let timeouts = of(vec![
+            service("ssh", "tcp", &[22, 2222], false),
+            class("ab", Some("02:00:00:00:00:0a"), Some("02:00:00:00:00:0b")),
+            service("ping", "icmp", &[], false),
+        ]);
+        assert_eq!(
+            rules(&timeouts, A, B),
+            [(0, Ipv4, 6, 22, false), (0, Ipv4, 6, 2222, false)]
+        );
+        let back = rules(&timeouts, B, A);
+        assert_eq!(back[2..], [(1, Ipv4, 1, 0, false)]);
+        let class = timeouts.class_of(A, B, |_, _| false);
+        assert_eq!(class.map(|class| &class.name[..]), Some("ab"));
+        assert!(timeouts.names(A, |_, _| false), "all hosts are named");
+    }
+
+    /// What is forbidden is so in both families, whatever is known of the hosts, and what goes before
+    /// it as well.
+    #[test]
+    fn where_something_is_forbidden_both_families_are_looked_at() {
+        use Family::{Ipv4, Ipv6};
+        let timeouts = of(vec![
+            service("web", "tcp", &[443], false),
+            service("rest", "tcp", &[], true),
+        ]);
+        assert_eq!(
+            rules(&timeouts, A, B),
+            [
+                (0, Ipv4, 6, 443, false),
+                (0, Ipv6, 6, 443, false),
+                (1, Ipv4, 6, 0, true),
+                (1, Ipv6, 6, 0, true),
+            ]
+        );
+    }
+
+    #[test]
+    fn where_all_else_is_forbidden_addresses_are_resolved_all_the_same() {
+        use Family::{Arp, Ipv4, Ipv6};
+        let mut barred = class("none", Some("02:00:00:00:00:0a"), None);
+        barred.forbid = true;
+        let mut classes = vec![service("ping", "icmp", &[], false), barred.clone()];
+        assert_eq!(
+            rules(&of(classes.clone()), A, B),
+            [
+                (0, Ipv4, 1, 0, false),
+                (0, Ipv6, 58, 128, false),
+                (0, Ipv6, 58, 129, false),
+                (255, Arp, 0, 0, false),
+                (255, Ipv6, 58, 135, false),
+                (255, Ipv6, 58, 136, false),
+            ]
+        );
+        let timeouts = of(classes.clone());
+        for (rule, _) in timeouts.rules_of(A, B, |_, _| false, &[]) {
+            assert!(timeouts.has_rule(rule), "{rule:?}");
+            let other = Rule { rank: 1, ..rule };
+            assert!(!timeouts.has_rule(other), "{other:?}");
+        }
+        classes[0].forbid = true;
+        assert_eq!(
+            rules(&of(classes), A, B),
+            [],
+            "nothing is left to tell apart"
+        );
     }
 }

@@ -31,8 +31,27 @@ pub struct Experiment {
     pub map: PolicyMap,
     pub carrier: Carrier,
     pub network: Network,
+    pub relay: RelayTerms,
     /// Offered to each direction of the network, as a share of its rate, in bursts.
     pub load: f64,
+}
+
+/// What of a relay pair is not as it is without flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelayTerms {
+    /// Under way or held, per channel and direction.
+    pub window_bytes: usize,
+    /// Everything is sent a second time by datagram.
+    pub is_copied: bool,
+}
+
+impl Default for RelayTerms {
+    fn default() -> RelayTerms {
+        RelayTerms {
+            window_bytes: 4 << 20,
+            is_copied: false,
+        }
+    }
 }
 
 /// What carries the messages.

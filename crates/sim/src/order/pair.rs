@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
 use control::relay::wire::{Control, Record};
-use control::relay::{Agent, ChannelId, Config, Event as SessionEvent, Session, SessionId, Side};
+use control::relay::{
+    Agent, ChannelId, Config, Event as SessionEvent, Kind, Session, SessionId, Side,
+};
 use openflow::Frame;
 use openflow::time::{Duration, Instant};
 use sched::Lane;
@@ -21,6 +23,8 @@ const WRITE_BYTES: usize = 64 * 1024;
 /// A local socket that is not read holds this much, and is asked again after that.
 const UNREAD_BYTES_MAX: usize = 64 * 1024;
 const RETRY: Duration = Duration::from_millis(1);
+/// From a record to its copy.
+const COPY_DELAY: Duration = Duration::from_millis(2);
 /// From a break to the next connection.
 const RECONNECT: Duration = Duration::from_millis(20);
 
@@ -76,6 +80,11 @@ enum Event {
         connection: u32,
         message: Control,
     },
+    Copy {
+        from: usize,
+        connection: u32,
+        datagram: Bytes,
+    },
     Break,
     Connect,
 }
@@ -84,7 +93,11 @@ impl Pair {
     pub fn new(experiment: &Experiment, seed: u64, is_held: bool) -> Pair {
         let mut seeds = Random(seed);
         let ends = [Side::Switch, Side::Controller].map(|side| {
-            let (id, config) = (SessionId([1; 16]), Config::new(side));
+            let (id, mut config) = (SessionId([1; 16]), Config::new(side));
+            config.window_bytes = experiment.relay.window_bytes;
+            for kind in Kind::ALL {
+                config.copied.set(kind, experiment.relay.is_copied);
+            }
             End {
                 session: Session::with_policy(Instant::START, config, id, &experiment.map),
                 talks: BTreeMap::new(),
@@ -185,10 +198,22 @@ impl Pair {
                 }
                 self.settle(now, 1 - from);
             }
+            Event::Copy {
+                from,
+                connection,
+                datagram,
+            } if connection == self.connection => {
+                let taken = self.ends[1 - from].session.handle_copy(datagram);
+                taken.expect("our own peer speaks the protocol");
+                self.settle(now, 1 - from);
+            }
             Event::Break => self.disconnect(now),
             Event::Connect => self.connect(now, true),
             // Of a connection that is gone.
-            Event::Send { .. } | Event::Lane { .. } | Event::Control { .. } => {}
+            Event::Send { .. }
+            | Event::Lane { .. }
+            | Event::Control { .. }
+            | Event::Copy { .. } => {}
         }
     }
 
@@ -274,12 +299,16 @@ impl Pair {
                 .session
                 .poll_lane(id, lane, PACKET_BYTES)
                 .unwrap_or_default();
+            let copies = end.session.take_copies();
             end.session.schedule(now);
             if chunks.is_empty() {
                 end.ready.remove(&(id, lane));
                 continue;
             }
             let due = self.transmit(now, at, chunks.iter().map(Bytes::len).sum());
+            for copy in copies {
+                self.copy(now, at, copy.encode());
+            }
             let stream = self.ends[at].streams.entry((id, lane)).or_insert(Stream {
                 first,
                 last_due: now,
@@ -313,6 +342,23 @@ impl Pair {
             due += self.network.resend;
         }
         due
+    }
+
+    /// A datagram: it arrives once, or never.
+    fn copy(&mut self, now: Instant, from: usize, datagram: Bytes) {
+        let jitter = self.network.jitter.as_nanos() as u64;
+        let late = Duration::from_nanos(self.random.next() % (jitter + 1));
+        let is_lost = self.random.next() % 1_000_000 < u64::from(self.network.loss_ppm);
+        if !is_lost {
+            let connection = self.connection;
+            let event = Event::Copy {
+                from,
+                connection,
+                datagram,
+            };
+            self.events
+                .push(now + COPY_DELAY + self.network.delay + late, event);
+        }
     }
 
     fn receive(&mut self, now: Instant, from: usize, id: ChannelId, lane: Lane) {

@@ -436,6 +436,7 @@ impl Key {
             in_port: PortNo(1),
             src: MacAddr::from_u64(self.0.into()),
             dst: MacAddr::from_u64(u64::from(u32::MAX)),
+            rule: None,
         }
     }
 

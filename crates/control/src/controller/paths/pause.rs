@@ -11,6 +11,9 @@
 //! 3. after the wait the path's own entry is set with the new way. If the old one was still there,
 //!    packets turn off under traffic, and that is counted;
 //! 4. the successor is taken out.
+//!
+//! Where the ways part at the first switch, the entries of the pair's rules turn the same way, each
+//! with a successor of its own just below it: above whatever drops what it stands out from.
 
 use openflow::DatapathId;
 use openflow::time::Duration;
@@ -26,15 +29,26 @@ use super::{Pair, Paths};
 const PAUSE_S: u16 = 1;
 pub(super) const PAUSE: Duration = Duration::from_secs(PAUSE_S as u64);
 
-/// An entry that ends with the first pause of its packets. The switch itself sees the pause, where
+/// Successors are there until the wait is over and those who take over are set.
+const SUCCESSOR_EXTRA_S: u64 = 2;
+
+/// Entries that end with the first pause of their packets. The switch itself sees the pause, where
 /// nobody else could: between two readings of statistics anything may have come.
 pub(super) struct Yielding {
     dpid: DatapathId,
-    key: EntryKey,
+    entries: Vec<YieldingEntry>,
+    /// When the wait is over, what is set last.
+    last: EntryKey,
+    /// Whether all that have ended did so in a pause.
+    in_pause: bool,
     /// The old way.
     pub(super) hops: Vec<Hop>,
+}
+
+struct YieldingEntry {
+    key: EntryKey,
     /// The switch has told of its end.
-    pub(super) has_ended: bool,
+    has_ended: bool,
 }
 
 /// What an entry that is set ends.
@@ -51,16 +65,21 @@ pub(in crate::controller) enum Waited {
 
 impl Yielding {
     pub(super) fn is_at(&self, hop: &Hop, pair: Pair) -> bool {
-        self.dpid == hop.dpid && self.key == hop.key(pair)
+        self.dpid == hop.dpid && self.last.without_rule() == hop.key(pair)
     }
 
-    /// The entry that was to take over.
-    pub(super) fn delete_successor(&self, guard: Guard) -> Change {
-        Change {
+    pub(super) fn has_ended(&self) -> bool {
+        self.entries.iter().all(|entry| entry.has_ended)
+    }
+
+    /// The entries that were to take over.
+    pub(super) fn delete_successors(&self, guard: Guard) -> Vec<Change> {
+        let delete = |entry: &YieldingEntry| Change {
             dpid: self.dpid,
-            step: Step::Delete(self.key.successor()),
+            step: Step::Delete(entry.key.successor()),
             guard,
-        }
+        };
+        self.entries.iter().map(delete).collect()
     }
 }
 
@@ -80,24 +99,40 @@ impl Paths {
         };
         let leads_on = |hop: &Hop| (hop.dpid, hop.out_port) == (dpid, entry.out);
         let is_over =
-            (dpid, entry.key) == (yielding.dpid, yielding.key) && path.hops.iter().any(leads_on);
+            (dpid, entry.key) == (yielding.dpid, yielding.last) && path.hops.iter().any(leads_on);
         if !is_over {
             return Waited::Still;
         }
-        match path.yielding.take().is_some_and(|y| y.has_ended) {
+        match path.yielding.take().is_some_and(|y| y.has_ended()) {
             true => Waited::ForPause,
             false => Waited::InVain,
         }
     }
 
-    /// The end of an entry that waited for a pause; false if it is another one's.
-    pub(super) fn handle_pause(&mut self, pair: Pair, dpid: DatapathId, key: EntryKey) -> bool {
+    /// The end of an entry, if it is one that waited for a pause.
+    pub(super) fn handle_pause(
+        &mut self,
+        pair: Pair,
+        dpid: DatapathId,
+        key: EntryKey,
+        is_idle: bool,
+    ) -> Waited {
         let path = self.paths.get_mut(&pair);
         let yielding = path.and_then(|path| path.yielding.as_mut());
-        let Some(yielding) = yielding.filter(|y| (y.dpid, y.key) == (dpid, key)) else {
-            return false;
+        let Some(yielding) = yielding.filter(|yielding| yielding.dpid == dpid) else {
+            return Waited::Not;
         };
-        !std::mem::replace(&mut yielding.has_ended, true)
+        let mut waiting = yielding.entries.iter_mut().filter(|entry| !entry.has_ended);
+        let Some(entry) = waiting.find(|entry| entry.key == key) else {
+            return Waited::Not;
+        };
+        entry.has_ended = true;
+        yielding.in_pause &= is_idle;
+        match (yielding.has_ended(), yielding.in_pause) {
+            (false, _) => Waited::Still,
+            (true, true) => Waited::ForPause,
+            (true, false) => Waited::InVain,
+        }
     }
 }
 
@@ -110,58 +145,80 @@ impl Controller {
         revision: u64,
         (stages, old): (&mut Vec<Stage>, Vec<Hop>),
         wait: Duration,
-    ) -> Option<Change> {
-        let &[
-            Change {
-                dpid,
-                step: Step::Add(entry),
-                guard,
-            },
-        ] = &stages.last()?.changes[..]
-        else {
-            return None;
-        };
-        let is_it = |hop: &&Hop| hop.dpid == dpid && hop.key(pair) == entry.key;
+    ) -> Option<Vec<Change>> {
+        let changes = &stages.last()?.changes;
+        let dpid = changes.first()?.dpid;
+        let mut leads: Vec<Entry> = changes.iter().filter_map(leading_entry).collect();
+        let last = leads.last()?.key;
+        let is_it = |hop: &&Hop| hop.dpid == dpid && hop.key(pair) == last.without_rule();
         let before = *old.iter().find(is_it)?;
-        // One entry more, for some time.
-        if self.switches.get(&dpid)?.table.is_filling() {
+        let switch = self.switches.get(&dpid)?;
+        // What has no entry now goes by another, and must not find a successor before that ends.
+        leads.retain(|entry| switch.entries.contains_key(&entry.key));
+        // Further entries, for some time.
+        if leads.is_empty() || switch.table.is_filling() {
             return None;
         }
         let path = self.paths.paths.get_mut(&pair)?;
         debug_assert_eq!(path.revision, revision);
-        let successor = Entry {
-            key: entry.key.successor(),
-            notify: false,
-            ..entry
+        let guard = Guard::Path(pair, revision);
+        let set = |entry: Entry| Change {
+            dpid,
+            step: Step::Add(entry),
+            guard,
         };
-        let yielding = Entry {
-            out: before.out_port,
-            idle_timeout_s: PAUSE_S,
-            notify: true,
-            ..entry
+        let waiting_s = u16::try_from(wait.as_secs() + SUCCESSOR_EXTRA_S).unwrap_or(u16::MAX);
+        let successor = |entry: &Entry| {
+            let idle_timeout_s = match entry.idle_timeout_s {
+                0 => 0,
+                idle_s => idle_s.max(waiting_s),
+            };
+            set(Entry {
+                key: entry.key.successor(),
+                idle_timeout_s,
+                notify: false,
+                ..*entry
+            })
+        };
+        let yielding = |entry: &Entry| {
+            set(Entry {
+                out: before.out_port,
+                idle_timeout_s: PAUSE_S,
+                notify: true,
+                ..*entry
+            })
         };
         let turn = stages.pop()?;
-        let set = |entry| {
-            let step = Step::Add(entry);
-            Stage::of(vec![Change { dpid, step, guard }])
-        };
         stages.push(Stage {
             delay: turn.delay,
-            ..set(successor)
+            ..Stage::of(leads.iter().map(successor).collect())
         });
-        stages.push(set(yielding));
+        stages.push(Stage::of(leads.iter().map(yielding).collect()));
         stages.push(Stage {
             delay: wait,
             ..turn
         });
+        let entries = leads.iter().map(|entry| YieldingEntry {
+            key: entry.key,
+            has_ended: false,
+        });
         let yielding = Yielding {
             dpid,
-            key: entry.key,
+            entries: entries.collect(),
+            last,
+            in_pause: true,
             hops: old,
-            has_ended: false,
         };
-        let last = yielding.delete_successor(guard);
+        let successors = yielding.delete_successors(guard);
         path.yielding = Some(yielding);
-        Some(last)
+        Some(successors)
+    }
+}
+
+/// What a change sets that packets leave by.
+fn leading_entry(change: &Change) -> Option<Entry> {
+    match change.step {
+        Step::Add(entry) if !entry.kind.is_drop() => Some(entry),
+        _ => None,
     }
 }

@@ -33,12 +33,12 @@ impl Controller {
 
     /// What an edge sets nobody hears of until the next reading, so it may set so many until then.
     /// Where no limit is known any more, as many as come.
-    pub(super) fn grant_to_edge(&mut self, dpid: DatapathId) {
+    pub(super) fn grant_to_edge(&mut self, now: Instant, dpid: DatapathId) {
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
         let table = &mut switch.table;
-        let granted = table.keeper.as_mut().map(|keeper| keeper.grant());
+        let granted = table.keeper.as_mut().map(|keeper| keeper.grant(now));
         if granted.is_some() || table.granted.is_some() {
             table.granted = granted;
             self.tell_edge(dpid, EdgeUpdate::Grant(granted.unwrap_or(u32::MAX)));
@@ -52,7 +52,7 @@ impl Controller {
             .switches
             .get(&dpid)
             .or(timeouts.table_entries_max.as_ref());
-        let is_configured = configured.is_some();
+        let is_configured = configured.is_some() || self.table_limits.contains_key(&dpid);
         if let Some(switch) = self.switches.get_mut(&dpid)
             && (is_configured || switch.table.keeper.is_some())
         {

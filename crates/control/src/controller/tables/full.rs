@@ -73,7 +73,9 @@ impl Controller {
         for entry in refused.copied().collect::<Vec<_>>() {
             let pair = entry.key.eth_src.zip(entry.key.eth_dst);
             match (entry.kind, pair) {
-                (EntryKind::Pair, Some(pair)) => self.drop_path(now, pair),
+                (EntryKind::Pair | EntryKind::Service | EntryKind::Barrier, Some(pair)) => {
+                    self.drop_path(now, pair);
+                }
                 (EntryKind::Coarse, _) => self.drop_coarse(dpid, entry.key),
                 _ => {}
             }

@@ -9,18 +9,25 @@ use crate::timeouts::Lifetime;
 use crate::timeouts::budget::{POLL_MAX, POLL_MIN};
 use crate::timeouts::leases::{Margin, RowKey};
 
+use super::super::updates::{Change, Step};
 use super::super::{Controller, Timer};
 
 /// Until more renewals are allowed.
 const RENEWAL_PAUSE: Duration = Duration::from_millis(50);
 
 impl Controller {
-    /// A path was set whose first entry has a lease.
-    pub(in crate::controller) fn note_lease(&mut self, dpid: DatapathId, hard_s: u16) {
-        if let Some(switch) = self.switches.get_mut(&dpid).filter(|_| hard_s > 0) {
-            switch.table.leases.handle_install(hard_s);
-            switch.table.leases_counted += 1;
-            self.lease_count += 1;
+    /// The first entries of a path are set: some may have a lease.
+    pub(in crate::controller) fn note_leases(&mut self, changes: &[Change]) {
+        for change in changes {
+            let Step::Add(entry) = change.step else {
+                continue;
+            };
+            let switch = self.switches.get_mut(&change.dpid);
+            if let Some(switch) = switch.filter(|_| entry.hard_timeout_s > 0) {
+                switch.table.leases.handle_install(entry.hard_timeout_s);
+                switch.table.leases_counted += 1;
+                self.lease_count += 1;
+            }
         }
     }
 
@@ -89,7 +96,7 @@ impl Controller {
     /// is not allowed what it has.
     fn renewed_entry(&mut self, now: Instant, dpid: DatapathId, row: RowKey) -> Option<Entry> {
         let pair = (row.src, row.dst);
-        let class = self.class_of(pair);
+        let class = self.class_of_entry(pair, row.rule);
         if class.is_some_and(|class| class.forbid) {
             return None;
         }
@@ -99,14 +106,18 @@ impl Controller {
         let is_priority = class.is_some_and(|class| class.priority);
         let hard_s = lease.hard_s(self.lease_count, self.overload.factor())?;
         let key = row.entry_key();
-        let is_path = self.paths.holds(pair, dpid, key);
+        let is_path = match row.rule {
+            Some(_) => self.paths.has_rule(pair, dpid, key),
+            None => self.paths.holds(pair, dpid, key),
+        };
         let switch = self.switches.get_mut(&dpid)?;
         // What was read may be from before its path was moved.
         let wanted_out = switch.entries.get(&key).map(|wanted| wanted.out);
         let table = &mut switch.table;
         let mut entry = table.leases.entry(row)?;
         entry.out = wanted_out.unwrap_or(entry.out);
-        if (entry.kind == EntryKind::Pair && !is_path) || entry.kind == EntryKind::Barred {
+        let is_of_path = matches!(entry.kind, EntryKind::Pair | EntryKind::Service);
+        if (is_of_path && !is_path) || entry.kind.is_drop() {
             return None;
         }
         // While there is room an idle flow costs nothing.

@@ -10,6 +10,10 @@ use super::{IDLE_MIN, POLL_MIN};
 /// An entry outlives this many of its flow's long gaps.
 const GAPS_OUTLIVED: u32 = 4;
 
+/// What a switch says may be so old. Open vSwitch adds to its counters what its datapath has carried every
+/// half a second, and later when it is busy.
+pub const COUNTS_LATE: Duration = Duration::from_secs(1);
+
 /// What is kept of an entry to judge it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tracked {
@@ -115,11 +119,12 @@ impl Tracked {
     }
 
     /// Whether its flow may be sending still: it moved, or is silent for no longer than it was
-    /// before. When it moved is known to `read_every`, the time between two reads. Of a flow
-    /// that has not yet sent again the gap is taken for [`POLL_MIN`].
+    /// before. When it moved is known to `read_every`, the time between two reads, and what is read
+    /// may be `COUNTS_LATE`. Of a flow that has not yet sent again the gap is taken for
+    /// [`POLL_MIN`].
     pub fn is_in_use(&self, now: Instant, read_every: Duration) -> bool {
         let gap = self.gap().unwrap_or(POLL_MIN);
-        self.is_moving || self.silent(now) <= gap + read_every
+        self.is_moving || self.silent(now) <= gap + read_every + COUNTS_LATE
     }
 }
 
@@ -369,7 +374,7 @@ mod tests {
         slow.handle_poll(ms(26_000), 2);
         fast.handle_poll(ms(26_000), 2);
         let go = |at: u64, which| victims([(1, &slow), (2, &fast)].into_iter(), ms(at), which, 9);
-        let read_every = Duration::from_secs(2);
+        let read_every = Duration::from_secs(1);
         assert_eq!(go(26_000, Evict::Unused { read_every }), [2]);
         assert_eq!(go(24_900, Evict::Unused { read_every }), [0; 0]);
         assert_eq!(go(32_100, Evict::Unused { read_every }), [1, 2]);

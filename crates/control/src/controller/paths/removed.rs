@@ -1,0 +1,91 @@
+//! Entries of which a switch says that they are gone.
+
+use openflow::DatapathId;
+use openflow::message::{FlowRemoved, FlowRemovedReason};
+use openflow::time::{Duration, Instant};
+
+use crate::controller::Controller;
+use crate::controller::cached::outlasts_flows;
+use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
+
+use super::Waited;
+
+impl Controller {
+    /// An ingress entry is gone: so is the path. Entries that are not ours or that we have taken
+    /// out ourselves change nothing.
+    pub(in crate::controller) fn handle_flow_removed(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        removed: &FlowRemoved,
+    ) {
+        let key = EntryKey::from_match(removed.priority, &removed.r#match);
+        let key = key.filter(|_| is_ours(removed.cookie));
+        let Some(key) = key.filter(|_| self.switches.contains_key(&dpid)) else {
+            self.counters.unsolicited += 1;
+            return;
+        };
+        let is_idle = removed.reason == FlowRemovedReason::IDLE_TIMEOUT;
+        if !is_idle || !outlasts_flows(removed.idle_timeout, 0) {
+            self.note_ended(now, dpid, key.in_port);
+        }
+        if key.is_coarse() {
+            return self.coarse_ended(dpid, key, removed.reason);
+        }
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let Some(pair) = key.eth_src.zip(key.eth_dst) else {
+            return;
+        };
+        if let Some(kind) = EntryKind::of(removed.cookie).filter(|kind| kind.is_drop()) {
+            self.counters.packets_forbidden += removed.packet_count;
+            let is_it = |entry: &Entry| entry.kind == kind;
+            if switch.entries.get(&key).is_some_and(is_it) {
+                switch.entries.remove(&key);
+                switch.table.handle_removed(key);
+                // Somebody else has taken it out: nothing may pass without it.
+                if kind == EntryKind::Barrier && self.paths.holds(pair, dpid, key) {
+                    self.drop_path(now, pair);
+                }
+            }
+            return;
+        }
+        // A switch tells of what we deleted as well, perhaps after the entry was set again.
+        if removed.reason == FlowRemovedReason::DELETE && !self.paths.holds(pair, dpid, key) {
+            return;
+        }
+        let sent_at = self.paths.paths.get(&pair).map(|path| path.sent_at);
+        let entry = switch.entries.get(&key);
+        if let (Some(entry), Some(sent_at)) = (entry, sent_at)
+            && is_earlier(entry, removed.reason, now.since(sent_at))
+            && self.paths.holds(pair, dpid, key)
+        {
+            return;
+        }
+        switch.table.handle_removed(key);
+        let waited = self.paths.handle_pause(pair, dpid, key, is_idle);
+        if waited != Waited::Not {
+            switch.entries.remove(&key);
+            let counters = &mut self.counters;
+            counters.paths_moved_in_pause += u64::from(waited == Waited::ForPause);
+            counters.paths_moved_under_traffic += u64::from(waited == Waited::InVain);
+            return;
+        }
+        if switch.entries.remove(&key).is_some() && self.paths.holds(pair, dpid, key) {
+            self.entry_ended(now, pair, dpid, key, false);
+        }
+    }
+}
+
+/// Whether what has ended by its timeout is an earlier one than `entry`, which was sent so long ago.
+/// What a switch tells comes by class: on a busy controller the first packet that misses is answered
+/// before the end of the entry that it missed is heard of.
+fn is_earlier(entry: &Entry, reason: FlowRemovedReason, age: Duration) -> bool {
+    let timeout_s = match reason {
+        FlowRemovedReason::IDLE_TIMEOUT => entry.idle_timeout_s,
+        FlowRemovedReason::HARD_TIMEOUT => entry.hard_timeout_s,
+        _ => return false,
+    };
+    age < Duration::from_secs(u64::from(timeout_s))
+}

@@ -1,0 +1,90 @@
+//! The rules that a path has beside its pair's entry at the first hop ([`super::super::services`]).
+
+use std::cmp::Reverse;
+
+use openflow::DatapathId;
+use openflow::time::Instant;
+
+use crate::controller::Controller;
+use crate::controller::links::Hop;
+use crate::controller::services::PairRule;
+use crate::controller::updates::{Change, Guard, Step};
+use crate::entry::{EntryKey, Rule};
+
+use super::{How, Pair, Paths};
+
+impl Paths {
+    /// The first hop and the rules that are told apart there.
+    pub(in crate::controller) fn beginning(&self, pair: Pair) -> Option<(&Hop, &[PairRule])> {
+        let path = self.paths.get(&pair)?;
+        Some((path.hops.first()?, &path.rules))
+    }
+
+    /// Whether an entry is of a rule that the pair's path has now.
+    pub(in crate::controller) fn has_rule(
+        &self,
+        pair: Pair,
+        dpid: DatapathId,
+        key: EntryKey,
+    ) -> bool {
+        self.beginning(pair).is_some_and(|(hop, rules)| {
+            let is_it = |rule: &PairRule| Some(rule.rule) == key.rule;
+            (hop.dpid, Some(hop.in_port)) == (dpid, key.in_port) && rules.iter().any(is_it)
+        })
+    }
+
+    pub(in crate::controller) fn set_rules(&mut self, pair: Pair, rules: Vec<PairRule>) {
+        if let Some(path) = self.paths.get_mut(&pair) {
+            path.rules = rules;
+        }
+    }
+
+    /// An entry of a rule is set again that had ended.
+    pub(in crate::controller) fn keep(&mut self, pair: Pair, rule: Rule) {
+        let rules = self.paths.get_mut(&pair).map(|path| &mut path.rules);
+        let mut rules = rules.into_iter().flatten();
+        if let Some(kept) = rules.find(|known| known.rule == rule) {
+            kept.kept = true;
+        }
+    }
+
+    /// Whether something of the pair is dropped by an entry at its ingress.
+    pub(in crate::controller) fn has_barrier(&self, pair: Pair) -> bool {
+        let path = self.paths.get(&pair);
+        path.is_some_and(|path| path.rules.iter().any(|rule| rule.drops))
+    }
+}
+
+impl Controller {
+    /// All entries of a path once more: what its rules are, or how long they live, has changed.
+    pub(in crate::controller) fn renew_path(&mut self, now: Instant, pair: Pair) {
+        if let Some(path) = self.paths.paths.get(&pair) {
+            let hops = path.hops.clone();
+            self.set_path(now, pair, hops, How::Again(None));
+        }
+    }
+}
+
+/// Takes out the entries of rules that a path had at its first hop and has no more. From the last
+/// rule on, so that nothing falls from an entry that drops to one that leads.
+pub(super) fn stale_rules(
+    pair: Pair,
+    (old_hops, old): (&[Hop], &[PairRule]),
+    (hops, rules): (&[Hop], &[PairRule]),
+) -> Vec<Change> {
+    let place = |hop: &Hop| (hop.dpid, hop.in_port);
+    let Some(hop) = old_hops.first() else {
+        return Vec::new();
+    };
+    let is_same_place = hops.first().map(place) == Some(place(hop));
+    let is_kept = |rule: Rule| is_same_place && rules.iter().any(|other| other.rule == rule);
+    let ended = old.iter().map(|rule| rule.rule);
+    let mut ended: Vec<Rule> = ended.filter(|rule| !is_kept(*rule)).collect();
+    ended.sort_by_key(|rule| Reverse(rule.rank));
+    let delete = |rule| Change {
+        dpid: hop.dpid,
+        step: Step::Delete(EntryKey::rule(hop.in_port, pair.0, pair.1, rule)),
+        guard: Guard::Ended(pair),
+    };
+    ended.into_iter().map(delete).collect()
+}

@@ -1,0 +1,205 @@
+//! Counters of policies and circuits, read now and then: of their entries, of the meters that they name,
+//! and of queues where the switch itself has them.
+
+use openflow::multipart::{
+    FlowStatsRequest, MeterStats, MultipartRequest, QueueStats, ReplyBody, RequestBody,
+};
+use openflow::time::{Duration, Instant};
+use openflow::{Cookie, DatapathId, Message, MeterId, PortNo, QueueId, Version};
+
+use crate::qos::flow::{Flow, FlowKey};
+use crate::qos::plan::{SwitchPlan, is_our_meter};
+use crate::qos::verify::{Came, Counter, Readings};
+use crate::qos::{Exceeding, QueuesBy};
+
+use super::super::switch::Request;
+use super::super::{Controller, Timer};
+use super::SwitchQos;
+
+/// Between two readings of counters.
+const COUNTS_INTERVAL: Duration = Duration::from_secs(10);
+
+/// From one reading of a switch to the next that anybody may cause.
+const READINGS_APART: Duration = Duration::from_millis(500);
+
+/// One reading of a switch's counters, of several requests.
+pub(super) struct Reading {
+    left: usize,
+    told: Readings,
+    /// Some of it was not answered.
+    is_short: bool,
+    /// Nothing but entries was asked for, or told.
+    is_bare: bool,
+}
+
+impl SwitchQos {
+    pub(super) fn note_counts(&mut self, counts: impl IntoIterator<Item = (FlowKey, (u64, u64))>) {
+        for (key, count) in counts {
+            let before = self.counts.insert(key, count);
+            self.has_begun_again |= before.is_some_and(|(packets, _)| count.0 < packets);
+        }
+    }
+}
+
+impl Controller {
+    /// The counters are read from now on.
+    pub(super) fn qos_counts_later(&mut self, now: Instant) {
+        if self.qos.counts_at.is_none() && self.qos.is_used() {
+            let due = now + COUNTS_INTERVAL;
+            self.qos.counts_at = Some(due);
+            self.timer(due, Timer::Qos);
+        }
+    }
+
+    pub(super) fn qos_counts_due(&mut self, now: Instant) {
+        if self.qos.counts_at.is_some_and(|at| at <= now) {
+            self.qos.counts_at = None;
+            self.read_qos_counts(now);
+            self.qos_counts_later(now);
+        }
+    }
+
+    /// Asks all switches for the counters of policies and circuits. It is done every ten seconds; who
+    /// wants to know sooner may ask. A switch that has not answered yet, or just has, is not asked again.
+    pub fn read_qos_counts(&mut self, now: Instant) {
+        let held = self.qos.held.iter();
+        let held = held.filter(|(_, held)| !held.flows.is_empty());
+        let switches: Vec<DatapathId> = held.map(|(dpid, _)| *dpid).collect();
+        for dpid in switches {
+            let is_synced = self.switches.get(&dpid).is_some_and(|s| s.synced);
+            let switch = self.qos.switches.get(&dpid);
+            let may_read = |switch: &SwitchQos| {
+                let is_fresh = |at: Instant| now < at + READINGS_APART;
+                switch.reading.is_none() && !switch.read_at.is_some_and(is_fresh)
+            };
+            if is_synced && switch.is_some_and(may_read) {
+                self.read_counts_of(now, dpid);
+            }
+        }
+    }
+
+    fn read_counts_of(&mut self, now: Instant, dpid: DatapathId) {
+        let Some(version) = self.switches.get(&dpid).map(|switch| switch.version) else {
+            return;
+        };
+        let rows = |cookie, cookie_mask| {
+            let request = FlowStatsRequest {
+                cookie,
+                cookie_mask,
+                ..FlowStatsRequest::all()
+            };
+            (Request::QosRows, RequestBody::Flow(request))
+        };
+        let mut asks = match version {
+            Version::V10 => vec![rows(Cookie(0), Cookie(0))],
+            _ => Flow::cookies()
+                .map(|(cookie, mask)| rows(cookie, mask))
+                .to_vec(),
+        };
+        // After the entries, so that what those counted is counted here.
+        let entries = asks.len();
+        let plan = self.qos.plan.switches.get(&dpid);
+        if version != Version::V10 && plan.is_some_and(|plan| !plan.meters.is_empty()) {
+            asks.push((Request::QosMeters, RequestBody::Meter(MeterId::ALL)));
+        }
+        let by = self.qos.queues.get(&dpid).map(|queues| queues.by);
+        let has_queues = plan.is_some_and(|plan| !plan.ports.is_empty());
+        if by == Some(QueuesBy::SetQueue) && has_queues {
+            let all = RequestBody::Queue {
+                port: PortNo::ANY,
+                queue: QueueId::ALL,
+            };
+            asks.push((Request::QosQueues, all));
+        }
+        let mut reading = Reading {
+            left: 0,
+            told: Readings::new(),
+            is_short: false,
+            is_bare: asks.len() == entries,
+        };
+        for (request, body) in asks {
+            let message = Message::MultipartRequest(MultipartRequest { more: false, body });
+            match self.request(now, dpid, request, &message) {
+                Some(_) => reading.left += 1,
+                None => reading.is_short = true,
+            }
+        }
+        if let Some(switch) = self
+            .qos
+            .switches
+            .get_mut(&dpid)
+            .filter(|_| reading.left > 0)
+        {
+            (switch.reading, switch.read_at) = (Some(reading), Some(now));
+        }
+    }
+
+    /// One of the answers; nothing if there is none.
+    pub(in crate::controller) fn handle_qos_counts(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        request: Request,
+        bodies: Vec<ReplyBody>,
+    ) {
+        let meters = |told: &mut Readings, rows: Vec<MeterStats>, switch: &SwitchQos| {
+            let max = switch.meters.flatten().map_or(0, |facts| facts.max);
+            let ours = rows
+                .into_iter()
+                .filter(|row| is_our_meter(row.meter_id, max));
+            let plan = self.qos.plan.switches.get(&dpid);
+            told.extend(ours.map(|row| (Counter::Meter(row.meter_id), met(&row, plan))));
+        };
+        let Some(switch) = self.qos.switches.get_mut(&dpid) else {
+            return;
+        };
+        let Some(mut reading) = switch.reading.take() else {
+            return;
+        };
+        reading.left = reading.left.saturating_sub(1);
+        match (bodies.is_empty(), request) {
+            (true, Request::QosRows) => reading.is_short = true,
+            // A switch that does not tell of its meters or queues still has entries.
+            (true, _) => reading.is_bare = true,
+            (false, _) => {}
+        }
+        for body in bodies {
+            match body {
+                ReplyBody::Flow(rows) => {
+                    let flows = rows.iter().filter_map(|row| {
+                        let flow = Flow::from_stats(row)?;
+                        Some((flow.key, (row.packet_count, row.byte_count)))
+                    });
+                    switch.note_counts(flows);
+                }
+                ReplyBody::Meter(rows) => meters(&mut reading.told, rows, switch),
+                ReplyBody::Queue(rows) => reading.told.extend(rows.iter().map(queued)),
+                _ => {}
+            }
+        }
+        if reading.left > 0 {
+            switch.reading = Some(reading);
+        } else if !reading.is_short {
+            let told = (!reading.is_bare).then_some(reading.told);
+            self.note_qos_counts(now, dpid, told);
+        }
+    }
+}
+
+fn met(row: &MeterStats, plan: Option<&SwitchPlan>) -> Came {
+    let meter = plan.and_then(|plan| plan.meters.get(&row.meter_id));
+    let drops = meter.is_some_and(|meter| meter.exceeding == Exceeding::Drop);
+    let exceeding = row.bands.iter().map(|(packets, _)| *packets);
+    Came {
+        packets: row.packet_in_count,
+        dropped: if drops { exceeding.sum() } else { 0 },
+    }
+}
+
+fn queued(row: &QueueStats) -> (Counter, Came) {
+    let came = Came {
+        packets: row.tx_packets,
+        dropped: row.tx_errors,
+    };
+    (Counter::Queue(row.port_no, row.queue_id.0), came)
+}

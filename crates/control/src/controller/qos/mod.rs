@@ -1,0 +1,580 @@
+//! QoS on the switches there are: what is asked for is planned on the network as it is, compared
+//! with what the switches hold, and the difference is sent ([`crate::qos::diff`]).
+//!
+//! Whatever changes (what is asked for, a link, a host, a switch that comes back) leads to a new plan
+//! and a new difference. What is under way then is given up where it stands: what was sent counts as
+//! held, and nothing is let into a way before every switch has confirmed what it was sent. So there
+//! is one state, what the switches hold, and no memory of how it came about.
+//!
+//! Without QoS nothing of this is sent: no request, no entry, and paths are as they were. Where a
+//! switch has policies, its paths lead on to them ([`crate::qos`]).
+
+mod counts;
+mod read;
+mod report;
+mod run;
+mod verify;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use openflow::time::{Duration, Instant};
+use openflow::{DatapathId, PortNo, Version, Xid};
+
+use crate::entry::EntryKey;
+use crate::qos::check::Problem;
+use crate::qos::circuits::{Circuits, Outcome, Refusal};
+use crate::qos::diff::{Change, Diff, Order};
+use crate::qos::flow::FlowKey;
+use crate::qos::plan::{Owner, Plan, Planned, PortPlan, SwitchPlan};
+use crate::qos::{MeterFacts, Network, On, Qos, QueuesBy, Rate, SwitchFacts};
+use crate::timeouts::HostName;
+
+use super::links::Links;
+use super::routes::ADOPTED_KEPT;
+use super::{Controller, Location, Timer};
+use counts::Reading;
+pub(super) use read::Told;
+pub use report::{CircuitReport, Count, Installation, PolicyReport, QosReport};
+use run::Run;
+use verify::Verified;
+pub use verify::{HopVerdict, VerifyReport};
+
+/// Changes that come together are planned for together.
+const GATHER: Duration = Duration::from_millis(5);
+
+/// After what switches refuse, it is tried again.
+const REFUSED_PAUSE: Duration = Duration::from_secs(5);
+
+/// Where queues are asked for, a switch's database is given this long to be reached as well.
+const QUEUES_WAIT: Duration = Duration::from_secs(5);
+
+/// Discovery is given this long with a switch that is new before ways lead through it.
+const SETTLE: Duration = Duration::from_millis(500);
+
+#[derive(Default)]
+pub(super) struct QosState {
+    asked: Qos,
+    /// Hosts that are named, and where they were when it was last planned.
+    named: BTreeMap<HostName, Option<Location>>,
+    /// Of hosts that nobody has heard since this process started, what entries say.
+    adopted: BTreeMap<HostName, Location>,
+    queues: BTreeMap<DatapathId, Queues>,
+    switches: BTreeMap<DatapathId, SwitchQos>,
+    /// Of each switch, what it was sent and has not refused.
+    held: BTreeMap<DatapathId, SwitchPlan>,
+    circuits: Circuits,
+    refusals: BTreeMap<String, Refusal>,
+    /// Circuits that have had a way since this process started.
+    routed: BTreeSet<String>,
+    plan: Plan,
+    /// What switches have refused, and until when it is not asked of them again.
+    refused: BTreeMap<Owner, (String, Instant)>,
+    /// Who waits for a switch that is away.
+    stuck: BTreeSet<Owner>,
+    run: Run,
+    plan_at: Option<Instant>,
+    again_at: Option<Instant>,
+    counts_at: Option<Instant>,
+    verified: Verified,
+}
+
+/// How a switch's queues are made, and the rates of its ports.
+struct Queues {
+    by: QueuesBy,
+    rates: BTreeMap<PortNo, Rate>,
+}
+
+#[derive(Default)]
+struct SwitchQos {
+    table_count: u8,
+    /// As it has said; it may have none.
+    meters: Option<Option<MeterFacts>>,
+    /// Since it connected: its entries, its meters.
+    has_entries: bool,
+    has_meters: bool,
+    meters_asked: bool,
+    /// Discovery has had its chance.
+    ready_at: Instant,
+    /// It is part of the network, connected or in its grace.
+    is_known: bool,
+    /// Since it connected, it has been planned with.
+    is_told: bool,
+    /// Its paths lead on to the policy table.
+    leads_on: bool,
+    /// None of its entries does, by the last reading.
+    is_plain: bool,
+    /// It has refused the entry that they need there.
+    cannot_lead: bool,
+    sent: BTreeMap<Xid, Sent>,
+    /// A barrier is under way since then.
+    waiting_since: Option<Instant>,
+    /// Entries of paths that have another form than they are to have.
+    resend: BTreeSet<EntryKey>,
+    /// Some of them are not confirmed.
+    is_resending: bool,
+    /// Packets and bytes.
+    counts: BTreeMap<FlowKey, (u64, u64)>,
+    /// Some of them have begun again since they were looked at.
+    has_begun_again: bool,
+    /// Counters are being read.
+    reading: Option<Reading>,
+    read_at: Option<Instant>,
+    /// What was read is looked at then.
+    judge_at: Option<Instant>,
+}
+
+/// What a switch was sent and has not confirmed.
+struct Sent {
+    change: Change,
+    /// Of an entry, what was held before.
+    before: Option<Planned>,
+}
+
+impl Sent {
+    /// Back to what was certain.
+    fn undo(&self, held: &mut SwitchPlan) {
+        let Some(key) = self.change.key() else {
+            return;
+        };
+        match &self.before {
+            Some(before) => drop(held.flows.insert(key.clone(), before.clone())),
+            None => drop(held.flows.remove(key)),
+        }
+    }
+}
+
+impl QosState {
+    /// Whether anything at all depends on it.
+    pub(super) fn is_used(&self) -> bool {
+        let is_something = |held: &SwitchPlan| *held != SwitchPlan::default();
+        self.asked != Qos::default() || self.held.values().any(is_something)
+    }
+
+    pub(super) fn wants_policies(&self) -> bool {
+        !self.asked.policies.is_empty()
+    }
+
+    fn names(&self, names: impl IntoIterator<Item = HostName>, at: Location) -> bool {
+        let elsewhere = |name| {
+            self.named
+                .get(&name)
+                .is_some_and(|known| *known != Some(at))
+        };
+        !self.named.is_empty() && names.into_iter().any(elsewhere)
+    }
+
+    pub(super) fn leads_on(&self, dpid: DatapathId) -> bool {
+        self.switches
+            .get(&dpid)
+            .is_some_and(|switch| switch.leads_on)
+    }
+
+    fn is_in_time(&self, dpid: DatapathId, now: Instant) -> bool {
+        let switch = self.switches.get(&dpid);
+        let since = switch.and_then(|switch| switch.waiting_since);
+        since.is_none_or(|since| now.since(since) < run::BARRIER_WAIT)
+    }
+}
+
+impl Controller {
+    /// Asks for other services, policies, circuits and queues, in place of those there were. What
+    /// cannot be on this network is refused with everything that is wrong, and nothing changes. What
+    /// cannot be yet waits.
+    ///
+    /// To be called before switches connect: what is found on them and is not asked for is taken out.
+    ///
+    /// # Errors
+    /// All that is wrong, by field.
+    pub fn set_qos(&mut self, now: Instant, qos: Qos) -> Result<(), Vec<Problem>> {
+        let problems = qos.check(&self.qos_network());
+        if !problems.is_empty() {
+            return Err(problems);
+        }
+        if qos == self.qos.asked {
+            return Ok(());
+        }
+        let ends = qos
+            .circuits
+            .iter()
+            .map(|circuit| (circuit.from, circuit.to));
+        let paths = qos.policies.iter().filter_map(|policy| match policy.on {
+            On::Path { from, to } => Some((from, to)),
+            _ => None,
+        });
+        let named = ends.chain(paths).flat_map(|(from, to)| [from, to]);
+        self.qos.named = named.map(|name| (name, None)).collect();
+        let is_asked = |name: &String| qos.circuits.iter().any(|circuit| circuit.name == *name);
+        self.qos.routed.retain(is_asked);
+        self.qos.asked = qos;
+        self.qos.refused.clear();
+        for switch in self.qos.switches.values_mut() {
+            switch.cannot_lead = false;
+        }
+        self.ask_all_meters(now);
+        self.qos_soon(now);
+        self.qos_counts_later(now);
+        Ok(())
+    }
+
+    /// As [`Controller::set_qos`], for who asks for this circuit now and waits for the answer: if it
+    /// asks for admission and has no room, all of it is refused. What is not known yet is no reason.
+    ///
+    /// # Errors
+    /// All that is wrong, by field.
+    pub fn set_qos_with(
+        &mut self,
+        now: Instant,
+        qos: Qos,
+        circuit: &str,
+    ) -> Result<(), Vec<Problem>> {
+        let mut problems = qos.check(&self.qos_network());
+        if problems.is_empty() {
+            problems.extend(self.no_room(&qos, circuit));
+        }
+        match problems.is_empty() {
+            true => self.set_qos(now, qos),
+            false => Err(problems),
+        }
+    }
+
+    /// What a circuit lacks, were all of `qos` asked for.
+    fn no_room(&self, qos: &Qos, name: &str) -> Option<Problem> {
+        let place = qos.circuits.iter().position(|c| c.name == name)?;
+        let circuit = &qos.circuits[place];
+        let mut network = self.network_of(|switch| switch.is_known);
+        for host in [circuit.from, circuit.to] {
+            if let Some(at) = self.host_place(host) {
+                network.hosts.insert(host, at);
+            }
+        }
+        let mut circuits = self.qos.circuits.clone();
+        let mut outcomes = circuits.update(qos, &network);
+        let Some(Outcome::Refused(refusal)) = outcomes.remove(name) else {
+            return None;
+        };
+        let field = match circuit.queue {
+            Some(_) if circuit.rate.is_none() => "queue",
+            _ => "rate",
+        };
+        (!refusal.may_pass()).then(|| Problem {
+            field: format!("circuits[{place}].{field}"),
+            what: refusal.to_string(),
+        })
+    }
+
+    /// What is asked for.
+    pub fn qos(&self) -> &Qos {
+        &self.qos.asked
+    }
+
+    /// What is known of the network. Of meters that a switch has not told of yet, the best is assumed.
+    pub fn qos_network(&self) -> Network {
+        let is_there = |switch: &SwitchQos| switch.has_entries || switch.is_known;
+        self.network_of(is_there)
+    }
+
+    /// How the queues of a switch are made, and the rates of its ports where they are known. A database
+    /// that is away for a moment is the same as before: nobody need be told.
+    pub fn set_queues_by(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        by: QueuesBy,
+        rates: BTreeMap<PortNo, Rate>,
+    ) {
+        let is_new = self
+            .qos
+            .queues
+            .get(&dpid)
+            .is_none_or(|queues| (queues.by, &queues.rates) != (by, &rates));
+        if is_new {
+            self.qos.queues.insert(dpid, Queues { by, rates });
+            self.note_ready(now);
+            self.qos_soon(now);
+        }
+    }
+
+    /// What databases are to hold, by switch and port. A switch that is not there is not decided on
+    /// yet, and is left as it is; one without ports is to have no queues.
+    pub fn wanted_queues(&self) -> BTreeMap<DatapathId, BTreeMap<PortNo, PortPlan>> {
+        let is_used = self.qos.is_used();
+        let is_known = |switch: &SwitchQos| match is_used {
+            true => switch.is_known,
+            false => switch.has_entries,
+        };
+        let known = self
+            .qos
+            .switches
+            .iter()
+            .filter(|(_, switch)| is_known(switch));
+        let reached = known.filter(|(dpid, _)| {
+            let queues = self.qos.queues.get(dpid);
+            self.qos.plan_at.is_none() && queues.is_some_and(|q| q.by != QueuesBy::Nobody)
+        });
+        let ports = |dpid| {
+            let switch = self.qos.plan.switches.get(dpid);
+            switch.map_or(BTreeMap::new(), |switch| switch.ports.clone())
+        };
+        reached.map(|(dpid, _)| (*dpid, ports(dpid))).collect()
+    }
+
+    /// Something has changed that it may depend on.
+    pub(super) fn qos_soon(&mut self, now: Instant) {
+        if self.qos.is_used() && self.qos.plan_at.is_none() {
+            let due = now + GATHER;
+            self.qos.plan_at = Some(due);
+            self.timer(due, Timer::Qos);
+        }
+    }
+
+    /// What waits is looked at again then.
+    fn qos_again(&mut self, due: Instant) {
+        if self.qos.again_at.is_none_or(|at| due < at) {
+            self.qos.again_at = Some(due);
+            self.timer(due, Timer::Qos);
+        }
+    }
+
+    /// A host has been heard at its place.
+    pub(super) fn qos_host(
+        &mut self,
+        now: Instant,
+        names: impl IntoIterator<Item = HostName>,
+        at: Location,
+    ) {
+        if self.qos.names(names, at) {
+            self.qos_soon(now);
+        }
+    }
+
+    pub(super) fn qos_due(&mut self, now: Instant) {
+        self.note_ready(now);
+        self.qos_counts_due(now);
+        self.qos_judge_due(now);
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if is_due(self.qos.again_at) {
+            self.qos.again_at = None;
+            self.qos_soon(now);
+        }
+        if is_due(self.qos.plan_at) {
+            self.qos.plan_at = None;
+            return self.plan_qos(now);
+        }
+        let is_news = !self.late(now).is_subset(&self.qos.run.late);
+        match is_news && !self.qos.run.is_over() {
+            true => self.plan_qos(now),
+            false => self.advance_qos(now),
+        }
+    }
+
+    /// Switches that have not said for too long that they have taken what they were told.
+    fn late(&self, now: Instant) -> BTreeSet<DatapathId> {
+        let late = self
+            .qos
+            .switches
+            .keys()
+            .filter(|dpid| !self.qos.is_in_time(**dpid, now));
+        late.copied().collect()
+    }
+
+    /// From what is asked for and there to the messages that are missing.
+    fn plan_qos(&mut self, now: Instant) {
+        if !self.qos.is_used() {
+            return;
+        }
+        self.adopt_circuits();
+        let network = self.network_of(|switch| switch.is_known);
+        for (name, place) in &mut self.qos.named {
+            *place = network.hosts.get(name).copied();
+        }
+        let qos = &mut self.qos;
+        let outcomes = qos.circuits.update(&qos.asked, &network);
+        let refusals = outcomes
+            .into_iter()
+            .filter_map(|(name, outcome)| match outcome {
+                Outcome::Refused(refusal) => Some((name, refusal)),
+                _ => None,
+            });
+        qos.refusals = refusals.collect();
+        let routed = qos.circuits.routes().map(|(name, _)| name.to_owned());
+        qos.routed.extend(routed);
+        let plan = Plan::new(&qos.asked, &network, &qos.circuits);
+        let before = std::mem::replace(&mut qos.plan, plan).switches;
+        qos.refused.retain(|_, (_, until)| *until > now);
+        for switch in qos.plan.switches.values_mut() {
+            switch
+                .flows
+                .retain(|_, planned| !qos.refused.contains_key(&planned.owner));
+        }
+        if let Some(until) = qos.refused.values().map(|(_, until)| *until).min() {
+            self.qos_again(until);
+        }
+        let mut wanted = std::mem::take(&mut self.qos.plan.switches);
+        let kept = self.keep_young(now, &mut wanted);
+        let away = self.away(now);
+        let diff = self.qos_diff(now, &wanted, &away);
+        for (dpid, key) in kept {
+            if let Some(switch) = wanted.get_mut(&dpid) {
+                switch.flows.remove(&key);
+            }
+        }
+        let leads = wanted.iter().filter(|(_, switch)| switch.has_policies());
+        let leads: BTreeSet<DatapathId> = leads.map(|(dpid, _)| *dpid).collect();
+        self.qos.verified.forget_changed(&before, &wanted);
+        self.qos.plan.switches = wanted;
+        let is_there = |dpid: &&DatapathId| !away.contains(dpid);
+        let turns = |switch: &SwitchQos, dpid| switch.leads_on != leads.contains(dpid);
+        let switches = self.qos.switches.iter();
+        let turned = switches.filter(|(dpid, switch)| turns(switch, dpid));
+        let turned: BTreeSet<DatapathId> = turned
+            .map(|(dpid, _)| dpid)
+            .filter(is_there)
+            .copied()
+            .collect();
+        let (on, off) = turned.into_iter().partition(|dpid| leads.contains(dpid));
+        self.qos.stuck = diff.stuck.clone();
+        self.qos.run.start(diff, on, off);
+        self.qos.run.late = self.late(now);
+        self.advance_qos(now);
+    }
+
+    /// Switches that can be told nothing now, or that have not said for too long that they have taken
+    /// what they were told.
+    fn away(&self, now: Instant) -> BTreeSet<DatapathId> {
+        let is_away = |(dpid, switch): &(&DatapathId, &SwitchQos)| {
+            let is_read = switch.has_entries && switch.has_meters && switch.is_known;
+            !is_read || !self.is_connected(**dpid) || !self.qos.is_in_time(**dpid, now)
+        };
+        let away = self.qos.switches.iter().filter(is_away);
+        away.map(|(dpid, _)| *dpid).collect()
+    }
+
+    fn qos_diff(
+        &self,
+        now: Instant,
+        wanted: &BTreeMap<DatapathId, SwitchPlan>,
+        away: &BTreeSet<DatapathId>,
+    ) -> Diff {
+        let late = self.late(now);
+        if late.is_empty() {
+            return Diff::new(&self.qos.held, wanted, away);
+        }
+        // Nobody knows whether it has what it was sent last.
+        let mut held = self.qos.held.clone();
+        for dpid in &late {
+            let (switch, held) = (self.qos.switches.get(dpid), held.get_mut(dpid));
+            let Some((switch, held)) = switch.zip(held) else {
+                continue;
+            };
+            for sent in switch.sent.values().rev() {
+                sent.undo(held);
+            }
+        }
+        Diff::new(&held, wanted, away)
+    }
+
+    /// Entries of circuits that are asked for and have had no way yet stay for a while after their
+    /// switch connected: what belongs to them (hosts, links, databases) may still be on its way.
+    fn keep_young(
+        &mut self,
+        now: Instant,
+        wanted: &mut BTreeMap<DatapathId, SwitchPlan>,
+    ) -> Vec<(DatapathId, FlowKey)> {
+        let mut kept = Vec::new();
+        let mut over = Vec::new();
+        for (dpid, held) in &self.qos.held {
+            let up_since = self.switches.get(dpid).map(|switch| switch.up_since);
+            let Some(until) = up_since.map(|at| at + ADOPTED_KEPT).filter(|at| *at > now) else {
+                continue;
+            };
+            for (key, planned) in held.flows.iter().filter(|(_, planned)| planned.rank > 0) {
+                let Owner::Circuit(name) = &planned.owner else {
+                    continue;
+                };
+                let refusal = self.qos.refusals.get(name);
+                let waits =
+                    refusal.is_some_and(Refusal::may_pass) && !self.qos.routed.contains(name);
+                let flows = &mut wanted.entry(*dpid).or_default().flows;
+                if waits && !flows.contains_key(key) {
+                    flows.insert(key.clone(), planned.clone());
+                    kept.push((*dpid, key.clone()));
+                    over.push(until);
+                }
+            }
+        }
+        if let Some(until) = over.into_iter().min() {
+            self.qos_again(until);
+        }
+        kept
+    }
+
+    fn network_of(&self, is_there: impl Fn(&SwitchQos) -> bool) -> Network {
+        let mut network = Network::default();
+        for (dpid, state) in self
+            .qos
+            .switches
+            .iter()
+            .filter(|(_, state)| is_there(state))
+        {
+            let Some(switch) = self.switches.get(dpid) else {
+                continue;
+            };
+            let queues = self.qos.queues.get(dpid);
+            let rate = |port| queues.and_then(|queues| queues.rates.get(port)).copied();
+            let ports = switch.ports.keys().map(|port| (*port, rate(port)));
+            // As good as any, as long as it has not said.
+            let unknown = MeterFacts {
+                max: u32::MAX,
+                can_remark: true,
+            };
+            let is_old = switch.version == Version::V10;
+            let meters = state.meters.unwrap_or((!is_old).then_some(unknown));
+            let facts = SwitchFacts {
+                version: switch.version,
+                table_count: if state.cannot_lead {
+                    1
+                } else {
+                    state.table_count
+                },
+                queues_by: queues.map_or(QueuesBy::Nobody, |queues| queues.by),
+                meters,
+                ports: ports.collect(),
+            };
+            network.switches.insert(*dpid, facts);
+        }
+        network.links = two_ways(&self.links);
+        network.links.retain(|from, to| {
+            [from, to]
+                .iter()
+                .all(|end| network.switches.contains_key(&end.dpid))
+        });
+        for name in self.qos.named.keys() {
+            if let Some(at) = self.host_place(*name) {
+                network.hosts.insert(*name, at);
+            }
+        }
+        network
+    }
+
+    fn host_place(&self, name: HostName) -> Option<Location> {
+        let mac = match name {
+            HostName::Mac(mac) => Some(mac),
+            HostName::Ip(ip) => self.hosts.by_ip(ip),
+            HostName::Net(_) => None,
+        };
+        let heard = mac.and_then(|mac| self.hosts.place(mac));
+        let is_edge =
+            |at: &Location| self.port(*at).is_some_and(|port| port.up) && !self.links.is_end(*at);
+        heard.or_else(|| self.qos.adopted.get(&name).copied().filter(is_edge))
+    }
+}
+
+/// Links that are there both ways, by either end.
+fn two_ways(links: &Links) -> BTreeMap<Location, Location> {
+    let all: BTreeSet<(Location, Location)> = links.iter().collect();
+    let both = all.iter().filter(|(from, to)| all.contains(&(*to, *from)));
+    both.copied().collect()
+}
+
+/// Where in the order of a change paths are led on to policies: these are there then.
+const LEAD_ON_AFTER: Order = Order::Policies;

@@ -1,0 +1,380 @@
+//! What a switch says that it holds, once when it connects, and what of it tells of circuits that were
+//! set up by an earlier life of this process.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use openflow::multipart::{FlowStats, MultipartRequest, ReplyBody, RequestBody};
+use openflow::time::Instant;
+use openflow::{DatapathId, Message, MeterId, Version};
+
+use crate::entry::{Entry, EntryKind};
+use crate::qos::circuits::Hop;
+use crate::qos::flow::{Flow, FlowKey, Matching, OPENS, PATH_TABLE, POLICY_TABLE, Then};
+use crate::qos::plan::{Owner, SwitchPlan, circuit_of, is_our_meter};
+use crate::qos::{Circuit, Meter, MeterFacts};
+
+use super::super::reconcile::delete_row;
+use super::super::switch::Request;
+use super::super::{Controller, Location, Timer};
+use super::{QUEUES_WAIT, SETTLE, SwitchQos, two_ways};
+
+/// In the band types of METER_FEATURES.
+const DSCP_REMARK: u32 = 1 << 2;
+
+/// A way of more hops goes in circles.
+const HOPS_MAX: usize = 64;
+
+/// All that a switch said of its entries, as far as it is of interest here.
+pub(in crate::controller) struct Told {
+    /// Of policies and circuits.
+    pub qos: Vec<FlowStats>,
+    /// Of this switch's paths, those that lead on to policies and those that do not.
+    pub leading: BTreeSet<crate::entry::EntryKey>,
+    pub plain: BTreeSet<crate::entry::EntryKey>,
+}
+
+impl Told {
+    /// Takes its rows out of `rows`. Paths that do not lead on are looked at only if some are to.
+    pub(in crate::controller) fn of(rows: &mut Vec<FlowStats>, wants_plain: bool) -> Told {
+        let mut told = Told {
+            qos: rows
+                .extract_if(.., |row| Flow::is_its(row.cookie))
+                .collect(),
+            leading: BTreeSet::new(),
+            plain: BTreeSet::new(),
+        };
+        for row in rows {
+            if !wants_plain && !Entry::is_led_on(&row.instructions) {
+                continue;
+            }
+            let entry = Entry::from_stats(row).filter(|_| crate::entry::is_ours(row.cookie));
+            let Some(entry) = entry.filter(|entry| EntryKind::leads_on(entry.kind)) else {
+                continue;
+            };
+            match Entry::is_led_on(&row.instructions) {
+                true => told.leading.insert(entry.key),
+                false => told.plain.insert(entry.key),
+            };
+        }
+        told
+    }
+}
+
+impl Controller {
+    pub(in crate::controller) fn qos_up(&mut self, now: Instant, dpid: DatapathId, tables: u8) {
+        let ready_at = now + self.config.port_hold + SETTLE;
+        let fresh = || SwitchQos {
+            ready_at,
+            ..SwitchQos::default()
+        };
+        let switch = self.qos.switches.entry(dpid).or_insert_with(fresh);
+        switch.table_count = tables;
+        switch.cannot_lead = false;
+        switch.waiting_since = None;
+        switch.sent.clear();
+        switch.resend.clear();
+        (switch.has_entries, switch.has_meters, switch.meters_asked) = (false, false, false);
+        switch.is_told = false;
+        self.qos_counts_restart(dpid);
+    }
+
+    /// It did not come back.
+    pub(in crate::controller) fn qos_lost(&mut self, dpid: DatapathId) {
+        self.qos.switches.remove(&dpid);
+        self.qos.held.remove(&dpid);
+        self.qos_counts_restart(dpid);
+    }
+
+    /// Before paths are compared, since it decides on their form. `is_first`: it has just connected;
+    /// later nothing but counters and forms is news.
+    pub(in crate::controller) fn read_qos(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        told: &Told,
+        is_first: bool,
+    ) {
+        let was_used = self.qos.is_used();
+        let mut held = SwitchPlan::default();
+        let mut counts = BTreeMap::new();
+        for row in &told.qos {
+            match Flow::from_stats(row) {
+                Some(flow) => {
+                    counts.insert(flow.key.clone(), (row.packet_count, row.byte_count));
+                    held.insert_held(flow);
+                }
+                None => self.send_flow_mod(dpid, delete_row(row)),
+            }
+        }
+        let has_miss = held.flows.contains_key(&Flow::policy_miss().key);
+        let wants_policies = !self.qos.asked.policies.is_empty();
+        let Some(switch) = self.qos.switches.get_mut(&dpid) else {
+            return;
+        };
+        switch.note_counts(counts);
+        if is_first {
+            let led = switch.leads_on || !told.leading.is_empty();
+            switch.leads_on = led && has_miss && wants_policies;
+            switch.has_entries = true;
+            if held != SwitchPlan::default() || self.qos.held.contains_key(&dpid) {
+                self.qos.held.insert(dpid, held);
+            }
+            if switch.leads_on {
+                // What its edge has set until now is read once more.
+                self.tell_edge(dpid, crate::edge::EdgeUpdate::LeadOn(true));
+                self.ask_entries(now, dpid);
+            }
+        }
+        let Some(switch) = self.qos.switches.get_mut(&dpid) else {
+            return;
+        };
+        let other = match switch.leads_on {
+            true => &told.plain,
+            false => &told.leading,
+        };
+        switch.resend.extend(other.iter().copied());
+        switch.is_plain = !switch.leads_on && told.leading.is_empty();
+        match !was_used && self.qos.is_used() {
+            true => self.ask_all_meters(now),
+            false => self.ask_meters(now, dpid),
+        }
+    }
+
+    /// Takes out the lowest entries of policy tables in which there is nothing else, and to which no
+    /// path leads any more.
+    pub(super) fn drop_bases(&mut self) {
+        let key = Flow::policy_miss().key;
+        let is_alone = |dpid: &DatapathId| {
+            let held = self.qos.held.get(dpid);
+            held.is_some_and(|held| {
+                let mut flows = held.flows.keys().filter(|key| key.table == POLICY_TABLE);
+                let is_base = flows.next() == Some(&key) && flows.next().is_none();
+                is_base && held.meters.is_empty()
+            })
+        };
+        let is_done = |dpid: &DatapathId, switch: &SwitchQos| {
+            let planned = self.qos.plan.switches.get(dpid);
+            let is_wanted = planned.is_some_and(SwitchPlan::has_policies);
+            let is_read = switch.is_told && switch.has_entries && switch.has_meters;
+            is_read && switch.is_plain && switch.resend.is_empty() && !is_wanted
+        };
+        let switches = self.qos.switches.iter();
+        let done = switches.filter(|(dpid, switch)| is_done(dpid, switch) && is_alone(dpid));
+        for dpid in done.map(|(dpid, _)| *dpid).collect::<Vec<_>>() {
+            self.send_flow_mod(dpid, key.to_delete());
+            if let Some(held) = self.qos.held.get_mut(&dpid) {
+                held.flows.remove(&key);
+            }
+        }
+    }
+
+    /// All entries have the form that they are to have. Where that is the plain one, it is looked
+    /// once more whether anything still leads on.
+    pub(super) fn after_resend(&mut self, now: Instant, dpid: DatapathId) {
+        let key = Flow::policy_miss().key;
+        let holds_miss = |held: &SwitchPlan| held.flows.contains_key(&key);
+        let is_left = self.qos.held.get(&dpid).is_some_and(holds_miss);
+        if is_left && !self.qos.leads_on(dpid) {
+            self.ask_entries(now, dpid);
+        }
+    }
+
+    pub(super) fn ask_all_meters(&mut self, now: Instant) {
+        for dpid in self.qos.switches.keys().copied().collect::<Vec<_>>() {
+            self.ask_meters(now, dpid);
+        }
+    }
+
+    /// Once for each connection, and only if anything depends on it.
+    pub(super) fn ask_meters(&mut self, now: Instant, dpid: DatapathId) {
+        let is_used = self.qos.is_used();
+        let version = self.switches.get(&dpid).map(|switch| switch.version);
+        let Some(switch) = self.qos.switches.get_mut(&dpid) else {
+            return;
+        };
+        if !is_used || !switch.has_entries || std::mem::replace(&mut switch.meters_asked, true) {
+            return;
+        }
+        if version == Some(Version::V10) {
+            (switch.has_meters, switch.meters) = (true, Some(None));
+            return self.note_ready(now);
+        }
+        let asks = [
+            (Request::MeterFeatures, RequestBody::MeterFeatures),
+            (Request::Meters, RequestBody::MeterConfig(MeterId::ALL)),
+        ];
+        for (request, body) in asks {
+            let message = Message::MultipartRequest(MultipartRequest { more: false, body });
+            if self.request(now, dpid, request, &message).is_none() {
+                self.handle_qos_answer(now, dpid, request, Vec::new());
+            }
+        }
+    }
+
+    /// What a switch has said of its meters; nothing if it would not.
+    pub(in crate::controller) fn handle_qos_answer(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        request: Request,
+        bodies: Vec<ReplyBody>,
+    ) {
+        let Some(switch) = self.qos.switches.get_mut(&dpid) else {
+            return;
+        };
+        match request {
+            Request::MeterFeatures => {
+                let facts = bodies.into_iter().find_map(|body| match body {
+                    ReplyBody::MeterFeatures(told) if told.max_meter > 0 => Some(MeterFacts {
+                        max: told.max_meter,
+                        can_remark: told.band_types & DSCP_REMARK != 0,
+                    }),
+                    _ => None,
+                });
+                switch.meters = Some(facts);
+            }
+            Request::Meters => {
+                switch.has_meters = true;
+                let max = switch.meters.flatten().map_or(0, |facts| facts.max);
+                let configs = bodies.into_iter().flat_map(|body| match body {
+                    ReplyBody::MeterConfig(configs) => configs,
+                    _ => Vec::new(),
+                });
+                let ours = configs.filter(|config| is_our_meter(config.meter_id, max));
+                let meters = ours.filter_map(|c| Some((c.meter_id, Meter::from_config(&c)?)));
+                let meters: BTreeMap<MeterId, Meter> = meters.collect();
+                if !meters.is_empty() || self.qos.held.contains_key(&dpid) {
+                    self.qos.held.entry(dpid).or_default().meters = meters;
+                }
+            }
+            _ => {}
+        }
+        self.note_ready(now);
+    }
+
+    /// Switches of which everything is known by now become part of the network.
+    pub(super) fn note_ready(&mut self, now: Instant) {
+        let mut is_any = false;
+        let mut later = Vec::new();
+        let asked = &self.qos.asked;
+        let has_own = |circuit: &Circuit| circuit.rate.is_some() || circuit.queue.is_some();
+        let has_own = asked.circuits.iter().any(has_own);
+        for (dpid, switch) in &mut self.qos.switches {
+            let is_read = switch.has_entries && switch.has_meters && switch.meters.is_some();
+            if !is_read || switch.is_known && switch.is_told {
+                continue;
+            }
+            let has_queues = has_own || asked.ports_of(*dpid).next().is_some();
+            let ready_at = match has_queues && !self.qos.queues.contains_key(dpid) {
+                true => switch.ready_at + QUEUES_WAIT,
+                false => switch.ready_at,
+            };
+            if ready_at > now {
+                later.push(ready_at);
+                continue;
+            }
+            (switch.is_known, switch.is_told) = (true, true);
+            is_any = true;
+        }
+        for due in later {
+            self.timer(due, Timer::Qos);
+        }
+        if is_any {
+            self.qos_soon(now);
+        }
+    }
+
+    /// Whose entries of circuits are, of those whose nobody knew.
+    pub(super) fn claim_held(&mut self) {
+        let qos = &mut self.qos;
+        let flows = qos.held.values_mut().flat_map(|held| &mut held.flows);
+        for (key, planned) in flows {
+            if planned.owner == Owner::Nobody
+                && planned.rank > 0
+                && let Some((circuit, _)) = circuit_of(&qos.asked, key)
+            {
+                planned.owner = Owner::Circuit(circuit.name.clone());
+            }
+        }
+    }
+
+    /// Circuits that are asked for and that the switches hold already, of an earlier life: their hosts
+    /// may not speak for a long time otherwise than over them.
+    pub(super) fn adopt_circuits(&mut self) {
+        self.claim_held();
+        let links = two_ways(&self.links);
+        let mut found: Vec<(Circuit, Vec<Hop>)> = Vec::new();
+        for (dpid, held) in &self.qos.held {
+            let openings = held
+                .flows
+                .iter()
+                .filter(|(_, planned)| planned.rank == OPENS);
+            for (key, _) in openings {
+                let Some((circuit, is_back)) = circuit_of(&self.qos.asked, key) else {
+                    continue;
+                };
+                if is_back || self.qos.circuits.route(&circuit.name).is_some() {
+                    continue;
+                }
+                if let Some(hops) = self.trace_circuit(&links, *dpid, key) {
+                    found.push((circuit.clone(), hops));
+                }
+            }
+        }
+        for (circuit, hops) in found {
+            if let (Some(first), Some(last)) = (hops.first(), hops.last()) {
+                self.qos.adopted.insert(circuit.from, first.inlet());
+                self.qos.adopted.insert(circuit.to, last.outlet());
+            }
+            self.qos.circuits.adopt(circuit, hops);
+        }
+    }
+
+    /// From the entry that lets packets in to where they leave; `None` if it is not whole.
+    fn trace_circuit(
+        &self,
+        links: &BTreeMap<Location, Location>,
+        dpid: DatapathId,
+        opening: &FlowKey,
+    ) -> Option<Vec<Hop>> {
+        let plain = opening.matching.loose();
+        let mut hops = Vec::new();
+        let mut at = Location {
+            dpid,
+            port: opening.matching.in_port()?,
+        };
+        for _ in 0..HOPS_MAX {
+            let held = self.qos.held.get(&at.dpid)?;
+            let is_its = |key: &FlowKey| {
+                key.table == PATH_TABLE
+                    && key.priority == opening.priority
+                    && key.matching.in_port() == Some(at.port)
+                    && key.matching.loose() == plain
+            };
+            let (_, planned) = held.flows.iter().find(|(key, _)| is_its(key))?;
+            let Then::Output(out_port) = planned.does.then else {
+                return None;
+            };
+            let hop = Hop {
+                dpid: at.dpid,
+                in_port: at.port,
+                out_port,
+            };
+            hops.push(hop);
+            match links.get(&hop.outlet()) {
+                Some(next) => at = *next,
+                None if self.links.is_end(hop.outlet()) => return None,
+                None => return Some(hops),
+            }
+        }
+        None
+    }
+}
+
+impl Matching {
+    /// Whatever port it comes in by and whatever code point it has got on its way.
+    fn loose(&self) -> Matching {
+        self.without(openflow::Field::InPort)
+            .without(openflow::Field::IpDscp)
+    }
+}

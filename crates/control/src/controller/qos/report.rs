@@ -1,0 +1,199 @@
+//! What has become of what was asked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use openflow::DatapathId;
+use openflow::time::Instant;
+
+use crate::qos::circuits::Hop;
+use crate::qos::flow::{FlowKey, OPENS};
+use crate::qos::plan::{Owner, circuit_of};
+use crate::qos::verify::Effect;
+
+use super::Controller;
+
+/// By name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QosReport {
+    pub policies: BTreeMap<String, PolicyReport>,
+    pub circuits: BTreeMap<String, CircuitReport>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyReport {
+    pub state: Installation,
+    /// When counters last showed that it takes effect.
+    pub seen: Option<Instant>,
+    /// Why it waits or has no effect, all of it or at some switches.
+    pub reasons: BTreeSet<String>,
+    pub counts: BTreeMap<DatapathId, Count>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CircuitReport {
+    pub state: Installation,
+    /// When counters last showed that it takes effect.
+    pub seen: Option<Instant>,
+    pub reasons: BTreeSet<String>,
+    /// From the sender on; empty without a way.
+    pub hops: Vec<Hop>,
+    /// What was let in by the sender, and of the answers.
+    pub sent: Count,
+    pub answered: Count,
+}
+
+/// How far it is. That switches have taken it is no proof that packets meet it; counters are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Installation {
+    /// Nothing of it can be set up yet.
+    Waiting,
+    Installing,
+    /// Every switch that is to has confirmed it.
+    Installed,
+    /// And packets have got what it names, wherever they met it.
+    Active,
+    /// Packets met it, and somewhere did not get what it names.
+    NotInEffect,
+}
+
+/// As last read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+#[derive(Default)]
+struct Progress {
+    planned: usize,
+    missing: usize,
+    counts: BTreeMap<DatapathId, Count>,
+    sent: Count,
+    answered: Count,
+}
+
+impl Count {
+    fn add(&mut self, (packets, bytes): (u64, u64)) {
+        self.packets = self.packets.saturating_add(packets);
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+}
+
+impl Controller {
+    /// By policy and circuit: how far it is, why it waits, and its counters.
+    pub fn qos_report(&self) -> QosReport {
+        let progress = self.qos_progress();
+        let mut reasons: BTreeMap<&Owner, BTreeSet<String>> = BTreeMap::new();
+        for (owner, why) in &self.qos.plan.waiting {
+            reasons.entry(owner).or_default().insert(why.clone());
+        }
+        for (owner, (why, _)) in &self.qos.refused {
+            reasons.entry(owner).or_default().insert(why.clone());
+        }
+        for owner in &self.qos.stuck {
+            let why = "a switch of it is away, or does not confirm".to_owned();
+            reasons.entry(owner).or_default().insert(why);
+        }
+        let reasons = |owner: &Owner| reasons.get(owner).cloned().unwrap_or_default();
+        let none = Progress::default();
+        let mut report = QosReport::default();
+        for policy in &self.qos.asked.policies {
+            let owner = Owner::Policy(policy.name.clone());
+            let progress = progress.get(&owner).unwrap_or(&none);
+            let mut reasons = reasons(&owner);
+            if progress.planned == 0 && reasons.is_empty() {
+                reasons.insert("no switch that is there has a place for it".to_owned());
+            }
+            let (state, seen) = self.verified_state(progress.state(), &owner, &mut reasons);
+            let policy_report = PolicyReport {
+                state,
+                seen,
+                reasons,
+                counts: progress.counts.clone(),
+            };
+            report.policies.insert(policy.name.clone(), policy_report);
+        }
+        for circuit in &self.qos.asked.circuits {
+            let owner = Owner::Circuit(circuit.name.clone());
+            let progress = progress.get(&owner).unwrap_or(&none);
+            let mut reasons = reasons(&owner);
+            let refusal = self.qos.refusals.get(&circuit.name);
+            reasons.extend(refusal.map(ToString::to_string));
+            let route = self.qos.circuits.route(&circuit.name);
+            let (state, seen) = self.verified_state(progress.state(), &owner, &mut reasons);
+            let circuit_report = CircuitReport {
+                state,
+                seen,
+                reasons,
+                hops: route.map_or(Vec::new(), |route| route.hops.clone()),
+                sent: progress.sent,
+                answered: progress.answered,
+            };
+            report.circuits.insert(circuit.name.clone(), circuit_report);
+        }
+        report
+    }
+
+    /// What is installed is active or not, as counters say.
+    fn verified_state(
+        &self,
+        state: Installation,
+        owner: &Owner,
+        reasons: &mut BTreeSet<String>,
+    ) -> (Installation, Option<Instant>) {
+        if state != Installation::Installed {
+            return (state, None);
+        }
+        let (worst, doubts) = self.qos.verified.doubts(owner);
+        reasons.extend(doubts);
+        let seen = self.qos.verified.seen(owner);
+        let state = match (worst, seen) {
+            (Some(Effect::No), _) => Installation::NotInEffect,
+            (Some(Effect::Partly), _) | (_, None) => Installation::Installed,
+            // What cannot be said now was seen once.
+            (_, Some(_)) => Installation::Active,
+        };
+        (state, seen)
+    }
+
+    fn qos_progress(&self) -> BTreeMap<Owner, Progress> {
+        let mut progress: BTreeMap<Owner, Progress> = BTreeMap::new();
+        for (dpid, switch) in &self.qos.plan.switches {
+            let state = self.qos.switches.get(dpid);
+            let sent: BTreeSet<&FlowKey> = state
+                .into_iter()
+                .flat_map(|state| state.sent.values())
+                .filter_map(|sent| sent.change.key())
+                .collect();
+            let held = self.qos.held.get(dpid);
+            for (key, planned) in &switch.flows {
+                let of = progress.entry(planned.owner.clone()).or_default();
+                let there = held.and_then(|held| held.flows.get(key));
+                let is_there = there.is_some_and(|there| there.is_as(planned));
+                of.planned += 1;
+                of.missing += usize::from(!is_there || sent.contains(key));
+                let count = state.and_then(|state| state.counts.get(key)).copied();
+                let count = count.filter(|_| is_there).unwrap_or_default();
+                match planned.rank {
+                    0 => of.counts.entry(*dpid).or_default().add(count),
+                    OPENS => match circuit_of(&self.qos.asked, key) {
+                        Some((_, true)) => of.answered.add(count),
+                        _ => of.sent.add(count),
+                    },
+                    _ => {}
+                }
+            }
+        }
+        progress
+    }
+}
+
+impl Progress {
+    fn state(&self) -> Installation {
+        match (self.planned, self.missing) {
+            (0, _) => Installation::Waiting,
+            (_, 0) => Installation::Installed,
+            _ => Installation::Installing,
+        }
+    }
+}

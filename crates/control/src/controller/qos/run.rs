@@ -1,0 +1,353 @@
+//! Sending a difference: stage by stage, in bounded portions, each confirmed.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use openflow::message::{FlowMod, FlowModCommand};
+use openflow::time::{Duration, Instant};
+use openflow::{DatapathId, ErrorKind, Message, Xid};
+
+use crate::edge::EdgeUpdate;
+use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
+use crate::qos::diff::{Change, Diff, Stage};
+use crate::qos::flow::{Flow, FlowKey};
+use crate::qos::plan::Owner;
+
+use super::super::switch::Request;
+use super::super::updates::DRAIN;
+use super::super::{Controller, Timer};
+use super::{LEAD_ON_AFTER, REFUSED_PAUSE, Sent};
+
+/// Messages to one switch before it is asked whether it has taken them.
+const PORTION: usize = 256;
+/// To all switches at one time.
+const PORTIONS_MAX: usize = 4096;
+
+/// A switch that has not confirmed for so long is gone around.
+pub(super) const BARRIER_WAIT: Duration = Duration::from_millis(500);
+
+/// What is left to send.
+#[derive(Default)]
+pub(super) struct Run {
+    steps: VecDeque<Step>,
+    /// Of the stage that is being sent.
+    current: BTreeMap<DatapathId, VecDeque<Change>>,
+    resume_at: Option<Instant>,
+    has_drained: bool,
+    /// A switch has refused something: nothing more is sent before there is a new plan.
+    is_void: bool,
+    /// Switches that do not confirm, around which it was planned.
+    pub late: BTreeSet<DatapathId>,
+}
+
+enum Step {
+    Stage(Stage),
+    /// Paths lead on to the policies from now on, or do not any more.
+    Lead(BTreeSet<DatapathId>, bool),
+}
+
+impl Run {
+    pub(super) fn start(
+        &mut self,
+        diff: Diff,
+        on: BTreeSet<DatapathId>,
+        off: BTreeSet<DatapathId>,
+    ) {
+        let (before, after): (Vec<Stage>, Vec<Stage>) = diff
+            .stages
+            .into_iter()
+            .partition(|stage| stage.order <= LEAD_ON_AFTER);
+        let lead = |switches: BTreeSet<DatapathId>, is_on| {
+            (!switches.is_empty()).then_some(Step::Lead(switches, is_on))
+        };
+        let before = before.into_iter().map(Step::Stage);
+        let after = after.into_iter().map(Step::Stage);
+        let off = lead(off, false);
+        let steps = before.chain(lead(on, true)).chain(off).chain(after);
+        *self = Run {
+            steps: steps.collect(),
+            ..Run::default()
+        };
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.steps.is_empty() && self.current.is_empty()
+    }
+
+    pub(super) fn void(&mut self) {
+        self.is_void = true;
+    }
+}
+
+impl Controller {
+    /// Sends what may be sent by now.
+    pub(in crate::controller) fn advance_qos(&mut self, now: Instant) {
+        loop {
+            self.send_portions(now);
+            let run = &self.qos.run;
+            let is_waiting =
+                self.qos.switches.iter().any(|(dpid, switch)| {
+                    switch.waiting_since.is_some() && !run.late.contains(dpid)
+                });
+            let pauses = run.resume_at.is_some_and(|at| at > now);
+            if run.is_void || is_waiting || pauses || !run.current.is_empty() {
+                return;
+            }
+            let run = &mut self.qos.run;
+            run.resume_at = None;
+            let drains = match run.steps.front() {
+                Some(Step::Stage(stage)) => stage.order.drains(),
+                _ => false,
+            };
+            if drains && !std::mem::replace(&mut run.has_drained, true) {
+                let due = now + DRAIN;
+                run.resume_at = Some(due);
+                return self.timer(due, Timer::Qos);
+            }
+            run.has_drained = false;
+            match run.steps.pop_front() {
+                None if self.qos.plan_at.is_none() => return self.drop_bases(),
+                None => return,
+                Some(Step::Stage(stage)) => {
+                    for (dpid, change) in stage.changes {
+                        run.current.entry(dpid).or_default().push_back(change);
+                    }
+                }
+                Some(Step::Lead(switches, is_on)) => {
+                    for dpid in switches {
+                        self.lead(now, dpid, is_on);
+                    }
+                }
+            }
+        }
+    }
+
+    /// To each switch that has confirmed what it was sent before.
+    fn send_portions(&mut self, now: Instant) {
+        let mut left = PORTIONS_MAX;
+        let switches: Vec<DatapathId> = self.qos.switches.keys().copied().collect();
+        for dpid in switches {
+            let Some(switch) = self.qos.switches.get(&dpid) else {
+                continue;
+            };
+            if !self.is_connected(dpid) {
+                // It is planned for again when it comes back.
+                self.qos.run.current.remove(&dpid);
+                continue;
+            }
+            let has_changes = self.qos.run.current.contains_key(&dpid) && !self.qos.run.is_void;
+            let has_more = has_changes || !switch.resend.is_empty();
+            if switch.waiting_since.is_some() || !has_more || left == 0 {
+                continue;
+            }
+            let portion = PORTION.min(left);
+            let sent = match has_changes {
+                true => self.send_changes(now, dpid, portion),
+                false => self.send_again(dpid, portion),
+            };
+            left -= sent;
+            let asked = self.request(now, dpid, Request::Qos, &Message::BarrierRequest);
+            if let Some(switch) = self.qos.switches.get_mut(&dpid).filter(|_| asked.is_some()) {
+                switch.waiting_since = Some(now);
+                self.timer(now + BARRIER_WAIT, Timer::Qos);
+            }
+        }
+    }
+
+    fn send_changes(&mut self, now: Instant, dpid: DatapathId, portion: usize) -> usize {
+        let Some(changes) = self.qos.run.current.get_mut(&dpid) else {
+            return 0;
+        };
+        let portion: Vec<Change> = changes.drain(..portion.min(changes.len())).collect();
+        if changes.is_empty() {
+            self.qos.run.current.remove(&dpid);
+        }
+        let count = portion.len();
+        for change in portion {
+            let Some(version) = self.switches.get(&dpid).map(|switch| switch.version) else {
+                continue;
+            };
+            let message = change.to_message(version, self.generation);
+            self.counters.flow_mods += u64::from(matches!(message, Message::FlowMod(_)));
+            match self.send(dpid, &message) {
+                Some(xid) => {
+                    let held = self.qos.held.entry(dpid).or_default();
+                    let key = change.key();
+                    let before = key.and_then(|key| held.flows.get(key)).cloned();
+                    held.apply(&change);
+                    if let Some(switch) = self.qos.switches.get_mut(&dpid) {
+                        switch.sent.insert(xid, Sent { change, before });
+                    }
+                }
+                None => {
+                    let why = format!("switch {dpid} of {version} cannot be told that");
+                    self.qos_failed(now, dpid, &change, why);
+                }
+            }
+        }
+        count
+    }
+
+    /// Entries of paths, in the form that they are to have.
+    fn send_again(&mut self, dpid: DatapathId, portion: usize) -> usize {
+        let Some(state) = self.qos.switches.get_mut(&dpid) else {
+            return 0;
+        };
+        let mut left = std::mem::take(&mut state.resend).into_iter();
+        let portion: Vec<EntryKey> = left.by_ref().take(portion).collect();
+        state.resend = left.collect();
+        state.is_resending = true;
+        let count = portion.len();
+        for key in portion {
+            let switch = self.switches.get(&dpid);
+            if let Some(entry) = switch.and_then(|switch| switch.entries.get(&key)).copied() {
+                self.send_flow_mod(dpid, entry.to_add(self.generation));
+            }
+        }
+        count
+    }
+
+    /// The switch has taken what it was sent.
+    pub(in crate::controller) fn qos_confirmed(&mut self, now: Instant, dpid: DatapathId) {
+        let was_late = !self.qos.is_in_time(dpid, now);
+        let Some(switch) = self.qos.switches.get_mut(&dpid) else {
+            return;
+        };
+        switch.waiting_since = None;
+        switch.sent.clear();
+        let is_resent = std::mem::take(&mut switch.is_resending) && switch.resend.is_empty();
+        if is_resent {
+            self.after_resend(now, dpid);
+        }
+        if was_late {
+            self.qos_soon(now);
+        }
+        self.advance_qos(now);
+    }
+
+    /// It has not said whether it has, for as long as it is waited for: nobody knows, and it is sent
+    /// once more.
+    pub(in crate::controller) fn qos_unconfirmed(&mut self, now: Instant, dpid: DatapathId) {
+        let Some(switch) = self.qos.switches.get_mut(&dpid) else {
+            return;
+        };
+        if switch.waiting_since.take().is_none() {
+            return;
+        }
+        let sent = std::mem::take(&mut switch.sent);
+        if let Some(held) = self.qos.held.get_mut(&dpid) {
+            for sent in sent.values().rev() {
+                sent.undo(held);
+            }
+        }
+        self.qos_soon(now);
+    }
+
+    /// The connection is gone: what was sent and not confirmed may or may not be there.
+    pub(in crate::controller) fn qos_down(&mut self, now: Instant, dpid: DatapathId) {
+        let Some(switch) = self.qos.switches.get_mut(&dpid) else {
+            return;
+        };
+        switch.waiting_since = None;
+        switch.resend.clear();
+        (switch.has_entries, switch.has_meters, switch.meters_asked) = (false, false, false);
+        switch.is_told = false;
+        let sent = std::mem::take(&mut switch.sent);
+        if let Some(held) = self.qos.held.get_mut(&dpid) {
+            for sent in sent.values().rev() {
+                sent.undo(held);
+            }
+        }
+        self.qos_soon(now);
+        if self.qos.is_used() {
+            self.advance_qos(now);
+        }
+    }
+
+    /// Whether the refused message was one of these.
+    pub(in crate::controller) fn qos_refused(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        xid: Xid,
+        error: ErrorKind,
+    ) {
+        let switch = self.qos.switches.get_mut(&dpid);
+        let Some(sent) = switch.and_then(|switch| switch.sent.remove(&xid)) else {
+            return;
+        };
+        let held = self.qos.held.entry(dpid).or_default();
+        sent.undo(held);
+        let change = sent.change;
+        if let Change::AddMeter(id, _) = &change {
+            held.meters.remove(id);
+        }
+        let why = format!("switch {dpid} refuses it: {error}");
+        self.qos_failed(now, dpid, &change, why);
+    }
+
+    fn qos_failed(&mut self, now: Instant, dpid: DatapathId, change: &Change, why: String) {
+        let until = now + REFUSED_PAUSE;
+        let owners: Vec<Owner> = match change {
+            Change::Set(key, _) if *key == Flow::policy_miss().key => {
+                let switch = self.qos.switches.get_mut(&dpid);
+                switch
+                    .into_iter()
+                    .for_each(|switch| switch.cannot_lead = true);
+                Vec::new()
+            }
+            Change::Set(_, planned) => vec![planned.owner.clone()],
+            Change::AddMeter(id, _) | Change::ModifyMeter(id, _) => {
+                let flows = self
+                    .qos
+                    .plan
+                    .switches
+                    .get(&dpid)
+                    .map(|switch| &switch.flows);
+                let flows = flows.into_iter().flat_map(|flows| flows.values());
+                let named = flows.filter(|planned| planned.does.meter == Some(*id));
+                named.map(|planned| planned.owner.clone()).collect()
+            }
+            Change::DeleteMeter(_) | Change::Delete(_) => return,
+        };
+        for owner in owners {
+            self.qos.refused.insert(owner, (why.clone(), until));
+        }
+        self.qos.run.void();
+        self.qos_soon(now);
+    }
+
+    /// Paths of a switch lead on to its policies, or leave it by themselves. Entries that are there
+    /// are read, since an edge has set some that nobody else knows of, and sent again.
+    fn lead(&mut self, now: Instant, dpid: DatapathId, is_on: bool) {
+        let Some(switch) = self.qos.switches.get_mut(&dpid) else {
+            return;
+        };
+        switch.leads_on = is_on;
+        switch.is_plain = false;
+        self.tell_edge(dpid, EdgeUpdate::LeadOn(is_on));
+        if self.is_connected(dpid) {
+            self.ask_entries(now, dpid);
+        }
+    }
+
+    /// An entry of a path, where they lead on.
+    pub(in crate::controller) fn lead_on(&self, dpid: DatapathId, flow_mod: &mut FlowMod) {
+        let is_path = self.qos.is_used()
+            && is_ours(flow_mod.cookie)
+            && flow_mod.command == FlowModCommand::Add
+            && EntryKind::of(flow_mod.cookie).is_some_and(EntryKind::leads_on);
+        if is_path && self.qos.leads_on(dpid) {
+            Entry::lead_on(&mut flow_mod.instructions);
+        }
+    }
+}
+
+impl Change {
+    /// Of the entry that it sets or takes out.
+    pub(super) fn key(&self) -> Option<&FlowKey> {
+        match self {
+            Change::Set(key, _) | Change::Delete(key) => Some(key),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Services: some of the packets between two hosts that have a class of their own.
+//!
+//! A switch tells them apart where the pair's path begins: beside the pair's entry it has one for
+//! each rule, above it, with the lifetime of its class and the same output, or that drops. Past it
+//! all of the pair go by the same entries, which last as long as the longest of them.
+//!
+//! They are set together, what drops before what leads, and go together when nothing leads any more.
+//! An entry that leads and ends is covered by the pair's. Where one that drops would take its packets
+//! it is set again, as long as something else of the pair is in use: an *exception* ends with its
+//! pair. One that drops has no timeout, so that nothing slips through when it has ended before those
+//! that lead.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use openflow::packet::PacketFields;
+use openflow::time::Instant;
+use openflow::{DatapathId, PortNo};
+
+use crate::entry::{Entry, EntryKey, EntryKind, Family, Rule};
+use crate::timeouts::FlowClass;
+
+use super::forwarding::Packet;
+use super::links::Hop;
+use super::paths::Pair;
+use super::updates::{Change, Guard, Step};
+use super::{Controller, Mode};
+
+/// A rule of a pair as its path has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PairRule {
+    pub rule: Rule,
+    pub drops: bool,
+    /// Set again although nobody used it: that it is there says nothing of the pair.
+    pub kept: bool,
+}
+
+/// The entries of a path's beginning that are new: those that drop go before all others.
+pub(super) struct Beginning {
+    pub drops: Vec<Change>,
+    pub leads: Vec<Change>,
+}
+
+impl Controller {
+    /// What of a pair has its own class.
+    pub(super) fn rules_of(&self, pair: Pair) -> Vec<PairRule> {
+        let timeouts = &self.config.timeouts;
+        if !timeouts.has_services() {
+            return Vec::new();
+        }
+        let has_ip = |mac, within| self.hosts.has_ip(mac, within);
+        let families = self.families(pair);
+        let rules = timeouts.rules_of(pair.0, pair.1, has_ip, &families);
+        let rules = rules.into_iter().map(|(rule, drops)| PairRule {
+            rule,
+            drops,
+            kept: false,
+        });
+        rules.collect()
+    }
+
+    /// Those of which one of the two has told an address; both, if nothing is known.
+    fn families(&self, (src, dst): Pair) -> Vec<Family> {
+        let ips = [src, dst].map(|mac| self.hosts.ips(mac)).concat();
+        let mut families = Vec::new();
+        if ips.is_empty() || ips.iter().any(|ip| ip.is_ipv4()) {
+            families.push(Family::Ipv4);
+        }
+        if ips.is_empty() || ips.iter().any(|ip| ip.is_ipv6()) {
+            families.push(Family::Ipv6);
+        }
+        families
+    }
+
+    /// Whether anything may go from the one host to the other.
+    pub(super) fn admits(&self, pair: Pair) -> bool {
+        !self.forbids(pair) || self.rules_of(pair).iter().any(|rule| !rule.drops)
+    }
+
+    pub(super) fn forbids_packet(&self, pair: Pair, fields: &PacketFields) -> bool {
+        let rules = self.rules_of(pair);
+        let its = rules.iter().find(|rule| rule.rule.is_of(fields));
+        its.map_or_else(|| self.forbids(pair), |rule| rule.drops)
+    }
+
+    /// The class of the packets that an entry of a pair is for.
+    pub(super) fn class_of_entry(&self, pair: Pair, rule: Option<Rule>) -> Option<&FlowClass> {
+        match rule {
+            Some(rule) => self.config.timeouts.class_of_rule(rule),
+            None => self.class_of(pair),
+        }
+    }
+
+    /// A packet that may not go, of a pair of which others may: what drops those after it comes with
+    /// the entries of those.
+    pub(super) fn bar_by_path(&mut self, now: Instant, packet: &Packet<'_>) {
+        let to = self.hosts.place(packet.dst).filter(|to| *to != packet.at);
+        if let Some(to) = to.filter(|_| self.config.mode != Mode::Proactive) {
+            self.ensure_path(now, packet.src, packet.dst, packet.at, to);
+        }
+    }
+
+    /// All entries of a path's first hop.
+    pub(super) fn beginning(
+        &self,
+        pair: Pair,
+        revision: u64,
+        hop: &Hop,
+        rules: &[PairRule],
+        table_s: Option<u16>,
+    ) -> Beginning {
+        let change = |entry| Change {
+            dpid: hop.dpid,
+            step: Step::Add(entry),
+            guard: Guard::Path(pair, revision),
+        };
+        let entry = |rule: &PairRule| change(self.rule_entry(pair, hop, rule, rules, table_s));
+        let (drops, leads): (Vec<&PairRule>, Vec<&PairRule>) =
+            rules.iter().partition(|rule| rule.drops);
+        let own = self.pair_entry(pair, hop, true, table_s);
+        Beginning {
+            drops: drops.into_iter().map(entry).collect(),
+            leads: leads.into_iter().map(entry).chain([change(own)]).collect(),
+        }
+    }
+
+    fn rule_entry(
+        &self,
+        pair: Pair,
+        hop: &Hop,
+        rule: &PairRule,
+        rules: &[PairRule],
+        table_s: Option<u16>,
+    ) -> Entry {
+        let key = EntryKey::rule(hop.in_port, pair.0, pair.1, rule.rule);
+        if rule.drops {
+            return barrier(key);
+        }
+        let (idle_timeout_s, hard_timeout_s) = if self.is_lasting(pair) {
+            (0, 0)
+        } else {
+            let (idle_s, hard_s) = self.timeouts_of(pair, Some(rule.rule), true, table_s);
+            match self.is_exception(pair, rule.rule, rules) {
+                // What it stands out from would drop its packets while it is renewed.
+                true => (if idle_s == 0 { hard_s } else { idle_s }, 0),
+                false => (idle_s, hard_s),
+            }
+        };
+        Entry {
+            key,
+            kind: EntryKind::Service,
+            out: hop.out_port,
+            idle_timeout_s,
+            hard_timeout_s,
+            notify: true,
+        }
+    }
+
+    /// Whether its packets would be dropped without it.
+    fn is_exception(&self, pair: Pair, rule: Rule, rules: &[PairRule]) -> bool {
+        let mut after = rules.iter().filter(|other| other.rule.rank > rule.rank);
+        after.any(|other| other.drops && other.rule.overlaps(rule)) || self.forbids(pair)
+    }
+
+    /// Timeouts of a pair's entries past the first hop: no service outlasts them.
+    pub(super) fn timeouts_after_first(&self, pair: Pair, table_s: Option<u16>) -> (u16, u16) {
+        let rules = self.rules_of(pair).into_iter().filter(|rule| !rule.drops);
+        let of_rules = rules.map(|rule| self.timeouts_of(pair, Some(rule.rule), false, table_s));
+        let own = (!self.forbids(pair)).then(|| self.timeouts_of(pair, None, false, table_s));
+        let longest = |a: u16, b: u16| if a == 0 || b == 0 { 0 } else { a.max(b) };
+        let all = own.into_iter().chain(of_rules);
+        let most = all.reduce(|(idle, hard), (i, h)| (longest(idle, i), longest(hard, h)));
+        most.unwrap_or_default()
+    }
+
+    /// An entry of a path has ended by itself, or was taken out for others (`is_evicted`).
+    pub(super) fn entry_ended(
+        &mut self,
+        now: Instant,
+        pair: Pair,
+        dpid: DatapathId,
+        key: EntryKey,
+        is_evicted: bool,
+    ) {
+        let Some((hop, rules)) = self.paths.beginning(pair) else {
+            return;
+        };
+        let is_first = (hop.dpid, Some(hop.in_port)) == (dpid, key.in_port);
+        let gone = (!is_evicted).then_some(dpid);
+        // What drops has no timeout and is never chosen to go.
+        if rules.is_empty() || !is_first {
+            return self.drop_rest(now, pair, gone);
+        }
+        let (hop, rules) = (*hop, rules.to_vec());
+        let is_used = self.is_used(pair, &hop, &rules);
+        let rule = key.rule.and_then(|rule| {
+            let rule = rules.iter().find(|known| known.rule == rule)?;
+            self.is_exception(pair, rule.rule, &rules).then_some(*rule)
+        });
+        match rule {
+            Some(rule) if is_used && !is_evicted => {
+                self.paths.keep(pair, rule.rule);
+                let entry = self.rule_entry(pair, &hop, &rule, &rules, None);
+                if let Some(switch) = self.switches.get_mut(&dpid) {
+                    switch.entries.insert(key, entry);
+                    switch.table.handle_sent(now, &entry);
+                }
+                self.send_flow_mod(dpid, entry.to_add(self.generation));
+            }
+            None if is_used => {}
+            _ => self.drop_rest(now, pair, gone),
+        }
+    }
+
+    /// Whether an entry of the pair is there that would end if it were not.
+    fn is_used(&self, pair: Pair, hop: &Hop, rules: &[PairRule]) -> bool {
+        let Some(switch) = self.switches.get(&hop.dpid) else {
+            return false;
+        };
+        let leads = |key: EntryKey| {
+            let entry = switch.entries.get(&key);
+            entry.is_some_and(|entry| !entry.kind.is_drop())
+        };
+        let used = rules.iter().filter(|rule| !rule.kept && !rule.drops);
+        let mut keys = used.map(|rule| EntryKey::rule(hop.in_port, pair.0, pair.1, rule.rule));
+        leads(hop.key(pair)) || keys.any(leads)
+    }
+
+    /// After classes or the addresses of a host have changed. A path is taken away if nothing of it
+    /// is allowed any more, or if what drops cannot be set.
+    pub(super) fn fit_rules(&mut self, now: Instant, pair: Pair) {
+        if !self.admits(pair) {
+            return self.drop_path(now, pair);
+        }
+        let Some((hop, rules)) = self.paths.beginning(pair) else {
+            return;
+        };
+        let (hop, rules) = (*hop, rules.to_vec());
+        let wanted = self.rules_of(pair);
+        let own = self.switches.get(&hop.dpid);
+        let own = own.and_then(|switch| switch.entries.get(&hop.key(pair)));
+        let is_right = own.is_none_or(|own| own.kind.is_drop() == self.forbids(pair));
+        if is_same(&rules, &wanted) && is_right {
+            return;
+        }
+        if self.admit_rules(now, pair, &hop, &wanted) {
+            self.renew_path(now, pair);
+        } else {
+            self.drop_path(now, pair);
+        }
+    }
+
+    /// A path that was put together from entries: with those of its rules.
+    pub(super) fn adopt_rules(&mut self, now: Instant, pair: Pair) {
+        let Some((hop, _)) = self.paths.beginning(pair) else {
+            return;
+        };
+        let Some(switch) = self.switches.get(&hop.dpid) else {
+            return;
+        };
+        let its = of_rules(&switch.entries, hop.key(pair));
+        let rules = its.filter_map(|entry| {
+            Some(PairRule {
+                rule: entry.key.rule?,
+                drops: entry.kind.is_drop(),
+                kept: false,
+            })
+        });
+        let rules: Vec<PairRule> = rules.collect();
+        self.paths.set_rules(pair, rules);
+        if self.is_judged(pair) {
+            self.fit_rules(now, pair);
+        }
+    }
+
+    /// Whether it can be known which classes a pair has: hosts may be named by addresses that they
+    /// have not told yet.
+    pub(super) fn is_judged(&self, (src, dst): Pair) -> bool {
+        let has_told = |mac| !self.hosts.ips(mac).is_empty();
+        !self.config.timeouts.names_ips() || (has_told(src) && has_told(dst))
+    }
+}
+
+/// The entries of a pair's rules beside its own, from the last rule on. It looks once at each priority
+/// that some rule has, and not at the rules of all other pairs.
+pub(super) fn of_rules(
+    entries: &BTreeMap<EntryKey, Entry>,
+    key: EntryKey,
+) -> impl Iterator<Item = &Entry> {
+    let in_use = |from: EntryKey| {
+        let (next, _) = entries.range(from..).next()?;
+        next.rule.is_some().then_some(next.priority)
+    };
+    let above = move |priority: &u16| {
+        in_use(EntryKey {
+            priority: priority + 1,
+            ..EntryKey::RULES_FROM
+        })
+    };
+    let priorities = std::iter::successors(in_use(EntryKey::RULES_FROM), above);
+    priorities.flat_map(move |priority| {
+        let from = entries.range(EntryKey { priority, ..key }..);
+        let its =
+            from.take_while(move |(its, _)| its.priority == priority && its.without_rule() == key);
+        its.map(|(_, entry)| entry)
+    })
+}
+
+/// Whether they are the same, whatever was kept.
+pub(super) fn is_same(rules: &[PairRule], others: &[PairRule]) -> bool {
+    let plain = |rules: &[PairRule]| -> BTreeSet<(Rule, bool)> {
+        rules.iter().map(|rule| (rule.rule, rule.drops)).collect()
+    };
+    plain(rules) == plain(others)
+}
+
+/// What is not to pass, as long as anything else of its pair may.
+pub(super) fn barrier(key: EntryKey) -> Entry {
+    Entry {
+        key,
+        kind: EntryKind::Barrier,
+        out: PortNo::ANY,
+        idle_timeout_s: 0,
+        hard_timeout_s: 0,
+        notify: true,
+    }
+}

@@ -1,0 +1,143 @@
+//! A place in the tables for what is about to be set, for which others may have to go.
+
+use openflow::time::Instant;
+
+use crate::timeouts::leases::RowKey;
+
+use super::super::Controller;
+use super::super::links::Hop;
+use super::super::paths::Pair;
+use super::super::services::PairRule;
+
+impl Controller {
+    /// A place for each entry of a path, those of its rules among them, as
+    /// [`Controller::admit_path`] finds it.
+    pub(in crate::controller) fn admit_all(
+        &mut self,
+        now: Instant,
+        pair: Pair,
+        hops: &[Hop],
+    ) -> Result<Option<u16>, NoRoom> {
+        let idle_s = self.admit_path(now, pair, hops)?;
+        let rules = self.rules_of(pair);
+        if let Some(hop) = hops.first()
+            && !self.admit_rules(now, pair, hop, &rules)
+        {
+            self.give_back(pair, hops);
+            return Err(NoRoom);
+        }
+        Ok(idle_s)
+    }
+
+    /// A place for each hop of a path, for which others may have to go. The idle timeout for which
+    /// all of these tables have room, if they are limited; an error where there is no room at all.
+    pub(in crate::controller) fn admit_path(
+        &mut self,
+        now: Instant,
+        pair: Pair,
+        hops: &[Hop],
+    ) -> Result<Option<u16>, NoRoom> {
+        let has_priority = self.class_of(pair).is_some_and(|class| class.priority);
+        let is_barred = self.forbids(pair) && self.admits(pair);
+        let mut idle_s: Option<u16> = None;
+        for (at, hop) in hops.iter().enumerate() {
+            if self.coarse.carries(hop, pair.1) {
+                continue;
+            }
+            // What drops, where the path begins, is never chosen to go.
+            let is_barrier = is_barred && !self.links.is_end(hop.entrance());
+            let is_priority = has_priority || is_barrier;
+            let key = row_key(pair, hop);
+            let table = self.switches.get_mut(&hop.dpid).map(|s| &mut s.table);
+            let Some(keeper) = table.and_then(|table| table.keeper.as_mut()) else {
+                continue;
+            };
+            let is_new = !keeper.contains(&key);
+            let admission = keeper.install(now, key, is_priority);
+            let next_poll = is_new.then(|| keeper.next_poll(now));
+            self.evict(now, hop.dpid, &admission.evict);
+            let Some(admitted_s) = admission.idle_s else {
+                self.give_back(pair, &hops[..at]);
+                let full = self.switches.get_mut(&hop.dpid);
+                full.into_iter().for_each(|s| s.table.counters.no_room += 1);
+                return Err(NoRoom);
+            };
+            idle_s = Some(idle_s.map_or(admitted_s, |idle_s| idle_s.min(admitted_s)));
+            // Many at once: the table is looked at sooner than was thought.
+            let due = self.switches.get(&hop.dpid).and_then(|s| s.table.poll_due);
+            if let (Some(next), Some(due)) = (next_poll, due)
+                && next < due
+            {
+                self.poll_at(now, hop.dpid, next);
+            }
+        }
+        Ok(idle_s)
+    }
+
+    /// Places that were taken for entries which are not set now.
+    fn give_back(&mut self, pair: Pair, hops: &[Hop]) {
+        for (dpid, key) in hops.iter().map(|hop| (hop.dpid, hop.key(pair))) {
+            if let Some(switch) = self.switches.get_mut(&dpid)
+                && !switch.entries.contains_key(&key)
+            {
+                switch.table.handle_removed(key);
+            }
+        }
+    }
+
+    /// A place for each rule at the first hop of a path; false, and none is taken, where there is not
+    /// enough room.
+    pub(in crate::controller) fn admit_rules(
+        &mut self,
+        now: Instant,
+        pair: Pair,
+        hop: &Hop,
+        rules: &[PairRule],
+    ) -> bool {
+        let key = |rule: &PairRule| RowKey {
+            rule: Some(rule.rule),
+            ..row_key(pair, hop)
+        };
+        let priority = |rule: &PairRule| {
+            let class = self.class_of_entry(pair, Some(rule.rule));
+            rule.drops || class.is_some_and(|class| class.priority)
+        };
+        let wanted: Vec<(RowKey, bool)> = rules.iter().map(|r| (key(r), priority(r))).collect();
+        let table = self.switches.get_mut(&hop.dpid).map(|s| &mut s.table);
+        let Some(keeper) = table.and_then(|table| table.keeper.as_mut()) else {
+            return true;
+        };
+        let mut evict = Vec::new();
+        let mut taken = Vec::new();
+        let mut is_full = false;
+        for (key, is_priority) in wanted {
+            let is_new = !keeper.contains(&key);
+            let admission = keeper.install(now, key, is_priority);
+            evict.extend(admission.evict);
+            taken.extend((is_new && admission.idle_s.is_some()).then_some(key));
+            is_full |= admission.idle_s.is_none();
+        }
+        if is_full {
+            taken.into_iter().for_each(|key| keeper.handle_removed(key));
+            let switch = self.switches.get_mut(&hop.dpid);
+            switch
+                .into_iter()
+                .for_each(|s| s.table.counters.no_room += 1);
+        }
+        self.evict(now, hop.dpid, &evict);
+        !is_full
+    }
+}
+
+/// All entries of a table are in use.
+pub(in crate::controller) struct NoRoom;
+
+fn row_key((src, dst): Pair, hop: &Hop) -> RowKey {
+    let in_port = hop.in_port;
+    RowKey {
+        in_port,
+        src,
+        dst,
+        rule: None,
+    }
+}

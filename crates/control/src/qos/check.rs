@@ -1,0 +1,588 @@
+//! All that is wrong with what is asked for, each by the field that is wrong.
+//!
+//! Some of it is wrong whatever the network is, some only on this one. A switch that is not connected
+//! is not judged: what is asked of it waits ([`super::plan`]), and is told there if it cannot be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use openflow::DatapathId;
+
+use super::flow::Matching;
+use super::{
+    CODE_POINTS, Circuit, Exceeding, Meter, Network, On, PRIORITY_MAX, Policy, PortQueues, Qos,
+    Queue, QueueName, QueuesBy, Rate, Service, SwitchFacts, Treatment,
+};
+use crate::controller::Location;
+use crate::timeouts::HostName;
+
+/// Of each kind. Policies are compared with each other, so that their number counts twice.
+pub const SERVICES_MAX: usize = 4096;
+pub const POLICIES_MAX: usize = 4096;
+pub const CIRCUITS_MAX: usize = 1024;
+
+/// Queues above are those that circuits get.
+pub const QUEUE_NUMBER_MAX: u8 = 127;
+
+/// What HTB knows.
+const QUEUE_PRIORITY_MAX: u8 = 7;
+
+/// Steps by which a drop precedence can be raised: there are three of them.
+const REMARK_MAX: u8 = 2;
+
+const VLAN_MAX: u16 = 4094;
+
+/// Something wrong, and where it was written.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    /// Such as `policies[2].queue`; a port is named by its switch and number.
+    pub field: String,
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.what)
+    }
+}
+
+impl Qos {
+    /// All that is wrong; empty if it can be asked for.
+    pub fn check(&self, network: &Network) -> Vec<Problem> {
+        let mut check = Check {
+            qos: self,
+            network,
+            problems: Vec::new(),
+        };
+        for (at, port) in &self.ports {
+            check.port(*at, port);
+        }
+        check.services();
+        check.policies();
+        check.circuits();
+        check.problems
+    }
+
+    /// Policies and circuits that name a queue of a port, as people are told: it cannot go while
+    /// there are any.
+    pub fn users_of(&self, at: Location, number: u8) -> Vec<String> {
+        let is_it = |name: &Option<QueueName>| {
+            let name = name.as_ref();
+            name.and_then(|name| self.queue_at(at, name)) == Some(number)
+        };
+        let policies = self.policies.iter().filter(|policy| {
+            let here = match &policy.on {
+                On::Ports(ports) => ports.contains(&at),
+                on => on.concerns(at.dpid),
+            };
+            here && is_it(&policy.treatment.queue)
+        });
+        let policies = policies.map(|policy| format!("policy '{}'", policy.name));
+        let circuits = self.circuits.iter().filter(|c| is_it(&c.queue));
+        policies
+            .chain(circuits.map(|circuit| format!("circuit '{}'", circuit.name)))
+            .collect()
+    }
+}
+
+/// Why a switch cannot do that; `None` if it can.
+pub(super) fn obstacle(facts: &SwitchFacts, treatment: &Treatment) -> Option<&'static str> {
+    if !facts.has_policy_table() {
+        return Some("it has one table, and policies stand in a second");
+    }
+    let exceeding = treatment.meter?.exceeding;
+    match (facts.meters, exceeding) {
+        (None, _) => Some("it has no meters"),
+        (Some(meters), Exceeding::Remark(_)) if !meters.can_remark => {
+            Some("its meters cannot remark, only drop")
+        }
+        (Some(_), _) => None,
+    }
+}
+
+/// One of a kind, by its place, with the packets that it is for.
+type Judged<T> = (usize, T, Vec<Matching>);
+
+struct Check<'a> {
+    qos: &'a Qos,
+    network: &'a Network,
+    problems: Vec<Problem>,
+}
+
+impl Check<'_> {
+    fn wrong(&mut self, field: String, what: impl Into<String>) {
+        let what = what.into();
+        self.problems.push(Problem { field, what });
+    }
+
+    fn port(&mut self, at: Location, port: &PortQueues) {
+        let field = format!("ports[{at}]");
+        if !at.port.is_ordinary() {
+            self.wrong(field.clone(), "it is no port that can have queues");
+        }
+        if let Some(facts) = self.network.switches.get(&at.dpid) {
+            match facts.ports.get(&at.port) {
+                None => self.wrong(field.clone(), "the switch has no such port"),
+                Some(Some(rate)) if port.rate > *rate => {
+                    let what = format!("{} is above what the port has, {rate}", port.rate);
+                    self.wrong(format!("{field}.rate"), what);
+                }
+                Some(_) => {}
+            }
+            if facts.queues_by == QueuesBy::Nobody {
+                let what = "nobody reaches the switch's database (OVSDB), where queues are made";
+                self.wrong(field.clone(), what);
+            }
+        }
+        if port.rate == Rate::ZERO {
+            self.wrong(format!("{field}.rate"), "say that of the port");
+        }
+        let sum = port.min_sum();
+        if sum > port.rate {
+            let what = format!(
+                "the minima are {sum} together, and the port has {}",
+                port.rate
+            );
+            self.wrong(format!("{field}.queues"), what);
+        }
+        let by_code_point = self.network.queues_by(at.dpid) == Some(QueuesBy::CodePoint);
+        let mut classes: BTreeMap<&str, u8> = BTreeMap::new();
+        let mut chosen: BTreeMap<u8, u8> = BTreeMap::new();
+        for (number, queue) in &port.queues {
+            let field = format!("{field}.queues[{number}]");
+            self.queue(&field, *number, queue, port.rate);
+            if let Some(class) = &queue.class
+                && let Some(other) = classes.insert(class, *number)
+            {
+                let what = format!("'{class}' is queue {other}'s already");
+                self.wrong(format!("{field}.class"), what);
+            }
+            for dscp in &queue.dscp {
+                match chosen.insert(*dscp, *number) {
+                    Some(other) if other != *number => {
+                        let what = format!("{dscp} chooses queue {other} already");
+                        self.wrong(format!("{field}.dscp"), what);
+                    }
+                    _ => {}
+                }
+            }
+            if by_code_point && *number != 0 && queue.dscp.is_empty() {
+                let what = "give it one: this switch's datapath ignores set_queue, so that a queue \
+                            is chosen by the code point";
+                self.wrong(format!("{field}.dscp"), what);
+            }
+        }
+    }
+
+    fn queue(&mut self, field: &str, number: u8, queue: &Queue, rate: Rate) {
+        if number > QUEUE_NUMBER_MAX {
+            let what = format!("numbers above {QUEUE_NUMBER_MAX} are those that circuits get");
+            self.wrong(field.to_owned(), what);
+        }
+        for (name, value) in [("min", queue.min), ("max", queue.max)] {
+            let Some(value) = value else {
+                continue;
+            };
+            let field = format!("{field}.{name}");
+            if value == Rate::ZERO {
+                self.wrong(field, "leave it out, or say a rate");
+            } else if value > rate {
+                self.wrong(field, format!("{value} is above the port's rate, {rate}"));
+            }
+        }
+        if let (Some(min), Some(max)) = (queue.min, queue.max)
+            && min > max
+        {
+            self.wrong(format!("{field}.min"), format!("{min} is above max, {max}"));
+        }
+        if queue.priority > QUEUE_PRIORITY_MAX {
+            let what = format!("{} is not 0 to {QUEUE_PRIORITY_MAX}", queue.priority);
+            self.wrong(format!("{field}.priority"), what);
+        }
+        if queue.burst_bytes == Some(0) {
+            self.wrong(format!("{field}.burst"), "nothing could be sent with it");
+        }
+        for dscp in &queue.dscp {
+            self.code_point(format!("{field}.dscp"), Some(*dscp));
+        }
+        if number == 0 && !queue.dscp.is_empty() {
+            let what = "leave it out: queue 0 takes what no other does";
+            self.wrong(format!("{field}.dscp"), what);
+        }
+    }
+
+    fn code_point(&mut self, field: String, dscp: Option<u8>) {
+        if let Some(dscp) = dscp.filter(|dscp| *dscp >= CODE_POINTS) {
+            self.wrong(field, format!("{dscp} is not 0 to {}", CODE_POINTS - 1));
+        }
+    }
+
+    fn count(&mut self, kind: &str, count: usize, max: usize) {
+        if count > max {
+            self.wrong(kind.to_owned(), format!("{count} are more than {max}"));
+        }
+    }
+
+    /// Every one has a name, and nobody has another's.
+    fn names<'a>(&mut self, kind: &str, names: impl Iterator<Item = &'a String>) {
+        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+        for (n, name) in names.enumerate() {
+            let field = format!("{kind}[{n}].name");
+            if name.is_empty() {
+                self.wrong(field, "it needs one");
+            } else if let Some(other) = seen.insert(name, n) {
+                self.wrong(field, format!("'{name}' is {kind}[{other}]'s already"));
+            }
+        }
+    }
+
+    fn services(&mut self) {
+        let qos = self.qos;
+        self.count("services", qos.services.len(), SERVICES_MAX);
+        self.names("services", qos.services.iter().map(|s| &s.name));
+        for (n, service) in qos.services.iter().enumerate() {
+            let field = |name: &str| format!("services[{n}].{name}");
+            let ports = [
+                ("src_port", service.src_port),
+                ("dst_port", service.dst_port),
+            ];
+            for (name, port) in ports {
+                let has_ports = service.proto.is_some_and(|p| p.port_fields().is_some());
+                if port.is_some() && !has_ports {
+                    self.wrong(field(name), "only tcp, udp and sctp have ports: say proto");
+                }
+            }
+            self.code_point(field("dscp"), service.dscp);
+            if let Some(vlan) = service.vlan.filter(|vlan| *vlan > VLAN_MAX) {
+                self.wrong(field("vlan"), format!("{vlan} is not 0 to {VLAN_MAX}"));
+            }
+            if service.matchings(None, false).is_empty() {
+                let what = "no packet is from src and to dst: one is IPv4, one IPv6";
+                self.wrong(field("dst"), what);
+            }
+        }
+    }
+
+    fn policies(&mut self) {
+        let qos = self.qos;
+        self.count("policies", qos.policies.len(), POLICIES_MAX);
+        self.names("policies", qos.policies.iter().map(|p| &p.name));
+        for (n, policy) in qos.policies.iter().enumerate() {
+            let field = |name: &str| format!("policies[{n}].{name}");
+            self.priority(field("priority"), policy.priority);
+            if qos.service(&policy.service).is_none() {
+                let what = format!("there is no service '{}'", policy.service);
+                self.wrong(field("service"), what);
+            }
+            self.treatment(n, policy);
+            self.place(&field("on"), policy);
+            self.policy_queue(field("queue"), policy);
+        }
+        if qos.policies.len() <= POLICIES_MAX {
+            self.policies_at_odds();
+        }
+    }
+
+    fn priority(&mut self, field: String, priority: u16) {
+        if priority > PRIORITY_MAX {
+            self.wrong(field, format!("{priority} is not 0 to {PRIORITY_MAX}"));
+        }
+    }
+
+    fn treatment(&mut self, n: usize, policy: &Policy) {
+        let field = |name: &str| format!("policies[{n}].{name}");
+        let treatment = &policy.treatment;
+        if *treatment == Treatment::default() {
+            let what = "it does nothing: give it a queue, a meter, a mark, or drop";
+            self.wrong(format!("policies[{n}]"), what);
+        }
+        let does_more = treatment.queue.is_some() || treatment.mark.is_some();
+        if treatment.drop && (does_more || treatment.meter.is_some()) {
+            let what = "what is dropped needs no queue, meter or mark";
+            self.wrong(field("drop"), what);
+        }
+        self.code_point(field("mark"), treatment.mark);
+        if let Some(meter) = treatment.meter {
+            self.meter(&field("meter"), meter);
+        }
+    }
+
+    fn meter(&mut self, field: &str, meter: Meter) {
+        if meter.rate == Rate::ZERO {
+            self.wrong(format!("{field}.rate"), "say a rate, or drop");
+        } else if meter.rate.kbit() > u64::from(u32::MAX) {
+            let what = format!("{} is above what a meter counts", meter.rate);
+            self.wrong(format!("{field}.rate"), what);
+        }
+        if meter.burst_bytes == Some(0) {
+            self.wrong(format!("{field}.burst"), "nothing could be sent with it");
+        }
+        if let Exceeding::Remark(steps) = meter.exceeding
+            && !(1..=REMARK_MAX).contains(&steps)
+        {
+            let what = format!("{steps} is not 1 to {REMARK_MAX}");
+            self.wrong(format!("{field}.remark"), what);
+        }
+    }
+
+    /// Where it holds is there, and can do it.
+    fn place(&mut self, field: &str, policy: &Policy) {
+        match &policy.on {
+            On::Ports(ports) => {
+                if ports.is_empty() {
+                    self.wrong(field.to_owned(), "name a port");
+                }
+                for at in ports {
+                    let facts = self.network.switches.get(&at.dpid);
+                    if facts.is_some_and(|facts| !facts.ports.contains_key(&at.port)) {
+                        self.wrong(field.to_owned(), format!("there is no port {at}"));
+                    }
+                }
+            }
+            On::Switches(switches) if switches.is_empty() => {
+                self.wrong(field.to_owned(), "name a switch");
+            }
+            On::Path { from, to } => self.ends(field, *from, *to),
+            On::Switches(_) | On::Everywhere => {}
+        }
+        for dpid in policy.on.named_switches() {
+            let facts = self.network.switches.get(&dpid);
+            if let Some(why) = facts.and_then(|facts| obstacle(facts, &policy.treatment)) {
+                self.wrong(
+                    field.to_owned(),
+                    format!("switch {dpid} cannot do it: {why}"),
+                );
+            }
+        }
+        let service = self.qos.service(&policy.service);
+        let matchings = service.map(|s| s.matchings(policy.on.ends(), false));
+        if service.is_some_and(|s| !s.matchings(None, false).is_empty())
+            && matchings.is_some_and(|matchings| matchings.is_empty())
+        {
+            let what = "its service has no packet between these hosts";
+            self.wrong(field.to_owned(), what);
+        }
+    }
+
+    fn ends(&mut self, field: &str, from: HostName, to: HostName) {
+        if from == to {
+            self.wrong(format!("{field}.to"), format!("{to} is where it begins"));
+        }
+    }
+
+    /// A queue that is named is there: at every port that is named, else at one at least.
+    fn policy_queue(&mut self, field: String, policy: &Policy) {
+        let Some(name) = &policy.treatment.queue else {
+            return;
+        };
+        if let On::Ports(ports) = &policy.on {
+            for at in ports {
+                if self.qos.queue_at(*at, name).is_none() {
+                    self.wrong(field.clone(), format!("port {at} has no queue {name}"));
+                }
+            }
+            return;
+        }
+        if let On::Switches(switches) = &policy.on {
+            for dpid in switches {
+                if !self.has_queue(name, Some(*dpid)) {
+                    let what = format!("no port of switch {dpid} has a queue {name}");
+                    self.wrong(field.clone(), what);
+                }
+            }
+        } else if !self.has_queue(name, None) {
+            self.wrong(field, format!("no port has a queue {name}"));
+        }
+    }
+
+    fn has_queue(&self, name: &QueueName, dpid: Option<DatapathId>) -> bool {
+        let mut ports = self.qos.ports.keys();
+        ports.any(|at| {
+            dpid.is_none_or(|dpid| dpid == at.dpid) && self.qos.queue_at(*at, name).is_some()
+        })
+    }
+
+    /// Of two entries of one priority nobody knows which holds.
+    fn policies_at_odds(&mut self) {
+        let qos = self.qos;
+        let mut by_priority: BTreeMap<u16, Vec<Judged<&Policy>>> = BTreeMap::new();
+        for (n, policy) in qos.policies.iter().enumerate() {
+            let Some(service) = qos.service(&policy.service) else {
+                continue;
+            };
+            let matchings = service.matchings(policy.on.ends(), false);
+            let equals = by_priority.entry(policy.priority).or_default();
+            let odds = equals.iter().find(|(_, other, others)| {
+                policy.treatment != other.treatment
+                    && policy.on.meets(&other.on)
+                    && overlap(&matchings, others)
+            });
+            if let Some((other, ..)) = odds {
+                let what = format!(
+                    "packets can be of this and of policies[{other}], which has the same priority \
+                     and another treatment"
+                );
+                self.wrong(format!("policies[{n}].priority"), what);
+            }
+            equals.push((n, policy, matchings));
+        }
+    }
+
+    fn circuits(&mut self) {
+        let qos = self.qos;
+        self.count("circuits", qos.circuits.len(), CIRCUITS_MAX);
+        self.names("circuits", qos.circuits.iter().map(|c| &c.name));
+        for (n, circuit) in qos.circuits.iter().enumerate() {
+            self.circuit(n, circuit);
+        }
+        if qos.circuits.len() <= CIRCUITS_MAX {
+            self.circuits_at_odds();
+        }
+        let by_code_point = |facts: &SwitchFacts| facts.queues_by == QueuesBy::CodePoint;
+        if self.network.switches.values().any(by_code_point) {
+            self.circuits_by_code_point();
+        }
+    }
+
+    fn circuit(&mut self, n: usize, circuit: &Circuit) {
+        let field = |name: &str| format!("circuits[{n}].{name}");
+        self.priority(field("priority"), circuit.priority);
+        for (name, host) in [("from", circuit.from), ("to", circuit.to)] {
+            if let HostName::Net(_) = host {
+                self.wrong(field(name), "a circuit is between two hosts, not networks");
+            }
+        }
+        self.ends(&format!("circuits[{n}]"), circuit.from, circuit.to);
+        self.code_point(field("dscp"), circuit.dscp);
+        if circuit.rate == Some(Rate::ZERO) {
+            self.wrong(field("rate"), "leave it out, or say a rate");
+        }
+        if circuit.admission && circuit.rate.is_none() {
+            self.wrong(
+                field("rate"),
+                "say what has to be free where it is admitted",
+            );
+        }
+        if let Some(name) = &circuit.queue
+            && !self.has_queue(name, None)
+        {
+            self.wrong(field("queue"), format!("no port has a queue {name}"));
+        }
+        match &circuit.service {
+            Some(name) if self.qos.service(name).is_none() => {
+                self.wrong(field("service"), format!("there is no service '{name}'"));
+            }
+            _ if self.matchings(circuit).is_some_and(|m| m.is_empty()) => {
+                let what = "it has no packet between these hosts";
+                self.wrong(field("service"), what);
+            }
+            _ => {}
+        }
+    }
+
+    /// Of both directions; `None` without its service.
+    fn matchings(&self, circuit: &Circuit) -> Option<Vec<Matching>> {
+        let service = match &circuit.service {
+            Some(name) => self.qos.service(name)?.clone(),
+            None => Service::default(),
+        };
+        let (from, to) = (circuit.from, circuit.to);
+        let mut matchings = service.matchings(Some((from, to)), false);
+        if circuit.both {
+            matchings.extend(service.reversed().matchings(Some((to, from)), false));
+        }
+        Some(matchings)
+    }
+
+    fn circuits_at_odds(&mut self) {
+        let mut seen: Vec<Judged<&Circuit>> = Vec::new();
+        for (n, circuit) in self.qos.circuits.iter().enumerate() {
+            let Some(matchings) = self.matchings(circuit) else {
+                continue;
+            };
+            let odds = seen.iter().find(|(_, other, others)| {
+                circuit.priority == other.priority && overlap(&matchings, others)
+            });
+            if let Some((other, ..)) = odds {
+                let what = format!(
+                    "packets can be of this and of circuits[{other}], which has the same priority"
+                );
+                self.wrong(format!("circuits[{n}].priority"), what);
+            }
+            seen.push((n, circuit, matchings));
+        }
+    }
+
+    /// Where code points choose the queue, a circuit's own needs one that nobody else has.
+    fn circuits_by_code_point(&mut self) {
+        let mut taken: BTreeMap<u8, String> = BTreeMap::new();
+        for (at, port) in &self.qos.ports {
+            for (number, queue) in &port.queues {
+                let whose = format!("queue {number} of port {at}");
+                taken.extend(queue.dscp.iter().map(|dscp| (*dscp, whose.clone())));
+            }
+        }
+        for (n, circuit) in self.qos.circuits.iter().enumerate() {
+            if circuit.queue.is_some() || circuit.rate.is_none() {
+                continue;
+            }
+            let field = format!("circuits[{n}].dscp");
+            let Some(dscp) = circuit.dscp else {
+                let what = "give it one: there are switches whose datapath ignores set_queue, so \
+                            that its queue is chosen by the code point";
+                self.wrong(field, what);
+                continue;
+            };
+            if let Some(whose) = taken.insert(dscp, format!("circuits[{n}]")) {
+                self.wrong(field, format!("{dscp} chooses {whose} already"));
+            }
+        }
+    }
+}
+
+fn overlap(some: &[Matching], others: &[Matching]) -> bool {
+    some.iter()
+        .any(|m| others.iter().any(|other| m.overlaps(other)))
+}
+
+impl On {
+    pub(super) fn concerns(&self, dpid: DatapathId) -> bool {
+        match self {
+            On::Ports(ports) => ports.iter().any(|at| at.dpid == dpid),
+            On::Switches(switches) => switches.contains(&dpid),
+            On::Path { .. } | On::Everywhere => true,
+        }
+    }
+
+    pub(super) fn named_switches(&self) -> BTreeSet<DatapathId> {
+        match self {
+            On::Ports(ports) => ports.iter().map(|at| at.dpid).collect(),
+            On::Switches(switches) => switches.clone(),
+            On::Path { .. } | On::Everywhere => BTreeSet::new(),
+        }
+    }
+
+    /// The hosts that it is narrowed to.
+    pub(super) fn ends(&self) -> Option<(HostName, HostName)> {
+        match self {
+            On::Path { from, to } => Some((*from, *to)),
+            _ => None,
+        }
+    }
+
+    /// Whether there is a place where both hold.
+    fn meets(&self, other: &On) -> bool {
+        match (self, other) {
+            (On::Ports(ports), On::Ports(others)) => !ports.is_disjoint(others),
+            (On::Ports(_) | On::Switches(_), _) => {
+                let mut switches = self.named_switches().into_iter();
+                switches.any(|dpid| other.concerns(dpid))
+            }
+            (_, On::Ports(_) | On::Switches(_)) => other.meets(self),
+            _ => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

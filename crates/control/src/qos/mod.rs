@@ -1,0 +1,434 @@
+//! Services, policies and circuits: what an operator asks of the data path, and what follows.
+//!
+//! [`Qos`] is what is asked for. [`check`] says all that is wrong with it, by field. [`plan`] turns
+//! it, with what is known of the [`Network`], into what each switch is to hold: flow entries, meters,
+//! queues. [`circuits`] finds ways that have room. [`diff`] says what to send where that differs
+//! from what is held, and in which order. [`flow`] is an entry as a value and on the wire.
+//! [`verify`] says from counters whether packets get what is asked for.
+//!
+//! # How a policy and a path share a packet
+//!
+//! A path is a question of hosts (in-port, sender, receiver), a policy one of services (protocol,
+//! ports, code point). A packet has one of each, and one table has one entry for it. So there are
+//! two tables, the path's first:
+//!
+//! ```text
+//! table 0  path     write_metadata:OUT, write_actions(output:OUT), goto_table:1
+//! table 1  policy   [meter:M] apply_actions([set_field:DSCP] [set_queue:Q])    or clear_actions
+//!          nothing  an entry of priority 0 that adds nothing
+//! ```
+//!
+//! What was weighed:
+//!
+//! - *Policies first, paths in table 1* has no port to speak of in table 0. A queue is one of the
+//!   port that a packet leaves by; number 1 may be video at one port and backup at the next. With the
+//!   path first, its output is in the metadata, which every switch of 1.3 can match. All entries
+//!   would move, too, and the places where edges, statistics and reconciliation look for them.
+//! - *The treatment merged into the entries of a path* multiplies pairs by services. Each has a
+//!   timeout of its own, and the entry that names the service takes the packets by which the pair's
+//!   lives. Edges would have to know services, and they answer a packet in less than a microsecond
+//!   because they know hosts only.
+//!
+//! What follows from the path being first:
+//!
+//! - *Expiry*: entries of table 1 have no timeout and count for themselves. Paths live and die as
+//!   without them.
+//! - *Re-routing*: the new path's entry carries its own port, so that the policies of that port apply
+//!   from its first packet on. Nothing is sent for it.
+//! - *The edge fast path*: the entry it makes is longer by a constant. It looks at nothing more.
+//! - *Reconciliation*: paths are compared as before. Entries here are all known beforehand: the same
+//!   plan twice is no message at all.
+//! - *Turning it on and off* loses nothing: an entry that only outputs works beside one that goes on,
+//!   so that they are replaced one by one once table 1 has its lowest entry, and back before it goes.
+//!   That entry is the first that comes and the last that goes: where it is not, nothing else is ours.
+//!
+//! What is not covered: a packet that comes up and is sent on by the controller (the first of a pair)
+//! is of no policy.
+//!
+//! Action sets are carried out in the order of the specification, the output last, so that mark and
+//! queue are there before it.
+//!
+//! A circuit is a path of its own: its entries stand in table 0 above those of pairs, whole, with
+//! their output. So it also works with OpenFlow 1.0 (ENQUEUE), which has one table and no meter;
+//! policies are refused there. The entry at the ingress comes last and goes first: without it no
+//! packet is on the circuit, so that it is there completely or not at all, whenever auster is killed.
+//!
+//! # One entry for both datapaths
+//!
+//! The kernel's datapath puts a packet into the queue that `set_queue` names. Open vSwitch's
+//! userspace datapath does not, but it writes the code point of a queue's record into the packets
+//! of `set_queue`, if the port has a QoS record of type `linux-noop`, and filters of the kernel choose
+//! the class by that. So the entries are the same, and [`plan::PortPlan`] says what a port needs.
+//! A packet has then another code point at the next switch, where a service that is told by its
+//! code point is looked for under both.
+
+pub mod check;
+pub mod circuits;
+pub mod diff;
+pub mod flow;
+pub mod plan;
+mod rate;
+pub mod service;
+pub mod verify;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use openflow::{DatapathId, PortNo, Version};
+
+use crate::controller::Location;
+use crate::timeouts::HostName;
+pub use rate::Rate;
+pub use service::{Proto, Service};
+
+/// Code points there are: six bits.
+pub const CODE_POINTS: u8 = 64;
+
+/// Of policies, and of circuits: the greater wins.
+pub const PRIORITY_MAX: u16 = 9_999;
+
+/// What the operator asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Qos {
+    pub ports: BTreeMap<Location, PortQueues>,
+    pub services: Vec<Service>,
+    pub policies: Vec<Policy>,
+    pub circuits: Vec<Circuit>,
+}
+
+/// The queues of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortQueues {
+    /// Of the port, or what it is held to.
+    pub rate: Rate,
+    /// By the number that `set_queue` names. Number 0, stated or not, has what no other takes.
+    pub queues: BTreeMap<u8, Queue>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Queue {
+    /// The class of service that it is for, so that a policy need not know numbers.
+    pub class: Option<String>,
+    /// Its own whatever the others do.
+    pub min: Option<Rate>,
+    /// Never more; the port's rate if not said.
+    pub max: Option<Rate>,
+    pub burst_bytes: Option<u64>,
+    /// 0 is served first.
+    pub priority: u8,
+    /// Code points that choose it where the datapath cannot. Packets put in it get the first.
+    pub dscp: Vec<u8>,
+}
+
+/// What is done with the packets of a service, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    pub name: String,
+    /// By name.
+    pub service: String,
+    /// Of policies for one packet, the one with the greatest holds, alone.
+    pub priority: u16,
+    pub treatment: Treatment,
+    pub on: On,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Treatment {
+    pub queue: Option<QueueName>,
+    pub meter: Option<Meter>,
+    /// The code point that packets get.
+    pub mark: Option<u8>,
+    pub drop: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum QueueName {
+    Number(u8),
+    Class(String),
+}
+
+/// A limit for all packets of a policy on one switch together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meter {
+    pub rate: Rate,
+    /// What may come at once; the switch's choice if not said.
+    pub burst_bytes: Option<u64>,
+    pub exceeding: Exceeding,
+}
+
+/// What becomes of packets above a meter's rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exceeding {
+    #[default]
+    Drop,
+    /// Their drop precedence is raised by so many steps.
+    Remark(u8),
+}
+
+/// Where a policy holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum On {
+    /// For packets that leave by these.
+    Ports(BTreeSet<Location>),
+    Switches(BTreeSet<DatapathId>),
+    /// Between two hosts, wherever their packets go: the queue at every switch, meter, mark and drop
+    /// where they come in.
+    Path {
+        from: HostName,
+        to: HostName,
+    },
+    Everywhere,
+}
+
+/// A way of its own for a service between two hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Circuit {
+    pub name: String,
+    pub from: HostName,
+    pub to: HostName,
+    /// Everything between the two if not said.
+    pub service: Option<String>,
+    /// What it is to have. Without a `queue` it gets one of its own at each port, of this rate.
+    pub rate: Option<Rate>,
+    pub queue: Option<QueueName>,
+    pub priority: u16,
+    /// Of its own queue, where code points choose.
+    pub dscp: Option<u8>,
+    /// Whether it is set up only where there is room, and holds it.
+    pub admission: bool,
+    /// Whether the answers have the same way and the same room.
+    pub both: bool,
+}
+
+/// What is known of the network.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Network {
+    pub switches: BTreeMap<DatapathId, SwitchFacts>,
+    /// Each way, where both are there.
+    pub links: BTreeMap<Location, Location>,
+    /// Of the hosts that are named, those whose place is known.
+    pub hosts: BTreeMap<HostName, Location>,
+}
+
+/// What is known of a switch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SwitchFacts {
+    pub version: Version,
+    pub table_count: u8,
+    pub queues_by: QueuesBy,
+    pub meters: Option<MeterFacts>,
+    /// Ports that are there, with their rates where they are known.
+    pub ports: BTreeMap<PortNo, Option<Rate>>,
+}
+
+/// How a switch's queues are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueuesBy {
+    /// Records in Open vSwitch's database are all: the kernel's datapath.
+    SetQueue,
+    /// Records, and classes and filters of the kernel beside the switch: the userspace datapath.
+    CodePoint,
+    /// Nobody reaches its database.
+    Nobody,
+}
+
+/// As the switch says in METER_FEATURES.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeterFacts {
+    pub max: u32,
+    pub can_remark: bool,
+}
+
+impl Qos {
+    pub fn service(&self, name: &str) -> Option<&Service> {
+        self.services.iter().find(|service| service.name == name)
+    }
+
+    /// The number of a queue at a port, if the port has it.
+    pub fn queue_at(&self, at: Location, name: &QueueName) -> Option<u8> {
+        let queues = &self.ports.get(&at)?.queues;
+        match name {
+            QueueName::Number(number) => queues.contains_key(number).then_some(*number),
+            QueueName::Class(class) => {
+                let mut queues = queues.iter();
+                let found = queues.find(|(_, queue)| queue.class.as_ref() == Some(class));
+                found.map(|(number, _)| *number)
+            }
+        }
+    }
+
+    /// Ports of a switch that have queues.
+    pub fn ports_of(&self, dpid: DatapathId) -> impl Iterator<Item = (PortNo, &PortQueues)> {
+        let ports = self.ports.iter();
+        ports
+            .filter(move |(at, _)| at.dpid == dpid)
+            .map(|(at, port)| (at.port, port))
+    }
+}
+
+impl PortQueues {
+    /// What the queues are sure of, all together.
+    pub fn min_sum(&self) -> Rate {
+        self.queues.values().filter_map(|queue| queue.min).sum()
+    }
+}
+
+impl Network {
+    pub fn rate(&self, at: Location) -> Option<Rate> {
+        let switch = self.switches.get(&at.dpid)?;
+        switch.ports.get(&at.port).copied().flatten()
+    }
+
+    pub fn queues_by(&self, dpid: DatapathId) -> Option<QueuesBy> {
+        self.switches.get(&dpid).map(|switch| switch.queues_by)
+    }
+}
+
+impl SwitchFacts {
+    /// Whether policies can stand behind its paths.
+    pub fn has_policy_table(&self) -> bool {
+        self.version != Version::V10 && self.table_count > 1
+    }
+}
+
+impl fmt::Display for QueueName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            QueueName::Number(number) => number.fmt(f),
+            QueueName::Class(class) => write!(f, "'{class}'"),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub fn at(dpid: u64, port: u32) -> Location {
+        Location {
+            dpid: DatapathId(dpid),
+            port: PortNo(port),
+        }
+    }
+
+    pub fn host(text: &str) -> HostName {
+        text.parse().unwrap()
+    }
+
+    pub fn class(name: &str) -> QueueName {
+        QueueName::Class(name.to_owned())
+    }
+
+    pub fn queue(class: &str, min: u64, max: u64, dscp: u8) -> Queue {
+        Queue {
+            class: Some(class.to_owned()),
+            min: Some(Rate::mbit(min)),
+            max: Some(Rate::mbit(max)),
+            dscp: vec![dscp],
+            ..Queue::default()
+        }
+    }
+
+    /// Queue 1 is gold, of 20 to 100 Mbit/s.
+    pub fn gold() -> PortQueues {
+        PortQueues {
+            rate: Rate::mbit(100),
+            queues: BTreeMap::from([(1, queue("gold", 20, 100, 10))]),
+        }
+    }
+
+    pub fn policy(name: &str, service: &str, treatment: Treatment, on: On) -> Policy {
+        Policy {
+            name: name.to_owned(),
+            service: service.to_owned(),
+            priority: 10,
+            treatment,
+            on,
+        }
+    }
+
+    pub fn circuit(name: &str, rate: u64) -> Circuit {
+        Circuit {
+            name: name.to_owned(),
+            from: host("10.0.0.1"),
+            to: host("10.0.0.2"),
+            service: None,
+            rate: Some(Rate::mbit(rate)),
+            queue: None,
+            priority: 10,
+            dscp: Some(20),
+            admission: true,
+            both: true,
+        }
+    }
+
+    pub fn facts(ports: &[u32]) -> SwitchFacts {
+        SwitchFacts {
+            version: Version::V13,
+            table_count: 254,
+            queues_by: QueuesBy::CodePoint,
+            meters: Some(MeterFacts {
+                max: 262_144,
+                can_remark: false,
+            }),
+            ports: ports
+                .iter()
+                .map(|port| (PortNo(*port), Some(Rate::mbit(100))))
+                .collect(),
+        }
+    }
+
+    /// Switches 1, 2, 3, 4 in a ring (1-2-4 and 1-3-4). Port 9 is a host's; port N leads to switch N.
+    /// 10.0.0.1 is at switch 1, 10.0.0.2 at switch 4.
+    pub fn ring() -> Network {
+        let mut network = Network::default();
+        for (dpid, ports) in [
+            (1, [2, 3, 9]),
+            (2, [1, 4, 9]),
+            (3, [1, 4, 9]),
+            (4, [2, 3, 9]),
+        ] {
+            network.switches.insert(DatapathId(dpid), facts(&ports));
+        }
+        for (a, b) in [(1, 2), (1, 3), (2, 4), (3, 4)] {
+            link(&mut network, a, b);
+        }
+        network.hosts =
+            BTreeMap::from([(host("10.0.0.1"), at(1, 9)), (host("10.0.0.2"), at(4, 9))]);
+        network
+    }
+
+    pub fn link(network: &mut Network, a: u64, b: u64) {
+        let (from, to) = (at(a, b as u32), at(b, a as u32));
+        network.links.extend([(from, to), (to, from)]);
+    }
+
+    pub fn cut(network: &mut Network, a: u64, b: u64) {
+        network.links.remove(&at(a, b as u32));
+        network.links.remove(&at(b, a as u32));
+    }
+
+    #[test]
+    fn a_queue_is_found_by_its_number_and_by_its_class() {
+        let qos = Qos {
+            ports: BTreeMap::from([(at(1, 2), gold())]),
+            ..Qos::default()
+        };
+        assert_eq!(qos.queue_at(at(1, 2), &class("gold")), Some(1));
+        assert_eq!(qos.queue_at(at(1, 2), &QueueName::Number(1)), Some(1));
+        assert_eq!(qos.queue_at(at(1, 2), &QueueName::Number(2)), None);
+        assert_eq!(qos.queue_at(at(1, 2), &class("silver")), None);
+        assert_eq!(qos.queue_at(at(1, 3), &class("gold")), None);
+    }
+
+    #[test]
+    fn policies_need_a_second_table() {
+        let mut facts = facts(&[1]);
+        assert!(facts.has_policy_table());
+        facts.table_count = 1;
+        assert!(!facts.has_policy_table());
+        facts.table_count = 254;
+        facts.version = Version::V10;
+        assert!(!facts.has_policy_table());
+    }
+}

@@ -1,0 +1,506 @@
+//! One end of a QUIC connection as quinn keeps it, as far as it decides what crosses the wire:
+//! packets and their frames, when an acknowledgement goes alone, the congestion window, losses
+//! and probes.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::bytes::{
+    QUIC_MTU, STREAM_HEADER_MAX, UDP_FRAME, packet_number, short_header, stream_header, varint,
+};
+use super::{MS, Nanos};
+
+/// What quinn's timers are good for.
+const GRANULARITY: Nanos = MS;
+/// Both ends announce it, and ask for it with ACK_FREQUENCY.
+const ACK_DELAY_MAX: Nanos = 25 * MS;
+const PACKET_THRESHOLD: u64 = 3;
+/// RFC 9002, 7.2, with quinn's first MTU of 1,200.
+const WINDOW_FIRST: f64 = 14_720.0;
+const WINDOW_MIN: f64 = 2.0 * QUIC_MTU as f64;
+const BETA: f64 = 0.7;
+const CUBIC_C: f64 = 0.4;
+/// RFC 9438, 4.3: what CUBIC grows by where Reno would be faster.
+const FRIENDLY: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+const ACK_BLOCKS_MAX: usize = 64;
+/// A packet that is older than so many newer ones is lost, whatever comes.
+const MISSING_FOR_MAX: u64 = 128;
+
+#[derive(Clone, Copy, Debug)]
+pub struct QuicSetup {
+    /// Bytes of the id in packets to the other end.
+    pub connection_id: u32,
+    /// Packets that may come before an acknowledgement goes alone, and by how much one may overtake another.
+    pub ack_threshold: u64,
+    pub reorder_threshold: u64,
+    pub window_floor: f64,
+    pub rtt: Nanos,
+}
+
+#[derive(Clone, Debug)]
+struct Chunk {
+    stream: u64,
+    offset: u64,
+    len: u32,
+    is_new: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Packet {
+    number: u64,
+    bytes: u32,
+    /// Streams' data; an acknowledgement alone has none.
+    chunks: Vec<(u64, u64, u32)>,
+    acks: Option<Vec<(u64, u64)>>,
+    is_eliciting: bool,
+    asks_at_once: bool,
+}
+
+impl Packet {
+    pub fn frame_bytes(&self) -> u32 {
+        UDP_FRAME + self.bytes
+    }
+
+    /// Those that it has data of.
+    pub fn streams(&self) -> impl Iterator<Item = u64> {
+        self.chunks.iter().map(|chunk| chunk.0)
+    }
+}
+
+#[derive(Debug)]
+struct Sent {
+    at: Nanos,
+    bytes: u32,
+    chunks: Vec<(u64, u64, u32)>,
+    largest_told: Option<u64>,
+}
+
+#[derive(Debug)]
+pub struct Quic {
+    setup: QuicSetup,
+    offsets: BTreeMap<u64, u64>,
+    waiting: VecDeque<Chunk>,
+    next_number: u64,
+    sent: BTreeMap<u64, Sent>,
+    largest_acked: u64,
+    in_flight: u64,
+    window: f64,
+    ssthresh: f64,
+    window_max: f64,
+    growth: f64,
+    recovery_since: Option<Nanos>,
+    is_blocked: bool,
+    srtt: Nanos,
+    rttvar: Nanos,
+    last_eliciting_at: Nanos,
+    loss_at: Option<Nanos>,
+    probes: u32,
+    probe_count: u32,
+    acks: Acks,
+}
+
+#[derive(Debug, Default)]
+struct Acks {
+    /// What is told: all that has come, but for what the peer knows to be told.
+    ranges: Vec<(u64, u64)>,
+    /// Of those below the largest, what has not come.
+    missing: VecDeque<u64>,
+    largest: u64,
+    largest_at: Nanos,
+    largest_told: u64,
+    eliciting: u64,
+    first_at: Option<Nanos>,
+    at_once: bool,
+    /// Packets that came with an ECN mark: all.
+    marked: u64,
+}
+
+impl Quic {
+    pub fn new(setup: QuicSetup) -> Quic {
+        Quic {
+            setup,
+            offsets: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            next_number: 1,
+            sent: BTreeMap::new(),
+            largest_acked: 0,
+            in_flight: 0,
+            window: WINDOW_FIRST.max(setup.window_floor),
+            ssthresh: f64::INFINITY,
+            window_max: 0.0,
+            growth: 0.0,
+            recovery_since: None,
+            is_blocked: false,
+            srtt: setup.rtt,
+            rttvar: setup.rtt / 2,
+            last_eliciting_at: 0,
+            loss_at: None,
+            probes: 0,
+            probe_count: 0,
+            acks: Acks::default(),
+        }
+    }
+
+    /// Bytes on a stream; what waits there already goes with them in one frame.
+    pub fn write(&mut self, stream: u64, bytes: u32) {
+        let end = self.offsets.entry(stream).or_default();
+        let offset = *end;
+        *end += u64::from(bytes);
+        let same = |c: &&mut Chunk| c.stream == stream && c.is_new;
+        match self.waiting.iter_mut().find(same) {
+            Some(chunk) => chunk.len += bytes,
+            None => self.waiting.push_back(Chunk {
+                stream,
+                offset,
+                len: bytes,
+                is_new: true,
+            }),
+        }
+    }
+
+    /// What is written on it goes alone, and nothing follows.
+    pub fn write_once(&mut self, stream: u64, bytes: u32) {
+        self.waiting.push_back(Chunk {
+            stream,
+            offset: 0,
+            len: bytes,
+            is_new: true,
+        });
+    }
+
+    pub fn handle(&mut self, now: Nanos, packet: &Packet) {
+        if let Some(ranges) = &packet.acks {
+            self.handle_acks(now, ranges);
+        }
+        self.acks.marked += 1;
+        self.acks.handle(now, packet, self.setup);
+    }
+
+    /// Nothing waits for the wire or for an acknowledgement.
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.sent.values().all(|sent| sent.chunks.is_empty())
+    }
+
+    pub fn unsent_bytes(&self) -> u64 {
+        self.waiting.iter().map(|chunk| u64::from(chunk.len)).sum()
+    }
+
+    pub fn timeout(&self) -> Option<Nanos> {
+        let ack_at = self.acks.first_at.map(|at| at + ACK_DELAY_MAX);
+        [
+            ack_at.filter(|_| !self.acks.at_once),
+            self.loss_or_probe_at(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    fn loss_or_probe_at(&self) -> Option<Nanos> {
+        let probe = || {
+            let base = self.srtt + (4 * self.rttvar).max(GRANULARITY) + ACK_DELAY_MAX;
+            self.last_eliciting_at + (base << self.probe_count.min(16))
+        };
+        self.loss_at.or_else(|| (!self.sent.is_empty()).then(probe))
+    }
+
+    pub fn handle_timeout(&mut self, now: Nanos) {
+        if self
+            .acks
+            .first_at
+            .is_some_and(|at| at + ACK_DELAY_MAX <= now)
+        {
+            self.acks.at_once = true;
+        }
+        if self.loss_or_probe_at().is_none_or(|at| at > now) {
+            return;
+        }
+        if self.loss_at.is_some() {
+            self.find_losses(now);
+        } else {
+            self.probes = 2;
+            self.probe_count += 1;
+            self.last_eliciting_at = now;
+        }
+    }
+
+    pub fn poll_transmit(&mut self, now: Nanos) -> Option<Packet> {
+        let is_probe = self.probes > 0;
+        if is_probe && self.waiting.is_empty() {
+            self.offer_the_oldest_again();
+        }
+        let has_room = (self.in_flight + u64::from(QUIC_MTU)) as f64 <= self.window;
+        let wants_data = !self.waiting.is_empty();
+        let may_send = (wants_data && has_room) || is_probe;
+        self.is_blocked = wants_data && !may_send;
+        if !may_send && !self.acks.at_once {
+            return None;
+        }
+        let number = self.next_number;
+        self.next_number += 1;
+        let header = short_header(
+            self.setup.connection_id,
+            packet_number(number, self.largest_acked),
+        );
+        let mut room = QUIC_MTU - header;
+        let mut acks = self.acks.take(now, may_send);
+        let ack_bytes = acks.as_ref().map_or(0, |(_, bytes)| *bytes);
+        room -= ack_bytes;
+        // IMMEDIATE_ACK, where the acknowledgement would be late otherwise; else a PING if nothing else.
+        let asks_at_once = is_probe && self.setup.ack_threshold > 1;
+        let mut payload = ack_bytes + if asks_at_once { 2 } else { 0 };
+        let mut chunks = Vec::new();
+        if may_send {
+            self.probes = self.probes.saturating_sub(1);
+            payload += self.fill(room, &mut chunks);
+            if chunks.is_empty() && !asks_at_once {
+                payload += 1;
+            }
+        }
+        let bytes = header + payload;
+        let acks = acks.take().map(|(ranges, _)| ranges);
+        if may_send {
+            self.in_flight += u64::from(bytes);
+            self.last_eliciting_at = now;
+            let largest_told = acks.as_ref().and_then(|r| r.last()).map(|r| r.1);
+            self.sent.insert(
+                number,
+                Sent {
+                    at: now,
+                    bytes,
+                    chunks: chunks.clone(),
+                    largest_told,
+                },
+            );
+        }
+        Some(Packet {
+            number,
+            bytes,
+            chunks,
+            acks,
+            is_eliciting: may_send,
+            asks_at_once,
+        })
+    }
+
+    /// STREAM frames of what waits, a stream after the other.
+    fn fill(&mut self, mut room: u32, chunks: &mut Vec<(u64, u64, u32)>) -> u32 {
+        let mut filled = 0;
+        while room > STREAM_HEADER_MAX {
+            let Some(chunk) = self.waiting.front_mut() else {
+                break;
+            };
+            // quinn sets eight bytes aside for the length, or writes none.
+            let bare = stream_header(chunk.stream, chunk.offset, 0, false);
+            let has_length = chunk.len < room - bare;
+            let most = room - bare - if has_length { 8 } else { 0 };
+            let len = chunk.len.min(most);
+            let bytes = stream_header(chunk.stream, chunk.offset, len, has_length) + len;
+            chunks.push((chunk.stream, chunk.offset, len));
+            (filled, room) = (filled + bytes, room.saturating_sub(bytes));
+            if len == chunk.len {
+                self.waiting.pop_front();
+            } else {
+                chunk.offset += u64::from(len);
+                chunk.len -= len;
+            }
+        }
+        filled
+    }
+
+    fn offer_the_oldest_again(&mut self) {
+        let oldest = self.sent.values_mut().find(|sent| !sent.chunks.is_empty());
+        let chunks = oldest.map(|sent| std::mem::take(&mut sent.chunks));
+        self.again(chunks.unwrap_or_default());
+    }
+
+    fn again(&mut self, chunks: Vec<(u64, u64, u32)>) {
+        for (stream, offset, len) in chunks {
+            self.waiting.push_back(Chunk {
+                stream,
+                offset,
+                len,
+                is_new: false,
+            });
+        }
+    }
+
+    fn handle_acks(&mut self, now: Nanos, ranges: &[(u64, u64)]) {
+        let largest = ranges.last().map_or(0, |range| range.1);
+        let known = |number: &u64| ranges.iter().any(|r| r.0 <= *number && *number <= r.1);
+        let acked: Vec<u64> = self.sent.keys().copied().filter(known).collect();
+        self.largest_acked = self.largest_acked.max(largest);
+        for number in &acked {
+            let Some(sent) = self.sent.remove(number) else {
+                continue;
+            };
+            self.in_flight -= u64::from(sent.bytes);
+            if *number == largest {
+                let rtt = now - sent.at;
+                self.rttvar = (3 * self.rttvar + self.srtt.abs_diff(rtt)) / 4;
+                self.srtt = (7 * self.srtt + rtt) / 8;
+            }
+            if let Some(told) = sent.largest_told {
+                self.acks.forget(told);
+            }
+            self.grow(now, &sent);
+        }
+        if !acked.is_empty() {
+            self.probe_count = 0;
+            self.find_losses(now);
+        }
+    }
+
+    /// CUBIC (RFC 9438) as quinn has it: nothing while the application sends less than it could.
+    fn grow(&mut self, now: Nanos, sent: &Sent) {
+        let is_old = self.recovery_since.is_some_and(|at| sent.at <= at);
+        if !self.is_blocked || is_old {
+            return;
+        }
+        if self.window < self.ssthresh {
+            self.window += f64::from(sent.bytes);
+            return;
+        }
+        let mtu = f64::from(QUIC_MTU);
+        let since = (now - self.recovery_since.unwrap_or(now)) as f64 / 1e9;
+        let rtt = self.srtt as f64 / 1e9;
+        let steep = (self.window_max / mtu * (1.0 - BETA) / CUBIC_C).cbrt();
+        let cubic = (CUBIC_C * (since + rtt - steep).powi(3)) * mtu + self.window_max;
+        let friendly = self.window_max * BETA + FRIENDLY * since / rtt * mtu;
+        self.growth += match cubic < friendly {
+            true => (friendly - self.window).max(0.0),
+            false => ((cubic - self.window) / self.window * mtu).max(0.0),
+        };
+        if self.growth >= mtu {
+            self.window += mtu;
+            self.growth = 0.0;
+        }
+    }
+
+    fn find_losses(&mut self, now: Nanos) {
+        self.loss_at = None;
+        let patience = (self.srtt * 9 / 8).max(GRANULARITY);
+        let mut lost = Vec::new();
+        for (&number, sent) in self.sent.range(..self.largest_acked) {
+            let is_overtaken = self.largest_acked >= number + PACKET_THRESHOLD;
+            if is_overtaken || sent.at + patience <= now {
+                lost.push(number);
+            } else {
+                let due = sent.at + patience;
+                self.loss_at = Some(self.loss_at.map_or(due, |at| at.min(due)));
+            }
+        }
+        for number in lost {
+            let Some(sent) = self.sent.remove(&number) else {
+                continue;
+            };
+            self.in_flight -= u64::from(sent.bytes);
+            if self.recovery_since.is_none_or(|at| sent.at > at) {
+                self.recovery_since = Some(now);
+                self.window_max = match self.window < self.window_max {
+                    true => self.window * (1.0 + BETA) / 2.0,
+                    false => self.window,
+                };
+                self.growth *= BETA;
+                self.ssthresh = (self.window * BETA).max(WINDOW_MIN);
+                self.window = self.ssthresh.max(self.setup.window_floor);
+            }
+            self.again(sent.chunks);
+        }
+    }
+}
+
+impl Acks {
+    fn handle(&mut self, now: Nanos, packet: &Packet, setup: QuicSetup) {
+        let number = packet.number;
+        let is_gap = number != self.largest + 1;
+        self.insert(number);
+        self.missing.retain(|missing| *missing != number);
+        if number > self.largest {
+            self.missing.extend(self.largest + 1..number);
+            while self
+                .missing
+                .front()
+                .is_some_and(|n| n + MISSING_FOR_MAX < number)
+            {
+                self.missing.pop_front();
+            }
+            (self.largest, self.largest_at) = (number, now);
+        }
+        if !packet.is_eliciting {
+            return;
+        }
+        self.eliciting += 1;
+        self.at_once |= self.eliciting > setup.ack_threshold || packet.asks_at_once;
+        self.at_once |= match setup.reorder_threshold {
+            1 => is_gap,
+            threshold => self.is_overdue(threshold),
+        };
+        if self.first_at.is_none() {
+            self.first_at = Some(now);
+        }
+    }
+
+    /// An acknowledgement would let the peer see a loss that it has not been told of (draft-ietf-quic-ack-frequency, 6.1).
+    fn is_overdue(&self, threshold: u64) -> bool {
+        if threshold > self.largest_told {
+            return false;
+        }
+        let from = self.largest_told - threshold + 1;
+        let missing = self.missing.iter().find(|number| **number >= from);
+        missing.is_some_and(|number| self.largest - number >= threshold)
+    }
+
+    fn insert(&mut self, number: u64) {
+        let at = self.ranges.partition_point(|r| r.1 + 1 < number);
+        match self.ranges.get_mut(at) {
+            Some(range) if range.0 <= number + 1 => {
+                range.0 = range.0.min(number);
+                range.1 = range.1.max(number);
+            }
+            _ => self.ranges.insert(at, (number, number)),
+        }
+        if at + 1 < self.ranges.len() && self.ranges[at].1 + 1 == self.ranges[at + 1].0 {
+            self.ranges[at].1 = self.ranges[at + 1].1;
+            self.ranges.remove(at + 1);
+        }
+        if self.ranges.len() > ACK_BLOCKS_MAX {
+            self.ranges.remove(0);
+        }
+    }
+
+    /// The peer knows that all up to `told` have been acknowledged.
+    fn forget(&mut self, told: u64) {
+        self.ranges.retain_mut(|range| {
+            range.0 = range.0.max(told + 1);
+            range.0 <= range.1
+        });
+    }
+
+    /// The ACK frame and its length: when it is time, or when there is a packet for it anyway.
+    fn take(&mut self, now: Nanos, is_company: bool) -> Option<(Vec<(u64, u64)>, u32)> {
+        let is_due = self.at_once || is_company && self.eliciting > 0;
+        if !is_due || self.ranges.is_empty() {
+            return None;
+        }
+        (self.at_once, self.eliciting, self.first_at) = (false, 0, None);
+        self.largest_told = self.largest;
+        // In units of 8 us.
+        let delay = (now - self.largest_at) / 8000;
+        let first = self.ranges.last().map_or(0, |r| r.1 - r.0);
+        let gaps: u32 = self
+            .ranges
+            .windows(2)
+            .map(|pair| varint(pair[1].0 - pair[0].1 - 2) + varint(pair[0].1 - pair[0].0))
+            .sum();
+        // With the three counts of ECN marks, of which two are zero.
+        let bytes = 1
+            + varint(self.largest)
+            + varint(delay)
+            + 1
+            + varint(first)
+            + gaps
+            + varint(self.marked)
+            + 2;
+        Some((self.ranges.clone(), bytes))
+    }
+}
