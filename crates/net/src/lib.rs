@@ -3,6 +3,7 @@
 pub mod advice;
 pub mod alarm;
 pub mod clock;
+pub mod databases;
 pub mod driver;
 pub mod method;
 pub mod ovsdb;

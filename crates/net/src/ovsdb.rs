@@ -16,7 +16,10 @@ use std::io;
 
 use bytes::{Buf, Bytes, BytesMut};
 use openflow::time::Instant;
-use ovsdb::{Answer, CloseReason, Config, Output, RequestError, RequestId, Session};
+use ovsdb::{
+    Answer, CloseReason, Config, MonitorId, MonitorRequest, OpResult, Output, RequestError,
+    RequestId, Session, TransactError, Transaction,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::clock::Clock;
@@ -43,6 +46,12 @@ pub enum ClientError {
     Session(CloseReason),
     Request(RequestError),
     Io(io::Error),
+    /// What was asked was not done, and why.
+    Refused {
+        asked: &'static str,
+        why: String,
+    },
+    Transact(TransactError),
     /// The server closed the connection.
     End,
 }
@@ -54,6 +63,8 @@ impl fmt::Display for ClientError {
             ClientError::Session(reason) => reason.fmt(f),
             ClientError::Request(error) => error.fmt(f),
             ClientError::Io(error) => error.fmt(f),
+            ClientError::Refused { asked, why } => write!(f, "{asked} was refused: {why}"),
+            ClientError::Transact(error) => error.fmt(f),
             ClientError::End => f.write_str("the OVSDB server closed the connection"),
         }
     }
@@ -117,6 +128,40 @@ impl Client {
         }
     }
 
+    /// Monitors rows by difference, or whole where the server is too old for that.
+    pub async fn monitor(
+        &mut self,
+        database: &str,
+        request: &MonitorRequest,
+    ) -> Result<MonitorId, ClientError> {
+        let asked = self.ask(|session, now| session.get_schema(now, database));
+        let schema = match asked.await? {
+            Answer::Schema(schema) => schema,
+            other => return Err(refused("get_schema", other)),
+        };
+        let asked = self.ask(|session, now| session.monitor_cond(now, &schema, request));
+        if let Answer::Monitoring(monitor) = asked.await? {
+            return Ok(monitor);
+        }
+        let asked = self.ask(|session, now| session.monitor(now, &schema, request));
+        match asked.await? {
+            Answer::Monitoring(monitor) => Ok(monitor),
+            other => Err(refused("monitor", other)),
+        }
+    }
+
+    /// Waits until it is done.
+    pub async fn transact(
+        &mut self,
+        transaction: &Transaction,
+    ) -> Result<Vec<OpResult>, ClientError> {
+        let asked = self.ask(|session, now| session.transact(now, transaction));
+        match asked.await? {
+            Answer::Transacted(done) => done.map_err(ClientError::Transact),
+            other => Err(refused("transact", other)),
+        }
+    }
+
     async fn pump(&mut self) -> Result<Output, ClientError> {
         loop {
             while self.unwritten.is_empty()
@@ -155,4 +200,13 @@ impl Client {
             }
         }
     }
+}
+
+fn refused(asked: &'static str, answer: Answer) -> ClientError {
+    let why = match answer {
+        Answer::Refused(why) => why.to_string(),
+        Answer::TimedOut => "no answer in time".to_owned(),
+        other => format!("{other:?}"),
+    };
+    ClientError::Refused { asked, why }
 }

@@ -5,6 +5,7 @@
 //! the tunnel between two relays. No early data, so nothing of the southbound can be replayed.
 
 mod udp;
+mod westwood;
 mod window;
 
 use std::io;
@@ -13,13 +14,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use quinn::{ClientConfig, Endpoint, EndpointConfig, ServerConfig, TransportConfig, VarInt};
+use quinn::{
+    AckFrequencyConfig, ClientConfig, Endpoint, EndpointConfig, MtuDiscoveryConfig, ServerConfig,
+    TransportConfig, VarInt,
+};
+use quinn_proto::RandomConnectionIdGenerator;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::pace::Pace;
 use crate::tls::Security;
 
 pub use udp::Marks;
+pub use westwood::WestwoodConfig;
 pub use window::{LineCongestion, bound_unsent};
 
 /// One byte stream: what `quic:` means as a connection method.
@@ -37,6 +43,20 @@ pub const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 pub const SEND_WINDOW_BYTES: u64 = 1 << 20;
 /// A burst of a busy peer while this task waits for a core; the kernel's default is 208 KiB.
 const SOCKET_BUFFER_BYTES: usize = 2 << 20;
+
+/// Packets that the peer may receive without saying so, if it says so within [`ACK_DELAY_MAX`].
+/// QUIC's own rule, one acknowledgement for two packets, costs 25 bytes of a message of 220.
+pub const ACK_THRESHOLD: u32 = 10;
+/// Also what a probe for a lost last packet waits for, so it is short; quinn can have it different
+/// for no two connections of a listener, or a long path's would be longer.
+pub const ACK_DELAY_MAX: Duration = Duration::from_millis(5);
+/// Of what a path may carry, quinn first tries the most, 1452 bytes, and then what is so much less:
+/// seldom more than one probe, where its own 20 take six, 8 kB each way for messages of 220 bytes.
+const MTU_STEP_BYTES: u16 = 127;
+/// A listener tells its connections apart by these, and keeps some eight for each.
+const LISTENER_ID_BYTES: usize = 4;
+/// Who dials has a socket for each connection.
+const DIALLER_ID_BYTES: usize = 0;
 
 /// The listening side under `alpn`; `None` without certificates.
 pub fn server_config(security: &Security, alpn: &[&[u8]]) -> Option<ServerConfig> {
@@ -60,7 +80,17 @@ pub fn client_config(security: &Security, alpn: &[&[u8]]) -> Option<ClientConfig
 /// What all our QUIC connections have in common; a tunnel widens the stream limits.
 pub fn transport_config() -> TransportConfig {
     let mut config = TransportConfig::default();
+    let mut acks = AckFrequencyConfig::default();
+    acks.ack_eliciting_threshold(VarInt::from_u32(ACK_THRESHOLD))
+        .max_ack_delay(Some(ACK_DELAY_MAX));
+    let mut probes = MtuDiscoveryConfig::default();
+    probes.minimum_change(MTU_STEP_BYTES);
     config
+        .mtu_discovery_config(Some(probes))
+        .ack_frequency_config(Some(acks))
+        // Fewer acknowledgements starve a window of two packets; this one is wider where that
+        // matters.
+        .congestion_controller_factory(Arc::new(WestwoodConfig))
         .max_idle_timeout(Some(
             IDLE_TIMEOUT
                 .try_into()
@@ -102,7 +132,7 @@ pub fn line_endpoint(
     let socket = udp::MarkingSocket::new(socket, dscp, pace)?;
     let marks = socket.marks();
     let endpoint = Endpoint::new_with_abstract_socket(
-        EndpointConfig::default(),
+        endpoint_config(server.is_some()),
         server,
         Arc::new(socket),
         Arc::new(quinn::TokioRuntime),
@@ -110,13 +140,24 @@ pub fn line_endpoint(
     Ok((endpoint, marks))
 }
 
-/// An endpoint on `local`; one that never accepts has no `server`.
+/// An endpoint on `local`. One that never accepts has no `server`, and dials once: what comes is
+/// for that connection.
 pub fn endpoint(local: SocketAddr, server: Option<ServerConfig>) -> io::Result<Endpoint> {
     let socket = bind_socket(local)?;
     Endpoint::new(
-        EndpointConfig::default(),
+        endpoint_config(server.is_some()),
         server,
         socket,
         Arc::new(quinn::TokioRuntime),
     )
+}
+
+fn endpoint_config(listens: bool) -> EndpointConfig {
+    let bytes = match listens {
+        true => LISTENER_ID_BYTES,
+        false => DIALLER_ID_BYTES,
+    };
+    let mut config = EndpointConfig::default();
+    config.cid_generator(move || Box::new(RandomConnectionIdGenerator::new(bytes)));
+    config
 }

@@ -123,6 +123,14 @@ impl TlsFacts {
     }
 }
 
+/// What the first certificate calls its owner.
+pub(crate) fn common_name(chain: Option<&[CertificateDer<'_>]>) -> Option<String> {
+    use x509_parser::prelude::{FromDer, X509Certificate};
+    let (_, certificate) = X509Certificate::from_der(chain?.first()?).ok()?;
+    let mut names = certificate.subject().iter_common_name();
+    Some(names.next()?.as_str().ok()?.to_owned())
+}
+
 /// Who the peer is by its first certificate, which the verifier has already read once.
 pub(crate) fn peer_identity(chain: Option<&[CertificateDer<'_>]>) -> CertificateIdentity {
     chain

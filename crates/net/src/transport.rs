@@ -55,6 +55,8 @@ pub struct PeerIdentity {
     /// What the certificate says; `None` without one, or without that mark in it.
     pub role: Option<Role>,
     pub datapath_id: Option<DatapathId>,
+    /// The common name in the certificate.
+    pub name: Option<String>,
     pub tls: Option<TlsFacts>,
 }
 
@@ -93,6 +95,7 @@ impl PeerIdentity {
             transport,
             role: None,
             datapath_id: None,
+            name: None,
             tls: None,
         }
     }

@@ -5,18 +5,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use quinn::congestion::{Controller, ControllerFactory, CubicConfig};
+use quinn::congestion::{Controller, ControllerFactory};
 use quinn_proto::RttEstimator;
 use tokio::sync::Notify;
+
+use super::WestwoodConfig;
 
 /// Unsent bytes that a connection takes: two packets, so that one is ready while one leaves.
 const UNSENT_BYTES_MAX: u64 = 3 * 1024;
 /// The window's floor covers this many packets more than the guaranteed rate takes.
 const FLOOR_PACKETS: u64 = 2;
-/// QUIC's default (RFC 9000, section 18.2, `max_ack_delay`).
-const ACK_DELAY_MAX: Duration = Duration::from_millis(25);
+/// For so long an acknowledgement may be on its way on a busy machine.
+const ACK_LATE_MAX: Duration = Duration::from_millis(25);
 
-/// Makes the controllers of connections below a scheduler: CUBIC with a floor.
+/// Makes the controllers of connections below a scheduler: [`WestwoodConfig`] with a floor.
 #[derive(Debug)]
 pub struct LineCongestion {
     /// Bytes per second that the path carries for us whatever is lost: the window does not fall
@@ -32,7 +34,7 @@ pub struct LineCongestion {
 impl ControllerFactory for LineCongestion {
     fn build(self: Arc<Self>, now: Instant, mtu: u16) -> Box<dyn Controller> {
         Box::new(LineController {
-            inner: Arc::new(CubicConfig::default()).build(now, mtu),
+            inner: Arc::new(WestwoodConfig).build(now, mtu),
             guaranteed_bytes: self.guaranteed_bytes,
             is_paced: self.is_paced,
             mtu,
@@ -90,7 +92,7 @@ impl Controller for LineController {
         if let Some(rate) = self.guaranteed_bytes {
             // The path's own time: what waits in its queues would feed the floor that fills them.
             let late = if self.is_paced {
-                ACK_DELAY_MAX
+                ACK_LATE_MAX
             } else {
                 Duration::ZERO
             };

@@ -58,11 +58,15 @@ pub(super) fn tls<S: AsyncRead + AsyncWrite + Send + Sync + Unpin + 'static>(
     let (_, session) = stream.get_ref();
     let identity = tls::peer_identity(session.peer_certificates());
     let facts = TlsFacts::of(session);
+    let name = tls::common_name(session.peer_certificates());
     let (reader, writer) = tokio::io::split(stream);
     Connection {
         reader: Box::new(reader),
         writer: Box::new(writer),
-        peer: PeerIdentity::certified(TransportKind::Tls, address, identity, facts),
+        peer: PeerIdentity {
+            name,
+            ..PeerIdentity::certified(TransportKind::Tls, address, identity, facts)
+        },
         ticket,
         place: None,
     }

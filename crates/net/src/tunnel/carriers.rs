@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use control::relay::{CARRIERS_MAX, Carriers, ChannelId, Session};
 use quinn::{RecvStream, SendStream};
@@ -17,6 +18,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 
 use super::ConnectionStatus;
+use super::coalesce::Window;
 use super::end::{End, State};
 use super::link::{LinkError, bound_unsent, read_lanes, send_lane};
 use crate::quic;
@@ -39,6 +41,8 @@ pub(super) struct Live {
     /// The first is `connection`.
     carriers: Vec<Carrier>,
     lanes: BTreeMap<(ChannelId, Lane), (Seat, AbortHandle)>,
+    /// Those of them that wait to leave with others.
+    pub window: Window,
 }
 
 struct Carrier {
@@ -85,16 +89,30 @@ impl Live {
             connection,
             carriers: vec![first],
             lanes: BTreeMap::new(),
+            window: Window::default(),
         }
     }
 
-    /// The lane has something to send: wakes its task, or starts it.
-    pub fn transmit(&mut self, end: &Arc<End>, channel: ChannelId, lane: Lane, dscp: u8) {
-        let carrier = self.carrier(dscp);
+    /// The lane has something to send, which may wait: wakes its task, or starts it.
+    pub fn transmit(
+        &mut self,
+        end: &Arc<End>,
+        channel: ChannelId,
+        lane: Lane,
+        dscp: u8,
+        wait: Duration,
+    ) {
         let key = (channel, lane);
         if let Some((seat, _)) = self.lanes.get(&key) {
-            return seat.wake.notify_one();
+            if wait.is_zero() {
+                seat.wake.notify_one();
+                self.window.close(&end.coalescing);
+            } else if self.window.hold(key, &seat.wake, wait, &end.coalescing) {
+                end.window_opened.notify_one();
+            }
+            return;
         }
+        let carrier = self.carrier(dscp);
         let seat = Seat {
             channel,
             lane,

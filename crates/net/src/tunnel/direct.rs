@@ -24,7 +24,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time;
 
-use super::{EndStatus, OPENFLOW, Scheduling};
+use super::{CopyStatus, EndStatus, OPENFLOW, Scheduling, WindowCounters};
 use crate::alarm::Alarm;
 use crate::clock::Clock;
 use crate::method::Method;
@@ -172,6 +172,9 @@ impl Direct {
             closed: state.closed,
             line,
             policy: self.policy_status(&open),
+            transport: None,
+            windows: WindowCounters::default(),
+            copies: CopyStatus::default(),
             policy_faults: state.faults + open.iter().map(faults).sum::<u64>(),
         }
     }

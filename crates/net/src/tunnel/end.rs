@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use control::relay::{
-    Agent, Carriers, ChannelId, ChannelStatus, Event, Session, SessionId, Settings, Side,
+    Agent, Carriers, ChannelId, ChannelStatus, Event, Kind, Session, SessionId, Settings, Side,
 };
 use openflow::time::Instant;
 use sched::PolicyMap;
@@ -17,12 +17,15 @@ use tokio::task::JoinHandle;
 use tokio::time;
 
 use super::carriers::Live;
+use super::coalesce::{self, close_windows};
+use super::copies::{Copier, CopyStatus};
+use super::over_tls::LiveTls;
 use super::{EndConfig, EndStatus, OPENFLOW, Target, link, local};
 use crate::alarm::Alarm;
 use crate::clock::Clock;
 use crate::method::Method;
 use crate::pace::Pace;
-use crate::transport::{self, Connection};
+use crate::transport::{self, Connection, TransportKind};
 
 /// How long a target is dialled before its channel is given up. Longer than a controller takes to
 /// restart, shorter than an inactivity probe.
@@ -41,6 +44,13 @@ pub struct End {
     state: Mutex<State>,
     /// Wakes the writer of the control stream.
     pub(super) control: Notify,
+    /// Wakes the writer of the control stream if it has a report that may go with other packets.
+    pub(super) rides: Notify,
+    /// A window was opened, or closes earlier.
+    pub(super) window_opened: Arc<Notify>,
+    pub(super) coalescing: coalesce::Counting,
+    /// Where anything is sent twice.
+    pub(super) copier: Option<Copier>,
     /// Something is queued that the rate holds back.
     paced: Arc<Notify>,
     /// Wakes streams whose channel was not open yet.
@@ -61,6 +71,8 @@ pub struct End {
 pub(super) struct State {
     pub session: Session,
     pub link: Option<Live>,
+    /// In its place, where UDP does not get through.
+    pub tls: Option<LiveTls>,
     channels: BTreeMap<ChannelId, Arc<Local>>,
     /// The other relay's address and name, when there is a connection.
     pub peer: String,
@@ -105,12 +117,18 @@ impl Local {
 
 impl End {
     pub fn new(config: EndConfig, id: SessionId, name: &str) -> Arc<End> {
+        let copied = config
+            .session
+            .copied
+            .iter()
+            .any(|(_, is_copied)| *is_copied);
         let end = Arc::new(End {
             name: name.to_owned(),
             clock: Clock::start(),
             state: Mutex::new(State {
                 session: session(&config, id),
                 link: None,
+                tls: None,
                 channels: BTreeMap::new(),
                 peer: name.to_owned(),
                 policy_outcome: None,
@@ -118,6 +136,10 @@ impl End {
             committed: config.scheduling.policy.clone().map(watch::Sender::new),
             config,
             control: Notify::new(),
+            rides: Notify::new(),
+            window_opened: Arc::default(),
+            coalescing: coalesce::Counting::default(),
+            copier: copied.then(Copier::new),
             paced: Arc::default(),
             opened: Notify::new(),
             begun: Notify::new(),
@@ -128,6 +150,11 @@ impl End {
             closed: AtomicU64::new(0),
         });
         tokio::spawn(End::tick(Arc::downgrade(&end)));
+        let waits = &end.config.scheduling.coalescing;
+        if waits.iter().any(|(_, wait)| !wait.is_zero()) {
+            let opened = end.window_opened.clone();
+            tokio::spawn(close_windows(Arc::downgrade(&end), opened));
+        }
         if let Some(pace) = end.config.scheduling.pace.clone() {
             let paced = end.paced.clone();
             tokio::spawn(End::keep_pace(Arc::downgrade(&end), pace, paced));
@@ -166,9 +193,15 @@ impl End {
     pub fn status(self: &Arc<Self>) -> EndStatus {
         self.with_state(|state| {
             let connection = state.link.as_ref().map(|live| &live.connection);
+            let tls = state.tls.as_ref();
             EndStatus {
                 peer: state.peer.clone(),
-                address: connection.map(|c| c.remote_address().to_string()),
+                address: connection
+                    .map(|c| c.remote_address().to_string())
+                    .or_else(|| Some(tls?.address.clone())),
+                transport: connection
+                    .map(|_| TransportKind::Quic)
+                    .or(tls.map(|_| TransportKind::Tls)),
                 is_up: state.session.is_up(),
                 reconnects: self.connects.load(Ordering::Relaxed).saturating_sub(1),
                 resumptions: self.resumptions.load(Ordering::Relaxed),
@@ -177,6 +210,14 @@ impl End {
                 closed: self.closed.load(Ordering::Relaxed),
                 line: state.session.line(),
                 policy: state.session.policy(),
+                windows: self.coalescing.counters(),
+                copies: match &self.copier {
+                    Some(copier) => copier.status(state.session.copies()),
+                    None => CopyStatus {
+                        came: state.session.copies(),
+                        ..CopyStatus::default()
+                    },
+                },
                 policy_faults: 0,
             }
         })
@@ -203,6 +244,19 @@ impl End {
             if let Some(live) = &state.link {
                 live.connection.close(0u32.into(), b"asked to");
             }
+            if let Some(tls) = &state.tls {
+                tls.break_up();
+            }
+        });
+    }
+
+    /// The task that carried the session over TLS is gone.
+    pub(super) fn leave_tls(self: &Arc<Self>) {
+        let now = self.now();
+        self.with_state(|state| {
+            if state.tls.take().is_some() {
+                state.session.handle_disconnected(now);
+            }
         });
     }
 
@@ -215,6 +269,9 @@ impl End {
             if let Some(live) = &state.link {
                 live.connection
                     .close(link::STOPPED.into(), reason.as_bytes());
+            }
+            if let Some(tls) = &state.tls {
+                tls.stop();
             }
         });
     }
@@ -334,8 +391,17 @@ impl End {
             Event::Transmit { channel, lane } => {
                 let carrier = state.session.carrier_of(channel, lane);
                 let dscp = state.session.code_points()[carrier];
+                let agent = state.session.agent(channel).unwrap_or(Agent::Raw);
+                let wait = match self.is_scheduled() {
+                    // What waits there waits in the queues.
+                    true => Duration::ZERO,
+                    false => *(self.config.scheduling.coalescing).get(Kind::of(agent, lane)),
+                };
                 if let Some(live) = &mut state.link {
-                    live.transmit(self, channel, lane, dscp);
+                    live.transmit(self, channel, lane, dscp, wait);
+                }
+                if let Some(tls) = &state.tls {
+                    tls.transmit(channel, agent, lane, self.config.session.flow_lanes);
                 }
             }
             Event::Deliver { channel } => {

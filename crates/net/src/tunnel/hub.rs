@@ -16,12 +16,13 @@ use tokio::time::timeout;
 use super::carriers::Joined;
 use super::end::{End, with_name};
 use super::link::{self, Greeted, LinkError};
-use super::{EndConfig, EndStatus, peer_name, transport_config};
+use super::over_tls::{self, Ended, GreetedTls};
+use super::{EndConfig, EndStatus, peer_name, relay_name, transport_config};
 use crate::advice::bind_problem;
 use crate::method::{Method, Transport};
 use crate::quic;
 use crate::tls::Security;
-use crate::transport::{HANDSHAKE_TIMEOUT, Limits, Listener, TransportError, resolve};
+use crate::transport::{Connection, HANDSHAKE_TIMEOUT, Limits, Listener, TransportError, resolve};
 
 /// Other relays that one hub serves.
 const ENDS_MAX: usize = 1024;
@@ -32,6 +33,8 @@ const FINISHED_MAX: usize = 1024;
 /// Accepts other relays on one address.
 pub struct Hub {
     endpoint: Endpoint,
+    /// For relays that UDP does not get through to; on the same port.
+    tls: tokio::sync::Mutex<Option<Listener>>,
     /// By which class of which relay goes where.
     marks: quic::Marks,
     /// Sessions that further connections may join.
@@ -86,8 +89,17 @@ impl Hub {
         let port = endpoint
             .local_addr()
             .map_or(*port, |address| address.port());
+        let over_tls = Method::Listen(Transport::Tls, host.clone(), port);
+        let tls = match Listener::bind(&over_tls, security, Limits::default()).await {
+            Ok(listener) => Some(listener),
+            Err(error) => {
+                tracing::warn!("relays that UDP does not get through to are not served: {error}");
+                None
+            }
+        };
         Ok(Arc::new(Hub {
             endpoint,
+            tls: tokio::sync::Mutex::new(tls),
             marks,
             awaited: Mutex::default(),
             local: method.with_port(port),
@@ -108,6 +120,8 @@ impl Hub {
     pub async fn run(self: &Arc<Self>) {
         let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
         let mut tasks = JoinSet::new();
+        let hub = self.clone();
+        tasks.spawn(async move { hub.run_tls().await });
         loop {
             let slot = handshakes.clone().acquire_owned().await;
             let slot = slot.expect("the semaphore is never closed");
@@ -359,9 +373,80 @@ impl Hub {
         let connection = greeted.connection.clone();
         let error = link::run(&end, greeted).await;
         tracing::warn!(relay = name, "disconnected: {error}");
-        // It may be resumed for a while, and is forgotten then; at once if it was stopped.
         let connects = end.connects.load(Ordering::Relaxed);
-        let reason = if link::was_stopped(&connection).await {
+        let was_stopped = link::was_stopped(&connection).await;
+        self.await_return(end, connects, was_stopped).await;
+    }
+
+    /// Serves relays that come by TLS for as long as it is polled.
+    async fn run_tls(self: &Arc<Self>) {
+        let mut listener = self.tls.lock().await;
+        let Some(listener) = listener.as_mut() else {
+            return;
+        };
+        let mut tasks = JoinSet::new();
+        loop {
+            let connection = tokio::select! {
+                connection = listener.accept() => connection,
+                Some(_) = tasks.join_next() => continue,
+            };
+            let hub = self.clone();
+            tasks.spawn(async move {
+                let address = connection.peer.address.clone();
+                match timeout(HANDSHAKE_TIMEOUT, hub.greet_tls(connection)).await {
+                    Err(_) => tracing::info!(peer = address, "refused: no settings in time"),
+                    Ok(Err(error)) => tracing::info!(peer = address, "refused: {error}"),
+                    Ok(Ok((end, greeted))) => hub.serve_tls(end, greeted).await,
+                }
+            });
+        }
+    }
+
+    async fn greet_tls(
+        &self,
+        mut connection: Connection,
+    ) -> Result<(Arc<End>, GreetedTls), LinkError> {
+        let mut buf = BytesMut::new();
+        let peer = over_tls::hear(&mut connection, &mut buf).await?;
+        let name = relay_name(connection.peer.name.clone());
+        let found = self.find(&name, peer.session, peer.resumed);
+        let resumed = found.is_some();
+        let end = match found {
+            Some(end) => Some(end),
+            None => self.make(&name, peer.session).await,
+        };
+        let end = end.ok_or_else(|| LinkError::Stream("too many relays".to_owned()))?;
+        let ours = end.with(|session| session.settings(resumed));
+        let carriers = end.settle(&ours, &peer);
+        over_tls::say(&mut connection, &ours).await?;
+        let greeted = GreetedTls {
+            connection,
+            buf,
+            peer,
+            carriers,
+            resumed,
+        };
+        Ok((end, greeted))
+    }
+
+    async fn serve_tls(&self, end: Arc<End>, greeted: GreetedTls) {
+        let name = end.name().to_owned();
+        tracing::info!(relay = name, resumed = greeted.resumed, "connected by TLS");
+        let ended = over_tls::run(&end, greeted).await;
+        let connects = end.connects.load(Ordering::Relaxed);
+        let was_stopped = match ended {
+            Ended::Stopped => true,
+            Ended::Broken(error) => {
+                tracing::warn!(relay = name, "disconnected: {error}");
+                false
+            }
+        };
+        self.await_return(end, connects, was_stopped).await;
+    }
+
+    /// It may be resumed for a while, and is forgotten then; at once if it was stopped.
+    async fn await_return(&self, end: Arc<End>, connects: u64, was_stopped: bool) {
+        let reason = if was_stopped {
             "the other relay was stopped"
         } else {
             tokio::time::sleep(self.config.session.grace).await;

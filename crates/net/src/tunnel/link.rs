@@ -18,13 +18,19 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time;
 
 use super::carriers::{Joined, Lanes, Live, Seat};
+use super::copies;
 use super::end::End;
 use crate::quic;
 
 /// The first message of either end must come within this.
 pub(super) const SETTINGS_TIMEOUT: Duration = Duration::from_secs(3);
-/// Deliveries are reported together for this long, unless the sender may be waiting for them.
-const REPORT_DELAY: Duration = Duration::from_millis(10);
+/// Deliveries are reported together for this long, unless the sender may be waiting for them: until
+/// then it keeps what it has sent, within its window.
+const REPORT_DELAY: Duration = Duration::from_secs(1);
+/// After so long a report goes with the next message, whose packet is sent anyway.
+const REPORT_RIDES_AFTER: Duration = Duration::from_millis(500);
+/// Where messages are scheduled a flow keeps its lane until the last message is reported.
+const SCHEDULED_REPORT_DELAY: Duration = Duration::from_millis(10);
 const READ_BYTES: usize = 64 * 1024;
 const SEND_BYTES: usize = 16 * 1024;
 const CONTROL_PRIORITY: i32 = i32::MAX;
@@ -44,6 +50,14 @@ pub(super) struct Greeted {
     pub buf: BytesMut,
     pub peer: Settings,
     pub resumed: bool,
+}
+
+/// Deliveries are reported so long after the first of them.
+pub(super) fn report_delay(end: &End) -> Duration {
+    match end.is_scheduled() {
+        true => SCHEDULED_REPORT_DELAY,
+        false => REPORT_DELAY,
+    }
 }
 
 /// The code a relay closes with that will not come back to this session.
@@ -147,6 +161,7 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
             tasks.spawn(fails(write_control(end.clone(), send)));
             tasks.spawn(fails(read_control(end.clone(), recv, buf)));
             tasks.spawn(fails(accept_lanes(lanes.clone(), connection.clone())));
+            tasks.spawn(fails(copies::receive(lanes.clone(), connection.clone())));
             if end.is_scheduled() {
                 tasks.spawn(fails(bound_unsent(connection.clone())));
             }
@@ -235,9 +250,13 @@ async fn read_control(end: Arc<End>, mut recv: RecvStream, mut buf: BytesMut) ->
 
 async fn write_control(end: Arc<End>, mut send: SendStream) -> LinkError {
     let _ = send.set_priority(CONTROL_PRIORITY);
+    let delay = report_delay(&end);
+    let rides_after = delay.min(REPORT_RIDES_AFTER);
     let mut report_at = None;
+    let mut rides = false;
     loop {
-        let due = report_at.is_some_and(|at| at <= time::Instant::now());
+        let due = rides || report_at.is_some_and(|at| at <= time::Instant::now());
+        rides = false;
         let mut out = BytesMut::new();
         let has_report = end.with(|session| {
             while let Some(message) = session.poll_control(due) {
@@ -250,16 +269,24 @@ async fn write_control(end: Arc<End>, mut send: SendStream) -> LinkError {
         }
         report_at = match report_at {
             _ if !has_report => None,
-            None => Some(time::Instant::now() + REPORT_DELAY),
-            Some(at) if due => Some(at + REPORT_DELAY),
+            // Reported since, and more has come meanwhile.
+            Some(_) if due => Some(time::Instant::now() + delay),
+            None => Some(time::Instant::now() + delay),
             set => set,
         };
-        match report_at {
-            None => end.control.notified().await,
-            Some(at) => tokio::select! {
-                () = end.control.notified() => {}
-                () = time::sleep_until(at) => {}
-            },
+        let Some(at) = report_at else {
+            end.control.notified().await;
+            continue;
+        };
+        let rides_from = at - (delay - rides_after);
+        let riding = async {
+            time::sleep_until(rides_from).await;
+            end.rides.notified().await;
+        };
+        tokio::select! {
+            () = end.control.notified() => {}
+            () = time::sleep_until(at) => {}
+            () = riding => rides = true,
         }
     }
 }
@@ -376,12 +403,22 @@ pub(super) async fn send_lane(lanes: Lanes, seat: Seat) {
         } else {
             SEND_BYTES
         };
-        let poll = || lanes.seated(&seat, |session| session.poll_lane(channel, lane, bytes_max));
-        while let Some(mut chunks) = poll()?.flatten() {
+        let poll = || {
+            lanes.seated(&seat, |session| {
+                let chunks = session.poll_lane(channel, lane, bytes_max)?;
+                Some((chunks, session.take_copies()))
+            })
+        };
+        while let Some((mut chunks, copies)) = poll()?.flatten() {
             if chunks.is_empty() {
                 seat.wake.notified().await;
-            } else {
-                send.write_all_chunks(&mut chunks).await?;
+                continue;
+            }
+            // First, so that the connection finds both when it has its turn.
+            lanes.end.rides.notify_waiters();
+            send.write_all_chunks(&mut chunks).await?;
+            if let Some(copier) = &lanes.end.copier {
+                copier.copy(&seat.connection, copies);
             }
         }
         let _ = send.finish();
@@ -397,7 +434,7 @@ pub(super) async fn send_lane(lanes: Lanes, seat: Seat) {
 
 /// Strict between levels: echo, then state, packets by their queues, requests and replies, other
 /// agents.
-fn priority(lane: Lane, agent: Option<Agent>, flow_lanes: u16) -> i32 {
+pub(super) fn priority(lane: Lane, agent: Option<Agent>, flow_lanes: u16) -> i32 {
     const LEVEL: i32 = QUEUES_MAX as i32;
     match lane.kind {
         _ if agent != Some(Agent::OpenFlow) => -1,

@@ -8,12 +8,15 @@
 //! What decides anything is in the session, under one lock that is never held across a wait.
 
 mod carriers;
+mod coalesce;
+mod copies;
 mod direct;
 mod end;
 mod hold;
 mod hub;
 mod link;
 mod local;
+mod over_tls;
 mod policy;
 mod switch;
 
@@ -22,7 +25,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::relay::{ChannelStatus, Config, LineStatus, PolicyStatus};
+use control::relay::{ChannelStatus, Config, LineStatus, PerKind, PolicyStatus};
 use quinn::{IdleTimeout, TransportConfig, VarInt};
 use sched::PolicyMap;
 use tokio::sync::mpsc;
@@ -31,8 +34,10 @@ use crate::method::Method;
 use crate::pace::Pace;
 use crate::quic;
 use crate::tls::Security;
-use crate::transport::Connection;
+use crate::transport::{Connection, TransportKind};
 
+pub use coalesce::WindowCounters;
+pub use copies::CopyStatus;
 pub use direct::{Direct, Pushed};
 pub use end::End;
 pub use hold::Holder;
@@ -49,6 +54,12 @@ const LINK_INITIAL_RTT: Duration = Duration::from_millis(100);
 const STREAMS_MAX: u32 = 65_536;
 /// The sessions bound what they hold per channel, so this only keeps one burst in flight.
 const LINK_WINDOW_BYTES: u32 = 16 << 20;
+
+/// Copies that have come and are not read; beyond, they are lost.
+const COPIES_UNREAD_BYTES_MAX: usize = 256 << 10;
+/// Copies that wait for the congestion window. QUIC sends datagrams before streams: more of them would
+/// hold up what they are copies of.
+const COPIES_UNSENT_BYTES_MAX: usize = 4 << 10;
 
 /// Name of the agent whose channels carry OpenFlow.
 pub const OPENFLOW: &str = "openflow";
@@ -88,6 +99,8 @@ pub struct Scheduling {
     /// The experimenter's number of messages that carry policy maps where there is no QUIC; ours
     /// if it is not given.
     pub experimenter: Option<u32>,
+    /// How long messages of each kind may wait for others to leave with, where there is no policy.
+    pub coalescing: PerKind<Duration>,
 }
 
 /// One end in numbers.
@@ -96,6 +109,8 @@ pub struct EndStatus {
     /// The other relay, as its certificate names it.
     pub peer: String,
     pub address: Option<String>,
+    /// What carries the session now: `Quic`, `Tls` where UDP does not get through, or nothing.
+    pub transport: Option<TransportKind>,
     pub is_up: bool,
     /// Connections after the first: resumptions and restarts of the other end.
     pub reconnects: u64,
@@ -109,6 +124,8 @@ pub struct EndStatus {
     pub line: Option<LineStatus>,
     /// The policy map that it shares with the other end.
     pub policy: Option<PolicyStatus>,
+    pub windows: WindowCounters,
+    pub copies: CopyStatus,
     /// Messages about policy maps that were wrong, unknown or not theirs to send.
     pub policy_faults: u64,
 }
@@ -176,6 +193,8 @@ fn transport_config(scheduling: &Scheduling) -> TransportConfig {
         .initial_rtt(LINK_INITIAL_RTT)
         .max_concurrent_bidi_streams(VarInt::from_u32(1))
         .max_concurrent_uni_streams(VarInt::from_u32(STREAMS_MAX))
+        .datagram_receive_buffer_size(Some(COPIES_UNREAD_BYTES_MAX))
+        .datagram_send_buffer_size(COPIES_UNSENT_BYTES_MAX)
         .receive_window(VarInt::from_u32(LINK_WINDOW_BYTES));
     config
 }
@@ -183,20 +202,16 @@ fn transport_config(scheduling: &Scheduling) -> TransportConfig {
 /// What a certificate calls its owner, fit for a file name; `unnamed` when it says nothing.
 fn peer_name(connection: &quinn::Connection) -> String {
     use rustls_pki_types::CertificateDer;
-    use x509_parser::prelude::{FromDer, X509Certificate};
     let chain = connection
         .peer_identity()
         .and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
-    let name = chain.as_ref().and_then(|chain| {
-        let (_, certificate) = X509Certificate::from_der(chain.first()?).ok()?;
-        let name = certificate
-            .subject()
-            .iter_common_name()
-            .next()?
-            .as_str()
-            .ok()?;
-        Some(file_name(name))
-    });
+    relay_name(crate::tls::common_name(
+        chain.as_ref().map(|chain| &chain[..]),
+    ))
+}
+
+fn relay_name(common_name: Option<String>) -> String {
+    let name = common_name.map(|name| file_name(&name));
     name.filter(|name| !name.is_empty())
         .unwrap_or_else(|| "unnamed".to_owned())
 }

@@ -15,17 +15,22 @@ use tokio::time::{self, timeout};
 use super::carriers::Joined;
 use super::end::{End, State};
 use super::link::{self, Greeted, LinkError};
-use super::{peer_name, transport_config};
+use super::over_tls::{self, Ended, GreetedTls};
+use super::{peer_name, relay_name, transport_config};
 use crate::method::{Method, Transport};
 use crate::quic;
 use crate::tls::Security;
-use crate::transport::{TransportError, resolve};
+use crate::transport::{self, TransportError, resolve};
 
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// One attempt a second at most: the price is a packet, the gain that a relay which comes back is
 /// found at once.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(1500);
+/// One unanswered handshake may be the other relay's restart, or a busy machine.
+const UNANSWERED_MAX: u32 = 2;
+/// While TLS carries the session, UDP is tried again so often.
+const UDP_RETRY: Duration = Duration::from_secs(30);
 
 /// Keeps `end` connected to the relay at `method`, a `quic:` one, for as long as it is polled.
 /// Returns only when that can never work.
@@ -40,15 +45,18 @@ pub async fn switch(end: &Arc<End>, method: &Method, security: &Security) -> Tra
     let dialler = Dialler {
         end,
         method,
+        security,
         config: &config,
     };
     let mut backoff = BACKOFF_MIN;
     let mut was_refused = String::new();
+    let mut unanswered = 0;
     loop {
         let (joins, joined) = mpsc::channel(CARRIERS_MAX);
         match dialler.dial(joined).await {
             Ok(greeted) => {
                 backoff = BACKOFF_MIN;
+                unanswered = 0;
                 was_refused.clear();
                 let resumed = greeted.resumed;
                 tracing::info!(relay = %method, resumed, "connected");
@@ -59,6 +67,38 @@ pub async fn switch(end: &Arc<End>, method: &Method, security: &Security) -> Tra
                 tracing::warn!(relay = %method, "disconnected: {error}");
             }
             Err(DialError::Never(error)) => return error,
+            Err(DialError::Unanswered) if unanswered + 1 < UNANSWERED_MAX => unanswered += 1,
+            Err(DialError::Unanswered) => {
+                // UDP may be blocked on the way; then TCP to the same port may not be.
+                match dialler.dial_tls().await {
+                    Ok(greeted) => {
+                        backoff = BACKOFF_MIN;
+                        was_refused.clear();
+                        let resumed = greeted.resumed;
+                        tracing::warn!(
+                            relay = %method, resumed,
+                            "connected by TLS: no answer by QUIC, which is tried again every {} s",
+                            UDP_RETRY.as_secs()
+                        );
+                        let why = tokio::select! {
+                            ended = over_tls::run(end, greeted) => match ended {
+                                Ended::Broken(error) => error.to_string(),
+                                Ended::Stopped => "the other relay was stopped".to_owned(),
+                            },
+                            () = dialler.await_udp() => "QUIC is answered again".to_owned(),
+                        };
+                        end.leave_tls();
+                        tracing::warn!(relay = %method, "disconnected: {why}");
+                    }
+                    Err(problem) => {
+                        let problem = format!("no relay answers there by QUIC; by TLS: {problem}");
+                        if problem != was_refused {
+                            tracing::warn!("{method}: {problem}");
+                            was_refused = problem;
+                        }
+                    }
+                }
+            }
             Err(DialError::Failed(problem)) => {
                 // Once per reason: it is tried every second.
                 if problem != was_refused {
@@ -74,6 +114,8 @@ pub async fn switch(end: &Arc<End>, method: &Method, security: &Security) -> Tra
 
 enum DialError {
     Never(TransportError),
+    /// Nothing came back.
+    Unanswered,
     Failed(String),
 }
 
@@ -81,6 +123,7 @@ impl std::fmt::Display for DialError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             DialError::Never(error) => write!(f, "{error}"),
+            DialError::Unanswered => f.write_str("no relay answers there"),
             DialError::Failed(problem) => f.write_str(problem),
         }
     }
@@ -90,6 +133,7 @@ impl std::fmt::Display for DialError {
 struct Dialler<'a> {
     end: &'a Arc<End>,
     method: &'a Method,
+    security: &'a Security,
     config: &'a quinn::ClientConfig,
 }
 
@@ -158,7 +202,51 @@ impl Dialler<'_> {
             Ok(Ok(connection)) => Ok((connection, marks)),
             // The connection's own idle timeout comes first where this machine stalls meanwhile.
             Ok(Err(error)) if error != quinn::ConnectionError::TimedOut => Err(failed(&error)),
-            Ok(Err(_)) | Err(_) => Err(DialError::Failed("no relay answers there".to_owned())),
+            Ok(Err(_)) | Err(_) => Err(DialError::Unanswered),
+        }
+    }
+
+    /// The one connection in the place of all.
+    async fn dial_tls(&self) -> Result<GreetedTls, String> {
+        let Method::Dial(Transport::Quic, host, port) = self.method else {
+            return Err("relays connect by quic:HOST[:PORT]".to_owned());
+        };
+        let method = Method::Dial(Transport::Tls, host.clone(), *port);
+        let greeted = async {
+            let connected = transport::connect(&method, self.security).await;
+            let mut connection = connected.map_err(|error| error.to_string())?;
+            let end = self.end;
+            let ours = end.with(|session| session.settings(session.is_resumable()));
+            let mut buf = BytesMut::new();
+            let peer = async {
+                over_tls::say(&mut connection, &ours).await?;
+                over_tls::hear(&mut connection, &mut buf).await
+            };
+            let peer = peer.await.map_err(|error| error.to_string())?;
+            if peer.session != ours.session {
+                return Err("an answer for another session".to_owned());
+            }
+            let name = relay_name(connection.peer.name.clone());
+            end.with_state(|state| state.peer = name);
+            Ok(GreetedTls {
+                carriers: end.settle(&ours, &peer),
+                resumed: ours.resumed && peer.resumed,
+                connection,
+                buf,
+                peer,
+            })
+        };
+        let late = |_| "no settings in time".to_owned();
+        timeout(HANDSHAKE_TIMEOUT, greeted).await.map_err(late)?
+    }
+
+    /// Returns once a handshake by QUIC succeeds.
+    async fn await_udp(&self) {
+        loop {
+            time::sleep(UDP_RETRY).await;
+            if let Ok((connection, _)) = self.connect(0).await {
+                return connection.close(0u32.into(), b"only asked");
+            }
         }
     }
 

@@ -10,8 +10,8 @@ use net::method::Method;
 use net::tls::{CredentialFiles, Credentials, Role, Security};
 use net::transport::{Connection, Limits, Listener, connect};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair,
-    SanType,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, SanType,
 };
 use tempfile::TempDir;
 
@@ -59,10 +59,13 @@ impl Pki {
         self.dir.path().join(name)
     }
 
-    /// Writes `NAME-privkey.pem` and `NAME-cert.pem`, as `ovs-pki` names them.
+    /// Writes `NAME-privkey.pem` and `NAME-cert.pem`, as `ovs-pki` names them, for an owner of that
+    /// name.
     pub fn issue(&self, name: &str, leaf: &Leaf) -> CredentialFiles {
         let key = KeyPair::generate().unwrap();
-        let certificate = leaf.params().signed_by(&key, &self.ca).unwrap();
+        let mut params = leaf.params();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let certificate = params.signed_by(&key, &self.ca).unwrap();
         self.write(name, &key, &certificate.pem())
     }
 

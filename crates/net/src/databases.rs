@@ -1,0 +1,268 @@
+//! The databases of many switches over OVSDB: what each tells of its datapaths, and the queues that
+//! their ports shall have, kept so.
+//!
+//! A database dials in (`ovs-vsctl set-manager`) or is dialled, again and again. It says itself
+//! which datapaths are its own, by `Bridge.datapath_id`; the first to say so has it as long as its
+//! connection lives, and a certificate that names a datapath speaks for no other.
+//!
+//! [`Databases::want`] says what all ports shall have. Of a datapath that it does not name, nothing
+//! is changed, so that a controller that has just started takes nothing away. Each port is changed
+//! by one transaction ([`ovsdb::vswitch::qos`]); one that fails, because somebody else was quicker
+//! or because the database refuses it, is worked out anew and tried again, later each time. Rows
+//! with our mark that nothing refers to are removed wherever they are seen.
+//!
+//! | what | bound | at the bound |
+//! | --- | --- | --- |
+//! | connections of a listener | [`CONNECTIONS_MAX`], [`CONNECTIONS_PER_SOURCE_MAX`] of one address | closed, counted |
+//! | from the connection to all rows | [`SETUP_MAX`] | the connection is closed |
+//! | rows of one database | [`ROWS_MAX`] | the same |
+//! | bytes of one message | [`MESSAGE_BYTES_MAX`] | the same |
+//! | bytes that a database does not read | [`UNSENT_BYTES_MAX`] | the same |
+//! | bridges of one database | [`BRIDGES_MAX`], by name | the others are not seen |
+//! | transactions that wait for an answer | [`IN_FLIGHT_MAX`] of one database | the others wait |
+//! | between two looks at all rows | 20 ms and four times what a look takes | changes wait |
+//! | between two tries of what failed | 1 s, doubled up to 30 s | |
+
+mod kept;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use openflow::DatapathId;
+use ovsdb::vswitch::qos::{PortQueues, QueueCounts, Taken};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::clock::Clock;
+use crate::method::Method;
+use crate::reconnect::Reconnect;
+use crate::tls::Security;
+use crate::transport::{Limits, Listener, Refusals, TransportError, connect};
+
+pub const CONNECTIONS_MAX: usize = 4096;
+pub const CONNECTIONS_PER_SOURCE_MAX: usize = 64;
+pub const SETUP_MAX: Duration = Duration::from_secs(10);
+pub const ROWS_MAX: usize = 200_000;
+pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
+pub const UNSENT_BYTES_MAX: usize = 8 << 20;
+pub const BRIDGES_MAX: usize = 1024;
+pub const IN_FLIGHT_MAX: usize = 64;
+
+/// The queues of ports by name, of datapaths.
+pub type Wanted = BTreeMap<DatapathId, BTreeMap<String, PortQueues>>;
+
+pub type Views = BTreeMap<DatapathId, DatapathView>;
+
+/// A datapath as its database has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DatapathView {
+    /// Who is at the other end of the connection.
+    pub database: String,
+    pub bridge: String,
+    /// `system`, `netdev`, …
+    pub datapath_type: String,
+    /// Entries that its first table takes, if that is limited.
+    pub flow_limit: Option<u32>,
+    /// By name.
+    pub ports: BTreeMap<String, PortView>,
+    connection: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct PortView {
+    /// In OpenFlow; more than one of a bond.
+    pub numbers: Vec<u32>,
+    /// Bits per second.
+    pub link_speed: Option<u64>,
+    pub queues: QueuesState,
+    /// What they have counted, if somebody beside the switch makes them and tells.
+    pub counts: Option<QueueCounts>,
+}
+
+/// How far a port is from what it shall have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum QueuesState {
+    /// None are there, and none are wanted.
+    Absent,
+    /// They are the controller's, of before; nothing has been said of this datapath.
+    Left,
+    /// Somebody else has given the port its queues: they stay.
+    Taken(Taken),
+    /// There is no such port.
+    NoPort,
+    Changing,
+    /// It will be tried again.
+    Failed(String),
+    /// The rows are as wanted; Open vSwitch has not said that it has read them, or nobody beside it
+    /// that the kernel has what they ask for, where that makes the queues.
+    Written,
+    InEffect,
+}
+
+/// Connections to databases until it is dropped.
+pub struct Databases {
+    shared: Arc<Shared>,
+    listening: Vec<(Method, Arc<Refusals>)>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+/// What the tasks of all connections share.
+struct Shared {
+    clock: Clock,
+    wanted: watch::Sender<Arc<Wanted>>,
+    views: watch::Sender<Views>,
+    next_connection: AtomicU64,
+}
+
+impl QueuesState {
+    /// For people and programs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            QueuesState::Absent => "absent",
+            QueuesState::Left => "left",
+            QueuesState::Taken(_) => "taken",
+            QueuesState::NoPort => "no port",
+            QueuesState::Changing => "changing",
+            QueuesState::Failed(_) => "failed",
+            QueuesState::Written => "written",
+            QueuesState::InEffect => "in effect",
+        }
+    }
+
+    /// What is wrong, in one line.
+    pub fn problem(&self) -> Option<String> {
+        match self {
+            QueuesState::Taken(taken) => Some(taken.to_string()),
+            QueuesState::NoPort => Some("the bridge has no such port".to_owned()),
+            QueuesState::Failed(problem) => Some(problem.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl Databases {
+    /// Listens on methods that are passive, and dials the others until they answer.
+    pub async fn start(
+        methods: &[Method],
+        security: &Security,
+        clock: Clock,
+        seed: u64,
+    ) -> Result<Databases, TransportError> {
+        let shared = Arc::new(Shared {
+            clock,
+            wanted: watch::Sender::new(Arc::default()),
+            views: watch::Sender::new(Views::new()),
+            next_connection: AtomicU64::new(0),
+        });
+        let mut databases = Databases {
+            shared: shared.clone(),
+            listening: Vec::new(),
+            tasks: Vec::new(),
+        };
+        let limits = Limits {
+            connections_max: CONNECTIONS_MAX,
+            connections_per_source_max: CONNECTIONS_PER_SOURCE_MAX,
+            ..Limits::default()
+        };
+        for (number, method) in (0u64..).zip(methods) {
+            let shared = shared.clone();
+            let task = if method.is_passive() {
+                let listener = Listener::bind(method, security, limits).await?;
+                let told = (listener.local().clone(), listener.refusals().clone());
+                databases.listening.push(told);
+                tokio::spawn(accept(shared, listener))
+            } else {
+                let reconnect = Reconnect::new(seed.wrapping_add(number));
+                tokio::spawn(dial(shared, method.clone(), security.clone(), reconnect))
+            };
+            databases.tasks.push(task);
+        }
+        Ok(databases)
+    }
+
+    /// The methods that listen, with the ports that were given out, and whom they have refused.
+    pub fn listening(&self) -> &[(Method, Arc<Refusals>)] {
+        &self.listening
+    }
+
+    /// What all ports shall have from now on, in place of what was said before.
+    pub fn want(&self, wanted: Wanted) {
+        self.shared.wanted.send_replace(Arc::new(wanted));
+    }
+
+    /// Every datapath whose database is connected.
+    pub fn views(&self) -> watch::Receiver<Views> {
+        self.shared.views.subscribe()
+    }
+}
+
+impl Drop for Databases {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Shared {
+    /// Takes what a connection says of its datapaths; answers those that are another's.
+    fn publish(&self, connection: u64, said: &Views) -> BTreeSet<DatapathId> {
+        let mut contested = BTreeSet::new();
+        self.views.send_if_modified(|views| {
+            let before = views.len();
+            views.retain(|dpid, view| view.connection != connection || said.contains_key(dpid));
+            let mut is_modified = views.len() != before;
+            for (dpid, view) in said {
+                match views.get(dpid) {
+                    Some(old) if old.connection != connection => drop(contested.insert(*dpid)),
+                    Some(old) if old == view => {}
+                    _ => {
+                        views.insert(*dpid, view.clone());
+                        is_modified = true;
+                    }
+                }
+            }
+            is_modified
+        });
+        contested
+    }
+}
+
+/// Serves what dials in, each connection in a task of its own.
+async fn accept(shared: Arc<Shared>, mut listener: Listener) {
+    let mut served = JoinSet::new();
+    loop {
+        tokio::select! {
+            connection = listener.accept() => {
+                let shared = shared.clone();
+                served.spawn(async move {
+                    let address = connection.peer.address.clone();
+                    let problem = kept::serve(&shared, connection).await;
+                    tracing::warn!("database {address}: {problem}");
+                });
+            }
+            Some(_) = served.join_next() => {}
+        }
+    }
+}
+
+/// Dials until the task is aborted. The same problem is told once.
+async fn dial(shared: Arc<Shared>, method: Method, security: Security, mut reconnect: Reconnect) {
+    let mut told = String::new();
+    loop {
+        let problem = match connect(&method, &security).await {
+            Ok(connection) => {
+                reconnect.handle_connected(shared.clock.now());
+                let problem = kept::serve(&shared, connection).await;
+                format!("database {method}: {problem}")
+            }
+            Err(error) => format!("database {error}"),
+        };
+        if problem != told {
+            tracing::warn!("{problem}; trying again");
+            told = problem;
+        }
+        let due = reconnect.handle_disconnected(shared.clock.now());
+        tokio::time::sleep_until(shared.clock.deadline(due)).await;
+    }
+}

@@ -1,0 +1,343 @@
+//! One database: what it says is published, and what its ports lack is done.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use openflow::DatapathId;
+use ovsdb::vswitch::qos::{InKernel, Orphans, Owner, PortQueues, Qos, QueueCounts, Way};
+use ovsdb::vswitch::{self, Bridge, DATABASE, Port};
+use ovsdb::{Answer, Config, Limits, MonitorId, Output, RequestId, TransactError, Transaction};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::{
+    BRIDGES_MAX, DatapathView, IN_FLIGHT_MAX, MESSAGE_BYTES_MAX, PortView, QueuesState, ROWS_MAX,
+    SETUP_MAX, Shared, UNSENT_BYTES_MAX, Views, Wanted,
+};
+use crate::ovsdb::{Client, ClientError};
+use crate::transport::Connection;
+
+/// For more changes to come, before all rows are looked at.
+const SETTLE: Duration = Duration::from_millis(20);
+/// Of the time that a look has taken, until the next.
+const REST_PER_LOOK: u32 = 4;
+const RETRY_MIN: Duration = Duration::from_secs(1);
+const RETRY_MAX: Duration = Duration::from_secs(30);
+/// After a datapath was found to be another connection's.
+const CONTEST: Duration = Duration::from_secs(5);
+
+const OURS: Owner = Owner::Controller;
+
+/// Serves a connection until it ends, and says why it did.
+pub(super) async fn serve(shared: &Arc<Shared>, connection: Connection) -> String {
+    let (address, certified) = (connection.peer.address.clone(), connection.peer.datapath_id);
+    let config = Config {
+        limits: Limits {
+            message_bytes_max: MESSAGE_BYTES_MAX,
+            ..Limits::default()
+        },
+        request_count_max: 2 * IN_FLIGHT_MAX,
+        unsent_bytes_max: UNSENT_BYTES_MAX,
+        row_count_max: ROWS_MAX,
+        ..Config::default()
+    };
+    let mut client = Client::new(connection, shared.clock, config);
+    let request = vswitch::monitor_request();
+    let monitored = timeout(SETUP_MAX, client.monitor(DATABASE, &request)).await;
+    let monitor = match monitored {
+        Ok(Ok(monitor)) => monitor,
+        Ok(Err(error)) => return error.to_string(),
+        Err(_) => return "it does not tell its rows in time".to_owned(),
+    };
+    tracing::info!("database {address} connected");
+    let number = shared.next_connection.fetch_add(1, Ordering::Relaxed);
+    let Err(error) = Kept {
+        connection: number,
+        wanted: shared.wanted.subscribe(),
+        shared: shared.clone(),
+        address,
+        certified,
+        client,
+        monitor,
+        in_flight: BTreeMap::new(),
+        failed: BTreeMap::new(),
+        retry: RETRY_MIN,
+        retry_at: Instant::now(),
+        contested: BTreeSet::new(),
+    }
+    .keep()
+    .await;
+    shared.publish(number, &Views::new());
+    error.to_string()
+}
+
+/// What one transaction is for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Work {
+    Port(DatapathId, String),
+    Orphans,
+}
+
+type Works = BTreeMap<Work, Transaction>;
+
+struct Kept {
+    shared: Arc<Shared>,
+    connection: u64,
+    address: String,
+    /// The only datapath that the certificate lets it speak for.
+    certified: Option<DatapathId>,
+    client: Client,
+    monitor: MonitorId,
+    wanted: watch::Receiver<Arc<Wanted>>,
+    in_flight: BTreeMap<RequestId, Work>,
+    failed: BTreeMap<Work, String>,
+    retry: Duration,
+    /// Before then, what has failed is not tried.
+    retry_at: Instant,
+    /// Told already.
+    contested: BTreeSet<DatapathId>,
+}
+
+impl Kept {
+    async fn keep(mut self) -> Result<Infallible, ClientError> {
+        let mut due = Some(Instant::now());
+        let mut rested = Instant::now();
+        loop {
+            // Rows are looked at when everything is answered that was asked by the last look.
+            let at = due.filter(|_| self.in_flight.is_empty());
+            let at = at.map(|at| at.max(rested));
+            let sooner = |due: Option<Instant>, at: Instant| Some(due.map_or(at, |d| d.min(at)));
+            tokio::select! {
+                output = self.client.next() => {
+                    if let Some(at) = self.handle(output?) {
+                        due = sooner(due, at);
+                    }
+                }
+                changed = self.wanted.changed() => {
+                    changed.map_err(|_| ClientError::End)?;
+                    self.retry_at = Instant::now();
+                    due = Some(Instant::now());
+                }
+                () = sleep_until(at.unwrap_or(rested)), if at.is_some() => {
+                    let began = Instant::now();
+                    due = self.look();
+                    rested = Instant::now() + began.elapsed() * REST_PER_LOOK;
+                }
+            }
+        }
+    }
+
+    /// When the rows are to be looked at because of it.
+    fn handle(&mut self, output: Output) -> Option<Instant> {
+        match output {
+            Output::Updated(..) => Some(Instant::now() + SETTLE),
+            Output::Answered(id, answer) => {
+                let work = self.in_flight.remove(&id)?;
+                match problem(answer) {
+                    None => {
+                        self.failed.remove(&work);
+                        self.retry = RETRY_MIN;
+                    }
+                    Some(problem) => self.fail(work, problem),
+                }
+                self.in_flight.is_empty().then(Instant::now)
+            }
+            _ => None,
+        }
+    }
+
+    fn fail(&mut self, work: Work, problem: String) {
+        if self.failed.get(&work) != Some(&problem) {
+            let what = match &work {
+                Work::Port(dpid, port) => format!("queues of {port} of {dpid}"),
+                Work::Orphans => "rows that nothing refers to".to_owned(),
+            };
+            tracing::warn!("database {}: {what}: {problem}", self.address);
+        }
+        self.failed.insert(work, problem);
+        let now = Instant::now();
+        // Of many that fail together the time is doubled once.
+        if self.retry_at <= now {
+            self.retry_at = now + self.retry;
+            self.retry = (self.retry * 2).min(RETRY_MAX);
+        }
+    }
+
+    /// Publishes what the rows say, and asks for what they lack. When to look again if nothing
+    /// happens.
+    fn look(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        let wanted = self.wanted.borrow_and_update().clone();
+        let (session, at) = self.client.session();
+        let replica = session.replica(self.monitor)?;
+        let is_configured = vswitch::is_configured(replica);
+        let mut works = Works::new();
+        let removal = Orphans::of(replica).removal();
+        works.extend(removal.map(|removal| (Work::Orphans, removal)));
+        let mut views = Views::new();
+        let mut others = BTreeSet::new();
+        for bridge in vswitch::bridges(replica).values().take(BRIDGES_MAX) {
+            let Some(dpid) = bridge.datapath_id.map(DatapathId) else {
+                continue;
+            };
+            let may_speak = self.certified.is_none_or(|certified| certified == dpid);
+            if !may_speak || views.contains_key(&dpid) {
+                others.insert(dpid);
+                continue;
+            }
+            let plan = Plan {
+                dpid,
+                bridge,
+                wanted: wanted.get(&dpid),
+                is_configured,
+                failed: &self.failed,
+            };
+            let ports = plan.ports(&mut works);
+            let view = DatapathView {
+                database: self.address.clone(),
+                bridge: bridge.name.clone(),
+                datapath_type: match bridge.datapath_type.as_str() {
+                    "" => "system".to_owned(),
+                    other => other.to_owned(),
+                },
+                flow_limit: bridge.flow_limit,
+                ports,
+                connection: self.connection,
+            };
+            views.insert(dpid, view);
+        }
+        let contested = self.shared.publish(self.connection, &views);
+        works.retain(|work, _| match work {
+            Work::Port(dpid, _) => !contested.contains(dpid),
+            Work::Orphans => true,
+        });
+        let is_contested = !contested.is_empty();
+        others.extend(contested);
+        for dpid in others.difference(&self.contested) {
+            tracing::warn!(
+                "database {}: it claims datapath {dpid}, which is another's; that part is ignored",
+                self.address
+            );
+        }
+        self.contested = others;
+        self.failed.retain(|work, _| works.contains_key(work));
+        let may_retry = self.retry_at <= now;
+        let tried = works
+            .into_iter()
+            .filter(|(work, _)| may_retry || !self.failed.contains_key(work));
+        let mut refused = Vec::new();
+        for (work, transaction) in tried.take(IN_FLIGHT_MAX) {
+            match session.transact(at, &transaction) {
+                Ok(id) => drop(self.in_flight.insert(id, work)),
+                Err(error) => refused.push((work, error.to_string())),
+            }
+        }
+        for (work, problem) in refused {
+            self.fail(work, problem);
+        }
+        let retry = (!self.failed.is_empty()).then_some(self.retry_at);
+        let contest = is_contested.then(|| now + CONTEST);
+        retry.into_iter().chain(contest).min()
+    }
+}
+
+/// What one datapath's ports have and shall have.
+struct Plan<'a> {
+    dpid: DatapathId,
+    bridge: &'a Bridge,
+    wanted: Option<&'a BTreeMap<String, PortQueues>>,
+    is_configured: bool,
+    failed: &'a BTreeMap<Work, String>,
+}
+
+impl Plan<'_> {
+    fn ports(&self, works: &mut Works) -> BTreeMap<String, PortView> {
+        let mut ports = BTreeMap::new();
+        for port in &self.bridge.ports {
+            let numbers = port.interfaces.iter().filter_map(|i| i.ofport).collect();
+            let link_speed = port.interfaces.iter().filter_map(|i| i.link_speed).min();
+            let queues = self.queues(port, works);
+            let view = PortView {
+                numbers,
+                link_speed,
+                queues,
+                counts: self.counts(port),
+            };
+            ports.insert(port.name.clone(), view);
+        }
+        for name in self.wanted.into_iter().flat_map(BTreeMap::keys) {
+            ports.entry(name.clone()).or_insert(PortView {
+                numbers: Vec::new(),
+                link_speed: None,
+                queues: QueuesState::NoPort,
+                counts: None,
+            });
+        }
+        ports
+    }
+
+    fn queues(&self, port: &Port, works: &mut Works) -> QueuesState {
+        if let Some(taken) = port.taken(OURS) {
+            return QueuesState::Taken(taken);
+        }
+        let Some(wanted) = self.wanted else {
+            return match port.qos {
+                Some(_) => QueuesState::Left,
+                None => QueuesState::Absent,
+            };
+        };
+        let (change, done) = match wanted.get(&port.name) {
+            None => (port.clear_queues(&[OURS]), QueuesState::Absent),
+            Some(queues) => match port.set_queues(OURS, self.bridge.way(), queues) {
+                Ok(change) => (change, self.done(port)),
+                Err(taken) => return QueuesState::Taken(taken),
+            },
+        };
+        let Some(change) = change else {
+            return done;
+        };
+        let work = Work::Port(self.dpid, port.name.clone());
+        let failed = self.failed.get(&work).cloned();
+        works.insert(work, change);
+        failed.map_or(QueuesState::Changing, QueuesState::Failed)
+    }
+
+    /// Of queues that the kernel has as the rows say.
+    fn counts(&self, port: &Port) -> Option<QueueCounts> {
+        let qos = port.qos.as_ref().filter(|qos| qos.is_for_kernel())?;
+        let is_made = qos.in_kernel() == InKernel::Made;
+        qos.counts().filter(|_| is_made)
+    }
+
+    /// How far queues are whose rows are as wanted.
+    fn done(&self, port: &Port) -> QueuesState {
+        let in_kernel = port.qos.as_ref().map(Qos::in_kernel);
+        match (self.bridge.way(), in_kernel) {
+            (Way::Dscp, Some(InKernel::Failed(problem))) => {
+                QueuesState::Failed(format!("beside the switch: {problem}"))
+            }
+            (Way::SetQueue, _) | (Way::Dscp, Some(InKernel::Made)) if self.is_configured => {
+                QueuesState::InEffect
+            }
+            _ => QueuesState::Written,
+        }
+    }
+}
+
+/// Why a transaction was not done.
+fn problem(answer: Answer) -> Option<String> {
+    Some(match answer {
+        Answer::Transacted(Ok(_)) => return None,
+        // Of a condition that has to hold at once.
+        Answer::Transacted(Err(TransactError::Failed { error, .. })) if error == "timed out" => {
+            "somebody else has changed it meanwhile".to_owned()
+        }
+        Answer::Transacted(Err(error)) => error.to_string(),
+        Answer::Refused(why) => why.to_string(),
+        Answer::TimedOut => "the database does not answer".to_owned(),
+        other => format!("no answer to a transaction: {other:?}"),
+    })
+}

@@ -1,0 +1,110 @@
+//! Messages that wait a moment for others, to leave in one packet.
+//!
+//! Lanes are woken together when the window closes. The first message opens it; one that may not
+//! wait closes it, since a packet leaves then anyway.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use control::relay::ChannelId;
+use sched::Lane;
+use tokio::sync::Notify;
+
+use super::end::End;
+use crate::alarm::Alarm;
+
+/// Lanes of one connection that wait.
+#[derive(Default)]
+pub(super) struct Window {
+    lanes: BTreeMap<(ChannelId, Lane), Arc<Notify>>,
+    closes: Option<Instant>,
+}
+
+/// Of all windows so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WindowCounters {
+    /// Times that a message found its lane asleep and waited.
+    pub held: u64,
+    /// Windows that were closed.
+    pub windows: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Counting {
+    held: AtomicU64,
+    windows: AtomicU64,
+}
+
+impl Counting {
+    pub fn counters(&self) -> WindowCounters {
+        WindowCounters {
+            held: self.held.load(Ordering::Relaxed),
+            windows: self.windows.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Window {
+    /// Whether the window closes earlier than it did.
+    pub fn hold(
+        &mut self,
+        lane: (ChannelId, Lane),
+        wake: &Arc<Notify>,
+        wait: Duration,
+        counting: &Counting,
+    ) -> bool {
+        counting.held.fetch_add(1, Ordering::Relaxed);
+        self.lanes.insert(lane, wake.clone());
+        let closes = Instant::now() + wait;
+        let is_earlier = self.closes.is_none_or(|at| closes < at);
+        if is_earlier {
+            self.closes = Some(closes);
+        }
+        is_earlier
+    }
+
+    pub fn close(&mut self, counting: &Counting) {
+        if self.closes.take().is_some() {
+            counting.windows.fetch_add(1, Ordering::Relaxed);
+            let lanes = std::mem::take(&mut self.lanes);
+            lanes.values().for_each(|wake| wake.notify_one());
+        }
+    }
+
+    fn close_if_due(&mut self, counting: &Counting) -> Option<Instant> {
+        if self.closes.is_some_and(|at| at <= Instant::now()) {
+            self.close(counting);
+        }
+        self.closes
+    }
+}
+
+/// Closes windows when it is time, for as long as the end is used.
+pub(super) async fn close_windows(end: Weak<End>, opened: Arc<Notify>) {
+    let mut alarm = match Alarm::new() {
+        Ok(alarm) => alarm,
+        Err(error) => return tracing::error!("no timer for --coalesce: {error}"),
+    };
+    loop {
+        let Some(now) = end.upgrade() else { return };
+        let closes = now.with_state(|state| {
+            let live = state.link.as_mut()?;
+            live.window.close_if_due(&now.coalescing)
+        });
+        drop(now);
+        let waited = async {
+            match closes {
+                None => std::future::pending().await,
+                Some(at) => alarm.wait_until(at).await.map(drop),
+            }
+        };
+        tokio::select! {
+            () = opened.notified() => {}
+            waited = waited => if let Err(error) = waited {
+                return tracing::error!("no timer for --coalesce: {error}");
+            },
+        }
+    }
+}

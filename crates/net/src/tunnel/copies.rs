@@ -1,0 +1,127 @@
+//! Records that are sent a second time, by datagram and a little later: one lost packet, or a few
+//! that are lost together, then delay nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use control::relay::{CopiedRecord, CopyCounters};
+use quinn::SendDatagramError;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::carriers::Lanes;
+use super::link::LinkError;
+
+/// At once a copy would be in the same packet.
+const COPY_DELAY: Duration = Duration::from_millis(2);
+/// Copies that wait for their time.
+const WAITING_MAX: usize = 1024;
+
+/// Copies of one end, both ways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopyStatus {
+    pub sent: u64,
+    /// Longer than a datagram may be.
+    pub too_long: u64,
+    /// Too many waited, or the path takes no more: then its room is for what they are copies of.
+    pub overflowed: u64,
+    /// The other relay takes none, or is gone.
+    pub unwanted: u64,
+    /// Those of the other relay.
+    pub came: CopyCounters,
+}
+
+/// Sends copies when it is time for them.
+pub(super) struct Copier {
+    queue: mpsc::Sender<Later>,
+    counting: Arc<Counting>,
+}
+
+#[derive(Default)]
+struct Counting {
+    sent: AtomicU64,
+    too_long: AtomicU64,
+    overflowed: AtomicU64,
+    unwanted: AtomicU64,
+}
+
+struct Later {
+    at: Instant,
+    connection: quinn::Connection,
+    datagram: Bytes,
+}
+
+impl Copier {
+    pub fn new() -> Copier {
+        let (queue, waiting) = mpsc::channel(WAITING_MAX);
+        let counting = Arc::new(Counting::default());
+        tokio::spawn(send(waiting, counting.clone()));
+        Copier { queue, counting }
+    }
+
+    pub fn copy(&self, connection: &quinn::Connection, copies: Vec<CopiedRecord>) {
+        let at = Instant::now() + COPY_DELAY;
+        for copy in copies {
+            let later = Later {
+                at,
+                connection: connection.clone(),
+                datagram: copy.encode(),
+            };
+            if self.queue.try_send(later).is_err() {
+                self.counting.overflowed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub fn status(&self, came: CopyCounters) -> CopyStatus {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        CopyStatus {
+            sent: read(&self.counting.sent),
+            too_long: read(&self.counting.too_long),
+            overflowed: read(&self.counting.overflowed),
+            unwanted: read(&self.counting.unwanted),
+            came,
+        }
+    }
+}
+
+async fn send(mut waiting: mpsc::Receiver<Later>, counting: Arc<Counting>) {
+    while let Some(later) = waiting.recv().await {
+        sleep_until(later.at).await;
+        let Later {
+            connection,
+            datagram,
+            ..
+        } = later;
+        let len = datagram.len();
+        let counter = match connection.max_datagram_size() {
+            None => &counting.unwanted,
+            Some(len_max) if len > len_max => &counting.too_long,
+            // quinn would drop an earlier one for it and not tell.
+            _ if connection.datagram_send_buffer_space() < len => &counting.overflowed,
+            _ => match connection.send_datagram(datagram) {
+                Ok(()) => &counting.sent,
+                Err(SendDatagramError::TooLarge) => &counting.too_long,
+                Err(_) => continue,
+            },
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Takes the copies that come over `connection` until it ends.
+pub(super) async fn receive(lanes: Lanes, connection: quinn::Connection) -> LinkError {
+    loop {
+        let taken = match connection.read_datagram().await {
+            Err(error) => return error.into(),
+            Ok(datagram) => lanes.with(|session| session.handle_copy(datagram)),
+        };
+        match taken {
+            Err(error) => return error,
+            Ok(Err(error)) => return error.into(),
+            Ok(Ok(())) => {}
+        }
+    }
+}
