@@ -11,9 +11,12 @@ mod failure;
 mod figures;
 mod lab;
 mod man;
+mod model;
 mod ofp;
+mod papers;
 mod pki;
 mod policy;
+mod qos;
 mod queues;
 mod relay;
 mod run;
@@ -73,12 +76,27 @@ Example:
     /// Queues of an interface that carries control and data, chosen by DSCP
     #[command(subcommand)]
     Queues(queues::Command),
+    /// Queues, services, policies and circuits of a running auster run, by its API
+    #[command(subcommand)]
+    Qos(qos::Command),
     /// Measure controllers, switches, channels and networks
     #[command(subcommand)]
     Bench(bench::Command),
     /// The control channel under virtual time, with the schedulers of production
     #[command(subcommand)]
     Sim(sim::Command),
+    /// What it costs in bytes to carry messages over TCP, TLS and QUIC: by the published equations,
+    /// and by the rules of the real stacks
+    #[command(after_help = "\
+Example:
+  auster model
+  auster model --paper -o results/fig2
+  auster model --wire scenarios/overhead.toml --json
+  auster model --against results/2026-11-22-channel/overhead/result.json")]
+    Model(model::Args),
+    /// What five papers claim, measured here, and one report that says what came of it
+    #[command(subcommand)]
+    Papers(papers::Command),
     /// Certificates for controllers, relays and switches, in ovs-pki's file layout
     #[command(subcommand)]
     Pki(pki::Command),
@@ -104,8 +122,11 @@ fn main() -> ExitCode {
         Command::Relay(command) => relay::run(command),
         Command::Lab(command) => lab::run(command),
         Command::Queues(command) => queues::run(command),
+        Command::Qos(command) => qos::run(command),
         Command::Bench(command) => bench::run(command),
         Command::Sim(command) => sim::run(command),
+        Command::Model(args) => model::run(&args),
+        Command::Papers(command) => papers::run(command),
         Command::Pki(command) => pki::run(command),
         Command::Ofp(command) => ofp::run(command),
         Command::Policy(command) => policy::run(command),

@@ -6,15 +6,16 @@ mod nudge;
 pub(crate) mod policy;
 mod report;
 mod store;
+mod wishes;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::relay::{Config, SessionId, Side};
+use control::relay::{Config, PerKind, SessionId, Side};
 use net::Pace;
-use net::method::{Method, Protocol, Transport};
+use net::method::{Method, Protocol};
 use net::tls::{CredentialFiles, Role, Security};
 use net::transport::{Connection, Limits, LineSocket, Listener};
 use net::tunnel::{self, Direct, End, EndConfig, Holder, Hub, OPENFLOW, OVSDB, Scheduling, Target};
@@ -22,6 +23,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::failure::Failure;
+use crate::queues::keep::{self, Keeper};
 use bootstrap::Bootstrap;
 use report::{Reporter, Source};
 
@@ -81,6 +83,10 @@ pub struct SwitchArgs {
     /// writes to its bridges, and write back which one is in use
     #[arg(long, value_name = "METHOD")]
     policy_db: Option<String>,
+    /// The switch's OVSDB server (unix:, tcp:): make in the kernel the queues that a controller writes
+    /// to it, where the datapath ignores set_queue; as 'auster queues keep'
+    #[arg(long, value_name = "METHOD")]
+    queues_db: Option<String>,
     #[command(flatten)]
     common: CommonArgs,
 }
@@ -131,6 +137,14 @@ struct CommonArgs {
     /// What the path is known to carry for us: QUIC's window does not fall below what that takes
     #[arg(long, value_name = "RATE", value_parser = rate)]
     guaranteed_rate: Option<u64>,
+    /// Let messages wait so long for others to leave in one packet with, echoes aside: 1ms; or by
+    /// kind (echo, state, packet, exchange, other): packet=1ms,statistics=5ms
+    #[arg(long, value_name = "WINDOW", value_parser = wishes::coalescing)]
+    coalesce: Option<PerKind<Duration>>,
+    /// Send messages of these kinds a second time 2 ms later, so that a lost packet delays none:
+    /// echo,packet-in
+    #[arg(long, value_name = "KINDS", value_parser = wishes::duplicated)]
+    duplicate: Option<PerKind<bool>>,
     /// How long local connections outlive the connection between the relays
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     grace_s: u16,
@@ -171,6 +185,9 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
     }
     let mut scheduling = args.common.scheduling()?;
     let maps = Maps::parse(&args, &mut scheduling)?;
+    let queues = args.queues_db.as_deref();
+    let queues = queues.map(|text| keep::database("--queues-db", text));
+    let keeper = queues.transpose()?.map(Keeper::new);
     let holder = args.hold_first_packets.then(|| Arc::new(Holder::default()));
     if !is_quic(&connect) {
         args.common
@@ -178,6 +195,7 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
         let direct = Direct::new(Side::Switch, connect, security.clone(), scheduling);
         let openflow = &agents.passive[OPENFLOW];
         let listener = bind(OPENFLOW, openflow, &security, None).await?;
+        let _kept = JoinSet::from_iter(keeper.map(Keeper::run));
         return run_direct(direct, listener, &args.common, &agents, maps, holder).await;
     }
     let database = agents.active.get(OVSDB).cloned();
@@ -209,6 +227,9 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
     }
     if let (true, Some(database), Some(openflow)) = (args.nudge, database, openflow) {
         tasks.spawn(nudge::run(end.clone(), database, openflow));
+    }
+    if let Some(keeper) = keeper {
+        tasks.spawn(keeper.run());
     }
     let source = Source::End(end.clone());
     maps.start(&source, &mut tasks);
@@ -374,11 +395,19 @@ impl CommonArgs {
                 "--rate: what is held back waits in the queues of a policy map; give --policy too",
             ));
         }
+        let is_given = self.coalesce.is_some() || self.duplicate.is_some();
+        if policy.is_some() && is_given {
+            return Err(Failure::usage(
+                "--coalesce and --duplicate are for relays without --policy: with one, messages \
+                 wait in its queues and are sent once",
+            ));
+        }
         Ok(Scheduling {
             policy,
             pace: self.rate.map(|bytes| Arc::new(Pace::new(bytes))),
             guaranteed_bytes: self.guaranteed_rate,
             experimenter: self.experimenter_id,
+            coalescing: self.coalesce.unwrap_or_default(),
         })
     }
 
@@ -392,9 +421,11 @@ impl CommonArgs {
                  for other agents"
             )));
         }
-        if nudge || self.guaranteed_rate.is_some() {
+        let is_given = self.coalesce.is_some() || self.duplicate.is_some();
+        if nudge || is_given || self.guaranteed_rate.is_some() {
             return Err(Failure::usage(
-                "--nudge and --guaranteed-rate are for relays that are joined by quic:",
+                "--nudge, --guaranteed-rate, --coalesce and --duplicate are for relays that are \
+                 joined by quic:",
             ));
         }
         Ok(())
@@ -413,6 +444,7 @@ impl CommonArgs {
             session: Config {
                 window_bytes: self.window_bytes as usize,
                 grace: Duration::from_secs(self.grace_s.into()),
+                copied: self.duplicate.unwrap_or_default(),
                 ..Config::new(side)
             },
             targets: active.iter().map(dial).collect(),
@@ -447,13 +479,7 @@ impl Maps {
         };
         let database = match &args.policy_db {
             None => None,
-            Some(text) => match method(text, Protocol::Ovsdb)? {
-                method @ (Method::DialUnix(_) | Method::Dial(Transport::Tcp, ..)) => Some(method),
-                _ => {
-                    let wrong = format!("--policy-db {text}: write unix:FILE or tcp:HOST[:PORT]");
-                    return Err(Failure::usage(wrong));
-                }
-            },
+            Some(text) => Some(keep::database("--policy-db", text)?),
         };
         scheduling.policy = Some(match &args.policy_store {
             None => policy,
@@ -591,7 +617,8 @@ async fn bind(
     Ok(listener)
 }
 
-async fn stop_signal() {
+/// SIGINT or SIGTERM.
+pub async fn stop_signal() {
     let (Ok(mut interrupt), Ok(mut terminate)) = (
         signal(SignalKind::interrupt()),
         signal(SignalKind::terminate()),

@@ -1,10 +1,14 @@
 //! `auster run`: the controller. Listens, prints what happens, and ends on SIGINT or SIGTERM
 //! leaving the switches' flow entries as they are, so that traffic flows on without it.
 
+mod api;
+mod databases;
 mod drain;
 mod events;
-mod fields;
+pub mod fields;
 mod load;
+mod metrics;
+mod qos;
 mod settings;
 mod status;
 mod timeouts;
@@ -12,6 +16,7 @@ mod topology;
 
 use std::fs::File;
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +37,7 @@ use crate::failure::Failure;
 use crate::policy;
 use events::Printer;
 use load::Sampler;
+use qos::{Held, Refused};
 use settings::{Mode, Settings};
 
 /// Control a network: every switch that connects is set up, links and hosts are found, and paths
@@ -52,6 +58,11 @@ pub struct Args {
     /// Dial a switch that listens, and dial again whenever it is gone
     #[arg(long, value_name = "METHOD")]
     connect: Vec<Method>,
+
+    /// Where switches' databases come (ptcp:[PORT][:HOST], pssl: with ovs-vsctl set-manager) or are
+    /// (tcp:HOST[:PORT], ssl:, unix:FILE)
+    #[arg(long, value_name = "METHOD", value_parser = settings::ovsdb_method)]
+    ovsdb: Vec<Method>,
 
     /// Settings in a TOML file; flags win over it
     #[arg(long, value_name = "FILE")]
@@ -81,6 +92,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     status: Option<PathBuf>,
 
+    /// Serve the REST API (/openapi.json) here: [HOST:]PORT, on this machine alone without a HOST
+    #[arg(long, value_name = "ADDR", value_parser = settings::api_address)]
+    api: Option<SocketAddr>,
+
     /// Which messages go first when there is more than can be sent or processed: a file, or auster,
     /// paper or none [default: auster]. SIGHUP reads the file again
     #[arg(long, value_name = "FILE|auster|paper|none")]
@@ -107,6 +122,8 @@ pub struct Args {
     #[arg(long, hide = true, value_name = "PORT")]
     ofp_ssl_listen_port: Option<u16>,
 }
+
+pub use settings::api_address;
 
 pub fn run(args: Args) -> Result<(), Failure> {
     let settings = Settings::resolve(args)?;
@@ -141,7 +158,8 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let mut config = settings.driver.clone();
     // Not the controller's: switches see these bits, and that seed is the key of its LLDP.
     let [a, b, c, d, e, f, g, h, ..] = random_seed()?;
-    config.seed = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+    let seed = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
+    config.seed = seed;
     let (driver, mut notices) = Driver::start(controller, clock, config)
         .map_err(|error| Failure::machine(format!("cannot start a thread: {error}")))?;
     let driver = Arc::new(driver);
@@ -161,18 +179,48 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
         printer.listening(listener.local());
         listeners.push(listener);
     }
+    let databases = databases::start(&settings, &security, &driver, clock, seed).await?;
+    for (method, _) in databases.listening() {
+        printer.listening_for_databases(method);
+    }
+    let mut views = databases.views();
+    let of_databases = databases.listening().iter();
+    let of_databases =
+        of_databases.map(|(method, refusals)| (method.to_string(), refusals.clone()));
     let refusals = listeners
         .iter()
         .map(|listener| (listener.local().to_string(), listener.refusals().clone()))
-        .collect();
+        .chain(of_databases);
+    let refusals: Vec<_> = refusals.collect();
     if let Some(path) = &settings.status {
-        let status = status::Status::new(driver.clone(), refusals, clock);
+        let status =
+            status::Status::new(driver.clone(), refusals.clone(), databases.views(), clock);
         status.serve(path).map_err(|e| Failure::file(path, e))?;
     }
-    let mut tasks: Vec<_> = listeners
+    let held = Arc::new(Held::new(driver.clone(), clock));
+    let set = held
+        .set_file(settings.qos.qos.clone(), &settings.qos.sources)
+        .await;
+    set.map_err(|refused| Failure::usage(told(&settings.qos, refused)))?;
+    let mut tasks: Vec<_> = Vec::new();
+    if let Some(at) = settings.api {
+        let api = api::Api {
+            driver: driver.clone(),
+            clock,
+            held: held.clone(),
+            views: databases.views(),
+            metrics: metrics::Metrics::new(driver.clone(), refusals, clock),
+            meters: Arc::default(),
+        };
+        let (at, task) = api.serve(at).await?;
+        warn_if_open(at);
+        printer.serving(at);
+        tasks.push(task);
+    }
+    let of_listeners = listeners
         .into_iter()
-        .map(|listener| driver.serve_listener(listener))
-        .collect();
+        .map(|listener| driver.serve_listener(listener));
+    tasks.extend(of_listeners);
     for (number, method) in (0u64..).zip(&settings.connect) {
         warn_if_exposed(method);
         let (driver, workers) = (driver.clone(), workers.clone());
@@ -191,16 +239,19 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
                 if let Some(file) = &settings.config {
                     reload_drained(file, &driver, clock, &mut printer).await;
                     reload_timeouts(file, &settings, &driver, clock, &sampler, &mut printer).await;
+                    reload_qos(file, &held, &mut printer).await;
                 }
                 if let Some(file) = &settings.topology {
                     reload_topology(file, &driver, clock, &mut printer).await;
                 }
             }
+            Ok(()) = views.changed() => printer.databases(&views.borrow_and_update()),
             () = print_notices(&mut printer, &mut notices, clock) => break true,
             () = driver.ended() => break true,
         }
     };
     sampler.stop();
+    databases.stop();
     for task in tasks {
         task.abort();
     }
@@ -231,8 +282,9 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
 async fn reload_policy(argument: &str, driver: &ControllerDriver, printer: &mut Printer) {
     match policy::load(argument) {
         Ok(map) => {
-            printer.policy_used(argument, &map);
+            // Said once it is so: who reads the line may ask at once.
             driver.set_policy(map.clone());
+            printer.policy_used(argument, &map);
             let told = driver.ask(move |controller| controller.set_policy(&map));
             if tokio::time::timeout(RELOAD_MAX, told).await.is_err() {
                 tracing::warn!("the relays beside the switches are not told of the map: try again");
@@ -253,11 +305,32 @@ async fn reload_drained(
         Ok(drained) => drained,
         Err(failure) => return printer.drain_refused(&file.display().to_string(), &failure),
     };
-    printer.drained(&drained);
     let now = clock.now();
-    let told = driver.ask(move |controller| controller.set_drained(now, drained));
-    if tokio::time::timeout(RELOAD_MAX, told).await.is_err() {
-        tracing::warn!("the controller is not told what is to be taken out: try again");
+    let asked = drained.clone();
+    let told = driver.ask(move |controller| controller.set_drained(now, asked));
+    match tokio::time::timeout(RELOAD_MAX, told).await {
+        Ok(Some(())) => printer.drained(&drained),
+        _ => tracing::warn!("the controller is not told what is to be taken out: try again"),
+    }
+}
+
+/// Of the file only `[qos]` is taken. What the API was asked for stays beside it.
+async fn reload_qos(file: &Path, held: &Held, printer: &mut Printer) {
+    let name = file.display().to_string();
+    let section = match Settings::reread_qos(file) {
+        Ok(section) => section,
+        Err(failure) => return printer.file_refused("qos", &name, failure.message()),
+    };
+    match held.set_file(section.qos.clone(), &section.sources).await {
+        Ok(()) => printer.qos_used(&name, &section.qos),
+        Err(refused) => printer.file_refused("qos", &name, &told(&section, refused)),
+    }
+}
+
+fn told(section: &qos::Section, refused: Refused) -> String {
+    match refused {
+        Refused::Wrong(wrong) => section.tell(&wrong).join("; "),
+        _ => "the controller does not answer; try again".to_owned(),
     }
 }
 
@@ -370,6 +443,16 @@ fn warn_if_exposed(method: &Method) {
             std::io::stderr(),
             "auster: warning: {method} is neither encrypted nor authenticated: whoever reaches it \
              controls the network; prefer ssl or quic (see auster pki)"
+        );
+    }
+}
+
+fn warn_if_open(at: SocketAddr) {
+    if !at.ip().is_loopback() {
+        let _ = writeln!(
+            std::io::stderr(),
+            "auster: warning: the API at {at} is neither encrypted nor authenticated: whoever \
+             reaches it controls the network's queues; serve it on 127.0.0.1 behind a proxy"
         );
     }
 }

@@ -66,3 +66,26 @@ fn packets_are_in_the_queues_that_flows_name_and_open_vswitch_alone_has_them_in_
         assert!(len > 20, "{name}");
     }
 }
+
+/// A line of three switches: nothing is sent again, and what a new process finds stays.
+#[test]
+fn policies_on_many_switches_are_set_once() {
+    let dir = TempDir::new().unwrap();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let scenario = "title = 'reduced'\n[qos_scale]\nswitches = 3\npolicies = [50]\nwatch_s = 2\nruns = 1\n\
+                    [qos_scale.claims]\nresent_per_entry_max = 0.3\n";
+    fs::write(file("a.toml"), scenario).unwrap();
+    let out = file("out");
+    let output = auster(&["lab", "run", &file("a.toml"), "--json", "--out", &out]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let trial = &document["trials"][0];
+    assert_eq!(trial["entries"], 150, "{trial}");
+    // An entry and its barrier at the most, and what is sent anyway.
+    let set = trial["apply_messages"].as_u64().unwrap();
+    assert!((150..=400).contains(&set), "{trial}");
+    for name in ["result.json", "table.txt", "runs.csv", "growth.svg"] {
+        assert!(dir.path().join("out").join(name).exists(), "{name}");
+    }
+}

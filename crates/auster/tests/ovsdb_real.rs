@@ -1,5 +1,6 @@
 //! Our OVSDB session against a real, private ovsdb-server over a Unix socket.
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -7,7 +8,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use openflow::time::Instant;
-use ovsdb::vswitch::{self, Controller, Qos, Queue};
+use ovsdb::vswitch::qos::{Owner, PortQueues, Queue, Way};
+use ovsdb::vswitch::{self, Controller};
 use ovsdb::{
     Answer, Condition, Config, Datum, MonitorId, OpResult, Operation, Output, RequestError,
     RequestId, Schema, Session, Transaction,
@@ -186,7 +188,7 @@ fn transaction() -> Transaction {
     Transaction::new(vswitch::DATABASE)
 }
 
-fn qos() -> Qos {
+fn queues() -> PortQueues {
     let guaranteed = Queue {
         min_rate_bps: Some(1_000_000),
         priority: Some(1),
@@ -197,8 +199,7 @@ fn qos() -> Qos {
         max_rate_bps: Some(500_000),
         ..Queue::default()
     };
-    Qos {
-        kind: "linux-htb".into(),
+    PortQueues {
         max_rate_bps: Some(10_000_000),
         queues: [(0, guaranteed), (7, limited)].into(),
     }
@@ -235,7 +236,12 @@ fn a_bridge_with_controllers_and_queues_is_made_seen_and_taken_away() {
 
     client.transact(&vswitch::add_bridge(transaction(), "br0", "netdev"));
     client.transact(&vswitch::add_port(transaction(), "br0", "p1", "dummy"));
-    client.transact(&vswitch::set_qos(transaction(), "p1", &qos()));
+    let port = client.wait_replica(by_difference, |replica| {
+        let bridge = vswitch::bridges(replica).remove("br0")?;
+        bridge.ports.into_iter().find(|port| port.name == "p1")
+    });
+    let set = |queues: &PortQueues| port.set_queues(Owner::Command, Way::SetQueue, queues);
+    client.transact(&set(&queues()).unwrap().unwrap());
     let controllers = [
         controller(),
         Controller {
@@ -248,7 +254,8 @@ fn a_bridge_with_controllers_and_queues_is_made_seen_and_taken_away() {
 
     let complete = |replica: &ovsdb::Replica| {
         let bridge = vswitch::bridges(replica).remove("br0")?;
-        (bridge.controllers.len() == 2).then_some(bridge)
+        let has_queues = bridge.ports.iter().any(|port| port.qos.is_some());
+        (bridge.controllers.len() == 2 && has_queues).then_some(bridge)
     };
     let bridge = client.wait_replica(by_difference, complete);
     assert_eq!(
@@ -262,7 +269,17 @@ fn a_bridge_with_controllers_and_queues_is_made_seen_and_taken_away() {
         bridge.controllers
     );
     let port = bridge.ports.iter().find(|port| port.name == "p1").unwrap();
-    assert_eq!(port.qos, Some(qos()));
+    let qos = port.qos.as_ref().unwrap();
+    assert_eq!(
+        (qos.kind.as_str(), qos.owner),
+        ("linux-htb", Some(Owner::Command))
+    );
+    assert_eq!(qos.max_rate_bps, queues().max_rate_bps);
+    let rows = qos.queues.iter();
+    let seen = rows.map(|(number, row)| (*number, row.queue.clone()));
+    assert_eq!(seen.collect::<BTreeMap<_, _>>(), queues().queues);
+    let again = port.set_queues(Owner::Command, Way::SetQueue, &queues());
+    assert_eq!(again, Ok(None), "it has them");
     assert_eq!(port.interfaces[0].kind, "dummy");
     let replica = client.session.replica(by_difference).unwrap();
     assert!(
@@ -270,7 +287,7 @@ fn a_bridge_with_controllers_and_queues_is_made_seen_and_taken_away() {
         "no ovs-vswitchd runs here"
     );
 
-    let clear = vswitch::delete_qos(transaction(), replica, "p1");
+    let clear = port.clear_queues(&[Owner::Command]).unwrap();
     client.transact(&vswitch::delete_bridge(clear, bridge.uuid));
     client.wait_replica(by_difference, |replica| {
         let left: usize = ["Bridge", "Port", "Interface", "Controller", "QoS", "Queue"]

@@ -193,6 +193,9 @@ fn a_controller_gives_its_map_to_the_relay_at_a_switch_and_a_plain_switch_takes_
     controller.wait_for("the relay beside it has policy map generation 6");
     assert_eq!(generation(), 6);
 
+    // The older connection goes first: of two for one switch the newer one is refused.
+    switch.vsctl(&["del-controller", "br0"]);
+    controller.wait_for("switch 0000000000000001 down");
     switch.vsctl(&["set-controller", "br0", &connect]);
     controller.wait_for("takes no policy map over OpenFlow (BAD_EXPERIMENTER)");
 }

@@ -265,8 +265,8 @@ fn bench_channel_says_what_is_wrong() {
         ("bench channel --rtt 10±20", Root, 2, "the deviation is more than the RTT itself"),
         ("bench channel --size 99", Root, 2, "a message has 100 to 65535 bytes"),
         ("bench channel --size big", Root, 2, "'big' is no size; write bytes such as 220 or 400/600"),
-        ("bench channel --agents 0", Root, 2, "0 is not in 1..=8"),
-        ("bench channel --agents 9", Root, 2, "9 is not in 1..=8"),
+        ("bench channel --agents 0", Root, 2, "0 is not in 1..=16"),
+        ("bench channel --agents 17", Root, 2, "17 is not in 1..=16"),
         ("bench channel --seeds 0", Root, 2, "0 is not in 1..=100"),
         ("bench channel --seconds 0", Root, 2, "write 0.1 to 600 seconds"),
         ("bench channel --seconds nan", Root, 2, "write 0.1 to 600 seconds"),
@@ -275,6 +275,36 @@ fn bench_channel_says_what_is_wrong() {
         ("bench channel --seconds 1", Nobody, 3, "needs root: run it with sudo"),
         ("bench channel --seconds 1", RootWithoutTools, 3, "apt-get install iproute2"),
         ("bench channel --seconds 1 -o notes.txt", Root, 5, "notes.txt: "),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
+fn model_says_what_is_wrong() {
+    check(&[
+        ("model none.toml", Root, 5, "none.toml: "),
+        ("model broken.toml", Root, 2, "broken.toml: line 1: "),
+        ("model table.toml", Root, 2, "table.toml: "),
+        ("model overhead.toml", Root, 2, "paper.message_bytes is 1 to 65535; wire.methods: 'sctp' is no method"),
+        ("model --against none.json", Root, 5, "none.json: "),
+        ("model --against notes.txt", Root, 2, "no result.json of auster bench channel"),
+        ("model --paper -o notes.txt", Root, 5, "notes.txt: "),
+        ("bench channel overhead.toml", Root, 2, "paper.message_bytes is 1 to 65535"),
+        ("bench channel overhead.toml --rate 10", Root, 2, "cannot be used with"),
+        ("sim run overhead.toml", Root, 2, "its kind is overhead: auster model reads it"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip]
+fn papers_says_what_is_wrong() {
+    check(&[
+        ("papers report .", Root, 5, "scenarios/papers.toml: No such file or directory"),
+        ("papers report", Root, 2, "DIR"),
+        ("papers report . --list net.toml", Root, 2, "net.toml:1: 'mode' is not known here; known: title"),
+        ("papers run --list net.toml", Root, 2, "net.toml:1: there is no [[paper]]"),
+        ("papers run --quick --long", Root, 2, "cannot be used with"),
+        ("papers run --minutes 0", Root, 2, "0 is not in 1..=10000"),
     ]);
 }
 
@@ -440,6 +470,10 @@ impl Place {
             "table.toml",
             b"title = 't'\n[table]\nseconds = 60\nsed = 1\n",
         );
+        let overhead = include_str!("../../../scenarios/overhead.toml")
+            .replace("message_bytes = 500", "message_bytes = 0")
+            .replace("\"tcp-nagle\"", "\"sctp\"");
+        place.write("overhead.toml", overhead.as_bytes());
         place.write("empty.pcap", &no_packets);
         place.write("folder/file", b"");
         for file in ["cacert.pem", "private/cakey.pem"] {

@@ -3,7 +3,7 @@
 //! Every subcommand measures with its own module and tells with the shared ones: `stats` for
 //! summaries, `plot` for pictures, `output` for the table, the document and the directory.
 
-mod channel;
+pub mod channel;
 #[allow(dead_code, unused_imports, reason = "the rest of it lands after it")]
 mod controller;
 pub mod network;

@@ -31,9 +31,11 @@ pub struct Args {
     /// scenario names
     #[arg(long)]
     pub transport: Option<Transport>,
-    /// Who controls the switches: auster, none (each learns by itself) or tcp:HOST:PORT
-    #[arg(long, value_name = "METHOD", default_value = "auster")]
-    pub controller: String,
+    /// Who controls the switches: auster (if not given), none (each learns by itself) or
+    /// tcp:HOST:PORT; scenarios that compare controllers take several, and any program as
+    /// 'NAME=COMMAND', with {address} and {port} where it has to listen
+    #[arg(long, value_name = "METHOD")]
+    pub controller: Vec<String>,
     /// Print the results as one JSON document
     #[arg(long)]
     pub json: bool,
@@ -46,12 +48,31 @@ pub struct Args {
     /// Only the part that the scenario names for those in a hurry
     #[arg(long)]
     pub quick: bool,
-    /// Runs of every cell, instead of the scenario's; of scenarios on timeouts and flow tables
+    /// Runs of every cell, or rounds, instead of the scenario's; of scenarios on timeouts, flow tables,
+    /// priorities, the paper's network and circuits
     #[arg(long, value_name = "N")]
     pub runs: Option<u32>,
     /// How long every stream lasts, instead of the scenario's; of scenarios on timeouts and flow tables
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
+}
+
+impl Args {
+    /// Nobody else was asked for.
+    pub fn is_auster(&self) -> bool {
+        self.controller.iter().all(|words| words == "auster")
+    }
+
+    /// Of scenarios with one controller.
+    fn one_controller(&self) -> Result<&str, Failure> {
+        match self.controller.as_slice() {
+            [] => Ok("auster"),
+            [one] => Ok(one),
+            _ => Err(Failure::usage(
+                "--controller: this scenario compares none; give one",
+            )),
+        }
+    }
 }
 
 /// Pairs that are pinged at the same time.
@@ -75,13 +96,25 @@ pub fn run(args: Args) -> Result<(), Failure> {
     if reroute::is_ours(&args.scenario) {
         return reroute::run(&args);
     }
-    if args.runs.is_some() || args.seconds.is_some() {
-        return Err(Failure::usage(
-            "--runs, --seconds: only scenarios on timeouts and flow tables take these",
-        ));
+    if qos::paper::is_ours(&args.scenario) {
+        return qos::paper::run(&args);
+    }
+    if qos::circuit::is_ours(&args.scenario) {
+        return qos::circuit::run(&args);
+    }
+    if qos::killed::is_ours(&args.scenario) {
+        return qos::killed::run(&args);
     }
     if pso::is_ours(&args.scenario) {
         return pso::run(&args);
+    }
+    if args.runs.is_some() || args.seconds.is_some() {
+        return Err(Failure::usage(
+            "--runs, --seconds: only scenarios on timeouts, flow tables, priorities and circuits take these",
+        ));
+    }
+    if qos::scale::is_ours(&args.scenario) {
+        return qos::scale::run(&args);
     }
     if qos::is_ours(&args.scenario) {
         return qos::run(&args);
@@ -93,7 +126,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         ));
     }
     let transport = args.transport.unwrap_or(Transport::Tcp);
-    let controller = Controller::parse(&args.controller, transport)?;
+    let controller = Controller::parse(args.one_controller()?, transport)?;
     let beside = args.scenario.parent().unwrap_or(Path::new("."));
     let topologies = scenario.networks(beside)?;
     topologies
@@ -106,6 +139,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         patch: false,
         seed: scenario.seed,
         control: scenario.control()?,
+        port_buffer_bytes: None,
     };
     // Said by itself, before the title.
     tools::require_network_tools()?;

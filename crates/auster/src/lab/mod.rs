@@ -41,7 +41,9 @@ Example:
   auster lab run scenarios/first-contact.toml --transport tls --out results/first-contact")]
     #[command(after_help = "\
 Example:
-  auster lab run scenarios/first-contact.toml --once")]
+  auster lab run scenarios/first-contact.toml --once
+  auster lab run scenarios/qos-paper.toml -o results/qos-paper \\
+      --controller 'mine=python3 mine.py --listen {address}:{port}'")]
     Run(experiment::Args),
     /// Bring a network up and leave it up
     #[command(after_help = "\
@@ -208,6 +210,7 @@ fn up(args: UpArgs) -> Result<(), Failure> {
         patch: args.patch,
         seed: args.seed,
         control,
+        port_buffer_bytes: None,
     };
     let mut network = Network::start(topology, &controller.to_string(), &options)?;
     Plane::start(&mut network, &controller)?;

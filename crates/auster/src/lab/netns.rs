@@ -2,12 +2,13 @@
 //! changes namespace; a short-lived one does.
 #![allow(unsafe_code)] // The ioctls and packet options below have no safe wrapper in `nix`.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use nix::errno::Errno;
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{
@@ -159,6 +160,57 @@ fn prepare_to_listen(opened: &OwnedFd, buffer_bytes: usize) -> io::Result<()> {
         setsockopt(opened, sockopt::RcvBuf, &buffer_bytes)?;
     }
     Ok(())
+}
+
+/// Gives every packet socket of another process this much room for what arrives: Open vSwitch takes
+/// the system's default, and has no setting for it.
+pub fn widen_packet_sockets(process: u32, buffer_bytes: usize) -> io::Result<()> {
+    // SAFETY: takes and returns numbers.
+    let opened = unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) };
+    let process_fd = owned(opened)?;
+    for entry in fs::read_dir(format!("/proc/{process}/fd"))? {
+        let entry = entry?;
+        let is_socket = fs::read_link(entry.path())
+            .is_ok_and(|target| target.to_string_lossy().starts_with("socket:"));
+        let number = entry.file_name().to_string_lossy().parse::<i32>();
+        let (true, Ok(number)) = (is_socket, number) else {
+            continue;
+        };
+        // SAFETY: takes and returns numbers; the first is open as long as `process_fd` lives.
+        let copied =
+            unsafe { libc::syscall(libc::SYS_pidfd_getfd, process_fd.as_raw_fd(), number, 0) };
+        let socket = owned(copied)?;
+        if domain(&socket)? == libc::AF_PACKET {
+            setsockopt(&socket, sockopt::RcvBufForce, &buffer_bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// What a system call returned that makes a descriptor.
+fn owned(returned: libc::c_long) -> io::Result<OwnedFd> {
+    if returned < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call has just made it, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(returned as i32) })
+}
+
+fn domain(socket: &OwnedFd) -> io::Result<libc::c_int> {
+    let mut domain: libc::c_int = 0;
+    let mut len = size_of_val(&domain) as libc::socklen_t;
+    // SAFETY: `domain` and `len` are valid for the call, and `len` says how big `domain` is.
+    let returned = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_DOMAIN,
+            (&raw mut domain).cast(),
+            &mut len,
+        )
+    };
+    Errno::result(returned).map_err(io::Error::from)?;
+    Ok(domain)
 }
 
 /// Frames that a packet socket had no room for since the last time it was asked.

@@ -23,6 +23,8 @@ use crate::lab::topology::Topology;
 const OPENFLOW_PORT: u16 = 6653;
 const RELAY_PORT: u16 = 6654;
 const START_TIME_MAX: Duration = Duration::from_secs(10);
+/// Some are started by a Java machine and load their parts one by one.
+const FOREIGN_START_TIME_MAX: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -130,6 +132,35 @@ impl Part {
 pub struct Plane {
     status: Option<PathBuf>,
     transport: Option<Transport>,
+}
+
+/// Starts any controller by a shell, in the controller's namespace: `{address}` and `{port}` of its
+/// words are where it has to listen.
+pub fn start_command(network: &mut Network, words: &str) -> Result<Plane, Failure> {
+    let port = OPENFLOW_PORT.to_string();
+    let words = words.replace("{address}", CONTROLLER_ADDRESS);
+    let words = words.replace("{port}", &port);
+    let log = network.open_log("controller.log")?;
+    let said = network.open_log("controller.log")?;
+    network.spawn(Part::Controller.role(), Some(CONTROLLER), "sh", |command| {
+        command.args(["-c", &words]).stdout(said).stderr(log);
+    })?;
+    let log = "controller.log";
+    wait_for_listener_within(
+        FOREIGN_START_TIME_MAX,
+        network,
+        CONTROLLER,
+        OPENFLOW_PORT,
+        log,
+    )?;
+    set_controllers(
+        network,
+        &format!("tcp:{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}"),
+    )?;
+    Ok(Plane {
+        status: None,
+        transport: None,
+    })
 }
 
 impl Plane {
@@ -363,13 +394,25 @@ pub fn wait_for_listener(
     port: u16,
     log: &str,
 ) -> Result<(), Failure> {
+    wait_for_listener_within(START_TIME_MAX, network, part, port, log)
+}
+
+fn wait_for_listener_within(
+    time: Duration,
+    network: &mut Network,
+    part: &str,
+    port: u16,
+    log: &str,
+) -> Result<(), Failure> {
     let namespace = network.namespace(part);
-    let deadline = Instant::now() + START_TIME_MAX;
+    let deadline = Instant::now() + time;
     // From the socket table: a trial connection would look like a switch to the controller.
     let listening = format!(":{port:04X} ");
     loop {
         let table = netns::within(&namespace, || {
-            std::fs::read_to_string("/proc/thread-self/net/tcp")
+            let read = |table| std::fs::read_to_string(format!("/proc/thread-self/net/{table}"));
+            // Those of IPv6 take IPv4's connections too; without IPv6 there is no such table.
+            Ok(read("tcp")? + &read("tcp6").unwrap_or_default())
         })
         .map_err(|e| Failure::machine(format!("{namespace}: {e}")))?;
         let is_there = table.lines().any(|line| {

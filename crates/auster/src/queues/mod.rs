@@ -2,10 +2,12 @@
 //!
 //! [`plan`] turns a policy map into classes and [`stated`] queues that the operator states; [`tc`]
 //! makes them in the kernel, [`records`] has Open vSwitch make them where its datapath can choose
-//! among them. [`flows`] keeps data out of the classes of control and puts services into queues;
-//! [`verify`] tells from counters whether they get there.
+//! among them. [`keep`] makes in the kernel what a controller has written into the records. [`flows`]
+//! keeps data out of the classes of control and puts services into queues; [`verify`] tells from counters
+//! whether they get there.
 
 pub mod flows;
+pub mod keep;
 pub mod plan;
 mod records;
 pub mod stated;
@@ -17,18 +19,21 @@ use std::path::Path;
 use std::time::Duration;
 
 use net::method::Method;
+use net::ovsdb::Client;
+use ovsdb::vswitch::qos::Owner;
 use sched::policy::PolicyMap;
 use serde_json::json;
 
 use crate::bench::output::Interrupt;
-use crate::database::Client;
 use crate::failure::Failure;
 use crate::policy;
 use crate::queues::flows::{Steering, Tunnel};
+use crate::queues::keep::Keeper;
 use crate::queues::plan::{Plan, Rate};
 use crate::queues::records::Port;
 use crate::queues::stated::{ChosenBy, File, Words};
 use crate::queues::tc::{Change, Interface, Root, State};
+use crate::relay::stop_signal;
 
 /// Of a socket, where the kernel does not say.
 const SOCKET_BYTES: u32 = 212_992;
@@ -60,6 +65,15 @@ Example:
 Example:
   auster queues clear --port s1-eth2")]
     Clear(ClearArgs),
+    /// Make in the kernel the queues that a controller has written into the database, until stopped
+    #[command(after_help = "\
+Example:
+  auster queues keep --db unix:/var/run/openvswitch/db.sock
+
+It runs beside Open vSwitch, in the same network namespace, for ports whose datapath ignores set_queue. \
+What is in effect, or why not, is told in the record: ovs-vsctl --columns=external_ids list qos. \
+Queues stay when it is stopped. 'auster relay switch --queues-db' does the same.")]
+    Keep(KeepArgs),
     /// Print the flow entries that put a service's packets into a queue, or that steer a tunnel
     /// and take control's DSCPs from data
     #[command(after_help = "\
@@ -133,6 +147,13 @@ pub struct ClearArgs {
 }
 
 #[derive(clap::Args)]
+pub struct KeepArgs {
+    /// Open vSwitch's database
+    #[arg(long, value_name = "METHOD", default_value_t = format!("unix:{DATABASE_SOCKET}"))]
+    db: String,
+}
+
+#[derive(clap::Args)]
 pub struct FlowsArgs {
     #[command(flatten)]
     stated: StatedArgs,
@@ -177,6 +198,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Set(args) => with_runtime(set(args)),
         Command::Show(args) => with_runtime(show(args)),
         Command::Clear(args) => with_runtime(clear(args)),
+        Command::Keep(args) => with_runtime(keep(args)),
         Command::Flows(args) => print_flows(args),
         Command::Verify(args) => {
             // Before the runtime, which has threads of its own to be interrupted.
@@ -241,14 +263,14 @@ async fn set(args: SetArgs) -> Result<(), Failure> {
         }
         record => {
             let interface = args.port.interface();
-            let change = interface.set(&plan)?;
+            let change = interface.set(Owner::Command, &plan)?;
             let mut way = "by kernel HTB, chosen by DSCP".to_owned();
             if let Some((mut client, record)) = record {
-                let held = record.leave_alone(&mut client, &plan).await;
+                let held = record.set(&mut client, &plan).await;
                 held.map_err(|problem| {
                     // Not one without the other.
                     if change == Change::Made {
-                        let _ = interface.clear();
+                        let _ = interface.clear(&[Owner::Command]);
                     }
                     args.port.database_failure(problem)
                 })?;
@@ -313,24 +335,15 @@ impl StatedArgs {
 }
 
 fn say_set(port: &str, change: Change, count: usize, way: &str) {
-    let done = match change {
-        Change::None => "as they were",
-        Change::Made => "made",
-        Change::Replaced => "made anew",
-    };
-    println!("{port}: {count} queues, {done}, {way}");
+    println!("{port}: {count} queues, {}, {way}", change.name());
 }
 
 async fn show(args: ShowArgs) -> Result<(), Failure> {
     let port = &args.port.port;
     let state = args.port.interface().state()?;
     let record = args.port.record().await?.map(|(_, record)| record);
-    let qos = record
-        .and_then(|record| record.qos)
-        .filter(|qos| qos.is_ours);
-    let records = qos
-        .map(|qos| qos.queues())
-        .filter(|queues| !queues.is_empty());
+    let records = record.map(|record| record.queues());
+    let records = records.filter(|queues| !queues.is_empty());
     let way = match (&state, &records) {
         (Some(_), _) => "kernel",
         (None, Some(_)) => "ovsdb",
@@ -397,12 +410,21 @@ async fn clear(args: ClearArgs) -> Result<(), Failure> {
     }
     // What Open vSwitch made of our record, Open vSwitch removes.
     let interface = args.port.interface();
-    if !by_switch || interface.root()? == Root::Ours {
-        cleared |= interface.clear()?;
+    if !by_switch || matches!(interface.root()?, Root::Ours(_)) {
+        cleared |= interface.clear(&Owner::ALL)?;
     }
     match cleared {
         true => println!("{port}: queues removed"),
         false => println!("{port}: no queues of auster's"),
+    }
+    Ok(())
+}
+
+async fn keep(args: KeepArgs) -> Result<(), Failure> {
+    let keeper = Keeper::new(keep::database("--db", &args.db)?);
+    tokio::select! {
+        () = keeper.run() => {}
+        () = stop_signal() => {}
     }
     Ok(())
 }
@@ -512,15 +534,14 @@ impl PortArgs {
             Err(failure) => problems.push(format!("port: {}", failure.message())),
             // Open vSwitch would fail to make its own, and say so in its log alone.
             Ok(Root::Foreign { kind, .. }) if by_switch => {
-                if record.is_some_and(|record| record.qos.is_none()) {
+                if record.is_some_and(|record| !record.has_qos()) {
                     problems.push(format!(
                         "{port} has a {kind} qdisc that neither auster nor Open vSwitch made; \
                          remove it first: tc qdisc del dev {port} root"
                     ));
                 }
             }
-            Ok(Root::Foreign { kind, handle }) => problems.push(interface.foreign(&kind, &handle)),
-            Ok(Root::Default | Root::Ours) => {}
+            Ok(root) => problems.extend(interface.taken(&[Owner::Command], &root)),
         }
         let foreign = record.and_then(Port::foreign);
         problems.extend(foreign.map(|problem| format!("{port}: {problem}").replace("PORT", port)));
@@ -547,7 +568,7 @@ impl PortArgs {
             return Ok(None);
         };
         let found = tokio::time::timeout(ANSWER_TIMEOUT, async {
-            let mut client = Client::connect(&database).await?;
+            let mut client = records::connect(&database).await?;
             let port = Port::find(&mut client, &self.port).await?;
             Ok::<_, String>(port.map(|port| (client, port)))
         });

@@ -1,10 +1,12 @@
-//! Queues that the operator states one by one, in words of a command line or in a TOML file. No I/O.
+//! Queues that the operator states one by one, in words of a command line or in a TOML file, or a
+//! controller in rows of a database. No I/O.
 //!
-//! Both forms are read into the same fields before anything is judged, so that all that is wrong is
-//! told together, whichever form it came in.
+//! All forms are read into the same fields before anything is judged, so that all that is wrong is
+//! told together, whichever form it came in, and the same queues are the same classes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ovsdb::vswitch::qos::Queue;
 use sched::policy::code_point_name;
 
 use crate::lab::scenario::toml_problem;
@@ -91,6 +93,30 @@ impl Words {
         Ok(Words { fields })
     }
 
+    fn of_row(number: u32, row: &Queue) -> Words {
+        let rate = |bps: Option<u64>| bps.filter(|bps| *bps > 0).map(|bps| format!("{bps}bit"));
+        let fields = [
+            ("id", Some(number.to_string())),
+            ("min", rate(row.min_rate_bps)),
+            ("max", rate(row.max_rate_bps)),
+            (
+                "priority",
+                row.priority.map(|priority| priority.to_string()),
+            ),
+            ("burst", row.burst_bits.map(|bits| (bits / 8).to_string())),
+            // Queue 0 is chosen by no code point.
+            (
+                "dscp",
+                row.dscp.filter(|_| number != 0).map(|d| d.to_string()),
+            ),
+        ];
+        let fields = fields.into_iter();
+        let fields = fields.filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        Words {
+            fields: fields.collect(),
+        }
+    }
+
     fn of_table(table: &toml::Table) -> Words {
         let fields = table.iter().flat_map(|(key, value)| {
             let values = match value {
@@ -128,6 +154,45 @@ pub fn plan(
     if queues.is_empty() {
         wrong.push("queue: state at least one, such as id=1,min=20mbit,dscp=10".to_owned());
     }
+    judge(rate, queues, chosen_by, socket_bytes, wrong)
+}
+
+/// The classes of what the rows of a database ask for; of a port without queues the one that all
+/// packets are in.
+///
+/// # Errors
+/// As [`plan`].
+pub fn of_rows(
+    rate_bps: Option<u64>,
+    queues: &BTreeMap<u32, Queue>,
+    socket_bytes: u32,
+) -> Result<Plan, Vec<String>> {
+    let mut wrong = Vec::new();
+    let rate = rate_bps.map(|bps| format!("{bps}bit"));
+    let rate = read_rate(rate.as_deref(), &mut wrong);
+    // What is put into queue 0 may bear a mark as well, if it chooses no other.
+    if let Some(mark) = queues.get(&0).and_then(|queue| queue.dscp) {
+        let mut others = queues.iter().filter(|(number, _)| **number != 0);
+        let other = others.find(|(_, queue)| queue.dscp == Some(mark));
+        wrong.extend(other.map(|(other, _)| {
+            format!("queue 0: dscp: {mark} is queue {other}'s, so that no packet stays in queue 0")
+        }));
+    }
+    let words = queues
+        .iter()
+        .map(|(number, row)| Words::of_row(*number, row));
+    let words: Vec<Words> = words.collect();
+    judge(rate, &words, ChosenBy::Dscp, socket_bytes, wrong)
+}
+
+/// What is `wrong` already is told with the rest.
+fn judge(
+    rate: Option<Rate>,
+    queues: &[Words],
+    chosen_by: ChosenBy,
+    socket_bytes: u32,
+    mut wrong: Vec<String>,
+) -> Result<Plan, Vec<String>> {
     let stated: Vec<Stated> = (queues.iter().enumerate())
         .filter_map(|(place, words)| read(place, words, &mut wrong))
         .collect();
@@ -468,6 +533,63 @@ mod tests {
                 .contains("[[queue]]")
         );
         assert!(Words::parse("id").unwrap_err().contains("id=1,min=20mbit"));
+    }
+
+    fn row(min: u64, max: Option<u64>, priority: u32, dscp: Option<u8>) -> Queue {
+        Queue {
+            min_rate_bps: Some(min),
+            max_rate_bps: max,
+            burst_bits: None,
+            priority: Some(priority),
+            dscp,
+        }
+    }
+
+    #[test]
+    fn rows_say_the_same_as_the_words() {
+        let mut rows = BTreeMap::from([
+            (1, row(20_000_000, Some(30_000_000), 1, Some(10))),
+            (2, row(60_000_000, None, 2, Some(18))),
+        ]);
+        rows.get_mut(&1).unwrap().burst_bits = Some(15 * 1024 * 8);
+        let of_rows = |rows: &BTreeMap<u32, Queue>| of_rows(Some(100_000_000), rows, SOCKET_BYTES);
+        let words = "id=1,min=20mbit,max=30mbit,priority=1,burst=15k,dscp=10";
+        assert_eq!(of_rows(&rows).unwrap(), planned(&[words, REST]));
+        // A guarantee of nothing is none; a mark of queue 0's own chooses nothing.
+        rows.insert(0, row(0, None, 7, Some(0)));
+        let with_default = planned(&[words, REST, "id=0,priority=7"]);
+        assert_eq!(of_rows(&rows).unwrap(), with_default);
+        let none = of_rows(&BTreeMap::new()).unwrap();
+        assert_eq!(
+            (none.classes.len(), none.default, none.neighbours),
+            (1, 0, 0)
+        );
+        assert_eq!(none.classes[0].rate_max, Rate(100_000_000));
+    }
+
+    #[test]
+    fn all_mistakes_of_rows_are_told_together() {
+        let rows = BTreeMap::from([
+            (0, row(0, None, 0, Some(10))),
+            (1, row(70_000_000, Some(60_000_000), 9, Some(10))),
+            (2, row(60_000_000, None, 0, None)),
+            (300, row(1_000_000, None, 0, Some(12))),
+        ]);
+        let wrong = of_rows(None, &rows, SOCKET_BYTES).unwrap_err();
+        for part in [
+            "rate: say that of the port",
+            "queue 0: dscp: 10 is queue 1's",
+            "queue number 4: id: 300 is not 0 to 255",
+            "queue 1: priority: 9 is not 0",
+            "queue 1: min: 70mbit is above max",
+            "queue 2: dscp: give it one",
+        ] {
+            assert!(
+                wrong.iter().any(|w| w.starts_with(part)),
+                "{part}: {wrong:#?}"
+            );
+        }
+        assert_eq!(wrong.len(), 6, "{wrong:#?}");
     }
 
     #[test]

@@ -5,10 +5,11 @@
 //! is short because HTB's own never drops, and Open vSwitch feeds all ports through one socket: a
 //! long queue of a slow class fills that socket, and packets of every class are refused.
 //!
-//! What is ours is known by the handle of the root; anything else is left alone.
+//! What is ours is known by the handle of the root, and who of us made it; anything else is left alone.
 
 use std::collections::BTreeSet;
 
+use ovsdb::vswitch::qos::{Owner, QueueCount, QueueCounts};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -16,8 +17,6 @@ use crate::failure::Failure;
 use crate::lab::tools;
 use crate::queues::plan::{Block, Class, CodePoints, Plan, Rate};
 
-/// Of the root qdisc, in `tc`'s hexadecimal. Kernel and Open vSwitch choose `1:`, `8001:` and so on.
-const HANDLE: &str = "a057";
 /// The class all others borrow from.
 const LINK_MINOR: u16 = 1;
 /// Queue 0's class; the others follow.
@@ -74,12 +73,22 @@ pub enum Change {
     Replaced,
 }
 
+impl Change {
+    pub fn name(self) -> &'static str {
+        match self {
+            Change::None => "as they were",
+            Change::Made => "made",
+            Change::Replaced => "made anew",
+        }
+    }
+}
+
 /// What is at the root of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Root {
     /// The kernel's own choice.
     Default,
-    Ours,
+    Ours(Owner),
     Foreign {
         kind: String,
         handle: String,
@@ -113,19 +122,21 @@ pub struct QueueState {
 
 impl Interface<'_> {
     /// Makes the queues of `plan`, unless they are there.
-    pub fn set(&self, plan: &Plan) -> Result<Change, Failure> {
-        let change = match self.root()? {
-            Root::Default => Change::Made,
-            Root::Ours if self.is_as_planned(plan)? => return Ok(Change::None),
-            Root::Ours => {
+    pub fn set(&self, owner: Owner, plan: &Plan) -> Result<Change, Failure> {
+        let root = self.root()?;
+        if let Some(problem) = self.taken(&[owner], &root) {
+            return Err(Failure::usage(problem));
+        }
+        let change = match root {
+            Root::Ours(_) if self.is_as_planned(owner, plan)? => return Ok(Change::None),
+            Root::Ours(_) => {
                 self.delete()?;
                 Change::Replaced
             }
-            Root::Foreign { kind, handle } => {
-                return Err(Failure::usage(self.foreign(&kind, &handle)));
-            }
+            Root::Default | Root::Foreign { .. } => Change::Made,
         };
-        tools::tc_batch(self.namespace, &lines(plan, self.name)).map_err(|failure| {
+        let lines = lines(plan, handle_of(owner), self.name);
+        tools::tc_batch(self.namespace, &lines).map_err(|failure| {
             // Half a set of queues is worse than none.
             let _ = self.delete();
             self.explain(failure)
@@ -136,7 +147,7 @@ impl Interface<'_> {
     /// The queues that are there, if they are ours.
     pub fn state(&self) -> Result<Option<State>, Failure> {
         match self.root()? {
-            Root::Ours => self.read().map(Some),
+            Root::Ours(owner) => self.read(owner).map(Some),
             _ => Ok(None),
         }
     }
@@ -144,7 +155,7 @@ impl Interface<'_> {
     /// Ours, or those that Open vSwitch made from a QoS record of type `linux-htb`.
     pub fn state_of_any(&self) -> Result<Option<(Maker, State)>, Failure> {
         match self.root()? {
-            Root::Ours => Ok(Some((Maker::Auster, self.read()?))),
+            Root::Ours(owner) => Ok(Some((Maker::Auster, self.read(owner)?))),
             Root::Foreign { kind, handle } if kind == "htb" && handle == "1:" => {
                 let state = read_classes(&self.class_text()?, Numbering::OPEN_VSWITCH);
                 let is_its = state.rate_bps > 0 && !state.queues.is_empty();
@@ -154,12 +165,42 @@ impl Interface<'_> {
         }
     }
 
-    /// Removes the queues if they are ours, and says whether they were there.
-    pub fn clear(&self) -> Result<bool, Failure> {
-        match self.root()? {
+    /// What the queues of `owner` have counted, if they are there.
+    pub fn counts(&self, owner: Owner) -> Result<Option<QueueCounts>, Failure> {
+        Ok(read_counts(&self.class_text()?, handle_of(owner)))
+    }
+
+    /// Removes the queues if one of `owners` made them, and says whether they were there.
+    pub fn clear(&self, owners: &[Owner]) -> Result<bool, Failure> {
+        let root = self.root()?;
+        if let Some(problem) = self.taken(owners, &root) {
+            return Err(Failure::usage(problem));
+        }
+        match root {
             Root::Default => Ok(false),
-            Root::Ours => self.delete().map(|()| true),
-            Root::Foreign { kind, handle } => Err(Failure::usage(self.foreign(&kind, &handle))),
+            _ => self.delete().map(|()| true),
+        }
+    }
+
+    /// Why an interface with this at its root is left alone by all of `owners`.
+    pub fn taken(&self, owners: &[Owner], root: &Root) -> Option<String> {
+        let name = self.name;
+        match root {
+            Root::Default => None,
+            Root::Ours(owner) if owners.contains(owner) => None,
+            Root::Ours(Owner::Command) => Some(format!(
+                "{name} has queues that auster queues set has made; remove them first: auster \
+                 queues clear --port {name}"
+            )),
+            Root::Ours(Owner::Controller) => Some(format!(
+                "{name} has queues that a controller has asked for; change them in its \
+                 configuration"
+            )),
+            Root::Foreign { kind, handle } => Some(format!(
+                "{name} has a {kind} qdisc {handle} that auster did not make; remove it first: tc \
+                 qdisc del dev {name} root, or ovs-vsctl clear port {name} qos if Open vSwitch made \
+                 it"
+            )),
         }
     }
 
@@ -167,20 +208,21 @@ impl Interface<'_> {
         let qdiscs = self.qdiscs()?;
         let root = qdiscs.iter().find(|qdisc| qdisc["root"] == true);
         let word = |key: &str| root.and_then(|r| r[key].as_str()).unwrap_or_default();
-        Ok(match word("handle").trim_end_matches(':') {
+        let handle = word("handle").trim_end_matches(':');
+        Ok(match (handle, owner_of(handle)) {
             // The kernel gives what it chose itself no handle.
-            "" | "0" => Root::Default,
-            HANDLE => Root::Ours,
-            handle => Root::Foreign {
+            ("" | "0", _) => Root::Default,
+            (_, Some(owner)) => Root::Ours(owner),
+            (handle, None) => Root::Foreign {
                 kind: word("kind").to_owned(),
                 handle: format!("{handle}:"),
             },
         })
     }
 
-    fn is_as_planned(&self, plan: &Plan) -> Result<bool, Failure> {
-        let found = self.read()?;
-        let filters = read_filters(&self.filter_text()?);
+    fn is_as_planned(&self, owner: Owner, plan: &Plan) -> Result<bool, Failure> {
+        let found = self.read(owner)?;
+        let filters = read_filters(&self.filter_text(owner)?);
         let near = |a: u64, b: u64| a.abs_diff(b) * 1000 <= b;
         // Kept as a time by the kernel, and printed in whole units where that is nearly so.
         let is_burst = |a: u64, b: u64| a.abs_diff(b) * 50 <= b;
@@ -200,10 +242,11 @@ impl Interface<'_> {
             && filters == wanted)
     }
 
-    fn read(&self) -> Result<State, Failure> {
+    fn read(&self, owner: Owner) -> Result<State, Failure> {
         let qdiscs = self.qdiscs()?;
         let mut state = read_classes(&self.class_text()?, Numbering::OURS);
-        let filters = read_filters(&self.filter_text()?);
+        let filters = read_filters(&self.filter_text(owner)?);
+        let handle = handle_of(owner);
         let root = qdiscs.iter().find(|qdisc| qdisc["root"] == true);
         let default = root.and_then(|r| r["options"]["default"].as_str());
         let default = default.and_then(|hex| u16::from_str_radix(&hex[2..], 16).ok());
@@ -213,7 +256,7 @@ impl Interface<'_> {
             queue.is_default = default == Some(minor);
             let leaf = qdiscs
                 .iter()
-                .find(|qdisc| qdisc["parent"] == format!("{HANDLE}:{minor:x}"));
+                .find(|qdisc| qdisc["parent"] == format!("{handle}:{minor:x}"));
             let limit = leaf.and_then(|leaf| leaf["options"]["limit"].as_u64());
             queue.packets_max = limit.unwrap_or(0) as u32;
             let mut code_points = CodePoints::default();
@@ -241,12 +284,11 @@ impl Interface<'_> {
     fn qdiscs(&self) -> Result<Vec<Value>, Failure> {
         let arguments = ["-j", "qdisc", "show", "dev", self.name];
         let text = tools::tc(self.namespace, &arguments).map_err(|f| self.explain(f))?;
-        let unreadable = |e| Failure::machine(format!("tc -j qdisc show: {e}"));
-        serde_json::from_str(&text).map_err(unreadable)
+        read_qdiscs(&text)
     }
 
-    fn filter_text(&self) -> Result<String, Failure> {
-        let parent = format!("{HANDLE}:");
+    fn filter_text(&self, owner: Owner) -> Result<String, Failure> {
+        let parent = format!("{}:", handle_of(owner));
         let arguments = ["filter", "show", "dev", self.name, "parent", &parent];
         tools::tc(self.namespace, &arguments)
     }
@@ -256,15 +298,6 @@ impl Interface<'_> {
         tools::tc(self.namespace, &arguments)
             .map(drop)
             .map_err(|f| self.explain(f))
-    }
-
-    /// Why an interface with this at its root is left alone.
-    pub fn foreign(&self, kind: &str, handle: &str) -> String {
-        let name = self.name;
-        format!(
-            "{name} has a {kind} qdisc {handle} that auster did not make; remove it first: tc \
-             qdisc del dev {name} root, or ovs-vsctl clear port {name} qos if Open vSwitch made it"
-        )
     }
 
     /// What `tc` says is for those who know it.
@@ -286,6 +319,35 @@ impl Interface<'_> {
         }
         failure
     }
+}
+
+/// The interfaces of this namespace that have queues of `owner`'s.
+pub fn interfaces_of(owner: Owner) -> Result<BTreeSet<String>, Failure> {
+    let qdiscs = read_qdiscs(&tools::tc(None, &["-j", "qdisc", "show"])?)?;
+    let handle = format!("{}:", handle_of(owner));
+    let its = qdiscs
+        .iter()
+        .filter(|qdisc| qdisc["root"] == true && qdisc["handle"].as_str() == Some(handle.as_str()));
+    let names = its.filter_map(|qdisc| qdisc["dev"].as_str());
+    Ok(names.map(str::to_owned).collect())
+}
+
+fn read_qdiscs(json: &str) -> Result<Vec<Value>, Failure> {
+    let unreadable = |e| Failure::machine(format!("tc -j qdisc show: {e}"));
+    serde_json::from_str(json).map_err(unreadable)
+}
+
+/// Of the root qdisc, in `tc`'s hexadecimal. Kernel and Open vSwitch choose `1:`, `8001:` and so on.
+fn handle_of(owner: Owner) -> &'static str {
+    match owner {
+        Owner::Command => "a057",
+        Owner::Controller => "a058",
+    }
+}
+
+fn owner_of(handle: &str) -> Option<Owner> {
+    let mut owners = Owner::ALL.into_iter();
+    owners.find(|owner| handle_of(*owner) == handle)
 }
 
 /// A `u32` filter, by what it looks for.
@@ -310,14 +372,14 @@ impl Filter {
 }
 
 /// All `tc` has to do, in order.
-fn lines(plan: &Plan, device: &str) -> Vec<String> {
+fn lines(plan: &Plan, handle: &str, device: &str) -> Vec<String> {
     let default = minor(&plan.classes[plan.default]);
     let link = plan.rate.0;
     let link_burst = burst_bytes(plan.rate);
     let mut lines = vec![
-        format!("qdisc add dev {device} root handle {HANDLE}: htb default 0x{default:x}"),
+        format!("qdisc add dev {device} root handle {handle}: htb default 0x{default:x}"),
         format!(
-            "class add dev {device} parent {HANDLE}: classid {HANDLE}:{LINK_MINOR:x} htb rate \
+            "class add dev {device} parent {handle}: classid {handle}:{LINK_MINOR:x} htb rate \
              {link}bit ceil {link}bit burst {link_burst} cburst {link_burst} quantum \
              {QUANTUM_BYTES}"
         ),
@@ -325,7 +387,7 @@ fn lines(plan: &Plan, device: &str) -> Vec<String> {
     for class in &plan.classes {
         let minor = minor(class);
         lines.push(format!(
-            "class add dev {device} parent {HANDLE}:{LINK_MINOR:x} classid {HANDLE}:{minor:x} htb \
+            "class add dev {device} parent {handle}:{LINK_MINOR:x} classid {handle}:{minor:x} htb \
              prio {} rate {}bit ceil {}bit burst {} cburst {} quantum {QUANTUM_BYTES}",
             class.priority,
             class.rate.0,
@@ -334,7 +396,7 @@ fn lines(plan: &Plan, device: &str) -> Vec<String> {
             burst_bytes(class.rate_max),
         ));
         lines.push(format!(
-            "qdisc add dev {device} parent {HANDLE}:{minor:x} pfifo limit {}",
+            "qdisc add dev {device} parent {handle}:{minor:x} pfifo limit {}",
             plan.leaf_packets
         ));
     }
@@ -352,8 +414,8 @@ fn lines(plan: &Plan, device: &str) -> Vec<String> {
             protocol
         };
         format!(
-            "filter add dev {device} parent {HANDLE}: protocol {protocol} pref {preference} u32 \
-             {words} flowid {HANDLE}:{minor:x}"
+            "filter add dev {device} parent {handle}: protocol {protocol} pref {preference} u32 \
+             {words} flowid {handle}:{minor:x}"
         )
     }));
     lines
@@ -469,6 +531,20 @@ fn read_classes(text: &str, numbering: Numbering) -> State {
     state
 }
 
+/// What the classes below a handle have counted; `None` if there are none.
+fn read_counts(text: &str, handle: &str) -> Option<QueueCounts> {
+    let is_its = text.contains(&format!("class htb {handle}:"));
+    let state = is_its.then(|| read_classes(text, Numbering::OURS))?;
+    let count = |queue: &QueueState| {
+        let count = QueueCount {
+            packets: queue.packets,
+            dropped: queue.dropped,
+        };
+        (u32::from(queue.queue), count)
+    };
+    Some(state.queues.iter().map(count).collect())
+}
+
 /// Reads `tc filter show`: a line of the filter, and one for each word that it compares.
 fn read_filters(text: &str) -> BTreeSet<Filter> {
     let mut filters: Vec<Filter> = Vec::new();
@@ -551,6 +627,12 @@ class htb a057:13 parent a057:1 leaf 8004: prio 3 rate 12500Kbit ceil 50Mbit bur
             ..QueueState::default()
         };
         assert_eq!(state.queues, [queue]);
+        let count = QueueCount {
+            packets: 84,
+            dropped: 12,
+        };
+        assert_eq!(read_counts(text, "a057"), Some([(3, count)].into()));
+        assert_eq!(read_counts(text, "a058"), None, "another's");
     }
 
     #[test]

@@ -9,6 +9,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use control::qos::verify::{self, FLOWS_LATE};
 use net::method::Method;
 use net::tls::Security;
 use net::transport;
@@ -25,16 +26,6 @@ use crate::queues::plan::Rate;
 use crate::queues::records::Port;
 use crate::queues::tc::{Maker, QueueState, State};
 use crate::queues::{ANSWER_TIMEOUT, DATABASE_SOCKET, PortArgs};
-
-/// Open vSwitch tells the counts of flows late, by half a second at most while it is not pressed
-/// (`max-revalidator`). Flows are read this long after the queues at first, and with them at last, so
-/// that what flows counted had its way through the queues in between.
-const FLOWS_LATE: Duration = Duration::from_secs(1);
-/// Below this part of what its flows counted, a queue has got nothing: single packets of others
-/// bear the same code point, and ARP has a queue by itself.
-const SHARE_MIN: f64 = 0.1;
-/// Above this part everything has come, but for what was lost before the port.
-const SHARE_WHOLE: f64 = 0.5;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -104,6 +95,17 @@ enum Effect {
     NotNamed,
 }
 
+impl Effect {
+    fn of(counted: u64, came: u64) -> Effect {
+        match verify::Effect::of(counted, came) {
+            verify::Effect::Yes => Effect::Yes,
+            verify::Effect::Partly => Effect::Partly,
+            verify::Effect::No => Effect::No,
+            verify::Effect::NoTraffic | verify::Effect::Unknown => Effect::NoTraffic,
+        }
+    }
+}
+
 /// An entry that names a queue of the port.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct FlowVerdict {
@@ -131,6 +133,8 @@ pub async fn run(args: Args, interrupt: &Interrupt) -> Result<(), Failure> {
     let record = args.port.record().await?.map(|(_, record)| record);
     let mut switch = args.switch(record.as_ref()).await?;
     let before = args.read()?;
+    // Flows are read so long after the queues at first, and with them at last, so that what flows
+    // counted had its way through the queues in between.
     let window = Duration::from_secs(args.seconds.into());
     pause(FLOWS_LATE, interrupt).await;
     let flows_before = flows_of(switch.as_mut()).await?;
@@ -454,14 +458,10 @@ fn judge(before: &State, after: &State, flows: &[FlowVerdict], seconds: f64) -> 
     }
     for queue in queues.values_mut() {
         // What was dropped for want of room had come, too.
-        let came = (queue.packets + queue.dropped) as f64;
-        let share = came / queue.flow_packets as f64;
-        queue.effect = match (queue.flows, queue.flow_packets) {
-            (0, _) => Effect::NotNamed,
-            (_, 0) => Effect::NoTraffic,
-            _ if share < SHARE_MIN => Effect::No,
-            _ if share < SHARE_WHOLE => Effect::Partly,
-            _ => Effect::Yes,
+        let came = queue.packets.saturating_add(queue.dropped);
+        queue.effect = match queue.flows {
+            0 => Effect::NotNamed,
+            _ => Effect::of(queue.flow_packets, came),
         };
     }
     queues.into_values().collect()

@@ -11,7 +11,7 @@ use net::method::Method;
 use net::ovsdb::Client;
 use net::tls::Security;
 use ovsdb::vswitch::DATABASE;
-use ovsdb::{Answer, Config, MonitorId, MonitorRequest, Transaction, Uuid};
+use ovsdb::{Config, MonitorId, MonitorRequest, Transaction, Uuid};
 use sched::PolicyMap;
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -137,33 +137,21 @@ impl Bootstrap {
         for (uuid, _) in rows.iter().filter(|(_, row)| stale(row)) {
             let tell = database::tell_active(*uuid, active.clone());
             let transaction = Transaction::new(DATABASE).then(tell);
-            let asked = client.ask(|session, now| session.transact(now, &transaction));
-            match asked.await.map_err(|e| e.to_string())? {
-                Answer::Transacted(Ok(_)) => {}
-                Answer::Transacted(Err(error)) => return Err(format!("{error:?}")),
-                other => return Err(format!("no answer to a transaction: {other:?}")),
-            }
+            let told = client.transact(&transaction).await;
+            told.map_err(|error| error.to_string())?;
         }
         Ok(())
     }
 }
 
 async fn monitor(client: &mut Client) -> Result<MonitorId, String> {
-    let asked = client.ask(|session, now| session.get_schema(now, DATABASE));
-    let schema = match asked.await.map_err(|e| e.to_string())? {
-        Answer::Schema(schema) => schema,
-        other => return Err(format!("it has no database {DATABASE}: {other:?}")),
-    };
     let columns = BTreeSet::from([database::COLUMN.to_owned(), "name".to_owned()]);
     let request = MonitorRequest {
         columns: BTreeMap::from([("Bridge".to_owned(), columns)]),
         conditions: BTreeMap::new(),
     };
-    let asked = client.ask(|session, now| session.monitor(now, &schema, &request));
-    match asked.await.map_err(|e| e.to_string())? {
-        Answer::Monitoring(monitor) => Ok(monitor),
-        other => Err(format!("its bridges cannot be watched: {other:?}")),
-    }
+    let asked = client.monitor(DATABASE, &request);
+    asked.await.map_err(|error| error.to_string())
 }
 
 fn rows(client: &mut Client, monitor: MonitorId) -> Vec<(Uuid, BridgePolicy)> {

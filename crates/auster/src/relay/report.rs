@@ -190,6 +190,7 @@ fn end_json(end: &EndStatus) -> Value {
     json!({
         "name": end.peer,
         "address": end.address,
+        "transport": end.transport.map(|transport| transport.name()),
         "up": end.is_up,
         "rtt_us": end.rtt().map(|rtt| rtt.as_micros() as u64),
         "lost_packets": end.lost_packets(),
@@ -203,6 +204,16 @@ fn end_json(end: &EndStatus) -> Value {
         "policy": end.line.as_ref().map(line_json),
         "policy_map": end.policy.as_ref().map(policy::status_json),
         "policy_faults": end.policy_faults,
+        "coalesced": { "held": end.windows.held, "windows": end.windows.windows },
+        "copies": {
+            "sent": end.copies.sent,
+            "too_long": end.copies.too_long,
+            "overflowed": end.copies.overflowed,
+            "unwanted": end.copies.unwanted,
+            "used": end.copies.came.used,
+            "doubled": end.copies.came.doubled,
+            "refused": end.copies.came.refused,
+        },
         "channels": end.channels.iter().map(channel_json).collect::<Vec<_>>(),
     })
 }

@@ -1,13 +1,16 @@
 //! What happens, for people (a line each) or programs (a JSON document a line each), on standard
 //! output.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use control::controller::{Alarm, Drained, Event};
+use net::databases::{DatapathView, Views};
 use net::driver::{Ended, Notice};
 use net::method::Method;
 use net::transport::PeerIdentity;
+use openflow::DatapathId;
 use openflow::time::Instant;
 use sched::PolicyMap;
 use serde_json::{Value, json};
@@ -17,6 +20,8 @@ use crate::failure::Failure;
 pub struct Printer {
     json: bool,
     hosts: HostBudget,
+    /// What was said of each datapath's database.
+    databases: BTreeMap<DatapathId, Value>,
 }
 
 impl Printer {
@@ -24,6 +29,7 @@ impl Printer {
         Printer {
             json,
             hosts: HostBudget::default(),
+            databases: BTreeMap::new(),
         }
     }
 
@@ -58,6 +64,70 @@ impl Printer {
             &format!("listening on {method}"),
             json!({"event": "listening", "method": method}),
         );
+    }
+
+    pub fn listening_for_databases(&mut self, method: &Method) {
+        let method = method.to_string();
+        self.print(
+            &format!("databases may come to {method}"),
+            json!({"event": "listening_for_databases", "method": method}),
+        );
+    }
+
+    pub fn serving(&mut self, at: std::net::SocketAddr) {
+        self.print(
+            &format!("API on http://{at}/openapi.json"),
+            json!({"event": "serving", "address": at.to_string()}),
+        );
+    }
+
+    pub fn qos_used(&mut self, file: &str, qos: &control::qos::Qos) {
+        let counts = [
+            (qos.ports.len(), "ports with queues"),
+            (qos.services.len(), "services"),
+            (qos.policies.len(), "policies"),
+            (qos.circuits.len(), "circuits"),
+        ];
+        let counts = counts.map(|(count, what)| format!("{count} {what}"));
+        self.print(
+            &format!("qos of {file} in use: {}", counts.join(", ")),
+            json!({
+                "event": "qos",
+                "file": file,
+                "ports": qos.ports.len(),
+                "services": qos.services.len(),
+                "policies": qos.policies.len(),
+                "circuits": qos.circuits.len(),
+            }),
+        );
+    }
+
+    /// What has changed since it was told.
+    pub fn databases(&mut self, views: &Views) {
+        let said: BTreeMap<DatapathId, Value> = views
+            .iter()
+            .map(|(dpid, view)| (*dpid, describe_database(*dpid, view)))
+            .collect();
+        let before = std::mem::replace(&mut self.databases, said.clone());
+        for (dpid, _) in before.iter().filter(|(dpid, _)| !said.contains_key(*dpid)) {
+            let gone = json!({"event": "database_down", "dpid": dpid.to_string()});
+            self.print(&format!("database of switch {dpid} is gone"), gone);
+        }
+        for (dpid, document) in said {
+            if before.get(&dpid) == Some(&document) {
+                continue;
+            }
+            let view = &views[&dpid];
+            let limit = view.flow_limit.map(|limit| format!(", {limit} entries"));
+            let text = format!(
+                "database of switch {dpid}: {} of {}, datapath {}{}",
+                view.bridge,
+                view.database,
+                view.datapath_type,
+                limit.unwrap_or_default()
+            );
+            self.print(&text, document);
+        }
     }
 
     pub fn policy_used(&mut self, argument: &str, map: &PolicyMap) {
@@ -263,6 +333,17 @@ fn over(peer: &PeerIdentity) -> String {
         Some(tls) => format!("{} ({})", peer.address, tls.version),
         None => peer.address.clone(),
     }
+}
+
+fn describe_database(dpid: DatapathId, view: &DatapathView) -> Value {
+    json!({
+        "event": "database_up",
+        "dpid": dpid.to_string(),
+        "address": view.database,
+        "bridge": view.bridge,
+        "datapath_type": view.datapath_type,
+        "flow_limit": view.flow_limit,
+    })
 }
 
 /// `None` for what [`Notice::Up`] and [`Notice::Down`] say already.

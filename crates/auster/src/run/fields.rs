@@ -14,6 +14,12 @@ pub struct Fields<'a> {
     doubts: Vec<(usize, String)>,
 }
 
+/// On which line of a text something is.
+pub fn line_of(text: &str, at: &Range<usize>) -> usize {
+    let before = &text.as_bytes()[..at.start.min(text.len())];
+    1 + before.iter().filter(|byte| **byte == b'\n').count()
+}
+
 type Value<'v> = Spanned<DeValue<'v>>;
 
 impl<'a> Fields<'a> {
@@ -52,8 +58,7 @@ impl<'a> Fields<'a> {
 
     /// On which line something is.
     pub fn line(&self, at: &Range<usize>) -> usize {
-        let before = &self.text.as_bytes()[..at.start.min(self.text.len())];
-        1 + before.iter().filter(|byte| **byte == b'\n').count()
+        line_of(self.text, at)
     }
 
     /// `Ok` when there was no problem, else one line for each, in the order of the file.
@@ -94,6 +99,16 @@ impl<'a> Fields<'a> {
 
     /// Sections of one name, as `[[key]]` each.
     pub fn tables<'t>(&mut self, table: &'t DeTable<'a>, key: &str) -> Vec<&'t DeTable<'a>> {
+        let located = self.tables_at(table, key);
+        located.into_iter().map(|(_, found)| found).collect()
+    }
+
+    /// The same, each with where it is in the text.
+    pub fn tables_at<'t>(
+        &mut self,
+        table: &'t DeTable<'a>,
+        key: &str,
+    ) -> Vec<(Range<usize>, &'t DeTable<'a>)> {
         let Some(value) = table.get(key) else {
             return Vec::new();
         };
@@ -104,7 +119,7 @@ impl<'a> Fields<'a> {
         let mut found = Vec::new();
         for item in array.iter() {
             match item.get_ref().as_table() {
-                Some(table) => found.push(table),
+                Some(table) => found.push((item.span(), table)),
                 None => self.wrong(item, key, "sections such as", &format!("[[{key}]]")),
             }
         }
@@ -129,6 +144,28 @@ impl<'a> Fields<'a> {
         found
     }
 
+    /// A number, with a fraction or without.
+    pub fn number(
+        &mut self,
+        table: &DeTable<'_>,
+        key: &str,
+        range: RangeInclusive<f64>,
+    ) -> Option<f64> {
+        let value = table.get(key)?;
+        let words = match value.get_ref() {
+            DeValue::Integer(n) => n.as_str().to_owned(),
+            DeValue::Float(n) => n.as_str().to_owned(),
+            _ => String::new(),
+        };
+        let number = words.replace('_', "").parse().ok();
+        let found = number.filter(|n| range.contains(n));
+        if found.is_none() {
+            let wanted = format!("{} to {}", range.start(), range.end());
+            self.wrong(value, key, "a number from", &wanted);
+        }
+        found
+    }
+
     pub fn integer(
         &mut self,
         table: &DeTable<'_>,
@@ -136,15 +173,27 @@ impl<'a> Fields<'a> {
         range: RangeInclusive<u64>,
     ) -> Option<u64> {
         let value = table.get(key)?;
-        let number = value.get_ref().as_integer();
-        let found = number
-            .and_then(|n| u64::from_str_radix(&n.as_str().replace('_', ""), n.radix()).ok())
-            .filter(|n| range.contains(n));
-        if found.is_none() {
-            let wanted = format!("{} to {}", range.start(), range.end());
-            self.wrong(value, key, "a number from", &wanted);
-        }
-        found
+        self.read_integer(value, key, &range)
+    }
+
+    /// A list of numbers, or one alone.
+    pub fn integers(
+        &mut self,
+        table: &DeTable<'_>,
+        key: &str,
+        range: RangeInclusive<u64>,
+    ) -> Vec<u64> {
+        let Some(value) = table.get(key) else {
+            return Vec::new();
+        };
+        let items = match value.get_ref().as_array() {
+            Some(array) => array.iter().collect(),
+            None => vec![value],
+        };
+        let numbers = items.into_iter();
+        numbers
+            .filter_map(|item| self.read_integer(item, key, &range))
+            .collect()
     }
 
     /// A text that `parse` takes.
@@ -190,6 +239,23 @@ impl<'a> Fields<'a> {
         for item in items {
             let parsed = self.parse_value(item, key, example, &parse);
             found.extend(parsed.map(|parsed| (item.span(), parsed)));
+        }
+        found
+    }
+
+    fn read_integer(
+        &mut self,
+        value: &Value<'_>,
+        key: &str,
+        range: &RangeInclusive<u64>,
+    ) -> Option<u64> {
+        let number = value.get_ref().as_integer();
+        let found = number
+            .and_then(|n| u64::from_str_radix(&n.as_str().replace('_', ""), n.radix()).ok())
+            .filter(|n| range.contains(n));
+        if found.is_none() {
+            let wanted = format!("{} to {}", range.start(), range.end());
+            self.wrong(value, key, "a number from", &wanted);
         }
         found
     }

@@ -1,5 +1,6 @@
 //! What `auster run` shall do, from its flags and its file; a flag wins.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use control::controller::{ControllerConfig, Drained};
 use control::timeouts::{Lifetime, Timeouts};
 use net::driver::DriverConfig;
-use net::method::Method;
+use net::method::{Method, Protocol, Transport};
 use net::tls::{CredentialFiles, Security};
 use net::workers::Workers;
 use openflow::DatapathId;
@@ -17,6 +18,7 @@ use toml::de::DeTable;
 use super::Args;
 use super::drain;
 use super::fields::Fields;
+use super::qos::Section;
 use super::timeouts;
 use super::topology;
 use crate::failure::Failure;
@@ -46,7 +48,11 @@ impl From<Mode> for control::controller::Mode {
 pub struct Settings {
     pub listen: Vec<Method>,
     pub connect: Vec<Method>,
+    /// Where switches' databases come, and where they are.
+    pub ovsdb: Vec<Method>,
     pub status: Option<PathBuf>,
+    /// Where the API is served.
+    pub api: Option<SocketAddr>,
     pub json: bool,
     /// That serve connections.
     pub threads: NonZeroUsize,
@@ -56,6 +62,8 @@ pub struct Settings {
     pub config: Option<PathBuf>,
     /// What is about to be taken out.
     pub drained: Drained,
+    /// What is asked of the data path.
+    pub qos: Section,
     /// What `driver.policy` is read from.
     pub policy: String,
     /// What `controller.topology` is read from.
@@ -77,13 +85,16 @@ impl Default for Settings {
         Settings {
             listen: Vec::new(),
             connect: Vec::new(),
+            ovsdb: Vec::new(),
             status: None,
+            api: None,
             json: false,
             threads: Workers::count_default(),
             controller: ControllerConfig::default(),
             driver: DriverConfig::default(),
             config: None,
             drained: Drained::default(),
+            qos: Section::default(),
             policy: "auster".to_owned(),
             topology: None,
             doubts: Vec::new(),
@@ -160,7 +171,8 @@ impl Settings {
             .filter(|(file, _)| file.is_none())
             .map(|(_, flag)| *flag)
             .collect();
-        let mut secure = self.listen.iter().chain(&self.connect);
+        let methods = self.listen.iter().chain(&self.connect);
+        let mut secure = methods.chain(&self.ovsdb);
         if let Some(method) = secure.find(|m| m.is_secure()) {
             let missing = missing.join(" ");
             return Err(Failure::usage(format!(
@@ -201,6 +213,9 @@ impl Settings {
             self.listen = listen;
             self.connect = connect;
         }
+        if !args.ovsdb.is_empty() {
+            self.ovsdb = args.ovsdb;
+        }
         if let Some(mode) = args.mode {
             self.controller.mode = mode.into();
         }
@@ -212,12 +227,18 @@ impl Settings {
         let threads = args.threads.and_then(|n| NonZeroUsize::new(n.into()));
         self.threads = threads.unwrap_or(self.threads);
         self.status = args.status.or(self.status.take());
+        self.api = args.api.or(self.api);
         self.topology = args.topology.or(self.topology.take());
         let files = &mut self.files;
         files.private_key = args.private_key.or(files.private_key.take());
         files.certificate = args.certificate.or(files.certificate.take());
         files.ca = args.ca_cert.or(files.ca.take());
         Ok(())
+    }
+
+    /// Of the file, what is asked of the data path.
+    pub fn reread_qos(path: &Path) -> Result<Section, Failure> {
+        Ok(Settings::read(path)?.qos)
     }
 
     /// Of the file, what is about to be taken out.
@@ -269,6 +290,7 @@ impl Settings {
         if let Some(table) = fields.table(&root, "session") {
             read_session(&mut settings.driver, &mut fields, table);
         }
+        settings.qos = Section::read(&mut fields, &root, text, file);
         settings.doubts = fields.doubts(file.display());
         fields.finish(file.display())?;
         Ok(settings)
@@ -282,7 +304,9 @@ impl Settings {
             "allow_dpid",
             "drain",
             "drain_wait_s",
+            "ovsdb",
             "status",
+            "api",
             "json",
             "threads",
             "policy",
@@ -291,6 +315,7 @@ impl Settings {
             "controller",
             "timeouts",
             "session",
+            "qos",
         ];
         fields.only(root, "", &known);
         self.listen = fields.list(root, "listen", "pssl:6653", |text| {
@@ -307,6 +332,7 @@ impl Settings {
                 "this listens; drop the 'p' to dial, or put it under listen",
             )
         });
+        self.ovsdb = fields.list(root, "ovsdb", "ptcp:6640", ovsdb_method);
         let mode = fields.parsed(root, "mode", "reactive", |text| {
             <Mode as clap::ValueEnum>::from_str(text, false)
                 .map_err(|_| format!("'{text}' is none of reactive, proactive, hybrid"))
@@ -323,6 +349,7 @@ impl Settings {
         self.status = fields
             .string(root, "status", "/run/auster.sock")
             .map(|path| dir.join(path));
+        self.api = fields.parsed(root, "api", "127.0.0.1:8080", api_address);
         self.topology = fields
             .string(root, "topology", "topology.toml")
             .map(|path| dir.join(path));
@@ -348,6 +375,15 @@ impl TlsFiles {
         self.certificate = file("certificate", "ctl-cert.pem");
         self.ca = file("ca", "switchca/cacert.pem");
     }
+}
+
+/// Without a host it is this machine's own.
+pub fn api_address(text: &str) -> Result<SocketAddr, String> {
+    let local = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+    let port = text.parse::<u16>().map(local).ok();
+    port.or_else(|| text.parse().ok()).ok_or_else(|| {
+        format!("'{text}' is no port and no address: write 8080, 127.0.0.1:8080 or [::1]:8080")
+    })
 }
 
 /// Settings of `[controller]` that say what `[timeouts]` does with policy fixed.
@@ -462,6 +498,18 @@ fn method(text: &str, passive: bool, otherwise: &str) -> Result<Method, String> 
         Ok(method)
     } else {
         Err(format!("'{text}': {otherwise}"))
+    }
+}
+
+/// Where a database comes or is, as Open vSwitch's own can be reached.
+pub(super) fn ovsdb_method(text: &str) -> Result<Method, String> {
+    let method = Method::parse(text, Protocol::Ovsdb).map_err(|error| error.to_string())?;
+    match method {
+        Method::Dial(Transport::Quic, ..) | Method::Listen(Transport::Quic, ..) => Err(format!(
+            "'{text}': no database speaks quic; auster relay carries it: write unix: and the file \
+             of its --ovsdb punix:"
+        )),
+        method => Ok(method),
     }
 }
 
@@ -616,6 +664,29 @@ mod tests {
         for (found, expected) in found.iter().zip(expected) {
             assert!(found.starts_with(expected), "{found}\nis not\n{expected}");
         }
+    }
+
+    #[test]
+    fn databases_come_and_are_dialled() {
+        let text = "ovsdb = [\"ptcp:\", \"unix:/run/s1.sock\", \"ssl:192.0.2.1\"]\n";
+        let settings = Settings::parse(text, Path::new("net.toml")).unwrap();
+        let methods: Vec<String> = settings.ovsdb.iter().map(ToString::to_string).collect();
+        let expected = [
+            "ptcp:6640:0.0.0.0",
+            "unix:/run/s1.sock",
+            "ssl:192.0.2.1:6640",
+        ];
+        assert_eq!(methods, expected);
+        let failure = settings.security().unwrap_err();
+        let said = failure.message();
+        assert!(
+            said.contains("ssl:192.0.2.1:6640 needs certificates"),
+            "{said}"
+        );
+        let found = problems("ovsdb = [\"quic:192.0.2.1\", \"6640\"]\n");
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].contains("starts with tcp:"), "{found:?}");
+        assert!(found[1].contains("no database speaks quic"), "{found:?}");
     }
 
     #[test]

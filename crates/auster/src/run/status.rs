@@ -10,6 +10,7 @@
 //!  "timeouts":{"policy","first_packets","load_percent","stretch","leases","packets_forbidden","paths_rerouted",
 //!    "paths_moved_in_pause","paths_moved_under_traffic",
 //!    "delays":{"count","p50_ms","p99_ms"}},
+//!  "databases":[{"dpid","address","bridge","datapath_type","flow_limit","ports":{name: {"numbers","queues","problem"}}}],
 //!  "connections":{"total","up"}, "drops":{reason: count}, "refused":{listener: {reason: count}}}
 //! ```
 
@@ -26,17 +27,19 @@ use control::controller::{
 };
 use control::topology::Difference;
 use net::clock::Clock;
+use net::databases::{DatapathView, PortView, Views};
 use net::driver::{ConnectionView, Driver};
 use net::transport::{Refusal, Refusals};
 use serde_json::{Map, Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 pub struct Status {
     driver: Arc<Driver<Controller>>,
     refusals: Vec<(String, Arc<Refusals>)>,
+    databases: watch::Receiver<Views>,
     clock: Clock,
 }
 
@@ -51,11 +54,13 @@ impl Status {
     pub fn new(
         driver: Arc<Driver<Controller>>,
         refusals: Vec<(String, Arc<Refusals>)>,
+        databases: watch::Receiver<Views>,
         clock: Clock,
     ) -> Status {
         Status {
             driver,
             refusals,
+            databases,
             clock,
         }
     }
@@ -131,6 +136,7 @@ impl Status {
             "host_count": host_count,
             "hosts": hosts.iter().map(host).collect::<Vec<_>>(),
             "topology_differences": differences.map(|d| told(&d)),
+            "databases": self.databases.borrow().iter().map(database).collect::<Vec<_>>(),
             "connections": {"total": connections.len(), "up": up.count()},
             "policy": self.policy(),
             "timeouts": timeouts,
@@ -274,6 +280,25 @@ fn timeouts((view, counters): &(TimeoutsView, ControllerCounters)) -> Value {
             "p50_ms": ms(view.delay_p50),
             "p99_ms": ms(view.delay_p99),
         },
+    })
+}
+
+fn database((dpid, view): (&openflow::DatapathId, &DatapathView)) -> Value {
+    let port = |(name, port): (&String, &PortView)| {
+        let of_port = json!({
+            "numbers": port.numbers,
+            "queues": port.queues.name(),
+            "problem": port.queues.problem(),
+        });
+        (name.clone(), of_port)
+    };
+    json!({
+        "dpid": dpid.to_string(),
+        "address": view.database,
+        "bridge": view.bridge,
+        "datapath_type": view.datapath_type,
+        "flow_limit": view.flow_limit,
+        "ports": view.ports.iter().map(port).collect::<Map<String, Value>>(),
     })
 }
 

@@ -3,16 +3,19 @@
 use std::ops::Range;
 
 use control::timeouts::{
-    ENTRIES_MAX, FirstPackets, FlowClass, HostName, Lease, Lifetime, Paper, Problem, Timeouts,
+    ENTRIES_MAX, FirstPackets, FlowClass, HostName, Lease, Lifetime, Paper, Problem, Proto,
+    Service, Timeouts,
 };
 use openflow::DatapathId;
-use toml::de::DeTable;
+use toml::de::{DeTable, DeValue};
 
 use super::fields::Fields;
 
 const EVERYWHERE: [&str; 2] = ["policy", "first_packets"];
 const SECTION: [&str; 4] = ["table_entries_max", "switches", "load", "class"];
-const CLASS: [&str; 5] = ["name", "src", "dst", "forbid", "priority"];
+const CLASS: [&str; 8] = [
+    "name", "src", "dst", "proto", "src_port", "dst_port", "forbid", "priority",
+];
 const FIXED: [&str; 2] = ["idle_s", "hard_s"];
 const PAPER: [&str; 4] = ["base_s", "raised_s", "cpu_percent", "idle_s"];
 const LEASE: [&str; 5] = [
@@ -137,11 +140,40 @@ fn read_class(fields: &mut Fields<'_>, table: &DeTable<'_>, default: Lifetime) -
         name: fields.string(table, "name", "voice").unwrap_or_default(),
         src,
         dst,
+        service: service(fields, table),
         lifetime: lifetime(fields, table, default),
         first_packets: first_packets(fields, table),
         forbid: fields.bool(table, "forbid").unwrap_or(false),
         priority: fields.bool(table, "priority").unwrap_or(false),
     }
+}
+
+fn service(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Option<Service> {
+    let is_number = |value: &toml::Spanned<DeValue<'_>>| value.get_ref().is_integer();
+    let proto = match table.get("proto") {
+        Some(value) if is_number(value) => {
+            let number = fields.integer(table, "proto", 1..=255);
+            number.and_then(|n| u8::try_from(n).ok()).map(Proto::Number)
+        }
+        _ => fields.parsed(table, "proto", "tcp", str::parse),
+    };
+    let mut ports = |key: &str| -> Vec<u16> {
+        if let Some(value) = table.get(key).filter(|_| !table.contains_key("proto")) {
+            let problem = format!("{key} needs proto, one of tcp, udp, sctp");
+            fields.problem(&value.span(), problem);
+        }
+        let ports = fields.integers(table, key, 1..=65_535);
+        ports
+            .into_iter()
+            .filter_map(|n| u16::try_from(n).ok())
+            .collect()
+    };
+    let (src_ports, dst_ports) = (ports("src_port"), ports("dst_port"));
+    proto.map(|proto| Service {
+        proto,
+        src_ports,
+        dst_ports,
+    })
 }
 
 fn every_setting() -> impl Iterator<Item = &'static str> {
@@ -310,6 +342,88 @@ mod tests {
     }
 
     #[test]
+    fn services_are_read() {
+        let timeouts = parse(
+            "[[timeouts.class]]\n\
+             name = \"ssh\"\n\
+             src = \"10.0.0.0/8\"\n\
+             proto = \"tcp\"\n\
+             dst_port = [22, 2222]\n\
+             [[timeouts.class]]\n\
+             name = \"answers\"\n\
+             proto = 17\n\
+             src_port = 53\n\
+             forbid = true\n",
+        )
+        .unwrap();
+        let [ssh, answers] = &timeouts.classes[..] else {
+            panic!("two classes: {timeouts:?}");
+        };
+        let of = |proto, src_ports: &[u16], dst_ports: &[u16]| Service {
+            proto,
+            src_ports: src_ports.to_vec(),
+            dst_ports: dst_ports.to_vec(),
+        };
+        assert_eq!(ssh.service, Some(of(Proto::TCP, &[], &[22, 2222])));
+        assert_eq!(answers.service, Some(of(Proto::UDP, &[53], &[])));
+        assert!(answers.forbid && answers.src.is_none());
+    }
+
+    #[test]
+    fn mistakes_of_services_are_told_with_line_and_field() {
+        let problems = parse(
+            "[[timeouts.class]]\n\
+             name = \"a\"\n\
+             src = \"10.0.0.1\"\n\
+             dst_port = 22\n\
+             [[timeouts.class]]\n\
+             name = \"b\"\n\
+             proto = \"quic\"\n\
+             dst_port = [0, 65536]\n\
+             [[timeouts.class]]\n\
+             name = \"c\"\n\
+             proto = 256\n\
+             src_port = \"ssh\"\n\
+             [[timeouts.class]]\n\
+             name = \"d\"\n\
+             proto = \"icmp\"\n\
+             dst_port = 22\n\
+             [[timeouts.class]]\n\
+             name = \"e\"\n\
+             proto = \"udp\"\n\
+             dst_port = [1, 2, 3, 4, 5, 6, 7, 8, 9]\n",
+        )
+        .unwrap_err();
+        let expected = [
+            (4, "dst_port needs proto, one of tcp, udp, sctp"),
+            (
+                7,
+                "proto: 'quic' is none of tcp, udp, icmp, sctp, nor a number",
+            ),
+            (8, "dst_port is 0; it must be a number from 1 to 65535"),
+            (8, "dst_port is 65536; it must be a number from 1 to 65535"),
+            (11, "proto is 256; it must be a number from 1 to 255"),
+            (
+                12,
+                "src_port is \"ssh\"; it must be a number from 1 to 65535",
+            ),
+            (16, "dst_port is of tcp, udp or sctp only; proto is another"),
+            (20, "dst_port has 9 ports; there must be no more than 8"),
+        ];
+        let told = |line: usize| {
+            let start = format!("net.toml:{line}: ");
+            problems.iter().filter(move |p| p.starts_with(&start))
+        };
+        for (line, text) in expected {
+            let whole = format!("net.toml:{line}: {text}");
+            assert!(
+                told(line).any(|p| p.starts_with(&whole)),
+                "{whole}\n{problems:#?}"
+            );
+        }
+    }
+
+    #[test]
     fn a_class_that_never_applies_is_told_with_its_line_and_taken() {
         let text = "[[timeouts.class]]\nname = \"all\"\nsrc = \"10.0.0.0/8\"\n\
                     [[timeouts.class]]\nsrc = \"10.1.0.1\"\nname = \"one\"\nforbid = true\n";
@@ -365,7 +479,7 @@ mod tests {
                 "lease_s is no setting of policy fixed; its are: idle_s, hard_s",
             ),
             (7, "switches: "),
-            (9, "src names neither src nor dst"),
+            (9, "src names neither src nor dst nor proto"),
             (10, "policy: 'quick' is none of lease, paper, fixed"),
             (12, "name 'a' is the name of a class before it"),
             (13, "src: 'h1' is no address"),

@@ -107,7 +107,8 @@ fn host(text: &str) -> Result<(MacAddr, Place), String> {
     Ok((mac.parse()?, Place { at, ip }))
 }
 
-fn location(text: &str) -> Result<Location, String> {
+/// A port of a switch.
+pub fn location(text: &str) -> Result<Location, String> {
     let (dpid, port) = text
         .rsplit_once(':')
         .ok_or_else(|| format!("'{text}' is not a switch and a port such as 1:2"))?;

@@ -6,7 +6,7 @@ mod fig10;
 mod figures;
 mod order;
 mod report;
-mod scenario;
+pub mod scenario;
 mod table;
 
 use std::num::NonZero;
@@ -115,6 +115,12 @@ fn simulate(args: &RunArgs) -> Result<(), Failure> {
     let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
     if scenario::kind(&text).as_deref() == Some("table") {
         return table::run(args, &text);
+    }
+    if scenario::kind(&text).as_deref() == Some("overhead") {
+        return Err(Failure::usage(format!(
+            "{}: its kind is overhead: auster model reads it",
+            path.display()
+        )));
     }
     let problem = |problem| Failure::usage(format!("{}: {problem}", path.display()));
     let mut scenario = Scenario::parse(&text).map_err(problem)?;

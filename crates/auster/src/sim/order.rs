@@ -4,7 +4,7 @@
 use openflow::time::Duration;
 use sched::policy::{Algorithm, PolicyMap};
 use serde::Serialize;
-use sim::order::{Carrier, Experiment, Network, Report};
+use sim::order::{Carrier, Experiment, Network, RelayTerms, Report};
 
 use crate::bench::output::{Document, Interrupt, OutputArgs, Progress, table, unix_seconds};
 use crate::failure::Failure;
@@ -90,17 +90,28 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let progress = Progress::new();
     let mut rows = Vec::new();
     for (name, algorithm) in SCHEDULERS {
+        let plain = RelayTerms::default();
+        let copied = RelayTerms {
+            is_copied: true,
+            ..plain
+        };
+        let least = RelayTerms {
+            window_bytes: 1,
+            ..plain
+        };
         let carriers = [
-            (Carrier::RelayPair, "relay pair", true),
-            (Carrier::RelayPairUnheld, "relay pair", false),
-            (Carrier::SchedulerUnbound, "scheduler alone", false),
+            (Carrier::RelayPair, "relay pair", true, plain),
+            (Carrier::RelayPair, "relay pair, copies", true, copied),
+            (Carrier::RelayPair, "relay pair, least window", true, least),
+            (Carrier::RelayPairUnheld, "relay pair", false, plain),
+            (Carrier::SchedulerUnbound, "scheduler alone", false, plain),
         ];
-        for (carrier, carrier_name, ordered) in carriers {
+        for (carrier, carrier_name, ordered, relay) in carriers {
             if interrupt.is_set() {
                 break;
             }
             progress.say(format_args!("{name}, {carrier_name}, ordered: {ordered}"));
-            let experiment = args.experiment(algorithm, carrier);
+            let experiment = args.experiment(algorithm, carrier, relay);
             let report = experiment.run(args.seed);
             let repeats = experiment.run(args.seed) == report;
             rows.push(Row::of(name, carrier_name, ordered, report, repeats));
@@ -121,12 +132,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 impl Args {
-    fn experiment(&self, algorithm: Algorithm, carrier: Carrier) -> Experiment {
+    fn experiment(&self, algorithm: Algorithm, carrier: Carrier, relay: RelayTerms) -> Experiment {
         let mut map = PolicyMap::paper();
         map.scheduling.algorithm = algorithm;
-        let is_ordered = carrier == Carrier::RelayPair;
+        // With the least window a channel has a message under way: a round trip for each.
+        let is_long = carrier == Carrier::RelayPair && relay.window_bytes > 1;
         Experiment {
-            messages: match is_ordered {
+            messages: match is_long {
                 true => self.messages,
                 false => self.messages.min(UNORDERED_MESSAGES),
             },
@@ -141,6 +153,7 @@ impl Args {
                 resend: RESEND,
                 breaks: Some(BREAK_EVERY),
             },
+            relay,
             load: LOAD,
         }
     }

@@ -366,7 +366,7 @@ fn milliseconds(ms: f64) -> Duration {
 }
 
 /// In one line, with the number of the line it is about.
-pub(super) fn toml_problem(text: &str, error: &toml::de::Error) -> String {
+pub fn toml_problem(text: &str, error: &toml::de::Error) -> String {
     let newlines = |span: std::ops::Range<usize>| text[..span.start].matches('\n').count();
     let line = error.span().map_or(0, newlines) + 1;
     format!("line {line}: {}", error.message().trim().replace('\n', " "))

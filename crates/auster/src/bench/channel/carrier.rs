@@ -7,7 +7,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use control::relay::{Config, SessionId};
+use control::relay::{Config, Kind, SessionId};
 use net::method::{Method as Address, Protocol};
 use net::tls::Security;
 use net::tunnel::{self, End, EndConfig, Hub, OPENFLOW, Target};
@@ -25,7 +25,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use super::end::Inbox;
 use super::floor::FloorConfig;
 use super::grid::Cell;
-use super::method::{Carrier, Congestion, Quic, Streams, Tcp};
+use super::method::{Carrier, Congestion, Quic, Relay, Streams, Tcp};
 use super::outlet::{Hold, Lane, Outlet, lane};
 
 /// The two ends' addresses on the link. The switch's end dials, as switches do.
@@ -97,14 +97,14 @@ impl Terms {
                 config.transport_config(Arc::new(self.transport_config(&quic)));
                 Bound::Quic(endpoint(local, Some(config), quic.is_thin.then_some(4))?)
             }
-            Carrier::Relay => {
+            Carrier::Relay(relay) => {
                 let target = TcpListener::bind((Ipv4Addr::LOCALHOST, PORT)).await?;
                 let dial = address(&format!("tcp:127.0.0.1:{PORT}"));
                 let config = EndConfig {
-                    session: Config::new(control::relay::Side::Controller),
+                    session: session(relay, control::relay::Side::Controller),
                     targets: [(OPENFLOW.to_owned(), Target::Dial(dial))].into(),
                     target_security: Security::plain(),
-                    scheduling: net::tunnel::Scheduling::default(),
+                    scheduling: scheduling(relay),
                 };
                 let listen = address(&format!("pquic:{RELAY_PORT}:{CONTROLLER_ADDRESS}"));
                 let hub = Hub::bind(&listen, &self.security, config, Vec::new()).await?;
@@ -142,7 +142,13 @@ impl Terms {
                 }
                 lanes
             }
-            (Carrier::Relay, bound) => self.connect_relay(bound, &mut channel, inbox).await?,
+            (Carrier::Relay(relay), bound) => {
+                let lanes = self.connect_relay(relay, bound, &mut channel, inbox);
+                // It has the window itself.
+                let lanes = lanes.await?.into_iter().map(Outlet::Lane);
+                channel.outlets.extend(lanes);
+                return Ok(channel);
+            }
         };
         self.make_outlets(lanes, &mut channel);
         Ok(channel)
@@ -263,6 +269,7 @@ impl Terms {
     /// product's own, in this process.
     async fn connect_relay(
         &self,
+        relay: Relay,
         bound: Bound,
         channel: &mut Channel,
         inbox: &Arc<Inbox>,
@@ -277,10 +284,10 @@ impl Terms {
             channel.keep.push(Box::new(hub));
         } else {
             let config = EndConfig {
-                session: Config::new(control::relay::Side::Switch),
+                session: session(relay, control::relay::Side::Switch),
                 targets: Default::default(),
                 target_security: Security::plain(),
-                scheduling: net::tunnel::Scheduling::default(),
+                scheduling: scheduling(relay),
             };
             let end = End::new(config, SessionId(tunnel::random()), "controller");
             let to = address(&format!("quic:{CONTROLLER_ADDRESS}:{RELAY_PORT}"));
@@ -345,6 +352,19 @@ impl Terms {
         config.congestion_controller_factory(factory);
         config
     }
+}
+
+fn session(relay: Relay, side: control::relay::Side) -> Config {
+    let mut config = Config::new(side);
+    config.copied.set(Kind::Packet, relay.is_doubled);
+    config
+}
+
+fn scheduling(relay: Relay) -> net::tunnel::Scheduling {
+    let mut scheduling = net::tunnel::Scheduling::default();
+    let window = std::time::Duration::from_micros(relay.window_us);
+    scheduling.coalescing.set(Kind::Packet, window);
+    scheduling
 }
 
 fn endpoint(

@@ -14,7 +14,7 @@ use super::source::{MESSAGE_BYTES_MAX, MESSAGE_BYTES_MIN, Source};
 /// Frames each way at the start that are not lost, per agent: its connection is set up with them.
 const SPARED_FRAMES_PER_AGENT: u64 = 20;
 /// From here on a tenth of a millisecond of the machine's is nothing to the path's.
-const LONG_RTT_MS: f64 = 20.0;
+pub const LONG_RTT_MS: f64 = 20.0;
 
 /// One measurement: a method under one condition, with one seed.
 #[derive(Clone, Debug)]
@@ -49,6 +49,12 @@ pub enum Table {
     DelayShort,
     /// Delay of messages of 400 and 600 bytes, and of 3000 and 600, RTT 100 ms and 0.32 ms
     Sizes,
+    /// What the relay saves of the bytes of TCP and TLS by rate, RTT 0.32 ms, 1 % loss
+    ClaimsOverhead,
+    /// What the relay saves of their delay at 0, 1 and 5 % loss, alone and with duplicates
+    ClaimsDelay,
+    /// That the relay as it is is never worse than the better of TCP and TLS
+    ClaimsNeverWorse,
     /// What --rate, --loss, --rtt, --size and --agents say
     #[value(skip)]
     Grid,
@@ -76,6 +82,8 @@ pub struct Choice {
     pub sizes: Vec<Sizes>,
     pub agents: Option<usize>,
     pub seconds: Option<f64>,
+    /// Of the seconds that a table has: for a quick look.
+    pub share: f64,
     pub seeds: u64,
     pub seed: u64,
 }
@@ -148,7 +156,8 @@ impl Choice {
         cells: &mut Vec<Cell>,
     ) {
         let agents = self.agents.unwrap_or(2);
-        let seconds = self.seconds.unwrap_or_else(|| table.seconds(condition));
+        let seconds = self.seconds;
+        let seconds = seconds.unwrap_or_else(|| self.share * table.seconds(condition));
         let messages = condition.rate_per_s * seconds / agents as f64;
         for seed in self.seed..self.seed + self.seeds {
             cells.extend(methods.iter().map(|method| Cell {
@@ -179,6 +188,11 @@ const BASELINES: [&str; 5] = ["tcp", "tcp-nagle", "tls", "tls-nagle", "tls-share
 const STOCK_QUIC: [&str; 4] = ["quic-2s", "quic-16s", "quic-msg", "relay"];
 
 impl Table {
+    pub const CLAIMS: [Table; 3] = [
+        Table::ClaimsOverhead,
+        Table::ClaimsDelay,
+        Table::ClaimsNeverWorse,
+    ];
     pub const PRESETS: [Table; 4] = [
         Table::Overhead,
         Table::DelayLong,
@@ -186,12 +200,20 @@ impl Table {
         Table::Sizes,
     ];
 
+    /// Whether its figures are held to what is claimed.
+    pub fn has_claims(self) -> bool {
+        Table::CLAIMS.contains(&self)
+    }
+
     pub fn title(self) -> &'static str {
         match self {
             Table::Overhead => "Overhead",
             Table::DelayLong => "Delay on a long path",
             Table::DelayShort => "Delay on a short path",
             Table::Sizes => "Delay of messages of two sizes",
+            Table::ClaimsOverhead => "Claims on overhead",
+            Table::ClaimsDelay => "Claims on delay",
+            Table::ClaimsNeverWorse => "Claims on the default",
             Table::Grid => "Grid",
         }
     }
@@ -250,6 +272,45 @@ impl Table {
                     ([&stock[..], &floor].concat(), conditions(SHORT)),
                 ]
             }
+            Table::ClaimsOverhead => {
+                let windows = ["tls-1ms", "tls-5ms", "tls-shared-1ms"];
+                let relays = ["relay", "relay-1ms", "relay-1.3ms", "relay-5ms"];
+                let rates = [10.0, 100.0, 1000.0, 10_000.0];
+                vec![(
+                    [&BASELINES[..4], &windows, &relays].concat(),
+                    rates.map(|rate| at(rate, 1.0, SHORT, &ONE)).to_vec(),
+                )]
+            }
+            Table::ClaimsDelay => {
+                let sizes = [&ONE[..], &[400, 600], &[3000, 600]];
+                let long = sizes.map(|s| losses.map(|loss| at(100.0, loss, LONG, s)));
+                let varying = losses.map(|loss| at(100.0, loss, VARYING, &ONE));
+                let methods = ["tcp", "tls", "tcp-nagle", "relay", "relay-dup"];
+                vec![
+                    (methods.to_vec(), [&long.concat()[..], &varying].concat()),
+                    (
+                        [&methods[..], &["tcp-rto5"]].concat(),
+                        losses.map(|loss| at(1000.0, loss, SHORT, &ONE)).to_vec(),
+                    ),
+                ]
+            }
+            Table::ClaimsNeverWorse => {
+                let mut conditions = Vec::new();
+                for rtt in [LONG, SHORT] {
+                    for (rate, sizes) in [
+                        (10.0, &ONE[..]),
+                        (100.0, &ONE),
+                        (1000.0, &ONE),
+                        (100.0, &[400, 600]),
+                        (100.0, &[3000, 600]),
+                    ] {
+                        conditions.extend(losses.map(|loss| at(rate, loss, rtt, sizes)));
+                    }
+                }
+                conditions.extend(losses.map(|loss| at(100.0, loss, VARYING, &ONE)));
+                conditions.push(at(10_000.0, 1.0, SHORT, &ONE));
+                vec![(vec!["tcp", "tls", "relay"], conditions)]
+            }
             Table::Grid => Vec::new(),
         }
     }
@@ -262,7 +323,9 @@ impl Table {
             rate if rate <= 10.0 => 15.0,
             rate if rate <= 100.0 && is_short => 8.0,
             rate if rate <= 100.0 => 20.0,
-            rate if rate <= 1000.0 && self == Table::Overhead => 5.0,
+            rate if rate <= 1000.0 && matches!(self, Table::Overhead | Table::ClaimsOverhead) => {
+                5.0
+            }
             rate if rate <= 1000.0 && is_short => 8.0,
             rate if rate <= 1000.0 => 12.0,
             rate => (20_000.0 / rate).max(1.0),
@@ -438,6 +501,7 @@ mod tests {
         Choice {
             seeds: 1,
             seed: 1,
+            share: 1.0,
             ..Choice::default()
         }
     }

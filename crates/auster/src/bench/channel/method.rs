@@ -18,7 +18,16 @@ pub enum Carrier {
     Tcp(Tcp),
     Quic(Quic),
     /// Our relay pair: TCP from the agent to the relay beside it, over loopback.
-    Relay,
+    Relay(Relay),
+}
+
+/// What of the relay pair is not as it is without flags.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Relay {
+    /// `--coalesce packet=…`; 0 is without.
+    pub window_us: u64,
+    /// `--duplicate packet`.
+    pub is_doubled: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -157,8 +166,31 @@ const QUIC_2S_T: Method = tuned(
     None,
 );
 
+const RELAY: Method = Method {
+    name: "relay",
+    about: "auster's relay pair as it is: TCP to the relay beside each agent, lanes over QUIC",
+    carrier: Carrier::Relay(Relay {
+        window_us: 0,
+        is_doubled: false,
+    }),
+    congestion: Congestion::Cubic,
+    window_ms: 0,
+};
+
+const fn coalescing(name: &'static str, about: &'static str, window_us: u64) -> Method {
+    Method {
+        name,
+        about,
+        carrier: Carrier::Relay(Relay {
+            window_us,
+            is_doubled: false,
+        }),
+        ..RELAY
+    }
+}
+
 /// In the order of the tables. `quic-*` are stock quinn but for what is said, and its stream limits.
-pub static METHODS: [Method; 27] = [
+pub static METHODS: [Method; 31] = [
     TCP_METHOD,
     tcp(
         "tcp-nagle",
@@ -266,12 +298,22 @@ pub static METHODS: [Method; 27] = [
         Streams::PerMessage,
         Some(FLOOR_BYTES),
     ),
+    RELAY,
+    coalescing("relay-1ms", "relay with --coalesce 1ms", 1000),
+    coalescing(
+        "relay-1.3ms",
+        "relay with --coalesce 1300us, which adds 0.93 ms to the mean at 1,000/s",
+        1300,
+    ),
+    coalescing("relay-5ms", "relay with --coalesce 5ms", 5000),
     Method {
-        name: "relay",
-        about: "auster's relay pair as it is: TCP to the relay beside each agent, lanes over QUIC",
-        carrier: Carrier::Relay,
-        congestion: Congestion::Cubic,
-        window_ms: 0,
+        name: "relay-dup",
+        about: "relay with --duplicate packet: each message again by datagram, 2 ms later",
+        carrier: Carrier::Relay(Relay {
+            window_us: 0,
+            is_doubled: true,
+        }),
+        ..RELAY
     },
 ];
 

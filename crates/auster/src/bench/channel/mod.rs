@@ -8,22 +8,25 @@
 
 mod carrier;
 mod cell;
+mod claims;
 mod end;
 mod floor;
-mod grid;
+pub mod grid;
 mod losses;
-mod method;
+pub mod method;
 mod outlet;
-mod report;
+pub mod report;
 mod schedule;
-mod source;
+pub mod source;
 mod tally;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use net::tls::{CredentialFiles, Role, Security};
 use serde::Serialize;
 
+use self::claims::Claim;
 use self::grid::{Choice, Rtt, Sizes, Table};
 use self::losses::Loss;
 use self::method::{METHODS, Method};
@@ -32,8 +35,18 @@ use crate::failure::Failure;
 use crate::lab::tools;
 use crate::pki::make::{self, KeyKind, Owner, Signer};
 
+/// Of a table's time, with --quick.
+const QUICK_SHARE: f64 = 1.0 / 3.0;
+
 #[derive(clap::Args)]
 pub struct Args {
+    /// Measures what the [wire] of a scenario of `auster model` says, in place of the flags that
+    /// choose cells
+    #[arg(
+        value_name = "SCENARIO.toml",
+        conflicts_with_all = ["table", "method", "rate", "loss", "rtt", "size", "agents", "seconds", "quick", "seeds", "seed"]
+    )]
+    scenario: Option<PathBuf>,
     /// A set of cells that is known by name; several with commas. Other flags then keep what fits
     /// them; without a table they make a grid
     #[arg(long, value_name = "TABLE", value_delimiter = ',')]
@@ -55,11 +68,14 @@ pub struct Args {
     #[arg(long, value_name = "BYTES", value_delimiter = ',')]
     size: Vec<Sizes>,
     /// Agents at each end [default: 2]
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=8))]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=16))]
     agents: Option<u8>,
     /// How long messages are sent in a cell [default: 1 to 20 by rate]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<f64>,
+    /// A third of the time in each cell of a table: for a look, not for a result
+    #[arg(long, conflicts_with = "seconds", requires = "table")]
+    quick: bool,
     /// How often each cell is measured, each time with the next seed
     #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=100))]
     seeds: u8,
@@ -83,8 +99,15 @@ enum Preset {
     DelayShort,
     /// Delay of messages of 400 and 600 bytes, and of 3000 and 600, RTT 100 ms and 0.32 ms
     Sizes,
-    /// All of them
+    /// All of these
     All,
+    /// What the relay saves of the bytes of TCP and TLS by rate, RTT 0.32 ms, 1 % loss: 5 min
+    ClaimsOverhead,
+    /// What the relay saves of their delay at 0, 1 and 5 % loss, alone and with duplicates: 4 min
+    /// a seed
+    ClaimsDelay,
+    /// That the relay as it is is never worse than the better of TCP and TLS: 7 min
+    ClaimsNeverWorse,
 }
 
 #[derive(Serialize)]
@@ -92,7 +115,7 @@ struct Settings {
     tables: Vec<Table>,
     methods: Vec<About>,
     seed: u64,
-    seeds: u8,
+    seeds: u64,
     parallel: u8,
     /// What the kernel's TCP was told; quinn has its own of the same name.
     tcp_congestion: &'static str,
@@ -110,6 +133,7 @@ struct Runs {
     cells: Vec<cell::CellResult>,
     failures: Vec<schedule::CellFailure>,
     quic_loses: Vec<Loss>,
+    claims: Vec<Claim>,
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
@@ -119,15 +143,21 @@ pub fn run(args: Args) -> Result<(), Failure> {
         }
         return Ok(());
     }
-    let choice = args.choice()?;
-    let cells = choice.cells().map_err(Failure::usage)?;
+    let choices = match &args.scenario {
+        Some(path) => crate::model::read(path)?.wire.choices(),
+        None => vec![args.choice()?],
+    };
+    let mut cells = Vec::new();
+    for choice in &choices {
+        cells.extend(choice.cells().map_err(Failure::usage)?);
+    }
     tools::require_link_tools()?;
     let results = args.output.open()?;
     let interrupt = Interrupt::take()?;
     let security = security()?;
     let started_unix_s = unix_seconds();
     let places = usize::from(args.parallel);
-    args.say_what_follows(&choice, &cells);
+    args.say_what_follows(&choices, &cells);
     let progress = Progress::new();
     let outcomes = schedule::run(&cells, places, &security, &interrupt, &progress);
     if let (true, Some(failure)) = (outcomes.results.is_empty(), outcomes.failures.first()) {
@@ -135,18 +165,20 @@ pub fn run(args: Args) -> Result<(), Failure> {
     }
 
     let losses = losses::of(&outcomes.results);
+    let claims = claims::of(&outcomes.results);
     let mut text = report::text(&outcomes.results, &outcomes.failures)
-        + &losses::say(&losses, &outcomes.results);
+        + &losses::say(&losses, &outcomes.results)
+        + &claims::say(&claims);
     if interrupt.is_set() {
         let (done, all) = (outcomes.results.len(), cells.len());
         text += &format!("Interrupted: {done} of {all} cells were measured.\n");
     }
     report::plot(&outcomes.results, &results)?;
     let settings = Settings {
-        tables: choice.tables.clone(),
+        tables: choices[0].tables.clone(),
         methods: methods_of(&cells),
-        seed: args.seed,
-        seeds: args.seeds,
+        seed: choices[0].seed,
+        seeds: choices[0].seeds,
         parallel: args.parallel,
         tcp_congestion: "cubic, but for methods with bbr in their name",
         cells: cells.len(),
@@ -155,6 +187,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         cells: outcomes.results,
         failures: outcomes.failures,
         quic_loses: losses,
+        claims,
     };
     let document = Document::new(
         "channel",
@@ -176,6 +209,9 @@ impl Args {
                 Preset::DelayShort => &[Table::DelayShort],
                 Preset::Sizes => &[Table::Sizes],
                 Preset::All => &Table::PRESETS,
+                Preset::ClaimsOverhead => &[Table::ClaimsOverhead],
+                Preset::ClaimsDelay => &[Table::ClaimsDelay],
+                Preset::ClaimsNeverWorse => &[Table::ClaimsNeverWorse],
             };
             tables.extend(
                 named
@@ -199,13 +235,17 @@ impl Args {
             sizes: self.size.clone(),
             agents: self.agents.map(usize::from),
             seconds: self.seconds,
+            share: if self.quick { QUICK_SHARE } else { 1.0 },
             seeds: u64::from(self.seeds),
             seed: self.seed,
         })
     }
 
-    fn say_what_follows(&self, choice: &Choice, cells: &[grid::Cell]) {
-        let agents = choice.agents.unwrap_or(2);
+    fn say_what_follows(&self, choices: &[Choice], cells: &[grid::Cell]) {
+        let agents = choices
+            .iter()
+            .map(|choice| choice.agents.unwrap_or(2).to_string());
+        let agents = agents.collect::<Vec<_>>().join(", ");
         let took = schedule::duration(cells, usize::from(self.parallel));
         self.output.say(format_args!(
             "OpenFlow messages of {agents} agents at each of two ends, both ways at once, over a link \

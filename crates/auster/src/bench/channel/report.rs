@@ -1,7 +1,7 @@
 //! The tables as `papers` have them: methods down, conditions across; and the plots.
 
 use super::cell::CellResult;
-use super::grid::Table;
+use super::grid::{LONG_RTT_MS, Table};
 use super::method::Method;
 use super::schedule::CellFailure;
 use crate::bench::output::{Results, table};
@@ -31,6 +31,7 @@ pub struct Figures {
     pub group: Group,
     pub rate_per_s: f64,
     pub loss_percent: f64,
+    pub is_short_path: bool,
     pub overhead_bytes: f64,
     /// Half the width of its 95 % confidence interval over seeds; 0 with one.
     pub overhead_ci95: f64,
@@ -104,6 +105,7 @@ impl Figures {
             group: group(first),
             rate_per_s: first.rate_per_s,
             loss_percent: first.loss_percent,
+            is_short_path: first.rtt_ms < LONG_RTT_MS,
             overhead_bytes: overhead.mean,
             overhead_ci95: overhead.ci95,
             frames: over(|r| r.frames_per_message).mean,
@@ -136,18 +138,20 @@ pub fn text(results: &[CellResult], failures: &[CellFailure]) -> String {
         let mut add = |what: &str, figures: &[&Figures], cell: fn(&Figures) -> String| {
             if !figures.is_empty() {
                 text += &format!("{} ({about}): {what}\n", table.title());
-                text += &(matrix(figures, cell) + "\n");
+                let entries: Vec<Entry> = figures.iter().map(|f| Entry::of(f, cell)).collect();
+                text += &(matrix(&entries) + "\n");
             }
         };
         if table != Table::Overhead {
             add("ms, mean / p99", &figures, delay_cell);
         }
-        if matches!(table, Table::Overhead | Table::Grid) {
+        let is_mixed = table.has_claims() || table == Table::Grid;
+        if is_mixed || table == Table::Overhead {
             add("bytes/message [frames/message]", &figures, |f| {
                 format!("{:.1} [{:.2}]", f.overhead_bytes, f.frames)
             });
         }
-        if matches!(table, Table::Overhead | Table::DelayShort | Table::Grid) {
+        if is_mixed || matches!(table, Table::Overhead | Table::DelayShort) {
             add("CPU us/message, of the ends + of the link", &figures, |f| {
                 format!("{:.0} + {:.0}", f.cpu_us, f.link_cpu_us)
             });
@@ -229,7 +233,7 @@ pub fn plot(results: &[CellResult], kept: &Results) -> Result<(), Failure> {
 
 /// Sets of lines that a reader can tell apart: what is best known first, and in the others the
 /// first line again, to compare with.
-fn readable(lines: &[Series]) -> Vec<Vec<Series>> {
+pub fn readable(lines: &[Series]) -> Vec<Vec<Series>> {
     if lines.len() <= LINES_MAX {
         return if lines.is_empty() {
             Vec::new()
@@ -302,11 +306,30 @@ fn groups(all: &[Figures]) -> Vec<(Table, Group)> {
     groups
 }
 
+/// A cell of a printed table.
+pub struct Entry {
+    pub method: &'static str,
+    pub rate_per_s: f64,
+    pub loss_percent: f64,
+    pub cell: String,
+}
+
+impl Entry {
+    fn of(figures: &Figures, cell: fn(&Figures) -> String) -> Entry {
+        Entry {
+            method: figures.method.name,
+            rate_per_s: figures.rate_per_s,
+            loss_percent: figures.loss_percent,
+            cell: cell(figures),
+        }
+    }
+}
+
 /// Methods down, rates and losses across.
-fn matrix(figures: &[&Figures], cell: fn(&Figures) -> String) -> String {
-    let mut columns: Vec<(f64, f64)> = figures
+pub fn matrix(entries: &[Entry]) -> String {
+    let mut columns: Vec<(f64, f64)> = entries
         .iter()
-        .map(|f| (f.rate_per_s, f.loss_percent))
+        .map(|entry| (entry.rate_per_s, entry.loss_percent))
         .collect();
     columns.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
     columns.dedup();
@@ -315,19 +338,19 @@ fn matrix(figures: &[&Figures], cell: fn(&Figures) -> String) -> String {
         .map(|(rate, loss)| format!("{rate}/s, {loss} %"));
     let header: Vec<String> = std::iter::once("method".to_owned()).chain(names).collect();
     let mut methods: Vec<&str> = Vec::new();
-    for f in figures {
-        if !methods.contains(&f.method.name) {
-            methods.push(f.method.name);
+    for entry in entries {
+        if !methods.contains(&entry.method) {
+            methods.push(entry.method);
         }
     }
     let rows: Vec<Vec<String>> = methods
         .iter()
         .map(|method| {
             let of = |column: &(f64, f64)| {
-                let found = figures.iter().find(|f| {
-                    f.method.name == *method && (f.rate_per_s, f.loss_percent) == *column
+                let found = entries.iter().find(|entry| {
+                    entry.method == *method && (entry.rate_per_s, entry.loss_percent) == *column
                 });
-                found.map_or_else(|| "-".to_owned(), |f| cell(f))
+                found.map_or_else(|| "-".to_owned(), |entry| entry.cell.clone())
             };
             let cells = columns.iter().map(of);
             std::iter::once((*method).to_owned()).chain(cells).collect()
@@ -513,7 +536,9 @@ mod tests {
         let names: Vec<&str> = METHODS.iter().map(|method| method.name).collect();
         let lines: Vec<Series> = names.iter().map(|name| line(name)).collect();
         let plots = readable(&lines);
-        assert_eq!(plots.len(), 4);
+        // The known ones, and seven at a time of the others.
+        let others = names.len() - KNOWN.len();
+        assert_eq!(plots.len(), 1 + others.div_ceil(LINES_MAX - 1));
         assert!(
             plots
                 .iter()

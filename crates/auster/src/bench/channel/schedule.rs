@@ -149,6 +149,7 @@ mod tests {
         let all = Choice {
             tables: Table::PRESETS.to_vec(),
             seeds: 1,
+            share: 1.0,
             seed: 1,
             ..Choice::default()
         };
@@ -163,6 +164,7 @@ mod tests {
         let choice = Choice {
             tables: vec![Table::Overhead],
             seeds: 1,
+            share: 1.0,
             ..Choice::default()
         };
         let cells = choice.cells().unwrap();

@@ -35,6 +35,7 @@ pub struct Links {
     receivers: Vec<Mutex<Option<Receiver<Crossing>>>>,
     frames: AtomicU64,
     dropped: AtomicU64,
+    unconnected: AtomicU64,
 }
 
 /// Over the whole run, setting up included.
@@ -43,6 +44,8 @@ pub struct Carried {
     pub frames: u64,
     /// Frames and words of arrival that the bench had no place for.
     pub dropped: u64,
+    /// To a switch that was not connected, or not yet: nobody is there to tell of them.
+    pub unconnected: u64,
 }
 
 impl Links {
@@ -58,6 +61,7 @@ impl Links {
             receivers,
             frames: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            unconnected: AtomicU64::new(0),
         }
     }
 
@@ -76,6 +80,10 @@ impl Links {
         self.dropped.fetch_add(1, Ordering::Relaxed)
     }
 
+    pub fn note_unconnected(&self) {
+        self.unconnected.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// What comes to a thread; for its first caller only.
     pub fn receiver(&self, thread: usize) -> Option<Receiver<Crossing>> {
         let mut receiver = self.receivers[thread]
@@ -88,6 +96,7 @@ impl Links {
         Carried {
             frames: self.frames.load(Ordering::Relaxed),
             dropped: self.dropped.load(Ordering::Relaxed),
+            unconnected: self.unconnected.load(Ordering::Relaxed),
         }
     }
 }

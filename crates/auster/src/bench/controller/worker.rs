@@ -171,7 +171,11 @@ impl<'a> Worker<'a> {
                 let Some(mut emulated) = emulated.map(|emulated| emulated.borrow_mut()) else {
                     continue;
                 };
-                if !emulated.is_up || emulated.out.len() > UNSENT_BYTES_MAX {
+                if !emulated.is_up {
+                    shared.control.links.note_unconnected();
+                    continue;
+                }
+                if emulated.out.len() > UNSENT_BYTES_MAX {
                     shared.control.links.note_dropped();
                     continue;
                 }

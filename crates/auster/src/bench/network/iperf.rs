@@ -91,7 +91,8 @@ pub fn start_servers(network: &mut Network, host: &str) -> Result<(), Failure> {
 
 /// Starts iperf's server of UDP alone; it ends with the network.
 pub fn start_udp_server(network: &mut Network, host: &str) -> Result<(), Failure> {
-    let words = ["-s", "-u", "-p", &IPERF_PORT.to_string()];
+    // By itself it has room for 92 datagrams.
+    let words = ["-s", "-u", "-w", "4M", "-p", &IPERF_PORT.to_string()];
     network.spawn("iperf", Some(host), "iperf", |command| {
         command.args(words);
     })?;

@@ -5,17 +5,19 @@
 //! with the network idle and beside traffic that makes new flows. Several controllers, or several
 //! transports under one, have a network each and take turns, so that they meet the same machine.
 
-mod background;
+pub mod background;
 mod figures;
-mod icmp;
+pub mod icmp;
 pub mod iperf;
 pub mod order;
 mod raw;
 mod report;
-mod stranger;
+pub mod stranger;
 mod subject;
 pub mod tcp;
 pub mod udp;
+
+pub use subject::wait_until_reachable;
 
 use std::time::Duration;
 
@@ -244,6 +246,7 @@ impl Plan {
             patch: false,
             seed: args.seed,
             control,
+            port_buffer_bytes: None,
         };
         Ok(Plan {
             topology,

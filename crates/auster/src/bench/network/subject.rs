@@ -43,7 +43,8 @@ impl Subject {
         let (cast, settings) = (plan.cast, &plan.settings);
         let mut network = Network::start(plan.topology.clone(), &label, &plan.options)?;
         let plane = Plane::start(&mut network, controller)?;
-        if !wait_until_reachable(plan, &mut network, &plane, &label, interrupt)? {
+        let hosts = [cast.from, cast.to, cast.background_from, cast.background_to];
+        if !wait_until_reachable(&mut network, &plane, &hosts, &label, interrupt)? {
             return Ok(None);
         }
         if settings.iperf.is_some() {
@@ -76,18 +77,18 @@ impl Subject {
     }
 }
 
-/// Pings between all hosts that take part, until none is lost: a network that has settled, and
-/// hosts that the controller knows.
-fn wait_until_reachable(
-    plan: &Plan,
+/// Pings between all hosts that take part, by their place in the topology, until none is lost: a
+/// network that has settled, and hosts that the controller knows. Tells false if interrupted.
+pub fn wait_until_reachable(
     network: &mut Network,
     plane: &Plane,
+    hosts: &[usize],
     label: &str,
     interrupt: &Interrupt,
 ) -> Result<bool, Failure> {
     let deadline = Instant::now() + REACHABLE_TIME_MAX;
-    let (cast, topology) = (plan.cast, &plan.topology);
-    let mut hosts = vec![cast.from, cast.to, cast.background_from, cast.background_to];
+    let topology = network.topology.clone();
+    let mut hosts = hosts.to_vec();
     hosts.sort_unstable();
     hosts.dedup();
     let failed = |e: std::io::Error| Failure::machine(format!("ping: {e}"));

@@ -31,11 +31,22 @@ pub fn is_ours(scenario: &Path) -> bool {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    if args.controller != "auster" {
+    if !args.is_auster() {
         return Err(Failure::usage(format!(
             "--controller {}: this scenario brings its own",
-            args.controller
+            args.controller.join(", ")
         )));
+    }
+    if args.seconds.is_some() {
+        return Err(Failure::usage(
+            "--seconds: this scenario says how long a run lasts; --runs says how many there are",
+        ));
+    }
+    if args
+        .runs
+        .is_some_and(|runs| !(1..=settings::RUNS_MAX).contains(&runs))
+    {
+        return Err(Failure::usage("--runs: 1 to 1000"));
     }
     let text = std::fs::read_to_string(&args.scenario).unwrap_or_default();
     match in_band::is_ours(&text) {

@@ -26,6 +26,13 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(transport) = args.transport {
         settings.transports = vec![transport];
     }
+    if let Some(runs) = args.runs {
+        settings.runs = runs;
+        settings
+            .flood
+            .iter_mut()
+            .for_each(|flood| flood.runs = runs);
+    }
     let beside = args.scenario.parent().unwrap_or(Path::new("."));
     let policies = Policies::read(&settings, beside)?;
     tools::require_network_tools()?;

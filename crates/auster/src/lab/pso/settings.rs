@@ -107,7 +107,8 @@ const ALGORITHMS: [&str; 7] = [
 const LINK_MBPS_MAX: f64 = 1000.0;
 const LOAD_MAX: f64 = 10.0;
 const RUN_S_MAX: f64 = 60.0;
-const RUNS_MAX: u32 = 1000;
+/// Of a cell; in a scenario and for `--runs`.
+pub const RUNS_MAX: u32 = 1000;
 /// Of a PACKET_IN before its packet: header, fields, a match with the port, and padding.
 const PACKET_IN_HEAD_BYTES: usize = 42;
 

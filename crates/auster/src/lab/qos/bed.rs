@@ -16,7 +16,8 @@ use crate::bench::network::tcp::Ends;
 use crate::bench::network::udp::{Pace, Stream, stream_known};
 use crate::bench::output::Interrupt;
 use crate::failure::Failure;
-use crate::lab::network::{Network, Options, SWITCHES, device, own_program};
+use crate::lab::network::{Network, Options, device};
+use crate::lab::qos;
 use crate::lab::qos::settings::{Case, HEADERS_BYTES, MARGIN, QosQueues};
 use crate::lab::tools;
 use crate::lab::topology::Topology;
@@ -137,7 +138,7 @@ impl Bed {
         if way.is_auster() {
             let mut words = vec!["set", "--rate", &self.settings.rate];
             words.extend(case.queues.iter().flat_map(|queue| ["--queue", queue]));
-            return check("queues set", &self.queues(&words)?);
+            return qos::check("queues set", &self.queues(&words)?);
         }
         let rate = format!("other-config:max-rate={}", self.settings.rate_mbps() * 1e6);
         let mut words: Vec<String> = ["set", "port", &self.port, "qos=@qos", "--", "--id=@qos"]
@@ -159,7 +160,7 @@ impl Bed {
 
     fn clear_queues(&self, way: Way) -> Result<(), Failure> {
         if way.is_auster() {
-            return check("queues clear", &self.queues(&["clear"])?);
+            return qos::check("queues clear", &self.queues(&["clear"])?);
         }
         let line = format!(
             "clear port {} qos -- --all destroy qos -- --all destroy queue",
@@ -222,16 +223,9 @@ impl Bed {
         })
     }
 
-    /// `auster queues` of the limited port, where the switch is.
+    /// `auster queues` of the limited port.
     fn queues(&self, words: &[&str]) -> Result<Output, Failure> {
-        let database = format!("unix:{}", self.network.dir().join("db.sock").display());
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.network.namespace(SWITCHES)]);
-        command.arg(own_program()?).arg("queues").args(words);
-        command.args(["--port", &self.port, "--db", &database]);
-        command
-            .output()
-            .map_err(|e| Failure::machine(format!("ip netns exec: {e}")))
+        qos::queues(&self.network, &self.port, words)
     }
 
     fn flow_run(&self, stream: &Stream, queue: u8, from_ns: u64) -> FlowRun {
@@ -255,16 +249,6 @@ impl Bed {
             sender_late_ms: stream.sender_late_max.as_secs_f64() * 1e3,
             curve_mbps: counts.iter().map(|count| mbps(*count, BIN)).collect(),
         }
-    }
-}
-
-fn check(what: &str, output: &Output) -> Result<(), Failure> {
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(Failure::machine(format!(
-            "{what}: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        ))),
     }
 }
 

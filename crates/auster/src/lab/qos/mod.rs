@@ -5,15 +5,24 @@
 //! run, `queues verify` under it, `queues clear` after it.
 
 mod bed;
+pub mod circuit;
+mod controlled;
+mod entries;
+pub mod killed;
+pub mod paper;
+mod records;
 mod report;
+pub mod scale;
 mod settings;
 
 use std::path::Path;
+use std::process::{Command, Output};
 
 use crate::bench::output::{Interrupt, Results, command};
 use crate::failure::Failure;
 use crate::figures::{Machine, unix_seconds};
 use crate::lab::experiment::Args;
+use crate::lab::network::{Network, SWITCHES, own_program};
 use crate::lab::tools;
 use bed::{Bed, Trial, Way};
 use report::Document;
@@ -25,7 +34,7 @@ pub fn is_ours(scenario: &Path) -> bool {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    if args.controller != "auster" || args.transport.is_some() {
+    if !args.is_auster() || args.transport.is_some() {
         return Err(Failure::usage(
             "--controller, --transport: this scenario has flow entries and no controller",
         ));
@@ -86,4 +95,26 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         trials,
     };
     document.conclude(&results, args.json)
+}
+
+/// `auster queues` of a switch's port, where the switch is.
+fn queues(network: &Network, port: &str, words: &[&str]) -> Result<Output, Failure> {
+    let database = format!("unix:{}", network.dir().join("db.sock").display());
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &network.namespace(SWITCHES)]);
+    command.arg(own_program()?).arg("queues").args(words);
+    command.args(["--port", port, "--db", &database]);
+    command
+        .output()
+        .map_err(|e| Failure::machine(format!("ip netns exec: {e}")))
+}
+
+fn check(what: &str, output: &Output) -> Result<(), Failure> {
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Failure::machine(format!(
+            "{what}: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        ))),
+    }
 }

@@ -33,7 +33,7 @@ pub fn is_ours(scenario: &Path) -> bool {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    if args.controller != "auster" || args.transport.is_some() {
+    if !args.is_auster() || args.transport.is_some() {
         return Err(Failure::usage(
             "--controller, --transport: this scenario brings its own, over plain TCP",
         ));

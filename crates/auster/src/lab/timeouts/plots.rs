@@ -103,6 +103,7 @@ fn by_place(of: &PlotOf, document: &Document) -> Series {
     series(&rate.unwrap_or("streams".to_owned()), places)
 }
 
+/// The median by size: one answer that waited for the machine is not what a size costs.
 fn of_pings(of: &PlotOf, name: &str, rows: &[PingRow]) -> Series {
     let is_its = |row: &&PingRow| {
         row.row == name && of.only.is_none_or(|size| size == f64::from(row.size_bytes))
@@ -116,7 +117,7 @@ fn of_pings(of: &PlotOf, name: &str, rows: &[PingRow]) -> Series {
         }
         _ => rows
             .iter()
-            .map(|row| (f64::from(row.size_bytes), row.mean_ms))
+            .map(|row| (f64::from(row.size_bytes), row.rtt_ms.p50))
             .collect(),
     };
     Series {
@@ -158,6 +159,7 @@ fn by_second(of: &PlotOf, name: &str, found: &Found) -> Series {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figures::Quantiles;
 
     fn run(row: &str, reordered: &[u64], core: &[f64]) -> StreamRun {
         let busy = |core: &f64| Busy {
@@ -201,14 +203,17 @@ mod tests {
 
     #[test]
     fn requests_and_sizes_are_told_apart() {
-        let row = |size_bytes, mean_ms| PingRow {
+        let row = |size_bytes, p50| PingRow {
             row: "a".to_owned(),
             size_bytes,
             runs: 1,
             sent: 2,
             lost: 1,
-            rtt_ms: crate::figures::Quantiles::default(),
-            mean_ms,
+            rtt_ms: Quantiles {
+                p50,
+                ..Quantiles::default()
+            },
+            mean_ms: 9.0,
             by_request_ms: vec![None, Some(3.0)],
         };
         let rows = [row(64, 1.0), row(1472, 2.0)];

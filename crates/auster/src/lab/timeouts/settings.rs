@@ -396,7 +396,7 @@ mod tests {
             };
             steps.iter().filter(is_its).count()
         };
-        assert_eq!(runs("fixed 1 s", 5.0), 3);
+        assert_eq!(runs("fixed 1 s", 5.0), 2);
         assert_eq!(runs("lease, D 17 ms", 60.0), 10);
         let run_of = |step: &Step| match *step {
             Step::Stream { run, .. } | Step::Iperf { run, .. } | Step::Ping { run, .. } => run,

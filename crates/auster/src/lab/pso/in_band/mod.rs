@@ -39,6 +39,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if args.quick {
         settings = settings.quick()?;
     }
+    settings.runs = args.runs.unwrap_or(settings.runs);
     let beside = args.scenario.parent().unwrap_or(Path::new("."));
     let policy = beside.join(&settings.policy);
     let policy = std::path::absolute(&policy).map_err(|e| Failure::file(&policy, e))?;

@@ -18,6 +18,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ovsdb::vswitch::qos::Owner;
 use sched::TrafficType;
 use sched::policy::PolicyMap;
 use serde::Serialize;
@@ -175,7 +176,7 @@ impl Stage {
             // Whichever of the two was there.
             let _ = tools::tc(Some(&namespace), &["qdisc", "del", "dev", &name, "root"]);
             match on {
-                true => interface.set(&self.plan).map(drop)?,
+                true => interface.set(Owner::Command, &self.plan).map(drop)?,
                 false => self.limit(&namespace, &name)?,
             }
         }

@@ -1,0 +1,208 @@
+//! The list of the papers' figures, tables and headline numbers: `scenarios/papers.toml`. It says what
+//! a paper claims, where our figure of it is, and by which rule the two are compared. It has no
+//! result in it.
+
+use crate::papers::figure::{Against, Several, Stat};
+use crate::papers::path::Path;
+
+/// The whole list.
+#[derive(Debug)]
+pub struct List {
+    pub title: String,
+    pub measurements: Vec<Measurement>,
+    pub papers: Vec<Paper>,
+}
+
+/// A command whose results the figures are read from.
+#[derive(Debug)]
+pub struct Measurement {
+    /// Of its directory: `results/<date>-<name>`, or `<name>` in that of a run.
+    pub name: String,
+    /// What `make papers` runs.
+    pub whole: Option<Form>,
+    /// What `make papers QUICK=1` runs.
+    pub quick: Option<Form>,
+    /// What the stored results are from, for which an hour is too short.
+    pub long: Option<Form>,
+    /// Whoever measures it, if it is no command of this program.
+    pub by: Option<String>,
+}
+
+/// Words after `auster`, and about how long it takes.
+#[derive(Clone, Debug)]
+pub struct Form {
+    pub words: Vec<String>,
+    pub minutes: f64,
+}
+
+#[derive(Debug)]
+pub struct Paper {
+    pub id: String,
+    pub title: String,
+    pub authors: String,
+    pub source: String,
+    /// What draws or defines something, and finds nothing.
+    pub drawings: Vec<Drawing>,
+    pub entries: Vec<Entry>,
+}
+
+/// `Fig. 1` and what it draws.
+#[derive(Debug)]
+pub struct Drawing {
+    pub place: String,
+    pub about: String,
+}
+
+/// A figure, a table or a number.
+#[derive(Debug)]
+pub struct Entry {
+    pub place: String,
+    pub title: String,
+    /// What the paper says, in our words.
+    pub claim: String,
+    /// A sentence on what we found, with `{name}` for values.
+    pub found: Option<String>,
+    /// Why it is not as the paper says, or cannot be; likewise.
+    pub why: Option<String>,
+    /// The paper has no such claim: ours, by its side.
+    pub is_beyond: bool,
+    /// It cannot be repeated at all.
+    pub is_impossible: bool,
+    /// What holds it where there is nothing to measure.
+    pub tests: Vec<String>,
+    pub values: Vec<Value>,
+    pub plots: Vec<Plot>,
+}
+
+#[derive(Debug)]
+pub struct Value {
+    /// For `{name}`.
+    pub name: Option<String>,
+    pub label: String,
+    pub measurement: String,
+    pub source: Source,
+    pub unit: String,
+    pub decimals: Option<usize>,
+    pub paper: Option<Said>,
+    pub rule: Option<Rule>,
+    /// Where it is far better than the paper.
+    pub exceeds: Option<Bound>,
+}
+
+#[derive(Debug)]
+pub enum Source {
+    Figure {
+        operand: Operand,
+        against: Option<Box<(Operand, Against)>>,
+    },
+    /// Those of the verdict's checks that have these words in them.
+    Checks(String),
+}
+
+/// One figure of a document.
+#[derive(Debug)]
+pub struct Operand {
+    pub measurement: String,
+    pub path: Path,
+    pub stat: Option<Stat>,
+    pub several: Several,
+    pub times: f64,
+    /// Divided by what is here.
+    pub per: Option<Path>,
+}
+
+/// What the paper has there.
+#[derive(Debug, PartialEq)]
+pub enum Said {
+    Number(f64),
+    Words(String),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rule {
+    /// Of the paper's number.
+    WithinPercent(f64),
+    /// Of the paper's number: our interval meets this one.
+    Within(f64),
+    Bound(Bound),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// A picture of a measurement.
+#[derive(Debug)]
+pub struct Plot {
+    pub measurement: String,
+    pub file: String,
+}
+
+impl List {
+    pub fn measurement(&self, name: &str) -> Option<&Measurement> {
+        self.measurements.iter().find(|known| known.name == name)
+    }
+}
+
+impl Measurement {
+    pub fn form(&self, which: Which) -> Option<&Form> {
+        match which {
+            Which::Whole => self.whole.as_ref(),
+            Which::Quick => self.quick.as_ref(),
+            Which::Long => self.long.as_ref().or(self.whole.as_ref()),
+        }
+    }
+
+    /// How its stored results were made.
+    pub fn told(&self) -> String {
+        match (&self.by, self.form(Which::Long)) {
+            (Some(by), _) => by.clone(),
+            (None, Some(form)) => format!("auster {}", form.words.join(" ")),
+            (None, None) => String::new(),
+        }
+    }
+}
+
+/// Which form of each command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Which {
+    Whole,
+    Quick,
+    Long,
+}
+
+impl Which {
+    pub const ALL: [Which; 3] = [Which::Whole, Which::Quick, Which::Long];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Which::Whole => "whole",
+            Which::Quick => "quick",
+            Which::Long => "long",
+        }
+    }
+
+    /// What all commands together may take.
+    pub fn minutes_max(self) -> Option<f64> {
+        match self {
+            Which::Whole => Some(60.0),
+            Which::Quick => Some(8.0),
+            Which::Long => None,
+        }
+    }
+}
+
+/// `Fig. 8.1` of `timeouts` as a place in a page: `timeouts-fig-8-1`.
+pub fn anchor(paper: &str, place: &str) -> String {
+    let mut anchor = paper.to_owned();
+    for part in place.split(|c: char| !c.is_ascii_alphanumeric()) {
+        if !part.is_empty() {
+            anchor += "-";
+            anchor += &part.to_ascii_lowercase();
+        }
+    }
+    anchor
+}

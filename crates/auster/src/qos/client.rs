@@ -1,0 +1,146 @@
+//! One request to the API of a running `auster run`, and its answer.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Method, Request, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::failure::Failure;
+
+/// For the whole of it: the API gives up before.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+pub struct Client {
+    at: SocketAddr,
+}
+
+impl Client {
+    pub fn new(at: SocketAddr) -> Client {
+        Client { at }
+    }
+
+    pub async fn get(&self, path: &str) -> Result<Value, Failure> {
+        self.ask(Method::GET, path, None).await
+    }
+
+    /// The document that is answered; null if there is none.
+    pub async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Failure> {
+        let (status, document) = self.answer(method, path, body).await?;
+        match status.is_success() {
+            true => Ok(document),
+            false => Err(failure(status, &document)),
+        }
+    }
+
+    /// Whatever is answered.
+    pub async fn answer(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, Value), Failure> {
+        let asked = timeout(ANSWER_MAX, self.exchange(method, path, body)).await;
+        let silent = || Failure::network(format!("the API at {} does not answer", self.at));
+        let (status, bytes) = asked.map_err(|_| silent())??;
+        let document = match bytes.is_empty() {
+            true => Value::Null,
+            false => serde_json::from_slice(&bytes).map_err(|_| {
+                let at = self.at;
+                Failure::network(format!("what answers at {at} is no API of auster run"))
+            })?,
+        };
+        Ok((status, document))
+    }
+
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<(StatusCode, Bytes), Failure> {
+        let at = self.at;
+        let failed = |error: &dyn std::fmt::Display| {
+            Failure::network(format!("the API at {at} ends the connection: {error}"))
+        };
+        let stream = TcpStream::connect(at).await.map_err(|error| {
+            Failure::network(format!(
+                "nobody serves the API at {at} ({error}); start auster run --api {at}, or say where \
+                 it is with --api"
+            ))
+        })?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| failed(&error))?;
+        let driven = tokio::spawn(connection);
+        let body = body.map_or_else(Bytes::new, |body| Bytes::from(body.to_string()));
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, at.to_string())
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(body))
+            .map_err(|error| Failure::usage(format!("{path}: {error}")))?;
+        let answer = sender
+            .send_request(request)
+            .await
+            .map_err(|error| failed(&error))?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX);
+        let bytes = body.collect().await.map_err(|error| failed(&error))?;
+        driven.abort();
+        Ok((status, bytes.to_bytes()))
+    }
+}
+
+/// In one line, with every field that is wrong.
+fn failure(status: StatusCode, problem: &Value) -> Failure {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let errors = problem["errors"].as_array();
+    let told: Vec<String> = errors
+        .into_iter()
+        .flatten()
+        .map(|error| text(&error["detail"]))
+        .collect();
+    let line = match told.is_empty() {
+        true => text(&problem["detail"]),
+        false => told.join("; "),
+    };
+    match status.is_client_error() {
+        true => Failure::usage(line),
+        false => Failure::negative(line),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_problem_is_one_line_with_every_field() {
+        let problem = json!({"detail": "2 fields", "errors": [
+            {"pointer": "/a", "detail": "a: no"}, {"pointer": "/b", "detail": "b: no"}
+        ]});
+        let told = failure(StatusCode::UNPROCESSABLE_ENTITY, &problem);
+        assert_eq!(told.message(), "a: no; b: no");
+        let told = failure(
+            StatusCode::CONFLICT,
+            &json!({"detail": "there", "errors": []}),
+        );
+        assert_eq!(told.message(), "there");
+    }
+}

@@ -1,0 +1,379 @@
+//! Switches, and what they count.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use control::controller::SwitchView;
+use net::databases::DatapathView;
+use openflow::multipart::{FlowStats, FlowStatsRequest, MeterStats, ReplyBody, RequestBody};
+use openflow::{DatapathId, Instruction, MeterId, PortNo, QueueId};
+use serde::Serialize;
+use tokio::time::timeout;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Api;
+use super::problem::Problem;
+
+/// For the controller's thread to be asked.
+const ASK_MAX: Duration = Duration::from_secs(2);
+/// Of the entries of a switch that are told; there may be a million.
+const FLOWS_SHOWN_MAX: usize = 10_000;
+
+pub fn router() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(list_switches))
+        .routes(routes!(get_switch))
+        .routes(routes!(port_statistics))
+        .routes(routes!(queue_statistics))
+        .routes(routes!(meter_statistics))
+        .routes(routes!(flow_statistics))
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Switches {
+    pub switches: Vec<SwitchDocument>,
+}
+
+/// A switch, and its database if that is connected.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct SwitchDocument {
+    #[schema(example = "0000000000000001")]
+    pub dpid: String,
+    pub is_connected: bool,
+    /// Of OpenFlow.
+    #[schema(example = "1.3")]
+    pub version: String,
+    pub software: Option<String>,
+    pub port_count: u64,
+    /// Entries that the controller has set here.
+    pub flow_count: u64,
+    pub database: Option<DatabaseDocument>,
+}
+
+/// What a switch's database says (OVSDB).
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct DatabaseDocument {
+    pub address: String,
+    pub bridge: String,
+    /// `system` is the kernel's, which chooses queues by `set_queue`; others do by code point.
+    #[schema(example = "netdev")]
+    pub datapath_type: String,
+    pub ports: Vec<DatabasePort>,
+}
+
+/// How far a port is from the queues it shall have.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct DatabasePort {
+    pub name: String,
+    /// In OpenFlow; more than one of a bond.
+    pub numbers: Vec<u32>,
+    /// absent, left, taken, no port, changing, failed, written, in effect.
+    #[schema(example = "in effect")]
+    pub queues: String,
+    pub problem: Option<String>,
+}
+
+/// Counters of all ports; all ones means that the switch does not count.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct PortStatistics {
+    pub ports: Vec<PortCounters>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct PortCounters {
+    /// A number, or a name such as LOCAL.
+    pub port: String,
+    pub rx_packets: u64,
+    pub tx_packets: u64,
+    pub rx_bytes: u64,
+    pub tx_bytes: u64,
+    pub rx_dropped: u64,
+    pub tx_dropped: u64,
+    pub rx_errors: u64,
+    pub tx_errors: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct QueueStatistics {
+    pub queues: Vec<QueueCounters>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct QueueCounters {
+    pub port: String,
+    pub queue: u32,
+    pub tx_packets: u64,
+    pub tx_bytes: u64,
+    /// Packets that the queue had no room for.
+    pub tx_errors: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct MeterStatistics {
+    pub meters: Vec<MeterCounters>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct MeterCounters {
+    pub meter: u32,
+    pub flow_count: u32,
+    pub packets_in: u64,
+    pub bytes_in: u64,
+    /// Above the rate of each band.
+    pub bands: Vec<BandCounters>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct BandCounters {
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct FlowStatistics {
+    /// How many there are, shown or not.
+    pub flow_count: u64,
+    /// The first 10,000.
+    pub flows: Vec<FlowCounters>,
+}
+
+/// A flow entry, in the words of ovs-ofctl.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct FlowCounters {
+    pub table: u8,
+    pub priority: u16,
+    #[schema(example = "udp,nw_dst=10.0.0.2,udp_dst=5060")]
+    pub r#match: String,
+    #[schema(example = "set_queue:1,output:2")]
+    pub actions: String,
+    /// Sixteen hex digits.
+    pub cookie: String,
+    pub packets: u64,
+    pub bytes: u64,
+    pub duration_s: u32,
+    pub idle_timeout_s: u16,
+    pub hard_timeout_s: u16,
+}
+
+impl Api {
+    /// By datapath id.
+    pub async fn switches(&self) -> Result<Vec<SwitchView>, Problem> {
+        let asked = self.driver.ask(|controller| controller.switches());
+        let asked = timeout(ASK_MAX, asked).await;
+        asked.ok().flatten().ok_or_else(Problem::busy)
+    }
+
+    fn switch(&self, view: &SwitchView) -> SwitchDocument {
+        let text = |bytes: &bytes::Bytes| String::from_utf8_lossy(bytes).into_owned();
+        let views = self.views.borrow();
+        SwitchDocument {
+            dpid: view.dpid.to_string(),
+            is_connected: view.connection.is_some(),
+            version: view.version.to_string(),
+            software: view.description.as_ref().map(|d| text(&d.software)),
+            port_count: view.port_count as u64,
+            flow_count: view.flow_count as u64,
+            database: views.get(&view.dpid).map(database),
+        }
+    }
+}
+
+fn database(view: &DatapathView) -> DatabaseDocument {
+    let ports = view.ports.iter().map(|(name, port)| DatabasePort {
+        name: name.clone(),
+        numbers: port.numbers.clone(),
+        queues: port.queues.name().to_owned(),
+        problem: port.queues.problem(),
+    });
+    DatabaseDocument {
+        address: view.database.clone(),
+        bridge: view.bridge.clone(),
+        datapath_type: view.datapath_type.clone(),
+        ports: ports.collect(),
+    }
+}
+
+fn dpid(text: &str) -> Result<DatapathId, Problem> {
+    let dpid = text.parse::<DatapathId>();
+    dpid.map_err(|problem| Problem::new(StatusCode::NOT_FOUND, problem))
+}
+
+/// The switches that are connected, or were until lately.
+#[utoipa::path(get, path = "/v1/switches", tag = "network", operation_id = "list_switches",
+    responses(
+        (status = 200, body = Switches),
+        (status = 503, body = Problem, content_type = "application/problem+json"),
+    ))]
+async fn list_switches(State(api): State<Api>) -> Result<Json<Switches>, Problem> {
+    let views = api.switches().await?;
+    let switches = views.iter().map(|view| api.switch(view)).collect();
+    Ok(Json(Switches { switches }))
+}
+
+/// One of them.
+#[utoipa::path(get, path = "/v1/switches/{dpid}", tag = "network", operation_id = "get_switch",
+    params(("dpid" = String, Path, example = "0000000000000001")),
+    responses(
+        (status = 200, body = SwitchDocument),
+        (status = 404, body = Problem, content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json"),
+    ))]
+async fn get_switch(
+    State(api): State<Api>,
+    Path(text): Path<String>,
+) -> Result<Json<SwitchDocument>, Problem> {
+    let dpid = dpid(&text)?;
+    let views = api.switches().await?;
+    let view = views.iter().find(|view| view.dpid == dpid);
+    let unknown = || Problem::new(StatusCode::NOT_FOUND, format!("there is no switch {dpid}"));
+    view.map(|view| Json(api.switch(view))).ok_or_else(unknown)
+}
+
+macro_rules! statistics {
+    (
+        $(#[$doc:meta])* $name:ident $id:literal, $path:literal, $document:ident, $body:expr,
+        $read:expr
+    ) => {
+        $(#[$doc])*
+        #[utoipa::path(get, path = $path, tag = "network", operation_id = $id,
+            params(("dpid" = String, Path, example = "0000000000000001")),
+            responses(
+                (status = 200, body = $document),
+                (status = 404, description = "It is not connected", body = Problem,
+                    content_type = "application/problem+json"),
+                (status = 501, description = "The switch has none", body = Problem,
+                    content_type = "application/problem+json"),
+                (status = 503, body = Problem, content_type = "application/problem+json"),
+                (status = 504, description = "It does not answer", body = Problem,
+                    content_type = "application/problem+json"),
+            ))]
+        async fn $name(
+            State(api): State<Api>,
+            Path(text): Path<String>,
+        ) -> Result<Json<$document>, Problem> {
+            let bodies = api.ask_switch(dpid(&text)?, $body).await?;
+            let read: fn(Vec<ReplyBody>) -> $document = $read;
+            Ok(Json(read(bodies)))
+        }
+    };
+}
+
+statistics!(
+    /// What its ports have counted.
+    port_statistics "port_statistics", "/v1/switches/{dpid}/ports", PortStatistics,
+    RequestBody::PortStats(PortNo::ANY), ports
+);
+
+statistics!(
+    /// What the queues of its ports have counted.
+    queue_statistics "queue_statistics", "/v1/switches/{dpid}/queues", QueueStatistics,
+    RequestBody::Queue { port: PortNo::ANY, queue: QueueId::ALL }, queues
+);
+
+statistics!(
+    /// What its meters have counted.
+    meter_statistics "meter_statistics", "/v1/switches/{dpid}/meters", MeterStatistics,
+    RequestBody::Meter(MeterId::ALL), meters
+);
+
+statistics!(
+    /// Its flow entries, and what they have counted.
+    flow_statistics "flow_statistics", "/v1/switches/{dpid}/flows", FlowStatistics,
+    RequestBody::Flow(FlowStatsRequest::all()), flows
+);
+
+fn ports(bodies: Vec<ReplyBody>) -> PortStatistics {
+    let rows = bodies.into_iter().flat_map(|body| match body {
+        ReplyBody::PortStats(rows) => rows,
+        _ => Vec::new(),
+    });
+    let ports = rows.map(|row| PortCounters {
+        port: row.port_no.to_string(),
+        rx_packets: row.rx_packets,
+        tx_packets: row.tx_packets,
+        rx_bytes: row.rx_bytes,
+        tx_bytes: row.tx_bytes,
+        rx_dropped: row.rx_dropped,
+        tx_dropped: row.tx_dropped,
+        rx_errors: row.rx_errors,
+        tx_errors: row.tx_errors,
+    });
+    PortStatistics {
+        ports: ports.collect(),
+    }
+}
+
+fn queues(bodies: Vec<ReplyBody>) -> QueueStatistics {
+    let rows = bodies.into_iter().flat_map(|body| match body {
+        ReplyBody::Queue(rows) => rows,
+        _ => Vec::new(),
+    });
+    let queues = rows.map(|row| QueueCounters {
+        port: row.port_no.to_string(),
+        queue: row.queue_id.0,
+        tx_packets: row.tx_packets,
+        tx_bytes: row.tx_bytes,
+        tx_errors: row.tx_errors,
+    });
+    QueueStatistics {
+        queues: queues.collect(),
+    }
+}
+
+fn meters(bodies: Vec<ReplyBody>) -> MeterStatistics {
+    let rows = bodies.into_iter().flat_map(|body| match body {
+        ReplyBody::Meter(rows) => rows,
+        _ => Vec::new(),
+    });
+    let band = |(packets, bytes): &(u64, u64)| BandCounters {
+        packets: *packets,
+        bytes: *bytes,
+    };
+    let meters = rows.map(|row: MeterStats| MeterCounters {
+        meter: row.meter_id.0,
+        flow_count: row.flow_count,
+        packets_in: row.packet_in_count,
+        bytes_in: row.byte_in_count,
+        bands: row.bands.iter().map(band).collect(),
+    });
+    MeterStatistics {
+        meters: meters.collect(),
+    }
+}
+
+fn flows(bodies: Vec<ReplyBody>) -> FlowStatistics {
+    let rows = bodies.into_iter().flat_map(|body| match body {
+        ReplyBody::Flow(rows) => rows,
+        _ => Vec::new(),
+    });
+    let rows: Vec<FlowStats> = rows.collect();
+    let flow = |row: &FlowStats| FlowCounters {
+        table: row.table_id.0,
+        priority: row.priority,
+        r#match: row.r#match.to_string(),
+        actions: actions(&row.instructions),
+        cookie: format!("{:016x}", row.cookie.0),
+        packets: row.packet_count,
+        bytes: row.byte_count,
+        duration_s: row.duration_sec,
+        idle_timeout_s: row.idle_timeout,
+        hard_timeout_s: row.hard_timeout,
+    };
+    FlowStatistics {
+        flow_count: rows.len() as u64,
+        flows: rows.iter().take(FLOWS_SHOWN_MAX).map(flow).collect(),
+    }
+}
+
+/// As ovs-ofctl shows them: those that are applied as they are, the others by name.
+fn actions(instructions: &[Instruction]) -> String {
+    if instructions.is_empty() {
+        return "drop".to_owned();
+    }
+    let texts: Vec<String> = instructions.iter().map(ToString::to_string).collect();
+    texts.join(",")
+}

@@ -1,0 +1,98 @@
+//! What is told to who has asked for something that cannot be: RFC 9457, with one entry for each
+//! field that is wrong.
+
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::run::qos::Refused;
+use crate::run::qos::tree::Wrong;
+
+/// A problem detail (RFC 9457).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Problem {
+    #[serde(rename = "type")]
+    #[schema(example = "about:blank")]
+    pub kind: &'static str,
+    pub title: &'static str,
+    #[schema(minimum = 400, maximum = 599)]
+    pub status: u16,
+    /// What is wrong, for people.
+    pub detail: String,
+    /// One for each field that is wrong.
+    pub errors: Vec<FieldError>,
+}
+
+/// What is wrong with one field.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct FieldError {
+    /// Into the body (RFC 6901); empty for the whole of it, or for what is not in it.
+    #[schema(example = "/queues/0/min")]
+    pub pointer: String,
+    pub detail: String,
+}
+
+impl Problem {
+    pub fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
+        Problem {
+            kind: "about:blank",
+            title: status.canonical_reason().unwrap_or("Error"),
+            status: status.as_u16(),
+            detail: detail.into(),
+            errors: Vec::new(),
+        }
+    }
+
+    /// The fields of a body, or of what it is put together with.
+    pub fn of_fields(wrong: &[Wrong]) -> Problem {
+        let error = |wrong: &Wrong| FieldError {
+            pointer: wrong.place.pointer.clone(),
+            detail: wrong.text.clone(),
+        };
+        let count = wrong.len();
+        let detail = match count {
+            1 => "one field is wrong; nothing was changed".to_owned(),
+            _ => format!("{count} fields are wrong; nothing was changed"),
+        };
+        Problem {
+            errors: wrong.iter().map(error).collect(),
+            ..Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
+        }
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Problem {
+        let conflict = |detail: String| Problem::new(StatusCode::CONFLICT, detail);
+        match refused {
+            Refused::OfTheFile(item) => conflict(format!(
+                "{item} is in the configuration; change it there, and send SIGHUP"
+            )),
+            Refused::Exists(item) => conflict(format!("{item} is there already; PUT replaces it")),
+            Refused::Unknown(item) => {
+                Problem::new(StatusCode::NOT_FOUND, format!("there is no {item}"))
+            }
+            Refused::Wrong(wrong) => Problem::of_fields(&wrong),
+            Refused::Busy => Problem::busy(),
+        }
+    }
+}
+
+impl Problem {
+    pub fn busy() -> Problem {
+        let detail = "the controller is too busy to answer; try again";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::BAD_REQUEST);
+        let mut response = (status, Json(self)).into_response();
+        let kind = HeaderValue::from_static("application/problem+json");
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
+        response
+    }
+}

@@ -1,0 +1,373 @@
+//! Queues, services, policies and circuits: each kind by the same five requests.
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use control::controller::Location;
+use control::qos::Qos;
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::problem::Problem;
+use super::{Api, Body};
+use crate::run::qos::held::{Done, Op, Put};
+use crate::run::qos::show::{self, CircuitDocument, PolicyDocument, PortDocument, ServiceDocument};
+use crate::run::qos::tree::{Node, Reader, is_name};
+use crate::run::qos::{Item, read};
+use crate::run::topology::location;
+
+pub fn router() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(list_queues, post_queues))
+        .routes(routes!(get_queues, put_queues, delete_queues))
+        .routes(routes!(list_services, post_service))
+        .routes(routes!(get_service, put_service, delete_service))
+        .routes(routes!(list_policies, post_policy))
+        .routes(routes!(get_policy, put_policy, delete_policy))
+        .routes(routes!(list_circuits, post_circuit))
+        .routes(routes!(get_circuit, put_circuit, delete_circuit))
+}
+
+/// What is asked for, by who has made it.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Ports {
+    /// In the configuration.
+    pub file: Vec<PortDocument>,
+    /// Asked for by this API.
+    pub api: Vec<PortDocument>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Services {
+    pub file: Vec<ServiceDocument>,
+    pub api: Vec<ServiceDocument>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Policies {
+    pub file: Vec<PolicyDocument>,
+    pub api: Vec<PolicyDocument>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Circuits {
+    pub file: Vec<CircuitDocument>,
+    pub api: Vec<CircuitDocument>,
+}
+
+fn ports(qos: &Qos) -> Vec<PortDocument> {
+    let ports = qos.ports.iter();
+    ports.map(|(at, port)| show::port(*at, port)).collect()
+}
+
+/// One that is named, in either layer.
+async fn one<T>(
+    api: &Api,
+    item: Item,
+    find: impl Fn(&Qos) -> Option<T>,
+) -> Result<Json<T>, Problem> {
+    let layers = api.held.layers().await;
+    let found = find(&layers.file).or_else(|| find(&layers.api));
+    let unknown = || Problem::new(StatusCode::NOT_FOUND, format!("there is no {item}"));
+    found.map(Json).ok_or_else(unknown)
+}
+
+/// Reads a body; its `key`, where it is said, must be `expected`.
+fn take<T: PartialEq>(
+    node: &Node,
+    read: impl Fn(&mut Reader, &Node) -> Option<T>,
+) -> Result<T, Problem> {
+    let mut reader = Reader::default();
+    let found = read(&mut reader, node);
+    match found.filter(|_| reader.problems.is_empty()) {
+        Some(found) => Ok(found),
+        None => Err(Problem::of_fields(&reader.problems)),
+    }
+}
+
+/// A name in the path, which a body need not repeat and must not contradict.
+fn named(name: &str, body: Node) -> Result<Node, Problem> {
+    if !is_name(name) {
+        return Err(Problem::new(
+            StatusCode::NOT_FOUND,
+            "a name is 1 to 64 letters, digits, '-', '_' and '.'",
+        ));
+    }
+    with(body, "name", name, |said| said == name)
+}
+
+fn with(
+    mut body: Node,
+    key: &str,
+    value: &str,
+    is_same: impl Fn(&str) -> bool,
+) -> Result<Node, Problem> {
+    let mut reader = Reader::default();
+    match body.get(key) {
+        None => body.insert(key, value),
+        Some(node) if node.as_text().is_some_and(is_same) => {}
+        Some(node) => {
+            let text =
+                format!("{key}: the path says '{value}'; leave it out here, or say the same");
+            reader.wrong(&node.place.clone(), text);
+        }
+    }
+    match reader.problems.is_empty() {
+        true => Ok(body),
+        false => Err(Problem::of_fields(&reader.problems)),
+    }
+}
+
+fn at(text: &str) -> Result<Location, Problem> {
+    location(text).map_err(|problem| Problem::new(StatusCode::NOT_FOUND, problem))
+}
+
+async fn put<T: Serialize>(
+    api: &Api,
+    put: Put,
+    node: Node,
+    is_new: bool,
+    (place, shown): (String, T),
+) -> Result<Response, Problem> {
+    let done = api.held.put(put, node, is_new).await?;
+    let status = match done {
+        Done::Created => StatusCode::CREATED,
+        Done::Replaced => StatusCode::OK,
+    };
+    let at = [(header::LOCATION, place)];
+    Ok(match done {
+        Done::Created => (status, at, Json(shown)).into_response(),
+        Done::Replaced => (status, Json(shown)).into_response(),
+    })
+}
+
+async fn delete(api: &Api, item: Item) -> Result<StatusCode, Problem> {
+    api.held.change(vec![Op::Delete(item)]).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// The ports that have queues.
+#[utoipa::path(get, path = "/v1/queues", tag = "qos", operation_id = "list_queues",
+    responses((status = 200, body = Ports)))]
+async fn list_queues(State(api): State<Api>) -> Json<Ports> {
+    let layers = api.held.layers().await;
+    let (file, api) = (ports(&layers.file), ports(&layers.api));
+    Json(Ports { file, api })
+}
+
+/// Give a port queues that has none.
+#[utoipa::path(post, path = "/v1/queues", tag = "qos", operation_id = "create_queues",
+    request_body = PortDocument,
+    responses(
+        (status = 201, body = PortDocument, headers(("location" = String))),
+        (status = 400, description = "The body is no JSON", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "It is there already, or the configuration's", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "What is wrong, by field", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+async fn post_queues(State(api): State<Api>, Body(body): Body) -> Result<Response, Problem> {
+    let at = take(&body, |reader, node| {
+        let at = node.get("at");
+        if at.is_none() {
+            reader.wrong(&node.place, "at is missing: a port such as \"1:2\"");
+        }
+        read::port(reader, node);
+        reader.parse(at?, "at", "1:2", &location)
+    })?;
+    set_queues(&api, at, body, true).await
+}
+
+async fn set_queues(
+    api: &Api,
+    at: Location,
+    body: Node,
+    is_new: bool,
+) -> Result<Response, Problem> {
+    let port = take(&body, read::port)?;
+    let shown = (format!("/v1/queues/{at}"), show::port(at, &port));
+    put(api, Put::Port(at, port), body, is_new, shown).await
+}
+
+/// The queues of a port.
+#[utoipa::path(get, path = "/v1/queues/{port}", tag = "qos", operation_id = "get_queues",
+    params(("port" = String, Path, example = "1:2")),
+    responses(
+        (status = 200, body = PortDocument),
+        (status = 404, body = Problem, content_type = "application/problem+json"),
+    ))]
+async fn get_queues(
+    State(api): State<Api>,
+    Path(port): Path<String>,
+) -> Result<Json<PortDocument>, Problem> {
+    let at = at(&port)?;
+    let find = |qos: &Qos| qos.ports.get(&at).map(|port| show::port(at, port));
+    one(&api, Item::Port(at), find).await
+}
+
+/// Give a port these queues, in place of those it has.
+#[utoipa::path(put, path = "/v1/queues/{port}", tag = "qos", operation_id = "put_queues",
+    params(("port" = String, Path, example = "1:2")),
+    request_body = PortDocument,
+    responses(
+        (status = 200, description = "Replaced", body = PortDocument),
+        (status = 201, description = "Created", body = PortDocument, headers(("location" = String))),
+        (status = 400, description = "The body is no JSON", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "No port can be so called", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "The configuration's", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "What is wrong, by field", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+async fn put_queues(
+    State(api): State<Api>,
+    Path(port): Path<String>,
+    Body(body): Body,
+) -> Result<Response, Problem> {
+    let at = at(&port)?;
+    let body = with(body, "at", &port, |said| location(said) == Ok(at))?;
+    set_queues(&api, at, body, false).await
+}
+
+/// Take a port's queues away.
+#[utoipa::path(delete, path = "/v1/queues/{port}", tag = "qos", operation_id = "delete_queues",
+    params(("port" = String, Path, example = "1:2")),
+    responses(
+        (status = 204),
+        (status = 404, body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "The configuration's", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "Something uses them", body = Problem,
+            content_type = "application/problem+json"),
+    ))]
+async fn delete_queues(
+    State(api): State<Api>,
+    Path(port): Path<String>,
+) -> Result<StatusCode, Problem> {
+    delete(&api, Item::Port(at(&port)?)).await
+}
+
+/// Five requests of a kind that has names.
+macro_rules! kind {
+    (
+        $path:literal, $item_path:literal, $all:ident, $document:ident, $list_of:ident, $read:path,
+        $show:path, $item:path, $put_item:path,
+        $list:ident $list_id:literal, $post:ident $post_id:literal, $get:ident $get_id:literal,
+        $put:ident $put_id:literal, $delete:ident $delete_id:literal
+    ) => {
+        #[utoipa::path(get, path = $path, tag = "qos", operation_id = $list_id,
+                    responses((status = 200, body = $all)))]
+        async fn $list(State(api): State<Api>) -> Json<$all> {
+            let layers = api.held.layers().await;
+            let shown = |qos: &Qos| qos.$list_of.iter().map($show).collect();
+            Json($all {
+                file: shown(&layers.file),
+                api: shown(&layers.api),
+            })
+        }
+
+        /// Make one that is not there.
+        #[utoipa::path(post, path = $path, tag = "qos", operation_id = $post_id,
+                    request_body = $document,
+                    responses(
+                        (status = 201, body = $document, headers(("location" = String))),
+                        (status = 400, description = "The body is no JSON", body = Problem,
+                            content_type = "application/problem+json"),
+                        (status = 409, description = "It is there already, or the configuration's",
+                            body = Problem, content_type = "application/problem+json"),
+                        (status = 422, description = "What is wrong, by field", body = Problem,
+                            content_type = "application/problem+json"),
+                    ))]
+        async fn $post(State(api): State<Api>, Body(body): Body) -> Result<Response, Problem> {
+            let made = take(&body, $read)?;
+            let shown = (format!("{}/{}", $path, made.name), $show(&made));
+            put(&api, $put_item(made), body, true, shown).await
+        }
+
+        #[utoipa::path(get, path = $item_path, tag = "qos", operation_id = $get_id,
+                    params(("name" = String, Path, pattern = "^[A-Za-z0-9_.-]{1,64}$")),
+                    responses(
+                        (status = 200, body = $document),
+                        (status = 404, body = Problem, content_type = "application/problem+json"),
+                    ))]
+        async fn $get(
+            State(api): State<Api>,
+            Path(name): Path<String>,
+        ) -> Result<Json<$document>, Problem> {
+            let find = |qos: &Qos| qos.$list_of.iter().find(|x| x.name == name).map($show);
+            one(&api, $item(name.clone()), find).await
+        }
+
+        /// Make one, or replace the one that is so called.
+        #[utoipa::path(put, path = $item_path, tag = "qos", operation_id = $put_id,
+                    params(("name" = String, Path, pattern = "^[A-Za-z0-9_.-]{1,64}$")),
+                    request_body = $document,
+                    responses(
+                        (status = 200, description = "Replaced", body = $document),
+                        (status = 201, description = "Created", body = $document,
+                            headers(("location" = String))),
+                        (status = 400, description = "The body is no JSON", body = Problem,
+                            content_type = "application/problem+json"),
+                        (status = 404, description = "Nothing can be so called", body = Problem,
+                            content_type = "application/problem+json"),
+                        (status = 409, description = "The configuration's", body = Problem,
+                            content_type = "application/problem+json"),
+                        (status = 422, description = "What is wrong, by field", body = Problem,
+                            content_type = "application/problem+json"),
+                    ))]
+        async fn $put(
+            State(api): State<Api>,
+            Path(name): Path<String>,
+            Body(body): Body,
+        ) -> Result<Response, Problem> {
+            let body = named(&name, body)?;
+            let made = take(&body, $read)?;
+            let shown = (format!("{}/{}", $path, made.name), $show(&made));
+            put(&api, $put_item(made), body, false, shown).await
+        }
+
+        #[utoipa::path(delete, path = $item_path, tag = "qos", operation_id = $delete_id,
+                    params(("name" = String, Path, pattern = "^[A-Za-z0-9_.-]{1,64}$")),
+                    responses(
+                        (status = 204),
+                        (status = 404, body = Problem, content_type = "application/problem+json"),
+                        (status = 409, description = "The configuration's", body = Problem,
+                            content_type = "application/problem+json"),
+                        (status = 422, description = "Something uses it", body = Problem,
+                            content_type = "application/problem+json"),
+                    ))]
+        async fn $delete(
+            State(api): State<Api>,
+            Path(name): Path<String>,
+        ) -> Result<StatusCode, Problem> {
+            delete(&api, $item(name)).await
+        }
+    };
+}
+
+kind!(
+    "/v1/services", "/v1/services/{name}", Services, ServiceDocument, services, read::service,
+    show::service, Item::Service, Put::Service,
+    list_services "list_services", post_service "create_service", get_service "get_service",
+    put_service "put_service", delete_service "delete_service"
+);
+
+kind!(
+    "/v1/policies", "/v1/policies/{name}", Policies, PolicyDocument, policies, read::policy,
+    show::policy, Item::Policy, Put::Policy,
+    list_policies "list_policies", post_policy "create_policy", get_policy "get_policy",
+    put_policy "put_policy", delete_policy "delete_policy"
+);
+
+kind!(
+    "/v1/circuits", "/v1/circuits/{name}", Circuits, CircuitDocument, circuits, read::circuit,
+    show::circuit, Item::Circuit, Put::Circuit,
+    list_circuits "list_circuits", post_circuit "create_circuit", get_circuit "get_circuit",
+    put_circuit "put_circuit", delete_circuit "delete_circuit"
+);

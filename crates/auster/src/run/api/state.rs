@@ -1,0 +1,191 @@
+//! How far what is asked for is: what switches and databases have confirmed, and why the rest waits.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use control::controller::{CircuitReport, Count, Installation, Location, PolicyReport, QosReport};
+use net::databases::{PortView, Views};
+use openflow::time::Instant;
+use openflow::{DatapathId, PortNo};
+use serde::Serialize;
+use tokio::time::timeout;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Api;
+use super::problem::Problem;
+use crate::run::qos::held::Layers;
+
+/// For the controller's thread to be asked.
+pub const ASK_MAX: Duration = Duration::from_secs(2);
+
+pub fn router() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(state))
+}
+
+/// By name, and of queues by port.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
+pub struct StateDocument {
+    pub queues: BTreeMap<String, PortState>,
+    pub policies: BTreeMap<String, PolicyState>,
+    pub circuits: BTreeMap<String, CircuitState>,
+}
+
+/// Of the queues of a port.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct PortState {
+    /// As the database of the switch has them: `in effect`, `written`, `changing`, `failed`, `taken`
+    /// (somebody else has given the port queues), `no port`, `absent`, or `no database`.
+    #[schema(example = "in effect")]
+    pub state: String,
+    pub reasons: Vec<String>,
+}
+
+/// Of a policy. That switches have confirmed it is no proof that packets meet it; `active` is it.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct PolicyState {
+    /// `waiting`, `installing`, `installed`, `active` (counters have shown that packets get what it
+    /// names) or `not in effect` (they have shown that they do not).
+    #[schema(example = "active")]
+    pub state: String,
+    /// Seconds since counters last showed that it takes effect; null if they never have.
+    pub seen_ago_s: Option<u64>,
+    /// Why it waits or has no effect, all of it or at some switches.
+    pub reasons: Vec<String>,
+    /// What it was met by, by switch.
+    pub switches: BTreeMap<String, CountDocument>,
+}
+
+/// Of a circuit.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct CircuitState {
+    /// As of a policy.
+    #[schema(example = "active")]
+    pub state: String,
+    pub seen_ago_s: Option<u64>,
+    pub reasons: Vec<String>,
+    /// From the sender on; empty without a way.
+    pub hops: Vec<HopDocument>,
+    /// What was let in by the sender.
+    pub sent: CountDocument,
+    pub answered: CountDocument,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct HopDocument {
+    #[schema(example = "0000000000000001")]
+    pub dpid: String,
+    pub in_port: u32,
+    pub out_port: u32,
+}
+
+/// As last read, which is done every ten seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, ToSchema)]
+pub struct CountDocument {
+    pub packets: u64,
+    pub bytes: u64,
+}
+
+/// How far everything is that is asked for.
+#[utoipa::path(get, path = "/v1/state", tag = "qos", operation_id = "get_state",
+    responses(
+        (status = 200, body = StateDocument),
+        (status = 503, body = Problem, content_type = "application/problem+json"),
+    ))]
+async fn state(State(api): State<Api>) -> Result<Json<StateDocument>, Problem> {
+    let layers = api.held.layers().await;
+    let asked = api.driver.ask(|controller| controller.qos_report());
+    let report = timeout(ASK_MAX, asked).await.ok().flatten();
+    let report = report.ok_or_else(Problem::busy)?;
+    let views = api.views.borrow().clone();
+    Ok(Json(document(&layers, &report, &views, api.clock.now())))
+}
+
+fn document(layers: &Layers, report: &QosReport, views: &Views, now: Instant) -> StateDocument {
+    let ports = layers.whole().ports;
+    let ports = ports.keys().map(|at| (at.to_string(), port(*at, views)));
+    let policies = report.policies.iter();
+    let policies = policies.map(|(name, report)| (name.clone(), policy(report, now)));
+    let circuits = report.circuits.iter();
+    let circuits = circuits.map(|(name, report)| (name.clone(), circuit(report, now)));
+    StateDocument {
+        queues: ports.collect(),
+        policies: policies.collect(),
+        circuits: circuits.collect(),
+    }
+}
+
+fn port(at: Location, views: &Views) -> PortState {
+    let Some(view) = views.get(&at.dpid) else {
+        return PortState {
+            state: "no database".to_owned(),
+            reasons: vec!["the switch's database is not connected (auster run --ovsdb)".to_owned()],
+        };
+    };
+    match named(view.ports.values(), at.port) {
+        Some(port) => PortState {
+            state: port.queues.name().to_owned(),
+            reasons: port.queues.problem().into_iter().collect(),
+        },
+        None => PortState {
+            state: "no port".to_owned(),
+            reasons: vec!["the database has no port of this number".to_owned()],
+        },
+    }
+}
+
+fn named<'v>(mut ports: impl Iterator<Item = &'v PortView>, port: PortNo) -> Option<&'v PortView> {
+    ports.find(|view| view.numbers.contains(&port.0))
+}
+
+fn policy(report: &PolicyReport, now: Instant) -> PolicyState {
+    let counts = report.counts.iter();
+    let counts = counts.map(|(dpid, count): (&DatapathId, _)| (dpid.to_string(), counted(*count)));
+    PolicyState {
+        state: installation(report.state),
+        seen_ago_s: ago_s(now, report.seen),
+        reasons: report.reasons.iter().cloned().collect(),
+        switches: counts.collect(),
+    }
+}
+
+fn circuit(report: &CircuitReport, now: Instant) -> CircuitState {
+    let hops = report.hops.iter().map(|hop| HopDocument {
+        dpid: hop.dpid.to_string(),
+        in_port: hop.in_port.0,
+        out_port: hop.out_port.0,
+    });
+    CircuitState {
+        state: installation(report.state),
+        seen_ago_s: ago_s(now, report.seen),
+        reasons: report.reasons.iter().cloned().collect(),
+        hops: hops.collect(),
+        sent: counted(report.sent),
+        answered: counted(report.answered),
+    }
+}
+
+pub fn ago_s(now: Instant, seen: Option<Instant>) -> Option<u64> {
+    seen.map(|at| now.since(at).as_secs())
+}
+
+pub fn installation(state: Installation) -> String {
+    let name = match state {
+        Installation::Waiting => "waiting",
+        Installation::Installing => "installing",
+        Installation::Installed => "installed",
+        Installation::Active => "active",
+        Installation::NotInEffect => "not in effect",
+    };
+    name.to_owned()
+}
+
+fn counted(count: Count) -> CountDocument {
+    CountDocument {
+        packets: count.packets,
+        bytes: count.bytes,
+    }
+}

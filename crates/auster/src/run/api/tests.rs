@@ -1,0 +1,368 @@
+use std::sync::Arc;
+
+use axum::body::Body as HttpBody;
+use axum::http::{Request, StatusCode, header};
+use axum::response::Response;
+use control::controller::{Controller, ControllerConfig};
+use control::qos::{Qos, Service};
+use net::databases::Views;
+use net::driver::{Driver, DriverConfig};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tower::ServiceExt;
+
+use super::*;
+use crate::run::qos::read::Sources;
+
+/// The API of a controller that has no switches.
+struct Served {
+    router: Router,
+    held: Arc<Held>,
+}
+
+impl Served {
+    fn new() -> Served {
+        let clock = Clock::start();
+        let controller = Controller::new(ControllerConfig::default(), [7; 32]);
+        let (driver, _) = Driver::start(controller, clock, DriverConfig::default()).unwrap();
+        let driver = Arc::new(driver);
+        let held = Arc::new(Held::new(driver.clone(), clock));
+        let api = Api {
+            metrics: Metrics::new(driver.clone(), Vec::new(), clock),
+            driver,
+            clock,
+            held: held.clone(),
+            views: watch::channel(Views::new()).1,
+            meters: Arc::default(),
+        };
+        let router = server::guarded(api.router(), true);
+        Served { router, held }
+    }
+
+    async fn send(&self, request: Request<HttpBody>) -> Response {
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
+    async fn ask(&self, method: &str, path: &str, body: Option<Value>) -> (StatusCode, Value) {
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header(header::HOST, "localhost");
+        let body = body.map_or(HttpBody::empty(), |body| HttpBody::from(body.to_string()));
+        let response = self.send(request.body(body).unwrap()).await;
+        let status = response.status();
+        let kind = response.headers().get(header::CONTENT_TYPE).cloned();
+        let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await;
+        let bytes = bytes.unwrap();
+        if status.is_client_error() || status.is_server_error() {
+            assert_eq!(kind.unwrap(), "application/problem+json", "{method} {path}");
+        }
+        let document = match bytes.is_empty() {
+            true => Value::Null,
+            false => serde_json::from_slice(&bytes).unwrap(),
+        };
+        if status.is_client_error() || status.is_server_error() {
+            assert_eq!(document["status"], status.as_u16());
+        }
+        (status, document)
+    }
+
+    async fn get(&self, path: &str) -> (StatusCode, Value) {
+        self.ask("GET", path, None).await
+    }
+}
+
+fn pointers(problem: &Value) -> Vec<&str> {
+    let errors = problem["errors"].as_array().unwrap();
+    errors
+        .iter()
+        .map(|e| e["pointer"].as_str().unwrap())
+        .collect()
+}
+
+#[tokio::test]
+async fn each_kind_is_made_shown_replaced_and_deleted() {
+    let served = Served::new();
+    let service = json!({"name": "voice", "proto": "udp", "dst_port": 5060});
+    let kinds = [
+        (
+            "queues",
+            "0000000000000001:2",
+            json!({"at": "1:2", "rate": "100mbit", "queues": [{"number": 1, "class": "gold"}]}),
+        ),
+        ("services", "voice", service),
+        (
+            "policies",
+            "first",
+            json!({"name": "first", "service": "voice", "queue": "gold"}),
+        ),
+        (
+            "circuits",
+            "backup",
+            json!({"name": "backup", "from": "10.0.0.1", "to": "10.0.0.2", "queue": 1}),
+        ),
+    ];
+    for (kind, key, document) in &kinds {
+        let (all, one) = (format!("/v1/{kind}"), format!("/v1/{kind}/{key}"));
+        let (status, made) = served.ask("POST", &all, Some(document.clone())).await;
+        assert_eq!(status, StatusCode::CREATED, "{kind}: {made}");
+        let (status, shown) = served.get(&one).await;
+        assert_eq!((status, &shown), (StatusCode::OK, &made));
+        assert_eq!(served.get(&all).await.1, json!({"file": [], "api": [made]}));
+        let (status, _) = served.ask("POST", &all, Some(document.clone())).await;
+        assert_eq!(status, StatusCode::CONFLICT, "{kind} is there already");
+        // What was shown can be put back.
+        let (status, again) = served.ask("PUT", &one, Some(shown.clone())).await;
+        assert_eq!((status, &again), (StatusCode::OK, &shown), "{kind}");
+    }
+    for (kind, key, _) in kinds.iter().rev() {
+        let one = format!("/v1/{kind}/{key}");
+        let (status, _) = served.ask("DELETE", &one, None).await;
+        assert_eq!(status, StatusCode::NO_CONTENT, "{kind}");
+        assert_eq!(served.get(&one).await.0, StatusCode::NOT_FOUND);
+        assert_eq!(
+            served.ask("DELETE", &one, None).await.0,
+            StatusCode::NOT_FOUND
+        );
+    }
+    assert_eq!(served.held.layers().await.whole(), Qos::default());
+}
+
+#[tokio::test]
+async fn what_is_made_says_where_it_is() {
+    let served = Served::new();
+    let request = Request::post("/v1/services").header(header::HOST, "localhost:8080");
+    let response = served
+        .send(request.body(HttpBody::from(r#"{"name":"voice"}"#)).unwrap())
+        .await;
+    assert_eq!(response.headers()[header::LOCATION], "/v1/services/voice");
+}
+
+#[tokio::test]
+async fn all_fields_that_are_wrong_are_told_together_and_nothing_is_changed() {
+    let served = Served::new();
+    let queues = json!([{"number": 1, "min": "20mbit", "max": "10mbit"}, {"number": 300}]);
+    let body = json!({"rate": "fast", "queues": queues, "speed": 1});
+    let (status, problem) = served.ask("PUT", "/v1/queues/1:2", Some(body)).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(
+        pointers(&problem),
+        ["/speed", "/rate", "/queues/1/number"],
+        "{problem}"
+    );
+    // What can be read is held against the rest.
+    let queues = json!([{"number": 1, "min": "20mbit", "max": "10mbit"}]);
+    let body = json!({"rate": "15mbit", "queues": queues});
+    let (status, problem) = served.ask("PUT", "/v1/queues/1:2", Some(body)).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(
+        pointers(&problem),
+        ["/queues", "/queues/0/min", "/queues/0/min"],
+        "{problem}"
+    );
+    let body = json!({"name": "p", "service": "nothing", "drop": true, "mark": 70});
+    let (status, problem) = served.ask("POST", "/v1/policies", Some(body)).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(
+        pointers(&problem),
+        ["/service", "/drop", "/mark"],
+        "{problem}"
+    );
+    assert_eq!(served.held.layers().await.whole(), Qos::default());
+}
+
+#[tokio::test]
+async fn what_is_in_use_stays() {
+    let served = Served::new();
+    let service = json!({"name": "voice"});
+    served.ask("POST", "/v1/services", Some(service)).await;
+    let policy = json!({"name": "first", "service": "voice", "drop": true});
+    served.ask("POST", "/v1/policies", Some(policy)).await;
+    let (status, problem) = served.ask("DELETE", "/v1/services/voice", None).await;
+    assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+    let detail = problem["errors"][0]["detail"].as_str().unwrap();
+    assert_eq!(
+        detail,
+        "policy 'first', service: there is no service 'voice'"
+    );
+    assert_eq!(served.get("/v1/services/voice").await.0, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn what_the_file_says_is_shown_and_not_changed() {
+    let served = Served::new();
+    let voice = Service {
+        name: "voice".to_owned(),
+        ..Service::default()
+    };
+    let file = Qos {
+        services: vec![voice],
+        ..Qos::default()
+    };
+    let set = served
+        .held
+        .set_file(file.clone(), &Sources::default())
+        .await;
+    assert_eq!(set, Ok(()));
+    let shown = served.get("/v1/services").await.1;
+    assert_eq!(shown, json!({"file": [{"name": "voice"}], "api": []}));
+    for (method, path, body) in [
+        ("PUT", "/v1/services/voice", Some(json!({}))),
+        ("POST", "/v1/services", Some(json!({"name": "voice"}))),
+        ("DELETE", "/v1/services/voice", None),
+    ] {
+        let (status, _) = served.ask(method, path, body).await;
+        assert_eq!(status, StatusCode::CONFLICT, "{method}");
+    }
+    // Read again without it, it is gone; what the API has made since is not taken over.
+    let set = served
+        .held
+        .set_file(Qos::default(), &Sources::default())
+        .await;
+    assert_eq!(set, Ok(()));
+    let (status, _) = served
+        .ask("PUT", "/v1/services/voice", Some(json!({})))
+        .await;
+    assert_eq!(status, StatusCode::CREATED);
+    let set = served.held.set_file(file, &Sources::default()).await;
+    assert!(set.is_err(), "two have made it");
+    let layers = served.held.layers().await;
+    assert_eq!(
+        (layers.file.services.len(), layers.api.services.len()),
+        (0, 1)
+    );
+}
+
+#[tokio::test]
+async fn what_is_no_request_is_told_so() {
+    let served = Served::new();
+    let big = "x".repeat(server::BODY_BYTES_MAX + 1);
+    for (method, path, body, expected) in [
+        ("GET", "/", "", StatusCode::NOT_FOUND),
+        ("GET", "/v1/nothing", "", StatusCode::NOT_FOUND),
+        ("DELETE", "/v1/services", "", StatusCode::METHOD_NOT_ALLOWED),
+        (
+            "PATCH",
+            "/v1/services/a",
+            "{}",
+            StatusCode::METHOD_NOT_ALLOWED,
+        ),
+        ("POST", "/v1/services", "", StatusCode::BAD_REQUEST),
+        ("POST", "/v1/services", "{", StatusCode::BAD_REQUEST),
+        (
+            "POST",
+            "/v1/services",
+            "[]",
+            StatusCode::UNPROCESSABLE_ENTITY,
+        ),
+        ("POST", "/v1/services", &big, StatusCode::PAYLOAD_TOO_LARGE),
+        ("PUT", "/v1/services/a%20b", "{}", StatusCode::NOT_FOUND),
+        (
+            "PUT",
+            "/v1/services/a",
+            r#"{"name":"b"}"#,
+            StatusCode::UNPROCESSABLE_ENTITY,
+        ),
+        ("GET", "/v1/verify?from_ms=x", "", StatusCode::BAD_REQUEST),
+        ("GET", "/v1/queues/x", "", StatusCode::NOT_FOUND),
+        ("GET", "/v1/switches/7", "", StatusCode::NOT_FOUND),
+        ("GET", "/v1/switches/7/ports", "", StatusCode::NOT_FOUND),
+        ("GET", "/stats/flow/7", "", StatusCode::NOT_FOUND),
+        ("GET", "/stats/flow/x", "", StatusCode::BAD_REQUEST),
+        ("POST", "/stats/flow/7", "[", StatusCode::BAD_REQUEST),
+        ("PUT", "/stats/flow/7", "", StatusCode::METHOD_NOT_ALLOWED),
+        (
+            "POST",
+            "/stats/flowentry/add",
+            "{}",
+            StatusCode::NOT_IMPLEMENTED,
+        ),
+        (
+            "DELETE",
+            "/stats/flowentry/clear/1",
+            "",
+            StatusCode::NOT_IMPLEMENTED,
+        ),
+        ("POST", "/stats/role", "{}", StatusCode::NOT_IMPLEMENTED),
+        (
+            "GET",
+            "/stats/queueconfig/1",
+            "",
+            StatusCode::NOT_IMPLEMENTED,
+        ),
+    ] {
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header(header::HOST, "localhost");
+        let request = request.body(HttpBody::from(body.to_owned())).unwrap();
+        let response = served.send(request).await;
+        assert_eq!(response.status(), expected, "{method} {path}");
+        let kind = &response.headers()[header::CONTENT_TYPE];
+        assert_eq!(kind, "application/problem+json", "{method} {path}");
+    }
+}
+
+/// Without switches all waits, and nothing has counted.
+#[tokio::test]
+async fn what_is_found_of_policies_and_circuits_is_told_by_name() {
+    let served = Served::new();
+    let service = json!({"name": "voice"});
+    served.ask("POST", "/v1/services", Some(service)).await;
+    let policy = json!({"name": "first", "service": "voice", "drop": true});
+    served.ask("POST", "/v1/policies", Some(policy)).await;
+    for path in ["/v1/verify", "/v1/verify?from_ms=0"] {
+        let (status, found) = served.get(path).await;
+        assert_eq!(status, StatusCode::OK);
+        let of = &found["policies"]["first"];
+        assert_eq!((&of["state"], &of["hops"]), (&json!("waiting"), &json!([])));
+        assert_eq!(of["seen_ago_s"], Value::Null);
+    }
+    let (_, state) = served.get("/v1/state").await;
+    assert_eq!(state["policies"]["first"]["state"], "waiting");
+}
+
+#[tokio::test]
+async fn without_switches_there_are_none() {
+    let served = Served::new();
+    let (status, shown) = served.get("/v1/switches").await;
+    assert_eq!((status, shown), (StatusCode::OK, json!({"switches": []})));
+    assert_eq!(served.get("/stats/switches").await.1, json!([]));
+}
+
+#[tokio::test]
+async fn metrics_are_as_prometheus_reads_them() {
+    let served = Served::new();
+    let request = Request::builder()
+        .uri("/metrics")
+        .header(header::HOST, "localhost");
+    let response = served.send(request.body(HttpBody::empty()).unwrap()).await;
+    assert_eq!(response.status(), StatusCode::OK);
+    let kind = &response.headers()[header::CONTENT_TYPE];
+    assert_eq!(kind, metrics::CONTENT_TYPE);
+    let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await;
+    let text = String::from_utf8(bytes.unwrap().to_vec()).unwrap();
+    for line in [
+        "auster_responsive 1.0",
+        "auster_of_connections 0.0",
+        "auster_hosts 0.0",
+        "auster_flow_mods_total 0",
+        "auster_packets_dropped_total{reason=\"unreachable\"} 0",
+        "# EOF",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line} in {text}");
+    }
+}
+
+/// `AUSTER_BLESS=1` writes it anew; the difference is reviewed.
+#[tokio::test]
+async fn the_document_is_the_one_that_was_committed() {
+    let (status, document) = Served::new().get("/openapi.json").await;
+    assert_eq!(status, StatusCode::OK);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
+    let told = serde_json::to_string_pretty(&document).unwrap() + "\n";
+    if std::env::var_os("AUSTER_BLESS").is_some() {
+        std::fs::write(path, &told).unwrap();
+    }
+    let committed = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        committed == told,
+        "openapi.json is not what the API says of itself; AUSTER_BLESS=1 writes it anew"
+    );
+}

@@ -1,0 +1,209 @@
+//! Whether policies and circuits take effect: what is found of each of their hops, from counters.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::{RawQuery, State};
+use axum::http::StatusCode;
+use control::controller::{HopVerdict, QosReport, VerifyReport};
+use control::qos::verify::{MarkProof, MeterVerdict, Verdict};
+use openflow::time::{Duration, Instant};
+use serde::Serialize;
+use tokio::time::timeout;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Api;
+use super::problem::Problem;
+use super::state::{ASK_MAX, ago_s, installation};
+
+pub fn router() -> OpenApiRouter<Api> {
+    OpenApiRouter::new().routes(routes!(verify))
+}
+
+/// By name.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct VerifyDocument {
+    /// When this was answered, by the clock of `from_ms`.
+    pub at_ms: u64,
+    pub policies: BTreeMap<String, VerifiedDocument>,
+    pub circuits: BTreeMap<String, VerifiedDocument>,
+}
+
+/// What is found of a policy or circuit.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct VerifiedDocument {
+    /// As in `/v1/state`: of the last minute, whatever `from_ms` says.
+    #[schema(example = "active")]
+    pub state: String,
+    pub reasons: Vec<String>,
+    /// Seconds since counters last showed that it takes effect; null if they never have.
+    pub seen_ago_s: Option<u64>,
+    /// Where its packets leave switches. Of a circuit in the order of its way, the answers after it.
+    pub hops: Vec<HopEffect>,
+}
+
+/// What is found of packets of a policy or circuit at one switch.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct HopEffect {
+    #[schema(example = "0000000000000001")]
+    pub dpid: String,
+    /// By which they leave; empty if by whichever.
+    pub ports: Vec<u32>,
+    /// Of a circuit: these are the answers.
+    pub answers: bool,
+    /// The worst of queue, meter and mark. `yes`: at least half of what entries counted came there;
+    /// `partly`: at least a tenth; `no`: less; `no traffic`: they counted nothing; `unknown`.
+    #[schema(example = "yes")]
+    pub effect: String,
+    pub why: Option<String>,
+    /// Packets that its entries counted.
+    pub counted: u64,
+    /// In so many seconds.
+    pub seconds: f64,
+    pub queue: Option<QueueEffect>,
+    pub meter: Option<MeterEffect>,
+    pub mark: Option<MarkEffect>,
+    /// They are dropped.
+    pub drops: bool,
+}
+
+/// Queues that packets are sent into.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct QueueEffect {
+    /// Mostly one; more where ports number them differently.
+    pub numbers: Vec<u32>,
+    /// Packets that all entries which name them have counted, without what meters dropped.
+    pub expected: u64,
+    /// Packets that came, also those that were dropped for want of room; null if nobody counts.
+    pub got: Option<u64>,
+    pub dropped: Option<u64>,
+}
+
+/// A meter.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct MeterEffect {
+    pub number: u32,
+    /// Packets that it met, and what of them it dropped; null if the switch does not tell.
+    pub packets: Option<u64>,
+    pub dropped: Option<u64>,
+}
+
+/// A code point that packets get.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct MarkEffect {
+    pub dscp: u8,
+    /// `queue`: it has chosen their queue. `entry`: the entry that writes it counted them; what left
+    /// the switch is not seen.
+    pub proved_by: Option<String>,
+}
+
+/// What counters say of each hop, and the counters are read anew: who asks twice, some seconds apart,
+/// finds what was counted meanwhile.
+#[utoipa::path(get, path = "/v1/verify", tag = "qos", operation_id = "verify",
+    params(("from_ms" = Option<u64>, Query,
+        description = "What was counted since, by `at_ms` of an answer before; at most a minute of it, \
+                       and without it the last minute")),
+    responses(
+        (status = 200, body = VerifyDocument),
+        (status = 400, description = "`from_ms` is no number", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, body = Problem, content_type = "application/problem+json"),
+    ))]
+async fn verify(
+    State(api): State<Api>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<VerifyDocument>, Problem> {
+    let from = from(query.as_deref().unwrap_or_default())?;
+    let now = api.clock.now();
+    let asked = api.driver.ask(move |controller| {
+        controller.read_qos_counts(now);
+        (controller.qos_report(), controller.verify_report(now, from))
+    });
+    let told = timeout(ASK_MAX, asked).await.ok().flatten();
+    let (state, found) = told.ok_or_else(Problem::busy)?;
+    Ok(Json(document(now, &state, &found)))
+}
+
+fn from(query: &str) -> Result<Instant, Problem> {
+    let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+    let mut said = pairs.filter(|(name, _)| *name == "from_ms");
+    let Some((_, text)) = said.next_back() else {
+        return Ok(Instant::START);
+    };
+    let ms: u64 = text.parse().map_err(|_| {
+        let detail = format!("from_ms={text}: write the at_ms of an answer before, a whole number");
+        Problem::new(StatusCode::BAD_REQUEST, detail)
+    })?;
+    Ok(Instant::START + Duration::from_millis(ms))
+}
+
+fn document(now: Instant, state: &QosReport, found: &VerifyReport) -> VerifyDocument {
+    let hops = |of: Option<&Vec<HopVerdict>>| of.into_iter().flatten().map(hop).collect();
+    let policies = state.policies.iter().map(|(name, report)| {
+        let verified = VerifiedDocument {
+            state: installation(report.state),
+            reasons: report.reasons.iter().cloned().collect(),
+            seen_ago_s: ago_s(now, report.seen),
+            hops: hops(found.policies.get(name)),
+        };
+        (name.clone(), verified)
+    });
+    let circuits = state.circuits.iter().map(|(name, report)| {
+        let verified = VerifiedDocument {
+            state: installation(report.state),
+            reasons: report.reasons.iter().cloned().collect(),
+            seen_ago_s: ago_s(now, report.seen),
+            hops: hops(found.circuits.get(name)),
+        };
+        (name.clone(), verified)
+    });
+    VerifyDocument {
+        at_ms: now.as_nanos() / 1_000_000,
+        policies: policies.collect(),
+        circuits: circuits.collect(),
+    }
+}
+
+fn hop(hop: &HopVerdict) -> HopEffect {
+    let verdict = &hop.verdict;
+    let claim = &verdict.claim;
+    let meter = claim.meter.map(|number| MeterEffect {
+        number: number.0,
+        packets: verdict.meter.map(|meter: MeterVerdict| meter.packets),
+        dropped: verdict.meter.map(|meter| meter.dropped),
+    });
+    let mark = claim.mark.map(|dscp| MarkEffect {
+        dscp,
+        proved_by: verdict.mark.map(|proof| match proof {
+            MarkProof::Queue => "queue".to_owned(),
+            MarkProof::Entry => "entry".to_owned(),
+        }),
+    });
+    HopEffect {
+        dpid: hop.dpid.to_string(),
+        ports: claim.ports().iter().map(|port| port.0).collect(),
+        answers: claim.is_back,
+        effect: verdict.effect.name().to_owned(),
+        why: verdict.why.clone(),
+        counted: verdict.counted,
+        seconds: verdict.window.as_secs_f64(),
+        queue: queue(verdict),
+        meter,
+        mark,
+        drops: claim.drops,
+    }
+}
+
+fn queue(verdict: &Verdict) -> Option<QueueEffect> {
+    let numbers = verdict.claim.numbers();
+    (!numbers.is_empty()).then(|| QueueEffect {
+        numbers: numbers.into_iter().collect(),
+        expected: verdict
+            .queue
+            .map_or(verdict.counted, |queue| queue.expected),
+        got: verdict.queue.map(|queue| queue.got),
+        dropped: verdict.queue.map(|queue| queue.dropped),
+    })
+}

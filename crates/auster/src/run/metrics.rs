@@ -1,0 +1,536 @@
+//! What `auster run` counts, for Prometheus: one exposition in the OpenMetrics text format.
+//!
+//! Names begin with `auster_`; units are base units. No label is ever a host's: series are bounded by
+//! switches, listeners, classes of the policy map, and reasons that are written down here.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::controller::{Controller, ControllerCounters, SwitchView, TimeoutsView};
+use net::clock::Clock;
+use net::driver::{ConnectionView, Driver};
+use net::transport::{Refusal, Refusals};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use tokio::time::timeout;
+
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// For the application to be asked. What is known without it is told in any case.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Where the figures are read.
+#[derive(Clone)]
+pub struct Metrics {
+    driver: Arc<Driver<Controller>>,
+    refusals: Vec<(String, Arc<Refusals>)>,
+    clock: Clock,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Value {
+    Count(u64),
+    Gauge(f64),
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+/// All samples of one name.
+#[derive(Debug)]
+struct Family {
+    name: &'static str,
+    help: &'static str,
+    /// Without a label, one.
+    samples: Vec<(Labels, Value)>,
+}
+
+/// What the application answers.
+struct Answer {
+    switches: Vec<SwitchView>,
+    links: usize,
+    hosts: usize,
+    timeouts: TimeoutsView,
+    counters: ControllerCounters,
+}
+
+impl Metrics {
+    pub fn new(
+        driver: Arc<Driver<Controller>>,
+        refusals: Vec<(String, Arc<Refusals>)>,
+        clock: Clock,
+    ) -> Metrics {
+        Metrics {
+            driver,
+            refusals,
+            clock,
+        }
+    }
+
+    pub async fn exposition(&self) -> String {
+        let asked = self.driver.ask(|controller| Answer {
+            switches: controller.switches(),
+            links: controller.links().len(),
+            hosts: controller.host_count(),
+            timeouts: controller.timeouts_view(),
+            counters: controller.counters(),
+        });
+        let answer = timeout(ANSWER_TIME_MAX, asked).await.ok().flatten();
+        let connections = self.driver.connections();
+        let mut families = vec![
+            info(),
+            gauge(
+                "auster_uptime_seconds",
+                "Since the start",
+                self.clock.now().as_nanos() as f64 / 1e9,
+            ),
+            gauge(
+                "auster_responsive",
+                "Whether the controller's thread has answered in time; if not, what it knows is missing here",
+                f64::from(u8::from(answer.is_some())),
+            ),
+        ];
+        families.extend(of_connections(&connections));
+        families.extend(self.of_driver());
+        families.push(refused(&self.refusals));
+        if let Some(answer) = &answer {
+            families.extend(of_tables(&answer.switches));
+            families.extend(of_controller(answer));
+        }
+        text(families)
+    }
+
+    /// What the inbox and the policy map have counted.
+    fn of_driver(&self) -> Vec<Family> {
+        let policy = self.driver.policy();
+        let received = self.driver.inbox_class_counters();
+        let classes = || (0..policy.sent.len()).map(|class| vec![("class", class.to_string())]);
+        let by_class = |name, help, value: &dyn Fn(usize) -> Value| {
+            let values = (0..policy.sent.len()).map(value);
+            Family {
+                name,
+                help,
+                samples: classes().zip(values).collect(),
+            }
+        };
+        vec![
+            by_class(
+                "auster_of_class_messages_received",
+                "Messages of a queue of the policy map that were read",
+                &|class| Value::Count(received[class].messages_in),
+            ),
+            by_class(
+                "auster_of_class_messages_shed",
+                "Packet-ins of a queue that were dropped because the controller is behind",
+                &|class| Value::Count(received[class].shed),
+            ),
+            by_class(
+                "auster_of_class_messages_waiting",
+                "Messages of a queue that wait for the controller",
+                &|class| Value::Gauge(received[class].waiting as f64),
+            ),
+            by_class(
+                "auster_of_class_messages_delayed",
+                "Messages of a queue that had to wait for a switch that did not read at once, and were sent",
+                &|class| Value::Count(policy.sent[class].messages_out),
+            ),
+            count(
+                "auster_of_packet_ins_shed_inbox",
+                "Packet-ins dropped because the controller's inbox was full",
+                self.driver.inbox_counters().packet_ins_shed,
+            ),
+            count(
+                "auster_notices_lost",
+                "Lines of output that nobody read in time",
+                self.driver.notices_lost(),
+            ),
+        ]
+    }
+}
+
+/// The exposition of these, ending with `# EOF`.
+fn text(families: Vec<Family>) -> String {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Families(families)));
+    let mut exposition = String::new();
+    text::encode(&mut exposition, &registry).expect("a string takes everything");
+    exposition
+}
+
+impl Value {
+    fn encode(self, encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        match self {
+            Value::Count(count) => ConstCounter::new(count).encode(encoder),
+            Value::Gauge(gauge) => ConstGauge::new(gauge).encode(encoder),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Families(Vec<Family>);
+
+impl Collector for Families {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        for family in &self.0 {
+            let Some((_, first)) = family.samples.first() else {
+                continue;
+            };
+            let kind = match first {
+                Value::Count(_) => ConstCounter::new(0u64).metric_type(),
+                Value::Gauge(_) => ConstGauge::new(0.0f64).metric_type(),
+            };
+            let mut metric = encoder.encode_descriptor(family.name, family.help, None, kind)?;
+            for (labels, value) in &family.samples {
+                if labels.is_empty() {
+                    value.encode(metric)?;
+                    break;
+                }
+                value.encode(metric.encode_family(labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn of_connections(connections: &[ConnectionView]) -> Vec<Family> {
+    let up = connections.iter().filter(|c| c.is_admitted);
+    let switches: Vec<(Labels, &ConnectionView)> = up
+        .filter_map(|c| Some((labels(c.datapath_id?.to_string()), c)))
+        .collect();
+    let each = |name, help, value: &dyn Fn(&ConnectionView) -> Option<Value>| Family {
+        name,
+        help,
+        samples: switches
+            .iter()
+            .filter_map(|(labels, c)| Some((labels.clone(), value(c)?)))
+            .collect(),
+    };
+    let total = |value: u64| Some(Value::Count(value));
+    let now = |value: f64| Some(Value::Gauge(value));
+    vec![
+        gauge(
+            "auster_of_connections",
+            "Connections of switches, also those that are not set up yet",
+            connections.len() as f64,
+        ),
+        gauge(
+            "auster_of_connections_up",
+            "Connections of switches that are served",
+            switches.len() as f64,
+        ),
+        Family {
+            name: "auster_of_connection_info",
+            help: "How a switch is connected",
+            samples: switches
+                .iter()
+                .map(|(labels, c)| {
+                    let mut labels = labels.clone();
+                    labels.push(("transport", c.peer.transport.name().to_owned()));
+                    labels.push((
+                        "version",
+                        c.version.map(|v| v.to_string()).unwrap_or_default(),
+                    ));
+                    (labels, Value::Gauge(1.0))
+                })
+                .collect(),
+        },
+        each(
+            "auster_of_messages_received",
+            "OpenFlow messages from a switch",
+            &|c| total(c.session.received),
+        ),
+        each(
+            "auster_of_messages_sent",
+            "OpenFlow messages to a switch",
+            &|c| total(c.messages_sent),
+        ),
+        each(
+            "auster_of_messages_malformed",
+            "Messages of a switch that could not be read",
+            &|c| total(c.session.malformed),
+        ),
+        each(
+            "auster_of_edge_packet_ins",
+            "Packet-ins that were answered beside the connection",
+            &|c| total(c.edge.packet_ins),
+        ),
+        each(
+            "auster_of_edge_flow_mods",
+            "Entries that were set beside the connection",
+            &|c| total(c.edge.flow_mods),
+        ),
+        each(
+            "auster_of_edge_packet_outs",
+            "Packets that were sent on beside the connection",
+            &|c| total(c.edge.packet_outs),
+        ),
+        each(
+            "auster_of_edge_entries_withheld",
+            "Entries that were not set beside the connection because the table has no room",
+            &|c| total(c.edge.entries_withheld),
+        ),
+        each(
+            "auster_of_packet_ins_shed",
+            "Packet-ins of a switch that were dropped because the controller is behind or the switch does not read",
+            &|c| total(c.packet_ins_shed + c.packet_ins_shed_unread),
+        ),
+        each(
+            "auster_of_packet_outs_too_long",
+            "Packets beside the connection that were too long to be sent on",
+            &|c| total(c.edge.packet_outs_too_long),
+        ),
+        each(
+            "auster_of_echo_rtt_seconds",
+            "The last echo's round trip",
+            &|c| now(c.echo_rtt?.as_secs_f64()),
+        ),
+        each(
+            "auster_of_inbox_messages",
+            "Messages of a switch that wait for the controller",
+            &|c| now(c.inbox_backlog as f64),
+        ),
+        each(
+            "auster_of_outbox_bytes",
+            "Bytes that wait for a switch to read",
+            &|c| now(c.outbox_bytes as f64),
+        ),
+    ]
+}
+
+fn of_tables(switches: &[SwitchView]) -> Vec<Family> {
+    let each = |name, help, value: &dyn Fn(&SwitchView) -> Option<Value>| Family {
+        name,
+        help,
+        samples: switches
+            .iter()
+            .filter_map(|s| Some((labels(s.dpid.to_string()), value(s)?)))
+            .collect(),
+    };
+    let total = |value: u64| Some(Value::Count(value));
+    let now = |value: f64| Some(Value::Gauge(value));
+    vec![
+        each(
+            "auster_flows",
+            "Entries of auster in a switch, as far as it remembers them",
+            &|s| now(s.flow_count as f64),
+        ),
+        each(
+            "auster_table_entries",
+            "Entries of everybody when they were last asked for",
+            &|s| now(f64::from(s.table.entries?)),
+        ),
+        each(
+            "auster_table_entries_max",
+            "Entries that the table takes",
+            &|s| now(f64::from(s.table.limit?)),
+        ),
+        each(
+            "auster_table_leases",
+            "Entries that are renewed as long as their flow sends",
+            &|s| now(s.table.leases as f64),
+        ),
+        each(
+            "auster_table_coarse_entries",
+            "Entries that stand for all pairs to a host",
+            &|s| now(s.table.coarse as f64),
+        ),
+        each(
+            "auster_table_misses",
+            "Packet-ins for which a path was set that begins here",
+            &|s| total(s.table.counters.misses),
+        ),
+        each("auster_table_renewals", "Leases that were renewed", &|s| {
+            total(s.table.counters.renewals)
+        }),
+        each(
+            "auster_table_evictions",
+            "Entries that were taken out for others",
+            &|s| total(s.table.counters.evictions),
+        ),
+        each(
+            "auster_table_full",
+            "Entries that the switch refused because its table was full",
+            &|s| total(s.table.counters.table_full),
+        ),
+        each(
+            "auster_table_no_room",
+            "Paths that were not set because all entries are in use",
+            &|s| total(s.table.counters.no_room),
+        ),
+    ]
+}
+
+fn of_controller(answer: &Answer) -> Vec<Family> {
+    let (c, t) = (&answer.counters, &answer.timeouts);
+    let dropped = [
+        ("no_port", c.packet_ins_no_port),
+        ("truncated", c.packet_ins_truncated),
+        ("hold_full", c.packet_ins_hold_full),
+        ("no_sender", c.packet_ins_no_sender),
+        ("contested", c.packet_ins_contested),
+        ("host_table_full", c.packet_ins_host_table_full),
+        ("broadcast_on_link", c.packet_ins_broadcast_on_link),
+        ("flood_limited", c.flood_limited),
+        ("unreachable", c.unreachable),
+        ("forbidden", c.packets_forbidden),
+    ];
+    let seconds = |quantile: &str, of: Option<Duration>| {
+        let labels = vec![("quantile", quantile.to_owned())];
+        Some((labels, Value::Gauge(of?.as_secs_f64())))
+    };
+    let delays = [seconds("0.5", t.delay_p50), seconds("0.99", t.delay_p99)];
+    vec![
+        gauge(
+            "auster_hosts",
+            "Hosts whose place is known",
+            answer.hosts as f64,
+        ),
+        gauge(
+            "auster_links",
+            "Links between switches, each way",
+            answer.links as f64,
+        ),
+        count(
+            "auster_packet_ins",
+            "Packet-ins that the controller has looked at",
+            c.packet_ins,
+        ),
+        Family {
+            name: "auster_packets_dropped",
+            help: "Packets that went no further, and why",
+            samples: dropped
+                .map(|(reason, value)| (vec![("reason", reason.to_owned())], Value::Count(value)))
+                .to_vec(),
+        },
+        count(
+            "auster_packets_flooded",
+            "Packets sent to all hosts",
+            c.flooded,
+        ),
+        count("auster_flow_mods", "Flow-mods that were sent", c.flow_mods),
+        count(
+            "auster_packet_outs",
+            "Packet-outs that were sent",
+            c.packet_outs,
+        ),
+        count(
+            "auster_paths_installed",
+            "Paths that were set",
+            c.paths_installed,
+        ),
+        count(
+            "auster_paths_rerouted",
+            "Paths that have moved",
+            c.paths_rerouted,
+        ),
+        count(
+            "auster_resolutions_timed_out",
+            "Answers for an address that were sent on before all entries were confirmed",
+            c.resolutions_timed_out,
+        ),
+        count(
+            "auster_of_errors_received",
+            "Errors that switches have sent",
+            c.errors_received,
+        ),
+        gauge("auster_leases", "Leases of all switches", t.leases as f64),
+        gauge(
+            "auster_load_ratio",
+            "The controller's load, 1 is all of a core",
+            t.load_percent / 100.0,
+        ),
+        gauge(
+            "auster_timeout_stretch",
+            "Timeouts are longer by this factor because of the load",
+            f64::from(t.stretch),
+        ),
+        Family {
+            name: "auster_path_setup_seconds",
+            help: "From when a path was asked for to the barrier after its first entry, of the last 1024",
+            samples: delays.into_iter().flatten().collect(),
+        },
+    ]
+}
+
+fn refused(listeners: &[(String, Arc<Refusals>)]) -> Family {
+    let each = |(listener, refusals): &(String, Arc<Refusals>)| {
+        Refusal::ALL.map(|refusal| {
+            let labels = vec![
+                ("listener", listener.clone()),
+                ("reason", refusal.name().to_owned()),
+            ];
+            (labels, Value::Count(refusals.get(refusal)))
+        })
+    };
+    Family {
+        name: "auster_connections_refused",
+        help: "Connections that a listener has closed at once",
+        samples: listeners.iter().flat_map(each).collect(),
+    }
+}
+
+fn info() -> Family {
+    Family {
+        name: "auster_build_info",
+        help: "The version of auster",
+        samples: vec![(
+            vec![("version", env!("CARGO_PKG_VERSION").to_owned())],
+            Value::Gauge(1.0),
+        )],
+    }
+}
+
+fn gauge(name: &'static str, help: &'static str, value: f64) -> Family {
+    Family {
+        name,
+        help,
+        samples: vec![(Vec::new(), Value::Gauge(value))],
+    }
+}
+
+fn count(name: &'static str, help: &'static str, value: u64) -> Family {
+    Family {
+        name,
+        help,
+        samples: vec![(Vec::new(), Value::Count(value))],
+    }
+}
+
+fn labels(dpid: String) -> Labels {
+    vec![("dp_id", dpid)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exposition_is_as_prometheus_reads_it() {
+        let two = Family {
+            name: "auster_table_misses",
+            help: "Packet-ins for which a path was set",
+            samples: vec![
+                (labels("0000000000000001".to_owned()), Value::Count(7)),
+                (labels("0000000000000002".to_owned()), Value::Count(0)),
+            ],
+        };
+        let nobody = Family {
+            name: "auster_flows",
+            help: "Entries",
+            samples: Vec::new(),
+        };
+        assert_eq!(
+            text(vec![gauge("auster_hosts", "Hosts", 2.5), two, nobody]),
+            "# HELP auster_hosts Hosts\n\
+             # TYPE auster_hosts gauge\n\
+             auster_hosts 2.5\n\
+             # HELP auster_table_misses Packet-ins for which a path was set\n\
+             # TYPE auster_table_misses counter\n\
+             auster_table_misses_total{dp_id=\"0000000000000001\"} 7\n\
+             auster_table_misses_total{dp_id=\"0000000000000002\"} 0\n\
+             # EOF\n"
+        );
+    }
+}

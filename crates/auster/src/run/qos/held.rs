@@ -1,0 +1,267 @@
+//! The two layers, and their way to the controller.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::controller::{Controller, Location};
+use control::qos::check::Problem;
+use control::qos::{Circuit, Policy, PortQueues, Qos, Service};
+use net::clock::Clock;
+use net::driver::Driver;
+use tokio::sync::Mutex;
+
+use super::locate::{Item, locate};
+use super::read::Sources;
+use super::tree::{Node, Wrong};
+
+/// For the controller to take what is asked for.
+const APPLY_MAX: Duration = Duration::from_secs(5);
+
+/// What is asked for, by whom.
+pub struct Held {
+    driver: Arc<Driver<Controller>>,
+    clock: Clock,
+    layers: Mutex<Layers>,
+}
+
+/// A copy of both.
+#[derive(Clone, Debug, Default)]
+pub struct Layers {
+    pub file: Qos,
+    pub api: Qos,
+}
+
+/// Something that is put in the API's layer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Put {
+    Port(Location, PortQueues),
+    Service(Service),
+    Policy(Policy),
+    Circuit(Circuit),
+}
+
+/// One change of the API's layer.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// In the place of what has its name; and what was written of it.
+    Put(Box<Put>, Node),
+    Delete(Item),
+}
+
+/// Why nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// It is in the configuration.
+    OfTheFile(Item),
+    /// It is there already, and was to be made anew.
+    Exists(Item),
+    /// There is none.
+    Unknown(Item),
+    Wrong(Vec<Wrong>),
+    /// The controller is too busy or at its end.
+    Busy,
+}
+
+/// Whether it was there before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    Created,
+    Replaced,
+}
+
+impl Held {
+    pub fn new(driver: Arc<Driver<Controller>>, clock: Clock) -> Held {
+        Held {
+            driver,
+            clock,
+            layers: Mutex::default(),
+        }
+    }
+
+    pub async fn layers(&self) -> Layers {
+        self.layers.lock().await.clone()
+    }
+
+    /// Puts what the file says in the place of what it said before.
+    pub async fn set_file(&self, file: Qos, sources: &Sources) -> Result<(), Refused> {
+        let mut layers = self.layers.lock().await;
+        let next = Layers {
+            file,
+            api: layers.api.clone(),
+        };
+        let doubles = next.doubles();
+        if !doubles.is_empty() {
+            let wrong = |item: &Item| Wrong {
+                place: sources.place(item),
+                text: format!("{item} was made by the API; delete it there first"),
+            };
+            return Err(Refused::Wrong(doubles.iter().map(wrong).collect()));
+        }
+        self.apply(&next, sources, None).await?;
+        *layers = next;
+        Ok(())
+    }
+
+    /// Puts one thing into the API's layer; `node` is what was written of it.
+    pub async fn put(&self, put: Put, node: Node, is_new: bool) -> Result<Done, Refused> {
+        let item = put.item();
+        let mut layers = self.layers.lock().await;
+        let was_there = contains(&layers.api, &item);
+        if was_there && is_new {
+            return Err(Refused::Exists(item));
+        }
+        self.change_in(&mut layers, vec![Op::Put(Box::new(put), node)])
+            .await?;
+        Ok(match was_there {
+            true => Done::Replaced,
+            false => Done::Created,
+        })
+    }
+
+    /// Changes the API's layer in several places, all of them or none.
+    pub async fn change(&self, ops: Vec<Op>) -> Result<(), Refused> {
+        let mut layers = self.layers.lock().await;
+        self.change_in(&mut layers, ops).await
+    }
+
+    async fn change_in(&self, layers: &mut Layers, ops: Vec<Op>) -> Result<(), Refused> {
+        let (mut next, mut sources) = (layers.clone(), Sources::default());
+        let mut circuit = None;
+        for op in ops {
+            let item = op.item();
+            if contains(&layers.file, &item) {
+                return Err(Refused::OfTheFile(item));
+            }
+            match op {
+                Op::Put(put, node) => {
+                    if let Put::Circuit(asked) = put.as_ref() {
+                        circuit = Some(asked.name.clone());
+                    }
+                    insert(&mut next.api, *put);
+                    sources.insert(item, node);
+                }
+                Op::Delete(_) if contains(&next.api, &item) => remove(&mut next.api, &item),
+                Op::Delete(_) => return Err(Refused::Unknown(item)),
+            }
+        }
+        self.apply(&next, &sources, circuit).await?;
+        *layers = next;
+        Ok(())
+    }
+
+    /// A `circuit` that somebody waits for is refused where it has no room; one that the file says
+    /// waits until there is some.
+    async fn apply(
+        &self,
+        layers: &Layers,
+        sources: &Sources,
+        circuit: Option<String>,
+    ) -> Result<(), Refused> {
+        let (whole, now) = (layers.whole(), self.clock.now());
+        let asked = whole.clone();
+        let set = self.driver.ask(move |controller| match circuit {
+            Some(name) => controller.set_qos_with(now, asked, &name),
+            None => controller.set_qos(now, asked),
+        });
+        let set = tokio::time::timeout(APPLY_MAX, set).await;
+        let Ok(Some(set)) = set else {
+            return Err(Refused::Busy);
+        };
+        let locate = |problem: &Problem| locate(&whole, problem, sources);
+        set.map_err(|problems| Refused::Wrong(problems.iter().map(locate).collect()))
+    }
+}
+
+impl Layers {
+    /// Both together, the file's first.
+    pub fn whole(&self) -> Qos {
+        let mut whole = self.file.clone();
+        let api = self.api.clone();
+        whole.ports.extend(api.ports);
+        whole.services.extend(api.services);
+        whole.policies.extend(api.policies);
+        whole.circuits.extend(api.circuits);
+        whole
+    }
+
+    /// What both have.
+    fn doubles(&self) -> Vec<Item> {
+        let items = items(&self.file).into_iter();
+        items.filter(|item| contains(&self.api, item)).collect()
+    }
+}
+
+impl Op {
+    fn item(&self) -> Item {
+        match self {
+            Op::Put(put, _) => put.item(),
+            Op::Delete(item) => item.clone(),
+        }
+    }
+}
+
+impl Put {
+    pub fn item(&self) -> Item {
+        match self {
+            Put::Port(at, _) => Item::Port(*at),
+            Put::Service(service) => Item::Service(service.name.clone()),
+            Put::Policy(policy) => Item::Policy(policy.name.clone()),
+            Put::Circuit(circuit) => Item::Circuit(circuit.name.clone()),
+        }
+    }
+}
+
+fn items(qos: &Qos) -> Vec<Item> {
+    let ports = qos.ports.keys().map(|at| Item::Port(*at));
+    let services = qos.services.iter().map(|s| Item::Service(s.name.clone()));
+    let policies = qos.policies.iter().map(|p| Item::Policy(p.name.clone()));
+    let circuits = qos.circuits.iter().map(|c| Item::Circuit(c.name.clone()));
+    ports
+        .chain(services)
+        .chain(policies)
+        .chain(circuits)
+        .collect()
+}
+
+pub fn contains(qos: &Qos, item: &Item) -> bool {
+    match item {
+        Item::Port(at) => qos.ports.contains_key(at),
+        Item::Service(name) => qos.services.iter().any(|s| s.name == *name),
+        Item::Policy(name) => qos.policies.iter().any(|p| p.name == *name),
+        Item::Circuit(name) => qos.circuits.iter().any(|c| c.name == *name),
+    }
+}
+
+fn insert(qos: &mut Qos, put: Put) {
+    match put {
+        Put::Port(at, port) => drop(qos.ports.insert(at, port)),
+        Put::Service(service) => {
+            let at = qos.services.iter().position(|s| s.name == service.name);
+            place(&mut qos.services, at, service);
+        }
+        Put::Policy(policy) => {
+            let at = qos.policies.iter().position(|p| p.name == policy.name);
+            place(&mut qos.policies, at, policy);
+        }
+        Put::Circuit(circuit) => {
+            let at = qos.circuits.iter().position(|c| c.name == circuit.name);
+            place(&mut qos.circuits, at, circuit);
+        }
+    }
+}
+
+fn place<T>(list: &mut Vec<T>, at: Option<usize>, item: T) {
+    match at {
+        Some(at) => list[at] = item,
+        None => list.push(item),
+    }
+}
+
+fn remove(qos: &mut Qos, item: &Item) {
+    match item {
+        Item::Port(at) => drop(qos.ports.remove(at)),
+        Item::Service(name) => qos.services.retain(|s| s.name != *name),
+        Item::Policy(name) => qos.policies.retain(|p| p.name != *name),
+        Item::Circuit(name) => qos.circuits.retain(|c| c.name != *name),
+    }
+}

@@ -1,0 +1,146 @@
+//! The `[qos]` section of the configuration.
+//!
+//! ```toml
+//! [[qos.port]]
+//! at = ["1:2", "2:3"]                  # SWITCH:PORT, one or several
+//! rate = "100mbit"
+//! queues = [{ number = 1, class = "gold", min = "20mbit", dscp = [46] }]
+//!
+//! [[qos.service]]
+//! name = "voice"
+//! proto = "udp"
+//! dst_port = 5060
+//!
+//! [[qos.policy]]
+//! name = "voice-first"
+//! service = "voice"
+//! queue = "gold"
+//! ```
+
+use std::path::Path;
+
+use control::qos::{Network, Qos};
+use toml::de::DeTable;
+
+use super::locate::locate;
+use super::read::{self, Sources};
+use super::tree::{Node, Reader, Wrong};
+use crate::run::fields::{Fields, line_of};
+
+/// What it says, and where.
+#[derive(Clone, Debug, Default)]
+pub struct Section {
+    pub qos: Qos,
+    pub sources: Sources,
+    file: String,
+    text: String,
+}
+
+impl Section {
+    /// What is wrong whatever the network is goes to `fields`.
+    pub fn read<'a>(
+        fields: &mut Fields<'a>,
+        root: &DeTable<'a>,
+        text: &str,
+        file: &Path,
+    ) -> Section {
+        let mut section = Section {
+            file: file.display().to_string(),
+            text: text.to_owned(),
+            ..Section::default()
+        };
+        let (Some(value), Some(table)) = (root.get("qos"), fields.table(root, "qos")) else {
+            return section;
+        };
+        let node = Node::of_toml(table, value.span());
+        let mut reader = Reader::default();
+        (section.qos, section.sources) = read::section(&mut reader, &node);
+        let mut wrong = reader.problems;
+        // What could not be read is missing where others name it.
+        if wrong.is_empty() {
+            let problems = section.qos.check(&Network::default());
+            let located = problems
+                .iter()
+                .map(|p| locate(&section.qos, p, &section.sources));
+            wrong.extend(located);
+        }
+        for Wrong { place, text } in &wrong {
+            fields.problem(&place.span, text);
+        }
+        section
+    }
+
+    /// One line for each problem.
+    pub fn tell(&self, wrong: &[Wrong]) -> Vec<String> {
+        let told = |Wrong { place, text }: &Wrong| match place.pointer.is_empty() {
+            true => format!("{}: {text}", self.file),
+            false => format!("{}:{}: {text}", self.file, line_of(&self.text, &place.span)),
+        };
+        wrong.iter().map(told).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn read(text: &str) -> Result<Section, Vec<String>> {
+        let file = PathBuf::from("net.toml");
+        let (mut fields, root) = Fields::parse(text);
+        let section = Section::read(&mut fields, &root, text, &file);
+        fields.finish(file.display()).map(|()| section)
+    }
+
+    #[test]
+    fn a_section_is_read_and_one_that_is_not_there_asks_for_nothing() {
+        assert_eq!(read("").unwrap().qos, Qos::default());
+        let section = read(
+            "[[qos.port]]\nat = \"1:2\"\nrate = \"10mbit\"\nqueues = [{ number = 1, class = \"g\" }]\n\
+             [[qos.service]]\nname = \"voice\"\n\
+             [[qos.policy]]\nname = \"p\"\nservice = \"voice\"\nqueue = \"g\"\n",
+        );
+        let section = section.unwrap();
+        assert_eq!(section.qos.ports.len(), 1);
+        let wrong = Wrong {
+            place: section.sources.policies["p"]
+                .get("queue")
+                .unwrap()
+                .place
+                .clone(),
+            text: "queue: no".to_owned(),
+        };
+        assert_eq!(section.tell(&[wrong]), ["net.toml:10: queue: no"]);
+    }
+
+    /// What cannot be read, and what cannot be meant, both by line and field.
+    #[test]
+    fn all_that_is_wrong_is_told_by_line_and_field() {
+        let problems = read("[qos]\nport = 7\n[[qos.service]]\nname = \"a b\"\nvlan = -1\n");
+        let problems = problems.map(|_| ()).unwrap_err();
+        let starts = [
+            "net.toml:2: port is 7",
+            "net.toml:4: name is \"a b\"",
+            "net.toml:5: vlan is",
+        ];
+        assert_eq!(problems.len(), starts.len(), "{problems:#?}");
+        for (problem, start) in problems.iter().zip(starts) {
+            assert!(problem.starts_with(start), "{problem}");
+        }
+        let problems = read(
+            "[[qos.port]]\nat = \"1:2\"\nrate = \"10mbit\"\nqueues = [\n  { number = 1, min = \"20mbit\" },\n]\n\
+             [[qos.policy]]\nname = \"p\"\nservice = \"voice\"\ndrop = true\npriority = 10000\n",
+        );
+        let problems = problems.map(|_| ()).unwrap_err();
+        assert_eq!(
+            problems,
+            [
+                "net.toml:4: queues: the minima are 20mbit together, and the port has 10mbit",
+                "net.toml:5: min: 20mbit is above the port's rate, 10mbit",
+                "net.toml:9: service: there is no service 'voice'",
+                "net.toml:11: priority: 10000 is not 0 to 9999",
+            ]
+        );
+    }
+}

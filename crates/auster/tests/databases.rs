@@ -1,0 +1,374 @@
+//! Queues of many switches kept over OVSDB, against real, private ovsdb-servers and a real Open
+//! vSwitch: what is wanted is written once, others' rows stay, and whoever is killed leaves queues
+//! that are complete or absent.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::dummy::DummySwitch;
+use common::run;
+use common::running::Running;
+use net::clock::Clock;
+use net::databases::{Databases, DatapathView, QueuesState, Views, Wanted};
+use net::method::{Method, Protocol};
+use net::tls::Security;
+use openflow::DatapathId;
+use ovsdb::vswitch::qos::{PortQueues, Queue};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::sync::watch;
+
+const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A database with one bridge of two ports, and nobody who carries out what it says.
+struct Server {
+    dir: TempDir,
+    process: Child,
+    dpid: u64,
+}
+
+impl Server {
+    fn start(dpid: u64) -> Server {
+        let dir = TempDir::new().unwrap();
+        let file = dir.path().join("db").display().to_string();
+        run("ovsdb-tool", &["create", &file, SCHEMA]);
+        let process = Server::spawn(&dir);
+        let server = Server { dir, process, dpid };
+        server.wait();
+        server.vsctl("init");
+        server.vsctl("add-br br0 -- add-port br0 p1 -- add-port br0 p2");
+        server.name_datapath();
+        server
+    }
+
+    /// The column is ephemeral: where a switch runs, ovs-vswitchd writes it whenever it connects.
+    fn name_datapath(&self) {
+        let dpid = self.dpid;
+        self.vsctl(&format!("set bridge br0 datapath_id=\"{dpid:016x}\""));
+    }
+
+    fn spawn(dir: &TempDir) -> Child {
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        Command::new("ovsdb-server")
+            .arg(path("db"))
+            .arg(format!("--remote=punix:{}", path("sock")))
+            .arg("--remote=db:Open_vSwitch,Open_vSwitch,manager_options")
+            .arg(format!("--unixctl={}", path("ctl")))
+            .arg("-vconsole:off")
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap()
+    }
+
+    fn wait(&self) {
+        let give_up = Instant::now() + PATIENCE;
+        while UnixStream::connect(self.socket()).is_err() {
+            assert!(Instant::now() < give_up, "ovsdb-server does not answer");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn restart(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        let _ = std::fs::remove_file(self.socket());
+        self.process = Server::spawn(&self.dir);
+        self.wait();
+        self.name_datapath();
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.dir.path().join("sock")
+    }
+
+    fn method(&self) -> Method {
+        Method::DialUnix(self.socket())
+    }
+
+    fn vsctl(&self, line: &str) -> String {
+        let db = format!("--db=unix:{}", self.socket().display());
+        let words: Vec<&str> = line.split(' ').collect();
+        run(
+            "ovs-vsctl",
+            &[&[&db as &str, "--no-wait"], &words[..]].concat(),
+        )
+    }
+
+    fn uuids(&self, table: &str) -> Vec<String> {
+        let line = format!("--columns=_uuid --format=csv --no-headings list {table}");
+        let text = self.vsctl(&line);
+        let mut uuids: Vec<String> = text.lines().map(str::to_owned).collect();
+        uuids.retain(|uuid| !uuid.is_empty());
+        uuids.sort();
+        uuids
+    }
+
+    fn counts(&self) -> (usize, usize) {
+        (self.uuids("qos").len(), self.uuids("queue").len())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Three queues with a minimum of so many Mbit/s each.
+fn queues(mbit: u64) -> PortQueues {
+    let queue = |at: u32| Queue {
+        min_rate_bps: Some(mbit * 1_000_000),
+        priority: Some(at),
+        dscp: Some(8 * at as u8),
+        ..Queue::default()
+    };
+    PortQueues {
+        max_rate_bps: Some(100_000_000),
+        queues: (0..3).map(|at| (at, queue(at))).collect(),
+    }
+}
+
+fn wanted(dpid: u64, ports: &[(&str, PortQueues)]) -> Wanted {
+    let ports = ports.iter();
+    let ports = ports.map(|(name, queues)| ((*name).to_owned(), queues.clone()));
+    Wanted::from([(DatapathId(dpid), ports.collect::<BTreeMap<_, _>>())])
+}
+
+async fn start(methods: &[Method]) -> Databases {
+    let security = Security::plain();
+    let started = Databases::start(methods, &security, Clock::start(), 1).await;
+    started.unwrap()
+}
+
+/// Waits until it shows what is to be seen.
+async fn shows(views: &mut watch::Receiver<Views>, is_seen: impl Fn(&Views) -> bool) -> Views {
+    let seen = tokio::time::timeout(PATIENCE, views.wait_for(|views| is_seen(views)));
+    let seen = seen.await.ok().map(|seen| seen.unwrap().clone());
+    seen.unwrap_or_else(|| panic!("not seen in {:#?}", views.borrow()))
+}
+
+fn view(views: &Views, dpid: u64) -> Option<&DatapathView> {
+    views.get(&DatapathId(dpid))
+}
+
+fn state<'a>(views: &'a Views, dpid: u64, port: &str) -> Option<&'a QueuesState> {
+    Some(&view(views, dpid)?.ports.get(port)?.queues)
+}
+
+fn is_written(views: &Views, dpid: u64, port: &str) -> bool {
+    state(views, dpid, port) == Some(&QueuesState::Written)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wanted_is_written_once_and_others_queues_stay() {
+    let mut server = Server::start(1);
+    server.vsctl("set port p2 qos=@q -- --id=@q create qos type=linux-hfsc");
+    server.vsctl("create queue external_ids:owner=somebody");
+    // Of a version that was killed in the middle, which this one cannot be.
+    server.vsctl("create queue external_ids:auster=run");
+    let (databases, p1) = (start(&[server.method()]).await, queues(20));
+    let mut views = databases.views();
+    let seen = shows(&mut views, |views| view(views, 1).is_some()).await;
+    assert_eq!(state(&seen, 1, "p1"), Some(&QueuesState::Absent));
+    let datapath = view(&seen, 1).unwrap();
+    assert_eq!(
+        (datapath.bridge.as_str(), datapath.datapath_type.as_str()),
+        ("br0", "system")
+    );
+
+    let both = [("p1", p1.clone()), ("p2", p1.clone()), ("p9", p1.clone())];
+    databases.want(wanted(1, &both));
+    let seen = shows(&mut views, |views| is_written(views, 1, "p1")).await;
+    let problem = |port: &str| state(&seen, 1, port).unwrap().problem().unwrap();
+    assert!(problem("p2").contains("ovs-vsctl clear port p2 qos"));
+    assert!(problem("p9").contains("no such port"));
+    assert_eq!(server.counts(), (2, 4), "the orphan is gone");
+    let qos = server.vsctl("get port p1 qos");
+
+    // Nothing is sent for what is there, also not by one that begins.
+    let before = (
+        server.uuids("qos"),
+        server.vsctl("get open_vswitch . next_cfg"),
+    );
+    databases.want(wanted(1, &both));
+    drop(databases);
+    let databases = start(&[server.method()]).await;
+    let mut views = databases.views();
+    let seen = shows(&mut views, |views| view(views, 1).is_some()).await;
+    assert_eq!(state(&seen, 1, "p1"), Some(&QueuesState::Left));
+    databases.want(wanted(1, &both));
+    shows(&mut views, |views| is_written(views, 1, "p1")).await;
+    let after = (
+        server.uuids("qos"),
+        server.vsctl("get open_vswitch . next_cfg"),
+    );
+    assert_eq!(after, before);
+
+    // The database goes, and comes back.
+    server.restart();
+    databases.want(wanted(1, &[("p1", queues(30))]));
+    let changed = async {
+        while server.vsctl("get port p1 qos") == qos {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, changed).await.unwrap();
+    assert_eq!(server.counts(), (2, 4), "the old ones are gone");
+    databases.want(wanted(1, &[]));
+    shows(&mut views, |views| {
+        state(views, 1, "p1") == Some(&QueuesState::Absent)
+    })
+    .await;
+    assert_eq!(server.counts(), (1, 1), "somebody's are not");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn databases_dial_in_and_none_speaks_for_anothers_datapath() {
+    let servers = [Server::start(1), Server::start(2)];
+    let listen = Method::parse("ptcp:0:127.0.0.1", Protocol::Ovsdb).unwrap();
+    let databases = start(&[listen]).await;
+    let manager = databases.listening()[0].0.to_string();
+    let port = manager.split(':').nth(1).unwrap();
+    for server in &servers {
+        server.vsctl(&format!("set-manager tcp:127.0.0.1:{port}"));
+    }
+    let mut views = databases.views();
+    shows(&mut views, |views| views.len() == 2).await;
+    let mut both = wanted(1, &[("p1", queues(10))]);
+    both.extend(wanted(2, &[("p2", queues(20))]));
+    databases.want(both);
+    shows(&mut views, |views| {
+        is_written(views, 1, "p1") && is_written(views, 2, "p2")
+    })
+    .await;
+    assert_eq!(servers.each_ref().map(Server::counts), [(1, 3), (1, 3)]);
+
+    let before = servers[1].uuids("qos");
+    let impostor = Server::start(2);
+    impostor.vsctl("set bridge br0 datapath_type=netdev");
+    impostor.vsctl(&format!("set-manager tcp:127.0.0.1:{port}"));
+    // Time enough to be heard, were it listened to.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let datapath_type = view(&views.borrow(), 2).unwrap().datapath_type.clone();
+    assert_eq!(datapath_type, "system");
+    assert_eq!(impostor.counts(), (0, 0));
+    assert_eq!(servers[1].uuids("qos"), before);
+}
+
+/// Each time it ends somewhere else: before, within or after its transactions.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_ended_leaves_queues_that_are_complete_or_absent() {
+    let server = Server::start(1);
+    let (mut complete, mut absent) = (0, 0);
+    for turn in 0..50u64 {
+        let databases = start(&[server.method()]).await;
+        // Other queues each time, so that there is always something to be changed.
+        let ports = [("p1", queues(1 + turn % 7)), ("p2", queues(1 + turn % 5))];
+        let wanted = match turn % 4 {
+            3 => wanted(1, &[]),
+            _ => wanted(1, &ports),
+        };
+        databases.want(wanted);
+        tokio::time::sleep(Duration::from_micros(turn * 1731)).await;
+        drop(databases);
+        // For what was sent already.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let mut queue_count = 0;
+        for port in ["p1", "p2"] {
+            let qos = server.vsctl(&format!("get port {port} qos"));
+            if qos.trim() == "[]" {
+                absent += 1;
+                continue;
+            }
+            let queues = server.vsctl(&format!("get qos {} queues", qos.trim()));
+            assert_eq!(queues.matches('=').count(), 3, "turn {turn}: {queues}");
+            complete += 1;
+            queue_count += 3;
+        }
+        assert_eq!(
+            server.counts(),
+            (queue_count / 3, queue_count),
+            "turn {turn}"
+        );
+    }
+    assert!(complete > 3 && absent > 3, "{complete} {absent}");
+}
+
+/// Open vSwitch says that it has read the rows, somebody beside it whether the kernel has the queues, and
+/// the controller hears of its table's limit.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_switch_takes_the_rows_in_and_tells_its_limit() {
+    let switch = DummySwitch::start(2);
+    let set = "set bridge br0 flow_tables:0=@t -- --id=@t create flow_table flow_limit=77";
+    switch.vsctl(&set.split(' ').collect::<Vec<_>>());
+    let databases = start(&[Method::DialUnix(switch.path("db.sock"))]).await;
+    let mut views = databases.views();
+    let seen = shows(&mut views, |views| view(views, 1).is_some()).await;
+    let datapath = view(&seen, 1).unwrap();
+    assert_eq!(datapath.flow_limit, Some(77));
+    assert_eq!(datapath.ports["p2"].numbers, [2]);
+    databases.want(wanted(1, &[("p2", queues(20))]));
+    shows(&mut views, |views| is_written(views, 1, "p2")).await;
+    let qos = switch.vsctl(&["get", "port", "p2", "qos"]);
+    let says = "external_ids:auster-kernel=\"failed: no interface p2 here\"";
+    switch.vsctl(&["--no-wait", "set", "qos", qos.trim(), says]);
+    let seen = shows(&mut views, |views| {
+        matches!(state(views, 1, "p2"), Some(QueuesState::Failed(_)))
+    })
+    .await;
+    let problem = state(&seen, 1, "p2").unwrap().problem().unwrap();
+    assert_eq!(problem, "beside the switch: no interface p2 here");
+    let kind = switch.vsctl(&["--columns=type", "--no-headings", "list", "qos"]);
+    assert!(kind.contains("linux-noop"), "{kind}");
+}
+
+#[test]
+fn the_controller_keeps_to_the_limit_that_the_switches_database_has() {
+    let switch = DummySwitch::start(1);
+    let database = format!("unix:{}", switch.path("db.sock").display());
+    let dir = TempDir::new().unwrap();
+    let socket = dir.path().join("status");
+    let status = socket.display().to_string();
+    let line = [
+        "run",
+        "ptcp:0:127.0.0.1",
+        "--ovsdb",
+        &database,
+        "--status",
+        &status,
+    ];
+    let mut auster = Running::start(&line);
+    let at = auster.listening("ptcp");
+    let said = auster.wait_for("database of switch 0000000000000001");
+    assert!(
+        said.contains("br0") && said.contains("datapath dummy"),
+        "{said}"
+    );
+    switch.vsctl(&["--no-wait", "set-controller", "br0", &format!("tcp:{at}")]);
+    auster.wait_for("switch 0000000000000001 up");
+    let set =
+        "--no-wait set bridge br0 flow_tables:0=@t -- --id=@t create flow_table flow_limit=77";
+    switch.vsctl(&set.split(' ').collect::<Vec<_>>());
+    auster.wait_for("77 entries");
+    let give_up = Instant::now() + PATIENCE;
+    loop {
+        let mut text = String::new();
+        let mut reader = UnixStream::connect(&socket).unwrap();
+        reader.read_to_string(&mut text).unwrap();
+        let document: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(document["databases"][0]["ports"]["p1"]["queues"], "absent");
+        if document["switches"][0]["table"]["limit"] == 77 {
+            break;
+        }
+        assert!(Instant::now() < give_up, "{document:#}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
