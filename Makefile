@@ -1,5 +1,5 @@
 # Two commands do everything on a fresh Debian with a Rust toolchain; each installs what it lacks.
-.PHONY: run test bench
+.PHONY: run test bench papers papers-report
 
 # A ring of real Open vSwitch switches on this machine. ONCE=1 ends by itself.
 run:
@@ -15,3 +15,14 @@ test:
 bench:
 	@scripts/setup
 	scripts/bench $(SECTIONS)
+
+# Every figure, table and headline number of the five papers, and a report: an hour, or QUICK=1: eight minutes.
+papers:
+	@scripts/setup
+	cargo build --release --package auster
+	target/release/auster papers run $(if $(QUICK),--quick)
+
+# The report and the table of docs/papers.md out of what is stored in results/.
+papers-report:
+	cargo build --release --package auster
+	target/release/auster papers report results --markdown docs/papers.md -o target/papers.html
