@@ -19,9 +19,14 @@ pub(super) struct Shared {
 }
 
 impl Controller {
-    /// Another map, for every switch there is and will be. One without a generation is not shared.
+    /// Another map, for every switch there is and will be. One without a generation is not shared;
+    /// of the one in use nothing is said again.
     pub fn set_policy(&mut self, map: &PolicyMap) {
-        self.config.policy = (map.generation > 0).then(|| map.clone());
+        let shared = (map.generation > 0).then(|| map.clone());
+        if shared == self.config.policy {
+            return;
+        }
+        self.config.policy = shared;
         self.shared.clear();
         let all: Vec<ConnectionId> = self.connections.keys().copied().collect();
         for connection in all {
@@ -174,6 +179,9 @@ mod tests {
         controller.set_policy(&map(6));
         assert_eq!(settle(&mut controller, &mut relay), shared(6));
         assert_eq!(*relay.active(), map(6));
+        // The same again is nothing to say.
+        controller.set_policy(&map(6));
+        assert_eq!(outputs(&mut controller).0, []);
         // What is older, or has no generation, is the controller's alone.
         controller.set_policy(&map(2));
         assert_eq!(settle(&mut controller, &mut relay), []);
