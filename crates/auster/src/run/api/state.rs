@@ -1,12 +1,12 @@
 //! How far what is asked for is: what switches and databases have confirmed, and why the rest waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
 use control::controller::{CircuitReport, Count, Installation, Location, PolicyReport, QosReport};
-use net::databases::{PortView, Views};
+use net::databases::{PortView, QueuesState, Views};
 use openflow::time::Instant;
 use openflow::{DatapathId, PortNo};
 use serde::Serialize;
@@ -105,8 +105,8 @@ async fn state(State(api): State<Api>) -> Result<Json<StateDocument>, Problem> {
 }
 
 fn document(layers: &Layers, report: &QosReport, views: &Views, now: Instant) -> StateDocument {
-    let ports = layers.whole().ports;
-    let ports = ports.keys().map(|at| (at.to_string(), port(*at, views)));
+    let places = places(layers, report, |at| has_queues(at, views));
+    let ports = places.iter().map(|at| (at.to_string(), port(*at, views)));
     let policies = report.policies.iter();
     let policies = policies.map(|(name, report)| (name.clone(), policy(report, now)));
     let circuits = report.circuits.iter();
@@ -116,6 +116,29 @@ fn document(layers: &Layers, report: &QosReport, views: &Views, now: Instant) ->
         policies: policies.collect(),
         circuits: circuits.collect(),
     }
+}
+
+/// Ports whose queues are asked for, and those on a circuit's way that have some for it.
+fn places(
+    layers: &Layers,
+    report: &QosReport,
+    has_queues: impl Fn(Location) -> bool,
+) -> BTreeSet<Location> {
+    let mut places: BTreeSet<Location> = layers.whole().ports.into_keys().collect();
+    for hop in report.circuits.values().flat_map(|circuit| &circuit.hops) {
+        let ports = [hop.in_port, hop.out_port].map(|port| Location {
+            dpid: hop.dpid,
+            port,
+        });
+        places.extend(ports.into_iter().filter(|at| has_queues(*at)));
+    }
+    places
+}
+
+fn has_queues(at: Location, views: &Views) -> bool {
+    let view = views.get(&at.dpid);
+    let port = view.and_then(|view| named(view.ports.values(), at.port));
+    port.is_some_and(|port| !matches!(port.queues, QueuesState::Absent | QueuesState::NoPort))
 }
 
 fn port(at: Location, views: &Views) -> PortState {
@@ -187,5 +210,44 @@ fn counted(count: Count) -> CountDocument {
     CountDocument {
         packets: count.packets,
         bytes: count.bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+        use control::qos::circuits::Hop;
+    use control::qos::{PortQueues, Rate};
+
+    use super::*;
+
+    #[test]
+    fn queues_on_a_circuits_way_are_told_too() {
+        let at = |dpid, port| Location {
+            dpid: DatapathId(dpid),
+            port: PortNo(port),
+        };
+        let mut layers = Layers::default();
+        let stated = PortQueues {
+            rate: Rate::mbit(1),
+            queues: BTreeMap::new(),
+        };
+        layers.file.ports.insert(at(9, 1), stated);
+        let hop = |dpid| Hop {
+            dpid: DatapathId(dpid),
+            in_port: PortNo(1),
+            out_port: PortNo(2),
+        };
+        let circuit = CircuitReport {
+            state: Installation::Installed,
+            seen: None,
+            reasons: BTreeSet::new(),
+            hops: vec![hop(1), hop(2)],
+            sent: Count::default(),
+            answered: Count::default(),
+        };
+        let mut report = QosReport::default();
+        report.circuits.insert("video".to_owned(), circuit);
+        let found = places(&layers, &report, |at| at.port == PortNo(2));
+        assert_eq!(found, BTreeSet::from([at(1, 2), at(2, 2), at(9, 1)]));
     }
 }

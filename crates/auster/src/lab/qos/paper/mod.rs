@@ -147,17 +147,10 @@ impl Experiment<'_> {
     /// All samples, or those until the interrupt.
     fn run(&self, say: &dyn Fn(String)) -> Result<(Vec<Sample>, Vec<Beside>), Failure> {
         let (mut samples, mut beside) = (Vec::new(), Vec::new());
-        let mut beds = Vec::new();
-        for candidate in &self.settings.controllers {
-            self.progress
-                .say(format_args!("starting the network of {}", candidate.name));
-            match Bed::start(candidate, self.settings, self.transport, self.interrupt)? {
-                Some(bed) => beds.push(bed),
-                None => return Ok((samples, beside)),
-            }
-        }
-        self.progress.clear();
         for round in 0..self.settings.repetitions {
+            let Some(mut beds) = self.beds(round)? else {
+                return Ok((samples, beside));
+            };
             for cell in Cell::ALL {
                 self.cell(round, cell, &mut beds, &mut samples, &mut beside)?;
                 if self.interrupt.is_set() {
@@ -173,6 +166,25 @@ impl Experiment<'_> {
             ));
         }
         Ok((samples, beside))
+    }
+
+    /// New networks for every repetition: in which order Open vSwitch looks at its ports is drawn as
+    /// they are made, and beside traffic without queues that decides who finds room in one of them.
+    fn beds(&self, round: u32) -> Result<Option<Vec<Bed>>, Failure> {
+        let mut beds = Vec::new();
+        for candidate in &self.settings.controllers {
+            self.progress.say(format_args!(
+                "repetition {}: starting the network of {}",
+                round + 1,
+                candidate.name
+            ));
+            match Bed::start(candidate, self.settings, self.transport, self.interrupt)? {
+                Some(bed) => beds.push(bed),
+                None => return Ok(None),
+            }
+        }
+        self.progress.clear();
+        Ok(Some(beds))
     }
 
     fn cell(
