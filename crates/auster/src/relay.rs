@@ -64,9 +64,10 @@ pub struct SwitchArgs {
     #[arg(long, value_name = "METHOD")]
     ovsdb: Option<String>,
     /// The controller relay (quic:); or a controller or a controller relay that each connection is
-    /// carried to over one of its own (tcp:, ssl:, unix:)
-    #[arg(long, value_name = "METHOD")]
-    connect: String,
+    /// carried to over one of its own (tcp:, ssl:, unix:). Repeat a quic: one for those to turn to
+    /// when it is gone, in order of preference
+    #[arg(long, value_name = "METHOD", required = true)]
+    connect: Vec<String>,
     /// Makes bridges that wait out a back-off connect at once after a restart of either relay, by
     /// rewriting their controller's target in an equivalent form through --ovsdb
     #[arg(long)]
@@ -169,15 +170,10 @@ pub fn run(command: Command) -> Result<(), Failure> {
 }
 
 async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
-    let connect = method(&args.connect, Protocol::OpenFlow)?;
-    if connect.is_passive() {
-        let given = &args.connect;
-        return Err(Failure::usage(format!(
-            "--connect {given}: relays connect by quic:, tcp: or ssl:HOST[:PORT], or unix:FILE"
-        )));
-    }
+    let relays = relays(&args.connect)?;
+    let connect = &relays[0];
     let agents = Agents::parse(&args.openflow, args.ovsdb.as_deref(), &args.common.agents)?;
-    let security = args.common.security(Role::Controller, &connect, &agents)?;
+    let security = args.common.security(Role::Controller, connect, &agents)?;
     if !agents.passive.contains_key(OPENFLOW) {
         let given = &args.openflow;
         let wrong = "bridges connect to this end; write ptcp:[PORT][:HOST], pssl: or punix:FILE";
@@ -189,10 +185,10 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
     let queues = queues.map(|text| keep::database("--queues-db", text));
     let keeper = queues.transpose()?.map(Keeper::new);
     let holder = args.hold_first_packets.then(|| Arc::new(Holder::default()));
-    if !is_quic(&connect) {
+    if !is_quic(connect) {
         args.common
             .refuse_what_direct_has_not(&agents, args.nudge)?;
-        let direct = Direct::new(Side::Switch, connect, security.clone(), scheduling);
+        let direct = Direct::new(Side::Switch, connect.clone(), security.clone(), scheduling);
         let openflow = &agents.passive[OPENFLOW];
         let listener = bind(OPENFLOW, openflow, &security, None).await?;
         let _kept = JoinSet::from_iter(keeper.map(Keeper::run));
@@ -236,7 +232,7 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
     let reporter =
         Reporter::start(&args.common.status, &args.common.record, source, holder).await?;
     agents.warn_if_exposed();
-    let mut tunnel = std::pin::pin!(tunnel::switch(&end, &connect, &security));
+    let mut tunnel = std::pin::pin!(tunnel::switch(&end, &relays, &security));
     let stopped = tokio::select! {
         error = &mut tunnel => Err(Failure::network(error)),
         () = stop_signal() => Ok(()),
@@ -561,6 +557,31 @@ impl Agents {
 
 fn method(text: &str, protocol: Protocol) -> Result<Method, Failure> {
     Method::parse(text, protocol).map_err(Failure::usage)
+}
+
+/// Those that a switch relay dials, in order of preference: one, or several by QUIC.
+fn relays(given: &[String]) -> Result<Vec<Method>, Failure> {
+    let mut relays: Vec<Method> = Vec::new();
+    for text in given {
+        let dialled = method(text, Protocol::OpenFlow)?;
+        if dialled.is_passive() {
+            return Err(Failure::usage(format!(
+                "--connect {text}: relays connect by quic:, tcp: or ssl:HOST[:PORT], or unix:FILE"
+            )));
+        }
+        if given.len() > 1 && !is_quic(&dialled) {
+            return Err(Failure::usage(format!(
+                "--connect {text}: of several, each is a controller relay by quic:HOST[:PORT]"
+            )));
+        }
+        if relays.contains(&dialled) {
+            return Err(Failure::usage(format!(
+                "--connect {text}: given twice; give another address, or leave it out"
+            )));
+        }
+        relays.push(dialled);
+    }
+    Ok(relays)
 }
 
 fn is_quic(method: &Method) -> bool {

@@ -76,6 +76,8 @@ fn relay_switch_says_what_is_wrong() {
         ("relay switch --openflow ptcp:0:127.0.0.1 --connect quic:127.0.0.1", Root, 2, "--private-key <FILE>"),
         ("relay switch {s1} --openflow ptcp:0:127.0.0.1 --connect ptcp:6654", Root, 2, "relays connect by quic:, tcp: or ssl:HOST[:PORT], or unix:FILE"),
         ("relay switch --openflow ptcp:0:127.0.0.1 --connect tcp:127.0.0.1 --ovsdb unix:db.sock", Root, 2, "a relay carries OpenFlow alone; use quic: for other agents"),
+        ("relay switch {s1} --openflow ptcp:0:127.0.0.1 --connect quic:127.0.0.1 --connect tcp:127.0.0.1", Root, 2, "--connect tcp:127.0.0.1: of several, each is a controller relay by quic:HOST[:PORT]"),
+        ("relay switch {s1} --openflow ptcp:0:127.0.0.1 --connect quic:127.0.0.1 --connect quic:127.0.0.1", Root, 2, "--connect quic:127.0.0.1: given twice"),
         ("relay switch --openflow ptcp:0:127.0.0.1 --connect tcp:127.0.0.1 --rate 1mbit", Root, 2, "give --policy too"),
         ("relay switch --openflow ptcp:0:127.0.0.1 --connect tcp:127.0.0.1 --rate fast", Root, 2, "'fast' is no rate; write 10mbit, 500kbit or bits per second"),
         ("relay switch --openflow ptcp:0:127.0.0.1 --connect tcp:127.0.0.1 --policy none.policy", Root, 5, "none.policy"),

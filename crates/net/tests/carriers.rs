@@ -153,7 +153,7 @@ impl Pair {
         let runs = hub.clone();
         tasks.spawn(async move { runs.run().await });
         let (dials, security) = (end.clone(), pki.switch());
-        tasks.spawn(async move { panic!("{}", switch(&dials, &relay, &security).await) });
+        tasks.spawn(async move { panic!("{}", switch(&dials, &[relay], &security).await) });
         let (ours, switch) = memory(1 << 20);
         end.adopt(OPENFLOW, ours);
         let controller = timeout(Duration::from_secs(20), handed.recv()).await;

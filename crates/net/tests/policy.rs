@@ -68,7 +68,7 @@ fn start_end(pki: &Pki, hub: &Hub, id: u8, policy: &str) -> (Arc<End>, JoinSet<(
     );
     let mut tasks = JoinSet::new();
     let (dials, security) = (end.clone(), pki.switch());
-    tasks.spawn(async move { panic!("{}", switch(&dials, &relay, &security).await) });
+    tasks.spawn(async move { panic!("{}", switch(&dials, &[relay], &security).await) });
     (end, tasks)
 }
 

@@ -115,7 +115,7 @@ impl Pair {
         let end = End::new(sides, SessionId([7; 16]), "controller");
         let mut tasks = JoinSet::new();
         let (dials, security) = (end.clone(), pki.switch());
-        tasks.spawn(async move { panic!("{}", switch(&dials, &relay, &security).await) });
+        tasks.spawn(async move { panic!("{}", switch(&dials, &[relay], &security).await) });
         let mut listener = listen("ptcp:0:127.0.0.1").await;
         let openflow = port(listener.local());
         let adopts = end.clone();
@@ -629,7 +629,11 @@ async fn a_certificate_of_the_wrong_role_is_refused_at_both_ends() {
         SessionId([9; 16]),
         "controller",
     );
-    let tries = timeout(Duration::from_secs(1), switch(&end, &relay, &as_switch)).await;
+    let tries = timeout(
+        Duration::from_secs(1),
+        switch(&end, std::slice::from_ref(&relay), &as_switch),
+    )
+    .await;
     assert!(tries.is_err(), "it goes on trying");
     assert!(!end.status().is_up);
 
@@ -648,7 +652,7 @@ async fn a_certificate_of_the_wrong_role_is_refused_at_both_ends() {
     let runs = fake.clone();
     tasks.spawn(async move { runs.run().await });
     let security = pair.pki.switch();
-    let _ = timeout(Duration::from_secs(1), switch(&end, &relay, &security)).await;
+    let _ = timeout(Duration::from_secs(1), switch(&end, &[relay], &security)).await;
     assert!(!end.status().is_up);
     assert!(fake.status().is_empty(), "no session for it either");
 }
@@ -702,7 +706,7 @@ async fn many_relays_share_the_socket_of_one() {
         let sides = config(Side::Switch, &[], Scheduling::default());
         let end = End::new(sides, SessionId([n as u8 + 100; 16]), "controller");
         let (dials, to) = (end.clone(), to.clone());
-        tasks.spawn(async move { panic!("{}", switch(&dials, &to, &security).await) });
+        tasks.spawn(async move { panic!("{}", switch(&dials, &[to], &security).await) });
         ends.push(end);
     }
     for (n, end) in ends.iter().enumerate() {

@@ -208,6 +208,8 @@ mod tests {
             window_bytes: 0,
             code_points: code_points.to_vec(),
             generation,
+            life: 0,
+            early: false,
         };
         let (switch, controller) = (&[56, 48, 40][..], &[46, 34, 0][..]);
         for (generations, settled) in [((2, 1), switch), ((1, 2), controller), ((1, 1), controller)]

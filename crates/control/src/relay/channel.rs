@@ -288,6 +288,22 @@ impl Outbound {
         (since..kept.sent).filter_map(copy).collect()
     }
 
+    /// Copies of all that the other end is not known to have delivered. Ends are not.
+    pub fn kept(&self, id: ChannelId) -> impl Iterator<Item = CopiedRecord> {
+        self.lanes.iter().flat_map(move |(lane, kept)| {
+            let records = kept.records.iter().enumerate();
+            records.filter_map(move |(n, record)| {
+                Some(CopiedRecord {
+                    channel: id,
+                    lane: *lane,
+                    place: kept.delivered + n as u64,
+                    head: record.head.clone(),
+                    body: record.body.clone()?,
+                })
+            })
+        })
+    }
+
     /// Bytes that the connection has not taken yet. What it was given last of a lane counts until
     /// it asks for more.
     pub fn unsent_bytes(&self) -> usize {

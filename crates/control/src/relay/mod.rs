@@ -37,7 +37,8 @@ pub use line::{Item, Line, LineStatus};
 pub use place::{place_of, queue_of_lane};
 pub use policy::{Answer, PolicyEvent, PolicyExchange, PolicyMessage};
 pub use session::{
-    CHANNELS_MAX, ChannelStatus, Config, Event, LOWER_BYTES_MAX, PolicyStatus, Session, datapath_of,
+    CHANNELS_MAX, ChannelStatus, Config, Early, Event, LOWER_BYTES_MAX, PolicyStatus, Session,
+    datapath_of,
 };
 pub use tally::{Shed, Tally};
 pub use wire::{Agent, ChannelId, SessionId, Settings, Side, WireError};

@@ -127,11 +127,25 @@ pub struct ChannelStatus {
     pub held_count: usize,
 }
 
+/// What one end says of a session before it knows that the other end knows it.
+#[derive(Clone, Debug, Default)]
+pub struct Early {
+    /// For the control stream, up to the end of the resumption.
+    pub messages: Vec<Control>,
+    /// Channels that these name.
+    pub said: BTreeSet<ChannelId>,
+    /// Copies of what the other end may not have, in the order of each lane. It drops by place what
+    /// it has.
+    pub records: Vec<CopiedRecord>,
+}
+
 /// One end of a relay pair.
 #[derive(Debug)]
 pub struct Session {
     config: Config,
     id: SessionId,
+    /// As [`Settings::life`].
+    life: u64,
     link: Link,
     channels: BTreeMap<ChannelId, Channel>,
     next_own: u64,
@@ -210,6 +224,7 @@ impl Session {
         Session {
             config,
             id,
+            life: 0,
             link: Link::Down {
                 until: Some(now + config.grace),
             },
@@ -263,7 +278,20 @@ impl Session {
             window_bytes: self.config.window_bytes as u64,
             code_points: points.map_or_else(Vec::new, |c| c.code_points().to_vec()),
             generation: map.map_or(0, |map| map.generation),
+            life: self.life,
+            early: false,
         }
+    }
+
+    /// At the controller side, of a new session: what tells it from others under its id, at random.
+    /// A switch that was elsewhere meanwhile has begun another there, and must not resume this one.
+    pub fn set_life(&mut self, life: u64) {
+        self.life = life;
+    }
+
+    /// Whether who says `peer` means this session, at the controller side.
+    pub fn is_meant(&self, peer: &Settings) -> bool {
+        peer.session == self.id && peer.resumed && (peer.life == self.life || peer.life == 0)
     }
 
     pub fn id(&self) -> SessionId {
@@ -279,16 +307,59 @@ impl Session {
         self.link == Link::Up
     }
 
+    /// What the switch side may say behind settings that are [`Settings::early`]: which channels it
+    /// has and what it has received of them. To be followed by [`Session::handle_taken_up`] if the
+    /// other end knows the session, by [`Session::handle_connected`] if it does not.
+    pub fn resume_early(&self) -> Early {
+        let mut early = Early::default();
+        for (id, channel) in self.channels.iter().filter(|(_, c)| c.announced) {
+            early.said.insert(*id);
+            early.messages.push(Control::Open {
+                channel: *id,
+                agent: channel.agent,
+                name: channel.name.clone(),
+            });
+            early.messages.push(Control::Received {
+                channel: *id,
+                cursors: channel.inn.cursors(),
+            });
+            early.records.extend(channel.out.kept(*id));
+        }
+        early.messages.push(Control::ResumeEnd);
+        early
+    }
+
+    /// The other end knows the session, and has been told of `said` before it said so.
+    pub fn handle_taken_up(
+        &mut self,
+        peer: &Settings,
+        said: &BTreeSet<ChannelId>,
+    ) -> Result<(), WireError> {
+        self.connect(peer, true, Some(said))
+    }
+
     /// A connection is there and settings are exchanged. `resumed`: both ends know the session.
     pub fn handle_connected(&mut self, peer: &Settings, resumed: bool) -> Result<(), WireError> {
+        self.connect(peer, resumed, None)
+    }
+
+    fn connect(
+        &mut self,
+        peer: &Settings,
+        resumed: bool,
+        said: Option<&BTreeSet<ChannelId>>,
+    ) -> Result<(), WireError> {
         if peer.side == self.config.side {
             return Err(WireError("both ends are the same side"));
         }
         self.peer_window_bytes = usize::try_from(peer.window_bytes).unwrap_or(usize::MAX);
         self.control.clear();
         if !resumed {
-            self.close_announced("the other relay was restarted");
+            self.close_announced("the other relay does not know the session");
             self.next_peer %= 2;
+        }
+        if self.config.side == Side::Switch {
+            self.life = peer.life;
         }
         for (id, channel) in &mut self.channels {
             channel.announced = true;
@@ -299,13 +370,18 @@ impl Session {
             channel.inn.rewind();
             channel.out.rewind(&[])?;
             let (channel_id, agent, name) = (*id, channel.agent, channel.name.clone());
+            if said.is_some_and(|said| said.contains(id)) {
+                continue;
+            }
             self.control.push_back(Control::Open {
                 channel: channel_id,
                 agent,
                 name,
             });
             let cursors = channel.inn.cursors();
-            if resumed {
+            // The other end may have heard the end of the resumption: this one is new to it.
+            channel.named |= said.is_some();
+            if resumed && said.is_none() {
                 self.control.push_back(Control::Received {
                     channel: channel_id,
                     cursors,
@@ -313,7 +389,16 @@ impl Session {
             }
         }
         self.count_lower();
-        self.control.push_back(Control::ResumeEnd);
+        match said {
+            None => self.control.push_back(Control::ResumeEnd),
+            Some(said) => {
+                let gone = said.iter().filter(|id| !self.channels.contains_key(id));
+                self.control.extend(gone.map(|id| Control::Reset {
+                    channel: *id,
+                    reason: "closed meanwhile".into(),
+                }));
+            }
+        }
         self.link = if resumed { Link::Resuming } else { Link::Up };
         self.events.push_back(Event::Control);
         self.policy_connected();

@@ -3,7 +3,7 @@
 
 mod policies;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 use openflow::Frame;
@@ -167,6 +167,8 @@ impl End {
 struct Pair {
     ends: [End; 2],
     connected: bool,
+    /// What the switch side has said already, while it does not know that it is connected.
+    early: Option<BTreeSet<ChannelId>>,
     flow_lanes: usize,
 }
 
@@ -187,6 +189,7 @@ impl Pair {
         Pair {
             ends,
             connected: false,
+            early: None,
             // Four of each queue.
             flow_lanes: map.map_or(4, |map| 4 * map.scheduling.queues.len()),
         }
@@ -200,7 +203,37 @@ impl Pair {
         self.connected = true;
     }
 
+    /// The switch side goes on before it is told that the other end knows the session.
+    fn connect_early(&mut self) {
+        let [a, b] = &mut self.ends;
+        let settings = a.session.settings(true);
+        let early = a.session.resume_early();
+        for message in &early.messages {
+            a.control.extend(message.encode());
+        }
+        a.copies
+            .extend(early.records.iter().map(CopiedRecord::encode));
+        b.session.handle_connected(&settings, true).unwrap();
+        self.early = Some(early.said);
+        self.connected = true;
+    }
+
+    /// It is told.
+    fn take_up(&mut self) {
+        let [a, b] = &mut self.ends;
+        if let Some(said) = self.early.take() {
+            let settings = b.session.settings(true);
+            a.session.handle_taken_up(&settings, &said).unwrap();
+        }
+    }
+
+    /// The switch side has not read that far.
+    fn is_unread(&self, from: usize) -> bool {
+        from == 1 && self.early.is_some()
+    }
+
     fn disconnect(&mut self) {
+        self.early = None;
         for end in &mut self.ends {
             end.session.handle_disconnected(Instant::START);
             end.control.clear();
@@ -213,6 +246,9 @@ impl Pair {
 
     /// Lets `count` bytes of one stream of end `from` arrive.
     fn arrive(&mut self, from: usize, id: ChannelId, lane: Lane, count: usize) -> bool {
+        if self.is_unread(from) {
+            return false;
+        }
         let [a, b] = &mut self.ends;
         let (from, to) = if from == 0 { (a, b) } else { (b, a) };
         let Some(stream) = from.lanes.get_mut(&(id, lane)) else {
@@ -249,6 +285,9 @@ impl Pair {
 
     /// One of the datagrams of end `from` arrives, or is lost.
     fn arrive_copy(&mut self, from: usize, choice: &mut Choice) {
+        if self.is_unread(from) {
+            return;
+        }
         let [a, b] = &mut self.ends;
         let (from, to) = if from == 0 { (a, b) } else { (b, a) };
         if from.copies.is_empty() {
@@ -261,6 +300,9 @@ impl Pair {
     }
 
     fn arrive_control(&mut self, from: usize, count: usize) -> bool {
+        if self.is_unread(from) {
+            return false;
+        }
         let [a, b] = &mut self.ends;
         let (from, to) = if from == 0 { (a, b) } else { (b, a) };
         let count = count.min(from.control.len());
@@ -290,7 +332,9 @@ impl Pair {
             11 => drop(self.ends[at].say(choice.below(2) == 0)),
             12 => drop(self.arrive_control(at, 1 + choice.below(40))),
             13..15 => self.arrive_copy(at, choice),
+            _ if !self.connected && choice.below(2) == 0 => self.connect_early(),
             _ if !self.connected => self.connect(true),
+            _ if self.early.is_some() => self.take_up(),
             _ if choice.below(12) == 0 => self.disconnect(),
             _ => {}
         }
@@ -304,6 +348,7 @@ impl Pair {
         if !self.connected {
             self.connect(true);
         }
+        self.take_up();
         let mut moved = true;
         while moved {
             moved = false;

@@ -535,6 +535,8 @@ mod tests {
             window_bytes: 4 << 20,
             code_points: vec![56, 40, 0],
             generation: 1 << 50,
+            life: 1 << 60,
+            early: true,
         };
         vec![
             Control::Settings(settings),

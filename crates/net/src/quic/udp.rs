@@ -37,6 +37,14 @@ impl Marks {
         marks.insert(destination, dscp);
     }
 
+    /// What went to `from` goes to `to` now.
+    pub fn rename(&self, from: SocketAddr, to: SocketAddr) {
+        let mut marks = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(dscp) = marks.remove(&from) {
+            marks.insert(to, dscp);
+        }
+    }
+
     pub fn forget(&self, destination: SocketAddr) {
         let mut marks = self.0.write().unwrap_or_else(PoisonError::into_inner);
         marks.remove(&destination);
@@ -64,19 +72,16 @@ impl MarkingSocket {
         socket: std::net::UdpSocket,
         dscp: u8,
         pace: Option<Arc<Pace>>,
+        marks: Marks,
     ) -> io::Result<MarkingSocket> {
         SockRef::from(&socket).set_send_buffer_size(SEND_BUFFER_BYTES)?;
         Ok(MarkingSocket {
             state: UdpSocketState::new((&socket).into())?,
             io: tokio::net::UdpSocket::from_std(socket)?,
             dscp,
-            marks: Marks::default(),
+            marks,
             pace,
         })
-    }
-
-    pub fn marks(&self) -> Marks {
-        self.marks.clone()
     }
 
     fn send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
@@ -221,7 +226,7 @@ mod tests {
         }
         let sender = std::net::UdpSocket::bind((host, 0)).unwrap();
         sender.set_nonblocking(true).unwrap();
-        let sender = MarkingSocket::new(sender, dscp, None).unwrap();
+        let sender = MarkingSocket::new(sender, dscp, None, Marks::default()).unwrap();
         sender.io.writable().await.unwrap();
         let transmit = Transmit {
             destination,

@@ -21,12 +21,15 @@ use super::ConnectionStatus;
 use super::coalesce::Window;
 use super::end::{End, State};
 use super::link::{LinkError, bound_unsent, read_lanes, send_lane};
+use super::path::{self, Dialled};
 use crate::quic;
 
 /// Another connection of the session, with the stream that it joined by.
 pub(super) struct Joined {
     pub connection: quinn::Connection,
     pub marks: quic::Marks,
+    /// At the end that dialled.
+    pub dialled: Option<Dialled>,
     pub dscp: u8,
     pub send: SendStream,
     pub recv: RecvStream,
@@ -340,6 +343,8 @@ impl Carried {
         } = self;
         let Joined {
             connection,
+            marks,
+            dialled,
             mut send,
             mut recv,
             ..
@@ -368,6 +373,7 @@ impl Carried {
         tokio::select! {
             read = read_lanes(lanes.clone(), &connection, both) => read?,
             error = bound_unsent(connection.clone()) => return Err(error),
+            never = path::follow(connection.clone(), marks, dialled) => match never {},
         }
         if !lanes.end.is_switch_side() {
             connection.closed().await;

@@ -87,6 +87,20 @@ impl Copier {
     }
 }
 
+/// Sends as many of `records` as may go at once, the first ones first. The rest comes by its lanes.
+pub(super) fn send_early(connection: &quinn::Connection, records: &[CopiedRecord]) {
+    for record in records {
+        let datagram = record.encode();
+        let len = datagram.len();
+        // quinn would drop an earlier one for it.
+        if connection.datagram_send_buffer_space() < len {
+            return;
+        }
+        // One that is too long leaves those behind it in its lane to wait for it.
+        let _ = connection.send_datagram(datagram);
+    }
+}
+
 async fn send(mut waiting: mpsc::Receiver<Later>, counting: Arc<Counting>) {
     while let Some(later) = waiting.recv().await {
         sleep_until(later.at).await;

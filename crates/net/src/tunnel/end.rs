@@ -76,6 +76,9 @@ pub(super) struct State {
     channels: BTreeMap<ChannelId, Arc<Local>>,
     /// The other relay's address and name, when there is a connection.
     pub peer: String,
+    /// How it was dialled last.
+    pub relay: Option<Method>,
+    pub failovers: u64,
     /// Waits for what becomes of a policy map.
     pub policy_outcome: Option<oneshot::Sender<Result<MapDigest, String>>>,
 }
@@ -131,6 +134,8 @@ impl End {
                 tls: None,
                 channels: BTreeMap::new(),
                 peer: name.to_owned(),
+                relay: None,
+                failovers: 0,
                 policy_outcome: None,
             }),
             committed: config.scheduling.policy.clone().map(watch::Sender::new),
@@ -194,6 +199,9 @@ impl End {
         self.with_state(|state| {
             let connection = state.link.as_ref().map(|live| &live.connection);
             let tls = state.tls.as_ref();
+            // In this order: a connection counts itself before it counts as a resumption.
+            let resumptions = self.resumptions.load(Ordering::Relaxed);
+            let connects = self.connects.load(Ordering::Relaxed);
             EndStatus {
                 peer: state.peer.clone(),
                 address: connection
@@ -203,8 +211,11 @@ impl End {
                     .map(|_| TransportKind::Quic)
                     .or(tls.map(|_| TransportKind::Tls)),
                 is_up: state.session.is_up(),
-                reconnects: self.connects.load(Ordering::Relaxed).saturating_sub(1),
-                resumptions: self.resumptions.load(Ordering::Relaxed),
+                relay: state.relay.as_ref().map(Method::to_string),
+                failovers: state.failovers,
+                sessions: connects.saturating_sub(resumptions),
+                reconnects: connects.saturating_sub(1),
+                resumptions,
                 connections: state.link.as_ref().map_or_else(Vec::new, Live::status),
                 channels: state.session.channels().collect(),
                 closed: self.closed.load(Ordering::Relaxed),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::BytesMut;
 use control::relay::wire::Control;
-use control::relay::{CARRIERS_MAX, Carriers, ChannelStatus, SessionId, WireError};
+use control::relay::{CARRIERS_MAX, Carriers, ChannelStatus, SessionId, Settings, WireError};
 use quinn::Endpoint;
 use sched::PolicyMap;
 use tokio::sync::{Semaphore, mpsc};
@@ -226,6 +226,7 @@ impl Hub {
                 let joined = Joined {
                     connection,
                     marks: self.marks.clone(),
+                    dialled: None,
                     dscp,
                     send,
                     recv,
@@ -235,7 +236,7 @@ impl Hub {
             }
             _ => return Err(WireError("something before the settings").into()),
         };
-        let found = self.find(&name, peer.session, peer.resumed);
+        let found = self.find(&name, &peer);
         let resumed = found.is_some();
         let made = if resumed {
             found
@@ -265,6 +266,7 @@ impl Hub {
             Greeted {
                 connection,
                 marks: self.marks.clone(),
+                dialled: None,
                 further,
                 joins,
                 carriers,
@@ -273,6 +275,7 @@ impl Hub {
                 buf,
                 peer,
                 resumed,
+                said: None,
             },
         )))
     }
@@ -310,6 +313,8 @@ impl Hub {
         tokio::spawn(async move {
             ends.closed().await;
             marks.forget(address);
+            // It may have changed.
+            marks.forget(ends.remote_address());
         });
     }
 
@@ -317,11 +322,11 @@ impl Hub {
         self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The session of that id, if it is that relay's and is to go on.
-    fn find(&self, name: &str, id: SessionId, resume: bool) -> Option<Arc<End>> {
+    /// The session that `peer` speaks of, if it is that relay's and is to go on.
+    fn find(&self, name: &str, peer: &Settings) -> Option<Arc<End>> {
         let ends = self.lock();
-        let end = &ends.get(&id)?.end;
-        if !resume || end.name() != name {
+        let end = &ends.get(&peer.session)?.end;
+        if end.name() != name || !end.with(|session| session.is_meant(peer)) {
             return None;
         }
         // The other relay would not come again if the old connection were of any use.
@@ -352,6 +357,8 @@ impl Hub {
             config.scheduling.policy = last.or(config.scheduling.policy);
         }
         let end = End::new(config, id, name);
+        let life = u64::from_be_bytes(super::random());
+        end.with(|session| session.set_life(life));
         let listeners = self.listen_for(&end).await;
         let mut ends = self.lock();
         if ends.len() >= ENDS_MAX || ends.contains_key(&id) {
@@ -409,7 +416,7 @@ impl Hub {
         let mut buf = BytesMut::new();
         let peer = over_tls::hear(&mut connection, &mut buf).await?;
         let name = relay_name(connection.peer.name.clone());
-        let found = self.find(&name, peer.session, peer.resumed);
+        let found = self.find(&name, &peer);
         let resumed = found.is_some();
         let end = match found {
             Some(end) => Some(end),

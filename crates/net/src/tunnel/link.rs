@@ -3,13 +3,14 @@
 //!
 //! Whatever goes wrong here ends the connection and nothing else; the session resumes on the next.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::BytesMut;
 use control::relay::wire::{Control, LaneHeader};
-use control::relay::{Agent, Carriers, Settings, WireError, queue_of_lane};
+use control::relay::{Agent, Carriers, ChannelId, Settings, WireError, queue_of_lane};
 use quinn::{RecvStream, SendStream};
 use sched::policy::QUEUES_MAX;
 use sched::{Lane, LaneKind};
@@ -20,6 +21,7 @@ use tokio::time;
 use super::carriers::{Joined, Lanes, Live, Seat};
 use super::copies;
 use super::end::End;
+use super::path::{self, Dialled};
 use crate::quic;
 
 /// The first message of either end must come within this.
@@ -39,6 +41,8 @@ const CONTROL_PRIORITY: i32 = i32::MAX;
 pub(super) struct Greeted {
     pub connection: quinn::Connection,
     pub marks: quic::Marks,
+    /// At the end that dialled.
+    pub dialled: Option<Dialled>,
     /// One for each code point of `carriers` after the first.
     pub further: Vec<Joined>,
     /// More of them, for as long as the connection lasts.
@@ -50,6 +54,8 @@ pub(super) struct Greeted {
     pub buf: BytesMut,
     pub peer: Settings,
     pub resumed: bool,
+    /// At the switch's end: the channels that the other end has been told of already.
+    pub said: Option<BTreeSet<ChannelId>>,
 }
 
 /// Deliveries are reported so long after the first of them.
@@ -121,6 +127,7 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
     let Greeted {
         connection,
         marks,
+        dialled,
         further,
         mut joins,
         carriers,
@@ -129,7 +136,10 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
         buf,
         peer,
         resumed,
+        said,
     } = greeted;
+    // What the other end said of a session that is not known here.
+    let is_void = peer.early && !resumed;
     let generation = end.connects.fetch_add(1, Ordering::Relaxed);
     end.resumptions.fetch_add(resumed.into(), Ordering::Relaxed);
     let lanes = Lanes {
@@ -140,7 +150,7 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
         let live = Live::new(
             generation,
             connection.clone(),
-            marks,
+            marks.clone(),
             carriers.code_points()[0],
         );
         state.link = Some(live);
@@ -148,7 +158,10 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
     });
     let further: Result<Vec<_>, _> = further.into_iter().map(|j| lanes.join(j)).collect();
     let started = further.and_then(|further| {
-        end.with(|session| session.handle_connected(&peer, resumed))?;
+        end.with(|session| match said.filter(|_| resumed) {
+            Some(said) => session.handle_taken_up(&peer, &said),
+            None => session.handle_connected(&peer, resumed),
+        })?;
         Ok(further)
     });
     let error = match started {
@@ -159,9 +172,11 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
             }
             let mut tasks = JoinSet::new();
             tasks.spawn(fails(write_control(end.clone(), send)));
-            tasks.spawn(fails(read_control(end.clone(), recv, buf)));
+            tasks.spawn(fails(read_control(end.clone(), recv, buf, is_void)));
             tasks.spawn(fails(accept_lanes(lanes.clone(), connection.clone())));
             tasks.spawn(fails(copies::receive(lanes.clone(), connection.clone())));
+            let follows = path::follow(connection.clone(), marks, dialled);
+            tasks.spawn(async move { match follows.await {} });
             if end.is_scheduled() {
                 tasks.spawn(fails(bound_unsent(connection.clone())));
             }
@@ -229,12 +244,19 @@ async fn read_more(recv: &mut RecvStream, buf: &mut BytesMut) -> Result<(), Link
     Ok(())
 }
 
-async fn read_control(end: Arc<End>, mut recv: RecvStream, mut buf: BytesMut) -> LinkError {
+/// `is_void`: nothing counts before the end of the resumption.
+async fn read_control(
+    end: Arc<End>,
+    mut recv: RecvStream,
+    mut buf: BytesMut,
+    mut is_void: bool,
+) -> LinkError {
     loop {
         let handled = loop {
             match Control::take(&mut buf) {
                 Err(error) => break Err(error.into()),
                 Ok(None) => break read_more(&mut recv, &mut buf).await,
+                Ok(Some(message)) if is_void => is_void = message != Control::ResumeEnd,
                 Ok(Some(message)) => {
                     if let Err(error) = end.with(|session| session.handle_control(message)) {
                         break Err(error.into());

@@ -17,6 +17,7 @@ mod hub;
 mod link;
 mod local;
 mod over_tls;
+mod path;
 mod policy;
 mod switch;
 
@@ -112,6 +113,12 @@ pub struct EndStatus {
     /// What carries the session now: `Quic`, `Tls` where UDP does not get through, or nothing.
     pub transport: Option<TransportKind>,
     pub is_up: bool,
+    /// The method that it was dialled by, at the switch's end.
+    pub relay: Option<String>,
+    /// Times that another method led to a relay than the one before.
+    pub failovers: u64,
+    /// Sessions begun: the first, and those after which no relay knew the one before.
+    pub sessions: u64,
     /// Connections after the first: resumptions and restarts of the other end.
     pub reconnects: u64,
     pub resumptions: u64,
@@ -174,6 +181,20 @@ impl Scheduling {
         match &self.policy {
             None => Ok((quic::endpoint(local, server)?, quic::Marks::default())),
             Some(_) => quic::line_endpoint(local, server, dscp, self.pace.clone()),
+        }
+    }
+
+    /// Puts another socket in the place of that of such an endpoint.
+    fn rebind(
+        &self,
+        endpoint: &quinn::Endpoint,
+        local: SocketAddr,
+        dscp: u8,
+        marks: &quic::Marks,
+    ) -> std::io::Result<()> {
+        match &self.policy {
+            None => quic::rebind(endpoint, local),
+            Some(_) => quic::rebind_line(endpoint, local, dscp, self.pace.clone(), marks),
         }
     }
 }

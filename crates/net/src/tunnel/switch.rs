@@ -1,7 +1,7 @@
 //! The end next to the switches: it dials the other relay, and dials again.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,14 +10,15 @@ use control::relay::wire::Control;
 use control::relay::{CARRIERS_MAX, WireError};
 use openflow::time::Instant;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::{self, timeout};
 
 use super::carriers::Joined;
 use super::end::{End, State};
 use super::link::{self, Greeted, LinkError};
 use super::over_tls::{self, Ended, GreetedTls};
-use super::{peer_name, relay_name, transport_config};
-use crate::method::{Method, Transport};
+use super::{copies, path, peer_name, relay_name, transport_config};
+use crate::method::{Host, Method, Transport};
 use crate::quic;
 use crate::tls::Security;
 use crate::transport::{self, TransportError, resolve};
@@ -27,83 +28,67 @@ const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// found at once.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(1500);
+/// Of a relay before the next one in order is dialled too: more than a round trip, less than anybody
+/// waits for.
+const HEAD_START: Duration = Duration::from_millis(250);
 /// One unanswered handshake may be the other relay's restart, or a busy machine.
 const UNANSWERED_MAX: u32 = 2;
 /// While TLS carries the session, UDP is tried again so often.
 const UDP_RETRY: Duration = Duration::from_secs(30);
 
-/// Keeps `end` connected to the relay at `method`, a `quic:` one, for as long as it is polled.
-/// Returns only when that can never work.
-pub async fn switch(end: &Arc<End>, method: &Method, security: &Security) -> TransportError {
-    let config = match quic::client_config(security, &[quic::ALPN_RELAY]) {
-        Some(mut config) => {
-            config.transport_config(Arc::new(transport_config(&end.config.scheduling)));
-            config
-        }
-        None => return TransportError::no_credentials(method),
-    };
-    let dialler = Dialler {
-        end,
-        method,
-        security,
-        config: &config,
+/// Keeps `end` connected to the first relay of `methods`, `quic:` ones in order of preference, that
+/// answers, for as long as it is polled. Another is dialled when that one is gone, and an earlier
+/// one no sooner. Returns only when that can never work.
+///
+/// Another address of the same relay resumes the session. Another relay begins a new one.
+pub async fn switch(end: &Arc<End>, methods: &[Method], security: &Security) -> TransportError {
+    let dialler = match Dialler::new(end, methods, security) {
+        Ok(dialler) => dialler,
+        Err(error) => return error,
     };
     let mut backoff = BACKOFF_MIN;
-    let mut was_refused = String::new();
+    let mut told = BTreeMap::new();
     let mut unanswered = 0;
+    let mut present = Present::default();
     loop {
-        let (joins, joined) = mpsc::channel(CARRIERS_MAX);
-        match dialler.dial(joined).await {
-            Ok(greeted) => {
+        match dialler.dial(&present.order(methods.len())).await {
+            Ok(Dialled {
+                relay,
+                greeted,
+                joins,
+            }) => {
                 backoff = BACKOFF_MIN;
                 unanswered = 0;
-                was_refused.clear();
-                let resumed = greeted.resumed;
-                tracing::info!(relay = %method, resumed, "connected");
+                told.clear();
+                let method = &methods[relay];
+                dialler.note(relay, greeted.resumed, "");
+                let connection = greeted.connection.clone();
                 let error = tokio::select! {
                     error = link::run(end, greeted) => error,
-                    never = dialler.follow_map(joins) => match never {},
+                    never = dialler.follow_map(relay, joins) => match never {},
                 };
                 tracing::warn!(relay = %method, "disconnected: {error}");
+                present = Present {
+                    relay: Some(relay),
+                    is_stopped: link::was_stopped(&connection).await,
+                };
             }
-            Err(DialError::Never(error)) => return error,
-            Err(DialError::Unanswered) if unanswered + 1 < UNANSWERED_MAX => unanswered += 1,
-            Err(DialError::Unanswered) => {
+            Err(failures) => {
+                let by_udp =
+                    |(_, error): &(usize, DialError)| matches!(error, DialError::Unanswered);
+                let is_unanswered = failures.iter().any(by_udp);
+                tell(methods, &mut told, failures);
                 // UDP may be blocked on the way; then TCP to the same port may not be.
-                match dialler.dial_tls().await {
-                    Ok(greeted) => {
-                        backoff = BACKOFF_MIN;
-                        was_refused.clear();
-                        let resumed = greeted.resumed;
-                        tracing::warn!(
-                            relay = %method, resumed,
-                            "connected by TLS: no answer by QUIC, which is tried again every {} s",
-                            UDP_RETRY.as_secs()
-                        );
-                        let why = tokio::select! {
-                            ended = over_tls::run(end, greeted) => match ended {
-                                Ended::Broken(error) => error.to_string(),
-                                Ended::Stopped => "the other relay was stopped".to_owned(),
-                            },
-                            () = dialler.await_udp() => "QUIC is answered again".to_owned(),
-                        };
-                        end.leave_tls();
-                        tracing::warn!(relay = %method, "disconnected: {why}");
-                    }
-                    Err(problem) => {
-                        let problem = format!("no relay answers there by QUIC; by TLS: {problem}");
-                        if problem != was_refused {
-                            tracing::warn!("{method}: {problem}");
-                            was_refused = problem;
+                unanswered += u32::from(is_unanswered);
+                if is_unanswered && unanswered >= UNANSWERED_MAX {
+                    match dialler.dial_tls(&present.order(methods.len())).await {
+                        Ok((relay, greeted)) => {
+                            backoff = BACKOFF_MIN;
+                            told.clear();
+                            present = dialler.go_on_by_tls(relay, greeted).await;
                         }
+                        Err(failures) => tell(methods, &mut told, failures),
                     }
-                }
-            }
-            Err(DialError::Failed(problem)) => {
-                // Once per reason: it is tried every second.
-                if problem != was_refused {
-                    tracing::warn!("{method}: {problem}");
-                    was_refused = problem;
                 }
             }
         }
@@ -112,8 +97,45 @@ pub async fn switch(end: &Arc<End>, method: &Method, security: &Security) -> Tra
     }
 }
 
+/// Says why relays could not be dialled, once for each reason: they are tried every second.
+fn tell(methods: &[Method], told: &mut BTreeMap<usize, String>, failures: Vec<(usize, DialError)>) {
+    for (relay, error) in failures {
+        if matches!(error, DialError::Unanswered) {
+            continue;
+        }
+        let problem = error.to_string();
+        if told.get(&relay) != Some(&problem) {
+            tracing::warn!("{}: {problem}", methods[relay]);
+            told.insert(relay, problem);
+        }
+    }
+}
+
+/// The relay that there was last.
+#[derive(Clone, Copy, Default)]
+struct Present {
+    relay: Option<usize>,
+    /// It has said that it ends.
+    is_stopped: bool,
+}
+
+impl Present {
+    /// In which order relays are dialled: the present one first, since only it can know the session;
+    /// the others by preference.
+    fn order(self, count: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..count).collect();
+        let rank = |relay: &usize| match Some(*relay) == self.relay {
+            true if self.is_stopped => 2,
+            true => 0,
+            false => 1,
+        };
+        order.sort_by_key(rank);
+        order
+    }
+}
+
+#[derive(Debug)]
 enum DialError {
-    Never(TransportError),
     /// Nothing came back.
     Unanswered,
     Failed(String),
@@ -122,40 +144,165 @@ enum DialError {
 impl std::fmt::Display for DialError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            DialError::Never(error) => write!(f, "{error}"),
             DialError::Unanswered => f.write_str("no relay answers there"),
             DialError::Failed(problem) => f.write_str(problem),
         }
     }
 }
 
-/// Dials the other relay for one session, again and again.
-struct Dialler<'a> {
-    end: &'a Arc<End>,
-    method: &'a Method,
-    security: &'a Security,
-    config: &'a quinn::ClientConfig,
+/// A relay that has answered.
+struct Dialled {
+    relay: usize,
+    greeted: Greeted,
+    /// Further connections of the session go here.
+    joins: mpsc::Sender<Joined>,
 }
 
-impl Dialler<'_> {
-    /// All connections that the session is to have.
-    async fn dial(&self, joins: mpsc::Receiver<Joined>) -> Result<Greeted, DialError> {
-        let code_points = self.end.carriers();
-        let (connection, marks) = self.connect(code_points.code_points()[0]).await?;
-        let greeted = greet(self.end, connection, marks, joins);
+/// One connection of the session.
+struct Connected {
+    connection: quinn::Connection,
+    marks: quic::Marks,
+    dialled: path::Dialled,
+}
+
+/// Where a relay is.
+#[derive(Clone)]
+struct Target {
+    method: Method,
+    host: Host,
+    port: u16,
+    /// What TLS is told.
+    name: String,
+}
+
+/// Dials other relays for one session, again and again.
+struct Dialler<'a> {
+    end: &'a Arc<End>,
+    methods: &'a [Method],
+    targets: Vec<Target>,
+    security: &'a Security,
+    config: quinn::ClientConfig,
+}
+
+impl<'a> Dialler<'a> {
+    fn new(
+        end: &'a Arc<End>,
+        methods: &'a [Method],
+        security: &'a Security,
+    ) -> Result<Dialler<'a>, TransportError> {
+        let target = |method: &Method| {
+            let Method::Dial(Transport::Quic, host, port) = method else {
+                return Err(TransportError::local(
+                    method,
+                    "relays connect by quic:HOST[:PORT]",
+                ));
+            };
+            let name = crate::transport::server_name(host)
+                .map_err(|problem| TransportError::local(method, problem))?;
+            Ok(Target {
+                method: method.clone(),
+                host: host.clone(),
+                port: *port,
+                name: name.to_str().into_owned(),
+            })
+        };
+        let targets = methods.iter().map(target).collect::<Result<Vec<_>, _>>()?;
+        assert!(!targets.is_empty(), "somebody to dial");
+        let config = quic::client_config(security, &[quic::ALPN_RELAY]);
+        let mut config = config.ok_or_else(|| TransportError::no_credentials(&methods[0]))?;
+        config.transport_config(Arc::new(transport_config(&end.config.scheduling)));
+        Ok(Dialler {
+            end,
+            methods,
+            targets,
+            security,
+            config,
+        })
+    }
+
+    /// The first relay in `order` that takes the session, with all connections that the session is
+    /// to have; or why each does not.
+    async fn dial(&self, order: &[usize]) -> Result<Dialled, Vec<(usize, DialError)>> {
+        let mut order = order.to_vec();
+        let mut failures = Vec::new();
+        while !order.is_empty() {
+            let (relay, connected) = match self.connect_any(&order).await {
+                Ok(found) => found,
+                Err(more) => {
+                    failures.extend(more);
+                    break;
+                }
+            };
+            match self.take_up(relay, connected).await {
+                Ok(dialled) => return Ok(dialled),
+                Err(error) => {
+                    failures.push((relay, error));
+                    order.retain(|other| *other != relay);
+                }
+            }
+        }
+        Err(failures)
+    }
+
+    /// The first relay that shakes hands. Each is dialled a little later than the one before it, or
+    /// when that has failed.
+    async fn connect_any(
+        &self,
+        order: &[usize],
+    ) -> Result<(usize, Connected), Vec<(usize, DialError)>> {
+        let dscp = self.end.carriers().code_points()[0];
+        let mut attempts = JoinSet::new();
+        let mut failures = Vec::new();
+        let mut left = order.iter();
+        loop {
+            if let Some(relay) = left.next() {
+                let attempt = self.connect(*relay, dscp);
+                let relay = *relay;
+                attempts.spawn(async move { (relay, attempt.await) });
+            }
+            let next = async {
+                match left.len() {
+                    0 => std::future::pending().await,
+                    _ => time::sleep(HEAD_START).await,
+                }
+            };
+            tokio::select! {
+                done = attempts.join_next() => match done {
+                    None => return Err(failures),
+                    Some(Ok((relay, Ok(connected)))) => return Ok((relay, connected)),
+                    Some(Ok((relay, Err(error)))) => failures.push((relay, error)),
+                    Some(Err(panic)) => std::panic::resume_unwind(panic.into_panic()),
+                },
+                () = next => {}
+            }
+        }
+    }
+
+    /// Exchanges settings, and adds the further connections that both ends want.
+    async fn take_up(&self, relay: usize, connected: Connected) -> Result<Dialled, DialError> {
+        let (joins, joined) = mpsc::channel(CARRIERS_MAX);
+        let greeted = greet(self.end, connected, joined);
         let mut greeted = answered(timeout(link::SETTINGS_TIMEOUT, greeted).await)?;
-        let points = greeted.carriers.code_points();
+        let points = greeted.carriers.code_points().to_vec();
         let to = greeted.connection.remote_address();
         greeted.marks.set(to, points[0]);
         for dscp in &points[1..] {
-            greeted.further.push(self.join(*dscp).await?);
+            greeted.further.push(self.join(relay, *dscp).await?);
         }
-        Ok(greeted)
+        Ok(Dialled {
+            relay,
+            greeted,
+            joins,
+        })
     }
 
     /// One more connection of the session.
-    async fn join(&self, dscp: u8) -> Result<Joined, DialError> {
-        let (connection, marks) = self.connect(dscp).await?;
+    async fn join(&self, relay: usize, dscp: u8) -> Result<Joined, DialError> {
+        let Connected {
+            connection,
+            marks,
+            dialled,
+        } = self.connect(relay, dscp).await?;
         let session = self.end.with(|session| session.id());
         let ours = Control::Join { session, dscp };
         let joined = async {
@@ -170,48 +317,66 @@ impl Dialler<'_> {
         Ok(Joined {
             connection,
             marks,
+            dialled: Some(dialled),
             dscp,
             send,
             recv,
         })
     }
 
-    async fn connect(&self, dscp: u8) -> Result<(quinn::Connection, quic::Marks), DialError> {
-        let method = self.method;
-        let Method::Dial(Transport::Quic, host, port) = method else {
-            return Err(DialError::Never(TransportError::local(
-                method,
-                "relays connect by quic:HOST[:PORT]",
-            )));
-        };
-        let address = resolve(method, host, *port).await.map_err(|e| failed(&e))?[0];
-        let local: SocketAddr = match address {
-            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
-        };
-        let name = crate::transport::server_name(host)
-            .map_err(|problem| DialError::Never(TransportError::local(method, problem)))?;
-        let scheduling = &self.end.config.scheduling;
-        let (endpoint, marks) = scheduling
-            .endpoint(local, None, dscp)
-            .map_err(|e| failed(&e))?;
-        let connecting = endpoint
-            .connect_with(self.config.clone(), address, &name.to_str())
-            .map_err(|e| failed(&e))?;
-        match timeout(HANDSHAKE_TIMEOUT, connecting).await {
-            Ok(Ok(connection)) => Ok((connection, marks)),
-            // The connection's own idle timeout comes first where this machine stalls meanwhile.
-            Ok(Err(error)) if error != quinn::ConnectionError::TimedOut => Err(failed(&error)),
-            Ok(Err(_)) | Err(_) => Err(DialError::Unanswered),
+    fn connect(
+        &self,
+        relay: usize,
+        dscp: u8,
+    ) -> impl Future<Output = Result<Connected, DialError>> + Send + 'static {
+        let (target, config) = (self.targets[relay].clone(), self.config.clone());
+        let scheduling = self.end.config.scheduling.clone();
+        async move {
+            let address = resolve(&target.method, &target.host, target.port).await;
+            let address = address.map_err(|e| failed(&e))?[0];
+            let (endpoint, marks) = scheduling
+                .endpoint(path::any_address(address), None, dscp)
+                .map_err(|e| failed(&e))?;
+            let connecting = endpoint
+                .connect_with(config, address, &target.name)
+                .map_err(|e| failed(&e))?;
+            match timeout(HANDSHAKE_TIMEOUT, connecting).await {
+                Ok(Ok(connection)) => Ok(Connected {
+                    connection,
+                    marks,
+                    dialled: path::Dialled {
+                        endpoint,
+                        scheduling,
+                        dscp,
+                    },
+                }),
+                // The connection's own idle timeout comes first where this machine stalls meanwhile.
+                Ok(Err(error)) if error != quinn::ConnectionError::TimedOut => Err(failed(&error)),
+                Ok(Err(_)) | Err(_) => Err(DialError::Unanswered),
+            }
         }
     }
 
-    /// The one connection in the place of all.
-    async fn dial_tls(&self) -> Result<GreetedTls, String> {
-        let Method::Dial(Transport::Quic, host, port) = self.method else {
-            return Err("relays connect by quic:HOST[:PORT]".to_owned());
-        };
-        let method = Method::Dial(Transport::Tls, host.clone(), *port);
+    /// The one connection in the place of all, to the first relay that takes it.
+    async fn dial_tls(
+        &self,
+        order: &[usize],
+    ) -> Result<(usize, GreetedTls), Vec<(usize, DialError)>> {
+        let mut failures = Vec::new();
+        for relay in order {
+            match self.dial_one_tls(&self.targets[*relay]).await {
+                Ok(greeted) => return Ok((*relay, greeted)),
+                Err(problem) => {
+                    let problem = format!("no relay answers there by QUIC; by TLS: {problem}");
+                    failures.push((*relay, DialError::Failed(problem)));
+                }
+            }
+        }
+        Err(failures)
+    }
+
+    async fn dial_one_tls(&self, target: &Target) -> Result<GreetedTls, String> {
+        let method = Method::Dial(Transport::Tls, target.host.clone(), target.port);
         let greeted = async {
             let connected = transport::connect(&method, self.security).await;
             let mut connection = connected.map_err(|error| error.to_string())?;
@@ -240,18 +405,66 @@ impl Dialler<'_> {
         timeout(HANDSHAKE_TIMEOUT, greeted).await.map_err(late)?
     }
 
+    /// Carries the session by TLS until that breaks or QUIC is answered again.
+    async fn go_on_by_tls(&self, relay: usize, greeted: GreetedTls) -> Present {
+        self.note(
+            relay,
+            greeted.resumed,
+            " by TLS: no answer by QUIC, which is tried again",
+        );
+        let mut is_stopped = false;
+        let why = tokio::select! {
+            ended = over_tls::run(self.end, greeted) => match ended {
+                Ended::Broken(error) => error.to_string(),
+                Ended::Stopped => {
+                    is_stopped = true;
+                    "the other relay was stopped".to_owned()
+                }
+            },
+            () = self.await_udp(relay) => "QUIC is answered again".to_owned(),
+        };
+        self.end.leave_tls();
+        tracing::warn!(relay = %self.methods[relay], "disconnected: {why}");
+        Present {
+            relay: Some(relay),
+            is_stopped,
+        }
+    }
+
     /// Returns once a handshake by QUIC succeeds.
-    async fn await_udp(&self) {
+    async fn await_udp(&self, relay: usize) {
         loop {
             time::sleep(UDP_RETRY).await;
-            if let Ok((connection, _)) = self.connect(0).await {
-                return connection.close(0u32.into(), b"only asked");
+            if let Ok(connected) = self.connect(relay, 0).await {
+                return connected.connection.close(0u32.into(), b"only asked");
             }
         }
     }
 
+    /// Says which relay it is now, and what that means for the switch.
+    fn note(&self, relay: usize, resumed: bool, how: &str) {
+        let method = &self.methods[relay];
+        let before = self.end.with_state(|state| {
+            let before = state.relay.replace(method.clone());
+            let is_other = before.as_ref().is_some_and(|before| before != method);
+            state.failovers += u64::from(is_other);
+            before.filter(|_| is_other)
+        });
+        match (before, resumed) {
+            (None, _) => tracing::info!(relay = %method, resumed, "connected{how}"),
+            (Some(before), true) => tracing::warn!(
+                relay = %method, %before, "another address{how}: the session goes on"
+            ),
+            (Some(before), false) => tracing::warn!(
+                relay = %method, %before,
+                "another controller relay{how}: a new session, the switch connects again"
+            ),
+        }
+    }
+
     /// While there is a connection: opens and leaves further ones as the map in use asks for.
-    async fn follow_map(&self, joins: mpsc::Sender<Joined>) -> Infallible {
+    async fn follow_map(&self, relay: usize, joins: mpsc::Sender<Joined>) -> Infallible {
+        let method = &self.methods[relay];
         loop {
             self.end.mapped.notified().await;
             let mut backoff = BACKOFF_MIN;
@@ -262,17 +475,17 @@ impl Dialler<'_> {
                 let Some(dscp) = missing.into_iter().find(|dscp| !done.contains(dscp)) else {
                     break;
                 };
-                match self.join(dscp).await {
+                match self.join(relay, dscp).await {
                     Ok(joined) => {
                         // Not taken if the first connection has just ended.
                         let _ = joins.send(joined).await;
                         done.push(dscp);
-                        tracing::info!(relay = %self.method, dscp, "one more connection");
+                        tracing::info!(relay = %method, dscp, "one more connection");
                     }
                     // What is of that class goes with the next below meanwhile.
                     Err(problem) => {
                         if !std::mem::replace(&mut was_told, true) {
-                            tracing::warn!("{}: code point {dscp}: {problem}", self.method);
+                            tracing::warn!("{method}: code point {dscp}: {problem}");
                         }
                         time::sleep(jittered(backoff, self.end.now())).await;
                         backoff = (backoff * 2).min(BACKOFF_MAX);
@@ -294,14 +507,29 @@ fn answered<T>(answer: Result<Result<T, LinkError>, time::error::Elapsed>) -> Re
 
 async fn greet(
     end: &Arc<End>,
-    connection: quinn::Connection,
-    marks: quic::Marks,
+    connected: Connected,
     joins: mpsc::Receiver<Joined>,
 ) -> Result<Greeted, LinkError> {
+    let Connected {
+        connection,
+        marks,
+        dialled,
+    } = connected;
     let (mut send, mut recv) = connection.open_bi().await?;
-    let ours = end.with(|session| session.settings(session.is_resumable()));
-    send.write_all(&Control::Settings(ours.clone()).encode())
-        .await?;
+    let (ours, early) = end.with(|session| {
+        let mut ours = session.settings(session.is_resumable());
+        ours.early = ours.resumed;
+        (ours, session.resume_early())
+    });
+    let mut first = BytesMut::from(&Control::Settings(ours.clone()).encode()[..]);
+    if ours.early {
+        // Most often the session is known, and then this saves a round trip.
+        for message in &early.messages {
+            first.extend_from_slice(&message.encode());
+        }
+        copies::send_early(&connection, &early.records);
+    }
+    send.write_all(&first).await?;
     let mut buf = BytesMut::new();
     let Control::Settings(peer) = link::read_first(&mut recv, &mut buf).await? else {
         return Err(WireError("something before the settings").into());
@@ -316,6 +544,7 @@ async fn greet(
     Ok(Greeted {
         connection,
         marks,
+        dialled: Some(dialled),
         further: Vec::new(),
         joins,
         carriers,
@@ -324,6 +553,7 @@ async fn greet(
         buf,
         peer,
         resumed,
+        said: ours.early.then_some(early.said),
     })
 }
 
@@ -331,4 +561,18 @@ async fn greet(
 fn jittered(pause: Duration, now: Instant) -> Duration {
     let fifth = pause.as_nanos() as u64 / 5;
     pause - Duration::from_nanos(fifth) + Duration::from_nanos(now.as_nanos() % (2 * fifth).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_present_relay_is_dialled_first_and_one_that_was_stopped_last() {
+        let order = |relay, is_stopped| Present { relay, is_stopped }.order(3);
+        assert_eq!(order(None, false), [0, 1, 2]);
+        assert_eq!(order(Some(1), false), [1, 0, 2]);
+        assert_eq!(order(Some(0), true), [1, 2, 0]);
+        assert_eq!(order(Some(1), true), [0, 2, 1]);
+    }
 }

@@ -293,7 +293,7 @@ impl Terms {
             let to = address(&format!("quic:{CONTROLLER_ADDRESS}:{RELAY_PORT}"));
             let (dialling, security) = (end.clone(), self.security.clone());
             channel.tasks.spawn(async move {
-                let error = tunnel::switch(&dialling, &to, &security).await;
+                let error = tunnel::switch(&dialling, &[to], &security).await;
                 tracing::warn!("the relay gave up: {error}");
             });
             let local = address("ptcp:0:127.0.0.1");

@@ -19,6 +19,13 @@ pub struct Settings {
     pub code_points: Vec<u8>,
     /// Of that map.
     pub generation: u64,
+    /// Which of the sessions that the switch side has had under this id: what the controller side
+    /// has drawn for it, and the switch side was told. 0 if it was told nothing, and of earlier
+    /// versions.
+    pub life: u64,
+    /// The switch side goes on as if the session was known, and does not wait to be told. If it is
+    /// not, what it says up to [`super::Control::ResumeEnd`] is void.
+    pub early: bool,
 }
 
 const SHORT: WireError = WireError("settings that end early");
@@ -31,6 +38,8 @@ pub(super) fn encode(out: &mut BytesMut, settings: &Settings) {
     put(out, settings.code_points.len() as u64);
     out.put_slice(&settings.code_points);
     out.put_u64(settings.generation);
+    out.put_u64(settings.life);
+    out.put_u8(settings.early.into());
 }
 
 pub(super) fn decode(body: &[u8]) -> Result<Settings, WireError> {
@@ -38,7 +47,11 @@ pub(super) fn decode(body: &[u8]) -> Result<Settings, WireError> {
     let (session, rest) = rest.split_first_chunk::<16>().ok_or(SHORT)?;
     let (resumed, mut at) = rest.split_first().ok_or(SHORT)?;
     let window_bytes = take(&mut at).ok_or(SHORT)?;
-    let (code_points, generation) = take_code_points(at)?;
+    let (code_points, mut at) = take_code_points(at)?;
+    // Earlier versions end before any of these.
+    let generation = at.try_get_u64().unwrap_or(0);
+    let life = at.try_get_u64().unwrap_or(0);
+    let early = at.try_get_u8().unwrap_or(0) == 1;
     Ok(Settings {
         side: match side {
             0 => Side::Switch,
@@ -49,24 +62,25 @@ pub(super) fn decode(body: &[u8]) -> Result<Settings, WireError> {
         window_bytes,
         code_points,
         generation,
+        life,
+        early,
     })
 }
 
-/// With the generation. Earlier versions say at most how many there are.
-fn take_code_points(mut at: &[u8]) -> Result<(Vec<u8>, u64), WireError> {
+/// With what is behind them. Earlier versions say at most how many there are.
+fn take_code_points(mut at: &[u8]) -> Result<(Vec<u8>, &[u8]), WireError> {
     let count = take(&mut at).unwrap_or(0);
     if count > u64::from(DSCP_MAX) + 1 {
         return Err(WireError("more code points than there are"));
     }
-    let Some((points, mut at)) = at.split_at_checked(count as usize) else {
-        return Ok((Vec::new(), 0));
+    let Some((points, at)) = at.split_at_checked(count as usize) else {
+        return Ok((Vec::new(), &[]));
     };
     let is_descending = points.is_sorted_by(|a, b| a > b);
     if !is_descending || points.first().is_some_and(|greatest| *greatest > DSCP_MAX) {
         return Err(WireError("code points that are above 63 or out of order"));
     }
-    let generation = at.try_get_u64().unwrap_or(0);
-    Ok((points.to_vec(), generation))
+    Ok((points.to_vec(), at))
 }
 
 #[cfg(test)]
@@ -81,6 +95,8 @@ mod tests {
             window_bytes: 4 << 20,
             code_points: code_points.to_vec(),
             generation: 9,
+            life: 1 << 40,
+            early: true,
         };
         let mut bytes = BytesMut::new();
         encode(&mut bytes, &settings);
@@ -90,12 +106,23 @@ mod tests {
     #[test]
     fn earlier_versions_have_no_code_points() {
         let whole = encoded(&[]);
-        let without_list = whole.len() - 9;
+        let without_list = whole.len() - 18;
         for (tail, what) in [(&[][..], "nothing"), (&[2], "a number alone")] {
             let bytes = [&whole[..without_list], tail].concat();
             let settings = decode(&bytes).expect(what);
             assert!(settings.code_points.is_empty(), "{what}");
         }
+    }
+
+    #[test]
+    fn earlier_versions_end_before_what_was_added() {
+        let whole = encoded(&[48, 8]);
+        let settings = decode(&whole).expect("whole");
+        assert_eq!((settings.life, settings.early), (1 << 40, true));
+        let settings = decode(&whole[..whole.len() - 1]).expect("without the last");
+        assert_eq!((settings.life, settings.early), (1 << 40, false));
+        let settings = decode(&whole[..whole.len() - 9]).expect("without two");
+        assert_eq!((settings.generation, settings.life), (9, 0));
     }
 
     #[test]
