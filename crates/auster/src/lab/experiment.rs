@@ -11,6 +11,7 @@ use crate::lab::plane::{Controller, Plane, Transport};
 use crate::lab::probe::{Prober, Sample};
 use crate::lab::pso;
 use crate::lab::qos;
+use crate::lab::reconnect;
 use crate::lab::report::{self, Check, Document, FailureOutcome, Outcome, milliseconds, seconds};
 use crate::lab::reroute;
 use crate::lab::restart::{self, Restart, Trials};
@@ -92,6 +93,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
     }
     if table::is_ours(&args.scenario) {
         return table::run(&args);
+    }
+    if reconnect::is_ours(&args.scenario) {
+        return reconnect::run(&args);
     }
     if reroute::is_ours(&args.scenario) {
         return reroute::run(&args);

@@ -10,6 +10,7 @@ pub mod plane;
 pub mod probe;
 pub mod pso;
 mod qos;
+mod reconnect;
 mod report;
 pub mod reroute;
 mod restart;

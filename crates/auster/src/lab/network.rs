@@ -127,13 +127,22 @@ impl Network {
 
     /// Ends the process of a role with SIGKILL: it has no last words, and is no casualty.
     pub fn kill(&mut self, role: &str) -> Result<(), Failure> {
+        self.end(role, Signal::SIGKILL)
+    }
+
+    /// Ends the process of a role with SIGTERM, and waits until it has said goodbye.
+    pub fn terminate(&mut self, role: &str) -> Result<(), Failure> {
+        self.end(role, Signal::SIGTERM)
+    }
+
+    fn end(&mut self, role: &str, signal: Signal) -> Result<(), Failure> {
         let ledger = self.ledger.as_mut().expect("see ledger()");
         let processes = &ledger.record.processes;
         let process = processes.iter().find(|process| process.role == role);
         let process = process
             .cloned()
             .ok_or_else(|| Failure::usage(format!("no process of this lab has the role {role}")))?;
-        process.signal(Signal::SIGKILL);
+        process.signal(signal);
         let place = self
             .children
             .iter()

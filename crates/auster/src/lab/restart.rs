@@ -171,7 +171,7 @@ struct Events {
 
 impl Trials<'_> {
     pub fn run(mut self) -> Result<Vec<Trial>, Failure> {
-        self.set_neighbours()?;
+        set_neighbours(self.network)?;
         let restart = self.restart;
         let mut unused = new_pairs(&self.network.topology).into_iter();
         let mut trials = Vec::new();
@@ -187,23 +187,6 @@ impl Trials<'_> {
             }
         }
         Ok(trials)
-    }
-
-    /// Each host knows the hardware address of each other: a host repeats an unanswered ARP request
-    /// only after a second, and that is what would be measured.
-    fn set_neighbours(&self) -> Result<(), Failure> {
-        let hosts = &self.network.topology.hosts;
-        let others = |own: usize| {
-            let others = hosts.iter().enumerate().filter(move |(n, _)| *n != own);
-            others.map(|(_, host)| {
-                let (ip, mac) = (host.address, host.mac);
-                format!("neigh replace {ip} lladdr {mac} dev eth0 nud permanent")
-            })
-        };
-        hosts.iter().enumerate().try_for_each(|(n, host)| {
-            let lines: Vec<String> = others(n).collect();
-            tools::ip_batch(Some(&self.network.namespace(&host.name)), &lines)
-        })
     }
 
     /// Until the controller knows all of the network and established flows lose nothing.
@@ -287,6 +270,23 @@ impl Trials<'_> {
         (trial.killed, trial.down_ms) = (part, down_ms);
         Ok(trial)
     }
+}
+
+/// Each host knows the hardware address of each other: a host repeats an unanswered ARP request
+/// only after a second, and that is what would be measured.
+pub fn set_neighbours(network: &Network) -> Result<(), Failure> {
+    let hosts = &network.topology.hosts;
+    let others = |own: usize| {
+        let others = hosts.iter().enumerate().filter(move |(n, _)| *n != own);
+        others.map(|(_, host)| {
+            let (ip, mac) = (host.address, host.mac);
+            format!("neigh replace {ip} lladdr {mac} dev eth0 nud permanent")
+        })
+    };
+    hosts.iter().enumerate().try_for_each(|(n, host)| {
+        let lines: Vec<String> = others(n).collect();
+        tools::ip_batch(Some(&network.namespace(&host.name)), &lines)
+    })
 }
 
 /// Kills now, starts again after `down`, and looks on until `end`.
