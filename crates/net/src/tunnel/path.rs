@@ -3,7 +3,7 @@
 //! QUIC knows a connection by its id: datagrams that come from elsewhere are still its own, once the
 //! other end has answered there (RFC 9000, 9). Two things are left to do here. Who dialled takes
 //! another socket when this machine's address has changed, so that the other end hears of it before
-//! there is anything to send, and when nothing is heard, since a translator on the way may have
+//! there is anything to send, and when nothing is heard, since a firewall on the way may have
 //! forgotten the old port. Who listens gives the code point of the old address to the new one.
 
 use std::convert::Infallible;
