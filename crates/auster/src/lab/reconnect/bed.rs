@@ -248,10 +248,8 @@ fn ports_to(table: &str, ports: &[u16]) -> BTreeSet<u16> {
 /// An entry without what a controller may renew: cookie, timeouts and importance.
 fn entry(line: &str) -> String {
     let renewed = ["cookie=", "idle_timeout=", "hard_timeout=", "importance="];
-    let kept = line.trim().split(", ").filter(|field| {
-        let is_renewed = |name: &&str| field.starts_with(*name);
-        !renewed.iter().any(|name| is_renewed(&name))
-    });
+    let is_kept = |field: &&str| !renewed.iter().any(|name| field.starts_with(name));
+    let kept = line.trim().split(", ").filter(is_kept);
     kept.collect::<Vec<_>>().join(", ")
 }
 

@@ -215,7 +215,7 @@ fn counted(count: Count) -> CountDocument {
 
 #[cfg(test)]
 mod tests {
-        use control::qos::circuits::Hop;
+    use control::qos::circuits::Hop;
     use control::qos::{PortQueues, Rate};
 
     use super::*;
