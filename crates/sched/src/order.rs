@@ -15,16 +15,35 @@
 //! can always be released once it and all before it have arrived: nothing here can deadlock as
 //! long as the receiver takes whatever arrives. An epoch byte is unambiguous while fewer than 256
 //! fences are on their way; the sender sees to that ([`FENCES_IN_FLIGHT_MAX`]).
+//!
+//! That is *strict* mode, in which state messages have one lane. In *keyed* mode, towards the switch,
+//! those that have a [`Key`] are dealt to lanes of their own by it, and every other state message is
+//! a fence. Each has a `number`, so that a packet or a request, which follows all of them, can tell
+//! by one count when the first `after` of them are released. And each domain of barriers is a
+//! *scope* with lanes and fences of its own, as if it were an auxiliary connection; only what fences
+//! domain 0 fences all.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::classify::Binding;
+use crate::key::{Key, KeyKind};
 
 /// Fences a sender may have on their way before it waits for the first to be acknowledged.
 pub const FENCES_IN_FLIGHT_MAX: usize = 255;
 
-/// Lane numbers above this are refused: a peer cannot make us keep more lanes than 4 kinds of it.
+/// Of the lanes of one kind in one scope.
 pub const LANE_INDEX_MAX: u16 = 255;
+
+/// Scopes that have lanes of their own: that of domain 0, and three that the other domains share.
+/// Lanes beyond are refused, so that a peer cannot make us keep many.
+pub const SCOPES: usize = 4;
+
+/// Lanes for the keyed messages of a scope. By 32 nearly all of what lanes gain is had.
+pub const KEYED_LANES: u16 = 32;
+
+/// After so many keyed messages without a fence the next one is a fence. It bounds what the
+/// receiver must remember of those that were released before their turn.
+pub const KEYED_RUN_MAX: u64 = 65_536;
 
 /// Which way a message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,7 +56,7 @@ pub enum Direction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LaneKind {
     Echo = 0,
-    /// State changes and notices. Lane 0 alone in strict mode; keyed mode may add further ones.
+    /// State changes and notices: lane 0, and in keyed mode those of the keys behind it.
     State = 1,
     /// Packets, dealt to lanes by flow.
     Flow = 2,
@@ -49,6 +68,7 @@ pub enum LaneKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane {
     pub kind: LaneKind,
+    /// The scope above the low byte, which counts the lanes of one kind in it.
     pub index: u16,
 }
 
@@ -73,6 +93,30 @@ impl Lane {
         }
     }
 
+    /// The lane of messages whose key has this hash.
+    fn keyed(hash: u64) -> Lane {
+        Lane {
+            kind: LaneKind::State,
+            index: 1 + (hash % u64::from(KEYED_LANES)) as u16,
+        }
+    }
+
+    fn in_scope(self, scope: usize) -> Lane {
+        Lane {
+            index: (scope as u16) << 8 | self.index,
+            ..self
+        }
+    }
+
+    fn scope(self) -> usize {
+        usize::from(self.index >> 8)
+    }
+
+    /// Which of the lanes of its kind and scope it is.
+    pub fn of_scope(self) -> u16 {
+        self.index & LANE_INDEX_MAX
+    }
+
     /// The number on the wire: the kind in the low two bits.
     pub fn wire(self) -> u64 {
         u64::from(self.index) << 2 | self.kind as u64
@@ -81,7 +125,7 @@ impl Lane {
     pub fn from_wire(n: u64) -> Option<Lane> {
         let index = u16::try_from(n >> 2)
             .ok()
-            .filter(|i| *i <= LANE_INDEX_MAX)?;
+            .filter(|i| usize::from(i >> 8) < SCOPES)?;
         let kind = match n & 3 {
             0 => LaneKind::Echo,
             1 => LaneKind::State,
@@ -97,6 +141,8 @@ impl Lane {
 pub enum Place {
     Fence,
     State,
+    /// A state message that is about its key alone. In strict mode as any other state message.
+    Keyed(Key),
     /// A packet, by the lane of its flow.
     Flow(u16),
     Exchange,
@@ -112,6 +158,8 @@ pub struct Stamp {
     pub after: u64,
     /// Only a fence has it: messages per lane since the last fence.
     pub fence: Option<Vec<(Lane, u64)>>,
+    /// Only a keyed message has it: keyed messages of its scope since the last fence.
+    pub number: Option<u64>,
 }
 
 /// The law: whether `later` must stay behind `earlier`, which came before it on the same channel
@@ -142,77 +190,195 @@ pub fn must_follow(direction: Direction, earlier: (Binding, u8), later: (Binding
     }
 }
 
+/// The law of keyed mode, towards the switch; towards the controller nothing is different. Each
+/// message is a place and a domain of barriers.
+///
+/// - A state message without a key is a fence. A fence is crossed by nothing of its scope, and one
+///   of domain 0 by nothing at all. Beyond that different scopes owe each other nothing.
+/// - State messages of one key stay in order. So do those of different kinds of key, which may be
+///   about the same packets.
+/// - Packets, and requests, follow all state messages before them; a state message follows the
+///   requests before it.
+/// - Requests stay in order, and packets of one flow; echoes keep their order among themselves.
+pub fn must_follow_keyed(earlier: (Place, u8), later: (Place, u8)) -> bool {
+    use Place::{Exchange, Fence, Flow, Free, Keyed, State};
+    let fences = |(place, domain): (Place, u8)| {
+        matches!(place, Fence | State).then_some(scope_of(domain) == 0)
+    };
+    let is_one_scope = scope_of(earlier.1) == scope_of(later.1);
+    match (earlier.0, later.0) {
+        (Free, Free) => true,
+        (Free, _) | (_, Free) => false,
+        _ if !is_one_scope => [earlier, later].map(fences).contains(&Some(true)),
+        (Fence | State, _) | (_, Fence | State) => true,
+        (Keyed(a), Keyed(b)) => a == b || a.kind != b.kind,
+        (Flow(a), Flow(b)) => a == b,
+        (Keyed(_), Flow(_) | Exchange) => true,
+        (Exchange, Keyed(_) | Exchange) => true,
+        (Flow(_), Keyed(_) | Exchange) | (Exchange, Flow(_)) => false,
+    }
+}
+
+/// The scope of a domain of barriers. Domains that share one are bound more than they ask for.
+pub fn scope_of(domain: u8) -> usize {
+    match usize::from(domain) {
+        0 => 0,
+        n => 1 + (n - 1) % (SCOPES - 1),
+    }
+}
+
 /// Deals messages to lanes and stamps them, at the sender.
 #[derive(Debug)]
 pub struct Sequencer {
     direction: Direction,
-    epoch: u64,
-    since_fence: BTreeMap<Lane, u64>,
+    is_keyed: bool,
+    scopes: [Sent; SCOPES],
     /// Whether anything has been dealt yet: the first message, a HELLO as a rule, is a fence
     /// whatever it is, and nothing overtakes it.
     started: bool,
 }
 
+/// What was sent of one scope.
+#[derive(Debug, Default)]
+struct Sent {
+    /// Fences that bind the scope.
+    epoch: u64,
+    /// Messages by lane since the last of these; of a scope's own fences, since the last of all.
+    since_fence: BTreeMap<Lane, u64>,
+    /// State messages since the last fence.
+    states: u64,
+    /// Of the keyed messages since the last fence.
+    kind: Option<KeyKind>,
+}
+
+impl Sent {
+    fn count(&self, lane: Lane) -> u64 {
+        self.since_fence.get(&lane).copied().unwrap_or(0)
+    }
+}
+
 impl Sequencer {
+    /// In strict mode.
     pub fn new(direction: Direction) -> Sequencer {
         Sequencer {
             direction,
-            epoch: 0,
-            since_fence: BTreeMap::new(),
+            is_keyed: false,
+            scopes: Default::default(),
             started: false,
         }
     }
 
-    /// The lane that the next message would have at `place`.
-    pub fn lane_of(&self, place: Place) -> Lane {
-        match place {
-            _ if !self.started => Lane::STATE,
-            Place::Free => Lane::ECHO,
-            Place::Fence | Place::State => Lane::STATE,
-            Place::Flow(lane) => Lane::flow(lane),
-            Place::Exchange => Lane::EXCHANGE,
+    /// Another mode from the next message on, which is a fence between the two. Towards the
+    /// controller there is strict mode alone.
+    pub fn set_keyed(&mut self, is_keyed: bool) {
+        let is_keyed = is_keyed && self.direction == Direction::ToSwitch;
+        if is_keyed != self.is_keyed {
+            self.is_keyed = is_keyed;
+            self.started = false;
         }
     }
 
-    /// The lane for the next message and what it must not overtake.
-    pub fn stamp(&mut self, place: Place) -> (Lane, Stamp) {
-        let place = match place {
-            _ if !self.started => Place::Fence,
-            place => place,
-        };
-        self.started = true;
-        let count = |lane| self.since_fence.get(&lane).copied().unwrap_or(0);
-        let (lane, after) = match (place, self.direction) {
-            (Place::Free, _) => return (Lane::ECHO, Stamp::default()),
-            (Place::Fence, _) => return (Lane::STATE, self.fence()),
-            // A state change must not be seen by a request sent before it. The other way round
-            // replies may be long, and a notice does not wait for them.
-            (Place::State, Direction::ToSwitch) => (Lane::STATE, count(Lane::EXCHANGE)),
-            (Place::State, Direction::ToController) => (Lane::STATE, 0),
-            (Place::Flow(lane), Direction::ToSwitch) => (Lane::flow(lane), count(Lane::STATE)),
-            (Place::Flow(lane), Direction::ToController) => (Lane::flow(lane), 0),
-            (Place::Exchange, _) => (Lane::EXCHANGE, count(Lane::STATE)),
-        };
-        *self.since_fence.entry(lane).or_default() += 1;
-        (
-            lane,
-            Stamp {
-                epoch: self.epoch as u8,
-                after,
-                fence: None,
-            },
-        )
+    pub fn is_keyed(&self) -> bool {
+        self.is_keyed
     }
 
-    fn fence(&mut self) -> Stamp {
-        let counts = std::mem::take(&mut self.since_fence).into_iter().collect();
+    /// The lane that the next message would have at `place`.
+    pub fn lane_of(&self, place: Place, domain: u8) -> Lane {
+        let (place, scope) = self.settle(place, domain);
+        let lane = match place {
+            Place::Free => Lane::ECHO,
+            Place::Fence | Place::State => Lane::STATE,
+            Place::Keyed(key) => Lane::keyed(key.hash),
+            Place::Flow(lane) => Lane::flow(lane),
+            Place::Exchange => Lane::EXCHANGE,
+        };
+        lane.in_scope(scope)
+    }
+
+    /// The lane for the next message and what it must not overtake.
+    pub fn stamp(&mut self, place: Place, domain: u8) -> (Lane, Stamp) {
+        let lane = self.lane_of(place, domain);
+        let (place, scope) = self.settle(place, domain);
+        self.started = true;
+        let of = &mut self.scopes[scope];
+        let exchanges = of.count(Lane::EXCHANGE.in_scope(scope));
+        let after = match (place, self.direction) {
+            (Place::Free, _) => return (lane, Stamp::default()),
+            (Place::Fence, _) => return (lane, self.fence(scope)),
+            // A state change must not be seen by a request sent before it. The other way round
+            // replies may be long, and a notice does not wait for them.
+            (Place::State | Place::Keyed(_), Direction::ToSwitch) => exchanges,
+            (Place::State | Place::Keyed(_), Direction::ToController) => 0,
+            (Place::Flow(_), Direction::ToSwitch) | (Place::Exchange, _) => of.states,
+            (Place::Flow(_), Direction::ToController) => 0,
+        };
+        let mut number = None;
+        if let Place::Keyed(key) = place {
+            number = Some(of.states);
+            of.kind = Some(key.kind);
+        }
+        of.states += u64::from(lane.kind == LaneKind::State);
+        *of.since_fence.entry(lane).or_default() += 1;
         let stamp = Stamp {
-            epoch: self.epoch as u8,
+            epoch: of.epoch as u8,
+            after,
+            fence: None,
+            number,
+        };
+        (lane, stamp)
+    }
+
+    /// What a message comes to in this mode, and its scope.
+    fn settle(&self, place: Place, domain: u8) -> (Place, usize) {
+        if !self.started {
+            return (Place::Fence, 0);
+        }
+        if !self.is_keyed {
+            let is_keyed = matches!(place, Place::Keyed(_));
+            return (if is_keyed { Place::State } else { place }, 0);
+        }
+        let scope = scope_of(domain);
+        let of = &self.scopes[scope];
+        match place {
+            Place::Free => (place, 0),
+            Place::State => (Place::Fence, scope),
+            Place::Keyed(key)
+                if of.states == KEYED_RUN_MAX || of.kind.is_some_and(|kind| kind != key.kind) =>
+            {
+                (Place::Fence, scope)
+            }
+            place => (place, scope),
+        }
+    }
+
+    fn fence(&mut self, scope: usize) -> Stamp {
+        let epoch = self.scopes[scope].epoch as u8;
+        let lane = Lane::STATE.in_scope(scope);
+        let bound = match scope {
+            0 => &mut self.scopes[..],
+            _ => &mut self.scopes[scope..=scope],
+        };
+        let mut counts = Vec::new();
+        let mut own = 0;
+        for of in bound {
+            let mut since_fence = std::mem::take(&mut of.since_fence);
+            if scope != 0 {
+                own = since_fence.remove(&lane).unwrap_or(0);
+            }
+            counts.extend(since_fence);
+            (of.states, of.kind) = (0, None);
+            of.epoch += 1;
+        }
+        if scope != 0 {
+            // For the next fence of all.
+            self.scopes[scope].since_fence.insert(lane, own + 1);
+        }
+        Stamp {
+            epoch,
             after: 0,
             fence: Some(counts),
-        };
-        self.epoch += 1;
-        stamp
+            number: None,
+        }
     }
 }
 
@@ -222,17 +388,46 @@ impl Sequencer {
 #[derive(Debug)]
 pub struct Gate<T> {
     lanes: BTreeMap<Lane, VecDeque<(Stamp, T)>>,
+    /// Lanes of which something waits, so that the others need not be looked at.
+    waiting: BTreeSet<Lane>,
+    /// As the sender's counts.
     released: BTreeMap<Lane, u64>,
-    epoch: u64,
+    scopes: [Released; SCOPES],
     held: usize,
+}
+
+/// What was released of one scope.
+#[derive(Debug, Default)]
+struct Released {
+    epoch: u64,
+    /// State messages since the last fence: so many without a gap, and those beyond it, by number.
+    states: u64,
+    states_ahead: BTreeSet<u64>,
+}
+
+impl Released {
+    fn add_state(&mut self, number: Option<u64>) {
+        // Without numbers they are in order.
+        self.states_ahead.insert(number.unwrap_or(self.states));
+        while self.states_ahead.remove(&self.states) {
+            self.states += 1;
+        }
+    }
+
+    fn add_fence(&mut self) {
+        self.epoch += 1;
+        self.states = 0;
+        self.states_ahead.clear();
+    }
 }
 
 impl<T> Default for Gate<T> {
     fn default() -> Gate<T> {
         Gate {
             lanes: BTreeMap::new(),
+            waiting: BTreeSet::new(),
             released: BTreeMap::new(),
-            epoch: 0,
+            scopes: Default::default(),
             held: 0,
         }
     }
@@ -242,6 +437,7 @@ impl<T> Gate<T> {
     /// The next message of `lane` has arrived.
     pub fn handle_message(&mut self, lane: Lane, stamp: Stamp, message: T) {
         self.held += 1;
+        self.waiting.insert(lane);
         self.lanes
             .entry(lane)
             .or_default()
@@ -250,19 +446,30 @@ impl<T> Gate<T> {
 
     /// The most urgent message that may be handed over now.
     pub fn poll_release(&mut self) -> Option<(Lane, T)> {
-        let ready = |(lane, queue): (&Lane, &VecDeque<(Stamp, T)>)| {
-            queue
-                .front()
-                .filter(|(stamp, _)| self.may_pass(*lane, stamp))
-                .map(|_| *lane)
+        let is_ready = |lane: &&Lane| {
+            let first = self.lanes.get(lane).and_then(VecDeque::front);
+            first.is_some_and(|(stamp, _)| self.may_pass(**lane, stamp))
         };
-        let lane = self.lanes.iter().find_map(ready)?;
-        let (stamp, message) = self.lanes.get_mut(&lane)?.pop_front()?;
+        let lane = *self.waiting.iter().find(is_ready)?;
+        let queue = self.lanes.get_mut(&lane)?;
+        let (stamp, message) = queue.pop_front()?;
+        if queue.is_empty() {
+            self.waiting.remove(&lane);
+        }
         self.held -= 1;
-        if stamp.fence.is_some() {
-            self.epoch += 1;
+        let scope = lane.scope();
+        if stamp.fence.is_none() {
+            *self.released.entry(lane).or_default() += 1;
+            if lane.kind == LaneKind::State {
+                self.scopes[scope].add_state(stamp.number);
+            }
+        } else if scope == 0 {
+            self.scopes.iter_mut().for_each(Released::add_fence);
             self.released.clear();
         } else {
+            self.scopes[scope].add_fence();
+            self.released
+                .retain(|other, _| other.scope() != scope || *other == lane);
             *self.released.entry(lane).or_default() += 1;
         }
         Some((lane, message))
@@ -277,15 +484,18 @@ impl<T> Gate<T> {
         let released = |lane: &Lane| self.released.get(lane).copied().unwrap_or(0);
         if lane.kind == LaneKind::Echo {
             // The first message of a channel is a fence; an echo owes it that and nothing more.
-            return self.epoch > 0;
+            return self.scopes[0].epoch > 0;
         }
-        if stamp.epoch != self.epoch as u8 {
+        let scope = &self.scopes[lane.scope()];
+        if stamp.epoch != scope.epoch as u8 {
             return false;
         }
         match &stamp.fence {
             Some(counts) => counts.iter().all(|(lane, count)| released(lane) >= *count),
-            None if lane.kind == LaneKind::State => released(&Lane::EXCHANGE) >= stamp.after,
-            None => released(&Lane::STATE) >= stamp.after,
+            None if lane.kind == LaneKind::State => {
+                released(&Lane::EXCHANGE.in_scope(lane.scope())) >= stamp.after
+            }
+            None => scope.states >= stamp.after,
         }
     }
 }
@@ -309,10 +519,14 @@ mod tests {
     /// Sends `places` in order and lets the lanes arrive in any interleaving that `picks` chooses.
     /// Returns the positions in the order they were released.
     fn carry(direction: Direction, places: &[Place], picks: &[usize]) -> Vec<usize> {
-        let mut sequencer = Sequencer::new(direction);
+        let places: Vec<(Place, u8)> = places.iter().map(|place| (*place, 0)).collect();
+        carry_by(Sequencer::new(direction), &places, picks)
+    }
+
+    fn carry_by(mut sequencer: Sequencer, places: &[(Place, u8)], picks: &[usize]) -> Vec<usize> {
         let mut flight: BTreeMap<Lane, VecDeque<(Stamp, usize)>> = BTreeMap::new();
-        for (at, place) in places.iter().enumerate() {
-            let (lane, stamp) = sequencer.stamp(*place);
+        for (at, (place, domain)) in places.iter().enumerate() {
+            let (lane, stamp) = sequencer.stamp(*place, *domain);
             flight.entry(lane).or_default().push_back((stamp, at));
         }
         let mut gate = Gate::default();
@@ -340,7 +554,7 @@ mod tests {
     fn bound(direction: Direction, earlier: Place, later: Place) -> bool {
         let binding = |place| match place {
             Place::Fence => Binding::Fence,
-            Place::State => Binding::State,
+            Place::State | Place::Keyed(_) => Binding::State,
             Place::Flow(lane) => Binding::Flow {
                 key: u64::from(lane),
                 after_state: true,
@@ -381,6 +595,132 @@ mod tests {
         }
     }
 
+    fn key(n: u64) -> Key {
+        let kind = if n < 6 { KeyKind::Mac } else { KeyKind::Ip };
+        Key { kind, hash: n }
+    }
+
+    fn keyed_places() -> impl Strategy<Value = Vec<(Place, u8)>> {
+        let place = prop_oneof![
+            1 => Just(Place::Fence),
+            1 => Just(Place::State),
+            // Of the other kind are few.
+            12 => (0u64..6).prop_map(|n| Place::Keyed(key(n))),
+            1 => (6u64..8).prop_map(|n| Place::Keyed(key(n))),
+            4 => (0u16..4).prop_map(Place::Flow),
+            2 => Just(Place::Exchange),
+            1 => Just(Place::Free),
+        ];
+        let message = (place, prop_oneof![2 => Just(0u8), 5 => 1u8..6]);
+        proptest::collection::vec(message, 1..400)
+    }
+
+    fn keyed() -> Sequencer {
+        let mut sequencer = Sequencer::new(Direction::ToSwitch);
+        sequencer.set_keyed(true);
+        sequencer
+    }
+
+    proptest! {
+        #[test]
+        fn no_interleaving_of_keyed_lanes_breaks_the_law_of_keyed_mode(
+            places in keyed_places(),
+            picks in proptest::collection::vec(any::<usize>(), 1..50),
+        ) {
+            let released = carry_by(keyed(), &places, &picks);
+            let mut sorted = released.clone();
+            sorted.sort_unstable();
+            prop_assert_eq!(sorted, (0..places.len()).collect::<Vec<_>>());
+            prop_assert_eq!(released[0], 0);
+            for (i, later) in released.iter().enumerate() {
+                for earlier in &released[i + 1..] {
+                    let crossed = earlier < later
+                        && must_follow_keyed(places[*earlier], places[*later]);
+                    prop_assert!(
+                        !crossed,
+                        "{} {:?} overtook {} {:?}",
+                        later, places[*later], earlier, places[*earlier]
+                    );
+                }
+            }
+        }
+
+        /// Without a key or another domain, the law of keyed mode asks for all that strict mode does.
+        #[test]
+        fn without_keys_keyed_mode_is_at_least_as_strict(places in places()) {
+            for (at, earlier) in places.iter().enumerate() {
+                for later in &places[at + 1..] {
+                    let strict = bound(Direction::ToSwitch, *earlier, *later);
+                    prop_assert!(!strict || must_follow_keyed((*earlier, 0), (*later, 0)));
+                }
+            }
+        }
+    }
+
+    /// What each message is, in which order they come, and in which they are released.
+    #[test]
+    fn keys_and_scopes_overtake_where_they_may() {
+        let (hello, barrier) = (Place::Fence, Place::Fence);
+        let (a, b) = (Place::Keyed(key(0)), Place::Keyed(key(1)));
+        let check = |places: &[(Place, u8)], arrivals: &[usize], released: &[usize]| {
+            let mut sequencer = keyed();
+            let stamped: Vec<(Lane, Stamp)> = places
+                .iter()
+                .map(|(p, d)| sequencer.stamp(*p, *d))
+                .collect();
+            let mut gate = Gate::default();
+            let mut out = Vec::new();
+            for at in arrivals {
+                let (lane, stamp) = stamped[*at].clone();
+                gate.handle_message(lane, stamp, *at);
+                out.extend(std::iter::from_fn(|| gate.poll_release()).map(|(_, at)| at));
+            }
+            assert_eq!(out, released);
+        };
+        check(&[(hello, 0), (a, 0), (b, 0)], &[0, 2, 1], &[0, 2, 1]);
+        // A packet waits for both, though as many have come.
+        let packet = Place::Flow(0);
+        check(
+            &[(hello, 0), (a, 0), (b, 0), (packet, 0), (a, 0)],
+            &[0, 2, 3, 1, 4],
+            &[0, 2, 1, 3, 4],
+        );
+        // The barrier of one application stops its own messages, that of domain 0 all.
+        let scoped = [
+            (hello, 0),
+            (a, 1),
+            (barrier, 1),
+            (b, 1),
+            (b, 2),
+            (barrier, 0),
+        ];
+        check(&scoped, &[0, 5, 3, 2, 4, 1], &[0, 4, 1, 2, 3, 5]);
+        // Another kind of key may be about the same packets.
+        let other = Place::Keyed(key(7));
+        check(&[(hello, 0), (a, 0), (other, 0)], &[0, 2, 1], &[0, 1, 2]);
+    }
+
+    #[test]
+    fn a_run_of_keyed_messages_ends_with_a_fence_and_so_does_a_mode() {
+        let mut sequencer = Sequencer::new(Direction::ToSwitch);
+        sequencer.stamp(Place::Fence, 0);
+        let (lane, stamp) = sequencer.stamp(Place::Keyed(key(1)), 3);
+        assert_eq!((lane, stamp.number), (Lane::STATE, None), "strict mode");
+        sequencer.set_keyed(true);
+        let fence = sequencer.stamp(Place::Keyed(key(1)), 0).1.fence;
+        assert_eq!(fence, Some(vec![(Lane::STATE, 1)]));
+        for number in 0..KEYED_RUN_MAX {
+            let (_, stamp) = sequencer.stamp(Place::Keyed(key(1)), 0);
+            assert_eq!(stamp.number, Some(number));
+        }
+        assert!(sequencer.stamp(Place::Keyed(key(1)), 0).1.fence.is_some());
+        let (_, stamp) = sequencer.stamp(Place::Keyed(key(1)), 0);
+        assert_eq!(stamp.number, Some(0));
+        let mut up = Sequencer::new(Direction::ToController);
+        up.set_keyed(true);
+        assert!(!up.is_keyed(), "notices have one order");
+    }
+
     #[test]
     fn packets_of_another_flow_do_overtake() {
         let places = [Place::Fence, Place::Flow(0), Place::Flow(1)];
@@ -400,8 +740,8 @@ mod tests {
         let mut sequencer = Sequencer::new(Direction::ToController);
         let mut gate = Gate::default();
         for round in 0..700 {
-            let fence = sequencer.stamp(Place::Fence);
-            let packet = sequencer.stamp(Place::Flow(round % 3));
+            let fence = sequencer.stamp(Place::Fence, 0);
+            let packet = sequencer.stamp(Place::Flow(round % 3), 0);
             gate.handle_message(packet.0, packet.1, "packet");
             assert_eq!(gate.poll_release(), None, "round {round}");
             gate.handle_message(fence.0, fence.1, "fence");
@@ -420,9 +760,10 @@ mod tests {
 
     #[test]
     fn lanes_have_one_number_each_and_a_peer_cannot_invent_many() {
-        for n in 0..4 * (u64::from(LANE_INDEX_MAX) + 1) {
+        let lanes = 4 * SCOPES as u64 * (u64::from(LANE_INDEX_MAX) + 1);
+        for n in 0..lanes {
             assert_eq!(Lane::from_wire(n).map(Lane::wire), Some(n));
         }
-        assert_eq!(Lane::from_wire(4 * (u64::from(LANE_INDEX_MAX) + 1)), None);
+        assert_eq!(Lane::from_wire(lanes), None);
     }
 }

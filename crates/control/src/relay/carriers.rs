@@ -102,7 +102,7 @@ impl Carriers {
             _ if agent != Agent::OpenFlow => self.code_points.len() as u8 - 1,
             LaneKind::Echo => 0,
             LaneKind::State => self.of_state,
-            LaneKind::Flow => self.of_queue[queue_of_lane(lane.index, flow_lanes)],
+            LaneKind::Flow => self.of_queue[queue_of_lane(lane, flow_lanes)],
             LaneKind::Exchange => self.of_exchange,
         })
     }
@@ -166,7 +166,7 @@ fn control_actions(map: &PolicyMap) -> impl Iterator<Item = (Action, Option<Traf
 
 #[cfg(test)]
 mod tests {
-    use super::super::wire::SessionId;
+    use super::super::wire::{OrderMode, SessionId};
     use super::*;
 
     const EXAMPLE_2: &str = "Rule #1: traffic_type=1, action=dscp:CS7
@@ -210,6 +210,7 @@ mod tests {
             generation,
             life: 0,
             early: false,
+            order: OrderMode::Strict,
         };
         let (switch, controller) = (&[56, 48, 40][..], &[46, 34, 0][..]);
         for (generations, settled) in [((2, 1), switch), ((1, 2), controller), ((1, 1), controller)]

@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 use openflow::Frame;
-use sched::order::FENCES_IN_FLIGHT_MAX;
+use sched::order::{FENCES_IN_FLIGHT_MAX, scope_of};
 use sched::{Direction, Gate, Lane, Place, Sequencer, Tag};
 
 use super::copies::{Ahead, CopiedRecord, CopyCounters};
-use super::place::{place_of, place_of_tag};
+use super::place::{keyed_place, place_of, place_of_tag};
 use super::tally::{Shed, Tally};
 use super::wire::{Agent, ChannelId, Cursor, RAW_CHUNK_BYTES_MAX, Record, WireError};
 
@@ -45,7 +45,7 @@ pub(super) struct Outbound {
     unsent_bytes: usize,
     /// The lane of each flow that has records here. A flow keeps it until all are delivered, even
     /// if its next message is of another queue.
-    flows: BTreeMap<u64, FlowLane>,
+    flows: BTreeMap<FlowKey, FlowLane>,
     pub window_bytes: usize,
     fences: usize,
     /// The local socket gives no more.
@@ -62,6 +62,9 @@ pub(super) struct Queued {
     pub count: usize,
     pub bytes: usize,
 }
+
+/// A flow of a scope.
+type FlowKey = (usize, u64);
 
 #[derive(Debug)]
 struct FlowLane {
@@ -92,7 +95,7 @@ struct KeptRecord {
     head: Bytes,
     body: Option<Bytes>,
     fence: bool,
-    flow: Option<u64>,
+    flow: Option<FlowKey>,
 }
 
 impl Outbound {
@@ -148,13 +151,16 @@ impl Outbound {
                 Agent::OpenFlow => match Frame::split_from(buf)? {
                     None => break,
                     Some(frame) => {
-                        let place = place_of(&frame, self.direction, self.flow_lanes);
+                        let place = match place_of(&frame, self.direction, self.flow_lanes) {
+                            Place::State if self.is_keyed() => keyed_place(&frame),
+                            place => place,
+                        };
                         (place, frame.bytes().clone())
                     }
                 },
             };
             self.tally.add(&body);
-            lanes.insert(self.push(place, Some(body)));
+            lanes.insert(self.push(place, 0, Some(body)));
         }
         Ok(lanes)
     }
@@ -181,13 +187,19 @@ impl Outbound {
         let place = place_of_tag(tag, self.direction, self.flow_lanes);
         match (place, tag.binding) {
             (Place::Flow(index), sched::Binding::Flow { key, .. }) => {
-                let flow = self.flows.entry(key);
-                let flow = flow.or_insert(FlowLane { index, records: 0 });
-                flow.records += 1;
-                let place = Place::Flow(flow.index);
-                self.push_of(place, Some(body), Some(key))
+                let flow = (scope_of(tag.domain), key);
+                let lane = self.flows.entry(flow);
+                let lane = lane.or_insert(FlowLane { index, records: 0 });
+                lane.records += 1;
+                let place = Place::Flow(lane.index);
+                self.push_of(place, tag.domain, Some(body), Some(flow))
             }
-            _ => self.push(place, Some(body)),
+            (Place::State, _) if self.is_keyed() => {
+                let frame = Frame::new(body.clone());
+                let place = frame.map_or(Place::State, |frame| keyed_place(&frame));
+                self.push(place, tag.domain, Some(body))
+            }
+            _ => self.push(place, tag.domain, Some(body)),
         }
     }
 
@@ -198,26 +210,43 @@ impl Outbound {
             tag.binding,
         ) {
             (Place::Flow(index), sched::Binding::Flow { key, .. }) => {
-                Place::Flow(self.flows.get(&key).map_or(index, |flow| flow.index))
+                let flow = (scope_of(tag.domain), key);
+                Place::Flow(self.flows.get(&flow).map_or(index, |lane| lane.index))
             }
             (place, _) => place,
         };
-        self.sequencer.lane_of(place)
+        self.sequencer.lane_of(place, tag.domain)
+    }
+
+    /// Whether the mode of order is keyed. Only OpenFlow has keys.
+    pub fn set_keyed(&mut self, is_keyed: bool) {
+        self.sequencer
+            .set_keyed(is_keyed && self.agent == Agent::OpenFlow);
+    }
+
+    fn is_keyed(&self) -> bool {
+        self.sequencer.is_keyed()
     }
 
     /// Nothing follows: the local socket has ended.
     pub fn end(&mut self) -> Lane {
         self.ended = true;
         self.end_sent = true;
-        self.push(Place::Fence, None)
+        self.push(Place::Fence, 0, None)
     }
 
-    fn push(&mut self, place: Place, body: Option<Bytes>) -> Lane {
-        self.push_of(place, body, None)
+    fn push(&mut self, place: Place, domain: u8, body: Option<Bytes>) -> Lane {
+        self.push_of(place, domain, body, None)
     }
 
-    fn push_of(&mut self, place: Place, body: Option<Bytes>, flow: Option<u64>) -> Lane {
-        let (lane, stamp) = self.sequencer.stamp(place);
+    fn push_of(
+        &mut self,
+        place: Place,
+        domain: u8,
+        body: Option<Bytes>,
+        flow: Option<FlowKey>,
+    ) -> Lane {
+        let (lane, stamp) = self.sequencer.stamp(place, domain);
         let fence = stamp.fence.is_some();
         let record = Record { stamp, body };
         let head = record.encode_head(self.agent);
@@ -383,7 +412,7 @@ impl Outbound {
     }
 }
 
-fn forget_record(flows: &mut BTreeMap<u64, FlowLane>, key: u64) {
+fn forget_record(flows: &mut BTreeMap<FlowKey, FlowLane>, key: FlowKey) {
     if let Some(flow) = flows.get_mut(&key) {
         flow.records -= 1;
         if flow.records == 0 {

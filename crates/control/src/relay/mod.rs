@@ -41,4 +41,4 @@ pub use session::{
     datapath_of,
 };
 pub use tally::{Shed, Tally};
-pub use wire::{Agent, ChannelId, SessionId, Settings, Side, WireError};
+pub use wire::{Agent, ChannelId, OrderMode, SessionId, Settings, Side, WireError};

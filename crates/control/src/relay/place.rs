@@ -4,10 +4,11 @@
 //! not look as expected goes where it cannot do harm: on the state lane, or on the first flow lane.
 
 use openflow::{Frame, MessageKind, PortNo};
+use sched::Lane;
 use sched::order::LANE_INDEX_MAX;
 use sched::policy::QUEUES_MAX;
 use sched::subject::{PacketIn, PacketOut};
-use sched::{Binding, Direction, Order, Place, Tag, class_of};
+use sched::{Binding, Direction, Order, Place, Tag, class_of, key_of};
 
 /// The place of `frame`, with packets dealt to `flow_lanes` lanes.
 pub fn place_of(frame: &Frame, direction: Direction, flow_lanes: u16) -> Place {
@@ -29,6 +30,11 @@ pub fn place_of(frame: &Frame, direction: Direction, flow_lanes: u16) -> Place {
             _ => Place::Fence,
         },
     }
+}
+
+/// As a state message of keyed mode: by its key, if it has one.
+pub(super) fn keyed_place(frame: &Frame) -> Place {
+    key_of(frame).map_or(Place::State, Place::Keyed)
 }
 
 /// The place of a message that was scheduled: the lanes of different queues are different, so that
@@ -54,9 +60,9 @@ pub(super) fn place_of_tag(tag: &Tag, direction: Direction, flow_lanes: u16) -> 
     }
 }
 
-/// The queue that `place_of_tag` deals to the flow lane `index`.
-pub fn queue_of_lane(index: u16, flow_lanes: u16) -> usize {
-    usize::from(index / lanes_of_queue(flow_lanes)).min(QUEUES_MAX - 1)
+/// The queue that `place_of_tag` deals to the flow lane `lane`.
+pub fn queue_of_lane(lane: Lane, flow_lanes: u16) -> usize {
+    usize::from(lane.of_scope() / lanes_of_queue(flow_lanes)).min(QUEUES_MAX - 1)
 }
 
 fn lanes_of_queue(flow_lanes: u16) -> u16 {

@@ -32,7 +32,8 @@ use super::line::{Item, Line, LineStatus};
 use super::policy::PolicyExchange;
 use super::tally::{Shed, Tally};
 use super::wire::{
-    Agent, ChannelId, Control, CopyHeader, Cursor, Record, SessionId, Settings, Side, WireError,
+    Agent, ChannelId, Control, CopyHeader, Cursor, OrderMode, Record, SessionId, Settings, Side,
+    WireError,
 };
 
 pub use policy::PolicyStatus;
@@ -63,6 +64,8 @@ pub struct Config {
     pub grace: Duration,
     /// What is to be sent a second time by datagram.
     pub copied: PerKind<bool>,
+    /// Keyed only where the other end's is, too.
+    pub order: OrderMode,
 }
 
 impl Config {
@@ -73,6 +76,7 @@ impl Config {
             flow_lanes: 16,
             grace: Duration::from_secs(10),
             copied: PerKind::default(),
+            order: OrderMode::Strict,
         }
     }
 }
@@ -152,6 +156,8 @@ pub struct Session {
     /// Ids of the other end below this have been seen.
     next_peer: u64,
     peer_window_bytes: usize,
+    /// What both ends keep; strict until the other one has said.
+    order: OrderMode,
     control: VecDeque<Control>,
     events: VecDeque<Event>,
     finished: VecDeque<ChannelStatus>,
@@ -232,6 +238,7 @@ impl Session {
             next_own: parity,
             next_peer: 1 - parity,
             peer_window_bytes: config.window_bytes,
+            order: OrderMode::Strict,
             control: VecDeque::new(),
             events: VecDeque::new(),
             finished: VecDeque::new(),
@@ -280,6 +287,7 @@ impl Session {
             generation: map.map_or(0, |map| map.generation),
             life: self.life,
             early: false,
+            order: self.config.order,
         }
     }
 
@@ -301,6 +309,11 @@ impl Session {
     /// Whether a channel is there that the other end has been told of.
     pub fn is_resumable(&self) -> bool {
         self.channels.values().any(|channel| channel.announced)
+    }
+
+    /// The order that is kept.
+    pub fn order(&self) -> OrderMode {
+        self.order
     }
 
     pub fn is_up(&self) -> bool {
@@ -353,6 +366,7 @@ impl Session {
             return Err(WireError("both ends are the same side"));
         }
         self.peer_window_bytes = usize::try_from(peer.window_bytes).unwrap_or(usize::MAX);
+        self.order = self.config.order.min(peer.order);
         self.control.clear();
         if !resumed {
             self.close_announced("the other relay does not know the session");
@@ -369,6 +383,7 @@ impl Session {
             channel.inn.forget_reports();
             channel.inn.rewind();
             channel.out.rewind(&[])?;
+            channel.out.set_keyed(self.order == OrderMode::Keyed);
             let (channel_id, agent, name) = (*id, channel.agent, channel.name.clone());
             if said.is_some_and(|said| said.contains(id)) {
                 continue;
@@ -947,10 +962,12 @@ impl Session {
         let window = self.config.window_bytes.min(self.peer_window_bytes);
         let mut inn = Inbound::new(agent, self.config.window_bytes);
         inn.set_sender_window(self.peer_window_bytes);
+        let mut out = Outbound::new(agent, direction, self.config.flow_lanes, window);
+        out.set_keyed(self.order == OrderMode::Keyed);
         Channel {
             agent,
             name,
-            out: Outbound::new(agent, direction, self.config.flow_lanes, window),
+            out,
             inn,
             announced: false,
             named: false,

@@ -7,20 +7,21 @@
 //! - A lane is one unidirectional stream: a [`LaneHeader`], then records. The place of a record in
 //!   its lane is implied; the header says where the stream starts.
 //! - A datagram is the copy of one record: `channel, lane, place`, then the record as on its lane.
-//! - A record is `epoch (1 byte), after × 2 + extended`, if extended `flags, count, (lane, n)…`,
-//!   then the OpenFlow message as it came, which says its own length. Raw channels put a length
+//! - A record is `epoch (1 byte), after × 2 + extended`, if extended `flags` and, if these say so,
+//!   `number`, otherwise `count, (lane, n)…`, then the OpenFlow message as it came, which says its own length. Raw channels put a length
 //!   before the bytes.
 
 mod policy;
 mod settings;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use sched::order::{KEYED_RUN_MAX, LANE_INDEX_MAX, SCOPES};
 use sched::{Lane, Stamp};
 
 use super::copies::CopiedRecord;
 use super::policy::PolicyMessage;
 
-pub use settings::Settings;
+pub use settings::{OrderMode, Settings};
 
 /// The protocol of this module, in TLS's ALPN.
 pub const ALPN: &[u8] = b"auster-relay/1";
@@ -32,12 +33,13 @@ pub const RAW_CHUNK_BYTES_MAX: usize = 16 * 1024;
 pub const TEXT_BYTES_MAX: usize = 255;
 
 const CONTROL_BODY_BYTES_MAX: u64 = 64 * 1024;
-const LANES_MAX: u64 = 4 * (sched::order::LANE_INDEX_MAX as u64 + 1);
+const LANES_MAX: u64 = 4 * SCOPES as u64 * (LANE_INDEX_MAX as u64 + 1);
 /// The control message after those of policy maps.
 const JOIN: u64 = 12;
 const DSCP_MAX: u8 = 63;
 const FLAG_FENCE: u8 = 1;
 const FLAG_END: u8 = 2;
+const FLAG_NUMBERED: u8 = 4;
 
 /// A channel of a session: one connection of a switch, a manager or another agent. The switch
 /// side's own are even, the controller side's odd.
@@ -213,10 +215,15 @@ impl Record {
     /// What goes before the body.
     pub fn encode_head(&self, agent: Agent) -> Bytes {
         let mut out = BytesMut::with_capacity(8);
+        let numbered = self.stamp.number;
         let extended = self.stamp.fence.is_some() || self.body.is_none();
         out.put_u8(self.stamp.epoch);
-        put(&mut out, self.stamp.after << 1 | u64::from(extended));
-        if extended {
+        let more = extended || numbered.is_some();
+        put(&mut out, self.stamp.after << 1 | u64::from(more));
+        if let Some(number) = numbered {
+            out.put_u8(FLAG_NUMBERED);
+            put(&mut out, number);
+        } else if extended {
             let fence = if self.stamp.fence.is_some() {
                 FLAG_FENCE
             } else {
@@ -408,6 +415,7 @@ fn take_stamp(at: &mut &[u8]) -> Result<Option<(Stamp, bool)>, WireError> {
         epoch: *epoch,
         after: after >> 1,
         fence: None,
+        number: None,
     };
     if after & 1 == 0 {
         return Ok(Some((stamp, false)));
@@ -416,6 +424,14 @@ fn take_stamp(at: &mut &[u8]) -> Result<Option<(Stamp, bool)>, WireError> {
         return Ok(None);
     };
     *at = rest;
+    if flags & FLAG_NUMBERED != 0 {
+        stamp.number = take(at);
+        return match stamp.number {
+            Some(KEYED_RUN_MAX..) => Err(WireError("a keyed message beyond the longest run")),
+            Some(_) => Ok(Some((stamp, false))),
+            None => Ok(None),
+        };
+    }
     let Some(cursors) = take_cursors(at)? else {
         return Ok(None);
     };
@@ -506,11 +522,17 @@ mod tests {
             epoch: 200,
             after: 5000,
             fence: None,
+            number: None,
+        };
+        let keyed = Stamp {
+            number: Some(KEYED_RUN_MAX - 1),
+            ..plain.clone()
         };
         let fenced = Stamp {
             epoch: 1,
             after: 0,
             fence,
+            number: None,
         };
         let record = |stamp: &Stamp, body| Record {
             stamp: stamp.clone(),
@@ -518,6 +540,7 @@ mod tests {
         };
         vec![
             (Agent::OpenFlow, record(&plain, Some(frame(8)))),
+            (Agent::OpenFlow, record(&keyed, Some(frame(80)))),
             (Agent::OpenFlow, record(&fenced, Some(frame(65_535)))),
             (Agent::OpenFlow, record(&fenced, None)),
             (Agent::Raw, record(&plain, Some(frame(100)))),
@@ -537,6 +560,7 @@ mod tests {
             generation: 1 << 50,
             life: 1 << 60,
             early: true,
+            order: OrderMode::Keyed,
         };
         vec![
             Control::Settings(settings),
@@ -635,6 +659,7 @@ mod tests {
             epoch: 9,
             after: 31,
             fence: None,
+            number: None,
         };
         let head = Record {
             stamp,
@@ -642,6 +667,15 @@ mod tests {
         }
         .encode_head(Agent::OpenFlow);
         assert_eq!(head.len(), 2);
+    }
+
+    #[test]
+    fn a_peer_cannot_make_us_remember_a_longer_run() {
+        let mut bytes = BytesMut::from(&[0, 1, FLAG_NUMBERED][..]);
+        put(&mut bytes, KEYED_RUN_MAX);
+        bytes.extend_from_slice(&frame(8));
+        let wrong = WireError("a keyed message beyond the longest run");
+        assert_eq!(Record::take(&mut bytes, Agent::OpenFlow), Err(wrong));
     }
 
     proptest! {

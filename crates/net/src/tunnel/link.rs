@@ -465,7 +465,7 @@ pub(super) fn priority(lane: Lane, agent: Option<Agent>, flow_lanes: u16) -> i32
         _ if agent != Some(Agent::OpenFlow) => -1,
         LaneKind::Echo => 3 * LEVEL,
         LaneKind::State => 2 * LEVEL,
-        LaneKind::Flow => 2 * LEVEL - 1 - queue_of_lane(lane.index, flow_lanes) as i32,
+        LaneKind::Flow => 2 * LEVEL - 1 - queue_of_lane(lane, flow_lanes) as i32,
         LaneKind::Exchange => 0,
     }
 }

@@ -26,6 +26,27 @@ pub struct Settings {
     /// The switch side goes on as if the session was known, and does not wait to be told. If it is
     /// not, what it says up to [`super::Control::ResumeEnd`] is void.
     pub early: bool,
+    /// What the sender's operator allows. Both must allow keyed mode, or it is strict.
+    pub order: OrderMode,
+}
+
+/// Which order is kept among state changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OrderMode {
+    /// Theirs, as they came. The default, and the mode of earlier versions.
+    #[default]
+    Strict,
+    /// That of those about the same addresses, and of all with those that are about more.
+    Keyed,
+}
+
+impl OrderMode {
+    pub fn name(self) -> &'static str {
+        match self {
+            OrderMode::Strict => "strict",
+            OrderMode::Keyed => "keyed",
+        }
+    }
 }
 
 const SHORT: WireError = WireError("settings that end early");
@@ -40,6 +61,7 @@ pub(super) fn encode(out: &mut BytesMut, settings: &Settings) {
     out.put_u64(settings.generation);
     out.put_u64(settings.life);
     out.put_u8(settings.early.into());
+    out.put_u8(settings.order as u8);
 }
 
 pub(super) fn decode(body: &[u8]) -> Result<Settings, WireError> {
@@ -52,6 +74,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Settings, WireError> {
     let generation = at.try_get_u64().unwrap_or(0);
     let life = at.try_get_u64().unwrap_or(0);
     let early = at.try_get_u8().unwrap_or(0) == 1;
+    let order = at.try_get_u8().ok();
     Ok(Settings {
         side: match side {
             0 => Side::Switch,
@@ -64,6 +87,10 @@ pub(super) fn decode(body: &[u8]) -> Result<Settings, WireError> {
         generation,
         life,
         early,
+        order: match order {
+            Some(1) => OrderMode::Keyed,
+            _ => OrderMode::Strict,
+        },
     })
 }
 
@@ -97,6 +124,7 @@ mod tests {
             generation: 9,
             life: 1 << 40,
             early: true,
+            order: OrderMode::Keyed,
         };
         let mut bytes = BytesMut::new();
         encode(&mut bytes, &settings);
@@ -106,12 +134,17 @@ mod tests {
     #[test]
     fn earlier_versions_have_no_code_points() {
         let whole = encoded(&[]);
-        let without_list = whole.len() - 18;
+        let without_list = whole.len() - 19;
         for (tail, what) in [(&[][..], "nothing"), (&[2], "a number alone")] {
             let bytes = [&whole[..without_list], tail].concat();
             let settings = decode(&bytes).expect(what);
             assert!(settings.code_points.is_empty(), "{what}");
+            assert_eq!(settings.order, OrderMode::Strict, "{what}");
         }
+        let without_order = &whole[..whole.len() - 1];
+        let earlier = decode(without_order).expect("an earlier version's");
+        assert_eq!(earlier.order, OrderMode::Strict);
+        assert_eq!(decode(&whole).expect("ours").order, OrderMode::Keyed);
     }
 
     #[test]
@@ -119,9 +152,9 @@ mod tests {
         let whole = encoded(&[48, 8]);
         let settings = decode(&whole).expect("whole");
         assert_eq!((settings.life, settings.early), (1 << 40, true));
-        let settings = decode(&whole[..whole.len() - 1]).expect("without the last");
+        let settings = decode(&whole[..whole.len() - 2]).expect("without the last two");
         assert_eq!((settings.life, settings.early), (1 << 40, false));
-        let settings = decode(&whole[..whole.len() - 9]).expect("without two");
+        let settings = decode(&whole[..whole.len() - 10]).expect("without three");
         assert_eq!((settings.generation, settings.life), (9, 0));
     }
 
