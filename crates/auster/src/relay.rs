@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::relay::{Config, PerKind, SessionId, Side};
+use control::relay::{Config, OrderMode, PerKind, SessionId, Side};
 use net::Pace;
 use net::method::{Method, Protocol};
 use net::tls::{CredentialFiles, Role, Security};
@@ -146,11 +146,16 @@ struct CommonArgs {
     /// echo,packet-in
     #[arg(long, value_name = "KINDS", value_parser = wishes::duplicated)]
     duplicate: Option<PerKind<bool>>,
+    /// The order of changes of the switch's state: as they came, or keyed: those that name both
+    /// addresses of a flow wait only for those about the same two, so that a lost packet delays few.
+    /// For controllers that put barriers where order matters; both relays must say keyed
+    #[arg(long, value_name = "MODE", value_enum, default_value_t = Order::Strict)]
+    order: Order,
     /// How long local connections outlive the connection between the relays
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     grace_s: u16,
     /// Per channel and direction: bytes under way or held before the sender is not read any more
-    #[arg(long, value_name = "BYTES", default_value_t = 4 << 20)]
+    #[arg(long, value_name = "BYTES", default_value_t = 4 << 20, value_parser = clap::value_parser!(u32).range(1..))]
     window_bytes: u32,
     /// Answer each connection to this Unix socket with the state as one JSON document
     #[arg(long, value_name = "METHOD")]
@@ -160,8 +165,16 @@ struct CommonArgs {
     record: Option<PathBuf>,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Order {
+    Strict,
+    Keyed,
+}
+
 pub fn run(command: Command) -> Result<(), Failure> {
     crate::turns::ask_for_short_turns();
+    // A switch and its controller are two files; a thousand of them are more than most shells allow.
+    crate::run::raise_file_limit();
     let runtime = tokio::runtime::Runtime::new().map_err(Failure::machine)?;
     match command {
         Command::Switch(args) => runtime.block_on(run_switch(args)),
@@ -417,11 +430,12 @@ impl CommonArgs {
                  for other agents"
             )));
         }
-        let is_given = self.coalesce.is_some() || self.duplicate.is_some();
+        let is_given =
+            self.coalesce.is_some() || self.duplicate.is_some() || self.order == Order::Keyed;
         if nudge || is_given || self.guaranteed_rate.is_some() {
             return Err(Failure::usage(
-                "--nudge, --guaranteed-rate, --coalesce and --duplicate are for relays that are \
-                 joined by quic:",
+                "--nudge, --guaranteed-rate, --coalesce, --duplicate and --order keyed are for \
+                 relays that are joined by quic:",
             ));
         }
         Ok(())
@@ -441,6 +455,10 @@ impl CommonArgs {
                 window_bytes: self.window_bytes as usize,
                 grace: Duration::from_secs(self.grace_s.into()),
                 copied: self.duplicate.unwrap_or_default(),
+                order: match self.order {
+                    Order::Strict => OrderMode::Strict,
+                    Order::Keyed => OrderMode::Keyed,
+                },
                 ..Config::new(side)
             },
             targets: active.iter().map(dial).collect(),

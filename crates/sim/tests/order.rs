@@ -1,9 +1,10 @@
 //! A million random messages, by every discipline: nothing comes out against the law of order, and
 //! the same seed does the same again. `auster sim order` sends a million by each.
 
+use control::relay::OrderMode;
 use openflow::time::Duration;
 use sched::policy::{Algorithm, PolicyMap};
-use sim::order::{Carrier, Experiment, Network, RelayTerms, Report};
+use sim::order::{Breaks, Carrier, Experiment, Network, RelayTerms, Report, Traffic, with_domains};
 
 const ALGORITHMS: [Algorithm; 7] = [
     Algorithm::Fifo,
@@ -20,6 +21,7 @@ fn experiment(algorithm: Algorithm, carrier: Carrier, messages: u64) -> Experime
     map.scheduling.algorithm = algorithm;
     Experiment {
         messages,
+        traffic: Traffic::Strict,
         channels: 4,
         map,
         carrier,
@@ -29,7 +31,7 @@ fn experiment(algorithm: Algorithm, carrier: Carrier, messages: u64) -> Experime
             jitter: Duration::from_millis(5),
             loss_ppm: 20_000,
             resend: Duration::from_millis(25),
-            breaks: Some(Duration::from_millis(150)),
+            breaks: Breaks::Every(Duration::from_millis(150)),
         },
         relay: RelayTerms::default(),
         load: 0.9,
@@ -71,10 +73,11 @@ fn copies_and_the_least_window_keep_the_order_over_a_hundred_breaks() {
     ];
     for (messages, window_bytes, is_copied) in terms {
         let mut experiment = experiment(Algorithm::Strict, Carrier::RelayPair, messages);
-        experiment.network.breaks = Some(Duration::from_millis(25));
+        experiment.network.breaks = Breaks::Every(Duration::from_millis(25));
         experiment.relay = RelayTerms {
             window_bytes,
             is_copied,
+            ..RelayTerms::default()
         };
         let report = experiment.run(3);
         let what = format!("window {window_bytes}, copies {is_copied}");
@@ -106,7 +109,58 @@ fn the_same_seed_gives_the_same_and_another_one_does_not() {
     assert_ne!(run(7).digest, run(8).digest);
 }
 
-/// What the two tests above would say if nothing kept the order.
+fn keyed(messages: u64, window_bytes: usize, carrier: Carrier) -> Experiment {
+    let mut experiment = experiment(Algorithm::Strict, carrier, messages);
+    experiment.traffic = Traffic::Keyed;
+    experiment.map = with_domains(experiment.map);
+    experiment.network.breaks = Breaks::Times(100);
+    experiment.relay = RelayTerms {
+        window_bytes,
+        order: OrderMode::Keyed,
+        ..RelayTerms::default()
+    };
+    experiment
+}
+
+/// `auster sim order --mode keyed` has 10^6 messages by each of 20 seeds.
+#[test]
+fn keyed_mode_keeps_its_order_over_a_hundred_reconnects_in_any_window() {
+    for (messages, window_bytes) in [(100_000, 4 << 20), (20_000, 2048), (6_000, 1)] {
+        let report = keyed(messages, window_bytes, Carrier::RelayPair).run(1);
+        let what = format!("window {window_bytes}");
+        assert_lawful(&report, messages, &what);
+        assert!(!report.is_deadlocked, "{what}");
+        assert_eq!(report.breaks, 100, "{what}");
+        let is_wide = window_bytes > 1;
+        assert!(!is_wide || report.overtaken > messages / 100, "{what}");
+    }
+}
+
+#[test]
+fn the_judge_sees_keyed_messages_that_nothing_holds_back() {
+    let unheld = keyed(5_000, 4 << 20, Carrier::RelayPairUnheld).run(1);
+    assert!(unheld.violations > 50, "{unheld:?}");
+}
+
+/// A relay that does not know of domains or keys keeps more than keyed mode asks for.
+#[test]
+fn strict_order_is_lawful_in_keyed_mode_too_and_slower() {
+    let delays = [OrderMode::Strict, OrderMode::Keyed].map(|order| {
+        let mut experiment = keyed(5_000, 4 << 20, Carrier::RelayPair);
+        experiment.relay.order = order;
+        experiment.network.breaks = Breaks::Never;
+        experiment.traffic = Traffic::FlowMods {
+            barrier_every: None,
+        };
+        experiment.load = 0.1;
+        let report = experiment.run(1);
+        assert_lawful(&report, 5_000, order.name());
+        report.mean_delay()
+    });
+    assert!(delays[1] < delays[0], "{delays:?}");
+}
+
+/// What the tests above would say if nothing kept the order.
 #[test]
 fn without_the_order_layer_the_law_is_broken() {
     for algorithm in ALGORITHMS {

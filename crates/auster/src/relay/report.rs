@@ -195,6 +195,7 @@ fn end_json(end: &EndStatus) -> Value {
         "relay": end.relay,
         "failovers": end.failovers,
         "sessions": end.sessions,
+        "order": end.order.name(),
         "rtt_us": end.rtt().map(|rtt| rtt.as_micros() as u64),
         "lost_packets": end.lost_packets(),
         "connections": end.connections.iter().map(connection_json).collect::<Vec<_>>(),

@@ -39,6 +39,8 @@ Example:
     #[command(after_help = "\
 Example:
   auster sim order
+  auster sim order --mode keyed --seeds 20 --reconnects 100 --window smallest,default
+  auster sim order --delays --loss 1 --seeds 5
   auster sim order --messages 100000 --channels 16 --loss 5 --seed 7 --json")]
     Order(order::Args),
     /// Tell what the published model charges for matching, and time our classifier beside it

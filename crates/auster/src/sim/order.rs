@@ -1,17 +1,38 @@
-//! `auster sim order`: random messages through a relay pair, by every discipline, judged by the
-//! law of order.
+//! `auster sim order`: random messages through a relay pair, judged by the law of order: by every
+//! discipline, or in one mode of order under many seeds.
 
+mod delays;
+mod seeds;
+
+use control::relay::OrderMode;
 use openflow::time::Duration;
 use sched::policy::{Algorithm, PolicyMap};
 use serde::Serialize;
-use sim::order::{Carrier, Experiment, Network, RelayTerms, Report};
+use sim::order::{Breaks, Carrier, Experiment, Network, RelayTerms, Report, Traffic};
 
 use crate::bench::output::{Document, Interrupt, OutputArgs, Progress, table, unix_seconds};
 use crate::failure::Failure;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// By each discipline, of all channels in both directions
+    /// The order that the relays keep among state changes, under many seeds; without it, strict
+    /// order by every discipline
+    #[arg(long, value_enum)]
+    mode: Option<Mode>,
+    /// Seeds of --mode, from --seed on
+    #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    seeds: u64,
+    /// How often the connection breaks and is resumed in each run of --mode
+    #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(u64).range(0..=500), requires = "mode")]
+    reconnects: u64,
+    /// What may be under way per channel and direction, with --mode: smallest, default or bytes
+    #[arg(long, value_name = "WINDOW", default_value = "default", value_delimiter = ',', value_parser = seeds::window, requires = "mode")]
+    window: Vec<usize>,
+    /// The delay of flow-mods instead, in strict and in keyed mode, by how often there is a barrier,
+    /// at a round trip of 100 ms
+    #[arg(long, conflicts_with_all = ["mode", "messages", "channels"])]
+    delays: bool,
+    /// By each discipline or seed, of all channels in both directions
     #[arg(long, value_name = "NUMBER", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
     messages: u64,
     /// Connections, in turn of OpenFlow 1.3 and 1.0
@@ -25,6 +46,14 @@ pub struct Args {
     seed: u64,
     #[command(flatten)]
     output: OutputArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Mode {
+    /// State changes come out as they went in
+    Strict,
+    /// Those about the same addresses do, and all with those that are about more
+    Keyed,
 }
 
 #[derive(Serialize)]
@@ -84,6 +113,12 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if !(0.0..=50.0).contains(&args.loss) {
         return Err(Failure::usage("--loss is 0 to 50 percent"));
     }
+    match args.mode {
+        _ if args.delays => return delays::run(args),
+        Some(Mode::Strict) => return seeds::run(args, OrderMode::Strict),
+        Some(Mode::Keyed) => return seeds::run(args, OrderMode::Keyed),
+        None => {}
+    }
     let results = args.output.open()?;
     let interrupt = Interrupt::take()?;
     let started_unix_s = unix_seconds();
@@ -142,17 +177,11 @@ impl Args {
                 true => self.messages,
                 false => self.messages.min(UNORDERED_MESSAGES),
             },
+            traffic: Traffic::Strict,
             channels: self.channels,
             map,
             carrier,
-            network: Network {
-                rate_bps: RATE_BPS,
-                delay: DELAY,
-                jitter: JITTER,
-                loss_ppm: (self.loss * 1e4) as u32,
-                resend: RESEND,
-                breaks: Some(BREAK_EVERY),
-            },
+            network: network(self.loss, Breaks::Every(BREAK_EVERY)),
             relay,
             load: LOAD,
         }
@@ -170,6 +199,17 @@ impl Args {
             load: LOAD,
             break_every_ms: BREAK_EVERY.as_secs_f64() * 1e3,
         }
+    }
+}
+
+fn network(loss_percent: f64, breaks: Breaks) -> Network {
+    Network {
+        rate_bps: RATE_BPS,
+        delay: DELAY,
+        jitter: JITTER,
+        loss_ppm: (loss_percent * 1e4) as u32,
+        resend: RESEND,
+        breaks,
     }
 }
 

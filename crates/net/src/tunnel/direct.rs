@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use control::relay::{
-    Agent, ChannelId, ChannelStatus, EXPERIMENTER_ID, Item, Line, LineStatus, PolicyTalk, Shed,
-    Side, Tally, datapath_of, experimenter,
+    Agent, ChannelId, ChannelStatus, EXPERIMENTER_ID, Item, Line, LineStatus, OrderMode,
+    PolicyTalk, Shed, Side, Tally, datapath_of, experimenter,
 };
 use openflow::{DatapathId, Frame};
 use sched::policy::MapDigest;
@@ -168,6 +168,7 @@ impl Direct {
             relay: None,
             failovers: 0,
             sessions: 0,
+            order: OrderMode::Strict,
             reconnects: 0,
             resumptions: 0,
             connections: Vec::new(),

@@ -216,6 +216,7 @@ impl End {
                 sessions: connects.saturating_sub(resumptions),
                 reconnects: connects.saturating_sub(1),
                 resumptions,
+                order: state.session.order(),
                 connections: state.link.as_ref().map_or_else(Vec::new, Live::status),
                 channels: state.session.channels().collect(),
                 closed: self.closed.load(Ordering::Relaxed),

@@ -26,7 +26,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::relay::{ChannelStatus, Config, LineStatus, PerKind, PolicyStatus};
+use control::relay::{ChannelStatus, Config, LineStatus, OrderMode, PerKind, PolicyStatus};
 use quinn::{IdleTimeout, TransportConfig, VarInt};
 use sched::PolicyMap;
 use tokio::sync::mpsc;
@@ -119,6 +119,8 @@ pub struct EndStatus {
     pub failovers: u64,
     /// Sessions begun: the first, and those after which no relay knew the one before.
     pub sessions: u64,
+    /// That of changes of the switch's state. Without QUIC it is strict.
+    pub order: OrderMode,
     /// Connections after the first: resumptions and restarts of the other end.
     pub reconnects: u64,
     pub resumptions: u64,

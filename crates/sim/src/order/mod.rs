@@ -10,22 +10,26 @@ mod pair;
 mod script;
 
 use bytes::BytesMut;
+use control::relay::OrderMode;
 use openflow::time::{Duration, Instant};
 use openflow::{Frame, Version};
-use sched::policy::PolicyMap;
+use sched::policy::{PolicyMap, Rule};
 use sched::{Binding, Classifier, Direction, Scheduler};
 
 use crate::Random;
 use crate::channel::{Arrivals, EventQueue, Source};
 use law::Judge;
 use pair::Pair;
-use script::Script;
+use script::{DOMAIN_SHIFT, DOMAINS, Script};
+
+pub use script::Traffic;
 
 /// What is sent, and through what.
 #[derive(Clone, Debug)]
 pub struct Experiment {
     /// In all: of all channels in both directions.
     pub messages: u64,
+    pub traffic: Traffic,
     /// Connections, in turn of OpenFlow 1.3 and 1.0.
     pub channels: u16,
     pub map: PolicyMap,
@@ -43,6 +47,7 @@ pub struct RelayTerms {
     pub window_bytes: usize,
     /// Everything is sent a second time by datagram.
     pub is_copied: bool,
+    pub order: OrderMode,
 }
 
 impl Default for RelayTerms {
@@ -50,6 +55,7 @@ impl Default for RelayTerms {
         RelayTerms {
             window_bytes: 4 << 20,
             is_copied: false,
+            order: OrderMode::Strict,
         }
     }
 }
@@ -77,8 +83,17 @@ pub struct Network {
     /// Chance that a packet is lost, in millionths. Its stream has it again after `resend`.
     pub loss_ppm: u32,
     pub resend: Duration,
-    /// How often the connection breaks, to be resumed soon after. Only between relays.
-    pub breaks: Option<Duration>,
+    /// When the connection breaks, to be resumed soon after. Only between relays.
+    pub breaks: Breaks,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Breaks {
+    Never,
+    /// After so much time, as long as there is something to say.
+    Every(Duration),
+    /// So many times, when so many parts of the messages were made.
+    Times(u64),
 }
 
 /// What came of it.
@@ -96,9 +111,48 @@ pub struct Report {
     /// Messages that came out after a later one: what scheduling is for.
     pub overtaken: u64,
     pub breaks: u64,
+    /// Nothing came out any more, though there was something to say.
+    pub is_deadlocked: bool,
     pub virtual_time: Duration,
+    /// From a message's coming to its relay until it is handed over at the other, of all that go
+    /// to the switch: all added up.
+    pub delay: Duration,
+    pub delayed: u64,
     /// Of what came out, where and when.
     pub digest: u64,
+}
+
+impl Report {
+    /// Of a message to the switch.
+    pub fn mean_delay(&self) -> Duration {
+        let nanos = self.delay.as_nanos() / u128::from(self.delayed.max(1));
+        Duration::from_nanos(nanos as u64)
+    }
+}
+
+/// `map` with the domains that messages have in keyed mode, by xid.
+pub fn with_domains(mut map: PolicyMap) -> PolicyMap {
+    let mask = !0 << DOMAIN_SHIFT;
+    let mut rules = Vec::new();
+    for domain in 1..DOMAINS {
+        for rule in &map.rules {
+            rules.push(Rule {
+                id: 1 + rules.len() as u16,
+                direction: Some(Direction::ToSwitch),
+                xid: Some((u32::from(domain) << DOMAIN_SHIFT, mask)),
+                domain,
+                ..rule.clone()
+            });
+        }
+    }
+    for rule in &map.rules {
+        rules.push(Rule {
+            id: 1 + rules.len() as u16,
+            ..rule.clone()
+        });
+    }
+    map.rules = rules;
+    map
 }
 
 const EXAMPLES_MAX: usize = 5;
@@ -106,6 +160,11 @@ const EXAMPLES_MAX: usize = 5;
 const MEAN_MESSAGE_BYTES: f64 = 170.0;
 
 impl Experiment {
+    /// Messages a second in each direction at a load of 1.
+    pub fn per_second_at_full_load(rate_bps: u64) -> f64 {
+        rate_bps as f64 / 8.0 / MEAN_MESSAGE_BYTES
+    }
+
     pub fn run(&self, seed: u64) -> Report {
         match self.carrier {
             Carrier::RelayPair => Pair::new(self, seed, true).run(),
@@ -129,11 +188,14 @@ impl Experiment {
     /// What each channel says in one direction.
     fn talks(&self, direction: Direction, seeds: &mut Random) -> Vec<Talk> {
         let count = u64::from(self.channels.max(1)) * 2;
-        let bits = self.network.rate_bps as f64 / 8.0 / MEAN_MESSAGE_BYTES;
-        let per_second = bits * self.load * 2.0 / count as f64;
-        let bursts = Arrivals::Bursts {
-            on: Duration::from_millis(20),
-            off: Duration::from_millis(20),
+        let per_second = Experiment::per_second_at_full_load(self.network.rate_bps);
+        let per_second = per_second * self.load * 2.0 / count as f64;
+        let arrivals = match self.traffic {
+            Traffic::FlowMods { .. } => Arrivals::Poisson,
+            Traffic::Strict | Traffic::Keyed => Arrivals::Bursts {
+                on: Duration::from_millis(20),
+                off: Duration::from_millis(20),
+            },
         };
         let talk = |n: u64| Talk {
             script: Script::new(
@@ -143,13 +205,15 @@ impl Experiment {
                 } else {
                     Version::V10
                 },
+                self.traffic,
                 seeds.next(),
             ),
             judge: Judge::new(direction),
-            source: Source::new(bursts, per_second, seeds.next()).expect("a load above zero"),
+            source: Source::new(arrivals, per_second, seeds.next()).expect("a load above zero"),
             left: self.messages / count
-                + u64::from(direction == Direction::ToSwitch && n < self.messages % count),
+                + u64::from(direction == Direction::ToSwitch && n == 0) * (self.messages % count),
             unread: BytesMut::new(),
+            came: Vec::new(),
         };
         (0..count / 2).map(talk).collect()
     }
@@ -166,14 +230,24 @@ struct Talk {
     left: u64,
     /// Made, and not taken by the session yet.
     unread: BytesMut,
+    /// When each message was made, by number.
+    came: Vec<Instant>,
 }
 
 impl Talk {
-    fn next(&mut self) -> Option<Frame> {
+    fn next(&mut self, now: Instant) -> Option<Frame> {
         self.left = self.left.checked_sub(1)?;
-        let (frame, rank) = self.script.next();
-        self.judge.handle_sent(&frame, rank);
-        Some(frame)
+        let made = self.script.next();
+        self.judge.handle_sent(&made);
+        self.came.push(now);
+        Some(made.frame)
+    }
+
+    /// How long ago a message of this talk was made.
+    fn age(&self, now: Instant, frame: &Frame) -> Duration {
+        let number = frame.xid().0 & ((1 << DOMAIN_SHIFT) - 1);
+        let came = self.came.get(number as usize);
+        came.map_or(Duration::ZERO, |came| now.since(*came))
     }
 }
 
@@ -249,7 +323,7 @@ impl<'a> Alone<'a> {
                     events.push(now + Duration::from_millis(1), Step::Talk(n));
                 }
                 Step::Talk(n) => {
-                    if let Some(frame) = self.talks[n].next() {
+                    if let Some(frame) = self.talks[n].next(now) {
                         number += 1;
                         self.push(now, n, number, frame);
                         events.push(self.talks[n].source.next().max(now), Step::Talk(n));

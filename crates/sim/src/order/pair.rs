@@ -12,7 +12,7 @@ use openflow::Frame;
 use openflow::time::{Duration, Instant};
 use sched::Lane;
 
-use super::{DIRECTIONS, Experiment, Network, Report, Talk};
+use super::{Breaks, DIRECTIONS, Experiment, Network, Report, Talk};
 use crate::Random;
 use crate::channel::EventQueue;
 
@@ -25,6 +25,8 @@ const UNREAD_BYTES_MAX: usize = 64 * 1024;
 const RETRY: Duration = Duration::from_millis(1);
 /// From a record to its copy.
 const COPY_DELAY: Duration = Duration::from_millis(2);
+/// When nothing comes out for so long, nothing will: longer than any loss, break or pause lasts.
+const DEADLOCK: Duration = Duration::from_secs(60);
 /// From a break to the next connection.
 const RECONNECT: Duration = Duration::from_millis(20);
 
@@ -36,6 +38,11 @@ pub(super) struct Pair {
     /// Counts connections, so that what was under way on an old one is known.
     connection: u32,
     is_held: bool,
+    is_connected: bool,
+    /// Of all messages, and how many were made.
+    messages: u64,
+    made: u64,
+    breaks_asked: u64,
     report: Report,
 }
 
@@ -95,6 +102,7 @@ impl Pair {
         let ends = [Side::Switch, Side::Controller].map(|side| {
             let (id, mut config) = (SessionId([1; 16]), Config::new(side));
             config.window_bytes = experiment.relay.window_bytes;
+            config.order = experiment.relay.order;
             for kind in Kind::ALL {
                 config.copied.set(kind, experiment.relay.is_copied);
             }
@@ -116,6 +124,10 @@ impl Pair {
             random: Random(seeds.next()),
             connection: 0,
             is_held,
+            is_connected: false,
+            messages: experiment.messages,
+            made: 0,
+            breaks_asked: 0,
             report: Report::default(),
         };
         let ids: Vec<ChannelId> = (0..experiment.channels)
@@ -134,7 +146,7 @@ impl Pair {
                 pair.ends[at].talks.insert(*id, talk);
             }
         }
-        if let Some(breaks) = pair.network.breaks {
+        if let Breaks::Every(breaks) = pair.network.breaks {
             pair.events.push(Instant::START + breaks, Event::Break);
         }
         pair
@@ -143,6 +155,11 @@ impl Pair {
     pub fn run(mut self) -> Report {
         self.connect(Instant::START, false);
         while let Some((now, event)) = self.events.pop() {
+            let quiet = now.since(Instant::START + self.report.virtual_time);
+            if quiet > DEADLOCK {
+                self.report.is_deadlocked = true;
+                break;
+            }
             self.handle(now, event);
         }
         for end in &self.ends {
@@ -226,9 +243,17 @@ impl Pair {
         if end.session.agent(id).is_none() || talk.unread.len() > UNREAD_BYTES_MAX {
             return self.events.push(now + RETRY, Event::Talk { at, id });
         }
-        let Some(frame) = talk.next() else {
+        let Some(frame) = talk.next(now) else {
             return;
         };
+        self.made += 1;
+        if let Breaks::Times(times) = self.network.breaks
+            && self.breaks_asked < times
+            && self.made * (times + 1) >= self.messages * (self.breaks_asked + 1)
+        {
+            self.breaks_asked += 1;
+            self.events.push(now, Event::Break);
+        }
         talk.unread.extend_from_slice(frame.bytes());
         end.session.handle_local(now, id, &mut talk.unread);
         self.events
@@ -408,6 +433,10 @@ impl Pair {
                 {
                     self.report
                         .judge(now, id.0 * 2 + at as u64, &mut talk.judge, &frame);
+                    if at == 0 {
+                        self.report.delay += talk.age(now, &frame);
+                        self.report.delayed += 1;
+                    }
                 }
             }
             if is_done {
@@ -424,8 +453,9 @@ impl Pair {
             .handle_connected(&settings[1], resumed)
             .and_then(|()| b.session.handle_connected(&settings[0], resumed));
         connected.expect("our own peer speaks the protocol");
+        self.is_connected = true;
         (0..2).for_each(|at| self.settle(now, at));
-        if resumed && let Some(breaks) = self.network.breaks {
+        if resumed && let Breaks::Every(breaks) = self.network.breaks {
             self.events.push(now + breaks, Event::Break);
         }
     }
@@ -436,6 +466,11 @@ impl Pair {
         if talks.all(|talk| talk.left == 0) {
             return;
         }
+        if !self.is_connected {
+            // It has not been resumed since the last time.
+            return self.events.push(now + RECONNECT, Event::Break);
+        }
+        self.is_connected = false;
         self.connection += 1;
         self.report.breaks += 1;
         for end in &mut self.ends {

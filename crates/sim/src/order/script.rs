@@ -2,7 +2,8 @@
 
 use bytes::Bytes;
 use openflow::message::{
-    FlowMod, FlowModCommand, FlowRemoved, FlowRemovedReason, PacketIn, PacketInReason, PacketOut,
+    FlowMod, FlowModCommand, FlowModFlags, FlowRemoved, FlowRemovedReason, PacketIn,
+    PacketInReason, PacketOut,
 };
 use openflow::packet::build::{self, Host};
 use openflow::{
@@ -21,36 +22,153 @@ pub(super) const FLOWS: u16 = 256;
 pub(super) enum Rank {
     Fence,
     State,
+    /// In keyed mode a flow-mod by the addresses it names: Ethernet's or IP's, and which.
+    Keyed {
+        is_ip: bool,
+        key: u16,
+    },
     Flow(u16),
     Exchange,
     Free,
 }
 
-/// Makes the messages of one channel in one direction. The xid of a message is its number.
+/// What is said, and by which order it is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Traffic {
+    /// Every kind there is, half of them packets.
+    Strict,
+    /// The same towards the controller. Towards the switch half are flow-mods for one pair of
+    /// addresses each, and every message is of one of four domains of barriers.
+    Keyed,
+    /// Towards the switch flow-mods for one pair of addresses each, a barrier after so many; echoes
+    /// the other way.
+    FlowMods { barrier_every: Option<u32> },
+}
+
+/// The domain of a message is in the highest bits of its xid, its number in the rest.
+pub const DOMAIN_SHIFT: u32 = 30;
+pub const DOMAINS: u8 = 4;
+
+/// What was made: the message, what it may not overtake, and its domain of barriers.
+pub(super) struct Made {
+    pub frame: Frame,
+    pub rank: Rank,
+    pub domain: u8,
+}
+
+/// Makes the messages of one channel in one direction. The xid of a message is its number, and in
+/// keyed mode its domain.
 #[derive(Debug)]
 pub(super) struct Script {
     direction: Direction,
     version: Version,
+    traffic: Traffic,
     random: Random,
     number: u32,
 }
 
 impl Script {
-    pub fn new(direction: Direction, version: Version, seed: u64) -> Script {
+    pub fn new(direction: Direction, version: Version, traffic: Traffic, seed: u64) -> Script {
         Script {
             direction,
             version,
+            traffic,
             random: Random(seed),
             number: 0,
         }
     }
 
-    pub fn next(&mut self) -> (Frame, Rank) {
+    pub fn next(&mut self) -> Made {
         let number = self.number;
         self.number += 1;
-        if number == 0 {
-            return (self.bare(MessageKind::Hello, number, 0), Rank::Fence);
+        let is_keyed = self.direction == Direction::ToSwitch && self.traffic != Traffic::Strict;
+        let ((frame, rank), domain) = match self.traffic {
+            _ if number == 0 => {
+                let hello = self.bare(MessageKind::Hello, number, 0);
+                ((hello, Rank::Fence), 0)
+            }
+            Traffic::FlowMods { barrier_every } => (self.plain(number, barrier_every), 0),
+            _ if is_keyed => {
+                let domain = self.below(u64::from(DOMAINS)) as u8;
+                let number = number | u32::from(domain) << DOMAIN_SHIFT;
+                (self.next_keyed(number), domain)
+            }
+            _ => (self.next_strict(number), 0),
+        };
+        // Without a key, what changes state is a fence in keyed mode.
+        let rank = match rank {
+            Rank::State if is_keyed => Rank::Fence,
+            rank => rank,
+        };
+        Made {
+            frame,
+            rank,
+            domain,
         }
+    }
+
+    fn plain(&mut self, number: u32, barrier_every: Option<u32>) -> (Frame, Rank) {
+        match (self.direction, barrier_every) {
+            (Direction::ToController, _) => {
+                (self.bare(MessageKind::EchoRequest, number, 0), Rank::Free)
+            }
+            (Direction::ToSwitch, Some(n)) if number.is_multiple_of(n.saturating_add(1)) => (
+                self.bare(MessageKind::BarrierRequest, number, 0),
+                Rank::Fence,
+            ),
+            (Direction::ToSwitch, _) => self.keyed(number, false),
+        }
+    }
+
+    fn next_keyed(&mut self, number: u32) -> (Frame, Rank) {
+        match self.below(64) {
+            0..24 => self.packet_out(number),
+            24..60 => {
+                let is_ip = self.below(50) == 0;
+                self.keyed(number, is_ip)
+            }
+            60 => (self.unkeyed(number), Rank::Fence),
+            _ => self.next_strict(number),
+        }
+    }
+
+    /// About one pair of addresses, whatever else it says.
+    fn keyed(&mut self, number: u32, is_ip: bool) -> (Frame, Rank) {
+        let key = self.below(u64::from(FLOWS)) as u16;
+        let mut flow_mod = FlowMod::add(100, pair_match(is_ip, key), Vec::new());
+        flow_mod.command = match self.below(4) {
+            0 => FlowModCommand::Modify,
+            1 => FlowModCommand::ModifyStrict,
+            _ => FlowModCommand::Add,
+        };
+        flow_mod.priority = self.below(4) as u16;
+        if self.below(2) == 0 {
+            let port = 1 + self.below(8) as u32;
+            flow_mod.r#match = flow_mod.r#match.with_in_port(PortNo(port));
+        }
+        let message = Message::FlowMod(flow_mod);
+        let rank = Rank::Keyed { is_ip, key };
+        (self.encoded(number, &message), rank)
+    }
+
+    /// A flow-mod about more than one pair of addresses, or about what others have left.
+    fn unkeyed(&mut self, number: u32) -> Frame {
+        let key = self.below(u64::from(FLOWS)) as u16;
+        let mut flow_mod = FlowMod::add(100, pair_match(false, key), Vec::new());
+        match self.below(5) {
+            0 => flow_mod.command = FlowModCommand::Delete,
+            1 => flow_mod.command = FlowModCommand::DeleteStrict,
+            2 => flow_mod.flags = FlowModFlags::CHECK_OVERLAP,
+            3 => flow_mod.buffer_id = Some(BufferId(7)),
+            _ => {
+                let mac = u128::from(key) + 1;
+                flow_mod.r#match = Match::any().with(Field::EthDst, mac);
+            }
+        }
+        self.encoded(number, &Message::FlowMod(flow_mod))
+    }
+
+    fn next_strict(&mut self, number: u32) -> (Frame, Rank) {
         match (self.below(16), self.direction) {
             (0..8, _) => self.packet(number),
             (8..11, Direction::ToSwitch) => (self.flow_mod(number), Rank::State),
@@ -82,6 +200,19 @@ impl Script {
         }
         // Some wait in the switch's buffer, and some go through its tables: they follow its state.
         let how = self.below(10);
+        self.packet_out_of(number, flow, how, data)
+    }
+
+    /// One that stands alone.
+    fn packet_out(&mut self, number: u32) -> (Frame, Rank) {
+        const STANDS_ALONE: u64 = 2;
+        let flow = self.below(u64::from(FLOWS)) as u16;
+        let len = 60 + self.below(200) as usize;
+        self.packet_out_of(number, flow, STANDS_ALONE, packet(flow, len))
+    }
+
+    fn packet_out_of(&self, number: u32, flow: u16, how: u64, data: Bytes) -> (Frame, Rank) {
+        let in_port = PortNo(1 + u32::from(flow % 8));
         let (buffer_id, data) = match how {
             0 => (Some(BufferId(7)), Bytes::new()),
             _ => (None, data),
@@ -227,6 +358,20 @@ fn packet(flow: u16, len: usize) -> Bytes {
         ip: [10, 0, 0, n].into(),
     };
     build::udp(host(1), host(2), ports(flow), &vec![0; len]).into()
+}
+
+/// A packet between no two of these is of two keys.
+fn pair_match(is_ip: bool, key: u16) -> Match {
+    let (src, dst) = (u128::from(key) + 1, u128::from(key / 4) + 0x8000);
+    match is_ip {
+        true => Match::any()
+            .with(Field::EthType, 0x0800u16)
+            .with(Field::Ipv4Src, src)
+            .with(Field::Ipv4Dst, dst),
+        false => Match::any()
+            .with(Field::EthDst, dst)
+            .with(Field::EthSrc, src),
+    }
 }
 
 fn flow_match(flow: u16) -> Match {
