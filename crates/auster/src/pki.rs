@@ -5,7 +5,7 @@
 //! switches have a CA each, a switch's certificate is not valid for TLS servers unless asked for,
 //! and auster refuses one that stands where a controller should.
 
-mod files;
+pub(crate) mod files;
 pub(crate) mod make;
 mod show;
 

@@ -10,6 +10,7 @@ pub mod network;
 mod null;
 pub mod output;
 pub mod plot;
+mod relay;
 pub mod stats;
 pub mod switch;
 
@@ -65,6 +66,17 @@ Example:
 
 Without --table the other flags make a grid. --method list describes the methods.")]
     Channel(channel::Args),
+    /// Measure a pair of relays: messages a second, what each end spends on one, and what many
+    /// switches cost the controllers' relay
+    #[command(after_help = "\
+Example:
+  auster bench relay
+  auster bench relay --switches 1000 --rate 50000 -o results/relay
+  auster bench relay --quick --json")]
+    Relay(relay::Args),
+    /// Many switches' relays in one process, for 'auster bench relay'
+    #[command(hide = true)]
+    RelaySwitches(relay::switches::Args),
 }
 
 pub fn run(command: Command) -> Result<(), Failure> {
@@ -76,5 +88,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Network(args) => network::run(*args),
         Command::Switch(args) => switch::run(*args),
         Command::Channel(args) => channel::run(args),
+        Command::Relay(args) => relay::run(&args),
+        Command::RelaySwitches(args) => relay::switches::run(args),
     }
 }

@@ -21,7 +21,7 @@ mod serve;
 mod settings;
 mod switch;
 mod tally;
-mod target;
+pub(super) mod target;
 mod wire;
 mod worker;
 

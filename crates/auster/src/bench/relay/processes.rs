@@ -1,0 +1,174 @@
+//! The relays under test, each a process of this program.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use net::tls::Role;
+
+use super::report::Cell;
+use crate::bench::controller::target::{Usage, usage_of};
+use crate::failure::Failure;
+use crate::pki::make::{self, KeyKind, Owner, Signer};
+
+/// For both ends, in a directory that goes with it.
+pub struct Certificates {
+    dir: PathBuf,
+}
+
+impl Certificates {
+    pub fn make() -> Result<Certificates, Failure> {
+        let days = 2;
+        let dir = std::env::temp_dir().join(format!("auster-bench-{}", std::process::id()));
+        let made = Certificates { dir };
+        for (ca, role, name) in [
+            ("controllerca", Role::Controller, "controller"),
+            ("switchca", Role::Switch, "switch"),
+        ] {
+            let authority = make::authority(role, KeyKind::P256, days)?;
+            let signer =
+                Signer::new(&authority.certificate, &authority.key).map_err(Failure::machine)?;
+            let owner = Owner {
+                name: name.to_owned(),
+                role,
+                hosts: vec!["127.0.0.1".to_owned()],
+                datapath_id: None,
+                listens: role == Role::Controller,
+            };
+            let issued = signer.issue(&owner, KeyKind::P256, days)?;
+            made.write(ca, &authority.certificate)?;
+            made.write(&format!("{name}-cert"), &issued.certificate)?;
+            made.write(&format!("{name}-privkey"), &issued.key)?;
+        }
+        Ok(made)
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
+        let path = self.path(name);
+        crate::pki::files::write_secret(&path, text)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name).with_extension("pem")
+    }
+
+    fn flags(&self, owner: &str, peers_ca: &str) -> Vec<PathBuf> {
+        let key = self.path(&format!("{owner}-privkey"));
+        let certificate = self.path(&format!("{owner}-cert"));
+        let flag = |name: &str| Path::new(name).to_path_buf();
+        let files = [
+            (flag("-p"), key),
+            (flag("-c"), certificate),
+            (flag("-C"), self.path(peers_ca)),
+        ];
+        files.into_iter().flat_map(|(f, p)| [f, p]).collect()
+    }
+}
+
+impl Drop for Certificates {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// The two ends. They end with this.
+pub struct Relays {
+    switch: Process,
+    controller: Process,
+    /// Where switches connect to.
+    pub switch_port: u16,
+}
+
+/// What both have used so far.
+#[derive(Clone, Copy)]
+pub struct Used {
+    pub switch: Usage,
+    pub controller: Usage,
+}
+
+impl Relays {
+    pub fn start(
+        cell: &Cell,
+        certificates: &Certificates,
+        sink_port: u16,
+    ) -> Result<Relays, Failure> {
+        let mut controller = auster();
+        controller.args(["relay", "controller", "--listen", "pquic:0:127.0.0.1"]);
+        controller.args(["--openflow", &format!("tcp:127.0.0.1:{sink_port}")]);
+        controller.args(certificates.flags("controller", "switchca"));
+        let (controller, relay_port) = Process::start(controller)?;
+        // As 'auster relay switch', but many, of one process.
+        let mut switch = auster();
+        switch.args(["bench", "relay-switches"]);
+        switch.args(["--switches", &cell.switches.to_string()]);
+        switch.args(["--connect", &format!("quic:127.0.0.1:{relay_port}")]);
+        switch.args(certificates.flags("switch", "controllerca"));
+        let (switch, switch_port) = Process::start(switch)?;
+        Ok(Relays {
+            switch,
+            controller,
+            switch_port,
+        })
+    }
+
+    pub fn used(&self) -> Used {
+        Used {
+            switch: self.switch.usage(),
+            controller: self.controller.usage(),
+        }
+    }
+}
+
+fn auster() -> Command {
+    // The file that runs, even if another has been put in its place.
+    Command::new("/proc/self/exe")
+}
+
+struct Process {
+    child: Child,
+    /// Kept open: nobody shall fail to write to it.
+    _stdout: BufReader<std::process::ChildStdout>,
+}
+
+impl Process {
+    /// Starts `command` and reads the port from its first line: `listening on pquic:PORT:HOST` or
+    /// `listening pquic:PORT:HOST relays`.
+    fn start(mut command: Command) -> Result<(Process, u16), Failure> {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| Failure::machine(format!("cannot start a relay: {error}")))?;
+        let stdout = child.stdout.take();
+        let mut stdout = BufReader::new(stdout.expect("it is piped"));
+        let mut line = String::new();
+        let read = stdout.read_line(&mut line);
+        // It ends with this from here on.
+        let process = Process {
+            child,
+            _stdout: stdout,
+        };
+        let port = line
+            .split_whitespace()
+            .find_map(|word| word.split(':').nth(1)?.parse().ok());
+        match (read, port) {
+            (Ok(_), Some(port)) => Ok((process, port)),
+            (Err(error), _) => Err(Failure::machine(format!("a relay's output: {error}"))),
+            (Ok(_), None) => Err(Failure::machine(format!(
+                "a relay did not say where it listens, but '{}'",
+                line.trim()
+            ))),
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        usage_of(self.child.id().cast_signed())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
