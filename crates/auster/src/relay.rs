@@ -1,6 +1,7 @@
 //! `auster relay`: flags to plain data, listeners and dialling, status and record. What a relay is
 //! and does stands in `control::relay` and `net::tunnel`.
 
+mod agents;
 mod bootstrap;
 mod nudge;
 pub(crate) mod policy;
@@ -15,15 +16,18 @@ use std::time::Duration;
 
 use control::relay::{Config, OrderMode, PerKind, SessionId, Side};
 use net::Pace;
-use net::method::{Method, Protocol};
+use net::method::{Method, Protocol, UdpMethod};
 use net::tls::{CredentialFiles, Role, Security};
 use net::transport::{Connection, Limits, LineSocket, Listener};
-use net::tunnel::{self, Direct, End, EndConfig, Holder, Hub, OPENFLOW, OVSDB, Scheduling, Target};
+use net::tunnel::{
+    self, DatagramListener, Direct, End, EndConfig, Holder, Hub, OPENFLOW, OVSDB, Scheduling,
+};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
 use crate::failure::Failure;
 use crate::queues::keep::{self, Keeper};
+use agents::Agents;
 use bootstrap::Bootstrap;
 use report::{Reporter, Source};
 
@@ -110,9 +114,11 @@ pub struct ControllerArgs {
 
 #[derive(clap::Args)]
 struct CommonArgs {
-    /// Carry the byte streams of another agent under this name; repeat for more. Passive at one
-    /// end and active at the other
-    #[arg(long = "agent", value_name = "NAME=METHOD")]
+    /// Carry another agent under this name; repeat for more. Passive at one end and active at the
+    /// other: streams by tcp:, ssl: or unix: (ptcp:, pssl:, punix:), datagrams by udp:HOST:PORT
+    /// (pudp:PORT[:HOST]). What this end sends of it goes as messages of CLASS do: echo, state,
+    /// packet, exchange or other, the default
+    #[arg(long = "agent", value_name = "NAME=METHOD[,class=CLASS]")]
     agents: Vec<String>,
     /// Our private key; quic: and ssl: need it, with the certificate and the CA
     #[arg(short = 'p', long, value_name = "FILE", requires_all = ["certificate", "ca_cert"])]
@@ -216,7 +222,7 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
 
     let config = args
         .common
-        .end_config(Side::Switch, &agents.active, &security, scheduling);
+        .end_config(Side::Switch, &agents, &security, scheduling);
     let end = End::new(config, SessionId(net::tunnel::random()), "controller");
     let mut tasks = JoinSet::new();
     let mut openflow = None;
@@ -231,6 +237,16 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
             loop {
                 let connection = held(&holder, listener.accept().await);
                 end.adopt(&agent, connection);
+            }
+        });
+    }
+    for (agent, method) in &agents.passive_udp {
+        let mut listener = bind_udp(agent, method).await?;
+        let (end, agent) = (end.clone(), agent.clone());
+        tasks.spawn(async move {
+            loop {
+                let (datagram, from) = listener.recv().await;
+                end.carry_datagram(&agent, datagram, from);
             }
         });
     }
@@ -290,7 +306,7 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
         .partition(|(_, method)| method.to_string().contains("{name}"));
     let config = args
         .common
-        .end_config(Side::Controller, &agents.active, &security, scheduling);
+        .end_config(Side::Controller, &agents, &security, scheduling);
     let hub = Hub::bind(&listen, &security, config, each.into_iter().collect())
         .await
         .map_err(Failure::network)?;
@@ -306,6 +322,19 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
                 match hub.end(None) {
                     Some(end) => end.adopt(&agent, connection),
                     None => tracing::warn!(agent, "closed: not exactly one switch relay is here"),
+                }
+            }
+        });
+    }
+    for (agent, method) in &agents.passive_udp {
+        let mut listener = bind_udp(agent, method).await?;
+        let (hub, agent) = (hub.clone(), agent.clone());
+        tasks.spawn(async move {
+            loop {
+                let (datagram, from) = listener.recv().await;
+                match hub.end(None) {
+                    Some(end) => end.carry_datagram(&agent, datagram, from),
+                    None => hub.drop_datagram(),
                 }
             }
         });
@@ -422,9 +451,7 @@ impl CommonArgs {
 
     /// What only the one connection for all can carry.
     fn refuse_what_direct_has_not(&self, agents: &Agents, nudge: bool) -> Result<(), Failure> {
-        let names = agents.passive.keys().chain(agents.active.keys());
-        let more: Vec<&str> = names.filter(|n| *n != OPENFLOW).map(|n| &**n).collect();
-        if let Some(name) = more.first() {
+        if let Some(name) = agents.names().find(|name| *name != OPENFLOW) {
             return Err(Failure::usage(format!(
                 "'{name}': over tcp:, ssl: and unix: a relay carries OpenFlow alone; use quic: \
                  for other agents"
@@ -444,12 +471,10 @@ impl CommonArgs {
     fn end_config(
         &self,
         side: Side,
-        active: &BTreeMap<String, Method>,
+        agents: &Agents,
         security: &Security,
         scheduling: Scheduling,
     ) -> EndConfig {
-        let dial =
-            |(agent, method): (&String, &Method)| (agent.clone(), Target::Dial(method.clone()));
         EndConfig {
             session: Config {
                 window_bytes: self.window_bytes as usize,
@@ -459,9 +484,10 @@ impl CommonArgs {
                     Order::Strict => OrderMode::Strict,
                     Order::Keyed => OrderMode::Keyed,
                 },
+                classes: agents.classes.clone(),
                 ..Config::new(side)
             },
-            targets: active.iter().map(dial).collect(),
+            targets: agents.targets(),
             target_security: security.clone(),
             scheduling,
         }
@@ -515,61 +541,6 @@ impl Maps {
         if let Some(database) = self.database {
             tasks.spawn(Bootstrap::new(source.clone(), maps, database).run());
         }
-    }
-}
-
-/// Agents by name, as this end has them.
-struct Agents {
-    passive: BTreeMap<String, Method>,
-    active: BTreeMap<String, Method>,
-}
-
-impl Agents {
-    fn parse(openflow: &str, ovsdb: Option<&str>, more: &[String]) -> Result<Agents, Failure> {
-        let mut agents = Agents {
-            passive: BTreeMap::new(),
-            active: BTreeMap::new(),
-        };
-        agents.add(OPENFLOW, method(openflow, Protocol::OpenFlow)?)?;
-        if let Some(ovsdb) = ovsdb {
-            agents.add(OVSDB, method(ovsdb, Protocol::Ovsdb)?)?;
-        }
-        for agent in more {
-            let (name, text) = agent
-                .split_once('=')
-                .filter(|(name, _)| !name.is_empty())
-                .ok_or_else(|| {
-                    Failure::usage(format!(
-                        "--agent {agent}: write NAME=METHOD, as gnmi=tcp:127.0.0.1:9339"
-                    ))
-                })?;
-            agents.add(name, method(text, Protocol::OpenFlow)?)?;
-        }
-        Ok(agents)
-    }
-
-    /// Once nothing is wrong any more, so that an error stands alone.
-    fn warn_if_exposed(&self) {
-        for (name, method) in self.passive.iter().chain(&self.active) {
-            if method.is_exposed() {
-                tracing::warn!("{method} carries '{name}' unprotected; use 127.0.0.1 or ssl:");
-            }
-        }
-    }
-
-    fn add(&mut self, name: &str, method: Method) -> Result<(), Failure> {
-        if self.passive.contains_key(name) || self.active.contains_key(name) {
-            return Err(Failure::usage(format!(
-                "the agent '{name}' is given twice; give it another name"
-            )));
-        }
-        let side = if method.is_passive() {
-            &mut self.passive
-        } else {
-            &mut self.active
-        };
-        side.insert(name.to_owned(), method);
-        Ok(())
     }
 }
 
@@ -651,6 +622,13 @@ async fn bind(
     line: Option<LineSocket>,
 ) -> Result<Listener, Failure> {
     let listener = Listener::bind_line(line, method, security, Limits::default()).await;
+    let listener = listener.map_err(Failure::network)?;
+    println!("listening {} {agent}", listener.local());
+    Ok(listener)
+}
+
+async fn bind_udp(agent: &str, method: &UdpMethod) -> Result<DatagramListener, Failure> {
+    let listener = DatagramListener::bind(method).await;
     let listener = listener.map_err(Failure::network)?;
     println!("listening {} {agent}", listener.local());
     Ok(listener)

@@ -5,10 +5,14 @@
 //! As there, a passive method without HOST binds every IPv4 address, and port 0 asks the system for
 //! a free one.
 
+mod udp;
+
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::path::PathBuf;
 use std::str::FromStr;
+
+pub use udp::UdpMethod;
 
 /// Where to dial, or where to listen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::Pki;
-use control::relay::{Config, SessionId, Side};
-use net::method::{Method, Transport};
+use control::relay::{Config, Kind, SessionId, Side};
+use net::method::{Method, Transport, UdpMethod};
 use net::tls::Security;
 use net::transport::{Connection, Reader, Writer, memory};
-use net::tunnel::{End, EndConfig, Hub, OPENFLOW, Scheduling, Target, switch};
+use net::tunnel::{DatagramListener, End, EndConfig, Hub, OPENFLOW, Scheduling, Target, switch};
 use nix::cmsg_space;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setsockopt, sockopt};
 use sched::PolicyMap;
@@ -105,7 +105,10 @@ fn config(side: Side, policy: &str, targets: &[(&str, Target)]) -> EndConfig {
     let (policy, _) = PolicyMap::parse(policy).expect("a map");
     let target = |(name, target): &(&str, Target)| ((*name).to_owned(), target.clone());
     EndConfig {
-        session: Config::new(side),
+        session: Config {
+            classes: Kind::ALL.map(|kind| (kind.name().to_owned(), kind)).into(),
+            ..Config::new(side)
+        },
         targets: targets.iter().map(target).collect(),
         target_security: Security::plain(),
         scheduling: Scheduling {
@@ -119,6 +122,8 @@ fn config(side: Side, policy: &str, targets: &[(&str, Target)]) -> EndConfig {
 struct Pair {
     switch: Connection,
     controller: Connection,
+    /// Of other agents, at the controller's side.
+    streams: mpsc::Receiver<Connection>,
     counts: [Counts; 2],
     end: Arc<End>,
     hub: Arc<Hub>,
@@ -131,7 +136,10 @@ impl Pair {
         let pki = Pki::new();
         let (hand, mut handed) = mpsc::channel(1);
         let any: Method = "pquic:0:127.0.0.1".parse().expect("a method");
-        let targets = [(OPENFLOW, Target::Hand(hand))];
+        let (hand_streams, streams) = mpsc::channel(1);
+        let others = Kind::ALL.map(|kind| (kind.name(), Target::Hand(hand_streams.clone())));
+        let mut targets = vec![(OPENFLOW, Target::Hand(hand))];
+        targets.extend(others);
         let hub_config = config(Side::Controller, hub_policy, &targets);
         let security = pki.controller();
         let hub = Hub::bind(&any, &security, hub_config, Vec::new());
@@ -160,6 +168,7 @@ impl Pair {
         let mut pair = Pair {
             switch,
             controller: controller.expect("in time").expect("a connection"),
+            streams,
             counts,
             end,
             hub,
@@ -205,6 +214,30 @@ impl Pair {
         let after = counts.lock().unwrap().clone();
         let grown = |(dscp, n): (u8, usize)| (dscp, n - before.get(&dscp).copied().unwrap_or(0));
         after.into_iter().map(grown).collect()
+    }
+
+    async fn wait(&self, is_so: impl Fn(&Pair) -> bool) {
+        let waited = timeout(Duration::from_secs(20), async {
+            while !is_so(self) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        });
+        waited
+            .await
+            .unwrap_or_else(|_| panic!("{:?}", self.end.status()));
+    }
+
+    /// What went to the hub since, by code point.
+    fn grown(&self, before: &BTreeMap<u8, usize>) -> BTreeMap<u8, usize> {
+        let after = self.counts[0].lock().unwrap().clone();
+        let grown = |(dscp, n): (u8, usize)| (dscp, n - before.get(&dscp).copied().unwrap_or(0));
+        after.into_iter().map(grown).collect()
+    }
+
+    fn most_grown(&self, before: &BTreeMap<u8, usize>) -> u8 {
+        let grown = self.grown(before);
+        let most = grown.iter().max_by_key(|(_, bytes)| **bytes);
+        *most.expect("something").0
     }
 
     /// The code point that messages of type `kind` leave by.
@@ -273,6 +306,47 @@ async fn both_ends_use_the_code_points_of_the_greater_generation() {
     let mut pair = Pair::new(MAP, &other).await;
     assert_eq!(code_points_of(&mut pair).await, [[56, 48, 8]; 2]);
     assert_eq!(pair.end.status().reconnects, 0);
+}
+
+/// Streams and datagrams of other agents go by what the map has for their class.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_agents_leave_by_the_code_point_of_their_class() {
+    let mut pair = Pair::new(MAP, MAP).await;
+    let any = UdpMethod::parse("pudp:0:127.0.0.1").expect("of UDP");
+    let mut listener = DatagramListener::bind(&any.expect("right"))
+        .await
+        .expect("it listens");
+    let client = tokio::net::UdpSocket::bind("127.0.0.1:0")
+        .await
+        .expect("a socket");
+    let to = ("127.0.0.1", listener.local().port);
+    client.send_to(&[7; BODY_BYTES], to).await.expect("sent");
+    let (datagram, from) = listener.recv().await;
+    // What nobody takes at the other end crosses the wire all the same.
+    for (kind, expected) in Kind::ALL.into_iter().zip([56, 48, 48, 40, 40]) {
+        let before = pair.counts[0].lock().unwrap().clone();
+        for n in 1..=MESSAGES as u64 {
+            pair.end
+                .carry_datagram(kind.name(), datagram.clone(), from.clone());
+            pair.wait(|pair| pair.end.status().datagrams.waiting == 0)
+                .await;
+            let all = kind as u64 * MESSAGES as u64 + n;
+            pair.wait(|pair| pair.hub.status()[0].datagrams.dropped.no_target == all)
+                .await;
+        }
+        assert_eq!(pair.most_grown(&before), expected, "{kind:?} by datagram");
+
+        let before = pair.counts[0].lock().unwrap().clone();
+        let (ours, mut agent) = memory(1 << 20);
+        pair.end.adopt(kind.name(), ours);
+        let bytes = [7; MESSAGES * BODY_BYTES];
+        agent.writer.write_all(&bytes).await.expect("it takes");
+        let taken = timeout(Duration::from_secs(20), pair.streams.recv()).await;
+        let mut taken = taken.expect("in time").expect("a connection");
+        let mut got = [0; MESSAGES * BODY_BYTES];
+        taken.reader.read_exact(&mut got).await.expect("it gives");
+        assert_eq!(pair.most_grown(&before), expected, "{kind:?} by stream");
+    }
 }
 
 /// Sends messages of `kinds` in turn, numbered from 1 on each, until told to end. How many of each

@@ -11,7 +11,7 @@ use control::relay::{Agent, ChannelStatus, LineStatus, Tally};
 use net::method::Method;
 use net::tls::Security;
 use net::transport::{Connection, Limits, Listener};
-use net::tunnel::{ConnectionStatus, Direct, End, EndStatus, Holder, Hub, Pushed};
+use net::tunnel::{ConnectionStatus, DatagramStatus, Direct, End, EndStatus, Holder, Hub, Pushed};
 use sched::PolicyMap;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -147,7 +147,11 @@ async fn answer_one(mut connection: Connection, source: Source, holder: Option<A
         None => {
             let ends: Vec<Value> = source.status().iter().map(end_json).collect();
             let held = holder.map(|holder| held_json(&holder.counters()));
-            json!({ "relays": ends, "first_packets": held })
+            let mut state = json!({ "relays": ends, "first_packets": held });
+            if let Source::Hub(hub) = &source {
+                state["datagrams_for_no_relay"] = hub.datagrams_dropped().into();
+            }
+            state
         }
     };
     let text = format!("{answer}\n");
@@ -218,7 +222,31 @@ fn end_json(end: &EndStatus) -> Value {
             "doubled": end.copies.came.doubled,
             "refused": end.copies.came.refused,
         },
+        "datagrams": datagrams_json(&end.datagrams),
         "channels": end.channels.iter().map(channel_json).collect::<Vec<_>>(),
+    })
+}
+
+fn datagrams_json(datagrams: &DatagramStatus) -> Value {
+    let dropped = &datagrams.dropped;
+    json!({
+        "peers": datagrams.peers,
+        "sockets": datagrams.sockets,
+        "taken": { "count": datagrams.taken, "bytes": datagrams.taken_bytes },
+        "given": { "count": datagrams.given, "bytes": datagrams.given_bytes },
+        "sent": datagrams.sent,
+        "by_stream": datagrams.by_stream,
+        "waiting": datagrams.waiting,
+        "evicted": datagrams.evicted,
+        "dropped": {
+            "disconnected": dropped.disconnected,
+            "unwanted": dropped.unwanted,
+            "overflowed": dropped.overflowed,
+            "too_long": dropped.too_long,
+            "no_target": dropped.no_target,
+            "late": dropped.late,
+            "unsent": dropped.unsent,
+        },
     })
 }
 

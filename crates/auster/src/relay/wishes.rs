@@ -1,4 +1,4 @@
-//! `--coalesce` and `--duplicate`: words to values for each kind of message.
+//! `--coalesce`, `--duplicate` and the class of an agent: words to values for each kind of message.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub fn duplicated(text: &str) -> Result<PerKind<bool>, String> {
     Ok(kinds)
 }
 
-fn kind(word: &str) -> Result<Kind, String> {
+pub fn kind(word: &str) -> Result<Kind, String> {
     Kind::parse(word).ok_or_else(|| {
         let names = Kind::ALL.map(Kind::name).join(", ");
         format!("'{word}' is no kind of message; write one of {names}")

@@ -1,10 +1,13 @@
 //! A pair of relays on loopback, with certificates of its own.
 
-use std::net::{TcpListener, TcpStream};
+use std::io::Read;
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::running::{AUSTER, PATIENCE, Running};
@@ -23,6 +26,17 @@ impl Relays {
     /// Carries what connects to `bridges_port` to the controller at `controller_port`, and what
     /// connects to [`Relays::database`] to `database`, a connection method.
     pub fn start(bridges_port: u16, controller_port: u16, database: &str) -> Relays {
+        Relays::with_agents(bridges_port, controller_port, database, &[])
+    }
+
+    /// As [`Relays::start`], with further agents: what each is to the switch's relay, and to the
+    /// controller's.
+    pub fn with_agents(
+        bridges_port: u16,
+        controller_port: u16,
+        database: &str,
+        agents: &[(String, String)],
+    ) -> Relays {
         let dir = tempfile::tempdir().unwrap();
         for words in [&["init"][..], &["controller", "ctl"], &["switch", "s1"]] {
             let mut command = Command::new(AUSTER);
@@ -37,6 +51,16 @@ impl Relays {
             ["-p", &key, "-c", &certificate, "-C", &file(ca)].map(str::to_string)
         };
         let start = |side: &str, flags: &[(&str, String)], credentials: [String; 6]| {
+            let status = [(
+                "--status",
+                format!("unix:{}", file(&format!("{side}.status"))),
+            )];
+            let agents = agents.iter().map(|(switch, controller)| match side {
+                "switch" => ("--agent", switch.clone()),
+                _ => ("--agent", controller.clone()),
+            });
+            let flags: Vec<(&str, String)> =
+                flags.iter().cloned().chain(status).chain(agents).collect();
             let flags = flags
                 .iter()
                 .flat_map(|(flag, method)| [*flag, method.as_str()]);
@@ -74,6 +98,16 @@ impl Relays {
         }
     }
 
+    /// What the relay at `side` says of itself.
+    pub fn status(&self, side: &str) -> Value {
+        let socket = UnixStream::connect(self.dir.path().join(format!("{side}.status")));
+        let mut text = String::new();
+        let read = socket.and_then(|mut socket| socket.read_to_string(&mut text));
+        read.ok()
+            .and_then(|_| serde_json::from_str(&text).ok())
+            .unwrap_or_default()
+    }
+
     /// The controller's end of the switch's database.
     pub fn database(&self) -> PathBuf {
         self.dir.path().join("db.sock")
@@ -84,6 +118,12 @@ impl Relays {
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
+}
+
+/// As [`free_port`], of UDP.
+pub fn free_udp_port() -> u16 {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.local_addr().unwrap().port()
 }
 
 /// Waits until something listens on `port`.

@@ -8,8 +8,9 @@ use openflow::Match;
 use sched::policy::{Action, QUEUES_MAX, Rule};
 use sched::{Lane, LaneKind, PolicyMap, TrafficType};
 
+use super::kind::Kind;
 use super::place::queue_of_lane;
-use super::wire::{Agent, Settings, Side};
+use super::wire::{Settings, Side};
 
 /// Connections of one session. A network tells two or three classes apart, eight at most.
 pub const CARRIERS_MAX: usize = 8;
@@ -22,6 +23,8 @@ pub struct Carriers {
     of_queue: [u8; QUEUES_MAX],
     of_state: u8,
     of_exchange: u8,
+    /// Of agents whose streams or datagrams are packets to the map.
+    of_packet: u8,
 }
 
 impl Default for Carriers {
@@ -38,6 +41,7 @@ impl Carriers {
             of_queue: [0; QUEUES_MAX],
             of_state: 0,
             of_exchange: 0,
+            of_packet: 0,
         }
     }
 
@@ -70,21 +74,11 @@ impl Carriers {
             below = known[queue].unwrap_or(below);
             of_queue[queue] = below;
         }
-        let of = |traffic, is_first: bool| {
-            let mut actions = control_actions(map).filter(|(_, of)| *of == Some(traffic));
-            let action = if is_first {
-                actions.next()
-            } else {
-                actions.last()
-            };
-            let action = action.map_or(map.default, |(action, _)| action);
-            of_queue[usize::from(map.queue_of(action, 0)).min(QUEUES_MAX - 1)]
-        };
+        let of = |kind| of_queue[usize::from(queue_of_kind(map, kind)).min(QUEUES_MAX - 1)];
         Carriers {
-            // A lane has one place though its messages may be of several queues: state is waited
-            // for, replies are long.
-            of_state: of(TrafficType::FlowSetup, true),
-            of_exchange: of(TrafficType::Housekeeping, false),
+            of_state: of(Kind::State),
+            of_exchange: of(Kind::Exchange),
+            of_packet: of(Kind::Packet),
             of_queue,
             code_points,
         }
@@ -95,17 +89,47 @@ impl Carriers {
         &self.code_points
     }
 
-    /// The place of the connection that carries `lane` of a channel of `agent`. Packets are dealt
-    /// to `flow_lanes` lanes.
-    pub fn carrier_of(&self, agent: Agent, lane: Lane, flow_lanes: u16) -> usize {
-        usize::from(match lane.kind {
-            _ if agent != Agent::OpenFlow => self.code_points.len() as u8 - 1,
-            LaneKind::Echo => 0,
-            LaneKind::State => self.of_state,
-            LaneKind::Flow => self.of_queue[queue_of_lane(lane, flow_lanes)],
-            LaneKind::Exchange => self.of_exchange,
+    /// The place of the connection that carries `lane`, on which messages of `kind` are. OpenFlow's
+    /// packets are dealt to `flow_lanes` lanes.
+    pub fn carrier_of(&self, kind: Kind, lane: Lane, flow_lanes: u16) -> usize {
+        match (kind, lane.kind) {
+            (Kind::Packet, LaneKind::Flow) => {
+                usize::from(self.of_queue[queue_of_lane(lane, flow_lanes)])
+            }
+            _ => self.carrier_of_kind(kind),
+        }
+    }
+
+    /// As [`Carriers::carrier_of`], of what is on no lane of a flow.
+    pub fn carrier_of_kind(&self, kind: Kind) -> usize {
+        usize::from(match kind {
+            Kind::Echo => 0,
+            Kind::State => self.of_state,
+            Kind::Packet => self.of_packet,
+            Kind::Exchange => self.of_exchange,
+            Kind::Other => self.code_points.len() as u8 - 1,
         })
     }
+}
+
+/// The queue of what `map` cannot tell apart by message: a lane, or all of another agent's stream.
+/// Its messages may be of several queues: state is waited for, replies are long, and packets have
+/// flow set-up before them.
+pub(super) fn queue_of_kind(map: &PolicyMap, kind: Kind) -> u8 {
+    let (traffic, is_first) = match kind {
+        Kind::Echo => (TrafficType::Session, true),
+        Kind::State => (TrafficType::FlowSetup, true),
+        Kind::Packet => (TrafficType::FlowSetup, false),
+        Kind::Exchange => (TrafficType::Housekeeping, false),
+        Kind::Other => return map.scheduling.queues.len().saturating_sub(1) as u8,
+    };
+    let mut actions = control_actions(map).filter(|(_, of)| *of == Some(traffic));
+    let action = if is_first {
+        actions.next()
+    } else {
+        actions.last()
+    };
+    map.queue_of(action.map_or(map.default, |(action, _)| action), 0)
 }
 
 /// The code points that `map` gives to control messages, the greatest first; none if it marks
@@ -178,15 +202,15 @@ mod tests {
         Carriers::of(&PolicyMap::parse(map).expect("a map").0)
     }
 
-    fn point(carriers: &Carriers, agent: Agent, lane: Lane) -> u8 {
-        carriers.code_points()[carriers.carrier_of(agent, lane, 16)]
+    fn point(carriers: &Carriers, kind: Kind, lane: Lane) -> u8 {
+        carriers.code_points()[carriers.carrier_of(kind, lane, 16)]
     }
 
     #[test]
     fn each_class_has_a_connection_and_each_lane_is_on_that_of_its_class() {
         let carriers = carriers(EXAMPLE_2);
         assert_eq!(carriers.code_points(), [56, 48, 40]);
-        let open_flow = |lane| point(&carriers, Agent::OpenFlow, lane);
+        let open_flow = |lane| point(&carriers, Kind::of(lane), lane);
         assert_eq!(open_flow(Lane::ECHO), 56);
         assert_eq!(open_flow(Lane::STATE), 48);
         assert_eq!(open_flow(Lane::EXCHANGE), 40);
@@ -196,7 +220,9 @@ mod tests {
             [56, 48, 48, 40]
         );
         assert_eq!(open_flow(Lane::flow(255)), 40);
-        assert_eq!(point(&carriers, Agent::Raw, Lane::STATE), 40);
+        // Other agents have one lane, of the class that is chosen for them.
+        let other = |kind| point(&carriers, kind, Lane::STATE);
+        assert_eq!(Kind::ALL.map(other), [56, 48, 48, 40, 40]);
     }
 
     #[test]
@@ -211,6 +237,7 @@ mod tests {
             life: 0,
             early: false,
             order: OrderMode::Strict,
+            takes_datagrams: true,
         };
         let (switch, controller) = (&[56, 48, 40][..], &[46, 34, 0][..]);
         for (generations, settled) in [((2, 1), switch), ((1, 2), controller), ((1, 1), controller)]

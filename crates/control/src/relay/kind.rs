@@ -2,9 +2,7 @@
 
 use sched::{Lane, LaneKind};
 
-use super::wire::Agent;
-
-/// What travels on lanes of one kind.
+/// What travels on lanes of one kind, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Echo,
@@ -14,7 +12,7 @@ pub enum Kind {
     Packet,
     /// Requests one way, replies the other.
     Exchange,
-    /// Agents other than OpenFlow.
+    /// Agents other than OpenFlow, where none of the above is chosen for them.
     Other,
 }
 
@@ -39,9 +37,9 @@ impl Kind {
         Kind::Other,
     ];
 
-    pub fn of(agent: Agent, lane: Lane) -> Kind {
+    /// Of a lane of OpenFlow.
+    pub fn of(lane: Lane) -> Kind {
         match lane.kind {
-            _ if agent != Agent::OpenFlow => Kind::Other,
             LaneKind::Echo => Kind::Echo,
             LaneKind::State => Kind::State,
             LaneKind::Flow => Kind::Packet,
@@ -68,6 +66,10 @@ impl<T> PerKind<T> {
         &self.0[kind as usize]
     }
 
+    pub fn get_mut(&mut self, kind: Kind) -> &mut T {
+        &mut self.0[kind as usize]
+    }
+
     pub fn set(&mut self, kind: Kind, value: T) {
         self.0[kind as usize] = value;
     }
@@ -91,7 +93,7 @@ mod tests {
         assert_eq!(Kind::parse("packet-in"), Some(Kind::Packet));
         assert_eq!(Kind::parse("flow-mod"), Some(Kind::State));
         assert_eq!(Kind::parse("packets"), None);
-        assert_eq!(Kind::of(Agent::Raw, Lane::STATE), Kind::Other);
-        assert_eq!(Kind::of(Agent::OpenFlow, Lane::flow(3)), Kind::Packet);
+        assert_eq!(Kind::of(Lane::STATE), Kind::State);
+        assert_eq!(Kind::of(Lane::flow(3)), Kind::Packet);
     }
 }

@@ -11,6 +11,9 @@ use sched::policy::{Algorithm, PolicyMap};
 use sched::scheduler::{QueueCounters, ShedReason};
 use sched::{Binding, Classifier, Direction, Scheduler, Tag};
 
+use super::carriers::queue_of_kind;
+use super::kind::Kind;
+
 /// What can wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
@@ -106,15 +109,15 @@ impl Line {
         }
     }
 
-    /// Queues a piece of a byte stream, behind all classes.
-    pub fn push_piece(&mut self, now: Instant, channel: u64, piece: Bytes) {
-        let tag = self.last(channel, Binding::State, piece.len());
+    /// Queues a piece of a byte stream that is of class `kind`.
+    pub fn push_piece(&mut self, now: Instant, channel: u64, kind: Kind, piece: Bytes) {
+        let tag = self.tag(channel, kind, Binding::State, piece.len());
         self.scheduler.push(now, tag, Item::Message(piece));
     }
 
     /// Nothing follows on `channel`.
     pub fn push_end(&mut self, now: Instant, channel: u64) {
-        let tag = self.last(channel, Binding::Fence, 0);
+        let tag = self.tag(channel, Kind::Other, Binding::Fence, 0);
         self.scheduler.push(now, tag, Item::End);
     }
 
@@ -185,9 +188,9 @@ impl Line {
         }
     }
 
-    fn last(&self, channel: u64, binding: Binding, bytes: usize) -> Tag {
+    fn tag(&self, channel: u64, kind: Kind, binding: Binding, bytes: usize) -> Tag {
         Tag {
-            queue: self.map.scheduling.queues.len().saturating_sub(1) as u8,
+            queue: queue_of_kind(&self.map, kind),
             dscp: None,
             binding,
             domain: 0,

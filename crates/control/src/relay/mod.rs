@@ -15,6 +15,7 @@
 mod carriers;
 mod channel;
 mod copies;
+pub mod datagrams;
 pub mod experimenter;
 pub mod hold;
 mod kind;

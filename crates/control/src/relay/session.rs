@@ -53,7 +53,7 @@ const QUEUE_SHARE: usize = 4;
 const FINISHED_MAX: usize = 1024;
 
 /// What a relay end is told once.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Config {
     pub side: Side,
     /// Per channel and direction: bytes that may be under way or held.
@@ -66,6 +66,9 @@ pub struct Config {
     pub copied: PerKind<bool>,
     /// Keyed only where the other end's is, too.
     pub order: OrderMode,
+    /// What other agents' streams and datagrams count as, by the agent's name; without one as
+    /// [`Kind::Other`].
+    pub classes: BTreeMap<String, Kind>,
 }
 
 impl Config {
@@ -77,7 +80,13 @@ impl Config {
             grace: Duration::from_secs(10),
             copied: PerKind::default(),
             order: OrderMode::Strict,
+            classes: BTreeMap::new(),
         }
+    }
+
+    /// What the agent called `name` counts as.
+    pub fn class_of(&self, name: &str) -> Kind {
+        self.classes.get(name).copied().unwrap_or(Kind::Other)
     }
 }
 
@@ -158,6 +167,7 @@ pub struct Session {
     peer_window_bytes: usize,
     /// What both ends keep; strict until the other one has said.
     order: OrderMode,
+    peer_takes_datagrams: bool,
     control: VecDeque<Control>,
     events: VecDeque<Event>,
     finished: VecDeque<ChannelStatus>,
@@ -192,6 +202,8 @@ enum Link {
 struct Channel {
     agent: Agent,
     name: String,
+    /// Of all lanes of an agent other than OpenFlow.
+    class: Kind,
     out: Outbound,
     inn: Inbound,
     /// The other end may know of it.
@@ -205,6 +217,13 @@ struct Channel {
 }
 
 impl Channel {
+    fn kind_of(&self, lane: Lane) -> Kind {
+        match self.agent {
+            Agent::OpenFlow => Kind::of(lane),
+            Agent::Raw => self.class,
+        }
+    }
+
     fn status(&self, id: ChannelId) -> ChannelStatus {
         ChannelStatus {
             channel: id,
@@ -228,7 +247,6 @@ impl Session {
     pub fn new(now: Instant, config: Config, id: SessionId) -> Session {
         let parity = u64::from(config.side == Side::Controller);
         Session {
-            config,
             id,
             life: 0,
             link: Link::Down {
@@ -239,6 +257,7 @@ impl Session {
             next_peer: 1 - parity,
             peer_window_bytes: config.window_bytes,
             order: OrderMode::Strict,
+            peer_takes_datagrams: false,
             control: VecDeque::new(),
             events: VecDeque::new(),
             finished: VecDeque::new(),
@@ -249,6 +268,7 @@ impl Session {
             stalled: BTreeSet::new(),
             copies: Vec::new(),
             copies_past: CopyCounters::default(),
+            config,
         }
     }
 
@@ -288,6 +308,7 @@ impl Session {
             life: self.life,
             early: false,
             order: self.config.order,
+            takes_datagrams: true,
         }
     }
 
@@ -367,6 +388,7 @@ impl Session {
         }
         self.peer_window_bytes = usize::try_from(peer.window_bytes).unwrap_or(usize::MAX);
         self.order = self.config.order.min(peer.order);
+        self.peer_takes_datagrams = peer.takes_datagrams;
         self.control.clear();
         if !resumed {
             self.close_announced("the other relay does not know the session");
@@ -505,7 +527,7 @@ impl Session {
             let before = buf.len();
             match channel.out.take(buf) {
                 Ok(None) => return !channel.out.ended,
-                Ok(Some(Taken::Piece(piece))) => line.push_piece(now, id.0, piece),
+                Ok(Some(Taken::Piece(piece))) => line.push_piece(now, id.0, channel.class, piece),
                 Ok(Some(Taken::Message(frame))) => {
                     channel.datapath = channel.datapath.or_else(|| datapath_of(&frame));
                     line.push(now, id.0, channel.datapath, &frame);
@@ -548,7 +570,7 @@ impl Session {
                 _ if count == 1 => true,
                 Some(channel) => {
                     let lane = channel.out.lane_of(tag);
-                    let carrier = carriers.carrier_of(channel.agent, lane, lanes);
+                    let carrier = carriers.carrier_of(channel.kind_of(lane), lane, lanes);
                     !is_full(&lower_bytes[carrier])
                 }
                 None => true,
@@ -592,7 +614,7 @@ impl Session {
         let before = channel.out.unsent_bytes();
         let lane = channel.out.push_scheduled(&tag, body);
         let lanes = self.config.flow_lanes;
-        let carrier = self.carriers.carrier_of(channel.agent, lane, lanes);
+        let carrier = self.carriers.carrier_of(channel.kind_of(lane), lane, lanes);
         self.lower_bytes[carrier] += channel.out.unsent_bytes() - before;
         self.set_blocked(id);
         self.transmit(id, [lane].into());
@@ -638,7 +660,7 @@ impl Session {
         for channel in self.channels.values() {
             for (lane, bytes) in channel.out.unsent_by_lane() {
                 let lanes = self.config.flow_lanes;
-                let carrier = self.carriers.carrier_of(channel.agent, lane, lanes);
+                let carrier = self.carriers.carrier_of(channel.kind_of(lane), lane, lanes);
                 self.lower_bytes[carrier] += bytes;
             }
         }
@@ -654,9 +676,25 @@ impl Session {
 
     /// Which connection carries `lane` of channel `id`.
     pub fn carrier_of(&self, id: ChannelId, lane: Lane) -> usize {
-        let agent = self.agent(id).unwrap_or(Agent::Raw);
         let lanes = self.config.flow_lanes;
-        self.carriers.carrier_of(agent, lane, lanes)
+        self.carriers
+            .carrier_of(self.kind_of(id, lane), lane, lanes)
+    }
+
+    /// What `lane` of channel `id` carries.
+    pub fn kind_of(&self, id: ChannelId, lane: Lane) -> Kind {
+        let channel = self.channels.get(&id);
+        channel.map_or(Kind::Other, |channel| channel.kind_of(lane))
+    }
+
+    /// The code point of the connection for datagrams of class `kind`.
+    pub fn code_point_of(&self, kind: Kind) -> u8 {
+        self.carriers.code_points()[self.carriers.carrier_of_kind(kind)]
+    }
+
+    /// Whether the other end knows datagrams of agents.
+    pub fn peer_takes_datagrams(&self) -> bool {
+        self.peer_takes_datagrams
     }
 
     pub fn code_points(&self) -> &[u8] {
@@ -802,12 +840,12 @@ impl Session {
         let before = channel.out.unsent_bytes();
         let since = channel.out.sent(lane);
         let chunks = channel.out.take_unsent(lane, bytes_max);
-        if *self.config.copied.get(Kind::of(channel.agent, lane)) {
+        if *self.config.copied.get(channel.kind_of(lane)) {
             self.copies = channel.out.copies(id, lane, since);
         }
         if self.line.is_some() {
             let lanes = self.config.flow_lanes;
-            let carrier = self.carriers.carrier_of(channel.agent, lane, lanes);
+            let carrier = self.carriers.carrier_of(channel.kind_of(lane), lane, lanes);
             self.lower_bytes[carrier] += channel.out.unsent_bytes();
             self.lower_bytes[carrier] -= before;
         }
@@ -941,7 +979,7 @@ impl Session {
         self.copies_past.add(channel.inn.copies());
         for (lane, bytes) in channel.out.unsent_by_lane() {
             let lanes = self.config.flow_lanes;
-            let carrier = self.carriers.carrier_of(channel.agent, lane, lanes);
+            let carrier = self.carriers.carrier_of(channel.kind_of(lane), lane, lanes);
             let lower = &mut self.lower_bytes[carrier];
             *lower = lower.saturating_sub(bytes);
         }
@@ -966,6 +1004,7 @@ impl Session {
         out.set_keyed(self.order == OrderMode::Keyed);
         Channel {
             agent,
+            class: self.config.class_of(&name),
             name,
             out,
             inn,

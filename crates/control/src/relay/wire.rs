@@ -6,9 +6,12 @@
 //!   `type, length, body`; an unknown type is skipped, so that later versions may add some.
 //! - A lane is one unidirectional stream: a [`LaneHeader`], then records. The place of a record in
 //!   its lane is implied; the header says where the stream starts.
-//! - A datagram is the copy of one record: `channel, lane, place`, then the record as on its lane.
+//! - A datagram is the copy of one record: `channel, lane, place`, then the record as on its lane; or
+//!   what an agent that speaks UDP has sent, see [`super::datagrams`], which may also be all of a
+//!   unidirectional stream of type 2.
 //! - A record is `epoch (1 byte), after × 2 + extended`, if extended `flags` and, if these say so,
-//!   `number`, otherwise `count, (lane, n)…`, then the OpenFlow message as it came, which says its own length. Raw channels put a length
+//!   `number`, otherwise `count, (lane, n)…`, then the OpenFlow message as it came, which says its
+//!   own length. Raw channels put a length
 //!   before the bytes.
 
 mod policy;
@@ -467,7 +470,7 @@ fn take_cursors(at: &mut &[u8]) -> Result<Option<Vec<Cursor>>, WireError> {
     Ok(Some(cursors))
 }
 
-fn put(out: &mut BytesMut, n: u64) {
+pub(super) fn put(out: &mut BytesMut, n: u64) {
     match n {
         0..0x40 => out.put_u8(n as u8),
         0x40..0x4000 => out.put_u16(n as u16 | 0x4000),
@@ -479,7 +482,7 @@ fn put(out: &mut BytesMut, n: u64) {
     }
 }
 
-fn take(at: &mut &[u8]) -> Option<u64> {
+pub(super) fn take(at: &mut &[u8]) -> Option<u64> {
     let len = 1 << (at.first()? >> 6);
     let (bytes, rest) = at.split_at_checked(len)?;
     let mut n = u64::from(bytes[0] & 0x3f);
@@ -490,7 +493,7 @@ fn take(at: &mut &[u8]) -> Option<u64> {
     Some(n)
 }
 
-fn cut(text: &str) -> &str {
+pub(super) fn cut(text: &str) -> &str {
     let mut end = text.len().min(TEXT_BYTES_MAX);
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -498,7 +501,7 @@ fn cut(text: &str) -> &str {
     &text[..end]
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(super) fn text(bytes: &[u8]) -> String {
     cut(&String::from_utf8_lossy(bytes)).to_owned()
 }
 
@@ -561,6 +564,7 @@ mod tests {
             life: 1 << 60,
             early: true,
             order: OrderMode::Keyed,
+            takes_datagrams: true,
         };
         vec![
             Control::Settings(settings),

@@ -19,6 +19,7 @@ use tokio::task::AbortHandle;
 
 use super::ConnectionStatus;
 use super::coalesce::Window;
+use super::datagrams;
 use super::end::{End, State};
 use super::link::{LinkError, bound_unsent, read_lanes, send_lane};
 use super::path::{self, Dialled};
@@ -129,6 +130,22 @@ impl Live {
         };
         let task = tokio::spawn(send_lane(lanes, seat.clone()));
         self.lanes.insert(key, (seat, task.abort_handle()));
+    }
+
+    /// A datagram of an agent is there to be sent, which may wait.
+    pub fn transmit_datagram(&mut self, end: &Arc<End>, wait: Duration) {
+        let waiting = &end.datagrams.waiting;
+        if wait.is_zero() {
+            waiting.notify_waiters();
+            self.window.close(&end.coalescing);
+        } else if self.window.hold_datagrams(waiting, wait, &end.coalescing) {
+            end.window_opened.notify_one();
+        }
+    }
+
+    /// The connection that has this code point now.
+    pub fn connection_of(&self, dscp: u8) -> &quinn::Connection {
+        &self.carrier(dscp).connection
     }
 
     /// The channel is gone: its lanes' tasks find that out when woken.
@@ -271,7 +288,12 @@ impl Lanes {
         })
     }
 
-    fn with_state<R>(&self, work: impl FnOnce(&mut State) -> R) -> Result<R, LinkError> {
+    /// An error unless the connection is the one there is now.
+    pub fn is_now(&self) -> Result<(), LinkError> {
+        self.with_state(|_| ())
+    }
+
+    pub(super) fn with_state<R>(&self, work: impl FnOnce(&mut State) -> R) -> Result<R, LinkError> {
         self.end.with_state(|state| match &state.link {
             Some(live) if live.generation == self.generation => Ok(work(state)),
             _ => Err(LinkError::Stream(
@@ -296,6 +318,7 @@ impl Lanes {
             });
             state.deal_lanes();
         })?;
+        self.end.datagrams.waiting.notify_waiters();
         let lanes = self.clone();
         Ok(Carried {
             lanes,
@@ -312,7 +335,9 @@ impl Lanes {
             if live.carriers.len() < before {
                 state.deal_lanes();
             }
-        })
+        })?;
+        self.end.datagrams.waiting.notify_waiters();
+        Ok(())
     }
 }
 
@@ -374,11 +399,22 @@ impl Carried {
             read = read_lanes(lanes.clone(), &connection, both) => read?,
             error = bound_unsent(connection.clone()) => return Err(error),
             never = path::follow(connection.clone(), marks, dialled) => match never {},
+            error = broken(datagrams::receive(lanes.clone(), connection.clone())) => return Err(error),
+            error = broken(datagrams::send(lanes.clone(), connection.clone())) => return Err(error),
         }
         if !lanes.end.is_switch_side() {
             connection.closed().await;
         }
         drop(closing);
         Ok(())
+    }
+}
+
+/// How a task ended that ends with the connection, if it broke the protocol: whoever accepts the
+/// connection's streams is told of its end, and knows whether both ends have agreed on that.
+async fn broken(task: impl Future<Output = LinkError>) -> LinkError {
+    match task.await {
+        error @ LinkError::Wire(_) => error,
+        _ => std::future::pending().await,
     }
 }

@@ -19,6 +19,8 @@ use crate::alarm::Alarm;
 #[derive(Default)]
 pub(super) struct Window {
     lanes: BTreeMap<(ChannelId, Lane), Arc<Notify>>,
+    /// Wakes who sends datagrams, if any wait.
+    datagrams: Option<Arc<Notify>>,
     closes: Option<Instant>,
 }
 
@@ -55,8 +57,23 @@ impl Window {
         wait: Duration,
         counting: &Counting,
     ) -> bool {
-        counting.held.fetch_add(1, Ordering::Relaxed);
         self.lanes.insert(lane, wake.clone());
+        self.open(wait, counting)
+    }
+
+    /// As [`Window::hold`], of a datagram.
+    pub fn hold_datagrams(
+        &mut self,
+        wake: &Arc<Notify>,
+        wait: Duration,
+        counting: &Counting,
+    ) -> bool {
+        self.datagrams = Some(wake.clone());
+        self.open(wait, counting)
+    }
+
+    fn open(&mut self, wait: Duration, counting: &Counting) -> bool {
+        counting.held.fetch_add(1, Ordering::Relaxed);
         let closes = Instant::now() + wait;
         let is_earlier = self.closes.is_none_or(|at| closes < at);
         if is_earlier {
@@ -70,6 +87,9 @@ impl Window {
             counting.windows.fetch_add(1, Ordering::Relaxed);
             let lanes = std::mem::take(&mut self.lanes);
             lanes.values().for_each(|wake| wake.notify_one());
+            if let Some(datagrams) = self.datagrams.take() {
+                datagrams.notify_waiters();
+            }
         }
     }
 

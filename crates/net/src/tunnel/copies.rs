@@ -11,9 +11,6 @@ use quinn::SendDatagramError;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-use super::carriers::Lanes;
-use super::link::LinkError;
-
 /// At once a copy would be in the same packet.
 const COPY_DELAY: Duration = Duration::from_millis(2);
 /// Copies that wait for their time.
@@ -122,20 +119,5 @@ async fn send(mut waiting: mpsc::Receiver<Later>, counting: Arc<Counting>) {
             },
         };
         counter.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// Takes the copies that come over `connection` until it ends.
-pub(super) async fn receive(lanes: Lanes, connection: quinn::Connection) -> LinkError {
-    loop {
-        let taken = match connection.read_datagram().await {
-            Err(error) => return error.into(),
-            Ok(datagram) => lanes.with(|session| session.handle_copy(datagram)),
-        };
-        match taken {
-            Err(error) => return error,
-            Ok(Err(error)) => return error.into(),
-            Ok(Ok(())) => {}
-        }
     }
 }

@@ -24,7 +24,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time;
 
-use super::{CopyStatus, EndStatus, OPENFLOW, Scheduling, WindowCounters};
+use super::{CopyStatus, DatagramStatus, EndStatus, OPENFLOW, Scheduling, WindowCounters};
 use crate::alarm::Alarm;
 use crate::clock::Clock;
 use crate::method::Method;
@@ -179,6 +179,7 @@ impl Direct {
             transport: None,
             windows: WindowCounters::default(),
             copies: CopyStatus::default(),
+            datagrams: DatagramStatus::default(),
             policy_faults: state.faults + open.iter().map(faults).sum::<u64>(),
         }
     }

@@ -19,6 +19,7 @@ use tokio::time;
 use super::carriers::Live;
 use super::coalesce::{self, close_windows};
 use super::copies::{Copier, CopyStatus};
+use super::datagrams::Datagrams;
 use super::over_tls::LiveTls;
 use super::{EndConfig, EndStatus, OPENFLOW, Target, link, local};
 use crate::alarm::Alarm;
@@ -51,6 +52,7 @@ pub struct End {
     pub(super) coalescing: coalesce::Counting,
     /// Where anything is sent twice.
     pub(super) copier: Option<Copier>,
+    pub(super) datagrams: Datagrams,
     /// Something is queued that the rate holds back.
     paced: Arc<Notify>,
     /// Wakes streams whose channel was not open yet.
@@ -139,6 +141,7 @@ impl End {
                 policy_outcome: None,
             }),
             committed: config.scheduling.policy.clone().map(watch::Sender::new),
+            datagrams: Datagrams::new(config.session.side),
             config,
             control: Notify::new(),
             rides: Notify::new(),
@@ -230,6 +233,7 @@ impl End {
                         ..CopyStatus::default()
                     },
                 },
+                datagrams: self.datagrams.status(),
                 policy_faults: 0,
             }
         })
@@ -268,6 +272,7 @@ impl End {
         self.with_state(|state| {
             if state.tls.take().is_some() {
                 state.session.handle_disconnected(now);
+                self.datagrams.handle_disconnected();
             }
         });
     }
@@ -403,17 +408,13 @@ impl End {
             Event::Transmit { channel, lane } => {
                 let carrier = state.session.carrier_of(channel, lane);
                 let dscp = state.session.code_points()[carrier];
-                let agent = state.session.agent(channel).unwrap_or(Agent::Raw);
-                let wait = match self.is_scheduled() {
-                    // What waits there waits in the queues.
-                    true => Duration::ZERO,
-                    false => *(self.config.scheduling.coalescing).get(Kind::of(agent, lane)),
-                };
+                let kind = state.session.kind_of(channel, lane);
+                let wait = self.wait_of(kind);
                 if let Some(live) = &mut state.link {
                     live.transmit(self, channel, lane, dscp, wait);
                 }
                 if let Some(tls) = &state.tls {
-                    tls.transmit(channel, agent, lane, self.config.session.flow_lanes);
+                    tls.transmit(channel, kind, lane, self.config.session.flow_lanes);
                 }
             }
             Event::Deliver { channel } => {
@@ -429,6 +430,7 @@ impl End {
             Event::Control => self.control.notify_one(),
             Event::Mapped => {
                 state.handle_mapped();
+                self.datagrams.waiting.notify_waiters();
                 self.mapped.notify_one();
             }
             Event::Policy { outcome } => {
@@ -436,6 +438,15 @@ impl End {
                     let _ = tell.send(outcome);
                 }
             }
+        }
+    }
+
+    /// How long a message may wait for others to leave with.
+    pub(super) fn wait_of(&self, kind: Kind) -> Duration {
+        match self.is_scheduled() {
+            // What waits there waits in the queues.
+            true => Duration::ZERO,
+            false => *self.config.scheduling.coalescing.get(kind),
         }
     }
 
@@ -463,6 +474,9 @@ impl End {
                     .map(|()| ours)
                     .map_err(|_| "nobody takes it any more".to_owned())
             }
+            Some(Target::Datagrams(_)) => Err(format!(
+                "the other relay has '{agent}' as udp:, which this one must have too"
+            )),
             Some(Target::Dial(method)) => {
                 let method = with_name(method, &self.name);
                 self.dial_until(&method)
@@ -515,14 +529,15 @@ impl End {
             let Some(end) = end.upgrade() else { return };
             let now = end.now();
             end.with(|session| session.handle_timeout(now));
+            end.datagrams.handle_timeout(now);
         }
     }
 }
 
 fn session(config: &EndConfig, id: SessionId) -> Session {
     match &config.scheduling.policy {
-        None => Session::new(Instant::START, config.session, id),
-        Some(map) => Session::with_policy(Instant::START, config.session, id, map),
+        None => Session::new(Instant::START, config.session.clone(), id),
+        Some(map) => Session::with_policy(Instant::START, config.session.clone(), id, map),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The end next to the controllers: it accepts other relays and has an [`End`] for each.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::BytesMut;
@@ -46,6 +46,8 @@ pub struct Hub {
     ends: Mutex<BTreeMap<SessionId, Served>>,
     /// The map that each relay last had, by name: one that is restarted gets it again.
     maps: Mutex<BTreeMap<String, Arc<PolicyMap>>>,
+    /// Datagrams of agents that came while there was not exactly one relay.
+    datagrams_dropped: AtomicU64,
     /// Channels of relays that are forgotten.
     finished: Mutex<Vec<(String, ChannelStatus)>>,
 }
@@ -107,6 +109,7 @@ impl Hub {
             listen_each,
             ends: Mutex::default(),
             maps: Mutex::default(),
+            datagrams_dropped: AtomicU64::new(0),
             finished: Mutex::default(),
         }))
     }
@@ -172,6 +175,15 @@ impl Hub {
             .values()
             .map(|served| served.end.status())
             .collect()
+    }
+
+    /// A datagram of an agent has come, and [`Hub::end`] says that it is for nobody.
+    pub fn drop_datagram(&self) {
+        self.datagrams_dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn datagrams_dropped(&self) -> u64 {
+        self.datagrams_dropped.load(Ordering::Relaxed)
     }
 
     /// As [`End::take_finished`], of all relays.

@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use control::relay::wire::{Control, LaneHeader};
-use control::relay::{Agent, Carriers, ChannelId, Settings, WireError, queue_of_lane};
+use control::relay::{Carriers, ChannelId, Kind, Settings, WireError, queue_of_lane};
 use quinn::{RecvStream, SendStream};
+use sched::Lane;
 use sched::policy::QUEUES_MAX;
-use sched::{Lane, LaneKind};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time;
 
 use super::carriers::{Joined, Lanes, Live, Seat};
-use super::copies;
+use super::datagrams;
 use super::end::End;
 use super::path::{self, Dialled};
 use crate::quic;
@@ -168,18 +168,20 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
         Err(error) => error,
         Ok(further) => {
             if !resumed {
+                end.datagrams.begin();
                 end.begun.notify_one();
             }
             let mut tasks = JoinSet::new();
             tasks.spawn(fails(write_control(end.clone(), send)));
             tasks.spawn(fails(read_control(end.clone(), recv, buf, is_void)));
             tasks.spawn(fails(accept_lanes(lanes.clone(), connection.clone())));
-            tasks.spawn(fails(copies::receive(lanes.clone(), connection.clone())));
             // Nothing else depends on the other end's address.
             if dialled.is_some() || end.is_scheduled() {
                 let follows = path::follow(connection.clone(), marks, dialled);
                 tasks.spawn(async move { match follows.await {} });
             }
+            tasks.spawn(fails(datagrams::receive(lanes.clone(), connection.clone())));
+            tasks.spawn(fails(datagrams::send(lanes.clone(), connection.clone())));
             if end.is_scheduled() {
                 tasks.spawn(fails(bound_unsent(connection.clone())));
             }
@@ -212,6 +214,7 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
     end.with_state(|state| {
         state.link = None;
         state.session.handle_disconnected(now);
+        end.datagrams.handle_disconnected();
     });
     error
 }
@@ -361,6 +364,9 @@ fn received(done: Result<Result<(), LinkError>, JoinError>) -> Result<(), LinkEr
 async fn receive_lane(lanes: Lanes, mut recv: RecvStream) -> Result<(), LinkError> {
     let mut buf = BytesMut::new();
     let header = loop {
+        if datagrams::is_long(&buf) {
+            return datagrams::receive_long(&lanes, recv, buf).await;
+        }
         if let Some(header) = LaneHeader::take(&mut buf)? {
             break header;
         }
@@ -406,13 +412,16 @@ pub(super) async fn send_lane(lanes: Lanes, seat: Seat) {
     let sent = async {
         let mut send = seat.connection.open_uni().await?;
         let begin = lanes.seated(&seat, |session| {
-            (session.lane_position(channel, lane), session.agent(channel))
+            (
+                session.lane_position(channel, lane),
+                session.kind_of(channel, lane),
+            )
         })?;
-        let Some((first, agent)) = begin else {
+        let Some((first, kind)) = begin else {
             return Ok(());
         };
         let flow_lanes = lanes.end.config.session.flow_lanes;
-        let _ = send.set_priority(priority(lane, agent, flow_lanes));
+        let _ = send.set_priority(priority(lane, kind, flow_lanes));
         send.write_all(
             &LaneHeader {
                 channel,
@@ -459,13 +468,14 @@ pub(super) async fn send_lane(lanes: Lanes, seat: Seat) {
 
 /// Strict between levels: echo, then state, packets by their queues, requests and replies, other
 /// agents.
-pub(super) fn priority(lane: Lane, agent: Option<Agent>, flow_lanes: u16) -> i32 {
+pub(super) fn priority(lane: Lane, kind: Kind, flow_lanes: u16) -> i32 {
     const LEVEL: i32 = QUEUES_MAX as i32;
-    match lane.kind {
-        _ if agent != Some(Agent::OpenFlow) => -1,
-        LaneKind::Echo => 3 * LEVEL,
-        LaneKind::State => 2 * LEVEL,
-        LaneKind::Flow => 2 * LEVEL - 1 - queue_of_lane(lane, flow_lanes) as i32,
-        LaneKind::Exchange => 0,
+    match kind {
+        Kind::Echo => 3 * LEVEL,
+        Kind::State => 2 * LEVEL,
+        // Those that are no flow's have the first lane.
+        Kind::Packet => 2 * LEVEL - 1 - queue_of_lane(lane, flow_lanes) as i32,
+        Kind::Exchange => 0,
+        Kind::Other => -1,
     }
 }

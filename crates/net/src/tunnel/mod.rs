@@ -10,6 +10,7 @@
 mod carriers;
 mod coalesce;
 mod copies;
+mod datagrams;
 mod direct;
 mod end;
 mod hold;
@@ -31,7 +32,7 @@ use quinn::{IdleTimeout, TransportConfig, VarInt};
 use sched::PolicyMap;
 use tokio::sync::mpsc;
 
-use crate::method::Method;
+use crate::method::{Method, UdpMethod};
 use crate::pace::Pace;
 use crate::quic;
 use crate::tls::Security;
@@ -39,6 +40,7 @@ use crate::transport::{Connection, TransportKind};
 
 pub use coalesce::WindowCounters;
 pub use copies::CopyStatus;
+pub use datagrams::{DatagramListener, DatagramStatus, Dropped, LocalPeer};
 pub use direct::{Direct, Pushed};
 pub use end::End;
 pub use hold::Holder;
@@ -74,6 +76,8 @@ pub enum Target {
     Dial(Method),
     /// Handed to somebody in this process.
     Hand(mpsc::Sender<Connection>),
+    /// Sent there, from a socket for each peer of the other end; for agents that speak UDP.
+    Datagrams(UdpMethod),
 }
 
 /// What both kinds of end are told.
@@ -135,6 +139,7 @@ pub struct EndStatus {
     pub policy: Option<PolicyStatus>,
     pub windows: WindowCounters,
     pub copies: CopyStatus,
+    pub datagrams: DatagramStatus,
     /// Messages about policy maps that were wrong, unknown or not theirs to send.
     pub policy_faults: u64,
 }

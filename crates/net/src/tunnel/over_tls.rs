@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use control::relay::wire::{Control, LaneHeader};
-use control::relay::{Agent, Carriers, ChannelId, Session, Settings, WireError};
+use control::relay::{Carriers, ChannelId, Kind, Session, Settings, WireError};
 use sched::Lane;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
@@ -29,6 +29,8 @@ const LANE: u8 = 1;
 const ALIVE: u8 = 2;
 /// The sender will not come back to this session.
 const STOPPED: u8 = 3;
+/// A datagram of an agent.
+const DATAGRAM: u8 = 4;
 
 const HEADER_BYTES: usize = 5;
 /// A control message, or one record beyond [`BATCH_BYTES`].
@@ -54,11 +56,16 @@ struct Wants {
 }
 
 impl LiveTls {
-    pub fn transmit(&self, channel: ChannelId, agent: Agent, lane: Lane, flow_lanes: u16) {
-        let urgency = -link::priority(lane, Some(agent), flow_lanes);
+    pub fn transmit(&self, channel: ChannelId, kind: Kind, lane: Lane, flow_lanes: u16) {
+        let urgency = -link::priority(lane, kind, flow_lanes);
         let mut lanes = self.wants.lanes.lock();
         let lanes = lanes.as_mut().unwrap_or_else(|poisoned| poisoned.get_mut());
         lanes.insert((urgency, channel, lane));
+        self.wants.wake.notify_one();
+    }
+
+    /// There are datagrams to send.
+    pub fn wake(&self) {
         self.wants.wake.notify_one();
     }
 
@@ -143,6 +150,7 @@ pub(super) async fn run(end: &Arc<End>, greeted: GreetedTls) -> Ended {
         Err(error) => Ended::Broken(error.into()),
         Ok(()) => {
             if !resumed {
+                end.datagrams.begin();
                 end.begun.notify_one();
             }
             let Connection { reader, writer, .. } = connection;
@@ -157,6 +165,7 @@ pub(super) async fn run(end: &Arc<End>, greeted: GreetedTls) -> Ended {
     end.with_state(|state| {
         state.tls = None;
         state.session.handle_disconnected(now);
+        end.datagrams.handle_disconnected();
     });
     ended
 }
@@ -172,7 +181,7 @@ async fn write(end: &Arc<End>, wants: &Wants, mut writer: Writer) -> Ended {
             while let Some(message) = session.poll_control(due) {
                 put(&mut out, CONTROL, &[&message.encode()]);
             }
-            take_lanes(session, wants, &mut out);
+            take_lanes(end, session, wants, &mut out);
             session.has_report()
         });
         if out.is_empty() && alive_at <= now {
@@ -209,10 +218,20 @@ async fn write(end: &Arc<End>, wants: &Wants, mut writer: Writer) -> Ended {
     }
 }
 
-/// About [`BATCH_BYTES`] of what lanes have, behind what there is in `out`.
-fn take_lanes(session: &mut Session, wants: &Wants, out: &mut BytesMut) {
+/// About [`BATCH_BYTES`] of datagrams and of what lanes have, behind what there is in `out`.
+fn take_lanes(end: &End, session: &mut Session, wants: &Wants, out: &mut BytesMut) {
+    let flow_lanes = end.config.session.flow_lanes;
     let mut lanes = wants.lanes.lock().unwrap_or_else(PoisonError::into_inner);
     while out.len() < BATCH_BYTES {
+        let next = lanes.first().map(|(urgency, _, _)| *urgency);
+        let goes_first = |kind| {
+            let urgency = -link::priority(Lane::STATE, kind, flow_lanes);
+            next.is_none_or(|next| urgency <= next)
+        };
+        if let Some((_, datagram)) = end.datagrams.pop(goes_first) {
+            put(out, DATAGRAM, &[&datagram]);
+            continue;
+        }
         let Some((urgency, channel, lane)) = lanes.pop_first() else {
             return;
         };
@@ -289,6 +308,7 @@ fn handle(end: &Arc<End>, kind: u8, body: Bytes) -> Result<(), WireError> {
                 None => Err(WireError("a lane ahead of where it stands")),
             })?;
         }
+        DATAGRAM => end.take_datagram(body.split().freeze())?,
         // A later version may have more.
         _ => body.clear(),
     }

@@ -28,6 +28,8 @@ pub struct Settings {
     pub early: bool,
     /// What the sender's operator allows. Both must allow keyed mode, or it is strict.
     pub order: OrderMode,
+    /// The sender knows datagrams of agents; earlier versions do not.
+    pub takes_datagrams: bool,
 }
 
 /// Which order is kept among state changes.
@@ -62,6 +64,7 @@ pub(super) fn encode(out: &mut BytesMut, settings: &Settings) {
     out.put_u64(settings.life);
     out.put_u8(settings.early.into());
     out.put_u8(settings.order as u8);
+    out.put_u8(settings.takes_datagrams.into());
 }
 
 pub(super) fn decode(body: &[u8]) -> Result<Settings, WireError> {
@@ -75,6 +78,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Settings, WireError> {
     let life = at.try_get_u64().unwrap_or(0);
     let early = at.try_get_u8().unwrap_or(0) == 1;
     let order = at.try_get_u8().ok();
+    let takes_datagrams = at.try_get_u8() == Ok(1);
     Ok(Settings {
         side: match side {
             0 => Side::Switch,
@@ -91,6 +95,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Settings, WireError> {
             Some(1) => OrderMode::Keyed,
             _ => OrderMode::Strict,
         },
+        takes_datagrams,
     })
 }
 
@@ -125,6 +130,7 @@ mod tests {
             life: 1 << 40,
             early: true,
             order: OrderMode::Keyed,
+            takes_datagrams: true,
         };
         let mut bytes = BytesMut::new();
         encode(&mut bytes, &settings);
@@ -134,27 +140,30 @@ mod tests {
     #[test]
     fn earlier_versions_have_no_code_points() {
         let whole = encoded(&[]);
-        let without_list = whole.len() - 19;
+        let without_list = whole.len() - 20;
         for (tail, what) in [(&[][..], "nothing"), (&[2], "a number alone")] {
             let bytes = [&whole[..without_list], tail].concat();
             let settings = decode(&bytes).expect(what);
             assert!(settings.code_points.is_empty(), "{what}");
             assert_eq!(settings.order, OrderMode::Strict, "{what}");
+            assert!(!settings.takes_datagrams, "{what}");
         }
-        let without_order = &whole[..whole.len() - 1];
-        let earlier = decode(without_order).expect("an earlier version's");
-        assert_eq!(earlier.order, OrderMode::Strict);
-        assert_eq!(decode(&whole).expect("ours").order, OrderMode::Keyed);
     }
 
     #[test]
     fn earlier_versions_end_before_what_was_added() {
         let whole = encoded(&[48, 8]);
-        let settings = decode(&whole).expect("whole");
+        let ending = |cut| decode(&whole[..whole.len() - cut]).expect("an earlier version's");
+        assert!(ending(0).takes_datagrams);
+        let settings = ending(1);
+        assert!(!settings.takes_datagrams);
+        assert_eq!(settings.order, OrderMode::Keyed);
+        let settings = ending(2);
+        assert_eq!(settings.order, OrderMode::Strict);
         assert_eq!((settings.life, settings.early), (1 << 40, true));
-        let settings = decode(&whole[..whole.len() - 2]).expect("without the last two");
+        let settings = ending(3);
         assert_eq!((settings.life, settings.early), (1 << 40, false));
-        let settings = decode(&whole[..whole.len() - 10]).expect("without three");
+        let settings = ending(11);
         assert_eq!((settings.generation, settings.life), (9, 0));
     }
 
