@@ -23,6 +23,8 @@ pub struct LinkConfig {
     pub jitter: Jitter,
     /// Chance that a frame is lost, 0 to 1. It is lost before it takes time on the line.
     pub loss: f64,
+    /// Loss comes in bursts; without, each frame is lost or not by itself.
+    pub burst: Option<Burst>,
     /// Frames at the start that are never lost, so that a measurement can begin with its
     /// connections up.
     pub spared_frames: u64,
@@ -42,6 +44,7 @@ impl Default for LinkConfig {
             delay: Duration::ZERO,
             jitter: Jitter::None,
             loss: 0.0,
+            burst: None,
             spared_frames: 0,
             rate_bps: None,
             // 100 full-size Ethernet frames, the depth of a small switch's port queue.
@@ -94,11 +97,37 @@ pub struct LinkCounters {
     pub too_many_frames: u64,
 }
 
+/// The Gilbert-Elliott model: a link is good, where nothing is lost, or bad, and may change with each
+/// frame. As `loss gemodel P R 1-H` of netem, by what it looks like in place of its chances.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Burst {
+    /// How many frames a bad time lasts on average, 1 at least.
+    pub frames: f64,
+    /// Chance that a frame is lost in it, 0 to 1. Loss in all cannot be above that.
+    pub loss: f64,
+}
+
+impl Burst {
+    /// Whether `loss` of all frames can be lost so: bad times have good frames between them.
+    pub fn can_lose(self, loss: f64) -> bool {
+        let bad = loss / self.loss;
+        (0.0..1.0).contains(&bad) && bad <= self.frames / (self.frames + 1.0)
+    }
+
+    /// The chances of becoming bad and good again that lose `loss` of all frames.
+    pub fn chances(self, loss: f64) -> (f64, f64) {
+        let to_good = 1.0 / self.frames.max(1.0);
+        let bad = (loss / self.loss).clamp(0.0, 1.0);
+        let to_bad = to_good * bad / (1.0 - bad);
+        (to_bad.clamp(0.0, 1.0), to_good)
+    }
+}
+
 /// One direction of a link. `F` is whatever stands for a frame.
 #[derive(Debug)]
 pub struct Link<F> {
     config: LinkConfig,
-    loss_below: u64,
+    fate: Fate,
     loss_draws: SplitMix64,
     jitter_draws: SplitMix64,
     /// When the line has sent all it accepted.
@@ -114,7 +143,7 @@ impl<F> Link<F> {
     pub fn new(config: LinkConfig, seed: u64) -> Link<F> {
         let mut seeds = SplitMix64(seed);
         Link {
-            loss_below: chance_to_threshold(config.loss),
+            fate: Fate::new(&config),
             loss_draws: SplitMix64(seeds.next()),
             jitter_draws: SplitMix64(seeds.next()),
             line_free_at: Instant::START,
@@ -135,7 +164,7 @@ impl<F> Link<F> {
         let order = self.counters.offered;
         self.counters.offered += 1;
         // A spared frame draws like any other: the rest are lost or not whatever is spared.
-        let is_unlucky = self.loss_draws.next() < self.loss_below;
+        let is_unlucky = self.fate.draw(&mut self.loss_draws);
         if is_unlucky && order >= self.config.spared_frames {
             self.counters.lost += 1;
             return Err(DropReason::Loss);
@@ -212,6 +241,60 @@ impl<F> Link<F> {
             }
         };
         saturating_nanos(delay.saturating_add(jitter).max(0) as u128)
+    }
+}
+
+/// Which frames are lost, by draws below thresholds.
+#[derive(Clone, Copy, Debug)]
+enum Fate {
+    EachByItself {
+        loss_below: u64,
+    },
+    InBursts {
+        is_bad: bool,
+        to_bad_below: u64,
+        to_good_below: u64,
+        loss_below: u64,
+    },
+}
+
+impl Fate {
+    fn new(config: &LinkConfig) -> Fate {
+        match config.burst {
+            None => Fate::EachByItself {
+                loss_below: chance_to_threshold(config.loss),
+            },
+            Some(burst) => {
+                let (to_bad, to_good) = burst.chances(config.loss);
+                Fate::InBursts {
+                    is_bad: false,
+                    to_bad_below: chance_to_threshold(to_bad),
+                    to_good_below: chance_to_threshold(to_good),
+                    loss_below: chance_to_threshold(burst.loss),
+                }
+            }
+        }
+    }
+
+    /// Whether the next frame is lost. In bursts each frame takes two draws, whatever comes of it.
+    fn draw(&mut self, draws: &mut SplitMix64) -> bool {
+        match self {
+            Fate::EachByItself { loss_below } => draws.next() < *loss_below,
+            Fate::InBursts {
+                is_bad,
+                to_bad_below,
+                to_good_below,
+                loss_below,
+            } => {
+                let changes_below = if *is_bad {
+                    *to_good_below
+                } else {
+                    *to_bad_below
+                };
+                *is_bad ^= draws.next() < changes_below;
+                draws.next() < *loss_below && *is_bad
+            }
+        }
     }
 }
 
@@ -359,6 +442,66 @@ mod tests {
         assert_eq!(send(all, 3, 1000, ms(1)).len(), 0);
     }
 
+    /// As many frames as without bursts, in bad times of the length that is asked for.
+    #[test]
+    fn bursts_lose_as_many_frames_and_as_long_in_a_row_as_configured() {
+        const FRAMES: u64 = 200_000;
+        for (loss, frames, in_bad) in [(0.05, 4.0, 1.0), (0.01, 10.0, 1.0), (0.05, 8.0, 0.5)] {
+            let burst = Burst {
+                frames,
+                loss: in_bad,
+            };
+            let config = LinkConfig {
+                loss,
+                burst: Some(burst),
+                ..LinkConfig::default()
+            };
+            let sent = send(config, 3, FRAMES, Duration::from_micros(1));
+            let lost = 1.0 - sent.len() as f64 / FRAMES as f64;
+            assert!((lost / loss - 1.0).abs() < 0.1, "{lost} lost of {loss}");
+            let gaps = sent.windows(2).map(|w| w[1].0 - w[0].0 - 1);
+            let (count, sum) = gaps
+                .filter(|gap| *gap > 0)
+                .fold((0u64, 0), |(count, sum), gap| (count + 1, sum + gap));
+            // With losses of chance h, each of the time left 1/L: runs of 1 / (1 - h (1 - 1/L)).
+            let expected = 1.0 / (1.0 - in_bad * (1.0 - 1.0 / frames));
+            let mean = sum as f64 / count as f64;
+            assert!(
+                (mean / expected - 1.0).abs() < 0.1,
+                "{mean} in a row, not {expected}"
+            );
+        }
+    }
+
+    /// What netem says of its parameters: P is to bad, R to good.
+    #[test]
+    fn a_bad_time_has_the_chances_of_the_model() {
+        let (to_bad, to_good) = Burst {
+            frames: 4.0,
+            loss: 1.0,
+        }
+        .chances(0.05);
+        assert_eq!(to_good, 0.25);
+        assert!((to_bad - 0.25 * 0.05 / 0.95).abs() < 1e-12);
+        let (to_bad, _) = Burst {
+            frames: 4.0,
+            loss: 0.5,
+        }
+        .chances(0.05);
+        assert!(
+            (to_bad - 0.25 / 9.0).abs() < 1e-12,
+            "a tenth of the time is bad"
+        );
+        let all = Burst {
+            frames: 4.0,
+            loss: 1.0,
+        };
+        assert_eq!(all.chances(0.0).0, 0.0);
+        // One good frame between two bad times is the least: four of five.
+        assert!(all.can_lose(0.8) && !all.can_lose(0.81));
+        assert_eq!(all.chances(0.8).0, 1.0);
+    }
+
     /// 1000 + 24 bytes at 100 Mbit/s are 81.92 µs; offered at twice that speed, half must go.
     #[test]
     fn a_rate_spaces_frames_exactly_and_its_queue_drops_the_rest() {
@@ -475,6 +618,7 @@ mod tests {
         fn every_frame_is_delivered_once_or_counted(
             seed: u64,
             loss in 0.0..1.0f64,
+            burst in proptest::option::of((1.0..50.0f64, 0.01..1.0f64)),
             (delay_us, jitter_us, normal) in (0..100_000u64, 0..200_000u64, any::<bool>()),
             rate_bps in proptest::option::of(1..10_000_000_000u64),
             (queue_bytes_max, frames_max) in (0..200_000u64, 1..300usize),
@@ -485,7 +629,8 @@ mod tests {
             let config = LinkConfig {
                 delay: Duration::from_micros(delay_us),
                 jitter: if normal { Jitter::Normal(spread) } else { Jitter::Uniform(spread) },
-                loss, spared_frames: 0, rate_bps, queue_bytes_max, reorder, frames_max,
+                loss, burst: burst.map(|(frames, loss)| Burst { frames, loss }),
+                spared_frames: 0, rate_bps, queue_bytes_max, reorder, frames_max,
             };
             let mut link = Link::new(config, seed);
             let (mut now, mut sent_at, mut out) = (Instant::START, Vec::new(), Vec::new());

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Deserialize;
-use sim::link::{Jitter, LinkConfig};
+use sim::link::{Burst, Jitter, LinkConfig};
 
 /// In both directions. What is left out is a wire's: no delay, no loss, no limit.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -16,6 +16,10 @@ pub struct Impairment {
     /// `jitter_ms` is the standard deviation of a normal distribution.
     pub jitter_normal: Option<bool>,
     pub loss_percent: Option<f64>,
+    /// Loss comes in bad times of so many frames on average.
+    pub burst_frames: Option<f64>,
+    /// Of the frames in a bad time; all of them if it is not said.
+    pub burst_loss_percent: Option<f64>,
     pub rate_mbps: Option<f64>,
     pub queue_bytes: Option<u64>,
     /// Whether jitter may reorder frames.
@@ -31,6 +35,7 @@ impl Impairment {
                 "loss_percent = {loss_percent} is not within 0 to 100"
             ));
         }
+        let burst = self.burst(loss_percent)?;
         let rate_bps = match self.rate_mbps {
             None => None,
             Some(mbps) if mbps.is_finite() && mbps >= 0.001 => Some((mbps * 1e6) as u64),
@@ -45,11 +50,38 @@ impl Impairment {
                 _ => Jitter::Uniform(spread),
             },
             loss: loss_percent / 100.0,
+            burst,
             rate_bps,
             queue_bytes_max: self.queue_bytes.unwrap_or(default.queue_bytes_max),
             reorder: self.reorder.unwrap_or(false),
             ..default
         })
+    }
+}
+
+impl Impairment {
+    fn burst(&self, loss_percent: f64) -> Result<Option<Burst>, String> {
+        let Some(frames) = self.burst_frames else {
+            return match self.burst_loss_percent {
+                None => Ok(None),
+                Some(_) => Err("burst_loss_percent needs burst_frames".to_owned()),
+            };
+        };
+        if !(1.0..=1000.0).contains(&frames) {
+            return Err(format!("burst_frames = {frames} is not within 1 to 1000"));
+        }
+        let in_bad = self.burst_loss_percent.unwrap_or(100.0);
+        let burst = Burst {
+            frames,
+            loss: in_bad / 100.0,
+        };
+        if !(in_bad <= 100.0 && burst.can_lose(loss_percent / 100.0)) {
+            return Err(format!(
+                "burst_loss_percent = {in_bad} is above 100, or too little for loss_percent = \
+                 {loss_percent}"
+            ));
+        }
+        Ok(Some(burst))
     }
 }
 
@@ -82,6 +114,10 @@ pub fn words(config: &LinkConfig) -> String {
         config.queue_bytes_max,
         config.reorder
     );
+    if let Some(Burst { frames, loss }) = config.burst {
+        let percent = loss * 100.0;
+        words += &format!(",burst_frames={frames:?},burst_loss_percent={percent:?}");
+    }
     if let Some(rate_bps) = config.rate_bps {
         words += &format!(",rate_mbps={:?}", rate_bps as f64 / 1e6);
     }
@@ -120,6 +156,17 @@ mod tests {
         assert_eq!(config(text), Ok(expected.clone()));
         assert_eq!(config(&words(&expected)), Ok(expected));
         assert!(config("").unwrap().is_wire());
+        let bursts = LinkConfig {
+            loss: 0.05,
+            burst: Some(Burst {
+                frames: 4.0,
+                loss: 0.5,
+            }),
+            ..LinkConfig::default()
+        };
+        let text = "loss_percent=5,burst_frames=4,burst_loss_percent=50";
+        assert_eq!(config(text), Ok(bursts.clone()));
+        assert_eq!(config(&words(&bursts)), Ok(bursts));
     }
 
     #[test]
@@ -130,5 +177,19 @@ mod tests {
         assert!(config("delay_ms=nan").unwrap_err().contains("delay_ms"));
         assert!(config("loss_percent=101").unwrap_err().contains("0 to 100"));
         assert!(config("rate_mbps=0").unwrap_err().contains("rate_mbps"));
+        for (text, problem) in [
+            ("burst_frames=0.5", "burst_frames = 0.5"),
+            ("burst_loss_percent=50", "needs burst_frames"),
+            (
+                "loss_percent=5,burst_frames=4,burst_loss_percent=5",
+                "burst_loss_percent = 5",
+            ),
+            (
+                "loss_percent=5,burst_frames=4,burst_loss_percent=101",
+                "burst_loss_percent = 101",
+            ),
+        ] {
+            assert!(config(text).unwrap_err().contains(problem), "{text}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::scenario::HostEntry;
 use super::wire;
-use crate::bench::channel::grid::{Cell, Condition, Rtt, Sizes, Table};
+use crate::bench::channel::grid::{Bursts, Cell, Condition, Rtt, Sizes, Table};
 use crate::bench::channel::method::Method;
 use crate::bench::output::table;
 use crate::failure::Failure;
@@ -38,6 +38,11 @@ struct MeasuredCell {
     rtt_deviation_ms: f64,
     rate_per_s: f64,
     loss_percent: f64,
+    /// Documents of earlier versions have no bursts.
+    #[serde(default)]
+    burst_frames: f64,
+    #[serde(default = "all")]
+    burst_loss_percent: f64,
     agents: usize,
     seed: u64,
     messages: u64,
@@ -61,7 +66,18 @@ impl Measured {
     }
 }
 
+fn all() -> f64 {
+    Bursts::NONE.loss_percent
+}
+
 impl MeasuredCell {
+    fn bursts(&self) -> Bursts {
+        Bursts {
+            frames: self.burst_frames,
+            loss_percent: self.burst_loss_percent,
+        }
+    }
+
     /// The same cell; `Err` says why the model has it not.
     fn cell(&self) -> Result<Cell, String> {
         let method = Method::parse(&self.method)?;
@@ -81,6 +97,7 @@ impl MeasuredCell {
             condition: Condition {
                 rate_per_s: self.rate_per_s,
                 loss_percent: self.loss_percent,
+                bursts: self.bursts(),
                 rtt: Rtt {
                     ms: self.rtt_ms,
                     deviation_ms: self.rtt_deviation_ms,

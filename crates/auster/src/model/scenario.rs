@@ -191,6 +191,7 @@ impl WireEntry {
                 .collect(),
             rates_per_s: self.rates_per_s.clone(),
             losses_percent: self.loss_percent.clone(),
+            bursts: Vec::new(),
             rtts: self.rtts_ms.iter().filter_map(|r| r.parse().ok()).collect(),
             sizes: self
                 .sizes_bytes

@@ -6,7 +6,7 @@ use serde::Serialize;
 use sim::overhead::wire::{self, Carrier, Host, Outcome, QuicCarrier, Setup, Streams, TcpCarrier};
 
 use super::scenario::HostEntry;
-use crate::bench::channel::grid::{Cell, Choice, Condition, Rtt, Sizes};
+use crate::bench::channel::grid::{Bursts, Cell, Choice, Condition, Rtt, Sizes};
 use crate::bench::channel::method::{self, Method};
 use crate::bench::channel::report::{Entry, matrix, readable};
 use crate::bench::output::Results;
@@ -85,6 +85,7 @@ impl CellResult {
             loss_percent,
             rtt,
             sizes,
+            ..
         } = &cell.condition;
         Ok(CellResult {
             method: cell.method.name,
@@ -109,6 +110,7 @@ impl CellResult {
         Condition {
             rate_per_s: self.rate_per_s,
             loss_percent: self.loss_percent,
+            bursts: Bursts::NONE,
             rtt: self.rtt(),
             sizes: Sizes(self.sizes_bytes.clone()),
         }

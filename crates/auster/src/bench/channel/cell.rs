@@ -43,6 +43,9 @@ pub struct CellResult {
     pub rtt_deviation_ms: f64,
     pub rate_per_s: f64,
     pub loss_percent: f64,
+    /// That a bad time lasts on average, or 0 where each frame is lost by itself; and the loss in one.
+    pub burst_frames: f64,
+    pub burst_loss_percent: f64,
     pub agents: usize,
     pub seed: u64,
     /// Of both ends, as all that follows.
@@ -287,6 +290,7 @@ impl CellResult {
         let Condition {
             rate_per_s,
             loss_percent,
+            bursts,
             rtt,
             sizes,
         } = &cell.condition;
@@ -313,6 +317,8 @@ impl CellResult {
             rtt_deviation_ms: rtt.deviation_ms,
             rate_per_s: *rate_per_s,
             loss_percent: *loss_percent,
+            burst_frames: bursts.frames,
+            burst_loss_percent: bursts.loss_percent,
             agents: cell.agents,
             seed: cell.seed,
             messages: cell.messages(),
@@ -433,6 +439,8 @@ pub mod tests {
             rtt_deviation_ms: 0.0,
             rate_per_s: 100.0,
             loss_percent,
+            burst_frames: 0.0,
+            burst_loss_percent: 100.0,
             agents: 2,
             seed,
             messages: 2000,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sched::Direction;
 use serde::Serialize;
-use sim::link::{Jitter, LinkConfig};
+use sim::link::{Burst, Jitter, LinkConfig};
 
 use super::method::{METHODS, Method};
 use super::source::{MESSAGE_BYTES_MAX, MESSAGE_BYTES_MIN, Source};
@@ -33,6 +33,7 @@ pub struct Condition {
     /// Of each end: its agents share it.
     pub rate_per_s: f64,
     pub loss_percent: f64,
+    pub bursts: Bursts,
     pub rtt: Rtt,
     pub sizes: Sizes,
 }
@@ -67,6 +68,15 @@ pub struct Rtt {
     pub deviation_ms: f64,
 }
 
+/// How loss comes: each frame by itself, or in bad times, as the Gilbert-Elliott model has it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bursts {
+    /// That a bad time lasts on average; 0 for no such times.
+    pub frames: f64,
+    /// Of the frames in one.
+    pub loss_percent: f64,
+}
+
 /// Messages are of these sizes in turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes(pub Vec<usize>);
@@ -78,6 +88,7 @@ pub struct Choice {
     pub methods: Vec<&'static Method>,
     pub rates_per_s: Vec<f64>,
     pub losses_percent: Vec<f64>,
+    pub bursts: Vec<Bursts>,
     pub rtts: Vec<Rtt>,
     pub sizes: Vec<Sizes>,
     pub agents: Option<usize>,
@@ -95,26 +106,37 @@ impl Choice {
         let mut cells = Vec::new();
         if self.tables.is_empty() {
             let methods = or_default(&self.methods, ["tcp", "tls", "quic-2s", "relay"].map(named));
-            for condition in self.grid() {
-                self.add(Table::Grid, &methods, &condition, &mut cells);
+            let agents = self.agents.unwrap_or(AGENTS);
+            for condition in self.grid()? {
+                self.add(Table::Grid, &methods, &condition, agents, &mut cells);
             }
             return Ok(cells);
         }
         for &table in &self.tables {
-            for (methods, conditions) in table.preset() {
-                let methods: Vec<&'static Method> = methods
+            for group in table.preset() {
+                let methods: Vec<&'static Method> = group
+                    .methods
                     .into_iter()
                     .map(named)
                     .filter(|method| is_chosen(&self.methods, method))
                     .collect();
-                for condition in conditions.iter().filter(|c| self.keeps(c)) {
-                    self.add(table, &methods, condition, &mut cells);
+                // A number of agents that was asked for is asked of what the table has of two.
+                let agents = match self.agents {
+                    Some(agents) if group.agents == [AGENTS] => vec![agents],
+                    Some(_) => Vec::new(),
+                    None => group.agents,
+                };
+                for agents in agents {
+                    for condition in group.conditions.iter().filter(|c| self.keeps(c)) {
+                        self.add(table, &methods, condition, agents, &mut cells);
+                    }
                 }
             }
         }
         if cells.is_empty() {
             return Err(
-                "no cell of the table fits --method, --rate, --loss, --rtt and --size; \
+                "no cell of the table fits --method, --rate, --loss, --burst, --rtt and \
+                 --size; \
                  without --table they make a grid of their own"
                     .to_owned(),
             );
@@ -122,28 +144,33 @@ impl Choice {
         Ok(cells)
     }
 
-    fn grid(&self) -> Vec<Condition> {
+    fn grid(&self) -> Result<Vec<Condition>, String> {
         let mut grid = Vec::new();
         for sizes in or_default(&self.sizes, [Sizes(vec![220])]) {
             for rtt in or_default(&self.rtts, [LONG]) {
                 for &rate_per_s in &or_default(&self.rates_per_s, [100.0]) {
-                    for &loss_percent in &or_default(&self.losses_percent, [0.0, 1.0]) {
-                        grid.push(Condition {
-                            rate_per_s,
-                            loss_percent,
-                            rtt,
-                            sizes: sizes.clone(),
-                        });
+                    for &bursts in &or_default(&self.bursts, [Bursts::NONE]) {
+                        for &loss_percent in &or_default(&self.losses_percent, [0.0, 1.0]) {
+                            bursts.check(loss_percent)?;
+                            grid.push(Condition {
+                                rate_per_s,
+                                loss_percent,
+                                bursts,
+                                rtt,
+                                sizes: sizes.clone(),
+                            });
+                        }
                     }
                 }
             }
         }
-        grid
+        Ok(grid)
     }
 
     fn keeps(&self, condition: &Condition) -> bool {
         is_chosen(&self.rates_per_s, &condition.rate_per_s)
             && is_chosen(&self.losses_percent, &condition.loss_percent)
+            && is_chosen(&self.bursts, &condition.bursts)
             && is_chosen(&self.rtts, &condition.rtt)
             && is_chosen(&self.sizes, &condition.sizes)
     }
@@ -153,9 +180,9 @@ impl Choice {
         table: Table,
         methods: &[&'static Method],
         condition: &Condition,
+        agents: usize,
         cells: &mut Vec<Cell>,
     ) {
-        let agents = self.agents.unwrap_or(2);
         let seconds = self.seconds;
         let seconds = seconds.unwrap_or_else(|| self.share * table.seconds(condition));
         let messages = condition.rate_per_s * seconds / agents as f64;
@@ -184,6 +211,13 @@ const VARYING: Rtt = Rtt {
     ms: 150.0,
     deviation_ms: 50.0,
 };
+/// Bursts as wireless links and full queues have them, long enough to take a message and its copy.
+const BURSTS: Bursts = Bursts {
+    frames: 4.0,
+    loss_percent: 100.0,
+};
+/// At each end, where nothing else is said: OpenFlow and OVSDB.
+pub const AGENTS: usize = 2;
 const BASELINES: [&str; 5] = ["tcp", "tcp-nagle", "tls", "tls-nagle", "tls-shared"];
 const STOCK_QUIC: [&str; 4] = ["quic-2s", "quic-16s", "quic-msg", "relay"];
 
@@ -218,13 +252,22 @@ impl Table {
         }
     }
 
-    /// Groups of methods, each with its conditions.
-    fn preset(self) -> Vec<(Vec<&'static str>, Vec<Condition>)> {
+    fn preset(self) -> Vec<Group> {
         let at = |rate_per_s, loss_percent, rtt, sizes: &[usize]| Condition {
             rate_per_s,
             loss_percent,
+            bursts: Bursts::NONE,
             rtt,
             sizes: Sizes(sizes.to_vec()),
+        };
+        let in_bursts = |condition: Condition| Condition {
+            bursts: BURSTS,
+            ..condition
+        };
+        let of_two = |methods: &[&'static str], conditions: &[Condition]| Group {
+            methods: methods.to_vec(),
+            conditions: conditions.to_vec(),
+            agents: vec![AGENTS],
         };
         const ONE: [usize; 1] = [220];
         let losses = [0.0, 1.0, 5.0];
@@ -236,9 +279,9 @@ impl Table {
                 let windows = ["tls-1ms", "tls-5ms", "tls-shared-1ms", "tls-shared-5ms"];
                 let thin = ["quic-2s-t", "quic-2s-t-1ms", "quic-2s-t-5ms"];
                 let thousand = losses.map(|loss| at(1000.0, loss, SHORT, &ONE));
-                vec![(
-                    [&stock[..], &windows, &thin].concat(),
-                    [
+                vec![of_two(
+                    &[&stock[..], &windows, &thin].concat(),
+                    &[
                         &[at(10.0, 1.0, SHORT, &ONE)][..],
                         &thousand,
                         &[at(10_000.0, 1.0, SHORT, &ONE)],
@@ -251,14 +294,12 @@ impl Table {
                 let thousand = [1.0, 5.0].map(|loss| at(1000.0, loss, LONG, &ONE));
                 let varying = losses.map(|loss| at(100.0, loss, VARYING, &ONE));
                 let all = [&stock[..], &bbr, &floor].concat();
-                vec![(all, [&hundred[..], &thousand, &varying].concat())]
+                vec![of_two(&all, &[&hundred[..], &thousand, &varying].concat())]
             }
             Table::DelayShort => {
                 let tuned = [&stock[..], &["tcp-rto5", "tls-rto5"]].concat();
-                vec![(
-                    tuned,
-                    losses.map(|loss| at(1000.0, loss, SHORT, &ONE)).to_vec(),
-                )]
+                let conditions = losses.map(|loss| at(1000.0, loss, SHORT, &ONE));
+                vec![of_two(&tuned, &conditions)]
             }
             Table::Sizes => {
                 let pairs = [[400, 600], [3000, 600]];
@@ -268,30 +309,38 @@ impl Table {
                 };
                 let long = [&stock[..], &bbr, &floor].concat();
                 vec![
-                    (long, conditions(LONG)),
-                    ([&stock[..], &floor].concat(), conditions(SHORT)),
+                    of_two(&long, &conditions(LONG)),
+                    of_two(&[&stock[..], &floor].concat(), &conditions(SHORT)),
                 ]
             }
             Table::ClaimsOverhead => {
                 let windows = ["tls-1ms", "tls-5ms", "tls-shared-1ms"];
                 let relays = ["relay", "relay-1ms", "relay-1.3ms", "relay-5ms"];
                 let rates = [10.0, 100.0, 1000.0, 10_000.0];
-                vec![(
-                    [&BASELINES[..4], &windows, &relays].concat(),
-                    rates.map(|rate| at(rate, 1.0, SHORT, &ONE)).to_vec(),
-                )]
+                let held = [1000.0, 10_000.0].map(|rate| at(rate, 1.0, SHORT, &ONE));
+                vec![
+                    of_two(
+                        &[&BASELINES[..4], &windows, &relays].concat(),
+                        &rates.map(|rate| at(rate, 1.0, SHORT, &ONE)),
+                    ),
+                    Group {
+                        methods: vec!["tcp", "tls", "relay", "relay-1.3ms", "relay-5ms"],
+                        conditions: held.to_vec(),
+                        agents: vec![4, 8, 16],
+                    },
+                ]
             }
             Table::ClaimsDelay => {
                 let sizes = [&ONE[..], &[400, 600], &[3000, 600]];
                 let long = sizes.map(|s| losses.map(|loss| at(100.0, loss, LONG, s)));
                 let varying = losses.map(|loss| at(100.0, loss, VARYING, &ONE));
+                let bursts = [LONG, VARYING].map(|rtt| in_bursts(at(100.0, 5.0, rtt, &ONE)));
+                let mut short = losses.map(|loss| at(1000.0, loss, SHORT, &ONE)).to_vec();
+                short.push(in_bursts(at(1000.0, 5.0, SHORT, &ONE)));
                 let methods = ["tcp", "tls", "tcp-nagle", "relay", "relay-dup"];
                 vec![
-                    (methods.to_vec(), [&long.concat()[..], &varying].concat()),
-                    (
-                        [&methods[..], &["tcp-rto5"]].concat(),
-                        losses.map(|loss| at(1000.0, loss, SHORT, &ONE)).to_vec(),
-                    ),
+                    of_two(&methods, &[&long.concat()[..], &varying, &bursts].concat()),
+                    of_two(&[&methods[..], &["tcp-rto5"]].concat(), &short),
                 ]
             }
             Table::ClaimsNeverWorse => {
@@ -308,8 +357,16 @@ impl Table {
                     }
                 }
                 conditions.extend(losses.map(|loss| at(100.0, loss, VARYING, &ONE)));
+                for (rate, rtt) in [
+                    (100.0, LONG),
+                    (1000.0, LONG),
+                    (100.0, VARYING),
+                    (1000.0, SHORT),
+                ] {
+                    conditions.extend([1.0, 5.0].map(|loss| in_bursts(at(rate, loss, rtt, &ONE))));
+                }
                 conditions.push(at(10_000.0, 1.0, SHORT, &ONE));
-                vec![(vec!["tcp", "tls", "relay"], conditions)]
+                vec![of_two(&["tcp", "tls", "relay"], &conditions)]
             }
             Table::Grid => Vec::new(),
         }
@@ -333,10 +390,20 @@ impl Table {
     }
 }
 
+/// Methods under the same conditions.
+struct Group {
+    methods: Vec<&'static str>,
+    conditions: Vec<Condition>,
+    agents: Vec<usize>,
+}
+
 impl Cell {
     pub fn link_config(&self) -> LinkConfig {
         let Condition {
-            loss_percent, rtt, ..
+            loss_percent,
+            bursts,
+            rtt,
+            ..
         } = self.condition;
         // Two independent directions add up to the round trip's mean and deviation.
         let one_way = |ms: f64| Duration::from_secs_f64(ms / 1e3);
@@ -348,6 +415,7 @@ impl Cell {
                 _ => Jitter::Normal(deviation),
             },
             loss: loss_percent / 100.0,
+            burst: bursts.model(),
             spared_frames: SPARED_FRAMES_PER_AGENT * self.agents as u64,
             ..LinkConfig::default()
         }
@@ -437,6 +505,67 @@ impl fmt::Display for Rtt {
     }
 }
 
+impl Bursts {
+    pub const NONE: Bursts = Bursts {
+        frames: 0.0,
+        loss_percent: 100.0,
+    };
+
+    /// That `loss_percent` of all frames can be lost in them.
+    pub fn check(self, loss_percent: f64) -> Result<(), String> {
+        match self.model() {
+            Some(burst) if !burst.can_lose(loss_percent / 100.0) => Err(format!(
+                "--burst {self}: its bad times cannot lose {loss_percent} % of all frames"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn model(self) -> Option<Burst> {
+        (self.frames > 0.0).then_some(Burst {
+            frames: self.frames,
+            loss: self.loss_percent / 100.0,
+        })
+    }
+}
+
+impl FromStr for Bursts {
+    type Err = String;
+
+    /// `0`, `4` or `8:50`: frames, and percent of them.
+    fn from_str(text: &str) -> Result<Bursts, String> {
+        let (frames, percent) = text.split_once(':').unwrap_or((text, "100"));
+        let wrong = || {
+            format!(
+                "'{text}' is no burst; write frames, 1 to 1000, such as 4, with the percent of \
+                 them that are lost if not all, 8:50, or 0 for loss of each frame by itself"
+            )
+        };
+        let frames = frames.parse::<f64>().ok();
+        let frames = frames.filter(|n| *n == 0.0 || (1.0..=1000.0).contains(n));
+        let percent = percent.parse::<f64>().ok();
+        let percent = percent.filter(|n| *n >= 1.0 && *n <= 100.0);
+        let (frames, loss_percent) = frames.zip(percent).ok_or_else(wrong)?;
+        match frames {
+            0.0 if text.contains(':') => Err(wrong()),
+            _ => Ok(Bursts {
+                frames,
+                loss_percent,
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Bursts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.frames)?;
+        match self.loss_percent {
+            100.0 => Ok(()),
+            percent => write!(f, ":{percent}"),
+        }
+    }
+}
+
 impl FromStr for Sizes {
     type Err = String;
 
@@ -471,7 +600,11 @@ impl fmt::Display for Condition {
             f,
             "{} B, RTT {} ms, {} msg/s, {} %",
             self.sizes, self.rtt, self.rate_per_s, self.loss_percent
-        )
+        )?;
+        match self.bursts {
+            Bursts::NONE => Ok(()),
+            bursts => write!(f, " in bursts of {bursts}"),
+        }
     }
 }
 
@@ -557,6 +690,66 @@ mod tests {
         let cells = grid.cells().unwrap();
         assert_eq!((cells.len(), cells[0].messages()), (6, 400));
         assert_eq!(cells[0].sources(Direction::ToSwitch).len(), 8);
+    }
+
+    #[test]
+    fn bursts_are_of_some_frames_and_can_lose_what_is_lost() {
+        for text in ["0", "1", "4", "8:50", "2.5:99.5"] {
+            assert_eq!(text.parse::<Bursts>().unwrap().to_string(), text);
+        }
+        for wrong in [
+            "", "0.5", "-4", "1001", "4:", "4:0", "4:101", "0:50", "nan", "4:nan", "a",
+        ] {
+            assert!(wrong.parse::<Bursts>().is_err(), "{wrong}");
+        }
+        let bursts = |text: &str, loss: f64| Choice {
+            bursts: vec![text.parse().unwrap()],
+            losses_percent: vec![loss],
+            ..choice()
+        };
+        let problem = bursts("8:5", 5.0).cells().unwrap_err();
+        assert!(problem.contains("--burst 8:5: "), "{problem}");
+        let cells = bursts("8:50", 5.0).cells().unwrap();
+        let link = cells[0].link_config();
+        let expected = Burst {
+            frames: 8.0,
+            loss: 0.5,
+        };
+        assert_eq!((link.loss, link.burst), (0.05, Some(expected)));
+        assert!(
+            cells[0]
+                .condition
+                .to_string()
+                .ends_with("5 % in bursts of 8:50")
+        );
+        assert_eq!(
+            bursts("0", 5.0).cells().unwrap()[0].link_config().burst,
+            None
+        );
+    }
+
+    #[test]
+    fn more_agents_are_in_the_claims_and_a_chosen_number_takes_the_place_of_two() {
+        let agents = |agents: Option<usize>| {
+            let choice = Choice {
+                tables: vec![Table::ClaimsOverhead],
+                methods: vec![named("tcp")],
+                agents,
+                ..choice()
+            };
+            let cells = choice.cells().unwrap();
+            let of = |cell: &Cell| (cell.agents, cell.condition.rate_per_s);
+            cells.iter().map(of).collect::<Vec<_>>()
+        };
+        let rates = [10.0, 100.0, 1000.0, 10_000.0];
+        let mut expected: Vec<(usize, f64)> = rates.map(|rate| (2, rate)).to_vec();
+        expected.extend(
+            [4, 8, 16]
+                .iter()
+                .flat_map(|n| [(*n, 1000.0), (*n, 10_000.0)]),
+        );
+        assert_eq!(agents(None), expected);
+        assert_eq!(agents(Some(4)), rates.map(|rate| (4, rate)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The tables as `papers` have them: methods down, conditions across; and the plots.
 
 use super::cell::CellResult;
-use super::grid::{LONG_RTT_MS, Table};
+use super::grid::{Bursts, LONG_RTT_MS, Table};
 use super::method::Method;
 use super::schedule::CellFailure;
 use crate::bench::output::{Results, table};
@@ -32,6 +32,7 @@ pub struct Figures {
     pub rate_per_s: f64,
     pub loss_percent: f64,
     pub is_short_path: bool,
+    pub is_in_bursts: bool,
     pub overhead_bytes: f64,
     /// Half the width of its 95 % confidence interval over seeds; 0 with one.
     pub overhead_ci95: f64,
@@ -52,6 +53,8 @@ pub struct Figures {
 pub struct Group {
     pub sizes: String,
     pub rtt: String,
+    /// Nothing where each frame is lost by itself.
+    pub bursts: String,
     pub agents: usize,
 }
 
@@ -106,6 +109,7 @@ impl Figures {
             rate_per_s: first.rate_per_s,
             loss_percent: first.loss_percent,
             is_short_path: first.rtt_ms < LONG_RTT_MS,
+            is_in_bursts: first.burst_frames > 0.0,
             overhead_bytes: overhead.mean,
             overhead_ci95: overhead.ci95,
             frames: over(|r| r.frames_per_message).mean,
@@ -185,7 +189,11 @@ pub fn plot(results: &[CellResult], kept: &Results) -> Result<(), Failure> {
                 0 => String::new(),
                 part => format!("-{}", part + 1),
             };
-            format!("{what}-{sizes}B-rtt{rtt}ms-{}agents{more}", group.agents)
+            let bursts = group.bursts.replace([' ', ':'], "-");
+            format!(
+                "{what}-{sizes}B-rtt{rtt}ms{bursts}-{}agents{more}",
+                group.agents
+            )
         };
         for rate in distinct(all.iter().filter(of_group).map(|f| f.rate_per_s)) {
             let of_rate = |f: &&Figures| of_group(f) && f.rate_per_s == rate;
@@ -195,8 +203,13 @@ pub fn plot(results: &[CellResult], kept: &Results) -> Result<(), Failure> {
             for (part, series) in readable(&lines).into_iter().enumerate() {
                 let plot = Plot {
                     title: format!(
-                        "Mean delay: {} B, RTT {} ms, {rate} msg/s each way",
-                        group.sizes, group.rtt
+                        "Mean delay: {} B, RTT {} ms, {rate} msg/s each way{}",
+                        group.sizes,
+                        group.rtt,
+                        match &*group.bursts {
+                            "" => String::new(),
+                            bursts => format!(", loss{bursts}"),
+                        }
                     ),
                     x_label: "loss (%)".to_owned(),
                     y_label: "delay (ms)".to_owned(),
@@ -215,8 +228,8 @@ pub fn plot(results: &[CellResult], kept: &Results) -> Result<(), Failure> {
             for (part, series) in readable(&lines).into_iter().enumerate() {
                 let plot = Plot {
                     title: format!(
-                        "Overhead: {} B, RTT {} ms, {loss} % loss",
-                        group.sizes, group.rtt
+                        "Overhead: {} B, RTT {} ms, {loss} % loss{}",
+                        group.sizes, group.rtt, group.bursts
                     ),
                     x_label: "messages per second, each way".to_owned(),
                     y_label: "overhead (bytes/message)".to_owned(),
@@ -443,17 +456,27 @@ fn group(result: &CellResult) -> Group {
         ms: result.rtt_ms,
         deviation_ms: result.rtt_deviation_ms,
     };
+    let bursts = Bursts {
+        frames: result.burst_frames,
+        loss_percent: result.burst_loss_percent,
+    };
     Group {
         sizes: sizes.join("/"),
         rtt: rtt.to_string(),
+        bursts: match bursts {
+            Bursts::NONE => String::new(),
+            bursts => format!(" in bursts of {bursts}"),
+        },
         agents: result.agents,
     }
 }
 
 fn condition(result: &CellResult) -> String {
-    let Group { sizes, rtt, .. } = group(result);
+    let Group {
+        sizes, rtt, bursts, ..
+    } = group(result);
     let (rate, loss) = (result.rate_per_s, result.loss_percent);
-    format!("{sizes} B, RTT {rtt} ms, {rate} msg/s, {loss} %")
+    format!("{sizes} B, RTT {rtt} ms, {rate} msg/s, {loss} %{bursts}")
 }
 
 #[cfg(test)]
