@@ -76,7 +76,12 @@ impl Pair {
         let relay = format!("quic:127.0.0.1:{}", front.unwrap_or(port(hub.local())));
         let relay: Method = relay.parse().unwrap();
         let (dials, security) = (end.clone(), pki.switch());
-        tasks.spawn(async move { panic!("{}", switch(&dials, &relay, &security).await) });
+        tasks.spawn(async move {
+            panic!(
+                "{}",
+                switch(&dials, std::slice::from_ref(&relay), &security).await
+            )
+        });
         if let Some(front) = front {
             tasks.spawn(forward_tcp(front, port(hub.local())));
         }

@@ -63,7 +63,9 @@ async fn serve(args: Args) -> Result<(), Failure> {
         };
         let end = End::new(config, SessionId(tunnel::random()), "controller");
         let (dialling, connect, security) = (end.clone(), connect.clone(), security.clone());
-        tunnels.spawn(async move { tunnel::switch(&dialling, &connect, &security).await });
+        tunnels.spawn(async move {
+            tunnel::switch(&dialling, std::slice::from_ref(&connect), &security).await
+        });
         ends.push(end);
     }
     for end in ends.iter().cycle() {
