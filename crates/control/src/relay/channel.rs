@@ -86,6 +86,10 @@ struct Kept {
     delivered: u64,
     /// Records given to the connection there is now.
     sent: u64,
+    /// Records that the other end has said are delivered: more than `sent` where copies of them came
+    /// before it was known what it has. Those are sent all the same, since the place of a record in
+    /// its stream is implied, and kept until then.
+    told: u64,
     /// What the connection was given last, and may not have taken yet.
     in_hand_bytes: usize,
 }
@@ -295,6 +299,9 @@ impl Outbound {
             kept.sent += 1;
         }
         kept.in_hand_bytes = taken;
+        if kept.told > kept.delivered {
+            self.forget_delivered(lane);
+        }
         chunks
     }
 
@@ -314,7 +321,9 @@ impl Outbound {
                 body: record.body.clone()?,
             })
         };
-        (since..kept.sent).filter_map(copy).collect()
+        (since.max(kept.delivered)..kept.sent)
+            .filter_map(copy)
+            .collect()
     }
 
     /// Copies of all that the other end is not known to have delivered. Ends are not.
@@ -352,19 +361,30 @@ impl Outbound {
     /// The other end has handed over everything up to these positions.
     pub fn handle_delivered(&mut self, cursors: &[Cursor]) -> Result<(), WireError> {
         for (lane, count) in cursors {
-            let kept = self.lanes.get_mut(lane).filter(|kept| *count <= kept.sent);
-            let kept = kept.ok_or(WireError("delivered what was never sent"))?;
-            while kept.delivered < *count {
-                let record = kept.records.pop_front().expect("sent records are kept");
-                kept.delivered += 1;
-                self.cost -= cost(record.body.as_ref());
-                self.fences -= usize::from(record.fence);
-                if let Some(key) = record.flow {
-                    forget_record(&mut self.flows, key);
-                }
-            }
+            let kept = self.lanes.get_mut(lane);
+            let kept = kept
+                .filter(|kept| *count <= kept.delivered + kept.records.len() as u64)
+                .ok_or(WireError("delivered what was never sent"))?;
+            kept.told = kept.told.max(*count);
+            self.forget_delivered(*lane);
         }
         Ok(())
+    }
+
+    /// Forgets what of a lane was both sent and delivered.
+    fn forget_delivered(&mut self, lane: Lane) {
+        let Some(kept) = self.lanes.get_mut(&lane) else {
+            return;
+        };
+        while kept.delivered < kept.told.min(kept.sent) {
+            let record = kept.records.pop_front().expect("sent records are kept");
+            kept.delivered += 1;
+            self.cost -= cost(record.body.as_ref());
+            self.fences -= usize::from(record.fence);
+            if let Some(key) = record.flow {
+                forget_record(&mut self.flows, key);
+            }
+        }
     }
 
     /// A new connection: the other end has received this much of the old one.

@@ -838,6 +838,7 @@ impl Session {
             return Some(Vec::new());
         }
         let before = channel.out.unsent_bytes();
+        let had_room = channel.out.has_room();
         let since = channel.out.sent(lane);
         let chunks = channel.out.take_unsent(lane, bytes_max);
         if *self.config.copied.get(channel.kind_of(lane)) {
@@ -848,6 +849,10 @@ impl Session {
             let carrier = self.carriers.carrier_of(channel.kind_of(lane), lane, lanes);
             self.lower_bytes[carrier] += channel.out.unsent_bytes();
             self.lower_bytes[carrier] -= before;
+        }
+        // What a copy has delivered before it was sent is forgotten now.
+        if channel.out.has_room() != had_room || channel.out.is_done() {
+            self.note_delivered(id, had_room);
         }
         Some(chunks)
     }
@@ -1077,12 +1082,18 @@ impl Session {
         };
         let had_room = channel.out.has_room();
         channel.out.handle_delivered(cursors)?;
-        if self.line.is_none() && !had_room && channel.out.has_room() {
+        self.note_delivered(id, had_room);
+        Ok(())
+    }
+
+    /// What follows from less being kept.
+    fn note_delivered(&mut self, id: ChannelId, had_room: bool) {
+        let has_room = self.channels.get(&id).is_some_and(|c| c.out.has_room());
+        if self.line.is_none() && !had_room && has_room {
             self.events.push_back(Event::Room { channel: id });
         }
         self.set_blocked(id);
         self.remove_if_done(id);
-        Ok(())
     }
 
     fn remove_if_done(&mut self, id: ChannelId) {
