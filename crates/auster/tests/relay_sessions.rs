@@ -436,7 +436,8 @@ fn another_relay_begins_a_session_and_the_first_does_not_take_up_what_it_had() {
     site.ip(0, "link set u0 up");
     site.relays.remove("b");
     ends(&mut second);
-    site.connect("a").exchange(20);
+    let mut third = site.connect("a");
+    third.exchange(20);
     let status = site.status("switch");
     assert_eq!(status["relay"], methods[0]);
     assert_eq!(counts(&status)[2..], [3, 2]);
