@@ -64,7 +64,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     crate::run::raise_file_limit();
     let interrupt = Interrupt::take()?;
     let progress = Progress::new();
-    let certificates = Certificates::make()?;
+    let switches_max = settings.switches.iter().copied().max();
+    let certificates = Certificates::make(switches_max.unwrap_or(1))?;
     let mut rows = Vec::new();
     for cell in settings.cells() {
         let mut measured = Vec::new();

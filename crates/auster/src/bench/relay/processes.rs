@@ -1,7 +1,7 @@
 //! The relays under test, each a process of this program.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use net::tls::Role;
@@ -17,28 +17,36 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    pub fn make() -> Result<Certificates, Failure> {
+    /// Switches are known by the name in their certificates, so each has its own.
+    pub fn make(switches: u32) -> Result<Certificates, Failure> {
         let days = 2;
         let dir = std::env::temp_dir().join(format!("auster-bench-{}", std::process::id()));
         let made = Certificates { dir };
-        for (ca, role, name) in [
-            ("controllerca", Role::Controller, "controller"),
-            ("switchca", Role::Switch, "switch"),
+        let switches = (0..switches).map(|n| format!("switch{n}")).collect();
+        for (ca, role, names) in [
+            (
+                "controllerca",
+                Role::Controller,
+                vec!["controller".to_owned()],
+            ),
+            ("switchca", Role::Switch, switches),
         ] {
             let authority = make::authority(role, KeyKind::P256, days)?;
             let signer =
                 Signer::new(&authority.certificate, &authority.key).map_err(Failure::machine)?;
-            let owner = Owner {
-                name: name.to_owned(),
-                role,
-                hosts: vec!["127.0.0.1".to_owned()],
-                datapath_id: None,
-                listens: role == Role::Controller,
-            };
-            let issued = signer.issue(&owner, KeyKind::P256, days)?;
             made.write(ca, &authority.certificate)?;
-            made.write(&format!("{name}-cert"), &issued.certificate)?;
-            made.write(&format!("{name}-privkey"), &issued.key)?;
+            for name in names {
+                let owner = Owner {
+                    name: name.clone(),
+                    role,
+                    hosts: vec!["127.0.0.1".to_owned()],
+                    datapath_id: None,
+                    listens: role == Role::Controller,
+                };
+                let issued = signer.issue(&owner, KeyKind::P256, days)?;
+                made.write(&format!("{name}-cert"), &issued.certificate)?;
+                made.write(&format!("{name}-privkey"), &issued.key)?;
+            }
         }
         Ok(made)
     }
@@ -50,18 +58,6 @@ impl Certificates {
 
     fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name).with_extension("pem")
-    }
-
-    fn flags(&self, owner: &str, peers_ca: &str) -> Vec<PathBuf> {
-        let key = self.path(&format!("{owner}-privkey"));
-        let certificate = self.path(&format!("{owner}-cert"));
-        let flag = |name: &str| Path::new(name).to_path_buf();
-        let files = [
-            (flag("-p"), key),
-            (flag("-c"), certificate),
-            (flag("-C"), self.path(peers_ca)),
-        ];
-        files.into_iter().flat_map(|(f, p)| [f, p]).collect()
     }
 }
 
@@ -95,14 +91,20 @@ impl Relays {
         let mut controller = auster();
         controller.args(["relay", "controller", "--listen", "pquic:0:127.0.0.1"]);
         controller.args(["--openflow", &format!("tcp:127.0.0.1:{sink_port}")]);
-        controller.args(certificates.flags("controller", "switchca"));
+        for (flag, name) in [
+            ("-p", "controller-privkey"),
+            ("-c", "controller-cert"),
+            ("-C", "switchca"),
+        ] {
+            controller.arg(flag).arg(certificates.path(name));
+        }
         let (controller, relay_port) = Process::start(controller)?;
         // As 'auster relay switch', but many, of one process.
         let mut switch = auster();
         switch.args(["bench", "relay-switches"]);
         switch.args(["--switches", &cell.switches.to_string()]);
         switch.args(["--connect", &format!("quic:127.0.0.1:{relay_port}")]);
-        switch.args(certificates.flags("switch", "controllerca"));
+        switch.arg("--certificates").arg(&certificates.dir);
         let (switch, switch_port) = Process::start(switch)?;
         Ok(Relays {
             switch,

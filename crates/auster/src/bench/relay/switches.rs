@@ -19,12 +19,9 @@ pub struct Args {
     switches: u32,
     #[arg(long)]
     connect: String,
-    #[arg(short = 'p')]
-    private_key: PathBuf,
-    #[arg(short = 'c')]
-    certificate: PathBuf,
-    #[arg(short = 'C')]
-    ca_cert: PathBuf,
+    /// With `controllerca.pem`, and `switchN-privkey.pem` and `switchN-cert.pem` from 0 on
+    #[arg(long, value_name = "DIR")]
+    certificates: PathBuf,
 }
 
 pub fn run(args: Args) -> Result<(), Failure> {
@@ -40,13 +37,16 @@ async fn serve(args: Args) -> Result<(), Failure> {
             .map_err(|error| Failure::usage(format!("{text}: {error}")))
     };
     let connect = method(&args.connect)?;
-    let files = CredentialFiles {
-        private_key: args.private_key,
-        certificate: args.certificate,
-        ca: args.ca_cert,
+    let file = |name: String| args.certificates.join(name).with_extension("pem");
+    let security = |n: u32| {
+        let files = CredentialFiles {
+            private_key: file(format!("switch{n}-privkey")),
+            certificate: file(format!("switch{n}-cert")),
+            ca: file("controllerca".to_owned()),
+        };
+        let credentials = files.load().map_err(Failure::machine)?;
+        Ok::<_, Failure>(Security::new(Arc::new(credentials)).expecting(Role::Controller))
     };
-    let credentials = files.load().map_err(Failure::machine)?;
-    let security = Security::new(Arc::new(credentials)).expecting(Role::Controller);
     let limits = Limits::default();
     let mut listener = Listener::bind(&method("ptcp:0:127.0.0.1")?, &Security::plain(), limits)
         .await
@@ -54,7 +54,8 @@ async fn serve(args: Args) -> Result<(), Failure> {
     println!("listening on {}", listener.local());
     let mut tunnels = JoinSet::new();
     let mut ends = Vec::new();
-    for _ in 0..args.switches {
+    for n in 0..args.switches {
+        let security = security(n)?;
         let config = EndConfig {
             session: Config::new(Side::Switch),
             targets: Default::default(),
@@ -62,7 +63,7 @@ async fn serve(args: Args) -> Result<(), Failure> {
             scheduling: Scheduling::default(),
         };
         let end = End::new(config, SessionId(tunnel::random()), "controller");
-        let (dialling, connect, security) = (end.clone(), connect.clone(), security.clone());
+        let (dialling, connect) = (end.clone(), connect.clone());
         tunnels.spawn(async move {
             tunnel::switch(&dialling, std::slice::from_ref(&connect), &security).await
         });
