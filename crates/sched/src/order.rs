@@ -193,8 +193,9 @@ pub fn must_follow(direction: Direction, earlier: (Binding, u8), later: (Binding
 /// The law of keyed mode, towards the switch; towards the controller nothing is different. Each
 /// message is a place and a domain of barriers.
 ///
-/// - A state message without a key is a fence. A fence is crossed by nothing of its scope, and one
-///   of domain 0 by nothing at all. Beyond that different scopes owe each other nothing.
+/// - A fence is crossed by nothing of its scope, and one of domain 0 by nothing at all. So is a
+///   state message without a key, but that it need not wait for the packets before it. Beyond that
+///   different scopes owe each other nothing.
 /// - State messages of one key stay in order. So do those of different kinds of key, which may be
 ///   about the same packets.
 /// - Packets, and requests, follow all state messages before them; a state message follows the
@@ -208,7 +209,7 @@ pub fn must_follow_keyed(earlier: (Place, u8), later: (Place, u8)) -> bool {
     let is_one_scope = scope_of(earlier.1) == scope_of(later.1);
     match (earlier.0, later.0) {
         (Free, Free) => true,
-        (Free, _) | (_, Free) => false,
+        (Free, _) | (_, Free) | (Flow(_), State) => false,
         _ if !is_one_scope => [earlier, later].map(fences).contains(&Some(true)),
         (Fence | State, _) | (_, Fence | State) => true,
         (Keyed(a), Keyed(b)) => a == b || a.kind != b.kind,

@@ -40,6 +40,7 @@ struct Scope {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     fences: u32,
+    wides: u32,
     states: u32,
     exchanges: u32,
 }
@@ -142,6 +143,11 @@ impl Judge {
         if before.fences != scope.out.fences {
             return Some("crossed a fence");
         }
+        // Packets before it need not be out.
+        let is_packet = matches!(rank, Rank::Flow(_));
+        if scope.out.wides < before.wides || scope.out.wides > before.wides && !is_packet {
+            return Some("crossed a change of more than one key");
+        }
         match rank {
             Rank::State if is_behind(scope.last_state) => Some("was overtaken by state"),
             Rank::Keyed { is_ip, key }
@@ -173,7 +179,7 @@ impl Judge {
         let scope = &mut self.scopes[usize::from(domain)];
         let last = |of: &mut Option<u32>| *of = (*of).max(Some(number));
         match rank {
-            Rank::Fence => {}
+            Rank::Fence | Rank::Wide => {}
             Rank::State => last(&mut scope.last_state),
             Rank::Keyed { is_ip, key } => {
                 last(&mut scope.last_of_kind[usize::from(is_ip)]);
@@ -197,7 +203,7 @@ impl Judge {
 /// The scopes that a message counts in.
 fn bound(scopes: &mut [Scope], rank: Rank, domain: u8) -> &mut [Scope] {
     match (rank, domain) {
-        (Rank::Fence, 0) => scopes,
+        (Rank::Fence | Rank::Wide, 0) => scopes,
         _ => &mut scopes[usize::from(domain)..][..1],
     }
 }
@@ -223,6 +229,7 @@ impl Counts {
     fn add(&mut self, rank: Rank) {
         match rank {
             Rank::Fence => self.fences += 1,
+            Rank::Wide => self.wides += 1,
             Rank::State | Rank::Keyed { .. } => self.states += 1,
             Rank::Exchange => self.exchanges += 1,
             Rank::Flow(_) | Rank::Free => {}
@@ -249,7 +256,7 @@ mod tests {
     fn binding(rank: Rank) -> Binding {
         match rank {
             Rank::Fence => Binding::Fence,
-            Rank::State | Rank::Keyed { .. } => Binding::State,
+            Rank::State | Rank::Wide | Rank::Keyed { .. } => Binding::State,
             Rank::Exchange => Binding::Exchange,
             Rank::Free => Binding::Free,
             Rank::Flow(flow) => Binding::Flow {
@@ -262,7 +269,7 @@ mod tests {
     fn place(rank: Rank) -> Place {
         match rank {
             Rank::Fence => Place::Fence,
-            Rank::State => Place::State,
+            Rank::State | Rank::Wide => Place::State,
             Rank::Keyed { is_ip, key } => Place::Keyed(Key {
                 kind: if is_ip { KeyKind::Ip } else { KeyKind::Mac },
                 hash: u64::from(key),

@@ -22,6 +22,8 @@ pub(super) const FLOWS: u16 = 256;
 pub(super) enum Rank {
     Fence,
     State,
+    /// In keyed mode a state message that is about more than one pair of addresses.
+    Wide,
     /// In keyed mode a flow-mod by the addresses it names: Ethernet's or IP's, and which.
     Keyed {
         is_ip: bool,
@@ -95,9 +97,8 @@ impl Script {
             }
             _ => (self.next_strict(number), 0),
         };
-        // Without a key, what changes state is a fence in keyed mode.
         let rank = match rank {
-            Rank::State if is_keyed => Rank::Fence,
+            Rank::State if is_keyed => Rank::Wide,
             rank => rank,
         };
         Made {
@@ -127,7 +128,7 @@ impl Script {
                 let is_ip = self.below(50) == 0;
                 self.keyed(number, is_ip)
             }
-            60 => (self.unkeyed(number), Rank::Fence),
+            60 => (self.unkeyed(number), Rank::Wide),
             _ => self.next_strict(number),
         }
     }
