@@ -58,6 +58,16 @@ pub struct Group {
     pub agents: usize,
 }
 
+impl Group {
+    /// For a title, where loss comes in bursts.
+    fn loss(&self) -> String {
+        match &*self.bursts {
+            "" => String::new(),
+            bursts => format!(", loss{bursts}"),
+        }
+    }
+}
+
 impl Figures {
     /// In the order in which methods and conditions first appear.
     pub fn of(results: &[CellResult]) -> Vec<Figures> {
@@ -136,8 +146,11 @@ pub fn text(results: &[CellResult], failures: &[CellFailure]) -> String {
             .filter(|f| f.table == table && f.group == group)
             .collect();
         let about = format!(
-            "{} bytes, RTT {} ms, {} agents",
-            group.sizes, group.rtt, group.agents
+            "{} bytes, RTT {} ms{}, {} agents",
+            group.sizes,
+            group.rtt,
+            group.loss(),
+            group.agents
         );
         let mut add = |what: &str, figures: &[&Figures], cell: fn(&Figures) -> String| {
             if !figures.is_empty() {
@@ -206,10 +219,7 @@ pub fn plot(results: &[CellResult], kept: &Results) -> Result<(), Failure> {
                         "Mean delay: {} B, RTT {} ms, {rate} msg/s each way{}",
                         group.sizes,
                         group.rtt,
-                        match &*group.bursts {
-                            "" => String::new(),
-                            bursts => format!(", loss{bursts}"),
-                        }
+                        group.loss()
                     ),
                     x_label: "loss (%)".to_owned(),
                     y_label: "delay (ms)".to_owned(),
