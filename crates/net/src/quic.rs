@@ -128,42 +128,16 @@ pub fn line_endpoint(
     pace: Option<Arc<Pace>>,
 ) -> io::Result<(Endpoint, Marks)> {
     let marks = Marks::default();
-    let socket = line_socket(local, dscp, pace, &marks)?;
-    let endpoint = Endpoint::new_with_abstract_socket(
-        endpoint_config(server.is_some()),
-        server,
-        socket,
-        Arc::new(quinn::TokioRuntime),
-    )?;
-    Ok((endpoint, marks))
-}
-
-fn line_socket(
-    local: SocketAddr,
-    dscp: u8,
-    pace: Option<Arc<Pace>>,
-    marks: &Marks,
-) -> io::Result<Arc<udp::MarkingSocket>> {
     let socket = bind_socket(local)?;
     socket.set_nonblocking(true)?;
     let socket = udp::MarkingSocket::new(socket, dscp, pace, marks.clone())?;
-    Ok(Arc::new(socket))
-}
-
-/// Puts another socket, on `local`, in the place of one of [`endpoint`].
-pub fn rebind(endpoint: &Endpoint, local: SocketAddr) -> io::Result<()> {
-    endpoint.rebind(bind_socket(local)?)
-}
-
-/// As [`rebind`], of one of [`line_endpoint`].
-pub fn rebind_line(
-    endpoint: &Endpoint,
-    local: SocketAddr,
-    dscp: u8,
-    pace: Option<Arc<Pace>>,
-    marks: &Marks,
-) -> io::Result<()> {
-    endpoint.rebind_abstract(line_socket(local, dscp, pace, marks)?)
+    let endpoint = Endpoint::new_with_abstract_socket(
+        endpoint_config(server.is_some()),
+        server,
+        Arc::new(socket),
+        Arc::new(quinn::TokioRuntime),
+    )?;
+    Ok((endpoint, marks))
 }
 
 /// An endpoint on `local`. One that never accepts has no `server`, and dials once: what comes is

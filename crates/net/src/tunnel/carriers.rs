@@ -22,15 +22,13 @@ use super::coalesce::Window;
 use super::datagrams;
 use super::end::{End, State};
 use super::link::{LinkError, bound_unsent, read_lanes, send_lane};
-use super::path::{self, Dialled};
+use super::path;
 use crate::quic;
 
 /// Another connection of the session, with the stream that it joined by.
 pub(super) struct Joined {
     pub connection: quinn::Connection,
     pub marks: quic::Marks,
-    /// At the end that dialled.
-    pub dialled: Option<Dialled>,
     pub dscp: u8,
     pub send: SendStream,
     pub recv: RecvStream,
@@ -369,7 +367,6 @@ impl Carried {
         let Joined {
             connection,
             marks,
-            dialled,
             mut send,
             mut recv,
             ..
@@ -398,7 +395,7 @@ impl Carried {
         tokio::select! {
             read = read_lanes(lanes.clone(), &connection, both) => read?,
             error = bound_unsent(connection.clone()) => return Err(error),
-            never = path::follow(connection.clone(), marks, dialled) => match never {},
+            never = path::follow(connection.clone(), marks) => match never {},
             error = broken(datagrams::receive(lanes.clone(), connection.clone())) => return Err(error),
             error = broken(datagrams::send(lanes.clone(), connection.clone())) => return Err(error),
         }

@@ -238,7 +238,6 @@ impl Hub {
                 let joined = Joined {
                     connection,
                     marks: self.marks.clone(),
-                    dialled: None,
                     dscp,
                     send,
                     recv,
@@ -278,7 +277,6 @@ impl Hub {
             Greeted {
                 connection,
                 marks: self.marks.clone(),
-                dialled: None,
                 further,
                 joins,
                 carriers,

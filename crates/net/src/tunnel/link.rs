@@ -21,7 +21,7 @@ use tokio::time;
 use super::carriers::{Joined, Lanes, Live, Seat};
 use super::datagrams;
 use super::end::End;
-use super::path::{self, Dialled};
+use super::path;
 use crate::quic;
 
 /// The first message of either end must come within this.
@@ -41,8 +41,6 @@ const CONTROL_PRIORITY: i32 = i32::MAX;
 pub(super) struct Greeted {
     pub connection: quinn::Connection,
     pub marks: quic::Marks,
-    /// At the end that dialled.
-    pub dialled: Option<Dialled>,
     /// One for each code point of `carriers` after the first.
     pub further: Vec<Joined>,
     /// More of them, for as long as the connection lasts.
@@ -127,7 +125,6 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
     let Greeted {
         connection,
         marks,
-        dialled,
         further,
         mut joins,
         carriers,
@@ -176,8 +173,8 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
             tasks.spawn(fails(read_control(end.clone(), recv, buf, is_void)));
             tasks.spawn(fails(accept_lanes(lanes.clone(), connection.clone())));
             // Nothing else depends on the other end's address.
-            if dialled.is_some() || end.is_scheduled() {
-                let follows = path::follow(connection.clone(), marks, dialled);
+            if end.is_scheduled() {
+                let follows = path::follow(connection.clone(), marks);
                 tasks.spawn(async move { match follows.await {} });
             }
             tasks.spawn(fails(datagrams::receive(lanes.clone(), connection.clone())));

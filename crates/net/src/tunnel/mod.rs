@@ -190,20 +190,6 @@ impl Scheduling {
             Some(_) => quic::line_endpoint(local, server, dscp, self.pace.clone()),
         }
     }
-
-    /// Puts another socket in the place of that of such an endpoint.
-    fn rebind(
-        &self,
-        endpoint: &quinn::Endpoint,
-        local: SocketAddr,
-        dscp: u8,
-        marks: &quic::Marks,
-    ) -> std::io::Result<()> {
-        match &self.policy {
-            None => quic::rebind(endpoint, local),
-            Some(_) => quic::rebind_line(endpoint, local, dscp, self.pace.clone(), marks),
-        }
-    }
 }
 
 fn transport_config(scheduling: &Scheduling) -> TransportConfig {

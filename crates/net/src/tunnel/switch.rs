@@ -162,7 +162,6 @@ struct Dialled {
 struct Connected {
     connection: quinn::Connection,
     marks: quic::Marks,
-    dialled: path::Dialled,
 }
 
 /// Where a relay is.
@@ -298,11 +297,7 @@ impl<'a> Dialler<'a> {
 
     /// One more connection of the session.
     async fn join(&self, relay: usize, dscp: u8) -> Result<Joined, DialError> {
-        let Connected {
-            connection,
-            marks,
-            dialled,
-        } = self.connect(relay, dscp).await?;
+        let Connected { connection, marks } = self.connect(relay, dscp).await?;
         let session = self.end.with(|session| session.id());
         let ours = Control::Join { session, dscp };
         let joined = async {
@@ -317,7 +312,6 @@ impl<'a> Dialler<'a> {
         Ok(Joined {
             connection,
             marks,
-            dialled: Some(dialled),
             dscp,
             send,
             recv,
@@ -341,15 +335,7 @@ impl<'a> Dialler<'a> {
                 .connect_with(config, address, &target.name)
                 .map_err(|e| failed(&e))?;
             match timeout(HANDSHAKE_TIMEOUT, connecting).await {
-                Ok(Ok(connection)) => Ok(Connected {
-                    connection,
-                    marks,
-                    dialled: path::Dialled {
-                        endpoint,
-                        scheduling,
-                        dscp,
-                    },
-                }),
+                Ok(Ok(connection)) => Ok(Connected { connection, marks }),
                 // The connection's own idle timeout comes first where this machine stalls meanwhile.
                 Ok(Err(error)) if error != quinn::ConnectionError::TimedOut => Err(failed(&error)),
                 Ok(Err(_)) | Err(_) => Err(DialError::Unanswered),
@@ -510,11 +496,7 @@ async fn greet(
     connected: Connected,
     joins: mpsc::Receiver<Joined>,
 ) -> Result<Greeted, LinkError> {
-    let Connected {
-        connection,
-        marks,
-        dialled,
-    } = connected;
+    let Connected { connection, marks } = connected;
     let (mut send, mut recv) = connection.open_bi().await?;
     let (ours, early) = end.with(|session| {
         let mut ours = session.settings(session.is_resumable());
@@ -544,7 +526,6 @@ async fn greet(
     Ok(Greeted {
         connection,
         marks,
-        dialled: Some(dialled),
         further: Vec::new(),
         joins,
         carriers,
