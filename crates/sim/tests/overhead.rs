@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use sim::link::LinkConfig;
 use sim::overhead::wire::{
-    Carrier, Host, Message, Outcome, QuicCarrier, RELAY_RECORDS, Setup, Streams, TcpCarrier,
-    poisson,
+    Carrier, Congestion, Host, Message, Outcome, QUINN_ACK_DELAY, QuicCarrier, RELAY_ACK_DELAY,
+    RELAY_LANES, RELAY_RECORDS, RELAY_RECORDS_1, Setup, Streams, TcpCarrier, poisson,
 };
 
 const TCP: TcpCarrier = TcpCarrier {
@@ -21,6 +21,8 @@ const TLS: TcpCarrier = TcpCarrier {
 const QUIC: QuicCarrier = QuicCarrier {
     streams: Streams::PerAgent,
     is_thin: false,
+    ack_delay: QUINN_ACK_DELAY,
+    congestion: Congestion::Cubic,
     window_floor_bytes: 0,
     records: None,
 };
@@ -30,6 +32,7 @@ const IDEAL: Host = Host {
     tcp_item: Duration::ZERO,
     quic_item: Duration::ZERO,
     late: Duration::ZERO,
+    timer: Duration::ZERO,
 };
 const ETHERNET_IP_TCP: u64 = 14 + 20 + 32;
 const ETHERNET_IP_UDP: u64 = 14 + 20 + 8;
@@ -39,6 +42,7 @@ fn setup(carrier: Carrier, at_ms: &[u64]) -> Setup {
     let message = |ms: &u64| Message {
         due: ms * 1_000_000,
         agent: 0,
+        lane: 0,
         bytes: 220,
     };
     Setup {
@@ -153,6 +157,52 @@ fn acknowledgements_race_with_messages() {
         ..QUIC
     });
     assert!(frames(thin) < 1.02, "{}", frames(thin));
+}
+
+/// What the relays say of a lane and of a record goes with it, and a message takes along the report
+/// of what came half a second ago.
+#[test]
+fn a_relay_says_of_each_record_and_lane_and_reports_with_the_next_message() {
+    for (records, lane, record) in [(RELAY_RECORDS_1, 4, 2), (RELAY_RECORDS, 4 + 3, 0)] {
+        let relay = Carrier::Quic(QuicCarrier {
+            streams: Streams::Lanes(RELAY_LANES),
+            is_thin: true,
+            ack_delay: RELAY_ACK_DELAY,
+            congestion: Congestion::Westwood,
+            records: Some(records),
+            ..QUIC
+        });
+        let of = |to_controller: &[(u64, u16)], to_switch: &[(u64, u16)]| {
+            let message = |(ms, lane): &(u64, u16)| Message {
+                due: ms * 1_000_000,
+                agent: 0,
+                lane: *lane,
+                bytes: 220,
+            };
+            let messages = [to_controller, to_switch].map(|all| all.iter().map(message).collect());
+            let setup = Setup {
+                messages,
+                ..setup(relay, &[])
+            };
+            beyond(&setup.run())
+        };
+        let to_controller = ETHERNET_IP_UDP + 1 + 4 + 1 + 16;
+        let to_switch = ETHERNET_IP_UDP + 1 + 1 + 16;
+        let stream = 1 + 1 + 2;
+        // A delay of 5 ms is 625 units of 8 us.
+        let ack = 1 + 1 + 2 + 1 + 1 + 3;
+        let one = to_controller + stream + lane + record + to_switch + ack;
+        assert_eq!(of(&[(0, 0)], &[]), (2, one));
+        // The same lane again: an offset, and nothing of the lane.
+        let again = to_controller + stream + 2 + record + to_switch + ack;
+        assert_eq!(of(&[(0, 0), (100, 0)], &[]), (4, one + again));
+        assert_eq!(of(&[(0, 0), (100, 1)], &[]), (4, 2 * one));
+        // To the controller at 700 ms, on the control stream: what came at 0.
+        let report = (1 + 1 + 1) + 4 + 3;
+        let back = to_switch + stream + lane + record + to_controller + ack;
+        assert_eq!(of(&[(700, 0)], &[(0, 0)]), (4, one + back + report));
+        assert_eq!(of(&[(300, 0)], &[(0, 0)]), (4, one + back));
+    }
 }
 
 /// A busy machine writes together what has come up meanwhile, over QUIC; TCP_NODELAY does not.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::scenario::HostEntry;
 use super::wire;
 use crate::bench::channel::grid::{Bursts, Cell, Condition, Rtt, Sizes, Table};
-use crate::bench::channel::method::Method;
+use crate::bench::channel::method::{Carrier, Method};
 use crate::bench::output::table;
 use crate::failure::Failure;
 
@@ -16,13 +16,21 @@ pub const TOLERANCE_PERCENT: f64 = 10.0;
 
 /// What `auster bench channel` has kept.
 pub struct Measured {
+    relay_wire: u8,
     cells: Vec<MeasuredCell>,
 }
 
 #[derive(Deserialize)]
 struct MeasuredDocument {
     bench: String,
+    settings: MeasuredSettings,
     runs: MeasuredRuns,
+}
+
+#[derive(Deserialize)]
+struct MeasuredSettings {
+    #[serde(default = "first_relay_wire")]
+    relay_wire: u8,
 }
 
 #[derive(Deserialize)]
@@ -39,8 +47,7 @@ struct MeasuredCell {
     rate_per_s: f64,
     loss_percent: f64,
     /// Documents of earlier versions have no bursts.
-    #[serde(default)]
-    burst_frames: f64,
+    burst_frames: Option<f64>,
     #[serde(default = "all")]
     burst_loss_percent: f64,
     agents: usize,
@@ -61,9 +68,14 @@ impl Measured {
             return Err(wrong(format!("bench is \"{bench}\" and not \"channel\"")));
         }
         Ok(Measured {
+            relay_wire: document.settings.relay_wire,
             cells: document.runs.cells,
         })
     }
+}
+
+fn first_relay_wire() -> u8 {
+    1
 }
 
 fn all() -> f64 {
@@ -73,15 +85,18 @@ fn all() -> f64 {
 impl MeasuredCell {
     fn bursts(&self) -> Bursts {
         Bursts {
-            frames: self.burst_frames,
+            frames: self.burst_frames.unwrap_or(Bursts::NONE.frames),
             loss_percent: self.burst_loss_percent,
         }
     }
 
     /// The same cell; `Err` says why the model has it not.
-    fn cell(&self) -> Result<Cell, String> {
+    fn cell(&self, relay_wire: u8) -> Result<Cell, String> {
         let method = Method::parse(&self.method)?;
-        wire::carrier(method)?;
+        wire::carrier(method, self.agents, relay_wire)?;
+        if matches!(method.carrier, Carrier::Relay(_)) && self.burst_frames.is_none() {
+            return Err("relay: of a version that acknowledged and reported more".to_owned());
+        }
         let is_sane = (1..=usize::from(u16::MAX)).contains(&self.agents)
             && self.rate_per_s > 0.0
             && !self.sizes_bytes.is_empty();
@@ -144,8 +159,9 @@ impl Comparison {
     pub fn of(measured: &Measured, host: HostEntry) -> Result<Comparison, Failure> {
         let (mut cells, mut theirs) = (Vec::new(), Vec::new());
         let mut left_out: Vec<LeftOut> = Vec::new();
+        let measured_wire = measured.relay_wire;
         for measured in &measured.cells {
-            match measured.cell() {
+            match measured.cell(measured_wire) {
                 Ok(cell) => {
                     cells.push(cell);
                     theirs.push(measured);
@@ -156,7 +172,7 @@ impl Comparison {
                 },
             }
         }
-        let ours = wire::run(&cells, host)?;
+        let ours = wire::run(&cells, host, measured_wire)?;
         let compared = ours.iter().zip(theirs).map(|(ours, theirs)| {
             let modelled = ours.overhead_bytes_per_message;
             let departs = 100.0 * (modelled / theirs.overhead_bytes_per_message - 1.0);

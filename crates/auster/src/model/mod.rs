@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use self::scenario::{HostEntry, PaperEntry, Scenario, WireEntry};
+use crate::bench::channel::method::RELAY_WIRE;
 use crate::bench::output::{Document, OutputArgs, unix_seconds};
 use crate::failure::Failure;
 
@@ -77,7 +78,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     if has_wire {
         let cells = wire::cells(&scenario.wire.choices()).map_err(Failure::usage)?;
-        runs.cells = wire::run(&cells, scenario.host)?;
+        runs.cells = wire::run(&cells, scenario.host, RELAY_WIRE)?;
         text += &wire::text(&runs.cells);
         wire::plot(&runs.cells, &results)?;
     }

@@ -63,6 +63,7 @@ pub struct HostEntry {
     pub tcp_item_us: Option<f64>,
     pub quic_item_us: Option<f64>,
     pub late_us: Option<f64>,
+    pub timer_us: Option<f64>,
 }
 
 impl Scenario {
@@ -89,6 +90,7 @@ impl Scenario {
             ("tcp_item_us", host.tcp_item_us),
             ("quic_item_us", host.quic_item_us),
             ("late_us", host.late_us),
+            ("timer_us", host.timer_us),
         ];
         for (name, us) in times {
             if us.is_some_and(|us| !(0.0..=100_000.0).contains(&us)) {

@@ -1,14 +1,22 @@
 //! The model of the wire, cell by cell as `auster bench channel` measures.
 
+use std::collections::BTreeMap;
+
+use bytes::BytesMut;
+use control::relay::place_of;
+use openflow::Frame;
 use openflow::time::Duration;
-use sched::Direction;
+use sched::{Direction, Place};
 use serde::Serialize;
-use sim::overhead::wire::{self, Carrier, Host, Outcome, QuicCarrier, Setup, Streams, TcpCarrier};
+use sim::overhead::wire::{
+    self, Carrier, Congestion, Host, Outcome, QuicCarrier, Setup, Streams, TcpCarrier,
+};
 
 use super::scenario::HostEntry;
 use crate::bench::channel::grid::{Bursts, Cell, Choice, Condition, Rtt, Sizes};
-use crate::bench::channel::method::{self, Method};
+use crate::bench::channel::method::{self, Method, RELAY_WIRE};
 use crate::bench::channel::report::{Entry, matrix, readable};
+use crate::bench::channel::source::{self, Stamp};
 use crate::bench::output::Results;
 use crate::bench::plot::{Plot, Series};
 use crate::bench::stats::Summary;
@@ -49,12 +57,12 @@ pub fn cells(choices: &[Choice]) -> Result<Vec<Cell>, String> {
     }
     cells
         .iter()
-        .try_for_each(|cell| carrier(cell.method).map(drop))?;
+        .try_for_each(|cell| carrier(cell.method, cell.agents, RELAY_WIRE).map(drop))?;
     Ok(cells)
 }
 
 /// On as many threads as there are cores; what a cell gives depends on its seed alone.
-pub fn run(cells: &[Cell], host: HostEntry) -> Result<Vec<CellResult>, Failure> {
+pub fn run(cells: &[Cell], host: HostEntry, relay_wire: u8) -> Result<Vec<CellResult>, Failure> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let all: Vec<Result<CellResult, Failure>> = std::thread::scope(|scope| {
         // Dealt out in turn: neighbours are alike in cost.
@@ -62,7 +70,7 @@ pub fn run(cells: &[Cell], host: HostEntry) -> Result<Vec<CellResult>, Failure> 
             .map(|first| {
                 let part = cells.iter().enumerate().skip(first).step_by(threads);
                 scope.spawn(move || {
-                    part.map(|(n, cell)| (n, CellResult::of(cell, host)))
+                    part.map(|(n, cell)| (n, CellResult::of(cell, host, relay_wire)))
                         .collect::<Vec<_>>()
                 })
             })
@@ -78,8 +86,8 @@ pub fn run(cells: &[Cell], host: HostEntry) -> Result<Vec<CellResult>, Failure> 
 }
 
 impl CellResult {
-    fn of(cell: &Cell, host: HostEntry) -> Result<CellResult, Failure> {
-        let outcome = setup(cell, host).map_err(Failure::usage)?.run();
+    fn of(cell: &Cell, host: HostEntry, relay_wire: u8) -> Result<CellResult, Failure> {
+        let outcome = setup(cell, host, relay_wire).map_err(Failure::usage)?.run();
         let Condition {
             rate_per_s,
             loss_percent,
@@ -136,20 +144,33 @@ fn handshake(outcome: &Outcome) -> f64 {
 }
 
 /// The cell's messages and losses are those of the bench, by its seed.
-fn setup(cell: &Cell, host: HostEntry) -> Result<Setup, String> {
+fn setup(cell: &Cell, host: HostEntry, relay_wire: u8) -> Result<Setup, String> {
+    let carrier = carrier(cell.method, cell.agents, relay_wire)?;
     let messages = |direction| {
         let sources = cell.sources(direction);
-        let message =
-            |(stamp, bytes): (crate::bench::channel::source::Stamp, usize)| wire::Message {
-                due: stamp.due.as_nanos() as u64,
-                agent: stamp.agent,
-                bytes: bytes as u32,
-            };
+        let mut lanes = BTreeMap::new();
+        let message = |(stamp, bytes): (Stamp, usize)| wire::Message {
+            due: stamp.due.as_nanos() as u64,
+            agent: stamp.agent,
+            lane: match carrier {
+                Carrier::Quic(QuicCarrier {
+                    streams: Streams::Lanes(count),
+                    ..
+                }) => *lanes
+                    .entry((stamp.agent, stamp.flow))
+                    .or_insert_with(|| lane_of(&stamp, direction, count)),
+                _ => 0,
+            },
+            bytes: bytes as u32,
+        };
         sources.into_iter().flatten().map(message).collect()
     };
     Ok(Setup {
-        carrier: carrier(cell.method)?,
-        window: Duration::from_millis(cell.method.window_ms),
+        carrier,
+        window: match cell.method.carrier {
+            method::Carrier::Relay(relay) => Duration::from_micros(relay.window_us),
+            _ => Duration::from_millis(cell.method.window_ms),
+        },
         agents: cell.agents as u16,
         messages: [
             messages(Direction::ToController),
@@ -161,8 +182,19 @@ fn setup(cell: &Cell, host: HostEntry) -> Result<Setup, String> {
     })
 }
 
+/// The lane that a relay deals the flow of `stamp` to.
+fn lane_of(stamp: &Stamp, direction: Direction, lanes: u16) -> u16 {
+    let mut bytes = BytesMut::new();
+    source::encode(stamp, direction, source::MESSAGE_BYTES_MIN, &mut bytes);
+    let frame = Frame::new(bytes.freeze()).expect("the bench writes whole messages");
+    match place_of(&frame, direction, lanes) {
+        Place::Flow(lane) => lane,
+        place => unreachable!("a packet of the bench is at {place:?}"),
+    }
+}
+
 /// `Err` for what the model has not.
-pub fn carrier(method: &Method) -> Result<Carrier, String> {
+pub fn carrier(method: &Method, agents: usize, relay_wire: u8) -> Result<Carrier, String> {
     if method.congestion != method::Congestion::Cubic {
         return Err(format!("{}: the model has CUBIC and no other", method.name));
     }
@@ -182,20 +214,29 @@ pub fn carrier(method: &Method) -> Result<Carrier, String> {
                 method::Streams::PerMessage => Streams::PerMessage,
             },
             is_thin: quic.is_thin,
+            ack_delay: wire::QUINN_ACK_DELAY,
+            congestion: Congestion::Cubic,
             window_floor_bytes: quic.window_floor_bytes.unwrap_or(0),
             records: None,
         }),
-        method::Carrier::Relay(relay) if relay.is_doubled || relay.window_us > 0 => {
-            return Err(format!(
-                "{}: of relays the model has that without flags",
-                method.name
-            ));
+        method::Carrier::Relay(relay) if relay.is_doubled => {
+            return Err(format!("{}: the model sends nothing twice", method.name));
         }
-        method::Carrier::Relay(_) => Carrier::Quic(QuicCarrier {
-            streams: Streams::Lanes(wire::RELAY_LANES),
-            is_thin: false,
+        method::Carrier::Relay(relay) => Carrier::Quic(QuicCarrier {
+            streams: Streams::Lanes(match relay.window_us {
+                window_us if window_us > 0 && relay_wire > 1 => {
+                    (wire::RELAY_LANES / agents as u16).max(1)
+                }
+                _ => wire::RELAY_LANES,
+            }),
+            is_thin: true,
+            ack_delay: wire::RELAY_ACK_DELAY,
+            congestion: Congestion::Westwood,
             window_floor_bytes: 0,
-            records: Some(wire::RELAY_RECORDS),
+            records: Some(match relay_wire {
+                1 => wire::RELAY_RECORDS_1,
+                _ => wire::RELAY_RECORDS,
+            }),
         }),
     })
 }
@@ -211,6 +252,7 @@ impl HostEntry {
             tcp_item: or(self.tcp_item_us, default.tcp_item),
             quic_item: or(self.quic_item_us, default.quic_item),
             late: or(self.late_us, default.late),
+            timer: or(self.timer_us, default.timer),
         }
     }
 }

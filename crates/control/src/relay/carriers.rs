@@ -238,6 +238,7 @@ mod tests {
             early: false,
             order: OrderMode::Strict,
             takes_datagrams: true,
+            takes_bare_records: true,
         };
         let (switch, controller) = (&[56, 48, 40][..], &[46, 34, 0][..]);
         for (generations, settled) in [((2, 1), switch), ((1, 2), controller), ((1, 1), controller)]

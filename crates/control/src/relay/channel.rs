@@ -16,7 +16,9 @@ use sched::{Direction, Gate, Lane, Place, Sequencer, Tag};
 use super::copies::{Ahead, CopiedRecord, CopyCounters};
 use super::place::{keyed_place, place_of, place_of_tag};
 use super::tally::{Shed, Tally};
-use super::wire::{Agent, ChannelId, Cursor, RAW_CHUNK_BYTES_MAX, Record, WireError};
+use super::wire::{
+    Agent, BareRecords, ChannelId, Cursor, HEAD_FOLLOWS, RAW_CHUNK_BYTES_MAX, Record, WireError,
+};
 
 /// Charged to the window for each record, whatever its length.
 const RECORD_OVERHEAD_BYTES: usize = 32;
@@ -38,6 +40,10 @@ pub(super) struct Outbound {
     agent: Agent,
     direction: Direction,
     flow_lanes: u16,
+    /// That packets of the local socket were dealt to.
+    dealt_lanes: Option<u16>,
+    /// The other end takes records without a head.
+    is_bare: bool,
     sequencer: Sequencer,
     lanes: BTreeMap<Lane, Kept>,
     cost: usize,
@@ -90,6 +96,8 @@ struct Kept {
     /// before it was known what it has. Those are sent all the same, since the place of a record in
     /// its stream is implied, and kept until then.
     told: u64,
+    /// The head of the last of these in the present stream.
+    head: Option<Bytes>,
     /// What the connection was given last, and may not have taken yet.
     in_hand_bytes: usize,
 }
@@ -113,6 +121,8 @@ impl Outbound {
             agent,
             direction,
             flow_lanes,
+            dealt_lanes: None,
+            is_bare: false,
             sequencer: Sequencer::new(direction),
             lanes: BTreeMap::new(),
             cost: 0,
@@ -138,11 +148,17 @@ impl Outbound {
         self.cost + self.queued.bytes < self.window_bytes
     }
 
+    /// Lanes that packets of the local socket are dealt to, once one was: a flow keeps its lane.
+    pub fn dealt_lanes(&self) -> Option<u16> {
+        self.dealt_lanes
+    }
+
     /// Takes what the local socket gave as far as there is room. Returns the lanes that have got
-    /// something to send.
+    /// something to send. Packets are dealt to `flow_lanes` lanes.
     pub fn handle_local(
         &mut self,
         buf: &mut BytesMut,
+        flow_lanes: u16,
     ) -> Result<BTreeSet<Lane>, openflow::FrameError> {
         let mut lanes = BTreeSet::new();
         while self.has_room() && !self.ended {
@@ -155,10 +171,13 @@ impl Outbound {
                 Agent::OpenFlow => match Frame::split_from(buf)? {
                     None => break,
                     Some(frame) => {
-                        let place = match place_of(&frame, self.direction, self.flow_lanes) {
+                        let place = match place_of(&frame, self.direction, flow_lanes) {
                             Place::State if self.is_keyed() => keyed_place(&frame),
                             place => place,
                         };
+                        if let Place::Flow(_) = place {
+                            self.dealt_lanes = Some(flow_lanes);
+                        }
                         (place, frame.bytes().clone())
                     }
                 },
@@ -228,6 +247,11 @@ impl Outbound {
             .set_keyed(is_keyed && self.agent == Agent::OpenFlow);
     }
 
+    /// Whether the other end takes records without a head. Only OpenFlow has them.
+    pub fn set_bare(&mut self, is_bare: bool) {
+        self.is_bare = is_bare && self.agent == Agent::OpenFlow;
+    }
+
     fn is_keyed(&self) -> bool {
         self.sequencer.is_keyed()
     }
@@ -294,7 +318,16 @@ impl Outbound {
                 break;
             };
             taken += cost(record.body.as_ref());
-            chunks.push(record.head.clone());
+            if self.is_bare {
+                let is_told = record.is_bare_after(kept.head.as_ref());
+                if !is_told {
+                    chunks.push(Bytes::from_static(&[HEAD_FOLLOWS]));
+                    chunks.push(record.head.clone());
+                    kept.head = Some(record.head.clone());
+                }
+            } else {
+                chunks.push(record.head.clone());
+            }
             chunks.extend(record.body.clone());
             kept.sent += 1;
         }
@@ -391,6 +424,7 @@ impl Outbound {
     pub fn rewind(&mut self, received: &[Cursor]) -> Result<(), WireError> {
         for kept in self.lanes.values_mut() {
             kept.sent = kept.delivered;
+            kept.head = None;
         }
         for (lane, count) in received {
             let kept = self.lanes.get_mut(lane);
@@ -441,6 +475,15 @@ fn forget_record(flows: &mut BTreeMap<FlowKey, FlowLane>, key: FlowKey) {
     }
 }
 
+impl KeptRecord {
+    /// Whether `before`, the head of the record before it, says all that its own would, and its
+    /// message cannot be taken for a head.
+    fn is_bare_after(&self, before: Option<&Bytes>) -> bool {
+        let first = self.body.as_ref().and_then(|body| body.first());
+        before == Some(&self.head) && first.is_some_and(|first| *first != HEAD_FOLLOWS)
+    }
+}
+
 impl Kept {
     fn unsent(&self) -> u64 {
         self.delivered + self.records.len() as u64 - self.sent
@@ -456,6 +499,8 @@ pub(super) struct Inbound {
     received: BTreeMap<Lane, u64>,
     /// Records that have come by stream.
     streamed: BTreeMap<Lane, u64>,
+    /// Where records come without heads: what those of each lane are told by.
+    bare: Option<BTreeMap<Lane, BareRecords>>,
     ahead: Ahead,
     copies: CopyCounters,
     ready: VecDeque<(Lane, Held)>,
@@ -497,6 +542,7 @@ impl Inbound {
             gate: Gate::default(),
             received: BTreeMap::new(),
             streamed: BTreeMap::new(),
+            bare: None,
             ahead: Ahead::default(),
             copies: CopyCounters::default(),
             ready: VecDeque::new(),
@@ -535,7 +581,7 @@ impl Inbound {
 
     /// Takes whole records of `lane` off `buf`.
     pub fn handle_lane(&mut self, lane: Lane, buf: &mut BytesMut) -> Result<(), WireError> {
-        while let Some(record) = Record::take(buf, self.agent)? {
+        while let Some(record) = self.take_record(lane, buf)? {
             let streamed = self.streamed.entry(lane).or_default();
             let place = *streamed;
             *streamed += 1;
@@ -546,6 +592,13 @@ impl Inbound {
         }
         self.release();
         Ok(())
+    }
+
+    fn take_record(&mut self, lane: Lane, buf: &mut BytesMut) -> Result<Option<Record>, WireError> {
+        match &mut self.bare {
+            Some(bare) => bare.entry(lane).or_default().take(buf),
+            None => Record::take(buf, self.agent),
+        }
     }
 
     /// A copy of a record that comes, came or was lost on its lane.
@@ -599,7 +652,9 @@ impl Inbound {
 
     /// A new connection: its streams start behind what has been received. What is ahead of that the
     /// other end sends again, and must not be told that it has been delivered before.
-    pub fn rewind(&mut self) {
+    /// `is_bare`: both ends take records without a head.
+    pub fn rewind(&mut self, is_bare: bool) {
+        self.bare = (is_bare && self.agent == Agent::OpenFlow).then(BTreeMap::new);
         self.streamed = self.received.clone();
         self.ahead = Ahead::default();
     }

@@ -60,6 +60,11 @@ pub struct Config {
     pub window_bytes: usize,
     /// Lanes for the packets of one channel, 1 to 256.
     pub flow_lanes: u16,
+    /// These are for all channels of the session together, each of which has an equal part of them
+    /// from its first packet on, and one at least. Where packets of all channels leave together
+    /// each lane that is in them costs a header, and they are lost together anyway. Without effect where
+    /// messages are scheduled.
+    pub shares_lanes: bool,
     /// How long local sockets outlive the connection between the ends.
     pub grace: Duration,
     /// What is to be sent a second time by datagram.
@@ -77,6 +82,7 @@ impl Config {
             side,
             window_bytes: 4 << 20,
             flow_lanes: 16,
+            shares_lanes: false,
             grace: Duration::from_secs(10),
             copied: PerKind::default(),
             order: OrderMode::Strict,
@@ -168,6 +174,8 @@ pub struct Session {
     /// What both ends keep; strict until the other one has said.
     order: OrderMode,
     peer_takes_datagrams: bool,
+    /// Records may have no heads.
+    is_bare: bool,
     control: VecDeque<Control>,
     events: VecDeque<Event>,
     finished: VecDeque<ChannelStatus>,
@@ -258,6 +266,7 @@ impl Session {
             peer_window_bytes: config.window_bytes,
             order: OrderMode::Strict,
             peer_takes_datagrams: false,
+            is_bare: false,
             control: VecDeque::new(),
             events: VecDeque::new(),
             finished: VecDeque::new(),
@@ -309,6 +318,7 @@ impl Session {
             early: false,
             order: self.config.order,
             takes_datagrams: true,
+            takes_bare_records: true,
         }
     }
 
@@ -389,6 +399,7 @@ impl Session {
         self.peer_window_bytes = usize::try_from(peer.window_bytes).unwrap_or(usize::MAX);
         self.order = self.config.order.min(peer.order);
         self.peer_takes_datagrams = peer.takes_datagrams;
+        self.is_bare = peer.takes_bare_records;
         self.control.clear();
         if !resumed {
             self.close_announced("the other relay does not know the session");
@@ -403,9 +414,10 @@ impl Session {
             channel.out.window_bytes = self.config.window_bytes.min(self.peer_window_bytes);
             channel.inn.set_sender_window(self.peer_window_bytes);
             channel.inn.forget_reports();
-            channel.inn.rewind();
+            channel.inn.rewind(self.is_bare);
             channel.out.rewind(&[])?;
             channel.out.set_keyed(self.order == OrderMode::Keyed);
+            channel.out.set_bare(self.is_bare);
             let (channel_id, agent, name) = (*id, channel.agent, channel.name.clone());
             if said.is_some_and(|said| said.contains(id)) {
                 continue;
@@ -499,10 +511,12 @@ impl Session {
         if self.line.is_some() {
             return self.queue_local(now, id, buf);
         }
+        let dealt = self.channels.get(&id).and_then(|c| c.out.dealt_lanes());
+        let flow_lanes = dealt.unwrap_or_else(|| self.share_of_lanes());
         let Some(channel) = self.channels.get_mut(&id) else {
             return false;
         };
-        match channel.out.handle_local(buf) {
+        match channel.out.handle_local(buf, flow_lanes) {
             Ok(lanes) => {
                 let open = !channel.out.ended;
                 self.transmit(id, lanes);
@@ -513,6 +527,18 @@ impl Session {
                 false
             }
         }
+    }
+
+    /// What a channel whose first packet comes now deals its packets to.
+    fn share_of_lanes(&self) -> u16 {
+        let lanes = self.config.flow_lanes;
+        if !self.config.shares_lanes {
+            return lanes;
+        }
+        let is_openflow = |channel: &&Channel| channel.agent == Agent::OpenFlow;
+        let channels = self.channels.values().filter(is_openflow).count();
+        let share = usize::from(lanes) / channels.max(1);
+        share.max(1) as u16
     }
 
     fn queue_local(&mut self, now: Instant, id: ChannelId, buf: &mut BytesMut) -> bool {
@@ -1007,6 +1033,8 @@ impl Session {
         inn.set_sender_window(self.peer_window_bytes);
         let mut out = Outbound::new(agent, direction, self.config.flow_lanes, window);
         out.set_keyed(self.order == OrderMode::Keyed);
+        out.set_bare(self.is_bare);
+        inn.rewind(self.is_bare);
         Channel {
             agent,
             class: self.config.class_of(&name),

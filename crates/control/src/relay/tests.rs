@@ -665,6 +665,61 @@ fn lanes_do_overtake() {
     );
 }
 
+/// What one end has sent of flow lanes for these packets, by lane; both ends bear records without
+/// heads if `is_bare`.
+fn sent_of(packets: &[Bytes], channels: usize, shares_lanes: bool, is_bare: bool) -> Vec<Vec<u8>> {
+    let session = |side, id| {
+        let mut config = Config::new(side);
+        config.shares_lanes = shares_lanes;
+        Session::new(Instant::START, config, id)
+    };
+    let mut ours = session(Side::Switch, SessionId([1; 16]));
+    let peer = Settings {
+        takes_bare_records: is_bare,
+        ..session(Side::Controller, SessionId([1; 16])).settings(false)
+    };
+    ours.handle_connected(&peer, false).unwrap();
+    ours.handle_control(Control::ResumeEnd).unwrap();
+    let ids: Vec<ChannelId> = (0..channels)
+        .map(|_| ours.open(Agent::OpenFlow, "br0").unwrap())
+        .collect();
+    let mut sent = Vec::new();
+    for id in ids {
+        let mut input = BytesMut::from(&packets.concat()[..]);
+        assert!(ours.handle_local(Instant::START, id, &mut input));
+        for index in 0..16 {
+            let chunks = ours.poll_lane(id, Lane::flow(index), usize::MAX).unwrap();
+            sent.push(chunks.concat());
+        }
+    }
+    sent.retain(|lane| !lane.is_empty());
+    sent
+}
+
+#[test]
+fn only_the_first_record_of_a_lane_says_what_the_rest_has_too() {
+    // The first message of a channel is a fence, whatever it is.
+    let packets: Vec<Bytes> = (0..6).map(|n| packet_in(7, n)).collect();
+    let messages: usize = packets[1..].iter().map(Bytes::len).sum();
+    let bytes = |is_bare| {
+        let lanes = sent_of(&packets, 1, false, is_bare);
+        assert_eq!(lanes.len(), 1, "one flow");
+        lanes[0].len() - messages
+    };
+    assert_eq!((bytes(true), bytes(false)), (3, 5 * 2));
+}
+
+#[test]
+fn channels_that_share_lanes_have_a_part_of_them_each() {
+    let packets: Vec<Bytes> = (0..255).map(|flow| packet_in(flow, 1)).collect();
+    let lanes = |channels, shares| sent_of(&packets, channels, shares, true).len();
+    assert_eq!([1, 4].map(|n| lanes(n, false)), [16, 64]);
+    assert_eq!(
+        [1, 2, 4, 16, 20].map(|n| lanes(n, true)),
+        [16, 16, 16, 16, 20]
+    );
+}
+
 fn hello_both_ways(pair: &mut Pair) -> ChannelId {
     pair.connect(false);
     let id = pair.ends[0].session.open(Agent::OpenFlow, "br0").unwrap();
@@ -807,7 +862,7 @@ fn a_peer_that_breaks_the_rules_is_told_which() {
     // Messages that wait for a state message which never comes, beyond the window.
     let mut flood = BytesMut::new();
     for _ in 0..10 {
-        flood.extend_from_slice(&[1, 2, 4, 10, 0x80, 0]);
+        flood.extend_from_slice(&[0, 1, 2, 4, 10, 0x80, 0]);
         flood.extend_from_slice(&[0; 0x7ffc]);
     }
     let refused = session.handle_lane(id, Lane::flow(0), &mut flood);

@@ -13,6 +13,9 @@
 //!   `number`, otherwise `count, (lane, n)…`, then the OpenFlow message as it came, which says its
 //!   own length. Raw channels put a length
 //!   before the bytes.
+//! - Where both ends' settings say that they take bare records, an OpenFlow record whose head is that
+//!   of the record before it in its stream has none, and begins with the message. A head is then
+//!   told by a 0 before it, which is no version of OpenFlow.
 
 mod policy;
 mod settings;
@@ -253,37 +256,85 @@ impl Record {
             buf.advance(used);
             return Ok(Some(Record { stamp, body: None }));
         }
-        let body_len = match agent {
-            Agent::Raw => take(&mut at),
-            Agent::OpenFlow => at
-                .get(2..4)
-                .map(|len| u64::from(u16::from_be_bytes([len[0], len[1]]))),
-        };
-        let Some(body_len) = body_len else {
-            return Ok(None);
-        };
-        let shortest = if agent == Agent::OpenFlow {
-            openflow::frame::HEADER_LEN as u64
-        } else {
-            1
-        };
-        let longest = if agent == Agent::OpenFlow {
-            u64::from(u16::MAX)
-        } else {
-            RAW_CHUNK_BYTES_MAX as u64
-        };
-        if body_len < shortest || body_len > longest {
-            return Err(WireError("a record of impossible length"));
-        }
-        let body_len = body_len as usize;
-        if at.len() < body_len {
-            return Ok(None);
-        }
-        let used = buf.len() - at.len();
-        buf.advance(used);
-        Ok(Some(Record {
+        let head_len = buf.len() - at.len();
+        Ok(take_body(buf, head_len, agent)?.map(|body| Record {
             stamp,
-            body: Some(buf.split_to(body_len).freeze()),
+            body: Some(body),
+        }))
+    }
+}
+
+/// The message behind `head_len` bytes, taken off with them if it is there.
+fn take_body(
+    buf: &mut BytesMut,
+    head_len: usize,
+    agent: Agent,
+) -> Result<Option<Bytes>, WireError> {
+    let mut at = &buf[head_len..];
+    let body_len = match agent {
+        Agent::Raw => take(&mut at),
+        Agent::OpenFlow => at
+            .get(2..4)
+            .map(|len| u64::from(u16::from_be_bytes([len[0], len[1]]))),
+    };
+    let Some(body_len) = body_len else {
+        return Ok(None);
+    };
+    let shortest = if agent == Agent::OpenFlow {
+        openflow::frame::HEADER_LEN as u64
+    } else {
+        1
+    };
+    let longest = if agent == Agent::OpenFlow {
+        u64::from(u16::MAX)
+    } else {
+        RAW_CHUNK_BYTES_MAX as u64
+    };
+    if body_len < shortest || body_len > longest {
+        return Err(WireError("a record of impossible length"));
+    }
+    let body_len = body_len as usize;
+    if at.len() < body_len {
+        return Ok(None);
+    }
+    let used = buf.len() - at.len();
+    buf.advance(used);
+    Ok(Some(buf.split_to(body_len).freeze()))
+}
+
+/// Before a head where records may have none.
+pub(super) const HEAD_FOLLOWS: u8 = 0;
+
+/// Takes records off the stream of one lane of OpenFlow, some of which have no head.
+#[derive(Clone, Debug, Default)]
+pub struct BareRecords {
+    last: Option<Stamp>,
+}
+
+impl BareRecords {
+    /// As [`Record::take`].
+    pub fn take(&mut self, buf: &mut BytesMut) -> Result<Option<Record>, WireError> {
+        let Some(first) = buf.first() else {
+            return Ok(None);
+        };
+        if *first == HEAD_FOLLOWS {
+            // Looked at from behind it, so that it stays if the rest is not here yet.
+            let mut rest = buf.split_off(1);
+            let record = Record::take(&mut rest, Agent::OpenFlow);
+            if let Ok(Some(record)) = &record {
+                *buf = rest;
+                self.last = Some(record.stamp.clone());
+            } else {
+                buf.unsplit(rest);
+            }
+            return record;
+        }
+        let stamp = self.last.as_ref();
+        let stamp = stamp.ok_or(WireError("a first record without a head"))?;
+        let body = take_body(buf, 0, Agent::OpenFlow)?;
+        Ok(body.map(|body| Record {
+            stamp: stamp.clone(),
+            body: Some(body),
         }))
     }
 }
@@ -565,6 +616,7 @@ mod tests {
             early: true,
             order: OrderMode::Keyed,
             takes_datagrams: true,
+            takes_bare_records: true,
         };
         vec![
             Control::Settings(settings),
@@ -635,6 +687,37 @@ mod tests {
     }
 
     #[test]
+    fn a_record_without_a_head_has_that_of_the_record_before_it() {
+        let openflow = records().into_iter().filter(|(a, _)| *a == Agent::OpenFlow);
+        let headed: Vec<Record> = openflow.map(|(_, record)| record).collect();
+        let mut bytes = BytesMut::new();
+        let mut sent = Vec::new();
+        for record in headed {
+            bytes.put_u8(HEAD_FOLLOWS);
+            bytes.extend_from_slice(&record.encode_head(Agent::OpenFlow));
+            bytes.extend_from_slice(record.body.as_deref().unwrap_or_default());
+            let bare = Record {
+                body: Some(frame(9)),
+                ..record.clone()
+            };
+            bytes.extend_from_slice(&frame(9));
+            sent.extend([record, bare]);
+        }
+        // Bytes that come one by one, but for the long body.
+        let (mut reader, mut arrived, mut taken) =
+            (BareRecords::default(), BytesMut::new(), vec![]);
+        while !bytes.is_empty() {
+            let count = if arrived.len() > 100 { 10_000 } else { 1 };
+            arrived.extend_from_slice(&bytes.split_to(count.min(bytes.len())));
+            taken.extend(std::iter::from_fn(|| reader.take(&mut arrived).unwrap()));
+        }
+        assert_eq!(taken, sent);
+        assert!(arrived.is_empty());
+        let first = BareRecords::default().take(&mut BytesMut::from(&frame(8)[..]));
+        assert_eq!(first, Err(WireError("a first record without a head")));
+    }
+
+    #[test]
     fn control_messages_come_back_whole_and_unknown_ones_are_skipped() {
         for message in controls() {
             let mut bytes = BytesMut::from(&b"\x30\x03xyz"[..]);
@@ -688,6 +771,8 @@ mod tests {
             for agent in [Agent::OpenFlow, Agent::Raw] {
                 let _ = Record::take(&mut BytesMut::from(&bytes[..]), agent);
             }
+            let (mut bare, mut stream) = (BareRecords::default(), BytesMut::from(&bytes[..]));
+            while let Ok(Some(_)) = bare.take(&mut stream) {}
             let _ = Control::take(&mut BytesMut::from(&bytes[..]));
             for kind in 0u8..16 {
                 let whole = [&[kind, bytes.len().min(63) as u8][..], &bytes].concat();

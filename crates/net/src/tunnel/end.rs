@@ -121,7 +121,9 @@ impl Local {
 }
 
 impl End {
-    pub fn new(config: EndConfig, id: SessionId, name: &str) -> Arc<End> {
+    pub fn new(mut config: EndConfig, id: SessionId, name: &str) -> Arc<End> {
+        let waits = config.scheduling.coalescing.get(Kind::Packet);
+        config.session.shares_lanes |= !waits.is_zero();
         let copied = config
             .session
             .copied

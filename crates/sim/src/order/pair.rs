@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
-use control::relay::wire::{Control, Record};
+use control::relay::wire::{BareRecords, Control};
 use control::relay::{
     Agent, ChannelId, Config, Event as SessionEvent, Kind, Session, SessionId, Side,
 };
@@ -64,6 +64,7 @@ struct Stream {
     last_due: Instant,
     is_admitted: bool,
     arrived: BytesMut,
+    records: BareRecords,
 }
 
 enum Event {
@@ -339,6 +340,7 @@ impl Pair {
                 last_due: now,
                 is_admitted: false,
                 arrived: BytesMut::new(),
+                records: BareRecords::default(),
             });
             stream.last_due = stream.last_due.max(due);
             let (due, connection) = (stream.last_due, self.connection);
@@ -404,7 +406,7 @@ impl Pair {
             && let Some(talk) = from.talks.get_mut(&id)
         {
             let mut unheld = stream.arrived.clone();
-            while let Ok(Some(record)) = Record::take(&mut unheld, Agent::OpenFlow) {
+            while let Ok(Some(record)) = stream.records.take(&mut unheld) {
                 let frame = record.body.and_then(|body| Frame::new(body).ok());
                 if let Some(frame) = frame {
                     self.report.judge(now, id.0, &mut talk.judge, &frame);

@@ -315,7 +315,7 @@ impl Table {
             }
             Table::ClaimsOverhead => {
                 let windows = ["tls-1ms", "tls-5ms", "tls-shared-1ms"];
-                let relays = ["relay", "relay-1ms", "relay-1.3ms", "relay-5ms"];
+                let relays = ["relay", "relay-1ms", "relay-1.2ms", "relay-5ms"];
                 let rates = [10.0, 100.0, 1000.0, 10_000.0];
                 let held = [1000.0, 10_000.0].map(|rate| at(rate, 1.0, SHORT, &ONE));
                 vec![
@@ -324,7 +324,7 @@ impl Table {
                         &rates.map(|rate| at(rate, 1.0, SHORT, &ONE)),
                     ),
                     Group {
-                        methods: vec!["tcp", "tls", "relay", "relay-1.3ms", "relay-5ms"],
+                        methods: vec!["tcp", "tls", "relay", "relay-1.2ms", "relay-5ms"],
                         conditions: held.to_vec(),
                         agents: vec![4, 8, 16],
                     },

@@ -125,6 +125,8 @@ struct Settings {
     parallel: u8,
     /// What the kernel's TCP was told; quinn has its own of the same name.
     tcp_congestion: &'static str,
+    /// [`method::RELAY_WIRE`].
+    relay_wire: u8,
     cells: usize,
 }
 
@@ -186,6 +188,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         seed: choices[0].seed,
         seeds: choices[0].seeds,
         parallel: args.parallel,
+        relay_wire: method::RELAY_WIRE,
         tcp_congestion: "cubic, but for methods with bbr in their name",
         cells: cells.len(),
     };

@@ -30,6 +30,8 @@ pub struct Settings {
     pub order: OrderMode,
     /// The sender knows datagrams of agents; earlier versions do not.
     pub takes_datagrams: bool,
+    /// The sender knows records without a head; earlier versions do not.
+    pub takes_bare_records: bool,
 }
 
 /// Which order is kept among state changes.
@@ -65,6 +67,7 @@ pub(super) fn encode(out: &mut BytesMut, settings: &Settings) {
     out.put_u8(settings.early.into());
     out.put_u8(settings.order as u8);
     out.put_u8(settings.takes_datagrams.into());
+    out.put_u8(settings.takes_bare_records.into());
 }
 
 pub(super) fn decode(body: &[u8]) -> Result<Settings, WireError> {
@@ -79,6 +82,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Settings, WireError> {
     let early = at.try_get_u8().unwrap_or(0) == 1;
     let order = at.try_get_u8().ok();
     let takes_datagrams = at.try_get_u8() == Ok(1);
+    let takes_bare_records = at.try_get_u8() == Ok(1);
     Ok(Settings {
         side: match side {
             0 => Side::Switch,
@@ -96,6 +100,7 @@ pub(super) fn decode(body: &[u8]) -> Result<Settings, WireError> {
             _ => OrderMode::Strict,
         },
         takes_datagrams,
+        takes_bare_records,
     })
 }
 
@@ -131,6 +136,7 @@ mod tests {
             early: true,
             order: OrderMode::Keyed,
             takes_datagrams: true,
+            takes_bare_records: true,
         };
         let mut bytes = BytesMut::new();
         encode(&mut bytes, &settings);
@@ -140,7 +146,7 @@ mod tests {
     #[test]
     fn earlier_versions_have_no_code_points() {
         let whole = encoded(&[]);
-        let without_list = whole.len() - 20;
+        let without_list = whole.len() - 21;
         for (tail, what) in [(&[][..], "nothing"), (&[2], "a number alone")] {
             let bytes = [&whole[..without_list], tail].concat();
             let settings = decode(&bytes).expect(what);
@@ -154,16 +160,18 @@ mod tests {
     fn earlier_versions_end_before_what_was_added() {
         let whole = encoded(&[48, 8]);
         let ending = |cut| decode(&whole[..whole.len() - cut]).expect("an earlier version's");
-        assert!(ending(0).takes_datagrams);
+        assert!(ending(0).takes_bare_records);
         let settings = ending(1);
+        assert!(!settings.takes_bare_records && settings.takes_datagrams);
+        let settings = ending(2);
         assert!(!settings.takes_datagrams);
         assert_eq!(settings.order, OrderMode::Keyed);
-        let settings = ending(2);
+        let settings = ending(3);
         assert_eq!(settings.order, OrderMode::Strict);
         assert_eq!((settings.life, settings.early), (1 << 40, true));
-        let settings = ending(3);
+        let settings = ending(4);
         assert_eq!((settings.life, settings.early), (1 << 40, false));
-        let settings = ending(11);
+        let settings = ending(12);
         assert_eq!((settings.generation, settings.life), (9, 0));
     }
 

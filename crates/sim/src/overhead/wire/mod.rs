@@ -6,14 +6,15 @@
 //! is stated, not hidden. Handshakes are not played but counted, by the frames that one takes.
 
 pub mod bytes;
+mod congestion;
 mod quic;
 mod replay;
 mod setup;
 mod tcp;
 
 pub use setup::{
-    Carrier, Host, Message, Outcome, QuicCarrier, RELAY_LANES, RELAY_RECORDS, Records, Setup,
-    Streams, TcpCarrier, poisson,
+    Carrier, Congestion, Host, Message, Outcome, QUINN_ACK_DELAY, QuicCarrier, RELAY_ACK_DELAY,
+    RELAY_LANES, RELAY_RECORDS, RELAY_RECORDS_1, Records, Setup, Streams, TcpCarrier, poisson,
 };
 
 /// Time from the start, in nanoseconds.

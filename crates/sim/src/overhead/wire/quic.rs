@@ -7,20 +7,15 @@ use std::collections::{BTreeMap, VecDeque};
 use super::bytes::{
     QUIC_MTU, STREAM_HEADER_MAX, UDP_FRAME, packet_number, short_header, stream_header, varint,
 };
+use super::congestion::Window;
+use super::setup::Congestion;
 use super::{MS, Nanos};
 
 /// What quinn's timers are good for.
 const GRANULARITY: Nanos = MS;
-/// Both ends announce it, and ask for it with ACK_FREQUENCY.
-const ACK_DELAY_MAX: Nanos = 25 * MS;
 const PACKET_THRESHOLD: u64 = 3;
-/// RFC 9002, 7.2, with quinn's first MTU of 1,200.
-const WINDOW_FIRST: f64 = 14_720.0;
-const WINDOW_MIN: f64 = 2.0 * QUIC_MTU as f64;
-const BETA: f64 = 0.7;
-const CUBIC_C: f64 = 0.4;
-/// RFC 9438, 4.3: what CUBIC grows by where Reno would be faster.
-const FRIENDLY: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
+/// What an ACK frame counts its delay in.
+const ACK_DELAY_UNIT: Nanos = 8000;
 const ACK_BLOCKS_MAX: usize = 64;
 /// A packet that is older than so many newer ones is lost, whatever comes.
 const MISSING_FOR_MAX: u64 = 128;
@@ -32,6 +27,9 @@ pub struct QuicSetup {
     /// Packets that may come before an acknowledgement goes alone, and by how much one may overtake another.
     pub ack_threshold: u64,
     pub reorder_threshold: u64,
+    /// Both ends announce it, or ask for it with ACK_FREQUENCY.
+    pub ack_delay: Nanos,
+    pub congestion: Congestion,
     pub window_floor: f64,
     pub rtt: Nanos,
 }
@@ -50,9 +48,16 @@ pub struct Packet {
     bytes: u32,
     /// Streams' data; an acknowledgement alone has none.
     chunks: Vec<(u64, u64, u32)>,
-    acks: Option<Vec<(u64, u64)>>,
+    acks: Option<Told>,
     is_eliciting: bool,
     asks_at_once: bool,
+}
+
+/// What an ACK frame says: ranges, the lowest first, and how long the largest has waited.
+#[derive(Clone, Debug)]
+struct Told {
+    ranges: Vec<(u64, u64)>,
+    delay: Nanos,
 }
 
 impl Packet {
@@ -83,14 +88,11 @@ pub struct Quic {
     sent: BTreeMap<u64, Sent>,
     largest_acked: u64,
     in_flight: u64,
-    window: f64,
-    ssthresh: f64,
-    window_max: f64,
-    growth: f64,
-    recovery_since: Option<Nanos>,
+    window: Window,
     is_blocked: bool,
     srtt: Nanos,
     rttvar: Nanos,
+    rtt_min: Nanos,
     last_eliciting_at: Nanos,
     loss_at: Option<Nanos>,
     probes: u32,
@@ -124,14 +126,11 @@ impl Quic {
             sent: BTreeMap::new(),
             largest_acked: 0,
             in_flight: 0,
-            window: WINDOW_FIRST.max(setup.window_floor),
-            ssthresh: f64::INFINITY,
-            window_max: 0.0,
-            growth: 0.0,
-            recovery_since: None,
+            window: Window::new(setup.congestion, setup.window_floor, setup.ack_delay),
             is_blocked: false,
             srtt: setup.rtt,
             rttvar: setup.rtt / 2,
+            rtt_min: Nanos::MAX,
             last_eliciting_at: 0,
             loss_at: None,
             probes: 0,
@@ -168,8 +167,8 @@ impl Quic {
     }
 
     pub fn handle(&mut self, now: Nanos, packet: &Packet) {
-        if let Some(ranges) = &packet.acks {
-            self.handle_acks(now, ranges);
+        if let Some(told) = &packet.acks {
+            self.handle_acks(now, told);
         }
         self.acks.marked += 1;
         self.acks.handle(now, packet, self.setup);
@@ -185,7 +184,7 @@ impl Quic {
     }
 
     pub fn timeout(&self) -> Option<Nanos> {
-        let ack_at = self.acks.first_at.map(|at| at + ACK_DELAY_MAX);
+        let ack_at = self.acks.first_at.map(|at| at + self.setup.ack_delay);
         [
             ack_at.filter(|_| !self.acks.at_once),
             self.loss_or_probe_at(),
@@ -197,7 +196,7 @@ impl Quic {
 
     fn loss_or_probe_at(&self) -> Option<Nanos> {
         let probe = || {
-            let base = self.srtt + (4 * self.rttvar).max(GRANULARITY) + ACK_DELAY_MAX;
+            let base = self.srtt + (4 * self.rttvar).max(GRANULARITY) + self.setup.ack_delay;
             self.last_eliciting_at + (base << self.probe_count.min(16))
         };
         self.loss_at.or_else(|| (!self.sent.is_empty()).then(probe))
@@ -207,7 +206,7 @@ impl Quic {
         if self
             .acks
             .first_at
-            .is_some_and(|at| at + ACK_DELAY_MAX <= now)
+            .is_some_and(|at| at + self.setup.ack_delay <= now)
         {
             self.acks.at_once = true;
         }
@@ -228,7 +227,7 @@ impl Quic {
         if is_probe && self.waiting.is_empty() {
             self.offer_the_oldest_again();
         }
-        let has_room = (self.in_flight + u64::from(QUIC_MTU)) as f64 <= self.window;
+        let has_room = (self.in_flight + u64::from(QUIC_MTU)) as f64 <= self.window.bytes();
         let wants_data = !self.waiting.is_empty();
         let may_send = (wants_data && has_room) || is_probe;
         self.is_blocked = wants_data && !may_send;
@@ -247,7 +246,7 @@ impl Quic {
         room -= ack_bytes;
         // IMMEDIATE_ACK, where the acknowledgement would be late otherwise; else a PING if nothing else.
         let asks_at_once = is_probe && self.setup.ack_threshold > 1;
-        let mut payload = ack_bytes + if asks_at_once { 2 } else { 0 };
+        let mut payload = ack_bytes + u32::from(asks_at_once);
         let mut chunks = Vec::new();
         if may_send {
             self.probes = self.probes.saturating_sub(1);
@@ -257,11 +256,12 @@ impl Quic {
             }
         }
         let bytes = header + payload;
-        let acks = acks.take().map(|(ranges, _)| ranges);
+        let acks = acks.take().map(|(told, _)| told);
         if may_send {
             self.in_flight += u64::from(bytes);
             self.last_eliciting_at = now;
-            let largest_told = acks.as_ref().and_then(|r| r.last()).map(|r| r.1);
+            let largest_told = acks.as_ref().and_then(|told| told.ranges.last());
+            let largest_told = largest_told.map(|range| range.1);
             self.sent.insert(
                 number,
                 Sent {
@@ -324,7 +324,8 @@ impl Quic {
         }
     }
 
-    fn handle_acks(&mut self, now: Nanos, ranges: &[(u64, u64)]) {
+    fn handle_acks(&mut self, now: Nanos, told: &Told) {
+        let ranges = &told.ranges;
         let largest = ranges.last().map_or(0, |range| range.1);
         let known = |number: &u64| ranges.iter().any(|r| r.0 <= *number && *number <= r.1);
         let acked: Vec<u64> = self.sent.keys().copied().filter(known).collect();
@@ -335,45 +336,33 @@ impl Quic {
             };
             self.in_flight -= u64::from(sent.bytes);
             if *number == largest {
-                let rtt = now - sent.at;
-                self.rttvar = (3 * self.rttvar + self.srtt.abs_diff(rtt)) / 4;
-                self.srtt = (7 * self.srtt + rtt) / 8;
+                self.handle_rtt(now - sent.at, told.delay);
             }
             if let Some(told) = sent.largest_told {
                 self.acks.forget(told);
             }
-            self.grow(now, &sent);
+            let (window, is_blocked) = (&mut self.window, self.is_blocked);
+            window.handle_ack(now, sent.at, sent.bytes, is_blocked, self.srtt);
         }
         if !acked.is_empty() {
+            self.window.handle_acks_end(now, self.srtt);
             self.probe_count = 0;
             self.find_losses(now);
         }
     }
 
-    /// CUBIC (RFC 9438) as quinn has it: nothing while the application sends less than it could.
-    fn grow(&mut self, now: Nanos, sent: &Sent) {
-        let is_old = self.recovery_since.is_some_and(|at| sent.at <= at);
-        if !self.is_blocked || is_old {
-            return;
-        }
-        if self.window < self.ssthresh {
-            self.window += f64::from(sent.bytes);
-            return;
-        }
-        let mtu = f64::from(QUIC_MTU);
-        let since = (now - self.recovery_since.unwrap_or(now)) as f64 / 1e9;
-        let rtt = self.srtt as f64 / 1e9;
-        let steep = (self.window_max / mtu * (1.0 - BETA) / CUBIC_C).cbrt();
-        let cubic = (CUBIC_C * (since + rtt - steep).powi(3)) * mtu + self.window_max;
-        let friendly = self.window_max * BETA + FRIENDLY * since / rtt * mtu;
-        self.growth += match cubic < friendly {
-            true => (friendly - self.window).max(0.0),
-            false => ((cubic - self.window) / self.window * mtu).max(0.0),
+    /// RFC 9002, 5.3: without what the peer has waited, unless that would be less than ever seen.
+    fn handle_rtt(&mut self, rtt: Nanos, delay: Nanos) {
+        self.window.handle_rtt(rtt);
+        self.rtt_min = self.rtt_min.min(rtt);
+        let delay = delay.min(self.setup.ack_delay);
+        let rtt = if self.rtt_min + delay <= rtt {
+            rtt - delay
+        } else {
+            rtt
         };
-        if self.growth >= mtu {
-            self.window += mtu;
-            self.growth = 0.0;
-        }
+        self.rttvar = (3 * self.rttvar + self.srtt.abs_diff(rtt)) / 4;
+        self.srtt = (7 * self.srtt + rtt) / 8;
     }
 
     fn find_losses(&mut self, now: Nanos) {
@@ -394,16 +383,7 @@ impl Quic {
                 continue;
             };
             self.in_flight -= u64::from(sent.bytes);
-            if self.recovery_since.is_none_or(|at| sent.at > at) {
-                self.recovery_since = Some(now);
-                self.window_max = match self.window < self.window_max {
-                    true => self.window * (1.0 + BETA) / 2.0,
-                    false => self.window,
-                };
-                self.growth *= BETA;
-                self.ssthresh = (self.window * BETA).max(WINDOW_MIN);
-                self.window = self.ssthresh.max(self.setup.window_floor);
-            }
+            self.window.handle_loss(now, sent.at);
             self.again(sent.chunks);
         }
     }
@@ -477,15 +457,14 @@ impl Acks {
     }
 
     /// The ACK frame and its length: when it is time, or when there is a packet for it anyway.
-    fn take(&mut self, now: Nanos, is_company: bool) -> Option<(Vec<(u64, u64)>, u32)> {
+    fn take(&mut self, now: Nanos, is_company: bool) -> Option<(Told, u32)> {
         let is_due = self.at_once || is_company && self.eliciting > 0;
         if !is_due || self.ranges.is_empty() {
             return None;
         }
         (self.at_once, self.eliciting, self.first_at) = (false, 0, None);
         self.largest_told = self.largest;
-        // In units of 8 us.
-        let delay = (now - self.largest_at) / 8000;
+        let delay = now - self.largest_at;
         let first = self.ranges.last().map_or(0, |r| r.1 - r.0);
         let gaps: u32 = self
             .ranges
@@ -495,12 +474,13 @@ impl Acks {
         // With the three counts of ECN marks, of which two are zero.
         let bytes = 1
             + varint(self.largest)
-            + varint(delay)
+            + varint(delay / ACK_DELAY_UNIT)
             + 1
             + varint(first)
             + gaps
             + varint(self.marked)
             + 2;
-        Some((self.ranges.clone(), bytes))
+        let ranges = self.ranges.clone();
+        Some((Told { ranges, delay }, bytes))
     }
 }

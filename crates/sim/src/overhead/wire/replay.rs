@@ -11,7 +11,7 @@ use super::setup::{
 };
 use super::tcp::{Segment, Tcp};
 use super::{MS, Nanos};
-use crate::link::{Link, SplitMix64};
+use crate::link::Link;
 
 /// Between the handshakes and the first message.
 const SETTLE: Nanos = 100 * MS;
@@ -50,9 +50,13 @@ struct End {
     work: Vec<Work>,
     turn_at: Option<Nanos>,
     free_at: Nanos,
+    /// By how much timers are late.
+    timer: Nanos,
     due: VecDeque<Message>,
     sent: u64,
-    /// Streams with deliveries that the other end is to be told of, and when.
+    /// Lanes that have their stream.
+    begun: BTreeSet<u64>,
+    /// Streams with deliveries that the other end is to be told of, and when at the latest.
     unreported: BTreeSet<u64>,
     report_at: Option<Nanos>,
 }
@@ -82,8 +86,8 @@ impl<'a> Replay<'a> {
         };
         for side in [0, 1] {
             for _ in 0..setup.connections() {
-                for &bytes in setup.handshake()[side] {
-                    replay.put(side, bytes, Frame::Handshake);
+                for bytes in &setup.handshake()[side] {
+                    replay.put(side, *bytes, Frame::Handshake);
                 }
             }
         }
@@ -196,7 +200,8 @@ impl<'a> Replay<'a> {
                 }
                 Connection::Quic(quic) => {
                     let timeouts = [quic.timeout(), end.report_at];
-                    let is_due = timeouts.into_iter().flatten().any(|at| at <= self.now);
+                    let is_due = |at| at + end.timer <= self.now;
+                    let is_due = timeouts.into_iter().flatten().any(is_due);
                     if end.turn_at.is_none() && is_due {
                         end.turn_at = Some(self.now.max(end.free_at));
                     }
@@ -214,6 +219,11 @@ impl<'a> Replay<'a> {
             Carrier::Quic(_) => self.setup.host.quic_item,
         };
         let mut items = work.len() as u64;
+        let is_sending = work.iter().any(|work| match work {
+            Work::Message(_) => self.setup.window.is_zero(),
+            Work::Flush(_) => true,
+            Work::Read(_) | Work::Packet(..) => false,
+        });
         self.ends[side].turn_at = None;
         for work in work.drain(..) {
             match work {
@@ -236,10 +246,13 @@ impl<'a> Replay<'a> {
                 }
             }
         }
-        self.ends[side].report(now, self.setup);
+        self.ends[side].report(now, self.setup, is_sending);
         for number in 0..self.setup.connections() {
             if let Connection::Quic(quic) = &mut self.ends[side].connections[usize::from(number)] {
-                quic.handle_timeout(now);
+                let late = self.ends[side].timer;
+                if quic.timeout().is_some_and(|at| at + late <= now) {
+                    quic.handle_timeout(now);
+                }
                 items += self.transmit(side, number);
             }
         }
@@ -254,9 +267,14 @@ impl<'a> Replay<'a> {
         };
         let end = &mut self.ends[side];
         end.sent += 1;
-        let stream = stream_of(setup, message.agent, end.sent);
-        if setup.window.is_zero() {
-            end.write(setup, number, stream, message.bytes);
+        let stream = stream_of(setup, message, end.sent);
+        let (bytes, begins_lane) = match records(setup) {
+            None => (message.bytes, false),
+            Some(records) => end.record(records, stream, message.bytes),
+        };
+        // The first of a lane leaves with the header of the lane.
+        if setup.window.is_zero() || begins_lane {
+            end.write(setup, number, stream, bytes);
             self.transmit_if_tcp(side, number);
             return;
         }
@@ -266,8 +284,8 @@ impl<'a> Replay<'a> {
             self.flushes.push(Reverse((at, side, number)));
         }
         match held.iter_mut().find(|(s, _)| *s == stream) {
-            Some((_, bytes)) => *bytes += message.bytes,
-            None => held.push((stream, message.bytes)),
+            Some((_, held_bytes)) => *held_bytes += bytes,
+            None => held.push((stream, bytes)),
         }
     }
 
@@ -320,16 +338,14 @@ fn records(setup: &Setup) -> Option<Records> {
 }
 
 /// The QUIC stream of an end's `sent`th message: unidirectional ones of the end that opened it.
-fn stream_of(setup: &Setup, agent: u16, sent: u64) -> u64 {
+fn stream_of(setup: &Setup, message: Message, sent: u64) -> u64 {
     let index = match setup.carrier {
         Carrier::Quic(QuicCarrier { streams, .. }) => match streams {
-            Streams::PerAgent => u64::from(agent),
+            Streams::PerAgent => u64::from(message.agent),
             Streams::RoundRobin(count) => sent % u64::from(count.max(1)),
             Streams::PerMessage => sent,
-            // Flows are many and come in any order.
             Streams::Lanes(count) => {
-                let draw = SplitMix64::new(sent).next();
-                u64::from(agent) * u64::from(count) + draw % u64::from(count.max(1))
+                u64::from(message.agent) * u64::from(count) + u64::from(message.lane)
             }
         },
         // All of a connection go one after the other.
@@ -354,6 +370,8 @@ impl End {
                 },
                 ack_threshold: if quic.is_thin { 10 } else { 1 },
                 reorder_threshold: if quic.is_thin { 2 } else { 1 },
+                ack_delay: nanos(quic.ack_delay),
+                congestion: quic.congestion,
                 window_floor: quic.window_floor_bytes as f64,
                 rtt,
             }))),
@@ -370,8 +388,10 @@ impl End {
             work: Vec::new(),
             turn_at: None,
             free_at: 0,
+            timer: nanos(setup.host.timer),
             due: due.into(),
             sent: 0,
+            begun: BTreeSet::new(),
             unreported: BTreeSet::new(),
             report_at: None,
         }
@@ -395,11 +415,14 @@ impl End {
             .iter()
             .filter_map(|connection| match connection {
                 Connection::Tcp(tcp) => tcp.timeout(),
-                Connection::Quic(quic) if self.turn_at.is_none() => quic.timeout(),
+                Connection::Quic(quic) if self.turn_at.is_none() => {
+                    quic.timeout().map(|at| at + self.timer)
+                }
                 Connection::Quic(_) => None,
             });
         let due = self.due.front().map(|message| message.due);
         let report_at = self.report_at.filter(|_| self.turn_at.is_none());
+        let report_at = report_at.map(|at| at + self.timer);
         timers.chain(due).chain(self.turn_at).chain(report_at).min()
     }
 
@@ -424,9 +447,20 @@ impl End {
                     streams: Streams::PerMessage,
                     ..
                 }) => quic.write_once(stream, bytes),
-                _ => quic.write(stream, bytes + records(setup).map_or(0, |r| r.header_bytes)),
+                _ => quic.write(stream, bytes),
             },
         }
+    }
+
+    /// Bytes of a message on its lane, and whether it is the lane's first.
+    fn record(&mut self, records: Records, stream: u64, bytes: u32) -> (u32, bool) {
+        let begins_lane = self.begun.insert(stream);
+        let lane_header = if begins_lane {
+            records.lane_header_bytes
+        } else {
+            0
+        };
+        (lane_header + records.header_bytes + bytes, begins_lane)
     }
 
     fn note_delivered(&mut self, now: Nanos, setup: &Setup, packet: &Packet) {
@@ -441,11 +475,14 @@ impl End {
     }
 
     /// What was delivered, for each channel a message on the control stream.
-    fn report(&mut self, now: Nanos, setup: &Setup) {
-        let (Some(records), true) = (records(setup), self.report_at.is_some_and(|at| at <= now))
-        else {
+    fn report(&mut self, now: Nanos, setup: &Setup, is_sending: bool) {
+        let (Some(records), Some(at)) = (records(setup), self.report_at) else {
             return;
         };
+        let rides_from = at - nanos(records.report_every - records.report_rides_after);
+        if now < if is_sending { rides_from } else { at } {
+            return;
+        }
         self.report_at = None;
         let streams = std::mem::take(&mut self.unreported);
         let channel = |stream: &u64| stream / 4 / u64::from(RELAY_LANES);

@@ -26,11 +26,22 @@ pub struct TcpCarrier {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QuicCarrier {
     pub streams: Streams,
-    /// ACK_FREQUENCY (10 packets, 25 ms), and ids of 4 bytes to the controller and none to the switch.
+    /// ACK_FREQUENCY of 10 packets, and ids of 4 bytes to the controller and none to the switch.
     pub is_thin: bool,
+    /// How long an acknowledgement may wait for more to tell of.
+    pub ack_delay: Duration,
+    pub congestion: Congestion,
     pub window_floor_bytes: u64,
     /// What our relays say besides the messages.
     pub records: Option<Records>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Congestion {
+    /// quinn's.
+    Cubic,
+    /// The relays'.
+    Westwood,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +49,7 @@ pub enum Streams {
     PerAgent,
     RoundRobin(u16),
     PerMessage,
-    /// So many of each agent, by the flow of the message.
+    /// So many of each agent, by the message's [`Message::lane`].
     Lanes(u16),
 }
 
@@ -46,20 +57,38 @@ pub enum Streams {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Records {
     pub header_bytes: u32,
+    /// Before the first record of a lane.
+    pub lane_header_bytes: u32,
+    /// After so long a report goes with the next message, and after `report_every` by itself.
+    pub report_rides_after: Duration,
     pub report_every: Duration,
     /// Of a channel, and of each of its lanes that had deliveries.
     pub report_bytes: u32,
     pub report_lane_bytes: u32,
 }
 
-/// Epoch and dependency; type, length, channel and count; lane and position.
+/// Stream type, channel, lane and position, then a 0, epoch and dependency, which the records behind
+/// the first do not repeat; of a report type, length, channel and count; lane and position.
 pub const RELAY_RECORDS: Records = Records {
-    header_bytes: 2,
-    report_every: Duration::from_millis(10),
+    header_bytes: 0,
+    lane_header_bytes: 4 + 3,
+    report_rides_after: Duration::from_millis(500),
+    report_every: Duration::from_millis(1000),
     report_bytes: 4,
     report_lane_bytes: 3,
 };
+/// As before records could be without a head.
+pub const RELAY_RECORDS_1: Records = Records {
+    header_bytes: 2,
+    lane_header_bytes: 4,
+    ..RELAY_RECORDS
+};
+/// Of each agent, or where messages wait for others of all agents together.
 pub const RELAY_LANES: u16 = 16;
+/// What both relays ask each other for.
+pub const RELAY_ACK_DELAY: Duration = Duration::from_millis(5);
+/// What quinn has and announces.
+pub const QUINN_ACK_DELAY: Duration = Duration::from_millis(25);
 
 /// How a machine keeps up.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,17 +100,22 @@ pub struct Host {
     pub quic_item: Duration,
     /// By how much the link delivers late.
     pub late: Duration,
+    /// By how much QUIC's timers are late.
+    pub timer: Duration,
 }
 
 impl Default for Host {
     /// The two cores that `results/2026-11-22-channel` was measured on, busy with other work: fitted to
-    /// its table of overhead.
+    /// its table of overhead, but for the timers.
     fn default() -> Host {
         Host {
             wake: Duration::from_micros(60),
             tcp_item: Duration::from_micros(15),
             quic_item: Duration::from_micros(30),
             late: Duration::from_micros(40),
+            // tokio rounds a deadline up to its next tick, and what it sleeps until then up to a
+            // whole number of them: half a millisecond each, on average.
+            timer: Duration::from_millis(1),
         }
     }
 }
@@ -91,6 +125,8 @@ impl Default for Host {
 pub struct Message {
     pub due: Nanos,
     pub agent: u16,
+    /// Of its agent, where it goes by [`Streams::Lanes`].
+    pub lane: u16,
     pub bytes: u32,
 }
 
@@ -143,6 +179,7 @@ impl Outcome {
 pub fn poisson(agent: u16, per_second: f64, count: u32, bytes: u32, seed: u64) -> Vec<Message> {
     let mut seeds = SplitMix64::new(seed ^ u64::from(agent) << 48);
     let mut draws = SplitMix64::new(seeds.next());
+    let mut lanes = SplitMix64::new(seeds.next());
     let mut due = 0.0;
     let next = |_| {
         let even = ((draws.next() >> 11) + 1) as f64 / (1u64 << 53) as f64;
@@ -150,6 +187,7 @@ pub fn poisson(agent: u16, per_second: f64, count: u32, bytes: u32, seed: u64) -
         Message {
             due: due as Nanos,
             agent,
+            lane: (lanes.next() % u64::from(RELAY_LANES)) as u16,
             bytes,
         }
     };
@@ -170,11 +208,33 @@ impl Setup {
 
     /// Frames that one connection is set up with, before its first message and beside it: to the
     /// controller, which listens, and to the switch.
-    pub(super) fn handshake(&self) -> [&'static [u32]; 2] {
+    pub(super) fn handshake(&self) -> [Vec<u32>; 2] {
         match self.carrier {
-            Carrier::Tcp(tcp) if tcp.is_tls => [&TLS_TO_CONTROLLER, &TLS_TO_SWITCH],
-            Carrier::Tcp(_) => [&[TCP_SYN, bytes::TCP_FRAME], &[TCP_SYN]],
-            Carrier::Quic(_) => [&QUIC_TO_CONTROLLER, &QUIC_TO_SWITCH],
+            Carrier::Tcp(tcp) if tcp.is_tls => [TLS_TO_CONTROLLER.into(), TLS_TO_SWITCH.into()],
+            Carrier::Tcp(_) => [vec![TCP_SYN, bytes::TCP_FRAME], vec![TCP_SYN]],
+            Carrier::Quic(quic) => {
+                let probes: &[u32] = match quic.records {
+                    None => &MTU_PROBES,
+                    Some(_) => &RELAY_MTU_PROBES,
+                };
+                let frames = |handshake: [u32; 4], more: &[u32]| {
+                    let probes = probes.iter().map(|probe| bytes::UDP_FRAME + probe);
+                    let more = more.iter().copied();
+                    handshake.into_iter().chain(probes).chain(more).collect()
+                };
+                // Of relays the switch's tells of each channel, and is told that this has come.
+                let agents = match quic.records {
+                    None => 0,
+                    Some(_) => usize::from(self.agents),
+                };
+                let settings = if agents > 0 { &RELAY_SETTINGS[..] } else { &[] };
+                let opens = [settings, &vec![RELAY_OPEN; agents]].concat();
+                let acks = [settings, &vec![RELAY_ACK; agents]].concat();
+                [
+                    frames(QUIC_TO_CONTROLLER, &opens),
+                    frames(QUIC_TO_SWITCH, &acks),
+                ]
+            }
         }
     }
 }
@@ -186,18 +246,13 @@ const TLS_TO_CONTROLLER: [u32; 5] = [TCP_SYN, 66, 66 + 240, 66, 66 + 760];
 /// ServerHello to Finished in one flight; session tickets.
 const TLS_TO_SWITCH: [u32; 4] = [TCP_SYN, 66, 66 + 960, 66 + 200];
 const QUIC_FULL: u32 = bytes::UDP_FRAME + 1200;
-/// What path MTU discovery tries, each way.
+/// What path MTU discovery tries, each way: quinn's, and the relays', which begins with the most.
 const MTU_PROBES: [u32; 4] = [1326, 1389, 1420, 1452];
-const QUIC_TO_CONTROLLER: [u32; 8] = quic_frames([QUIC_FULL, QUIC_FULL, 120, 90]);
-const QUIC_TO_SWITCH: [u32; 8] = quic_frames([QUIC_FULL, QUIC_FULL, 420, 90]);
-
-const fn quic_frames(handshake: [u32; 4]) -> [u32; 8] {
-    let mut frames = [0; 8];
-    let mut n = 0;
-    while n < 4 {
-        frames[n] = handshake[n];
-        frames[n + 4] = bytes::UDP_FRAME + MTU_PROBES[n];
-        n += 1;
-    }
-    frames
-}
+const RELAY_MTU_PROBES: [u32; 1] = [1452];
+const QUIC_TO_CONTROLLER: [u32; 4] = [QUIC_FULL, QUIC_FULL, 120, 90];
+const QUIC_TO_SWITCH: [u32; 4] = [QUIC_FULL, QUIC_FULL, 420, 90];
+/// Short header with an id of 4 bytes, ACK; the same with a STREAM frame of 14 bytes behind it.
+const RELAY_ACK: u32 = bytes::UDP_FRAME + 1 + 4 + 1 + 8 + bytes::AEAD_TAG;
+const RELAY_OPEN: u32 = RELAY_ACK + 4 + 14;
+/// Each end's settings, which the other acknowledges.
+const RELAY_SETTINGS: [u32; 2] = [RELAY_ACK + 4 + 56, RELAY_ACK];
