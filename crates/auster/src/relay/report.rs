@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::relay::hold::HoldCounters;
-use control::relay::{Agent, ChannelStatus, LineStatus, Tally};
+use control::relay::{Agent, ChannelStatus, Kind, LineStatus, Tally};
 use net::method::Method;
 use net::tls::Security;
 use net::transport::{Connection, Limits, Listener};
@@ -271,6 +271,7 @@ fn channel_json(channel: &ChannelStatus) -> Value {
     json!({
         "channel": channel.channel.0,
         "agent": channel.name,
+        "class": channel.class.map(Kind::name),
         "unit": if channel.agent == Agent::OpenFlow { "messages" } else { "pieces" },
         "taken": tally_json(&channel.taken),
         "given": tally_json(&channel.given),

@@ -128,6 +128,8 @@ pub struct ChannelStatus {
     pub channel: ChannelId,
     pub agent: Agent,
     pub name: String,
+    /// What all lanes of an agent other than OpenFlow count as. OpenFlow's say it themselves.
+    pub class: Option<Kind>,
     /// From the local socket.
     pub taken: Tally,
     /// To the local socket.
@@ -237,6 +239,7 @@ impl Channel {
             channel: id,
             agent: self.agent,
             name: self.name.clone(),
+            class: (self.agent == Agent::Raw).then_some(self.class),
             taken: self.out.tally.clone(),
             given: self.inn.tally.clone(),
             lanes_out: self.out.lane_counts(),

@@ -405,6 +405,7 @@ impl Carried {
             channel: ChannelId(self.id),
             agent: Agent::OpenFlow,
             name: OPENFLOW.to_owned(),
+            class: None,
             taken: counts.taken.clone(),
             given: counts.given.clone(),
             lanes_out: Vec::new(),
