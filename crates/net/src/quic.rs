@@ -2,7 +2,8 @@
 //!
 //! The application protocol (ALPN) says what a connection carries: [`ALPN_STREAM`] one OpenFlow or
 //! OVSDB byte stream, on the first bidirectional stream, which the dialling side opens; [`ALPN_RELAY`]
-//! the tunnel between two relays. No early data, so nothing of the southbound can be replayed.
+//! the tunnel between two relays. No early data, so nothing of the southbound can be replayed, unless
+//! both relays ask for it: see `tunnel::early`.
 
 mod udp;
 mod westwood;
@@ -67,10 +68,15 @@ const DIALLER_ID_BYTES: usize = 0;
 pub fn server_config(security: &Security, alpn: &[&[u8]]) -> Option<ServerConfig> {
     let tls = security.server_config(alpn)?;
     let tls = QuicServerConfig::try_from(tls).expect("the provider has TLS 1.3's initial suite");
+    Some(listens_by(tls))
+}
+
+/// The listening side by that TLS.
+pub(crate) fn listens_by(tls: QuicServerConfig) -> ServerConfig {
     let mut config = ServerConfig::with_crypto(Arc::new(tls));
     config.transport_config(Arc::new(transport_config()));
     config.max_incoming(1024);
-    Some(config)
+    config
 }
 
 /// The dialling side under `alpn`; `None` without certificates.

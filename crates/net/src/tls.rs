@@ -1,5 +1,5 @@
 //! TLS for the southbound: certificates on both sides, always; TLS 1.2 and 1.3; no resumption, no
-//! early data.
+//! early data, but for two relays that both ask for it ([`Security::early_data`]).
 //!
 //! A peer is trusted when its certificate chains to our CA file, is in its validity and, where it
 //! has an extended key usage, allows this side. Beyond the chain, a certificate made by `auster pki`
@@ -18,7 +18,9 @@ mod verify;
 
 use std::sync::Arc;
 
+use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{ClientConfig, ServerConfig};
 use rustls_pki_types::{CertificateDer, ServerName};
 
@@ -31,6 +33,7 @@ pub struct Security {
     credentials: Option<Arc<Credentials>>,
     peer_role: Option<Role>,
     server_name: Option<ServerName<'static>>,
+    early_data: bool,
 }
 
 impl Security {
@@ -60,6 +63,35 @@ impl Security {
         self
     }
 
+    /// Lets a relay dial with early data, or take it (see `tunnel`). Nothing else has any.
+    #[must_use]
+    pub fn early_data(mut self, is_wanted: bool) -> Security {
+        self.early_data = is_wanted;
+        self
+    }
+
+    pub(crate) fn has_early_data(&self) -> bool {
+        self.early_data
+    }
+
+    /// What judges who dials us; `None` without certificates.
+    pub(crate) fn client_verifier(&self) -> Option<Arc<dyn ClientCertVerifier>> {
+        let credentials = self.credentials.as_ref()?;
+        let verifier = verify::ClientVerifier::new(credentials.roots.clone(), self.peer_role);
+        Some(Arc::new(verifier))
+    }
+
+    /// What judges whom we dial; `None` without certificates.
+    pub(crate) fn server_verifier(&self) -> Option<Arc<dyn ServerCertVerifier>> {
+        let credentials = self.credentials.as_ref()?;
+        let verifier = verify::ServerVerifier::new(
+            credentials.roots.clone(),
+            self.peer_role,
+            self.server_name.clone(),
+        );
+        Some(Arc::new(verifier))
+    }
+
     pub fn has_credentials(&self) -> bool {
         self.credentials.is_some()
     }
@@ -67,16 +99,11 @@ impl Security {
     /// The configuration of the side that dials; `None` without certificates.
     pub fn client_config(&self, alpn: &[&[u8]]) -> Option<ClientConfig> {
         let credentials = self.credentials.as_ref()?;
-        let verifier = verify::ServerVerifier::new(
-            credentials.roots.clone(),
-            self.peer_role,
-            self.server_name.clone(),
-        );
         let mut config = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .expect("ring has the suites of TLS 1.2 and 1.3")
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_custom_certificate_verifier(self.server_verifier()?)
             .with_client_auth_cert(credentials.chain.clone(), credentials.key.clone_key())
             .expect("the pair was checked when it was loaded");
         config.resumption = rustls::client::Resumption::disabled();
@@ -87,11 +114,10 @@ impl Security {
     /// The configuration of the side that listens; `None` without certificates.
     pub fn server_config(&self, alpn: &[&[u8]]) -> Option<ServerConfig> {
         let credentials = self.credentials.as_ref()?;
-        let verifier = verify::ClientVerifier::new(credentials.roots.clone(), self.peer_role);
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .expect("ring has the suites of TLS 1.2 and 1.3")
-            .with_client_cert_verifier(Arc::new(verifier))
+            .with_client_cert_verifier(self.client_verifier()?)
             .with_single_cert(credentials.chain.clone(), credentials.key.clone_key())
             .expect("the pair was checked when it was loaded");
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});

@@ -84,18 +84,20 @@ impl Copier {
     }
 }
 
-/// Sends as many of `records` as may go at once, the first ones first. The rest comes by its lanes.
-pub(super) fn send_early(connection: &quinn::Connection, records: &[CopiedRecord]) {
-    for record in records {
+/// Sends as many of `records` as may go at once, the first ones first, and says how many. The rest
+/// comes by its lanes.
+pub(super) fn send_early(connection: &quinn::Connection, records: &[CopiedRecord]) -> usize {
+    for (sent, record) in records.iter().enumerate() {
         let datagram = record.encode();
         let len = datagram.len();
         // quinn would drop an earlier one for it.
         if connection.datagram_send_buffer_space() < len {
-            return;
+            return sent;
         }
         // One that is too long leaves those behind it in its lane to wait for it.
         let _ = connection.send_datagram(datagram);
     }
+    records.len()
 }
 
 async fn send(mut waiting: mpsc::Receiver<Later>, counting: Arc<Counting>) {

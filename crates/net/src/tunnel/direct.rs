@@ -24,7 +24,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time;
 
-use super::{CopyStatus, DatagramStatus, EndStatus, OPENFLOW, Scheduling, WindowCounters};
+use super::{
+    CopyStatus, DatagramStatus, EarlyStatus, EndStatus, OPENFLOW, Scheduling, WindowCounters,
+};
 use crate::alarm::Alarm;
 use crate::clock::Clock;
 use crate::method::Method;
@@ -180,6 +182,7 @@ impl Direct {
             windows: WindowCounters::default(),
             copies: CopyStatus::default(),
             datagrams: DatagramStatus::default(),
+            early: EarlyStatus::default(),
             policy_faults: state.faults + open.iter().map(faults).sum::<u64>(),
         }
     }

@@ -20,6 +20,7 @@ use super::carriers::Live;
 use super::coalesce::{self, close_windows};
 use super::copies::{Copier, CopyStatus};
 use super::datagrams::Datagrams;
+use super::early;
 use super::over_tls::LiveTls;
 use super::{EndConfig, EndStatus, OPENFLOW, Target, link, local};
 use crate::alarm::Alarm;
@@ -53,6 +54,7 @@ pub struct End {
     /// Where anything is sent twice.
     pub(super) copier: Option<Copier>,
     pub(super) datagrams: Datagrams,
+    pub(super) early: early::Counting,
     /// Something is queued that the rate holds back.
     paced: Arc<Notify>,
     /// Wakes streams whose channel was not open yet.
@@ -144,6 +146,7 @@ impl End {
             }),
             committed: config.scheduling.policy.clone().map(watch::Sender::new),
             datagrams: Datagrams::new(config.session.side),
+            early: early::Counting::default(),
             config,
             control: Notify::new(),
             rides: Notify::new(),
@@ -236,6 +239,7 @@ impl End {
                     },
                 },
                 datagrams: self.datagrams.status(),
+                early: self.early.status(),
                 policy_faults: 0,
             }
         })

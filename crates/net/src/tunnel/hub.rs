@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::carriers::Joined;
+use super::early::{First, Listening, StrayStatus};
 use super::end::{End, with_name};
 use super::link::{self, Greeted, LinkError};
 use super::over_tls::{self, Ended, GreetedTls};
@@ -33,6 +34,8 @@ const FINISHED_MAX: usize = 1024;
 /// Accepts other relays on one address.
 pub struct Hub {
     endpoint: Endpoint,
+    /// Where early data is asked for.
+    early: Option<Listening>,
     /// For relays that UDP does not get through to; on the same port.
     tls: tokio::sync::Mutex<Option<Listener>>,
     /// By which class of which relay goes where.
@@ -79,8 +82,11 @@ impl Hub {
             ));
         };
         let address = resolve(method, host, *port).await?[0];
-        let mut server = quic::server_config(security, &[quic::ALPN_RELAY])
-            .ok_or_else(|| TransportError::no_credentials(method))?;
+        let (early, server) = match Listening::new(security) {
+            Some((early, server)) => (Some(early), Some(server)),
+            None => (None, quic::server_config(security, &[quic::ALPN_RELAY])),
+        };
+        let mut server = server.ok_or_else(|| TransportError::no_credentials(method))?;
         server.transport_config(Arc::new(transport_config(&config.scheduling)));
         let map = config.scheduling.policy.as_deref();
         let carriers = map.map_or_else(Carriers::default, Carriers::of);
@@ -101,6 +107,7 @@ impl Hub {
         };
         Ok(Arc::new(Hub {
             endpoint,
+            early,
             tls: tokio::sync::Mutex::new(tls),
             marks,
             awaited: Mutex::default(),
@@ -186,6 +193,11 @@ impl Hub {
         self.datagrams_dropped.load(Ordering::Relaxed)
     }
 
+    /// Early data that was for no session that is here; `None` where none is taken.
+    pub fn strays(&self) -> Option<StrayStatus> {
+        self.early.as_ref().map(Listening::strays)
+    }
+
     /// As [`End::take_finished`], of all relays.
     pub fn take_finished(&self) -> Vec<(String, ChannelStatus)> {
         let mut all =
@@ -228,11 +240,16 @@ impl Hub {
         &self,
         incoming: quinn::Incoming,
     ) -> Result<Option<(Arc<End>, Greeted)>, LinkError> {
-        let connection = incoming.accept()?.await?;
-        let (mut send, mut recv) = connection.accept_bi().await?;
-        let mut buf = BytesMut::new();
+        let (connection, first) = match &self.early {
+            None => (incoming.accept()?.await?, First::default()),
+            Some(early) => {
+                let known = |name: &str, peer: &Settings| self.known(name, peer);
+                early.shake(incoming, known).await?
+            }
+        };
         let name = peer_name(&connection);
-        let peer = match link::read_first(&mut recv, &mut buf).await? {
+        let (mut send, recv, buf, said) = first.finish(&connection).await?;
+        let peer = match said {
             Control::Settings(settings) => settings,
             Control::Join { session, dscp } => {
                 let joined = Joined {
@@ -333,15 +350,19 @@ impl Hub {
     }
 
     /// The session that `peer` speaks of, if it is that relay's and is to go on.
-    fn find(&self, name: &str, peer: &Settings) -> Option<Arc<End>> {
+    fn known(&self, name: &str, peer: &Settings) -> Option<Arc<End>> {
         let ends = self.lock();
         let end = &ends.get(&peer.session)?.end;
-        if end.name() != name || !end.with(|session| session.is_meant(peer)) {
-            return None;
-        }
+        let is_meant = end.name() == name && end.with(|session| session.is_meant(peer));
+        is_meant.then(|| end.clone())
+    }
+
+    /// The same, to be taken over by a connection whose handshake is confirmed.
+    fn find(&self, name: &str, peer: &Settings) -> Option<Arc<End>> {
+        let end = self.known(name, peer)?;
         // The other relay would not come again if the old connection were of any use.
         end.break_link();
-        Some(end.clone())
+        Some(end)
     }
 
     /// A fresh session. A relay has one: what is left of another is closed.

@@ -12,6 +12,7 @@ mod coalesce;
 mod copies;
 mod datagrams;
 mod direct;
+mod early;
 mod end;
 mod hold;
 mod hub;
@@ -42,6 +43,7 @@ pub use coalesce::WindowCounters;
 pub use copies::CopyStatus;
 pub use datagrams::{DatagramListener, DatagramStatus, Dropped, LocalPeer};
 pub use direct::{Direct, Pushed};
+pub use early::{EarlyStatus, StrayStatus};
 pub use end::End;
 pub use hold::Holder;
 pub use hub::Hub;
@@ -140,6 +142,7 @@ pub struct EndStatus {
     pub windows: WindowCounters,
     pub copies: CopyStatus,
     pub datagrams: DatagramStatus,
+    pub early: EarlyStatus,
     /// Messages about policy maps that were wrong, unknown or not theirs to send.
     pub policy_faults: u64,
 }

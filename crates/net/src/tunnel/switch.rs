@@ -14,15 +14,19 @@ use tokio::task::JoinSet;
 use tokio::time::{self, timeout};
 
 use super::carriers::Joined;
+use super::early::{self, Dialling, Said};
 use super::end::{End, State};
 use super::link::{self, Greeted, LinkError};
 use super::over_tls::{self, Ended, GreetedTls};
-use super::{copies, path, peer_name, relay_name, transport_config};
+use super::{path, peer_name, relay_name, transport_config};
 use crate::method::{Host, Method, Transport};
 use crate::quic;
 use crate::tls::Security;
 use crate::transport::{self, TransportError, resolve};
 
+/// A connection that held for [`BACKOFF_MAX`] is dialled again within this: at once, and not by all
+/// relays in the same moment.
+const SPREAD: Duration = Duration::from_millis(20);
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// One attempt a second at most: the price is a packet, the gain that a relay which comes back is
 /// found at once.
@@ -63,6 +67,7 @@ pub async fn switch(end: &Arc<End>, methods: &[Method], security: &Security) -> 
                 let method = &methods[relay];
                 dialler.note(relay, greeted.resumed, "");
                 let connection = greeted.connection.clone();
+                let begun = time::Instant::now();
                 let error = tokio::select! {
                     error = link::run(end, greeted) => error,
                     never = dialler.follow_map(relay, joins) => match never {},
@@ -72,6 +77,10 @@ pub async fn switch(end: &Arc<End>, methods: &[Method], security: &Security) -> 
                     relay: Some(relay),
                     is_stopped: link::was_stopped(&connection).await,
                 };
+                if begun.elapsed() >= BACKOFF_MAX {
+                    time::sleep(spread(end.now())).await;
+                    continue;
+                }
             }
             Err(failures) => {
                 let by_udp =
@@ -162,6 +171,8 @@ struct Dialled {
 struct Connected {
     connection: quinn::Connection,
     marks: quic::Marks,
+    /// As early data that was taken.
+    said: Option<Said>,
 }
 
 /// Where a relay is.
@@ -181,6 +192,8 @@ struct Dialler<'a> {
     targets: Vec<Target>,
     security: &'a Security,
     config: quinn::ClientConfig,
+    /// Where early data is asked for.
+    early: Option<Arc<Dialling>>,
 }
 
 impl<'a> Dialler<'a> {
@@ -209,8 +222,10 @@ impl<'a> Dialler<'a> {
         assert!(!targets.is_empty(), "somebody to dial");
         let config = quic::client_config(security, &[quic::ALPN_RELAY]);
         let mut config = config.ok_or_else(|| TransportError::no_credentials(&methods[0]))?;
-        config.transport_config(Arc::new(transport_config(&end.config.scheduling)));
+        let transport = Arc::new(transport_config(&end.config.scheduling));
+        config.transport_config(transport.clone());
         Ok(Dialler {
+            early: Dialling::new(security, &transport),
             end,
             methods,
             targets,
@@ -255,7 +270,7 @@ impl<'a> Dialler<'a> {
         let mut left = order.iter();
         loop {
             if let Some(relay) = left.next() {
-                let attempt = self.connect(*relay, dscp);
+                let attempt = self.connect(*relay, dscp, self.early.clone());
                 let relay = *relay;
                 attempts.spawn(async move { (relay, attempt.await) });
             }
@@ -297,7 +312,11 @@ impl<'a> Dialler<'a> {
 
     /// One more connection of the session.
     async fn join(&self, relay: usize, dscp: u8) -> Result<Joined, DialError> {
-        let Connected { connection, marks } = self.connect(relay, dscp).await?;
+        let Connected {
+            connection,
+            marks,
+            said: _,
+        } = self.connect(relay, dscp, None).await?;
         let session = self.end.with(|session| session.id());
         let ours = Control::Join { session, dscp };
         let joined = async {
@@ -322,8 +341,12 @@ impl<'a> Dialler<'a> {
         &self,
         relay: usize,
         dscp: u8,
+        early: Option<Arc<Dialling>>,
     ) -> impl Future<Output = Result<Connected, DialError>> + Send + 'static {
-        let (target, config) = (self.targets[relay].clone(), self.config.clone());
+        let target = self.targets[relay].clone();
+        let config = early.as_ref().map(|early| early.config(self.end));
+        let config = config.unwrap_or_else(|| self.config.clone());
+        let end = self.end.clone();
         let scheduling = self.end.config.scheduling.clone();
         async move {
             let address = resolve(&target.method, &target.host, target.port).await;
@@ -334,8 +357,18 @@ impl<'a> Dialler<'a> {
             let connecting = endpoint
                 .connect_with(config, address, &target.name)
                 .map_err(|e| failed(&e))?;
-            match timeout(HANDSHAKE_TIMEOUT, connecting).await {
-                Ok(Ok(connection)) => Ok(Connected { connection, marks }),
+            let shaken = async {
+                match early {
+                    Some(early) => early.shake(&end, connecting).await,
+                    None => Ok((connecting.await?, None)),
+                }
+            };
+            match timeout(HANDSHAKE_TIMEOUT, shaken).await {
+                Ok(Ok((connection, said))) => Ok(Connected {
+                    connection,
+                    said,
+                    marks,
+                }),
                 // The connection's own idle timeout comes first where this machine stalls meanwhile.
                 Ok(Err(error)) if error != quinn::ConnectionError::TimedOut => Err(failed(&error)),
                 Ok(Err(_)) | Err(_) => Err(DialError::Unanswered),
@@ -421,7 +454,7 @@ impl<'a> Dialler<'a> {
     async fn await_udp(&self, relay: usize) {
         loop {
             time::sleep(UDP_RETRY).await;
-            if let Ok(connected) = self.connect(relay, 0).await {
+            if let Ok(connected) = self.connect(relay, 0, None).await {
                 return connected.connection.close(0u32.into(), b"only asked");
             }
         }
@@ -496,22 +529,22 @@ async fn greet(
     connected: Connected,
     joins: mpsc::Receiver<Joined>,
 ) -> Result<Greeted, LinkError> {
-    let Connected { connection, marks } = connected;
-    let (mut send, mut recv) = connection.open_bi().await?;
-    let (ours, early) = end.with(|session| {
-        let mut ours = session.settings(session.is_resumable());
-        ours.early = ours.resumed;
-        (ours, session.resume_early())
-    });
-    let mut first = BytesMut::from(&Control::Settings(ours.clone()).encode()[..]);
-    if ours.early {
-        // Most often the session is known, and then this saves a round trip.
-        for message in &early.messages {
-            first.extend_from_slice(&message.encode());
-        }
-        copies::send_early(&connection, &early.records);
-    }
-    send.write_all(&first).await?;
+    let Connected {
+        connection,
+        marks,
+        said,
+    } = connected;
+    let said = match said {
+        Some(said) => said,
+        None => early::say(end, &connection).await?,
+    };
+    let Said {
+        send,
+        mut recv,
+        ours,
+        early,
+        ..
+    } = said;
     let mut buf = BytesMut::new();
     let Control::Settings(peer) = link::read_first(&mut recv, &mut buf).await? else {
         return Err(WireError("something before the settings").into());
@@ -536,6 +569,10 @@ async fn greet(
         resumed,
         said: ours.early.then_some(early.said),
     })
+}
+
+fn spread(now: Instant) -> Duration {
+    Duration::from_nanos(now.as_nanos() % SPREAD.as_nanos() as u64)
 }
 
 /// A fifth more or less, so that many relays do not come back in step.

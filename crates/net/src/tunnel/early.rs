@@ -1,0 +1,516 @@
+//! Early data (0-RTT), between two relays that have both asked for it: what the other end of a broken
+//! session may lack goes with the first packets of the handshake by which it is dialled again.
+//!
+//! Whoever sees such packets can send them again, or hold them back and send them much later; he can
+//! neither read nor change them. What keeps that harmless:
+//!
+//! - Who dials says no more than this: which session it is, what has been received of each lane, and
+//!   records that name their channel, lane and place. Nothing that would begin a session, and no
+//!   datagram of an agent.
+//! - A ticket is good for one handshake. Who listens has it in memory alone and takes it out when it
+//!   is shown, so early data that is repeated cannot be read here; it is counted. The first one of two
+//!   may still come late, when the session has gone on without it:
+//! - A session takes each place of a lane once, from whichever connection. What is early is therefore
+//!   the next record, which is handed over now instead of later, or one that is there, which is dropped
+//!   and counted; the same bytes either way, as only the owner of the ticket can have written them.
+//! - Until the handshake is confirmed, which takes an answer by the owner of the ticket, nothing is
+//!   sent, and the connection that the session has is left alone.
+//! - The certificate that the ticket stands for is verified again, at both ends.
+//!
+//! Where the ticket is not known, because that relay was restarted or has forgotten it, the handshake
+//! goes on as one without early data, and all is said again behind it.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::convert::Infallible;
+use std::future::pending;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::{Bytes, BytesMut};
+use control::relay::datagrams::AgentDatagram;
+use control::relay::wire::Control;
+use control::relay::{CopiedRecord, Early, Settings, WireError};
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{RecvStream, SendStream};
+use rustls::NamedGroup;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::client::{
+    ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
+};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ServerSessionMemoryCache, StoresServerSessions};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+
+use super::end::End;
+use super::link::{self, LinkError};
+use super::{copies, peer_name};
+use crate::quic;
+use crate::tls::Security;
+
+/// That a relay gives for each handshake. Each address that is dialled takes one.
+const TICKETS_GIVEN: usize = 4;
+/// That who dials keeps; the oldest are forgotten.
+const TICKETS_KEPT: usize = 2 * TICKETS_GIVEN;
+/// That who listens keeps for all relays, some 1.5 kB each; the oldest are forgotten.
+const TICKETS_REMEMBERED: usize = 4096;
+
+/// Early data of one end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EarlyStatus {
+    /// Handshakes that this end began with early data.
+    pub sent: u64,
+    /// Of these, those whose early data the other end took, and those that went on without.
+    pub accepted: u64,
+    pub rejected: u64,
+    /// Records that came before their handshake was confirmed, and were handed over.
+    pub taken: u64,
+    /// That were there already.
+    pub repeated: u64,
+    /// That came before one before them in their lane. They are not kept beyond the confirmation.
+    pub ahead: u64,
+    /// Of a channel that is not there, or no records.
+    pub refused: u64,
+}
+
+/// The same while it is counted.
+#[derive(Default)]
+pub(super) struct Counting(Mutex<EarlyStatus>);
+
+impl Counting {
+    pub fn status(&self) -> EarlyStatus {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, EarlyStatus> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl End {
+    /// A datagram that came before the handshake of its connection was confirmed.
+    fn take_early(self: &Arc<Self>, datagram: Bytes) -> Result<(), WireError> {
+        if AgentDatagram::take(datagram.clone())?.is_some() {
+            self.early.lock().refused += 1;
+            return Ok(());
+        }
+        let (before, after) = self.with(|session| {
+            let before = session.copies();
+            session.handle_copy(datagram)?;
+            Ok((before, session.copies()))
+        })?;
+        let mut counts = self.early.lock();
+        counts.taken += after.used - before.used;
+        counts.repeated += after.doubled - before.doubled;
+        counts.refused += after.refused - before.refused;
+        counts.ahead += u64::from(after == before);
+        Ok(())
+    }
+}
+
+/// What the end that dials has said first, on the control stream.
+pub(super) struct Said {
+    pub send: SendStream,
+    pub recv: RecvStream,
+    pub ours: Settings,
+    pub early: Early,
+    /// Of the records, those that were sent.
+    sent: usize,
+}
+
+/// Says which session this is and, if it is to go on, what has been received of it and what the other
+/// end may lack.
+pub(super) async fn say(end: &Arc<End>, connection: &quinn::Connection) -> Result<Said, LinkError> {
+    let (mut send, recv) = connection.open_bi().await?;
+    let (ours, early) = end.with(|session| {
+        let mut ours = session.settings(session.is_resumable());
+        ours.early = ours.resumed;
+        (ours, session.resume_early())
+    });
+    let mut first = BytesMut::from(&Control::Settings(ours.clone()).encode()[..]);
+    let mut sent = 0;
+    if ours.early {
+        // Most often the session is known, and then this saves a round trip.
+        for message in &early.messages {
+            first.extend_from_slice(&message.encode());
+        }
+        sent = copies::send_early(connection, &early.records);
+    }
+    send.write_all(&first).await?;
+    Ok(Said {
+        send,
+        recv,
+        ours,
+        early,
+        sent,
+    })
+}
+
+impl Said {
+    /// Records that have come since, or had no room.
+    fn more(&self, end: &Arc<End>) -> Vec<CopiedRecord> {
+        let place = |record: &CopiedRecord| (record.channel, record.lane, record.place);
+        let sent: BTreeSet<_> = self.early.records[..self.sent].iter().map(place).collect();
+        let mut more = end.with(|session| session.resume_early()).records;
+        more.retain(|r| self.early.said.contains(&r.channel) && !sent.contains(&place(r)));
+        more
+    }
+}
+
+/// At the end that dials: the tickets of the relay that has the session.
+pub(super) struct Dialling {
+    pool: Arc<Pool>,
+    verifier: Arc<dyn ServerCertVerifier>,
+    /// Makes a handshake with certificates, and keeps the tickets that follow it.
+    keeps: quinn::ClientConfig,
+    /// Also shows a ticket, with early data.
+    spends: quinn::ClientConfig,
+}
+
+impl Dialling {
+    /// `None` unless it is asked for.
+    pub fn new(
+        security: &Security,
+        transport: &Arc<quinn::TransportConfig>,
+    ) -> Option<Arc<Dialling>> {
+        let asked = security.clone();
+        let tls = asked
+            .client_config(&[quic::ALPN_RELAY])
+            .filter(|_| asked.has_early_data())?;
+        let pool = Arc::new(Pool::default());
+        let config = |is_spending: bool| {
+            // A clone has the same verifier, without which a ticket counts as another's.
+            let mut tls = tls.clone();
+            let pool = pool.clone();
+            tls.resumption = Resumption::store(Arc::new(Purse { pool, is_spending }));
+            tls.enable_early_data = is_spending;
+            let tls = QuicClientConfig::try_from(tls).expect("as without early data");
+            let mut config = quinn::ClientConfig::new(Arc::new(tls));
+            config.transport_config(transport.clone());
+            config
+        };
+        Some(Arc::new(Dialling {
+            verifier: security.server_verifier()?,
+            keeps: config(false),
+            spends: config(true),
+            pool,
+        }))
+    }
+
+    /// By which the next connection for `end` is made.
+    pub fn config(&self, end: &Arc<End>) -> quinn::ClientConfig {
+        let is_resumable = end.with(|session| session.is_resumable());
+        match is_resumable && self.is_trusted() {
+            true => self.spends.clone(),
+            false => self.keeps.clone(),
+        }
+    }
+
+    /// Whether there are tickets of a relay whose certificate is good now.
+    fn is_trusted(&self) -> bool {
+        let mut kept = self.pool.lock();
+        let is_good = match kept.chain.split_first() {
+            Some((first, more)) => {
+                // What was dialled is not compared with it, as in a handshake.
+                let name = ServerName::from(std::net::IpAddr::from([0, 0, 0, 0]));
+                let now = UnixTime::now();
+                let verified = (self.verifier).verify_server_cert(first, more, &name, &[], now);
+                verified.is_ok()
+            }
+            None => false,
+        };
+        if !is_good {
+            kept.tickets.clear();
+        }
+        !kept.tickets.is_empty()
+    }
+
+    /// Shakes hands, with early data where `connecting` has a ticket. What has been said by that, if
+    /// the other end has taken it.
+    pub async fn shake(
+        &self,
+        end: &Arc<End>,
+        connecting: quinn::Connecting,
+    ) -> Result<(quinn::Connection, Option<Said>), quinn::ConnectionError> {
+        let (connection, accepted) = match connecting.into_0rtt() {
+            Ok(early) => early,
+            Err(connecting) => {
+                let connection = connecting.await?;
+                self.pool.begin(chain_of(&connection));
+                return Ok((connection, None));
+            }
+        };
+        let said = say(end, &connection).await;
+        end.early.lock().sent += 1;
+        let is_accepted = accepted.await;
+        if let Some(error) = connection.close_reason() {
+            return Err(error);
+        }
+        match said {
+            Ok(said) if is_accepted => {
+                end.early.lock().accepted += 1;
+                copies::send_early(&connection, &said.more(end));
+                Ok((connection, Some(said)))
+            }
+            _ => {
+                end.early.lock().rejected += 1;
+                self.pool.begin(chain_of(&connection));
+                Ok((connection, None))
+            }
+        }
+    }
+}
+
+/// Tickets of one relay, newest last.
+#[derive(Default)]
+struct Pool(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    /// The relay's certificates.
+    chain: Vec<CertificateDer<'static>>,
+    tickets: VecDeque<Tls13ClientSessionValue>,
+}
+
+impl Pool {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What comes from now on is of the relay with these certificates, which may be another process.
+    fn begin(&self, chain: Vec<CertificateDer<'static>>) {
+        *self.lock() = Kept {
+            chain,
+            tickets: VecDeque::new(),
+        };
+    }
+}
+
+/// The pool as rustls sees it, whatever the relay is called: two addresses may be of one relay.
+struct Purse {
+    pool: Arc<Pool>,
+    is_spending: bool,
+}
+
+impl std::fmt::Debug for Purse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Purse")
+    }
+}
+
+impl ClientSessionStore for Purse {
+    fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
+
+    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
+        None
+    }
+
+    fn set_tls12_session(&self, _: ServerName<'static>, _: Tls12ClientSessionValue) {}
+
+    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
+        None
+    }
+
+    fn remove_tls12_session(&self, _: &ServerName<'static>) {}
+
+    fn insert_tls13_ticket(&self, _: ServerName<'static>, ticket: Tls13ClientSessionValue) {
+        let mut kept = self.pool.lock();
+        if kept.tickets.len() == TICKETS_KEPT {
+            kept.tickets.pop_front();
+        }
+        kept.tickets.push_back(ticket);
+    }
+
+    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
+        match self.is_spending {
+            true => self.pool.lock().tickets.pop_back(),
+            false => None,
+        }
+    }
+}
+
+/// At the end that listens.
+pub(super) struct Listening {
+    tickets: Arc<Tickets>,
+    verifier: Arc<dyn ClientCertVerifier>,
+    strays: AtomicU64,
+}
+
+/// What came to a listener of early data that was for no session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StrayStatus {
+    /// Handshakes with a ticket that is not known here: it was used before, is of another process, or
+    /// forgotten. What came with it could not be read.
+    pub tickets: u64,
+    /// Handshakes that named a session which is not here, or no more.
+    pub sessions: u64,
+}
+
+impl Listening {
+    /// With what a listener has to be made; `None` unless it is asked for.
+    pub fn new(security: &Security) -> Option<(Listening, quinn::ServerConfig)> {
+        let tls = security.server_config(&[quic::ALPN_RELAY]);
+        let mut tls = tls.filter(|_| security.has_early_data())?;
+        let tickets = Arc::new(Tickets {
+            cache: ServerSessionMemoryCache::new(TICKETS_REMEMBERED),
+            unknown: AtomicU64::new(0),
+        });
+        tls.session_storage = tickets.clone();
+        tls.send_tls13_tickets = TICKETS_GIVEN;
+        // The one value that QUIC has for it; its windows bound how much there is.
+        tls.max_early_data_size = u32::MAX;
+        let tls = QuicServerConfig::try_from(tls).expect("as without early data");
+        let listening = Listening {
+            tickets,
+            verifier: security.client_verifier()?,
+            strays: AtomicU64::new(0),
+        };
+        Some((listening, quic::listens_by(tls)))
+    }
+
+    pub fn strays(&self) -> StrayStatus {
+        StrayStatus {
+            tickets: self.tickets.unknown.load(Ordering::Relaxed),
+            sessions: self.strays.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Shakes hands. What comes meanwhile is for the session that `known` finds.
+    pub async fn shake(
+        &self,
+        incoming: quinn::Incoming,
+        known: impl Fn(&str, &Settings) -> Option<Arc<End>>,
+    ) -> Result<(quinn::Connection, First), LinkError> {
+        let Ok((connection, mut confirmed)) = incoming.accept()?.into_0rtt() else {
+            unreachable!("a listener has keys as soon as it has answered");
+        };
+        let mut first = First::default();
+        tokio::select! {
+            biased;
+            // Whether there was early data is the other end's to ask.
+            _ = &mut confirmed => {}
+            taken = self.take_up(&connection, &mut first, known) => match taken? {},
+        }
+        if let Some(error) = connection.close_reason() {
+            return Err(error.into());
+        }
+        self.verify(&connection)?;
+        Ok((connection, first))
+    }
+
+    /// Takes what comes before the handshake is confirmed, and sends nothing.
+    async fn take_up(
+        &self,
+        connection: &quinn::Connection,
+        first: &mut First,
+        known: impl Fn(&str, &Settings) -> Option<Arc<End>>,
+    ) -> Result<Infallible, LinkError> {
+        let Some(Control::Settings(peer)) = first.hear(connection).await? else {
+            return pending().await;
+        };
+        self.verify(connection)?;
+        // A life of 0 would mean any session of that id.
+        let is_definite = peer.early && peer.life != 0;
+        let end = known(&peer_name(connection), peer).filter(|_| is_definite);
+        let Some(end) = end else {
+            self.strays.fetch_add(1, Ordering::Relaxed);
+            return pending().await;
+        };
+        loop {
+            let datagram = connection.read_datagram().await?;
+            end.take_early(datagram)?;
+        }
+    }
+
+    /// A ticket brings the certificate of the handshake that it was given in, which may be long ago.
+    fn verify(&self, connection: &quinn::Connection) -> Result<(), LinkError> {
+        let chain = chain_of(connection);
+        let refuse = |problem: &dyn std::fmt::Display| {
+            connection.close(1u32.into(), b"no certificate that is good now");
+            Err(LinkError::Stream(format!("its certificate: {problem}")))
+        };
+        let Some((first, more)) = chain.split_first() else {
+            return refuse(&"none");
+        };
+        match (self.verifier).verify_client_cert(first, more, UnixTime::now()) {
+            Ok(_) => Ok(()),
+            Err(error) => refuse(&error),
+        }
+    }
+}
+
+fn chain_of(connection: &quinn::Connection) -> Vec<CertificateDer<'static>> {
+    let chain = connection.peer_identity();
+    let chain = chain.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
+    chain.map_or_else(Vec::new, |chain| *chain)
+}
+
+/// How a connection begins, at the end that listens: as far as it has been read.
+#[derive(Default)]
+pub(super) struct First {
+    streams: Option<(SendStream, RecvStream)>,
+    /// Behind the first message.
+    pub buf: BytesMut,
+    said: Option<Control>,
+}
+
+impl First {
+    /// Reads the first message of the control stream, or goes on with that.
+    async fn hear(
+        &mut self,
+        connection: &quinn::Connection,
+    ) -> Result<Option<&Control>, LinkError> {
+        if self.streams.is_none() {
+            self.streams = Some(connection.accept_bi().await?);
+        }
+        if let (None, Some((_, recv))) = (&self.said, &mut self.streams) {
+            self.said = Some(link::read_first(recv, &mut self.buf).await?);
+        }
+        Ok(self.said.as_ref())
+    }
+
+    /// The control stream, its first message and what has been read behind that.
+    pub async fn finish(
+        mut self,
+        connection: &quinn::Connection,
+    ) -> Result<(SendStream, RecvStream, BytesMut, Control), LinkError> {
+        self.hear(connection).await?;
+        match (self.streams, self.said) {
+            (Some((send, recv)), Some(said)) => Ok((send, recv, self.buf, said)),
+            _ => Err(WireError("nothing on the control stream").into()),
+        }
+    }
+}
+
+/// Tickets that were given and not used yet.
+struct Tickets {
+    cache: Arc<ServerSessionMemoryCache>,
+    unknown: AtomicU64,
+}
+
+impl std::fmt::Debug for Tickets {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tickets")
+    }
+}
+
+impl StoresServerSessions for Tickets {
+    fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
+        self.cache.put(key, value)
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.cache.get(key)
+    }
+
+    fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let value = self.cache.take(key);
+        if value.is_none() {
+            self.unknown.fetch_add(1, Ordering::Relaxed);
+        }
+        value
+    }
+
+    fn can_cache(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,510 @@
+//! Early data between two relays, on a path that records what passes, holds it back and says it again.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use common::{Leaf, Pki};
+use control::relay::{Config, SessionId, Side};
+use net::method::Method;
+use net::quic;
+use net::tls::{Role, Security};
+use net::transport::{Limits, Listener};
+use net::tunnel::{
+    EarlyStatus, End, EndConfig, EndStatus, Hub, OPENFLOW, Scheduling, StrayStatus, Target, switch,
+};
+use openflow::Frame;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+/// As the relay that listens has them.
+const TICKETS_REMEMBERED: usize = 4096;
+const TICKETS_GIVEN: usize = 4;
+
+/// The network between the relays: loopback UDP, a socket for each that dials.
+#[derive(Default)]
+struct Path(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    target: Option<SocketAddr>,
+    rule: Rule,
+    /// What each that dialled said until he was answered, in the order in which they came.
+    came: Vec<(SocketAddr, Vec<Bytes>)>,
+    answered: BTreeSet<SocketAddr>,
+    /// Those that were not heard at first, and will not be.
+    lost: BTreeSet<SocketAddr>,
+}
+
+/// What becomes of what goes to the target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Rule {
+    #[default]
+    Passes,
+    /// Who dials is heard until he has been answered.
+    FirstFlightPasses,
+    /// Nor is who dials now heard later.
+    Lost,
+}
+
+impl Path {
+    async fn new(port: u16) -> (Arc<Path>, u16) {
+        let path = Arc::new(Path::default());
+        path.lead_to(port);
+        let front = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+        let port = front.local_addr().unwrap().port();
+        // Ends with the test's runtime.
+        tokio::spawn(path.clone().carry(front));
+        (path, port)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap()
+    }
+
+    fn lead_to(&self, port: u16) {
+        self.lock().target = Some(([127, 0, 0, 1], port).into());
+    }
+
+    /// From now on.
+    fn set(&self, rule: Rule) {
+        self.lock().rule = rule;
+    }
+
+    /// How many have dialled.
+    fn dialled(&self) -> usize {
+        self.lock().came.len()
+    }
+
+    /// What was said first by who dialled behind so many others.
+    fn first_flight(&self, number: usize) -> Vec<Bytes> {
+        self.lock().came[number].1.clone()
+    }
+
+    /// Says it again, from another port.
+    async fn replay(&self, flight: &[Bytes]) {
+        let target = self.lock().target.unwrap();
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        for datagram in flight {
+            socket.send_to(datagram, target).await.unwrap();
+        }
+    }
+
+    /// Whether a datagram of `from` passes, and where to.
+    fn pass(&self, from: SocketAddr, datagram: &[u8]) -> Option<SocketAddr> {
+        let mut state = self.lock();
+        let is_answered = state.answered.contains(&from);
+        if !is_answered {
+            let datagram = Bytes::copy_from_slice(datagram);
+            match state.came.iter_mut().find(|(who, _)| *who == from) {
+                Some((_, flight)) => flight.push(datagram),
+                None => state.came.push((from, vec![datagram])),
+            }
+            if state.rule == Rule::Lost {
+                state.lost.insert(from);
+            }
+        }
+        let passes = match state.rule {
+            Rule::Passes => !state.lost.contains(&from),
+            Rule::FirstFlightPasses => !is_answered,
+            Rule::Lost => false,
+        };
+        state.target.filter(|_| passes)
+    }
+
+    async fn carry(self: Arc<Self>, front: Arc<UdpSocket>) {
+        let mut backs: BTreeMap<SocketAddr, Arc<UdpSocket>> = BTreeMap::new();
+        let mut datagram = vec![0; 65_536];
+        loop {
+            let (len, client) = front.recv_from(&mut datagram).await.unwrap();
+            if !backs.contains_key(&client) {
+                let back = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
+                backs.insert(client, back.clone());
+                let (path, front) = (self.clone(), front.clone());
+                tokio::spawn(async move {
+                    let mut datagram = vec![0; 65_536];
+                    loop {
+                        let (len, _) = back.recv_from(&mut datagram).await.unwrap();
+                        path.lock().answered.insert(client);
+                        let _ = front.send_to(&datagram[..len], client).await;
+                    }
+                });
+            }
+            if let Some(target) = self.pass(client, &datagram[..len]) {
+                let _ = backs[&client].send_to(&datagram[..len], target).await;
+            }
+        }
+    }
+}
+
+/// A relay pair with one connection of a switch through it.
+struct Pair {
+    pki: Pki,
+    hub: Arc<Hub>,
+    hub_task: JoinSet<()>,
+    path: Arc<Path>,
+    end: Arc<End>,
+    listener: TcpListener,
+    switch: TcpStream,
+    controller: TcpStream,
+    tasks: JoinSet<()>,
+}
+
+fn config(side: Side, targets: &[Method]) -> EndConfig {
+    let target = |method: &Method| (OPENFLOW.to_owned(), Target::Dial(method.clone()));
+    EndConfig {
+        session: Config::new(side),
+        targets: targets.iter().map(target).collect(),
+        target_security: Security::plain(),
+        scheduling: Scheduling::default(),
+    }
+}
+
+async fn start_hub(security: &Security, controller: &TcpListener) -> (Arc<Hub>, JoinSet<()>) {
+    let port = controller.local_addr().unwrap().port();
+    let target = format!("tcp:127.0.0.1:{port}").parse().unwrap();
+    let any: Method = "pquic:0:127.0.0.1".parse().unwrap();
+    let config = config(Side::Controller, &[target]);
+    let hub = Hub::bind(&any, security, config, vec![]).await.unwrap();
+    let mut tasks = JoinSet::new();
+    let runs = hub.clone();
+    tasks.spawn(async move { runs.run().await });
+    (hub, tasks)
+}
+
+fn port(method: &Method) -> u16 {
+    let (Method::Dial(_, _, port) | Method::Listen(_, _, port)) = method else {
+        panic!("{method} has no port");
+    };
+    *port
+}
+
+impl Pair {
+    /// Who asks for early data: the end that dials, the end that listens.
+    async fn new(dials: bool, listens: bool) -> Pair {
+        let pki = Pki::new();
+        let switch = pki.switch();
+        Pair::of(pki, switch.early_data(dials), listens).await
+    }
+
+    async fn of(pki: Pki, security: Security, listens: bool) -> Pair {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (hub, hub_task) = start_hub(&pki.controller().early_data(listens), &listener).await;
+        let (path, front) = Path::new(port(hub.local())).await;
+        let relay: Method = format!("quic:127.0.0.1:{front}").parse().unwrap();
+        let end = End::new(config(Side::Switch, &[]), SessionId([7; 16]), "controller");
+        let mut tasks = JoinSet::new();
+        let runs = end.clone();
+        tasks.spawn(async move { panic!("{}", switch(&runs, &[relay], &security).await) });
+        let any = "ptcp:0:127.0.0.1".parse().unwrap();
+        let ours = Listener::bind(&any, &Security::plain(), Limits::default()).await;
+        let mut ours = ours.unwrap();
+        let openflow = port(ours.local());
+        let adopts = end.clone();
+        tasks.spawn(async move {
+            loop {
+                let connection = ours.accept().await;
+                adopts.adopt(OPENFLOW, connection);
+            }
+        });
+        let switch = TcpStream::connect(("127.0.0.1", openflow)).await.unwrap();
+        let (controller, _) = within(listener.accept()).await.unwrap();
+        let mut pair = Pair {
+            pki,
+            hub,
+            hub_task,
+            path,
+            end,
+            listener,
+            switch,
+            controller,
+            tasks,
+        };
+        // Both ways, so that what follows the handshake has come.
+        pair.say(0, 1).await;
+        pair.hear(0, 1).await;
+        pair.answer(0).await;
+        pair.answered(0).await;
+        pair
+    }
+
+    /// PACKET_INs of these numbers.
+    async fn say(&mut self, first: u32, count: u32) {
+        let all: Vec<u8> = (first..first + count)
+            .flat_map(|n| message(10, n))
+            .collect();
+        self.switch.write_all(&all).await.unwrap();
+        let taken = u64::from(first + count);
+        until(|| self.end.status().channels[0].taken.messages == taken).await;
+    }
+
+    /// The controller hears these, each once and in order, and nothing else.
+    async fn hear(&mut self, first: u32, count: u32) {
+        let got = read(&mut self.controller, count as usize).await;
+        assert!(got.into_iter().eq(first..first + count));
+    }
+
+    /// A FLOW_MOD of that number.
+    async fn answer(&mut self, number: u32) {
+        let all = message(14, number);
+        self.controller.write_all(&all).await.unwrap();
+    }
+
+    async fn answered(&mut self, number: u32) {
+        assert_eq!(read(&mut self.switch, 1).await, [number]);
+    }
+
+    /// The connection is broken while `count` PACKET_INs are lost with it; then `rule` holds.
+    async fn break_with(&mut self, first: u32, count: u32, rule: Rule) {
+        self.path.set(Rule::Lost);
+        self.say(first, count).await;
+        self.path.set(rule);
+        self.end.break_link();
+    }
+
+    async fn is_resumed(&self, times: u64) {
+        until(|| {
+            let ours = self.end.status();
+            ours.is_up && ours.resumptions == times && self.theirs().is_some_and(|end| end.is_up)
+        })
+        .await;
+    }
+
+    fn theirs(&self) -> Option<EndStatus> {
+        self.hub.status().pop()
+    }
+
+    fn taken(&self) -> EarlyStatus {
+        self.theirs().unwrap().early
+    }
+
+    fn strays(&self) -> StrayStatus {
+        self.hub.strays().unwrap()
+    }
+}
+
+fn message(type_byte: u8, xid: u32) -> Vec<u8> {
+    let mut bytes = vec![4, type_byte, 0, 64];
+    bytes.extend(xid.to_be_bytes());
+    bytes.resize(64, 0);
+    bytes
+}
+
+async fn within<T>(what: impl Future<Output = T>) -> T {
+    let done = timeout(Duration::from_secs(20), what).await;
+    done.expect("it happens within 20 s")
+}
+
+async fn until(is_so: impl Fn() -> bool) {
+    within(async {
+        while !is_so() {
+            sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+/// The numbers of so many messages.
+async fn read(stream: &mut TcpStream, count: usize) -> Vec<u32> {
+    let (mut buf, mut numbers) = (BytesMut::new(), Vec::new());
+    while numbers.len() < count {
+        assert_ne!(within(stream.read_buf(&mut buf)).await.unwrap(), 0);
+        while let Some(frame) = Frame::split_from(&mut buf).unwrap() {
+            numbers.push(frame.xid().0);
+        }
+    }
+    assert!(buf.is_empty(), "and nothing more");
+    numbers
+}
+
+fn has_nothing(stream: &TcpStream) -> bool {
+    let read = stream.try_read(&mut [0]);
+    matches!(read, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn packets_are_heard_before_the_handshake_is_confirmed_and_not_answered() {
+    let mut pair = Pair::new(true, true).await;
+    pair.break_with(1, 20, Rule::FirstFlightPasses).await;
+    pair.hear(1, 20).await;
+    let taken = pair.taken();
+    assert_eq!((taken.taken, taken.refused), (20, 0));
+    pair.answer(20).await;
+    until(|| pair.theirs().unwrap().channels[0].taken.messages == 2).await;
+    // Long enough for it to come if it were sent.
+    sleep(Duration::from_millis(100)).await;
+    assert!(has_nothing(&pair.switch), "who is there is not sure");
+    assert_eq!(
+        pair.theirs().unwrap().resumptions,
+        0,
+        "nothing is taken over"
+    );
+    pair.path.set(Rule::Passes);
+    pair.answered(20).await;
+    pair.is_resumed(1).await;
+    pair.say(21, 1).await;
+    pair.hear(21, 1).await;
+    assert_eq!(pair.strays(), StrayStatus::default());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_flight_that_is_said_again_changes_nothing() {
+    let mut pair = Pair::new(true, true).await;
+    let before = pair.path.dialled();
+    pair.break_with(1, 5, Rule::Passes).await;
+    pair.hear(1, 5).await;
+    pair.is_resumed(1).await;
+    assert_eq!(pair.end.status().early.accepted, 1);
+    let flight = pair.path.first_flight(before);
+    // While its connection is there, and by another one.
+    pair.path.replay(&flight).await;
+    pair.break_with(6, 5, Rule::Passes).await;
+    pair.hear(6, 5).await;
+    pair.is_resumed(2).await;
+    let taken = pair.taken();
+    while pair.strays().tickets == 0 {
+        // The old connection is forgotten a moment after its end.
+        pair.path.replay(&flight).await;
+        sleep(Duration::from_millis(50)).await;
+    }
+    pair.say(11, 1).await;
+    pair.hear(11, 1).await;
+    pair.answer(11).await;
+    pair.answered(11).await;
+    assert_eq!(pair.end.status().reconnects, 2, "nobody took over");
+    assert_eq!(pair.taken(), taken);
+
+    // After the end of the session.
+    pair.tasks.shutdown().await;
+    pair.end.close("the test is over");
+    until(|| pair.theirs().is_none()).await;
+    let tickets = pair.strays().tickets;
+    while pair.strays().tickets == tickets {
+        pair.path.replay(&flight).await;
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert!(pair.theirs().is_none(), "no session begins by it");
+    assert!(
+        timeout(Duration::from_millis(100), pair.listener.accept())
+            .await
+            .is_err()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_flight_that_comes_late_repeats_what_is_there_and_takes_nothing_over() {
+    let mut pair = Pair::new(true, true).await;
+    let before = pair.path.dialled();
+    pair.break_with(1, 5, Rule::Lost).await;
+    until(|| pair.path.dialled() > before).await;
+    pair.path.set(Rule::Passes);
+    pair.hear(1, 5).await;
+    pair.is_resumed(1).await;
+    let early = pair.end.status().early;
+    assert_eq!((early.sent, early.accepted), (2, 1), "the second dial");
+    let late = pair.path.first_flight(before);
+    let reconnects = pair.end.status().reconnects;
+    let taken = pair.taken();
+    pair.path.replay(&late).await;
+    until(|| pair.taken().repeated >= taken.repeated + 5).await;
+    assert_eq!(pair.taken().taken, taken.taken, "nothing is new");
+    pair.say(6, 1).await;
+    pair.hear(6, 1).await;
+    pair.answer(6).await;
+    pair.answered(6).await;
+    assert_eq!(pair.end.status().reconnects, reconnects);
+    assert_eq!(pair.hub.status().len(), 1);
+}
+
+/// The session is known, the ticket is not: a thousand others have come since.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_taken_early_is_said_again_behind_the_same_handshake() {
+    let mut pair = Pair::new(true, true).await;
+    let config = quic::client_config(&pair.pki.switch(), &[quic::ALPN_RELAY]).unwrap();
+    let to: SocketAddr = ([127, 0, 0, 1], port(pair.hub.local())).into();
+    let mut others = JoinSet::new();
+    for _ in 0..TICKETS_REMEMBERED / TICKETS_GIVEN {
+        if others.len() == 16 {
+            others.join_next().await.unwrap().unwrap();
+        }
+        let config = config.clone();
+        others.spawn(async move {
+            let endpoint = quic::endpoint(([127, 0, 0, 1], 0).into(), None).unwrap();
+            let connecting = endpoint.connect_with(config, to, "localhost").unwrap();
+            let connection = within(connecting).await.unwrap();
+            // Behind the end of the handshake, by which its tickets are made.
+            connection.close(0u32.into(), b"");
+            endpoint.wait_idle().await;
+        });
+    }
+    while let Some(done) = others.join_next().await {
+        done.unwrap();
+    }
+    pair.break_with(1, 20, Rule::Passes).await;
+    pair.hear(1, 20).await;
+    pair.is_resumed(1).await;
+    pair.answer(20).await;
+    pair.answered(20).await;
+    let early = pair.end.status().early;
+    assert_eq!((early.sent, early.accepted, early.rejected), (1, 0, 1));
+    assert_eq!((pair.strays().tickets, pair.taken().taken), (1, 0));
+    // The tickets of that handshake are good again.
+    pair.break_with(21, 1, Rule::Passes).await;
+    pair.hear(21, 1).await;
+    pair.is_resumed(2).await;
+    assert_eq!(pair.end.status().early.accepted, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_relay_at_the_address_takes_no_early_data_and_begins_anew() {
+    let mut pair = Pair::new(true, true).await;
+    let security = pair.pki.controller().early_data(true);
+    let (hub, task) = start_hub(&security, &pair.listener).await;
+    pair.path.lead_to(port(hub.local()));
+    (pair.hub, pair.hub_task) = (hub, task);
+    pair.end.break_link();
+    until(|| pair.end.status().sessions == 2).await;
+    let early = pair.end.status().early;
+    assert_eq!((early.accepted, early.rejected), (0, 1));
+    assert_eq!(pair.strays().tickets, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn there_is_no_early_data_unless_both_ends_ask_for_it() {
+    for (dials, listens) in [(false, true), (true, false)] {
+        let mut pair = Pair::new(dials, listens).await;
+        pair.break_with(1, 5, Rule::Passes).await;
+        pair.hear(1, 5).await;
+        pair.is_resumed(1).await;
+        assert_eq!(pair.end.status().early, EarlyStatus::default());
+        assert_eq!(pair.taken(), EarlyStatus::default());
+    }
+}
+
+/// rustls takes a ticket as long as it is fresh, whatever has become of the certificate.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ticket_is_worth_no_more_than_its_certificate() {
+    const LASTS: Duration = Duration::from_secs(5);
+    let pki = Pki::new();
+    let leaf = Leaf {
+        lasts: Some(LASTS),
+        ..Leaf::datapath(7)
+    };
+    let made = Instant::now();
+    let security = Security::new(pki.credentials("sc", &leaf)).expecting(Role::Controller);
+    let mut pair = Pair::of(pki, security.early_data(true), true).await;
+    sleep((LASTS + Duration::from_secs(1)).saturating_sub(made.elapsed())).await;
+    assert!(pair.theirs().unwrap().is_up, "it was good at the handshake");
+    pair.break_with(1, 5, Rule::Passes).await;
+    until(|| pair.end.status().early.sent >= 2).await;
+    assert!(has_nothing(&pair.controller));
+    assert_eq!(pair.taken(), EarlyStatus::default());
+    assert_eq!(pair.strays(), StrayStatus::default(), "the ticket is known");
+    assert!(!pair.theirs().unwrap().is_up);
+}
