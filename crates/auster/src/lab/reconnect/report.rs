@@ -86,7 +86,7 @@ fn row(event: Event, way: Way, runs: &[&Trial]) -> Row {
         undisturbed_ms: Spread::of(runs.iter().map(|trial| trial.undisturbed_ms)),
         first_answer_ms: Spread::of(runs.iter().filter_map(|trial| trial.first_answer_ms)),
         heard_ms: Spread::of(runs.iter().filter_map(|trial| trial.heard_ms)),
-        heard_before_ms: Spread::of(runs.iter().filter_map(heard_before)),
+        heard_before_ms: Spread::of(runs.iter().filter_map(|trial| heard_before(trial))),
         unanswered_runs: sum(|trial| usize::from(trial.first_answer_ms.is_none())),
         survived_runs: sum(|trial| usize::from(trial.survived)),
         new_sent: sum(|trial| trial.new_sent),
@@ -104,7 +104,7 @@ fn row(event: Event, way: Way, runs: &[&Trial]) -> Row {
 
 /// What follows a broken connection until it is dialled differs by more than a round trip from run to
 /// run; this does not have it.
-fn heard_before(trial: &&&Trial) -> Option<f64> {
+fn heard_before(trial: &Trial) -> Option<f64> {
     Some(trial.first_answer_ms? - trial.heard_ms?)
 }
 
