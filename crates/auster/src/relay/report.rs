@@ -150,6 +150,9 @@ async fn answer_one(mut connection: Connection, source: Source, holder: Option<A
             let mut state = json!({ "relays": ends, "first_packets": held });
             if let Source::Hub(hub) = &source {
                 state["datagrams_for_no_relay"] = hub.datagrams_dropped().into();
+                let rivals = hub.rivals();
+                state["same_name"] =
+                    json!({ "evictions": rivals.evictions, "conflicts": rivals.conflicts });
             }
             state
         }
