@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use common::{Leaf, Pki};
-use control::relay::{Config, Kind, PerKind, SessionId, Side};
+use control::relay::{Config, Kind, PerKind, RivalCounters, SessionId, Side};
 use net::Pace;
 use net::method::Method;
 use net::tls::{Role, Security};
@@ -829,4 +829,40 @@ async fn where_udp_does_not_get_through_the_session_goes_on_by_tls() {
     let status = pair.end.status();
     assert_eq!(status.closed, 0);
     assert!(status.resumptions >= 3, "{status:?}");
+}
+
+/// Each takes the other's place; a relay that comes back takes nobody's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_relays_of_one_certificate_name_are_noticed() {
+    let pair = Pair::new().await;
+    let settle = async |is_so: &dyn Fn() -> bool| {
+        for _ in 0..1_000 {
+            if is_so() {
+                return;
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+        panic!("{:?} {:?}", pair.hub.rivals(), pair.hub.status());
+    };
+    settle(&|| pair.end.status().is_up).await;
+    for n in 1..=5 {
+        pair.end.break_link();
+        settle(&|| pair.end.status().reconnects == n).await;
+    }
+    assert_eq!(pair.hub.rivals(), RivalCounters::default());
+
+    let sides = config(Side::Switch, &[], Scheduling::default());
+    let twin = End::new(sides, SessionId([8; 16]), "controller");
+    let relay: Method = format!("quic:127.0.0.1:{}", port(pair.hub.local()))
+        .parse()
+        .unwrap();
+    let security = pair.pki.switch();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { panic!("{}", switch(&twin, &[relay], &security).await) });
+    settle(&|| pair.hub.rivals().conflicts >= 3).await;
+    let RivalCounters {
+        evictions,
+        conflicts,
+    } = pair.hub.rivals();
+    assert!(evictions >= conflicts + 3, "{evictions} {conflicts}");
 }

@@ -154,6 +154,9 @@ async fn answer_one(mut connection: Connection, source: Source, holder: Option<A
                     |strays| json!({ "tickets": strays.tickets, "sessions": strays.sessions }),
                 );
                 state["early_data_for_no_session"] = strays.into();
+                let rivals = hub.rivals();
+                state["same_name"] =
+                    json!({ "evictions": rivals.evictions, "conflicts": rivals.conflicts });
             }
             state
         }

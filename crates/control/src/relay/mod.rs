@@ -22,6 +22,7 @@ mod kind;
 mod line;
 mod place;
 mod policy;
+mod rivals;
 mod session;
 mod tally;
 pub mod wire;
@@ -37,6 +38,7 @@ pub use kind::{Kind, PerKind};
 pub use line::{Item, Line, LineStatus};
 pub use place::{place_of, queue_of_lane};
 pub use policy::{Answer, PolicyEvent, PolicyExchange, PolicyMessage};
+pub use rivals::{RivalCounters, Rivals, WINDOW as RIVALS_WINDOW};
 pub use session::{
     CHANNELS_MAX, ChannelStatus, Config, Early, Event, LOWER_BYTES_MAX, PolicyStatus, Session,
     datapath_of,

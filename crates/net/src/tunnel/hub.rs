@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::BytesMut;
 use control::relay::wire::Control;
-use control::relay::{CARRIERS_MAX, Carriers, ChannelStatus, SessionId, Settings, WireError};
+use control::relay::{
+    CARRIERS_MAX, Carriers, ChannelStatus, RIVALS_WINDOW, RivalCounters, Rivals, SessionId,
+    Settings, WireError,
+};
 use quinn::Endpoint;
 use sched::PolicyMap;
 use tokio::sync::{Semaphore, mpsc};
@@ -20,6 +23,7 @@ use super::link::{self, Greeted, LinkError};
 use super::over_tls::{self, Ended, GreetedTls};
 use super::{EndConfig, EndStatus, peer_name, relay_name, transport_config};
 use crate::advice::bind_problem;
+use crate::clock::Clock;
 use crate::method::{Method, Transport};
 use crate::quic;
 use crate::tls::Security;
@@ -51,6 +55,9 @@ pub struct Hub {
     maps: Mutex<BTreeMap<String, Arc<PolicyMap>>>,
     /// Datagrams of agents that came while there was not exactly one relay.
     datagrams_dropped: AtomicU64,
+    /// Relays that take each other's place.
+    rivals: Mutex<Rivals>,
+    clock: Clock,
     /// Channels of relays that are forgotten.
     finished: Mutex<Vec<(String, ChannelStatus)>>,
 }
@@ -117,6 +124,8 @@ impl Hub {
             ends: Mutex::default(),
             maps: Mutex::default(),
             datagrams_dropped: AtomicU64::new(0),
+            rivals: Mutex::default(),
+            clock: Clock::start(),
             finished: Mutex::default(),
         }))
     }
@@ -198,6 +207,12 @@ impl Hub {
         self.early.as_ref().map(Listening::strays)
     }
 
+    /// Of relays that came while another connection of their name was up.
+    pub fn rivals(&self) -> RivalCounters {
+        let rivals = self.rivals.lock();
+        rivals.unwrap_or_else(PoisonError::into_inner).counters()
+    }
+
     /// As [`End::take_finished`], of all relays.
     pub fn take_finished(&self) -> Vec<(String, ChannelStatus)> {
         let mut all =
@@ -269,7 +284,8 @@ impl Hub {
         let made = if resumed {
             found
         } else {
-            self.make(&name, peer.session).await
+            let from = connection.remote_address().to_string();
+            self.make(&name, &from, peer.session).await
         };
         let Some(end) = made else {
             connection.close(2u32.into(), b"too many relays here");
@@ -365,17 +381,21 @@ impl Hub {
         Some(end)
     }
 
-    /// A fresh session. A relay has one: what is left of another is closed.
-    async fn make(&self, name: &str, id: SessionId) -> Option<Arc<End>> {
+    /// A fresh session of the relay at `from`. A relay has one: what is left of another is closed.
+    async fn make(&self, name: &str, from: &str, id: SessionId) -> Option<Arc<End>> {
         let old: Vec<SessionId> = {
             let ends = self.lock();
             let of_name = ends.iter().filter(|(_, served)| served.end.name() == name);
             of_name.map(|(id, _)| *id).collect()
         };
-        for id in old {
-            let served = self.lock().remove(&id);
+        for other in old {
+            let served = self.lock().remove(&other);
             if let Some(mut served) = served {
-                served.end.close("the other relay was restarted");
+                let reason = match served.end.status().address {
+                    Some(address) if other != id => self.evict(name, from, &address),
+                    _ => "the other relay was restarted",
+                };
+                served.end.close(reason);
                 self.bury(&served.end);
                 // Its sockets are about to be bound again.
                 served.listeners.shutdown().await;
@@ -403,6 +423,24 @@ impl Hub {
             },
         );
         Some(end)
+    }
+
+    /// The relay at `from` takes the place of that at `other`, which is connected. Why, as far as can
+    /// be known.
+    fn evict(&self, name: &str, from: &str, other: &str) -> &'static str {
+        let mut rivals = self.rivals.lock().unwrap_or_else(PoisonError::into_inner);
+        if rivals.handle_eviction(self.clock.now(), name) {
+            tracing::warn!(
+                relay = name,
+                from,
+                other,
+                "two relays use one certificate name, and each ends the other's sessions, more than \
+                 three times in {} s; give each switch's relay a certificate of its own: \
+                 auster pki switch NAME. If both are one relay, it is restarted again and again",
+                RIVALS_WINDOW.as_secs()
+            );
+        }
+        "another relay came under the same certificate name: it was restarted, or two have that name"
     }
 
     async fn serve(&self, end: Arc<End>, greeted: Greeted) {
@@ -451,7 +489,10 @@ impl Hub {
         let resumed = found.is_some();
         let end = match found {
             Some(end) => Some(end),
-            None => self.make(&name, peer.session).await,
+            None => {
+                let from = &connection.peer.address;
+                self.make(&name, from, peer.session).await
+            }
         };
         let end = end.ok_or_else(|| LinkError::Stream("too many relays".to_owned()))?;
         let ours = end.with(|session| session.settings(resumed));
