@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::BytesMut;
-use control::relay::place_of;
+use control::relay::{SHARED_LANES, place_of};
 use openflow::Frame;
 use openflow::time::Duration;
 use sched::{Direction, Place};
@@ -225,7 +225,7 @@ pub fn carrier(method: &Method, agents: usize, relay_wire: u8) -> Result<Carrier
         method::Carrier::Relay(relay) => Carrier::Quic(QuicCarrier {
             streams: Streams::Lanes(match relay.window_us {
                 window_us if window_us > 0 && relay_wire > 1 => {
-                    (wire::RELAY_LANES / agents as u16).max(1)
+                    (SHARED_LANES / agents as u16).max(1)
                 }
                 _ => wire::RELAY_LANES,
             }),

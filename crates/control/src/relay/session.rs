@@ -52,6 +52,9 @@ const QUEUE_SHARE: usize = 4;
 /// Channels that are gone and whose counts nobody has asked for.
 const FINISHED_MAX: usize = 1024;
 
+/// Of [`Config::shares_lanes`].
+pub const SHARED_LANES: u16 = 8;
+
 /// What a relay end is told once.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -60,10 +63,10 @@ pub struct Config {
     pub window_bytes: usize,
     /// Lanes for the packets of one channel, 1 to 256.
     pub flow_lanes: u16,
-    /// These are for all channels of the session together, each of which has an equal part of them
-    /// from its first packet on, and one at least. Where packets of all channels leave together
-    /// each lane that is in them costs a header, and they are lost together anyway. Without effect where
-    /// messages are scheduled.
+    /// [`SHARED_LANES`] are for all channels of the session together, each of which has an equal part
+    /// of them from its first packet on, and one at least. Where packets of all channels leave together
+    /// each lane that is in them costs a header, and they are lost together anyway. Without effect
+    /// where messages are scheduled.
     pub shares_lanes: bool,
     /// How long local sockets outlive the connection between the ends.
     pub grace: Duration,
@@ -540,7 +543,7 @@ impl Session {
         }
         let is_openflow = |channel: &&Channel| channel.agent == Agent::OpenFlow;
         let channels = self.channels.values().filter(is_openflow).count();
-        let share = usize::from(lanes) / channels.max(1);
+        let share = usize::from(lanes.min(SHARED_LANES)) / channels.max(1);
         share.max(1) as u16
     }
 

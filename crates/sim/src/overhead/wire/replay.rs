@@ -6,9 +6,7 @@ use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use openflow::time::{Duration, Instant};
 
 use super::quic::{Packet, Quic, QuicSetup};
-use super::setup::{
-    Carrier, Host, Message, Outcome, QuicCarrier, RELAY_LANES, Records, Setup, Streams,
-};
+use super::setup::{Carrier, Host, Message, Outcome, QuicCarrier, Records, Setup, Streams};
 use super::tcp::{Segment, Tcp};
 use super::{MS, Nanos};
 use crate::link::Link;
@@ -485,7 +483,14 @@ impl End {
         }
         self.report_at = None;
         let streams = std::mem::take(&mut self.unreported);
-        let channel = |stream: &u64| stream / 4 / u64::from(RELAY_LANES);
+        let lanes = match setup.carrier {
+            Carrier::Quic(QuicCarrier {
+                streams: Streams::Lanes(count),
+                ..
+            }) => u64::from(count),
+            _ => 1,
+        };
+        let channel = |stream: &u64| stream / 4 / lanes;
         let channels: BTreeSet<u64> = streams.iter().map(channel).collect();
         let bytes = channels.len() as u32 * records.report_bytes
             + streams.len() as u32 * records.report_lane_bytes;

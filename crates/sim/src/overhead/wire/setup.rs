@@ -83,7 +83,7 @@ pub const RELAY_RECORDS_1: Records = Records {
     lane_header_bytes: 4,
     ..RELAY_RECORDS
 };
-/// Of each agent, or where messages wait for others of all agents together.
+/// Of each agent, unless messages wait for others.
 pub const RELAY_LANES: u16 = 16;
 /// What both relays ask each other for.
 pub const RELAY_ACK_DELAY: Duration = Duration::from_millis(5);
