@@ -69,7 +69,7 @@ fn holds_every_cell(path: &Path) -> usize {
 /// The handshakes and the host of the model were fitted to it; its relays were others.
 #[test]
 fn every_measured_cell_of_overhead_is_within_a_tenth() {
-    assert_eq!(holds_every_cell(&measured("overhead")), 8);
+    assert_eq!(holds_every_cell(&measured("overhead")), 5);
 }
 
 /// Nothing of the relays' model was fitted: their headers, acknowledgements, reports and lanes are
@@ -80,27 +80,29 @@ fn every_cell_of_the_claims_on_overhead_is_within_a_tenth() {
     assert_eq!(holds_every_cell(&path), 0);
 }
 
-/// No constant of the model was fitted to these: 112 of 129 cells are within 10 %. Most of the others
+/// No constant of the model was fitted to these: 100 of 118 cells are within 10 %. Most of the others
 /// have 5 % loss, Nagle's algorithm on a long path, or a window that is full.
 #[test]
 fn the_cells_that_the_model_does_not_hold_are_these() {
     let known = [
         (
             "delay-short",
-            33,
+            30,
             vec!["tls-shared, 220 B, RTT 0.32 ms, 1000 msg/s, 5 %"],
         ),
         (
             "delay-long",
-            96,
+            88,
             vec![
                 "tcp-nagle, 220 B, RTT 100 ms, 100 msg/s, 5 %",
                 "tls-nagle, 220 B, RTT 100 ms, 100 msg/s, 5 %",
+                "quic-16s, 220 B, RTT 100 ms, 100 msg/s, 5 %",
                 "quic-msg, 220 B, RTT 100 ms, 100 msg/s, 5 %",
                 "tcp, 220 B, RTT 100 ms, 1000 msg/s, 1 %",
                 "quic-2s, 220 B, RTT 100 ms, 1000 msg/s, 1 %",
                 "quic-16s, 220 B, RTT 100 ms, 1000 msg/s, 1 %",
                 "tls-shared, 220 B, RTT 100 ms, 1000 msg/s, 5 %",
+                "quic-2s, 220 B, RTT 100 ms, 1000 msg/s, 5 %",
                 "quic-16s, 220 B, RTT 100 ms, 1000 msg/s, 5 %",
                 "tcp-nagle, 220 B, RTT 150±50 ms, 100 msg/s, 0 %",
                 "tcp, 220 B, RTT 150±50 ms, 100 msg/s, 1 %",
@@ -109,7 +111,6 @@ fn the_cells_that_the_model_does_not_hold_are_these() {
                 "quic-2s, 220 B, RTT 150±50 ms, 100 msg/s, 5 %",
                 "quic-16s, 220 B, RTT 150±50 ms, 100 msg/s, 5 %",
                 "quic-msg, 220 B, RTT 150±50 ms, 100 msg/s, 5 %",
-                "relay, 220 B, RTT 150±50 ms, 100 msg/s, 5 %",
             ],
         ),
     ];
@@ -135,7 +136,7 @@ fn a_measurement_that_differs_is_seen() {
     std::fs::write(&path, changed.to_string()).unwrap();
     let output = model(&["--against", path.to_str().unwrap()]);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(said.contains("79 of 80 cells are within 10 %"), "{said}");
+    assert!(said.contains("74 of 75 cells are within 10 %"), "{said}");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
         stderr.contains("in 1 cells the model is more than 10 %"),
