@@ -150,6 +150,12 @@ async fn answer_one(mut connection: Connection, source: Source, holder: Option<A
             let mut state = json!({ "relays": ends, "first_packets": held });
             if let Source::Hub(hub) = &source {
                 state["datagrams_for_no_relay"] = hub.datagrams_dropped().into();
+                let turns = hub.turns();
+                state["handshakes"] = json!({
+                    "begun": turns.begun,
+                    "told_to_wait": turns.told_to_wait,
+                    "too_late": turns.too_late,
+                });
             }
             state
         }

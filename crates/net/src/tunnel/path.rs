@@ -88,6 +88,10 @@ impl Dialled {
             if has_moved {
                 tracing::info!(relay = %to, from = ?source, to = ?now, "our address has changed");
             }
+            // quinn panics where one that is gone is given another socket.
+            if connection.close_reason().is_some() {
+                continue;
+            }
             if let Err(error) = self.rebind(to, &marks) {
                 tracing::warn!(relay = %to, %error, "no other socket");
                 continue;
