@@ -5,6 +5,7 @@
 //! the tunnel between two relays. No early data, so nothing of the southbound can be replayed, unless
 //! both relays ask for it: see `tunnel::early`.
 
+mod dialling;
 mod udp;
 mod westwood;
 mod window;
@@ -14,10 +15,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::socket::{setsockopt, sockopt};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{
-    AckFrequencyConfig, ClientConfig, Endpoint, EndpointConfig, MtuDiscoveryConfig, ServerConfig,
-    TransportConfig, VarInt,
+    AckFrequencyConfig, ClientConfig, Endpoint, EndpointConfig, MtuDiscoveryConfig, Runtime,
+    ServerConfig, TokioRuntime, TransportConfig, VarInt,
 };
 use quinn_proto::RandomConnectionIdGenerator;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -25,6 +27,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::pace::Pace;
 use crate::tls::Security;
 
+pub use dialling::Heard;
 pub use udp::Marks;
 pub use westwood::WestwoodConfig;
 pub use window::{LineCongestion, bound_unsent};
@@ -42,7 +45,8 @@ pub const KEEP_ALIVE: Duration = Duration::from_millis(900);
 pub const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 /// Sent but not acknowledged bytes that a connection keeps.
 pub const SEND_WINDOW_BYTES: u64 = 1 << 20;
-/// A burst of a busy peer while this task waits for a core; the kernel's default is 208 KiB.
+/// A burst of a busy peer while this task waits for a core, or the first datagrams of 1,000 that dial
+/// at once; the kernel's default is 208 KiB, 90 of these.
 const SOCKET_BUFFER_BYTES: usize = 2 << 20;
 
 /// Packets that the peer may receive without saying so, if it says so within [`ACK_DELAY_MAX`].
@@ -125,8 +129,10 @@ pub fn bind_socket(local: SocketAddr) -> io::Result<std::net::UdpSocket> {
     if local.is_ipv6() {
         socket.set_only_v6(true)?;
     }
-    // The kernel grants at most net.core.rmem_max of it and says nothing.
-    socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
+    // Who may not ask for more than net.core.rmem_max is granted that, and nothing is said.
+    if setsockopt(&socket, sockopt::RcvBufForce, &SOCKET_BUFFER_BYTES).is_err() {
+        socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES)?;
+    }
     socket.set_send_buffer_size(SOCKET_BUFFER_BYTES)?;
     socket.bind(&local.into())?;
     Ok(socket.into())
@@ -141,16 +147,52 @@ pub fn line_endpoint(
     pace: Option<Arc<Pace>>,
 ) -> io::Result<(Endpoint, Marks)> {
     let marks = Marks::default();
-    let socket = bind_socket(local)?;
-    socket.set_nonblocking(true)?;
-    let socket = udp::MarkingSocket::new(socket, dscp, pace, marks.clone())?;
+    let socket = line_socket(bind_socket(local)?, dscp, pace, &marks)?;
     let endpoint = Endpoint::new_with_abstract_socket(
         endpoint_config(server.is_some()),
         server,
-        Arc::new(socket),
-        Arc::new(quinn::TokioRuntime),
+        socket,
+        Arc::new(TokioRuntime),
     )?;
     Ok((endpoint, marks))
+}
+
+fn line_socket(
+    socket: std::net::UdpSocket,
+    dscp: u8,
+    pace: Option<Arc<Pace>>,
+    marks: &Marks,
+) -> io::Result<Arc<udp::MarkingSocket>> {
+    socket.set_nonblocking(true)?;
+    let socket = udp::MarkingSocket::new(socket, dscp, pace, marks.clone())?;
+    Ok(Arc::new(socket))
+}
+
+/// What [`line_endpoint`] marks and paces by.
+pub struct Marking {
+    pub dscp: u8,
+    pub pace: Option<Arc<Pace>>,
+    pub marks: Marks,
+}
+
+/// An endpoint on `local` that dials once, below a scheduler if it is to mark.
+pub fn dialling_endpoint(
+    local: SocketAddr,
+    marking: Option<Marking>,
+) -> io::Result<(Endpoint, Heard)> {
+    let heard = Heard::default();
+    let socket = bind_socket(local)?;
+    let socket = dialling::DiallingSocket::new(socket, heard.clone(), |socket| match marking {
+        None => TokioRuntime.wrap_udp_socket(socket),
+        Some(Marking { dscp, pace, marks }) => Ok(line_socket(socket, dscp, pace, &marks)?),
+    })?;
+    let endpoint = Endpoint::new_with_abstract_socket(
+        endpoint_config(false),
+        None,
+        socket,
+        Arc::new(TokioRuntime),
+    )?;
+    Ok((endpoint, heard))
 }
 
 /// An endpoint on `local`. One that never accepts has no `server`, and dials once: what comes is
@@ -161,7 +203,7 @@ pub fn endpoint(local: SocketAddr, server: Option<ServerConfig>) -> io::Result<E
         endpoint_config(server.is_some()),
         server,
         socket,
-        Arc::new(quinn::TokioRuntime),
+        Arc::new(TokioRuntime),
     )
 }
 

@@ -730,6 +730,72 @@ async fn many_relays_share_the_socket_of_one() {
     }
 }
 
+/// More dial at once than may shake hands at a time: the others are told to wait, and do. No handshake
+/// is begun that comes to nothing, and nobody takes the way round by TLS.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stampede_is_served_in_turn() {
+    const RELAYS: usize = 200;
+    let pair = Pair::new().await;
+    let (_switch, _controller) = pair.connect().await;
+    let to: Method = format!("quic:127.0.0.1:{}", port(pair.hub.local()))
+        .parse()
+        .unwrap();
+    let mut tasks = JoinSet::new();
+    let mut ends = vec![pair.end.clone()];
+    for n in 0..RELAYS {
+        let leaf = Leaf::of(Role::Switch);
+        let credentials = pair.pki.credentials(&format!("s{n}"), &leaf);
+        let security = Security::new(credentials).expecting(Role::Controller);
+        let sides = config(Side::Switch, &[], Scheduling::default());
+        let mut id = [1; 16];
+        id[0] = n as u8;
+        let end = End::new(sides, SessionId(id), "controller");
+        ends.push(end.clone());
+        let to = to.clone();
+        tasks.spawn(async move { panic!("{}", switch(&end, &[to], &security).await) });
+    }
+    for end in &ends {
+        timeout(Duration::from_secs(60), end.fresh())
+            .await
+            .expect("it is served");
+        assert_eq!(end.status().transport, Some(TransportKind::Quic));
+    }
+    let connects: u64 = ends.iter().map(|end| end.status().reconnects + 1).sum();
+    let turns = pair.hub.turns();
+    assert_eq!((turns.begun, turns.too_late), (connects, 0), "{turns:?}");
+    assert!(
+        turns.told_to_wait > 0,
+        "or there was no stampede: {turns:?}"
+    );
+}
+
+/// A relay that answers and gets no further is not dialled by TLS instead: it would have to do more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_anything_comes_back_by_udp_tls_is_not_tried() {
+    let front = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let at = front.local_addr().unwrap();
+    let tcp = TcpListener::bind(at).await.unwrap();
+    let pki = Pki::new();
+    let to: Method = format!("quic:{at}").parse().unwrap();
+    let sides = config(Side::Switch, &[], Scheduling::default());
+    let end = End::new(sides, SessionId([7; 16]), "controller");
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move { panic!("{}", switch(&end, &[to], &pki.switch()).await) });
+    // Each attempt has a socket of its own. Unanswered, the second would be the last by UDP alone.
+    let mut attempts = std::collections::BTreeSet::new();
+    let mut buf = [0; 2048];
+    while attempts.len() < 3 {
+        tokio::select! {
+            received = front.recv_from(&mut buf) => {
+                let (_, from) = received.unwrap();
+                attempts.insert(from);
+                front.send_to(b"not now", from).await.unwrap();
+            }
+            accepted = tcp.accept() => panic!("dialled by TLS from {}", accepted.unwrap().1),
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_that_may_wait_leave_together_and_others_do_not_wait() {
     let mut coalescing = PerKind::default();

@@ -157,6 +157,12 @@ async fn answer_one(mut connection: Connection, source: Source, holder: Option<A
                 let rivals = hub.rivals();
                 state["same_name"] =
                     json!({ "evictions": rivals.evictions, "conflicts": rivals.conflicts });
+                let turns = hub.turns();
+                state["handshakes"] = json!({
+                    "begun": turns.begun,
+                    "told_to_wait": turns.told_to_wait,
+                    "too_late": turns.too_late,
+                });
             }
             state
         }

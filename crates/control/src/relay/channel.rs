@@ -8,9 +8,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use openflow::Frame;
-use sched::order::{FENCES_IN_FLIGHT_MAX, scope_of};
+use sched::order::{FENCES_IN_FLIGHT_MAX, Stamp, scope_of};
 use sched::{Direction, Gate, Lane, Place, Sequencer, Tag};
 
 use super::copies::{Ahead, CopiedRecord, CopyCounters};
@@ -29,6 +29,14 @@ const QUEUED_CHUNK_BYTES_MAX: usize = 2 * 1024;
 
 /// A sender admits a message when the window has any room at all, so one message may exceed it.
 const WINDOW_SLACK_BYTES: usize = 128 * 1024;
+
+/// A record's body above this is given to the connection as it is. Shorter ones are copied together:
+/// for every packet QUIC looks through what it has of a lane from the first piece on, which took 40 %
+/// of a relay's time for messages of 100 bytes.
+const JOINED_BYTES_MAX: usize = 2 * 1024;
+
+/// What the head of a record takes as a rule: epoch, counts, and the length of a piece.
+const HEAD_BYTES: usize = 10;
 
 fn cost(body: Option<&Bytes>) -> usize {
     RECORD_OVERHEAD_BYTES + body.map_or(0, Bytes::len)
@@ -96,18 +104,41 @@ struct Kept {
     /// before it was known what it has. Those are sent all the same, since the place of a record in
     /// its stream is implied, and kept until then.
     told: u64,
-    /// The head of the last of these in the present stream.
-    head: Option<Bytes>,
+    /// That of the last of these in the present stream.
+    stamp: Option<Stamp>,
     /// What the connection was given last, and may not have taken yet.
     in_hand_bytes: usize,
 }
 
 #[derive(Debug)]
 struct KeptRecord {
-    head: Bytes,
-    body: Option<Bytes>,
-    fence: bool,
+    record: Record,
     flow: Option<FlowKey>,
+}
+
+impl KeptRecord {
+    fn cost(&self) -> usize {
+        cost(self.record.body.as_ref())
+    }
+
+    fn copy(
+        &self,
+        channel: ChannelId,
+        lane: Lane,
+        place: u64,
+        agent: Agent,
+    ) -> Option<CopiedRecord> {
+        let body = self.record.body.clone()?;
+        let mut head = BytesMut::with_capacity(HEAD_BYTES);
+        self.record.encode_head(agent, &mut head);
+        Some(CopiedRecord {
+            channel,
+            lane,
+            place,
+            head: head.freeze(),
+            body,
+        })
+    }
 }
 
 impl Outbound {
@@ -275,19 +306,12 @@ impl Outbound {
         flow: Option<FlowKey>,
     ) -> Lane {
         let (lane, stamp) = self.sequencer.stamp(place, domain);
-        let fence = stamp.fence.is_some();
+        self.fences += usize::from(stamp.fence.is_some());
         let record = Record { stamp, body };
-        let head = record.encode_head(self.agent);
-        self.cost += cost(record.body.as_ref());
-        self.unsent_bytes += cost(record.body.as_ref());
-        self.fences += usize::from(fence);
-        let kept = self.lanes.entry(lane).or_default();
-        kept.records.push_back(KeptRecord {
-            head,
-            body: record.body,
-            fence,
-            flow,
-        });
+        let kept = KeptRecord { record, flow };
+        self.cost += kept.cost();
+        self.unsent_bytes += kept.cost();
+        self.lanes.entry(lane).or_default().records.push_back(kept);
         lane
     }
 
@@ -311,26 +335,46 @@ impl Outbound {
             return chunks;
         };
         self.unsent_bytes -= kept.in_hand_bytes;
-        let mut taken = 0;
-        while taken < bytes_max {
-            let at = (kept.sent - kept.delivered) as usize;
-            let Some(record) = kept.records.get(at) else {
+        let at = (kept.sent - kept.delivered) as usize;
+        let (mut taken, mut count, mut joined_bytes) = (0, 0, 0);
+        for record in kept.records.range(at..) {
+            if taken >= bytes_max {
                 break;
-            };
-            taken += cost(record.body.as_ref());
-            if self.is_bare {
-                let is_told = record.is_bare_after(kept.head.as_ref());
-                if !is_told {
-                    chunks.push(Bytes::from_static(&[HEAD_FOLLOWS]));
-                    chunks.push(record.head.clone());
-                    kept.head = Some(record.head.clone());
-                }
-            } else {
-                chunks.push(record.head.clone());
             }
-            chunks.extend(record.body.clone());
-            kept.sent += 1;
+            taken += record.cost();
+            count += 1;
+            let joined = record.record.body.as_ref().map_or(0, Bytes::len);
+            joined_bytes += HEAD_BYTES
+                + if joined <= JOINED_BYTES_MAX {
+                    joined
+                } else {
+                    0
+                };
         }
+        let mut joined = BytesMut::with_capacity(joined_bytes);
+        for KeptRecord { record, .. } in kept.records.range(at..at + count) {
+            if !self.is_bare {
+                record.encode_head(self.agent, &mut joined);
+            } else if !is_bare_after(record, kept.stamp.as_ref()) {
+                joined.put_u8(HEAD_FOLLOWS);
+                record.encode_head(self.agent, &mut joined);
+                kept.stamp = Some(record.stamp.clone());
+            }
+            match &record.body {
+                Some(body) if body.len() > JOINED_BYTES_MAX => {
+                    if !joined.is_empty() {
+                        chunks.push(joined.split().freeze());
+                    }
+                    chunks.push(body.clone());
+                }
+                Some(body) => joined.extend_from_slice(body),
+                None => {}
+            }
+        }
+        if !joined.is_empty() {
+            chunks.push(joined.freeze());
+        }
+        kept.sent += count as u64;
         kept.in_hand_bytes = taken;
         if kept.told > kept.delivered {
             self.forget_delivered(lane);
@@ -346,13 +390,7 @@ impl Outbound {
         };
         let copy = |place: u64| {
             let record = kept.records.get((place - kept.delivered) as usize)?;
-            Some(CopiedRecord {
-                channel: id,
-                lane,
-                place,
-                head: record.head.clone(),
-                body: record.body.clone()?,
-            })
+            record.copy(id, lane, place, self.agent)
         };
         (since.max(kept.delivered)..kept.sent)
             .filter_map(copy)
@@ -364,13 +402,7 @@ impl Outbound {
         self.lanes.iter().flat_map(move |(lane, kept)| {
             let records = kept.records.iter().enumerate();
             records.filter_map(move |(n, record)| {
-                Some(CopiedRecord {
-                    channel: id,
-                    lane: *lane,
-                    place: kept.delivered + n as u64,
-                    head: record.head.clone(),
-                    body: record.body.clone()?,
-                })
+                record.copy(id, *lane, kept.delivered + n as u64, self.agent)
             })
         })
     }
@@ -386,7 +418,7 @@ impl Outbound {
         self.lanes.iter().map(|(lane, kept)| {
             let at = (kept.sent - kept.delivered) as usize;
             let unsent = kept.records.range(at..);
-            let bytes: usize = unsent.map(|r| cost(r.body.as_ref())).sum();
+            let bytes: usize = unsent.map(KeptRecord::cost).sum();
             (*lane, bytes + kept.in_hand_bytes)
         })
     }
@@ -412,8 +444,8 @@ impl Outbound {
         while kept.delivered < kept.told.min(kept.sent) {
             let record = kept.records.pop_front().expect("sent records are kept");
             kept.delivered += 1;
-            self.cost -= cost(record.body.as_ref());
-            self.fences -= usize::from(record.fence);
+            self.cost -= record.cost();
+            self.fences -= usize::from(record.record.stamp.fence.is_some());
             if let Some(key) = record.flow {
                 forget_record(&mut self.flows, key);
             }
@@ -424,7 +456,7 @@ impl Outbound {
     pub fn rewind(&mut self, received: &[Cursor]) -> Result<(), WireError> {
         for kept in self.lanes.values_mut() {
             kept.sent = kept.delivered;
-            kept.head = None;
+            kept.stamp = None;
         }
         for (lane, count) in received {
             let kept = self.lanes.get_mut(lane);
@@ -441,7 +473,7 @@ impl Outbound {
                 kept.in_hand_bytes = 0;
                 let at = (kept.sent - kept.delivered) as usize;
                 let unsent = kept.records.range(at..);
-                unsent.map(|r| cost(r.body.as_ref())).sum::<usize>()
+                unsent.map(KeptRecord::cost).sum::<usize>()
             })
             .sum();
         Ok(())
@@ -475,13 +507,11 @@ fn forget_record(flows: &mut BTreeMap<FlowKey, FlowLane>, key: FlowKey) {
     }
 }
 
-impl KeptRecord {
-    /// Whether `before`, the head of the record before it, says all that its own would, and its
-    /// message cannot be taken for a head.
-    fn is_bare_after(&self, before: Option<&Bytes>) -> bool {
-        let first = self.body.as_ref().and_then(|body| body.first());
-        before == Some(&self.head) && first.is_some_and(|first| *first != HEAD_FOLLOWS)
-    }
+/// Whether `before`, what the record before it was stamped with, says all that its own head would,
+/// and its message cannot be taken for a head.
+fn is_bare_after(record: &Record, before: Option<&Stamp>) -> bool {
+    let first = record.body.as_ref().and_then(|body| body.first());
+    before == Some(&record.stamp) && first.is_some_and(|first| *first != HEAD_FOLLOWS)
 }
 
 impl Kept {

@@ -79,12 +79,9 @@ impl Tally {
 
 /// `sum += hash`, both 256 bits; the words of `sum` least significant first.
 fn add(sum: &mut [u64; 4], hash: &[u8]) {
-    let mut carry = 0u128;
-    for (word, bytes) in sum.iter_mut().zip(hash.rchunks_exact(8)) {
-        let addend = bytes.iter().fold(0u128, |n, b| n << 8 | u128::from(*b));
-        carry += u128::from(*word) + addend;
-        *word = carry as u64;
-        carry >>= 64;
+    let mut carry = false;
+    for (word, bytes) in sum.iter_mut().zip(hash.as_rchunks::<8>().1.iter().rev()) {
+        (*word, carry) = word.carrying_add(u64::from_be_bytes(*bytes), carry);
     }
 }
 

@@ -219,16 +219,15 @@ impl CopyHeader {
 
 impl Record {
     /// What goes before the body.
-    pub fn encode_head(&self, agent: Agent) -> Bytes {
-        let mut out = BytesMut::with_capacity(8);
+    pub fn encode_head(&self, agent: Agent, out: &mut BytesMut) {
         let numbered = self.stamp.number;
         let extended = self.stamp.fence.is_some() || self.body.is_none();
         out.put_u8(self.stamp.epoch);
         let more = extended || numbered.is_some();
-        put(&mut out, self.stamp.after << 1 | u64::from(more));
+        put(out, self.stamp.after << 1 | u64::from(more));
         if let Some(number) = numbered {
             out.put_u8(FLAG_NUMBERED);
-            put(&mut out, number);
+            put(out, number);
         } else if extended {
             let fence = if self.stamp.fence.is_some() {
                 FLAG_FENCE
@@ -237,12 +236,11 @@ impl Record {
             };
             let end = if self.body.is_none() { FLAG_END } else { 0 };
             out.put_u8(fence | end);
-            put_cursors(&mut out, self.stamp.fence.as_deref().unwrap_or_default());
+            put_cursors(out, self.stamp.fence.as_deref().unwrap_or_default());
         }
         if let (Agent::Raw, Some(body)) = (agent, &self.body) {
-            put(&mut out, body.len() as u64);
+            put(out, body.len() as u64);
         }
-        out.freeze()
     }
 
     /// Takes one whole record off the front, or leaves `buf` as it was while bytes are missing.
@@ -673,7 +671,8 @@ mod tests {
     #[test]
     fn records_come_back_whole_and_wait_at_every_cut() {
         for (agent, record) in records() {
-            let mut bytes = BytesMut::from(&record.encode_head(agent)[..]);
+            let mut bytes = BytesMut::new();
+            record.encode_head(agent, &mut bytes);
             bytes.extend_from_slice(record.body.as_deref().unwrap_or_default());
             for cut in (0..bytes.len()).filter(|n| *n < 100) {
                 let mut part = BytesMut::from(&bytes[..cut]);
@@ -748,11 +747,9 @@ mod tests {
             fence: None,
             number: None,
         };
-        let head = Record {
-            stamp,
-            body: Some(frame(8)),
-        }
-        .encode_head(Agent::OpenFlow);
+        let mut head = BytesMut::new();
+        let body = Some(frame(8));
+        Record { stamp, body }.encode_head(Agent::OpenFlow, &mut head);
         assert_eq!(head.len(), 2);
     }
 

@@ -1,8 +1,9 @@
 //! The end next to the controllers: it accepts other relays and has an [`End`] for each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::BytesMut;
 use control::relay::wire::Control;
@@ -12,9 +13,9 @@ use control::relay::{
 };
 use quinn::Endpoint;
 use sched::PolicyMap;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::carriers::Joined;
 use super::early::{First, Listening, StrayStatus};
@@ -31,7 +32,13 @@ use crate::transport::{Connection, HANDSHAKE_TIMEOUT, Limits, Listener, Transpor
 
 /// Other relays that one hub serves.
 const ENDS_MAX: usize = 1024;
-const HANDSHAKES_MAX: usize = 256;
+/// Under way at a time. Many, since on a long path most of them wait for their round trips; but so
+/// few that two cores are through with all in a fraction of [`super::LINK_IDLE_TIMEOUT`], or every
+/// one would be late, given up and begun again. The others wait for their turn, no more of them than
+/// quinn keeps (`max_incoming`), and have been told by a Retry that they are heard.
+const HANDSHAKES_MAX: usize = 128;
+/// Who has waited for so long has given up, or is about to.
+const TURN_MAX: Duration = Duration::from_secs(4);
 /// Finished channels of forgotten relays that nobody has asked for.
 const FINISHED_MAX: usize = 1024;
 
@@ -58,8 +65,27 @@ pub struct Hub {
     /// Relays that take each other's place.
     rivals: Mutex<Rivals>,
     clock: Clock,
+    turns: Turns,
     /// Channels of relays that are forgotten.
     finished: Mutex<Vec<(String, ChannelStatus)>>,
+}
+
+#[derive(Default)]
+struct Turns {
+    begun: AtomicU64,
+    told_to_wait: AtomicU64,
+    too_late: AtomicU64,
+}
+
+/// Handshakes by QUIC since the start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TurnStatus {
+    /// Those that had their turn, whatever came of them.
+    pub begun: u64,
+    /// Answered by a Retry, because many others were under way.
+    pub told_to_wait: u64,
+    /// Ignored, because their turn came when they had been given up.
+    pub too_late: u64,
 }
 
 /// Who may join a session, and where that is told.
@@ -99,7 +125,7 @@ impl Hub {
         let carriers = map.map_or_else(Carriers::default, Carriers::of);
         let (endpoint, marks) = config
             .scheduling
-            .endpoint(address, Some(server), carriers.code_points()[0])
+            .listening(address, server, carriers.code_points()[0])
             .map_err(|error| TransportError::local(method, bind_problem(&error)))?;
         let port = endpoint
             .local_addr()
@@ -126,6 +152,7 @@ impl Hub {
             datagrams_dropped: AtomicU64::new(0),
             rivals: Mutex::default(),
             clock: Clock::start(),
+            turns: Turns::default(),
             finished: Mutex::default(),
         }))
     }
@@ -138,34 +165,51 @@ impl Hub {
     /// Serves other relays for as long as it is polled.
     pub async fn run(self: &Arc<Self>) {
         let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+        let mut waiting: VecDeque<(Instant, quinn::Incoming)> = VecDeque::new();
         let mut tasks = JoinSet::new();
         let hub = self.clone();
         tasks.spawn(async move { hub.run_tls().await });
         loop {
-            let slot = handshakes.clone().acquire_owned().await;
-            let slot = slot.expect("the semaphore is never closed");
-            let incoming = tokio::select! {
-                incoming = self.endpoint.accept() => incoming,
-                Some(_) = tasks.join_next() => continue,
-            };
-            let Some(incoming) = incoming else { return };
-            let busy = handshakes.available_permits() < HANDSHAKES_MAX / 2;
-            if busy && !incoming.remote_address_validated() && incoming.may_retry() {
-                let _ = incoming.retry();
-                continue;
-            }
-            let hub = self.clone();
-            tasks.spawn(async move {
-                let address = incoming.remote_address();
-                let greeted = timeout(HANDSHAKE_TIMEOUT, hub.greet(incoming)).await;
-                drop(slot);
-                match greeted {
-                    Err(_) => tracing::info!(peer = %address, "refused: no handshake in time"),
-                    Ok(Err(error)) => tracing::info!(peer = %address, "refused: {error}"),
-                    Ok(Ok(None)) => {}
-                    Ok(Ok(Some((end, greeted)))) => hub.serve(end, greeted).await,
+            tokio::select! {
+                incoming = self.endpoint.accept() => {
+                    let Some(incoming) = incoming else { return };
+                    let busy = handshakes.available_permits() < HANDSHAKES_MAX / 2;
+                    if busy && !incoming.remote_address_validated() && incoming.may_retry() {
+                        self.turns.told_to_wait.fetch_add(1, Ordering::Relaxed);
+                        let _ = incoming.retry();
+                    } else {
+                        waiting.push_back((Instant::now(), incoming));
+                    }
                 }
-            });
+                slot = handshakes.clone().acquire_owned(), if !waiting.is_empty() => {
+                    let slot = slot.expect("the semaphore is never closed");
+                    let Some((since, incoming)) = waiting.pop_front() else { continue };
+                    if since.elapsed() > TURN_MAX {
+                        tracing::info!(peer = %incoming.remote_address(), "ignored: its turn came too late");
+                        self.turns.too_late.fetch_add(1, Ordering::Relaxed);
+                        incoming.ignore();
+                    } else {
+                        self.turns.begun.fetch_add(1, Ordering::Relaxed);
+                        tasks.spawn(self.clone().shake_and_serve(incoming, slot));
+                    }
+                }
+                Some(_) = tasks.join_next() => {}
+            }
+        }
+    }
+
+    async fn shake_and_serve(
+        self: Arc<Self>,
+        incoming: quinn::Incoming,
+        slot: OwnedSemaphorePermit,
+    ) {
+        let address = incoming.remote_address();
+        let greeted = timeout(HANDSHAKE_TIMEOUT, self.greet(incoming, slot)).await;
+        match greeted {
+            Err(_) => tracing::info!(peer = %address, "refused: no handshake in time"),
+            Ok(Err(error)) => tracing::info!(peer = %address, "refused: {error}"),
+            Ok(Ok(None)) => {}
+            Ok(Ok(Some((end, greeted)))) => self.serve(end, greeted).await,
         }
     }
 
@@ -196,6 +240,15 @@ impl Hub {
     /// A datagram of an agent has come, and [`Hub::end`] says that it is for nobody.
     pub fn drop_datagram(&self) {
         self.datagrams_dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn turns(&self) -> TurnStatus {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        TurnStatus {
+            begun: of(&self.turns.begun),
+            told_to_wait: of(&self.turns.told_to_wait),
+            too_late: of(&self.turns.too_late),
+        }
     }
 
     pub fn datagrams_dropped(&self) -> u64 {
@@ -254,6 +307,7 @@ impl Hub {
     async fn greet(
         &self,
         incoming: quinn::Incoming,
+        slot: OwnedSemaphorePermit,
     ) -> Result<Option<(Arc<End>, Greeted)>, LinkError> {
         let (connection, first) = match &self.early {
             None => (incoming.accept()?.await?, First::default()),
@@ -302,6 +356,8 @@ impl Hub {
             awaited.insert(peer.session, Awaited { name, joined });
         }
         send.write_all(&Control::Settings(ours).encode()).await?;
+        // The further ones need a turn too.
+        drop(slot);
         let further = timeout(HANDSHAKE_TIMEOUT, await_joins(&carriers, &mut joins)).await;
         let further = further
             .map_err(|_| LinkError::Stream("its further connections did not come".to_owned()))??;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use control::relay::wire::{Control, LaneHeader};
 use control::relay::{Carriers, ChannelId, Kind, Settings, WireError, queue_of_lane};
 use quinn::{RecvStream, SendStream};
@@ -22,6 +22,7 @@ use super::carriers::{Joined, Lanes, Live, Seat};
 use super::datagrams;
 use super::end::End;
 use super::path;
+use super::{STREAMS_MAX, STREAMS_MIN};
 use crate::quic;
 
 /// The first message of either end must come within this.
@@ -34,6 +35,7 @@ const REPORT_RIDES_AFTER: Duration = Duration::from_millis(500);
 /// Where messages are scheduled a flow keeps its lane until the last message is reported.
 const SCHEDULED_REPORT_DELAY: Duration = Duration::from_millis(10);
 const READ_BYTES: usize = 64 * 1024;
+const READ_CHUNKS: usize = 16;
 const SEND_BYTES: usize = 16 * 1024;
 const CONTROL_PRIORITY: i32 = i32::MAX;
 
@@ -334,11 +336,18 @@ pub(super) async fn read_lanes(
     let mut is_last = std::pin::pin!(is_last);
     let mut is_over = false;
     let mut tasks = JoinSet::new();
+    let mut granted = STREAMS_MIN;
     loop {
         tokio::select! {
             biased;
             stream = connection.accept_uni() => match stream {
-                Ok(stream) => drop(tasks.spawn(receive_lane(lanes.clone(), stream))),
+                Ok(stream) => {
+                    tasks.spawn(receive_lane(lanes.clone(), stream));
+                    if tasks.len() > granted as usize / 2 && granted < STREAMS_MAX {
+                        granted *= 2;
+                        connection.set_max_concurrent_uni_streams(granted.into());
+                    }
+                }
                 // The other end may close it as soon as nothing is under way.
                 Err(_) if is_over => break,
                 Err(error) => return Err(error.into()),
@@ -390,14 +399,19 @@ async fn receive_lane(lanes: Lanes, mut recv: RecvStream) -> Result<(), LinkErro
             None => opened.await,
         }
     }
+    let mut chunks: [Bytes; READ_CHUNKS] = Default::default();
     loop {
         lanes.with(|session| session.handle_lane(channel, lane, &mut buf))??;
-        let Some(chunk) = recv.read_chunk(READ_BYTES, true).await? else {
+        // All that is there: each packet brings a chunk, and each time takes the session's lock.
+        let Some(count) = recv.read_chunks(&mut chunks).await? else {
             // The lane may go on over another connection.
             lanes.end.opened.notify_waiters();
             return Ok(());
         };
-        buf.extend_from_slice(&chunk.bytes);
+        buf.reserve(chunks[..count].iter().map(Bytes::len).sum());
+        for chunk in &mut chunks[..count] {
+            buf.extend_from_slice(&std::mem::take(chunk));
+        }
     }
 }
 

@@ -9,7 +9,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::end::{End, Local};
 use crate::transport::{Reader, Ticket, Writer};
 
-const READ_BYTES: usize = 64 * 1024;
+/// What is read shares its buffer with what else was read into it, and that is kept until the other
+/// end has delivered it all: a buffer of the greatest size for each short message would be most of
+/// the memory of a relay with many switches.
+const READ_BYTES_MIN: usize = 2 * 1024;
+const READ_BYTES_MAX: usize = 64 * 1024;
 const WRITE_BYTES: usize = 64 * 1024;
 
 /// From the socket into the session, no faster than its window allows.
@@ -21,14 +25,18 @@ pub(super) async fn read(
     _ticket: Option<Ticket>,
 ) {
     let mut buf = BytesMut::new();
+    let mut read_bytes = READ_BYTES_MIN;
     loop {
-        buf.reserve(READ_BYTES);
+        if buf.capacity() - buf.len() < read_bytes / 2 {
+            buf.reserve(read_bytes);
+        }
         match reader.read_buf(&mut buf).await {
             Ok(0) => {
                 let now = end.now();
                 return end.with(|session| session.handle_local_end(now, id));
             }
-            Ok(_) => {}
+            // Room for twice as much the next time.
+            Ok(n) => read_bytes = (2 * n).clamp(READ_BYTES_MIN, READ_BYTES_MAX),
             Err(error) => return end.with(|session| session.reset(id, error.to_string())),
         }
         loop {

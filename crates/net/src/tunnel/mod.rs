@@ -46,7 +46,7 @@ pub use direct::{Direct, Pushed};
 pub use early::{EarlyStatus, StrayStatus};
 pub use end::End;
 pub use hold::Holder;
-pub use hub::Hub;
+pub use hub::{Hub, TurnStatus};
 pub use switch::switch;
 
 /// A connection that is silent for this long is given up and dialled again. Short, because a
@@ -57,6 +57,9 @@ const LINK_KEEP_ALIVE: Duration = Duration::from_millis(300);
 const LINK_INITIAL_RTT: Duration = Duration::from_millis(100);
 /// Streams of all lanes of all channels together.
 const STREAMS_MAX: u32 = 65_536;
+/// Of these a connection is granted so many at first, and more as they are used: quinn makes an entry
+/// for each, and for all of them that took 5 ms and 3 MiB at either end of each handshake.
+const STREAMS_MIN: u32 = 256;
 /// The sessions bound what they hold per channel, so this only keeps one burst in flight.
 const LINK_WINDOW_BYTES: u32 = 16 << 20;
 
@@ -180,18 +183,38 @@ pub fn random<const N: usize>() -> [u8; N] {
 }
 
 impl Scheduling {
-    /// An endpoint whose socket suits what is sent over it, and marks it with `dscp` where it is
+    /// A listener whose socket suits what is sent over it, and marks it with `dscp` where it is
     /// scheduled.
-    fn endpoint(
+    fn listening(
         &self,
         local: SocketAddr,
-        server: Option<quinn::ServerConfig>,
+        server: quinn::ServerConfig,
         dscp: u8,
     ) -> std::io::Result<(quinn::Endpoint, quic::Marks)> {
         match &self.policy {
-            None => Ok((quic::endpoint(local, server)?, quic::Marks::default())),
-            Some(_) => quic::line_endpoint(local, server, dscp, self.pace.clone()),
+            None => Ok((quic::endpoint(local, Some(server))?, quic::Marks::default())),
+            Some(_) => quic::line_endpoint(local, Some(server), dscp, self.pace.clone()),
         }
+    }
+
+    /// The same of who dials.
+    fn dialling(
+        &self,
+        local: SocketAddr,
+        dscp: u8,
+    ) -> std::io::Result<(quinn::Endpoint, quic::Marks, quic::Heard)> {
+        let marks = quic::Marks::default();
+        let marking = self.marking(dscp, &marks);
+        let (endpoint, heard) = quic::dialling_endpoint(local, marking)?;
+        Ok((endpoint, marks, heard))
+    }
+
+    fn marking(&self, dscp: u8, marks: &quic::Marks) -> Option<quic::Marking> {
+        self.policy.as_ref().map(|_| quic::Marking {
+            dscp,
+            pace: self.pace.clone(),
+            marks: marks.clone(),
+        })
     }
 }
 
@@ -209,7 +232,7 @@ fn transport_config(scheduling: &Scheduling) -> TransportConfig {
         .keep_alive_interval(Some(LINK_KEEP_ALIVE))
         .initial_rtt(LINK_INITIAL_RTT)
         .max_concurrent_bidi_streams(VarInt::from_u32(1))
-        .max_concurrent_uni_streams(VarInt::from_u32(STREAMS_MAX))
+        .max_concurrent_uni_streams(VarInt::from_u32(STREAMS_MIN))
         .datagram_receive_buffer_size(Some(COPIES_UNREAD_BYTES_MAX))
         .datagram_send_buffer_size(COPIES_UNSENT_BYTES_MAX)
         .receive_window(VarInt::from_u32(LINK_WINDOW_BYTES));

@@ -9,6 +9,7 @@ use bytes::BytesMut;
 use control::relay::wire::Control;
 use control::relay::{CARRIERS_MAX, WireError};
 use openflow::time::Instant;
+use quinn::IdleTimeout;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{self, timeout};
@@ -18,7 +19,7 @@ use super::early::{self, Dialling, Said};
 use super::end::{End, State};
 use super::link::{self, Greeted, LinkError};
 use super::over_tls::{self, Ended, GreetedTls};
-use super::{path, peer_name, relay_name, transport_config};
+use super::{LINK_IDLE_TIMEOUT, path, peer_name, relay_name, transport_config};
 use crate::method::{Host, Method, Transport};
 use crate::quic;
 use crate::tls::Security;
@@ -32,6 +33,11 @@ const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// found at once.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(1500);
+/// Until the first answer to a handshake: what a connection may be silent for.
+const ANSWER_TIMEOUT: Duration = LINK_IDLE_TIMEOUT;
+/// For the rest of it, from there on: the relay may be answering 1,000 others first. Trying again
+/// sooner would put this one at the end of that queue.
+const TURN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Of a relay before the next one in order is dialled too: more than a round trip, less than anybody
 /// waits for.
 const HEAD_START: Duration = Duration::from_millis(250);
@@ -83,13 +89,9 @@ pub async fn switch(end: &Arc<End>, methods: &[Method], security: &Security) -> 
                 }
             }
             Err(failures) => {
-                let by_udp =
-                    |(_, error): &(usize, DialError)| matches!(error, DialError::Unanswered);
-                let is_unanswered = failures.iter().any(by_udp);
+                let may_be_blocked = note_unanswered(&mut unanswered, &failures);
                 tell(methods, &mut told, failures);
-                // UDP may be blocked on the way; then TCP to the same port may not be.
-                unanswered += u32::from(is_unanswered);
-                if is_unanswered && unanswered >= UNANSWERED_MAX {
+                if may_be_blocked {
                     match dialler.dial_tls(&present.order(methods.len())).await {
                         Ok((relay, greeted)) => {
                             backoff = BACKOFF_MIN;
@@ -104,6 +106,19 @@ pub async fn switch(end: &Arc<End>, methods: &[Method], security: &Security) -> 
         time::sleep(jittered(backoff, end.now())).await;
         backoff = (backoff * 2).min(BACKOFF_MAX);
     }
+}
+
+/// Counts attempts that nothing came back of. Whether UDP may be blocked on the way; then TCP to the
+/// same port may not be. A relay that answers and has no time yet would have less of it for TLS.
+fn note_unanswered(unanswered: &mut u32, failures: &[(usize, DialError)]) -> bool {
+    let any = |of: fn(&DialError) -> bool| failures.iter().any(|(_, error)| of(error));
+    if any(|error| matches!(error, DialError::Unfinished)) {
+        *unanswered = 0;
+        return false;
+    }
+    let is_unanswered = any(|error| matches!(error, DialError::Unanswered));
+    *unanswered += u32::from(is_unanswered);
+    is_unanswered && *unanswered >= UNANSWERED_MAX
 }
 
 /// Says why relays could not be dialled, once for each reason: they are tried every second.
@@ -143,10 +158,12 @@ impl Present {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum DialError {
     /// Nothing came back.
     Unanswered,
+    /// Something came back, and no more in time.
+    Unfinished,
     Failed(String),
 }
 
@@ -154,8 +171,28 @@ impl std::fmt::Display for DialError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             DialError::Unanswered => f.write_str("no relay answers there"),
+            DialError::Unfinished => f.write_str("the relay answers but has no time for us"),
             DialError::Failed(problem) => f.write_str(problem),
         }
+    }
+}
+
+/// What `shaking` comes to, for as long as there is hope for it.
+async fn in_time<T>(
+    shaking: impl Future<Output = Result<T, quinn::ConnectionError>>,
+    heard: &quic::Heard,
+) -> Result<T, DialError> {
+    let mut shaking = std::pin::pin!(shaking);
+    let mut done = timeout(ANSWER_TIMEOUT, &mut shaking).await;
+    if done.is_err() && heard.anything() {
+        done = timeout(TURN_TIMEOUT, shaking).await;
+    }
+    match done {
+        Ok(Ok(shaken)) => Ok(shaken),
+        // The connection's own idle timeout comes first where this machine stalls meanwhile.
+        Ok(Err(error)) if error != quinn::ConnectionError::TimedOut => Err(failed(&error)),
+        _ if heard.anything() => Err(DialError::Unfinished),
+        _ => Err(DialError::Unanswered),
     }
 }
 
@@ -222,7 +259,11 @@ impl<'a> Dialler<'a> {
         assert!(!targets.is_empty(), "somebody to dial");
         let config = quic::client_config(security, &[quic::ALPN_RELAY]);
         let mut config = config.ok_or_else(|| TransportError::no_credentials(&methods[0]))?;
-        let transport = Arc::new(transport_config(&end.config.scheduling));
+        let mut transport = transport_config(&end.config.scheduling);
+        // The listener's holds as soon as it has said so; until then it may have no time for us.
+        let until_then = IdleTimeout::try_from(ANSWER_TIMEOUT + TURN_TIMEOUT);
+        transport.max_idle_timeout(Some(until_then.expect("fits a QUIC variable integer")));
+        let transport = Arc::new(transport);
         config.transport_config(transport.clone());
         Ok(Dialler {
             early: Dialling::new(security, &transport),
@@ -351,8 +392,8 @@ impl<'a> Dialler<'a> {
         async move {
             let address = resolve(&target.method, &target.host, target.port).await;
             let address = address.map_err(|e| failed(&e))?[0];
-            let (endpoint, marks) = scheduling
-                .endpoint(path::any_address(address), None, dscp)
+            let (endpoint, marks, heard) = scheduling
+                .dialling(path::any_address(address), dscp)
                 .map_err(|e| failed(&e))?;
             let connecting = endpoint
                 .connect_with(config, address, &target.name)
@@ -363,16 +404,12 @@ impl<'a> Dialler<'a> {
                     None => Ok((connecting.await?, None)),
                 }
             };
-            match timeout(HANDSHAKE_TIMEOUT, shaken).await {
-                Ok(Ok((connection, said))) => Ok(Connected {
-                    connection,
-                    said,
-                    marks,
-                }),
-                // The connection's own idle timeout comes first where this machine stalls meanwhile.
-                Ok(Err(error)) if error != quinn::ConnectionError::TimedOut => Err(failed(&error)),
-                Ok(Err(_)) | Err(_) => Err(DialError::Unanswered),
-            }
+            let (connection, said) = in_time(shaken, &heard).await?;
+            Ok(Connected {
+                connection,
+                marks,
+                said,
+            })
         }
     }
 
@@ -584,6 +621,37 @@ fn jittered(pause: Duration, now: Instant) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tls_is_tried_where_nothing_comes_back_and_not_where_a_relay_has_no_time() {
+        let tries = |attempts: &[&[DialError]]| {
+            let mut unanswered = 0;
+            let mut note = |errors: &&[DialError]| {
+                let failures: Vec<_> = errors.iter().cloned().enumerate().collect();
+                note_unanswered(&mut unanswered, &failures)
+            };
+            attempts.iter().map(&mut note).collect::<Vec<bool>>()
+        };
+        use DialError::{Unanswered, Unfinished};
+        let refused = DialError::Failed("refused".to_owned());
+        assert_eq!(tries(&[&[Unanswered], &[Unanswered]]), [false, true]);
+        assert_eq!(
+            tries(&[&[Unanswered], &[refused], &[Unanswered]]),
+            [false, false, true]
+        );
+        assert_eq!(
+            tries(&[&[Unanswered], &[Unfinished], &[Unanswered]]),
+            [false; 3]
+        );
+        assert_eq!(
+            tries(&[&[Unanswered], &[Unanswered, Unfinished]]),
+            [false; 2]
+        );
+        assert_eq!(
+            tries(&[&[Unfinished], &[Unfinished], &[Unfinished]]),
+            [false; 3]
+        );
+    }
 
     #[test]
     fn the_present_relay_is_dialled_first_and_one_that_was_stopped_last() {

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use control::relay::{Config, SessionId, Side};
 use net::method::{Method, Protocol};
@@ -12,6 +13,10 @@ use net::tunnel::{self, End, EndConfig, OPENFLOW, Scheduling};
 use tokio::task::JoinSet;
 
 use crate::failure::Failure;
+
+/// The first attempts of all, evenly. Relays that have lost theirs notice within a second of each
+/// other, and try again by a clock of their own.
+const DIALLED_WITHIN: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -64,7 +69,9 @@ async fn serve(args: Args) -> Result<(), Failure> {
         };
         let end = End::new(config, SessionId(tunnel::random()), "controller");
         let (dialling, connect) = (end.clone(), connect.clone());
+        let turn = DIALLED_WITHIN * n / args.switches;
         tunnels.spawn(async move {
+            tokio::time::sleep(turn).await;
             tunnel::switch(&dialling, std::slice::from_ref(&connect), &security).await
         });
         ends.push(end);
