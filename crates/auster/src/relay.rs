@@ -157,6 +157,11 @@ struct CommonArgs {
     /// For controllers that put barriers where order matters; both relays must say keyed
     #[arg(long, value_name = "MODE", value_enum, default_value_t = Order::Strict)]
     order: Order,
+    /// Dial and be dialled again with early data (0-RTT), if the other end says so too: what it may lack
+    /// of a session that goes on is there a round trip sooner, and what is early has no forward secrecy.
+    /// An answer comes no sooner
+    #[arg(long)]
+    early_data: bool,
     /// How long local connections outlive the connection between the relays
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     grace_s: u16,
@@ -420,7 +425,9 @@ impl CommonArgs {
                 Failure::network(&error)
             }
         })?;
-        Ok(Security::new(Arc::new(credentials)).expecting(peer))
+        Ok(Security::new(Arc::new(credentials))
+            .expecting(peer)
+            .early_data(self.early_data))
     }
 
     fn scheduling(&self) -> Result<Scheduling, Failure> {
@@ -459,10 +466,10 @@ impl CommonArgs {
         }
         let is_given =
             self.coalesce.is_some() || self.duplicate.is_some() || self.order == Order::Keyed;
-        if nudge || is_given || self.guaranteed_rate.is_some() {
+        if nudge || is_given || self.early_data || self.guaranteed_rate.is_some() {
             return Err(Failure::usage(
-                "--nudge, --guaranteed-rate, --coalesce, --duplicate and --order keyed are for \
-                 relays that are joined by quic:",
+                "--nudge, --guaranteed-rate, --coalesce, --duplicate, --early-data and --order keyed \
+                 are for relays that are joined by quic:",
             ));
         }
         Ok(())

@@ -5,14 +5,14 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use common::Pki;
+use common::{Leaf, Pki};
 use control::relay::{Config, SessionId, Side};
 use net::method::Method;
 use net::quic;
-use net::tls::Security;
+use net::tls::{Role, Security};
 use net::transport::{Limits, Listener};
 use net::tunnel::{
     EarlyStatus, End, EndConfig, EndStatus, Hub, OPENFLOW, Scheduling, StrayStatus, Target, switch,
@@ -35,10 +35,11 @@ struct Path(Mutex<State>);
 struct State {
     target: Option<SocketAddr>,
     rule: Rule,
-    /// Towards the target, by who dialled.
-    came: BTreeMap<SocketAddr, Vec<Bytes>>,
-    /// Those that have been answered.
+    /// What each that dialled said until he was answered, in the order in which they came.
+    came: Vec<(SocketAddr, Vec<Bytes>)>,
     answered: BTreeSet<SocketAddr>,
+    /// Those that were not heard at first, and will not be.
+    lost: BTreeSet<SocketAddr>,
 }
 
 /// What becomes of what goes to the target.
@@ -48,6 +49,7 @@ enum Rule {
     Passes,
     /// Who dials is heard until he has been answered.
     FirstFlightPasses,
+    /// Nor is who dials now heard later.
     Lost,
 }
 
@@ -70,20 +72,19 @@ impl Path {
         self.lock().target = Some(([127, 0, 0, 1], port).into());
     }
 
-    /// From now on, for who has not dialled yet too.
+    /// From now on.
     fn set(&self, rule: Rule) {
         self.lock().rule = rule;
     }
 
-    fn dialled(&self) -> BTreeSet<SocketAddr> {
-        self.lock().came.keys().copied().collect()
+    /// How many have dialled.
+    fn dialled(&self) -> usize {
+        self.lock().came.len()
     }
 
-    /// What they sent who have dialled since, the first to do so.
-    fn flight_since(&self, before: &BTreeSet<SocketAddr>) -> Option<Vec<Bytes>> {
-        let state = self.lock();
-        let mut since = state.came.iter().filter(|(from, _)| !before.contains(from));
-        since.next().map(|(_, flight)| flight.clone())
+    /// What was said first by who dialled behind so many others.
+    fn first_flight(&self, number: usize) -> Vec<Bytes> {
+        self.lock().came[number].1.clone()
     }
 
     /// Says it again, from another port.
@@ -99,15 +100,21 @@ impl Path {
     fn pass(&self, from: SocketAddr, datagram: &[u8]) -> Option<SocketAddr> {
         let mut state = self.lock();
         let is_answered = state.answered.contains(&from);
+        if !is_answered {
+            let datagram = Bytes::copy_from_slice(datagram);
+            match state.came.iter_mut().find(|(who, _)| *who == from) {
+                Some((_, flight)) => flight.push(datagram),
+                None => state.came.push((from, vec![datagram])),
+            }
+            if state.rule == Rule::Lost {
+                state.lost.insert(from);
+            }
+        }
         let passes = match state.rule {
-            Rule::Passes => true,
+            Rule::Passes => !state.lost.contains(&from),
             Rule::FirstFlightPasses => !is_answered,
             Rule::Lost => false,
         };
-        if !is_answered {
-            let flight = state.came.entry(from).or_default();
-            flight.push(Bytes::copy_from_slice(datagram));
-        }
         state.target.filter(|_| passes)
     }
 
@@ -146,7 +153,7 @@ struct Pair {
     listener: TcpListener,
     switch: TcpStream,
     controller: TcpStream,
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 fn config(side: Side, targets: &[Method]) -> EndConfig {
@@ -182,13 +189,18 @@ impl Pair {
     /// Who asks for early data: the end that dials, the end that listens.
     async fn new(dials: bool, listens: bool) -> Pair {
         let pki = Pki::new();
+        let switch = pki.switch();
+        Pair::of(pki, switch.early_data(dials), listens).await
+    }
+
+    async fn of(pki: Pki, security: Security, listens: bool) -> Pair {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (hub, hub_task) = start_hub(&pki.controller().early_data(listens), &listener).await;
         let (path, front) = Path::new(port(hub.local())).await;
         let relay: Method = format!("quic:127.0.0.1:{front}").parse().unwrap();
         let end = End::new(config(Side::Switch, &[]), SessionId([7; 16]), "controller");
         let mut tasks = JoinSet::new();
-        let (runs, security) = (end.clone(), pki.switch().early_data(dials));
+        let runs = end.clone();
         tasks.spawn(async move { panic!("{}", switch(&runs, &[relay], &security).await) });
         let any = "ptcp:0:127.0.0.1".parse().unwrap();
         let ours = Listener::bind(&any, &Security::plain(), Limits::default()).await;
@@ -212,7 +224,7 @@ impl Pair {
             listener,
             switch,
             controller,
-            _tasks: tasks,
+            tasks,
         };
         // Both ways, so that what follows the handshake has come.
         pair.say(0, 1).await;
@@ -322,13 +334,17 @@ async fn packets_are_heard_before_the_handshake_is_confirmed_and_not_answered() 
     pair.break_with(1, 20, Rule::FirstFlightPasses).await;
     pair.hear(1, 20).await;
     let taken = pair.taken();
-    assert_eq!((taken.taken, taken.repeated, taken.refused), (20, 0, 0));
+    assert_eq!((taken.taken, taken.refused), (20, 0));
     pair.answer(20).await;
     until(|| pair.theirs().unwrap().channels[0].taken.messages == 2).await;
     // Long enough for it to come if it were sent.
     sleep(Duration::from_millis(100)).await;
     assert!(has_nothing(&pair.switch), "who is there is not sure");
-    assert!(!pair.theirs().unwrap().is_up);
+    assert_eq!(
+        pair.theirs().unwrap().resumptions,
+        0,
+        "nothing is taken over"
+    );
     pair.path.set(Rule::Passes);
     pair.answered(20).await;
     pair.is_resumed(1).await;
@@ -345,7 +361,7 @@ async fn a_first_flight_that_is_said_again_changes_nothing() {
     pair.hear(1, 5).await;
     pair.is_resumed(1).await;
     assert_eq!(pair.end.status().early.accepted, 1);
-    let flight = pair.path.flight_since(&before).unwrap();
+    let flight = pair.path.first_flight(before);
     // While its connection is there, and by another one.
     pair.path.replay(&flight).await;
     pair.break_with(6, 5, Rule::Passes).await;
@@ -365,6 +381,7 @@ async fn a_first_flight_that_is_said_again_changes_nothing() {
     assert_eq!(pair.taken(), taken);
 
     // After the end of the session.
+    pair.tasks.shutdown().await;
     pair.end.close("the test is over");
     until(|| pair.theirs().is_none()).await;
     let tickets = pair.strays().tickets;
@@ -385,22 +402,15 @@ async fn a_first_flight_that_comes_late_repeats_what_is_there_and_takes_nothing_
     let mut pair = Pair::new(true, true).await;
     let before = pair.path.dialled();
     pair.break_with(1, 5, Rule::Lost).await;
-    until(|| {
-        pair.path
-            .flight_since(&before)
-            .is_some_and(|flight| flight.len() > 1)
-    })
-    .await;
-    let late = pair.path.flight_since(&before).unwrap();
+    until(|| pair.path.dialled() > before).await;
     pair.path.set(Rule::Passes);
     pair.hear(1, 5).await;
     pair.is_resumed(1).await;
+    let early = pair.end.status().early;
+    assert_eq!((early.sent, early.accepted), (2, 1), "the second dial");
+    let late = pair.path.first_flight(before);
     let reconnects = pair.end.status().reconnects;
     let taken = pair.taken();
-    if pair.path.flight_since(&before).unwrap().len() > late.len() {
-        // It went on with the flight that was lost: then its ticket is used.
-        return;
-    }
     pair.path.replay(&late).await;
     until(|| pair.taken().repeated >= taken.repeated + 5).await;
     assert_eq!(pair.taken().taken, taken.taken, "nothing is new");
@@ -475,4 +485,26 @@ async fn there_is_no_early_data_unless_both_ends_ask_for_it() {
         assert_eq!(pair.end.status().early, EarlyStatus::default());
         assert_eq!(pair.taken(), EarlyStatus::default());
     }
+}
+
+/// rustls takes a ticket as long as it is fresh, whatever has become of the certificate.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ticket_is_worth_no_more_than_its_certificate() {
+    const LASTS: Duration = Duration::from_secs(5);
+    let pki = Pki::new();
+    let leaf = Leaf {
+        lasts: Some(LASTS),
+        ..Leaf::datapath(7)
+    };
+    let made = Instant::now();
+    let security = Security::new(pki.credentials("sc", &leaf)).expecting(Role::Controller);
+    let mut pair = Pair::of(pki, security.early_data(true), true).await;
+    sleep((LASTS + Duration::from_secs(1)).saturating_sub(made.elapsed())).await;
+    assert!(pair.theirs().unwrap().is_up, "it was good at the handshake");
+    pair.break_with(1, 5, Rule::Passes).await;
+    until(|| pair.end.status().early.sent >= 2).await;
+    assert!(has_nothing(&pair.controller));
+    assert_eq!(pair.taken(), EarlyStatus::default());
+    assert_eq!(pair.strays(), StrayStatus::default(), "the ticket is known");
+    assert!(!pair.theirs().unwrap().is_up);
 }

@@ -150,6 +150,10 @@ async fn answer_one(mut connection: Connection, source: Source, holder: Option<A
             let mut state = json!({ "relays": ends, "first_packets": held });
             if let Source::Hub(hub) = &source {
                 state["datagrams_for_no_relay"] = hub.datagrams_dropped().into();
+                let strays = hub.strays().map(
+                    |strays| json!({ "tickets": strays.tickets, "sessions": strays.sessions }),
+                );
+                state["early_data_for_no_session"] = strays.into();
             }
             state
         }
@@ -221,6 +225,15 @@ fn end_json(end: &EndStatus) -> Value {
             "used": end.copies.came.used,
             "doubled": end.copies.came.doubled,
             "refused": end.copies.came.refused,
+        },
+        "early_data": {
+            "sent": end.early.sent,
+            "accepted": end.early.accepted,
+            "rejected": end.early.rejected,
+            "taken": end.early.taken,
+            "repeated": end.early.repeated,
+            "ahead": end.early.ahead,
+            "refused": end.early.refused,
         },
         "datagrams": datagrams_json(&end.datagrams),
         "channels": end.channels.iter().map(channel_json).collect::<Vec<_>>(),

@@ -5,6 +5,7 @@ pub mod switch;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use net::method::Method;
 use net::tls::{CredentialFiles, Credentials, Role, Security};
@@ -28,6 +29,8 @@ pub struct Leaf {
     pub names: Vec<String>,
     pub usage: Vec<ExtendedKeyUsagePurpose>,
     pub is_expired: bool,
+    /// From when it is made.
+    pub lasts: Option<Duration>,
 }
 
 impl Leaf {
@@ -112,6 +115,10 @@ impl Leaf {
         if self.is_expired {
             params.not_before = rcgen::date_time_ymd(2020, 1, 1);
             params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        }
+        if let Some(lasts) = self.lasts {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+            params.not_after = rcgen::date_time_ymd(1970, 1, 1) + (now + lasts);
         }
         params
     }

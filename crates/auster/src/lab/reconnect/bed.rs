@@ -1,6 +1,7 @@
 //! A switch, its controllers and what is between them, and what happens to that.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -69,7 +70,7 @@ impl Bed {
                 format!("{}.log", CONTROLLERS[number]),
             );
             wait_for_listener(&mut bed.network, CONTROLLER, port, &log)?;
-            if cell.way == Way::Quic {
+            if cell.way.has_relays() {
                 bed.start_controller_relay(number)?;
             }
         }
@@ -85,14 +86,14 @@ impl Bed {
                 std::thread::sleep(self.down);
                 self.start_controller(0)
             }
-            (Event::Rehome, Way::Quic) => self.network.terminate(RELAYS[0]),
+            (Event::Rehome, Way::Quic | Way::Quic0Rtt) => self.network.terminate(RELAYS[0]),
             (Event::Rehome, Way::Ssl) => {
                 set_controllers(&self.network, &ssl(NEAR, OPENFLOW_PORTS[1]))
             }
             (Event::Takeover, way) => {
                 self.ip(CONTROLLER, &format!("addr del {NEAR}/24 dev eth0"))?;
                 match way {
-                    Way::Quic => Ok(()),
+                    Way::Quic | Way::Quic0Rtt => Ok(()),
                     Way::Ssl => set_controllers(&self.network, &ssl(OTHER, OPENFLOW_PORTS[0])),
                 }
             }
@@ -107,6 +108,14 @@ impl Bed {
     pub fn is_connected(&self) -> bool {
         let status = read_status(&self.network.dir().join(status_name(0)));
         crate::lab::status::switch_count(status.as_ref()) == 1
+    }
+
+    /// Where the controllers say what they know.
+    pub fn status_sockets(&self) -> Vec<PathBuf> {
+        let dir = self.network.dir();
+        (0..CONTROLLERS.len())
+            .map(|number| dir.join(status_name(number)))
+            .collect()
     }
 
     /// Of the switch's relay; `None` where there is none.
@@ -156,7 +165,7 @@ impl Bed {
         let way = self.cell.way;
         let configure = |command: &mut std::process::Command| {
             let listen = match way {
-                Way::Quic => format!("ptcp:{port}:127.0.0.1"),
+                Way::Quic | Way::Quic0Rtt => format!("ptcp:{port}:127.0.0.1"),
                 Way::Ssl => format!("pssl:{port}:0.0.0.0"),
             };
             command.args(["run", "--listen", &listen, "--status"]);
@@ -175,11 +184,13 @@ impl Bed {
         let role = RELAYS[number];
         let log = self.network.open_log(&format!("{role}.log"))?;
         let pki = self.network.dir().join("pki");
+        let way = self.cell.way;
         let configure = |command: &mut std::process::Command| {
             let listen = format!("pquic:{}:0.0.0.0", RELAY_PORTS[number]);
             let dial = format!("tcp:127.0.0.1:{}", OPENFLOW_PORTS[number]);
             command.args(["relay", "controller", "--listen", &listen]);
             command.args(["--openflow", &dial]).stderr(log);
+            command.args(early_data(way));
             identity(command, &pki, "controller");
         };
         let program = own_program()?;
@@ -206,6 +217,7 @@ impl Bed {
             _ => format!("quic:{OTHER}:{}", RELAY_PORTS[0]),
         };
         let log = self.network.open_log("relay-switch.log")?;
+        let way = self.cell.way;
         let configure = |command: &mut std::process::Command| {
             let listen = format!("ptcp:{}:127.0.0.1", OPENFLOW_PORTS[0]);
             let first = format!("quic:{NEAR}:{}", RELAY_PORTS[0]);
@@ -214,6 +226,7 @@ impl Bed {
             command.args(["relay", "switch", "--openflow", &listen]);
             command.args(["--connect", &first, "--connect", &second]);
             command.args(["--ovsdb", &database, "--nudge", "--status", &status]);
+            command.args(early_data(way));
             command.env("AUSTER_LOG", "info").stderr(log);
             identity(command, &pki, "switch");
         };
@@ -224,6 +237,10 @@ impl Bed {
         wait_for_listener(&mut self.network, SWITCHES, port, "relay-switch.log")?;
         set_controllers(&self.network, &format!("tcp:127.0.0.1:{port}"))
     }
+}
+
+fn early_data(way: Way) -> Option<&'static str> {
+    (way == Way::Quic0Rtt).then_some("--early-data")
 }
 
 fn status_name(number: usize) -> String {

@@ -55,9 +55,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let interrupt = Interrupt::take()?;
     let started_unix_s = unix_seconds();
-    let trials = run_all(&scenario.title, &settings, &interrupt)?;
+    let (trials, failures) = run_all(&scenario.title, &settings, &interrupt)?;
     let rows = report::rows(&settings, &trials);
-    let checks = report::checks(&settings.claims, &rows);
+    let missing = settings.cells().len() - trials.len();
+    let checks = report::checks(&settings.claims, &rows, missing);
     let interrupted = interrupt.is_set();
     let document = Document {
         title: scenario.title,
@@ -69,17 +70,24 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         interrupted,
         checks,
         rows,
+        failures,
         settings,
     };
     report::conclude(args, &document, &trials)
 }
 
-/// What was found until the end, or until the interrupt.
-fn run_all(title: &str, settings: &Settings, interrupt: &Interrupt) -> Result<Vec<Trial>, Failure> {
+/// What was found until the end, or until the interrupt, and what went wrong that is no finding. A run
+/// that cannot be set up or carried out is begun again once: one fault of the machine is not to cost
+/// all others.
+fn run_all(
+    title: &str,
+    settings: &Settings,
+    interrupt: &Interrupt,
+) -> Result<(Vec<Trial>, Vec<String>), Failure> {
     let (progress, started) = (Progress::new(), Instant::now());
     let cells = settings.cells();
     eprintln!("{title}: {} runs", cells.len());
-    let mut trials = Vec::new();
+    let (mut trials, mut failures) = (Vec::new(), Vec::new());
     for (number, cell) in cells.iter().enumerate() {
         progress.say(format_args!(
             "{} of {} runs, {:.0} s: {} by {}",
@@ -89,8 +97,26 @@ fn run_all(title: &str, settings: &Settings, interrupt: &Interrupt) -> Result<Ve
             cell.event.name(),
             cell.way.name(),
         ));
-        let Some(trial) = trial::run(settings, *cell, interrupt)? else {
-            break;
+        let mut run = || {
+            trial::run(settings, *cell, interrupt).map_err(|failure| {
+                let (event, way) = (cell.event.name(), cell.way.name());
+                let failure = format!(
+                    "run {} of {event} by {way}: {}",
+                    cell.run,
+                    failure.message()
+                );
+                eprintln!("  {failure}");
+                failures.push(failure);
+            })
+        };
+        let trial = match run().or_else(|()| run()) {
+            Ok(Some(trial)) => trial,
+            Ok(None) => break,
+            // Nothing works here.
+            Err(()) if trials.is_empty() => {
+                return Err(Failure::machine(failures.join("; ")));
+            }
+            Err(()) => continue,
         };
         progress.clear();
         eprintln!(
@@ -100,5 +126,5 @@ fn run_all(title: &str, settings: &Settings, interrupt: &Interrupt) -> Result<Ve
         );
         trials.push(trial);
     }
-    Ok(trials)
+    Ok((trials, failures))
 }

@@ -26,6 +26,8 @@ pub struct Document {
     pub interrupted: bool,
     pub checks: Vec<Check>,
     pub rows: Vec<Row>,
+    /// Why runs were begun again, or given up the second time.
+    pub failures: Vec<String>,
 }
 
 /// One event on one way, over all runs.
@@ -38,6 +40,8 @@ pub struct Row {
     pub undisturbed_ms: Spread,
     /// Of the pair that begins at the event, in the runs that had an answer.
     pub first_answer_ms: Spread,
+    /// Until a controller had heard of that pair, in the runs in which it was seen to.
+    pub heard_ms: Spread,
     pub unanswered_runs: usize,
     /// Runs in which the switch's session survived.
     pub survived_runs: usize,
@@ -51,6 +55,9 @@ pub struct Row {
     /// Connections of the relays after the first, and how many of these resumed the session.
     pub reconnects: u64,
     pub resumptions: u64,
+    /// Handshakes with early data, and those whose early data was taken.
+    pub early_sent: u64,
+    pub early_accepted: u64,
 }
 
 pub fn rows(settings: &Settings, trials: &[Trial]) -> Vec<Row> {
@@ -76,6 +83,7 @@ fn row(event: Event, way: Way, runs: &[&Trial]) -> Row {
         runs: runs.len(),
         undisturbed_ms: Spread::of(runs.iter().map(|trial| trial.undisturbed_ms)),
         first_answer_ms: Spread::of(runs.iter().filter_map(|trial| trial.first_answer_ms)),
+        heard_ms: Spread::of(runs.iter().filter_map(|trial| trial.heard_ms)),
         unanswered_runs: sum(|trial| usize::from(trial.first_answer_ms.is_none())),
         survived_runs: sum(|trial| usize::from(trial.survived)),
         new_sent: sum(|trial| trial.new_sent),
@@ -86,11 +94,14 @@ fn row(event: Event, way: Way, runs: &[&Trial]) -> Row {
         entries_lost: sum(|trial| trial.entries_lost),
         reconnects: total(|trial| trial.reconnects),
         resumptions: total(|trial| trial.resumptions),
+        early_sent: total(|trial| trial.early_sent),
+        early_accepted: total(|trial| trial.early_accepted),
     }
 }
 
-/// Whether the claims hold, and whether packets were answered again at all.
-pub fn checks(claims: &Claims, rows: &[Row]) -> Vec<Check> {
+/// Whether the claims hold, and whether packets were answered again at all. `missing`: runs that
+/// there are not.
+pub fn checks(claims: &Claims, rows: &[Row], missing: usize) -> Vec<Check> {
     let mut checks = Vec::new();
     let mut check = |what: String, passed: bool, found: String| {
         checks.push(Check {
@@ -99,6 +110,11 @@ pub fn checks(claims: &Claims, rows: &[Row]) -> Vec<Check> {
             found,
         });
     };
+    check(
+        "every run was carried out".to_owned(),
+        missing == 0,
+        format!("{missing} not"),
+    );
     for row in rows {
         let of = format!("{} by {}", row.event.name(), row.way.name());
         check(
@@ -111,7 +127,7 @@ pub fn checks(claims: &Claims, rows: &[Row]) -> Vec<Check> {
             row.established_lost == 0 && row.established_sent > 0,
             format!("{} of {}", row.established_lost, row.established_sent),
         );
-        if row.way == Way::Quic && claims.survived.contains(&row.event) {
+        if row.way.has_relays() && claims.survived.contains(&row.event) {
             check(
                 format!("{of}: the switch's session survives, and new flows lose nothing"),
                 row.survived_runs == row.runs && row.new_lost == 0,
@@ -200,6 +216,9 @@ fn write(dir: &Path, document: &Document, trials: &[Trial]) -> Result<(), Failur
 
 fn text(document: &Document) -> String {
     let mut text = row_table(&document.rows);
+    for failure in &document.failures {
+        let _ = writeln!(text, "  {failure}");
+    }
     text.push('\n');
     for check in &document.checks {
         let verdict = if check.passed { "yes" } else { "NO " };
@@ -217,6 +236,8 @@ fn row_table(rows: &[Row]) -> String {
         "first answer ms",
         "least",
         "most",
+        "heard ms",
+        "least",
         "session survived",
         "new lost",
         "of",
@@ -225,6 +246,7 @@ fn row_table(rows: &[Row]) -> String {
         "entries lost",
         "of",
         "resumptions",
+        "early data",
     ];
     let cells = rows.iter().map(|row| {
         let answer = &row.first_answer_ms;
@@ -236,6 +258,8 @@ fn row_table(rows: &[Row]) -> String {
             format!("{:.0}", answer.median),
             format!("{:.0}", answer.min),
             format!("{:.0}", answer.max),
+            format!("{:.0}", row.heard_ms.median),
+            format!("{:.0}", row.heard_ms.min),
             format!("{} of {}", row.survived_runs, row.runs),
             row.new_lost.to_string(),
             row.new_sent.to_string(),
@@ -244,6 +268,7 @@ fn row_table(rows: &[Row]) -> String {
             row.entries_lost.to_string(),
             row.entries_before.to_string(),
             format!("{} of {}", row.resumptions, row.reconnects),
+            format!("{} of {}", row.early_accepted, row.early_sent),
         ]
     });
     table(&header, &cells.collect::<Vec<_>>())
@@ -251,19 +276,20 @@ fn row_table(rows: &[Row]) -> String {
 
 /// A line per run.
 fn run_lines(trials: &[Trial]) -> String {
-    let mut text = "event,way,run,undisturbed_ms,first_answer_ms,survived,new_sent,new_lost,\
-                    established_sent,established_lost,entries_before,entries_lost,reconnects,resumptions\n"
+    let cell = |ms: Option<f64>| ms.map_or(String::new(), |ms| format!("{ms:.1}"));
+    let mut text = "event,way,run,undisturbed_ms,first_answer_ms,heard_ms,survived,new_sent,new_lost,\
+                    established_sent,established_lost,entries_before,entries_lost,reconnects,resumptions,early_sent,early_accepted\n"
         .to_owned();
     for trial in trials {
-        let answer = trial.first_answer_ms;
         let _ = writeln!(
             text,
-            "{},{},{},{:.1},{},{},{},{},{},{},{},{},{},{}",
+            "{},{},{},{:.1},{},{},{},{},{},{},{},{},{},{},{},{},{}",
             trial.event.name(),
             trial.way.name(),
             trial.run,
             trial.undisturbed_ms,
-            answer.map_or(String::new(), |ms| format!("{ms:.1}")),
+            cell(trial.first_answer_ms),
+            cell(trial.heard_ms),
             trial.survived,
             trial.new_sent,
             trial.new_lost,
@@ -273,6 +299,8 @@ fn run_lines(trials: &[Trial]) -> String {
             trial.entries_lost,
             trial.reconnects,
             trial.resumptions,
+            trial.early_sent,
+            trial.early_accepted,
         );
     }
     text
@@ -327,8 +355,11 @@ mod tests {
             survived: way == Way::Quic,
             entries_before: 4,
             entries_lost: 0,
+            heard_ms: first_answer_ms,
             resumptions: 1,
             reconnects: 1,
+            early_sent: 0,
+            early_accepted: 0,
         }
     }
 
@@ -340,8 +371,8 @@ mod tests {
             share_of_ssl_max = { takeover = 0.5 } }";
         let scenario = crate::lab::reconnect::settings::Scenario::parse(text).unwrap();
         let rows = rows(&scenario.reconnect, trials);
-        let checks = checks(&scenario.reconnect.claims, &rows);
-        assert_eq!(checks.len(), 8);
+        let checks = checks(&scenario.reconnect.claims, &rows, 0);
+        assert_eq!(checks.len(), 9);
         let failed = checks.into_iter().filter(|check| !check.passed);
         failed.map(|check| check.what).collect()
     }

@@ -1,12 +1,16 @@
 //! One event on one way: what the packets of three pairs of hosts see of it.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::bench::output::Interrupt;
 use crate::failure::Failure;
+use crate::lab::plane::read_status;
 use crate::lab::probe::{Flow, Prober, Sample};
 use crate::lab::reconnect::bed::Bed;
 use crate::lab::reconnect::settings::{Cell, Event, Settings, Way};
@@ -21,6 +25,8 @@ const NEW: (usize, usize) = (4, 5);
 
 const READY_TIME_MAX: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// The resolution of what the controllers have heard.
+const LISTEN_INTERVAL: Duration = Duration::from_millis(5);
 /// Of traffic, between looks at what was found.
 const SLICE: Duration = Duration::from_millis(50);
 /// For entries of the set-up to be in place and confirmed.
@@ -36,6 +42,8 @@ pub struct Trial {
     pub undisturbed_ms: f64,
     /// Of the pair that begins at the event; `None`: not within the scenario's patience.
     pub first_answer_ms: Option<f64>,
+    /// Until a controller had heard of that pair; `None`: never seen to.
+    pub heard_ms: Option<f64>,
     /// Of that pair.
     pub new_sent: usize,
     pub new_lost: usize,
@@ -50,6 +58,9 @@ pub struct Trial {
     /// Of the switch's relay, where there is one.
     pub resumptions: u64,
     pub reconnects: u64,
+    /// Of the handshakes with early data, those whose early data was taken.
+    pub early_sent: u64,
+    pub early_accepted: u64,
 }
 
 impl Trial {
@@ -119,14 +130,23 @@ pub fn run(
 
     let (entries, sessions) = (bed.entries()?, bed.sessions()?);
     let first = traffic.prober.samples().len();
-    let at = traffic.begin(NEW);
+    let listens = Listens {
+        sockets: bed.status_sockets(),
+        address: bed.network.topology.hosts[NEW.0].address.to_string(),
+        is_over: AtomicBool::new(false),
+    };
+    let (at, began) = (traffic.begin(NEW), Instant::now());
     // The traffic has a thread of its own: it does not stop while processes end and start.
-    let answer = std::thread::scope(|scope| {
+    let (answer, heard) = std::thread::scope(|scope| {
         let deed = scope.spawn(|| bed.act());
+        let heard = scope.spawn(|| listens.run(began));
         let answer = traffic.await_answer(NEW, settings.patience());
+        listens.is_over.store(true, Ordering::Relaxed);
         let deed = deed.join();
         deed.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        answer
+        let heard = heard.join();
+        let heard = heard.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok::<_, Failure>((answer?, heard))
     })?;
     traffic.carry(settings.after())?;
     traffic.settle()?;
@@ -144,6 +164,7 @@ pub fn run(
         way: cell.way,
         run: cell.run,
         undisturbed_ms,
+        heard_ms: heard.map(milliseconds),
         first_answer_ms: answer.map(|answer| milliseconds(answer.saturating_sub(at))),
         new_sent,
         new_lost,
@@ -154,7 +175,43 @@ pub fn run(
         entries_lost: entries.difference(&entries_now).count(),
         resumptions: status["resumptions"].as_u64().unwrap_or(0),
         reconnects: status["reconnects"].as_u64().unwrap_or(0),
+        early_sent: status["early_data"]["sent"].as_u64().unwrap_or(0),
+        early_accepted: status["early_data"]["accepted"].as_u64().unwrap_or(0),
     }))
+}
+
+/// Asks the controllers whether they have heard of a host.
+struct Listens {
+    sockets: Vec<PathBuf>,
+    address: String,
+    is_over: AtomicBool,
+}
+
+impl Listens {
+    /// How long after `began` one had; `None` if none had before it was over.
+    fn run(&self, began: Instant) -> Option<Duration> {
+        while !self.is_over.load(Ordering::Relaxed) {
+            let statuses = self.sockets.iter().filter_map(|socket| read_status(socket));
+            if statuses
+                .into_iter()
+                .any(|status| knows(&status, &self.address))
+            {
+                return Some(began.elapsed());
+            }
+            std::thread::sleep(LISTEN_INTERVAL);
+        }
+        None
+    }
+}
+
+/// Whether `address` is one of a host that the controller has heard.
+fn knows(status: &Value, address: &str) -> bool {
+    let hosts = status["hosts"].as_array().map_or(&[][..], Vec::as_slice);
+    let is_its = |ip: &Value| ip.as_str() == Some(address);
+    hosts
+        .iter()
+        .filter_map(|host| host["ips"].as_array())
+        .any(|ips| ips.iter().any(is_its))
 }
 
 /// There was a connection, and it is the one there is.
@@ -258,6 +315,14 @@ mod tests {
         assert_eq!(first_answer(&samples, NEW), Some(ms(420)));
         assert_eq!(first_answer(&samples, UNDISTURBED), None);
         assert_eq!(counts(&samples, NEW), [3, 1]);
+    }
+
+    #[test]
+    fn a_host_is_known_by_its_address_alone() {
+        let status =
+            serde_json::json!({"hosts": [{"mac": "x", "ips": []}, {"ips": ["10.0.0.15"]}]});
+        assert!(knows(&status, "10.0.0.15") && !knows(&status, "10.0.0.1"));
+        assert!(!knows(&Value::Null, "10.0.0.1"));
     }
 
     #[test]
