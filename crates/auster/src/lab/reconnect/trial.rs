@@ -132,7 +132,7 @@ pub fn run(
     let first = traffic.prober.samples().len();
     let listens = Listens {
         sockets: bed.status_sockets(),
-        address: bed.network.topology.hosts[NEW.0].address.to_string(),
+        mac: bed.network.topology.hosts[NEW.0].mac.to_string(),
         is_over: AtomicBool::new(false),
     };
     let (at, began) = (traffic.begin(NEW), Instant::now());
@@ -183,7 +183,7 @@ pub fn run(
 /// Asks the controllers whether they have heard of a host.
 struct Listens {
     sockets: Vec<PathBuf>,
-    address: String,
+    mac: String,
     is_over: AtomicBool,
 }
 
@@ -192,10 +192,7 @@ impl Listens {
     fn run(&self, began: Instant) -> Option<Duration> {
         while !self.is_over.load(Ordering::Relaxed) {
             let statuses = self.sockets.iter().filter_map(|socket| read_status(socket));
-            if statuses
-                .into_iter()
-                .any(|status| knows(&status, &self.address))
-            {
+            if statuses.into_iter().any(|status| knows(&status, &self.mac)) {
                 return Some(began.elapsed());
             }
             std::thread::sleep(LISTEN_INTERVAL);
@@ -204,14 +201,10 @@ impl Listens {
     }
 }
 
-/// Whether `address` is one of a host that the controller has heard.
-fn knows(status: &Value, address: &str) -> bool {
+/// Whether the controller has heard of the host with that address.
+fn knows(status: &Value, mac: &str) -> bool {
     let hosts = status["hosts"].as_array().map_or(&[][..], Vec::as_slice);
-    let is_its = |ip: &Value| ip.as_str() == Some(address);
-    hosts
-        .iter()
-        .filter_map(|host| host["ips"].as_array())
-        .any(|ips| ips.iter().any(is_its))
+    hosts.iter().any(|host| host["mac"].as_str() == Some(mac))
 }
 
 /// There was a connection, and it is the one there is.
@@ -319,10 +312,9 @@ mod tests {
 
     #[test]
     fn a_host_is_known_by_its_address_alone() {
-        let status =
-            serde_json::json!({"hosts": [{"mac": "x", "ips": []}, {"ips": ["10.0.0.15"]}]});
-        assert!(knows(&status, "10.0.0.15") && !knows(&status, "10.0.0.1"));
-        assert!(!knows(&Value::Null, "10.0.0.1"));
+        let status = serde_json::json!({"hosts": [{"mac": "02:00:00:00:00:15", "ips": []}]});
+        assert!(knows(&status, "02:00:00:00:00:15") && !knows(&status, "02:00:00:00:00:1"));
+        assert!(!knows(&Value::Null, "02:00:00:00:00:15"));
     }
 
     #[test]
