@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -123,9 +124,9 @@ impl Path {
         let mut datagram = vec![0; 65_536];
         loop {
             let (len, client) = front.recv_from(&mut datagram).await.unwrap();
-            if !backs.contains_key(&client) {
+            if let Entry::Vacant(vacant) = backs.entry(client) {
                 let back = Arc::new(UdpSocket::bind("127.0.0.1:0").await.unwrap());
-                backs.insert(client, back.clone());
+                vacant.insert(back.clone());
                 let (path, front) = (self.clone(), front.clone());
                 tokio::spawn(async move {
                     let mut datagram = vec![0; 65_536];
