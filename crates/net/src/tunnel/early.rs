@@ -158,12 +158,10 @@ impl Said {
 
 /// At the end that dials: the tickets of the relay that has the session.
 pub(super) struct Dialling {
-    pool: Arc<Pool>,
+    current: Mutex<Arc<Pool>>,
     verifier: Arc<dyn ServerCertVerifier>,
-    /// Makes a handshake with certificates, and keeps the tickets that follow it.
-    keeps: quinn::ClientConfig,
-    /// Also shows a ticket, with early data.
-    spends: quinn::ClientConfig,
+    tls: rustls::ClientConfig,
+    transport: Arc<quinn::TransportConfig>,
 }
 
 impl Dialling {
@@ -172,42 +170,60 @@ impl Dialling {
         security: &Security,
         transport: &Arc<quinn::TransportConfig>,
     ) -> Option<Arc<Dialling>> {
-        let asked = security.clone();
-        let tls = asked
-            .client_config(&[quic::ALPN_RELAY])
-            .filter(|_| asked.has_early_data())?;
-        let pool = Arc::new(Pool::default());
-        let config = |is_spending: bool| {
-            // A clone has the same verifier, without which a ticket counts as another's.
-            let mut tls = tls.clone();
-            let pool = pool.clone();
-            tls.resumption = Resumption::store(Arc::new(Purse { pool, is_spending }));
-            tls.enable_early_data = is_spending;
-            let tls = QuicClientConfig::try_from(tls).expect("as without early data");
-            let mut config = quinn::ClientConfig::new(Arc::new(tls));
-            config.transport_config(transport.clone());
-            config
-        };
+        let tls = security.client_config(&[quic::ALPN_RELAY]);
         Some(Arc::new(Dialling {
+            current: Mutex::default(),
             verifier: security.server_verifier()?,
-            keeps: config(false),
-            spends: config(true),
-            pool,
+            tls: tls.filter(|_| security.has_early_data())?,
+            transport: transport.clone(),
         }))
     }
 
-    /// By which the next connection for `end` is made.
-    pub fn config(&self, end: &Arc<End>) -> quinn::ClientConfig {
+    /// By which the next connection for `end` is made, and where its tickets will be.
+    pub fn config(&self, end: &Arc<End>) -> (quinn::ClientConfig, Arc<Pool>) {
+        let keeps = Arc::new(Pool::default());
         let is_resumable = end.with(|session| session.is_resumable());
-        match is_resumable && self.is_trusted() {
-            true => self.spends.clone(),
-            false => self.keeps.clone(),
+        let spends = (is_resumable && self.is_trusted()).then(|| self.current());
+        // A clone has the same verifier, without which a ticket counts as another's.
+        let mut tls = self.tls.clone();
+        tls.enable_early_data = spends.is_some();
+        let purse = Purse {
+            keeps: keeps.clone(),
+            spends,
+        };
+        tls.resumption = Resumption::store(Arc::new(purse));
+        let tls = QuicClientConfig::try_from(tls).expect("as without early data");
+        let mut config = quinn::ClientConfig::new(Arc::new(tls));
+        config.transport_config(self.transport.clone());
+        (config, keeps)
+    }
+
+    fn current(&self) -> Arc<Pool> {
+        let current = self.current.lock();
+        current.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// `connection` is there, and its tickets in `pool`, some of them perhaps already.
+    fn begin(&self, connection: &quinn::Connection, pool: Arc<Pool>, is_same: bool) {
+        let before = self.current();
+        {
+            let mut kept = pool.lock();
+            kept.chain = chain_of(connection);
+            // Those of another process would be of no use.
+            let older = std::mem::take(&mut before.lock().tickets);
+            for ticket in older.into_iter().rev().filter(|_| is_same) {
+                if kept.tickets.len() < TICKETS_KEPT {
+                    kept.tickets.push_front(ticket);
+                }
+            }
         }
+        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = pool;
     }
 
     /// Whether there are tickets of a relay whose certificate is good now.
     fn is_trusted(&self) -> bool {
-        let mut kept = self.pool.lock();
+        let current = self.current();
+        let mut kept = current.lock();
         let is_good = match kept.chain.split_first() {
             Some((first, more)) => {
                 // What was dialled is not compared with it, as in a handshake.
@@ -230,12 +246,13 @@ impl Dialling {
         &self,
         end: &Arc<End>,
         connecting: quinn::Connecting,
+        pool: Arc<Pool>,
     ) -> Result<(quinn::Connection, Option<Said>), quinn::ConnectionError> {
         let (connection, accepted) = match connecting.into_0rtt() {
             Ok(early) => early,
             Err(connecting) => {
                 let connection = connecting.await?;
-                self.pool.begin(chain_of(&connection));
+                self.begin(&connection, pool, false);
                 return Ok((connection, None));
             }
         };
@@ -248,12 +265,13 @@ impl Dialling {
         match said {
             Ok(said) if is_accepted => {
                 end.early.lock().accepted += 1;
+                self.begin(&connection, pool, true);
                 copies::send_early(&connection, &said.more(end));
                 Ok((connection, Some(said)))
             }
             _ => {
                 end.early.lock().rejected += 1;
-                self.pool.begin(chain_of(&connection));
+                self.begin(&connection, pool, false);
                 Ok((connection, None))
             }
         }
@@ -262,7 +280,7 @@ impl Dialling {
 
 /// Tickets of one relay, newest last.
 #[derive(Default)]
-struct Pool(Mutex<Kept>);
+pub(super) struct Pool(Mutex<Kept>);
 
 #[derive(Default)]
 struct Kept {
@@ -275,20 +293,13 @@ impl Pool {
     fn lock(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// What comes from now on is of the relay with these certificates, which may be another process.
-    fn begin(&self, chain: Vec<CertificateDer<'static>>) {
-        *self.lock() = Kept {
-            chain,
-            tickets: VecDeque::new(),
-        };
-    }
 }
 
-/// The pool as rustls sees it, whatever the relay is called: two addresses may be of one relay.
+/// The pools of one connection as rustls sees them, whatever the relay is called: two addresses may be of one relay.
 struct Purse {
-    pool: Arc<Pool>,
-    is_spending: bool,
+    keeps: Arc<Pool>,
+    /// Tickets are shown, with early data.
+    spends: Option<Arc<Pool>>,
 }
 
 impl std::fmt::Debug for Purse {
@@ -313,7 +324,7 @@ impl ClientSessionStore for Purse {
     fn remove_tls12_session(&self, _: &ServerName<'static>) {}
 
     fn insert_tls13_ticket(&self, _: ServerName<'static>, ticket: Tls13ClientSessionValue) {
-        let mut kept = self.pool.lock();
+        let mut kept = self.keeps.lock();
         if kept.tickets.len() == TICKETS_KEPT {
             kept.tickets.pop_front();
         }
@@ -321,10 +332,7 @@ impl ClientSessionStore for Purse {
     }
 
     fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        match self.is_spending {
-            true => self.pool.lock().tickets.pop_back(),
-            false => None,
-        }
+        self.spends.as_ref()?.lock().tickets.pop_back()
     }
 }
 

@@ -385,8 +385,13 @@ impl<'a> Dialler<'a> {
         early: Option<Arc<Dialling>>,
     ) -> impl Future<Output = Result<Connected, DialError>> + Send + 'static {
         let target = self.targets[relay].clone();
-        let config = early.as_ref().map(|early| early.config(self.end));
-        let config = config.unwrap_or_else(|| self.config.clone());
+        let (config, early) = match early {
+            None => (self.config.clone(), None),
+            Some(early) => {
+                let (config, pool) = early.config(self.end);
+                (config, Some((early, pool)))
+            }
+        };
         let end = self.end.clone();
         let scheduling = self.end.config.scheduling.clone();
         async move {
@@ -400,7 +405,7 @@ impl<'a> Dialler<'a> {
                 .map_err(|e| failed(&e))?;
             let shaken = async {
                 match early {
-                    Some(early) => early.shake(&end, connecting).await,
+                    Some((early, pool)) => early.shake(&end, connecting, pool).await,
                     None => Ok((connecting.await?, None)),
                 }
             };
