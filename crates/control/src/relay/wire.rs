@@ -693,7 +693,7 @@ mod tests {
         let mut sent = Vec::new();
         for record in headed {
             bytes.put_u8(HEAD_FOLLOWS);
-            bytes.extend_from_slice(&record.encode_head(Agent::OpenFlow));
+            record.encode_head(Agent::OpenFlow, &mut bytes);
             bytes.extend_from_slice(record.body.as_deref().unwrap_or_default());
             let bare = Record {
                 body: Some(frame(9)),
