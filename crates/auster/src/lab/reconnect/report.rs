@@ -104,7 +104,7 @@ fn row(event: Event, way: Way, runs: &[&Trial]) -> Row {
 
 /// What follows a broken connection until it is dialled differs by more than a round trip from run to
 /// run; this does not have it.
-fn heard_before(trial: &&&Trial) -> Option<f64> {
+fn heard_before(trial: &&Trial) -> Option<f64> {
     Some(trial.first_answer_ms? - trial.heard_ms?)
 }
 
