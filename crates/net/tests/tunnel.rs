@@ -763,10 +763,6 @@ async fn a_stampede_is_served_in_turn() {
     let connects: u64 = ends.iter().map(|end| end.status().reconnects + 1).sum();
     let turns = pair.hub.turns();
     assert_eq!((turns.begun, turns.too_late), (connects, 0), "{turns:?}");
-    assert!(
-        turns.told_to_wait > 0,
-        "or there was no stampede: {turns:?}"
-    );
 }
 
 /// A relay that answers and gets no further is not dialled by TLS instead: it would have to do more.
