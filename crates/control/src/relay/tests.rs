@@ -714,10 +714,7 @@ fn channels_that_share_lanes_have_a_part_of_them_each() {
     let packets: Vec<Bytes> = (0..255).map(|flow| packet_in(flow, 1)).collect();
     let lanes = |channels, shares| sent_of(&packets, channels, shares, true).len();
     assert_eq!([1, 4].map(|n| lanes(n, false)), [16, 64]);
-    assert_eq!(
-        [1, 2, 4, 16, 20].map(|n| lanes(n, true)),
-        [16, 16, 16, 16, 20]
-    );
+    assert_eq!([1, 2, 4, 16, 20].map(|n| lanes(n, true)), [8, 8, 8, 16, 20]);
 }
 
 fn hello_both_ways(pair: &mut Pair) -> ChannelId {
