@@ -26,7 +26,7 @@ pub struct Rivals {
 pub struct RivalCounters {
     /// Times that a relay came while another connection of its name was up, for another session.
     pub evictions: u64,
-    /// Of these, those above [`EVICTIONS_MAX`] within [`WINDOW`].
+    /// Of these, those above `EVICTIONS_MAX` within [`WINDOW`].
     pub conflicts: u64,
 }
 
