@@ -58,8 +58,8 @@ impl Storm {
     /// One more packet was over the budget; whether that is worth an alarm.
     fn is_alarming(&mut self, now: Instant) -> bool {
         let goes_on = now.since(self.last) <= STORM_PAUSE;
-        let since = *self.since.filter(|_| goes_on).insert(now);
-        self.last = now;
+        let since = self.since.filter(|_| goes_on).unwrap_or(now);
+        (self.since, self.last) = (Some(since), now);
         let is_damped = |at: Instant| now.since(at) < ALARM_INTERVAL;
         if now.since(since) < STORM_AFTER || self.alarmed_at.is_some_and(is_damped) {
             return false;
