@@ -238,8 +238,8 @@ fn broadcasts_cost_so_many_packet_outs_a_second_and_no_more() {
     }
     assert_eq!(alarms(&network, is_storm), 1, "and it is said, once");
     let before = counters(&network).flooded;
-    for at in 1..20 {
-        storm(&mut network, hosts[at]);
+    for host in &hosts[1..20] {
+        storm(&mut network, *host);
     }
     network.run_for(ms(100));
     assert!(counters(&network).flooded - before >= 19);
