@@ -369,6 +369,7 @@ fn a_link_that_carries_nothing_for_a_while_splits_nothing() {
 /// late. `make run` beside other work lost up to 494 packets so.
 #[test]
 fn a_link_mended_on_a_busy_machine_costs_nothing() {
+    let mut losses = Vec::new();
     for mode in [Mode::Reactive, Mode::Proactive, Mode::Hybrid] {
         for late_ms in [300, 700, 1500, 3000] {
             for busy in 0..3 {
@@ -396,11 +397,14 @@ fn a_link_mended_on_a_busy_machine_costs_nothing() {
                 let got = &scene.network.host(b).datagrams;
                 let lost = (0..8000).filter(|n| !got.contains_key(n)).count();
                 let what = format!("{mode:?}, {late_ms} ms late, busy {busy}");
-                assert_eq!(lost, 0, "{what}: packets lost");
+                if lost > 0 {
+                    losses.push(format!("{what}: {lost} packets lost"));
+                }
                 scene.assert_whole(&what);
             }
         }
     }
+    assert!(losses.is_empty(), "{losses:#?}");
 }
 
 /// What may happen to a network with loops, in any order. No end of a cable that was ever a link
@@ -418,6 +422,7 @@ fn no_order_of_faults_makes_a_loop() {
         let shape = SHAPES[below(3)];
         let mut scene = Scene::up(shape);
         let (mut stopped, mut dark) = (Vec::new(), Vec::new());
+        let mut is_lossy = false;
         for _ in 0..12 {
             let switch = scene.parts.switches[below(scene.parts.switches.len())];
             let link = scene.parts.links[below(scene.parts.links.len())];
@@ -427,8 +432,16 @@ fn no_order_of_faults_makes_a_loop() {
                 2 => stopped.push(Part::Controller),
                 3 => dark.push(link),
                 4 => scene.network.disconnect(switch),
-                5 => scene.network.set_lldp_loss(below(1_000_000) as u32),
-                6 => scene.network.set_loss(link, below(1_000_000) as u32),
+                5 => {
+                    scene.network.set_lldp_loss(below(1_000_000) as u32);
+                    is_lossy = true;
+                }
+                6 => {
+                    scene.network.set_loss(link, below(1_000_000) as u32);
+                    is_lossy = true;
+                }
+                // Of one that comes up while LLDP is lost for good nobody can know what it is.
+                _ if is_lossy || !dark.is_empty() => {}
                 _ => {
                     scene.network.set_link(link, false);
                     scene.run(ms(10 * below(100) as u64));

@@ -152,7 +152,7 @@ impl Controller {
             let jitter = self.random() % 100;
             interval * (900 + 2 * jitter as u32) / 1000
         };
-        let due = now + next.max(SEND_INTERVAL_MIN);
+        let due = now + next.max(SEND_INTERVAL_MIN.min(interval));
         if let Some(port) = self.port_mut(at) {
             port.lldp_due = due;
         }
@@ -163,7 +163,10 @@ impl Controller {
             return;
         }
         self.send_lldp(now, at);
-        if is_fresh || !late.is_empty() {
+        let is_held = self
+            .port(at)
+            .is_some_and(|p| is_fresh && p.held_sent_at.is_some());
+        if is_held || !late.is_empty() {
             self.ask_pulse(now, at.dpid);
         }
         for to in late {
@@ -326,7 +329,8 @@ impl Controller {
         }
     }
 
-    /// Links and claims that were taken out: what follows for ports and paths.
+    /// Links and claims that were taken out, with `moved` that were thought to be there: what follows
+    /// for ports and paths.
     pub(super) fn links_lost(
         &mut self,
         now: Instant,
@@ -337,15 +341,12 @@ impl Controller {
         for end in removed.claims.iter().flat_map(|(from, to)| [*from, *to]) {
             self.claim_lost(now, end);
         }
-        let is_changed = !removed.links.is_empty() || cause == Cause::PortDown;
         for (from, to) in removed.links {
             self.event(Event::LinkDown { from, to });
         }
-        if is_changed || !moved.is_empty() {
-            self.mend_paths(now, cause, moved);
-            self.refresh_routes(now);
-            self.topology_soon(now);
-        }
+        self.mend_paths(now, cause, moved);
+        self.refresh_routes(now);
+        self.topology_soon(now);
     }
 
     /// The other end may be another switch: discovery has its chance again.
@@ -477,6 +478,11 @@ impl Controller {
         if is_silent && proof.in_a_row < IN_A_ROW {
             return;
         }
+        if had_hosts && self.have_flows(from, to) {
+            // Its hosts speak, by entries.
+            self.links.disturb(now, from);
+            return;
+        }
         if had_hosts {
             let excess = proof.excess;
             self.alarm_once(now, Alarm::EdgeBecameLink { from, to, excess });
@@ -491,6 +497,12 @@ impl Controller {
             return false;
         };
         a.speaks_against(now, &b) || b.speaks_against(now, &a)
+    }
+
+    /// Whether flows enter the network at either port.
+    fn have_flows(&self, a: Location, b: Location) -> bool {
+        let mut first = self.paths.hops().filter_map(|(_, hops)| hops.first());
+        first.any(|hop| hop.entrance() == a || hop.entrance() == b)
     }
 
     fn link_up(&mut self, now: Instant, from: Location, to: Location) {

@@ -236,7 +236,7 @@ mod tests {
             let mut ends = Ends::default();
             let (mut was_link, mut is_settled, mut now) = (false, false, Instant::START);
             for step in steps {
-                now = now + Duration::from_secs(1);
+                now += Duration::from_secs(1);
                 match step {
                     Step::Up if !port.is_up() => {
                         port.handle_up();
