@@ -17,7 +17,7 @@ use crate::budget::Budget;
 use crate::requests::EDGE_XID;
 
 use super::forwarding::Packet;
-use super::ports::PortRole;
+use super::port_state::PortRole;
 use super::{Alarm, Controller, ControllerOutput, Location};
 
 /// A port is said to storm when it was over its budget for so long, without a pause as long as the
@@ -44,8 +44,6 @@ pub(super) struct EdgePorts {
     ports: Arc<[PortNo]>,
     /// The revision of the links.
     links: u64,
-    /// A held port may be one of them from then on.
-    until: Instant,
 }
 
 /// For packet-outs of a second, at once as well.
@@ -78,24 +76,27 @@ impl Controller {
         };
         if let Some(kept) = &switch.edge_ports
             && kept.links == links
-            && now < kept.until
         {
             return kept.ports.clone();
         }
         let at = |port: &PortNo| Location { dpid, port: *port };
         let is_edge = |port: &PortNo| self.role(now, at(port)) == PortRole::Edge;
         let ports: Arc<[PortNo]> = switch.ports.keys().copied().filter(is_edge).collect();
-        let held = switch.ports.values().map(|port| port.held_until);
-        let until = held.filter(|until| *until > now).min();
         let kept = EdgePorts {
             ports: ports.clone(),
             links,
-            until: until.unwrap_or(Instant(u64::MAX)),
         };
         if let Some(switch) = self.switches.get_mut(&dpid) {
             switch.edge_ports = Some(kept);
         }
         ports
+    }
+
+    /// The role of a port has changed without a change of its links.
+    pub(super) fn forget_edge_ports(&mut self, dpid: DatapathId) {
+        if let Some(switch) = self.switches.get_mut(&dpid) {
+            switch.edge_ports = None;
+        }
     }
 
     pub(super) fn flood(&mut self, now: Instant, packet: &Packet<'_>) {
