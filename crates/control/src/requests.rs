@@ -296,9 +296,7 @@ mod tests {
         };
         for first in [0, 1, XID_MAX - 50, XID_MAX - 1, XID_MAX, u32::MAX] {
             let mut requests = Requests::new(limits, first);
-            let xids: Vec<Xid> = (0..100)
-                .map(|n| requests.start(n).expect("room"))
-                .collect();
+            let xids: Vec<Xid> = (0..100).map(|n| requests.start(n).expect("room")).collect();
             for (n, xid) in xids.into_iter().enumerate().rev() {
                 assert_eq!(requests.finish(xid), Some(n));
             }

@@ -23,7 +23,8 @@ use openflow::message::{ErrorMessage, MultipartRequest, PacketOut};
 use openflow::multipart::RequestBody;
 use openflow::time::Instant;
 use openflow::{
-    Action, DatapathId, ErrorKind, Frame, MacAddr, Message, MessageKind, PortNo, Version, Xid, encode,
+    Action, DatapathId, ErrorKind, Frame, MacAddr, Message, MessageKind, PortNo, Version, Xid,
+    encode,
 };
 use sched::PolicyMap;
 use tokio::sync::mpsc;
@@ -302,7 +303,8 @@ async fn a_full_inbox_stops_the_reading_and_loses_nothing() {
     stage.taken().await;
     let mut xid = 2;
     loop {
-        let sent = switch.send(xid, &notice());
+        let message = notice();
+        let sent = switch.send(xid, &message);
         if tokio::time::timeout(Duration::from_millis(200), sent)
             .await
             .is_err()

@@ -21,9 +21,7 @@ use super::paths::Pair;
 use super::pipe::Pipe;
 use super::questions::{Answered, QuestionId};
 use super::tables::Table;
-use super::{
-    Alarm, Controller, ControllerConfig, ControllerOutput, Event, Location, SwitchView,
-};
+use super::{Alarm, Controller, ControllerConfig, ControllerOutput, Event, Location, SwitchView};
 
 pub(super) struct Switch {
     pub dpid: DatapathId,
@@ -230,13 +228,7 @@ impl Controller {
         Some(xid)
     }
 
-    fn send_as(
-        &mut self,
-        dpid: DatapathId,
-        xid: Xid,
-        message: &Message,
-        is_request: bool,
-    ) -> bool {
+    fn send_as(&mut self, dpid: DatapathId, xid: Xid, message: &Message, is_request: bool) -> bool {
         let Some(switch) = self.switches.get(&dpid) else {
             return false;
         };

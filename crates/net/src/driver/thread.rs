@@ -34,8 +34,8 @@ pub(super) fn run<A: Application>(application: A, shared: &Shared, asked: &Recei
         while let Some(next) = work.pop_front() {
             let now = shared.clock.now();
             // Frames are worked through together: what they lead to shares barriers and wake-ups.
-            let goes_on = matches!(next, Work::Frame(_))
-                && matches!(work.front(), Some(Work::Frame(_)));
+            let goes_on =
+                matches!(next, Work::Frame(_)) && matches!(work.front(), Some(Work::Frame(_)));
             match next {
                 Work::News(News::Up(line, up)) => thread.admit(now, line, *up),
                 Work::News(News::Down(down)) => thread.take_down(now, *down),
