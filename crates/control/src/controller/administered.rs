@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use openflow::{DatapathId, MacAddr};
 use openflow::time::{Duration, Instant};
+use openflow::{DatapathId, MacAddr};
 
 use super::paths::Pair;
 use super::port_state::PortRole;
@@ -76,7 +76,9 @@ impl Controller {
         }
         self.administered = Administered::new(topology);
         let switches: Vec<DatapathId> = self.switches.keys().copied().collect();
-        switches.into_iter().for_each(|dpid| self.forget_edge_ports(dpid));
+        switches
+            .into_iter()
+            .for_each(|dpid| self.forget_edge_ports(dpid));
         self.enforce_links(now);
         self.topology_soon(now);
         Ok(())

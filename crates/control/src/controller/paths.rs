@@ -21,10 +21,11 @@ use super::cached::Inlets;
 use super::counts::Counts;
 use super::first::{SETTLE, Token};
 use super::links::{Distances, Hop};
+use super::mending::Why;
 use super::ports::Cause;
 use super::routes::destination_hash;
 use super::services::{PairRule, barrier, is_same};
-use super::updates::{Change, Guard, Stage, Step};
+use super::updates::{BEHIND_MAX, Change, Guard, Stage, Step};
 use super::{Controller, ControllerConfig, Location, Mode};
 use crate::mix;
 pub(super) use pause::Waited;
@@ -68,7 +69,7 @@ pub(super) struct Path {
 
 /// Why a path is sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum How {
+pub(super) enum How {
     /// A packet has missed: entries that should be there are sent too. The name is released when
     /// all of them are.
     Again(Option<Token>),
@@ -204,7 +205,7 @@ impl Paths {
         revision
     }
 
-    fn remove(&mut self, pair: Pair) -> Option<Path> {
+    pub(super) fn remove(&mut self, pair: Pair) -> Option<Path> {
         let path = self.paths.remove(&pair)?;
         self.by_dst.remove(&(pair.1, pair.0));
         self.asked_by.remove(path.asked_by);
@@ -345,10 +346,19 @@ impl Controller {
             self.counters.path_table_full += 1;
             return None;
         }
+        if self.is_behind(from.dpid, BEHIND_MAX) || self.is_behind(to.dpid, BEHIND_MAX) {
+            self.counters.paths_put_off += 1;
+            return None;
+        }
         let Some(hops) = self.find_path(pair, from, to) else {
             self.counters.unreachable += 1;
             return None;
         };
+        let is_behind = |hop: &Hop| self.is_behind(hop.dpid, BEHIND_MAX);
+        if hops.iter().any(is_behind) {
+            self.counters.paths_put_off += 1;
+            return None;
+        }
         let full = |hop: &Hop| {
             self.switches
                 .get(&hop.dpid)
@@ -368,7 +378,7 @@ impl Controller {
         Some(hops)
     }
 
-    fn find_path(&self, pair: Pair, from: Location, to: Location) -> Option<Vec<Hop>> {
+    pub(super) fn find_path(&self, pair: Pair, from: Location, to: Location) -> Option<Vec<Hop>> {
         let connected = |dpid| self.is_connected(dpid);
         let is_allowed = from != to && self.admits(pair);
         if !is_allowed || !connected(from.dpid) || !connected(to.dpid) {
@@ -392,7 +402,14 @@ impl Controller {
     /// Make before break: entries that are new, then those that replace one of the same match
     /// from the destination on, then the old rest. What drops some of the pair is there before
     /// anything leads.
-    fn set_path(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>, how: How, asked_by: Location) {
+    pub(super) fn set_path(
+        &mut self,
+        now: Instant,
+        pair: Pair,
+        hops: Vec<Hop>,
+        how: How,
+        asked_by: Location,
+    ) {
         let (again, token, delay) = match how {
             How::Again(token) => (true, token, Duration::ZERO),
             How::Moved(settle) => (false, None, settle),
@@ -571,14 +588,9 @@ impl Controller {
         let drained = paths.filter(|(_, path)| self.links.is_drained(&path.hops));
         let drained: Vec<Pair> = drained.map(|(pair, _)| *pair).collect();
         for pair in drained {
-            let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
-            let Some(hops) = places.and_then(|(from, to)| self.find_path(pair, from, to)) else {
-                continue;
-            };
-            if !self.links.is_drained(&hops) {
-                self.reroute(now, pair, hops, how);
-            }
+            self.note_broken(pair, Why::Drained(how));
         }
+        self.go_on_mending(now);
     }
 
     /// Moves the paths that pass through a switch and can go another way.
@@ -591,11 +603,9 @@ impl Controller {
         let through = paths.filter(|(_, path)| passes(&path.hops));
         let through: Vec<Pair> = through.map(|(pair, _)| *pair).collect();
         for pair in through {
-            let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
-            if let Some(hops) = places.and_then(|(from, to)| self.find_path(pair, from, to)) {
-                self.reroute(now, pair, hops, How::Moved(SETTLE));
-            }
+            self.note_broken(pair, Why::Around);
         }
+        self.go_on_mending(now);
     }
 
     /// Looks at every path after the network has changed, and moves those that are broken or
@@ -607,7 +617,7 @@ impl Controller {
             (has_moved(moved, *pair) || !self.is_whole(*pair, path)).then_some(*pair)
         };
         let broken: Vec<Pair> = self.paths.paths.iter().filter_map(broken).collect();
-        self.mend(now, cause, moved, broken);
+        self.mend_all(now, cause, moved, broken);
     }
 
     /// The same where nothing has changed but the places of these hosts: only their paths are looked
@@ -615,30 +625,16 @@ impl Controller {
     pub(super) fn mend_paths_of(&mut self, now: Instant, cause: Cause, moved: &[MacAddr]) {
         let of_each = moved.iter().flat_map(|mac| self.paths.of_host(*mac));
         let broken: BTreeSet<Pair> = of_each.collect();
-        self.mend(now, cause, moved, broken.into_iter().collect());
+        self.mend_all(now, cause, moved, broken.into_iter().collect());
     }
 
-    fn mend(&mut self, now: Instant, cause: Cause, moved: &[MacAddr], broken: Vec<Pair>) {
+    fn mend_all(&mut self, now: Instant, cause: Cause, moved: &[MacAddr], broken: Vec<Pair>) {
         let coarse = self.mend_coarse(now);
         for pair in broken.iter().copied() {
-            let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
             let moved = has_moved(moved, pair);
-            let hops = places.and_then(|(from, to)| self.find_path(pair, from, to));
-            match hops {
-                // Its packets come up until there is room.
-                Some(hops) if self.admit_all(now, pair, &hops).is_err() => {
-                    self.drop_path(now, pair);
-                }
-                Some(hops) => self.reroute(now, pair, hops, How::Moved(Duration::ZERO)),
-                // Nobody knows where to, but the entries may still be right: see what they say.
-                None if moved && places.is_none() && cause == Cause::Unknown => {
-                    self.paths.remove(pair);
-                    self.adopt_soon(now);
-                }
-                None if moved || cause == Cause::PortDown => self.drop_path(now, pair),
-                None => {}
-            }
+            self.note_broken(pair, Why::Broken { moved, cause });
         }
+        self.go_on_mending(now);
         if !coarse.is_empty() {
             self.mend_carried(now, &coarse, &BTreeSet::from_iter(broken));
         }
@@ -654,7 +650,7 @@ impl Controller {
         }
     }
 
-    fn reroute(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>, how: How) {
+    pub(super) fn reroute(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>, how: How) {
         self.counters.paths_rerouted += 1;
         let inlet = hops.first().map(Hop::inlet);
         if let Some(asked_by) = self.paths.asked_by(pair).or(inlet) {

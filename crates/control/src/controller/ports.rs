@@ -229,12 +229,17 @@ impl Controller {
 
     /// Everything that is known of a switch goes, and its connection if it has one.
     pub(super) fn forget_switch(&mut self, now: Instant, dpid: DatapathId) {
+        let connection = self
+            .switches
+            .get_mut(&dpid)
+            .and_then(|s| s.connection.take());
+        self.pipe_down(now, dpid);
         let Some(mut switch) = self.switches.remove(&dpid) else {
             return;
         };
         let counted = self.switches.values().map(|s| s.table.leases_counted);
         self.lease_count = counted.sum();
-        if let Some(connection) = switch.connection {
+        if let Some(connection) = connection {
             self.connections.remove(&connection);
             self.shared.remove(&connection);
             self.close(connection, RefusedReason::Fault);
@@ -247,6 +252,7 @@ impl Controller {
             let at = Location { dpid, port };
             self.past.note(now, at, known.state.past());
         }
+        self.round_answered(now, dpid);
         self.qos_lost(dpid);
         self.forget_coarse(dpid);
         self.event(Event::SwitchLost { dpid });

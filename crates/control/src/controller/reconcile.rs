@@ -76,10 +76,7 @@ impl Controller {
                 self.reconcile(now, dpid, Some(rows));
             }
             Reply::Whole(
-                request @ (Request::Barrier { .. }
-                | Request::Pulse { .. }
-                | Request::Delay { .. }
-                | Request::Qos),
+                request @ (Request::Pulse { .. } | Request::Delay { .. } | Request::Qos),
                 _,
             ) => {
                 self.handle_unanswered(now, dpid, request);

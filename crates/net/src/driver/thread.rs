@@ -26,6 +26,7 @@ pub(super) fn run<A: Application>(application: A, shared: &Shared, asked: &Recei
         application,
         shared,
         admitted: HashMap::new(),
+        touched: Vec::new(),
         hosts: HostNotices::new(shared.clock.now()),
         probes: VecDeque::new(),
         given_up: HashSet::new(),
@@ -36,13 +37,16 @@ pub(super) fn run<A: Application>(application: A, shared: &Shared, asked: &Recei
         let probe = thread.probes.front().map(|probe| probe.due);
         let due = [due, thread.hosts.due, probe].into_iter().flatten().min();
         shared.next(due, &mut work);
-        while let Some(work) = work.pop_front() {
+        while let Some(next) = work.pop_front() {
             let now = shared.clock.now();
-            if matches!(work, Work::Stop) {
+            if matches!(next, Work::Stop) {
                 thread.tell_hosts(None);
                 return;
             }
-            thread.perform(now, work, asked);
+            // Frames are worked through together: what they lead to shares barriers and wake-ups.
+            let goes_on =
+                matches!(next, Work::Frame(_)) && matches!(work.front(), Some(Work::Frame(_)));
+            thread.perform(now, next, !goes_on, asked);
         }
     }
 }
@@ -51,7 +55,9 @@ struct Thread<'a, A> {
     application: A,
     shared: &'a Shared,
     /// The connections that the application knows.
-    admitted: HashMap<ConnectionId, Arc<Line>>,
+    admitted: HashMap<ConnectionId, Admitted>,
+    /// Those whose bell is to be rung.
+    touched: Vec<Arc<Line>>,
     hosts: HostNotices,
     /// Of which nobody knows yet whether their tasks have heard of them, the oldest first.
     probes: VecDeque<Probe>,
@@ -65,6 +71,11 @@ struct Probe {
     due: Instant,
     /// It was looked at once already. Time may have passed in which nothing of this process ran.
     is_last: bool,
+}
+
+struct Admitted {
+    line: Arc<Line>,
+    is_touched: bool,
 }
 
 /// Each notice wakes who prints it, which is worth it for a few hosts, and not for a flood of them.
@@ -101,9 +112,9 @@ impl HostNotices {
 }
 
 impl<A: Application> Thread<'_, A> {
-    /// Does one piece of work. A panic in it is a fault of ours, and ends the connection that it
+    /// Does one piece of work, and carries out what follows if it is the last for now. A panic in it is a fault of ours, and ends the connection that it
     /// was for and no other: it is caught here, and the application makes good what it left.
-    fn perform(&mut self, now: Instant, work: Work, asked: &Receiver<Ask<A>>) {
+    fn perform(&mut self, now: Instant, work: Work, is_last: bool, asked: &Receiver<Ask<A>>) {
         let line = match &work {
             Work::News(News::Up(line, _)) => Some(line.clone()),
             _ => None,
@@ -114,14 +125,14 @@ impl<A: Application> Thread<'_, A> {
         };
         // Safe to go on with: the application makes itself good in `handle_panicked`, before anything
         // else is asked of it, and the maps of this thread are changed by single steps.
-        let done = catch_unwind(AssertUnwindSafe(|| self.try_to(now, work, asked)));
+        let done = catch_unwind(AssertUnwindSafe(|| self.try_to(now, work, is_last, asked)));
         if done.is_err() {
-            let line = line.or_else(|| self.admitted.get(&id?).cloned());
+            let line = line.or_else(|| Some(self.admitted.get(&id?)?.line.clone()));
             self.recover(now, line);
         }
     }
 
-    fn try_to(&mut self, now: Instant, work: Work, asked: &Receiver<Ask<A>>) {
+    fn try_to(&mut self, now: Instant, work: Work, is_last: bool, asked: &Receiver<Ask<A>>) {
         match work {
             Work::News(News::Up(line, up)) => self.admit(now, line, *up),
             Work::News(News::Down(down)) => self.take_down(now, *down),
@@ -142,8 +153,10 @@ impl<A: Application> Thread<'_, A> {
             }
             Work::Stop => {}
         }
-        self.carry_out(now);
-        self.tell_hosts(Some(now));
+        if is_last {
+            self.carry_out(now);
+            self.tell_hosts(Some(now));
+        }
     }
 
     /// After a panic, of which the application itself tells. `line` is the connection whose message was being handled, if one was.
@@ -212,7 +225,8 @@ impl<A: Application> Thread<'_, A> {
                     version,
                     peer: line.peer.clone(),
                 });
-                self.admitted.insert(line.id, line);
+                let is_touched = false;
+                self.admitted.insert(line.id, Admitted { line, is_touched });
             }
             Admission::Refused(reason) => line.end(Ended::Refused(reason)),
         }
@@ -249,8 +263,7 @@ impl<A: Application> Thread<'_, A> {
     }
 
     fn carry_out(&mut self, now: Instant) {
-        // Its bell is rung when there is no more for it, so that its task writes all in one go.
-        let mut pending: Option<&Arc<Line>> = None;
+        // Bells are rung when there is no more, so that a task writes all in one go.
         while let Some(output) = self.application.poll_output() {
             let (connection, order) = match output {
                 ControllerOutput::Send { connection, frame } => {
@@ -271,15 +284,10 @@ impl<A: Application> Thread<'_, A> {
                     continue;
                 }
             };
-            if pending.is_none_or(|line| line.id != connection) {
-                if let Some(line) = pending.take() {
-                    line.bell.ring();
-                }
-                pending = self.admitted.get(&connection);
-            }
-            let Some(line) = pending else {
+            let Some(admitted) = self.admitted.get_mut(&connection) else {
                 continue;
             };
+            let line = &admitted.line;
             match order {
                 Order::Send(outgoing) => line.outbox.push(outgoing),
                 Order::End(reason) => line.outbox.end(reason),
@@ -292,9 +300,15 @@ impl<A: Application> Thread<'_, A> {
             if line.outbox.bytes() > UNHEARD_BYTES_MAX {
                 line.bell.ring();
             }
+            if !std::mem::replace(&mut admitted.is_touched, true) {
+                self.touched.push(line.clone());
+            }
         }
-        if let Some(line) = pending {
+        for line in self.touched.drain(..) {
             line.bell.ring();
+            if let Some(admitted) = self.admitted.get_mut(&line.id) {
+                admitted.is_touched = false;
+            }
         }
     }
 }
