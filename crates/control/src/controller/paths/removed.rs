@@ -39,7 +39,8 @@ impl Controller {
             return;
         };
         if let Some(kind) = EntryKind::of(removed.cookie).filter(|kind| kind.is_drop()) {
-            self.counters.packets_forbidden += removed.packet_count;
+            let forbidden = &mut self.counters.packets_forbidden;
+            *forbidden = forbidden.saturating_add(removed.packet_count);
             let is_it = |entry: &Entry| entry.kind == kind;
             if switch.entries.get(&key).is_some_and(is_it) {
                 switch.entries.remove(&key);
