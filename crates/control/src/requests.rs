@@ -108,6 +108,15 @@ impl<T> Requests<T> {
         Some(xid)
     }
 
+    /// Requests that wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Whether as many wait as may.
     pub fn is_full(&self) -> bool {
         self.waiting.len() >= self.limits.waiting_max
