@@ -23,6 +23,7 @@ mod run;
 mod sim;
 mod turns;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -144,6 +145,8 @@ fn start_log(filter: &str, format: LogFormat) -> Result<(), Failure> {
         .map_err(|e| Failure::usage(format!("--log '{filter}' is not a filter: {e}")))?;
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        // Journals and files are no terminals.
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     match format {
         LogFormat::Text => log.init(),

@@ -40,6 +40,9 @@ const RECENT_PAIRS: usize = 64;
 /// question) comes to it anyway.
 pub(crate) const SHOW_INTERVAL: Duration = Duration::from_secs(5);
 
+/// In 1.0, ordinary ports have lower numbers.
+const PORTS_V10: u32 = 0xff00;
+
 /// In 1.0, hosts of a port that closes whose entries are named one by one.
 const NAMED_HOSTS_MAX: usize = 256;
 
@@ -277,6 +280,9 @@ impl Started {
                 dst,
                 out_port,
             } => {
+                if !self.has_words_for(in_port) || !self.has_words_for(out_port) {
+                    return;
+                }
                 let answer = Answer {
                     in_port,
                     src,
@@ -289,6 +295,9 @@ impl Started {
                 self.answer(now, &answer, out);
             }
             EdgeUpdate::Deliver(packet) => {
+                if !self.has_words_for(packet.in_port) || !self.has_words_for(packet.out_port) {
+                    return;
+                }
                 let index = self.open_port(packet.in_port);
                 // The controller has seen it; but what it has seen of ARP says nothing of the rest.
                 let says = may_keep_ipv4_flow(&packet.data);
@@ -381,7 +390,16 @@ impl Started {
         true
     }
 
+    /// Whether this version can name a port. 1.0 has 16 bits for it, and answers are made by
+    /// writing them in.
+    fn has_words_for(&self, port: PortNo) -> bool {
+        self.config.version != Version::V10 || port.0 < PORTS_V10
+    }
+
     fn open(&mut self, number: PortNo) {
+        if !self.has_words_for(number) {
+            return;
+        }
         if let Some(index) = self.by_number.get(&number) {
             self.ports[usize::from(*index)].is_open = true;
             return;
@@ -441,10 +459,12 @@ impl Started {
         }
         let xid = self.next_xid();
         let message = Message::FlowMod(flow_mod);
-        let frame = encode(self.config.version, Xid(xid), &message);
-        let frame = frame.expect("both versions can say it");
-        self.counters.flow_mods += 1;
-        out.extend_from_slice(frame.bytes());
+        // A port of an earlier connection may have a number for which this version has no words:
+        // then no entry of this switch can name it either.
+        if let Ok(frame) = encode(self.config.version, Xid(xid), &message) {
+            self.counters.flow_mods += 1;
+            out.extend_from_slice(frame.bytes());
+        }
     }
 
     /// What was sent a moment ago has been taken out: it may be sent again.
@@ -836,5 +856,36 @@ mod tests {
         assert_eq!(kinds(&answer), ["packet-out"]);
         let answer = asked(&mut edge, until, A, B, 1, None).unwrap();
         assert_eq!(kinds(&answer), ["packet-out", "add"]);
+    }
+
+    /// A switch comes back in another version within its grace: ports of before may have numbers
+    /// that this one has no words for.
+    #[test]
+    fn a_port_that_the_version_cannot_name_is_passed_over() {
+        let mut edge = edge(Version::V10);
+        for hosts in [&[][..], &[A]] {
+            assert!(said(&mut edge, [close(0x1_0001, hosts)]).is_empty());
+        }
+        let deliver = |in_port, out_port| {
+            EdgeUpdate::Deliver(Box::new(Deliver {
+                now: NOW,
+                in_port: PortNo(in_port),
+                src: A,
+                dst: B,
+                out_port: PortNo(out_port),
+                buffer_id: None,
+                data: Bytes::from_static(&[0; 20]),
+            }))
+        };
+        // Written into 16 bits it would be another port.
+        for (in_port, out_port) in [(1, 0x1_0002), (0x1_0001, 2)] {
+            assert!(said(&mut edge, [deliver(in_port, out_port)]).is_empty());
+        }
+        let host = EdgeUpdate::Host {
+            mac: A,
+            port: PortNo(0x1_0001),
+        };
+        assert!(said(&mut edge, [EdgeUpdate::Open(PortNo(0x1_0001)), host]).is_empty());
+        assert!(asked(&mut edge, NOW, A, B, 1, None).is_some());
     }
 }

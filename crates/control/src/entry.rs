@@ -272,7 +272,8 @@ impl EntryKey {
         }
     }
 
-    /// `None` if the match says something that no entry of ours does.
+    /// Reads a match that a switch reports; `None` if no entry of ours has it. Ports are ordinary,
+    /// and addresses are ones that a host can have.
     pub fn from_match(priority: u16, m: &Match) -> Option<EntryKey> {
         let mut key = EntryKey {
             priority,
@@ -287,9 +288,12 @@ impl EntryKey {
                 return None;
             }
             match field {
-                Field::InPort => key.in_port = Some(PortNo(*value as u32)),
-                Field::EthSrc => key.eth_src = Some(MacAddr::from_u64(*value as u64)),
-                Field::EthDst => key.eth_dst = Some(MacAddr::from_u64(*value as u64)),
+                Field::InPort => {
+                    let port = Some(PortNo(*value as u32));
+                    key.in_port = Some(port.filter(|port| port.is_ordinary())?);
+                }
+                Field::EthSrc => key.eth_src = Some(host(*value)?),
+                Field::EthDst => key.eth_dst = Some(host(*value)?),
                 Field::EthType => key.eth_type = Some(*value as u16),
                 Field::IpProto => proto = Some(*value as u8),
                 Field::TcpSrc | Field::UdpSrc | Field::SctpSrc | Field::Icmpv6Type => {
@@ -300,19 +304,60 @@ impl EntryKey {
             }
         }
         let ranks = PRIORITY_RULE_MIN..=PRIORITY_RULE;
-        if !ranks.contains(&priority) {
-            let is_plain = proto.is_none() && ports == (None, None);
-            return is_plain.then_some(key);
+        if ranks.contains(&priority) {
+            key.rule = Some(Rule {
+                rank: ((PRIORITY_RULE - priority) / PRIORITIES_PER_RULE) as u8,
+                family: Family::of(key.eth_type.take()?)?,
+                proto: proto.unwrap_or(0),
+                src_port: ports.0.unwrap_or(0),
+                dst_port: ports.1.unwrap_or(0),
+            });
         }
-        let rule = Rule {
-            rank: ((PRIORITY_RULE - priority) / PRIORITIES_PER_RULE) as u8,
-            family: Family::of(key.eth_type.take()?)?,
-            proto: proto.unwrap_or(0),
-            src_port: ports.0.unwrap_or(0),
-            dst_port: ports.1.unwrap_or(0),
-        };
-        key.rule = Some(rule);
-        Some(key)
+        // Whatever else the match says is something that the key does not hold.
+        let ours = key.to_match();
+        let is_said = |field: Field| ours.exact(field) == m.exact(field);
+        let is_whole = m.fields.iter().all(|said| match said {
+            MatchField::Basic { field, .. } => is_said(*field),
+            _ => false,
+        });
+        (is_whole && ours.fields.len() == m.fields.len()).then_some(key)
+    }
+
+    /// The key of a pair's own entry, as it is or as its successor.
+    fn is_pair(self) -> bool {
+        self.own_pair().is_some_and(|(in_port, src, dst)| {
+            let pair = EntryKey::pair(in_port, src, dst);
+            self == pair || self == pair.successor()
+        })
+    }
+
+    /// The key of an entry of one of a pair's rules, as it is or as its successor.
+    fn is_of_rule(self) -> bool {
+        let pair = self.own_pair().zip(self.rule);
+        pair.is_some_and(|((in_port, src, dst), rule)| {
+            let key = EntryKey::rule(in_port, src, dst, rule);
+            self == key || self == key.successor()
+        })
+    }
+
+    fn own_pair(self) -> Option<(PortNo, MacAddr, MacAddr)> {
+        Some((self.in_port?, self.eth_src?, self.eth_dst?))
+    }
+
+    /// The key of an entry towards one host, from every port or from one.
+    fn is_destination(self) -> bool {
+        let towards = |dst| EntryKey::destination(self.in_port, dst);
+        self.eth_dst.is_some_and(|dst| self == towards(dst))
+    }
+
+    fn is_report(self) -> bool {
+        self.eth_dst
+            .is_some_and(|dst| self == EntryKey::report(dst))
+    }
+
+    fn is_coarse_to_host(self) -> bool {
+        let ends = self.in_port.zip(self.eth_dst);
+        ends.is_some_and(|(port, dst)| self == EntryKey::coarse(port, dst))
     }
 
     /// Takes this entry out, and no other. 1.3 compares the cookie too, so that somebody else's
@@ -454,7 +499,9 @@ impl Entry {
         instructions.iter().any(goes_on)
     }
 
-    /// Reads an entry that [`Entry::to_add`] once made, perhaps led on; `None` if it has another shape.
+    /// Reads an entry that [`Entry::to_add`] once made, perhaps led on; `None` if it has another
+    /// shape. Anybody who may write a flow can give one our cookie, so nothing of it is believed
+    /// that we could not have said.
     pub fn from_stats(stats: &FlowStats) -> Option<Entry> {
         let kind = EntryKind::of(stats.cookie)?;
         let actions = read_actions(&stats.instructions)?;
@@ -466,18 +513,23 @@ impl Entry {
             _ => return None,
         };
         let key = EntryKey::from_match(stats.priority, &stats.r#match)?;
-        let is_pair = key.in_port.is_some() && key.eth_src.is_some() && key.eth_dst.is_some();
-        let well_formed = match kind {
+        let goes_out = match kind {
             EntryKind::Infrastructure => port == PortNo::CONTROLLER,
-            EntryKind::Pair | EntryKind::Local | EntryKind::Barred => is_pair && key.rule.is_none(),
-            EntryKind::Service => is_pair && key.rule.is_some(),
-            EntryKind::Barrier => is_pair,
-            EntryKind::Destination | EntryKind::Report => key.eth_dst.is_some(),
-            EntryKind::Coarse => key.eth_dst.is_some_and(|dst| {
-                key.in_port
-                    .is_some_and(|port| key == EntryKey::coarse(port, dst))
-            }),
+            _ => kind.is_drop() || port.is_ordinary(),
         };
+        let well_formed = goes_out
+            && match kind {
+                EntryKind::Infrastructure => {
+                    let places = Entry::infrastructure();
+                    places.iter().any(|entry| entry.key == key)
+                }
+                EntryKind::Pair | EntryKind::Local | EntryKind::Barred => key.is_pair(),
+                EntryKind::Service => key.is_of_rule(),
+                EntryKind::Barrier => key.is_pair() || key.is_of_rule(),
+                EntryKind::Destination => key.is_destination(),
+                EntryKind::Report => key.is_report(),
+                EntryKind::Coarse => key.is_coarse_to_host(),
+            };
         (well_formed && stats.table_id.0 == 0).then_some(Entry {
             key,
             kind,
@@ -527,6 +579,16 @@ const REPORT: Action = Action::Output {
 pub(crate) fn is_report(cookie: Cookie) -> bool {
     const MASK: u64 = COOKIE_PREFIX_MASK.0 | 0xff00;
     cookie.0 & MASK == EntryKind::Report.cookie(0).0
+}
+
+/// An address that a frame of a host can have as its source.
+pub(crate) fn can_be_host(mac: MacAddr) -> bool {
+    mac != MacAddr::default() && !mac.is_multicast()
+}
+
+fn host(value: u128) -> Option<MacAddr> {
+    let mac = MacAddr::from_u64(value as u64);
+    can_be_host(mac).then_some(mac)
 }
 
 pub fn is_ours(cookie: Cookie) -> bool {

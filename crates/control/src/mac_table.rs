@@ -10,7 +10,7 @@ use openflow::MacAddr;
 use crate::mix;
 
 /// `V` is small; all zeros is a valid one. The address 00:00:00:00:00:00, which no host has,
-/// cannot be a key.
+/// cannot be a key: it is never found, and inserting it changes nothing.
 #[derive(Clone)]
 pub(crate) struct MacTable<V> {
     /// Empty, or a power of two.
@@ -60,7 +60,9 @@ impl<V: Copy + Default> MacTable<V> {
 
     /// Sets a value, and gives back the one before.
     pub(crate) fn insert(&mut self, mac: MacAddr, value: V) -> Option<V> {
-        assert!(mac != MacAddr::default(), "no host has this address");
+        if mac == MacAddr::default() {
+            return None;
+        }
         if let Some(at) = self.find(mac) {
             return Some(std::mem::replace(&mut self.slots[at].value, value));
         }
@@ -234,6 +236,17 @@ mod tests {
             let all: BTreeMap<_, _> = table.iter().collect();
             prop_assert_eq!(all, model);
         }
+    }
+
+    #[test]
+    fn the_address_that_no_host_has_changes_nothing() {
+        let mut table = MacTable::new(7);
+        assert_eq!(table.insert(MacAddr::default(), 1), None);
+        assert_eq!((table.len(), table.get(MacAddr::default())), (0, None));
+        table.insert(mac(1), 2);
+        assert_eq!(table.insert(MacAddr::default(), 1), None);
+        assert_eq!(table.remove(MacAddr::default()), None);
+        assert_eq!((table.len(), table.get(mac(1))), (1, Some(2)));
     }
 
     #[test]

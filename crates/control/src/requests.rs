@@ -117,6 +117,11 @@ impl<T> Requests<T> {
         self.waiting.is_empty()
     }
 
+    /// What the request of this xid is for, if it waits.
+    pub fn tag(&self, xid: Xid) -> Option<&T> {
+        self.waiting.get(&xid).map(|waiting| &waiting.tag)
+    }
+
     /// Whether as many wait as may.
     pub fn is_full(&self) -> bool {
         self.waiting.len() >= self.limits.waiting_max

@@ -241,7 +241,11 @@ async fn accept(shared: Arc<Shared>, mut listener: Listener) {
                     tracing::warn!("database {address}: {problem}");
                 });
             }
-            Some(_) = served.join_next() => {}
+            Some(done) = served.join_next() => {
+                if let Err(panic) = done {
+                    tracing::error!("a fault of auster while it served a database: {panic}");
+                }
+            }
         }
     }
 }
@@ -253,7 +257,14 @@ async fn dial(shared: Arc<Shared>, method: Method, security: Security, mut recon
         let problem = match connect(&method, &security).await {
             Ok(connection) => {
                 reconnect.handle_connected(shared.clock.now());
-                let problem = kept::serve(&shared, connection).await;
+                // In a task of its own: after a fault of ours the database is dialled again.
+                let mut serving = JoinSet::new();
+                let for_task = shared.clone();
+                serving.spawn(async move { kept::serve(&for_task, connection).await });
+                let problem = match serving.join_next().await {
+                    Some(Ok(problem)) => problem,
+                    _ => "a fault of auster while it was served".to_owned(),
+                };
                 format!("database {method}: {problem}")
             }
             Err(error) => format!("database {error}"),

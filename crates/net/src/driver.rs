@@ -41,11 +41,11 @@ mod shared;
 mod thread;
 mod waiting;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use control::ConnectionId;
@@ -71,6 +71,13 @@ use shared::Shared;
 pub use outbox::OUTBOX_BYTES_MAX;
 pub use policy::PolicyView;
 
+/// Takes a lock that somebody may have panicked with. None of the code under the driver's locks
+/// does so whatever a peer sends; if it ever did, what it left ends one connection, and a lock that
+/// nobody can take any more would end them all.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What the driver drives. [`Controller`] is the one; tests have others.
 pub trait Application: Send + 'static {
     fn handle_up(
@@ -85,6 +92,12 @@ pub trait Application: Send + 'static {
     fn handle_timeout(&mut self, now: Instant);
     fn poll_output(&mut self) -> Option<ControllerOutput>;
     fn poll_timeout(&self) -> Option<(Instant, &'static str)>;
+
+    /// One of the other methods has panicked, which was caught. What it was changing may be
+    /// half-changed: this makes it good. The connection whose message it was is closed in any case.
+    fn handle_panicked(&mut self, now: Instant) {
+        let _ = now;
+    }
 }
 
 impl Application for Controller {
@@ -116,6 +129,10 @@ impl Application for Controller {
 
     fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
         Controller::poll_timeout(self)
+    }
+
+    fn handle_panicked(&mut self, now: Instant) {
+        Controller::handle_panicked(self, now);
     }
 }
 
@@ -186,10 +203,34 @@ pub enum Ended {
     NotReading,
     /// The peer took no byte for ten seconds.
     Stalled,
+    /// A fault of ours was met while it was served.
+    Panicked,
     Stopped,
 }
 
 impl Ended {
+    /// Whether a peer that speaks OpenFlow was turned away, if its switch was not up yet. Silence,
+    /// and what is no OpenFlow, is what anybody sends to an open port.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Ended::Session(reason) => !matches!(
+                reason,
+                CloseReason::NotHello(_)
+                    | CloseReason::HelloTimeout
+                    | CloseReason::MessageTimeout
+                    | CloseReason::EchoTimeout
+                    | CloseReason::ProbeTimeout
+            ),
+            Ended::Refused(_) | Ended::NotAllowed(_) | Ended::Panicked => true,
+            Ended::Peer
+            | Ended::Io(_)
+            | Ended::Framing(_)
+            | Ended::NotReading
+            | Ended::Stalled
+            | Ended::Stopped => false,
+        }
+    }
+
     /// One word for counters.
     pub fn name(&self) -> &'static str {
         match self {
@@ -201,11 +242,14 @@ impl Ended {
                 CloseReason::ProbeTimeout => "probe_timeout",
                 CloseReason::Malformed { .. } => "malformed",
                 CloseReason::VersionMismatch { .. } => "version_mismatch",
+                CloseReason::TooManyPorts => "too_many_ports",
                 _ => "session",
             },
             Ended::Peer => "closed_by_peer",
             Ended::Io(_) => "io",
             Ended::Framing(_) => "framing",
+            Ended::Refused(RefusedReason::TooManyPorts) => "too_many_ports",
+            Ended::Refused(RefusedReason::Fault) | Ended::Panicked => "panicked",
             Ended::Refused(_) => "refused",
             Ended::NotAllowed(_) => "not_allowed",
             Ended::NotReading => "not_reading",
@@ -226,6 +270,7 @@ impl fmt::Display for Ended {
             Ended::NotAllowed(id) => write!(f, "{id} is not among the allowed datapaths"),
             Ended::NotReading => f.write_str("the peer does not read what it is sent"),
             Ended::Stalled => f.write_str("the peer took no byte for 10 s"),
+            Ended::Panicked => f.write_str("a fault of auster while it was served"),
             Ended::Stopped => f.write_str("auster stops"),
         }
     }
@@ -284,6 +329,7 @@ impl<A: Application> Driver<A> {
             clock,
             config.inbox,
             config.policy.clone(),
+            config.session.probe_timeout,
             notices,
         ));
         let (asks, asked) = std::sync::mpsc::sync_channel(ASKS_MAX);
@@ -358,6 +404,11 @@ impl<A: Application> Driver<A> {
 
     pub fn inbox_counters(&self) -> InboxCounters {
         self.shared.inbox_counters()
+    }
+
+    /// Connections that have ended, by [`Ended::name`].
+    pub fn ends(&self) -> BTreeMap<&'static str, u64> {
+        self.shared.ends()
     }
 
     /// Puts another policy map into use: connections sort by it from their next turn on. What waits

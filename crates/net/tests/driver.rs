@@ -40,6 +40,7 @@ struct Script {
 enum Seen {
     Up(DatapathId, PeerIdentity),
     Frame(Xid, MessageKind),
+    Panicked,
     Down,
 }
 
@@ -101,6 +102,9 @@ impl Application for Script {
             self.outputs
                 .push_back(ControllerOutput::Send { connection, frame });
         }
+        if has(b"panic") {
+            panic!("as a fault of ours would");
+        }
         if has(b"hosts") {
             for n in 0..10_000 {
                 let (dpid, port) = (DatapathId(1), PortNo(1));
@@ -124,6 +128,10 @@ impl Application for Script {
     }
 
     fn handle_timeout(&mut self, _now: Instant) {}
+
+    fn handle_panicked(&mut self, _now: Instant) {
+        self.seen.send(Seen::Panicked).unwrap();
+    }
 
     fn poll_output(&mut self) -> Option<ControllerOutput> {
         self.outputs.pop_front()
@@ -204,6 +212,34 @@ impl Stage {
             }
         }
     }
+}
+
+/// A fault in the handling of one message ends its connection, with a reason, and no other.
+#[tokio::test]
+async fn a_panic_of_the_application_ends_one_connection() {
+    let mut stage = Stage::new(DriverConfig::default());
+    let mut other = stage.up(1).await;
+    for round in 1..=3 {
+        let mut switch = stage.up(7).await;
+        switch.send(1, &packet_in(1, b"panic")).await;
+        assert_eq!(stage.seen().await, Seen::Panicked);
+        assert_eq!(stage.seen().await, Seen::Down);
+        let reason = stage.ended().await;
+        assert_eq!(reason, Ended::Refused(RefusedReason::Fault));
+        assert_eq!(stage.driver.ends().get("panicked"), Some(&round));
+        // The application goes on, and so does everybody else.
+        other.send(2, &packet_in(1, b"reply")).await;
+        assert!(matches!(stage.seen().await, Seen::Frame(..)));
+        assert_eq!(stage.driver.connection_count(), 1);
+    }
+    let answer = stage.driver.ask(|script| script.outputs.len()).await;
+    assert_eq!(answer, Some(0));
+    let panicked = stage
+        .driver
+        .ask(|_| panic!("as a fault of ours would"))
+        .await;
+    assert_eq!(panicked, None::<()>);
+    assert_eq!(stage.driver.ask(|_| 1).await, Some(1));
 }
 
 #[tokio::test]

@@ -136,9 +136,17 @@ errors! {
     TABLE_FEATURES_BAD_LEN = 13, 3;
     TABLE_FEATURES_BAD_ARGUMENT = 13, 4;
     TABLE_FEATURES_EPERM = 13, 5;
+    // Of 1.0 alone, which numbers them 3, 3 and 3, 5.
+    FLOW_MOD_BAD_EMERG_TIMEOUT = 0x1003, 3;
+    FLOW_MOD_UNSUPPORTED = 0x1003, 5;
 }
 
 impl ErrorKind {
+    /// Whether it is about a FLOW_MOD.
+    pub fn is_of_flow_mod(self) -> bool {
+        self.ty == ErrorKind::FLOW_MOD_UNKNOWN.ty || self.ty == ErrorKind::FLOW_MOD_UNSUPPORTED.ty
+    }
+
     pub fn name(self) -> Option<&'static str> {
         ErrorKind::NAMES
             .iter()

@@ -33,4 +33,4 @@ pub use packet::PacketFields;
 pub use types::{
     BufferId, Cookie, DatapathId, GroupId, MacAddr, MeterId, PortNo, QueueId, TableId, Version, Xid,
 };
-pub use wire::{decode, encode};
+pub use wire::{decode, decode_rows, encode};

@@ -6,6 +6,7 @@
 use bytes::Bytes;
 
 use crate::actions::{Bucket, Instruction};
+use crate::error::DecodeError;
 use crate::match_fields::Match;
 use crate::message::{FlowModFlags, GroupType, MeterBand, MeterFlags, Port};
 use crate::types::{Cookie, GroupId, MeterId, PortNo, QueueId, TableId};
@@ -46,6 +47,17 @@ pub enum RequestBody {
         kind: u16,
         body: Bytes,
     },
+}
+
+/// A row of flow statistics that cannot be read ([`crate::decode_rows`]), as far as it can.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableRow {
+    pub table_id: TableId,
+    pub priority: u16,
+    pub cookie: Cookie,
+    /// `None` if it is what cannot be read.
+    pub r#match: Option<Match>,
+    pub error: DecodeError,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

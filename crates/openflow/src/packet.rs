@@ -126,7 +126,8 @@ impl PacketFields {
     pub fn matches(&self, r#match: &Match) -> bool {
         r#match.fields.iter().all(|f| match f {
             MatchField::Basic { field, value, mask } => {
-                let mask = mask.unwrap_or(field.ones());
+                // Without a mask every bit counts, also one that no packet has.
+                let mask = mask.unwrap_or(u128::MAX);
                 mask == 0 || self.get(*field).is_some_and(|v| (v ^ value) & mask == 0)
             }
             MatchField::Other { .. } => false,

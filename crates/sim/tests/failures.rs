@@ -524,6 +524,8 @@ fn foreign_entries_stay_and_wrong_ones_of_ours_go() {
         kept: 0,
         added: 2,
         deleted: 2,
+        unreadable: 0,
+        is_unread: false,
     };
     assert!(network.events().any(|event| *event == reconciled));
 }

@@ -211,9 +211,10 @@ impl Stream {
     /// Drops bytes until a header starts. `false` while none is sure.
     fn find_header(&mut self, counts: &mut StreamCounts) -> bool {
         if !self.is_lost {
-            // In step: only what cannot be framed at all, or is no OpenFlow, needs a search.
-            let wrong = self.ready.len() >= 4
-                && (self.ready[0] == 0 || u16::from_be_bytes([self.ready[2], self.ready[3]]) < 8);
+            // In step: only what cannot be framed at all needs a search. A version byte of 0 is a
+            // message that cannot be read, and those after it can.
+            let wrong =
+                self.ready.len() >= 4 && u16::from_be_bytes([self.ready[2], self.ready[3]]) < 8;
             if !wrong {
                 return true;
             }
@@ -346,5 +347,19 @@ mod tests {
         }
         assert_eq!(streams.streams.len(), STREAMS_MAX);
         assert_eq!(streams.finish().streams_forgotten, 10);
+    }
+
+    /// What it says cannot be read, and what follows can: as Open vSwitch prints it.
+    #[test]
+    fn a_version_byte_of_zero_ends_no_stream() {
+        let mut data = barriers();
+        let len = data.len();
+        data.extend_from_slice(&[0, 18, 0, 8, 0, 0, 0, 9]);
+        data.extend(barriers());
+        let mut streams = Streams::default();
+        streams.handle_segment(&syn(99));
+        let captured = streams.handle_segment(&segment(100, &data));
+        assert_eq!(captured.len(), 2 * (len / 8) + 1);
+        assert_eq!(streams.finish(), StreamCounts::default());
     }
 }

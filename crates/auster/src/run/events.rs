@@ -6,6 +6,7 @@ use std::io::Write;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use control::controller::{Alarm, Drained, Event};
+use control::session::{CloseReason, version_names};
 use net::databases::{DatapathView, Views};
 use net::driver::{Ended, Notice};
 use net::method::Method;
@@ -251,19 +252,27 @@ impl Printer {
     /// A port that the world can reach sees many that say nothing; only those that spoke OpenFlow
     /// and were turned away are worth a line.
     fn never_up(&mut self, peer: &PeerIdentity, reason: &Ended) {
-        if !matches!(reason, Ended::Refused(_) | Ended::NotAllowed(_)) {
+        if !reason.is_refusal() {
             tracing::info!(peer = peer.address, "closed before it was up: {reason}");
             return;
         }
-        self.print(
-            &format!("refused {}: {reason}", peer.address),
-            json!({
-                "event": "refused",
-                "address": peer.address,
-                "reason": reason.name(),
-                "detail": reason.to_string(),
-            }),
-        );
+        let mut document = json!({
+            "event": "refused",
+            "address": peer.address,
+            "reason": reason.name(),
+            "detail": reason.to_string(),
+        });
+        if let Ended::Session(CloseReason::VersionMismatch {
+            theirs,
+            offered,
+            ours,
+        }) = reason
+        {
+            let theirs = offered.unwrap_or(1u32.checked_shl((*theirs).into()).unwrap_or(0));
+            document["versions"] = json!(version_names(theirs));
+            document["versions_of_auster"] = json!(version_names(*ours));
+        }
+        self.print(&format!("refused {}: {reason}", peer.address), document);
     }
 
     /// Whoever read standard output may be gone; the network is worth more than the log.
@@ -404,16 +413,28 @@ fn describe(event: &Event) -> Option<(String, Value)> {
             kept,
             added,
             deleted,
-        } => (
-            format!("switch {dpid} reconciled: {kept} kept, {added} added, {deleted} deleted"),
-            json!({
+            unreadable,
+            is_unread,
+        } => {
+            let mut text =
+                format!("switch {dpid} reconciled: {kept} kept, {added} added, {deleted} deleted");
+            if *unreadable > 0 {
+                text += &format!(", {unreadable} unreadable");
+            }
+            if *is_unread {
+                text += "; it did not say what it holds, so stale entries may be left";
+            }
+            let json = json!({
                 "event": "reconciled",
                 "dpid": dpid.to_string(),
                 "kept": kept,
                 "added": added,
                 "deleted": deleted,
-            }),
-        ),
+                "unreadable": unreadable,
+                "read_back": !is_unread,
+            });
+            (text, json)
+        }
         Event::TopologyDiffers(difference) => (
             format!("topology: {difference}"),
             json!({"event": "topology_differs", "detail": difference.to_string()}),
@@ -446,6 +467,12 @@ fn describe_alarm(alarm: &Alarm) -> String {
         }
         Alarm::FlowTableFull { dpid } => format!("the flow table of {dpid} is full"),
         Alarm::FlowModRefused { dpid, error } => format!("{dpid} refused a flow-mod: {error}"),
+        Alarm::Panicked { dpid: Some(dpid) } => format!(
+            "a fault in auster while it served {dpid}, whose state begins anew: please report it"
+        ),
+        Alarm::Panicked { dpid: None } => {
+            "a fault in auster, which goes on: please report it".to_owned()
+        }
     }
 }
 

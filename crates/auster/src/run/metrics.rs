@@ -95,11 +95,25 @@ impl Metrics {
         families.extend(of_connections(&connections));
         families.extend(self.of_driver());
         families.push(refused(&self.refusals));
+        families.push(self.ended());
         if let Some(answer) = &answer {
             families.extend(of_tables(&answer.switches));
             families.extend(of_controller(answer));
         }
         text(families)
+    }
+
+    /// Connections that have ended, by reason. Of those that were turned away, too.
+    fn ended(&self) -> Family {
+        let each = |(reason, count): (&'static str, u64)| {
+            let labels = vec![("reason", reason.to_owned())];
+            (labels, Value::Count(count))
+        };
+        Family {
+            name: "auster_connections_ended",
+            help: "Connections of switches that have ended",
+            samples: self.driver.ends().into_iter().map(each).collect(),
+        }
     }
 
     /// What the inbox and the policy map have counted.
@@ -434,6 +448,16 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
             "auster_of_errors_received",
             "Errors that switches have sent",
             c.errors_received,
+        ),
+        count(
+            "auster_rows_unreadable",
+            "Rows of flow statistics that could not be read",
+            c.rows_unreadable,
+        ),
+        count(
+            "auster_faults_caught",
+            "Faults of auster that ended the state of one switch",
+            c.panics,
         ),
         gauge("auster_leases", "Leases of all switches", t.leases as f64),
         gauge(

@@ -11,7 +11,8 @@
 //!    "paths_moved_in_pause","paths_moved_under_traffic",
 //!    "delays":{"count","p50_ms","p99_ms"}},
 //!  "databases":[{"dpid","address","bridge","datapath_type","flow_limit","ports":{name: {"numbers","queues","problem"}}}],
-//!  "connections":{"total","up"}, "drops":{reason: count}, "refused":{listener: {reason: count}}}
+//!  "connections":{"total","up"}, "drops":{reason: count}, "refused":{listener: {reason: count}},
+//!  "ended":{reason: count} (connections that have ended, as in the events)}
 //! ```
 
 use std::collections::BTreeMap;
@@ -142,6 +143,7 @@ impl Status {
             "timeouts": timeouts,
             "drops": self.drops(&connections),
             "refused": self.refused(),
+            "ended": self.driver.ends(),
         })
     }
 

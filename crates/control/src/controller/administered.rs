@@ -82,16 +82,21 @@ impl Controller {
         }
     }
 
+    /// Nobody knows whether the timer is still set.
+    pub(super) fn topology_again(&mut self) {
+        self.administered.is_pending = false;
+    }
+
     pub(super) fn topology_due(&mut self, now: Instant) {
         self.administered.is_pending = false;
-        let Some(topology) = self.administered.topology.take() else {
+        // A copy, so that a panic on the way does not lose what the administrator says.
+        let Some(topology) = self.administered.topology.clone() else {
             return;
         };
         self.place_hosts(now, &topology);
         self.qos_soon(now);
         self.tell_differences(&topology);
         let hosts: Vec<MacAddr> = topology.hosts().map(|(mac, _)| mac).collect();
-        self.administered.topology = Some(topology);
         if self.config.mode == Mode::Hybrid {
             self.set_known_paths(now, &hosts);
         }

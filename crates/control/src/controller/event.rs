@@ -64,6 +64,11 @@ pub enum Event {
         kept: usize,
         added: usize,
         deleted: usize,
+        /// Rows that could not be read, so that nobody knows what is there.
+        unreadable: usize,
+        /// The switch did not say what it holds: refused, not in time, or too much. Then only what
+        /// it needs at least was sent.
+        is_unread: bool,
     },
     /// A relay beside the switch has the controller's policy map in use.
     PolicyShared {
@@ -114,6 +119,11 @@ pub enum Alarm {
     FlowModRefused {
         dpid: DatapathId,
         error: ErrorKind,
+    },
+    /// A fault of ours: it was caught, and what is known of the switch that was being served, if one
+    /// was, begins anew.
+    Panicked {
+        dpid: Option<DatapathId>,
     },
 }
 

@@ -117,9 +117,11 @@ impl Controller {
     /// Looks again at the packets whose port is held no more.
     pub(super) fn hold_over(&mut self, now: Instant) {
         for packet in std::mem::take(&mut self.held) {
+            self.in_hand = Some(packet.at.dpid);
             let fields = PacketFields::parse(packet.at.port, &packet.data);
             self.handle_packet(now, self.role(now, packet.at), packet, &fields);
         }
+        self.in_hand = None;
         self.refresh_coarse(now);
         self.routes_soon(now);
         self.adopt_soon(now);

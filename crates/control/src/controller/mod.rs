@@ -45,7 +45,7 @@ use std::fmt;
 
 use openflow::message::PortStatus;
 use openflow::time::{Duration, Instant};
-use openflow::{DatapathId, Frame, MacAddr, Message, decode};
+use openflow::{DatapathId, Frame, MacAddr, Message, decode_rows};
 use sched::PolicyMap;
 use sha2::{Digest, Sha256};
 
@@ -107,6 +107,8 @@ pub struct ControllerConfig {
     /// Broadcasts and packets to unknown hosts that one port may have flooded, per second.
     pub flood_rate_max: u32,
     pub switch_count_max: usize,
+    /// More ports than this in one switch close its connection, whenever they come.
+    pub port_count_max: usize,
     /// Eleven bytes each, and as much again at most for the table they are in.
     pub host_count_max: usize,
     /// So that one port cannot fill the table.
@@ -129,6 +131,7 @@ impl Default for ControllerConfig {
             switch_grace: Duration::from_secs(5),
             flood_rate_max: 500,
             switch_count_max: 10_000,
+            port_count_max: 4096,
             host_count_max: 2_097_152,
             hosts_per_port_max: 131_072,
             path_count_max: 262_144,
@@ -179,6 +182,10 @@ pub enum RefusedReason {
     /// An auxiliary connection; only main ones are served.
     Auxiliary,
     TooManySwitches,
+    /// [`ControllerConfig::port_count_max`] is reached.
+    TooManyPorts,
+    /// A fault of ours was met while this switch was served: its state begins anew.
+    Fault,
 }
 
 impl fmt::Display for RefusedReason {
@@ -193,6 +200,8 @@ impl fmt::Display for RefusedReason {
             RefusedReason::NotASwitch => f.write_str("its certificate is a controller's"),
             RefusedReason::Auxiliary => f.write_str("auxiliary connections are not served"),
             RefusedReason::TooManySwitches => f.write_str("the limit of switches is reached"),
+            RefusedReason::TooManyPorts => f.write_str("more ports than are allowed"),
+            RefusedReason::Fault => f.write_str("a fault of auster while it was served"),
         }
     }
 }
@@ -273,6 +282,12 @@ pub struct ControllerCounters {
     /// Messages too long or not sayable in the switch's version.
     pub unencodable: u64,
     pub errors_received: u64,
+    /// Connections closed because the switch had too many ports.
+    pub too_many_ports: u64,
+    /// Rows of flow statistics that could not be read.
+    pub rows_unreadable: u64,
+    /// Faults of ours that were caught ([`Controller::handle_panicked`]).
+    pub panics: u64,
 }
 
 /// What the controller keeps beside switches, hosts, paths and entries.
@@ -321,6 +336,8 @@ pub struct Controller {
     /// Whether `Timer::Routes` and `Timer::Adopt` are set.
     routes_pending: bool,
     adopt_pending: bool,
+    /// The switch that is being served, if one is: whose fault a panic would be.
+    in_hand: Option<DatapathId>,
     counters: ControllerCounters,
 }
 
@@ -344,6 +361,25 @@ enum Timer {
 }
 
 impl Timer {
+    /// The switch that it is about.
+    fn dpid(self) -> Option<DatapathId> {
+        match self {
+            Timer::Lldp(at) | Timer::PortChange(at) => Some(at.dpid),
+            Timer::Grace(dpid)
+            | Timer::Requests(dpid)
+            | Timer::Poll(dpid)
+            | Timer::Renewals(dpid) => Some(dpid),
+            Timer::HoldOver
+            | Timer::HostQuestion(_)
+            | Timer::Update(_)
+            | Timer::Resolution(_)
+            | Timer::Routes
+            | Timer::Adopt
+            | Timer::Topology
+            | Timer::Qos => None,
+        }
+    }
+
     fn reason(self) -> &'static str {
         match self {
             Timer::Lldp(_) => "lldp",
@@ -406,6 +442,7 @@ impl Controller {
             has_had_routes: false,
             routes_pending: false,
             adopt_pending: false,
+            in_hand: None,
             counters: ControllerCounters::default(),
             config,
         }
@@ -414,6 +451,20 @@ impl Controller {
     /// A switch is up. A second connection of a live datapath id is refused and the first probed,
     /// unless `peer` proves by certificate that it is that switch: then the older one is closed.
     pub fn handle_up(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        up: SwitchUp,
+        peer: PeerIdentity,
+    ) -> Admission {
+        let dpid = up.features.datapath_id;
+        self.in_hand = Some(dpid);
+        let admission = self.take_up(now, connection, up, peer);
+        self.in_hand = None;
+        admission
+    }
+
+    fn take_up(
         &mut self,
         now: Instant,
         connection: ConnectionId,
@@ -443,10 +494,22 @@ impl Controller {
             self.counters.frames_ignored += 1;
             return;
         };
-        if self.handle_policy(connection, &frame) {
+        self.in_hand = Some(dpid);
+        self.take_frame(now, connection, dpid, &frame);
+        self.in_hand = None;
+    }
+
+    fn take_frame(
+        &mut self,
+        now: Instant,
+        connection: ConnectionId,
+        dpid: DatapathId,
+        frame: &Frame,
+    ) {
+        if self.handle_policy(connection, frame) {
             return;
         }
-        let Ok(message) = decode(&frame) else {
+        let Ok((message, unreadable)) = decode_rows(frame) else {
             self.counters.frames_ignored += 1;
             return;
         };
@@ -459,7 +522,7 @@ impl Controller {
             Message::FlowRemoved(removed) => self.handle_flow_removed(now, dpid, &removed),
             Message::BarrierReply => self.handle_answer(now, dpid, xid),
             Message::MultipartReply(reply) => {
-                self.handle_multipart(now, dpid, xid, frame.len(), reply);
+                self.handle_multipart(now, dpid, xid, frame.len(), reply, unreadable);
             }
             Message::Error(error) => self.handle_error(now, dpid, xid, error.kind),
             // The session has asked and heard these; nothing here depends on them.
@@ -495,6 +558,7 @@ impl Controller {
             && due <= now
         {
             self.timers.pop_first();
+            self.in_hand = timer.dpid();
             match timer {
                 Timer::Lldp(at) => self.lldp_due(now, at),
                 Timer::PortChange(at) => self.port_change_due(now, at),
@@ -518,7 +582,34 @@ impl Controller {
                 Timer::Topology => self.topology_due(now),
                 Timer::Qos => self.qos_due(now),
             }
+            self.in_hand = None;
         }
+    }
+
+    /// The caller has caught a panic of one of the other methods. The switch that was being served
+    /// begins anew: everything that is known of it is forgotten, as when its grace is over, and its
+    /// connection is closed. A timer that panicked does not fire again by itself.
+    ///
+    /// That is enough, although whatever was being changed may be half-changed. What is kept of a
+    /// switch by itself (ports, entries, requests, statistics) is dropped with it. What is kept of
+    /// all of them together is computed from their ports, links and hosts, and is computed again
+    /// here and when the switch is back; what other switches hold is what they were sent, since
+    /// nothing is noted as held without a message for it in the outputs, which are kept. What a
+    /// step had taken out to work on (packets that wait, one reading of counters) is lost.
+    pub fn handle_panicked(&mut self, now: Instant) {
+        self.counters.panics += 1;
+        let dpid = self.in_hand.take();
+        self.alarm(Alarm::Panicked { dpid });
+        // Their timers may have been what panicked.
+        (self.routes_pending, self.adopt_pending) = (false, false);
+        self.topology_again();
+        self.qos_restart_timers();
+        if let Some(dpid) = dpid {
+            self.forget_switch(now, dpid);
+        }
+        self.routes_soon(now);
+        self.adopt_soon(now);
+        self.timer(now, Timer::HoldOver);
     }
 
     pub fn poll_output(&mut self) -> Option<ControllerOutput> {
@@ -628,6 +719,10 @@ impl Controller {
         if up.features.auxiliary_id != 0 {
             return Some(RefusedReason::Auxiliary);
         }
+        if up.ports.len() > self.config.port_count_max {
+            self.counters.too_many_ports += 1;
+            return Some(RefusedReason::TooManyPorts);
+        }
         match self.switches.get(&dpid) {
             Some(switch) => {
                 let older = switch.connection.filter(|older| *older != connection)?;
@@ -666,5 +761,88 @@ impl Controller {
     fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.random)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openflow::message::{
+        Capabilities, Port, PortConfig, PortName, PortState, Role, SwitchFeatures,
+    };
+    use openflow::{PortNo, Version};
+
+    use super::*;
+
+    fn up(n: u64) -> SwitchUp {
+        let port = |number| Port {
+            port_no: PortNo(number),
+            hw_addr: MacAddr::from_u64(number.into()),
+            name: PortName::new("p"),
+            config: PortConfig(0),
+            state: PortState(0),
+            curr: 0,
+            advertised: 0,
+            supported: 0,
+            peer: 0,
+            curr_speed: 0,
+            max_speed: 0,
+        };
+        SwitchUp {
+            version: Version::V13,
+            features: SwitchFeatures {
+                datapath_id: DatapathId(n),
+                n_buffers: 0,
+                n_tables: 254,
+                auxiliary_id: 0,
+                capabilities: Capabilities(0),
+                actions: 0,
+                ports: Vec::new(),
+            },
+            ports: vec![port(1), port(2)],
+            description: None,
+            role: Role::Equal,
+        }
+    }
+
+    fn drain(controller: &mut Controller) -> Vec<ControllerOutput> {
+        std::iter::from_fn(|| controller.poll_output()).collect()
+    }
+
+    /// As when the panic was in the handling of a message of switch 1, and in a timer of nobody's.
+    #[test]
+    fn after_a_panic_one_switch_begins_anew_and_the_others_go_on() {
+        let now = Instant::START + Duration::from_secs(1);
+        let mut controller = Controller::new(ControllerConfig::default(), [7; 32]);
+        for n in [1, 2] {
+            let admission =
+                controller.handle_up(now, ConnectionId(n), up(n), PeerIdentity::default());
+            assert_eq!(admission, Admission::Admitted);
+        }
+        drain(&mut controller);
+        let before = controller.switches();
+
+        controller.in_hand = Some(DatapathId(1));
+        controller.handle_panicked(now);
+        let outputs = drain(&mut controller);
+        let alarm = |dpid| ControllerOutput::Event(Event::Alarm(Alarm::Panicked { dpid }));
+        assert!(outputs.contains(&alarm(Some(DatapathId(1)))));
+        let close = ControllerOutput::Close {
+            connection: ConnectionId(1),
+            reason: RefusedReason::Fault,
+        };
+        assert!(outputs.contains(&close));
+        assert_eq!(controller.switches(), before[1..]);
+        assert_eq!(controller.counters().panics, 1);
+        // Its connection is nobody's now, and its datapath id is free.
+        controller.handle_down(now, ConnectionId(1));
+        let again = controller.handle_up(now, ConnectionId(3), up(1), PeerIdentity::default());
+        assert_eq!(again, Admission::Admitted);
+        assert_eq!(controller.switches()[0].port_count, 2);
+
+        drain(&mut controller);
+        controller.handle_panicked(now);
+        assert!(drain(&mut controller).contains(&alarm(None)));
+        assert_eq!(controller.switches().len(), 2);
+        controller.handle_timeout(now + Duration::from_secs(10));
     }
 }

@@ -11,7 +11,7 @@ use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, PortNo};
 
 use super::switch::SwitchPort;
-use super::{Controller, Event, Location, Timer};
+use super::{Controller, Event, Location, RefusedReason, Timer};
 
 const CHANGE_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -110,6 +110,14 @@ impl Controller {
             port: port.port_no,
         };
         let state = (reason != PortReason::DELETE).then_some(port);
+        let is_full = |ports: usize| ports >= self.config.port_count_max;
+        let switch = self.switches.get(&dpid);
+        if let Some(switch) = switch.filter(|s| is_full(s.ports.len()))
+            && !switch.ports.contains_key(&at.port)
+            && state.is_some()
+        {
+            return self.refuse_ports(now, dpid);
+        }
         let Some(known) = self.port_mut(at) else {
             return self.apply_port(now, at, state);
         };
@@ -121,6 +129,16 @@ impl Controller {
         let first = known.pending.replace(state).is_none();
         if first {
             self.timer(due, Timer::PortChange(at));
+        }
+    }
+
+    /// What one switch says must not fill the memory of all.
+    fn refuse_ports(&mut self, now: Instant, dpid: DatapathId) {
+        let connection = self.switches.get(&dpid).and_then(|s| s.connection);
+        if let Some(connection) = connection {
+            self.counters.too_many_ports += 1;
+            self.close(connection, RefusedReason::TooManyPorts);
+            self.handle_down(now, connection);
         }
     }
 
@@ -196,8 +214,23 @@ impl Controller {
         if !switch.down_since.is_some_and(over) {
             return;
         }
-        if let Some(switch) = self.switches.remove(&dpid) {
-            self.lease_count -= switch.table.leases_counted;
+        self.forget_switch(now, dpid);
+    }
+
+    /// Everything that is known of a switch goes, and its connection if it has one.
+    pub(super) fn forget_switch(&mut self, now: Instant, dpid: DatapathId) {
+        let Some(mut switch) = self.switches.remove(&dpid) else {
+            return;
+        };
+        let counted = self.switches.values().map(|s| s.table.leases_counted);
+        self.lease_count = counted.sum();
+        if let Some(connection) = switch.connection {
+            self.connections.remove(&connection);
+            self.shared.remove(&connection);
+            self.close(connection, RefusedReason::Fault);
+        }
+        for request in switch.requests.handle_down() {
+            self.handle_unanswered(now, dpid, request);
         }
         self.qos_lost(dpid);
         self.forget_coarse(dpid);

@@ -8,12 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use openflow::message::{FlowMod, FlowModCommand, MultipartReply};
-use openflow::multipart::{FlowStats, ReplyBody};
+use openflow::multipart::{FlowStats, ReplyBody, UnreadableRow};
 use openflow::time::{Duration, Instant};
-use openflow::{Action, DatapathId, Instruction, MacAddr, PortNo, Xid};
+use openflow::{Action, DatapathId, Instruction, MacAddr, Match, PortNo, TableId, Xid};
 
 use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, Entry, EntryKey, EntryKind, is_ours};
 use crate::requests::Reply;
+use crate::timeouts::ENTRIES_MAX;
 
 use super::links::Hop;
 use super::paths::Pair;
@@ -54,7 +55,11 @@ impl Controller {
         xid: Xid,
         len: usize,
         reply: MultipartReply,
+        unreadable: Vec<UnreadableRow>,
     ) {
+        if !unreadable.is_empty() {
+            self.handle_unreadable(dpid, xid, &unreadable);
+        }
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
@@ -90,6 +95,24 @@ impl Controller {
         }
     }
 
+    /// Rows that cannot be read: those of ours are none that we have made, and go.
+    fn handle_unreadable(&mut self, dpid: DatapathId, xid: Xid, rows: &[UnreadableRow]) {
+        let of = &mut self.counters.rows_unreadable;
+        *of = of.saturating_add(rows.len() as u64);
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        if switch.requests.tag(xid) != Some(&Request::Entries) {
+            return;
+        }
+        switch.unreadable += rows.len();
+        for row in rows.iter().filter(|row| is_ours(row.cookie)) {
+            if let Some(r#match) = &row.r#match {
+                self.send_flow_mod(dpid, delete_of(row.table_id, row.priority, r#match));
+            }
+        }
+    }
+
     /// `None` when the switch would not say: then only what it needs at least is sent.
     pub(super) fn reconcile(
         &mut self,
@@ -99,7 +122,8 @@ impl Controller {
     ) {
         let mut tally = Tally::default();
         let known = rows.is_some();
-        let is_blank = rows.as_ref().is_some_and(Vec::is_empty);
+        let unreadable = self.switches.get(&dpid).map_or(0, |s| s.unreadable);
+        let is_blank = rows.as_ref().is_some_and(Vec::is_empty) && unreadable == 0;
         let mut rows = rows.unwrap_or_default();
         let told = Told::of(&mut rows, self.qos.wants_policies());
         let is_first = self.switches.get(&dpid).is_some_and(|s| !s.synced);
@@ -135,6 +159,8 @@ impl Controller {
             kept,
             added,
             deleted,
+            unreadable,
+            is_unread: !known,
         });
         self.start_table(now, dpid);
         self.routes_soon(now);
@@ -243,7 +269,7 @@ impl Controller {
             };
             if switch.entries.contains_key(key) {
                 tally.kept += 1;
-            } else if sound && fits {
+            } else if sound && fits && switch.entries.len() < ENTRIES_MAX as usize {
                 tally.kept += 1;
                 switch.entries.insert(*key, *entry);
                 if let (EntryKind::Coarse, Some(port), Some(dst)) =
@@ -292,9 +318,12 @@ impl Controller {
                     .paths
                     .owns(at.dpid, EntryKey::pair(at.port, pair.0, pair.1))
             {
+                // What its entries say must not be everybody's end.
+                self.in_hand = Some(at.dpid);
                 self.adopt_path(now, pair, at);
             }
         }
+        self.in_hand = None;
         self.refresh_coarse(now);
         self.drop_barriers(now);
         self.routes_soon(now);
@@ -437,6 +466,7 @@ impl Controller {
             }
         }
         for (mac, at) in found {
+            self.in_hand = Some(at.dpid);
             self.adopt_host(mac, at);
         }
     }
@@ -487,12 +517,16 @@ fn sends_to_controller(row: &FlowStats) -> bool {
 
 /// Takes out an entry of ours of a shape that this version does not make.
 pub(super) fn delete_row(row: &FlowStats) -> FlowMod {
+    delete_of(row.table_id, row.priority, &row.r#match)
+}
+
+fn delete_of(table_id: TableId, priority: u16, r#match: &Match) -> FlowMod {
     FlowMod {
         command: FlowModCommand::DeleteStrict,
-        table_id: row.table_id,
+        table_id,
         cookie: COOKIE_PREFIX,
         cookie_mask: COOKIE_PREFIX_MASK,
         instructions: Vec::new(),
-        ..FlowMod::add(row.priority, row.r#match.clone(), Vec::new())
+        ..FlowMod::add(priority, r#match.clone(), Vec::new())
     }
 }

@@ -40,6 +40,8 @@ pub(super) struct Switch {
     /// At any port flows may be kept that its entries would not make (`cached.rs`).
     pub kept_until: Instant,
     pub table: Table,
+    /// Rows of the entries' reading under way that could not be read.
+    pub unreadable: usize,
     description: Option<Description>,
 }
 
@@ -107,6 +109,7 @@ impl Switch {
             full_until: Instant::START,
             kept_until: Instant::START,
             table: Table::default(),
+            unreadable: 0,
             description: None,
         }
     }
@@ -181,6 +184,9 @@ impl Controller {
     }
 
     pub(super) fn ask_entries(&mut self, now: Instant, dpid: DatapathId) {
+        if let Some(switch) = self.switches.get_mut(&dpid) {
+            switch.unreadable = 0;
+        }
         let body = RequestBody::Flow(ask_for_entries());
         let message = Message::MultipartRequest(MultipartRequest { more: false, body });
         self.request(now, dpid, Request::Entries, &message);
@@ -313,7 +319,7 @@ impl Controller {
         self.qos_refused(now, dpid, xid, error);
         if error == ErrorKind::FLOW_MOD_TABLE_FULL {
             self.handle_table_full(now, dpid);
-        } else if error.ty == ErrorKind::FLOW_MOD_UNKNOWN.ty {
+        } else if error.is_of_flow_mod() {
             self.alarm(Alarm::FlowModRefused { dpid, error });
         }
     }

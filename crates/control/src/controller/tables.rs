@@ -411,9 +411,11 @@ impl Controller {
     }
 
     fn handle_occupancy(&mut self, now: Instant, dpid: DatapathId, row: Option<TableStats>) {
-        let Some(row) = row else {
+        let Some(mut row) = row else {
             return self.poll_over(now, dpid);
         };
+        // No table holds more; sums of what it says must not overflow.
+        row.active_count = row.active_count.min(ENTRIES_MAX);
         if let Some(v10) = &row.v10 {
             self.handle_said_max(now, dpid, v10.max_entries);
         }

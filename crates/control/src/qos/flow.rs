@@ -153,6 +153,10 @@ impl Matching {
             let MatchField::Basic { field, value, mask } = field else {
                 return None;
             };
+            // 1.0 has room for an ICMP type that is none.
+            if value & !field.ones() != 0 {
+                return None;
+            }
             matching = matching.and_masked(*field, *value, mask.unwrap_or(field.ones()))?;
         }
         Some(matching)
@@ -203,26 +207,41 @@ impl Flow {
 
     /// Whether a cookie is of a policy's or a circuit's entry.
     pub fn is_its(cookie: Cookie) -> bool {
-        let kind = (cookie.0 >> 8) as u8;
-        is_ours(cookie) && [KIND_POLICY, KIND_CIRCUIT].contains(&kind)
+        is_ours(cookie) && [KIND_POLICY, KIND_CIRCUIT].contains(&kind(cookie))
     }
 
     /// Reads an entry that [`Flow::to_add`] once made; `None` if it has another shape.
     pub fn from_stats(row: &FlowStats) -> Option<Flow> {
         let has_no_end = row.idle_timeout == 0 && row.hard_timeout == 0;
-        if !Flow::is_its(row.cookie) || !has_no_end {
+        let is_in_place = match row.table_id {
+            PATH_TABLE => kind(row.cookie) == KIND_CIRCUIT,
+            POLICY_TABLE => kind(row.cookie) == KIND_POLICY,
+            _ => false,
+        };
+        if !Flow::is_its(row.cookie) || !has_no_end || !is_in_place {
             return None;
         }
-        Some(Flow {
+        let matching = Matching::from_match(&row.r#match)?;
+        let does = Does::read(&row.instructions)?;
+        let out = match does.then {
+            Then::Output(port) => Some(port),
+            Then::Leave | Then::Drop => None,
+        };
+        let mut ports = matching.in_port().into_iter().chain(out);
+        ports.all(PortNo::is_ordinary).then_some(Flow {
             key: FlowKey {
                 table: row.table_id,
                 priority: row.priority,
-                matching: Matching::from_match(&row.r#match)?,
+                matching,
             },
-            does: Does::read(&row.instructions)?,
+            does,
             rank: row.cookie.0 as u8,
         })
     }
+}
+
+fn kind(cookie: Cookie) -> u8 {
+    (cookie.0 >> 8) as u8
 }
 
 impl FlowKey {

@@ -32,7 +32,7 @@ use openflow::message::Port;
 use openflow::message::{ErrorMessage, Role, RoleMessage, SwitchFeatures};
 use openflow::multipart::Description;
 use openflow::time::{Duration, Instant};
-use openflow::{ErrorKind, Frame, Message, MessageKind, Version, Xid, decode, encode};
+use openflow::{ErrorKind, Frame, Message, MessageKind, Version, Xid, decode, decode_rows, encode};
 
 use setup::{Progress, Setup};
 
@@ -105,7 +105,7 @@ pub enum SessionOutput {
     Transmit(Frame),
     /// The switch may be used. Comes once.
     Up(Box<SwitchUp>),
-    /// For the application. Decodes without error.
+    /// For the application. [`decode_rows`] reads it without error.
     Deliver(Frame),
     /// The end: write what was transmitted before, then close. Nothing follows.
     Close(CloseReason),
@@ -115,8 +115,13 @@ pub enum SessionOutput {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     NotHello(MessageKind),
+    /// Versions as bits, those of the wire: bit n is version n.
     VersionMismatch {
+        /// The version byte of its HELLO.
         theirs: u8,
+        /// What it offers there, if it does.
+        offered: Option<u32>,
+        ours: u32,
     },
     HelloTimeout,
     FeaturesTimeout,
@@ -136,8 +141,17 @@ impl fmt::Display for CloseReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             CloseReason::NotHello(kind) => write!(f, "opened with {kind:?}, not HELLO"),
-            CloseReason::VersionMismatch { theirs } => {
-                write!(f, "no common version (its HELLO has version byte {theirs})")
+            CloseReason::VersionMismatch {
+                theirs,
+                offered,
+                ours,
+            } => {
+                let theirs = offered.unwrap_or(1u32.checked_shl((*theirs).into()).unwrap_or(0));
+                let (theirs, ours) = (version_names(theirs), version_names(*ours));
+                write!(
+                    f,
+                    "no common version: it speaks OpenFlow {theirs}, and auster {ours}"
+                )
             }
             CloseReason::HelloTimeout => f.write_str("no HELLO in time"),
             CloseReason::FeaturesTimeout => f.write_str("features or ports not told in time"),
@@ -149,6 +163,21 @@ impl fmt::Display for CloseReason {
             CloseReason::PeerRefused(kind) => write!(f, "the switch refused: {kind}"),
             CloseReason::RoleRefused(kind) => write!(f, "the switch refused the role: {kind}"),
         }
+    }
+}
+
+/// The versions of a HELLO's bitmap, for people.
+pub fn version_names(bits: u32) -> String {
+    let named = (0..u32::BITS).filter(|bit| bits >> bit & 1 == 1);
+    let names: Vec<String> = named
+        .map(|wire| match wire {
+            0 => "0".to_owned(),
+            wire => format!("1.{}", wire - 1),
+        })
+        .collect();
+    match names.is_empty() {
+        true => "of no version that is known".to_owned(),
+        false => names.join(", "),
     }
 }
 
@@ -375,7 +404,12 @@ impl Session {
         let Some(version) = negotiate(&self.config.versions, theirs, &hello) else {
             let text = Bytes::from_static(b"auster speaks OpenFlow 1.3 and 1.0");
             self.send_error_data(answer_in, frame.xid(), ErrorKind::HELLO_INCOMPATIBLE, text);
-            return self.close(CloseReason::VersionMismatch { theirs });
+            let ours = self.config.versions.iter();
+            return self.close(CloseReason::VersionMismatch {
+                theirs,
+                offered: hello.bitmaps.and_then(|maps| maps.first().copied()),
+                ours: ours.fold(0, |bits, version| bits | 1 << version.wire()),
+            });
         };
         let xid = self.request(version, &Message::FeaturesRequest);
         self.state = State::Setup(version, Box::new(Setup::new(xid)));
@@ -411,8 +445,9 @@ impl Session {
             }
             _ => {}
         }
-        let message = match decode(&frame) {
-            Ok(message) => message,
+        // One row that cannot be read must not hide the others from the application.
+        let message = match decode_rows(&frame) {
+            Ok((message, _)) => message,
             // An error is never answered by an error: two sides could do so for ever.
             Err(_) if kind == K::Error => return self.count_malformed(now),
             Err(error) => return self.malformed(now, version, &frame, error.kind),

@@ -54,6 +54,10 @@ pub(super) async fn serve(shared: &Arc<Shared>, connection: Connection) -> Strin
     };
     tracing::info!("database {address} connected");
     let number = shared.next_connection.fetch_add(1, Ordering::Relaxed);
+    let _leaving = Leaving {
+        shared: shared.clone(),
+        number,
+    };
     let Err(error) = Kept {
         connection: number,
         wanted: shared.wanted.subscribe(),
@@ -70,8 +74,20 @@ pub(super) async fn serve(shared: &Arc<Shared>, connection: Connection) -> Strin
     }
     .keep()
     .await;
-    shared.publish(number, &Views::new());
     error.to_string()
+}
+
+/// Takes back what a connection has said of its datapaths, however its task ends: otherwise nobody
+/// else could ever be their database.
+struct Leaving {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.shared.publish(self.number, &Views::new());
+    }
 }
 
 /// What one transaction is for.

@@ -29,7 +29,7 @@ use super::share::Share;
 use super::shared::{Down, Shared};
 use super::waiting::{Place, STUCK_BYTES_MAX, Waiting};
 use super::{DriverConfig, Ended};
-use crate::transport::{Connection, Reader, Writer};
+use crate::transport::{Connection, Reader, Ticket, Writer};
 
 /// One turn's reading.
 const READ_BYTES_MAX: usize = 64 << 10;
@@ -73,29 +73,48 @@ pub(super) async fn run(
         place: _place,
         peer: _,
     } = connection;
-    let mut task = Box::new(Task::new(shared, config, line, reader, writer));
-    let reason = task.serve().await;
-    let Task {
-        shared,
-        line,
-        facts,
-        has_been_up,
-        ..
-    } = *task;
-    let mut down = Box::new(Down {
-        line,
-        datapath_id: facts.datapath_id,
-        reason,
+    let mut farewell = Farewell {
+        shared: shared.clone(),
+        line: line.clone(),
         ticket,
-        is_untold: true,
-    });
-    // The application is not asked about a connection that it has not heard of. Of others its
-    // thread tells, after what it has told of them before.
-    if !has_been_up {
-        shared.notify(down.notice(false));
-        down.is_untold = false;
+        reason: None,
+    };
+    let mut task = Box::new(Task::new(shared, config, line, reader, writer));
+    farewell.reason = Some(task.serve().await);
+}
+
+/// Says when it is dropped that the connection has ended: also when its task panics, or is dropped
+/// with its runtime. Otherwise nobody else could ever be this datapath.
+struct Farewell {
+    shared: Arc<Shared>,
+    line: Arc<Line>,
+    ticket: Option<Ticket>,
+    /// Known when the task has come to its end.
+    reason: Option<Ended>,
+}
+
+impl Drop for Farewell {
+    fn drop(&mut self) {
+        let facts = *self.line.facts();
+        let unforeseen = || match std::thread::panicking() {
+            true => Ended::Panicked,
+            false => Ended::Stopped,
+        };
+        let mut down = Box::new(Down {
+            line: self.line.clone(),
+            datapath_id: facts.datapath_id,
+            reason: self.reason.take().unwrap_or_else(unforeseen),
+            ticket: self.ticket.take(),
+            is_untold: true,
+        });
+        // The application is not asked about a connection that it has not heard of. Of others its
+        // thread tells, after what it has told of them before.
+        if !facts.has_been_up {
+            self.shared.notify(down.notice(false));
+            down.is_untold = false;
+        }
+        self.shared.down(down);
     }
-    shared.down(down);
 }
 
 struct Task {
@@ -134,8 +153,6 @@ struct Task {
     echo_sent: Option<(Xid, Instant)>,
     /// Once set nothing more is read; what is queued is written, then the connection closes.
     ended: Option<Ended>,
-    /// The application has heard of it, or will.
-    has_been_up: bool,
     facts: Facts,
     timer: Pin<Box<Sleep>>,
     /// When `timer` fires.
@@ -204,7 +221,6 @@ impl Task {
             share: Share::new(now, config.packet_in_rate_max),
             echo_sent: None,
             ended: None,
-            has_been_up: false,
             facts: Facts::default(),
             timer: Box::pin(tokio::time::sleep_until(shared.clock.deadline(now))),
             // The first turn arms it.
@@ -523,7 +539,7 @@ impl Task {
             return;
         }
         self.edge_version = up.version.wire();
-        self.has_been_up = true;
+        self.facts.has_been_up = true;
         self.publish();
         self.shared.up(&self.line, up);
     }
@@ -800,5 +816,63 @@ fn write_error(error: &io::Error) -> Ended {
     match error.kind() {
         io::ErrorKind::WriteZero => Ended::Peer,
         kind => Ended::Io(kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use control::ConnectionId;
+    use control::inbox::InboxConfig;
+    use openflow::DatapathId;
+    use sched::PolicyMap;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::driver::Notice;
+    use crate::driver::shared::{News, Work};
+    use crate::transport::memory;
+
+    /// Whatever ends a task, its place and its datapath id are free afterwards.
+    #[tokio::test]
+    async fn a_task_that_panics_says_that_its_connection_has_ended() {
+        for has_been_up in [true, false] {
+            let (notices, mut noticed) = mpsc::channel(8);
+            let clock = Clock::start();
+            let config = InboxConfig::default();
+            let wait = Duration::from_secs(1);
+            let policy = PolicyMap::auster();
+            let shared = Arc::new(Shared::new(clock, config, policy, wait, notices));
+            let line = Line::new(ConnectionId(3), memory(1).0.peer);
+            shared.add(&line);
+            line.facts().datapath_id = Some(DatapathId(7));
+            line.facts().has_been_up = has_been_up;
+            let farewell = Farewell {
+                shared: shared.clone(),
+                line: line.clone(),
+                ticket: None,
+                reason: None,
+            };
+            let task = tokio::spawn(async move {
+                let _farewell = farewell;
+                panic!("as a fault of ours would");
+            });
+            assert!(task.await.is_err());
+            let mut work = VecDeque::new();
+            let now = clock.now();
+            shared.next(Some(now), &mut work);
+            let Some(Work::News(News::Down(down))) = work.pop_front() else {
+                panic!("nobody was told");
+            };
+            assert_eq!(down.reason, Ended::Panicked);
+            assert_eq!(down.datapath_id, Some(DatapathId(7)));
+            assert_eq!(down.is_untold, has_been_up);
+            assert_eq!(shared.connection_count(), 0);
+            assert_eq!(shared.ends().get("panicked"), Some(&1));
+            let notice = noticed.try_recv().ok();
+            assert_eq!(matches!(notice, Some(Notice::Down { .. })), !has_been_up);
+        }
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct Facts {
     pub(super) datapath_id: Option<DatapathId>,
     pub(super) version: Option<Version>,
     pub(super) is_admitted: bool,
+    /// The application has heard of it, or will.
+    pub(super) has_been_up: bool,
     pub(super) session: SessionCounters,
     pub(super) edge: EdgeCounters,
     /// Without those of the edge, which counts its own.
@@ -52,7 +54,7 @@ impl Line {
     }
 
     pub(super) fn facts(&self) -> MutexGuard<'_, Facts> {
-        self.facts.lock().expect("no panic while it is held")
+        super::lock(&self.facts)
     }
 
     /// Ends the connection when what was sent before has been written.
@@ -73,7 +75,7 @@ pub(super) struct Bell {
 impl Bell {
     pub(super) fn ring(&self) {
         if !self.is_rung.swap(true, Ordering::AcqRel)
-            && let Some(waker) = &*self.waker.lock().expect("no panic while it is held")
+            && let Some(waker) = &*super::lock(&self.waker)
         {
             waker.wake_by_ref();
         }
@@ -81,7 +83,7 @@ impl Bell {
 
     /// Whoever is woken from now on. Ask [`Bell::was_rung`] afterwards.
     pub(super) fn wakes(&self, waker: &Waker) {
-        *self.waker.lock().expect("no panic while it is held") = Some(waker.clone());
+        *super::lock(&self.waker) = Some(waker.clone());
     }
 
     pub(super) fn was_rung(&self) -> bool {

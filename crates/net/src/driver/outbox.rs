@@ -79,6 +79,11 @@ impl Outbox {
         self.queue().orders.probe = true;
     }
 
+    /// Whether the task has not yet heard of a probe. It hears of it in its next turn.
+    pub(super) fn has_probe(&self) -> bool {
+        self.queue().orders.probe
+    }
+
     /// Moves everything to the end of `to`. It counts against the bound until
     /// [`Outbox::handle_sent`].
     pub(super) fn take(&self, to: &mut VecDeque<Outgoing>) -> Orders {
@@ -109,6 +114,6 @@ impl Outbox {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().expect("no panic while it is held")
+        super::lock(&self.queue)
     }
 }

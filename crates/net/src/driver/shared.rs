@@ -4,12 +4,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use control::ConnectionId;
 use control::inbox::{ClassCounters, Delivery, Inbox, InboxConfig, InboxCounters};
 use control::session::SwitchUp;
-use openflow::time::Instant;
+use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, Frame, MessageKind};
 use sched::policy::QUEUES_MAX;
 use sched::{PolicyMap, Tag};
@@ -26,8 +26,11 @@ pub(super) struct Shared {
     pub(super) policy: PolicyInUse,
     state: Mutex<State>,
     wake: Condvar,
+    /// How long a task may take to hear of a probe.
+    pub(super) probe_timeout: Duration,
     notices: mpsc::Sender<Notice>,
     notices_lost: AtomicU64,
+    ends: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 struct State {
@@ -74,6 +77,7 @@ impl Shared {
         clock: Clock,
         inbox: InboxConfig,
         policy: PolicyMap,
+        probe_timeout: Duration,
         notices: mpsc::Sender<Notice>,
     ) -> Shared {
         Shared {
@@ -88,13 +92,15 @@ impl Shared {
                 is_asleep: false,
             }),
             wake: Condvar::new(),
+            probe_timeout,
             notices,
             notices_lost: AtomicU64::new(0),
+            ends: Mutex::default(),
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic while it is held")
+        super::lock(&self.state)
     }
 
     /// Lets go of `state`, which has work for the application thread.
@@ -123,9 +129,25 @@ impl Shared {
 
     /// The connection is closed. Its place is free when the application has heard of it.
     pub(super) fn down(&self, down: Box<Down>) {
+        self.count_end(&down.reason);
         let mut state = self.state();
         state.news.push_back(News::Down(down));
         self.wake(state);
+    }
+
+    /// Forgets a connection whose task says nothing any more. The task may do so later.
+    pub(super) fn forget(&self, id: ConnectionId) {
+        let mut state = self.state();
+        state.inbox.handle_down(id);
+        state.connections.remove(&id);
+    }
+
+    pub(super) fn count_end(&self, reason: &Ended) {
+        *super::lock(&self.ends).entry(reason.name()).or_default() += 1;
+    }
+
+    pub(super) fn ends(&self) -> BTreeMap<&'static str, u64> {
+        super::lock(&self.ends).clone()
     }
 
     /// Queues `frames` for the application. What is left of them has no room: the bell is rung
@@ -183,9 +205,9 @@ impl Shared {
                     .wake
                     .wait_timeout(state, self.clock.until(due))
                     .map(|(state, _)| state)
-                    .map_err(|poisoned| std::sync::PoisonError::new(poisoned.into_inner().0)),
+                    .map_err(|poisoned| PoisonError::new(poisoned.into_inner().0)),
             }
-            .expect("no panic while it is held");
+            .unwrap_or_else(PoisonError::into_inner);
             state.is_asleep = false;
         }
     }

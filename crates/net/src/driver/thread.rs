@@ -1,14 +1,17 @@
 //! The application's thread: takes what the connections deliver, and carries out what the
 //! application says.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use control::ConnectionId;
 use control::budget::Budget;
-use control::controller::{Admission, ControllerOutput, Event, PeerIdentity, PeerRole};
-use control::session::SwitchUp;
+use control::controller::{
+    Admission, Alarm, ControllerOutput, Event, PeerIdentity, PeerRole, RefusedReason,
+};
+use control::session::{CloseReason, SwitchUp};
 use openflow::time::{Duration, Instant};
 
 use super::line::Line;
@@ -24,37 +27,22 @@ pub(super) fn run<A: Application>(application: A, shared: &Shared, asked: &Recei
         shared,
         admitted: HashMap::new(),
         hosts: HostNotices::new(shared.clock.now()),
+        probes: VecDeque::new(),
+        given_up: HashSet::new(),
     };
     let mut work = VecDeque::new();
     loop {
         let due = thread.application.poll_timeout().map(|(due, _)| due);
-        let due = [due, thread.hosts.due].into_iter().flatten().min();
+        let probe = thread.probes.front().map(|probe| probe.due);
+        let due = [due, thread.hosts.due, probe].into_iter().flatten().min();
         shared.next(due, &mut work);
         while let Some(work) = work.pop_front() {
             let now = shared.clock.now();
-            match work {
-                Work::News(News::Up(line, up)) => thread.admit(now, line, *up),
-                Work::News(News::Down(down)) => thread.take_down(now, *down),
-                Work::Frame(delivery) => {
-                    if thread.admitted.contains_key(&delivery.connection) {
-                        thread
-                            .application
-                            .handle_frame(now, delivery.connection, delivery.frame);
-                    }
-                }
-                Work::Asked => {
-                    while let Ok(question) = asked.try_recv() {
-                        question(&mut thread.application);
-                    }
-                }
-                Work::Timeout => thread.application.handle_timeout(now),
-                Work::Stop => {
-                    thread.tell_hosts(None);
-                    return;
-                }
+            if matches!(work, Work::Stop) {
+                thread.tell_hosts(None);
+                return;
             }
-            thread.carry_out(now);
-            thread.tell_hosts(Some(now));
+            thread.perform(now, work, asked);
         }
     }
 }
@@ -65,6 +53,18 @@ struct Thread<'a, A> {
     /// The connections that the application knows.
     admitted: HashMap<ConnectionId, Arc<Line>>,
     hosts: HostNotices,
+    /// Of which nobody knows yet whether their tasks have heard of them, the oldest first.
+    probes: VecDeque<Probe>,
+    /// Connections that were forgotten because their tasks say nothing.
+    given_up: HashSet<ConnectionId>,
+}
+
+/// A question whether a connection is alive.
+struct Probe {
+    line: Arc<Line>,
+    due: Instant,
+    /// It was looked at once already. Time may have passed in which nothing of this process ran.
+    is_last: bool,
 }
 
 /// Each notice wakes who prints it, which is worth it for a few hosts, and not for a flood of them.
@@ -101,6 +101,103 @@ impl HostNotices {
 }
 
 impl<A: Application> Thread<'_, A> {
+    /// Does one piece of work. A panic in it is a fault of ours, and ends the connection that it
+    /// was for and no other: it is caught here, and the application makes good what it left.
+    fn perform(&mut self, now: Instant, work: Work, asked: &Receiver<Ask<A>>) {
+        let line = match &work {
+            Work::News(News::Up(line, _)) => Some(line.clone()),
+            _ => None,
+        };
+        let id = match &work {
+            Work::Frame(delivery) => Some(delivery.connection),
+            _ => None,
+        };
+        // Safe to go on with: the application makes itself good in `handle_panicked`, before anything
+        // else is asked of it, and the maps of this thread are changed by single steps.
+        let done = catch_unwind(AssertUnwindSafe(|| self.try_to(now, work, asked)));
+        if done.is_err() {
+            let line = line.or_else(|| self.admitted.get(&id?).cloned());
+            self.recover(now, line);
+        }
+    }
+
+    fn try_to(&mut self, now: Instant, work: Work, asked: &Receiver<Ask<A>>) {
+        match work {
+            Work::News(News::Up(line, up)) => self.admit(now, line, *up),
+            Work::News(News::Down(down)) => self.take_down(now, *down),
+            Work::Frame(delivery) => {
+                if self.admitted.contains_key(&delivery.connection) {
+                    self.application
+                        .handle_frame(now, delivery.connection, delivery.frame);
+                }
+            }
+            Work::Asked => {
+                while let Ok(question) = asked.try_recv() {
+                    question(&mut self.application);
+                }
+            }
+            Work::Timeout => {
+                self.look_after_probes(now);
+                self.application.handle_timeout(now);
+            }
+            Work::Stop => {}
+        }
+        self.carry_out(now);
+        self.tell_hosts(Some(now));
+    }
+
+    /// After a panic, of which the application itself tells. `line` is the connection whose message was being handled, if one was.
+    fn recover(&mut self, now: Instant, line: Option<Arc<Line>>) {
+        if let Some(line) = line {
+            line.end(Ended::Refused(RefusedReason::Fault));
+        }
+        let recovered = catch_unwind(AssertUnwindSafe(|| {
+            self.application.handle_panicked(now);
+            self.carry_out(now);
+        }));
+        if recovered.is_err() {
+            tracing::error!("a second panic, while the state after one was made good");
+        }
+    }
+
+    /// A task that does not even hear of a probe is dead: nobody else could have its datapath id,
+    /// and it will not say that it has ended.
+    fn look_after_probes(&mut self, now: Instant) {
+        while let Some(mut probe) = self.probes.pop_front_if(|probe| probe.due <= now) {
+            if !probe.line.outbox.has_probe() {
+                continue;
+            }
+            if probe.is_last {
+                self.give_up(now, &probe.line);
+            } else {
+                probe.line.bell.ring();
+                probe.due = now + self.shared.probe_timeout;
+                probe.is_last = true;
+                self.probes.push_back(probe);
+            }
+        }
+    }
+
+    fn give_up(&mut self, now: Instant, line: &Arc<Line>) {
+        let reason = Ended::Session(CloseReason::ProbeTimeout);
+        line.end(reason.clone());
+        if self.admitted.remove(&line.id).is_none() {
+            return;
+        }
+        self.given_up.insert(line.id);
+        self.shared.forget(line.id);
+        self.shared.count_end(&reason);
+        self.application.handle_down(now, line.id);
+        let down = Down {
+            line: line.clone(),
+            datapath_id: line.facts().datapath_id,
+            reason,
+            ticket: None,
+            is_untold: true,
+        };
+        self.shared.notify(down.notice(true));
+    }
+
     fn admit(&mut self, now: Instant, line: Arc<Line>, up: SwitchUp) {
         let (datapath_id, version) = (up.features.datapath_id, up.version);
         match self
@@ -124,11 +221,18 @@ impl<A: Application> Thread<'_, A> {
     fn take_down(&mut self, now: Instant, down: Down) {
         let id = down.line.id;
         let was_up = self.admitted.remove(&id).is_some();
+        let is_told = self.given_up.remove(&id);
         if was_up {
             self.application.handle_down(now, id);
         }
-        if down.is_untold {
+        if down.is_untold && !is_told {
             self.shared.notify(down.notice(was_up));
+        }
+        // That of its task: nobody else can tell.
+        if down.reason == Ended::Panicked {
+            let dpid = down.datapath_id;
+            let alarm = Event::Alarm(Alarm::Panicked { dpid });
+            self.shared.notify(Notice::Event(alarm));
         }
         // Last: when its place is free, its end is told.
         drop(down.ticket);
@@ -179,7 +283,11 @@ impl<A: Application> Thread<'_, A> {
             match order {
                 Order::Send(outgoing) => line.outbox.push(outgoing),
                 Order::End(reason) => line.outbox.end(reason),
-                Order::Probe => line.outbox.probe(),
+                Order::Probe => {
+                    line.outbox.probe();
+                    let due = now + self.shared.probe_timeout;
+                    await_turn(&mut self.probes, line, due);
+                }
             }
             if line.outbox.bytes() > UNHEARD_BYTES_MAX {
                 line.bell.ring();
@@ -188,6 +296,17 @@ impl<A: Application> Thread<'_, A> {
         if let Some(line) = pending {
             line.bell.ring();
         }
+    }
+}
+
+/// The line's task hears of its probe until `due`, or is looked at.
+fn await_turn(probes: &mut VecDeque<Probe>, line: &Arc<Line>, due: Instant) {
+    if !probes.iter().any(|probe| probe.line.id == line.id) {
+        probes.push_back(Probe {
+            line: line.clone(),
+            due,
+            is_last: false,
+        });
     }
 }
 
@@ -221,5 +340,110 @@ fn identity(peer: &transport::PeerIdentity) -> PeerIdentity {
             Some(Role::Switch) => PeerRole::Switch,
             Some(Role::Controller) => PeerRole::Controller,
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use control::inbox::InboxConfig;
+    use openflow::{DatapathId, Frame};
+    use sched::PolicyMap;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::clock::Clock;
+
+    const WAIT: Duration = Duration::from_secs(1);
+
+    /// Remembers which connections went.
+    #[derive(Default)]
+    struct Plain {
+        went: Vec<ConnectionId>,
+        outputs: VecDeque<ControllerOutput>,
+    }
+
+    impl Application for Plain {
+        fn handle_up(
+            &mut self,
+            _now: Instant,
+            _connection: ConnectionId,
+            _up: SwitchUp,
+            _peer: PeerIdentity,
+        ) -> Admission {
+            Admission::Admitted
+        }
+
+        fn handle_frame(&mut self, _now: Instant, _connection: ConnectionId, _frame: Frame) {}
+
+        fn handle_down(&mut self, _now: Instant, connection: ConnectionId) {
+            self.went.push(connection);
+        }
+
+        fn handle_timeout(&mut self, _now: Instant) {}
+
+        fn poll_output(&mut self) -> Option<ControllerOutput> {
+            self.outputs.pop_front()
+        }
+
+        fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
+            None
+        }
+    }
+
+    /// Somebody claims the datapath id of a connection whose task is dead, or hears of the probe.
+    #[test]
+    fn a_connection_whose_task_hears_of_no_probe_is_given_up() {
+        for hears in [false, true] {
+            let (notices, mut noticed) = mpsc::channel(8);
+            let clock = Clock::start();
+            let shared = Shared::new(
+                clock,
+                InboxConfig::default(),
+                PolicyMap::auster(),
+                WAIT,
+                notices,
+            );
+            let id = ConnectionId(3);
+            let line = Line::new(id, transport::memory(1).0.peer);
+            line.facts().datapath_id = Some(DatapathId(7));
+            shared.add(&line);
+            let mut thread = Thread {
+                application: Plain::default(),
+                shared: &shared,
+                admitted: HashMap::from([(id, line.clone())]),
+                hosts: HostNotices::new(Instant::START),
+                probes: VecDeque::new(),
+                given_up: HashSet::new(),
+            };
+            let probe = ControllerOutput::Probe { connection: id };
+            thread.application.outputs.push_back(probe);
+            let mut now = Instant::START;
+            thread.carry_out(now);
+            if hears {
+                drop(line.outbox.take(&mut VecDeque::new()));
+            }
+            // One look is not enough: the whole process may have stood still.
+            now += WAIT;
+            thread.look_after_probes(now);
+            assert_eq!(thread.application.went, []);
+            now += WAIT;
+            thread.look_after_probes(now);
+            let went: &[ConnectionId] = if hears { &[] } else { &[id] };
+            assert_eq!(thread.application.went, went);
+            assert_eq!(shared.connection_count(), usize::from(hears));
+            let notice = noticed.try_recv().ok();
+            assert_eq!(matches!(notice, Some(Notice::Down { .. })), !hears);
+            // Should its task end after all, that is no news.
+            let down = Down {
+                line: line.clone(),
+                datapath_id: None,
+                reason: Ended::Peer,
+                ticket: None,
+                is_untold: true,
+            };
+            thread.take_down(now, down);
+            assert_eq!(thread.application.went, [id]);
+            assert_eq!(noticed.try_recv().is_ok(), hears);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The two tasks of a local socket.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::BytesMut;
@@ -16,6 +17,24 @@ const READ_BYTES_MIN: usize = 2 * 1024;
 const READ_BYTES_MAX: usize = 64 * 1024;
 const WRITE_BYTES: usize = 64 * 1024;
 
+/// Closes the channel if its task panics: a fault of ours ends one channel, and both ends hear of it.
+struct Closing {
+    end: Arc<End>,
+    id: ChannelId,
+}
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // A second panic here would end the process.
+            let _ = catch_unwind(AssertUnwindSafe(|| {
+                let reason = "a fault of auster".to_owned();
+                self.end.with(|session| session.reset(self.id, reason));
+            }));
+        }
+    }
+}
+
 /// From the socket into the session, no faster than its window allows.
 pub(super) async fn read(
     end: Arc<End>,
@@ -24,6 +43,10 @@ pub(super) async fn read(
     mut reader: Reader,
     _ticket: Option<Ticket>,
 ) {
+    let _closing = Closing {
+        end: end.clone(),
+        id,
+    };
     let mut buf = BytesMut::new();
     let mut read_bytes = READ_BYTES_MIN;
     loop {
@@ -58,6 +81,10 @@ pub(super) async fn read(
 
 /// From the session to the socket. What is written is reported, and makes room at the other end.
 pub(super) async fn write(end: Arc<End>, id: ChannelId, local: Arc<Local>, mut writer: Writer) {
+    let _closing = Closing {
+        end: end.clone(),
+        id,
+    };
     let mut batch = BytesMut::new();
     loop {
         let Some(write) = end.with(|session| session.poll_local(end.now(), id, WRITE_BYTES)) else {

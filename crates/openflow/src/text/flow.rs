@@ -442,7 +442,7 @@ pub(super) fn flow_mod(w: &mut dyn Write, version: Version, m: &FlowMod) -> fmt:
     instructions(w, version, &m.instructions)
 }
 
-/// Each flag with a space behind it; EMERG of 1.0 has no word.
+/// Each flag with a space behind it.
 pub(super) fn flow_flags(w: &mut dyn Write, flags: FlowModFlags) -> fmt::Result {
     for (flag, word) in FLOW_FLAGS {
         if flags.contains(*flag) {
@@ -458,4 +458,6 @@ pub(super) const FLOW_FLAGS: &[(FlowModFlags, &str)] = &[
     (FlowModFlags::RESET_COUNTS, "reset_counts"),
     (FlowModFlags::NO_PKT_COUNTS, "no_packet_counts"),
     (FlowModFlags::NO_BYT_COUNTS, "no_byte_counts"),
+    // Of 1.0. Open vSwitch has no word for it, and refuses it.
+    (FlowModFlags::EMERG, "emerg"),
 ];

@@ -96,7 +96,7 @@ pub(super) fn error(kind: ErrorKind) -> String {
         2 => "OFPBAC",
         3 => "OFPBIC",
         4 => "OFPBMC",
-        5 => "OFPFMFC",
+        5 | 0x1003 => "OFPFMFC",
         6 => "OFPGMFC",
         7 => "OFPPMFC",
         8 => "OFPTMFC",

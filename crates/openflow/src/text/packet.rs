@@ -31,7 +31,11 @@ pub(super) fn summary(data: &[u8]) -> String {
                 .iter()
                 .filter(|part| part.starts_with("dl_vlan"))
                 .count();
-        parts.insert(after_tag, "vlan_tci1=0x0000".into());
+        let inner = match inner_tag(data) {
+            Some(tci) => format!("dl_vlan1={},dl_vlan_pcp1={}", tci & 0xfff, tci >> 13),
+            None => "vlan_tci1=0x0000".to_owned(),
+        };
+        parts.insert(after_tag, inner);
     } else {
         parts.insert(at, "vlan_tci=0x0000".into());
     }
@@ -43,6 +47,11 @@ pub(super) fn summary(data: &[u8]) -> String {
         text.push_str(&format!(" {name}_csum:{checksum:x}"));
     }
     text
+}
+
+/// The VLAN tag behind the first.
+fn inner_tag(data: &[u8]) -> Option<u16> {
+    matches!(u16_at(data, 16)?, 0x8100 | 0x88a8).then(|| u16_at(data, 18))?
 }
 
 fn is_vlan(field: &crate::match_fields::MatchField) -> bool {

@@ -9,6 +9,8 @@
 //!   reserved bits: those of multipart flags other than MORE among them;
 //! - HELLO elements that are no version bitmap, a second bitmap, padding left out after the last;
 //!   the body of a HELLO of 1.2 and earlier that makes no sense;
+//! - the priority of a FLOW_MOD of 1.0 without wildcards, which is the highest whatever it says;
+//! - up to three bytes after the last HELLO element;
 //! - what follows the header of an action or instruction id in table features that is no
 //!   experimenter's (OpenFlow 1.3.0 padded it).
 
@@ -24,6 +26,7 @@ use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::frame::Frame;
 use crate::kind::MessageKind;
 use crate::message::Message;
+use crate::multipart::UnreadableRow;
 use crate::types::{Version, Xid};
 
 use writer::Writer;
@@ -46,6 +49,25 @@ pub fn decode(frame: &Frame) -> Result<Message, DecodeError> {
         Some(Version::V13) => v13::decode(frame),
         _ => Err(refused(ErrorKind::BAD_VERSION, "message version", 0)),
     }
+}
+
+/// As [`decode`], but a row of flow statistics that cannot be read costs that row only, as long as
+/// the length that it announces is sound. Such rows come beside the message, which has the others.
+///
+/// # Errors
+/// As those of [`decode`].
+pub fn decode_rows(frame: &Frame) -> Result<(Message, Vec<UnreadableRow>), DecodeError> {
+    let error = match decode(frame) {
+        Ok(message) => return Ok((message, Vec::new())),
+        Err(error) => error,
+    };
+    let rows = match (frame.kind(), frame.version()) {
+        (MessageKind::MultipartReply, Some(Version::V10)) => v10::decode_flow_rows(frame),
+        (MessageKind::MultipartReply, Some(Version::V13)) => v13::decode_flow_rows(frame),
+        _ => Ok(None),
+    };
+    let (reply, unreadable) = rows?.ok_or(error)?;
+    Ok((Message::MultipartReply(reply), unreadable))
 }
 
 /// Writes `message` as `version` says it.

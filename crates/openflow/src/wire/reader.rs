@@ -137,13 +137,39 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
+    /// As [`Reader::list`], of rows that begin with their length. A row that cannot be read costs
+    /// that row only: `unreadable` is given the same bytes again, and why.
+    pub fn rows<T, U>(
+        &mut self,
+        what: &'static str,
+        row: impl Fn(&mut Self) -> Result<T>,
+        unreadable: impl Fn(&mut Self, DecodeError) -> Result<U>,
+    ) -> Result<(Vec<T>, Vec<U>)> {
+        let (mut rows, mut others) = (Vec::new(), Vec::new());
+        while !self.is_empty() {
+            let len = usize::from(self.peek_u16(0)?);
+            let at = self.at;
+            let mut one = self.part(len, ErrorKind::BAD_LEN, what)?;
+            match row(&mut one) {
+                Ok(row) => rows.push(row),
+                Err(error) => {
+                    one.at = at;
+                    others.push(unreadable(&mut one, error)?);
+                }
+            }
+        }
+        Ok((rows, others))
+    }
+
     /// Reads entries until the part is used up. `entry` must move forward.
     pub fn list<T>(&mut self, mut entry: impl FnMut(&mut Self) -> Result<T>) -> Result<Vec<T>> {
         let mut entries = Vec::new();
         while !self.is_empty() {
             let before = self.at;
             entries.push(entry(self)?);
-            assert!(self.at > before, "an entry of {} took no bytes", self.what);
+            if self.at == before {
+                return Err(self.error(self.short));
+            }
         }
         Ok(entries)
     }

@@ -15,6 +15,9 @@ use super::writer::Writer;
 /// OFPHET_VERSIONBITMAP, the one kind of HELLO element there is.
 const VERSION_BITMAP: u16 = 1;
 
+/// Type and length.
+const ELEMENT_HEADER_LEN: usize = 4;
+
 /// OFPET_EXPERIMENTER: an experimenter id follows the code (1.2 and later).
 const ERROR_EXPERIMENTER: u16 = 0xffff;
 
@@ -76,9 +79,10 @@ fn decode_hello(frame: &Frame) -> Result<Hello, DecodeError> {
 
 fn decode_hello_elements(r: &mut Reader) -> Result<Hello, DecodeError> {
     let mut hello = Hello::default();
-    while !r.is_empty() {
+    // Fewer bytes than the header of an element are none; Open vSwitch passes them over too.
+    while r.left() >= ELEMENT_HEADER_LEN {
         let len = usize::from(r.peek_u16(2)?);
-        if len < 4 {
+        if len < ELEMENT_HEADER_LEN {
             return Err(r.error(ErrorKind::BAD_LEN));
         }
         let mut element = r.part(len, ErrorKind::BAD_LEN, "HELLO element")?;

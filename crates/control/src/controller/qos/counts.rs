@@ -33,8 +33,15 @@ pub(super) struct Reading {
 }
 
 impl SwitchQos {
-    pub(super) fn note_counts(&mut self, counts: impl IntoIterator<Item = (FlowKey, (u64, u64))>) {
-        for (key, count) in counts {
+    /// Of entries that it is known to hold: what else it reports would only be kept.
+    pub(super) fn note_counts(
+        &mut self,
+        held: Option<&SwitchPlan>,
+        counts: impl IntoIterator<Item = (FlowKey, (u64, u64))>,
+    ) {
+        let is_held = |key: &FlowKey| held.is_some_and(|held| held.flows.contains_key(key));
+        self.counts.retain(|key, _| is_held(key));
+        for (key, count) in counts.into_iter().filter(|(key, _)| is_held(key)) {
             let before = self.counts.insert(key, count);
             self.has_begun_again |= before.is_some_and(|(packets, _)| count.0 < packets);
         }
@@ -142,12 +149,13 @@ impl Controller {
         request: Request,
         bodies: Vec<ReplyBody>,
     ) {
+        let plan = self.qos.plan.switches.get(&dpid);
+        let held = self.qos.held.get(&dpid);
         let meters = |told: &mut Readings, rows: Vec<MeterStats>, switch: &SwitchQos| {
             let max = switch.meters.flatten().map_or(0, |facts| facts.max);
-            let ours = rows
-                .into_iter()
-                .filter(|row| is_our_meter(row.meter_id, max));
-            let plan = self.qos.plan.switches.get(&dpid);
+            let ours = rows.into_iter().filter(|row| {
+                is_our_meter(row.meter_id, max) && has_meter(held, plan, row.meter_id)
+            });
             told.extend(ours.map(|row| (Counter::Meter(row.meter_id), met(&row, plan))));
         };
         let Some(switch) = self.qos.switches.get_mut(&dpid) else {
@@ -170,10 +178,18 @@ impl Controller {
                         let flow = Flow::from_stats(row)?;
                         Some((flow.key, (row.packet_count, row.byte_count)))
                     });
-                    switch.note_counts(flows);
+                    switch.note_counts(held, flows);
                 }
                 ReplyBody::Meter(rows) => meters(&mut reading.told, rows, switch),
-                ReplyBody::Queue(rows) => reading.told.extend(rows.iter().map(queued)),
+                ReplyBody::Queue(rows) => {
+                    // A switch may report any number of queues; of interest are those asked for.
+                    let is_planned = |row: &&QueueStats| {
+                        plan.is_some_and(|plan| plan.ports.contains_key(&row.port_no))
+                            && row.queue_id.0 <= u32::from(u8::MAX)
+                    };
+                    let rows = rows.iter().filter(is_planned);
+                    reading.told.extend(rows.map(queued));
+                }
                 _ => {}
             }
         }
@@ -186,13 +202,21 @@ impl Controller {
     }
 }
 
+fn has_meter(held: Option<&SwitchPlan>, plan: Option<&SwitchPlan>, id: MeterId) -> bool {
+    let plans = [held, plan].into_iter().flatten();
+    plans.into_iter().any(|plan| plan.meters.contains_key(&id))
+}
+
 fn met(row: &MeterStats, plan: Option<&SwitchPlan>) -> Came {
     let meter = plan.and_then(|plan| plan.meters.get(&row.meter_id));
     let drops = meter.is_some_and(|meter| meter.exceeding == Exceeding::Drop);
     let exceeding = row.bands.iter().map(|(packets, _)| *packets);
     Came {
         packets: row.packet_in_count,
-        dropped: if drops { exceeding.sum() } else { 0 },
+        dropped: match drops {
+            true => exceeding.fold(0, u64::saturating_add),
+            false => 0,
+        },
     }
 }
 

@@ -327,6 +327,14 @@ impl Controller {
         }
     }
 
+    /// Nobody knows whether the timers are still set.
+    pub(super) fn qos_restart_timers(&mut self) {
+        let due = [self.qos.plan_at, self.qos.again_at, self.qos.counts_at];
+        for due in due.into_iter().flatten() {
+            self.timer(due, Timer::Qos);
+        }
+    }
+
     /// What waits is looked at again then.
     fn qos_again(&mut self, due: Instant) {
         if self.qos.again_at.is_none_or(|at| due < at) {

@@ -111,7 +111,6 @@ impl Controller {
         let Some(switch) = self.qos.switches.get_mut(&dpid) else {
             return;
         };
-        switch.note_counts(counts);
         if is_first {
             let led = switch.leads_on || !told.leading.is_empty();
             switch.leads_on = led && has_miss && wants_policies;
@@ -128,6 +127,7 @@ impl Controller {
         let Some(switch) = self.qos.switches.get_mut(&dpid) else {
             return;
         };
+        switch.note_counts(self.qos.held.get(&dpid), counts);
         let other = match switch.leads_on {
             true => &told.plain,
             false => &told.leading,

@@ -316,7 +316,8 @@ impl Meters {
         let mut counted: BTreeMap<MeterId, u64> = BTreeMap::new();
         for (place, claim) in watch.claims.iter().enumerate() {
             if let Some(meter) = claim.meter {
-                *counted.entry(meter).or_default() += watch.grown(window, place);
+                let of = counted.entry(meter).or_default();
+                *of = of.saturating_add(watch.grown(window, place));
             }
         }
         let (from, to) = (watch.at(window.first), watch.at(window.last));

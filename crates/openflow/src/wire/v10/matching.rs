@@ -2,6 +2,9 @@
 //!
 //! Not kept: values under a wildcard, fields whose prerequisite the match does not state (1.0 says
 //! to ignore them, 3.4), the priority of an untagged frame, the low bits of `nw_tos`, padding.
+//!
+//! The type and code of ICMP stand in the 16 bits of the ports. Open vSwitch keeps and prints values
+//! above 255, which no packet has, and so does this.
 
 use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::match_fields::{Field, Match, MatchField, VLAN_PRESENT};
@@ -28,6 +31,7 @@ mod wild {
     pub const NW_DST_SHIFT: u32 = 14;
     pub const DL_VLAN_PCP: u32 = 1 << 20;
     pub const NW_TOS: u32 = 1 << 21;
+    pub const ALL: u32 = (1 << 22) - 1;
     /// What a sender writes for no address at all.
     pub const ADDRESS: u32 = 32;
 }
@@ -58,6 +62,11 @@ struct Fields {
 }
 
 pub(super) fn decode(r: &mut Reader) -> Result<Match, DecodeError> {
+    decode_exactness(r).map(|(r#match, _)| r#match)
+}
+
+/// The match, and whether no field is wildcarded.
+pub(super) fn decode_exactness(r: &mut Reader) -> Result<(Match, bool), DecodeError> {
     let mut r = r.part(MATCH_LEN, ErrorKind::BAD_LEN, "ofp_match")?;
     let fields = Fields {
         wildcards: r.u32()?,
@@ -80,7 +89,7 @@ pub(super) fn decode(r: &mut Reader) -> Result<Match, DecodeError> {
         tp_src: r.u16()?,
         tp_dst: r.u16()?,
     };
-    fields.to_match().ok_or(r.error(ErrorKind::REQUEST_EPERM))
+    Ok((fields.to_match(), fields.wildcards & wild::ALL == 0))
 }
 
 pub(super) fn encode(r#match: &Match, w: &mut Writer) -> Result<(), EncodeError> {
@@ -115,13 +124,21 @@ fn transport(nw_proto: u8, dl_type: u16) -> Option<(Field, Field)> {
     })
 }
 
+/// The fields that have more room in 1.0 than in a packet.
+fn is_of_icmp(field: Field) -> bool {
+    use Field as F;
+    matches!(
+        field,
+        F::Icmpv4Type | F::Icmpv4Code | F::Icmpv6Type | F::Icmpv6Code
+    )
+}
+
 impl Fields {
     fn says(&self, wildcard: u32) -> bool {
         self.wildcards & wildcard == 0
     }
 
-    /// `None` for an ICMP type or code of more than 8 bits, which no packet has.
-    fn to_match(self) -> Option<Match> {
+    fn to_match(self) -> Match {
         let mut m = Match::any();
         if self.says(wild::IN_PORT) {
             m = m.with_in_port(port_from_wire(self.in_port));
@@ -138,8 +155,8 @@ impl Fields {
         m = self.vlan(m);
         match self.dl_type {
             IPV4 | IPV6 if self.says(wild::DL_TYPE) => self.ip(m),
-            ARP if self.says(wild::DL_TYPE) => Some(self.arp(m)),
-            _ => Some(m),
+            ARP if self.says(wild::DL_TYPE) => self.arp(m),
+            _ => m,
         }
     }
 
@@ -157,7 +174,7 @@ impl Fields {
         m
     }
 
-    fn ip(&self, mut m: Match) -> Option<Match> {
+    fn ip(&self, mut m: Match) -> Match {
         if self.says(wild::NW_TOS) {
             m = m.with(Field::IpDscp, self.nw_tos >> 2);
         }
@@ -170,20 +187,17 @@ impl Fields {
         }
         let ports = transport(self.nw_proto, self.dl_type).filter(|_| self.says(wild::NW_PROTO));
         let Some((src, dst)) = ports else {
-            return Some(m);
+            return m;
         };
         for (field, value, wildcard) in [
             (src, self.tp_src, wild::TP_SRC),
             (dst, self.tp_dst, wild::TP_DST),
         ] {
             if self.says(wildcard) {
-                if u128::from(value) > field.ones() {
-                    return None;
-                }
                 m = m.with(field, value);
             }
         }
-        Some(m)
+        m
     }
 
     fn arp(&self, mut m: Match) -> Match {
@@ -229,11 +243,19 @@ impl Fields {
                 return w.unsupported("experimenter's match field");
             };
             let mask = mask.unwrap_or(field.ones());
-            if value & !field.ones() != 0 {
+            let room = match is_of_icmp(*field) {
+                true => u128::from(u16::MAX),
+                false => field.ones(),
+            };
+            if value & !room != 0 {
                 return w.unsupported("value wider than its match field");
             }
+            let value = match mask == field.ones() {
+                true => *value,
+                false => value & mask,
+            };
             if mask != 0 {
-                f.put(*field, value & mask, mask, w)?;
+                f.put(*field, value, mask, w)?;
             }
         }
         let any_tag = r#match.get(Field::VlanVid) == Some((VLAN_PRESENT, VLAN_PRESENT));

@@ -95,6 +95,8 @@ pub(super) fn encode(message: &Message, w: &mut Writer) -> Result<(), EncodeErro
     }
 }
 
+pub(super) use stats::decode_flow_rows;
+
 fn bare(frame: &Frame, message: Message) -> Result<Message, DecodeError> {
     Reader::body_of(frame, "message without a body").done()?;
     Ok(message)
@@ -266,13 +268,15 @@ fn encode_packet_out(m: &PacketOut, w: &mut Writer) -> Result<(), EncodeError> {
 
 fn decode_flow_mod(frame: &Frame) -> Result<Message, DecodeError> {
     let mut r = Reader::body_of(frame, "FLOW_MOD");
-    let r#match = matching::decode(&mut r)?;
+    let (r#match, is_exact) = matching::decode_exactness(&mut r)?;
     let cookie = Cookie(r.u64()?);
     let command = u8::try_from(r.u16()?)
         .ok()
         .and_then(FlowModCommand::from_wire)
         .ok_or(r.error(ErrorKind::FLOW_MOD_BAD_COMMAND))?;
     let (idle_timeout, hard_timeout, priority) = (r.u16()?, r.u16()?, r.u16()?);
+    // An entry without wildcards goes before all others, whatever the message says (1.0, 3.4).
+    let priority = if is_exact { u16::MAX } else { priority };
     let buffer_id = decode_buffer(&mut r)?;
     let out_port = port_from_wire(r.u16()?);
     let flags = decode_flags(&mut r)?;

@@ -56,11 +56,9 @@ const ERRORS: &[((u16, u16), ErrorKind)] = &[
     ((3, 0), ErrorKind::FLOW_MOD_TABLE_FULL),
     ((3, 1), ErrorKind::FLOW_MOD_OVERLAP),
     ((3, 2), ErrorKind::FLOW_MOD_EPERM),
-    // BAD_EMERG_TIMEOUT.
-    ((3, 3), ErrorKind::FLOW_MOD_BAD_TIMEOUT),
+    ((3, 3), ErrorKind::FLOW_MOD_BAD_EMERG_TIMEOUT),
     ((3, 4), ErrorKind::FLOW_MOD_BAD_COMMAND),
-    // UNSUPPORTED: "cannot process in the order specified".
-    ((3, 5), ErrorKind::ACTION_UNSUPPORTED_ORDER),
+    ((3, 5), ErrorKind::FLOW_MOD_UNSUPPORTED),
     ((4, 0), ErrorKind::PORT_MOD_BAD_PORT),
     ((4, 1), ErrorKind::PORT_MOD_BAD_HW_ADDR),
     ((5, 0), ErrorKind::QUEUE_BAD_PORT),

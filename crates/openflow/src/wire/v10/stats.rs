@@ -5,7 +5,7 @@ use crate::frame::Frame;
 use crate::message::{FlowModFlags, Message, MultipartReply, MultipartRequest};
 use crate::multipart::{
     AggregateStats, Description, FlowStats, FlowStatsRequest, PortStats, QueueStats, ReplyBody,
-    RequestBody, TableStats, TableStatsV10,
+    RequestBody, TableStats, TableStatsV10, UnreadableRow,
 };
 use crate::types::{Cookie, GroupId, PortNo, QueueId, TableId};
 use crate::wire::reader::Reader;
@@ -149,6 +149,39 @@ pub(super) fn decode_reply(frame: &Frame) -> Result<Message, DecodeError> {
     };
     r.done()?;
     Ok(Message::MultipartReply(MultipartReply { more, body }))
+}
+
+/// A reply of flow statistics, with the rows that cannot be read as far as they can.
+pub(in crate::wire) fn decode_flow_rows(
+    frame: &Frame,
+) -> Result<Option<(MultipartReply, Vec<UnreadableRow>)>, DecodeError> {
+    let mut r = Reader::body_of(frame, "STATS_REPLY");
+    let kind = r.u16()?;
+    let more = r.u16()? & MORE != 0;
+    if kind != stats_type::FLOW {
+        return Ok(None);
+    }
+    let (rows, unreadable) = r.rows("ofp_flow_stats", flow_stats, unreadable_row)?;
+    let body = ReplyBody::Flow(rows);
+    Ok(Some((MultipartReply { more, body }, unreadable)))
+}
+
+/// What names the row, whatever it does.
+fn unreadable_row(r: &mut Reader, error: DecodeError) -> Result<UnreadableRow, DecodeError> {
+    r.skip(2)?;
+    let table_id = TableId(r.u8()?);
+    r.skip(1)?;
+    let r#match = matching::decode(r).ok();
+    r.skip(8)?;
+    let priority = r.u16()?;
+    r.skip(10)?;
+    Ok(UnreadableRow {
+        table_id,
+        priority,
+        cookie: Cookie(r.u64()?),
+        r#match,
+        error,
+    })
 }
 
 pub(super) fn encode_reply(m: &MultipartReply, w: &mut Writer) -> Result<(), EncodeError> {

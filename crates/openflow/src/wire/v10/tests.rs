@@ -266,3 +266,184 @@ fn every_refusal_has_a_number_in_1_0() {
     }
     assert!(refused > 20, "{refused}");
 }
+
+fn unhex(text: &str) -> Vec<u8> {
+    let digits = text.as_bytes().chunks(2);
+    let byte = |pair: &[u8]| {
+        let pair = std::str::from_utf8(pair).expect("hex");
+        u8::from_str_radix(pair, 16).expect("hex")
+    };
+    digits.map(byte).collect()
+}
+
+/// `icmp,icmp_type=300`, which Open vSwitch stores and prints.
+const ICMP_300: &str = "010e005000000007003fff8f000000000000000000000000000000000000080000\
+0100000000000000000000012c000000000000000012340000000000000064ffffffffffff00000000000800020000";
+
+#[test]
+fn an_icmp_type_that_no_packet_has_is_kept_and_matches_no_packet() {
+    let bytes = unhex(ICMP_300);
+    let Ok(Message::FlowMod(flow_mod)) = read(&bytes) else {
+        panic!("it is read");
+    };
+    assert_eq!(flow_mod.r#match.exact(Field::Icmpv4Type), Some(300));
+    // What it wildcards is written in another way, and says the same.
+    let again = written(&Message::FlowMod(flow_mod.clone()));
+    assert_eq!(read(&again), Ok(Message::FlowMod(flow_mod.clone())));
+    let frame = Frame::new(bytes.into()).expect("a frame");
+    let text = crate::text::print(&frame);
+    let wanted = "ADD priority=100,icmp,icmp_type=300 cookie:0x1234 actions=output:2";
+    assert!(text.contains(wanted), "{text}");
+    // 300 is 44 in eight bits.
+    let mut packet = vec![0; 14 + 20 + 8];
+    packet[12..15].copy_from_slice(&[8, 0, 0x45]);
+    packet[17] = 28;
+    packet[14 + 9] = 1;
+    packet[34] = 44;
+    let packet = crate::PacketFields::parse(PortNo(1), &packet);
+    assert_eq!(packet.get(Field::Icmpv4Type), Some(44));
+    assert!(!packet.matches(&flow_mod.r#match));
+    // 1.3 has eight bits for it.
+    let message = Message::FlowMod(flow_mod);
+    assert!(crate::encode(Version::V13, Xid(1), &message).is_err());
+}
+
+#[test]
+fn an_entry_without_wildcards_has_the_highest_priority_whatever_it_says() {
+    // As Open vSwitch prints it: priority=65535,tcp,in_port=1,...
+    let exact = "010e0050000000000000000000010200000000010200000000\
+02ffff00000800000600000a0000010a0000020050005100000000000000000000000000000007ffffffffffff0000\
+0000000800020000";
+    let mut bytes = unhex(exact);
+    let priority = |bytes: &[u8]| match read(bytes) {
+        Ok(Message::FlowMod(flow_mod)) => flow_mod.priority,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(priority(&bytes), u16::MAX);
+    // One wildcard, and it says what it says.
+    bytes[11] = 1;
+    assert_eq!(priority(&bytes), 7);
+}
+
+#[test]
+fn errors_of_1_0_alone_have_their_own_names() {
+    for (code, name) in [(3, "OFPFMFC_BAD_EMERG_TIMEOUT"), (5, "OFPFMFC_UNSUPPORTED")] {
+        let bytes = [1, 1, 0, 12, 0, 0, 0, 1, 0, 3, 0, code];
+        let Ok(Message::Error(error)) = read(&bytes) else {
+            panic!("it is read");
+        };
+        assert!(error.kind.is_of_flow_mod());
+        assert_eq!(written(&Message::Error(error)), bytes);
+        let frame = Frame::new(Bytes::copy_from_slice(&bytes)).expect("a frame");
+        let text = crate::text::print(&frame);
+        assert!(text.contains(name), "{text}");
+    }
+}
+
+#[test]
+fn an_entry_for_emergencies_says_so() {
+    let add = FlowMod {
+        flags: FlowModFlags::EMERG,
+        ..flow_mod(tcp())
+    };
+    let frame = crate::encode(Version::V10, Xid(1), &Message::FlowMod(add)).expect("of 1.0");
+    let text = crate::text::print(&frame);
+    assert!(text.contains(" emerg actions="), "{text}");
+}
+
+/// Rows of flow statistics after one that cannot be read are read all the same.
+#[test]
+fn a_row_that_cannot_be_read_costs_that_row_only() {
+    let row = |cookie: u64, priority: u16| crate::multipart::FlowStats {
+        table_id: TableId(0),
+        duration_sec: 1,
+        duration_nsec: 2,
+        priority,
+        idle_timeout: 3,
+        hard_timeout: 4,
+        flags: FlowModFlags::empty(),
+        cookie: Cookie(cookie),
+        packet_count: 5,
+        byte_count: 6,
+        r#match: Match::any().with_in_port(PortNo(1)),
+        instructions: vec![Instruction::ApplyActions(vec![Action::output(PortNo(2))])],
+    };
+    for version in [Version::V10, Version::V13] {
+        let rows = vec![row(1, 10), row(2, 20), row(3, 30)];
+        let reply = crate::message::MultipartReply {
+            more: true,
+            body: crate::multipart::ReplyBody::Flow(rows.clone()),
+        };
+        let message = Message::MultipartReply(reply);
+        let frame = crate::encode(version, Xid(1), &message).expect("sayable");
+        assert_eq!(crate::decode_rows(&frame), Ok((message, Vec::new())));
+        let head = if version == Version::V10 { 12 } else { 16 };
+        let row_len = (frame.len() - head) / 3;
+        // The length of the second row's action.
+        let mut bytes = frame.bytes().to_vec();
+        let action_at = head
+            + row_len
+            + if version == Version::V10 {
+                88
+            } else {
+                48 + 16 + 8
+            };
+        bytes[action_at + 3] = 3;
+        let spoiled = Frame::new(bytes.clone().into()).expect("a frame");
+        assert!(crate::decode(&spoiled).is_err());
+        let Ok((Message::MultipartReply(reply), unreadable)) = crate::decode_rows(&spoiled) else {
+            panic!("{version}: the others are read");
+        };
+        let others = vec![rows[0].clone(), rows[2].clone()];
+        assert!(reply.more);
+        assert_eq!(reply.body, crate::multipart::ReplyBody::Flow(others));
+        let [row] = &unreadable[..] else {
+            panic!("{version}: {unreadable:?}");
+        };
+        assert_eq!(
+            (row.table_id, row.priority, row.cookie),
+            (TableId(0), 20, Cookie(2))
+        );
+        assert_eq!(row.r#match, Some(rows[1].r#match.clone()));
+        // A row's length that is none leaves nobody knowing where the next begins.
+        for len in [0, 1, 87, u16::MAX] {
+            let at = head + row_len;
+            bytes[at..at + 2].copy_from_slice(&len.to_be_bytes());
+            let frame = Frame::new(bytes.clone().into()).expect("a frame");
+            assert!(crate::decode_rows(&frame).is_err(), "{version}: {len}");
+        }
+    }
+}
+
+#[test]
+fn stray_bytes_after_a_hello_element_are_passed_over() {
+    let hello = unhex("0400001200000001000100080000001200ff");
+    let bitmaps = Some(vec![0x12]);
+    assert_eq!(
+        read(&hello),
+        Ok(Message::Hello(crate::hello::Hello { bitmaps }))
+    );
+    // An element that says more than is there is still none.
+    let broken = unhex("0400001400000001000100080000001200010008");
+    assert_eq!(read(&broken), Err(ErrorKind::BAD_LEN));
+}
+
+#[test]
+fn the_tag_behind_a_tag_is_printed() {
+    let data = unhex(
+        "0000000000ff0000000000aa88a860058100400608004500001400000000400100000a0000010a000002",
+    );
+    let packet_in = Message::PacketIn(PacketIn {
+        buffer_id: None,
+        total_len: data.len() as u16,
+        reason: crate::message::PacketInReason(0),
+        table_id: TableId(0),
+        cookie: NO_COOKIE,
+        r#match: Match::any().with_in_port(PortNo(1)),
+        data: data.into(),
+    });
+    let frame = crate::encode(Version::V10, Xid(1), &packet_in).expect("of 1.0");
+    let text = crate::text::print(&frame);
+    let tags = "dl_vlan=5,dl_vlan_pcp=3,dl_vlan1=6,dl_vlan_pcp1=2,dl_src";
+    assert!(text.contains(tags), "{text}");
+}

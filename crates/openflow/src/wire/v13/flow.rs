@@ -2,7 +2,7 @@
 
 use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::message::{FlowMod, FlowModCommand, FlowModFlags, FlowRemoved, FlowRemovedReason};
-use crate::multipart::{AggregateStats, FlowStats, FlowStatsRequest};
+use crate::multipart::{AggregateStats, FlowStats, FlowStatsRequest, UnreadableRow};
 use crate::types::{Cookie, GroupId, PortNo, TableId};
 
 use super::super::actions::{decode_instructions, encode_instructions};
@@ -152,6 +152,27 @@ pub(super) fn decode_stats(r: &mut Reader) -> Result<FlowStats, DecodeError> {
         byte_count: r.u64()?,
         r#match: decode_match(&mut r)?,
         instructions: decode_instructions(&mut r)?,
+    })
+}
+
+/// What names the row, whatever it does.
+pub(super) fn decode_unreadable(
+    r: &mut Reader,
+    error: DecodeError,
+) -> Result<UnreadableRow, DecodeError> {
+    r.skip(2)?;
+    let table_id = TableId(r.u8()?);
+    r.skip(9)?;
+    let priority = r.u16()?;
+    r.skip(10)?;
+    let cookie = Cookie(r.u64()?);
+    r.skip(16)?;
+    Ok(UnreadableRow {
+        table_id,
+        priority,
+        cookie,
+        r#match: decode_match(r).ok(),
+        error,
     })
 }
 

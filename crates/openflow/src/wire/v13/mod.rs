@@ -20,6 +20,8 @@ use crate::types::{BufferId, PortNo};
 use super::reader::Reader;
 use super::writer::Writer;
 
+pub(super) use multipart::decode_flow_rows;
+
 /// OFP_NO_BUFFER.
 const NO_BUFFER: u32 = 0xffff_ffff;
 

@@ -1,7 +1,10 @@
 //! Multipart requests and replies: the common header, and which body belongs to which type.
 
 use crate::error::{DecodeError, EncodeError};
-use crate::multipart::{Description, MultipartReply, MultipartRequest, ReplyBody, RequestBody};
+use crate::frame::Frame;
+use crate::multipart::{
+    Description, MultipartReply, MultipartRequest, ReplyBody, RequestBody, UnreadableRow,
+};
 use crate::types::GroupId;
 
 use super::super::reader::Reader;
@@ -159,6 +162,25 @@ pub(super) fn decode_reply(r: &mut Reader) -> Result<MultipartReply, DecodeError
         },
     };
     Ok(MultipartReply { more, body })
+}
+
+/// A reply of flow statistics, with the rows that cannot be read as far as they can.
+pub(in crate::wire) fn decode_flow_rows(
+    frame: &Frame,
+) -> Result<Option<(MultipartReply, Vec<UnreadableRow>)>, DecodeError> {
+    let mut r = Reader::body_of(frame, "MULTIPART_REPLY");
+    let (kind, more) = decode_header(&mut r)?;
+    if kind != mp::FLOW {
+        return Ok(None);
+    }
+    let rows = r.rows(
+        "flow statistics",
+        flow::decode_stats,
+        flow::decode_unreadable,
+    );
+    let (rows, unreadable) = rows?;
+    let body = ReplyBody::Flow(rows);
+    Ok(Some((MultipartReply { more, body }, unreadable)))
 }
 
 pub(super) fn encode_reply(reply: &MultipartReply, w: &mut Writer) -> Result<(), EncodeError> {
