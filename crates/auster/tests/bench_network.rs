@@ -89,10 +89,8 @@ fn a_small_run_finds_what_the_control_link_makes_of_new_flows() {
             number(&icmp["first_ms"]["min"]) >= 4.0 * CONTROL_MS,
             "{icmp}"
         );
-        assert!(
-            number(&icmp["later_ms"]["p50"]) < 2.0 * CONTROL_MS,
-            "{icmp}"
-        );
+        let later_ms = number(&icmp["later_ms"]["p50"]);
+        assert!(later_ms < number(&icmp["first_ms"]["max"]), "{icmp}");
         for tcp in run["tcp"].as_array().unwrap() {
             assert_eq!(
                 (number(&tcp["time_ms"]["count"]), number(&tcp["failed"])),

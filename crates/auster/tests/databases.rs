@@ -25,7 +25,7 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A database with one bridge of two ports, and nobody who carries out what it says.
 struct Server {

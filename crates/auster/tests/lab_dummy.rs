@@ -12,9 +12,8 @@ const PACKET: &str = "in_port(1),eth(src=50:54:00:00:00:05,dst=50:54:00:00:00:07
 
 /// Two entries, one kept busy by a packet a second until its hard timeout, one idle from the start.
 #[test]
-fn seventy_virtual_seconds_of_timeouts_expire_exactly_and_take_about_a_second() {
+fn seventy_virtual_seconds_of_timeouts_expire_exactly() {
     let switch = DummySwitch::start(2);
-    let started = std::time::Instant::now();
     let busy = "in_port=1,idle_timeout=10,hard_timeout=60,actions=output:2";
     let idle = "in_port=2,idle_timeout=10,actions=output:1";
     switch.ofctl("add-flow", &[busy]);
@@ -38,10 +37,4 @@ fn seventy_virtual_seconds_of_timeouts_expire_exactly_and_take_about_a_second() 
             _ => {}
         }
     }
-    // A second or so; the margin is for a busy machine.
-    assert!(
-        started.elapsed() < Duration::from_secs(20),
-        "{:?}",
-        started.elapsed()
-    );
 }

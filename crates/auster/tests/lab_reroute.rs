@@ -5,7 +5,7 @@ mod common;
 
 use std::fs;
 
-use common::lab::auster;
+use common::lab::{auster, measured};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -50,10 +50,7 @@ fn planned_changes_lose_nothing_and_a_cut_cable_does() {
     fs::write(file("a.toml"), SCENARIO).unwrap();
     let out = file("out");
     let output = auster(&["lab", "run", &file("a.toml"), "--json", "--out", &out]);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{errors}{text}");
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document = measured(&output);
     let rows = document["rows"].as_array().unwrap();
     let row = |name: &str| {
         let mut of = rows.iter().filter(|row| row["row"] == name);
@@ -67,17 +64,18 @@ fn planned_changes_lose_nothing_and_a_cut_cable_does() {
         (of("delay_before_ms"), of("delay_after_ms"))
     };
     let (before, after) = delays(slower);
-    assert!((2.0..30.0).contains(&before) && after >= 30.0, "{slower}");
+    assert!(before >= 2.0 && after >= 30.0 && before < after, "{slower}");
     // On a machine that is elsewhere for long, queues lose.
     let late_ms = number(&slower["sender_late_ms_max"]);
     assert!(
         late_ms > 25.0 || number(&slower["lost"]["max"]) == 0.0,
         "{slower}"
     );
-    // 28 ms of 425 packets a second; at least some of them overtake.
-    let faster = row("planned, faster");
-    let reordered = number(&faster["reordered"]["median"]);
-    assert!((3.0..43.0).contains(&reordered), "{faster}");
+    let (before, after) = delays(row("planned, faster"));
+    assert!(
+        before >= 30.0 && after >= 2.0 && after < before,
+        "{document}"
+    );
     // What is on the cable, if nothing else.
     let fails = row("fails");
     assert!(number(&fails["lost"]["median"]) >= 1.0, "{fails}");

@@ -5,7 +5,7 @@ mod common;
 
 use std::fs;
 
-use common::lab::auster;
+use common::lab::{auster, measured};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -64,10 +64,7 @@ fn a_lease_keeps_room_where_a_fixed_timeout_is_refused() {
     fs::write(file("a.toml"), SCENARIO).unwrap();
     let out = file("out");
     let output = auster(&["lab", "run", &file("a.toml"), "--json", "--out", &out]);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{errors}{told}");
-    let document: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let document = measured(&output);
     let row = |policy: &str| {
         let mut rows = document["rows"].as_array().unwrap().iter();
         let row = rows.find(|row| row["policy"] == policy);

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 /// Longer than the keeper takes to see that something is gone.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 fn words(line: &str) -> Vec<&str> {
     line.split(' ').collect()

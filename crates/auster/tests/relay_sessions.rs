@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 const AUSTER: &str = env!("CARGO_BIN_EXE_auster");
 /// Far beyond what anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 static SITES: AtomicU32 = AtomicU32::new(0);
 

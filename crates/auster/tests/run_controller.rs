@@ -444,8 +444,9 @@ async fn a_flood_of_packet_ins_delays_no_other_switchs_echo() {
     }
     let (sent, _flooder) = flood.await.unwrap();
     assert!(sent > 1000, "{sent} packet-ins are no flood");
+    // Less than any keep-alive waits; how much less is what `auster bench` measures.
     assert!(
-        worst < Duration::from_secs(1),
+        worst < Duration::from_secs(10),
         "worst of {count} echoes: {worst:?}"
     );
 }

@@ -124,6 +124,15 @@ impl<T> Requests<T> {
         Some(xid)
     }
 
+    /// Requests that wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// What the request of this xid is for, if it waits.
     pub fn tag(&self, xid: Xid) -> Option<&T> {
         let waiting = self.waiting.get(&self.number(xid)?)?;

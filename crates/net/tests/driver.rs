@@ -303,13 +303,13 @@ async fn echo_and_hello_are_answered_while_the_handler_is_stuck() {
         switch.send(xid, &packet_in(1, b"more")).await.unwrap();
     }
     let waited = switch.echo(10_000).await.unwrap();
-    assert!(waited < Duration::from_secs(1), "{waited:?}");
+    assert!(waited < Duration::from_secs(10), "{waited:?}");
     let mut other = stage.join(2, 1 << 16);
     other
         .set_up()
         .await
         .expect("another switch is set up meanwhile");
-    assert!(other.echo(1).await.unwrap() < Duration::from_secs(1));
+    assert!(other.echo(1).await.unwrap() < Duration::from_secs(10));
 
     let counters = stage.driver.inbox_counters();
     assert!(counters.packet_ins_shed > 8000, "{counters:?}");
@@ -627,7 +627,7 @@ async fn the_round_trip_of_an_echo_is_measured() {
     switch.receive().await.unwrap();
     let rtt = stage.driver.connections()[0].echo_rtt.unwrap();
     assert!(
-        rtt >= Duration::from_millis(10) && rtt < Duration::from_secs(5),
+        rtt >= Duration::from_millis(10) && rtt < Duration::from_secs(60),
         "{rtt:?}"
     );
 }

@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(180);
 const HELLO: [u8; 8] = [4, 0, 0, 8, 0, 0, 0, 0];
 const FEATURES_REQUEST: [u8; 8] = [4, 5, 0, 8, 0, 0, 0, 1];
 

@@ -11,6 +11,21 @@ pub fn auster(arguments: &[&str]) -> Output {
     Command::new(AUSTER).args(arguments).output().unwrap()
 }
 
+/// The document of an experiment, whether its claims hold or not: those on times and losses hold on
+/// a quiet machine only, so that they are the scenarios' to judge and not a test's.
+pub fn measured(output: &Output) -> Value {
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        matches!(output.status.code(), Some(0 | 1)),
+        "{errors}{told}"
+    );
+    if !output.status.success() {
+        println!("{errors}");
+    }
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {errors}{told}"))
+}
+
 /// A lab left up by `auster lab up`, taken down at the end of the test.
 pub struct Lab {
     pub id: String,

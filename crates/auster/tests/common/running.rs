@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub const AUSTER: &str = env!("CARGO_BIN_EXE_auster");
 
 /// How long a test waits for what takes milliseconds; a bound against hanging, not a claim.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A running command. Dropped, it is killed by its pid and waited for.
 pub struct Running {

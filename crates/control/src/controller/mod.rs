@@ -58,6 +58,7 @@ use sha2::{Digest, Sha256};
 use crate::ConnectionId;
 use crate::budget::Budget;
 use crate::edge::EdgeUpdate;
+use crate::entry::Entry;
 use crate::fair_table::Shares;
 use crate::lldp::Prover;
 use crate::mix;
@@ -373,6 +374,16 @@ pub struct ControllerCounters {
     pub panics: u64,
     /// Alarms not raised: one of the kind was, at the same port, in the same minute.
     pub alarms_damped: u64,
+}
+
+/// What the controller keeps beside switches, hosts, paths and entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sizes {
+    pub timers: usize,
+    /// Packets that wait until discovery knows what is behind their ports.
+    pub held_packets: usize,
+    /// Requests to all switches that wait for their replies.
+    pub requests: usize,
 }
 
 pub struct Controller {
@@ -844,6 +855,22 @@ impl Controller {
     /// Pairs of hosts that have a path of their own.
     pub fn path_count(&self) -> usize {
         self.paths.len()
+    }
+
+    /// The entries that a switch should hold: those that were sent or adopted and have not gone.
+    pub fn entries(&self, dpid: DatapathId) -> impl Iterator<Item = Entry> {
+        let switch = self.switches.get(&dpid).into_iter();
+        switch.flat_map(|switch| switch.entries.values().copied())
+    }
+
+    /// How much the controller keeps; every figure has a bound.
+    pub fn sizes(&self) -> Sizes {
+        let switches = self.switches.values();
+        Sizes {
+            timers: self.timers.len(),
+            held_packets: self.held.len(),
+            requests: switches.map(|switch| switch.requests.len()).sum(),
+        }
     }
 
     pub fn counters(&self) -> ControllerCounters {

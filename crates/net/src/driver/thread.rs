@@ -424,7 +424,14 @@ mod tests {
             let mut thread = Thread {
                 application: Plain::default(),
                 shared: &shared,
-                admitted: HashMap::from([(id, line.clone())]),
+                admitted: HashMap::from([(
+                    id,
+                    Admitted {
+                        line: line.clone(),
+                        is_touched: false,
+                    },
+                )]),
+                touched: Vec::new(),
                 hosts: HostNotices::new(Instant::START),
                 probes: VecDeque::new(),
                 given_up: HashSet::new(),

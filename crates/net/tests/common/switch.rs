@@ -15,7 +15,7 @@ use openflow::{
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 /// A test that waits longer than this has failed.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 pub struct Switch<R, W> {
     pub reader: R,
