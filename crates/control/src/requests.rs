@@ -108,7 +108,7 @@ impl<T> Requests<T> {
         Some(xid)
     }
 
-    /// What the request of this xid is for, if it waits.
+    /// Returns the tag of a waiting request.
     pub fn tag(&self, xid: Xid) -> Option<&T> {
         self.waiting.get(&xid).map(|waiting| &waiting.tag)
     }
