@@ -390,8 +390,7 @@ impl Started {
         true
     }
 
-    /// Whether this version can name a port. 1.0 has 16 bits for it, and answers are made by
-    /// writing them in.
+    /// Whether this version can encode a port: 1.0 has 16 bits for it.
     fn has_words_for(&self, port: PortNo) -> bool {
         self.config.version != Version::V10 || port.0 < PORTS_V10
     }
@@ -459,8 +458,8 @@ impl Started {
         }
         let xid = self.next_xid();
         let message = Message::FlowMod(flow_mod);
-        // A port of an earlier connection may have a number for which this version has no words:
-        // then no entry of this switch can name it either.
+        // A port of an earlier connection may have a number that this version cannot encode. Then no
+        // entry of this switch can name it either.
         if let Ok(frame) = encode(self.config.version, Xid(xid), &message) {
             self.counters.flow_mods += 1;
             out.extend_from_slice(frame.bytes());

@@ -133,7 +133,7 @@ impl<T> Requests<T> {
         self.waiting.is_empty()
     }
 
-    /// What the request of this xid is for, if it waits.
+    /// Returns the tag of a waiting request.
     pub fn tag(&self, xid: Xid) -> Option<&T> {
         let waiting = self.waiting.get(&self.number(xid)?)?;
         Some(&waiting.tag)

@@ -1,4 +1,4 @@
-//! What a switch says is material to judge: whatever it reports, nothing ends but what is its own.
+//! A hostile switch may report anything: it ends nothing but its own connection.
 
 use control::ConnectionId;
 use control::controller::{
@@ -27,7 +27,7 @@ struct Bench {
     controller: Controller,
     now: Instant,
     version: Version,
-    /// What it said to each switch, and what it told people.
+    /// Messages to each switch, connections it closed, and events.
     heard: Vec<(ConnectionId, Frame)>,
     closed: Vec<(ConnectionId, RefusedReason)>,
     events: Vec<Event>,
@@ -168,7 +168,7 @@ fn switch_up(version: Version, n: u64) -> SwitchUp {
     }
 }
 
-/// As `ovs-ofctl` shows an entry of ours.
+/// A row of flow statistics with our cookie.
 fn row(kind: EntryKind, priority: u16, r#match: Match, out: PortNo) -> FlowStats {
     FlowStats {
         table_id: TableId(0),
@@ -269,7 +269,7 @@ fn entries_of_no_shape_of_ours_are_taken_out_by_table_priority_and_match() {
     }
 }
 
-/// What a proper entry says is believed, and what is wrong beside it is not.
+/// The controller believes a proper entry and deletes a wrong one beside it.
 #[test]
 fn a_proper_entry_beside_a_wrong_one_is_kept() {
     for version in [Version::V13, Version::V10] {
@@ -288,8 +288,7 @@ fn a_proper_entry_beside_a_wrong_one_is_kept() {
     }
 }
 
-/// What a switch counts may be any number. Each sum of it that overflows is a panic where overflow
-/// is checked, as in this test.
+/// A switch may report any count. A sum that overflows panics where overflow is checked, as here.
 #[test]
 fn no_count_of_a_switch_is_too_large() {
     let mut config = ControllerConfig::default();
@@ -385,8 +384,8 @@ fn ports_beyond_the_bound_close_the_connection_of_their_switch() {
     assert_eq!(refused, Admission::Refused(RefusedReason::TooManyPorts));
 }
 
-/// One row of somebody else that cannot be read does not hide the others: ours that are stale go, and
-/// so does one of ours that cannot be read itself.
+/// A foreign row that cannot be read does not hide the others. The controller still deletes its
+/// stale entries, and rows with its cookie that it cannot read.
 #[test]
 fn a_row_that_cannot_be_read_blinds_no_reconciliation() {
     for version in [Version::V13, Version::V10] {
@@ -441,8 +440,8 @@ fn spoil_rows(bytes: &mut [u8], version: Version, which: &[usize]) {
         Version::V10 => 12,
         _ => 16,
     };
-    // In 1.0 so long is a row without its actions; in 1.3 a match of 32 bytes stands after 48, and an
-    // instruction's header of 8 after that.
+    // Bytes before the action: in 1.0 the row without actions, in 1.3 a row's head of 48 bytes, a match
+    // of 32 and an instruction's head of 8.
     let actions_at = 88;
     let mut row = 0;
     while at < bytes.len() {

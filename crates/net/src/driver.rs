@@ -71,9 +71,8 @@ use shared::Shared;
 pub use outbox::OUTBOX_BYTES_MAX;
 pub use policy::PolicyView;
 
-/// Takes a lock that somebody may have panicked with. None of the code under the driver's locks
-/// does so whatever a peer sends; if it ever did, what it left ends one connection, and a lock that
-/// nobody can take any more would end them all.
+/// Takes a lock, poisoned or not. Code under the driver's locks does not panic on what a peer sends.
+/// If it ever did, a poisoned lock would end every connection instead of one.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -93,8 +92,8 @@ pub trait Application: Send + 'static {
     fn poll_output(&mut self) -> Option<ControllerOutput>;
     fn poll_timeout(&self) -> Option<(Instant, &'static str)>;
 
-    /// One of the other methods has panicked, which was caught. What it was changing may be
-    /// half-changed: this makes it good. The connection whose message it was is closed in any case.
+    /// Repairs the state after another method has panicked and the driver has caught it. The driver
+    /// closes the connection whose message it was in any case.
     fn handle_panicked(&mut self, now: Instant) {
         let _ = now;
     }
@@ -203,14 +202,14 @@ pub enum Ended {
     NotReading,
     /// The peer took no byte for ten seconds.
     Stalled,
-    /// A fault of ours was met while it was served.
+    /// Its task panicked.
     Panicked,
     Stopped,
 }
 
 impl Ended {
-    /// Whether a peer that speaks OpenFlow was turned away, if its switch was not up yet. Silence,
-    /// and what is no OpenFlow, is what anybody sends to an open port.
+    /// Whether auster turned away a peer that speaks OpenFlow, if its switch was not up yet. Anybody
+    /// who finds an open port sends nothing, or something else.
     pub fn is_refusal(&self) -> bool {
         match self {
             Ended::Session(reason) => !matches!(

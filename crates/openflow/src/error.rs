@@ -136,7 +136,7 @@ errors! {
     TABLE_FEATURES_BAD_LEN = 13, 3;
     TABLE_FEATURES_BAD_ARGUMENT = 13, 4;
     TABLE_FEATURES_EPERM = 13, 5;
-    // Of 1.0 alone, which numbers them 3, 3 and 3, 5.
+    // OpenFlow 1.0 only, where they are 3, 3 and 3, 5.
     FLOW_MOD_BAD_EMERG_TIMEOUT = 0x1003, 3;
     FLOW_MOD_UNSUPPORTED = 0x1003, 5;
 }

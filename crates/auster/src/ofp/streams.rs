@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(streams.finish().streams_forgotten, 10);
     }
 
-    /// What it says cannot be read, and what follows can: as Open vSwitch prints it.
+    /// The message cannot be read, but those after it can; Open vSwitch prints them too.
     #[test]
     fn a_version_byte_of_zero_ends_no_stream() {
         let mut data = barriers();

@@ -64,10 +64,10 @@ pub enum Event {
         kept: usize,
         added: usize,
         deleted: usize,
-        /// Rows that could not be read, so that nobody knows what is there.
+        /// Rows that could not be read.
         unreadable: usize,
-        /// The switch did not say what it holds: refused, not in time, or too much. Then only what
-        /// it needs at least was sent.
+        /// The switch did not report its entries: it refused, was late, or reported too much. Only
+        /// infrastructure was sent.
         is_unread: bool,
     },
     /// A relay beside the switch has the controller's policy map in use.
@@ -143,8 +143,7 @@ pub enum Alarm {
         dpid: DatapathId,
         error: ErrorKind,
     },
-    /// A fault of ours: it was caught, and what is known of the switch that was being served, if one
-    /// was, begins anew.
+    /// A panic in auster was caught. The state of the switch it was serving, if any, begins anew.
     Panicked {
         dpid: Option<DatapathId>,
     },

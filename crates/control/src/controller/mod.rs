@@ -247,7 +247,7 @@ pub enum RefusedReason {
     TooManySwitches,
     /// [`ControllerConfig::port_count_max`] is reached.
     TooManyPorts,
-    /// A fault of ours was met while this switch was served: its state begins anew.
+    /// Auster panicked while it served this switch, whose state begins anew.
     Fault,
 }
 
@@ -370,7 +370,7 @@ pub struct ControllerCounters {
     pub too_many_ports: u64,
     /// Rows of flow statistics that could not be read.
     pub rows_unreadable: u64,
-    /// Faults of ours that were caught ([`Controller::handle_panicked`]).
+    /// Panics that were caught ([`Controller::handle_panicked`]).
     pub panics: u64,
     /// Alarms not raised: one of the kind was, at the same port, in the same minute.
     pub alarms_damped: u64,
@@ -442,7 +442,7 @@ pub struct Controller {
     /// Whether `Timer::Routes` and `Timer::Adopt` are set.
     routes_pending: bool,
     adopt_pending: bool,
-    /// The switch that is being served, if one is: whose fault a panic would be.
+    /// The switch that the current message or timer is about: a panic is laid to it.
     in_hand: Option<DatapathId>,
     ageing_pending: bool,
     counters: ControllerCounters,
@@ -677,9 +677,14 @@ impl Controller {
     /// The connection is gone. Its switch keeps its links and paths for `switch_grace`.
     pub fn handle_down(&mut self, now: Instant, connection: ConnectionId) {
         self.now = now;
-        let Some(dpid) = self.connections.remove(&connection) else {
-            return;
-        };
+        if let Some(dpid) = self.connections.remove(&connection) {
+            let outer = self.in_hand.replace(dpid);
+            self.take_down(now, connection, dpid);
+            self.in_hand = outer;
+        }
+    }
+
+    fn take_down(&mut self, now: Instant, connection: ConnectionId, dpid: DatapathId) {
         self.shared.remove(&connection);
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
@@ -742,16 +747,16 @@ impl Controller {
         }
     }
 
-    /// The caller has caught a panic of one of the other methods. The switch that was being served
-    /// begins anew: everything that is known of it is forgotten, as when its grace is over, and its
-    /// connection is closed. A timer that panicked does not fire again by itself.
+    /// Repairs the state after the caller has caught a panic of another method. The controller
+    /// forgets the switch it was serving, as when its grace is over, and closes its connection. A
+    /// timer that panicked does not fire again by itself.
     ///
-    /// That is enough, although whatever was being changed may be half-changed. What is kept of a
-    /// switch by itself (ports, entries, requests, statistics) is dropped with it. What is kept of
-    /// all of them together is computed from their ports, links and hosts, and is computed again
-    /// here and when the switch is back; what other switches hold is what they were sent, since
-    /// nothing is noted as held without a message for it in the outputs, which are kept. What a
-    /// step had taken out to work on (packets that wait, one reading of counters) is lost.
+    /// Starting one switch anew is enough, although the panic may leave state half-changed. State of
+    /// one switch (ports, entries, requests, statistics) is dropped with it. State of all switches
+    /// together (links in use, paths, routes) is computed from ports, links and hosts: here, and
+    /// again when the switch is back. Entries of other switches stay correct, because the controller
+    /// notes an entry and queues its flow-mod in one step, and keeps the queue. A step may lose what
+    /// it had taken out to work on: packets that wait, or one reading of counters.
     pub fn handle_panicked(&mut self, now: Instant) {
         self.counters.panics += 1;
         let dpid = self.in_hand.take();
@@ -1003,7 +1008,7 @@ mod tests {
         std::iter::from_fn(|| controller.poll_output()).collect()
     }
 
-    /// As when the panic was in the handling of a message of switch 1, and in a timer of nobody's.
+    /// Panics once in a message of switch 1, and once in a timer of no switch.
     #[test]
     fn after_a_panic_one_switch_begins_anew_and_the_others_go_on() {
         let now = Instant::START + Duration::from_secs(1);

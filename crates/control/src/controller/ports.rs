@@ -126,7 +126,7 @@ impl Controller {
         }
     }
 
-    /// What one switch says must not fill the memory of all.
+    /// Closes the connection of a switch with too many ports: one switch must not fill the memory.
     fn refuse_ports(&mut self, now: Instant, dpid: DatapathId) {
         let connection = self.switches.get(&dpid).and_then(|s| s.connection);
         if let Some(connection) = connection {

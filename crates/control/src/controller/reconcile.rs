@@ -95,7 +95,7 @@ impl Controller {
         }
     }
 
-    /// Rows that cannot be read: those of ours are none that we have made, and go.
+    /// Counts rows that cannot be read, and deletes those with our cookie: we never made such.
     fn handle_unreadable(&mut self, dpid: DatapathId, xid: Xid, rows: &[UnreadableRow]) {
         let of = &mut self.counters.rows_unreadable;
         *of = of.saturating_add(rows.len() as u64);
@@ -327,7 +327,7 @@ impl Controller {
                     .paths
                     .owns(at.dpid, EntryKey::pair(at.port, pair.0, pair.1))
             {
-                // What its entries say must not be everybody's end.
+                // A panic in these entries is laid to their switch.
                 self.in_hand = Some(at.dpid);
                 self.adopt_path(now, pair, at);
             }

@@ -119,7 +119,7 @@ pub enum CloseReason {
     VersionMismatch {
         /// The version byte of its HELLO.
         theirs: u8,
-        /// What it offers there, if it does.
+        /// The bitmap of its HELLO, if it has one.
         offered: Option<u32>,
         ours: u32,
     },
@@ -445,7 +445,7 @@ impl Session {
             }
             _ => {}
         }
-        // One row that cannot be read must not hide the others from the application.
+        // A row that cannot be read must not hide the others from the application.
         let message = match decode_rows(&frame) {
             Ok((message, _)) => message,
             // An error is never answered by an error: two sides could do so for ever.

@@ -77,8 +77,8 @@ pub(super) async fn serve(shared: &Arc<Shared>, connection: Connection) -> Strin
     error.to_string()
 }
 
-/// Takes back what a connection has said of its datapaths, however its task ends: otherwise nobody
-/// else could ever be their database.
+/// Takes back the views of a connection however its task ends. Views that stay would lock other
+/// databases out.
 struct Leaving {
     shared: Arc<Shared>,
     number: u64,

@@ -86,8 +86,8 @@ pub(super) async fn run(
     farewell.reason = Some(task.serve().await);
 }
 
-/// Says when it is dropped that the connection has ended: also when its task panics, or is dropped
-/// with its runtime. Otherwise nobody else could ever be this datapath.
+/// Reports the end of a connection when it is dropped, even if the task panics or its runtime drops
+/// it. An end that nobody reports would lock the datapath id out.
 struct Farewell {
     shared: Arc<Shared>,
     line: Arc<Line>,
@@ -860,7 +860,7 @@ mod tests {
     use crate::driver::shared::{News, Work};
     use crate::transport::memory;
 
-    /// Whatever ends a task, its place and its datapath id are free afterwards.
+    /// A panic frees the connection's place and its datapath id.
     #[tokio::test]
     async fn a_task_that_panics_says_that_its_connection_has_ended() {
         for has_been_up in [true, false] {

@@ -59,9 +59,9 @@ struct Thread<'a, A> {
     /// Those whose bell is to be rung.
     touched: Vec<Arc<Line>>,
     hosts: HostNotices,
-    /// Of which nobody knows yet whether their tasks have heard of them, the oldest first.
+    /// Probes whose tasks may not have taken them yet, oldest first.
     probes: VecDeque<Probe>,
-    /// Connections that were forgotten because their tasks say nothing.
+    /// Connections given up because their tasks are dead.
     given_up: HashSet<ConnectionId>,
 }
 
@@ -69,7 +69,7 @@ struct Thread<'a, A> {
 struct Probe {
     line: Arc<Line>,
     due: Instant,
-    /// It was looked at once already. Time may have passed in which nothing of this process ran.
+    /// The second look. The whole process may have stood still before the first.
     is_last: bool,
 }
 
@@ -112,8 +112,9 @@ impl HostNotices {
 }
 
 impl<A: Application> Thread<'_, A> {
-    /// Does one piece of work, and carries out what follows if it is the last for now. A panic in it is a fault of ours, and ends the connection that it
-    /// was for and no other: it is caught here, and the application makes good what it left.
+    /// Does one piece of work and, if it is the last for now, carries out what follows. It catches a
+    /// panic in it, ends the connection that the work was for and no other, and lets the application
+    /// repair its state.
     fn perform(&mut self, now: Instant, work: Work, is_last: bool, asked: &Receiver<Ask<A>>) {
         let line = match &work {
             Work::News(News::Up(line, _)) => Some(line.clone()),
@@ -123,8 +124,8 @@ impl<A: Application> Thread<'_, A> {
             Work::Frame(delivery) => Some(delivery.connection),
             _ => None,
         };
-        // Safe to go on with: the application makes itself good in `handle_panicked`, before anything
-        // else is asked of it, and the maps of this thread are changed by single steps.
+        // Unwind safe: the application repairs itself in `handle_panicked` before it gets more work,
+        // and this thread changes its own maps in single steps.
         let done = catch_unwind(AssertUnwindSafe(|| self.try_to(now, work, is_last, asked)));
         if done.is_err() {
             let line = line.or_else(|| Some(self.admitted.get(&id?)?.line.clone()));
@@ -159,7 +160,7 @@ impl<A: Application> Thread<'_, A> {
         }
     }
 
-    /// After a panic, of which the application itself tells. `line` is the connection whose message was being handled, if one was.
+    /// Ends `line`, the connection that panicked work was for, and repairs the application.
     fn recover(&mut self, now: Instant, line: Option<Arc<Line>>) {
         if let Some(line) = line {
             line.end(Ended::Refused(RefusedReason::Fault));
@@ -173,8 +174,8 @@ impl<A: Application> Thread<'_, A> {
         }
     }
 
-    /// A task that does not even hear of a probe is dead: nobody else could have its datapath id,
-    /// and it will not say that it has ended.
+    /// Gives up connections whose tasks do not take a probe in time. Such a task is dead, and would
+    /// keep its datapath id for ever.
     fn look_after_probes(&mut self, now: Instant) {
         while let Some(mut probe) = self.probes.pop_front_if(|probe| probe.due <= now) {
             if !probe.line.outbox.has_probe() {
@@ -242,7 +243,7 @@ impl<A: Application> Thread<'_, A> {
         if down.is_untold && !is_told {
             self.shared.notify(down.notice(was_up));
         }
-        // That of its task: nobody else can tell.
+        // Its task panicked. Only this thread can raise the alarm.
         if down.reason == Ended::Panicked {
             let dpid = down.datapath_id;
             let alarm = Event::Alarm(Alarm::Panicked { dpid });
@@ -313,7 +314,7 @@ impl<A: Application> Thread<'_, A> {
     }
 }
 
-/// The line's task hears of its probe until `due`, or is looked at.
+/// Has the line's probe looked after at `due`.
 fn await_turn(probes: &mut VecDeque<Probe>, line: &Arc<Line>, due: Instant) {
     if !probes.iter().any(|probe| probe.line.id == line.id) {
         probes.push_back(Probe {

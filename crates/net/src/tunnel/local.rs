@@ -17,7 +17,7 @@ const READ_BYTES_MIN: usize = 2 * 1024;
 const READ_BYTES_MAX: usize = 64 * 1024;
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// Closes the channel if its task panics: a fault of ours ends one channel, and both ends hear of it.
+/// Closes the channel if its task panics, so that a panic ends one channel and both ends hear of it.
 struct Closing {
     end: Arc<End>,
     id: ChannelId,

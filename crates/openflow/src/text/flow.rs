@@ -458,6 +458,6 @@ pub(super) const FLOW_FLAGS: &[(FlowModFlags, &str)] = &[
     (FlowModFlags::RESET_COUNTS, "reset_counts"),
     (FlowModFlags::NO_PKT_COUNTS, "no_packet_counts"),
     (FlowModFlags::NO_BYT_COUNTS, "no_byte_counts"),
-    // Of 1.0. Open vSwitch has no word for it, and refuses it.
+    // OpenFlow 1.0 only. Open vSwitch refuses it and has no word for it.
     (FlowModFlags::EMERG, "emerg"),
 ];

@@ -51,11 +51,11 @@ pub fn decode(frame: &Frame) -> Result<Message, DecodeError> {
     }
 }
 
-/// As [`decode`], but a row of flow statistics that cannot be read costs that row only, as long as
-/// the length that it announces is sound. Such rows come beside the message, which has the others.
+/// Reads `frame` like [`decode`], but leaves out rows of flow statistics that cannot be read, if the
+/// length they announce is sound. The second value has those rows.
 ///
 /// # Errors
-/// As those of [`decode`].
+/// Those of [`decode`].
 pub fn decode_rows(frame: &Frame) -> Result<(Message, Vec<UnreadableRow>), DecodeError> {
     let error = match decode(frame) {
         Ok(message) => return Ok((message, Vec::new())),

@@ -137,8 +137,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// As [`Reader::list`], of rows that begin with their length. A row that cannot be read costs
-    /// that row only: `unreadable` is given the same bytes again, and why.
+    /// Reads rows that begin with their length until the part is used up. A row that `row` cannot
+    /// read goes to `unreadable`, with the error.
     pub fn rows<T, U>(
         &mut self,
         what: &'static str,

@@ -33,7 +33,8 @@ pub(super) struct Reading {
 }
 
 impl SwitchQos {
-    /// Of entries that it is known to hold: what else it reports would only be kept.
+    /// Notes the counts of entries that the switch is known to hold, and drops all others: a switch
+    /// may report any number of rows.
     pub(super) fn note_counts(
         &mut self,
         held: Option<&SwitchPlan>,

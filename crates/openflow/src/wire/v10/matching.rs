@@ -3,8 +3,8 @@
 //! Not kept: values under a wildcard, fields whose prerequisite the match does not state (1.0 says
 //! to ignore them, 3.4), the priority of an untagged frame, the low bits of `nw_tos`, padding.
 //!
-//! The type and code of ICMP stand in the 16 bits of the ports. Open vSwitch keeps and prints values
-//! above 255, which no packet has, and so does this.
+//! The type and code of ICMP stand in the 16 bits of the ports. This codec keeps values above 255,
+//! which no packet has, because Open vSwitch stores and prints them.
 
 use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::match_fields::{Field, Match, MatchField, VLAN_PRESENT};

@@ -166,7 +166,7 @@ pub(in crate::wire) fn decode_flow_rows(
     Ok(Some((MultipartReply { more, body }, unreadable)))
 }
 
-/// What names the row, whatever it does.
+/// Reads the part of a row that identifies its entry.
 fn unreadable_row(r: &mut Reader, error: DecodeError) -> Result<UnreadableRow, DecodeError> {
     r.skip(2)?;
     let table_id = TableId(r.u8()?);

@@ -287,7 +287,7 @@ fn an_icmp_type_that_no_packet_has_is_kept_and_matches_no_packet() {
         panic!("it is read");
     };
     assert_eq!(flow_mod.r#match.exact(Field::Icmpv4Type), Some(300));
-    // What it wildcards is written in another way, and says the same.
+    // The encoder writes its wildcards in another way with the same meaning.
     let again = written(&Message::FlowMod(flow_mod.clone()));
     assert_eq!(read(&again), Ok(Message::FlowMod(flow_mod.clone())));
     let frame = Frame::new(bytes.into()).expect("a frame");
@@ -310,7 +310,7 @@ fn an_icmp_type_that_no_packet_has_is_kept_and_matches_no_packet() {
 
 #[test]
 fn an_entry_without_wildcards_has_the_highest_priority_whatever_it_says() {
-    // As Open vSwitch prints it: priority=65535,tcp,in_port=1,...
+    // Open vSwitch prints priority=65535,tcp,in_port=1,...
     let exact = "010e0050000000000000000000010200000000010200000000\
 02ffff00000800000600000a0000010a0000020050005100000000000000000000000000000007ffffffffffff0000\
 0000000800020000";

@@ -155,7 +155,7 @@ pub(super) fn decode_stats(r: &mut Reader) -> Result<FlowStats, DecodeError> {
     })
 }
 
-/// What names the row, whatever it does.
+/// Reads the part of a row that identifies its entry.
 pub(super) fn decode_unreadable(
     r: &mut Reader,
     error: DecodeError,
