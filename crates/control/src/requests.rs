@@ -1,5 +1,8 @@
 //! Requests that wait for their reply: matched by xid, bounded in number, bytes and time.
 //!
+//! Requests of one switch have deadlines in the order of their numbers, so the oldest is always the
+//! first to be late: one timer a switch is enough, and nobody looks at the others.
+//!
 //! A reply whose xid is not waiting changes nothing. A multipart reply is put together here; one
 //! that never ends is given up at a number of parts, of bytes, or at its deadline, whichever comes
 //! first.
@@ -14,7 +17,8 @@ use openflow::time::{Duration, Instant};
 /// Set in every xid of an edge, clear in those of requests.
 pub(crate) const EDGE_XID: u32 = 0x4000_0000;
 
-const XID_MASK: u32 = EDGE_XID - 1;
+/// Xids of requests are 1 to this: 0 is what switches put into messages of their own.
+const XID_MAX: u32 = EDGE_XID - 1;
 
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLimits {
@@ -39,8 +43,10 @@ impl Default for RequestLimits {
 /// Requests of one switch; `T` says what to do with the reply.
 pub struct Requests<T> {
     limits: RequestLimits,
-    next_xid: u32,
-    waiting: BTreeMap<Xid, Waiting<T>>,
+    /// Of the xid that was given last. It only grows, and the xid follows from it.
+    last: u64,
+    /// By number.
+    waiting: BTreeMap<u64, Waiting<T>>,
     counters: RequestCounters,
 }
 
@@ -55,7 +61,8 @@ pub struct RequestCounters {
 
 struct Waiting<T> {
     tag: T,
-    deadline: Instant,
+    /// `None` until it is written.
+    deadline: Option<Instant>,
     parts: u32,
     bytes: usize,
     bodies: Vec<ReplyBody>,
@@ -78,7 +85,8 @@ impl<T> Requests<T> {
     pub fn new(limits: RequestLimits, first_xid: u32) -> Requests<T> {
         Requests {
             limits,
-            next_xid: first_xid & XID_MASK,
+            // A turn of all xids before the first, so that each has a number.
+            last: u64::from(XID_MAX) + u64::from(first_xid & XID_MAX),
             waiting: BTreeMap::new(),
             counters: RequestCounters::default(),
         }
@@ -86,26 +94,43 @@ impl<T> Requests<T> {
 
     /// An xid for a message without reply.
     pub fn next_xid(&mut self) -> Xid {
-        // 0 is what switches put into messages of their own.
-        self.next_xid = (self.next_xid.wrapping_add(1) & XID_MASK).max(1);
-        Xid(self.next_xid)
+        self.last += 1;
+        Xid((self.last % u64::from(XID_MAX)) as u32 + 1)
     }
 
-    /// An xid whose reply is waited for; `None` when too many wait already.
-    pub fn start(&mut self, now: Instant, tag: T) -> Option<Xid> {
-        if self.waiting.len() >= self.limits.waiting_max {
+    /// The number of an xid, if it was among the last that were given.
+    fn number(&self, xid: Xid) -> Option<u64> {
+        let max = u64::from(XID_MAX);
+        let place = u64::from(xid.0.checked_sub(1)?);
+        let back = (self.last % max + max).checked_sub(place)? % max;
+        (xid.0 <= XID_MAX).then_some(self.last - back)
+    }
+
+    /// An xid whose reply is waited for; `None` when too many wait already. Its time begins with
+    /// [`Requests::handle_written`].
+    pub fn start(&mut self, tag: T) -> Option<Xid> {
+        if self.is_full() {
             return None;
         }
         let xid = self.next_xid();
         let waiting = Waiting {
             tag,
-            deadline: now + self.limits.timeout,
+            deadline: None,
             parts: 0,
             bytes: 0,
             bodies: Vec::new(),
         };
-        self.waiting.insert(xid, waiting);
+        self.waiting.insert(self.last, waiting);
         Some(xid)
+    }
+
+    /// The message of this xid goes to the switch now. Requests are written in the order in which
+    /// they were started.
+    pub fn handle_written(&mut self, now: Instant, xid: Xid) {
+        let number = self.number(xid);
+        if let Some(waiting) = number.and_then(|number| self.waiting.get_mut(&number)) {
+            waiting.deadline = Some(now + self.limits.timeout);
+        }
     }
 
     /// Whether as many wait as may.
@@ -123,14 +148,16 @@ impl<T> Requests<T> {
 
     /// A reply of one message (barrier, role), or an error: ends the request.
     pub fn finish(&mut self, xid: Xid) -> Option<T> {
-        let found = self.waiting.remove(&xid);
+        let number = self.number(xid);
+        let found = number.and_then(|number| self.waiting.remove(&number));
         self.counters.unsolicited += u64::from(found.is_none());
         found.map(|waiting| waiting.tag)
     }
 
     /// A part of a multipart reply, of `len` bytes on the wire.
     pub fn handle_part(&mut self, xid: Xid, len: usize, reply: MultipartReply) -> Reply<T> {
-        let Some(waiting) = self.waiting.get_mut(&xid) else {
+        let number = self.number(xid).unwrap_or_default();
+        let Some(waiting) = self.waiting.get_mut(&number) else {
             self.counters.unsolicited += 1;
             return Reply::Unsolicited;
         };
@@ -142,7 +169,7 @@ impl<T> Requests<T> {
             waiting.bodies.push(reply.body);
             return Reply::Partial;
         }
-        let Some(mut waiting) = self.waiting.remove(&xid) else {
+        let Some(mut waiting) = self.waiting.remove(&number) else {
             return Reply::Unsolicited;
         };
         if oversized {
@@ -153,10 +180,14 @@ impl<T> Requests<T> {
         Reply::Whole(waiting.tag, waiting.bodies)
     }
 
-    /// Requests that were not answered in time.
+    /// Requests that were not answered in time, the oldest first.
     pub fn handle_timeout(&mut self, now: Instant) -> Vec<T> {
-        let due = self.waiting.extract_if(.., |_, w| w.deadline <= now);
-        let late: Vec<T> = due.map(|(_, waiting)| waiting.tag).collect();
+        let mut late = Vec::new();
+        while self.poll_timeout().is_some_and(|due| due <= now)
+            && let Some((_, waiting)) = self.waiting.pop_first()
+        {
+            late.push(waiting.tag);
+        }
         self.counters.timed_out += late.len() as u64;
         late
     }
@@ -168,7 +199,7 @@ impl<T> Requests<T> {
     }
 
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.waiting.values().map(|w| w.deadline).min()
+        self.waiting.first_key_value()?.1.deadline
     }
 
     pub fn counters(&self) -> RequestCounters {
@@ -194,10 +225,17 @@ mod tests {
         }
     }
 
+    /// Written at once.
+    fn start(requests: &mut Requests<char>, now: Instant, tag: char) -> Option<Xid> {
+        let xid = requests.start(tag)?;
+        requests.handle_written(now, xid);
+        Some(xid)
+    }
+
     #[test]
     fn only_the_xid_that_waits_is_answered_and_only_once() {
         let mut requests = Requests::new(LIMITS, 7);
-        let xid = requests.start(Instant::START, 'a').expect("room");
+        let xid = start(&mut requests, Instant::START, 'a').expect("room");
         assert_eq!(requests.finish(Xid(xid.0 + 1)), None);
         assert_eq!(requests.finish(xid), Some('a'));
         assert_eq!(requests.finish(xid), None);
@@ -207,13 +245,13 @@ mod tests {
     #[test]
     fn a_reply_is_whole_with_its_last_part_and_given_up_past_its_bounds() {
         let mut requests = Requests::new(LIMITS, 7);
-        let xid = requests.start(Instant::START, 'a').expect("room");
+        let xid = start(&mut requests, Instant::START, 'a').expect("room");
         assert_eq!(requests.handle_part(xid, 40, part(true)), Reply::Partial);
         let whole = requests.handle_part(xid, 40, part(false));
         assert!(matches!(whole, Reply::Whole('a', bodies) if bodies.len() == 2));
 
-        let long = requests.start(Instant::START, 'b').expect("room");
-        let wide = requests.start(Instant::START, 'c').expect("room");
+        let long = start(&mut requests, Instant::START, 'b').expect("room");
+        let wide = start(&mut requests, Instant::START, 'c').expect("room");
         for _ in 0..3 {
             assert_eq!(requests.handle_part(long, 1, part(true)), Reply::Partial);
         }
@@ -234,11 +272,11 @@ mod tests {
     #[test]
     fn the_number_and_the_time_of_requests_are_bounded() {
         let mut requests = Requests::new(LIMITS, u32::MAX - 1);
-        let first = requests.start(Instant::START, 'a').expect("room");
+        let first = start(&mut requests, Instant::START, 'a').expect("room");
         let later = Instant::START + Duration::from_millis(500);
-        let second = requests.start(later, 'b').expect("room");
-        assert_eq!(requests.start(later, 'c'), None);
-        let own = |xid: Xid| xid.0 != 0 && xid.0 & !XID_MASK == 0;
+        let second = start(&mut requests, later, 'b').expect("room");
+        assert_eq!(start(&mut requests, later, 'c'), None);
+        let own = |xid: Xid| (1..=XID_MAX).contains(&xid.0);
         assert!(
             first != second && own(first) && own(second),
             "the xid wraps around"
@@ -248,5 +286,33 @@ mod tests {
         assert_eq!(requests.handle_timeout(due), ['a']);
         assert_eq!(requests.handle_down(), ['b']);
         assert_eq!(requests.poll_timeout(), None);
+    }
+
+    #[test]
+    fn each_xid_finds_its_request_across_the_end_of_their_range() {
+        let limits = RequestLimits {
+            waiting_max: 100,
+            ..LIMITS
+        };
+        for first in [0, 1, XID_MAX - 50, XID_MAX - 1, XID_MAX, u32::MAX] {
+            let mut requests = Requests::new(limits, first);
+            let xids: Vec<Xid> = (0..100).map(|n| requests.start(n).expect("room")).collect();
+            for (n, xid) in xids.into_iter().enumerate().rev() {
+                assert_eq!(requests.finish(xid), Some(n));
+            }
+            assert_eq!(requests.finish(Xid(0)), None);
+            assert_eq!(requests.finish(Xid(u32::MAX)), None);
+        }
+    }
+
+    #[test]
+    fn the_time_of_a_request_begins_when_it_is_written() {
+        let mut requests = Requests::new(LIMITS, 7);
+        let xid = requests.start('a').expect("room");
+        let later = Instant::START + Duration::from_secs(100);
+        assert_eq!(requests.poll_timeout(), None);
+        assert_eq!(requests.handle_timeout(later), []);
+        requests.handle_written(later, xid);
+        assert_eq!(requests.poll_timeout(), Some(later + LIMITS.timeout));
     }
 }

@@ -689,6 +689,7 @@ impl Network {
         let Some(process) = &mut self.process else {
             return;
         };
+        process.drain(self.now);
         let mut outputs = Vec::new();
         while let Some(output) = process.poll_output() {
             outputs.push(output);

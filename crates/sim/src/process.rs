@@ -158,8 +158,8 @@ impl Process {
         }
     }
 
-    /// Until nothing moves any more.
-    fn drain(&mut self, now: Instant) {
+    /// Until nothing moves any more. The controller may have been told something directly.
+    pub(crate) fn drain(&mut self, now: Instant) {
         loop {
             let ids: Vec<ConnectionId> = self.lines.keys().copied().collect();
             let read = ids

@@ -62,6 +62,10 @@ impl Controller {
         if is_shown {
             return self.learn_from(now, at, packet_in, &fields);
         }
+        if !self.has_room_for_updates() {
+            self.counters.packet_ins_shed_busy += 1;
+            return;
+        }
         let is_copy = is_report(packet_in.cookie);
         self.counters.packet_ins_copied += u64::from(is_copy);
         if packet_in.data.len() < usize::from(packet_in.total_len) && !is_copy {

@@ -28,7 +28,9 @@ mod hosts;
 mod lifetimes;
 mod links;
 mod local;
+mod mending;
 mod paths;
+mod pipe;
 mod policies;
 mod ports;
 mod qos;
@@ -71,6 +73,7 @@ use forwarding::Held;
 use hosts::Hosts;
 pub use links::Drained;
 use links::Links;
+use mending::Mending;
 use paths::Paths;
 use qos::QosState;
 pub use qos::{
@@ -230,6 +233,8 @@ pub struct ControllerCounters {
     pub packet_ins_copied: u64,
     /// From a held port when too many wait already.
     pub packet_ins_hold_full: u64,
+    /// While too many changes were under way.
+    pub packet_ins_shed_busy: u64,
     /// Without a sender that a host can have.
     pub packet_ins_no_sender: u64,
     /// Sender's place in question, or known to be elsewhere.
@@ -259,6 +264,11 @@ pub struct ControllerCounters {
     /// And the ones that were turned over under traffic when the wait was over.
     pub paths_moved_under_traffic: u64,
     pub path_table_full: u64,
+    /// Paths not set because a switch of theirs had too much to confirm. Their packets come up.
+    pub paths_put_off: u64,
+    /// Stages that were followed by the next though a switch had not confirmed them: it has refused
+    /// the barrier, or not answered it in time.
+    pub stages_unconfirmed: u64,
     /// Messages that resolve an address, held until the entries were there.
     pub resolutions_held: u64,
     /// Not held, because too many were.
@@ -276,7 +286,11 @@ pub struct ControllerCounters {
 
 pub struct Controller {
     config: ControllerConfig,
+    /// Of the last input.
+    now: Instant,
     outputs: VecDeque<ControllerOutput>,
+    /// Switches for which there was something since the last [`Controller::flush`].
+    touched: Vec<DatapathId>,
     timers: BTreeSet<(Instant, Timer)>,
     switches: BTreeMap<DatapathId, Switch>,
     connections: BTreeMap<ConnectionId, DatapathId>,
@@ -285,6 +299,7 @@ pub struct Controller {
     paths: Paths,
     coarse: Coarse,
     updates: Updates,
+    mending: Mending,
     held: VecDeque<Held>,
     first: FirstPacketState,
     administered: Administered,
@@ -367,7 +382,9 @@ impl Controller {
                 .fold(0, |n, b| n << 8 | u64::from(*b))
         };
         Controller {
+            now: Instant::START,
             outputs: VecDeque::new(),
+            touched: Vec::new(),
             timers: BTreeSet::new(),
             switches: BTreeMap::new(),
             connections: BTreeMap::new(),
@@ -376,6 +393,7 @@ impl Controller {
             paths: Paths::new(config.path_count_max),
             coarse: Coarse::default(),
             updates: Updates::default(),
+            mending: Mending::default(),
             held: VecDeque::new(),
             first: FirstPacketState::default(),
             administered: Administered::new(config.topology.clone()),
@@ -409,6 +427,7 @@ impl Controller {
         up: SwitchUp,
         peer: PeerIdentity,
     ) -> Admission {
+        self.now = now;
         let dpid = up.features.datapath_id;
         if let Some(reason) = self.refusal(connection, &up, peer) {
             if let RefusedReason::DuplicateDatapath { .. } = reason {
@@ -428,6 +447,7 @@ impl Controller {
 
     /// A message of an admitted connection; of any other it is ignored.
     pub fn handle_frame(&mut self, now: Instant, connection: ConnectionId, frame: Frame) {
+        self.now = now;
         let Some(dpid) = self.connections.get(&connection).copied() else {
             self.counters.frames_ignored += 1;
             return;
@@ -458,6 +478,7 @@ impl Controller {
 
     /// The connection is gone. Its switch keeps its links and paths for `switch_grace`.
     pub fn handle_down(&mut self, now: Instant, connection: ConnectionId) {
+        self.now = now;
         let Some(dpid) = self.connections.remove(&connection) else {
             return;
         };
@@ -474,12 +495,14 @@ impl Controller {
         self.event(Event::SwitchDown { dpid });
         self.topology_soon(now);
         self.qos_down(now, dpid);
+        self.pipe_down(now, dpid);
         for request in unanswered {
             self.handle_unanswered(now, dpid, request);
         }
     }
 
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.now = now;
         while let Some((due, timer)) = self.timers.first().copied()
             && due <= now
         {
@@ -510,7 +533,12 @@ impl Controller {
         }
     }
 
+    /// `None` when there is nothing more: only then barriers are sent, so that all that was done
+    /// since the last time shares them.
     pub fn poll_output(&mut self) -> Option<ControllerOutput> {
+        if self.outputs.is_empty() {
+            self.flush();
+        }
         self.outputs.pop_front()
     }
 
@@ -524,6 +552,7 @@ impl Controller {
     /// These are to be taken out: what uses them and can go another way does so from now on, and
     /// nothing is lost by it. What is not among them any more is used again by new paths.
     pub fn set_drained(&mut self, now: Instant, drained: Drained) {
+        self.now = now;
         if self.links.set_drained(drained) {
             if self.config.mode != Mode::Hybrid {
                 self.refresh_coarse(now);

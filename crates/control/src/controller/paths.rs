@@ -19,10 +19,11 @@ use crate::entry::{Entry, EntryKey, EntryKind};
 use super::cached::Inlets;
 use super::first::{SETTLE, Token};
 use super::links::{Distances, Hop};
+use super::mending::Why;
 use super::ports::Cause;
 use super::routes::destination_hash;
 use super::services::{PairRule, barrier, is_same};
-use super::updates::{Change, Guard, Stage, Step};
+use super::updates::{BEHIND_MAX, Change, Guard, Stage, Step};
 use super::{Controller, Location, Mode};
 use crate::mix;
 pub(super) use pause::Waited;
@@ -39,7 +40,7 @@ pub(super) const TABLE_FULL_PAUSE: Duration = Duration::from_secs(1);
 pub(super) type Pair = (MacAddr, MacAddr);
 
 pub(super) struct Paths {
-    paths: BTreeMap<Pair, Path>,
+    pub(super) paths: BTreeMap<Pair, Path>,
     revisions: u64,
     count_max: usize,
 }
@@ -58,7 +59,7 @@ pub(super) struct Path {
 
 /// Why a path is sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum How {
+pub(super) enum How {
     /// A packet has missed: entries that should be there are sent too. The name is released when
     /// all of them are.
     Again(Option<Token>),
@@ -256,10 +257,19 @@ impl Controller {
             self.counters.path_table_full += 1;
             return None;
         }
+        if self.is_behind(from.dpid, BEHIND_MAX) || self.is_behind(to.dpid, BEHIND_MAX) {
+            self.counters.paths_put_off += 1;
+            return None;
+        }
         let Some(hops) = self.find_path(pair, from, to) else {
             self.counters.unreachable += 1;
             return None;
         };
+        let is_behind = |hop: &Hop| self.is_behind(hop.dpid, BEHIND_MAX);
+        if hops.iter().any(is_behind) {
+            self.counters.paths_put_off += 1;
+            return None;
+        }
         let full = |hop: &Hop| {
             self.switches
                 .get(&hop.dpid)
@@ -279,7 +289,7 @@ impl Controller {
         Some(hops)
     }
 
-    fn find_path(&self, pair: Pair, from: Location, to: Location) -> Option<Vec<Hop>> {
+    pub(super) fn find_path(&self, pair: Pair, from: Location, to: Location) -> Option<Vec<Hop>> {
         let connected = |dpid| self.is_connected(dpid);
         let is_allowed = from != to && self.admits(pair);
         if !is_allowed || !connected(from.dpid) || !connected(to.dpid) {
@@ -303,7 +313,7 @@ impl Controller {
     /// Make before break: entries that are new, then those that replace one of the same match
     /// from the destination on, then the old rest. What drops some of the pair is there before
     /// anything leads.
-    fn set_path(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>, how: How) {
+    pub(super) fn set_path(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>, how: How) {
         let (again, token, delay) = match how {
             How::Again(token) => (true, token, Duration::ZERO),
             How::Moved(settle) => (false, None, settle),
@@ -481,15 +491,9 @@ impl Controller {
         let drained = paths.filter(|(_, path)| self.links.is_drained(&path.hops));
         let drained: Vec<Pair> = drained.map(|(pair, _)| *pair).collect();
         for pair in drained {
-            let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
-            let Some(hops) = places.and_then(|(from, to)| self.find_path(pair, from, to)) else {
-                continue;
-            };
-            if !self.links.is_drained(&hops) {
-                self.counters.paths_rerouted += 1;
-                self.set_path(now, pair, hops, how);
-            }
+            self.note_broken(pair, Why::Drained(how));
         }
+        self.go_on_mending(now);
     }
 
     /// Looks at every path after the network has changed, and moves those that are broken or
@@ -503,27 +507,10 @@ impl Controller {
         };
         let broken: Vec<Pair> = self.paths.paths.iter().filter_map(broken).collect();
         for pair in broken.iter().copied() {
-            let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
             let moved = moved.contains(&pair.0) || moved.contains(&pair.1);
-            let hops = places.and_then(|(from, to)| self.find_path(pair, from, to));
-            match hops {
-                // Its packets come up until there is room.
-                Some(hops) if self.admit_all(now, pair, &hops).is_err() => {
-                    self.drop_path(now, pair);
-                }
-                Some(hops) => {
-                    self.counters.paths_rerouted += 1;
-                    self.set_path(now, pair, hops, How::Moved(Duration::ZERO));
-                }
-                // Nobody knows where to, but the entries may still be right: see what they say.
-                None if moved && places.is_none() && cause == Cause::Unknown => {
-                    self.paths.paths.remove(&pair);
-                    self.adopt_soon(now);
-                }
-                None if moved || cause == Cause::PortDown => self.drop_path(now, pair),
-                None => {}
-            }
+            self.note_broken(pair, Why::Broken { moved, cause });
         }
+        self.go_on_mending(now);
         if !coarse.is_empty() {
             self.mend_carried(now, &coarse, &BTreeSet::from_iter(broken));
         }

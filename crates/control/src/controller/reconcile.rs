@@ -70,10 +70,7 @@ impl Controller {
                 let rows = rows.collect();
                 self.reconcile(now, dpid, Some(rows));
             }
-            Reply::Whole(
-                request @ (Request::Barrier { .. } | Request::Delay { .. } | Request::Qos),
-                _,
-            ) => {
+            Reply::Whole(request @ (Request::Delay { .. } | Request::Qos), _) => {
                 self.handle_unanswered(now, dpid, request);
             }
             Reply::Whole(Request::Question(id), bodies) => {

@@ -16,11 +16,12 @@ use crate::lldp::Outstanding;
 use crate::requests::Requests;
 use crate::session::SwitchUp;
 
+use super::mending::Mend;
+use super::paths::Pair;
+use super::pipe::Pipe;
 use super::questions::{Answered, QuestionId};
 use super::tables::Table;
-use super::{
-    Alarm, Controller, ControllerConfig, ControllerOutput, Event, Location, SwitchView, Timer,
-};
+use super::{Alarm, Controller, ControllerConfig, ControllerOutput, Event, Location, SwitchView};
 
 pub(super) struct Switch {
     pub dpid: DatapathId,
@@ -35,6 +36,9 @@ pub(super) struct Switch {
     /// What it should hold: what was sent or adopted and has not gone.
     pub entries: BTreeMap<EntryKey, Entry>,
     pub requests: Requests<Request>,
+    pub pipe: Pipe,
+    /// Paths that are mended when it is no longer behind.
+    pub parked: BTreeMap<Pair, Mend>,
     /// After TABLE_FULL no path is set here until then, so that there is no storm of retries.
     pub full_until: Instant,
     /// At any port flows may be kept that its entries would not make (`cached.rs`).
@@ -67,9 +71,6 @@ pub(super) struct SwitchPort {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Entries,
-    Barrier {
-        update: u64,
-    },
     /// The barrier after the first entry of a path that was asked for then.
     Delay {
         since: Instant,
@@ -104,6 +105,8 @@ impl Switch {
             ports: BTreeMap::new(),
             entries: BTreeMap::new(),
             requests: Requests::new(config.requests, first_xid),
+            pipe: Pipe::default(),
+            parked: BTreeMap::new(),
             full_until: Instant::START,
             kept_until: Instant::START,
             table: Table::default(),
@@ -204,7 +207,7 @@ impl Controller {
     pub(super) fn send(&mut self, dpid: DatapathId, message: &Message) -> Option<Xid> {
         let switch = self.switches.get_mut(&dpid)?;
         let xid = switch.requests.next_xid();
-        self.send_as(dpid, xid, message).then_some(xid)
+        self.send_as(dpid, xid, message, false).then_some(xid)
     }
 
     /// Sends a request; `None` if it could not be, and then nothing waits for it.
@@ -215,35 +218,34 @@ impl Controller {
         request: Request,
         message: &Message,
     ) -> Option<Xid> {
+        self.now = now;
         let switch = self.switches.get_mut(&dpid)?;
-        let xid = switch.requests.start(now, request)?;
-        let due = now + self.config.requests.timeout;
-        if !self.send_as(dpid, xid, message) {
+        let xid = switch.requests.start(request)?;
+        if !self.send_as(dpid, xid, message, true) {
             self.switches.get_mut(&dpid)?.requests.finish(xid);
             return None;
         }
-        self.timer(due, Timer::Requests(dpid));
         Some(xid)
     }
 
-    fn send_as(&mut self, dpid: DatapathId, xid: Xid, message: &Message) -> bool {
+    fn send_as(&mut self, dpid: DatapathId, xid: Xid, message: &Message, is_request: bool) -> bool {
         let Some(switch) = self.switches.get(&dpid) else {
             return false;
         };
         let Some(connection) = switch.connection else {
             return false;
         };
-        match encode(switch.version, xid, message) {
-            Ok(frame) => {
-                self.outputs
-                    .push_back(ControllerOutput::Send { connection, frame });
-                true
-            }
-            Err(_) => {
-                self.counters.unencodable += 1;
-                false
-            }
+        let Ok(frame) = encode(switch.version, xid, message) else {
+            self.counters.unencodable += 1;
+            return false;
+        };
+        match message {
+            Message::PacketOut(_) => self
+                .outputs
+                .push_back(ControllerOutput::Send { connection, frame }),
+            _ => self.push(dpid, frame, is_request.then_some(xid)),
         }
+        true
     }
 
     pub(super) fn send_flow_mod(&mut self, dpid: DatapathId, mut flow_mod: FlowMod) {
@@ -279,11 +281,13 @@ impl Controller {
     }
 
     pub(super) fn handle_answer(&mut self, now: Instant, dpid: DatapathId, xid: Xid) {
+        if self.barrier_over(now, dpid, xid, true) {
+            return;
+        }
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
         match switch.requests.finish(xid) {
-            Some(Request::Barrier { update }) => self.barrier_passed(now, update, dpid),
             Some(Request::Delay { since }) => self.delays.handle(now.since(since)),
             Some(Request::Qos) => self.qos_confirmed(now, dpid),
             // A barrier reply under the xid of a multipart request: the request is over.
@@ -300,6 +304,9 @@ impl Controller {
         error: ErrorKind,
     ) {
         self.counters.errors_received += 1;
+        if self.barrier_over(now, dpid, xid, false) {
+            return;
+        }
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
@@ -318,20 +325,9 @@ impl Controller {
         }
     }
 
-    pub(super) fn requests_due(&mut self, now: Instant, dpid: DatapathId) {
-        let Some(switch) = self.switches.get_mut(&dpid) else {
-            return;
-        };
-        for request in switch.requests.handle_timeout(now) {
-            self.handle_unanswered(now, dpid, request);
-        }
-    }
-
-    /// The connection went, the switch refused, or time is over. An update goes on without the
-    /// barrier: what it waits for is only that packets need not be repaired on their way.
+    /// The connection went, the switch refused, or time is over.
     pub(super) fn handle_unanswered(&mut self, now: Instant, dpid: DatapathId, request: Request) {
         match request {
-            Request::Barrier { update } => self.barrier_passed(now, update, dpid),
             // Without an answer nothing can be compared, but the switch must still be usable.
             Request::Entries if self.is_connected(dpid) => self.reconcile(now, dpid, None),
             Request::Entries | Request::Delay { .. } => {}

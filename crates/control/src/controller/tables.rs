@@ -385,7 +385,6 @@ impl Controller {
             }
             // Not asked by this.
             Request::Entries
-            | Request::Barrier { .. }
             | Request::Delay { .. }
             | Request::Question(_)
             | Request::MeterFeatures

@@ -1,11 +1,12 @@
 //! Changes to several switches in an order: each stage is sent when the one before is confirmed.
 //!
-//! A stage ends with a barrier to every switch it touched. Its replies say that the entries were
+//! A stage ends with a barrier to every switch it touched, which it may share with others. Its
+//! replies say that the entries were
 //! taken, not that packets already follow them (Open vSwitch: up to 17 ms later); so a stage that
 //! takes entries away waits [`DRAIN`] on top, and a packet that misses in between is repaired by
 //! the controller.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, Message};
@@ -17,14 +18,14 @@ use super::paths::{Pair, Waited};
 use super::switch::Request;
 use super::{Controller, Timer};
 
-/// An update goes on after this long without its barriers.
-const BARRIER_WAIT: Duration = Duration::from_millis(500);
-
 /// Before entries that nothing should use any more are taken away.
 pub(super) const DRAIN: Duration = Duration::from_millis(100);
 
-/// Updates that may be under way; one more is sent without waiting.
-const UPDATES_MAX: usize = 10_000;
+/// With so many under way, packets that come up are shed: each could only add another.
+const UPDATES_MAX: usize = 16_384;
+
+/// A switch that is so far behind gets no new paths.
+pub(super) const BEHIND_MAX: usize = 1024;
 
 #[derive(Default)]
 pub(super) struct Updates {
@@ -34,7 +35,9 @@ pub(super) struct Updates {
 
 struct Update {
     stages: VecDeque<Stage>,
-    waiting: BTreeSet<DatapathId>,
+    /// Switches that have not confirmed the last stage.
+    waiting: usize,
+    /// Of a delay.
     due: Instant,
     /// Some switch has not said that it has taken what it was sent.
     is_unsure: bool,
@@ -139,17 +142,11 @@ impl Controller {
         if stages.is_empty() {
             return;
         }
-        if self.updates.under_way.len() >= UPDATES_MAX {
-            for stage in stages {
-                self.apply_stage(now, stage);
-            }
-            return;
-        }
         let id = self.updates.next_id;
         self.updates.next_id += 1;
         let update = Update {
             stages,
-            waiting: BTreeSet::new(),
+            waiting: 0,
             due: now,
             is_unsure: false,
         };
@@ -157,28 +154,35 @@ impl Controller {
         self.next_stage(now, id);
     }
 
-    pub(super) fn barrier_passed(&mut self, now: Instant, id: u64, dpid: DatapathId) {
+    /// Whether packets that come up may lead to more updates.
+    pub(super) fn has_room_for_updates(&self) -> bool {
+        self.updates.under_way.len() < UPDATES_MAX
+    }
+
+    /// Mending leaves half of it to packets that come up.
+    pub(super) fn has_room_to_mend(&self) -> bool {
+        self.updates.under_way.len() < UPDATES_MAX / 2
+    }
+
+    /// A switch has confirmed a stage, or, if it is not `taken`, will not.
+    pub(super) fn barrier_passed(&mut self, now: Instant, id: u64, taken: bool) {
         let Some(update) = self.updates.under_way.get_mut(&id) else {
             return;
         };
-        if update.waiting.remove(&dpid) && update.waiting.is_empty() {
+        if !taken {
+            update.is_unsure = true;
+            self.counters.stages_unconfirmed += 1;
+        }
+        update.waiting -= 1;
+        if update.waiting == 0 {
             self.delay_or_next_stage(now, id);
         }
     }
 
     pub(super) fn update_due(&mut self, now: Instant, id: u64) {
-        let Some(update) = self.updates.under_way.get_mut(&id) else {
-            return;
-        };
-        if update.due > now {
-            return;
-        }
-        if update.waiting.is_empty() {
+        let update = self.updates.under_way.get(&id);
+        if update.is_some_and(|update| update.waiting == 0 && update.due <= now) {
             self.next_stage(now, id);
-        } else {
-            update.waiting.clear();
-            update.is_unsure = true;
-            self.delay_or_next_stage(now, id);
         }
     }
 
@@ -210,30 +214,25 @@ impl Controller {
             stage.taken = None;
         }
         let last = update.stages.is_empty();
+        let confirm = stage.confirm;
         let changed = stage.changes.iter().map(|change| change.dpid);
-        let touched: BTreeSet<DatapathId> = changed.chain(stage.confirm).collect();
+        let mut touched: Vec<DatapathId> = changed.chain(confirm).collect();
+        touched.sort_unstable();
+        touched.dedup();
         self.apply_stage(now, stage);
         if last {
             self.updates.under_way.remove(&id);
             return;
         }
-        let ask = |dpid: &DatapathId| {
-            let request = Request::Barrier { update: id };
-            self.request(now, *dpid, request, &Message::BarrierRequest)
-                .is_some()
-        };
-        let waiting: BTreeSet<DatapathId> = touched.into_iter().filter(ask).collect();
+        let asked = |dpid: &&DatapathId| self.wait_for(**dpid, id, confirm == Some(**dpid));
+        let waiting = touched.iter().filter(asked).count();
         let Some(update) = self.updates.under_way.get_mut(&id) else {
             return;
         };
-        let none = waiting.is_empty();
         update.waiting = waiting;
-        update.due = now + BARRIER_WAIT;
-        let due = update.due;
-        if none {
-            return self.delay_or_next_stage(now, id);
+        if waiting == 0 {
+            self.delay_or_next_stage(now, id);
         }
-        self.timer(due, Timer::Update(id));
     }
 
     /// How long it takes until the first entry of a path is there, of some.

@@ -1,0 +1,117 @@
+//! Paths that have to be set anew because the network has changed.
+//!
+//! There may be as many as paths, and each is several messages to several switches. They are set
+//! as far as the switches on their way keep up with it; the others wait here or at the switch that
+//! is behind, each pair once, however often the network changes meanwhile.
+
+use std::collections::BTreeMap;
+
+use openflow::DatapathId;
+use openflow::time::{Duration, Instant};
+
+use super::Controller;
+use super::links::Hop;
+use super::paths::{How, Pair};
+use super::ports::Cause;
+
+/// A switch so far behind is sent no mended path. Less than what keeps new ones away, so that
+/// mending leaves room for them.
+const BEHIND_MAX: usize = super::updates::BEHIND_MAX / 2;
+
+/// Paths that are looked at again when a switch that was behind has confirmed something.
+const UNPARKED: usize = 256;
+
+#[derive(Default)]
+pub(super) struct Mending {
+    pairs: BTreeMap<Pair, Mend>,
+}
+
+/// Why a path is set anew, and which.
+#[derive(Clone, Copy)]
+pub(super) struct Mend {
+    pub why: Why,
+    /// One that was set since is right, or has been noted again.
+    revision: u64,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum Why {
+    /// It leads nowhere; `moved`: one of its hosts is elsewhere.
+    Broken { moved: bool, cause: Cause },
+    /// It uses what is to carry nothing.
+    Drained(How),
+}
+
+impl Controller {
+    pub(super) fn note_broken(&mut self, pair: Pair, why: Why) {
+        if let Some(revision) = self.paths.revision(pair) {
+            self.mending.pairs.insert(pair, Mend { why, revision });
+        }
+    }
+
+    /// Sets paths as long as there is room.
+    pub(super) fn go_on_mending(&mut self, now: Instant) {
+        while self.has_room_to_mend()
+            && let Some((pair, mend)) = self.mending.pairs.pop_first()
+        {
+            if self.paths.revision(pair) == Some(mend.revision) {
+                self.mend(now, pair, mend);
+            }
+        }
+    }
+
+    fn mend(&mut self, now: Instant, pair: Pair, mend: Mend) {
+        let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
+        let hops = places.and_then(|(from, to)| self.find_path(pair, from, to));
+        let behind = |hop: &Hop| self.is_behind(hop.dpid, BEHIND_MAX);
+        let behind = hops.iter().flatten().find(|hop| behind(hop));
+        if let Some(dpid) = behind.map(|hop| hop.dpid)
+            && let Some(switch) = self.switches.get_mut(&dpid)
+        {
+            switch.parked.insert(pair, mend);
+            return;
+        }
+        let (moved, cause) = match mend.why {
+            Why::Broken { moved, cause } => (moved, cause),
+            Why::Drained(how) => {
+                if let Some(hops) = hops.filter(|hops| !self.links.is_drained(hops)) {
+                    self.counters.paths_rerouted += 1;
+                    self.set_path(now, pair, hops, how);
+                }
+                return;
+            }
+        };
+        match hops {
+            // Its packets come up until there is room.
+            Some(hops) if self.admit_all(now, pair, &hops).is_err() => self.drop_path(now, pair),
+            Some(hops) => {
+                self.counters.paths_rerouted += 1;
+                self.set_path(now, pair, hops, How::Moved(Duration::ZERO));
+            }
+            // Nobody knows where to, but the entries may still be right: see what they say.
+            None if moved && places.is_none() && cause == Cause::Unknown => {
+                self.paths.paths.remove(&pair);
+                self.adopt_soon(now);
+            }
+            None if moved || cause == Cause::PortDown => self.drop_path(now, pair),
+            None => {}
+        }
+    }
+
+    /// A switch has confirmed something, or is gone: paths that have waited for it are looked at.
+    pub(super) fn make_room(&mut self, now: Instant, dpid: DatapathId) {
+        let is_connected = self.is_connected(dpid);
+        if is_connected && self.is_behind(dpid, BEHIND_MAX) {
+            return;
+        }
+        let mut left = if is_connected { UNPARKED } else { usize::MAX };
+        while left > 0
+            && let Some(switch) = self.switches.get_mut(&dpid)
+            && let Some((pair, mend)) = switch.parked.pop_first()
+        {
+            self.mending.pairs.entry(pair).or_insert(mend);
+            left -= 1;
+        }
+        self.go_on_mending(now);
+    }
+}

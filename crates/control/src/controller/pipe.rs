@@ -1,0 +1,293 @@
+//! One switch's messages on their way: what it was sent, what it has confirmed, and what waits
+//! until it has confirmed more.
+//!
+//! A switch is sent no more than [`WINDOW_BYTES`] that it has not confirmed. Further messages wait
+//! here, in their order, so that neither a hundred thousand entries nor a slow switch fill the
+//! connection's queue. A barrier confirms everything before it, so many changes share one: it is
+//! sent when all that the caller had to say is said ([`Controller::poll_output`]), and at the
+//! latest after [`PORTION_BYTES`]. Packet-outs do not wait here: they change nothing.
+
+use std::collections::VecDeque;
+
+use openflow::time::Instant;
+use openflow::{DatapathId, Frame, Message, Xid, encode};
+
+use super::{Controller, ControllerOutput, Timer};
+
+/// Bytes that a switch may have to confirm. A quarter of what ends a connection that takes nothing.
+pub(super) const WINDOW_BYTES: usize = 512 << 10;
+
+/// Bytes that one barrier confirms at most, as long as more follow.
+const PORTION_BYTES: usize = WINDOW_BYTES / 4;
+
+/// Barriers that may be under way to one switch. Changes after the last of them share the next.
+const BARRIERS_MAX: usize = 16;
+
+/// Positions count messages from the first on, and what others have changed.
+#[derive(Default)]
+pub(super) struct Pipe {
+    queue: VecDeque<Queued>,
+    pushed: u64,
+    /// The position that the last barrier stands behind, and the last that was answered.
+    fenced: u64,
+    confirmed: u64,
+    unfenced_bytes: usize,
+    unconfirmed_bytes: usize,
+    barriers: VecDeque<Barrier>,
+    /// Updates, and the position that each waits for. In order.
+    waiting: VecDeque<(u64, u64)>,
+    is_touched: bool,
+    /// For when a timer is set.
+    pub timer_at: Option<Instant>,
+}
+
+struct Queued {
+    position: u64,
+    frame: Frame,
+    /// Its reply is waited for from when it is written.
+    request: Option<Xid>,
+}
+
+struct Barrier {
+    xid: Xid,
+    deadline: Instant,
+    position: u64,
+    bytes: usize,
+}
+
+impl Pipe {
+    fn written(&self) -> u64 {
+        let next = self.queue.front();
+        next.map_or(self.pushed, |next| next.position - 1)
+    }
+
+    fn has_window(&self, len: usize) -> bool {
+        self.unconfirmed_bytes == 0 || self.unconfirmed_bytes + len <= WINDOW_BYTES
+    }
+
+    fn may_ask(&self) -> bool {
+        self.barriers.len() < BARRIERS_MAX
+    }
+
+    /// Whether somebody waits for messages that are written and have no barrier behind them.
+    fn is_awaited(&self) -> bool {
+        let covered = self.waiting.partition_point(|(at, _)| *at <= self.fenced);
+        let next = self.waiting.get(covered);
+        next.is_some_and(|(at, _)| *at <= self.written())
+    }
+
+    fn wants_barrier(&self) -> bool {
+        let is_behind = !self.queue.is_empty() && self.barriers.is_empty();
+        self.may_ask() && (self.is_awaited() || (is_behind && self.unfenced_bytes > 0))
+    }
+
+    /// Messages and updates that wait for the switch.
+    pub(super) fn backlog(&self) -> usize {
+        self.queue.len() + self.waiting.len()
+    }
+
+    /// The barrier of this xid is over, and those before it: the updates that waited for them.
+    /// `None` if there is none.
+    fn finish(&mut self, xid: Xid) -> Option<Vec<u64>> {
+        let at = self.barriers.iter().position(|b| b.xid == xid)?;
+        for barrier in self.barriers.drain(..=at) {
+            self.confirmed = barrier.position;
+            self.unconfirmed_bytes -= barrier.bytes;
+        }
+        let count = self.waiting.partition_point(|(p, _)| *p <= self.confirmed);
+        let passed = self.waiting.drain(..count);
+        Some(passed.map(|(_, update)| update).collect())
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        self.barriers.front().map(|barrier| barrier.deadline)
+    }
+
+    /// A barrier that was not answered in time.
+    fn late(&self, now: Instant) -> Option<Xid> {
+        let oldest = self.barriers.front()?;
+        (oldest.deadline <= now).then_some(oldest.xid)
+    }
+}
+
+impl Controller {
+    /// Writes a message, or has it wait behind those that do.
+    pub(super) fn push(&mut self, dpid: DatapathId, frame: Frame, request: Option<Xid>) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let pipe = &mut switch.pipe;
+        pipe.pushed += 1;
+        pipe.queue.push_back(Queued {
+            position: pipe.pushed,
+            frame,
+            request,
+        });
+        if pipe.queue.len() == 1 {
+            self.write(dpid);
+        }
+        self.touch(dpid);
+    }
+
+    /// Writes what the window has room for.
+    fn write(&mut self, dpid: DatapathId) {
+        while let Some(switch) = self.switches.get_mut(&dpid)
+            && let Some(connection) = switch.connection
+            && let pipe = &mut switch.pipe
+            && let Some(next) = pipe.queue.front()
+            && pipe.has_window(next.frame.len())
+            && let Some(Queued { frame, request, .. }) = pipe.queue.pop_front()
+        {
+            pipe.unconfirmed_bytes += frame.len();
+            pipe.unfenced_bytes += frame.len();
+            let is_portion = pipe.unfenced_bytes >= PORTION_BYTES && pipe.may_ask();
+            self.outputs
+                .push_back(ControllerOutput::Send { connection, frame });
+            if let Some(xid) = request {
+                switch.requests.handle_written(self.now, xid);
+                self.watch_requests(dpid);
+            }
+            if is_portion {
+                self.send_barrier(dpid);
+            }
+        }
+    }
+
+    fn send_barrier(&mut self, dpid: DatapathId) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let Some(connection) = switch.connection else {
+            return;
+        };
+        let xid = switch.requests.next_xid();
+        let Ok(frame) = encode(switch.version, xid, &Message::BarrierRequest) else {
+            return;
+        };
+        let pipe = &mut switch.pipe;
+        pipe.fenced = pipe.written();
+        pipe.barriers.push_back(Barrier {
+            xid,
+            deadline: self.now + self.config.requests.timeout,
+            position: pipe.fenced,
+            bytes: std::mem::take(&mut pipe.unfenced_bytes),
+        });
+        self.outputs
+            .push_back(ControllerOutput::Send { connection, frame });
+        self.watch_requests(dpid);
+    }
+
+    /// One timer is set for all that is waited for of a switch.
+    fn watch_requests(&mut self, dpid: DatapathId) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let deadlines = [switch.requests.poll_timeout(), switch.pipe.poll_timeout()];
+        let due = deadlines.into_iter().flatten().min();
+        let pipe = &mut switch.pipe;
+        if let Some(due) = due
+            && pipe.timer_at.is_none_or(|set| due < set)
+        {
+            pipe.timer_at = Some(due);
+            self.timer(due, Timer::Requests(dpid));
+        }
+    }
+
+    pub(super) fn requests_due(&mut self, now: Instant, dpid: DatapathId) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        if switch.pipe.timer_at.is_some_and(|set| set <= now) {
+            switch.pipe.timer_at = None;
+        }
+        for request in switch.requests.handle_timeout(now) {
+            self.handle_unanswered(now, dpid, request);
+        }
+        while let Some(switch) = self.switches.get(&dpid)
+            && let Some(xid) = switch.pipe.late(now)
+        {
+            self.barrier_over(now, dpid, xid, false);
+        }
+        self.watch_requests(dpid);
+    }
+
+    fn touch(&mut self, dpid: DatapathId) {
+        if let Some(switch) = self.switches.get_mut(&dpid)
+            && !std::mem::replace(&mut switch.pipe.is_touched, true)
+        {
+            self.touched.push(dpid);
+        }
+    }
+
+    /// All is said for now: what has waited for more of it goes, and the barriers.
+    pub(super) fn flush(&mut self) {
+        for dpid in std::mem::take(&mut self.touched) {
+            self.write(dpid);
+            let Some(switch) = self.switches.get_mut(&dpid) else {
+                continue;
+            };
+            switch.pipe.is_touched = false;
+            if switch.pipe.wants_barrier() {
+                self.send_barrier(dpid);
+            }
+        }
+    }
+
+    /// Has an update wait until the switch has confirmed all that was pushed before; false if it
+    /// has, or is not connected. `anew`: somebody else has changed it as well.
+    pub(super) fn wait_for(&mut self, dpid: DatapathId, update: u64, anew: bool) -> bool {
+        let switch = self.switches.get_mut(&dpid);
+        let Some(switch) = switch.filter(|switch| switch.connection.is_some()) else {
+            return false;
+        };
+        let pipe = &mut switch.pipe;
+        pipe.pushed += u64::from(anew);
+        if pipe.pushed == pipe.confirmed {
+            return false;
+        }
+        pipe.waiting.push_back((pipe.pushed, update));
+        self.touch(dpid);
+        true
+    }
+
+    /// Whether `xid` was a barrier of this pipe. `is_taken`: the switch has answered it.
+    pub(super) fn barrier_over(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        xid: Xid,
+        is_taken: bool,
+    ) -> bool {
+        let switch = self.switches.get_mut(&dpid);
+        let Some(passed) = switch.and_then(|switch| switch.pipe.finish(xid)) else {
+            return false;
+        };
+        for update in passed {
+            self.barrier_passed(now, update, is_taken);
+        }
+        self.touch(dpid);
+        self.make_room(now, dpid);
+        true
+    }
+
+    /// The connection is gone, with all that waited for it: its entries are compared when it is
+    /// back.
+    pub(super) fn pipe_down(&mut self, now: Instant, dpid: DatapathId) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return;
+        };
+        let pipe = std::mem::take(&mut switch.pipe);
+        switch.pipe.is_touched = pipe.is_touched;
+        switch.pipe.timer_at = pipe.timer_at;
+        for (_, update) in pipe.waiting {
+            self.barrier_passed(now, update, true);
+        }
+        self.make_room(now, dpid);
+    }
+
+    /// Messages that wait for a switch to confirm others, and updates that wait for it.
+    pub(super) fn is_behind(&self, dpid: DatapathId, max: usize) -> bool {
+        let switch = self.switches.get(&dpid);
+        switch.is_some_and(|switch| switch.pipe.backlog() >= max)
+    }
+}
