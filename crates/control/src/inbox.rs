@@ -9,6 +9,10 @@
 //!   costs another switch one message of delay, not a queue of them. Those that have nothing cost
 //!   nothing, however many they are. Within a connection packet-ins and other messages take turns,
 //!   and so do the ports of packet-ins.
+//! - *Answers.* The reply to a barrier completes something, and a packet-in begins something: so
+//!   replies go before all classes, as soon as what their switch said before them has gone, and none
+//!   waits for packet-ins that came before it. They are no more than the barriers that were sent; of a
+//!   peer that sends others, a turn of the classes comes after every [`PASSED_OVER_MAX`] all the same.
 //! - *Order*, as OpenFlow has it on one connection ([`sched::order::must_follow`]): nothing crosses
 //!   a fence, state messages stay in order and replies behind them, packet-ins of one flow stay in
 //!   order. An urgent message that must follow others has them go first, in its own turn.
@@ -88,6 +92,10 @@ pub struct Inbox {
     config: InboxConfig,
     lanes: BTreeMap<ConnectionId, Line>,
     classes: [Class; QUEUES_MAX],
+    /// Connections with a reply that may go; each once.
+    answering: VecDeque<ConnectionId>,
+    /// Replies that went in a row.
+    answers_in_row: u32,
     waiting: usize,
     counters: InboxCounters,
 }
@@ -115,6 +123,8 @@ impl Inbox {
             config,
             lanes: BTreeMap::new(),
             classes: Default::default(),
+            answering: VecDeque::new(),
+            answers_in_row: 0,
             waiting: 0,
             counters: InboxCounters::default(),
         }
@@ -158,6 +168,10 @@ impl Inbox {
         if lane.join_turns(class) {
             self.classes[class].turns.push_back(connection);
         }
+        if !lane.is_answering && lane.has_answer() {
+            lane.is_answering = true;
+            self.answering.push_back(connection);
+        }
         while is_packet_in && let Some(class) = lane.shed_excess(self.config) {
             line.shed += 1;
             self.waiting -= 1;
@@ -181,6 +195,9 @@ impl Inbox {
             return;
         };
         self.waiting -= lane.len();
+        if lane.is_answering {
+            self.answering.retain(|turn| *turn != connection);
+        }
         for (number, class) in self.classes.iter_mut().enumerate() {
             let forgotten = lane.count(number);
             class.counters.waiting -= forgotten;
@@ -193,6 +210,57 @@ impl Inbox {
 
     /// The next message.
     pub fn poll_frame(&mut self, now: Instant) -> Option<Delivery> {
+        let (connection, item) = match self.next_answer() {
+            Some(next) => next,
+            None => self.next_in_turn()?,
+        };
+        if let Some(line) = self.lanes.get_mut(&connection)
+            && let Some(lane) = line.lane.as_mut()
+        {
+            // What went may be what a reply had to follow.
+            if !lane.is_answering && lane.has_answer() {
+                lane.is_answering = true;
+                self.answering.push_back(connection);
+            }
+            if lane.is_done() {
+                line.lane = None;
+            }
+        }
+        self.waiting -= 1;
+        let counters = &mut self.classes[item.class()].counters;
+        counters.waiting -= 1;
+        counters.delivered += 1;
+        Some(Delivery {
+            connection,
+            waited: now.since(item.queued_at()),
+            frame: item.into_frame(),
+        })
+    }
+
+    fn next_answer(&mut self) -> Option<(ConnectionId, Item)> {
+        if self.answers_in_row >= PASSED_OVER_MAX {
+            self.answers_in_row = 0;
+            if self.next_class().is_some() {
+                return None;
+            }
+        }
+        while let Some(connection) = self.answering.pop_front() {
+            let line = self.lanes.get_mut(&connection)?;
+            let lane = line.lane.as_mut()?;
+            lane.is_answering = false;
+            if let Some(item) = lane.pop_answer() {
+                self.answers_in_row += 1;
+                return Some((connection, item));
+            }
+            // It went in a turn of its class.
+            if lane.is_done() {
+                line.lane = None;
+            }
+        }
+        None
+    }
+
+    fn next_in_turn(&mut self) -> Option<(ConnectionId, Item)> {
         loop {
             let class = self.next_class()?;
             let connection = self.classes[class].turns.pop_front()?;
@@ -212,19 +280,9 @@ impl Inbox {
             } else {
                 lane.leave_turns(class);
             }
-            if lane.is_done() {
-                line.lane = None;
-            }
             self.note_turn(class);
-            self.waiting -= 1;
-            let counters = &mut self.classes[item.class()].counters;
-            counters.waiting -= 1;
-            counters.delivered += 1;
-            return Some(Delivery {
-                connection,
-                waited: now.since(item.queued_at()),
-                frame: item.into_frame(),
-            });
+            self.answers_in_row = 0;
+            return Some((connection, item));
         }
     }
 
@@ -335,8 +393,8 @@ fn ingress_port(frame: &Frame) -> PortNo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use openflow::message::{PacketIn, PacketInReason};
-    use openflow::{Cookie, Match, Message, TableId, Xid, encode};
+    use openflow::message::{ErrorMessage, PacketIn, PacketInReason};
+    use openflow::{Cookie, ErrorKind, Match, Message, TableId, Xid, encode};
 
     const A: ConnectionId = ConnectionId(1);
     const B: ConnectionId = ConnectionId(2);
@@ -446,6 +504,57 @@ mod tests {
         let order = drained(&mut inbox);
         assert_eq!(order, [(1, 10), (2, 20), (1, 0), (1, 11), (1, 1), (1, 2)]);
         assert!(inbox.is_empty());
+    }
+
+    fn reply(xid: u32) -> Frame {
+        encode(Version::V13, Xid(xid), &Message::BarrierReply).expect("sayable")
+    }
+
+    #[test]
+    fn replies_to_barriers_go_before_packet_ins_and_behind_what_was_said_before_them() {
+        let mut inbox = inbox(100, 100);
+        let mut push = |connection, frame| {
+            let taken = inbox.handle_frame(Instant::START, connection, frame);
+            taken.expect("taken");
+        };
+        for n in 0..50 {
+            push(A, packet_in(Version::V13, 1, n));
+            push(B, packet_in(Version::V13, 1, n));
+        }
+        push(A, reply(100));
+        let error = Message::Error(ErrorMessage {
+            kind: ErrorKind::FLOW_MOD_TABLE_FULL,
+            experimenter: None,
+            data: bytes::Bytes::new(),
+        });
+        push(B, encode(Version::V13, Xid(200), &error).expect("sayable"));
+        push(B, reply(201));
+        push(A, reply(101));
+        push(A, packet_in(Version::V13, 1, 50));
+        let order = drained(&mut inbox);
+        // That of B follows the error, which has its turn among packet-ins.
+        assert_eq!(order[..2], [(1, 100), (1, 101)]);
+        let at = |message| order.iter().position(|m| *m == message).expect("delivered");
+        assert!(at((2, 200)) < at((2, 201)) && at((2, 201)) < 6, "{order:?}");
+        assert!(inbox.is_empty() && order.len() == 105);
+    }
+
+    #[test]
+    fn a_flood_of_replies_leaves_turns_to_others() {
+        let mut inbox = inbox(100, 1000);
+        for n in 0..500 {
+            let taken = inbox.handle_frame(Instant::START, A, reply(n));
+            taken.expect("room");
+        }
+        for n in 0..10 {
+            let taken = inbox.handle_frame(Instant::START, B, packet_in(Version::V13, 1, n));
+            taken.expect("taken");
+        }
+        let order = drained(&mut inbox);
+        let last = order.iter().rposition(|(connection, _)| *connection == 2);
+        let turns = 2 * 10 * (PASSED_OVER_MAX as usize + 1);
+        assert!(last.expect("delivered") < turns, "{last:?}");
+        assert_eq!(order.len(), 510);
     }
 
     #[test]

@@ -252,6 +252,10 @@ pub struct ConnectionView {
     pub packet_ins_shed: u64,
     /// Packet-ins shed because the switch did not read what it was sent.
     pub packet_ins_shed_unread: u64,
+    /// Packets for the switch that were dropped because it did not keep up with reading them.
+    pub packet_outs_shed: u64,
+    /// Replies to barriers that it was not sent: they go no further.
+    pub replies_unasked: u64,
     /// Times it was not read for a millisecond because of [`DriverConfig::packet_in_rate_max`].
     pub rests: u64,
 }

@@ -19,11 +19,12 @@ use net::clock::Clock;
 use net::driver::{Application, Driver, DriverConfig, Ended, Notice};
 use net::tls::Security;
 use net::transport::{Reader, Writer, connect, memory};
-use openflow::message::{MultipartRequest, PacketOut};
+use openflow::message::{ErrorMessage, MultipartRequest, PacketOut};
 use openflow::multipart::RequestBody;
 use openflow::time::Instant;
 use openflow::{
-    Action, DatapathId, Frame, MacAddr, Message, MessageKind, PortNo, Version, Xid, encode,
+    Action, DatapathId, ErrorKind, Frame, MacAddr, Message, MessageKind, PortNo, Version, Xid,
+    encode,
 };
 use sched::PolicyMap;
 use tokio::sync::mpsc;
@@ -302,7 +303,8 @@ async fn a_full_inbox_stops_the_reading_and_loses_nothing() {
     stage.taken().await;
     let mut xid = 2;
     loop {
-        let sent = switch.send(xid, &Message::BarrierReply);
+        let message = notice();
+        let sent = switch.send(xid, &message);
         if tokio::time::timeout(Duration::from_millis(200), sent)
             .await
             .is_err()
@@ -321,6 +323,65 @@ async fn a_full_inbox_stops_the_reading_and_loses_nothing() {
         assert_eq!(seen, Xid(expected));
     }
     assert_eq!(stage.driver.inbox_counters().packet_ins_shed, 0);
+}
+
+/// Not a packet-in, and no answer to anything.
+fn notice() -> Message {
+    Message::Error(ErrorMessage {
+        kind: ErrorKind::FLOW_MOD_TABLE_FULL,
+        experimenter: None,
+        data: Bytes::from_static(&[0; 8]),
+    })
+}
+
+/// The application is stuck, and 1,000 messages that are no packet-ins wait for it or behind those
+/// that do.
+#[tokio::test]
+async fn an_echo_request_is_answered_behind_messages_that_the_inbox_has_no_room_for() {
+    let stage = Stage::new(DriverConfig {
+        inbox: InboxConfig {
+            messages_max: 100,
+            ..InboxConfig::default()
+        },
+        ..DriverConfig::default()
+    });
+    let mut switch = stage.up(1).await;
+    switch.send(1, &packet_in(1, b"stick")).await.unwrap();
+    stage.taken().await;
+    for xid in 2..1002 {
+        switch.send(xid, &notice()).await.unwrap();
+    }
+    switch.echo(5000).await.expect("answered");
+    assert!(stage.driver.inbox_counters().backpressure > 0);
+    stage.release.send(()).unwrap();
+    for expected in 1..1002 {
+        let Seen::Frame(seen, _) = stage.seen().await else {
+            panic!("no frame")
+        };
+        assert_eq!(seen, Xid(expected));
+    }
+}
+
+/// Replies to barriers go before other messages: those that answer none would, for ever.
+#[tokio::test]
+async fn replies_to_barriers_that_were_not_sent_go_no_further() {
+    let stage = Stage::new(DriverConfig::default());
+    let mut switch = stage.up(1).await;
+    for xid in 0..1000 {
+        switch.send(xid, &Message::BarrierReply).await.unwrap();
+    }
+    switch.send(2000, &packet_in(1, b"reply")).await.unwrap();
+    let first = stage.seen().await;
+    assert_eq!(first, Seen::Frame(Xid(2000), MessageKind::PacketIn));
+    // The one that was.
+    while switch.receive().await.unwrap().kind() != MessageKind::BarrierRequest {}
+    for xid in 3000..3010 {
+        switch.send(xid, &Message::BarrierReply).await.unwrap();
+    }
+    let reply = stage.seen().await;
+    assert_eq!(reply, Seen::Frame(Xid(3000), MessageKind::BarrierReply));
+    switch.echo(5000).await.expect("answered");
+    assert_eq!(stage.driver.connections()[0].replies_unasked, 1009);
 }
 
 #[tokio::test]

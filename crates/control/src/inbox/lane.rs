@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
-use openflow::Frame;
 use openflow::time::Instant;
+use openflow::{Frame, MessageKind};
 use sched::policy::QUEUES_MAX;
 use sched::{Binding, Tag};
 
@@ -27,6 +27,10 @@ enum Kind {
     Exchange {
         after: u64,
     },
+    /// Of a barrier. Follows so many state messages, and others of its kind.
+    Reply {
+        after: u64,
+    },
     PacketIn {
         port: u8,
         flow: u64,
@@ -40,6 +44,8 @@ impl Item {
                 port: (tag.port % PORT_PLACES) as u8,
                 flow: key,
             },
+            // What it promises is about messages to the switch: of packets behind it, it says nothing.
+            _ if frame.kind() == MessageKind::BarrierReply => Kind::Reply { after: 0 },
             Binding::Fence => Kind::Fence,
             Binding::Exchange => Kind::Exchange { after: 0 },
             Binding::State | Binding::Free | Binding::Flow { .. } => Kind::State,
@@ -71,12 +77,14 @@ impl Item {
 pub(super) struct Lane {
     state: VecDeque<Item>,
     exchange: VecDeque<Item>,
+    replies: VecDeque<Item>,
     packet_ins: BTreeMap<u8, Ports>,
     held: VecDeque<Item>,
     /// Flows of which packet-ins wait: the class they wait in, and how many.
     flows: BTreeMap<u64, (u8, u32)>,
     state_of: Counts,
     exchange_of: Counts,
+    replies_of: Counts,
     all_of: Counts,
     len: usize,
     packet_in_count: usize,
@@ -87,6 +95,8 @@ pub(super) struct Lane {
     /// Bits of classes: it stands in their turns; packet-ins are next in its turn.
     in_turns: u16,
     packet_in_next: u16,
+    /// It stands among those that have a reply to give.
+    pub(super) is_answering: bool,
 }
 
 /// By class.
@@ -136,7 +146,7 @@ impl Lane {
 
     /// Nothing waits, and no turn will come.
     pub(super) fn is_done(&self) -> bool {
-        self.len == 0 && self.in_turns == 0
+        self.len == 0 && self.in_turns == 0 && !self.is_answering
     }
 
     /// The class it got: packet-ins of one flow wait in one class, or the later could overtake.
@@ -173,6 +183,11 @@ impl Lane {
                 self.exchange_of[class] += 1;
                 self.exchange.push_back(item);
             }
+            Kind::Reply { after } => {
+                *after = self.state_in;
+                self.replies_of[class] += 1;
+                self.replies.push_back(item);
+            }
             Kind::PacketIn { port, .. } => {
                 let ports = self.packet_ins.entry(item.class).or_default();
                 let queue = ports.queues.entry(*port).or_default();
@@ -187,17 +202,21 @@ impl Lane {
     pub(super) fn pop(&mut self, class: usize) -> Item {
         let bit = 1 << class;
         let has_packet_ins = self.packet_ins.contains_key(&(class as u8));
-        let messages = self.state_of[class] + self.exchange_of[class];
-        let has_others = messages > 0 || self.held_of(class) > 0;
+        let sorted = self.state_of[class] + self.exchange_of[class] + self.replies_of[class];
+        let has_others = sorted > 0 || self.held_of(class) > 0;
         let item = if has_packet_ins && (self.packet_in_next & bit != 0 || !has_others) {
             self.packet_in_next &= !bit;
             self.pop_packet_in(class as u8)
         } else {
             self.packet_in_next |= bit;
-            if self.state_of[class] > 0 {
+            if self.replies_of[class] > 0 && self.has_answer() {
+                self.pop_reply()
+            } else if self.state_of[class] > 0 {
                 self.pop_state()
             } else if self.exchange_of[class] > 0 {
                 self.pop_exchange()
+            } else if self.replies_of[class] > 0 {
+                self.pop_reply()
             } else {
                 self.pop_towards_fence()
             }
@@ -205,6 +224,21 @@ impl Lane {
         let item = item.expect("one of the class waits");
         self.note_gone(&item);
         item
+    }
+
+    /// Whether a reply may go that nothing stands before.
+    pub(super) fn has_answer(&self) -> bool {
+        match self.replies.front().map(|item| &item.kind) {
+            Some(Kind::Reply { after }) => *after <= self.state_out,
+            _ => false,
+        }
+    }
+
+    /// The reply that may go, if there is one.
+    pub(super) fn pop_answer(&mut self) -> Option<Item> {
+        let item = self.has_answer().then(|| self.pop_reply())??;
+        self.note_gone(&item);
+        Some(item)
     }
 
     /// Of those behind a fence, and the fence.
@@ -217,7 +251,8 @@ impl Lane {
             let queues = ports.queues.values();
             queues.map(|queue| queue.items.len() as u32).sum()
         });
-        self.all_of[class] - self.state_of[class] - self.exchange_of[class] - packet_ins
+        let sorted = self.state_of[class] + self.exchange_of[class] + self.replies_of[class];
+        self.all_of[class] - sorted - packet_ins
     }
 
     fn pop_state(&mut self) -> Option<Item> {
@@ -238,10 +273,22 @@ impl Lane {
         Some(item)
     }
 
+    fn pop_reply(&mut self) -> Option<Item> {
+        if !self.has_answer() && !self.replies.is_empty() {
+            return self.pop_state();
+        }
+        let item = self.replies.pop_front()?;
+        self.replies_of[item.class()] -= 1;
+        Some(item)
+    }
+
     /// What stands before the first fence, then the fence.
     fn pop_towards_fence(&mut self) -> Option<Item> {
         if !self.state.is_empty() {
             return self.pop_state();
+        }
+        if !self.replies.is_empty() {
+            return self.pop_reply();
         }
         if !self.exchange.is_empty() {
             return self.pop_exchange();

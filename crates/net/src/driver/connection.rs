@@ -49,6 +49,9 @@ const OUTBOX_BYTES_HIGH: usize = 1 << 20;
 /// not listen. Not at all would be wrong: an echo request of one that is merely slow must not wait for
 /// all that.
 const UNREAD_BYTES_MAX: usize = 256 << 10;
+/// Bytes of messages that are read ahead while the inbox has no room for them: an echo request is
+/// found and answered behind so many.
+const AHEAD_BYTES_MAX: usize = 256 << 10;
 /// A peer that takes no byte for so long is gone or hostile.
 const WRITE_STALL_MAX: Duration = Duration::from_secs(10);
 /// For the last bytes, once the end is decided.
@@ -129,6 +132,9 @@ struct Task {
     ending: Option<Ended>,
     /// For the application; what is left after a turn had no room in the inbox.
     undelivered: VecDeque<(Option<Tag>, Frame)>,
+    undelivered_bytes: usize,
+    /// Barriers that the peer was sent and has not answered.
+    barriers: u64,
     is_paused: bool,
     share: Share,
     echo_sent: Option<(Xid, Instant)>,
@@ -200,6 +206,8 @@ impl Task {
             policy: shared.policy.current(),
             ending: None,
             undelivered: VecDeque::new(),
+            undelivered_bytes: 0,
+            barriers: 0,
             is_paused: false,
             share: Share::new(now, config.packet_in_rate_max),
             echo_sent: None,
@@ -329,7 +337,7 @@ impl Task {
     }
 
     fn must_pause(&mut self, now: Instant) -> bool {
-        let must_pause = !self.undelivered.is_empty() || self.is_full();
+        let must_pause = self.undelivered_bytes > AHEAD_BYTES_MAX || self.is_full();
         if must_pause != self.is_paused {
             self.is_paused = must_pause;
             self.session.handle_paused(now, must_pause);
@@ -531,6 +539,14 @@ impl Task {
     /// Keeps `frame` for [`Task::deliver`].
     fn keep(&mut self, now: Instant, frame: Frame) {
         let is_packet_in = frame.kind() == MessageKind::PacketIn;
+        if frame.kind() == MessageKind::BarrierReply {
+            // Replies go before other messages, so there must be no more than were asked for.
+            let Some(left) = self.barriers.checked_sub(1) else {
+                self.facts.replies_unasked += 1;
+                return;
+            };
+            self.barriers = left;
+        }
         if is_packet_in && self.line.outbox.bytes() > OUTBOX_BYTES_HIGH {
             self.facts.packet_ins_shed_unread += 1;
             return;
@@ -546,6 +562,7 @@ impl Task {
             self.buffers
                 .handle_packet_in(now, place.channel, place.datapath, &frame);
         }
+        self.undelivered_bytes += counted(&frame);
         self.undelivered.push_back((tag, frame));
     }
 
@@ -554,6 +571,7 @@ impl Task {
             return;
         }
         self.shared.deliver(now, &self.line, &mut self.undelivered);
+        self.undelivered_bytes = self.undelivered.iter().map(|(_, f)| counted(f)).sum();
         if self.undelivered.is_empty() && self.undelivered.capacity() > IDLE_QUEUE_LEN_MAX {
             self.undelivered = VecDeque::new();
         }
@@ -634,6 +652,7 @@ impl Task {
             match outgoing {
                 Outgoing::Frame(frame) => {
                     self.facts.messages_sent += 1;
+                    self.barriers += u64::from(frame.kind() == MessageKind::BarrierRequest);
                     self.output.bulk.extend_from_slice(frame.bytes());
                 }
                 Outgoing::Edge(update) => self.edge.handle_update(update, &mut self.output.bulk),
@@ -685,6 +704,7 @@ impl Task {
             match outgoing {
                 Outgoing::Frame(frame) => {
                     self.facts.messages_sent += 1;
+                    self.barriers += u64::from(frame.kind() == MessageKind::BarrierRequest);
                     waiting.push(now, &self.policy, place, frame, bytes, &self.buffers);
                 }
                 Outgoing::Edge(update) => {
@@ -789,6 +809,11 @@ enum Sent {
     Some,
     /// Everything, or what the peer takes: the writer will wake the task.
     All,
+}
+
+/// What a message that waits counts for: short ones cost more than their bytes.
+fn counted(frame: &Frame) -> usize {
+    frame.len() + size_of::<(Option<Tag>, Frame)>()
 }
 
 /// The length that a message's header announces.

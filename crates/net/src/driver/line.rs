@@ -37,6 +37,7 @@ pub(super) struct Facts {
     pub(super) echo_rtt: Option<std::time::Duration>,
     pub(super) packet_ins_shed_unread: u64,
     pub(super) rests: u64,
+    pub(super) replies_unasked: u64,
 }
 
 impl Line {

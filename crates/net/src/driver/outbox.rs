@@ -1,21 +1,24 @@
 //! What the application has sent and the connection has not yet taken over.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use control::edge::EdgeUpdate;
-use openflow::Frame;
+use openflow::{Frame, MessageKind};
 
 use super::Ended;
 
-/// One connection's queue from the application thread to its task. Bounded by the bytes in it: a
-/// peer that lets it fill does not read, and loses the connection.
+/// One connection's queue from the application thread to its task. Bounded by the bytes in it. What
+/// changes a switch's state is no more than the application lets wait for its barriers. Packets are
+/// sent whether a peer keeps up with them or not, so they are dropped where it does not, as a link
+/// would; a peer that lets the queue fill with anything else loses the connection.
 #[derive(Default)]
 pub(super) struct Outbox {
     queue: Mutex<Queue>,
     /// Of what waits here, and of what the task has taken over but not put into its output.
     bytes: AtomicUsize,
+    packet_outs_shed: AtomicU64,
 }
 
 #[derive(Default)]
@@ -39,19 +42,32 @@ pub(super) struct Orders {
     pub(super) end: Option<Ended>,
 }
 
+/// Bytes that may wait for one connection before packets are dropped.
+const PACKETS_BYTES_MAX: usize = 2 << 20;
+
 /// Bytes of messages that may wait for one connection.
 pub const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
 impl Outgoing {
-    /// What it counts for against the bound: what it holds, and its place.
+    /// What it counts for against the bound: what it holds, and its place. Other updates for the edge
+    /// than packets are no messages, and no more than there are hosts.
     pub(super) fn bytes(&self) -> usize {
         let carried = match self {
             Outgoing::Frame(frame) => frame.len(),
             Outgoing::Edge(EdgeUpdate::Deliver(packet)) => packet.data.len(),
-            Outgoing::Edge(EdgeUpdate::Close { hosts, .. }) => size_of_val(&hosts[..]),
-            Outgoing::Edge(_) => 0,
+            Outgoing::Edge(_) => return 0,
         };
         carried + size_of::<Outgoing>()
+    }
+}
+
+impl Outgoing {
+    /// A packet that the switch is to send on, and nothing else.
+    fn is_packet(&self) -> bool {
+        match self {
+            Outgoing::Frame(frame) => frame.kind() == MessageKind::PacketOut,
+            Outgoing::Edge(update) => matches!(update, EdgeUpdate::Deliver(_)),
+        }
     }
 }
 
@@ -59,6 +75,10 @@ impl Outbox {
     pub(super) fn push(&self, outgoing: Outgoing) {
         let mut queue = self.queue();
         if queue.orders.end.is_some() {
+            return;
+        }
+        if outgoing.is_packet() && self.bytes.load(Ordering::Relaxed) > PACKETS_BYTES_MAX {
+            self.packet_outs_shed.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let bytes = outgoing.bytes() + self.bytes.fetch_add(outgoing.bytes(), Ordering::Relaxed);
@@ -102,6 +122,10 @@ impl Outbox {
     /// `bytes` more wait: messages that follow from what was taken.
     pub(super) fn handle_made(&self, bytes: usize) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn packet_outs_shed(&self) -> u64 {
+        self.packet_outs_shed.load(Ordering::Relaxed)
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -231,6 +231,8 @@ impl Shared {
                 packet_ins_shed: state.inbox.shed(line.id),
                 packet_ins_shed_unread: facts.packet_ins_shed_unread,
                 rests: facts.rests,
+                packet_outs_shed: line.outbox.packet_outs_shed(),
+                replies_unasked: facts.replies_unasked,
             }
         });
         views.collect()

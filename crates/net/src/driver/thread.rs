@@ -23,6 +23,7 @@ pub(super) fn run<A: Application>(application: A, shared: &Shared, asked: &Recei
         application,
         shared,
         admitted: HashMap::new(),
+        touched: Vec::new(),
         hosts: HostNotices::new(shared.clock.now()),
     };
     let mut work = VecDeque::new();
@@ -30,9 +31,12 @@ pub(super) fn run<A: Application>(application: A, shared: &Shared, asked: &Recei
         let due = thread.application.poll_timeout().map(|(due, _)| due);
         let due = [due, thread.hosts.due].into_iter().flatten().min();
         shared.next(due, &mut work);
-        while let Some(work) = work.pop_front() {
+        while let Some(next) = work.pop_front() {
             let now = shared.clock.now();
-            match work {
+            // Frames are worked through together: what they lead to shares barriers and wake-ups.
+            let goes_on =
+                matches!(next, Work::Frame(_)) && matches!(work.front(), Some(Work::Frame(_)));
+            match next {
                 Work::News(News::Up(line, up)) => thread.admit(now, line, *up),
                 Work::News(News::Down(down)) => thread.take_down(now, *down),
                 Work::Frame(delivery) => {
@@ -53,6 +57,9 @@ pub(super) fn run<A: Application>(application: A, shared: &Shared, asked: &Recei
                     return;
                 }
             }
+            if goes_on {
+                continue;
+            }
             thread.carry_out(now);
             thread.tell_hosts(Some(now));
         }
@@ -63,8 +70,15 @@ struct Thread<'a, A> {
     application: A,
     shared: &'a Shared,
     /// The connections that the application knows.
-    admitted: HashMap<ConnectionId, Arc<Line>>,
+    admitted: HashMap<ConnectionId, Admitted>,
+    /// Those whose bell is to be rung.
+    touched: Vec<Arc<Line>>,
     hosts: HostNotices,
+}
+
+struct Admitted {
+    line: Arc<Line>,
+    is_touched: bool,
 }
 
 /// Each notice wakes who prints it, which is worth it for a few hosts, and not for a flood of them.
@@ -115,7 +129,8 @@ impl<A: Application> Thread<'_, A> {
                     version,
                     peer: line.peer.clone(),
                 });
-                self.admitted.insert(line.id, line);
+                let is_touched = false;
+                self.admitted.insert(line.id, Admitted { line, is_touched });
             }
             Admission::Refused(reason) => line.end(Ended::Refused(reason)),
         }
@@ -145,8 +160,7 @@ impl<A: Application> Thread<'_, A> {
     }
 
     fn carry_out(&mut self, now: Instant) {
-        // Its bell is rung when there is no more for it, so that its task writes all in one go.
-        let mut pending: Option<&Arc<Line>> = None;
+        // Bells are rung when there is no more, so that a task writes all in one go.
         while let Some(output) = self.application.poll_output() {
             let (connection, order) = match output {
                 ControllerOutput::Send { connection, frame } => {
@@ -167,15 +181,10 @@ impl<A: Application> Thread<'_, A> {
                     continue;
                 }
             };
-            if pending.is_none_or(|line| line.id != connection) {
-                if let Some(line) = pending.take() {
-                    line.bell.ring();
-                }
-                pending = self.admitted.get(&connection);
-            }
-            let Some(line) = pending else {
+            let Some(admitted) = self.admitted.get_mut(&connection) else {
                 continue;
             };
+            let line = &admitted.line;
             match order {
                 Order::Send(outgoing) => line.outbox.push(outgoing),
                 Order::End(reason) => line.outbox.end(reason),
@@ -184,9 +193,15 @@ impl<A: Application> Thread<'_, A> {
             if line.outbox.bytes() > UNHEARD_BYTES_MAX {
                 line.bell.ring();
             }
+            if !std::mem::replace(&mut admitted.is_touched, true) {
+                self.touched.push(line.clone());
+            }
         }
-        if let Some(line) = pending {
+        for line in self.touched.drain(..) {
             line.bell.ring();
+            if let Some(admitted) = self.admitted.get_mut(&line.id) {
+                admitted.is_touched = false;
+            }
         }
     }
 }
