@@ -386,6 +386,7 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
         ("no_port", c.packet_ins_no_port),
         ("truncated", c.packet_ins_truncated),
         ("hold_full", c.packet_ins_hold_full),
+        ("busy", c.packet_ins_shed_busy),
         ("no_sender", c.packet_ins_no_sender),
         ("contested", c.packet_ins_contested),
         ("host_table_full", c.packet_ins_host_table_full),
@@ -500,6 +501,16 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
             "auster_paths_rerouted",
             "Paths that have moved",
             c.paths_rerouted,
+        ),
+        count(
+            "auster_paths_put_off",
+            "Paths that were not set because a switch had too much to confirm",
+            c.paths_put_off,
+        ),
+        count(
+            "auster_stages_unconfirmed",
+            "Stages of changes that went on although a switch had not confirmed them",
+            c.stages_unconfirmed,
         ),
         count(
             "auster_resolutions_timed_out",

@@ -275,6 +275,8 @@ fn timeouts((view, counters): &(TimeoutsView, ControllerCounters)) -> Value {
         "leases": view.leases,
         "packets_forbidden": counters.packets_forbidden,
         "paths_rerouted": counters.paths_rerouted,
+        "paths_put_off": counters.paths_put_off,
+        "stages_unconfirmed": counters.stages_unconfirmed,
         "paths_moved_in_pause": counters.paths_moved_in_pause,
         "paths_moved_under_traffic": counters.paths_moved_under_traffic,
         "delays": {
