@@ -450,7 +450,13 @@ fn describe_alarm(alarm: &Alarm) -> String {
             format!("host {mac} is alive at {home} and claimed at {at}")
         }
         Alarm::HostMovesTooOften { mac } => format!("host {mac} moves too often"),
-        Alarm::HostTableFull => "the host table is full".to_owned(),
+        Alarm::HostTableFull { at } => format!("too many hosts at {at}: its oldest are forgotten"),
+        Alarm::HostAddressesFull { at } => {
+            format!("too many hosts with IP addresses at {at}: those of its oldest are forgotten")
+        }
+        Alarm::BroadcastStorm { at } => {
+            format!("broadcast storm or multicast stream at {at}: over its budget for 10 s")
+        }
         Alarm::ForeignInfrastructure { dpid } => {
             format!("an entry of somebody else on {dpid} takes what should come to the controller")
         }

@@ -341,10 +341,14 @@ impl Controller {
         for end in removed.claims.iter().flat_map(|(from, to)| [*from, *to]) {
             self.claim_lost(now, end);
         }
+        let is_linked = !removed.links.is_empty();
         for (from, to) in removed.links {
             self.event(Event::LinkDown { from, to });
         }
-        self.mend_paths(now, cause, moved);
+        match is_linked {
+            true => self.mend_paths(now, cause, moved),
+            false => self.mend_paths_of(now, cause, moved),
+        }
         self.refresh_routes(now);
         self.topology_soon(now);
     }
@@ -549,6 +553,9 @@ impl Controller {
             }
         }
         if is_any {
+            if let Some(switch) = self.switches.get_mut(&dpid) {
+                switch.edge_ports = None;
+            }
             self.hold_over(now);
         }
         self.next_round(now);

@@ -13,6 +13,7 @@ use crate::edge;
 use crate::entry::{ETH_TYPE_LLDP, is_report};
 use crate::timeouts::{HostName, Prefix};
 
+use super::ageing::is_active;
 use super::hosts::{Answer, Hosts, Observed, Question};
 use super::port_state::PortRole;
 use super::ports::Cause;
@@ -21,8 +22,10 @@ use super::{Alarm, Controller, Event, Location, Mode, Timer};
 /// The controller's own address, from which it asks hosts; locally administered.
 pub(super) const OWN_MAC: MacAddr = MacAddr([0x02, b'a', b'u', b's', b't', b'r']);
 
-/// Packets from held ports that may wait, over all switches.
+/// Packets from held ports that may wait, over all switches, and of one switch and one port.
 const HELD_MAX: usize = 4096;
+const HELD_PER_SWITCH_MAX: usize = 1024;
+const HELD_PER_PORT_MAX: usize = 256;
 
 /// A packet that came in, and may have to wait because its port is held.
 pub(super) struct Held {
@@ -58,6 +61,10 @@ impl Controller {
         if fields.eth_type() == Some(ETH_TYPE_LLDP) {
             return self.handle_lldp(now, at, &packet_in);
         }
+        if fields.eth_dst().is_some_and(is_link_local) {
+            self.counters.packet_ins_link_local += 1;
+            return;
+        }
         let is_shown = packet_in.reason == edge::SHOWN;
         self.note_packet(now, at, &packet_in.data, is_shown);
         if is_shown {
@@ -73,7 +80,7 @@ impl Controller {
             PortRole::Gone => self.counters.packet_ins_no_port += 1,
             // It is on its way, and the next one says as much.
             PortRole::Held | PortRole::Link | PortRole::Silent | PortRole::Claimed if is_copy => {}
-            PortRole::Held if self.held.len() >= HELD_MAX => {
+            PortRole::Held if self.is_hold_full(at) => {
                 self.counters.packet_ins_hold_full += 1;
             }
             role => {
@@ -115,6 +122,7 @@ impl Controller {
     /// Looks again at the packets whose port is held no more.
     pub(super) fn hold_over(&mut self, now: Instant) {
         for packet in std::mem::take(&mut self.held) {
+            self.held_by.remove(packet.at);
             let fields = PacketFields::parse(packet.at.port, &packet.data);
             self.handle_packet(now, self.role(now, packet.at), packet, &fields);
         }
@@ -123,10 +131,17 @@ impl Controller {
         self.adopt_soon(now);
     }
 
+    fn is_hold_full(&self, at: Location) -> bool {
+        self.held.len() >= HELD_MAX
+            || self.held_by.of_switch(at.dpid) >= HELD_PER_SWITCH_MAX
+            || self.held_by.of_port(at) >= HELD_PER_PORT_MAX
+    }
+
     fn handle_packet(&mut self, now: Instant, role: PortRole, held: Held, fields: &PacketFields) {
         if role == PortRole::Gone {
             self.counters.packet_ins_no_port += 1;
         } else if role == PortRole::Held {
+            self.held_by.add(held.at);
             self.held.push_back(held);
         } else if let Some(packet) = Packet::read(&held, fields) {
             match role {
@@ -216,7 +231,13 @@ impl Controller {
         let ip = sender_ip(fields, mac);
         let has_told = |hosts: &Hosts| ip.is_some_and(|ip| hosts.has_ip(mac, Prefix::host(ip)));
         let was_told = before.is_none() || has_told(&self.hosts);
-        let observed = self.hosts.observe(now, mac, at, ip, home_gone);
+        let is_active = is_active(&self.paths, &self.administered);
+        let observed = self.hosts.observe(now, mac, at, ip, home_gone, is_active);
+        if ip.is_some() {
+            let is_kept = self.is_in_class(mac) || self.is_in_qos(mac);
+            self.hosts.set_kept(mac, is_kept);
+        }
+        self.tell_forgotten(now);
         let is_accepted = matches!(
             observed,
             Observed::Home | Observed::Placed | Observed::Defended { .. }
@@ -244,6 +265,7 @@ impl Controller {
                     }
                 }
                 self.tell_host(mac, at);
+                self.age_soon(now);
                 true
             }
             Observed::Defended { claimant, alarm } => {
@@ -279,9 +301,6 @@ impl Controller {
                 false
             }
             Observed::Full => {
-                if self.counters.packet_ins_host_table_full == 0 {
-                    self.alarm(Alarm::HostTableFull);
-                }
                 self.counters.packet_ins_host_table_full += 1;
                 false
             }
@@ -297,12 +316,23 @@ impl Controller {
         if self.is_by_edge(packet.src, packet.at, packet.dst, to) {
             return self.deliver_locally(now, packet, to);
         }
-        if self.config.mode != Mode::Proactive {
-            self.ensure_path(now, packet.src, packet.dst, packet.at, to);
+        if self.config.mode != Mode::Proactive
+            && !self.ensure_path(now, packet.src, packet.dst, packet.at, to)
+            && !self.may_detour(now, packet.at)
+        {
+            self.counters.packet_ins_detour_limited += 1;
+            return;
         }
         if !packet.is_copy {
             self.send_to(packet.at, to, packet.data);
         }
+    }
+
+    /// Whether a port whose new paths are over its budget may have one more packet carried by the
+    /// controller.
+    fn may_detour(&mut self, now: Instant, at: Location) -> bool {
+        let port = self.port_mut(at);
+        port.is_some_and(|port| port.detour_budget.take(now))
     }
 
     /// By packet-out at the destination's own switch; while that is disconnected, one hop on from
@@ -315,38 +345,6 @@ impl Controller {
         match self.links.next_port(at.dpid, &distances, 0) {
             Some(port) if port != at.port => self.packet_out(at.dpid, &[port], data),
             _ => self.counters.unreachable += 1,
-        }
-    }
-
-    pub(super) fn flood(&mut self, now: Instant, packet: &Packet<'_>) {
-        if self.may_flood(now, packet.at) {
-            self.spread(now, packet);
-        }
-    }
-
-    /// Within the budget of its port.
-    fn may_flood(&mut self, now: Instant, at: Location) -> bool {
-        let within = self
-            .port_mut(at)
-            .is_some_and(|port| port.flood_budget.take(now));
-        self.counters.flood_limited += u64::from(!within);
-        within
-    }
-
-    /// Out of every edge port but its own and, where that is known, its sender's.
-    pub(super) fn spread(&mut self, now: Instant, packet: &Packet<'_>) {
-        self.counters.flooded += 1;
-        let home = self.hosts.place(packet.src);
-        let connected = self.switches.values().filter(|s| s.connection.is_some());
-        for dpid in connected.map(|s| s.dpid).collect::<Vec<_>>() {
-            let mut ports = self.edge_ports(now, dpid);
-            ports.retain(|port| {
-                let at = Location { dpid, port: *port };
-                at != packet.at && Some(at) != home
-            });
-            if !ports.is_empty() {
-                self.packet_out(dpid, &ports, packet.data);
-            }
         }
     }
 
@@ -369,10 +367,18 @@ impl Controller {
     fn host_moved(&mut self, now: Instant, mac: MacAddr, from: Location, to: Location) {
         self.event(Event::HostMoved { mac, from, to });
         self.forget_host(now, mac, from);
-        self.mend_paths(now, Cause::Unknown, &[mac]);
+        self.mend_paths_of(now, Cause::Unknown, &[mac]);
         self.routes_soon(now);
         self.topology_soon(now);
     }
+}
+
+/// For bridges and their neighbours only (802.1D: spanning tree, LACP, 802.1X and the like), and what
+/// Cisco's switches tell each other (CDP, VTP, per-VLAN spanning tree): a bridge forwards none.
+fn is_link_local(dst: MacAddr) -> bool {
+    let is_reserved = dst.0[..5] == [0x01, 0x80, 0xc2, 0, 0] && dst.0[5] < 0x10;
+    let of_cisco = [0xcc, 0xcd].map(|last| MacAddr([0x01, 0x00, 0x0c, 0xcc, 0xcc, last]));
+    is_reserved || of_cisco.contains(&dst)
 }
 
 impl<'a> Packet<'a> {
@@ -410,7 +416,7 @@ fn sender_ip(fields: &PacketFields, mac: MacAddr) -> Option<IpAddr> {
 }
 
 /// "Who has `ip`?", to one host only, from no IP address (RFC 5227), so that no cache is changed.
-fn arp_probe(mac: MacAddr, ip: Ipv4Addr) -> Vec<u8> {
+pub(super) fn arp_probe(mac: MacAddr, ip: Ipv4Addr) -> Vec<u8> {
     let asker = Host {
         mac: OWN_MAC,
         ip: Ipv4Addr::UNSPECIFIED,

@@ -39,6 +39,7 @@ impl Controller {
             .placed()
             .filter(|(mac, _)| self.is_in_class(*mac));
         for (mac, at) in placed.collect::<Vec<_>>() {
+            self.hosts.set_kept(mac, true);
             self.forget_host(now, mac, at);
         }
         self.enforce(now, |_| true);

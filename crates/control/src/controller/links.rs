@@ -24,6 +24,8 @@ pub(super) struct Links {
     ends: BTreeMap<Location, Ends>,
     neighbours: BTreeMap<DatapathId, Vec<Neighbour>>,
     drained: Drained,
+    /// Another for every change of `ends`.
+    revision: u64,
 }
 
 /// That LLDP passes from one port to another, and how well.
@@ -110,8 +112,9 @@ impl Links {
             quiet_since: now,
             excess: None,
         };
-        let ends = &mut self.ends;
+        let (ends, revision) = (&mut self.ends, &mut self.revision);
         let proof = self.proofs.entry((from, to)).or_insert_with(|| {
+            *revision += 1;
             for end in [from, to] {
                 ends.entry(end).or_default().claims += 1;
             }
@@ -130,6 +133,7 @@ impl Links {
             return;
         };
         proof.is_link = true;
+        self.revision += 1;
         for end in [from, to] {
             let ends = self.ends.entry(end).or_default();
             ends.claims -= 1;
@@ -171,6 +175,7 @@ impl Links {
 
     pub(super) fn remove(&mut self, gone: &[(Location, Location)]) -> Removed {
         let mut removed = Removed::default();
+        self.revision += u64::from(!gone.is_empty());
         for (from, to) in gone.iter().copied() {
             let Some(proof) = self.proofs.remove(&(from, to)) else {
                 continue;
@@ -264,6 +269,11 @@ impl Links {
 
     pub(super) fn ends(&self, at: Location) -> Ends {
         self.ends.get(&at).copied().unwrap_or_default()
+    }
+
+    /// Another whenever ports with a link or a claim may be others.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// Every direction of a link, without what is only claimed.

@@ -17,12 +17,17 @@ use crate::requests::Requests;
 use crate::session::SwitchUp;
 
 use super::discovery::Pulse;
+use super::flood::{EdgePorts, PORT_PART, SWITCH_PART, Storm, packet_out_budget};
 use super::port_state::{Past, PortState};
 use super::questions::{Answered, QuestionId};
 use super::tables::Table;
 use super::{
     Alarm, Controller, ControllerConfig, ControllerOutput, Event, Location, SwitchView, Timer,
 };
+
+/// Packets of one port that the controller carries each second while the port's new paths are over
+/// their budget.
+const DETOUR_PER_S: u32 = 5000;
 
 pub(super) struct Switch {
     pub dpid: DatapathId,
@@ -43,6 +48,10 @@ pub(super) struct Switch {
     pub kept_until: Instant,
     pub table: Table,
     pub pulse: Pulse,
+    /// Kept until something changes.
+    pub edge_ports: Option<EdgePorts>,
+    /// What broadcasts of its ports may cost.
+    pub flood_packet_outs: Budget,
     description: Option<Description>,
 }
 
@@ -58,7 +67,14 @@ pub(super) struct SwitchPort {
     pub held_sent_at: Option<Instant>,
     pub outstanding: Outstanding,
     pub lldp_budget: Budget,
+    /// Broadcasts from here, and the packet-outs that they cost.
     pub flood_budget: Budget,
+    pub flood_packet_outs: Budget,
+    pub storm: Storm,
+    /// New paths that begin here.
+    pub path_budget: Budget,
+    /// Packets from here that the controller carries because `path_budget` is used up.
+    pub detour_budget: Budget,
     pub changed_at: Instant,
     /// Of packets from here a flow may be kept that the switch's entries would not make.
     pub kept_until: Instant,
@@ -117,6 +133,8 @@ impl Switch {
             kept_until: Instant::START,
             table: Table::default(),
             pulse: Pulse::default(),
+            edge_ports: None,
+            flood_packet_outs: packet_out_budget(now, config.flood_packet_outs_max, SWITCH_PART),
             description: None,
         }
     }
@@ -148,6 +166,7 @@ impl SwitchPort {
         config: &ControllerConfig,
     ) -> SwitchPort {
         let flood = config.flood_rate_max;
+        let of_paths = config.path_rate_max;
         SwitchPort {
             hw_addr: port.hw_addr,
             state: PortState::new(past),
@@ -159,6 +178,10 @@ impl SwitchPort {
             outstanding: Outstanding::default(),
             lldp_budget: Budget::new(now, 10, 20),
             flood_budget: Budget::new(now, flood, flood.max(1)),
+            flood_packet_outs: packet_out_budget(now, config.flood_packet_outs_max, PORT_PART),
+            storm: Storm::default(),
+            path_budget: Budget::new(now, of_paths, of_paths.max(1)),
+            detour_budget: Budget::new(now, DETOUR_PER_S, DETOUR_PER_S),
             changed_at: now,
             kept_until: Instant::START,
             edge_open: false,
