@@ -2,7 +2,7 @@
 //!
 //! | what | bound | at the bound |
 //! | --- | --- | --- |
-//! | connections | [`CONNECTIONS_MAX`] | the one idle for longest is closed; if none is, others wait to be accepted |
+//! | connections | [`CONNECTIONS_MAX`] | the one idle for longest, a second at least, is closed; if none is, others wait to be accepted |
 //! | connections of a source | [`CONNECTIONS_PER_SOURCE_MAX`] | its own one idle for longest is closed; if none is, the new one is |
 //! | a connection, and its idle time | [`CONNECTION_MAX`], [`HEAD_MAX`] | it is closed |
 //! | the head of a request, and its time | [`HEAD_BYTES_MAX`], [`HEAD_MAX`] | the connection is closed |
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::Request;
@@ -29,7 +29,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 
 use super::problem::Problem;
 
@@ -41,6 +41,8 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEAD_MAX: Duration = Duration::from_secs(10);
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 const REQUEST_MAX: Duration = Duration::from_secs(20);
+/// Before that a connection does not give way to another: its request may be on the way.
+const IDLE_MIN: Duration = Duration::from_secs(1);
 /// After an error of accept, such as too many open files.
 const REST: Duration = Duration::from_millis(50);
 
@@ -159,15 +161,13 @@ struct Places {
 struct Taken {
     next: u64,
     by_number: BTreeMap<u64, Client>,
-    /// How often a connection has become idle.
-    idles: u64,
 }
 
 /// A connection.
 struct Client {
     source: Source,
-    /// Since which of all moments of idleness; `None` while a request is answered.
-    idle_since: Option<u64>,
+    /// `None` while a request is answered.
+    idle_since: Option<Instant>,
     handle: Option<AbortHandle>,
 }
 
@@ -177,12 +177,12 @@ enum Admission {
     Taken(u64),
     /// Its source has as many as it may, and all are busy.
     Refused,
-    /// All are busy.
-    Full,
+    /// None may give way, or none before then.
+    Full(Option<Instant>),
 }
 
 impl Taken {
-    fn admit(&mut self, source: Source) -> Admission {
+    fn admit(&mut self, now: Instant, source: Source) -> Admission {
         let of_it = |client: &Client| client.source == source;
         let count = self
             .by_number
@@ -190,18 +190,21 @@ impl Taken {
             .filter(|client| of_it(client))
             .count();
         let is_at_bound = source != Source::ThisMachine && count >= CONNECTIONS_PER_SOURCE_MAX;
-        if is_at_bound && !self.close_idle(of_it) {
+        if is_at_bound && !self.close_idle(now, of_it) {
             return Admission::Refused;
         }
-        if self.by_number.len() >= CONNECTIONS_MAX && !self.close_idle(|_| true) {
-            return Admission::Full;
+        if self.by_number.len() >= CONNECTIONS_MAX && !self.close_idle(now, |_| true) {
+            let idle = self
+                .by_number
+                .values()
+                .filter_map(|client| client.idle_since);
+            return Admission::Full(idle.min().map(|since| since + IDLE_MIN));
         }
         let number = self.next;
         self.next += 1;
-        self.idles += 1;
         let client = Client {
             source,
-            idle_since: Some(self.idles),
+            idle_since: Some(now),
             handle: None,
         };
         self.by_number.insert(number, client);
@@ -209,9 +212,10 @@ impl Taken {
     }
 
     /// Closes the one among these that is idle for longest. Whether there was one.
-    fn close_idle(&mut self, among: impl Fn(&Client) -> bool) -> bool {
+    fn close_idle(&mut self, now: Instant, among: impl Fn(&Client) -> bool) -> bool {
         let idle = self.by_number.iter().filter(|(_, client)| among(client));
         let idle = idle.filter_map(|(number, client)| Some((client.idle_since?, *number)));
+        let idle = idle.filter(|(since, _)| *since + IDLE_MIN <= now);
         let Some((_, number)) = idle.min() else {
             return false;
         };
@@ -228,12 +232,13 @@ impl Places {
     async fn admit(&self, source: Source) -> Option<u64> {
         loop {
             let freed = self.freed.notified();
-            match self.lock().admit(source) {
+            let admission = self.lock().admit(Instant::now(), source);
+            match admission {
                 Admission::Taken(number) => return Some(number),
                 Admission::Refused => return None,
-                Admission::Full => {}
+                Admission::Full(None) => freed.await,
+                Admission::Full(Some(then)) => drop(timeout_at(then.into(), freed).await),
             }
-            freed.await;
         }
     }
 
@@ -244,13 +249,9 @@ impl Places {
     }
 
     fn set_busy(&self, number: u64, is_busy: bool) {
-        let mut taken = self.lock();
-        taken.idles += 1;
-        let since = taken.idles;
-        if let Some(client) = taken.by_number.get_mut(&number) {
-            client.idle_since = (!is_busy).then_some(since);
+        if let Some(client) = self.lock().by_number.get_mut(&number) {
+            client.idle_since = (!is_busy).then(Instant::now);
         }
-        drop(taken);
         if !is_busy {
             self.freed.notify_one();
         }
@@ -426,33 +427,37 @@ mod tests {
 
     #[test]
     fn a_source_has_eight_and_its_idle_ones_give_way() {
-        let mut taken = Taken::default();
+        let (mut taken, now) = (Taken::default(), Instant::now());
+        let later = now + IDLE_MIN;
         for number in 0..8 {
-            assert_eq!(taken.admit(source(1)), Admission::Taken(number));
+            assert_eq!(taken.admit(now, source(1)), Admission::Taken(number));
         }
         taken.by_number.get_mut(&0).unwrap().idle_since = None;
-        assert_eq!(taken.admit(source(1)), Admission::Taken(8));
+        assert_eq!(taken.admit(now, source(1)), Admission::Refused, "too soon");
+        assert_eq!(taken.admit(later, source(1)), Admission::Taken(8));
         assert!(taken.by_number.contains_key(&0), "it is busy");
         assert!(!taken.by_number.contains_key(&1), "idle for longest");
         let clients = taken.by_number.values_mut();
         clients.for_each(|client| client.idle_since = None);
-        assert_eq!(taken.admit(source(1)), Admission::Refused);
-        assert_eq!(taken.admit(source(2)), Admission::Taken(9));
+        assert_eq!(taken.admit(later, source(1)), Admission::Refused);
+        assert_eq!(taken.admit(later, source(2)), Admission::Taken(9));
     }
 
     #[test]
     fn when_all_are_taken_the_idle_ones_give_way_and_the_busy_ones_do_not() {
-        let mut taken = Taken::default();
+        let (mut taken, now) = (Taken::default(), Instant::now());
         let us = Source::of(IpAddr::from([127, 0, 0, 1]));
         for _ in 0..CONNECTIONS_MAX {
-            taken.admit(us);
+            taken.admit(now, us);
         }
-        assert_eq!(taken.admit(source(1)), Admission::Taken(64));
+        let later = now + IDLE_MIN;
+        assert_eq!(taken.admit(now, source(1)), Admission::Full(Some(later)));
+        assert_eq!(taken.admit(later, source(1)), Admission::Taken(64));
         assert_eq!(taken.by_number.len(), CONNECTIONS_MAX);
         assert!(!taken.by_number.contains_key(&0));
         let clients = taken.by_number.values_mut();
         clients.for_each(|client| client.idle_since = None);
-        assert_eq!(taken.admit(source(1)), Admission::Full);
+        assert_eq!(taken.admit(later, source(1)), Admission::Full(None));
         assert_eq!(taken.by_number.len(), CONNECTIONS_MAX);
     }
 
