@@ -39,25 +39,27 @@ pub fn reload(files: &CredentialFiles, security: &Security) -> Result<(), Failur
     Ok(())
 }
 
-/// For a relay: SIGHUP reads the files again, and does nothing where there are none. It also warns
-/// once a day of what expires soon. Ends with what is returned.
-pub fn keep(files: Option<CredentialFiles>, security: &Security) -> Result<JoinSet<()>, Failure> {
+/// For a relay: SIGHUP reads the files of each security again, and does nothing where there are none.
+/// It also warns once a day of what expires soon. Ends with what is returned.
+pub fn keep(held: Vec<(CredentialFiles, Security)>) -> Result<JoinSet<()>, Failure> {
     let mut hung_up = signal(SignalKind::hangup())
         .map_err(|error| Failure::machine(format!("cannot handle signals: {error}")))?;
     let mut tasks = JoinSet::new();
-    tasks.spawn(watch(security.clone()));
-    let security = security.clone();
+    for (_, security) in &held {
+        tasks.spawn(watch(security.clone()));
+    }
     tasks.spawn(async move {
         while hung_up.recv().await.is_some() {
-            let Some(files) = &files else {
+            if held.is_empty() {
                 tracing::warn!("SIGHUP: there are no certificates to read again");
-                continue;
-            };
-            match reload(files, &security) {
-                Ok(()) => say!("certificate {} in use", files.certificate.display()),
-                Err(failure) => {
-                    let problems = failure.message();
-                    tracing::error!("certificates refused, those in use stay: {problems}");
+            }
+            for (files, security) in &held {
+                match reload(files, security) {
+                    Ok(()) => say!("certificate {} in use", files.certificate.display()),
+                    Err(failure) => {
+                        let problems = failure.message();
+                        tracing::error!("certificates refused, those in use stay: {problems}");
+                    }
                 }
             }
         }

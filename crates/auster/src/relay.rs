@@ -205,7 +205,7 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
     let connect = &relays[0];
     let agents = Agents::parse(&args.openflow, args.ovsdb.as_deref(), &args.common.agents)?;
     let security = args.common.security(Role::Controller, connect, &agents)?;
-    let _reloads = certificates::keep(args.common.files(), &security)?;
+    let _reloads = args.common.keep_certificates(&security)?;
     if !agents.passive.contains_key(OPENFLOW) {
         let given = &args.openflow;
         let wrong = "bridges connect to this end; write ptcp:[PORT][:HOST], pssl: or punix:FILE";
@@ -297,7 +297,7 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
     }
     let agents = Agents::parse(&args.openflow, args.ovsdb.as_deref(), &args.common.agents)?;
     let security = args.common.security(Role::Switch, &listen, &agents)?;
-    let _reloads = certificates::keep(args.common.files(), &security)?;
+    let _reloads = args.common.keep_certificates(&security)?;
     if !agents.active.contains_key(OPENFLOW) {
         let given = &args.openflow;
         let wrong = "this end dials the controller; write tcp:HOST[:PORT], ssl: or unix:FILE";
@@ -416,6 +416,12 @@ impl CommonArgs {
             self.ca_cert.as_deref(),
             self.crl.as_deref(),
         )
+    }
+
+    /// SIGHUP reads the certificates again, and ends no relay.
+    fn keep_certificates(&self, security: &Security) -> Result<JoinSet<()>, Failure> {
+        let held = self.files().map(|files| (files, security.clone()));
+        certificates::keep(held.into_iter().collect())
     }
 
     fn security(&self, peer: Role, link: &Method, agents: &Agents) -> Result<Security, Failure> {
