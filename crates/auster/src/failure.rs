@@ -3,6 +3,8 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
+use crate::output::note;
+
 /// Shown under `--help`. The numbers are relied on by scripts: add, never renumber.
 pub const EXIT_CODES: &str = "\
 Exit codes:
@@ -68,7 +70,7 @@ impl Failure {
 
     /// Prints the line and gives the code to end with.
     pub fn report(self) -> ExitCode {
-        eprintln!("auster: {}", self.message);
+        note!("auster: {}", self.message);
         ExitCode::from(self.code)
     }
 }
@@ -99,6 +101,16 @@ impl FileProblem for &str {
 impl FileProblem for String {
     fn say(self) -> String {
         self
+    }
+}
+
+impl From<net::tls::CredentialsError> for Failure {
+    /// Every fault in one line.
+    fn from(error: net::tls::CredentialsError) -> Failure {
+        Failure {
+            code: if error.is_unreadable() { 5 } else { 4 },
+            message: error.to_string(),
+        }
     }
 }
 

@@ -3,16 +3,21 @@
 
 // What stands above a flag is its help, where [ ] is grammar and no link.
 #![allow(rustdoc::broken_intra_doc_links)]
+// They panic when nobody can be written to, and wait when nobody reads: see `output`.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
+mod certificates;
 mod cpu;
 mod database;
 mod failure;
 mod figures;
 mod lab;
+mod limits;
 mod man;
 mod model;
 mod ofp;
+mod output;
 mod papers;
 mod pki;
 mod policy;
@@ -28,8 +33,11 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::failure::Failure;
+use crate::limits::LogLimits;
 
 /// The southbound of an OpenFlow network, made fast, safe and predictable.
 #[derive(Parser)]
@@ -115,8 +123,9 @@ Example:
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if let Err(failure) = start_log(&cli.log, cli.log_format) {
-        return failure.report();
+    let limits = LogLimits::new();
+    if let Err(failure) = start_log(&cli.log, cli.log_format, limits.clone()) {
+        return end(failure.report());
     }
     let done = match cli.command {
         Command::Run(args) => run::run(args),
@@ -134,23 +143,34 @@ fn main() -> ExitCode {
         Command::Completions(args) => man::completions(args),
         Command::Man(args) => man::man(args),
     };
-    match done {
+    limits.finish();
+    end(match done.and_then(|()| output::check()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
-    }
+    })
 }
 
-fn start_log(filter: &str, format: LogFormat) -> Result<(), Failure> {
+/// Readers get a moment for what they have not read yet.
+fn end(code: ExitCode) -> ExitCode {
+    output::flush();
+    code
+}
+
+fn start_log(filter: &str, format: LogFormat, limits: LogLimits) -> Result<(), Failure> {
     let filter = EnvFilter::try_new(filter)
         .map_err(|e| Failure::usage(format!("--log '{filter}' is not a filter: {e}")))?;
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        // Journals and files are no terminals.
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr);
+    // Colours are for people: in a file or a journal they are noise.
+    let has_colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let log = tracing_subscriber::fmt::layer()
+        .with_ansi(has_colours)
+        .with_writer(|| output::Log);
+    let limited = tracing_subscriber::registry().with(filter).with(limits);
     match format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().init(),
+        LogFormat::Text => limited.with(log).init(),
+        LogFormat::Json => {
+            output::log_as_json();
+            limited.with(log.json()).init();
+        }
     }
     Ok(())
 }

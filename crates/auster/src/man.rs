@@ -35,7 +35,7 @@ pub fn completions(args: CompletionsArgs) -> Result<(), Failure> {
     clap_complete::generate(args.shell, &mut Cli::command(), "auster", &mut script);
     let mut stdout = std::io::stdout().lock();
     let written = stdout.write_all(&script).and_then(|()| stdout.flush());
-    written.map_err(|error| Failure::file("standard output", error))
+    written.map_err(crate::output::failure)
 }
 
 pub fn man(args: ManArgs) -> Result<(), Failure> {

@@ -254,7 +254,7 @@ fn capture(args: &PcapArgs) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(&whole).map_err(Failure::negative)?;
         write_line(&mut out, &text)?;
     }
-    out.flush().map_err(Failure::negative)?;
+    out.flush().map_err(crate::output::failure)?;
     verdict(&tally, args)
 }
 
@@ -371,7 +371,6 @@ fn seconds(time: std::time::Duration) -> String {
     format!("{}.{:09}", time.as_secs(), time.subsec_nanos())
 }
 
-/// A reader that closed the pipe has seen enough: that is no failure of ours, and no success.
 pub(crate) fn write_line(out: &mut impl Write, text: &str) -> Result<(), Failure> {
-    writeln!(out, "{text}").map_err(|e| Failure::negative(format!("standard output: {e}")))
+    writeln!(out, "{text}").map_err(crate::output::failure)
 }

@@ -16,6 +16,7 @@ use net::tls::Role;
 use openflow::DatapathId;
 
 use crate::failure::Failure;
+use crate::output::say;
 use crate::pki::files::Layout;
 use crate::pki::make::{KeyKind, Owner};
 
@@ -160,7 +161,7 @@ fn init(common: &CommonArgs) -> Result<(), Failure> {
         let ca = make::authority(role, common.key, common.days)?;
         files::write_secret(&layout.ca_key(role), &ca.key)?;
         files::write_public(&layout.ca_certificate(role), &ca.certificate)?;
-        println!("{}", layout.ca_certificate(role).display());
+        say!("{}", layout.ca_certificate(role).display());
     }
     Ok(())
 }
@@ -179,7 +180,7 @@ fn issue(owner: &Owner, out: PathBuf, common: &CommonArgs) -> Result<(), Failure
     files::write_secret(&key, &made.key)?;
     files::write_public(&request, &made.request)?;
     files::write_public(&certificate, &made.certificate)?;
-    println!("{}", certificate.display());
+    say!("{}", certificate.display());
     Ok(())
 }
 

@@ -25,7 +25,9 @@ use net::tunnel::{
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
+use crate::certificates;
 use crate::failure::Failure;
+use crate::output::{self, say};
 use crate::queues::keep::{self, Keeper};
 use agents::Agents;
 use bootstrap::Bootstrap;
@@ -129,6 +131,10 @@ struct CommonArgs {
     /// The CA of the other end's certificate
     #[arg(short = 'C', long, value_name = "FILE", requires = "private_key")]
     ca_cert: Option<PathBuf>,
+    /// Revoked certificates of the other end (PEM): a list by each CA in -C. SIGHUP reads this and
+    /// the three files above again
+    #[arg(long, value_name = "FILE", requires = "private_key")]
+    crl: Option<PathBuf>,
     /// Policy map by which this end schedules what it sends to the other: a file, or auster, paper
     /// or none
     #[arg(long, value_name = "MAP", default_value = "none")]
@@ -183,6 +189,7 @@ enum Order {
 }
 
 pub fn run(command: Command) -> Result<(), Failure> {
+    output::become_service();
     crate::turns::ask_for_short_turns();
     // A switch and its controller are two files; a thousand of them are more than most shells allow.
     crate::run::raise_file_limit();
@@ -198,6 +205,7 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
     let connect = &relays[0];
     let agents = Agents::parse(&args.openflow, args.ovsdb.as_deref(), &args.common.agents)?;
     let security = args.common.security(Role::Controller, connect, &agents)?;
+    let _reloads = args.common.keep_certificates(&security)?;
     if !agents.passive.contains_key(OPENFLOW) {
         let given = &args.openflow;
         let wrong = "bridges connect to this end; write ptcp:[PORT][:HOST], pssl: or punix:FILE";
@@ -289,6 +297,7 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
     }
     let agents = Agents::parse(&args.openflow, args.ovsdb.as_deref(), &args.common.agents)?;
     let security = args.common.security(Role::Switch, &listen, &agents)?;
+    let _reloads = args.common.keep_certificates(&security)?;
     if !agents.active.contains_key(OPENFLOW) {
         let given = &args.openflow;
         let wrong = "this end dials the controller; write tcp:HOST[:PORT], ssl: or unix:FILE";
@@ -315,7 +324,7 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
     let hub = Hub::bind(&listen, &security, config, each.into_iter().collect())
         .await
         .map_err(Failure::network)?;
-    println!("listening {} relays", hub.local());
+    say!("listening {} relays", hub.local());
 
     let mut tasks = JoinSet::new();
     for (agent, method) in shared {
@@ -400,10 +409,23 @@ async fn stop(reporter: Reporter) -> Result<(), Failure> {
 }
 
 impl CommonArgs {
+    fn files(&self) -> Option<CredentialFiles> {
+        certificates::files(
+            self.private_key.as_deref(),
+            self.certificate.as_deref(),
+            self.ca_cert.as_deref(),
+            self.crl.as_deref(),
+        )
+    }
+
+    /// SIGHUP reads the certificates again, and ends no relay.
+    fn keep_certificates(&self, security: &Security) -> Result<JoinSet<()>, Failure> {
+        let held = self.files().map(|files| (files, security.clone()));
+        certificates::keep(held.into_iter().collect())
+    }
+
     fn security(&self, peer: Role, link: &Method, agents: &Agents) -> Result<Security, Failure> {
-        let (Some(private_key), Some(certificate), Some(ca)) =
-            (&self.private_key, &self.certificate, &self.ca_cert)
-        else {
+        let Some(files) = self.files() else {
             let mut methods = agents.passive.values().chain(agents.active.values());
             if is_certified(link) || methods.any(is_certified) {
                 return Err(Failure::usage(
@@ -413,19 +435,7 @@ impl CommonArgs {
             }
             return Ok(Security::plain());
         };
-        let files = CredentialFiles {
-            private_key: private_key.clone(),
-            certificate: certificate.clone(),
-            ca: ca.clone(),
-        };
-        let credentials = files.load().map_err(|error| {
-            if error.is_unreadable {
-                Failure::file(error.path, error.problem)
-            } else {
-                Failure::network(&error)
-            }
-        })?;
-        Ok(Security::new(Arc::new(credentials))
+        Ok(Security::new(Arc::new(files.load()?))
             .expecting(peer)
             .early_data(self.early_data))
     }
@@ -630,14 +640,14 @@ async fn bind(
 ) -> Result<Listener, Failure> {
     let listener = Listener::bind_line(line, method, security, Limits::default()).await;
     let listener = listener.map_err(Failure::network)?;
-    println!("listening {} {agent}", listener.local());
+    say!("listening {} {agent}", listener.local());
     Ok(listener)
 }
 
 async fn bind_udp(agent: &str, method: &UdpMethod) -> Result<DatagramListener, Failure> {
     let listener = DatagramListener::bind(method).await;
     let listener = listener.map_err(Failure::network)?;
-    println!("listening {} {agent}", listener.local());
+    say!("listening {} {agent}", listener.local());
     Ok(listener)
 }
 

@@ -15,8 +15,7 @@ mod timeouts;
 mod topology;
 
 use std::fs::File;
-use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +32,9 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::certificates;
 use crate::failure::Failure;
+use crate::output::{self, note};
 use crate::policy;
 use events::Printer;
 use load::Sampler;
@@ -44,7 +45,7 @@ use settings::{Mode, Settings};
 /// are installed.
 ///
 /// Without METHOD it listens on ptcp:6653:127.0.0.1, or on pssl:6653 when certificates are given.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub struct Args {
     /// Where to listen for switches, and whom to dial: ptcp:[PORT][:HOST], pssl:, pquic:, punix:FILE;
     /// tcp:HOST[:PORT], ssl:, quic:, unix:FILE
@@ -84,6 +85,11 @@ pub struct Args {
     #[arg(short = 'C', long, value_name = "FILE", alias = "ca-certs")]
     ca_cert: Option<PathBuf>,
 
+    /// Revoked certificates of switches (PEM): a list by each CA in -C. SIGHUP reads this and the
+    /// three files above again
+    #[arg(long, value_name = "FILE")]
+    crl: Option<PathBuf>,
+
     /// Serve these datapaths and no other; may be given several times
     #[arg(long, value_name = "DPID")]
     allow_dpid: Vec<openflow::DatapathId>,
@@ -92,9 +98,15 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     status: Option<PathBuf>,
 
-    /// Serve the REST API (/openapi.json) here: [HOST:]PORT, on this machine alone without a HOST
+    /// Serve the REST API (/openapi.json) here: [HOST:]PORT, on this machine alone without a HOST; or
+    /// unix:FILE, to that file's owner alone
     #[arg(long, value_name = "ADDR", value_parser = settings::api_address)]
-    api: Option<SocketAddr>,
+    api: Option<ApiAddress>,
+
+    /// A name or address that clients know the API by, beside localhost and the address it is served
+    /// at: requests for any other are refused. Repeat for more
+    #[arg(long, value_name = "NAME", value_parser = settings::api_host)]
+    api_host: Vec<String>,
 
     /// Which messages go first when there is more than can be sent or processed: a file, or auster,
     /// paper or none [default: auster]. SIGHUP reads the file again
@@ -123,16 +135,19 @@ pub struct Args {
     ofp_ssl_listen_port: Option<u16>,
 }
 
-pub use settings::api_address;
+pub use api::Duplex;
+pub use settings::{ApiAddress, api_address};
 
 pub fn run(args: Args) -> Result<(), Failure> {
-    let settings = Settings::resolve(args)?;
+    output::become_service();
+    let given = Settings::given(args.clone())?;
+    let settings = given.clone().complete()?;
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
-    let done = runtime.block_on(serve(settings));
+    let done = runtime.block_on(serve(settings, (args, given)));
     // A task that does not end must not hold up the end of the process.
     runtime.shutdown_background();
     done
@@ -150,7 +165,8 @@ const RELOAD_MAX: Duration = Duration::from_secs(2);
 
 type ControllerDriver = Driver<Controller>;
 
-async fn serve(settings: Settings) -> Result<(), Failure> {
+/// `given` is what `settings` was made of, to be asked for again on SIGHUP.
+async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failure> {
     let security = settings.security()?.expecting(Role::Switch);
     let mut controller = Controller::new(settings.controller.clone(), random_seed()?);
     let clock = Clock::start();
@@ -165,7 +181,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     let driver = Arc::new(driver);
     let workers = Workers::start(settings.threads)
         .map_err(|error| Failure::machine(format!("cannot start threads: {error}")))?;
-    let mut printer = Printer::new(settings.json);
+    let mut printer = Printer::new(settings.json, clock);
 
     let mut interrupted = signal_stream(SignalKind::interrupt())?;
     let mut terminated = signal_stream(SignalKind::terminate())?;
@@ -203,18 +219,18 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
         .await;
     set.map_err(|refused| Failure::usage(told(&settings.qos, refused)))?;
     let mut tasks: Vec<_> = Vec::new();
-    if let Some(at) = settings.api {
+    if let Some(at) = &settings.api {
         let api = api::Api {
             driver: driver.clone(),
             clock,
             held: held.clone(),
             views: databases.views(),
-            metrics: metrics::Metrics::new(driver.clone(), refusals, clock),
+            metrics: metrics::Metrics::new(driver.clone(), refusals, security.clone(), clock),
             meters: Arc::default(),
         };
-        let (at, task) = api.serve(at).await?;
-        warn_if_open(at);
-        printer.serving(at);
+        let (at, task) = api.serve(at, &settings.api_hosts).await?;
+        warn_if_open(&at);
+        printer.serving(&at);
         tasks.push(task);
     }
     let of_listeners = listeners
@@ -228,6 +244,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
         tasks.push(tokio::spawn(dialler));
     }
 
+    tasks.push(tokio::spawn(certificates::watch(security.clone())));
     let sampler = Sampler::start(&driver, clock, &settings.controller.timeouts);
 
     let failed = loop {
@@ -235,6 +252,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
             _ = interrupted.recv() => break false,
             _ = terminated.recv() => break false,
             _ = hung_up.recv() => {
+                reload_certificates(&given, &security, &mut printer);
                 reload_policy(&settings.policy, &driver, &mut printer).await;
                 if let Some(file) = &settings.config {
                     reload_drained(file, &driver, clock, &mut printer).await;
@@ -255,7 +273,11 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     for task in tasks {
         task.abort();
     }
-    if let Some(path) = &settings.status {
+    let api_socket = match &settings.api {
+        Some(ApiAddress::Unix(path)) => Some(path),
+        _ => None,
+    };
+    for path in settings.status.iter().chain(api_socket) {
         let _ = std::fs::remove_file(path);
     }
     if failed {
@@ -276,6 +298,29 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
     }
     printer.finish();
     Ok(())
+}
+
+/// Reads the certificates again, from other files if the configuration names others now, and tells
+/// which of its other changes need a restart. Files that will not do are refused together.
+fn reload_certificates(given: &(Args, Settings), security: &Security, printer: &mut Printer) {
+    let (args, before) = given;
+    // What is wrong with the configuration is told where its tables are read.
+    let now = Settings::given(args.clone()).unwrap_or_else(|_| before.clone());
+    let changed = before.restart_needed(&now);
+    if let (Some(file), false) = (&now.config, changed.is_empty()) {
+        printer.restart_needed(&file.display().to_string(), &changed);
+    }
+    let Some(files) = now
+        .credential_files()
+        .filter(|_| security.has_credentials())
+    else {
+        return;
+    };
+    let name = files.certificate.display().to_string();
+    match certificates::reload(&files, security) {
+        Ok(()) => printer.certificate_used(&name),
+        Err(failure) => printer.file_refused("certificate", &name, failure.message()),
+    }
 }
 
 /// A map that cannot be used is refused whole, and the one in use stays.
@@ -439,18 +484,16 @@ async fn keep_connected(
 
 fn warn_if_exposed(method: &Method) {
     if method.is_exposed() {
-        let _ = writeln!(
-            std::io::stderr(),
+        note!(
             "auster: warning: {method} is neither encrypted nor authenticated: whoever reaches it \
              controls the network; prefer ssl or quic (see auster pki)"
         );
     }
 }
 
-fn warn_if_open(at: SocketAddr) {
-    if !at.ip().is_loopback() {
-        let _ = writeln!(
-            std::io::stderr(),
+fn warn_if_open(at: &ApiAddress) {
+    if matches!(at, ApiAddress::Ip(at) if !at.ip().is_loopback()) {
+        note!(
             "auster: warning: the API at {at} is neither encrypted nor authenticated: whoever \
              reaches it controls the network's queues; serve it on 127.0.0.1 behind a proxy"
         );

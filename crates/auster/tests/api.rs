@@ -58,3 +58,60 @@ fn a_fuzzer_driven_by_the_document_finds_no_undescribed_answer() {
     );
     assert!(running.is_running());
 }
+
+/// Its owner's alone, and spoken to without a port.
+#[test]
+fn the_api_is_served_on_a_unix_socket() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("api");
+    let api = format!("unix:{}", socket.display());
+    let mut running = Running::start(&["run", "ptcp:0:127.0.0.1", "--api", &api]);
+    running.wait_for("API on unix:");
+    let mode = std::fs::metadata(&socket).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let path = socket.to_str().unwrap();
+    let url = "http://localhost/v1/switches";
+    let told = run("curl", &["-s", "--unix-socket", path, url]);
+    assert!(told.contains("switches"), "{told}");
+    let told = run(
+        common::running::AUSTER,
+        &["qos", "show", "--api", &api, "--json"],
+    );
+    assert!(told.starts_with('{'), "{told}");
+    let evil = "http://evil.example/v1/switches";
+    let told = run("curl", &["-s", "--unix-socket", path, evil]);
+    assert!(told.contains("--api-host evil.example"), "{told}");
+}
+
+/// Connections that say nothing keep nobody else out for long.
+#[test]
+fn idle_connections_give_way_and_names_that_are_not_ours_are_refused() {
+    let (mut running, at) = serving(&["--api-host", "controller.example"]);
+    let idle: Vec<_> = (0..130)
+        .map(|_| std::net::TcpStream::connect(at).unwrap())
+        .collect();
+    let url = format!("http://{at}/metrics");
+    let told = run("curl", &["-s", "--max-time", "8", &url]);
+    assert!(told.contains("auster_uptime_seconds"), "{told}");
+    drop(idle);
+    let asked = |host: &str| {
+        let host = format!("Host: {host}");
+        run(
+            "curl",
+            &[
+                "-s",
+                "-o",
+                "/dev/null",
+                "-w",
+                "%{http_code}",
+                "-H",
+                &host,
+                &url,
+            ],
+        )
+    };
+    assert_eq!(asked("controller.example"), "200");
+    assert_eq!(asked("evil.example"), "403");
+    assert!(running.is_running());
+}

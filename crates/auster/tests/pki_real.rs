@@ -87,6 +87,7 @@ impl Pki {
             private_key: self.path(&format!("{name}-privkey.pem")),
             certificate: self.path(&format!("{name}-cert.pem")),
             ca: self.path(&format!("pki/{ca}/cacert.pem")),
+            crl: None,
         }
     }
 

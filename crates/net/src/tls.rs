@@ -16,21 +16,24 @@ mod files;
 mod identity;
 mod verify;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
+use rustls::client::ResolvesClientCert;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::CryptoProvider;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::{ClientConfig, ServerConfig};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{ClientConfig, ServerConfig, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName};
 
-pub use files::{CredentialFiles, Credentials, CredentialsError};
+pub use files::{CredentialFiles, Credentials, CredentialsError, Expiry, ExpiryKind, FileFault};
 pub use identity::{CertificateIdentity, Role};
 
 /// What a connection needs besides its method: our certificates, and what the peer must be.
 #[derive(Clone, Debug, Default)]
 pub struct Security {
-    credentials: Option<Arc<Credentials>>,
+    credentials: Option<Arc<Current>>,
     peer_role: Option<Role>,
     server_name: Option<ServerName<'static>>,
     early_data: bool,
@@ -44,9 +47,23 @@ impl Security {
 
     pub fn new(credentials: Arc<Credentials>) -> Security {
         Security {
-            credentials: Some(credentials),
+            credentials: Some(Arc::new(Current(RwLock::new(credentials)))),
             ..Security::default()
         }
+    }
+
+    /// Takes other credentials for every handshake that begins from now on, here and in all clones
+    /// of this, listeners and QUIC endpoints that were made with them too. Connections that are up
+    /// stay. Without credentials before, nothing changes.
+    pub fn replace(&self, credentials: Arc<Credentials>) {
+        if let Some(current) = &self.credentials {
+            *current.0.write().unwrap_or_else(PoisonError::into_inner) = credentials;
+        }
+    }
+
+    /// The credentials in use; `None` without any.
+    pub fn credentials(&self) -> Option<Arc<Credentials>> {
+        Some(self.credentials.as_ref()?.get())
     }
 
     /// Refuses a peer whose certificate says that it is something else.
@@ -76,19 +93,16 @@ impl Security {
 
     /// What judges who dials us; `None` without certificates.
     pub(crate) fn client_verifier(&self) -> Option<Arc<dyn ClientCertVerifier>> {
-        let credentials = self.credentials.as_ref()?;
-        let verifier = verify::ClientVerifier::new(credentials.roots.clone(), self.peer_role);
+        let current = self.credentials.clone()?;
+        let verifier = verify::ClientVerifier::new(current, self.peer_role);
         Some(Arc::new(verifier))
     }
 
     /// What judges whom we dial; `None` without certificates.
     pub(crate) fn server_verifier(&self) -> Option<Arc<dyn ServerCertVerifier>> {
-        let credentials = self.credentials.as_ref()?;
-        let verifier = verify::ServerVerifier::new(
-            credentials.roots.clone(),
-            self.peer_role,
-            self.server_name.clone(),
-        );
+        let current = self.credentials.clone()?;
+        let name = self.server_name.clone();
+        let verifier = verify::ServerVerifier::new(current, self.peer_role, name);
         Some(Arc::new(verifier))
     }
 
@@ -98,14 +112,13 @@ impl Security {
 
     /// The configuration of the side that dials; `None` without certificates.
     pub fn client_config(&self, alpn: &[&[u8]]) -> Option<ClientConfig> {
-        let credentials = self.credentials.as_ref()?;
+        let current = self.credentials.clone()?;
         let mut config = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .expect("ring has the suites of TLS 1.2 and 1.3")
             .dangerous()
             .with_custom_certificate_verifier(self.server_verifier()?)
-            .with_client_auth_cert(credentials.chain.clone(), credentials.key.clone_key())
-            .expect("the pair was checked when it was loaded");
+            .with_client_cert_resolver(current);
         config.resumption = rustls::client::Resumption::disabled();
         config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
         Some(config)
@@ -113,17 +126,44 @@ impl Security {
 
     /// The configuration of the side that listens; `None` without certificates.
     pub fn server_config(&self, alpn: &[&[u8]]) -> Option<ServerConfig> {
-        let credentials = self.credentials.as_ref()?;
+        let current = self.credentials.clone()?;
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .expect("ring has the suites of TLS 1.2 and 1.3")
             .with_client_cert_verifier(self.client_verifier()?)
-            .with_single_cert(credentials.chain.clone(), credentials.key.clone_key())
-            .expect("the pair was checked when it was loaded");
+            .with_cert_resolver(current);
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
         Some(config)
+    }
+}
+
+/// The credentials in use. Each handshake asks for them when it needs them, so that a listener
+/// need not be made again.
+#[derive(Debug)]
+struct Current(RwLock<Arc<Credentials>>);
+
+impl Current {
+    fn get(&self) -> Arc<Credentials> {
+        let current = self.0.read();
+        current.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.get().own.clone())
+    }
+}
+
+impl ResolvesClientCert for Current {
+    fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        Some(self.get().own.clone())
+    }
+
+    fn has_certs(&self) -> bool {
+        true
     }
 }
 

@@ -22,7 +22,7 @@ use crate::workers::Place;
 pub use dial::{connect, connect_at, connect_line};
 pub(crate) use dial::{resolve, server_name};
 pub use gate::{Limits, Refusal, Refusals, Ticket};
-pub use listen::Listener;
+pub use listen::{Listener, bind_unix};
 pub use socket::LineSocket;
 
 /// From the first byte of a TLS or QUIC handshake to its last.

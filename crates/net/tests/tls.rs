@@ -289,6 +289,7 @@ fn keys_of_every_wrapping_are_read() {
             private_key: key,
             ca: certificate.clone(),
             certificate,
+            crl: None,
         };
         files.load().expect("loads");
     }
@@ -370,9 +371,27 @@ fn each_file_that_will_not_do_is_named_with_its_fault() {
         let line = error.to_string();
         assert!(line.contains(problem) && line.contains(name), "{line}");
         assert!(!line.contains('\n'), "{line}");
-        assert_eq!(error.is_unreadable, is_unreadable, "{line}");
+        assert_eq!(error.is_unreadable(), is_unreadable, "{line}");
     }
     good.load().expect("the files they are made from are good");
+
+    let all = CredentialFiles {
+        private_key: garbage.clone(),
+        certificate: expired.certificate,
+        ca: "/no/such".into(),
+        crl: Some(garbage),
+    };
+    let error = all.load().expect_err("nothing of it is good");
+    assert_eq!(error.faults.len(), 4, "{error}");
+    let line = error.to_string();
+    for problem in [
+        "no private key",
+        "expired on",
+        "No such file",
+        "no revocation list",
+    ] {
+        assert!(line.contains(problem), "{line}");
+    }
 }
 
 #[tokio::test]

@@ -165,3 +165,27 @@ async fn a_quic_peer_that_falls_silent_is_gone_within_four_seconds() {
         .await
         .unwrap();
 }
+
+#[tokio::test]
+async fn a_unix_socket_is_its_owners_alone_whatever_the_umask() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("sock");
+    let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    // Of the whole process, but no other test here looks at a mode.
+    let before = nix::sys::stat::umask(nix::sys::stat::Mode::empty());
+    let listener = listen(&format!("punix:{}", path.display()), &Security::plain()).await;
+    let bound = (mode(), net::transport::bind_unix(&path).map(drop));
+    nix::sys::stat::umask(before);
+    assert_eq!(format!("{:o}", bound.0), "600");
+    assert!(bound.1.is_err(), "it is in use");
+    drop(listener);
+
+    // A socket that its process has left behind gives way; another file does not.
+    drop(net::transport::bind_unix(&path).unwrap());
+    drop(net::transport::bind_unix(&path).unwrap());
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, "notes").unwrap();
+    assert!(net::transport::bind_unix(&path).is_err());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "notes");
+}

@@ -24,6 +24,7 @@ use openflow::{
 };
 
 use crate::failure::Failure;
+use crate::output::say;
 
 /// Answers every packet-in with one pre-built FLOW_MOD, and nothing else: the ceiling against which
 /// `auster bench controller` holds others.
@@ -103,7 +104,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::machine(format!("cannot serve: {error}"));
     let bound = listener.local_addr().map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
-    println!("listening on ptcp:{}:{}", bound.port(), bound.ip());
+    say!("listening on ptcp:{}:{}", bound.port(), bound.ip());
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..args.threads)
             .map(|_| scope.spawn(|| Server::new(&listener, &answers, delay)?.serve()))

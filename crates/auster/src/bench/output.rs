@@ -2,7 +2,7 @@
 //! the command, the machine, the raw data and the plots.
 
 use std::fmt::Arguments;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use crate::bench::stats;
 use crate::failure::Failure;
 pub use crate::figures::{Machine, table, unix_seconds};
+use crate::output::{note_part, say, say_part};
 
 /// As a shell tells of a process that Ctrl-C ended.
 const EXIT_TWICE_INTERRUPTED: i32 = 130;
@@ -42,7 +43,7 @@ impl OutputArgs {
     /// A line for people; nothing when the output is a document.
     pub fn say(&self, line: Arguments) {
         if !self.json {
-            println!("{line}");
+            say!("{line}");
         }
     }
 
@@ -62,13 +63,10 @@ impl OutputArgs {
             (document.command.join(" ") + "\n").as_bytes(),
         )?;
         let shown = if self.json { &json } else { text };
-        let mut stdout = std::io::stdout().lock();
-        let written = stdout
-            .write_all(shown.as_bytes())
-            .and_then(|()| stdout.flush());
-        written.map_err(|error| Failure::file("standard output", error))?;
+        say_part!("{shown}");
+        crate::output::check()?;
         if let (false, Some(dir)) = (self.json, &self.results) {
-            println!("\nKept in {}", dir.display());
+            say!("\nKept in {}", dir.display());
         }
         Ok(())
     }
@@ -184,13 +182,13 @@ impl Progress {
         }
         self.written_ms.store(now_ms, Ordering::Relaxed);
         // Cut at the right edge, not wrapped: a wrapped line could not be overwritten.
-        eprint!("\r\x1b[?7l{line}\x1b[K\x1b[?7h");
+        note_part!("\r\x1b[?7l{line}\x1b[K\x1b[?7h");
     }
 
     /// Removes the line, so that something else can be said.
     pub fn clear(&self) {
         if self.is_live {
-            eprint!("\r\x1b[K");
+            note_part!("\r\x1b[K");
         }
     }
 }
@@ -240,6 +238,7 @@ impl Interrupt {
                 flag.store(true, Ordering::SeqCst);
                 sender.send_replace(true);
                 next().await;
+                crate::output::flush();
                 std::process::exit(EXIT_TWICE_INTERRUPTED)
             })
         };

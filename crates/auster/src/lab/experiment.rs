@@ -22,6 +22,7 @@ use crate::lab::table;
 use crate::lab::timeouts;
 use crate::lab::tools;
 use crate::lab::topology::Topology;
+use crate::output::{note, say, say_part};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -161,7 +162,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         signals,
         raw: Vec::new(),
     };
-    say(&format!(
+    progress(&format!(
         "{}: {}",
         experiment.scenario.title, experiment.controller
     ));
@@ -200,7 +201,7 @@ struct Experiment {
 impl Experiment {
     /// One network from nothing to nothing.
     fn run(&mut self, topology: Topology, last: bool, quiet: bool) -> Result<Outcome, Failure> {
-        say(&format!(
+        progress(&format!(
             "\n{}: {} switches, {} links, {} hosts",
             topology.name,
             topology.switches.len(),
@@ -217,7 +218,7 @@ impl Experiment {
         let begun = Instant::now();
         let mut network = Network::start(topology, &self.controller.to_string(), &self.options)?;
         outcome.network_up_s = seconds(begun.elapsed());
-        say(&format!(
+        progress(&format!(
             "  {:6.2} s  network up, as lab {}",
             outcome.network_up_s,
             network.id()
@@ -281,7 +282,7 @@ impl Experiment {
             let known = known.as_ref();
             if outcome.connected_s.is_none() && status::switch_count(known) == outcome.switches {
                 outcome.connected_s = Some(seconds(started.elapsed()));
-                say(&format!(
+                progress(&format!(
                     "  {:6.2} s  all {} switches connected",
                     started.elapsed().as_secs_f64(),
                     outcome.switches
@@ -289,7 +290,7 @@ impl Experiment {
             }
             if outcome.connected_s.is_some() && status::link_count(known) == 2 * outcome.links {
                 outcome.links_found_s = Some(seconds(started.elapsed()));
-                say(&format!(
+                progress(&format!(
                     "  {:6.2} s  all {} links found",
                     started.elapsed().as_secs_f64(),
                     outcome.links
@@ -335,7 +336,7 @@ impl Experiment {
             outcome.first_ms = Quantiles::of(firsts.collect());
             outcome.later_ms = Quantiles::of(laters.copied().collect());
             let pings = outcome.pairs.len() * (1 + self.scenario.later_pings);
-            say(&format!(
+            progress(&format!(
                 "  {:6.2} s  {} pairs pinged, {lost} of {pings} packets lost",
                 started.elapsed().as_secs_f64(),
                 outcome.pairs.len()
@@ -372,7 +373,7 @@ impl Experiment {
             )));
         }
         let [a, b] = &failure.link;
-        say(&format!(
+        progress(&format!(
             "  cutting {a} to {b} while every pair sends every {} ms",
             failure.interval_ms
         ));
@@ -400,7 +401,7 @@ impl Experiment {
             pair.failure_lost = Some(of_pair.filter(|s| s.rtt.is_none()).count());
         }
         let found = judge_failure(failure, samples, cut, repair);
-        say(&format!(
+        progress(&format!(
             "  cut: {} lost, whole again after {:.0} ms; mended: {} lost, {:.0} ms",
             found.lost_after_cut,
             found.cut_converge_ms,
@@ -444,7 +445,7 @@ impl Experiment {
     ) -> Result<(), Failure> {
         let terminal = std::io::stdout().is_terminal();
         let rest = Duration::from_secs(if terminal { 1 } else { 10 });
-        say(&format!(
+        progress(&format!(
             "\nThe network stays up as lab {0}: try `auster lab exec {0} h1 -- ping 10.0.0.2`.\n\
              Ctrl-C ends it.\n",
             network.id()
@@ -471,10 +472,10 @@ impl Experiment {
                 status::switch_table(known.as_ref())
             );
             if terminal && drawn > 0 {
-                print!("\x1b[{drawn}F\x1b[J");
+                say_part!("\x1b[{drawn}F\x1b[J");
             }
             drawn = text.lines().count();
-            print!("{text}");
+            say_part!("{text}");
             let _ = std::io::stdout().flush();
         }
         Ok(())
@@ -550,14 +551,14 @@ fn conclude(
 ) -> Result<(), Failure> {
     if let Some(dir) = &args.out {
         report::write(dir, document, raw)?;
-        say(&format!("\nwritten to {}", dir.display()));
+        progress(&format!("\nwritten to {}", dir.display()));
     }
     if args.json {
         let text = serde_json::to_string_pretty(document)
             .map_err(|e| Failure::negative(format!("results as JSON: {e}")))?;
-        println!("{text}");
+        say!("{text}");
     } else {
-        println!("\n{}", report::summary_table(&document.networks));
+        say!("\n{}", report::summary_table(&document.networks));
     }
     let failed: Vec<String> = document
         .networks
@@ -574,17 +575,17 @@ fn conclude(
 /// Tables of one network: its pairs, if they are few, and its switches.
 fn show_details(outcome: &Outcome) {
     if (1..=PAIRS_SHOWN_MAX).contains(&outcome.pairs.len()) {
-        println!("\n{}", report::pair_table(outcome));
-        print!("{}", status::switch_table(outcome.status.as_ref()));
+        say!("\n{}", report::pair_table(outcome));
+        say_part!("{}", status::switch_table(outcome.status.as_ref()));
     }
     if !outcome.restarts.is_empty() {
-        println!("\n{}", restart::table(&outcome.restarts));
+        say!("\n{}", restart::table(&outcome.restarts));
     }
 }
 
 /// Progress is for people: standard error, so that standard output is the result.
-fn say(line: &str) {
-    eprintln!("{line}");
+fn progress(line: &str) {
+    note!("{line}");
 }
 
 #[cfg(test)]

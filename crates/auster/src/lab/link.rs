@@ -22,6 +22,7 @@ use crate::failure::Failure;
 use crate::lab::impairment::Impairment;
 use crate::lab::netns;
 use crate::lab::signals::Signals;
+use crate::output::say;
 
 /// Prints `ready` when all devices are there, and runs until SIGTERM or SIGINT.
 #[derive(clap::Args)]
@@ -98,7 +99,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         let seed = args.seed.wrapping_add((number as u64) << 32);
         directions.extend(open(link, seed).map_err(Failure::machine)?);
     }
-    println!("ready");
+    say!("ready");
     let ended = carry(&mut directions, &signals, || signals.seen());
     if let Some(path) = args.counters {
         let reports: Vec<Report> = directions.iter().map(Direction::report).collect();

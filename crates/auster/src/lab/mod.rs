@@ -33,6 +33,7 @@ use crate::lab::impairment::Impairment;
 use crate::lab::ledger::Ledger;
 use crate::lab::network::{Network, Options};
 use crate::lab::plane::{Controller, ForwardArgs, Plane, Transport};
+use crate::output::{note, say};
 
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -187,7 +188,7 @@ pub fn run(command: Command) -> Result<(), Failure> {
 /// Removes what labs of killed processes left behind. Takes root.
 pub fn sweep() {
     for id in Ledger::sweep() {
-        eprintln!("removed what lab {id} left behind");
+        note!("removed what lab {id} left behind");
     }
 }
 
@@ -215,7 +216,7 @@ fn up(args: UpArgs) -> Result<(), Failure> {
     };
     let mut network = Network::start(topology, &controller.to_string(), &options)?;
     Plane::start(&mut network, &controller)?;
-    println!("{}", network.id());
+    say!("{}", network.id());
     network.release()
 }
 
@@ -242,21 +243,25 @@ fn list(args: ListArgs) -> Result<(), Failure> {
     let labs = Ledger::all();
     if args.json {
         let records: Vec<_> = labs.iter().map(|lab| &lab.record).collect();
-        println!("{:#}", json!({ "labs": records }));
+        say!("{:#}", json!({ "labs": records }));
         return Ok(());
     }
     if labs.is_empty() {
-        println!("No lab is up. Start one: auster lab up ring,4");
+        say!("No lab is up. Start one: auster lab up ring,4");
         return Ok(());
     }
-    println!(
+    say!(
         "{:8} {:24} {:>8} {:>6} {:24} UP",
-        "NAME", "TOPOLOGY", "SWITCHES", "HOSTS", "CONTROLLER"
+        "NAME",
+        "TOPOLOGY",
+        "SWITCHES",
+        "HOSTS",
+        "CONTROLLER"
     );
     for lab in labs {
         let record = &lab.record;
         let minutes = unix_seconds().saturating_sub(record.started_unix_s) / 60;
-        println!(
+        say!(
             "{:8} {:24} {:>8} {:>6} {:24} {} min{}",
             record.id,
             record.topology,

@@ -20,6 +20,7 @@ use crate::lab::report::{Check, milliseconds};
 use crate::lab::signals::Signals;
 use crate::lab::topology::Topology;
 use crate::lab::{status, tools};
+use crate::output::note;
 
 /// `[restart]` of a scenario.
 #[derive(Clone, Debug, Deserialize)]
@@ -181,7 +182,7 @@ impl Trials<'_> {
                     self.wait_until_calm()?;
                     let new = unused.by_ref().take(NEW_FLOWS).collect::<Vec<_>>();
                     let trial = self.kill_and_restart(*part, *down_ms, &new)?;
-                    eprintln!("  {}", trial.line());
+                    note!("  {}", trial.line());
                     trials.push(trial);
                 }
             }

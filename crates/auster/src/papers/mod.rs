@@ -20,6 +20,7 @@ mod template;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
+use crate::output::{note, say};
 use judge::Book;
 use list::List;
 use store::Store;
@@ -85,7 +86,7 @@ fn report(args: &ReportArgs) -> Result<(), Failure> {
         let made = markdown::of(&list, &book, &store);
         let text = markdown::replace(&text, &made).map_err(|e| Failure::file(path, e))?;
         std::fs::write(path, text).map_err(|e| Failure::file(path, e))?;
-        println!("{}", path.display());
+        say!("{}", path.display());
     }
     let beside = || args.dirs[0].join(run::REPORT_FILE);
     let page = match (&args.out, &args.markdown) {
@@ -107,13 +108,13 @@ fn write_page(path: &Path, list: &List, book: &Book, store: &Store) -> Result<()
     let counts: Vec<String> = counts
         .map(|(words, _, count)| format!("{count} {words}"))
         .collect();
-    println!("{}: {}", path.display(), counts.join(", "));
+    say!("{}: {}", path.display(), counts.join(", "));
     Ok(())
 }
 
 fn tell_doubts(book: &Book, store: &Store) {
     for doubt in store.doubts.iter().chain(&book.unresolved) {
-        eprintln!("auster: {doubt}");
+        note!("auster: {doubt}");
     }
 }
 

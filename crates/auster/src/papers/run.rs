@@ -14,6 +14,7 @@ use nix::unistd::Pid;
 use crate::bench::output::{Interrupt, Progress};
 use crate::failure::Failure;
 use crate::figures::{day, unix_seconds};
+use crate::output::{note, say};
 use crate::papers::judge::Book;
 use crate::papers::list::{Form, List, Measurement, Which};
 use crate::papers::store::{Outcome, RUN_FILE, Ran, RunRecord, Store};
@@ -125,8 +126,8 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     store
         .doubts
         .iter()
-        .for_each(|doubt| eprintln!("auster: {doubt}"));
-    println!();
+        .for_each(|doubt| note!("auster: {doubt}"));
+    say!();
     super::write_page(&dir.join(REPORT_FILE), &list, &book, &store)?;
     conclude(&measurements)
 }
@@ -165,7 +166,7 @@ fn plan(list: &List, args: &Args) {
     for (measurement, form) in chosen(list, args) {
         if let Some(form) = form {
             minutes += form.minutes;
-            println!(
+            say!(
                 "{:24} {:5.1} min  auster {}",
                 measurement.name,
                 form.minutes,
@@ -173,7 +174,7 @@ fn plan(list: &List, args: &Args) {
             );
         }
     }
-    println!("{:24} {minutes:5.1} min", "all");
+    say!("{:24} {minutes:5.1} min", "all");
 }
 
 /// A directory of its own, made now.
@@ -255,10 +256,10 @@ impl Course {
         let left = self.left();
         if left < LEFT_MIN {
             ran.said = Some("no time was left".to_owned());
-            println!("{place}: left out, no time is left");
+            say!("{place}: left out, no time is left");
             return Ok(ran);
         }
-        println!("{place}: {}, about {:.1} min", ran.command, form.minutes);
+        say!("{place}: {}, about {:.1} min", ran.command, form.minutes);
         let late = Duration::from_secs_f64(form.minutes * 60.0 * LATE_FACTOR);
         let begun = Instant::now();
         let out = self.dir.join(name);
@@ -273,7 +274,7 @@ impl Course {
             (End::Late, _) => (Outcome::Failed, Some("it took too long".to_owned())),
             (End::Interrupted, _) => (Outcome::LeftOut, Some("interrupted".to_owned())),
         };
-        println!(
+        say!(
             "{place}: {} after {:.0} s{}",
             match ran.outcome {
                 Outcome::Ran => "done",

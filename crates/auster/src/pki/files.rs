@@ -55,6 +55,33 @@ pub fn read_ca(path: &Path, layout: &Layout) -> Result<String, Failure> {
     })
 }
 
+/// A directory under the system's temporary one that nobody else may enter (mode 0700), with a name
+/// that nobody can foresee. It goes with its content when this is dropped.
+pub struct TempDir(PathBuf);
+
+impl TempDir {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "this is what to use in its place"
+    )]
+    pub fn new() -> Result<TempDir, Failure> {
+        let template = std::env::temp_dir().join("auster-XXXXXX");
+        let made = nix::unistd::mkdtemp(&template);
+        let made = made.map_err(|error| Failure::file(&template, std::io::Error::from(error)))?;
+        Ok(TempDir(made))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
 /// Mode 0600, in a directory of mode 0700 if it has to be made.
 pub fn write_secret(path: &Path, text: &str) -> Result<(), Failure> {
     write(path, text, 0o600, 0o700)
@@ -91,4 +118,28 @@ fn write(path: &Path, text: &str, mode: u32, dir_mode: u32) -> Result<(), Failur
         .open(path)
         .map_err(fail)?;
     file.write_all(text.as_bytes()).map_err(fail)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_temporary_directory_is_its_owners_alone_and_goes_with_its_content() {
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let (dir, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        assert_ne!(dir.path(), other.path());
+        assert_eq!(mode(dir.path()), 0o700);
+        let key = dir.path().join("privkey.pem");
+        // Whoever was faster finds the link gone and not followed.
+        std::os::unix::fs::symlink(other.path().join("stolen"), &key).unwrap();
+        write_secret(&key, "key").unwrap();
+        assert_eq!(mode(&key), 0o600);
+        assert!(!other.path().join("stolen").exists());
+        let path = dir.path().to_owned();
+        drop(dir);
+        assert!(!path.exists());
+    }
 }

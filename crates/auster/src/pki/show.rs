@@ -11,13 +11,14 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::failure::Failure;
+use crate::output::say_part;
 
 pub fn show(path: &Path) -> Result<(), Failure> {
     let text = std::fs::read(path).map_err(|error| Failure::file(path, error))?;
     let bad = |problem: &str| Failure::network(format!("{}: {problem}", path.display()));
     let der = CertificateDer::from_pem_slice(&text)
         .map_err(|_| bad("no certificate in it (-----BEGIN CERTIFICATE-----)"))?;
-    print!("{}", describe(&der).map_err(|problem| bad(&problem))?);
+    say_part!("{}", describe(&der).map_err(|problem| bad(&problem))?);
     Ok(())
 }
 

@@ -1,6 +1,5 @@
 //! One request to the API of a running `auster run`, and its answer.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
@@ -9,21 +8,22 @@ use hyper::client::conn::http1;
 use hyper::{Method, Request, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 use crate::failure::Failure;
+use crate::run::{ApiAddress, Duplex};
 
 /// For the whole of it: the API gives up before.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
 pub struct Client {
-    at: SocketAddr,
+    at: ApiAddress,
 }
 
 impl Client {
-    pub fn new(at: SocketAddr) -> Client {
+    pub fn new(at: ApiAddress) -> Client {
         Client { at }
     }
 
@@ -58,7 +58,7 @@ impl Client {
         let document = match bytes.is_empty() {
             true => Value::Null,
             false => serde_json::from_slice(&bytes).map_err(|_| {
-                let at = self.at;
+                let at = &self.at;
                 Failure::network(format!("what answers at {at} is no API of auster run"))
             })?,
         };
@@ -71,16 +71,26 @@ impl Client {
         path: &str,
         body: Option<&Value>,
     ) -> Result<(StatusCode, Bytes), Failure> {
-        let at = self.at;
+        let at = &self.at;
         let failed = |error: &dyn std::fmt::Display| {
             Failure::network(format!("the API at {at} ends the connection: {error}"))
         };
-        let stream = TcpStream::connect(at).await.map_err(|error| {
+        let absent = |error| {
             Failure::network(format!(
                 "nobody serves the API at {at} ({error}); start auster run --api {at}, or say where \
                  it is with --api"
             ))
-        })?;
+        };
+        let (stream, host): (Box<dyn Duplex>, String) = match at {
+            ApiAddress::Ip(at) => {
+                let stream = TcpStream::connect(at).await.map_err(absent)?;
+                (Box::new(stream), at.to_string())
+            }
+            ApiAddress::Unix(path) => {
+                let stream = UnixStream::connect(path).await.map_err(absent)?;
+                (Box::new(stream), "localhost".to_owned())
+            }
+        };
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
             .await
             .map_err(|error| failed(&error))?;
@@ -89,7 +99,7 @@ impl Client {
         let request = Request::builder()
             .method(method)
             .uri(path)
-            .header(header::HOST, at.to_string())
+            .header(header::HOST, host)
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(body))
             .map_err(|error| Failure::usage(format!("{path}: {error}")))?;

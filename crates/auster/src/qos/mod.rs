@@ -5,13 +5,11 @@ mod show;
 mod verify;
 mod words;
 
-use std::net::SocketAddr;
-
 use hyper::Method;
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::run::api_address;
+use crate::run::{ApiAddress, api_address};
 use client::Client;
 
 #[derive(clap::Subcommand)]
@@ -60,7 +58,7 @@ pub struct ApiArgs {
     /// Where auster run serves its API: [HOST:]PORT
     #[arg(long, value_name = "ADDR", env = "AUSTER_API", default_value = "8080",
           value_parser = api_address)]
-    api: SocketAddr,
+    api: ApiAddress,
 }
 
 #[derive(clap::Args)]
@@ -167,8 +165,6 @@ fn print(document: &Value) {
     write(&format!("{document:#}"));
 }
 
-/// Whoever reads it may have read enough.
 fn write(text: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stdout(), "{text}");
+    crate::output::say!("{text}");
 }

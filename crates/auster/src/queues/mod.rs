@@ -26,6 +26,7 @@ use serde_json::json;
 
 use crate::bench::output::Interrupt;
 use crate::failure::Failure;
+use crate::output::say;
 use crate::policy;
 use crate::queues::flows::{Steering, Tunnel};
 use crate::queues::keep::Keeper;
@@ -335,7 +336,7 @@ impl StatedArgs {
 }
 
 fn say_set(port: &str, change: Change, count: usize, way: &str) {
-    println!("{port}: {count} queues, {}, {way}", change.name());
+    say!("{port}: {count} queues, {}, {way}", change.name());
 }
 
 async fn show(args: ShowArgs) -> Result<(), Failure> {
@@ -353,15 +354,15 @@ async fn show(args: ShowArgs) -> Result<(), Failure> {
         let document = json!({
             "port": port, "way": way, "kernel": state, "ovsdb": records,
         });
-        println!("{document:#}");
+        say!("{document:#}");
         return Ok(());
     }
     match (state, records) {
         (Some(state), _) => print_state(port, &state),
         (None, Some(records)) => {
-            println!("{port}: by Open vSwitch");
+            say!("{port}: by Open vSwitch");
             for queue in records {
-                println!(
+                say!(
                     "  set_queue:{} priority {} min {} max {}",
                     queue.set_queue,
                     queue.priority.unwrap_or(0),
@@ -369,21 +370,29 @@ async fn show(args: ShowArgs) -> Result<(), Failure> {
                     Rate(queue.max_rate_bps.unwrap_or(0)),
                 );
             }
-            println!("Counters: ovs-ofctl -O OpenFlow13 queue-stats BRIDGE {port}");
+            say!("Counters: ovs-ofctl -O OpenFlow13 queue-stats BRIDGE {port}");
         }
-        (None, None) => println!("{port}: no queues of auster's"),
+        (None, None) => say!("{port}: no queues of auster's"),
     }
     Ok(())
 }
 
 fn print_state(port: &str, state: &State) {
-    println!("{port}: {}, by kernel HTB", Rate(state.rate_bps));
-    println!(
+    say!("{port}: {}, by kernel HTB", Rate(state.rate_bps));
+    say!(
         "{:>5} {:24} {:>4} {:>12} {:>12} {:>12} {:>14} {:>9} {:>7}",
-        "QUEUE", "DSCP", "PRIO", "AT LEAST", "AT MOST", "PACKETS", "BYTES", "DROPPED", "WAITING"
+        "QUEUE",
+        "DSCP",
+        "PRIO",
+        "AT LEAST",
+        "AT MOST",
+        "PACKETS",
+        "BYTES",
+        "DROPPED",
+        "WAITING"
     );
     for queue in &state.queues {
-        println!(
+        say!(
             "{:>5} {:24} {:>4} {:>12} {:>12} {:>12} {:>14} {:>9} {:>7}",
             queue.queue,
             queue.dscp,
@@ -414,13 +423,14 @@ async fn clear(args: ClearArgs) -> Result<(), Failure> {
         cleared |= interface.clear(&Owner::ALL)?;
     }
     match cleared {
-        true => println!("{port}: queues removed"),
-        false => println!("{port}: no queues of auster's"),
+        true => say!("{port}: queues removed"),
+        false => say!("{port}: no queues of auster's"),
     }
     Ok(())
 }
 
 async fn keep(args: KeepArgs) -> Result<(), Failure> {
+    crate::output::become_service();
     let keeper = Keeper::new(keep::database("--db", &args.db)?);
     tokio::select! {
         () = keeper.run() => {}
@@ -445,7 +455,7 @@ fn print_flows(args: FlowsArgs) -> Result<(), Failure> {
     }
     let plan = args.set_queue.then_some(&plan);
     for line in flows::lines(&map, &steering, plan) {
-        println!("{line}");
+        say!("{line}");
     }
     Ok(())
 }
@@ -483,7 +493,7 @@ fn print_services(args: &FlowsArgs) -> Result<(), Failure> {
     if !problems.is_empty() {
         return Err(Failure::usage(problems.join("; ")));
     }
-    lines.iter().for_each(|line| println!("{line}"));
+    lines.iter().for_each(|line| say!("{line}"));
     Ok(())
 }
 

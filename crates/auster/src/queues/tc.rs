@@ -37,6 +37,23 @@ pub struct Interface<'a> {
     pub name: &'a str,
 }
 
+/// Whether an interface may have this name and `tc -batch` reads it as one word. Whoever may write
+/// to a switch's database chooses names there.
+pub fn check_name(name: &str) -> Result<(), String> {
+    // Of the kernel's 16 the last is a zero.
+    const NAME_BYTES_MAX: usize = 15;
+    let is_special = |c: char| matches!(c, '#' | '"' | '\'' | '\\' | '/' | ':');
+    let is_word = |c: char| !c.is_whitespace() && !c.is_control() && !is_special(c);
+    let is_name = !matches!(name, "" | "." | "..") && name.chars().all(is_word);
+    if is_name && name.len() <= NAME_BYTES_MAX {
+        return Ok(());
+    }
+    Err(format!(
+        "{name:?} is no interface's name: it needs 1 to {NAME_BYTES_MAX} bytes without space, \
+         quote, backslash, '#', '/' or ':'"
+    ))
+}
+
 /// How the classes of an interface are numbered.
 #[derive(Clone, Copy)]
 struct Numbering {
@@ -123,6 +140,7 @@ pub struct QueueState {
 impl Interface<'_> {
     /// Makes the queues of `plan`, unless they are there.
     pub fn set(&self, owner: Owner, plan: &Plan) -> Result<Change, Failure> {
+        check_name(self.name).map_err(Failure::usage)?;
         let root = self.root()?;
         if let Some(problem) = self.taken(&[owner], &root) {
             return Err(Failure::usage(problem));
@@ -599,6 +617,52 @@ fn tc_rate(text: &str) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::queues::plan::tests::{SOCKET_BYTES, example_2};
+
+    #[test]
+    fn a_name_that_tc_would_read_as_more_than_one_word_is_refused() {
+        for name in [
+            "eth0",
+            "s1-eth2",
+            "br0.100",
+            "veth@1",
+            "a23456789012345",
+            "ä",
+        ] {
+            assert_eq!(check_name(name), Ok(()), "{name}");
+        }
+        for name in [
+            "",
+            "..",
+            "a234567890123456",
+            "eth0 root",
+            "eth0\nqdisc",
+            "eth0#",
+            "\"eth0",
+            "'eth0",
+            "eth0\\",
+            "../eth0",
+            "eth0:1",
+            "eth0\u{a0}",
+        ] {
+            let problem = check_name(name).unwrap_err();
+            assert!(problem.contains("is no interface's name"), "{problem}");
+            assert!(!problem.contains('\n'), "{problem}");
+        }
+        let interface = Interface {
+            namespace: None,
+            name: "lo\nqdisc",
+        };
+        let plan = Plan {
+            rate: Rate(1_000_000),
+            classes: Vec::new(),
+            default: 0,
+            neighbours: 0,
+            leaf_packets: 1,
+        };
+        let failure = interface.set(Owner::Command, &plan).unwrap_err();
+        let said = failure.message();
+        assert!(said.contains("is no interface's name"), "{said}");
+    }
 
     #[test]
     fn classes_are_read_as_tc_prints_them() {

@@ -22,6 +22,7 @@ use crate::bench::output::Interrupt;
 use crate::bench::switch::channel::Channel;
 use crate::failure::Failure;
 use crate::figures::table;
+use crate::output::{say, say_part};
 use crate::queues::plan::Rate;
 use crate::queues::records::Port;
 use crate::queues::tc::{Maker, QueueState, State};
@@ -152,9 +153,9 @@ pub async fn run(args: Args, interrupt: &Interrupt) -> Result<(), Failure> {
     if args.json {
         let text = serde_json::to_string_pretty(&document)
             .map_err(|e| Failure::negative(format!("results as JSON: {e}")))?;
-        println!("{text}");
+        say!("{text}");
     } else {
-        print!("{}", text(&document));
+        say_part!("{}", text(&document));
     }
     match document.problem {
         Some(problem) => Err(Failure::negative(problem)),

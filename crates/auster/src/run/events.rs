@@ -2,11 +2,11 @@
 //! output.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use control::controller::{Alarm, Drained, Event};
 use control::session::{CloseReason, version_names};
+use net::clock::Clock;
 use net::databases::{DatapathView, Views};
 use net::driver::{Ended, Notice};
 use net::method::Method;
@@ -16,46 +16,68 @@ use openflow::time::Instant;
 use sched::PolicyMap;
 use serde_json::{Value, json};
 
+use super::ApiAddress;
 use crate::failure::Failure;
+use crate::limits::{self, Lines};
+use crate::output::{self, say};
 
 pub struct Printer {
     json: bool,
-    hosts: HostBudget,
+    clock: Clock,
+    lines: Lines<String>,
     /// What was said of each datapath's database.
     databases: BTreeMap<DatapathId, Value>,
 }
 
 impl Printer {
-    pub fn new(json: bool) -> Printer {
+    pub fn new(json: bool, clock: Clock) -> Printer {
+        if json {
+            output::count_drops_as(lines_dropped);
+        }
         Printer {
             json,
-            hosts: HostBudget::default(),
+            clock,
+            lines: Lines::default(),
             databases: BTreeMap::new(),
         }
     }
 
     /// When [`Printer::handle_timeout`] has something to say.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.hosts.due()
+        self.lines.poll_timeout()
     }
 
     pub fn handle_timeout(&mut self, now: Instant) {
-        self.tell_hosts(now);
+        self.tell_left_out(now);
     }
 
     /// At the end: what is still to be told.
     pub fn finish(&mut self) {
         if let Some(due) = self.poll_timeout() {
-            self.tell_hosts(due);
+            self.tell_left_out(due + limits::TOLD_EVERY);
         }
     }
 
-    fn tell_hosts(&mut self, now: Instant) {
-        if let Some(count) = self.hosts.poll_left_out(now) {
+    fn tell_left_out(&mut self, now: Instant) {
+        while let Some((kind, count)) = self.lines.poll_left_out(now) {
+            if kind == HOST_LEARNED {
+                let document = json!({"event": "hosts_learned", "count": count});
+                self.print(&format!("... and {count} more hosts learned"), document);
+                continue;
+            }
             self.print(
-                &format!("... and {count} more hosts learned"),
-                json!({"event": "hosts_learned", "count": count}),
+                &format!("... and {count} more of this kind: {kind}"),
+                json!({"event": "left_out", "kind": kind, "count": count}),
             );
+        }
+    }
+
+    /// What peers can cause, as often as they like.
+    fn print_limited(&mut self, kind: &str, text: &str, document: Value) {
+        let now = self.clock.now();
+        self.tell_left_out(now);
+        if self.lines.take(now, &kind.to_owned()) {
+            self.print(text, document);
         }
     }
 
@@ -75,9 +97,13 @@ impl Printer {
         );
     }
 
-    pub fn serving(&mut self, at: std::net::SocketAddr) {
+    pub fn serving(&mut self, at: &ApiAddress) {
+        let text = match at {
+            ApiAddress::Ip(at) => format!("API on http://{at}/openapi.json"),
+            ApiAddress::Unix(path) => format!("API on unix:{}", path.display()),
+        };
         self.print(
-            &format!("API on http://{at}/openapi.json"),
+            &text,
             json!({"event": "serving", "address": at.to_string()}),
         );
     }
@@ -112,7 +138,8 @@ impl Printer {
         let before = std::mem::replace(&mut self.databases, said.clone());
         for (dpid, _) in before.iter().filter(|(dpid, _)| !said.contains_key(*dpid)) {
             let gone = json!({"event": "database_down", "dpid": dpid.to_string()});
-            self.print(&format!("database of switch {dpid} is gone"), gone);
+            let text = format!("database of switch {dpid} is gone");
+            self.print_limited("database_down", &text, gone);
         }
         for (dpid, document) in said {
             if before.get(&dpid) == Some(&document) {
@@ -127,7 +154,7 @@ impl Printer {
                 view.datapath_type,
                 limit.unwrap_or_default()
             );
-            self.print(&text, document);
+            self.print_limited("database_up", &text, document);
         }
     }
 
@@ -184,6 +211,24 @@ impl Printer {
         );
     }
 
+    pub fn certificate_used(&mut self, file: &str) {
+        self.print(
+            &format!("certificate {file} in use"),
+            json!({"event": "certificate", "file": file}),
+        );
+    }
+
+    /// Those `settings` of the configuration have changed, and stay as they were.
+    pub fn restart_needed(&mut self, file: &str, settings: &[&str]) {
+        let names = settings.join(", ");
+        self.print(
+            &format!(
+                "{file}: changes of {names} need a restart; what was there at the start holds"
+            ),
+            json!({"event": "restart_needed", "file": file, "settings": settings}),
+        );
+    }
+
     pub fn timeouts_used(&mut self, file: &str, policy: &str) {
         self.print(
             &format!("timeouts of {file} in use: policy {policy}"),
@@ -201,11 +246,12 @@ impl Printer {
 
     pub fn notice(&mut self, now: Instant, notice: &Notice) {
         match notice {
-            Notice::Event(Event::HostLearned { .. }) if !self.takes_host(now) => {}
-            Notice::HostsLearned(count) => self.hosts.leave_out(now, *count),
+            Notice::HostsLearned(count) => {
+                self.lines.leave_out(now, &HOST_LEARNED.to_owned(), *count);
+            }
             Notice::Event(event) => {
                 if let Some((text, json)) = describe(event) {
-                    self.print(&text, json);
+                    self.print_limited(&kind(event, &json), &text, json);
                 }
             }
             Notice::Up {
@@ -215,7 +261,8 @@ impl Printer {
                 ..
             } => {
                 let via = over(peer);
-                self.print(
+                self.print_limited(
+                    "switch_up",
                     &format!("switch {datapath_id} up: OpenFlow {version} over {via}"),
                     json!({
                         "event": "switch_up",
@@ -231,7 +278,8 @@ impl Printer {
                 was_up: true,
                 reason,
                 ..
-            } => self.print(
+            } => self.print_limited(
+                "switch_down",
                 &format!("switch {dpid} down: {reason}"),
                 json!({
                     "event": "switch_down",
@@ -242,11 +290,6 @@ impl Printer {
             ),
             Notice::Down { peer, reason, .. } => self.never_up(peer, reason),
         }
-    }
-
-    fn takes_host(&mut self, now: Instant) -> bool {
-        self.tell_hosts(now);
-        self.hosts.take(now)
     }
 
     /// A port that the world can reach sees many that say nothing; only those that spoke OpenFlow
@@ -272,69 +315,42 @@ impl Printer {
             document["versions"] = json!(version_names(theirs));
             document["versions_of_auster"] = json!(version_names(*ours));
         }
-        self.print(&format!("refused {}: {reason}", peer.address), document);
+        let line = format!("refused {}: {reason}", peer.address);
+        self.print_limited("refused", &line, document);
     }
 
     /// Whoever read standard output may be gone; the network is worth more than the log.
-    fn print(&mut self, text: &str, mut document: Value) {
-        let mut out = std::io::stdout().lock();
-        let _ = if self.json {
-            let time = SystemTime::now().duration_since(UNIX_EPOCH);
-            document["time_s"] = json!(time.map_or(0.0, |t| t.as_secs_f64()));
-            writeln!(out, "{document}")
-        } else {
-            writeln!(out, "{text}")
-        };
-        let _ = out.flush();
+    fn print(&mut self, text: &str, document: Value) {
+        match self.json {
+            true => say!("{}", with_time(document)),
+            false => say!("{text}"),
+        }
     }
 }
 
-/// Hosts can come by the hundred thousand: so many lines would cost more than the hosts do.
-#[derive(Default)]
-struct HostBudget {
-    /// When the current second began.
-    since: Option<Instant>,
-    printed: u32,
-    left_out: u64,
+fn with_time(mut document: Value) -> Value {
+    let time = SystemTime::now().duration_since(UNIX_EPOCH);
+    document["time_s"] = json!(time.map_or(0.0, |t| t.as_secs_f64()));
+    document
 }
 
-/// Lines about learned hosts in one second.
-const HOST_LINES_MAX: u32 = 100;
-const HOST_LINES_PERIOD: Duration = Duration::from_secs(1);
+fn lines_dropped(count: u64) -> String {
+    let document = with_time(json!({"event": "lines_dropped", "count": count}));
+    format!("{document}\n")
+}
 
-impl HostBudget {
-    /// Whether one more is printed; else it is counted.
-    fn take(&mut self, now: Instant) -> bool {
-        let is_over = |since: Instant| now >= since + HOST_LINES_PERIOD;
-        if self.since.is_none_or(is_over) {
-            self.since = Some(now);
-            self.printed = 0;
-        }
-        let is_printed = self.printed < HOST_LINES_MAX;
-        if is_printed {
-            self.printed += 1;
-        } else {
-            self.left_out += 1;
-        }
-        is_printed
-    }
+const HOST_LEARNED: &str = "host_learned";
 
-    /// `count` more were learned that nobody will be asked to print.
-    fn leave_out(&mut self, now: Instant, count: u64) {
-        self.since.get_or_insert(now);
-        self.left_out += count;
-    }
-
-    /// When those that were left out are told of.
-    fn due(&self) -> Option<Instant> {
-        let since = self.since.filter(|_| self.left_out > 0);
-        since.map(|since| since + HOST_LINES_PERIOD)
-    }
-
-    fn poll_left_out(&mut self, now: Instant) -> Option<u64> {
-        let is_due = self.due().is_some_and(|due| due <= now);
-        is_due.then(|| std::mem::take(&mut self.left_out))
-    }
+/// What an event's budget goes by: its name, and of an alarm which one it is, so that one alarm
+/// hides no other.
+fn kind(event: &Event, document: &Value) -> String {
+    let name = document["event"].as_str().unwrap_or_default();
+    let Event::Alarm(alarm) = event else {
+        return name.to_owned();
+    };
+    let variant = format!("{alarm:?}");
+    let end = variant.find([' ', '(']).unwrap_or(variant.len());
+    format!("{name} {}", &variant[..end])
 }
 
 fn over(peer: &PeerIdentity) -> String {
@@ -489,39 +505,5 @@ fn describe_alarm(alarm: &Alarm) -> String {
         Alarm::Panicked { dpid: None } => {
             "a fault in auster, which goes on: please report it".to_owned()
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at_ms(ms: u64) -> Instant {
-        Instant::START + Duration::from_millis(ms)
-    }
-
-    #[test]
-    fn of_many_hosts_a_hundred_a_second_are_printed_and_the_others_counted() {
-        let mut hosts = HostBudget::default();
-        let printed = (0..1000).filter(|_| hosts.take(at_ms(5000))).count();
-        assert_eq!(printed, 100);
-        assert_eq!(hosts.due(), Some(at_ms(6000)));
-        assert_eq!(hosts.poll_left_out(at_ms(5999)), None);
-        assert_eq!(hosts.poll_left_out(at_ms(6000)), Some(900));
-        assert_eq!(
-            (hosts.due(), hosts.poll_left_out(at_ms(9000))),
-            (None, None)
-        );
-        assert!(hosts.take(at_ms(9000)), "a new second");
-        hosts.leave_out(at_ms(9000), 5);
-        hosts.leave_out(at_ms(9001), 6);
-        assert_eq!(hosts.poll_left_out(at_ms(10_000)), Some(11));
-    }
-
-    #[test]
-    fn a_few_hosts_are_all_printed() {
-        let mut hosts = HostBudget::default();
-        assert!((0..1000).all(|n| hosts.take(at_ms(n * 10))));
-        assert_eq!(hosts.due(), None);
     }
 }

@@ -5,11 +5,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use control::controller::{Controller, ControllerCounters, HostCounters, SwitchView, TimeoutsView};
 use net::clock::Clock;
 use net::driver::{ConnectionView, Driver};
+use net::tls::{Expiry, Security};
 use net::transport::{Refusal, Refusals};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
@@ -17,6 +18,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use tokio::time::timeout;
+
+use crate::output;
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// For the application to be asked. What is known without it is told in any case.
@@ -27,6 +30,7 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 pub struct Metrics {
     driver: Arc<Driver<Controller>>,
     refusals: Vec<(String, Arc<Refusals>)>,
+    security: Security,
     clock: Clock,
 }
 
@@ -62,11 +66,13 @@ impl Metrics {
     pub fn new(
         driver: Arc<Driver<Controller>>,
         refusals: Vec<(String, Arc<Refusals>)>,
+        security: Security,
         clock: Clock,
     ) -> Metrics {
         Metrics {
             driver,
             refusals,
+            security,
             clock,
         }
     }
@@ -100,6 +106,8 @@ impl Metrics {
         families.extend(self.of_driver());
         families.push(refused(&self.refusals));
         families.push(self.ended());
+        families.push(of_certificates(&self.security));
+        families.push(of_output());
         if let Some(answer) = &answer {
             families.extend(of_tables(&answer.switches));
             families.extend(of_controller(answer));
@@ -165,6 +173,36 @@ impl Metrics {
                 self.driver.notices_lost(),
             ),
         ]
+    }
+}
+
+/// When the content of each file of the certificates expires; none without certificates.
+fn of_certificates(security: &Security) -> Family {
+    let credentials = security.credentials();
+    let expiries = credentials.iter().flat_map(|held| held.expiries());
+    let sample = |expiry: &Expiry| {
+        let labels = vec![
+            ("file", expiry.path.display().to_string()),
+            ("kind", expiry.kind.to_string()),
+        ];
+        let since = expiry.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+        (labels, Value::Gauge(since.as_secs_f64()))
+    };
+    Family {
+        name: "auster_certificate_expiry_seconds",
+        help: "When the first certificate or revocation list in a file in use expires, in seconds since 1970",
+        samples: expiries.map(sample).collect(),
+    }
+}
+
+fn of_output() -> Family {
+    let streams = ["stdout", "stderr"].into_iter().zip(output::dropped());
+    let sample =
+        |(stream, count): (&str, u64)| (vec![("stream", stream.to_owned())], Value::Count(count));
+    Family {
+        name: "auster_output_lines_dropped",
+        help: "Lines that were not written because nobody read them in time",
+        samples: streams.map(sample).collect(),
     }
 }
 

@@ -1,5 +1,6 @@
 //! What `auster run` shall do, from its flags and its file; a flag wins.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use super::fields::Fields;
 use super::qos::Section;
 use super::timeouts;
 use super::topology;
+use crate::certificates;
 use crate::failure::Failure;
 use crate::policy;
 
@@ -52,7 +54,9 @@ pub struct Settings {
     pub ovsdb: Vec<Method>,
     pub status: Option<PathBuf>,
     /// Where the API is served.
-    pub api: Option<SocketAddr>,
+    pub api: Option<ApiAddress>,
+    /// What else clients may call it.
+    pub api_hosts: Vec<String>,
     pub json: bool,
     /// That serve connections.
     pub threads: NonZeroUsize,
@@ -78,6 +82,7 @@ struct TlsFiles {
     private_key: Option<PathBuf>,
     certificate: Option<PathBuf>,
     ca: Option<PathBuf>,
+    crl: Option<PathBuf>,
 }
 
 impl Default for Settings {
@@ -88,6 +93,7 @@ impl Default for Settings {
             ovsdb: Vec::new(),
             status: None,
             api: None,
+            api_hosts: Vec::new(),
             json: false,
             threads: Workers::count_default(),
             controller: ControllerConfig::default(),
@@ -104,13 +110,20 @@ impl Default for Settings {
 }
 
 impl Settings {
-    pub fn resolve(args: Args) -> Result<Settings, Failure> {
+    /// The flags and the file, and nothing that they leave open.
+    pub fn given(args: Args) -> Result<Settings, Failure> {
         let mut settings = match &args.config {
             Some(path) => Settings::read(path)?,
             None => Settings::default(),
         };
         settings.config = args.config.clone();
         settings.apply(args)?;
+        Ok(settings)
+    }
+
+    /// With the files it names, and with what is left open.
+    pub fn complete(self) -> Result<Settings, Failure> {
+        let mut settings = self;
         fits_mode(settings.controller.mode, &settings.controller.timeouts)?;
         warn(&settings.doubts);
         settings.driver.policy = policy::load(&settings.policy)?;
@@ -142,26 +155,15 @@ impl Settings {
 
     /// The certificates, if any method or flag asks for them.
     pub fn security(&self) -> Result<Security, Failure> {
+        if let Some(files) = self.credential_files() {
+            return Ok(Security::new(Arc::new(files.load()?)));
+        }
         let TlsFiles {
             private_key,
             certificate,
             ca,
+            crl,
         } = &self.files;
-        if let (Some(private_key), Some(certificate), Some(ca)) = (private_key, certificate, ca) {
-            let files = CredentialFiles {
-                private_key: private_key.clone(),
-                certificate: certificate.clone(),
-                ca: ca.clone(),
-            };
-            let credentials = files.load().map_err(|error| {
-                if error.is_unreadable {
-                    Failure::file(error.path, error.problem)
-                } else {
-                    Failure::network(error)
-                }
-            })?;
-            return Ok(Security::new(Arc::new(credentials)));
-        }
         let missing = [
             (private_key, "-p KEY"),
             (certificate, "-c CERT"),
@@ -187,7 +189,62 @@ impl Settings {
                 "-p, -c and -C go together; {missing} is missing"
             )));
         }
+        if let Some(crl) = crl {
+            let crl = crl.display();
+            return Err(Failure::usage(format!(
+                "--crl {crl}: without certificates nobody's is checked; give -p, -c and -C too"
+            )));
+        }
         Ok(Security::plain())
+    }
+
+    /// Where the certificates are, if all three files are given.
+    pub fn credential_files(&self) -> Option<CredentialFiles> {
+        let files = &self.files;
+        certificates::files(
+            files.private_key.as_deref(),
+            files.certificate.as_deref(),
+            files.ca.as_deref(),
+            files.crl.as_deref(),
+        )
+    }
+
+    /// Which settings of `other`, given later, differ from these and are not read while `auster run`
+    /// runs: names of keys, and of tables in brackets.
+    pub fn restart_needed(&self, other: &Settings) -> Vec<&'static str> {
+        let (ours, theirs) = (self, other);
+        // As their text: the types have no equality, and need none otherwise.
+        let controller = |settings: &Settings| {
+            let mut config = settings.controller.clone();
+            config.mode = ours.controller.mode;
+            config.timeouts = ours.controller.timeouts.clone();
+            format!("{config:?}")
+        };
+        let session = |settings: &Settings| {
+            let mut config = settings.driver.clone();
+            config.allowed = None;
+            format!("{config:?}")
+        };
+        let has_files = |settings: &Settings| settings.credential_files().is_some();
+        let differences = [
+            ("listen", ours.listen != theirs.listen),
+            ("connect", ours.connect != theirs.connect),
+            ("ovsdb", ours.ovsdb != theirs.ovsdb),
+            ("mode", ours.controller.mode != theirs.controller.mode),
+            ("allow_dpid", ours.driver.allowed != theirs.driver.allowed),
+            ("status", ours.status != theirs.status),
+            ("api", ours.api != theirs.api),
+            ("api_hosts", ours.api_hosts != theirs.api_hosts),
+            ("json", ours.json != theirs.json),
+            ("threads", ours.threads != theirs.threads),
+            ("policy", ours.policy != theirs.policy),
+            ("topology", ours.topology != theirs.topology),
+            ("[tls]", has_files(ours) != has_files(theirs)),
+            ("[controller]", controller(ours) != controller(theirs)),
+            ("[session]", session(ours) != session(theirs)),
+        ];
+        let changed = differences.into_iter().filter(|(_, differs)| *differs);
+        changed.map(|(name, _)| name).collect()
     }
 
     fn apply(&mut self, args: Args) -> Result<(), Failure> {
@@ -228,12 +285,16 @@ impl Settings {
         let threads = args.threads.and_then(|n| NonZeroUsize::new(n.into()));
         self.threads = threads.unwrap_or(self.threads);
         self.status = args.status.or(self.status.take());
-        self.api = args.api.or(self.api);
+        self.api = args.api.or(self.api.take());
+        if !args.api_host.is_empty() {
+            self.api_hosts = args.api_host;
+        }
         self.topology = args.topology.or(self.topology.take());
         let files = &mut self.files;
         files.private_key = args.private_key.or(files.private_key.take());
         files.certificate = args.certificate.or(files.certificate.take());
         files.ca = args.ca_cert.or(files.ca.take());
+        files.crl = args.crl.or(files.crl.take());
         Ok(())
     }
 
@@ -308,6 +369,7 @@ impl Settings {
             "ovsdb",
             "status",
             "api",
+            "api_hosts",
             "json",
             "threads",
             "policy",
@@ -352,7 +414,13 @@ impl Settings {
         self.status = fields
             .string(root, "status", "/run/auster.sock")
             .map(|path| dir.join(path));
-        self.api = fields.parsed(root, "api", "127.0.0.1:8080", api_address);
+        self.api = fields.parsed(root, "api", "127.0.0.1:8080", |text| {
+            api_address(text).map(|at| match at {
+                ApiAddress::Unix(path) => ApiAddress::Unix(dir.join(path)),
+                at => at,
+            })
+        });
+        self.api_hosts = fields.list(root, "api_hosts", "controller.example", api_host);
         self.topology = fields
             .string(root, "topology", "topology.toml")
             .map(|path| dir.join(path));
@@ -380,21 +448,59 @@ impl Settings {
 
 impl TlsFiles {
     fn read(&mut self, fields: &mut Fields<'_>, table: &DeTable<'_>, dir: &Path) {
-        fields.only(table, "tls", &["private_key", "certificate", "ca"]);
+        fields.only(table, "tls", &["private_key", "certificate", "ca", "crl"]);
         let mut file = |key, example| fields.string(table, key, example).map(|f| dir.join(f));
         self.private_key = file("private_key", "ctl-privkey.pem");
         self.certificate = file("certificate", "ctl-cert.pem");
         self.ca = file("ca", "switchca/cacert.pem");
+        self.crl = file("crl", "switchca/crl.pem");
+    }
+}
+
+/// Where the API is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApiAddress {
+    Ip(SocketAddr),
+    /// A socket that its owner alone may connect to.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for ApiAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ApiAddress::Ip(at) => at.fmt(f),
+            ApiAddress::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
     }
 }
 
 /// Without a host it is this machine's own.
-pub fn api_address(text: &str) -> Result<SocketAddr, String> {
+pub fn api_address(text: &str) -> Result<ApiAddress, String> {
+    if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
+        return Ok(ApiAddress::Unix(path.into()));
+    }
     let local = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
     let port = text.parse::<u16>().map(local).ok();
-    port.or_else(|| text.parse().ok()).ok_or_else(|| {
-        format!("'{text}' is no port and no address: write 8080, 127.0.0.1:8080 or [::1]:8080")
-    })
+    let address = port.or_else(|| text.parse().ok()).ok_or_else(|| {
+        format!(
+            "'{text}' is no port and no address: write 8080, 127.0.0.1:8080, [::1]:8080 or \
+             unix:FILE"
+        )
+    });
+    address.map(ApiAddress::Ip)
+}
+
+/// A name, or an address without a port, as it stands in the Host of a request.
+pub fn api_host(text: &str) -> Result<String, String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let is_name = !text.is_empty() && text.chars().all(is_plain);
+    let bare = text.trim_start_matches('[').trim_end_matches(']');
+    if !is_name && bare.parse::<IpAddr>().is_err() {
+        return Err(format!(
+            "'{text}' is neither a name nor an address: write controller.example, without a port"
+        ));
+    }
+    Ok(text.to_owned())
 }
 
 /// Settings of `[controller]` that say what `[timeouts]` does with policy fixed.
@@ -585,7 +691,8 @@ mod tests {
     fn listens(line: &[&str]) -> Vec<String> {
         let words = ["run"].iter().chain(line);
         let line = <Line as clap::Parser>::try_parse_from(words).unwrap();
-        let settings = Settings::resolve(line.args).unwrap();
+        let settings = Settings::given(line.args).and_then(Settings::complete);
+        let settings = settings.unwrap();
         settings.listen.iter().map(ToString::to_string).collect()
     }
 
@@ -723,6 +830,26 @@ mod tests {
             format!("{:?}", shown.driver.inbox),
             format!("{:?}", default.inbox)
         );
+    }
+
+    #[test]
+    fn what_needs_a_restart_is_named_and_what_is_read_again_is_not() {
+        let file = Path::new("net.toml");
+        let before = "listen = \"ptcp:6653\"\nmode = \"reactive\"\n\
+             [tls]\ncertificate = \"a.pem\"\n\
+             [controller]\nlldp_interval_ms = 1000\n\
+             [timeouts]\npolicy = \"fixed\"\n";
+        let before = Settings::parse(before, file).unwrap();
+        assert!(before.restart_needed(&before).is_empty());
+        let after = "listen = \"ptcp:6654\"\nmode = \"hybrid\"\nallow_dpid = [\"1\"]\n\
+             drain = [\"0000000000000001\"]\n\
+             [tls]\ncertificate = \"b.pem\"\n\
+             [controller]\nlldp_interval_ms = 2000\n\
+             [timeouts]\npolicy = \"lease\"\n\
+             [session]\necho_interval_ms = 1000\n";
+        let after = Settings::parse(after, file).unwrap();
+        let expected = ["listen", "mode", "allow_dpid", "[controller]", "[session]"];
+        assert_eq!(before.restart_needed(&after), expected);
     }
 
     #[test]

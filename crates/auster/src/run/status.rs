@@ -17,7 +17,6 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,10 +29,10 @@ use control::topology::Difference;
 use net::clock::Clock;
 use net::databases::{DatapathView, PortView, Views};
 use net::driver::{ConnectionView, Driver};
-use net::transport::{Refusal, Refusals};
+use net::transport::{Refusal, Refusals, bind_unix};
 use serde_json::{Map, Value, json};
 use tokio::io::AsyncWriteExt;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
@@ -68,13 +67,7 @@ impl Status {
 
     /// Serves from `path` in a task of its own; a socket that nobody listens on is replaced.
     pub fn serve(self, path: &Path) -> io::Result<()> {
-        // A file that is no socket refuses connections as well: that one stays.
-        let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
-        let refuses = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-        if is_socket && std::os::unix::net::UnixStream::connect(path).is_err_and(refuses) {
-            std::fs::remove_file(path)?;
-        }
-        let listener = UnixListener::bind(path)?;
+        let listener = bind_unix(path)?;
         let status = Arc::new(self);
         tokio::spawn(async move {
             let readers = Arc::new(Semaphore::new(READERS_MAX));

@@ -4,18 +4,22 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::{self, PemObject};
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::revocation_list::CertificateRevocationList;
 
 use crate::advice::file_problem;
 
-/// The three files of a TLS peer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The files of a TLS peer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CredentialFiles {
     /// PKCS #8, PKCS #1 or SEC1; not encrypted.
     pub private_key: PathBuf,
@@ -23,25 +27,69 @@ pub struct CredentialFiles {
     pub certificate: PathBuf,
     /// Whom we trust: one certificate or more.
     pub ca: PathBuf,
+    /// Which of the peers' certificates are revoked: a list by each CA in `ca`, and by each
+    /// intermediate that peers show.
+    pub crl: Option<PathBuf>,
 }
 
-/// A key and certificate that belong together, and the CAs that peers are judged by.
+/// A key and certificate that belong together, and what judges the certificates of peers.
 pub struct Credentials {
-    pub(super) chain: Vec<CertificateDer<'static>>,
-    pub(super) key: PrivateKeyDer<'static>,
-    pub(super) roots: Arc<RootCertStore>,
+    pub(super) own: Arc<CertifiedKey>,
+    pub(super) clients: Arc<dyn ClientCertVerifier>,
+    pub(super) servers: Arc<WebPkiServerVerifier>,
+    expiries: Vec<Expiry>,
+}
+
+impl Credentials {
+    /// When the content of each file expires, in the order key pair, CA, revocation list.
+    pub fn expiries(&self) -> &[Expiry] {
+        &self.expiries
+    }
 }
 
 impl fmt::Debug for Credentials {
     /// Without the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Credentials({} certificates)", self.chain.len())
+        write!(f, "Credentials({} certificates)", self.own.cert.len())
     }
+}
+
+/// When the first thing in a file expires.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expiry {
+    pub path: PathBuf,
+    pub kind: ExpiryKind,
+    pub at: SystemTime,
+}
+
+/// What a file has in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpiryKind {
+    Certificate,
+    Ca,
+    /// A list past its date still says who is revoked: it stays in use.
+    RevocationList,
+}
+
+impl fmt::Display for ExpiryKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ExpiryKind::Certificate => "certificate",
+            ExpiryKind::Ca => "ca",
+            ExpiryKind::RevocationList => "crl",
+        })
+    }
+}
+
+/// Everything that is wrong with the files; at least one fault.
+#[derive(Debug)]
+pub struct CredentialsError {
+    pub faults: Vec<FileFault>,
 }
 
 /// A file that gives no credentials.
 #[derive(Debug)]
-pub struct CredentialsError {
+pub struct FileFault {
     pub path: PathBuf,
     /// What to say after the path.
     pub problem: String,
@@ -49,46 +97,190 @@ pub struct CredentialsError {
     pub is_unreadable: bool,
 }
 
+impl CredentialsError {
+    /// Whether a file could not be read at all.
+    pub fn is_unreadable(&self) -> bool {
+        self.faults.iter().any(|fault| fault.is_unreadable)
+    }
+}
+
 impl fmt::Display for CredentialsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.path.display(), self.problem)
+        for (n, fault) in self.faults.iter().enumerate() {
+            let separator = if n == 0 { "" } else { "; " };
+            write!(f, "{separator}{}: {}", fault.path.display(), fault.problem)?;
+        }
+        Ok(())
     }
 }
 
 impl std::error::Error for CredentialsError {}
 
 impl CredentialFiles {
+    /// Reads all files and checks each, also after a fault in another.
     pub fn load(&self) -> Result<Credentials, CredentialsError> {
-        let key = load_key(&self.private_key)?;
-        let chain = load_certificates(&self.certificate)?;
-        check_validity(&self.certificate, &chain[0])?;
-        if let Err(error) =
-            CertifiedKey::from_der(chain.clone(), key.clone_key(), &super::provider())
-        {
-            return Err(match error {
+        let mut faults = Vec::new();
+        let mut keep = |fault: FileFault| faults.push(fault);
+        let key = load_key(&self.private_key).map_err(&mut keep).ok();
+        let chain = load_certificates(&self.certificate)
+            .and_then(|chain| check_validity(&self.certificate, &chain[0]).map(|()| chain))
+            .map_err(&mut keep)
+            .ok();
+        let own = key.zip(chain).and_then(|(key, chain)| {
+            let paired = CertifiedKey::from_der(chain, key, &super::provider());
+            let fault = |error| match error {
                 rustls::Error::InconsistentKeys(_) => bad(
                     &self.private_key,
                     format!("the key is not that of {}", self.certificate.display()),
                 ),
                 error => bad(&self.private_key, format!("not a usable key: {error}")),
-            });
-        }
-        let mut roots = RootCertStore::empty();
-        for ca in load_certificates(&self.ca)? {
-            check_validity(&self.ca, &ca)?;
-            roots
-                .add(ca)
-                .map_err(|error| bad(&self.ca, format!("not a CA certificate: {error}")))?;
-        }
+            };
+            paired.map_err(|error| keep(fault(error))).ok()
+        });
+        let trusted = load_roots(&self.ca).map_err(&mut keep).ok();
+        let authorities = trusted
+            .as_ref()
+            .map_or(&[][..], |(_, authorities)| authorities);
+        let crls = match &self.crl {
+            None => Some(Vec::new()),
+            Some(path) => load_crls(path, &self.ca, authorities)
+                .map_err(&mut keep)
+                .ok(),
+        };
+        let (Some(own), Some((roots, authorities)), Some(crls)) = (own, trusted, crls) else {
+            return Err(CredentialsError { faults });
+        };
+        let expiries = self.expiries(&own.cert, &authorities, &crls);
+        let verifiers = verifiers(roots, crls);
+        let (clients, servers) = verifiers.map_err(|problem| CredentialsError {
+            faults: vec![bad(self.crl.as_ref().unwrap_or(&self.ca), problem)],
+        })?;
         Ok(Credentials {
-            chain,
-            key,
-            roots: Arc::new(roots),
+            own: Arc::new(own),
+            clients,
+            servers,
+            expiries,
         })
+    }
+
+    fn expiries(
+        &self,
+        chain: &[CertificateDer<'_>],
+        authorities: &[CertificateDer<'_>],
+        crls: &[CertificateRevocationListDer<'_>],
+    ) -> Vec<Expiry> {
+        let not_after = |der: &CertificateDer<'_>| {
+            let (_, certificate) = X509Certificate::from_der(der).ok()?;
+            Some(certificate.validity().not_after.timestamp())
+        };
+        let next_update = |der: &CertificateRevocationListDer<'_>| {
+            let (_, crl) = CertificateRevocationList::from_der(der).ok()?;
+            Some(crl.next_update()?.timestamp())
+        };
+        let first = |path: &Path, kind, at: Option<i64>| {
+            Some(Expiry {
+                path: path.to_owned(),
+                kind,
+                at: UNIX_EPOCH + Duration::from_secs(at?.try_into().ok()?),
+            })
+        };
+        let crl = self.crl.as_ref().and_then(|path| {
+            let at = crls.iter().filter_map(next_update).min();
+            first(path, ExpiryKind::RevocationList, at)
+        });
+        let own = chain.iter().filter_map(not_after).min();
+        let ca = authorities.iter().filter_map(not_after).min();
+        let certificates = [
+            first(&self.certificate, ExpiryKind::Certificate, own),
+            first(&self.ca, ExpiryKind::Ca, ca),
+        ];
+        certificates.into_iter().chain([crl]).flatten().collect()
     }
 }
 
-fn load_key(path: &Path) -> Result<PrivateKeyDer<'static>, CredentialsError> {
+type Verifiers = (Arc<dyn ClientCertVerifier>, Arc<WebPkiServerVerifier>);
+
+/// What judges the chain of a client and of a server. A certificate of a CA without a revocation
+/// list is refused where there are lists at all.
+fn verifiers(
+    roots: RootCertStore,
+    crls: Vec<CertificateRevocationListDer<'static>>,
+) -> Result<Verifiers, String> {
+    let roots = Arc::new(roots);
+    let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), super::provider())
+        .with_crls(crls.clone())
+        .build()
+        .map_err(|error| error.to_string())?;
+    let servers = WebPkiServerVerifier::builder_with_provider(roots, super::provider())
+        .with_crls(crls)
+        .build()
+        .map_err(|error| error.to_string())?;
+    Ok((clients, servers))
+}
+
+fn load_roots(path: &Path) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), FileFault> {
+    let authorities = load_certificates(path)?;
+    let mut roots = RootCertStore::empty();
+    for ca in &authorities {
+        check_validity(path, ca)?;
+        roots
+            .add(ca.clone())
+            .map_err(|error| bad(path, format!("not a CA certificate: {error}")))?;
+    }
+    Ok((roots, authorities))
+}
+
+/// Revocation lists, of which each of `authorities` has signed one.
+fn load_crls(
+    path: &Path,
+    ca: &Path,
+    authorities: &[CertificateDer<'_>],
+) -> Result<Vec<CertificateRevocationListDer<'static>>, FileFault> {
+    let text = read(path)?;
+    let crls = CertificateRevocationListDer::pem_slice_iter(&text)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| bad(path, format!("not a PEM file: {error}")))?;
+    if crls.is_empty() {
+        let problem = "no revocation list in it (-----BEGIN X509 CRL-----)";
+        return Err(bad(path, problem.to_owned()));
+    }
+    let mut parsed = Vec::new();
+    for crl in &crls {
+        let (_, crl) = CertificateRevocationList::from_der(crl)
+            .map_err(|error| bad(path, format!("not a revocation list: {error}")))?;
+        parsed.push(crl);
+    }
+    for authority in authorities {
+        let Ok((_, authority)) = X509Certificate::from_der(authority) else {
+            continue;
+        };
+        let name = authority.subject();
+        let mut of_it = parsed.iter().filter(|crl| crl.issuer() == name).peekable();
+        if of_it.peek().is_none() {
+            return Err(bad(
+                path,
+                format!(
+                    "no revocation list of '{name}' in {}, so all its certificates would be \
+                     refused; add that CA's list",
+                    ca.display()
+                ),
+            ));
+        }
+        if !of_it.any(|crl| crl.verify_signature(authority.public_key()).is_ok()) {
+            return Err(bad(
+                path,
+                format!(
+                    "the revocation list of '{name}' is not signed by the CA of that name in {}; \
+                     make it again with that CA's key",
+                    ca.display()
+                ),
+            ));
+        }
+    }
+    Ok(crls)
+}
+
+fn load_key(path: &Path) -> Result<PrivateKeyDer<'static>, FileFault> {
     let text = read(path)?;
     PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
         let encrypted = String::from_utf8_lossy(&text).contains("ENCRYPTED");
@@ -108,7 +300,7 @@ fn load_key(path: &Path) -> Result<PrivateKeyDer<'static>, CredentialsError> {
     })
 }
 
-fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
+fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, FileFault> {
     let text = read(path)?;
     let certificates = CertificateDer::pem_slice_iter(&text)
         .collect::<Result<Vec<_>, _>>()
@@ -120,7 +312,7 @@ fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Creden
 }
 
 /// Peers would refuse it anyway, and say less about it.
-fn check_validity(path: &Path, certificate: &CertificateDer<'_>) -> Result<(), CredentialsError> {
+fn check_validity(path: &Path, certificate: &CertificateDer<'_>) -> Result<(), FileFault> {
     let (_, parsed) = X509Certificate::from_der(certificate)
         .map_err(|error| bad(path, format!("not an X.509 certificate: {error}")))?;
     let now = SystemTime::now()
@@ -141,10 +333,10 @@ fn check_validity(path: &Path, certificate: &CertificateDer<'_>) -> Result<(), C
     Ok(())
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, CredentialsError> {
+fn read(path: &Path) -> Result<Vec<u8>, FileFault> {
     /// Room for thousands of CA certificates.
     const FILE_BYTES_MAX: u64 = 16 << 20;
-    let unreadable = |problem: String| CredentialsError {
+    let unreadable = |problem: String| FileFault {
         path: path.to_owned(),
         problem,
         is_unreadable: true,
@@ -156,8 +348,8 @@ fn read(path: &Path) -> Result<Vec<u8>, CredentialsError> {
     std::fs::read(path).map_err(|error| unreadable(file_problem(&error)))
 }
 
-fn bad(path: &Path, problem: String) -> CredentialsError {
-    CredentialsError {
+fn bad(path: &Path, problem: String) -> FileFault {
+    FileFault {
         path: path.to_owned(),
         problem,
         is_unreadable: false,

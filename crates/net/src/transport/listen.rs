@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use nix::sys::stat::Mode;
+use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
@@ -365,11 +367,28 @@ fn unix_to(place: &Place, stream: UnixStream) -> io::Result<UnixStream> {
     UnixStream::from_std(stream)
 }
 
-/// Binds a Unix socket; a file that nobody listens on any more is replaced.
-fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+/// What a Unix socket's owner may do with it, and nobody else: whoever connects may be a switch, a
+/// controller, or push a policy map.
+const UNIX_MODE: Mode = Mode::from_bits_truncate(0o600);
+/// Connections that wait to be accepted.
+const UNIX_BACKLOG: i32 = 1024;
+
+/// Binds a Unix socket of mode 0600, whatever the umask; a file that nobody listens on any more is
+/// replaced.
+///
+/// # Errors
+/// As `bind` gives them: a file that is no socket, or a socket in use, stays as it is.
+pub fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
-    if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
+    let refuses = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    if is_socket && std::os::unix::net::UnixStream::connect(path).is_err_and(refuses) {
         std::fs::remove_file(path)?;
     }
-    UnixListener::bind(path)
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    // Linux makes the file with the mode that the socket has then, so it never has another.
+    nix::sys::stat::fchmod(&socket, UNIX_MODE)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    socket.listen(UNIX_BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    UnixListener::from_std(socket.into())
 }

@@ -11,10 +11,13 @@ use net::method::Method;
 use net::tls::{CredentialFiles, Credentials, Role, Security};
 use net::transport::{Connection, Limits, Listener, connect};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, SanType,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, DnType,
+    ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, RevokedCertParams, SanType, SerialNumber,
 };
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject;
 use tempfile::TempDir;
+use x509_parser::prelude::{FromDer, X509Certificate};
 
 /// A CA and the files it has written.
 pub struct Pki {
@@ -83,10 +86,41 @@ impl Pki {
             private_key: self.path(&format!("{name}-privkey.pem")),
             certificate: self.path(&format!("{name}-cert.pem")),
             ca: self.path("cacert.pem"),
+            crl: None,
         };
         std::fs::write(&files.private_key, key.serialize_pem()).unwrap();
         std::fs::write(&files.certificate, certificate).unwrap();
         files
+    }
+
+    /// Writes the CA's list of revoked certificates to `name`, with those of `revoked` in it.
+    pub fn revoke(&self, name: &str, revoked: &[&CredentialFiles]) -> PathBuf {
+        let serial = |files: &&CredentialFiles| {
+            let der = CertificateDer::from_pem_file(&files.certificate).unwrap();
+            let (_, parsed) = X509Certificate::from_der(&der).unwrap();
+            SerialNumber::from_slice(parsed.raw_serial())
+        };
+        let now = rcgen::date_time_ymd(1970, 1, 1)
+            + SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let list = CertificateRevocationListParams {
+            this_update: now,
+            next_update: now + Duration::from_secs(86_400),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: revoked
+                .iter()
+                .map(|files| RevokedCertParams {
+                    serial_number: serial(files),
+                    revocation_time: now,
+                    reason_code: None,
+                    invalidity_date: None,
+                })
+                .collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let path = self.path(name);
+        std::fs::write(&path, list.signed_by(&self.ca).unwrap().pem().unwrap()).unwrap();
+        path
     }
 
     pub fn credentials(&self, name: &str, leaf: &Leaf) -> Arc<Credentials> {

@@ -33,6 +33,8 @@ use self::method::{METHODS, Method};
 use crate::bench::output::{Document, Interrupt, OutputArgs, Progress, unix_seconds};
 use crate::failure::Failure;
 use crate::lab::tools;
+use crate::output::say;
+use crate::pki::files::{TempDir, write_secret};
 use crate::pki::make::{self, KeyKind, Owner, Signer};
 
 /// Of a table's time, with --quick.
@@ -147,7 +149,7 @@ struct Runs {
 pub fn run(args: Args) -> Result<(), Failure> {
     if args.method == ["list"] {
         for Method { name, about, .. } in &METHODS {
-            println!("{name:<16} {about}");
+            say!("{name:<16} {about}");
         }
         return Ok(());
     }
@@ -294,25 +296,19 @@ fn security() -> Result<Security, Failure> {
         listens: true,
     };
     let issued = signer.issue(&owner, KeyKind::P256, days)?;
-    let dir = std::env::temp_dir().join(format!("auster-bench-{}", std::process::id()));
+    let dir = TempDir::new()?;
     let written = |name: &str, text: &str| {
-        let path = dir.join(name);
-        std::fs::write(&path, text).map_err(|error| Failure::file(&path, error))?;
+        let path = dir.path().join(name);
+        write_secret(&path, text)?;
         Ok::<_, Failure>(path)
     };
-    std::fs::create_dir_all(&dir).map_err(|error| Failure::file(&dir, error))?;
-    let files = || {
-        Ok::<_, Failure>(CredentialFiles {
-            private_key: written("privkey.pem", &issued.key)?,
-            certificate: written("cert.pem", &issued.certificate)?,
-            ca: written("cacert.pem", &authority.certificate)?,
-        })
+    let files = CredentialFiles {
+        private_key: written("privkey.pem", &issued.key)?,
+        certificate: written("cert.pem", &issued.certificate)?,
+        ca: written("cacert.pem", &authority.certificate)?,
+        crl: None,
     };
-    let loaded = files().and_then(|files| files.load().map_err(Failure::machine));
-    let removed = std::fs::remove_dir_all(&dir);
-    let credentials = loaded?;
-    removed.map_err(|error| Failure::file(&dir, error))?;
-    Ok(Security::new(Arc::new(credentials)))
+    Ok(Security::new(Arc::new(files.load()?)))
 }
 
 fn rate(text: &str) -> Result<f64, String> {

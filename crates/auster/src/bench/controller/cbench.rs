@@ -14,6 +14,7 @@ use super::switch::{Announce, Profile, Traffic};
 use crate::bench::output::{Interrupt, Progress};
 use crate::bench::stats::Summary;
 use crate::failure::Failure;
+use crate::output::{note, say};
 
 /// cbench's flags, for scripts that have them: OpenFlow 1.0, TCP, buffered packets.
 ///
@@ -194,53 +195,59 @@ fn say_settings(args: &Args) {
         "latency"
     };
     let range = if args.ranged_test { " from 1 to" } else { "" };
-    eprintln!("cbench: controller benchmarking tool");
-    eprintln!("   running in mode '{mode}'");
-    eprintln!(
+    note!("cbench: controller benchmarking tool");
+    note!("   running in mode '{mode}'");
+    note!(
         "   connecting to controller at {}:{}",
-        args.controller, args.port
+        args.controller,
+        args.port
     );
-    eprintln!(
+    note!(
         "   faking{range} {} switches offset {} :: {} tests each; {} ms per test",
-        args.switches, args.dpid_offset, args.loops, args.ms_per_test
+        args.switches,
+        args.dpid_offset,
+        args.loops,
+        args.ms_per_test
     );
-    eprintln!(
+    note!(
         "   with {} unique source MACs per switch",
         args.mac_addresses
     );
-    eprintln!("   learning destination mac addresses before the test");
-    eprintln!(
+    note!("   learning destination mac addresses before the test");
+    note!(
         "   starting test with {} ms delay after features_reply",
         args.delay
     );
-    eprintln!(
+    note!(
         "   ignoring first {} \"warmup\" and last {} \"cooldown\" loops",
-        args.warmup, args.cooldown
+        args.warmup,
+        args.cooldown
     );
-    eprintln!(
+    note!(
         "   connection delay of {}ms per {} switch(es)",
-        args.connect_delay, args.connect_group_size
+        args.connect_delay,
+        args.connect_group_size
     );
     let debug = if args.debug { "on" } else { "off" };
-    eprintln!("   debugging info is {debug}");
+    note!("   debugging info is {debug}");
 }
 
 fn tell(args: &Args, switches: u32, run: &Run) {
     for interval in &run.measured.intervals {
-        println!("{}", loop_line(switches, interval));
+        say!("{}", loop_line(switches, interval));
     }
     let counted = counted(args, &run.measured.intervals);
-    println!("{}", result_line(switches, &counted));
+    say!("{}", result_line(switches, &counted));
     let faults = run.measured.tally.faults();
     if !faults.is_empty() {
-        eprintln!(
+        note!(
             "not counted, of {} packet-ins: {faults}",
             run.measured.tally.sent
         );
     }
     if args.debug || run.measured.busiest() > 0.9 {
         let busiest = run.measured.busiest();
-        eprintln!("the generator's busiest thread used {busiest:.2} of a core");
+        note!("the generator's busiest thread used {busiest:.2} of a core");
     }
 }
 

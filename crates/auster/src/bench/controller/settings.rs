@@ -482,11 +482,9 @@ fn security(args: &Args, subjects: &[Subject]) -> Result<Security, Failure> {
             private_key: private_key.clone(),
             certificate: certificate.clone(),
             ca: ca.clone(),
+            crl: None,
         };
-        let credentials = files.load().map_err(|error| match error.is_unreadable {
-            true => Failure::file(error.path, error.problem),
-            false => Failure::network(error),
-        })?;
+        let credentials = files.load()?;
         return Ok(Security::new(Arc::new(credentials)).expecting(Role::Controller));
     }
     let is_secure = |subject: &&Subject| match &subject.kind {

@@ -9,19 +9,21 @@ use net::tls::Role;
 use super::report::Cell;
 use crate::bench::controller::target::{Usage, usage_of};
 use crate::failure::Failure;
+use crate::pki::files::{TempDir, write_secret};
 use crate::pki::make::{self, KeyKind, Owner, Signer};
 
 /// For both ends, in a directory that goes with it.
 pub struct Certificates {
-    dir: PathBuf,
+    dir: TempDir,
 }
 
 impl Certificates {
     /// Switches are known by the name in their certificates, so each has its own.
     pub fn make(switches: u32) -> Result<Certificates, Failure> {
         let days = 2;
-        let dir = std::env::temp_dir().join(format!("auster-bench-{}", std::process::id()));
-        let made = Certificates { dir };
+        let made = Certificates {
+            dir: TempDir::new()?,
+        };
         let switches = (0..switches).map(|n| format!("switch{n}")).collect();
         for (ca, role, names) in [
             (
@@ -53,17 +55,11 @@ impl Certificates {
 
     fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
         let path = self.path(name);
-        crate::pki::files::write_secret(&path, text)
+        write_secret(&path, text)
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.dir.join(name).with_extension("pem")
-    }
-}
-
-impl Drop for Certificates {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.dir);
+        self.dir.path().join(name).with_extension("pem")
     }
 }
 
@@ -104,7 +100,7 @@ impl Relays {
         switch.args(["bench", "relay-switches"]);
         switch.args(["--switches", &cell.switches.to_string()]);
         switch.args(["--connect", &format!("quic:127.0.0.1:{relay_port}")]);
-        switch.arg("--certificates").arg(&certificates.dir);
+        switch.arg("--certificates").arg(certificates.dir.path());
         let (switch, switch_port) = Process::start(switch)?;
         Ok(Relays {
             switch,

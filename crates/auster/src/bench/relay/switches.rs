@@ -13,6 +13,7 @@ use net::tunnel::{self, End, EndConfig, OPENFLOW, Scheduling};
 use tokio::task::JoinSet;
 
 use crate::failure::Failure;
+use crate::output::say;
 
 /// The first attempts of all, evenly. Relays that have lost theirs notice within a second of each
 /// other, and try again by a clock of their own.
@@ -48,6 +49,7 @@ async fn serve(args: Args) -> Result<(), Failure> {
             private_key: file(format!("switch{n}-privkey")),
             certificate: file(format!("switch{n}-cert")),
             ca: file("controllerca".to_owned()),
+            crl: None,
         };
         let credentials = files.load().map_err(Failure::machine)?;
         Ok::<_, Failure>(Security::new(Arc::new(credentials)).expecting(Role::Controller))
@@ -56,7 +58,7 @@ async fn serve(args: Args) -> Result<(), Failure> {
     let mut listener = Listener::bind(&method("ptcp:0:127.0.0.1")?, &Security::plain(), limits)
         .await
         .map_err(Failure::network)?;
-    println!("listening on {}", listener.local());
+    say!("listening on {}", listener.local());
     let mut tunnels = JoinSet::new();
     let mut ends = Vec::new();
     for n in 0..args.switches {

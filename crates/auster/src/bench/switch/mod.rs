@@ -489,15 +489,9 @@ impl Args {
             private_key,
             certificate,
             ca,
+            crl: None,
         }
-        .load();
-        let credentials = credentials.map_err(|error| {
-            if error.is_unreadable {
-                Failure::file(error.path, error.problem)
-            } else {
-                Failure::network(&error)
-            }
-        })?;
+        .load()?;
         Ok(Security::new(Arc::new(credentials)).expecting(Role::Switch))
     }
 

@@ -252,8 +252,9 @@ fn load_security(pki: &Path) -> Result<Security, Failure> {
         private_key: pki.join("controller-privkey.pem"),
         certificate: pki.join("controller-cert.pem"),
         ca: pki.join("switchca/cacert.pem"),
+        crl: None,
     };
-    let credentials = files.load().map_err(Failure::network)?;
+    let credentials = files.load()?;
     Ok(Security::new(Arc::new(credentials)).expecting(Role::Switch))
 }
 

@@ -16,6 +16,7 @@ use crate::lab::pso::shaper::{self, Traffic};
 use crate::lab::pso::source::Load;
 use crate::lab::signals::Signals;
 use crate::lab::tools;
+use crate::output::{note, say, say_part};
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let scenario = Scenario::read(&args.scenario)?;
@@ -41,7 +42,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     // Before anything that starts a thread; see `Signals::take`.
     let signals = Signals::take()?;
-    eprintln!(
+    note!(
         "{}: {} runs, about {:.0} min",
         scenario.title,
         settings.runs_in_all(),
@@ -265,7 +266,7 @@ impl Experiment {
 
     fn say(&self, transport: Transport, what: &str) {
         self.progress.clear();
-        eprintln!(
+        note!(
             "  {:6.0} s  {}: {what}",
             self.started.elapsed().as_secs_f64(),
             transport.name()
@@ -296,21 +297,21 @@ fn command() -> Vec<String> {
 fn conclude(args: &Args, document: &Document, runs: &[Run], floods: &[Run]) -> Result<(), Failure> {
     if let Some(dir) = &args.out {
         report::write(dir, document, runs, floods)?;
-        eprintln!("written to {}", dir.display());
+        note!("written to {}", dir.display());
     }
     if args.json {
         let text = serde_json::to_string_pretty(document)
             .map_err(|e| Failure::negative(format!("results as JSON: {e}")))?;
-        println!("{text}");
+        say!("{text}");
     } else {
-        println!("{}", report::grid(&document.cells));
+        say!("{}", report::grid(&document.cells));
         if !document.flood.is_empty() {
-            println!(
+            say!(
                 "A flood in the class above the target:\n{}",
                 report::grid(&document.flood)
             );
         }
-        print!("{}", report::verdict_lines(&document.checks));
+        say_part!("{}", report::verdict_lines(&document.checks));
     }
     if document.interrupted {
         return Err(Failure::negative(

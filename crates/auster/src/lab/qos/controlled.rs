@@ -19,6 +19,7 @@ use crate::lab::plane::{set_controllers, wait_for_listener};
 use crate::lab::timeouts::bed::{OPENFLOW_PORT, status_socket, wait_until_known};
 use crate::lab::tools;
 use crate::qos::client::Client;
+use crate::run::ApiAddress;
 
 const API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const CONTROLLER_ROLE: &str = "controller";
@@ -126,7 +127,7 @@ impl Controlled {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()?;
-            Ok(runtime.block_on(Client::new(API).answer(method, path, body)))
+            Ok(runtime.block_on(Client::new(ApiAddress::Ip(API)).answer(method, path, body)))
         };
         netns::within(&self.network.namespace(CONTROLLER), exchange).map_err(Failure::machine)?
     }

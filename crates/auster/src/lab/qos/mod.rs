@@ -24,6 +24,7 @@ use crate::figures::{Machine, unix_seconds};
 use crate::lab::experiment::Args;
 use crate::lab::network::{Network, SWITCHES, own_program};
 use crate::lab::tools;
+use crate::output::say;
 use bed::{Bed, Trial, Way};
 use report::Document;
 use settings::Scenario;
@@ -49,7 +50,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::take()?;
     let say = |line: &str| {
         if !args.json {
-            println!("{line}");
+            say!("{line}");
         }
     };
     say(&format!(

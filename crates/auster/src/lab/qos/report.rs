@@ -13,6 +13,7 @@ use crate::figures::{Machine, table};
 use crate::lab::qos::bed::{BIN, Trial, Way};
 use crate::lab::qos::settings::QosQueues;
 use crate::lab::report::Check;
+use crate::output::{say, say_part};
 use crate::queues::plan::Class;
 
 #[derive(Debug, Serialize)]
@@ -228,8 +229,8 @@ impl Document {
         results.write("tenths.csv", self.curve_lines().as_bytes())?;
         results.plot("rates", &self.bars().svg())?;
         match as_json {
-            true => println!("{json}"),
-            false => print!("\n{}", self.text()),
+            true => say!("{json}"),
+            false => say_part!("\n{}", self.text()),
         }
         if self.interrupted {
             return Err(Failure::negative(

@@ -23,6 +23,7 @@ use crate::failure::Failure;
 use crate::figures::{Machine, unix_seconds};
 use crate::lab::experiment::Args;
 use crate::lab::tools;
+use crate::output::note;
 use report::Document;
 use settings::{Scenario, Settings};
 use trial::Trial;
@@ -86,7 +87,7 @@ fn run_all(
 ) -> Result<(Vec<Trial>, Vec<String>), Failure> {
     let (progress, started) = (Progress::new(), Instant::now());
     let cells = settings.cells();
-    eprintln!("{title}: {} runs", cells.len());
+    note!("{title}: {} runs", cells.len());
     let (mut trials, mut failures) = (Vec::new(), Vec::new());
     for (number, cell) in cells.iter().enumerate() {
         progress.say(format_args!(
@@ -105,7 +106,7 @@ fn run_all(
                     cell.run,
                     failure.message()
                 );
-                eprintln!("  {failure}");
+                note!("  {failure}");
                 failures.push(failure);
             })
         };
@@ -119,7 +120,7 @@ fn run_all(
             Err(()) => continue,
         };
         progress.clear();
-        eprintln!(
+        note!(
             "  {:6.0} s  {}",
             started.elapsed().as_secs_f64(),
             trial.line()

@@ -13,6 +13,7 @@ use crate::lab::reconnect::settings::{Claims, Event, Settings, Way};
 use crate::lab::reconnect::trial::Trial;
 use crate::lab::report::Check;
 use crate::lab::timeouts::figures::Spread;
+use crate::output::{note, say, say_part};
 
 #[derive(Debug, Serialize)]
 pub struct Document {
@@ -181,14 +182,14 @@ pub fn checks(claims: &Claims, rows: &[Row], missing: usize) -> Vec<Check> {
 pub fn conclude(args: &Args, document: &Document, trials: &[Trial]) -> Result<(), Failure> {
     if let Some(dir) = &args.out {
         write(dir, document, trials)?;
-        eprintln!("written to {}", dir.display());
+        note!("written to {}", dir.display());
     }
     if args.json {
         let text = serde_json::to_string_pretty(document)
             .map_err(|e| Failure::negative(format!("results as JSON: {e}")))?;
-        println!("{text}");
+        say!("{text}");
     } else {
-        print!("{}", text(document));
+        say_part!("{}", text(document));
     }
     if document.interrupted {
         return Err(Failure::negative(

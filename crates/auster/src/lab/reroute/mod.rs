@@ -25,6 +25,7 @@ use crate::failure::Failure;
 use crate::figures::{Machine, unix_seconds};
 use crate::lab::experiment::Args;
 use crate::lab::tools;
+use crate::output::note;
 use part::Part;
 use report::Document;
 use settings::{Scenario, Settings};
@@ -57,7 +58,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let interrupt = Interrupt::take()?;
     let cells = settings.cells();
-    eprintln!(
+    note!(
         "{}: {} runs, about {:.0} min",
         scenario.title,
         cells.len(),
@@ -105,7 +106,7 @@ fn run_steadily(
         if late_ms <= SENDER_LATE_MS_MAX || repeats == REPEATS_MAX {
             return Ok(Some(parts));
         }
-        eprintln!("  the sender was {late_ms:.0} ms late: once more");
+        note!("  the sender was {late_ms:.0} ms late: once more");
         repeats += 1;
     }
 }
@@ -132,7 +133,7 @@ fn run_all(settings: &Settings, interrupt: &Interrupt) -> Result<Vec<Part>, Fail
         };
         progress.clear();
         for part in &found {
-            eprintln!(
+            note!(
                 "  {:6.0} s  {}, {} Mbit/s, run {}: {} lost, {} reordered of {}",
                 started.elapsed().as_secs_f64(),
                 part.row,

@@ -13,6 +13,7 @@ use crate::lab::reroute::part::Part;
 use crate::lab::reroute::plots;
 use crate::lab::reroute::settings::{Claims, Settings};
 use crate::lab::timeouts::figures::Spread;
+use crate::output::{note, say, say_part};
 
 #[derive(Debug, Serialize)]
 pub struct Document {
@@ -149,14 +150,14 @@ pub fn checks(claims: &Claims, rows: &[Row]) -> Vec<Check> {
 pub fn conclude(args: &Args, document: &Document, parts: &[Part]) -> Result<(), Failure> {
     if let Some(dir) = &args.out {
         write(dir, document, parts)?;
-        eprintln!("written to {}", dir.display());
+        note!("written to {}", dir.display());
     }
     if args.json {
         let text = serde_json::to_string_pretty(document)
             .map_err(|e| Failure::negative(format!("results as JSON: {e}")))?;
-        println!("{text}");
+        say!("{text}");
     } else {
-        print!("{}", text(document));
+        say_part!("{}", text(document));
     }
     if document.interrupted {
         return Err(Failure::negative(

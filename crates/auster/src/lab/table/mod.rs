@@ -25,6 +25,7 @@ use crate::failure::Failure;
 use crate::figures::{Machine, unix_seconds};
 use crate::lab::experiment::Args;
 use crate::lab::tools;
+use crate::output::note;
 
 use report::Document;
 use settings::{Batch, Scenario, Settings};
@@ -54,7 +55,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::take()?;
     let batches = settings.batches();
     let expected_s = batches.len() as f64 * (settings.seconds + stage::BESIDE_S);
-    eprintln!(
+    note!(
         "{}: {} runs, about {:.0} min",
         scenario.title,
         batches
@@ -110,7 +111,7 @@ fn run_all(
         let is_whole = found.len() == batch.policies.len();
         progress.clear();
         for run in &found {
-            eprintln!(
+            note!(
                 "  {:6.0} s  {of}, {}: {} entries at most, {:.2} misses per flow, {} lost of {}",
                 started.elapsed().as_secs_f64(),
                 settings.policies[run.place.policy].name,

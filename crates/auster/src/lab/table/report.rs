@@ -13,6 +13,7 @@ use crate::lab::report::Check;
 use crate::lab::table::plots;
 use crate::lab::table::settings::Settings;
 use crate::lab::table::stage::Run;
+use crate::output::{note, say, say_part};
 
 #[derive(Debug, Serialize)]
 pub struct Document {
@@ -234,14 +235,14 @@ pub fn checks(settings: &Settings, rows: &[Row]) -> Vec<Check> {
 pub fn conclude(args: &Args, document: &Document, runs: &[Run]) -> Result<(), Failure> {
     if let Some(dir) = &args.out {
         write(dir, document, runs)?;
-        eprintln!("written to {}", dir.display());
+        note!("written to {}", dir.display());
     }
     if args.json {
         let text = serde_json::to_string_pretty(document)
             .map_err(|e| Failure::negative(format!("results as JSON: {e}")))?;
-        println!("{text}");
+        say!("{text}");
     } else {
-        print!("{}", text(document));
+        say_part!("{}", text(document));
     }
     if document.interrupted {
         return Err(Failure::negative(

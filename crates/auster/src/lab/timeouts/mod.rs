@@ -24,6 +24,7 @@ use crate::failure::Failure;
 use crate::figures::{Machine, unix_seconds};
 use crate::lab::experiment::Args;
 use crate::lab::tools;
+use crate::output::note;
 use report::Document;
 use settings::Scenario;
 
@@ -51,7 +52,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     let interrupt = Interrupt::take()?;
     let steps = settings.steps();
-    eprintln!(
+    note!(
         "{}: {} runs, about {:.0} min",
         scenario.title,
         steps.len(),

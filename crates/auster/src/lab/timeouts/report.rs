@@ -13,6 +13,7 @@ use crate::lab::timeouts::figures::{PingRow, Row, Spread};
 use crate::lab::timeouts::plots;
 use crate::lab::timeouts::settings::{Claims, Settings};
 use crate::lab::timeouts::steps::Found;
+use crate::output::{note, say, say_part};
 
 #[derive(Debug, Serialize)]
 pub struct Document {
@@ -78,14 +79,14 @@ fn of<'a>(rows: &'a [Row], name: &'a str) -> impl Iterator<Item = &'a Row> {
 pub fn conclude(args: &Args, document: &Document, found: &Found) -> Result<(), Failure> {
     if let Some(dir) = &args.out {
         write(dir, document, found)?;
-        eprintln!("written to {}", dir.display());
+        note!("written to {}", dir.display());
     }
     if args.json {
         let text = serde_json::to_string_pretty(document)
             .map_err(|e| Failure::negative(format!("results as JSON: {e}")))?;
-        println!("{text}");
+        say!("{text}");
     } else {
-        print!("{}", text(document));
+        say_part!("{}", text(document));
     }
     if document.interrupted {
         return Err(Failure::negative(

@@ -6,6 +6,7 @@ use crate::bench::output::{Interrupt, Progress};
 use crate::failure::Failure;
 use crate::lab::timeouts::cell::{self, IperfRun, PingRun, StreamRun};
 use crate::lab::timeouts::settings::Settings;
+use crate::output::note;
 
 /// One run of one cell. Rows by their place in the settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,7 +55,7 @@ pub fn run_all(
             break;
         }
         progress.clear();
-        eprintln!(
+        note!(
             "  {:6.0} s  {}",
             started.elapsed().as_secs_f64(),
             found.last(step, &of)

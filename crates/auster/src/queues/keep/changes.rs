@@ -8,6 +8,7 @@ use ovsdb::{Transaction, Uuid};
 
 use crate::queues::plan::Plan;
 use crate::queues::stated;
+use crate::queues::tc::check_name;
 
 /// What the rows of a database ask for.
 #[derive(Debug)]
@@ -71,6 +72,7 @@ impl Asked {
 }
 
 fn plan(qos: &Qos, interface: &Interface, socket_bytes: u32) -> Result<Plan, String> {
+    check_name(&interface.name)?;
     let rate = qos.max_rate_bps.or(interface.link_speed);
     let rate = rate.ok_or("max-rate: there is none, and the interface tells no speed")?;
     let queues = qos.queues.iter();
@@ -369,6 +371,19 @@ mod tests {
             let found = plan.as_ref().map(|plan| plan.rate.to_string());
             assert_eq!(found.unwrap_or_else(Clone::clone), rate);
         }
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_told_in_its_row_and_never_reaches_tc() {
+        let name = "p1 root\nqdisc del dev lo";
+        let rows = asked("netdev", &[Row { name, ..P1 }]);
+        assert_eq!(
+            steps(&rows, &Known::new(), &names(&[]), Some(true)),
+            [],
+            "nothing is done"
+        );
+        let told = texts(&said(&rows, &Known::new()));
+        assert!(told[0].contains("is no interface's name"), "{told:?}");
     }
 
     /// The difference: what is there as it shall be is not touched, but compared now and then.

@@ -14,7 +14,6 @@ mod state;
 mod verify;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::extract::{FromRequest, Request};
@@ -26,6 +25,7 @@ use control::qos::Meter;
 use net::clock::Clock;
 use net::databases::Views;
 use net::driver::Driver;
+use net::transport::bind_unix;
 use openflow::DatapathId;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -34,11 +34,13 @@ use tokio::task::JoinHandle;
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
+use super::ApiAddress;
 use crate::failure::Failure;
 use crate::run::metrics::{self, Metrics};
 use crate::run::qos::Held;
 use crate::run::qos::tree::Node;
 use problem::Problem;
+pub use server::Duplex;
 
 /// What handlers know.
 #[derive(Clone)]
@@ -71,12 +73,26 @@ pub struct Api {
 struct Document;
 
 impl Api {
-    /// Serves in a task of its own; the address with the port that was given out.
-    pub async fn serve(self, at: SocketAddr) -> Result<(SocketAddr, JoinHandle<()>), Failure> {
+    /// Serves in a task of its own; the address with the port that was given out. `names` are those
+    /// that clients may know it by, beside its addresses.
+    pub async fn serve(
+        self,
+        at: &ApiAddress,
+        names: &[String],
+    ) -> Result<(ApiAddress, JoinHandle<()>), Failure> {
         let failed = |error| Failure::network(format!("API at {at}: {error}"));
-        let listener = TcpListener::bind(at).await.map_err(failed)?;
-        let at = listener.local_addr().map_err(failed)?;
-        Ok((at, server::serve(listener, self.router())))
+        let (listener, at) = match at {
+            ApiAddress::Ip(at) => {
+                let listener = TcpListener::bind(at).await.map_err(failed)?;
+                let at = listener.local_addr().map_err(failed)?;
+                (server::Listener::Tcp(listener), ApiAddress::Ip(at))
+            }
+            ApiAddress::Unix(path) => {
+                let listener = bind_unix(path).map_err(failed)?;
+                (server::Listener::Unix(listener), at.clone())
+            }
+        };
+        Ok((at, server::serve(listener, self.router(), names)))
     }
 
     pub fn router(self) -> Router {

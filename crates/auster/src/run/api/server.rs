@@ -2,54 +2,87 @@
 //!
 //! | what | bound | at the bound |
 //! | --- | --- | --- |
-//! | connections | [`CONNECTIONS_MAX`] | others wait to be accepted |
-//! | a connection | [`CONNECTION_MAX`] | it is closed |
+//! | connections | [`CONNECTIONS_MAX`] | the one idle for longest, a second at least, is closed; if none is, others wait to be accepted |
+//! | connections of a source | [`CONNECTIONS_PER_SOURCE_MAX`] | its own one idle for longest is closed; if none is, the new one is |
+//! | a connection, and its idle time | [`CONNECTION_MAX`], [`HEAD_MAX`] | it is closed |
 //! | the head of a request, and its time | [`HEAD_BYTES_MAX`], [`HEAD_MAX`] | the connection is closed |
 //! | a body | [`BODY_BYTES_MAX`] | 413 |
 //! | a request, from its head to its answer | [`REQUEST_MAX`] | 503 |
 
+use std::collections::BTreeMap;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::Request;
 use axum::http::{Method, StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
+use tokio::time::{timeout, timeout_at};
 
 use super::problem::Problem;
 
 const CONNECTIONS_MAX: usize = 64;
+/// This machine's own are not counted: a proxy may stand there with all its clients behind it.
+const CONNECTIONS_PER_SOURCE_MAX: usize = 8;
 const CONNECTION_MAX: Duration = Duration::from_secs(300);
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEAD_MAX: Duration = Duration::from_secs(10);
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 const REQUEST_MAX: Duration = Duration::from_secs(20);
+/// Before that a connection does not give way to another: its request may be on the way.
+const IDLE_MIN: Duration = Duration::from_secs(1);
 /// After an error of accept, such as too many open files.
 const REST: Duration = Duration::from_millis(50);
 
-/// Serves until the task is aborted, which closes its connections too.
-pub fn serve(listener: TcpListener, router: Router) -> JoinHandle<()> {
-    let is_local = listener
-        .local_addr()
-        .is_ok_and(|at: SocketAddr| at.ip().is_loopback());
-    let router = guarded(router, is_local);
+/// Where clients come.
+pub enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// A connection, and where it came from and to.
+    async fn accept(&self) -> io::Result<(Stream, Option<(SocketAddr, At)>)> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                let at = stream.local_addr()?.ip();
+                Ok((Box::new(stream), Some((peer, At(at)))))
+            }
+            Listener::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                Ok((Box::new(stream), None))
+            }
+        }
+    }
+}
+
+/// What HTTP is spoken over.
+pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+type Stream = Box<dyn Duplex>;
+
+/// Serves until the task is aborted, which closes its connections too. `names` are those that the
+/// API has beside the addresses it is reached at.
+pub fn serve(listener: Listener, router: Router, names: &[String]) -> JoinHandle<()> {
+    let router = guarded(router, names);
     tokio::spawn(async move {
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let places = Arc::new(Places::default());
         let mut served = JoinSet::new();
         loop {
-            let Ok(place) = places.clone().acquire_owned().await else {
-                return;
-            };
-            let (stream, peer) = match listener.accept().await {
+            let (stream, ends) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!("API: a connection is not accepted: {error}");
@@ -57,8 +90,29 @@ pub fn serve(listener: TcpListener, router: Router) -> JoinHandle<()> {
                     continue;
                 }
             };
-            let service = TowerToHyperService::new(router.clone());
-            served.spawn(async move {
+            let (peer, reached_at) = ends.unzip();
+            let source = peer.map_or(Source::ThisMachine, |peer| Source::of(peer.ip()));
+            let peer = peer.map_or("unix".to_owned(), |peer| peer.to_string());
+            let Some(number) = places.admit(source).await else {
+                tracing::info!("API: {peer}: closed, its address has all the connections it may");
+                continue;
+            };
+            let (of_it, routes) = (places.clone(), TowerToHyperService::new(router.clone()));
+            let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+                let busy = Busy::new(of_it.clone(), number);
+                reached_at.map(|at| request.extensions_mut().insert(at));
+                let answer = routes.call(request);
+                async move {
+                    let answer = answer.await;
+                    drop(busy);
+                    answer
+                }
+            });
+            let place = Place {
+                places: places.clone(),
+                number,
+            };
+            let handle = served.spawn(async move {
                 let connection = http1::Builder::new()
                     .timer(TokioTimer::new())
                     .header_read_timeout(HEAD_MAX)
@@ -69,19 +123,194 @@ pub fn serve(listener: TcpListener, router: Router) -> JoinHandle<()> {
                 }
                 drop(place);
             });
+            places.runs_as(number, handle);
             while served.try_join_next().is_some() {}
         }
     })
 }
 
+/// Who connects, as far as connections are counted: an IPv6 host has all addresses of its network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    ThisMachine,
+    V4([u8; 4]),
+    V6([u16; 4]),
+}
+
+impl Source {
+    fn of(address: IpAddr) -> Source {
+        match address.to_canonical() {
+            ip if ip.is_loopback() => Source::ThisMachine,
+            IpAddr::V4(ip) => Source::V4(ip.octets()),
+            IpAddr::V6(ip) => {
+                let [a, b, c, d, ..] = ip.segments();
+                Source::V6([a, b, c, d])
+            }
+        }
+    }
+}
+
+/// The connections there are.
+#[derive(Default)]
+struct Places {
+    taken: Mutex<Taken>,
+    freed: Notify,
+}
+
+#[derive(Default)]
+struct Taken {
+    next: u64,
+    by_number: BTreeMap<u64, Client>,
+}
+
+/// A connection.
+struct Client {
+    source: Source,
+    /// `None` while a request is answered.
+    idle_since: Option<Instant>,
+    handle: Option<AbortHandle>,
+}
+
+/// What became of a new connection.
+#[derive(Debug, PartialEq, Eq)]
+enum Admission {
+    Taken(u64),
+    /// Its source has as many as it may, and all are busy.
+    Refused,
+    /// None may give way, or none before then.
+    Full(Option<Instant>),
+}
+
+impl Taken {
+    fn admit(&mut self, now: Instant, source: Source) -> Admission {
+        let of_it = |client: &Client| client.source == source;
+        let count = self
+            .by_number
+            .values()
+            .filter(|client| of_it(client))
+            .count();
+        let is_at_bound = source != Source::ThisMachine && count >= CONNECTIONS_PER_SOURCE_MAX;
+        if is_at_bound && !self.close_idle(now, of_it) {
+            return Admission::Refused;
+        }
+        if self.by_number.len() >= CONNECTIONS_MAX && !self.close_idle(now, |_| true) {
+            let idle = self
+                .by_number
+                .values()
+                .filter_map(|client| client.idle_since);
+            return Admission::Full(idle.min().map(|since| since + IDLE_MIN));
+        }
+        let number = self.next;
+        self.next += 1;
+        let client = Client {
+            source,
+            idle_since: Some(now),
+            handle: None,
+        };
+        self.by_number.insert(number, client);
+        Admission::Taken(number)
+    }
+
+    /// Closes the one among these that is idle for longest. Whether there was one.
+    fn close_idle(&mut self, now: Instant, among: impl Fn(&Client) -> bool) -> bool {
+        let idle = self.by_number.iter().filter(|(_, client)| among(client));
+        let idle = idle.filter_map(|(number, client)| Some((client.idle_since?, *number)));
+        let idle = idle.filter(|(since, _)| *since + IDLE_MIN <= now);
+        let Some((_, number)) = idle.min() else {
+            return false;
+        };
+        let client = self.by_number.remove(&number);
+        if let Some(handle) = client.and_then(|client| client.handle) {
+            handle.abort();
+        }
+        true
+    }
+}
+
+impl Places {
+    /// The number of a new connection, when there is room for it; `None` if it is to be closed.
+    async fn admit(&self, source: Source) -> Option<u64> {
+        loop {
+            let freed = self.freed.notified();
+            let admission = self.lock().admit(Instant::now(), source);
+            match admission {
+                Admission::Taken(number) => return Some(number),
+                Admission::Refused => return None,
+                Admission::Full(None) => freed.await,
+                Admission::Full(Some(then)) => drop(timeout_at(then.into(), freed).await),
+            }
+        }
+    }
+
+    fn runs_as(&self, number: u64, handle: AbortHandle) {
+        if let Some(client) = self.lock().by_number.get_mut(&number) {
+            client.handle = Some(handle);
+        }
+    }
+
+    fn set_busy(&self, number: u64, is_busy: bool) {
+        if let Some(client) = self.lock().by_number.get_mut(&number) {
+            client.idle_since = (!is_busy).then(Instant::now);
+        }
+        if !is_busy {
+            self.freed.notify_one();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Held by a connection for as long as it is there.
+struct Place {
+    places: Arc<Places>,
+    number: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.lock().by_number.remove(&self.number);
+        self.places.freed.notify_one();
+    }
+}
+
+/// Held by a request while it is answered.
+struct Busy {
+    places: Arc<Places>,
+    number: u64,
+}
+
+impl Busy {
+    fn new(places: Arc<Places>, number: u64) -> Busy {
+        places.set_busy(number, true);
+        Busy { places, number }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.places.set_busy(self.number, false);
+    }
+}
+
+/// The address at which a connection has reached us.
+#[derive(Clone, Copy, Debug)]
+struct At(IpAddr);
+
 /// What holds for every request.
-pub fn guarded(router: Router, is_local: bool) -> Router {
+pub fn guarded(router: Router, names: &[String]) -> Router {
+    let names: Arc<[String]> = names.into();
     router
         .layer(from_fn(in_time))
-        .layer(from_fn(move |request: Request, next: Next| async move {
-            match foreign(&request, is_local) {
-                Some(problem) => problem.into_response(),
-                None => next.run(request).await,
+        .layer(from_fn(move |request: Request, next: Next| {
+            let names = names.clone();
+            async move {
+                let at = request.extensions().get::<At>().copied();
+                match foreign(&request, at, &names) {
+                    Some(problem) => problem.into_response(),
+                    None => next.run(request).await,
+                }
             }
         }))
 }
@@ -93,16 +322,21 @@ async fn in_time(request: Request, next: Next) -> Response {
     }
 }
 
-/// A browser sends what any page asks it to. A page of another origin changes nothing here, and a name
-/// that somebody has pointed at this machine is not believed where only this machine is served.
-fn foreign(request: &Request, is_local: bool) -> Option<Problem> {
+/// A browser sends what any page asks it to. A page of another origin changes nothing here. A name
+/// that somebody has pointed at us (DNS rebinding) makes us that page's own origin, so only names
+/// that we are known by are believed.
+fn foreign(request: &Request, at: Option<At>, names: &[String]) -> Option<Problem> {
     let text = |name| {
         let value = request.headers().get(name)?;
         Some(value.to_str().unwrap_or("?"))
     };
     let host = text(header::HOST);
-    if let Some(host) = host.filter(|host| is_local && !is_loopback(host)) {
-        let detail = format!("Host is {host}; this address is served as localhost only");
+    if let Some(host) = host.filter(|host| !is_ours(host, at, names)) {
+        let detail = format!(
+            "Host is {host}, a name that this API is not known by; ask for localhost or the \
+             address it is served at, or start auster run with --api-host {}",
+            without_port(host)
+        );
         return Some(Problem::new(StatusCode::FORBIDDEN, detail));
     }
     let changes = !matches!(*request.method(), Method::GET | Method::HEAD);
@@ -115,14 +349,26 @@ fn foreign(request: &Request, is_local: bool) -> Option<Problem> {
     Some(Problem::new(StatusCode::FORBIDDEN, detail))
 }
 
-fn is_loopback(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
+fn is_ours(host: &str, at: Option<At>, names: &[String]) -> bool {
+    let name = without_port(host);
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    let is_ours = |ip: IpAddr| {
+        let ip = ip.to_canonical();
+        ip.is_loopback() || at.is_some_and(|At(at)| at.to_canonical() == ip)
+    };
+    name.eq_ignore_ascii_case("localhost")
+        || names.iter().any(|known| {
+            let known = known.trim_start_matches('[').trim_end_matches(']');
+            known.eq_ignore_ascii_case(bare.trim_end_matches('.'))
+        })
+        || bare.parse().is_ok_and(is_ours)
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
         _ => host,
-    };
-    let bare = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost")
-        || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    }
 }
 
 #[cfg(test)]
@@ -141,36 +387,86 @@ mod tests {
 
     #[test]
     fn other_pages_change_nothing_and_other_names_are_not_believed() {
+        let names = ["Controller.example".to_owned()];
+        let at = Some(At("192.0.2.1".parse().unwrap()));
         let local = ("host", "localhost:8080");
-        for (method, headers, is_local, is_let_in) in [
-            ("PUT", vec![local], true, true),
-            ("PUT", vec![("host", "127.0.0.1:8080")], true, true),
-            ("PUT", vec![("host", "[::1]:8080")], true, true),
-            ("GET", vec![("host", "evil.example:8080")], true, false),
-            ("GET", vec![("host", "controller.example")], false, true),
-            (
-                "PUT",
-                vec![local, ("origin", "http://evil.example")],
-                true,
-                false,
-            ),
+        let evil = ("origin", "http://evil.example");
+        for (method, headers, is_let_in) in [
+            ("PUT", vec![local], true),
+            ("PUT", vec![("host", "127.0.0.1:8080")], true),
+            ("PUT", vec![("host", "[::1]:8080")], true),
+            ("PUT", vec![("host", "192.0.2.1:8080")], true),
+            ("PUT", vec![("host", "192.0.2.1")], true),
+            ("GET", vec![("host", "192.0.2.2:8080")], false),
+            ("GET", vec![("host", "[2001:db8::1]:8080")], false),
+            ("GET", vec![("host", "evil.example:8080")], false),
+            ("GET", vec![("host", "localhost.evil.example")], false),
+            ("GET", vec![("host", "evil.example:localhost")], false),
+            ("GET", vec![("host", "controller.example:8080")], true),
+            ("GET", vec![("host", "controller.example.")], true),
+            ("GET", vec![("host", "x.controller.example")], false),
+            ("GET", vec![], true),
+            ("PUT", vec![local, evil], false),
             (
                 "PUT",
                 vec![local, ("origin", "http://localhost:8080")],
                 true,
-                true,
             ),
-            ("PUT", vec![local, ("origin", "null")], true, false),
-            (
-                "GET",
-                vec![local, ("origin", "http://evil.example")],
-                true,
-                true,
-            ),
+            ("PUT", vec![local, ("origin", "null")], false),
+            ("GET", vec![local, evil], true),
         ] {
             let request = request(method, &headers);
-            let is_foreign = foreign(&request, is_local).is_some();
-            assert_eq!(!is_foreign, is_let_in, "{method} {headers:?} {is_local}");
+            let is_foreign = foreign(&request, at, &names).is_some();
+            assert_eq!(!is_foreign, is_let_in, "{method} {headers:?}");
         }
+    }
+
+    fn source(n: u8) -> Source {
+        Source::of(IpAddr::from([192, 0, 2, n]))
+    }
+
+    #[test]
+    fn a_source_has_eight_and_its_idle_ones_give_way() {
+        let (mut taken, now) = (Taken::default(), Instant::now());
+        let later = now + IDLE_MIN;
+        for number in 0..8 {
+            assert_eq!(taken.admit(now, source(1)), Admission::Taken(number));
+        }
+        taken.by_number.get_mut(&0).unwrap().idle_since = None;
+        assert_eq!(taken.admit(now, source(1)), Admission::Refused, "too soon");
+        assert_eq!(taken.admit(later, source(1)), Admission::Taken(8));
+        assert!(taken.by_number.contains_key(&0), "it is busy");
+        assert!(!taken.by_number.contains_key(&1), "idle for longest");
+        let clients = taken.by_number.values_mut();
+        clients.for_each(|client| client.idle_since = None);
+        assert_eq!(taken.admit(later, source(1)), Admission::Refused);
+        assert_eq!(taken.admit(later, source(2)), Admission::Taken(9));
+    }
+
+    #[test]
+    fn when_all_are_taken_the_idle_ones_give_way_and_the_busy_ones_do_not() {
+        let (mut taken, now) = (Taken::default(), Instant::now());
+        let us = Source::of(IpAddr::from([127, 0, 0, 1]));
+        for _ in 0..CONNECTIONS_MAX {
+            taken.admit(now, us);
+        }
+        let later = now + IDLE_MIN;
+        assert_eq!(taken.admit(now, source(1)), Admission::Full(Some(later)));
+        assert_eq!(taken.admit(later, source(1)), Admission::Taken(64));
+        assert_eq!(taken.by_number.len(), CONNECTIONS_MAX);
+        assert!(!taken.by_number.contains_key(&0));
+        let clients = taken.by_number.values_mut();
+        clients.for_each(|client| client.idle_since = None);
+        assert_eq!(taken.admit(later, source(1)), Admission::Full(None));
+        assert_eq!(taken.by_number.len(), CONNECTIONS_MAX);
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_source() {
+        let of = |text: &str| Source::of(text.parse().unwrap());
+        assert_eq!(of("2001:db8:1:2::1"), of("2001:db8:1:2:ffff::9"));
+        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
+        assert_eq!(of("::ffff:192.0.2.1"), source(1));
+        assert_eq!(of("::1"), Source::ThisMachine);
     }
 }

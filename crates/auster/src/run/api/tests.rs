@@ -7,6 +7,7 @@ use control::controller::{Controller, ControllerConfig};
 use control::qos::{Qos, Service};
 use net::databases::Views;
 use net::driver::{Driver, DriverConfig};
+use net::tls::Security;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tower::ServiceExt;
@@ -28,14 +29,14 @@ impl Served {
         let driver = Arc::new(driver);
         let held = Arc::new(Held::new(driver.clone(), clock));
         let api = Api {
-            metrics: Metrics::new(driver.clone(), Vec::new(), clock),
+            metrics: Metrics::new(driver.clone(), Vec::new(), Security::plain(), clock),
             driver,
             clock,
             held: held.clone(),
             views: watch::channel(Views::new()).1,
             meters: Arc::default(),
         };
-        let router = server::guarded(api.router(), true);
+        let router = server::guarded(api.router(), &[]);
         Served { router, held }
     }
 

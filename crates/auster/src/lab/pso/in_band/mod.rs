@@ -22,6 +22,7 @@ use crate::lab::pso::in_band::settings::Scenario;
 use crate::lab::pso::in_band::stage::{Stage, Trial};
 use crate::lab::signals::Signals;
 use crate::lab::tools;
+use crate::output::say;
 
 pub use settings::is_ours;
 
@@ -50,7 +51,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let signals = Signals::take()?;
     let say = |line: &str| {
         if !args.json {
-            println!("{line}");
+            say!("{line}");
         }
     };
     say(&scenario.title);

@@ -17,6 +17,7 @@ use crate::lab::pso::in_band::settings::InBand;
 use crate::lab::pso::in_band::stage::{Trial, wire_of};
 use crate::lab::pso::in_band::wire::{Counts, What};
 use crate::lab::report::Check;
+use crate::output::say_part;
 use crate::queues::plan::{control_code_points, reserved_code_points};
 
 #[derive(Debug, Serialize)]
@@ -355,7 +356,7 @@ impl Document {
         results.write("wire.csv", self.wire_csv().as_bytes())?;
         results.plot("delay", &self.delay_plot())?;
         results.plot("loss", &self.loss_plot())?;
-        print!("{}", if json { &document } else { &tables });
+        say_part!("{}", if json { &document } else { &tables });
         if self.interrupted {
             return Err(Failure::negative(
                 "interrupted; the figures are those until then",

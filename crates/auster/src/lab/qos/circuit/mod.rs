@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::figures::{Machine, unix_seconds};
 use crate::lab::experiment::Args;
 use crate::lab::tools;
+use crate::output::{note, say};
 use report::Document;
 use settings::{Scenario, Settings};
 use trial::Trial;
@@ -45,7 +46,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::take()?;
     let say = |line: &str| {
         if !args.json {
-            println!("{line}");
+            say!("{line}");
         }
     };
     say(&format!(
@@ -102,7 +103,7 @@ fn run_steadily(
         if late_ms <= SENDER_LATE_MS_MAX || repeats == REPEATS_MAX {
             return Ok(Some(trial));
         }
-        eprintln!("  a sender was {late_ms:.0} ms late: once more");
+        note!("  a sender was {late_ms:.0} ms late: once more");
         repeats += 1;
     }
 }

@@ -13,6 +13,7 @@ use crate::lab::qos::circuit::stream::{Bin, Window};
 use crate::lab::qos::circuit::trial::{BIN, HopFound, Trial};
 use crate::lab::report::Check;
 use crate::lab::timeouts::figures::Spread;
+use crate::output::{say, say_part};
 
 const LINES: [&str; 2] = ["circuit", "background"];
 /// What is wrong with a field of a body.
@@ -215,8 +216,8 @@ impl Document {
             )?;
         }
         match as_json {
-            true => println!("{json}"),
-            false => print!("\n{}", self.text()),
+            true => say!("{json}"),
+            false => say_part!("\n{}", self.text()),
         }
         if self.interrupted {
             return Err(Failure::negative(

@@ -15,6 +15,7 @@ use crate::failure::Failure;
 use crate::figures::{Machine, unix_seconds};
 use crate::lab::experiment::Args;
 use crate::lab::tools;
+use crate::output::say;
 use report::Document;
 use rounds::Rounds;
 use settings::{ROUND_S, Scenario};
@@ -42,7 +43,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::take()?;
     let say = |line: &str| {
         if !args.json {
-            println!("{line}");
+            say!("{line}");
         }
     };
     say(&format!(

@@ -12,6 +12,7 @@ use crate::lab::qos::killed::rounds::{Extent, Kind, Round};
 use crate::lab::qos::killed::settings::Settings;
 use crate::lab::report::Check;
 use crate::lab::timeouts::figures::Spread;
+use crate::output::{say, say_part};
 
 #[derive(Debug, Serialize)]
 pub struct Document {
@@ -182,8 +183,8 @@ impl Document {
         results.write("rounds.csv", round_lines(&self.rounds).as_bytes())?;
         results.write("found.txt", found_text(&self.rounds).as_bytes())?;
         match as_json {
-            true => println!("{json}"),
-            false => print!("\n{}", self.text()),
+            true => say!("{json}"),
+            false => say_part!("\n{}", self.text()),
         }
         if self.interrupted {
             return Err(Failure::negative(

@@ -24,6 +24,7 @@ use crate::figures::{Machine, unix_seconds};
 use crate::lab::experiment::Args;
 use crate::lab::plane::Transport;
 use crate::lab::tools;
+use crate::output::say;
 use background::Heard;
 use bed::Bed;
 use figures::{Cell, Measure, Sample};
@@ -54,7 +55,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::take()?;
     let say = |line: String| {
         if !args.json {
-            println!("{line}");
+            say!("{line}");
         }
     };
     let left_out = prepare(&mut settings.controllers);

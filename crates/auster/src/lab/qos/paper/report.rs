@@ -12,6 +12,7 @@ use crate::lab::qos::paper::figures::{Cell, Figure, Measure, Reduction, Row, Sam
 use crate::lab::qos::paper::plots;
 use crate::lab::qos::paper::settings::{OURS, Settings};
 use crate::lab::report::Check;
+use crate::output::{say, say_part};
 
 #[derive(Debug, Serialize)]
 pub struct Document {
@@ -69,8 +70,8 @@ impl Document {
         results.write("background.csv", self.beside_lines().as_bytes())?;
         plots::write(results, &self.settings, &self.rows)?;
         match as_json {
-            true => println!("{json}"),
-            false => print!("\n{}", self.text()),
+            true => say!("{json}"),
+            false => say_part!("\n{}", self.text()),
         }
         if self.interrupted {
             return Err(Failure::negative(

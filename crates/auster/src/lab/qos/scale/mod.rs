@@ -15,6 +15,7 @@ use crate::failure::Failure;
 use crate::figures::{Machine, unix_seconds};
 use crate::lab::experiment::Args;
 use crate::lab::tools;
+use crate::output::say;
 use bed::Bed;
 use report::Document;
 use settings::{Scenario, Settings};
@@ -66,7 +67,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let interrupt = Interrupt::take()?;
     let say = |line: &str| {
         if !args.json {
-            println!("{line}");
+            say!("{line}");
         }
     };
     say(&scenario.title);

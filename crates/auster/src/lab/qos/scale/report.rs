@@ -12,6 +12,7 @@ use crate::figures::{Machine, table};
 use crate::lab::qos::scale::Trial;
 use crate::lab::qos::scale::settings::Settings;
 use crate::lab::report::Check;
+use crate::output::{say, say_part};
 
 #[derive(Debug, Serialize)]
 pub struct Document {
@@ -131,8 +132,8 @@ impl Document {
         results.write("runs.csv", self.run_lines().as_bytes())?;
         results.plot("growth", &self.growth().lines())?;
         match as_json {
-            true => println!("{json}"),
-            false => print!("\n{}", self.text()),
+            true => say!("{json}"),
+            false => say_part!("\n{}", self.text()),
         }
         if self.interrupted {
             return Err(Failure::negative(

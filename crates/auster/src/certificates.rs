@@ -1,0 +1,133 @@
+//! The certificates of a command that runs for long: read again on SIGHUP, and watched for their
+//! end.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use net::tls::{CredentialFiles, Expiry, ExpiryKind, Security};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinSet;
+
+use crate::failure::Failure;
+use crate::output::say;
+
+const DAY: Duration = Duration::from_secs(86_400);
+/// How long before its end a certificate is warned of.
+const WARNED_BEFORE: Duration = Duration::from_secs(30 * 86_400);
+
+/// `-p`, `-c`, `-C` and `--crl` together, where the first three are there.
+pub fn files(
+    private_key: Option<&Path>,
+    certificate: Option<&Path>,
+    ca: Option<&Path>,
+    crl: Option<&Path>,
+) -> Option<CredentialFiles> {
+    Some(CredentialFiles {
+        private_key: private_key?.to_owned(),
+        certificate: certificate?.to_owned(),
+        ca: ca?.to_owned(),
+        crl: crl.map(PathBuf::from),
+    })
+}
+
+/// What the files say now, for every handshake from now on; or everything that is wrong with them,
+/// and what `security` had stays.
+pub fn reload(files: &CredentialFiles, security: &Security) -> Result<(), Failure> {
+    security.replace(Arc::new(files.load()?));
+    warn_of_expiry(security);
+    Ok(())
+}
+
+/// For a relay: SIGHUP reads the files of each security again, and does nothing where there are none.
+/// It also warns once a day of what expires soon. Ends with what is returned.
+pub fn keep(held: Vec<(CredentialFiles, Security)>) -> Result<JoinSet<()>, Failure> {
+    let mut hung_up = signal(SignalKind::hangup())
+        .map_err(|error| Failure::machine(format!("cannot handle signals: {error}")))?;
+    let mut tasks = JoinSet::new();
+    for (_, security) in &held {
+        tasks.spawn(watch(security.clone()));
+    }
+    tasks.spawn(async move {
+        while hung_up.recv().await.is_some() {
+            if held.is_empty() {
+                tracing::warn!("SIGHUP: there are no certificates to read again");
+            }
+            for (files, security) in &held {
+                match reload(files, security) {
+                    Ok(()) => say!("certificate {} in use", files.certificate.display()),
+                    Err(failure) => {
+                        let problems = failure.message();
+                        tracing::error!("certificates refused, those in use stay: {problems}");
+                    }
+                }
+            }
+        }
+    });
+    Ok(tasks)
+}
+
+/// Warns at once, and then daily, of what expires soon.
+pub async fn watch(security: Security) {
+    loop {
+        warn_of_expiry(&security);
+        tokio::time::sleep(DAY).await;
+    }
+}
+
+fn warn_of_expiry(security: &Security) {
+    let Some(credentials) = security.credentials() else {
+        return;
+    };
+    for warning in warnings(credentials.expiries(), SystemTime::now()) {
+        tracing::warn!("{warning}");
+    }
+}
+
+fn warnings(expiries: &[Expiry], now: SystemTime) -> Vec<String> {
+    let soon = expiries
+        .iter()
+        .filter(|expiry| expiry.at < now + WARNED_BEFORE);
+    let warning = |expiry: &Expiry| {
+        let file = expiry.path.display();
+        let what = match expiry.kind {
+            ExpiryKind::Certificate => "the certificate",
+            ExpiryKind::Ca => "a CA certificate",
+            ExpiryKind::RevocationList => "a revocation list",
+        };
+        let when = match expiry.at.duration_since(now) {
+            Ok(left) => format!("expires in {} days", left.as_secs() / DAY.as_secs()),
+            Err(_) => "has expired".to_owned(),
+        };
+        format!("{file}: {what} {when}; put a new one there and send SIGHUP")
+    };
+    soon.map(warning).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_expires_within_thirty_days_is_warned_of() {
+        let now = SystemTime::UNIX_EPOCH + DAY * 20_000;
+        let expiry = |name: &str, kind, at| Expiry {
+            path: name.into(),
+            kind,
+            at,
+        };
+        let found = warnings(
+            &[
+                expiry("cert.pem", ExpiryKind::Certificate, now + DAY * 29),
+                expiry("cacert.pem", ExpiryKind::Ca, now + DAY * 31),
+                expiry("crl.pem", ExpiryKind::RevocationList, now - DAY),
+            ],
+            now,
+        );
+        let expected = [
+            "cert.pem: the certificate expires in 29 days; put a new one there and send SIGHUP",
+            "crl.pem: a revocation list has expired; put a new one there and send SIGHUP",
+        ];
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,131 @@
+//! Certificates and revocation lists that change while listeners and diallers run.
+
+mod common;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use common::{Leaf, Pki, dial_method, listen, pair, passive};
+use net::tls::{CredentialFiles, ExpiryKind, Role, Security};
+use net::transport::{Refusal, connect};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+fn with_crl(files: &CredentialFiles, crl: PathBuf) -> CredentialFiles {
+    CredentialFiles {
+        crl: Some(crl),
+        ..files.clone()
+    }
+}
+
+fn switch_of(pki: &Pki) -> Security {
+    pki.switch()
+}
+
+#[tokio::test]
+async fn replaced_credentials_are_shown_and_believed_by_listeners_that_run() {
+    for kind in ["ssl", "quic"] {
+        let (old, new) = (Pki::new(), Pki::new());
+        let security = old.controller();
+        let mut listener = listen(&passive(kind, old.dir.path()), &security).await;
+        let (mut dialled, mut accepted) = pair(&mut listener, &switch_of(&old)).await;
+
+        let controller = Leaf::of(Role::Controller);
+        security.replace(new.credentials("ctl", &controller));
+        // It shows the new certificate and asks for one of the new CA.
+        pair(&mut listener, &switch_of(&new)).await;
+        let method = dial_method(&listener);
+        let refused = connect(&method, &switch_of(&old)).await;
+        assert!(refused.is_err(), "{kind}: the old CA's switch");
+
+        // The connection from before carries on.
+        dialled.writer.write_all(b"still here").await.unwrap();
+        dialled.writer.flush().await.unwrap();
+        let mut heard = [0; 10];
+        accepted.reader.read_exact(&mut heard).await.unwrap();
+        assert_eq!(&heard, b"still here", "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn replaced_credentials_are_shown_and_believed_by_who_dials() {
+    for kind in ["ssl", "quic"] {
+        let (old, new) = (Pki::new(), Pki::new());
+        let security = switch_of(&old);
+        let mut listener = listen(&passive(kind, new.dir.path()), &new.controller()).await;
+        let refused = connect(&dial_method(&listener), &security).await;
+        assert!(refused.is_err(), "{kind}: of another CA");
+        security.replace(new.credentials("sc", &Leaf::datapath(7)));
+        pair(&mut listener, &security).await;
+    }
+}
+
+#[tokio::test]
+async fn a_revoked_switch_is_refused_and_the_others_are_not() {
+    for kind in ["ssl", "quic"] {
+        let pki = Pki::new();
+        let ctl = pki.issue("ctl", &Leaf::of(Role::Controller));
+        let stolen = pki.issue("stolen", &Leaf::of(Role::Switch));
+        let nobody = with_crl(&ctl, pki.revoke("nobody.pem", &[]));
+        let security = Security::new(Arc::new(nobody.load().unwrap())).expecting(Role::Switch);
+        let mut listener = listen(&passive(kind, pki.dir.path()), &security).await;
+        let thief = Security::new(Arc::new(stolen.load().unwrap()));
+        pair(&mut listener, &thief).await;
+
+        let listed = with_crl(&ctl, pki.revoke("crl.pem", &[&stolen]));
+        security.replace(Arc::new(listed.load().unwrap()));
+        // In TLS 1.3 the one that dials is done first, and hears of it when it reads.
+        if let Ok(mut dialled) = connect(&dial_method(&listener), &thief).await {
+            let _ = dialled.writer.write_all(b"!").await;
+            let _ = dialled.writer.flush().await;
+            assert!(dialled.reader.read_u8().await.is_err(), "{kind}");
+        }
+        assert_eq!(listener.refusals().get(Refusal::Handshake), 1, "{kind}");
+        pair(&mut listener, &switch_of(&pki)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_revoked_controller_is_not_dialled() {
+    for kind in ["ssl", "quic"] {
+        let pki = Pki::new();
+        let ctl = pki.issue("ctl", &Leaf::of(Role::Controller));
+        let switch = pki.issue("sc", &Leaf::datapath(7));
+        let controller = Security::new(Arc::new(ctl.load().unwrap())).expecting(Role::Switch);
+        let mut listener = listen(&passive(kind, pki.dir.path()), &controller).await;
+        let security = Security::new(Arc::new(switch.load().unwrap()));
+        pair(&mut listener, &security).await;
+        let listed = with_crl(&switch, pki.revoke("crl.pem", &[&ctl]));
+        security.replace(Arc::new(listed.load().unwrap()));
+        let refused = connect(&dial_method(&listener), &security).await;
+        let problem = refused.err().expect("it is revoked").to_string();
+        assert!(problem.to_lowercase().contains("revoked"), "{problem}");
+    }
+}
+
+#[test]
+fn a_revocation_list_that_would_refuse_everybody_is_not_taken() {
+    let (pki, other) = (Pki::new(), Pki::new());
+    let good = pki.issue("good", &Leaf::default());
+    let strange = with_crl(&good, other.revoke("crl.pem", &[]));
+    // Both CAs have the same name; the key is another.
+    let line = strange.load().expect_err("of another CA").to_string();
+    assert!(
+        line.contains("crl.pem") && line.contains("is not signed by"),
+        "{line}"
+    );
+
+    let no_list = with_crl(&good, good.certificate.clone());
+    let line = no_list.load().expect_err("no list").to_string();
+    assert!(line.contains("no revocation list in it"), "{line}");
+
+    let crl = pki.revoke("crl.pem", &[]);
+    let credentials = with_crl(&good, crl.clone()).load().unwrap();
+    let kinds: Vec<_> = credentials.expiries().iter().map(|e| e.kind).collect();
+    let expected = [
+        ExpiryKind::Certificate,
+        ExpiryKind::Ca,
+        ExpiryKind::RevocationList,
+    ];
+    assert_eq!(kinds, expected);
+    assert_eq!(credentials.expiries()[2].path, crl);
+}
