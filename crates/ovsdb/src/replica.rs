@@ -11,7 +11,7 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use crate::schema::{ColumnType, Schema};
-use crate::value::{Datum, Uuid};
+use crate::value::{Atom, Datum, Uuid};
 
 /// A row's columns by name.
 pub type Row = BTreeMap<String, Datum>;
@@ -25,6 +25,7 @@ pub struct Replica {
     columns: BTreeMap<String, BTreeSet<String>>,
     row_count: usize,
     row_count_max: usize,
+    held_bytes: usize,
 }
 
 /// One row that changed, with what it was and is.
@@ -90,11 +91,12 @@ impl Replica {
         row_count_max: usize,
     ) -> Replica {
         Replica {
-            schema,
+            schema: schema.only(&columns),
             tables: BTreeMap::new(),
             columns,
             row_count: 0,
             row_count_max,
+            held_bytes: 0,
         }
     }
 
@@ -112,9 +114,39 @@ impl Replica {
         self.row_count
     }
 
+    /// An estimate of the memory that the rows take.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// Takes the first rows, from the answer to `monitor_cond` or `monitor`.
+    pub fn handle_initial(
+        &mut self,
+        updates: &Value,
+        by_difference: bool,
+    ) -> Result<(), ReplicaError> {
+        match by_difference {
+            true => self.update2(updates, drop),
+            false => self.update(updates, drop),
+        }
+    }
+
     /// Applies `<table-updates>` of section 4.1.6: also the answer to `monitor`.
     pub fn handle_update(&mut self, updates: &Value) -> Result<Vec<Change>, ReplicaError> {
-        self.for_each_row(updates, |replica, table, uuid, update| {
+        let mut changes = Vec::new();
+        self.update(updates, |change| changes.push(change))?;
+        Ok(changes)
+    }
+
+    /// Applies `<table-updates2>`: also the answer to `monitor_cond`.
+    pub fn handle_update2(&mut self, updates: &Value) -> Result<Vec<Change>, ReplicaError> {
+        let mut changes = Vec::new();
+        self.update2(updates, |change| changes.push(change))?;
+        Ok(changes)
+    }
+
+    fn update(&mut self, updates: &Value, told: impl FnMut(Change)) -> Result<(), ReplicaError> {
+        self.for_each_row(updates, told, |replica, table, uuid, update| {
             match update.get("new") {
                 Some(new) => {
                     let had = replica.row(table, uuid).is_some();
@@ -131,9 +163,8 @@ impl Replica {
         })
     }
 
-    /// Applies `<table-updates2>`: also the answer to `monitor_cond`.
-    pub fn handle_update2(&mut self, updates: &Value) -> Result<Vec<Change>, ReplicaError> {
-        self.for_each_row(updates, |replica, table, uuid, update| {
+    fn update2(&mut self, updates: &Value, told: impl FnMut(Change)) -> Result<(), ReplicaError> {
+        self.for_each_row(updates, told, |replica, table, uuid, update| {
             let Some((kind, row)) = update.iter().next() else {
                 return Err(malformed(format!("{table} {uuid}")));
             };
@@ -159,14 +190,14 @@ impl Replica {
     fn for_each_row(
         &mut self,
         updates: &Value,
+        mut told: impl FnMut(Change),
         mut apply: impl FnMut(
             &mut Replica,
             &str,
             Uuid,
             &Map<String, Value>,
         ) -> Result<Change, ReplicaError>,
-    ) -> Result<Vec<Change>, ReplicaError> {
-        let mut changes = Vec::new();
+    ) -> Result<(), ReplicaError> {
         for (table, rows) in updates.as_object().ok_or(malformed("the tables"))? {
             if !self.columns.contains_key(table) {
                 return Err(not_in_schema(table, "*"));
@@ -175,10 +206,10 @@ impl Replica {
                 let at = || malformed(format!("{table} {uuid}"));
                 let update = update.as_object().ok_or_else(at)?;
                 let uuid = uuid.parse().map_err(|_| at())?;
-                changes.push(apply(self, table, uuid, update)?);
+                told(apply(self, table, uuid, update)?);
             }
         }
-        Ok(changes)
+        Ok(())
     }
 
     /// A row of which columns with their default value may have been left out.
@@ -220,7 +251,9 @@ impl Replica {
 
     fn put(&mut self, table: &str, uuid: Uuid, row: Row) -> Result<Change, ReplicaError> {
         let rows = self.tables.entry(table.into()).or_default();
+        self.held_bytes += row_bytes(&row);
         let old = rows.insert(uuid, row.clone());
+        self.held_bytes -= old.as_ref().map_or(0, row_bytes);
         self.row_count += usize::from(old.is_none());
         if self.row_count > self.row_count_max {
             return Err(ReplicaError::TooManyRows {
@@ -241,6 +274,7 @@ impl Replica {
             .and_then(|rows| rows.remove(&uuid))
             .ok_or(unknown_row(table, uuid))?;
         self.row_count -= 1;
+        self.held_bytes -= row_bytes(&old);
         Ok(Change {
             table: table.into(),
             uuid,
@@ -248,6 +282,29 @@ impl Replica {
             new: None,
         })
     }
+}
+
+/// What a row takes in memory: its tree, the names of its columns, and what is in them.
+fn row_bytes(row: &Row) -> usize {
+    /// Two nodes of trees, some of them half empty.
+    const ROW: usize = 1000;
+    const NAME: usize = 32;
+    const TEXT: usize = 16;
+    const ELEMENT: usize = 64;
+    let atom = |atom: &Atom| match atom {
+        Atom::String(text) | Atom::NamedUuid(text) if !text.is_empty() => TEXT + text.len(),
+        _ => 0,
+    };
+    let datum = |datum: &Datum| match datum {
+        Datum::Set(set) if set.len() < 2 => set.iter().map(atom).sum(),
+        Datum::Set(set) => set.iter().map(|a| ELEMENT + atom(a)).sum::<usize>(),
+        Datum::Map(map) => {
+            let pairs = map.iter();
+            pairs.map(|(k, v)| 2 * ELEMENT + atom(k) + atom(v)).sum()
+        }
+    };
+    let columns = row.values().map(|value| NAME + datum(value));
+    ROW + columns.sum::<usize>()
 }
 
 /// An element in the difference is dropped if it was there as it is, and put in its place if not.
