@@ -126,27 +126,31 @@ impl Replica {
         by_difference: bool,
     ) -> Result<(), ReplicaError> {
         match by_difference {
-            true => self.update2(updates, drop),
-            false => self.update(updates, drop),
+            true => self.update2(updates, None),
+            false => self.update(updates, None),
         }
     }
 
     /// Applies `<table-updates>` of section 4.1.6: also the answer to `monitor`.
     pub fn handle_update(&mut self, updates: &Value) -> Result<Vec<Change>, ReplicaError> {
         let mut changes = Vec::new();
-        self.update(updates, |change| changes.push(change))?;
+        self.update(updates, Some(&mut changes))?;
         Ok(changes)
     }
 
     /// Applies `<table-updates2>`: also the answer to `monitor_cond`.
     pub fn handle_update2(&mut self, updates: &Value) -> Result<Vec<Change>, ReplicaError> {
         let mut changes = Vec::new();
-        self.update2(updates, |change| changes.push(change))?;
+        self.update2(updates, Some(&mut changes))?;
         Ok(changes)
     }
 
-    fn update(&mut self, updates: &Value, told: impl FnMut(Change)) -> Result<(), ReplicaError> {
-        self.for_each_row(updates, told, |replica, table, uuid, update| {
+    fn update(
+        &mut self,
+        updates: &Value,
+        told: Option<&mut Vec<Change>>,
+    ) -> Result<(), ReplicaError> {
+        self.for_each_row(updates, told, |replica, table, uuid, update, is_told| {
             match update.get("new") {
                 Some(new) => {
                     let had = replica.row(table, uuid).is_some();
@@ -155,7 +159,7 @@ impl Replica {
                         return Err(unknown_row(table, uuid));
                     }
                     let new = replica.whole_row(table, new)?;
-                    replica.put(table, uuid, new)
+                    replica.put(table, uuid, new, is_told)
                 }
                 None if update.contains_key("old") => replica.remove(table, uuid),
                 None => Err(malformed(format!("{table} {uuid}"))),
@@ -163,8 +167,12 @@ impl Replica {
         })
     }
 
-    fn update2(&mut self, updates: &Value, told: impl FnMut(Change)) -> Result<(), ReplicaError> {
-        self.for_each_row(updates, told, |replica, table, uuid, update| {
+    fn update2(
+        &mut self,
+        updates: &Value,
+        told: Option<&mut Vec<Change>>,
+    ) -> Result<(), ReplicaError> {
+        self.for_each_row(updates, told, |replica, table, uuid, update, is_told| {
             let Some((kind, row)) = update.iter().next() else {
                 return Err(malformed(format!("{table} {uuid}")));
             };
@@ -174,12 +182,12 @@ impl Replica {
                         return Err(unknown_row(table, uuid));
                     }
                     let new = replica.whole_row(table, row)?;
-                    replica.put(table, uuid, new)
+                    replica.put(table, uuid, new, is_told)
                 }
                 "modify" => {
                     let old = replica.row(table, uuid).ok_or(unknown_row(table, uuid))?;
                     let new = replica.modified_row(table, old, row)?;
-                    replica.put(table, uuid, new)
+                    replica.put(table, uuid, new, is_told)
                 }
                 "delete" => replica.remove(table, uuid),
                 _ => Err(malformed(format!("{table} {uuid} {kind}"))),
@@ -190,12 +198,13 @@ impl Replica {
     fn for_each_row(
         &mut self,
         updates: &Value,
-        mut told: impl FnMut(Change),
+        mut told: Option<&mut Vec<Change>>,
         mut apply: impl FnMut(
             &mut Replica,
             &str,
             Uuid,
             &Map<String, Value>,
+            bool,
         ) -> Result<Change, ReplicaError>,
     ) -> Result<(), ReplicaError> {
         for (table, rows) in updates.as_object().ok_or(malformed("the tables"))? {
@@ -206,7 +215,11 @@ impl Replica {
                 let at = || malformed(format!("{table} {uuid}"));
                 let update = update.as_object().ok_or_else(at)?;
                 let uuid = uuid.parse().map_err(|_| at())?;
-                told(apply(self, table, uuid, update)?);
+                let is_told = told.is_some();
+                let change = apply(self, table, uuid, update, is_told)?;
+                if let Some(told) = &mut told {
+                    told.push(change);
+                }
             }
         }
         Ok(())
@@ -249,10 +262,18 @@ impl Replica {
         column_type.ok_or_else(|| not_in_schema(table, column))
     }
 
-    fn put(&mut self, table: &str, uuid: Uuid, row: Row) -> Result<Change, ReplicaError> {
+    /// Where nobody `is_told`, the change is without the new row, which may be large.
+    fn put(
+        &mut self,
+        table: &str,
+        uuid: Uuid,
+        row: Row,
+        is_told: bool,
+    ) -> Result<Change, ReplicaError> {
+        let new = is_told.then(|| row.clone());
         let rows = self.tables.entry(table.into()).or_default();
         self.held_bytes += row_bytes(&row);
-        let old = rows.insert(uuid, row.clone());
+        let old = rows.insert(uuid, row);
         self.held_bytes -= old.as_ref().map_or(0, row_bytes);
         self.row_count += usize::from(old.is_none());
         if self.row_count > self.row_count_max {
@@ -264,7 +285,7 @@ impl Replica {
             table: table.into(),
             uuid,
             old,
-            new: Some(row),
+            new,
         })
     }
 

@@ -283,7 +283,8 @@ impl Session {
     /// it will take once it is parsed, the rows of all monitors, and what is not sent.
     pub fn held_bytes(&self) -> usize {
         let rows = self.monitors.values().map(|m| m.replica.held_bytes());
-        let arriving = self.splitter.len_bytes() + self.splitter.parsed_bytes();
+        // The bytes of texts are there twice while they are parsed.
+        let arriving = 2 * self.splitter.len_bytes() + self.splitter.parsed_bytes();
         arriving + self.unsent_bytes + rows.sum::<usize>()
     }
 

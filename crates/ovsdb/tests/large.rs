@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 const NOW: Instant = Instant::START;
 /// As `net::databases` has it.
-const NETWORK_BYTES_MAX: usize = 128 << 20;
+const NETWORK_BYTES_MAX: usize = 112 << 20;
 
 fn schema() -> Schema {
     let text = || json!({"type": "string"});
