@@ -456,7 +456,9 @@ impl Controller {
         }
     }
 
-    /// The connection is gone. Its switch keeps its links and paths for `switch_grace`.
+    /// The connection is gone. Its switch keeps its links and paths for `switch_grace`; one that has
+    /// none, nor hosts, is forgotten at once, so that those who only say that they are switches do
+    /// not fill `switch_count_max`.
     pub fn handle_down(&mut self, now: Instant, connection: ConnectionId) {
         let Some(dpid) = self.connections.remove(&connection) else {
             return;
@@ -476,6 +478,9 @@ impl Controller {
         self.qos_down(now, dpid);
         for request in unanswered {
             self.handle_unanswered(now, dpid, request);
+        }
+        if !self.is_of_use(dpid) {
+            self.lose_switch(now, dpid);
         }
     }
 

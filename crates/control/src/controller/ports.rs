@@ -193,9 +193,27 @@ impl Controller {
             return;
         };
         let over = |since: Instant| now.since(since) >= self.config.switch_grace;
-        if !switch.down_since.is_some_and(over) {
-            return;
+        if switch.down_since.is_some_and(over) {
+            self.lose_switch(now, dpid);
         }
+    }
+
+    /// Whether anything would be lost with the switch: a link, a host or a path.
+    pub(super) fn is_of_use(&self, dpid: DatapathId) -> bool {
+        let Some(switch) = self.switches.get(&dpid) else {
+            return false;
+        };
+        let has_path = || {
+            let mut keys = switch.entries.keys();
+            keys.any(|key| key.eth_dst.is_some_and(|mac| !mac.is_multicast()))
+        };
+        let mut ports = switch.ports.iter();
+        ports.any(|(port, state)| {
+            state.host_seen.is_some() || self.links.is_end(Location { dpid, port: *port })
+        }) || has_path()
+    }
+
+    pub(super) fn lose_switch(&mut self, now: Instant, dpid: DatapathId) {
         if let Some(switch) = self.switches.remove(&dpid) {
             self.lease_count -= switch.table.leases_counted;
         }
