@@ -10,14 +10,14 @@ mod store;
 mod wishes;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use control::relay::{Config, OrderMode, PerKind, SessionId, Side};
 use net::Pace;
 use net::method::{Method, Protocol, UdpMethod};
-use net::tls::{CredentialFiles, Role, Security};
+use net::tls::{CredentialFiles, Credentials, Role, Security};
 use net::transport::{Connection, Limits, LineSocket, Listener};
 use net::tunnel::{
     self, DatagramListener, Direct, End, EndConfig, Holder, Hub, OPENFLOW, OVSDB, Scheduling,
@@ -129,6 +129,16 @@ struct CommonArgs {
     /// The CA of the other end's certificate
     #[arg(short = 'C', long, value_name = "FILE", requires = "private_key")]
     ca_cert: Option<PathBuf>,
+    /// Our private key towards the switches or the controller beside us, where that is not -p:
+    /// a controller's relay that dials its controller by ssl: is a switch to it
+    #[arg(long, value_name = "FILE", requires = "local_cert")]
+    local_key: Option<PathBuf>,
+    /// Our certificate towards them
+    #[arg(long, value_name = "FILE", requires = "local_key")]
+    local_cert: Option<PathBuf>,
+    /// The CA of their certificates, where that is not -C
+    #[arg(long, value_name = "FILE")]
+    local_ca: Option<PathBuf>,
     /// Policy map by which this end schedules what it sends to the other: a file, or auster, paper
     /// or none
     #[arg(long, value_name = "MAP", default_value = "none")]
@@ -198,6 +208,7 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
     let connect = &relays[0];
     let agents = Agents::parse(&args.openflow, args.ovsdb.as_deref(), &args.common.agents)?;
     let security = args.common.security(Role::Controller, connect, &agents)?;
+    let local = args.common.local_security(Role::Switch, &agents)?;
     if !agents.passive.contains_key(OPENFLOW) {
         let given = &args.openflow;
         let wrong = "bridges connect to this end; write ptcp:[PORT][:HOST], pssl: or punix:FILE";
@@ -214,7 +225,7 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
             .refuse_what_direct_has_not(&agents, args.nudge)?;
         let direct = Direct::new(Side::Switch, connect.clone(), security.clone(), scheduling);
         let openflow = &agents.passive[OPENFLOW];
-        let listener = bind(OPENFLOW, openflow, &security, None).await?;
+        let listener = bind(OPENFLOW, openflow, &local, None).await?;
         let _kept = JoinSet::from_iter(keeper.map(Keeper::run));
         return run_direct(direct, listener, &args.common, &agents, maps, holder).await;
     }
@@ -227,12 +238,12 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
 
     let config = args
         .common
-        .end_config(Side::Switch, &agents, &security, scheduling);
+        .end_config(Side::Switch, &agents, &local, scheduling);
     let end = End::new(config, SessionId(net::tunnel::random()), "controller");
     let mut tasks = JoinSet::new();
     let mut openflow = None;
     for (agent, method) in &agents.passive {
-        let mut listener = bind(agent, method, &security, None).await?;
+        let mut listener = bind(agent, method, &local, None).await?;
         if agent == OPENFLOW {
             openflow = Some(listener.local().clone());
         }
@@ -289,6 +300,7 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
     }
     let agents = Agents::parse(&args.openflow, args.ovsdb.as_deref(), &args.common.agents)?;
     let security = args.common.security(Role::Switch, &listen, &agents)?;
+    let local = args.common.local_security(Role::Controller, &agents)?;
     if !agents.active.contains_key(OPENFLOW) {
         let given = &args.openflow;
         let wrong = "this end dials the controller; write tcp:HOST[:PORT], ssl: or unix:FILE";
@@ -299,7 +311,7 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
         args.common.refuse_what_direct_has_not(&agents, false)?;
         let line = Direct::line_socket(&scheduling);
         let target = agents.active[OPENFLOW].clone();
-        let direct = Direct::new(Side::Controller, target, security.clone(), scheduling);
+        let direct = Direct::new(Side::Controller, target, local, scheduling);
         let listener = bind(OPENFLOW, &listen, &security, line).await?;
         let maps = Maps::default();
         return run_direct(direct, listener, &args.common, &agents, maps, None).await;
@@ -311,7 +323,7 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
         .partition(|(_, method)| method.to_string().contains("{name}"));
     let config = args
         .common
-        .end_config(Side::Controller, &agents, &security, scheduling);
+        .end_config(Side::Controller, &agents, &local, scheduling);
     let hub = Hub::bind(&listen, &security, config, each.into_iter().collect())
         .await
         .map_err(Failure::network)?;
@@ -319,7 +331,7 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
 
     let mut tasks = JoinSet::new();
     for (agent, method) in shared {
-        let mut listener = bind(&agent, &method, &security, None).await?;
+        let mut listener = bind(&agent, &method, &local, None).await?;
         let hub = hub.clone();
         tasks.spawn(async move {
             loop {
@@ -404,8 +416,8 @@ impl CommonArgs {
         let (Some(private_key), Some(certificate), Some(ca)) =
             (&self.private_key, &self.certificate, &self.ca_cert)
         else {
-            let mut methods = agents.passive.values().chain(agents.active.values());
-            if is_certified(link) || methods.any(is_certified) {
+            let has_local = self.local_key.is_some() && self.local_ca.is_some();
+            if is_certified(link) || (!has_local && agents.any_is_certified()) {
                 return Err(Failure::usage(
                     "quic: and ssl: need --private-key <FILE>, --certificate <FILE> and \
                      --ca-cert <FILE>; 'auster pki' makes them",
@@ -413,21 +425,27 @@ impl CommonArgs {
             }
             return Ok(Security::plain());
         };
-        let files = CredentialFiles {
-            private_key: private_key.clone(),
-            certificate: certificate.clone(),
-            ca: ca.clone(),
-        };
-        let credentials = files.load().map_err(|error| {
-            if error.is_unreadable {
-                Failure::file(error.path, error.problem)
-            } else {
-                Failure::network(&error)
+        let security = Security::new(load(private_key, certificate, ca)?);
+        Ok(security.expecting(peer).early_data(self.early_data))
+    }
+
+    /// For what is on our own side, which has the other role than the relay at the other end.
+    fn local_security(&self, peer: Role, agents: &Agents) -> Result<Security, Failure> {
+        let key = self.local_key.as_ref().or(self.private_key.as_ref());
+        let certificate = self.local_cert.as_ref().or(self.certificate.as_ref());
+        let ca = self.local_ca.as_ref().or(self.ca_cert.as_ref());
+        let is_given = self.local_key.is_some() || self.local_ca.is_some();
+        if is_given && !agents.any_is_certified() {
+            return Err(Failure::usage(
+                "--local-key, --local-cert and --local-ca are for agents by ssl: or pssl:",
+            ));
+        }
+        match (key, certificate, ca) {
+            (Some(key), Some(certificate), Some(ca)) => {
+                Ok(Security::new(load(key, certificate, ca)?).expecting(peer))
             }
-        })?;
-        Ok(Security::new(Arc::new(credentials))
-            .expecting(peer)
-            .early_data(self.early_data))
+            _ => Ok(Security::plain()),
+        }
     }
 
     fn scheduling(&self) -> Result<Scheduling, Failure> {
@@ -499,6 +517,22 @@ impl CommonArgs {
             scheduling,
         }
     }
+}
+
+fn load(key: &Path, certificate: &Path, ca: &Path) -> Result<Arc<Credentials>, Failure> {
+    let files = CredentialFiles {
+        private_key: key.to_owned(),
+        certificate: certificate.to_owned(),
+        ca: ca.to_owned(),
+    };
+    let credentials = files.load().map_err(|error| {
+        if error.is_unreadable {
+            Failure::file(error.path, error.problem)
+        } else {
+            Failure::network(&error)
+        }
+    })?;
+    Ok(Arc::new(credentials))
 }
 
 /// Where policy maps come from and go to beside the other relay.
