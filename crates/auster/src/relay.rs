@@ -135,6 +135,16 @@ struct CommonArgs {
     /// the three files above again
     #[arg(long, value_name = "FILE", requires = "private_key")]
     crl: Option<PathBuf>,
+    /// Our private key towards the switches or the controller beside us, where that is not -p:
+    /// a controller's relay that dials its controller by ssl: is a switch to it
+    #[arg(long, value_name = "FILE", requires = "local_cert")]
+    local_key: Option<PathBuf>,
+    /// Our certificate towards them
+    #[arg(long, value_name = "FILE", requires = "local_key")]
+    local_cert: Option<PathBuf>,
+    /// The CA of their certificates, where that is not -C
+    #[arg(long, value_name = "FILE")]
+    local_ca: Option<PathBuf>,
     /// Policy map by which this end schedules what it sends to the other: a file, or auster, paper
     /// or none
     #[arg(long, value_name = "MAP", default_value = "none")]
@@ -205,7 +215,8 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
     let connect = &relays[0];
     let agents = Agents::parse(&args.openflow, args.ovsdb.as_deref(), &args.common.agents)?;
     let security = args.common.security(Role::Controller, connect, &agents)?;
-    let _reloads = args.common.keep_certificates(&security)?;
+    let local = args.common.local_security(Role::Switch, &agents)?;
+    let _reloads = args.common.keep_certificates(&security, &local)?;
     if !agents.passive.contains_key(OPENFLOW) {
         let given = &args.openflow;
         let wrong = "bridges connect to this end; write ptcp:[PORT][:HOST], pssl: or punix:FILE";
@@ -222,7 +233,7 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
             .refuse_what_direct_has_not(&agents, args.nudge)?;
         let direct = Direct::new(Side::Switch, connect.clone(), security.clone(), scheduling);
         let openflow = &agents.passive[OPENFLOW];
-        let listener = bind(OPENFLOW, openflow, &security, None).await?;
+        let listener = bind(OPENFLOW, openflow, &local, None).await?;
         let _kept = JoinSet::from_iter(keeper.map(Keeper::run));
         return run_direct(direct, listener, &args.common, &agents, maps, holder).await;
     }
@@ -235,12 +246,12 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
 
     let config = args
         .common
-        .end_config(Side::Switch, &agents, &security, scheduling);
+        .end_config(Side::Switch, &agents, &local, scheduling);
     let end = End::new(config, SessionId(net::tunnel::random()), "controller");
     let mut tasks = JoinSet::new();
     let mut openflow = None;
     for (agent, method) in &agents.passive {
-        let mut listener = bind(agent, method, &security, None).await?;
+        let mut listener = bind(agent, method, &local, None).await?;
         if agent == OPENFLOW {
             openflow = Some(listener.local().clone());
         }
@@ -297,7 +308,8 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
     }
     let agents = Agents::parse(&args.openflow, args.ovsdb.as_deref(), &args.common.agents)?;
     let security = args.common.security(Role::Switch, &listen, &agents)?;
-    let _reloads = args.common.keep_certificates(&security)?;
+    let local = args.common.local_security(Role::Controller, &agents)?;
+    let _reloads = args.common.keep_certificates(&security, &local)?;
     if !agents.active.contains_key(OPENFLOW) {
         let given = &args.openflow;
         let wrong = "this end dials the controller; write tcp:HOST[:PORT], ssl: or unix:FILE";
@@ -308,7 +320,7 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
         args.common.refuse_what_direct_has_not(&agents, false)?;
         let line = Direct::line_socket(&scheduling);
         let target = agents.active[OPENFLOW].clone();
-        let direct = Direct::new(Side::Controller, target, security.clone(), scheduling);
+        let direct = Direct::new(Side::Controller, target, local, scheduling);
         let listener = bind(OPENFLOW, &listen, &security, line).await?;
         let maps = Maps::default();
         return run_direct(direct, listener, &args.common, &agents, maps, None).await;
@@ -320,7 +332,7 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
         .partition(|(_, method)| method.to_string().contains("{name}"));
     let config = args
         .common
-        .end_config(Side::Controller, &agents, &security, scheduling);
+        .end_config(Side::Controller, &agents, &local, scheduling);
     let hub = Hub::bind(&listen, &security, config, each.into_iter().collect())
         .await
         .map_err(Failure::network)?;
@@ -328,7 +340,7 @@ async fn run_controller(args: ControllerArgs) -> Result<(), Failure> {
 
     let mut tasks = JoinSet::new();
     for (agent, method) in shared {
-        let mut listener = bind(&agent, &method, &security, None).await?;
+        let mut listener = bind(&agent, &method, &local, None).await?;
         let hub = hub.clone();
         tasks.spawn(async move {
             loop {
@@ -418,16 +430,30 @@ impl CommonArgs {
         )
     }
 
-    /// SIGHUP reads the certificates again, and ends no relay.
-    fn keep_certificates(&self, security: &Security) -> Result<JoinSet<()>, Failure> {
-        let held = self.files().map(|files| (files, security.clone()));
-        certificates::keep(held.into_iter().collect())
+    fn local_files(&self) -> Option<CredentialFiles> {
+        certificates::files(
+            self.local_key.as_deref().or(self.private_key.as_deref()),
+            self.local_cert.as_deref().or(self.certificate.as_deref()),
+            self.local_ca.as_deref().or(self.ca_cert.as_deref()),
+            self.crl.as_deref().filter(|_| self.local_ca.is_none()),
+        )
+    }
+
+    /// SIGHUP reads the certificates of both sides again, and ends no relay.
+    fn keep_certificates(
+        &self,
+        security: &Security,
+        local: &Security,
+    ) -> Result<JoinSet<()>, Failure> {
+        let link = self.files().map(|files| (files, security.clone()));
+        let local = self.local_files().map(|files| (files, local.clone()));
+        certificates::keep(link.into_iter().chain(local).collect())
     }
 
     fn security(&self, peer: Role, link: &Method, agents: &Agents) -> Result<Security, Failure> {
         let Some(files) = self.files() else {
-            let mut methods = agents.passive.values().chain(agents.active.values());
-            if is_certified(link) || methods.any(is_certified) {
+            let has_local = self.local_key.is_some() && self.local_ca.is_some();
+            if is_certified(link) || (!has_local && agents.any_is_certified()) {
                 return Err(Failure::usage(
                     "quic: and ssl: need --private-key <FILE>, --certificate <FILE> and \
                      --ca-cert <FILE>; 'auster pki' makes them",
@@ -438,6 +464,20 @@ impl CommonArgs {
         Ok(Security::new(Arc::new(files.load()?))
             .expecting(peer)
             .early_data(self.early_data))
+    }
+
+    /// For what is on our own side, which has the other role than the relay at the other end.
+    fn local_security(&self, peer: Role, agents: &Agents) -> Result<Security, Failure> {
+        let is_given = self.local_key.is_some() || self.local_ca.is_some();
+        if is_given && !agents.any_is_certified() {
+            return Err(Failure::usage(
+                "--local-key, --local-cert and --local-ca are for agents by ssl: or pssl:",
+            ));
+        }
+        match self.local_files() {
+            Some(files) => Ok(Security::new(Arc::new(files.load()?)).expecting(peer)),
+            None => Ok(Security::plain()),
+        }
     }
 
     fn scheduling(&self) -> Result<Scheduling, Failure> {

@@ -16,13 +16,19 @@
 //! | connections of a listener | [`CONNECTIONS_MAX`], [`CONNECTIONS_PER_SOURCE_MAX`] of one address | closed, counted |
 //! | from the connection to all rows | [`SETUP_MAX`] | the connection is closed |
 //! | rows of one database | [`ROWS_MAX`] | the same |
-//! | bytes of one message | [`MESSAGE_BYTES_MAX`] | the same |
+//! | bytes of one message | [`MESSAGE_BYTES_MAX`]; [`FIRST_BYTES_MAX`] until the rows are asked for | the same |
+//! | memory that the values of one message take | [`PARSED_BYTES_MAX`]; [`FIRST_PARSED_BYTES_MAX`] until then | the same |
+//! | from the first byte of a message to its last | [`MESSAGE_TIMEOUT`] | the same |
+//! | memory of all databases: rows, and messages that arrive | [`BYTES_MAX`] | the same, of the one that asks for more |
+//! | of those of one network, a /24 or /64, beyond 256 KiB each | [`NETWORK_BYTES_MAX`] | the same |
+//! | large messages that are parsed at a time | 1 | the others wait |
 //! | bytes that a database does not read | [`UNSENT_BYTES_MAX`] | the same |
 //! | bridges of one database | [`BRIDGES_MAX`], by name | the others are not seen |
 //! | transactions that wait for an answer | [`IN_FLIGHT_MAX`] of one database | the others wait |
 //! | between two looks at all rows | 20 ms and four times what a look takes | changes wait |
 //! | between two tries of what failed | 1 s, doubled up to 30 s | |
 
+mod budget;
 mod kept;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,12 +46,23 @@ use crate::method::Method;
 use crate::reconnect::Reconnect;
 use crate::tls::Security;
 use crate::transport::{Limits, Listener, Refusals, TransportError, connect};
+use budget::Budget;
+
+pub(crate) use budget::Charge;
 
 pub const CONNECTIONS_MAX: usize = 4096;
 pub const CONNECTIONS_PER_SOURCE_MAX: usize = 64;
 pub const SETUP_MAX: Duration = Duration::from_secs(10);
 pub const ROWS_MAX: usize = 200_000;
 pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
+pub const FIRST_BYTES_MAX: usize = 4 << 20;
+/// A switch of 20,000 interfaces has 70 MiB of them.
+pub const PARSED_BYTES_MAX: usize = 96 << 20;
+/// A schema has one.
+pub const FIRST_PARSED_BYTES_MAX: usize = 4 << 20;
+pub const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
+pub const BYTES_MAX: usize = 1 << 30;
+pub const NETWORK_BYTES_MAX: usize = 112 << 20;
 pub const UNSENT_BYTES_MAX: usize = 8 << 20;
 pub const BRIDGES_MAX: usize = 1024;
 pub const IN_FLIGHT_MAX: usize = 64;
@@ -114,6 +131,7 @@ struct Shared {
     wanted: watch::Sender<Arc<Wanted>>,
     views: watch::Sender<Views>,
     next_connection: AtomicU64,
+    budget: Arc<Budget>,
 }
 
 impl QueuesState {
@@ -155,6 +173,7 @@ impl Databases {
             wanted: watch::Sender::new(Arc::default()),
             views: watch::Sender::new(Views::new()),
             next_connection: AtomicU64::new(0),
+            budget: Budget::new(BYTES_MAX, NETWORK_BYTES_MAX),
         });
         let mut databases = Databases {
             shared: shared.clone(),

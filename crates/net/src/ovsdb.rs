@@ -21,8 +21,11 @@ use ovsdb::{
     RequestId, Session, TransactError, Transaction,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Semaphore;
 
 use crate::clock::Clock;
+use crate::databases::Charge;
 use crate::method::Method;
 use crate::tls::Security;
 use crate::transport::{Connection, TransportError, connect};
@@ -35,8 +38,10 @@ pub struct Client {
     clock: Clock,
     input: BytesMut,
     unwritten: Bytes,
-    /// Came while an answer was awaited; bounded by what the session lets the server send.
+    /// Came while an answer was awaited.
     waiting: VecDeque<Output>,
+    /// What it takes of a budget, if it is of many.
+    charge: Option<Charge>,
 }
 
 /// Why there is no client any more.
@@ -52,6 +57,10 @@ pub enum ClientError {
         why: String,
     },
     Transact(TransactError),
+    /// It takes more memory than there is for databases, or for those of its network.
+    Budget,
+    /// The server says more than anybody has asked for while an answer is awaited.
+    Unasked,
     /// The server closed the connection.
     End,
 }
@@ -65,6 +74,10 @@ impl fmt::Display for ClientError {
             ClientError::Io(error) => error.fmt(f),
             ClientError::Refused { asked, why } => write!(f, "{asked} was refused: {why}"),
             ClientError::Transact(error) => error.fmt(f),
+            ClientError::Budget => f.write_str(
+                "there is no memory for it: all databases, or those of its network, take too much",
+            ),
+            ClientError::Unasked => f.write_str("it says too much before it answers"),
             ClientError::End => f.write_str("the OVSDB server closed the connection"),
         }
     }
@@ -73,6 +86,12 @@ impl fmt::Display for ClientError {
 impl std::error::Error for ClientError {}
 
 const READ_BYTES: usize = 16 << 10;
+/// Outputs that wait while an answer is awaited.
+const WAITING_MAX: usize = 64;
+/// A message of so many bytes is parsed in turn, so that many of them take the memory, and the
+/// processor, of one.
+const BIG_BYTES: usize = 256 << 10;
+static BIG: Semaphore = Semaphore::const_new(1);
 
 impl Client {
     pub async fn connect(
@@ -96,7 +115,14 @@ impl Client {
             input: BytesMut::new(),
             unwritten: Bytes::new(),
             waiting: VecDeque::new(),
+            charge: None,
         }
+    }
+
+    /// Ends with [`ClientError::Budget`] when it takes more than `charge` may.
+    pub(crate) fn charged(mut self, charge: Charge) -> Client {
+        self.charge = Some(charge);
+        self
     }
 
     /// For requests and replicas; what it sends leaves in [`Client::next`].
@@ -123,6 +149,7 @@ impl Client {
         loop {
             match self.pump().await? {
                 Output::Answered(answered, answer) if answered == id => return Ok(answer),
+                _ if self.waiting.len() >= WAITING_MAX => return Err(ClientError::Unasked),
                 other => self.waiting.push_back(other),
             }
         }
@@ -136,7 +163,8 @@ impl Client {
     ) -> Result<MonitorId, ClientError> {
         let asked = self.ask(|session, now| session.get_schema(now, database));
         let schema = match asked.await? {
-            Answer::Schema(schema) => schema,
+            // Nothing else of it is kept, while the rows are awaited.
+            Answer::Schema(schema) => schema.only(&request.columns),
             other => return Err(refused("get_schema", other)),
         };
         let asked = self.ask(|session, now| session.monitor_cond(now, &schema, request));
@@ -173,6 +201,10 @@ impl Client {
                     output => return Ok(output),
                 }
             }
+            if !self.input.is_empty() {
+                self.take_input().await?;
+                continue;
+            }
             let due = self.session.poll_timeout().map(|(due, _)| due);
             let due = due.map(|due| self.clock.deadline(due));
             let far = tokio::time::Instant::now() + std::time::Duration::from_secs(3600);
@@ -185,8 +217,6 @@ impl Client {
                         self.session.handle_end();
                         return Err(ClientError::End);
                     }
-                    let bytes = self.input.split();
-                    self.session.handle_bytes(self.clock.now(), &bytes);
                 }
                 written = writer.write(&self.unwritten), if is_writing => {
                     self.unwritten.advance(written.map_err(ClientError::Io)?);
@@ -199,6 +229,34 @@ impl Client {
                 }
             }
         }
+    }
+}
+
+impl Client {
+    /// Gives what was read to the session. Cancel-safe.
+    async fn take_input(&mut self) -> Result<(), ClientError> {
+        let is_big = self.session.arriving_bytes() + self.input.len() > BIG_BYTES;
+        let turn = match is_big {
+            true => BIG.acquire().await.ok(),
+            false => None,
+        };
+        let bytes = self.input.split();
+        let (session, now) = (&mut self.session, self.clock.now());
+        match turn {
+            None => session.handle_bytes(now, &bytes),
+            Some(_turn) => beside_other_tasks(|| session.handle_bytes(now, &bytes)),
+        }
+        let held = self.session.held_bytes();
+        let is_paid = self.charge.as_mut().is_none_or(|charge| charge.set(held));
+        is_paid.then_some(()).ok_or(ClientError::Budget)
+    }
+}
+
+/// Does what takes long where other tasks do not wait for it, if the runtime has more threads.
+fn beside_other_tasks(work: impl FnOnce()) {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+        _ => work(),
     }
 }
 

@@ -8,6 +8,7 @@ mod gate;
 mod listen;
 mod socket;
 mod streams;
+mod turns;
 
 use std::fmt;
 use std::time::Duration;
@@ -24,9 +25,12 @@ pub(crate) use dial::{resolve, server_name};
 pub use gate::{Limits, Refusal, Refusals, Ticket};
 pub use listen::{Listener, bind_unix};
 pub use socket::LineSocket;
+pub(crate) use turns::{Asked, Network, NoTurn, Turn, Turns};
 
-/// From the first byte of a TLS or QUIC handshake to its last.
+/// From the turn of a TLS or QUIC handshake to its last byte; also the longest wait for that turn.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
+/// From an accepted connection to the whole of its first TLS message. A peer sends it at once.
+pub const FIRST_FLIGHT_TIMEOUT: Duration = Duration::from_millis(1500);
 /// From the call to an established TCP connection.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -275,3 +275,38 @@ async fn a_peer_that_does_not_speak_openflow_is_cut_off() {
     assert_eq!(read_frames(&mut good_far, 1).await.len(), 1);
     assert_eq!(direct.status().closed, 1);
 }
+
+/// The certificate of who comes over the link names datapath 7; with and without a policy map.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_switch_is_the_one_of_its_certificate_or_is_cut_off() {
+    let features = |id: u8| {
+        let mut bytes = vec![0; 32];
+        bytes[..4].copy_from_slice(&[4, 6, 0, 32]);
+        bytes[15] = id;
+        bytes
+    };
+    for scheduling in [Scheduling::default(), scheduling()] {
+        let pki = Pki::new();
+        let (listener, at) = controller().await;
+        let security = [pki.controller(), Security::plain()];
+        let listen = "pssl:0:127.0.0.1";
+        let (direct, to) = relay(Side::Controller, listen, at, security, scheduling).await;
+        for (id, passes) in [(7, true), (8, false)] {
+            let mut switch = net::transport::connect(&dial("ssl", &to), &pki.switch())
+                .await
+                .unwrap();
+            switch.writer.write_all(&features(id)).await.unwrap();
+            switch.writer.flush().await.unwrap();
+            let (mut far, _) = listener.accept().await.unwrap();
+            if passes {
+                assert_eq!(read_frames(&mut far, 1).await[0].bytes()[..], features(id));
+            } else {
+                let mut heard = Vec::new();
+                let read = timeout(PATIENCE, far.read_to_end(&mut heard)).await;
+                let _ = read.expect("it is closed");
+                assert_eq!(heard, b"");
+            }
+        }
+        assert_eq!(direct.status().datapaths_refused, 1);
+    }
+}

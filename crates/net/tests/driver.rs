@@ -10,9 +10,7 @@ use bytes::Bytes;
 use common::switch::{PATIENCE, Switch, packet_in};
 use common::{Pki, listen, passive};
 use control::ConnectionId;
-use control::controller::{
-    Admission, ControllerOutput, Event, Location, PeerIdentity, PeerRole, RefusedReason,
-};
+use control::controller::{Admission, ControllerOutput, Event, Location, PeerIdentity, PeerRole};
 use control::inbox::InboxConfig;
 use control::session::{CloseReason, SessionConfig, SwitchUp};
 use net::clock::Clock;
@@ -54,12 +52,6 @@ impl Application for Script {
         peer: PeerIdentity,
     ) -> Admission {
         let dpid = up.features.datapath_id;
-        if peer.dpid.is_some_and(|certified| certified != dpid) {
-            return Admission::Refused(RefusedReason::IdentityMismatch {
-                dpid,
-                certified: peer.dpid.unwrap(),
-            });
-        }
         self.seen.send(Seen::Up(dpid, peer)).unwrap();
         Admission::Admitted
     }
@@ -504,26 +496,6 @@ async fn an_unknown_datapath_is_refused_when_the_known_ones_are_listed() {
         stage.seen.try_recv().is_err(),
         "the application heard of it"
     );
-}
-
-/// The certificate says 7, the features say 8.
-#[tokio::test]
-async fn a_datapath_id_that_is_not_the_certificates_is_refused() {
-    let pki = Pki::new();
-    let mut stage = Stage::new(DriverConfig::default());
-    let mut listener = listen("pssl:0:127.0.0.1", &pki.controller()).await;
-    let dialled = connect(&common::dial_method(&listener), &pki.switch())
-        .await
-        .unwrap();
-    let mut spoofer = Switch::new(dialled.reader, dialled.writer, 8);
-    let accept = async { stage.driver.serve(listener.accept().await) };
-    tokio::join!(spoofer.set_up(), accept);
-    let mismatch = RefusedReason::IdentityMismatch {
-        dpid: DatapathId(8),
-        certified: DatapathId(7),
-    };
-    assert_eq!(stage.ended().await, Ended::Refused(mismatch));
-    assert!(spoofer.receive().await.is_none());
 }
 
 #[tokio::test]

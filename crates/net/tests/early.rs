@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use common::{Leaf, Pki};
+use control::relay::wire::Control;
 use control::relay::{Config, SessionId, Side};
 use net::method::Method;
 use net::quic;
@@ -150,6 +151,8 @@ struct Pair {
     hub: Arc<Hub>,
     hub_task: JoinSet<()>,
     path: Arc<Path>,
+    /// Its port towards who dials.
+    front: u16,
     end: Arc<End>,
     listener: TcpListener,
     switch: TcpStream,
@@ -195,8 +198,13 @@ impl Pair {
     }
 
     async fn of(pki: Pki, security: Security, listens: bool) -> Pair {
+        let controller = pki.controller().early_data(listens);
+        Pair::between(pki, security, controller).await
+    }
+
+    async fn between(pki: Pki, security: Security, controller: Security) -> Pair {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (hub, hub_task) = start_hub(&pki.controller().early_data(listens), &listener).await;
+        let (hub, hub_task) = start_hub(&controller, &listener).await;
         let (path, front) = Path::new(port(hub.local())).await;
         let relay: Method = format!("quic:127.0.0.1:{front}").parse().unwrap();
         let end = End::new(config(Side::Switch, &[]), SessionId([7; 16]), "controller");
@@ -221,6 +229,7 @@ impl Pair {
             hub,
             hub_task,
             path,
+            front,
             end,
             listener,
             switch,
@@ -279,6 +288,16 @@ impl Pair {
 
     fn theirs(&self) -> Option<EndStatus> {
         self.hub.status().pop()
+    }
+
+    /// What the switch's relay says of its session.
+    fn end_settings(&self) -> control::relay::Settings {
+        let session = control::relay::Session::new(
+            openflow::time::Instant::START,
+            Config::new(Side::Switch),
+            SessionId([7; 16]),
+        );
+        session.settings(true)
     }
 
     fn taken(&self) -> EarlyStatus {
@@ -507,5 +526,115 @@ async fn a_ticket_is_worth_no_more_than_its_certificate() {
     assert!(has_nothing(&pair.controller));
     assert_eq!(pair.taken(), EarlyStatus::default());
     assert_eq!(pair.strays(), StrayStatus::default(), "the ticket is known");
+    assert!(!pair.theirs().unwrap().is_up);
+}
+
+/// A dialler made by hand: it keeps its tickets, and says what the test has it say.
+struct ByHand {
+    config: quinn::ClientConfig,
+    to: SocketAddr,
+}
+
+impl ByHand {
+    /// Has shaken hands once, over the path, and has tickets of that.
+    async fn new(pair: &Pair, security: &Security) -> ByHand {
+        let mut tls = security.client_config(&[quic::ALPN_RELAY]).unwrap();
+        tls.resumption = rustls::client::Resumption::in_memory_sessions(16);
+        tls.enable_early_data = true;
+        let tls = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
+        let mut config = quinn::ClientConfig::new(Arc::new(tls));
+        let mut transport = quinn::TransportConfig::default();
+        transport.datagram_receive_buffer_size(Some(1 << 16));
+        config.transport_config(Arc::new(transport));
+        let to = ([127, 0, 0, 1], pair.front).into();
+        let by_hand = ByHand { config, to };
+        let first = within(by_hand.dial()).await.unwrap();
+        // Its tickets have come when it is told that nobody awaits it.
+        let (mut send, mut recv) = first.open_bi().await.unwrap();
+        let join = Control::Join {
+            session: SessionId([0; 16]),
+            dscp: 0,
+        };
+        send.write_all(&join.encode()).await.unwrap();
+        let _ = within(recv.read(&mut [0; 64])).await;
+        by_hand
+    }
+
+    fn dial(&self) -> quinn::Connecting {
+        let endpoint = quic::endpoint(([127, 0, 0, 1], 0).into(), None).unwrap();
+        endpoint
+            .connect_with(self.config.clone(), self.to, "localhost")
+            .unwrap()
+    }
+}
+
+/// Without early data a ticket is as good as a certificate, and stands for one that is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ticket_alone_opens_nothing_when_its_certificate_is_over() {
+    const LASTS: Duration = Duration::from_secs(5);
+    let pair = Pair::new(true, true).await;
+    let leaf = Leaf {
+        lasts: Some(LASTS),
+        ..Leaf::datapath(7)
+    };
+    let made = Instant::now();
+    let credentials = pair.pki.credentials("short", &leaf);
+    let security = Security::new(credentials).expecting(Role::Controller);
+    let by_hand = ByHand::new(&pair, &security).await;
+    sleep((LASTS + Duration::from_secs(1)).saturating_sub(made.elapsed())).await;
+    let connection = within(by_hand.dial()).await.expect("the ticket is taken");
+    match within(connection.closed()).await {
+        quinn::ConnectionError::ApplicationClosed(close) => {
+            assert_eq!(&close.reason[..], b"no certificate that is good now");
+        }
+        other => panic!("{other}"),
+    }
+}
+
+/// It would mean any session of that id, also one that has begun since.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn early_data_for_a_session_of_any_life_is_for_none() {
+    let pair = Pair::new(true, true).await;
+    let security = Security::new(pair.pki.credentials("sc", &Leaf::datapath(7)));
+    let by_hand = ByHand::new(&pair, &security.expecting(Role::Controller)).await;
+    // Confirmed, it would be judged by what a handshake is worth.
+    pair.path.set(Rule::FirstFlightPasses);
+    let Ok((connection, _accepted)) = by_hand.dial().into_0rtt() else {
+        panic!("it has a ticket");
+    };
+    let settings = control::relay::Settings {
+        resumed: true,
+        early: true,
+        life: 0,
+        ..pair.end_settings()
+    };
+    let (mut send, _recv) = connection.open_bi().await.unwrap();
+    send.write_all(&Control::Settings(settings).encode())
+        .await
+        .unwrap();
+    until(|| pair.strays().sessions == 1).await;
+    assert_eq!(pair.taken(), EarlyStatus::default());
+}
+
+/// What would go early is for the relay whose certificate the ticket stands for, and that is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_goes_early_to_a_relay_whose_certificate_is_over() {
+    const LASTS: Duration = Duration::from_secs(5);
+    let pki = Pki::new();
+    let leaf = Leaf {
+        lasts: Some(LASTS),
+        ..Leaf::of(Role::Controller)
+    };
+    let made = Instant::now();
+    let controller = Security::new(pki.credentials("short", &leaf)).expecting(Role::Switch);
+    let security = pki.switch().early_data(true);
+    let mut pair = Pair::between(pki, security, controller.early_data(true)).await;
+    sleep((LASTS + Duration::from_secs(1)).saturating_sub(made.elapsed())).await;
+    let dialled = pair.path.dialled();
+    pair.break_with(1, 5, Rule::Passes).await;
+    // Twice, as the first may have been begun before.
+    until(|| pair.path.dialled() >= dialled + 2).await;
+    assert_eq!(pair.end.status().early, EarlyStatus::default());
+    assert!(has_nothing(&pair.controller));
     assert!(!pair.theirs().unwrap().is_up);
 }

@@ -101,6 +101,11 @@ impl Pair {
     }
 
     async fn of(scheduling: Scheduling, copied: PerKind<bool>) -> Pair {
+        Pair::certified(&Leaf::of(Role::Switch), scheduling, copied).await
+    }
+
+    /// The switch's relay has a certificate made with `leaf`.
+    async fn certified(leaf: &Leaf, scheduling: Scheduling, copied: PerKind<bool>) -> Pair {
         let pki = Pki::new();
         let (controller, controller_at) = listen_tcp().await;
         let (database, database_at) = listen_tcp().await;
@@ -114,7 +119,8 @@ impl Pair {
         sides.session.copied = copied;
         let end = End::new(sides, SessionId([7; 16]), "controller");
         let mut tasks = JoinSet::new();
-        let (dials, security) = (end.clone(), pki.switch());
+        let security = Security::new(pki.credentials("sc", leaf)).expecting(Role::Controller);
+        let dials = end.clone();
         tasks.spawn(async move { panic!("{}", switch(&dials, &[relay], &security).await) });
         let mut listener = listen("ptcp:0:127.0.0.1").await;
         let openflow = port(listener.local());
@@ -927,4 +933,113 @@ async fn two_relays_of_one_certificate_name_are_noticed() {
         conflicts,
     } = pair.hub.rivals();
     assert!(evictions >= conflicts + 3, "{evictions} {conflicts}");
+}
+
+fn features_reply(datapath: u8) -> Bytes {
+    let mut bytes = vec![0; 32];
+    bytes[..4].copy_from_slice(&[4, 6, 0, 32]);
+    bytes[15] = datapath;
+    bytes.into()
+}
+
+/// Until the end, which comes: what was said before it.
+async fn read_to_end(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> Vec<u8> {
+    let mut said = Vec::new();
+    let read = timeout(Duration::from_secs(20), stream.read_to_end(&mut said)).await;
+    let _ = read.expect("it is closed");
+    said
+}
+
+/// The certificate of the switch's relay names datapath 7.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_switch_behind_a_relay_is_the_one_of_its_certificate_or_none() {
+    let none = (Scheduling::default(), PerKind::default());
+    let pair = Pair::certified(&Leaf::datapath(7), none.0, none.1).await;
+    let (mut switch, mut controller) = pair.connect().await;
+    let hello = message(4, 0, 1, 8);
+    let said = [hello.clone(), features_reply(7)];
+    switch.write_all(&said.concat()).await.unwrap();
+    assert_same(
+        read_frames(&mut controller, 2).await,
+        &[said[1].clone(), hello.clone()],
+    );
+
+    let (mut spoofer, mut its_controller) = pair.connect().await;
+    let said = [hello.clone(), features_reply(8), message(4, 10, 2, 60)];
+    spoofer.write_all(&said.concat()).await.unwrap();
+    let heard = read_to_end(&mut its_controller).await;
+    assert!(heard.is_empty() || heard == hello, "{heard:?}");
+    read_to_end(&mut spoofer).await;
+    assert_eq!(pair.hub.status()[0].datapaths_refused, 1);
+
+    // The other one goes on.
+    let more = message(4, 10, 3, 60);
+    switch.write_all(&more).await.unwrap();
+    assert_same(read_frames(&mut controller, 1).await, &[more]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_behind_a_relay_speaks_for_the_datapath_of_its_certificate_alone() {
+    let none = (Scheduling::default(), PerKind::default());
+    let pair = Pair::certified(&Leaf::datapath(7), none.0, none.1).await;
+    let _connected = pair.connect().await;
+    let row = |id: u8| format!(r#"{{"id":1,"result":{{"datapath_id":"{id:016x}"}},"error":null}}"#);
+    for (said, passes) in [(row(7), true), (row(8), false)] {
+        let mut manager = tokio::net::UnixStream::connect(pair.socket())
+            .await
+            .unwrap();
+        let accepted = timeout(Duration::from_secs(20), pair.database.accept()).await;
+        let (mut database, _) = accepted.expect("the database is dialled").unwrap();
+        database.write_all(said.as_bytes()).await.unwrap();
+        if passes {
+            let mut heard = vec![0; said.len()];
+            manager.read_exact(&mut heard).await.unwrap();
+            assert_eq!(heard, said.as_bytes());
+        } else {
+            assert_eq!(read_to_end(&mut manager).await, b"");
+        }
+    }
+    assert_eq!(pair.hub.status()[0].datapaths_refused, 1);
+}
+
+/// Dialled by TLS, with a certificate of its own towards the controller, to which it is a switch.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_controllers_relay_is_a_switch_to_its_controller() {
+    let pki = Pki::new();
+    let any = "pssl:0:127.0.0.1".parse().unwrap();
+    let controller = Listener::bind(&any, &pki.controller(), Limits::default()).await;
+    let mut controller = controller.unwrap();
+    let target: Method = format!("ssl:127.0.0.1:{}", port(controller.local()))
+        .parse()
+        .unwrap();
+    let mut sides = config(
+        Side::Controller,
+        &[(OPENFLOW, target)],
+        Scheduling::default(),
+    );
+    let local = pki.credentials("local", &Leaf::of(Role::Switch));
+    sides.target_security = Security::new(local).expecting(Role::Controller);
+    let listen: Method = "pquic:0:127.0.0.1".parse().unwrap();
+    let hub = Hub::bind(&listen, &pki.controller(), sides, vec![])
+        .await
+        .unwrap();
+    let mut tasks = JoinSet::new();
+    let runs = hub.clone();
+    tasks.spawn(async move { runs.run().await });
+    let to: Method = format!("quic:127.0.0.1:{}", port(hub.local()))
+        .parse()
+        .unwrap();
+    let sides = config(Side::Switch, &[], Scheduling::default());
+    let end = End::new(sides, SessionId([9; 16]), "controller");
+    let (dials, security) = (end.clone(), pki.switch());
+    tasks.spawn(async move { panic!("{}", switch(&dials, &[to], &security).await) });
+    let (mut ours, theirs) = net::transport::memory(4096);
+    end.adopt(OPENFLOW, theirs);
+    let accepted = timeout(Duration::from_secs(20), controller.accept()).await;
+    let mut accepted = accepted.expect("the controller is dialled by TLS");
+    let hello = message(4, 0, 1, 8);
+    ours.writer.write_all(&hello).await.unwrap();
+    let mut heard = [0; 8];
+    accepted.reader.read_exact(&mut heard).await.unwrap();
+    assert_eq!(heard, hello[..]);
 }

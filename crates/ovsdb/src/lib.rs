@@ -32,4 +32,4 @@ pub use transact::{
     Condition, Function, Mutation, Mutator, OpResult, Operation, TransactError, Transaction,
     parse_results,
 };
-pub use value::{Atom, Datum, Uuid, ValueError};
+pub use value::{Atom, Atoms, Datum, Uuid, ValueError};

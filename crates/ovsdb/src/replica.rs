@@ -11,7 +11,7 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use crate::schema::{ColumnType, Schema};
-use crate::value::{Datum, Uuid};
+use crate::value::{Atom, Datum, Uuid};
 
 /// A row's columns by name.
 pub type Row = BTreeMap<String, Datum>;
@@ -25,6 +25,7 @@ pub struct Replica {
     columns: BTreeMap<String, BTreeSet<String>>,
     row_count: usize,
     row_count_max: usize,
+    held_bytes: usize,
 }
 
 /// One row that changed, with what it was and is.
@@ -90,11 +91,12 @@ impl Replica {
         row_count_max: usize,
     ) -> Replica {
         Replica {
-            schema,
+            schema: schema.only(&columns),
             tables: BTreeMap::new(),
             columns,
             row_count: 0,
             row_count_max,
+            held_bytes: 0,
         }
     }
 
@@ -112,9 +114,43 @@ impl Replica {
         self.row_count
     }
 
+    /// An estimate of the memory that the rows take.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// Takes the first rows, from the answer to `monitor_cond` or `monitor`.
+    pub fn handle_initial(
+        &mut self,
+        updates: &Value,
+        by_difference: bool,
+    ) -> Result<(), ReplicaError> {
+        match by_difference {
+            true => self.update2(updates, None),
+            false => self.update(updates, None),
+        }
+    }
+
     /// Applies `<table-updates>` of section 4.1.6: also the answer to `monitor`.
     pub fn handle_update(&mut self, updates: &Value) -> Result<Vec<Change>, ReplicaError> {
-        self.for_each_row(updates, |replica, table, uuid, update| {
+        let mut changes = Vec::new();
+        self.update(updates, Some(&mut changes))?;
+        Ok(changes)
+    }
+
+    /// Applies `<table-updates2>`: also the answer to `monitor_cond`.
+    pub fn handle_update2(&mut self, updates: &Value) -> Result<Vec<Change>, ReplicaError> {
+        let mut changes = Vec::new();
+        self.update2(updates, Some(&mut changes))?;
+        Ok(changes)
+    }
+
+    fn update(
+        &mut self,
+        updates: &Value,
+        told: Option<&mut Vec<Change>>,
+    ) -> Result<(), ReplicaError> {
+        self.for_each_row(updates, told, |replica, table, uuid, update, is_told| {
             match update.get("new") {
                 Some(new) => {
                     let had = replica.row(table, uuid).is_some();
@@ -123,7 +159,7 @@ impl Replica {
                         return Err(unknown_row(table, uuid));
                     }
                     let new = replica.whole_row(table, new)?;
-                    replica.put(table, uuid, new)
+                    replica.put(table, uuid, new, is_told)
                 }
                 None if update.contains_key("old") => replica.remove(table, uuid),
                 None => Err(malformed(format!("{table} {uuid}"))),
@@ -131,9 +167,12 @@ impl Replica {
         })
     }
 
-    /// Applies `<table-updates2>`: also the answer to `monitor_cond`.
-    pub fn handle_update2(&mut self, updates: &Value) -> Result<Vec<Change>, ReplicaError> {
-        self.for_each_row(updates, |replica, table, uuid, update| {
+    fn update2(
+        &mut self,
+        updates: &Value,
+        told: Option<&mut Vec<Change>>,
+    ) -> Result<(), ReplicaError> {
+        self.for_each_row(updates, told, |replica, table, uuid, update, is_told| {
             let Some((kind, row)) = update.iter().next() else {
                 return Err(malformed(format!("{table} {uuid}")));
             };
@@ -143,12 +182,12 @@ impl Replica {
                         return Err(unknown_row(table, uuid));
                     }
                     let new = replica.whole_row(table, row)?;
-                    replica.put(table, uuid, new)
+                    replica.put(table, uuid, new, is_told)
                 }
                 "modify" => {
                     let old = replica.row(table, uuid).ok_or(unknown_row(table, uuid))?;
                     let new = replica.modified_row(table, old, row)?;
-                    replica.put(table, uuid, new)
+                    replica.put(table, uuid, new, is_told)
                 }
                 "delete" => replica.remove(table, uuid),
                 _ => Err(malformed(format!("{table} {uuid} {kind}"))),
@@ -159,14 +198,15 @@ impl Replica {
     fn for_each_row(
         &mut self,
         updates: &Value,
+        mut told: Option<&mut Vec<Change>>,
         mut apply: impl FnMut(
             &mut Replica,
             &str,
             Uuid,
             &Map<String, Value>,
+            bool,
         ) -> Result<Change, ReplicaError>,
-    ) -> Result<Vec<Change>, ReplicaError> {
-        let mut changes = Vec::new();
+    ) -> Result<(), ReplicaError> {
         for (table, rows) in updates.as_object().ok_or(malformed("the tables"))? {
             if !self.columns.contains_key(table) {
                 return Err(not_in_schema(table, "*"));
@@ -175,10 +215,14 @@ impl Replica {
                 let at = || malformed(format!("{table} {uuid}"));
                 let update = update.as_object().ok_or_else(at)?;
                 let uuid = uuid.parse().map_err(|_| at())?;
-                changes.push(apply(self, table, uuid, update)?);
+                let is_told = told.is_some();
+                let change = apply(self, table, uuid, update, is_told)?;
+                if let Some(told) = &mut told {
+                    told.push(change);
+                }
             }
         }
-        Ok(changes)
+        Ok(())
     }
 
     /// A row of which columns with their default value may have been left out.
@@ -218,9 +262,19 @@ impl Replica {
         column_type.ok_or_else(|| not_in_schema(table, column))
     }
 
-    fn put(&mut self, table: &str, uuid: Uuid, row: Row) -> Result<Change, ReplicaError> {
+    /// Where nobody `is_told`, the change is without the new row, which may be large.
+    fn put(
+        &mut self,
+        table: &str,
+        uuid: Uuid,
+        row: Row,
+        is_told: bool,
+    ) -> Result<Change, ReplicaError> {
+        let new = is_told.then(|| row.clone());
         let rows = self.tables.entry(table.into()).or_default();
-        let old = rows.insert(uuid, row.clone());
+        self.held_bytes += row_bytes(&row);
+        let old = rows.insert(uuid, row);
+        self.held_bytes -= old.as_ref().map_or(0, row_bytes);
         self.row_count += usize::from(old.is_none());
         if self.row_count > self.row_count_max {
             return Err(ReplicaError::TooManyRows {
@@ -231,7 +285,7 @@ impl Replica {
             table: table.into(),
             uuid,
             old,
-            new: Some(row),
+            new,
         })
     }
 
@@ -241,6 +295,7 @@ impl Replica {
             .and_then(|rows| rows.remove(&uuid))
             .ok_or(unknown_row(table, uuid))?;
         self.row_count -= 1;
+        self.held_bytes -= row_bytes(&old);
         Ok(Change {
             table: table.into(),
             uuid,
@@ -248,6 +303,29 @@ impl Replica {
             new: None,
         })
     }
+}
+
+/// What a row takes in memory: its tree, the names of its columns, and what is in them.
+fn row_bytes(row: &Row) -> usize {
+    /// Two nodes of trees, some of them half empty.
+    const ROW: usize = 1000;
+    const NAME: usize = 32;
+    const TEXT: usize = 16;
+    const ELEMENT: usize = 64;
+    let atom = |atom: &Atom| match atom {
+        Atom::String(text) | Atom::NamedUuid(text) if !text.is_empty() => TEXT + text.len(),
+        _ => 0,
+    };
+    let datum = |datum: &Datum| match datum {
+        Datum::Set(set) if set.len() < 2 => set.iter().map(atom).sum(),
+        Datum::Set(set) => set.iter().map(|a| ELEMENT + atom(a)).sum::<usize>(),
+        Datum::Map(map) => {
+            let pairs = map.iter();
+            pairs.map(|(k, v)| 2 * ELEMENT + atom(k) + atom(v)).sum()
+        }
+    };
+    let columns = row.values().map(|value| NAME + datum(value));
+    ROW + columns.sum::<usize>()
 }
 
 /// An element in the difference is dropped if it was there as it is, and put in its place if not.

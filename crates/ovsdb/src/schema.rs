@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::value::{Atom, Datum, Uuid};
+use crate::value::{Atom, Atoms, Datum, Uuid};
 
 /// Tables and the types of their columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,6 +71,16 @@ impl Schema {
         })
     }
 
+    /// Without the tables and columns that are not in `columns`.
+    #[must_use]
+    pub fn only(mut self, columns: &BTreeMap<String, BTreeSet<String>>) -> Schema {
+        self.tables.retain(|table, _| columns.contains_key(table));
+        for (table, types) in &mut self.tables {
+            types.retain(|column, _| columns[table].contains(column));
+        }
+        self
+    }
+
     pub fn column(&self, table: &str, column: &str) -> Option<&ColumnType> {
         match column {
             "_uuid" | "_version" => Some(&ROW_UUID),
@@ -132,7 +142,7 @@ impl ColumnType {
             (Datum::Set(set), None) => Datum::Set(
                 set.into_iter()
                     .map(|atom| self.key.admit(atom))
-                    .collect::<Option<BTreeSet<_>>>()?,
+                    .collect::<Option<Atoms>>()?,
             ),
             (Datum::Set(set), Some(_)) if set.is_empty() => Datum::Map(BTreeMap::new()),
             (Datum::Map(map), Some(value)) => Datum::Map(

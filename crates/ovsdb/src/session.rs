@@ -26,6 +26,11 @@ pub struct Config {
     /// How long a request may stay unanswered. `None` waits for ever. Default: 30 s.
     pub request_timeout: Option<Duration>,
     pub limits: Limits,
+    /// In their place until something is monitored. `None`: the same.
+    pub first_limits: Option<Limits>,
+    /// From the first byte of a message to its last: a byte now and then is a sign of life, and no
+    /// more than that. `None` waits for ever. Default: 30 s.
+    pub message_timeout: Option<Duration>,
     /// Requests waiting for their answers. Default: 1024.
     pub request_count_max: usize,
     /// Bytes not yet taken by [`Session::poll_output`] above which nothing more is queued.
@@ -41,6 +46,8 @@ impl Default for Config {
             inactivity_probe: Some(Duration::from_secs(5)),
             request_timeout: Some(Duration::from_secs(30)),
             limits: Limits::default(),
+            first_limits: None,
+            message_timeout: Some(Duration::from_secs(30)),
             request_count_max: 1024,
             unsent_bytes_max: 64 << 20,
             row_count_max: 1_000_000,
@@ -50,6 +57,10 @@ impl Default for Config {
 
 /// How long a cancelled transaction may stay unanswered.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Bytes of a request, or of a notification that this crate gives no meaning to. A server asks for
+/// echoes of nothing; what it says more of is sent back, or waits for somebody to take it.
+const UNASKED_BYTES_MAX: usize = 4 << 10;
 
 /// A request of ours, in the order they were made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -121,6 +132,12 @@ pub enum CloseReason {
     },
     /// Nothing arrived for two probe intervals.
     Inactive,
+    /// A message was not complete within [`Config::message_timeout`].
+    Unfinished,
+    /// A request, or a notification without meaning, that is longer than any needs to be.
+    Unasked {
+        bytes_max: usize,
+    },
     /// The peer makes us answer more than the connection takes.
     Backlog,
 }
@@ -133,6 +150,13 @@ impl fmt::Display for CloseReason {
             CloseReason::Replica(error) => error.fmt(f),
             CloseReason::Answer { method } => write!(f, "the answer to {method} is malformed"),
             CloseReason::Inactive => f.write_str("the peer does not answer an echo request"),
+            CloseReason::Unfinished => f.write_str("a message is not complete in time"),
+            CloseReason::Unasked { bytes_max } => {
+                write!(
+                    f,
+                    "a request or a notification is longer than {bytes_max} bytes"
+                )
+            }
             CloseReason::Backlog => f.write_str("the peer does not read our answers"),
         }
     }
@@ -176,6 +200,8 @@ pub struct Session {
     monitors: BTreeMap<MonitorId, Monitor>,
     last_heard: Instant,
     probed_at: Option<Instant>,
+    /// When the message began that is arriving.
+    message_since: Option<Instant>,
     closed: bool,
     unmatched_answer_count: u64,
 }
@@ -198,13 +224,15 @@ enum Asked {
 struct Monitor {
     replica: Replica,
     conditional: bool,
+    /// Its first rows have come, which updates refer to.
+    answered: bool,
 }
 
 impl Session {
     /// A session over a connection that was made at `now`.
     pub fn new(now: Instant, config: Config) -> Session {
         Session {
-            splitter: Splitter::new(config.limits),
+            splitter: Splitter::new(config.first_limits.unwrap_or(config.limits)),
             config,
             outputs: VecDeque::new(),
             unsent_bytes: 0,
@@ -214,6 +242,7 @@ impl Session {
             monitors: BTreeMap::new(),
             last_heard: now,
             probed_at: None,
+            message_since: None,
             closed: false,
             unmatched_answer_count: 0,
         }
@@ -230,14 +259,38 @@ impl Session {
         self.splitter.handle_bytes(bytes);
         while !self.closed {
             match self.splitter.poll_message() {
-                Ok(None) => return,
-                Ok(Some(bytes)) => match Message::decode(&bytes) {
-                    Ok(message) => self.handle_message(message),
-                    Err(error) => self.close(CloseReason::Message(error)),
-                },
+                Ok(None) => break,
+                Ok(Some(bytes)) => {
+                    self.message_since = None;
+                    let len = bytes.len();
+                    let message = Message::decode(&bytes);
+                    // Its bytes and its values need not be there while the rows are made.
+                    drop(bytes);
+                    match message {
+                        Ok(message) => self.handle_message(message, len),
+                        Err(error) => self.close(CloseReason::Message(error)),
+                    }
+                }
                 Err(error) => self.close(CloseReason::Split(error)),
             }
         }
+        if self.splitter.len_bytes() > 0 {
+            self.message_since.get_or_insert(now);
+        }
+    }
+
+    /// An estimate of the memory that this connection takes: the message that is arriving, with what
+    /// it will take once it is parsed, the rows of all monitors, and what is not sent.
+    pub fn held_bytes(&self) -> usize {
+        let rows = self.monitors.values().map(|m| m.replica.held_bytes());
+        // The bytes of texts are there twice while they are parsed.
+        let arriving = 2 * self.splitter.len_bytes() + self.splitter.parsed_bytes();
+        arriving + self.unsent_bytes + rows.sum::<usize>()
+    }
+
+    /// Bytes of the message that is arriving.
+    pub fn arriving_bytes(&self) -> usize {
+        self.splitter.len_bytes()
     }
 
     /// Does what is due at `now`: probes, gives up a silent peer, times requests out.
@@ -251,6 +304,9 @@ impl Session {
             self.take_pending(id);
             self.outputs
                 .push_back(Output::Answered(id, Answer::TimedOut));
+        }
+        if self.message_deadline().is_some_and(|(at, _)| at <= now) {
+            return self.close(CloseReason::Unfinished);
         }
         if let Some((deadline, _)) = self.inactivity_deadline()
             && deadline <= now
@@ -292,8 +348,9 @@ impl Session {
             .deadlines
             .first()
             .map(|&(at, _)| (at, "OVSDB request time-out"));
-        let inactivity = self.inactivity_deadline().filter(|_| !self.closed);
-        request.into_iter().chain(inactivity).min()
+        let others = [self.inactivity_deadline(), self.message_deadline()];
+        let others = others.into_iter().flatten().filter(|_| !self.closed);
+        request.into_iter().chain(others).min()
     }
 
     /// Names of the server's databases (4.1.1).
@@ -467,6 +524,7 @@ impl Session {
         };
         let params = vec![json!(schema.name), json!(monitor.0), tables];
         let id = self.ask(now, Asked::Monitor(monitor), method, params)?;
+        self.splitter.set_limits(self.config.limits);
         let row_count_max = self.config.row_count_max;
         let replica = Replica::new(schema.clone(), request.columns.clone(), row_count_max);
         self.monitors.insert(
@@ -474,13 +532,25 @@ impl Session {
             Monitor {
                 replica,
                 conditional,
+                answered: false,
             },
         );
         Ok(id)
     }
 
-    fn handle_message(&mut self, message: Message) {
+    fn handle_message(&mut self, message: Message, len: usize) {
+        let is_long = len > UNASKED_BYTES_MAX;
         match message {
+            Message::Request { .. } if is_long => self.close(CloseReason::Unasked {
+                bytes_max: UNASKED_BYTES_MAX,
+            }),
+            Message::Notification { method, .. }
+                if is_long && !matches!(method.as_str(), "update" | "update2") =>
+            {
+                self.close(CloseReason::Unasked {
+                    bytes_max: UNASKED_BYTES_MAX,
+                });
+            }
             Message::Request { id, method, params } if method == "echo" => {
                 let result = Value::Array(params);
                 self.send(&Message::Response { id, result });
@@ -500,8 +570,10 @@ impl Session {
             ("update" | "update2", [id, updates]) => {
                 let monitor = id.as_u64().map(MonitorId);
                 let updates = updates.take();
-                // What is in flight for a monitor we cancelled is of no use.
-                if let Some(monitor) = monitor.filter(|m| self.monitors.contains_key(m))
+                // What is in flight for a monitor we cancelled is of no use, and there is nothing to
+                // update before the first rows.
+                let is_meant = |m: &MonitorId| self.monitors.get(m).is_some_and(|m| m.answered);
+                if let Some(monitor) = monitor.filter(is_meant)
                     && let Some(changes) = self.apply(monitor, &updates, method == "update2")
                 {
                     self.outputs.push_back(Output::Updated(monitor, changes));
@@ -579,13 +651,10 @@ impl Session {
                 let Some(monitor) = self.monitors.get_mut(&id) else {
                     return Ok(Answer::Result(result));
                 };
-                let changes = if monitor.conditional {
-                    monitor.replica.handle_update2(&result)
-                } else {
-                    monitor.replica.handle_update(&result)
-                };
-                changes
-                    .map(|_| Answer::Monitoring(id))
+                let taken = (monitor.replica).handle_initial(&result, monitor.conditional);
+                monitor.answered = true;
+                taken
+                    .map(|()| Answer::Monitoring(id))
                     .map_err(CloseReason::Replica)
             }
             Asked::Lock => match result["locked"].as_bool() {
@@ -610,6 +679,11 @@ impl Session {
             Some(probed_at) => (probed_at + probe, "OVSDB probe answer"),
             None => (self.last_heard + probe, "OVSDB inactivity probe"),
         })
+    }
+
+    fn message_deadline(&self) -> Option<(Instant, &'static str)> {
+        let deadline = self.message_since? + self.config.message_timeout?;
+        Some((deadline, "OVSDB message"))
     }
 
     /// Queues a message; closes when the peer has made us queue too much.

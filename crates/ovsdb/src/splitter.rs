@@ -18,6 +18,10 @@ pub struct Limits {
     /// Nesting of arrays and objects. OVSDB messages need about ten; above 127 the JSON parser
     /// refuses, so a larger bound counts as 127.
     pub depth_max: u32,
+    /// Bytes of memory that the values of one message take once they are parsed, its texts aside,
+    /// as [`Splitter::parsed_bytes`] estimates them: `,[]` on the wire are three bytes, and 80 in
+    /// memory. The default is 1 GiB.
+    pub parsed_bytes_max: usize,
 }
 
 impl Default for Limits {
@@ -25,9 +29,15 @@ impl Default for Limits {
         Limits {
             message_bytes_max: 256 << 20,
             depth_max: 64,
+            parsed_bytes_max: 1 << 30,
         }
     }
 }
+
+/// What the parser keeps of each element of an array.
+const ELEMENT_BYTES: usize = 80;
+/// What the parser keeps of each member of an object.
+const MEMBER_BYTES: usize = 160;
 
 /// Why a byte stream cannot be split further. The stream is lost: close the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +51,9 @@ pub enum SplitError {
     },
     TooDeep {
         depth_max: u32,
+    },
+    TooManyValues {
+        parsed_bytes_max: usize,
     },
 }
 
@@ -56,6 +69,12 @@ impl fmt::Display for SplitError {
             SplitError::TooDeep { depth_max } => {
                 write!(f, "a message is nested deeper than {depth_max}")
             }
+            SplitError::TooManyValues { parsed_bytes_max } => {
+                write!(
+                    f,
+                    "the values of a message take more than {parsed_bytes_max} bytes"
+                )
+            }
         }
     }
 }
@@ -69,6 +88,9 @@ pub struct Splitter {
     /// `buf[..scanned]` belongs to the message that is arriving, and `place` describes its end.
     scanned: usize,
     depth: u32,
+    /// Of the values open there, outermost highest, those that are objects.
+    objects: u128,
+    parsed_bytes: usize,
     place: Place,
     failed: Option<SplitError>,
 }
@@ -84,16 +106,20 @@ enum Place {
 impl Splitter {
     pub fn new(limits: Limits) -> Splitter {
         Splitter {
-            limits: Limits {
-                depth_max: limits.depth_max.min(DEPTH_MAX_OF_PARSER),
-                ..limits
-            },
+            limits: limits.for_the_parser(),
             buf: BytesMut::new(),
             scanned: 0,
             depth: 0,
+            objects: 0,
+            parsed_bytes: 0,
             place: Place::Between,
             failed: None,
         }
+    }
+
+    /// Other limits from here on, also of the message that is arriving.
+    pub fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits.for_the_parser();
     }
 
     /// Appends what arrived. Take the messages out before the next call: what is not taken is
@@ -118,6 +144,11 @@ impl Splitter {
     /// Bytes held of messages not yet taken.
     pub fn len_bytes(&self) -> usize {
         self.buf.len()
+    }
+
+    /// What the values of the message that is arriving will take once they are parsed.
+    pub fn parsed_bytes(&self) -> usize {
+        self.parsed_bytes
     }
 
     fn scan(&mut self) -> Result<Option<Bytes>, SplitError> {
@@ -148,12 +179,17 @@ impl Splitter {
                             depth_max: self.limits.depth_max,
                         });
                     }
+                    self.objects = self.objects << 1 | u128::from(byte == b'{');
+                    self.count_value()?;
                 }
+                (_, b',') => self.count_value()?,
                 // A closing bracket of the wrong kind counts too: the parser will refuse it.
                 (_, b'}' | b']') => {
                     self.depth -= 1;
+                    self.objects >>= 1;
                     if self.depth == 0 {
                         self.place = Place::Between;
+                        self.parsed_bytes = 0;
                         let len = std::mem::take(&mut self.scanned);
                         return Ok(Some(self.buf.split_to(len).freeze()));
                     }
@@ -164,9 +200,31 @@ impl Splitter {
         Ok(None)
     }
 
+    /// Another value of the innermost array or object.
+    fn count_value(&mut self) -> Result<(), SplitError> {
+        self.parsed_bytes += match self.objects & 1 {
+            0 => ELEMENT_BYTES,
+            _ => MEMBER_BYTES,
+        };
+        let parsed_bytes_max = self.limits.parsed_bytes_max;
+        match self.parsed_bytes > parsed_bytes_max {
+            true => Err(SplitError::TooManyValues { parsed_bytes_max }),
+            false => Ok(()),
+        }
+    }
+
     fn too_long(&self) -> SplitError {
         SplitError::MessageTooLong {
             bytes_max: self.limits.message_bytes_max,
+        }
+    }
+}
+
+impl Limits {
+    fn for_the_parser(self) -> Limits {
+        Limits {
+            depth_max: self.depth_max.min(DEPTH_MAX_OF_PARSER),
+            ..self
         }
     }
 }
@@ -262,5 +320,30 @@ mod tests {
         assert_eq!(split(limits, &[br#"{"a":[[1]]}"#]).0.len(), 1);
         let error = Some(SplitError::TooDeep { depth_max: 3 });
         assert_eq!(split(limits, &[br#"{"a":[[[1]]]}"#]).1, error);
+    }
+
+    #[test]
+    fn values_count_by_what_they_take_in_memory_and_not_by_their_bytes() {
+        let limits = Limits {
+            parsed_bytes_max: 1 << 20,
+            ..Limits::default()
+        };
+        let error = Some(SplitError::TooManyValues {
+            parsed_bytes_max: 1 << 20,
+        });
+        let message = |inner: &str, count: usize| {
+            format!("{{\"a\":[0{}]}}", inner.repeat(count)).into_bytes()
+        };
+        // 20 MB of those became 1.5 GiB.
+        assert_eq!(split(limits, &[&message(",[]", 100_000)]).1, error);
+        assert_eq!(split(limits, &[&message(",{}", 100_000)]).1, error);
+        assert_eq!(split(limits, &[&message(",0", 20_000)]).1, error);
+        assert_eq!(split(limits, &[&message(",0", 10_000)]).0.len(), 1);
+        // One text of as many bytes is one value.
+        let text = format!("{{\"a\":\"{}\"}}", ",[".repeat(1 << 20));
+        assert_eq!(split(limits, &[text.as_bytes()]).0.len(), 1);
+        // Members of objects take more, and each message is counted for itself.
+        let member = "{\"a\":{\"b\":0,\"c\":1}}".repeat(100_000);
+        assert_eq!(split(limits, &[member.as_bytes()]).0.len(), 100_000);
     }
 }

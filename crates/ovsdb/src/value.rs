@@ -4,8 +4,10 @@
 //! a set of one, so two equal values compare equal however a server wrote them.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_set};
 use std::fmt;
+use std::iter::{Chain, Flatten};
+use std::option;
 use std::str::FromStr;
 
 use serde_json::{Value, json};
@@ -66,8 +68,128 @@ pub enum Atom {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Datum {
     /// A scalar is a set of one.
-    Set(BTreeSet<Atom>),
+    Set(Atoms),
     Map(BTreeMap<Atom, Atom>),
+}
+
+/// A set of atoms. One alone, as nearly every column has it, is kept in place: a tree of one takes
+/// 400 bytes, and a database may have a hundred thousand of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Atoms(Elements);
+
+/// No more than it takes: a tree has at least two.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Elements {
+    #[default]
+    None,
+    One(Atom),
+    Tree(BTreeSet<Atom>),
+}
+
+type Flat<I> = Flatten<option::IntoIter<I>>;
+
+impl Atoms {
+    pub fn new() -> Atoms {
+        Atoms::default()
+    }
+
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Elements::None => 0,
+            Elements::One(_) => 1,
+            Elements::Tree(tree) => tree.len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0 == Elements::None
+    }
+
+    pub fn first(&self) -> Option<&Atom> {
+        self.iter().next()
+    }
+
+    pub fn contains(&self, atom: &Atom) -> bool {
+        match &self.0 {
+            Elements::None => false,
+            Elements::One(one) => one == atom,
+            Elements::Tree(tree) => tree.contains(atom),
+        }
+    }
+
+    /// Whether it was not there.
+    pub fn insert(&mut self, atom: Atom) -> bool {
+        match &mut self.0 {
+            Elements::Tree(tree) => return tree.insert(atom),
+            Elements::One(one) if *one == atom => return false,
+            _ => {}
+        }
+        self.0 = match std::mem::take(&mut self.0) {
+            Elements::One(one) => Elements::Tree([one, atom].into()),
+            _ => Elements::One(atom),
+        };
+        true
+    }
+
+    /// Whether it was there.
+    pub fn remove(&mut self, atom: &Atom) -> bool {
+        let is_gone = match &mut self.0 {
+            Elements::None => false,
+            Elements::One(one) => one == atom,
+            Elements::Tree(tree) => tree.remove(atom),
+        };
+        self.0 = match std::mem::take(&mut self.0) {
+            Elements::One(_) if is_gone => Elements::None,
+            Elements::Tree(mut tree) if tree.len() == 1 => {
+                tree.pop_first().map_or(Elements::None, Elements::One)
+            }
+            elements => elements,
+        };
+        is_gone
+    }
+
+    /// In their order.
+    pub fn iter(&self) -> <&Atoms as IntoIterator>::IntoIter {
+        self.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Atoms {
+    type Item = &'a Atom;
+    type IntoIter = Chain<option::IntoIter<&'a Atom>, Flat<btree_set::Iter<'a, Atom>>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        let (one, tree) = match &self.0 {
+            Elements::None => (None, None),
+            Elements::One(one) => (Some(one), None),
+            Elements::Tree(tree) => (None, Some(tree.iter())),
+        };
+        one.into_iter().chain(tree.into_iter().flatten())
+    }
+}
+
+impl IntoIterator for Atoms {
+    type Item = Atom;
+    type IntoIter = Chain<option::IntoIter<Atom>, Flat<btree_set::IntoIter<Atom>>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        let (one, tree) = match self.0 {
+            Elements::None => (None, None),
+            Elements::One(one) => (Some(one), None),
+            Elements::Tree(tree) => (None, Some(tree.into_iter())),
+        };
+        one.into_iter().chain(tree.into_iter().flatten())
+    }
+}
+
+impl FromIterator<Atom> for Atoms {
+    fn from_iter<I: IntoIterator<Item = Atom>>(atoms: I) -> Atoms {
+        let mut all = Atoms::new();
+        for atom in atoms {
+            all.insert(atom);
+        }
+        all
+    }
 }
 
 /// Why JSON is not a value.
@@ -174,7 +296,7 @@ impl Eq for Atom {}
 impl Datum {
     /// The empty set, as which an optional column without a value is written.
     pub fn empty() -> Datum {
-        Datum::Set(BTreeSet::new())
+        Datum::Set(Atoms::new())
     }
 
     pub fn set<A: Into<Atom>>(atoms: impl IntoIterator<Item = A>) -> Datum {
@@ -194,7 +316,7 @@ impl Datum {
         let tagged = value.as_array().map(Vec::as_slice);
         match tagged {
             Some([Value::String(tag), Value::Array(elements)]) if tag == "set" => {
-                let set: BTreeSet<Atom> = elements
+                let set: Atoms = elements
                     .iter()
                     .map(Atom::from_json)
                     .collect::<Result<_, _>>()?;
@@ -210,7 +332,7 @@ impl Datum {
                     .collect::<Result<_, _>>()?;
                 unique(map.len(), pairs.len()).map(|()| Datum::Map(map))
             }
-            _ => Ok(Datum::Set(BTreeSet::from([Atom::from_json(value)?]))),
+            _ => Atom::from_json(value).map(Datum::from),
         }
     }
 
@@ -334,7 +456,7 @@ impl From<Uuid> for Atom {
 
 impl<A: Into<Atom>> From<A> for Datum {
     fn from(atom: A) -> Datum {
-        Datum::Set(BTreeSet::from([atom.into()]))
+        Datum::Set(Atoms(Elements::One(atom.into())))
     }
 }
 
@@ -363,6 +485,39 @@ mod tests {
         assert_eq!(Datum::from_json(&json!(["set", ["x"]])).unwrap(), scalar);
         assert_eq!(scalar.to_json(), json!("x"));
         assert_eq!(Datum::empty().to_json(), json!(["set", []]));
+    }
+
+    #[test]
+    fn a_set_holds_what_a_tree_would() {
+        let mut tree = BTreeSet::new();
+        let mut atoms = Atoms::new();
+        // Up to three elements and back, by every kind of step.
+        for (insert, number) in [
+            (false, 1),
+            (true, 1),
+            (true, 1),
+            (true, 2),
+            (false, 3),
+            (true, 3),
+            (false, 1),
+            (false, 1),
+            (false, 2),
+            (false, 2),
+            (false, 3),
+            (true, 4),
+        ] {
+            let atom = Atom::Integer(number);
+            let is_changed = match insert {
+                true => (tree.insert(atom.clone()), atoms.insert(atom.clone())),
+                false => (tree.remove(&atom), atoms.remove(&atom)),
+            };
+            assert_eq!(is_changed.0, is_changed.1, "{insert} {number}");
+            assert_eq!(atoms, tree.iter().cloned().collect());
+            assert!(atoms.iter().eq(&tree) && atoms.clone().into_iter().eq(tree.clone()));
+            assert_eq!((atoms.len(), atoms.first()), (tree.len(), tree.first()));
+            assert_eq!(atoms.is_empty(), tree.is_empty());
+            assert_eq!(atoms.contains(&atom), tree.contains(&atom));
+        }
     }
 
     #[test]

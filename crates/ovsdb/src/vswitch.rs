@@ -152,12 +152,14 @@ const MONITORED: [(&str, &[&str]); 8] = [
     ("Queue", &["dscp", "external_ids", "other_config"]),
 ];
 
-/// The bridges by name, from a replica of [`monitor_request`].
+/// The bridges by name, from a replica of [`monitor_request`]. A row is of the first that refers to
+/// it: a database in which many refer to the same rows is no larger here than there.
 pub fn bridges(replica: &Replica) -> BTreeMap<String, Bridge> {
     let shares = Shares::of(replica);
+    let mut seen = BTreeSet::new();
     let bridges = replica
         .rows("Bridge")
-        .map(|(uuid, row)| read_bridge(replica, &shares, uuid, row));
+        .map(|(uuid, row)| read_bridge(replica, &shares, &mut seen, uuid, row));
     bridges
         .map(|bridge| (bridge.name.clone(), bridge))
         .collect()
@@ -275,20 +277,32 @@ fn write_controller(controller: &Controller) -> Row {
     row
 }
 
-fn read_bridge(replica: &Replica, shares: &Shares, uuid: Uuid, row: &Row) -> Bridge {
+fn read_bridge(
+    replica: &Replica,
+    shares: &Shares,
+    seen: &mut BTreeSet<Uuid>,
+    uuid: Uuid,
+    row: &Row,
+) -> Bridge {
     let datapath_id = text(row, "datapath_id");
     Bridge {
         uuid,
         name: text(row, "name").unwrap_or_default(),
-        datapath_id: datapath_id.and_then(|hex| u64::from_str_radix(&hex, 16).ok()),
+        datapath_id: datapath_id
+            .filter(|hex| hex.len() == 16 && hex.bytes().all(|b| b.is_ascii_hexdigit()))
+            .and_then(|hex| u64::from_str_radix(&hex, 16).ok()),
         datapath_type: text(row, "datapath_type").unwrap_or_default(),
         flow_limit: read_flow_limit(replica, row),
         fail_mode: text(row, "fail_mode"),
         controllers: referred(replica, row, "controller", "Controller")
+            .filter(|(uuid, _)| seen.insert(*uuid))
             .map(|(_, row)| read_controller(row))
             .collect(),
         ports: referred(replica, row, "ports", "Port")
-            .map(|(uuid, row)| read_port(replica, shares, uuid, row))
+            .filter_map(|(uuid, row)| {
+                let is_first = seen.insert(uuid);
+                is_first.then(|| read_port(replica, shares, seen, uuid, row))
+            })
             .collect(),
     }
 }
@@ -303,7 +317,13 @@ fn read_flow_limit(replica: &Replica, row: &Row) -> Option<u32> {
     number(replica.row("Flow_Table", *first)?, "flow_limit")
 }
 
-fn read_port(replica: &Replica, shares: &Shares, uuid: Uuid, row: &Row) -> Port {
+fn read_port(
+    replica: &Replica,
+    shares: &Shares,
+    seen: &mut BTreeSet<Uuid>,
+    uuid: Uuid,
+    row: &Row,
+) -> Port {
     Port {
         uuid,
         name: text(row, "name").unwrap_or_default(),
@@ -312,6 +332,7 @@ fn read_port(replica: &Replica, shares: &Shares, uuid: Uuid, row: &Row) -> Port 
             .map(|(uuid, row)| qos::read_qos(replica, shares, uuid, row))
             .next(),
         interfaces: referred(replica, row, "interfaces", "Interface")
+            .filter(|(uuid, _)| seen.insert(*uuid))
             .map(|(uuid, row)| read_interface(uuid, row))
             .collect(),
     }

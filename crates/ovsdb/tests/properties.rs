@@ -55,7 +55,8 @@ fn any_atom() -> impl Strategy<Value = Atom> {
 
 fn any_datum() -> impl Strategy<Value = Datum> {
     prop_oneof![
-        prop::collection::btree_set(any_atom(), 0..4).prop_map(Datum::Set),
+        prop::collection::btree_set(any_atom(), 0..4)
+            .prop_map(|atoms| Datum::Set(atoms.into_iter().collect())),
         prop::collection::btree_map(any_atom(), any_atom(), 0..4).prop_map(Datum::Map),
     ]
 }
@@ -136,7 +137,8 @@ fn row_difference(old: &Row, new: &Row) -> Value {
         let told = match (&old[column], datum) {
             (old, new) if old == new => continue,
             (Datum::Set(old), Datum::Set(new)) if column == "set" || column == "real" => {
-                Datum::Set(old.symmetric_difference(new).cloned().collect())
+                let [old, new] = [old, new].map(|set| set.iter().cloned().collect::<BTreeSet<_>>());
+                Datum::Set(old.symmetric_difference(&new).cloned().collect())
             }
             (Datum::Map(old), Datum::Map(new)) => {
                 let gone = old.iter().filter(|(key, _)| !new.contains_key(key));

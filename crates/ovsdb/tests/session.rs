@@ -260,6 +260,7 @@ fn malformed_input_closes_with_its_reason_and_nothing_follows() {
     let limits = Limits {
         message_bytes_max: 100,
         depth_max: 5,
+        ..Limits::default()
     };
     let config = Config {
         limits,
@@ -449,4 +450,121 @@ fn locks_are_asked_for_waited_for_and_lost() {
         Output::Stolen("l".into()),
     ];
     assert_eq!(drain(&mut session).1, expected);
+}
+
+#[test]
+fn a_message_has_to_be_complete_in_time_however_often_a_byte_of_it_comes() {
+    let mut session = session(Config {
+        message_timeout: Some(Duration::from_secs(8)),
+        ..Config::default()
+    });
+    session.handle_bytes(at(1), br#"{"method":"echo","id":"x","params":[]}{"#);
+    for second in 2..9 {
+        session.handle_bytes(at(second), b" ");
+        session.handle_timeout(at(second));
+        assert!(!session.is_closed(), "at {second} s");
+    }
+    assert_eq!(session.poll_timeout(), Some((at(9), "OVSDB message")));
+    session.handle_timeout(at(9));
+    let (_, others) = drain(&mut session);
+    assert_eq!(others, [Output::Close(CloseReason::Unfinished)]);
+}
+
+#[test]
+fn until_something_is_monitored_other_limits_hold() {
+    let config = Config {
+        first_limits: Some(Limits {
+            message_bytes_max: 1000,
+            ..Limits::default()
+        }),
+        ..Config::default()
+    };
+    let long = format!(
+        r#"{{"id":0,"result":["{}"],"error":null}}"#,
+        "x".repeat(1000)
+    );
+    let mut first = session(config);
+    let _ = first.list_dbs(at(0)).unwrap();
+    first.handle_bytes(at(0), long.as_bytes());
+    let (_, others) = drain(&mut first);
+    let too_long = SplitError::MessageTooLong { bytes_max: 1000 };
+    assert_eq!(
+        others.last(),
+        Some(&Output::Close(CloseReason::Split(too_long)))
+    );
+
+    let mut later = session(config);
+    let id = later.monitor_cond(at(0), &schema(), &all_of_t()).unwrap();
+    let row = json!({"initial": {"name": "x".repeat(1000)}});
+    let rows = json!({"T": {"00000000-0000-0000-0000-000000000001": row}});
+    receive(
+        &mut later,
+        json!({"id": id.0, "result": rows, "error": null}),
+    );
+    let (_, others) = drain(&mut later);
+    assert!(matches!(
+        &others[..],
+        [Output::Answered(_, Answer::Monitoring(_))]
+    ));
+}
+
+/// Whatever it says there would be sent back to it, or kept until somebody takes it.
+#[test]
+fn a_long_message_that_nobody_asked_for_closes() {
+    let long = "x".repeat(5000);
+    for message in [
+        json!({"id": 1, "method": "echo", "params": [long]}),
+        json!({"id": 1, "method": long, "params": []}),
+        json!({"id": null, "method": "news", "params": [long]}),
+    ] {
+        let mut session = session(Config::default());
+        receive(&mut session, message);
+        let unasked = CloseReason::Unasked { bytes_max: 4096 };
+        assert_eq!(drain(&mut session), (vec![], vec![Output::Close(unasked)]));
+    }
+}
+
+#[test]
+fn updates_before_the_first_rows_are_ignored() {
+    let mut session = session(Config::default());
+    let id = session.monitor_cond(at(0), &schema(), &all_of_t()).unwrap();
+    let _ = drain(&mut session);
+    let insert = json!({"T": {"00000000-0000-0000-0000-000000000001": {"insert": {}}}});
+    let update = json!({"id": null, "method": "update2", "params": [id.0, insert]});
+    receive(&mut session, update.clone());
+    assert_eq!(drain(&mut session), (vec![], vec![]));
+    receive(
+        &mut session,
+        json!({"id": id.0, "result": {}, "error": null}),
+    );
+    let _ = drain(&mut session);
+    receive(&mut session, update);
+    let (_, others) = drain(&mut session);
+    assert!(matches!(&others[..], [Output::Updated(_, changes)] if changes.len() == 1));
+}
+
+#[test]
+fn what_a_connection_holds_is_counted_and_given_back() {
+    let mut session = session(Config::default());
+    let id = session.monitor_cond(at(0), &schema(), &all_of_t()).unwrap();
+    let _ = drain(&mut session);
+    assert_eq!(session.held_bytes(), 0);
+    let uuid = "00000000-0000-0000-0000-000000000001";
+    let tags: Vec<String> = (0..100).map(|n| format!("tag {n}")).collect();
+    let row = json!({"initial": {"name": "x".repeat(1000), "tags": ["set", tags]}});
+    let answer = json!({"id": id.0, "result": {"T": {uuid: row}}, "error": null}).to_string();
+    let (most, last) = answer.split_at(answer.len() - 1);
+    session.handle_bytes(at(0), most.as_bytes());
+    let arriving = session.held_bytes();
+    assert!(arriving > most.len() + 100 * 80, "values count: {arriving}");
+    session.handle_bytes(at(0), last.as_bytes());
+    let rows = session.held_bytes();
+    assert!((2000..20_000).contains(&rows), "{rows}");
+    let delete = json!({"T": {uuid: {"delete": null}}});
+    receive(
+        &mut session,
+        json!({"id": null, "method": "update2", "params": [id.0, delete]}),
+    );
+    let _ = drain(&mut session);
+    assert_eq!(session.held_bytes(), 0);
 }

@@ -41,6 +41,12 @@ impl Agents {
         streams.chain(datagrams).map(String::as_str)
     }
 
+    /// Whether any of them needs certificates.
+    pub fn any_is_certified(&self) -> bool {
+        let mut methods = self.passive.values().chain(self.active.values());
+        methods.any(super::is_certified)
+    }
+
     /// Where what the other end carries here goes.
     pub fn targets(&self) -> BTreeMap<String, Target> {
         let streams = self.active.iter();

@@ -162,6 +162,7 @@ async fn answer_one(mut connection: Connection, source: Source, holder: Option<A
                     "begun": turns.begun,
                     "told_to_wait": turns.told_to_wait,
                     "too_late": turns.too_late,
+                    "crowded": turns.crowded,
                 });
             }
             state
@@ -225,6 +226,7 @@ fn end_json(end: &EndStatus) -> Value {
         "policy": end.line.as_ref().map(line_json),
         "policy_map": end.policy.as_ref().map(policy::status_json),
         "policy_faults": end.policy_faults,
+        "datapaths_refused": end.datapaths_refused,
         "coalesced": { "held": end.windows.held, "windows": end.windows.windows },
         "copies": {
             "sent": end.copies.sent,

@@ -674,7 +674,9 @@ impl Controller {
         }
     }
 
-    /// The connection is gone. Its switch keeps its links and paths for `switch_grace`.
+    /// The connection is gone. Its switch keeps its links and paths for `switch_grace`; one that has
+    /// none, nor hosts, is forgotten at once, so that those who only say that they are switches do
+    /// not fill `switch_count_max`.
     pub fn handle_down(&mut self, now: Instant, connection: ConnectionId) {
         self.now = now;
         if let Some(dpid) = self.connections.remove(&connection) {
@@ -704,6 +706,9 @@ impl Controller {
             self.handle_unanswered(now, dpid, request);
         }
         self.round_answered(now, dpid);
+        if !self.is_of_use(dpid) {
+            self.forget_switch(now, dpid);
+        }
     }
 
     pub fn handle_timeout(&mut self, now: Instant) {

@@ -221,10 +221,25 @@ impl Controller {
             return;
         };
         let over = |since: Instant| now.since(since) >= self.config.switch_grace;
-        if !switch.down_since.is_some_and(over) {
-            return;
+        if switch.down_since.is_some_and(over) {
+            self.forget_switch(now, dpid);
         }
-        self.forget_switch(now, dpid);
+    }
+
+    /// Whether anything would be lost with the switch: a link, a host or a path.
+    pub(super) fn is_of_use(&self, dpid: DatapathId) -> bool {
+        let Some(switch) = self.switches.get(&dpid) else {
+            return false;
+        };
+        let has_path = || {
+            let mut keys = switch.entries.keys();
+            keys.any(|key| key.eth_dst.is_some_and(|mac| !mac.is_multicast()))
+        };
+        let mut ports = switch.ports.iter();
+        ports.any(|(port, known)| {
+            let has_host = known.state.past().host.is_some();
+            has_host || self.is_end(Location { dpid, port: *port })
+        }) || has_path()
     }
 
     /// Everything that is known of a switch goes, and its connection if it has one.

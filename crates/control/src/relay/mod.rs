@@ -16,6 +16,7 @@ mod carriers;
 mod channel;
 mod copies;
 pub mod datagrams;
+mod datapaths;
 pub mod experimenter;
 pub mod hold;
 mod kind;
@@ -40,8 +41,8 @@ pub use place::{place_of, queue_of_lane};
 pub use policy::{Answer, PolicyEvent, PolicyExchange, PolicyMessage};
 pub use rivals::{RivalCounters, Rivals, WINDOW as RIVALS_WINDOW};
 pub use session::{
-    CHANNELS_MAX, ChannelStatus, Config, Early, Event, LOWER_BYTES_MAX, PolicyStatus, SHARED_LANES,
-    Session, datapath_of,
+    CHANNELS_MAX, ChannelStatus, Config, Early, Event, LOWER_BYTES_MAX, OVSDB, PolicyStatus,
+    SHARED_LANES, Session, datapath_of,
 };
 pub use tally::{Shed, Tally};
 pub use wire::{Agent, ChannelId, OrderMode, SessionId, Settings, Side, WireError};

@@ -20,13 +20,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
 use openflow::time::{Duration, Instant};
-use openflow::{DatapathId, Frame, MessageKind};
+use openflow::{DatapathId, Frame};
 use sched::policy::MapDigest;
 use sched::{Direction, Lane, PolicyMap};
 
 use super::carriers::{CARRIERS_MAX, Carriers};
 use super::channel::{Inbound, LocalWrite, Outbound, Taken};
 use super::copies::{CopiedRecord, CopyCounters};
+use super::datapaths::Claims;
 use super::kind::{Kind, PerKind};
 use super::line::{Item, Line, LineStatus};
 use super::policy::PolicyExchange;
@@ -48,6 +49,9 @@ pub const LOWER_BYTES_MAX: usize = 4 * 1024;
 
 /// One channel takes at most this part of what the queues hold together.
 const QUEUE_SHARE: usize = 4;
+
+/// The name of the agent whose channels carry OVSDB.
+pub const OVSDB: &str = "ovsdb";
 
 /// Channels that are gone and whose counts nobody has asked for.
 const FINISHED_MAX: usize = 1024;
@@ -121,6 +125,13 @@ pub enum Event {
     Control,
     /// Another map is in use: it may ask for other connections.
     Mapped,
+    /// A channel was closed because its switch says that it is another one than its relay's
+    /// certificate names. The same claim is told once in a row.
+    WrongDatapath {
+        channel: ChannelId,
+        said: DatapathId,
+        certified: DatapathId,
+    },
     /// What became of the policy map that was pushed.
     Policy { outcome: Result<MapDigest, String> },
 }
@@ -198,6 +209,11 @@ pub struct Session {
     copies: Vec<CopiedRecord>,
     /// Of channels that are gone, or never were.
     copies_past: CopyCounters,
+    /// At the controller side: the only datapath that the other relay's certificate lets it carry.
+    certified: Option<DatapathId>,
+    /// Channels that were closed because of it.
+    datapaths_refused: u64,
+    refused_last: Option<DatapathId>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,9 +243,28 @@ struct Channel {
     is_blocked: bool,
     /// Which switch it is a connection of, once that has been said.
     datapath: Option<DatapathId>,
+    /// What a database says of its datapaths.
+    claims: Claims,
 }
 
 impl Channel {
+    /// The datapath that `chunks`, which come from the switch, speak for against its certificate.
+    fn foreign(&mut self, certified: DatapathId, chunks: &[Bytes]) -> Option<DatapathId> {
+        match self.agent {
+            Agent::OpenFlow => {
+                let mut said = chunks.iter().filter_map(|chunk| datapath_in(chunk));
+                said.find(|said| *said != certified)
+            }
+            Agent::Raw if self.name == OVSDB => {
+                let claims = &mut self.claims;
+                chunks
+                    .iter()
+                    .find_map(|chunk| claims.handle(chunk, certified))
+            }
+            Agent::Raw => None,
+        }
+    }
+
     fn kind_of(&self, lane: Lane) -> Kind {
         match self.agent {
             Agent::OpenFlow => Kind::of(lane),
@@ -283,6 +318,9 @@ impl Session {
             stalled: BTreeSet::new(),
             copies: Vec::new(),
             copies_past: CopyCounters::default(),
+            certified: None,
+            datapaths_refused: 0,
+            refused_last: None,
             config,
         }
     }
@@ -332,6 +370,17 @@ impl Session {
     /// A switch that was elsewhere meanwhile has begun another there, and must not resume this one.
     pub fn set_life(&mut self, life: u64) {
         self.life = life;
+    }
+
+    /// At the controller side: no switch behind the other relay may say that it is another datapath.
+    /// A channel on which one does is closed before its controller or manager hears of it.
+    pub fn set_certified(&mut self, certified: Option<DatapathId>) {
+        self.certified = certified;
+    }
+
+    /// Channels that were closed because their switch said that it is another datapath.
+    pub fn datapaths_refused(&self) -> u64 {
+        self.datapaths_refused
     }
 
     /// Whether who says `peer` means this session, at the controller side.
@@ -788,6 +837,12 @@ impl Session {
         let channel = self.channels.get_mut(&id)?;
         let write = channel.inn.take_ready(bytes_max);
         let is_from_switch = self.config.side == Side::Controller;
+        if let Some(certified) = self.certified.filter(|_| is_from_switch)
+            && let Some(said) = channel.foreign(certified, &write.chunks)
+        {
+            self.refuse_datapath(id, said, certified);
+            return None;
+        }
         if let Some(line) = self.line.as_mut().filter(|_| is_from_switch)
             && channel.agent == Agent::OpenFlow
         {
@@ -800,6 +855,19 @@ impl Session {
             }
         }
         Some(write)
+    }
+
+    fn refuse_datapath(&mut self, channel: ChannelId, said: DatapathId, certified: DatapathId) {
+        self.datapaths_refused += 1;
+        if self.refused_last.replace(said) != Some(said) {
+            self.events.push_back(Event::WrongDatapath {
+                channel,
+                said,
+                certified,
+            });
+        }
+        let reason = format!("it says that it is {said}, its relay's certificate {certified}");
+        self.reset(channel, reason);
     }
 
     /// The local socket has taken what [`Session::poll_local`] gave.
@@ -1051,6 +1119,7 @@ impl Session {
             named: false,
             is_blocked: false,
             datapath: None,
+            claims: Claims::default(),
         }
     }
 
@@ -1189,6 +1258,12 @@ fn direction(side: Side) -> Direction {
 
 /// A switch says who it is in its FEATURES_REPLY.
 pub fn datapath_of(frame: &Frame) -> Option<DatapathId> {
-    let id = frame.body().first_chunk::<8>()?;
-    (frame.kind() == MessageKind::FeaturesReply).then(|| DatapathId(u64::from_be_bytes(*id)))
+    datapath_in(frame.bytes())
+}
+
+/// The same of the bytes of one message, of whatever version: all have this type in common.
+fn datapath_in(message: &[u8]) -> Option<DatapathId> {
+    const FEATURES_REPLY: u8 = 6;
+    let id = message.get(8..)?.first_chunk::<8>()?;
+    (message[1] == FEATURES_REPLY).then(|| DatapathId(u64::from_be_bytes(*id)))
 }

@@ -14,11 +14,12 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{
-    BRIDGES_MAX, DatapathView, IN_FLIGHT_MAX, MESSAGE_BYTES_MAX, PortView, QueuesState, ROWS_MAX,
+    BRIDGES_MAX, DatapathView, FIRST_BYTES_MAX, FIRST_PARSED_BYTES_MAX, IN_FLIGHT_MAX,
+    MESSAGE_BYTES_MAX, MESSAGE_TIMEOUT, PARSED_BYTES_MAX, PortView, QueuesState, ROWS_MAX,
     SETUP_MAX, Shared, UNSENT_BYTES_MAX, Views, Wanted,
 };
 use crate::ovsdb::{Client, ClientError};
-use crate::transport::Connection;
+use crate::transport::{Connection, Ticket};
 
 /// For more changes to come, before all rows are looked at.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -37,14 +38,23 @@ pub(super) async fn serve(shared: &Arc<Shared>, connection: Connection) -> Strin
     let config = Config {
         limits: Limits {
             message_bytes_max: MESSAGE_BYTES_MAX,
+            parsed_bytes_max: PARSED_BYTES_MAX,
             ..Limits::default()
         },
+        first_limits: Some(Limits {
+            message_bytes_max: FIRST_BYTES_MAX,
+            parsed_bytes_max: FIRST_PARSED_BYTES_MAX,
+            ..Limits::default()
+        }),
+        message_timeout: Some(MESSAGE_TIMEOUT),
         request_count_max: 2 * IN_FLIGHT_MAX,
         unsent_bytes_max: UNSENT_BYTES_MAX,
         row_count_max: ROWS_MAX,
         ..Config::default()
     };
-    let mut client = Client::new(connection, shared.clock, config);
+    let network = connection.ticket.as_ref().and_then(Ticket::network);
+    let charge = shared.budget.charge(network);
+    let mut client = Client::new(connection, shared.clock, config).charged(charge);
     let request = vswitch::monitor_request();
     let monitored = timeout(SETUP_MAX, client.monitor(DATABASE, &request)).await;
     let monitor = match monitored {

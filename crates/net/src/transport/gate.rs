@@ -5,14 +5,17 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use super::turns::{Network, source_of};
+
 /// What a listener takes on. Above them a connection is closed at once, and counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub connections_max: usize,
-    /// From one address. Loopback is not held to it: a relay or a lab brings a whole network.
+    /// From one IPv4 address or one /64 of IPv6. An address of loopback may have three quarters of
+    /// `connections_max`: a relay or a lab brings a whole network.
     pub connections_per_source_max: usize,
-    /// Handshakes in flight. Above it new ones wait in the listen queue of the system; each takes
-    /// at most [`super::HANDSHAKE_TIMEOUT`].
+    /// Handshakes in flight, at most 32 of one network (/24 or /64). Others wait for their turn; each
+    /// takes at most [`super::HANDSHAKE_TIMEOUT`].
     pub handshakes_max: usize,
 }
 
@@ -35,18 +38,21 @@ pub enum Refusal {
     Source,
     /// The handshake failed: certificate, version, or not TLS at all.
     Handshake,
-    /// The handshake was not done in time.
+    /// The handshake was not done in time, or had not begun after [`super::FIRST_FLIGHT_TIMEOUT`].
     Timeout,
+    /// Too many of its network had not finished their handshakes, and this one was the oldest.
+    Crowded,
     /// The system gave no socket: out of file descriptors, mostly.
     System,
 }
 
 impl Refusal {
-    pub const ALL: [Refusal; 5] = [
+    pub const ALL: [Refusal; 6] = [
         Refusal::Total,
         Refusal::Source,
         Refusal::Handshake,
         Refusal::Timeout,
+        Refusal::Crowded,
         Refusal::System,
     ];
 
@@ -56,6 +62,7 @@ impl Refusal {
             Refusal::Source => "connections_per_source_max",
             Refusal::Handshake => "handshake_failed",
             Refusal::Timeout => "handshake_timeout",
+            Refusal::Crowded => "handshakes_per_network_max",
             Refusal::System => "system",
         }
     }
@@ -96,6 +103,14 @@ struct Held {
 pub struct Ticket {
     gate: Arc<Gate>,
     source: Option<IpAddr>,
+    network: Option<Network>,
+}
+
+impl Ticket {
+    /// Where the connection comes from; `None` by a Unix socket.
+    pub(crate) fn network(&self) -> Option<Network> {
+        self.network
+    }
 }
 
 impl Gate {
@@ -109,15 +124,19 @@ impl Gate {
 
     /// Admits a connection from `source`, or counts and tells why not.
     pub(super) fn admit(self: &Arc<Gate>, source: Option<IpAddr>) -> Result<Ticket, Refusal> {
-        let source = source
-            .map(|address| address.to_canonical())
-            .filter(|address| !address.is_loopback());
+        let per_source_max = match source {
+            Some(address) if address.to_canonical().is_loopback() => {
+                self.limits.connections_max - self.limits.connections_max / 4
+            }
+            _ => self.limits.connections_per_source_max,
+        };
+        let network = source.map(Network::of);
+        let source = source.map(source_of);
         let mut held = self.held.lock().expect("no panic while it is held");
         let refusal = if held.total >= self.limits.connections_max {
             Some(Refusal::Total)
         } else if source.is_some_and(|source| {
-            held.by_source.get(&source).copied().unwrap_or(0)
-                >= self.limits.connections_per_source_max
+            held.by_source.get(&source).copied().unwrap_or(0) >= per_source_max
         }) {
             Some(Refusal::Source)
         } else {
@@ -134,6 +153,7 @@ impl Gate {
         Ok(Ticket {
             gate: self.clone(),
             source,
+            network,
         })
     }
 }
@@ -179,5 +199,23 @@ mod tests {
         let _fifth = gate.admit(greedy).unwrap();
         assert_eq!(gate.refusals.get(Refusal::Source), 1);
         assert_eq!(gate.refusals.get(Refusal::Total), 1);
+    }
+
+    #[test]
+    fn the_addresses_of_one_64_are_one_source_and_loopback_has_three_quarters() {
+        let gate = Gate::new(Limits {
+            connections_max: 8,
+            connections_per_source_max: 2,
+            handshakes_max: 1,
+        });
+        let admit = |text: &str| gate.admit(Some(text.parse().unwrap()));
+        let held = [admit("2001:db8::1").unwrap(), admit("2001:db8::2").unwrap()];
+        assert_eq!(admit("2001:db8::3").unwrap_err(), Refusal::Source);
+        let _other = admit("2001:db8:0:1::1").unwrap();
+        drop(held);
+        let lab: Vec<Ticket> = (0..6).map(|_| admit("127.0.0.1").unwrap()).collect();
+        assert_eq!(admit("127.0.0.1").unwrap_err(), Refusal::Source);
+        assert_eq!(lab.len(), 6);
+        let _switch = admit("192.0.2.1").unwrap();
     }
 }

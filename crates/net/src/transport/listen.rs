@@ -9,16 +9,18 @@ use std::time::Duration;
 
 use nix::sys::stat::Mode;
 use socket2::{Domain, SockAddr, Socket, Type};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{LazyConfigAcceptor, StartHandshake, TlsAcceptor};
 
 use super::gate::{Gate, Ticket};
+use super::turns::{Network, NoTurn, Silent, Turns};
 use super::{
-    Connection, HANDSHAKE_TIMEOUT, Limits, LineSocket, PeerIdentity, Refusal, Refusals,
-    TransportError, TransportKind, dial, socket, streams,
+    Connection, FIRST_FLIGHT_TIMEOUT, HANDSHAKE_TIMEOUT, Limits, LineSocket, PeerIdentity, Refusal,
+    Refusals, TransportError, TransportKind, dial, socket, streams,
 };
 use crate::advice::bind_problem;
 use crate::method::{Method, Transport};
@@ -38,6 +40,10 @@ pub struct Listener {
 
 /// Established connections that wait for [`Listener::accept`].
 const ACCEPTED_MAX: usize = 64;
+/// Connections that have said nothing yet, and as many that wait for the turn of their handshake.
+const WAITING_MAX: usize = 4096;
+/// Less than quinn keeps of those that wait (`max_incoming`): it refuses any beyond, of any network.
+const QUIC_WAITING_MAX: usize = 896;
 /// When the system has no file descriptor left, trying at once would burn a core.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -82,10 +88,15 @@ impl Listener {
         let gate = Gate::new(limits);
         let refusals = gate.refusals.clone();
         let (sender, accepted) = mpsc::channel(ACCEPTED_MAX);
+        let is_quic = matches!(method, Method::Listen(Transport::Quic, ..));
+        let waiting_max = if is_quic {
+            QUIC_WAITING_MAX
+        } else {
+            WAITING_MAX
+        };
         let door = Door {
             gate,
-            handshakes: Arc::new(Semaphore::new(limits.handshakes_max)),
-            handshakes_max: limits.handshakes_max,
+            turns: Turns::new(limits.handshakes_max, waiting_max),
             workers: workers.cloned(),
             line,
             sender,
@@ -173,8 +184,7 @@ impl Drop for Listener {
 #[derive(Clone)]
 struct Door {
     gate: Arc<Gate>,
-    handshakes: Arc<Semaphore>,
-    handshakes_max: usize,
+    turns: Arc<Turns>,
     workers: Option<Workers>,
     line: Option<LineSocket>,
     sender: mpsc::Sender<Connection>,
@@ -183,7 +193,6 @@ struct Door {
 impl Door {
     async fn accept_tcp(self, listener: TcpListener, tls: Option<TlsAcceptor>) {
         loop {
-            let slot = self.slot().await;
             let (stream, address) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
@@ -222,8 +231,9 @@ impl Door {
                 Some(acceptor) => {
                     let (door, acceptor) = (self.clone(), acceptor.clone());
                     let runtime = workers::runtime_of(place.as_ref());
+                    let silent = self.turns.hear(Network::of(address.ip()));
                     let handshake =
-                        door.shake_tls(acceptor, stream, address, (ticket, place), slot);
+                        door.shake_tls(acceptor, stream, address, (ticket, place), silent);
                     runtime.spawn(handshake);
                 }
             }
@@ -236,27 +246,48 @@ impl Door {
         stream: TcpStream,
         address: SocketAddr,
         (ticket, place): (Ticket, Option<Place>),
-        _slot: OwnedSemaphorePermit,
+        silent: Silent,
     ) {
-        let ticket = Some(ticket);
-        let handshake = async {
-            Ok(match self.line {
-                None => streams::tls(acceptor.accept(stream).await?.into(), address, ticket),
-                Some(_) => {
-                    let stream = acceptor.accept(socket::BoundedTcp(stream)).await?;
-                    streams::tls(stream.into(), address, ticket)
-                }
-            })
+        let shaken = match self.line {
+            None => self.shake(acceptor, stream, address, silent).await,
+            Some(_) => {
+                let stream = socket::BoundedTcp(stream);
+                self.shake(acceptor, stream, address, silent).await
+            }
         };
-        match timeout(HANDSHAKE_TIMEOUT, handshake).await {
-            Ok(Ok(connection)) => {
-                self.hand_on(connection, place).await;
-            }
-            Ok(Err(error)) => {
-                self.refuse(Refusal::Handshake, address, &dial::tls_problem(&error));
-            }
-            Err(_) => self.refuse(Refusal::Timeout, address, "no TLS handshake in time"),
+        let connection = shaken.map(|connection| Connection {
+            ticket: Some(ticket),
+            ..connection
+        });
+        match connection {
+            Ok(connection) => self.hand_on(connection, place).await,
+            Err((reason, problem)) => self.refuse(reason, address, &problem),
         }
+    }
+
+    /// The whole handshake: the first flight, which costs nothing, and the rest in its turn.
+    async fn shake<S: AsyncRead + AsyncWrite + Send + Sync + Unpin + 'static>(
+        &self,
+        acceptor: TlsAcceptor,
+        stream: S,
+        address: SocketAddr,
+        mut silent: Silent,
+    ) -> Result<Connection, (Refusal, String)> {
+        let failed = |error: io::Error| (Refusal::Handshake, dial::tls_problem(&error));
+        let late = |_| (Refusal::Timeout, "no TLS handshake in time".to_owned());
+        let hearing = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream);
+        let begun: StartHandshake<S> = tokio::select! {
+            begun = timeout(FIRST_FLIGHT_TIMEOUT, hearing) => begun.map_err(late)?.map_err(failed)?,
+            () = silent.given_up() => return Err(no_turn(NoTurn::Crowded)),
+        };
+        drop(silent);
+        let network = Network::of(address.ip());
+        let turn = self.turns.ask(network).turn(HANDSHAKE_TIMEOUT).await;
+        let _turn = turn.map_err(no_turn)?;
+        let handshake = begun.into_stream(acceptor.config().clone());
+        let stream = timeout(HANDSHAKE_TIMEOUT, handshake).await;
+        let stream = stream.map_err(late)?.map_err(failed)?;
+        Ok(streams::tls(stream.into(), address, None))
     }
 
     async fn accept_unix(self, listener: UnixListener, path: PathBuf) {
@@ -293,26 +324,35 @@ impl Door {
 
     async fn accept_quic(self, endpoint: quinn::Endpoint) {
         loop {
-            let slot = self.slot().await;
             let Some(incoming) = endpoint.accept().await else {
                 return;
             };
+            let address = incoming.remote_address();
+            let network = Network::of(address.ip());
             // Under load an address must prove that it is its own before it costs us a handshake.
-            let is_busy = self.handshakes.available_permits() < self.handshakes_max / 2;
+            let is_busy = self.turns.is_busy(network);
             if is_busy && !incoming.remote_address_validated() && incoming.may_retry() {
                 let _ = incoming.retry();
                 continue;
             }
-            let address = incoming.remote_address();
             let Ok(ticket) = self.gate.admit(Some(address.ip())) else {
                 incoming.refuse();
                 continue;
             };
+            let asked = self.turns.ask(network);
             let door = self.clone();
             let place = self.workers.as_ref().map(Workers::place);
             // quinn starts the connection's own task where `accept` is called.
             workers::runtime_of(place.as_ref()).spawn(async move {
-                let _slot = slot;
+                let _turn = match asked.turn(HANDSHAKE_TIMEOUT).await {
+                    Ok(turn) => turn,
+                    Err(why) => {
+                        // Who dials sends it again, and may have better luck.
+                        incoming.ignore();
+                        let (reason, problem) = no_turn(why);
+                        return door.refuse(reason, address, &problem);
+                    }
+                };
                 let handshake = async {
                     let connection = incoming.accept()?.await?;
                     let streams = connection.accept_bi().await?;
@@ -332,11 +372,6 @@ impl Door {
         }
     }
 
-    async fn slot(&self) -> OwnedSemaphorePermit {
-        let slot = self.handshakes.clone().acquire_owned().await;
-        slot.expect("the semaphore is never closed")
-    }
-
     async fn hand_on(&self, mut connection: Connection, place: Option<Place>) {
         connection.place = place;
         let _ = self.sender.send(connection).await;
@@ -351,6 +386,19 @@ impl Door {
         self.gate.refusals.count(Refusal::System);
         tracing::warn!("cannot accept: {error}");
         tokio::time::sleep(ACCEPT_PAUSE).await;
+    }
+}
+
+fn no_turn(why: NoTurn) -> (Refusal, String) {
+    match why {
+        NoTurn::Crowded => (
+            Refusal::Crowded,
+            "too many handshakes of its network are under way".to_owned(),
+        ),
+        NoTurn::TooLate => (
+            Refusal::Timeout,
+            "no turn for its handshake in time".to_owned(),
+        ),
     }
 }
 

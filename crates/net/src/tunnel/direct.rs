@@ -57,6 +57,8 @@ pub struct Direct {
     scheduling: Scheduling,
     clock: Clock,
     next: AtomicU64,
+    /// Connections whose switch said that it is another datapath than its certificate names.
+    datapaths_refused: AtomicU64,
     state: Mutex<State>,
     /// Where messages are scheduled: the map that the next connection begins with.
     newest: Option<watch::Sender<Arc<PolicyMap>>>,
@@ -76,6 +78,8 @@ struct State {
 /// A connection that is being carried.
 struct Carried {
     id: u64,
+    /// The only datapath that the certificate of who came over the link lets it speak for.
+    certified: Option<DatapathId>,
     counts: Mutex<Counts>,
     /// Something was put into the queues that did not come from our own side.
     sends: Notify,
@@ -117,6 +121,7 @@ impl Direct {
             scheduling,
             clock: Clock::start(),
             next: AtomicU64::new(0),
+            datapaths_refused: AtomicU64::new(0),
             state: Mutex::default(),
         })
     }
@@ -145,7 +150,11 @@ impl Direct {
             Side::Switch => (accepted, dialled),
             Side::Controller => (dialled, accepted),
         };
-        let carried = self.open();
+        let certified = match self.side {
+            Side::Switch => None,
+            Side::Controller => link.peer.datapath_id,
+        };
+        let carried = self.open(certified);
         tracing::info!(peer = from, channel = carried.id, "carried");
         let reason = self.run(&carried, ours, link).await;
         tracing::info!(peer = from, channel = carried.id, reason, "ended");
@@ -183,6 +192,7 @@ impl Direct {
             copies: CopyStatus::default(),
             datagrams: DatagramStatus::default(),
             early: EarlyStatus::default(),
+            datapaths_refused: self.datapaths_refused.load(Ordering::Relaxed),
             policy_faults: state.faults + open.iter().map(faults).sum::<u64>(),
         }
     }
@@ -200,7 +210,7 @@ impl Direct {
         open.iter().for_each(|carried| self.close(carried));
     }
 
-    fn open(&self) -> Arc<Carried> {
+    fn open(&self, certified: Option<DatapathId>) -> Arc<Carried> {
         let direction = match self.side {
             Side::Switch => Direction::ToController,
             Side::Controller => Direction::ToSwitch,
@@ -211,6 +221,7 @@ impl Direct {
         };
         let carried = Arc::new(Carried {
             id: self.next.fetch_add(1, Ordering::Relaxed),
+            certified,
             counts: Mutex::new(Counts {
                 line: map.as_ref().map(|map| Line::new(direction, map)),
                 datapath: None,
@@ -264,7 +275,8 @@ impl Direct {
                 self.schedule(carried, ours.reader, link.writer).await
             } else {
                 copy(ours.reader, link.writer, |frame| {
-                    carried.lock().taken.add(frame);
+                    carried.lock().taken.add(frame.bytes());
+                    Ok(())
                 })
                 .await
             }
@@ -274,7 +286,9 @@ impl Direct {
                 self.deliver(carried, link.reader, ours.writer).await
             } else {
                 copy(link.reader, ours.writer, |frame| {
-                    carried.lock().given.add(frame);
+                    self.check_datapath(carried, frame)?;
+                    carried.lock().given.add(frame.bytes());
+                    Ok(())
                 })
                 .await
             }
@@ -290,6 +304,21 @@ impl Direct {
                 reason
             }
             () = self.tick(carried) => unreachable!("it ticks for ever"),
+        }
+    }
+
+    /// Why what came over the link must not go on: it speaks for another switch.
+    fn check_datapath(&self, carried: &Carried, frame: &Frame) -> Result<(), String> {
+        let said = carried.certified.and_then(|_| datapath_of(frame));
+        match (said, carried.certified) {
+            (Some(said), Some(certified)) if said != certified => {
+                self.datapaths_refused.fetch_add(1, Ordering::Relaxed);
+                let problem =
+                    format!("it says that it is datapath {said}, its certificate {certified}");
+                tracing::warn!(channel = carried.id, "refused: {problem}");
+                Err(problem)
+            }
+            _ => Ok(()),
         }
     }
 
@@ -447,7 +476,11 @@ async fn put(writer: &mut Writer, batch: &mut BytesMut) -> std::io::Result<bool>
 }
 
 /// Whole messages from `reader` to `writer` as they come. Returns why it ended.
-async fn copy(mut reader: Reader, mut writer: Writer, count: impl Fn(&[u8])) -> String {
+async fn copy(
+    mut reader: Reader,
+    mut writer: Writer,
+    take: impl Fn(&Frame) -> Result<(), String>,
+) -> String {
     let mut input = BytesMut::new();
     loop {
         input.reserve(COPY_BYTES);
@@ -464,7 +497,9 @@ async fn copy(mut reader: Reader, mut writer: Writer, count: impl Fn(&[u8])) -> 
             match Frame::split_from(&mut input) {
                 Ok(None) => break,
                 Ok(Some(frame)) => {
-                    count(frame.bytes());
+                    if let Err(problem) = take(&frame) {
+                        return problem;
+                    }
                     output.extend_from_slice(frame.bytes());
                 }
                 Err(error) => return format!("not OpenFlow: {error}"),

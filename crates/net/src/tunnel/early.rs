@@ -446,7 +446,7 @@ impl Listening {
     }
 }
 
-fn chain_of(connection: &quinn::Connection) -> Vec<CertificateDer<'static>> {
+pub(super) fn chain_of(connection: &quinn::Connection) -> Vec<CertificateDer<'static>> {
     let chain = connection.peer_identity();
     let chain = chain.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
     chain.map_or_else(Vec::new, |chain| *chain)

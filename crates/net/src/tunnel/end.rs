@@ -241,6 +241,7 @@ impl End {
                 datagrams: self.datagrams.status(),
                 early: self.early.status(),
                 policy_faults: 0,
+                datapaths_refused: state.session.datapaths_refused(),
             }
         })
     }
@@ -439,6 +440,17 @@ impl End {
                 self.datagrams.waiting.notify_waiters();
                 self.mapped.notify_one();
             }
+            Event::WrongDatapath {
+                channel,
+                said,
+                certified,
+            } => tracing::warn!(
+                relay = self.name,
+                channel = channel.0,
+                "refused: a switch behind this relay says that it is datapath {said}, and the \
+                 relay's certificate is for {certified} alone; a relay of several bridges needs a \
+                 certificate without --dpid"
+            ),
             Event::Policy { outcome } => {
                 if let Some(tell) = state.policy_outcome.take() {
                     let _ = tell.send(outcome);

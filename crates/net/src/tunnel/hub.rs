@@ -1,6 +1,6 @@
 //! The end next to the controllers: it accepts other relays and has an [`End`] for each.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use control::relay::{
 };
 use quinn::Endpoint;
 use sched::PolicyMap;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
@@ -22,23 +22,31 @@ use super::early::{First, Listening, StrayStatus};
 use super::end::{End, with_name};
 use super::link::{self, Greeted, LinkError};
 use super::over_tls::{self, Ended, GreetedTls};
-use super::{EndConfig, EndStatus, peer_name, relay_name, transport_config};
+use super::{EndConfig, EndStatus, peer_datapath, peer_name, relay_name, transport_config};
 use crate::advice::bind_problem;
 use crate::clock::Clock;
 use crate::method::{Method, Transport};
 use crate::quic;
 use crate::tls::Security;
-use crate::transport::{Connection, HANDSHAKE_TIMEOUT, Limits, Listener, TransportError, resolve};
+use crate::transport::{
+    Asked, Connection, HANDSHAKE_TIMEOUT, Limits, Listener, Network, NoTurn, TransportError, Turn,
+    Turns, resolve,
+};
 
 /// Other relays that one hub serves.
 const ENDS_MAX: usize = 1024;
 /// Under way at a time. Many, since on a long path most of them wait for their round trips; but so
 /// few that two cores are through with all in a fraction of [`super::LINK_IDLE_TIMEOUT`], or every
-/// one would be late, given up and begun again. The others wait for their turn, no more of them than
-/// quinn keeps (`max_incoming`), and have been told by a Retry that they are heard.
+/// one would be late, given up and begun again. A network has at most a quarter of them, loopback
+/// most. The others wait for their turn, and have been told by a Retry that they are heard.
 const HANDSHAKES_MAX: usize = 128;
+/// Fewer wait than quinn keeps (`max_incoming`), which refuses any beyond, of any network. Of one
+/// network no more than are left for the others.
+const WAITING_MAX: usize = 896;
 /// Who has waited for so long has given up, or is about to.
 const TURN_MAX: Duration = Duration::from_secs(4);
+/// Once one address has to prove that it is its own, all have to for so long.
+const TOLD_FOR: Duration = Duration::from_secs(1);
 /// Finished channels of forgotten relays that nobody has asked for.
 const FINISHED_MAX: usize = 1024;
 
@@ -65,16 +73,18 @@ pub struct Hub {
     /// Relays that take each other's place.
     rivals: Mutex<Rivals>,
     clock: Clock,
-    turns: Turns,
+    turns: Arc<Turns>,
+    counts: TurnCounts,
     /// Channels of relays that are forgotten.
     finished: Mutex<Vec<(String, ChannelStatus)>>,
 }
 
 #[derive(Default)]
-struct Turns {
+struct TurnCounts {
     begun: AtomicU64,
     told_to_wait: AtomicU64,
     too_late: AtomicU64,
+    crowded: AtomicU64,
 }
 
 /// Handshakes by QUIC since the start.
@@ -84,8 +94,10 @@ pub struct TurnStatus {
     pub begun: u64,
     /// Answered by a Retry, because many others were under way.
     pub told_to_wait: u64,
-    /// Ignored, because their turn came when they had been given up.
+    /// Ignored, because no turn came before they were given up.
     pub too_late: u64,
+    /// Ignored, because too many of their network waited, and they for the longest.
+    pub crowded: u64,
 }
 
 /// Who may join a session, and where that is told.
@@ -152,7 +164,8 @@ impl Hub {
             datagrams_dropped: AtomicU64::new(0),
             rivals: Mutex::default(),
             clock: Clock::start(),
-            turns: Turns::default(),
+            turns: Turns::new(HANDSHAKES_MAX, WAITING_MAX),
+            counts: TurnCounts::default(),
             finished: Mutex::default(),
         }))
     }
@@ -164,33 +177,29 @@ impl Hub {
 
     /// Serves other relays for as long as it is polled.
     pub async fn run(self: &Arc<Self>) {
-        let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
-        let mut waiting: VecDeque<(Instant, quinn::Incoming)> = VecDeque::new();
         let mut tasks = JoinSet::new();
+        // When addresses began to be asked for proof.
+        let mut told = None;
         let hub = self.clone();
         tasks.spawn(async move { hub.run_tls().await });
         loop {
             tokio::select! {
                 incoming = self.endpoint.accept() => {
                     let Some(incoming) = incoming else { return };
-                    let busy = handshakes.available_permits() < HANDSHAKES_MAX / 2;
-                    if busy && !incoming.remote_address_validated() && incoming.may_retry() {
-                        self.turns.told_to_wait.fetch_add(1, Ordering::Relaxed);
+                    let network = Network::of(incoming.remote_address().ip());
+                    // Who was told may have said its first flight again meanwhile: a turn for that
+                    // would come to nothing.
+                    let is_told = told.is_some_and(|told: Instant| told.elapsed() < TOLD_FOR);
+                    let is_busy = is_told || self.turns.is_busy(network);
+                    if is_busy && !incoming.remote_address_validated() && incoming.may_retry() {
+                        self.counts.told_to_wait.fetch_add(1, Ordering::Relaxed);
+                        if !is_told {
+                            told = Some(Instant::now());
+                        }
                         let _ = incoming.retry();
                     } else {
-                        waiting.push_back((Instant::now(), incoming));
-                    }
-                }
-                slot = handshakes.clone().acquire_owned(), if !waiting.is_empty() => {
-                    let slot = slot.expect("the semaphore is never closed");
-                    let Some((since, incoming)) = waiting.pop_front() else { continue };
-                    if since.elapsed() > TURN_MAX {
-                        tracing::info!(peer = %incoming.remote_address(), "ignored: its turn came too late");
-                        self.turns.too_late.fetch_add(1, Ordering::Relaxed);
-                        incoming.ignore();
-                    } else {
-                        self.turns.begun.fetch_add(1, Ordering::Relaxed);
-                        tasks.spawn(self.clone().shake_and_serve(incoming, slot));
+                        let asked = self.turns.ask(network);
+                        tasks.spawn(self.clone().await_turn(incoming, asked));
                     }
                 }
                 Some(_) = tasks.join_next() => {}
@@ -198,13 +207,25 @@ impl Hub {
         }
     }
 
-    async fn shake_and_serve(
-        self: Arc<Self>,
-        incoming: quinn::Incoming,
-        slot: OwnedSemaphorePermit,
-    ) {
+    async fn await_turn(self: Arc<Self>, incoming: quinn::Incoming, asked: Asked) {
+        let count = match asked.turn(TURN_MAX).await {
+            Ok(turn) => {
+                self.counts.begun.fetch_add(1, Ordering::Relaxed);
+                return self.shake_and_serve(incoming, turn).await;
+            }
+            Err(NoTurn::TooLate) => &self.counts.too_late,
+            Err(NoTurn::Crowded) => &self.counts.crowded,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        let peer = incoming.remote_address();
+        tracing::info!(%peer, "ignored: no turn for its handshake in time");
+        // Who still wants to come sends it again.
+        incoming.ignore();
+    }
+
+    async fn shake_and_serve(self: Arc<Self>, incoming: quinn::Incoming, turn: Turn) {
         let address = incoming.remote_address();
-        let greeted = timeout(HANDSHAKE_TIMEOUT, self.greet(incoming, slot)).await;
+        let greeted = timeout(HANDSHAKE_TIMEOUT, self.greet(incoming, turn)).await;
         match greeted {
             Err(_) => tracing::info!(peer = %address, "refused: no handshake in time"),
             Ok(Err(error)) => tracing::info!(peer = %address, "refused: {error}"),
@@ -245,9 +266,10 @@ impl Hub {
     pub fn turns(&self) -> TurnStatus {
         let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         TurnStatus {
-            begun: of(&self.turns.begun),
-            told_to_wait: of(&self.turns.told_to_wait),
-            too_late: of(&self.turns.too_late),
+            begun: of(&self.counts.begun),
+            told_to_wait: of(&self.counts.told_to_wait),
+            too_late: of(&self.counts.too_late),
+            crowded: of(&self.counts.crowded),
         }
     }
 
@@ -307,7 +329,7 @@ impl Hub {
     async fn greet(
         &self,
         incoming: quinn::Incoming,
-        slot: OwnedSemaphorePermit,
+        turn: Turn,
     ) -> Result<Option<(Arc<End>, Greeted)>, LinkError> {
         let (connection, first) = match &self.early {
             None => (incoming.accept()?.await?, First::default()),
@@ -345,7 +367,11 @@ impl Hub {
             connection.close(2u32.into(), b"too many relays here");
             return Err(LinkError::Stream("too many relays".to_owned()));
         };
-        let ours = end.with(|session| session.settings(resumed));
+        let certified = peer_datapath(&connection);
+        let ours = end.with(|session| {
+            session.set_certified(certified);
+            session.settings(resumed)
+        });
         let carriers = end.settle(&ours, &peer);
         self.mark(&connection, carriers.code_points()[0]);
         let (joined, mut joins) = mpsc::channel(CARRIERS_MAX);
@@ -357,7 +383,7 @@ impl Hub {
         }
         send.write_all(&Control::Settings(ours).encode()).await?;
         // The further ones need a turn too.
-        drop(slot);
+        drop(turn);
         let further = timeout(HANDSHAKE_TIMEOUT, await_joins(&carriers, &mut joins)).await;
         let further = further
             .map_err(|_| LinkError::Stream("its further connections did not come".to_owned()))??;
@@ -551,7 +577,11 @@ impl Hub {
             }
         };
         let end = end.ok_or_else(|| LinkError::Stream("too many relays".to_owned()))?;
-        let ours = end.with(|session| session.settings(resumed));
+        let certified = connection.peer.datapath_id;
+        let ours = end.with(|session| {
+            session.set_certified(certified);
+            session.settings(resumed)
+        });
         let carriers = end.settle(&ours, &peer);
         over_tls::say(&mut connection, &ours).await?;
         let greeted = GreetedTls {

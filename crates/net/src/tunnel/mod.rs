@@ -29,6 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::relay::{ChannelStatus, Config, LineStatus, OrderMode, PerKind, PolicyStatus};
+use openflow::DatapathId;
 use quinn::{IdleTimeout, TransportConfig, VarInt};
 use sched::PolicyMap;
 use tokio::sync::mpsc;
@@ -72,7 +73,7 @@ const COPIES_UNSENT_BYTES_MAX: usize = 4 << 10;
 /// Name of the agent whose channels carry OpenFlow.
 pub const OPENFLOW: &str = "openflow";
 /// Name of the agent that speaks OVSDB.
-pub const OVSDB: &str = "ovsdb";
+pub const OVSDB: &str = control::relay::OVSDB;
 
 /// Where channels go that the other end has opened.
 #[derive(Clone, Debug)]
@@ -148,6 +149,9 @@ pub struct EndStatus {
     pub early: EarlyStatus,
     /// Messages about policy maps that were wrong, unknown or not theirs to send.
     pub policy_faults: u64,
+    /// Channels that were closed because a switch said that it is another datapath than its relay's
+    /// certificate names.
+    pub datapaths_refused: u64,
 }
 
 /// One QUIC connection between two ends in numbers.
@@ -248,6 +252,12 @@ fn peer_name(connection: &quinn::Connection) -> String {
     relay_name(crate::tls::common_name(
         chain.as_ref().map(|chain| &chain[..]),
     ))
+}
+
+/// The only datapath that a certificate lets its owner speak for.
+fn peer_datapath(connection: &quinn::Connection) -> Option<DatapathId> {
+    let chain = early::chain_of(connection);
+    crate::tls::peer_identity(Some(&chain)).datapath_id
 }
 
 fn relay_name(common_name: Option<String>) -> String {

@@ -273,6 +273,7 @@ impl Pair {
             match event {
                 SessionEvent::Opened { .. }
                 | SessionEvent::Mapped
+                | SessionEvent::WrongDatapath { .. }
                 | SessionEvent::Policy { .. } => {}
                 SessionEvent::Closed { channel, reason } => {
                     let broken = format!("channel {} was closed: {reason}", channel.0);

@@ -175,11 +175,12 @@ impl Direct {
         input: &mut BytesMut,
         output: &mut BytesMut,
     ) -> Result<(), String> {
-        let mut counts = carried.lock();
         let split = |input: &mut BytesMut| {
             Frame::split_from(input).map_err(|error| format!("not OpenFlow: {error}"))
         };
+        let mut counts = carried.lock();
         while let Some(frame) = split(input)? {
+            self.check_datapath(carried, &frame)?;
             let Counts { talk, line, .. } = &mut *counts;
             let line = line.as_ref();
             let status = || line.map_or_else(LineStatus::default, Line::status);

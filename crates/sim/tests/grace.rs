@@ -1,0 +1,77 @@
+//! A switch that goes is kept for a while where something would be lost with it, and not otherwise.
+
+use std::net::Ipv4Addr;
+
+use control::ConnectionId;
+use control::controller::{Admission, Controller, ControllerConfig, PeerIdentity, RefusedReason};
+use control::session::SwitchUp;
+use openflow::message::{PacketIn, PacketInReason, Role};
+use openflow::packet::build::{Host, udp};
+use openflow::table::{Switch, SwitchOptions, plain_port};
+use openflow::time::{Duration, Instant};
+use openflow::{
+    Cookie, DatapathId, MacAddr, Match, Message, PortNo, TableId, Version, Xid, encode,
+};
+
+const PORT: PortNo = PortNo(1);
+
+fn up(controller: &mut Controller, now: Instant, id: u64) -> Admission {
+    let mut switch = Switch::new(SwitchOptions {
+        datapath_id: DatapathId(id),
+        ..SwitchOptions::default()
+    });
+    let _ = switch.set_port(now, plain_port(PORT));
+    let up = SwitchUp {
+        version: Version::V13,
+        features: switch.features(),
+        ports: switch.ports().cloned().collect(),
+        description: None,
+        role: Role::Equal,
+    };
+    let admission = controller.handle_up(now, ConnectionId(id), up, PeerIdentity::default());
+    while controller.poll_output().is_some() {}
+    admission
+}
+
+#[test]
+fn those_who_only_say_that_they_are_switches_do_not_fill_the_controller() {
+    let config = ControllerConfig {
+        switch_count_max: 3,
+        ..ControllerConfig::default()
+    };
+    let mut controller = Controller::new(config, [3; 32]);
+    let mut now = Instant::START;
+    // One with a host.
+    assert_eq!(up(&mut controller, now, 1), Admission::Admitted);
+    now += Duration::from_secs(5);
+    controller.handle_timeout(now);
+    let host = |n| Host {
+        mac: MacAddr([2, 0, 0, 0, 0, n]),
+        ip: Ipv4Addr::new(10, 0, 0, n),
+    };
+    let packet_in = Message::PacketIn(PacketIn {
+        buffer_id: None,
+        total_len: 60,
+        reason: PacketInReason::NoMatch,
+        table_id: TableId(0),
+        cookie: Cookie(0),
+        in_port: PORT,
+        r#match: Match::any(),
+        data: udp(host(1), host(2), (9, 9), &[]),
+    });
+    let frame = encode(Version::V13, Xid(0), &packet_in).unwrap();
+    controller.handle_frame(now, ConnectionId(1), frame);
+    controller.handle_down(now, ConnectionId(1));
+    // 2,000 connects a second filled 10,000 places in 5 s.
+    for id in 2..100 {
+        assert_eq!(up(&mut controller, now, id), Admission::Admitted, "{id}");
+        controller.handle_down(now, ConnectionId(id));
+        now += Duration::from_micros(500);
+    }
+    assert_eq!(controller.switches().len(), 1, "that with a host is kept");
+    for id in 101..103 {
+        assert_eq!(up(&mut controller, now, id), Admission::Admitted);
+    }
+    let refused = up(&mut controller, now, 103);
+    assert_eq!(refused, Admission::Refused(RefusedReason::TooManySwitches));
+}
