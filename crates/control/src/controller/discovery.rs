@@ -267,14 +267,14 @@ impl Controller {
         }
         let connected = self.switches.values().filter(|s| s.connection.is_some());
         let connected: BTreeSet<DatapathId> = connected.map(|s| s.dpid).collect();
+        if connected.is_empty() {
+            return;
+        }
         self.round.due = now + ROUND_INTERVAL * connected.len() as u32;
         self.round.started = Some(now);
         self.round.waiting.clone_from(&connected);
-        for dpid in &connected {
-            self.ask_pulse(now, *dpid);
-        }
-        if let Some(dpid) = connected.first().filter(|_| self.round.waiting.is_empty()) {
-            self.round_answered(now, *dpid);
+        for dpid in connected {
+            self.ask_pulse(now, dpid);
         }
     }
 
