@@ -259,7 +259,10 @@ impl Controller {
 
     /// Begins a round if one is wanted and none is under way.
     pub(super) fn next_round(&mut self, now: Instant) {
-        if self.round.started.is_some() || self.round.wanted.is_empty() {
+        // One that takes so long was not asked of everybody: requests were too many.
+        let timeout = self.config.requests.timeout;
+        let is_under_way = |started: Instant| now.since(started) < timeout;
+        if self.round.started.is_some_and(is_under_way) || self.round.wanted.is_empty() {
             return;
         }
         if now < self.round.due {
