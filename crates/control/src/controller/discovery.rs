@@ -259,7 +259,10 @@ impl Controller {
 
     /// Begins a round if one is wanted and none is under way.
     pub(super) fn next_round(&mut self, now: Instant) {
-        if self.round.started.is_some() || self.round.wanted.is_empty() {
+        // One that takes so long was not asked of everybody: requests were too many.
+        let timeout = self.config.requests.timeout;
+        let is_under_way = |started: Instant| now.since(started) < timeout;
+        if self.round.started.is_some_and(is_under_way) || self.round.wanted.is_empty() {
             return;
         }
         if now < self.round.due {
@@ -267,14 +270,14 @@ impl Controller {
         }
         let connected = self.switches.values().filter(|s| s.connection.is_some());
         let connected: BTreeSet<DatapathId> = connected.map(|s| s.dpid).collect();
+        if connected.is_empty() {
+            return;
+        }
         self.round.due = now + ROUND_INTERVAL * connected.len() as u32;
         self.round.started = Some(now);
         self.round.waiting.clone_from(&connected);
-        for dpid in &connected {
-            self.ask_pulse(now, *dpid);
-        }
-        if let Some(dpid) = connected.first().filter(|_| self.round.waiting.is_empty()) {
-            self.round_answered(now, *dpid);
+        for dpid in connected {
+            self.ask_pulse(now, dpid);
         }
     }
 
