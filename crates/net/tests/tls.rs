@@ -56,7 +56,7 @@ async fn openssl(port: u16, arguments: &[&str]) -> Vec<u8> {
             }
         }
     };
-    let _ = tokio::time::timeout(Duration::from_secs(60), read).await;
+    let _ = tokio::time::timeout(Duration::from_secs(20), read).await;
     said
 }
 
