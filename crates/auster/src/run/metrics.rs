@@ -370,6 +370,8 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
         ("hold_full", c.packet_ins_hold_full),
         ("no_sender", c.packet_ins_no_sender),
         ("contested", c.packet_ins_contested),
+        ("sender_forged", c.senders_forged),
+        ("address_claimed", c.address_claims_dropped),
         ("host_table_full", c.packet_ins_host_table_full),
         ("broadcast_on_link", c.packet_ins_broadcast_on_link),
         ("flood_limited", c.flood_limited),

@@ -403,8 +403,10 @@ fn read_controller(config: &mut ControllerConfig, fields: &mut Fields<'_>, table
         "host_count_max",
         "hosts_per_port_max",
         "path_count_max",
+        "arp_inspection",
     ];
     fields.only(table, "controller", &known);
+    config.arp_inspection = fields.bool(table, "arp_inspection").unwrap_or(false);
     let mut seconds = |key, to: &mut u16| {
         let found = fields.integer(table, key, 0..=u64::from(u16::MAX));
         *to = found.map_or(*to, |n| u16::try_from(n).expect("in the range"));

@@ -24,6 +24,7 @@ mod discovery;
 mod event;
 mod first;
 mod forwarding;
+mod guards;
 mod hosts;
 mod lifetimes;
 mod links;
@@ -42,6 +43,7 @@ mod updates;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
+use std::net::IpAddr;
 
 use openflow::message::PortStatus;
 use openflow::time::{Duration, Instant};
@@ -116,6 +118,9 @@ pub struct ControllerConfig {
     pub policy: Option<PolicyMap>,
     /// What the administrator says of the network.
     pub topology: Option<Topology>,
+    /// ARP and neighbour discovery that claim an IP address of another host are dropped, and all of
+    /// both goes through the controller.
+    pub arp_inspection: bool,
 }
 
 impl Default for ControllerConfig {
@@ -134,6 +139,7 @@ impl Default for ControllerConfig {
             requests: RequestLimits::default(),
             policy: None,
             topology: None,
+            arp_inspection: false,
         }
     }
 }
@@ -234,6 +240,13 @@ pub struct ControllerCounters {
     pub packet_ins_no_sender: u64,
     /// Sender's place in question, or known to be elsewhere.
     pub packet_ins_contested: u64,
+    /// ARP and neighbour discovery that speak for another hardware address than their frame's:
+    /// dropped.
+    pub senders_forged: u64,
+    /// ARP and neighbour discovery of a host for an IP address that another owns.
+    pub address_claims: u64,
+    /// Of them, those that were dropped: with `arp_inspection`.
+    pub address_claims_dropped: u64,
     /// The host table or the port's share of it is full.
     pub packet_ins_host_table_full: u64,
     /// Broadcasts that came in over a link.
@@ -321,6 +334,7 @@ enum Timer {
     HoldOver,
     Grace(DatapathId),
     HostQuestion(MacAddr),
+    AddressQuestion(IpAddr),
     Requests(DatapathId),
     Poll(DatapathId),
     Renewals(DatapathId),
@@ -340,6 +354,7 @@ impl Timer {
             Timer::HoldOver => "port hold",
             Timer::Grace(_) => "switch grace",
             Timer::HostQuestion(_) => "host question",
+            Timer::AddressQuestion(_) => "address question",
             Timer::Requests(_) => "request",
             Timer::Poll(_) => "table statistics",
             Timer::Renewals(_) => "renewals",
@@ -490,6 +505,7 @@ impl Controller {
                 Timer::HoldOver => self.hold_over(now),
                 Timer::Grace(dpid) => self.grace_over(now, dpid),
                 Timer::HostQuestion(mac) => self.host_question_due(now, mac),
+                Timer::AddressQuestion(ip) => self.address_question_due(now, ip),
                 Timer::Requests(dpid) => self.requests_due(now, dpid),
                 Timer::Poll(dpid) => self.poll_due(now, dpid),
                 Timer::Renewals(dpid) => self.renewals_due(now, dpid),

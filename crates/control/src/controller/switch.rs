@@ -54,6 +54,8 @@ pub(super) struct SwitchPort {
     pub flood_budget: Budget,
     /// When a host was last heard here since the port came up.
     pub host_seen: Option<Instant>,
+    /// When the last alarm was raised for a forged sender here.
+    pub forged_at: Option<Instant>,
     pub changed_at: Instant,
     /// Of packets from here a flow may be kept that the switch's entries would not make.
     pub kept_until: Instant,
@@ -142,6 +144,7 @@ impl SwitchPort {
             lldp_budget: Budget::new(now, 10, 20),
             flood_budget: Budget::new(now, flood, flood.max(1)),
             host_seen: None,
+            forged_at: None,
             changed_at: now,
             kept_until: Instant::START,
             edge_open: false,
@@ -175,6 +178,7 @@ impl Controller {
             miss_send_len: 0xffff,
         };
         self.send(dpid, &Message::SetConfig(config));
+        self.send_guards(dpid);
         self.start_edge(dpid);
         self.take_over_ports(now, dpid, up.ports);
         self.ask_entries(now, dpid);
