@@ -24,15 +24,29 @@ impl Budget {
 
     /// Takes one token if there is one.
     pub fn take(&mut self, now: Instant) -> bool {
+        self.take_many(now, 1)
+    }
+
+    /// Takes `count` tokens if there are as many; where that is more than `burst`, all there can be.
+    pub fn take_many(&mut self, now: Instant, count: u32) -> bool {
+        let has = self.has(now, count);
+        if has {
+            self.tokens_nano -= self.cost_nano(count);
+        }
+        has
+    }
+
+    /// Whether [`Budget::take_many`] would.
+    pub fn has(&mut self, now: Instant, count: u32) -> bool {
         let elapsed_ns = now.since(self.filled_at).as_nanos() as u64;
         self.filled_at = self.filled_at.max(now);
         let gained = elapsed_ns.saturating_mul(u64::from(self.rate_per_s));
         let full = u64::from(self.burst) * 1_000_000_000;
         self.tokens_nano = self.tokens_nano.saturating_add(gained).min(full);
-        let enough = self.tokens_nano >= 1_000_000_000;
-        if enough {
-            self.tokens_nano -= 1_000_000_000;
-        }
-        enough
+        self.tokens_nano >= self.cost_nano(count)
+    }
+
+    fn cost_nano(&self, count: u32) -> u64 {
+        u64::from(count.min(self.burst.max(1))) * 1_000_000_000
     }
 }

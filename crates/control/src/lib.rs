@@ -16,6 +16,7 @@ pub mod budget;
 pub mod controller;
 pub mod edge;
 pub mod entry;
+mod fair_table;
 pub mod inbox;
 mod lldp;
 mod mac_table;

@@ -54,10 +54,6 @@ impl<V: Copy + Default> MacTable<V> {
         }
     }
 
-    pub(crate) fn get_mut(&mut self, mac: MacAddr) -> Option<&mut V> {
-        self.find(mac).map(|at| &mut self.slots[at].value)
-    }
-
     /// Sets a value, and gives back the one before.
     pub(crate) fn insert(&mut self, mac: MacAddr, value: V) -> Option<V> {
         assert!(mac != MacAddr::default(), "no host has this address");

@@ -458,7 +458,13 @@ fn describe_alarm(alarm: &Alarm) -> String {
         Alarm::SenderForged { at, mac, said } => {
             format!("host {mac} at {at} sends ARP or neighbour discovery in the name of {said}")
         }
-        Alarm::HostTableFull => "the host table is full".to_owned(),
+        Alarm::HostTableFull { at } => format!("too many hosts at {at}: its oldest are forgotten"),
+        Alarm::HostAddressesFull { at } => {
+            format!("too many hosts with IP addresses at {at}: those of its oldest are forgotten")
+        }
+        Alarm::BroadcastStorm { at } => {
+            format!("broadcast storm or multicast stream at {at}: over its budget for 10 s")
+        }
         Alarm::ForeignInfrastructure { dpid } => {
             format!("an entry of somebody else on {dpid} takes what should come to the controller")
         }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::controller::{Controller, ControllerCounters, SwitchView, TimeoutsView};
+use control::controller::{Controller, ControllerCounters, HostCounters, SwitchView, TimeoutsView};
 use net::clock::Clock;
 use net::driver::{ConnectionView, Driver};
 use net::transport::{Refusal, Refusals};
@@ -54,6 +54,8 @@ struct Answer {
     hosts: usize,
     timeouts: TimeoutsView,
     counters: ControllerCounters,
+    host_counters: HostCounters,
+    paths: usize,
 }
 
 impl Metrics {
@@ -76,6 +78,8 @@ impl Metrics {
             hosts: controller.host_count(),
             timeouts: controller.timeouts_view(),
             counters: controller.counters(),
+            host_counters: controller.host_counters(),
+            paths: controller.path_count(),
         });
         let answer = timeout(ANSWER_TIME_MAX, asked).await.ok().flatten();
         let connections = self.driver.connections();
@@ -375,12 +379,34 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
         ("host_table_full", c.packet_ins_host_table_full),
         ("broadcast_on_link", c.packet_ins_broadcast_on_link),
         ("flood_limited", c.flood_limited),
+        ("flood_limited_shared", c.flood_limited_shared),
+        ("link_local", c.packet_ins_link_local),
+        ("detour_limited", c.packet_ins_detour_limited),
         ("unreachable", c.unreachable),
         ("forbidden", c.packets_forbidden),
     ];
     let seconds = |quantile: &str, of: Option<Duration>| {
         let labels = vec![("quantile", quantile.to_owned())];
         Some((labels, Value::Gauge(of?.as_secs_f64())))
+    };
+    let h = &answer.host_counters;
+    let forgotten = [
+        ("aged", h.aged),
+        ("evicted", h.evicted),
+        ("addresses_evicted", h.details_evicted),
+        ("addresses_refused", h.details_refused),
+    ];
+    let refused = [
+        ("table_full", c.path_table_full),
+        ("over_share", c.paths_over_share),
+        ("limited", c.paths_limited),
+    ];
+    let by_reason = |samples: &[(&str, u64)]| {
+        let each = samples.iter().map(|(reason, value)| {
+            let labels = vec![("reason", (*reason).to_owned())];
+            (labels, Value::Count(*value))
+        });
+        each.collect()
     };
     let delays = [seconds("0.5", t.delay_p50), seconds("0.99", t.delay_p99)];
     vec![
@@ -389,6 +415,21 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
             "Hosts whose place is known",
             answer.hosts as f64,
         ),
+        Family {
+            name: "auster_hosts_forgotten",
+            help: "Hosts, or their IP addresses, that were forgotten or refused, and why",
+            samples: by_reason(&forgotten),
+        },
+        gauge(
+            "auster_paths",
+            "Pairs of hosts that have a path of their own",
+            answer.paths as f64,
+        ),
+        Family {
+            name: "auster_paths_refused",
+            help: "Paths that were not set, and why",
+            samples: by_reason(&refused),
+        },
         gauge(
             "auster_links",
             "Links between switches, each way",

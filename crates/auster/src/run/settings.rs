@@ -401,9 +401,16 @@ fn read_controller(config: &mut ControllerConfig, fields: &mut Fields<'_>, table
         "switch_grace_ms",
         "switch_count_max",
         "host_count_max",
+        "hosts_per_switch_max",
         "hosts_per_port_max",
+        "host_idle_s",
         "path_count_max",
         "arp_inspection",
+        "paths_per_switch_max",
+        "paths_per_port_max",
+        "path_rate_max",
+        "flood_rate_max",
+        "flood_packet_outs_max",
     ];
     fields.only(table, "controller", &known);
     config.arp_inspection = fields.bool(table, "arp_inspection").unwrap_or(false);
@@ -435,9 +442,19 @@ fn read_controller(config: &mut ControllerConfig, fields: &mut Fields<'_>, table
     count("switch_count_max", &mut config.switch_count_max);
     count("host_count_max", &mut config.host_count_max);
     count("path_count_max", &mut config.path_count_max);
-    let mut per_port = usize::try_from(config.hosts_per_port_max).expect("fits");
-    count("hosts_per_port_max", &mut per_port);
-    config.hosts_per_port_max = u32::try_from(per_port).unwrap_or(u32::MAX);
+    count("paths_per_switch_max", &mut config.paths_per_switch_max);
+    count("paths_per_port_max", &mut config.paths_per_port_max);
+    let mut number = |key, to: &mut u32| {
+        let found = fields.integer(table, key, 1..=10_000_000);
+        *to = found.map_or(*to, |n| u32::try_from(n).expect("in the range"));
+    };
+    number("hosts_per_switch_max", &mut config.hosts_per_switch_max);
+    number("hosts_per_port_max", &mut config.hosts_per_port_max);
+    number("path_rate_max", &mut config.path_rate_max);
+    number("flood_rate_max", &mut config.flood_rate_max);
+    number("flood_packet_outs_max", &mut config.flood_packet_outs_max);
+    let idle = fields.integer(table, "host_idle_s", 60..=172_800);
+    config.host_idle = idle.map_or(config.host_idle, Duration::from_secs);
 }
 
 fn read_session(config: &mut DriverConfig, fields: &mut Fields<'_>, table: &DeTable<'_>) {

@@ -33,6 +33,11 @@ impl Administered {
         }
     }
 
+    /// Whether the place of the host is said.
+    pub(super) fn names(&self, mac: MacAddr) -> bool {
+        self.topology.as_ref().is_some_and(|t| t.has_host(mac))
+    }
+
     /// Whether the places of both are said, so that their entries need no packet to come about.
     pub(super) fn says_both(&self, (src, dst): Pair) -> bool {
         let topology = self.topology.as_ref();
@@ -100,7 +105,7 @@ impl Controller {
 
     fn place_hosts(&mut self, now: Instant, topology: &Topology) {
         for (mac, place) in topology.hosts() {
-            if self.role(now, place.at) == PortRole::Edge && self.hosts.adopt(mac, place.at) {
+            if self.role(now, place.at) == PortRole::Edge && self.hosts.adopt(now, mac, place.at) {
                 let at = place.at;
                 self.event(Event::HostLearned { mac, at });
             }

@@ -122,7 +122,18 @@ pub enum Alarm {
         mac: MacAddr,
         said: MacAddr,
     },
-    HostTableFull,
+    /// The port has most hosts, and its oldest gave way, or it got no more.
+    HostTableFull {
+        at: Location,
+    },
+    /// The same for what is known of hosts beside their place: their IP addresses.
+    HostAddressesFull {
+        at: Location,
+    },
+    /// Broadcasts or multicast from the port have been over its budget for long.
+    BroadcastStorm {
+        at: Location,
+    },
     /// Somebody else's entry stands where table-miss or LLDP should go to the controller.
     ForeignInfrastructure {
         dpid: DatapathId,

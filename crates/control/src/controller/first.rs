@@ -35,6 +35,7 @@ use crate::edge::EdgeUpdate;
 use crate::timeouts::FirstPackets;
 
 use super::cached::Inlets;
+use super::counts::Counts;
 use super::forwarding::Packet;
 use super::paths::Pair;
 use super::updates::Stage;
@@ -47,9 +48,10 @@ pub(super) const SETTLE: Duration = Duration::from_millis(20);
 /// A held message goes after this long whatever has been confirmed; hosts ask again after 1 s.
 const HOLD_MAX: Duration = Duration::from_millis(500);
 
-/// Messages that may be held, in all and of one port.
+/// Messages that may be held, in all, of one port and of one switch.
 const HELD_MAX: usize = 1024;
 const HELD_PER_PORT_MAX: usize = 64;
+const HELD_PER_SWITCH_MAX: usize = 256;
 
 /// A longer frame is no resolution of addresses, or not one worth keeping.
 const FRAME_BYTES_MAX: usize = 1518;
@@ -65,7 +67,7 @@ pub(super) struct FirstPacketState {
     next: u64,
     under_way: BTreeMap<Token, UnderWay>,
     held: BTreeMap<u64, HeldMessage>,
-    per_port: BTreeMap<Location, usize>,
+    held_by: Counts,
     /// For what the routes that are to be computed, or are on their way, will bring.
     routes_pending: Option<Token>,
     routes_sent: Option<Token>,
@@ -115,12 +117,7 @@ impl FirstPacketState {
 
     fn take(&mut self, id: u64) -> Option<HeldMessage> {
         let message = self.held.remove(&id)?;
-        if let Some(count) = self.per_port.get_mut(&message.at) {
-            *count -= 1;
-            if *count == 0 {
-                self.per_port.remove(&message.at);
-            }
-        }
+        self.held_by.remove(message.at);
         Some(message)
     }
 }
@@ -188,8 +185,11 @@ impl Controller {
         if tokens.is_empty() {
             return false;
         }
-        let of_port = self.first.per_port.get(&packet.at).copied().unwrap_or(0);
-        if self.first.held.len() >= HELD_MAX || of_port >= HELD_PER_PORT_MAX {
+        let held_by = &self.first.held_by;
+        if self.first.held.len() >= HELD_MAX
+            || held_by.of_port(packet.at) >= HELD_PER_PORT_MAX
+            || held_by.of_switch(packet.at.dpid) >= HELD_PER_SWITCH_MAX
+        {
             self.counters.resolutions_hold_full += 1;
             return false;
         }
@@ -205,7 +205,7 @@ impl Controller {
             missing: tokens.len(),
         };
         self.first.held.insert(id, message);
-        *self.first.per_port.entry(packet.at).or_default() += 1;
+        self.first.held_by.add(packet.at);
         for token in tokens {
             if let Some(entries) = self.first.under_way.get_mut(&token) {
                 entries.held.push(id);
@@ -229,10 +229,10 @@ impl Controller {
             tokens.extend(self.set_local(now, ends));
         } else {
             if forth {
-                tokens.extend(self.confirm_path(now, (src, dst), from, to, missed));
+                tokens.extend(self.confirm_path(now, (src, dst), from, to, (from, missed)));
             }
             if back {
-                tokens.extend(self.confirm_path(now, (dst, src), to, from, false));
+                tokens.extend(self.confirm_path(now, (dst, src), to, from, (from, false)));
             }
             tokens.extend(self.routes_under_way());
         }

@@ -13,6 +13,7 @@ use crate::edge;
 use crate::entry::{ETH_TYPE_LLDP, EntryKey, is_report, watch};
 use crate::timeouts::HostName;
 
+use super::ageing::is_active;
 use super::hosts::{
     ALARM_INTERVAL, AddressAnswer, AddressQuestion, Answer, Observed, Question, Told,
 };
@@ -22,8 +23,10 @@ use super::{Alarm, Controller, Event, Location, Mode, Timer};
 /// The controller's own address, from which it asks hosts; locally administered.
 pub(super) const OWN_MAC: MacAddr = MacAddr([0x02, b'a', b'u', b's', b't', b'r']);
 
-/// Packets from held ports that may wait, over all switches.
+/// Packets from held ports that may wait, over all switches, and of one switch and one port.
 const HELD_MAX: usize = 4096;
+const HELD_PER_SWITCH_MAX: usize = 1024;
+const HELD_PER_PORT_MAX: usize = 256;
 
 /// A packet that came in, and may have to wait because its port is held.
 pub(super) struct Held {
@@ -59,6 +62,10 @@ impl Controller {
         if fields.eth_type() == Some(ETH_TYPE_LLDP) {
             return self.handle_lldp(now, at, &packet_in);
         }
+        if fields.eth_dst().is_some_and(is_link_local) {
+            self.counters.packet_ins_link_local += 1;
+            return;
+        }
         let is_shown = packet_in.reason == edge::SHOWN;
         self.note_packet(now, at, &packet_in.data, is_shown);
         if is_shown {
@@ -74,7 +81,7 @@ impl Controller {
             PortRole::Gone => self.counters.packet_ins_no_port += 1,
             // It is on its way, and the next one says as much.
             PortRole::Held | PortRole::Link if is_copy => {}
-            PortRole::Held if self.held.len() >= HELD_MAX => {
+            PortRole::Held if self.is_hold_full(at) => {
                 self.counters.packet_ins_hold_full += 1;
             }
             role => {
@@ -119,6 +126,7 @@ impl Controller {
     /// Looks again at the packets whose port is held no more.
     pub(super) fn hold_over(&mut self, now: Instant) {
         for packet in std::mem::take(&mut self.held) {
+            self.held_by.remove(packet.at);
             let fields = PacketFields::parse(packet.at.port, &packet.data);
             self.handle_packet(now, self.role(now, packet.at), packet, &fields);
         }
@@ -127,10 +135,17 @@ impl Controller {
         self.adopt_soon(now);
     }
 
+    fn is_hold_full(&self, at: Location) -> bool {
+        self.held.len() >= HELD_MAX
+            || self.held_by.of_switch(at.dpid) >= HELD_PER_SWITCH_MAX
+            || self.held_by.of_port(at) >= HELD_PER_PORT_MAX
+    }
+
     fn handle_packet(&mut self, now: Instant, role: PortRole, held: Held, fields: &PacketFields) {
         if role == PortRole::Gone {
             self.counters.packet_ins_no_port += 1;
         } else if role == PortRole::Held {
+            self.held_by.add(held.at);
             self.held.push_back(held);
         } else if let Some(packet) = Packet::read(&held, fields) {
             if role == PortRole::Link {
@@ -214,13 +229,19 @@ impl Controller {
                 .and_then(|s| s.ports.get(&home.port));
             !port.is_some_and(|port| port.up)
         };
-        let observed = self.hosts.observe(now, mac, at, home_gone);
+        let is_active = is_active(&self.paths, &self.administered);
+        let observed = self.hosts.observe(now, mac, at, home_gone, is_active);
         let is_there = matches!(
             observed,
             Observed::Home | Observed::Placed | Observed::Defended { .. }
         );
         let ip = sender_ip(fields, mac).filter(|_| is_there);
         let owns = ip.is_none_or(|ip| self.host_tells(now, mac, at, ip, before.is_some()));
+        if ip.is_some() {
+            let is_kept = self.is_in_class(mac) || self.is_in_qos(mac);
+            self.hosts.set_kept(mac, is_kept);
+        }
+        self.tell_forgotten(now);
         if is_there {
             let ip = ip.filter(|_| owns).map(HostName::Ip);
             let names = [Some(HostName::Mac(mac)), ip];
@@ -237,6 +258,7 @@ impl Controller {
                     }
                 }
                 self.tell_host(mac, at);
+                self.age_soon(now);
                 true
             }
             Observed::Defended { claimant, alarm } => {
@@ -273,9 +295,6 @@ impl Controller {
                 false
             }
             Observed::Full => {
-                if self.counters.packet_ins_host_table_full == 0 {
-                    self.alarm(Alarm::HostTableFull);
-                }
                 self.counters.packet_ins_host_table_full += 1;
                 false
             }
@@ -296,12 +315,23 @@ impl Controller {
         if self.is_by_edge(packet.src, packet.at, packet.dst, to) {
             return self.deliver_locally(now, packet, to);
         }
-        if self.config.mode != Mode::Proactive {
-            self.ensure_path(now, packet.src, packet.dst, packet.at, to);
+        if self.config.mode != Mode::Proactive
+            && !self.ensure_path(now, packet.src, packet.dst, packet.at, to)
+            && !self.may_detour(now, packet.at)
+        {
+            self.counters.packet_ins_detour_limited += 1;
+            return;
         }
         if !packet.is_copy {
             self.send_to(packet.at, to, packet.data);
         }
+    }
+
+    /// Whether a port whose new paths are over its budget may have one more packet carried by the
+    /// controller.
+    fn may_detour(&mut self, now: Instant, at: Location) -> bool {
+        let port = self.port_mut(at);
+        port.is_some_and(|port| port.detour_budget.take(now))
     }
 
     /// By packet-out at the destination's own switch; while that is disconnected, one hop on from
@@ -314,38 +344,6 @@ impl Controller {
         match self.links.next_port(at.dpid, &distances, 0) {
             Some(port) if port != at.port => self.packet_out(at.dpid, &[port], data),
             _ => self.counters.unreachable += 1,
-        }
-    }
-
-    pub(super) fn flood(&mut self, now: Instant, packet: &Packet<'_>) {
-        if self.may_flood(now, packet.at) {
-            self.spread(now, packet);
-        }
-    }
-
-    /// Within the budget of its port.
-    fn may_flood(&mut self, now: Instant, at: Location) -> bool {
-        let within = self
-            .port_mut(at)
-            .is_some_and(|port| port.flood_budget.take(now));
-        self.counters.flood_limited += u64::from(!within);
-        within
-    }
-
-    /// Out of every edge port but its own and, where that is known, its sender's.
-    pub(super) fn spread(&mut self, now: Instant, packet: &Packet<'_>) {
-        self.counters.flooded += 1;
-        let home = self.hosts.place(packet.src);
-        let connected = self.switches.values().filter(|s| s.connection.is_some());
-        for dpid in connected.map(|s| s.dpid).collect::<Vec<_>>() {
-            let mut ports = self.edge_ports(now, dpid);
-            ports.retain(|port| {
-                let at = Location { dpid, port: *port };
-                at != packet.at && Some(at) != home
-            });
-            if !ports.is_empty() {
-                self.packet_out(dpid, &ports, packet.data);
-            }
         }
     }
 
@@ -428,7 +426,11 @@ impl Controller {
                 false
             }
             // Nobody else's, but nothing relies on it.
-            Told::NoRoom => true,
+            Told::TooMany => true,
+            Told::NoRoom => {
+                self.counters.packet_ins_host_table_full += 1;
+                false
+            }
         }
     }
 
@@ -490,7 +492,7 @@ impl Controller {
         self.probe(home, owner, ip);
     }
 
-    fn probe(&mut self, home: Location, mac: MacAddr, ip: IpAddr) {
+    pub(super) fn probe(&mut self, home: Location, mac: MacAddr, ip: IpAddr) {
         let probe = match ip {
             IpAddr::V4(ip) => arp_probe(OWN_MAC, mac, ip),
             IpAddr::V6(ip) => neighbour_probe(OWN_MAC, mac, ip),
@@ -515,10 +517,18 @@ impl Controller {
     fn host_moved(&mut self, now: Instant, mac: MacAddr, from: Location, to: Location) {
         self.event(Event::HostMoved { mac, from, to });
         self.forget_host(now, mac, from);
-        self.mend_paths(now, Cause::Unknown, &[mac]);
+        self.mend_paths_of(now, Cause::Unknown, &[mac]);
         self.routes_soon(now);
         self.topology_soon(now);
     }
+}
+
+/// For bridges and their neighbours only (802.1D: spanning tree, LACP, 802.1X and the like), and what
+/// Cisco's switches tell each other (CDP, VTP, per-VLAN spanning tree): a bridge forwards none.
+fn is_link_local(dst: MacAddr) -> bool {
+    let is_reserved = dst.0[..5] == [0x01, 0x80, 0xc2, 0, 0] && dst.0[5] < 0x10;
+    let of_cisco = [0xcc, 0xcd].map(|last| MacAddr([0x01, 0x00, 0x0c, 0xcc, 0xcc, last]));
+    is_reserved || of_cisco.contains(&dst)
 }
 
 impl<'a> Packet<'a> {

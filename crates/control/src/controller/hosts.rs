@@ -10,21 +10,30 @@
 //! gone down there is nobody to ask, and the next frame places the host.
 //!
 //! IP addresses have owners in the same way ([`owners`]).
+//!
+//! Room is shared out to ports ([`FairTable`]), and what is not heard for long is forgotten
+//! ([`age`]).
 
+mod age;
+#[cfg(test)]
+mod model;
 mod owners;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 
 use openflow::MacAddr;
 use openflow::time::{Duration, Instant};
 
-use crate::mac_table::MacTable;
+use crate::fair_table::{FairTable, Full, Gone, Shares};
 use crate::timeouts::Prefix;
 
 use super::Location;
+use age::Ageing;
+pub use age::HostCounters;
+pub(super) use age::STEP_INTERVAL;
 pub(super) use owners::{AddressAnswer, AddressQuestion, Told};
 use owners::{Owned, Owners};
 
@@ -44,47 +53,26 @@ pub(super) const ALARM_INTERVAL: Duration = Duration::from_secs(60);
 /// Moves of one host in `MOVES_WINDOW` that are believed.
 const MOVES_MAX: usize = 5;
 const MOVES_WINDOW: Duration = Duration::from_secs(10);
-/// Hosts of which more is kept than their place. Of one more no IP address is noted, and a claim to
-/// its address is refused.
+/// Hosts of which more is kept than their place: IP addresses and contests.
 const DETAILS_MAX: usize = 65_536;
+/// So that neither one switch nor one port has all of that.
+const DETAILS_PER_SWITCH_MAX: u32 = 32_768;
+const DETAILS_PER_PORT_MAX: u32 = 16_384;
 
-/// A host is a slot of eleven bytes; the few of which there is more to say have a detail too.
+/// A host is a slot of twenty bytes; the few of which there is more to say have a detail too.
 pub(super) struct Hosts {
-    places: MacTable<Place>,
-    details: BTreeMap<MacAddr, Detail>,
+    places: FairTable<()>,
+    /// Of hosts in `places` only.
+    details: FairTable<Detail>,
     owners: Owners,
-    homes: Homes,
-    count_max: usize,
-    per_port_max: u32,
+    now: Instant,
+    ageing: Ageing,
 }
-
-/// Four bytes of home and one flag, aligned to nothing so that slots are as small as can be.
-#[derive(Clone, Copy, Default)]
-struct Place {
-    home: [u8; 4],
-    /// It has been heard there; otherwise an entry says so.
-    heard: bool,
-}
-
-/// Ports at which there are hosts, numbered.
-#[derive(Default)]
-struct Homes {
-    numbers: BTreeMap<Location, u32>,
-    homes: Vec<Home>,
-    /// Numbers of those that were left by their last host.
-    free: Vec<u32>,
-}
-
-struct Home {
-    at: Location,
-    hosts: u32,
-}
-
-/// Stands for no home.
-const NOWHERE: u32 = u32::MAX;
 
 #[derive(Default)]
 struct Detail {
+    /// What forbids or leads the host's packets hangs on it: it does not give way to others.
+    is_kept: bool,
     /// The one told last is the last.
     ips: Vec<Owned>,
     contest: Option<Contest>,
@@ -145,21 +133,25 @@ pub(super) enum Answer {
         from: Location,
         to: Location,
     },
-    /// The claimant has not persisted.
+    /// The claimant has not persisted, or its port has no room for it.
     Dropped {
         home: Location,
     },
 }
 
 impl Hosts {
-    pub(super) fn new(count_max: usize, per_port_max: u32, seed: u64) -> Hosts {
+    pub(super) fn new(shares: Shares, seed: u64) -> Hosts {
+        let of_details = Shares {
+            count_max: DETAILS_MAX,
+            per_switch_max: DETAILS_PER_SWITCH_MAX,
+            per_port_max: DETAILS_PER_PORT_MAX,
+        };
         Hosts {
-            places: MacTable::new(seed),
-            details: BTreeMap::new(),
+            places: FairTable::new(shares, seed),
+            details: FairTable::new(of_details, seed),
             owners: Owners::default(),
-            homes: Homes::default(),
-            count_max,
-            per_port_max,
+            now: Instant::START,
+            ageing: Ageing::default(),
         }
     }
 
@@ -168,16 +160,16 @@ impl Hosts {
     }
 
     pub(super) fn is_known(&self, mac: MacAddr) -> bool {
-        self.places.get(mac).is_some()
+        self.places.contains(mac)
     }
 
     pub(super) fn place(&self, mac: MacAddr) -> Option<Location> {
-        self.homes.at(self.places.get(mac)?)
+        self.places.place(mac)
     }
 
     /// Whether it has been heard at its place; otherwise only an entry says that it is there.
     pub(super) fn is_heard(&self, mac: MacAddr) -> bool {
-        self.places.get(mac).is_some_and(|place| place.heard)
+        self.places.is_heard(mac)
     }
 
     /// Whether it has an address in the network.
@@ -196,46 +188,52 @@ impl Hosts {
 
     /// Those that have a place, in no particular order.
     pub(super) fn placed(&self) -> impl Iterator<Item = (MacAddr, Location)> {
-        let places = self.places.iter();
-        places.filter_map(|(mac, place)| Some((mac, self.homes.at(place)?)))
+        self.places.placed()
     }
 
     /// Takes note of a frame of `mac` at the edge port `at`. `home_gone` says whether a place
-    /// can have nobody behind it any more.
+    /// can have nobody behind it any more, `is_active` whether a host does not give way to another.
     pub(super) fn observe(
         &mut self,
         now: Instant,
         mac: MacAddr,
         at: Location,
         home_gone: impl Fn(Location) -> bool,
+        is_active: impl Fn(MacAddr) -> bool,
     ) -> Observed {
-        let Some(place) = self.places.get(mac) else {
-            return self.insert(mac, at, true);
-        };
-        match self.homes.at(place) {
+        self.now = now;
+        let is_active = |mac, (): &()| is_active(mac);
+        if !self.places.contains(mac) {
+            return match self.insert(mac, at, true, is_active) {
+                true => Observed::Placed,
+                false => Observed::Full,
+            };
+        }
+        match self.places.place(mac) {
             Some(home) if home == at => {
-                self.settle(mac, at, true);
+                self.places.touch(now, mac);
+                self.places.set_heard(mac, true);
                 self.defended(now, mac)
             }
             Some(home) if !home_gone(home) => self.claim(now, mac, home, at),
-            _ if self.homes.host_count(at) >= self.per_port_max => Observed::Full,
-            _ => {
-                self.settle(mac, at, true);
-                Observed::Placed
-            }
+            _ => match self.settle(mac, at, is_active) {
+                true => Observed::Placed,
+                false => Observed::Full,
+            },
         }
     }
 
     /// Places a host that nobody has placed yet, from what a flow entry says.
-    pub(super) fn adopt(&mut self, mac: MacAddr, at: Location) -> bool {
+    pub(super) fn adopt(&mut self, now: Instant, mac: MacAddr, at: Location) -> bool {
+        self.now = now;
         if !self.is_known(mac) {
-            return self.insert(mac, at, false) == Observed::Placed;
+            return self.insert(mac, at, false, |_, ()| false);
         }
-        let is_unplaced = self.place(mac).is_none();
-        if is_unplaced {
-            self.settle(mac, at, false);
+        let adopts = self.place(mac).is_none() && self.settle(mac, at, |_, ()| false);
+        if adopts {
+            self.places.set_heard(mac, false);
         }
-        is_unplaced
+        adopts
     }
 
     /// A question's time is over: ask again, or believe the claimant. `is_heard` says whether frames
@@ -264,49 +262,80 @@ impl Hosts {
             return Some(Answer::Dropped { home });
         }
         detail.moves.push_back(now);
-        self.settle(mac, to, true);
-        Some(Answer::Moved { from: home, to })
+        self.now = now;
+        match self.settle(mac, to, |_, ()| false) {
+            true => Some(Answer::Moved { from: home, to }),
+            false => Some(Answer::Dropped { home }),
+        }
     }
 
-    /// Nobody is behind this port any more; the hosts that were keep their addresses only.
-    pub(super) fn unplace(&mut self, at: Location) -> Vec<MacAddr> {
-        if self.homes.host_count(at) == 0 {
-            return Vec::new();
-        }
-        let here = self.placed().filter(|(_, place)| *place == at);
-        let mut unplaced: Vec<MacAddr> = here.map(|(mac, _)| mac).collect();
-        unplaced.sort();
-        for mac in &unplaced {
-            if let Some(place) = self.places.get_mut(*mac) {
-                self.homes.leave(*place);
-                place.home = NOWHERE.to_ne_bytes();
-            }
-            if let Some(detail) = self.details.get_mut(mac) {
+    /// Nobody is behind this port any more; the hosts that were keep their addresses only, and
+    /// for a while.
+    pub(super) fn unplace(&mut self, now: Instant, at: Location) -> Vec<MacAddr> {
+        let unplaced = self.places.unplace(now, at);
+        for mac in self.details.unplace(now, at) {
+            if let Some(detail) = self.details.get_mut(&mac) {
                 detail.contest = None;
             }
         }
         unplaced
     }
 
-    fn insert(&mut self, mac: MacAddr, at: Location, heard: bool) -> Observed {
-        let is_full = self.places.len() >= self.count_max;
-        if is_full || self.homes.host_count(at) >= self.per_port_max {
-            return Observed::Full;
+    /// Whether a host's addresses name it in what is forbidden or asked for.
+    pub(super) fn set_kept(&mut self, mac: MacAddr, is_kept: bool) {
+        if let Some(detail) = self.details.get_mut(&mac) {
+            detail.is_kept = is_kept;
         }
-        let home = self.homes.enter(at);
-        self.places.insert(mac, Place { home, heard });
-        Observed::Placed
     }
 
-    /// A known host is `at` this place now.
-    fn settle(&mut self, mac: MacAddr, at: Location, heard: bool) {
-        let Some(place) = self.places.get_mut(mac) else {
-            return;
-        };
-        place.heard = heard;
-        if self.homes.at(*place) != Some(at) {
-            self.homes.leave(*place);
-            place.home = self.homes.enter(at);
+    fn insert(
+        &mut self,
+        mac: MacAddr,
+        at: Location,
+        heard: bool,
+        is_active: impl Fn(MacAddr, &()) -> bool,
+    ) -> bool {
+        let room = self.places.insert(self.now, (mac, ()), at, is_active);
+        let is_placed = self.give_way(room);
+        self.places.set_heard(mac, heard);
+        is_placed
+    }
+
+    /// A known host has been heard and is `at` this place now, if there is room.
+    fn settle(
+        &mut self,
+        mac: MacAddr,
+        at: Location,
+        is_active: impl Fn(MacAddr, &()) -> bool,
+    ) -> bool {
+        let room = self.places.settle(self.now, mac, at, is_active);
+        if !self.give_way(room) {
+            return false;
+        }
+        self.places.set_heard(mac, true);
+        // Where there is no room for it, what is known of the host counts to the port it left.
+        if let Ok(Some(gone)) = self.details.settle(self.now, mac, at, spared) {
+            self.forget_detail(gone.mac, &gone.value);
+        }
+        true
+    }
+
+    /// What room was made by, if it was.
+    fn give_way(&mut self, room: Result<Option<Gone<()>>, Full>) -> bool {
+        match room {
+            Ok(None) => true,
+            Ok(Some(gone)) => {
+                self.forget(gone.mac, gone.was_placed.then_some(gone.of));
+                if gone.was_placed {
+                    self.ageing.counters.evicted += 1;
+                    self.ageing.pressed_hosts = Some(gone.of);
+                }
+                true
+            }
+            Err(full) => {
+                self.ageing.pressed_hosts = Some(full.of);
+                false
+            }
         }
     }
 
@@ -331,57 +360,42 @@ impl Hosts {
         }
     }
 
-    /// `None` when there are too many.
+    /// `None` when there is no room for it. Others that give way are those of the port that has
+    /// most.
     fn detail(&mut self, mac: MacAddr) -> Option<&mut Detail> {
-        if self.details.len() >= DETAILS_MAX && !self.details.contains_key(&mac) {
-            return None;
+        if self.details.contains(mac) {
+            self.details.touch(self.now, mac);
+            return self.details.get_mut(&mac);
         }
-        Some(self.details.entry(mac).or_default())
+        let at = self.places.place(mac)?;
+        let fresh = (mac, Detail::default());
+        match self.details.insert(self.now, fresh, at, spared) {
+            Ok(None) => {}
+            Ok(Some(gone)) => {
+                self.forget_detail(gone.mac, &gone.value);
+                self.ageing.counters.details_evicted += u64::from(gone.was_placed);
+                if gone.was_placed {
+                    self.ageing.pressed_details = Some(gone.of);
+                }
+            }
+            Err(full) => {
+                self.ageing.counters.details_refused += 1;
+                self.ageing.pressed_details = Some(full.of);
+            }
+        }
+        self.details.get_mut(&mac)
+    }
+
+    fn forget_detail(&mut self, mac: MacAddr, detail: &Detail) {
+        for ip in &detail.ips {
+            self.owners.forget(mac, ip.ip);
+        }
     }
 }
 
-impl Homes {
-    fn at(&self, place: Place) -> Option<Location> {
-        let home = u32::from_ne_bytes(place.home);
-        self.homes.get(home as usize).map(|home| home.at)
-    }
-
-    fn host_count(&self, at: Location) -> u32 {
-        let number = self.numbers.get(&at);
-        number.map_or(0, |number| self.homes[*number as usize].hosts)
-    }
-
-    fn enter(&mut self, at: Location) -> [u8; 4] {
-        let number = match self.numbers.get(&at) {
-            Some(number) => *number,
-            None => self.number(at),
-        };
-        self.homes[number as usize].hosts += 1;
-        number.to_ne_bytes()
-    }
-
-    fn number(&mut self, at: Location) -> u32 {
-        let home = Home { at, hosts: 0 };
-        let number = self.free.pop().unwrap_or(self.homes.len() as u32);
-        match self.homes.get_mut(number as usize) {
-            Some(free) => *free = home,
-            None => self.homes.push(home),
-        }
-        self.numbers.insert(at, number);
-        number
-    }
-
-    fn leave(&mut self, place: Place) {
-        let number = u32::from_ne_bytes(place.home);
-        let Some(home) = self.homes.get_mut(number as usize) else {
-            return;
-        };
-        home.hosts -= 1;
-        if home.hosts == 0 {
-            self.numbers.remove(&home.at);
-            self.free.push(number);
-        }
-    }
+/// Whether what is known of a host does not give way to what is known of others.
+fn spared(_: MacAddr, detail: &Detail) -> bool {
+    detail.is_kept || detail.contest.is_some()
 }
 
 impl Detail {

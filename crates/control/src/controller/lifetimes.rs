@@ -40,6 +40,7 @@ impl Controller {
             .placed()
             .filter(|(mac, at)| self.is_in_class(*mac) || !self.edge_may_answer(at.dpid));
         for (mac, at) in placed.collect::<Vec<_>>() {
+            self.hosts.set_kept(mac, true);
             self.forget_host(now, mac, at);
         }
         self.enforce(now, |_| true);

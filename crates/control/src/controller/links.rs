@@ -23,6 +23,8 @@ pub(super) struct Links {
     ends: BTreeMap<Location, u32>,
     neighbours: BTreeMap<DatapathId, Vec<Neighbour>>,
     drained: Drained,
+    /// Another for every change of `ends`.
+    revision: u64,
 }
 
 /// Switches and links that shall carry nothing that can go another way. A link is named by a port
@@ -69,6 +71,7 @@ impl Links {
     pub(super) fn confirm(&mut self, from: Location, to: Location) -> bool {
         let new = self.missed.insert((from, to), 0).is_none();
         if new {
+            self.revision += 1;
             *self.ends.entry(from).or_default() += 1;
             *self.ends.entry(to).or_default() += 1;
             if self.missed.contains_key(&(to, from)) {
@@ -112,6 +115,7 @@ impl Links {
     }
 
     fn remove(&mut self, links: &[(Location, Location)]) {
+        self.revision += u64::from(!links.is_empty());
         for link in links {
             self.missed.remove(link);
             self.set_unusable(link.0, link.1);
@@ -192,6 +196,11 @@ impl Links {
             true => DRAINED_HOPS,
             false => 1,
         }
+    }
+
+    /// Another whenever ports with a link may be others.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
     }
 
     pub(super) fn is_end(&self, at: Location) -> bool {

@@ -8,7 +8,7 @@
 //! - *Nothing floods inside the network.* A broadcast goes to the controller at the edge port where
 //!   it enters, and out of every other edge port by packet-outs. There is no spanning tree to
 //!   converge and no loop to find, on any topology; the price is that broadcasts cost controller
-//!   time, so each port has a budget of them (`flood_rate_max`).
+//!   time, so each port has a budget of them, and all together have one (`flood.rs`).
 //! - *A first packet arrives.* It is sent out where its destination is, while entries are set from
 //!   there back to the ingress, each step confirmed by barriers. A packet that misses half-way is
 //!   sent to its destination as well, and its path repaired.
@@ -18,11 +18,14 @@
 //! Outputs are ordered per connection; between connections nothing is promised but the barriers.
 
 mod administered;
+mod ageing;
 mod cached;
 mod coarse;
+mod counts;
 mod discovery;
 mod event;
 mod first;
+mod flood;
 mod forwarding;
 mod guards;
 mod hosts;
@@ -54,6 +57,7 @@ use sha2::{Digest, Sha256};
 use crate::ConnectionId;
 use crate::budget::Budget;
 use crate::edge::EdgeUpdate;
+use crate::fair_table::Shares;
 use crate::lldp::Prover;
 use crate::mix;
 use crate::requests::RequestLimits;
@@ -67,9 +71,12 @@ pub use event::{Alarm, Event, HostView, LinkView, Location, SwitchView, TableVie
 pub use tables::TableCounters;
 
 use administered::Administered;
+use ageing::PressureAlarms;
 use coarse::Coarse;
+use counts::Counts;
 use first::{FirstPacketState, SETTLE};
 use forwarding::Held;
+pub use hosts::HostCounters;
 use hosts::Hosts;
 pub use links::Drained;
 use links::Links;
@@ -107,12 +114,27 @@ pub struct ControllerConfig {
     pub switch_grace: Duration,
     /// Broadcasts and packets to unknown hosts that one port may have flooded, per second.
     pub flood_rate_max: u32,
+    /// What all broadcasts may cost, in packet-outs per second: each costs one for every switch. One
+    /// switch may use half of it, one port a quarter.
+    pub flood_packet_outs_max: u32,
     pub switch_count_max: usize,
-    /// Eleven bytes each, and as much again at most for the table they are in.
+    /// Twenty bytes each, and at most ten for the index.
     pub host_count_max: usize,
-    /// So that one port cannot fill the table.
+    /// So that neither one switch nor one port fills the table. Hosts whose port has gone down count
+    /// too.
+    pub hosts_per_switch_max: u32,
     pub hosts_per_port_max: u32,
+    /// A host that was not heard for this long, that no path leads to and that does not answer when
+    /// it is asked is forgotten. At most two days.
+    pub host_idle: Duration,
+    /// Pairs of hosts that have a path of their own; and how many of them the hosts of one switch,
+    /// and of one port, may begin.
     pub path_count_max: usize,
+    pub paths_per_switch_max: usize,
+    pub paths_per_port_max: usize,
+    /// New paths that the hosts of one port may begin per second. Other packets go by the
+    /// controller, 5,000 a second.
+    pub path_rate_max: u32,
     pub requests: RequestLimits,
     /// Given to relays beside the switches; nobody is asked for one without it.
     pub policy: Option<PolicyMap>,
@@ -132,10 +154,16 @@ impl Default for ControllerConfig {
             port_hold: Duration::from_millis(600),
             switch_grace: Duration::from_secs(5),
             flood_rate_max: 500,
+            flood_packet_outs_max: 30_000,
             switch_count_max: 10_000,
             host_count_max: 2_097_152,
+            hosts_per_switch_max: 524_288,
             hosts_per_port_max: 131_072,
+            host_idle: Duration::from_secs(4 * 3600),
             path_count_max: 262_144,
+            paths_per_switch_max: 131_072,
+            paths_per_port_max: 65_536,
+            path_rate_max: 2000,
             requests: RequestLimits::default(),
             policy: None,
             topology: None,
@@ -251,9 +279,15 @@ pub struct ControllerCounters {
     pub packet_ins_host_table_full: u64,
     /// Broadcasts that came in over a link.
     pub packet_ins_broadcast_on_link: u64,
+    /// To addresses that no bridge forwards (802.1D, CDP).
+    pub packet_ins_link_local: u64,
+    /// From a port that is over its budget of new paths, and of packets that need none.
+    pub packet_ins_detour_limited: u64,
     pub flooded: u64,
     /// Over the port's budget.
     pub flood_limited: u64,
+    /// Over the switch's budget or that of all.
+    pub flood_limited_shared: u64,
     /// No way to the destination.
     pub unreachable: u64,
     pub lldp_sent: u64,
@@ -272,6 +306,10 @@ pub struct ControllerCounters {
     /// And the ones that were turned over under traffic when the wait was over.
     pub paths_moved_under_traffic: u64,
     pub path_table_full: u64,
+    /// Paths that were not set because the port that asked, or its switch, has its share of them.
+    pub paths_over_share: u64,
+    /// And because the port asks for too many in a second.
+    pub paths_limited: u64,
     /// Messages that resolve an address, held until the entries were there.
     pub resolutions_held: u64,
     /// Not held, because too many were.
@@ -299,6 +337,11 @@ pub struct Controller {
     coarse: Coarse,
     updates: Updates,
     held: VecDeque<Held>,
+    held_by: Counts,
+    /// What all broadcasts may cost.
+    flood_packet_outs: Budget,
+    storm_alarms: Budget,
+    pressure_alarms: PressureAlarms,
     first: FirstPacketState,
     administered: Administered,
     qos: QosState,
@@ -323,6 +366,7 @@ pub struct Controller {
     /// Whether `Timer::Routes` and `Timer::Adopt` are set.
     routes_pending: bool,
     adopt_pending: bool,
+    ageing_pending: bool,
     counters: ControllerCounters,
 }
 
@@ -342,8 +386,17 @@ enum Timer {
     Resolution(u64),
     Routes,
     Adopt,
+    Ageing,
     Topology,
     Qos,
+}
+
+fn shares_of_hosts(config: &ControllerConfig) -> Shares {
+    Shares {
+        count_max: config.host_count_max,
+        per_switch_max: config.hosts_per_switch_max,
+        per_port_max: config.hosts_per_port_max,
+    }
 }
 
 impl Timer {
@@ -362,6 +415,7 @@ impl Timer {
             Timer::Resolution(_) => "held resolution",
             Timer::Routes => "routes",
             Timer::Adopt => "adopt",
+            Timer::Ageing => "hosts that are silent",
             Timer::Topology => "topology",
             Timer::Qos => "qos",
         }
@@ -387,11 +441,19 @@ impl Controller {
             switches: BTreeMap::new(),
             connections: BTreeMap::new(),
             links: Links::default(),
-            hosts: Hosts::new(config.host_count_max, config.hosts_per_port_max, word(24)),
-            paths: Paths::new(config.path_count_max),
+            hosts: Hosts::new(shares_of_hosts(&config), word(24)),
+            paths: Paths::new(&config),
             coarse: Coarse::default(),
             updates: Updates::default(),
             held: VecDeque::new(),
+            held_by: Counts::default(),
+            flood_packet_outs: flood::packet_out_budget(
+                Instant::START,
+                config.flood_packet_outs_max,
+                1,
+            ),
+            storm_alarms: Budget::new(Instant::START, 1, 10),
+            pressure_alarms: PressureAlarms::default(),
             first: FirstPacketState::default(),
             administered: Administered::new(config.topology.clone()),
             qos: QosState::default(),
@@ -410,6 +472,7 @@ impl Controller {
             has_had_routes: false,
             routes_pending: false,
             adopt_pending: false,
+            ageing_pending: false,
             counters: ControllerCounters::default(),
             config,
         }
@@ -520,6 +583,7 @@ impl Controller {
                     self.adopt_pending = false;
                     self.adopt_entries(now);
                 }
+                Timer::Ageing => self.ageing_due(now),
                 Timer::Topology => self.topology_due(now),
                 Timer::Qos => self.qos_due(now),
             }
@@ -571,15 +635,10 @@ impl Controller {
         self.first_hosts(usize::MAX)
     }
 
-    /// At most `max` of them. Nothing more is copied, however many there are.
+    /// At most `max` of them, by address. No more are looked at, however many there are.
     pub fn first_hosts(&self, max: usize) -> Vec<HostView> {
-        let mut first = BTreeSet::new();
-        for (mac, at) in self.hosts.placed() {
-            first.insert((mac, at));
-            if first.len() > max {
-                first.pop_last();
-            }
-        }
+        let mut first: Vec<(MacAddr, Location)> = self.hosts.placed().take(max).collect();
+        first.sort_unstable();
         let view = |(mac, at)| {
             let ips = self.hosts.ips(mac);
             HostView { mac, at, ips }

@@ -10,6 +10,7 @@ mod removed;
 mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, MacAddr, PortNo};
@@ -17,13 +18,14 @@ use openflow::{DatapathId, MacAddr, PortNo};
 use crate::entry::{Entry, EntryKey, EntryKind};
 
 use super::cached::Inlets;
+use super::counts::Counts;
 use super::first::{SETTLE, Token};
 use super::links::{Distances, Hop};
 use super::ports::Cause;
 use super::routes::destination_hash;
 use super::services::{PairRule, barrier, is_same};
 use super::updates::{Change, Guard, Stage, Step};
-use super::{Controller, Location, Mode};
+use super::{Controller, ControllerConfig, Location, Mode};
 use crate::mix;
 pub(super) use pause::Waited;
 use pause::{PAUSE, Yielding};
@@ -40,13 +42,21 @@ pub(super) type Pair = (MacAddr, MacAddr);
 
 pub(super) struct Paths {
     paths: BTreeMap<Pair, Path>,
+    /// The same pairs, destination first.
+    by_dst: BTreeSet<Pair>,
+    /// By the port that asked for them.
+    asked_by: Counts,
     revisions: u64,
     count_max: usize,
+    per_switch_max: usize,
+    per_port_max: usize,
 }
 
 pub(super) struct Path {
     /// From the ingress on. In hybrid mode the ingress only.
     hops: Vec<Hop>,
+    /// The port whose share it is of: where the conversation began.
+    asked_by: Location,
     /// Beside the pair's entry at the ingress.
     rules: Vec<PairRule>,
     revision: u64,
@@ -79,11 +89,15 @@ enum Setup {
 }
 
 impl Paths {
-    pub(super) fn new(count_max: usize) -> Paths {
+    pub(super) fn new(config: &ControllerConfig) -> Paths {
         Paths {
             paths: BTreeMap::new(),
+            by_dst: BTreeSet::new(),
+            asked_by: Counts::default(),
             revisions: 0,
-            count_max,
+            count_max: config.path_count_max,
+            per_switch_max: config.paths_per_switch_max,
+            per_port_max: config.paths_per_port_max,
         }
     }
 
@@ -93,6 +107,20 @@ impl Paths {
 
     pub(super) fn contains(&self, pair: Pair) -> bool {
         self.paths.contains_key(&pair)
+    }
+
+    /// Pairs that begin or end at a host.
+    pub(super) fn of_host(&self, mac: MacAddr) -> Vec<Pair> {
+        let to = self.by_dst.range(pairs_from(mac));
+        let from = self.paths.range(pairs_from(mac));
+        let to = to.map(|(dst, src)| (*src, *dst));
+        from.map(|(pair, _)| *pair).chain(to).collect()
+    }
+
+    /// Whether a pair begins or ends at a host.
+    pub(super) fn has_host(&self, mac: MacAddr) -> bool {
+        let from = self.paths.range(pairs_from(mac)).next();
+        from.is_some() || self.by_dst.range(pairs_from(mac)).next().is_some()
     }
 
     pub(super) fn revision(&self, pair: Pair) -> Option<u64> {
@@ -149,18 +177,23 @@ impl Paths {
 
     /// Takes a path over from the entries of an earlier life; nothing is sent.
     pub(super) fn adopt(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>) {
-        if self.paths.len() < self.count_max {
-            self.insert(now, pair, hops);
+        if let Some(first) = hops.first().filter(|_| self.paths.len() < self.count_max) {
+            let asked_by = first.inlet();
+            self.insert(now, pair, hops, asked_by);
         }
     }
 
-    fn insert(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>) -> u64 {
+    fn insert(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>, asked_by: Location) -> u64 {
+        self.remove(pair);
         self.revisions += 1;
         let revision = self.revisions;
+        self.by_dst.insert((pair.1, pair.0));
+        self.asked_by.add(asked_by);
         self.paths.insert(
             pair,
             Path {
                 hops,
+                asked_by,
                 rules: Vec::new(),
                 revision,
                 sent_at: now,
@@ -170,6 +203,34 @@ impl Paths {
         );
         revision
     }
+
+    fn remove(&mut self, pair: Pair) -> Option<Path> {
+        let path = self.paths.remove(&pair)?;
+        self.by_dst.remove(&(pair.1, pair.0));
+        self.asked_by.remove(path.asked_by);
+        Some(path)
+    }
+
+    /// The port that a new path counts to if `asker` sends its first packet. An answer is of the
+    /// conversation that it answers: whoever is asked by many does not pay for it.
+    fn asker(&self, (src, dst): Pair, asker: Location) -> Location {
+        let asked = self.paths.get(&(dst, src));
+        asked.map_or(asker, |path| path.asked_by)
+    }
+
+    pub(super) fn asked_by(&self, pair: Pair) -> Option<Location> {
+        self.paths.get(&pair).map(|path| path.asked_by)
+    }
+
+    fn is_over_share(&self, asked_by: Location) -> bool {
+        self.asked_by.of_port(asked_by) >= self.per_port_max
+            || self.asked_by.of_switch(asked_by.dpid) >= self.per_switch_max
+    }
+}
+
+/// Every pair of this first address.
+fn pairs_from(mac: MacAddr) -> RangeInclusive<Pair> {
+    (mac, MacAddr([0; 6]))..=(mac, MacAddr([0xff; 6]))
 }
 
 impl Hop {
@@ -186,7 +247,8 @@ impl Hop {
 }
 
 impl Controller {
-    /// A path from `from` to `to`, new or sent again if packets still miss.
+    /// A path from `from` to `to`, new or sent again if packets still miss. False if it was not set
+    /// because the port at `from` asks for too many.
     pub(super) fn ensure_path(
         &mut self,
         now: Instant,
@@ -194,7 +256,7 @@ impl Controller {
         dst: MacAddr,
         from: Location,
         to: Location,
-    ) {
+    ) -> bool {
         let pair = (src, dst);
         let recent = |at: Instant| now.since(at) < REPAIR_INTERVAL;
         if self
@@ -203,22 +265,48 @@ impl Controller {
             .get(&pair)
             .is_some_and(|path| recent(path.sent_at))
         {
-            return;
+            return true;
         }
+        let Some(asked_by) = self.may_ask(now, pair, from) else {
+            return false;
+        };
         if let Some(hops) = self.new_path(now, pair, from, to) {
-            self.set_path(now, pair, hops, How::Again(None));
+            self.set_path(now, pair, hops, How::Again(None), asked_by);
         }
+        true
+    }
+
+    /// The port that a path counts to whose first packet came in at `asker`; `None`, and counted, if
+    /// that has its share of paths, or of new ones.
+    fn may_ask(&mut self, now: Instant, pair: Pair, asker: Location) -> Option<Location> {
+        if let Some(path) = self.paths.paths.get(&pair) {
+            return Some(path.asked_by);
+        }
+        let asked_by = self.paths.asker(pair, asker);
+        if self.administered.says_both(pair) {
+            return Some(asked_by);
+        }
+        if self.paths.is_over_share(asked_by) {
+            self.counters.paths_over_share += 1;
+            return None;
+        }
+        let budget = self.port_mut(asked_by).map(|port| &mut port.path_budget);
+        if budget.is_some_and(|budget| !budget.take(now)) {
+            self.counters.paths_limited += 1;
+            return None;
+        }
+        Some(asked_by)
     }
 
     /// As [`Controller::ensure_path`], for who waits until it is there: what is named is not yet.
-    /// `missed`: a packet has come up for want of it.
+    /// Who asks is a port, and `missed`: a packet has come up for want of it.
     pub(super) fn confirm_path(
         &mut self,
         now: Instant,
         pair: Pair,
         from: Location,
         to: Location,
-        missed: bool,
+        (asker, missed): (Location, bool),
     ) -> Option<Token> {
         if let Some(path) = self.paths.paths.get(&pair) {
             let recent = now.since(path.sent_at) < REPAIR_INTERVAL;
@@ -230,6 +318,7 @@ impl Controller {
                 Setup::Unasked | Setup::Confirmed => {}
             }
         }
+        let asked_by = self.may_ask(now, pair, asker)?;
         let hops = self.new_path(now, pair, from, to)?;
         let old = self.paths.paths.get(&pair).map(|path| &path.hops);
         let inlets = match old.is_none_or(|old| *old == hops) {
@@ -237,7 +326,7 @@ impl Controller {
             false => Inlets::Unknown,
         };
         let token = self.first.token(Some(pair), inlets);
-        self.set_path(now, pair, hops, How::Again(Some(token)));
+        self.set_path(now, pair, hops, How::Again(Some(token)), asked_by);
         Some(token)
     }
 
@@ -303,7 +392,7 @@ impl Controller {
     /// Make before break: entries that are new, then those that replace one of the same match
     /// from the destination on, then the old rest. What drops some of the pair is there before
     /// anything leads.
-    fn set_path(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>, how: How) {
+    fn set_path(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>, how: How, asked_by: Location) {
         let (again, token, delay) = match how {
             How::Again(token) => (true, token, Duration::ZERO),
             How::Moved(settle) => (false, None, settle),
@@ -311,13 +400,13 @@ impl Controller {
         };
         // A path that must move is set where there is no room too: the switch may have some.
         let table_s = self.admit_all(now, pair, &hops).unwrap_or(None);
-        let (old, old_rules, unsettled) = match self.paths.paths.remove(&pair) {
+        let (old, old_rules, unsettled) = match self.paths.remove(pair) {
             Some(path) => (path.hops, path.rules, path.yielding),
             None => (Vec::new(), Vec::new(), None),
         };
         // Nobody knows which entry its packets find where they were to turn off.
         let again = again || unsettled.is_some();
-        let revision = self.paths.insert(now, pair, hops.clone());
+        let revision = self.paths.insert(now, pair, hops.clone(), asked_by);
         let mut rules = self.rules_of(pair);
         let is_begun = !again && hops.first() == old.first() && is_same(&rules, &old_rules);
         if is_begun {
@@ -460,7 +549,8 @@ impl Controller {
             }
             self.counters.paths_rerouted += 1;
             let (hop, rules) = (hops[0], self.rules_of(pair));
-            let revision = self.paths.insert(now, pair, hops);
+            let asked_by = self.paths.asked_by(pair).unwrap_or(from);
+            let revision = self.paths.insert(now, pair, hops, asked_by);
             let beginning = self.beginning(pair, revision, &hop, &rules, None);
             self.paths.set_rules(pair, rules);
             changes.extend(beginning.drops.into_iter().chain(beginning.leads));
@@ -486,8 +576,7 @@ impl Controller {
                 continue;
             };
             if !self.links.is_drained(&hops) {
-                self.counters.paths_rerouted += 1;
-                self.set_path(now, pair, hops, how);
+                self.reroute(now, pair, hops, how);
             }
         }
     }
@@ -495,29 +584,38 @@ impl Controller {
     /// Looks at every path after the network has changed, and moves those that are broken or
     /// whose hosts (`moved`) are elsewhere. A path for which there is no other way is taken down
     /// if its port is dead, and left as it is if only our knowledge has gone.
+    /// `moved` is in order.
     pub(super) fn mend_paths(&mut self, now: Instant, cause: Cause, moved: &[MacAddr]) {
-        let coarse = self.mend_coarse(now);
         let broken = |(pair, path): (&Pair, &Path)| {
-            let affected = moved.contains(&pair.0) || moved.contains(&pair.1);
-            (affected || !self.is_whole(*pair, path)).then_some(*pair)
+            (has_moved(moved, *pair) || !self.is_whole(*pair, path)).then_some(*pair)
         };
         let broken: Vec<Pair> = self.paths.paths.iter().filter_map(broken).collect();
+        self.mend(now, cause, moved, broken);
+    }
+
+    /// The same where nothing has changed but the places of these hosts: only their paths are looked
+    /// at.
+    pub(super) fn mend_paths_of(&mut self, now: Instant, cause: Cause, moved: &[MacAddr]) {
+        let of_each = moved.iter().flat_map(|mac| self.paths.of_host(*mac));
+        let broken: BTreeSet<Pair> = of_each.collect();
+        self.mend(now, cause, moved, broken.into_iter().collect());
+    }
+
+    fn mend(&mut self, now: Instant, cause: Cause, moved: &[MacAddr], broken: Vec<Pair>) {
+        let coarse = self.mend_coarse(now);
         for pair in broken.iter().copied() {
             let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
-            let moved = moved.contains(&pair.0) || moved.contains(&pair.1);
+            let moved = has_moved(moved, pair);
             let hops = places.and_then(|(from, to)| self.find_path(pair, from, to));
             match hops {
                 // Its packets come up until there is room.
                 Some(hops) if self.admit_all(now, pair, &hops).is_err() => {
                     self.drop_path(now, pair);
                 }
-                Some(hops) => {
-                    self.counters.paths_rerouted += 1;
-                    self.set_path(now, pair, hops, How::Moved(Duration::ZERO));
-                }
+                Some(hops) => self.reroute(now, pair, hops, How::Moved(Duration::ZERO)),
                 // Nobody knows where to, but the entries may still be right: see what they say.
                 None if moved && places.is_none() && cause == Cause::Unknown => {
-                    self.paths.paths.remove(&pair);
+                    self.paths.remove(pair);
                     self.adopt_soon(now);
                 }
                 None if moved || cause == Cause::PortDown => self.drop_path(now, pair),
@@ -534,11 +632,16 @@ impl Controller {
         let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
         let hops = places.and_then(|(from, to)| self.find_path(pair, from, to));
         match hops.filter(|hops| self.admit_all(now, pair, hops).is_ok()) {
-            Some(hops) => {
-                self.counters.paths_rerouted += 1;
-                self.set_path(now, pair, hops, How::Moved(Duration::ZERO));
-            }
+            Some(hops) => self.reroute(now, pair, hops, How::Moved(Duration::ZERO)),
             None => self.drop_path(now, pair),
+        }
+    }
+
+    fn reroute(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>, how: How) {
+        self.counters.paths_rerouted += 1;
+        let inlet = hops.first().map(Hop::inlet);
+        if let Some(asked_by) = self.paths.asked_by(pair).or(inlet) {
+            self.set_path(now, pair, hops, how, asked_by);
         }
     }
 
@@ -587,7 +690,7 @@ impl Controller {
     /// the one that follows from being active: Open vSwitch takes in one change of its table after the
     /// other, and is at the first when the second comes.
     pub(super) fn drop_rest(&mut self, now: Instant, pair: Pair, gone: Option<DatapathId>) {
-        let Some(path) = self.paths.paths.remove(&pair) else {
+        let Some(path) = self.paths.remove(pair) else {
             return;
         };
         let delete = |hop: &Hop| Change {
@@ -620,6 +723,13 @@ impl Controller {
         ];
         self.start_update(now, stages);
     }
+}
+
+/// `moved` is in order.
+fn has_moved(moved: &[MacAddr], (src, dst): Pair) -> bool {
+    [src, dst]
+        .iter()
+        .any(|mac| moved.binary_search(mac).is_ok())
 }
 
 /// Chooses among equal ways: both directions of a pair take the same where they can.

@@ -53,17 +53,6 @@ impl Controller {
         }
     }
 
-    /// Edge ports of a switch.
-    pub(super) fn edge_ports(&self, now: Instant, dpid: DatapathId) -> Vec<PortNo> {
-        let Some(switch) = self.switches.get(&dpid) else {
-            return Vec::new();
-        };
-        let ports = switch.ports.keys().copied();
-        ports
-            .filter(|port| self.role(now, Location { dpid, port: *port }) == PortRole::Edge)
-            .collect()
-    }
-
     /// The ports a switch told when it connected: those of an earlier connection that are not
     /// among them have gone, and those that were up stay as they were.
     pub(super) fn take_over_ports(&mut self, now: Instant, dpid: DatapathId, ports: Vec<Port>) {
@@ -138,6 +127,7 @@ impl Controller {
         let Some(switch) = self.switches.get_mut(&at.dpid) else {
             return;
         };
+        switch.edge_ports = None;
         let was_up = switch.ports.get(&at.port).is_some_and(|port| port.up);
         let is_up = state.as_ref().is_some_and(Port::is_up);
         if let Some(state) = &state {
@@ -179,9 +169,12 @@ impl Controller {
                 to: *to,
             });
         }
-        let hosts = self.hosts.unplace(at);
+        let hosts = self.hosts.unplace(now, at);
         self.close_edge(now, at, hosts.clone());
-        self.mend_paths(now, cause, &hosts);
+        match links.is_empty() {
+            true => self.mend_paths_of(now, cause, &hosts),
+            false => self.mend_paths(now, cause, &hosts),
+        }
         self.refresh_routes(now);
         self.topology_soon(now);
     }
@@ -213,7 +206,7 @@ impl Controller {
 
     /// Hosts that were taken to be behind a port that turns out to be a link.
     pub(super) fn evict_hosts(&mut self, now: Instant, at: Location) {
-        let hosts = self.hosts.unplace(at);
+        let hosts = self.hosts.unplace(now, at);
         if self.port(at).is_some_and(|port| port.edge_open) || !hosts.is_empty() {
             self.close_edge(now, at, hosts.clone());
         }

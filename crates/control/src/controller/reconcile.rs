@@ -322,8 +322,8 @@ impl Controller {
             Trace::Broken => true,
             Trace::Whole(hops, end) => {
                 let (src, dst) = pair;
-                self.adopt_host(src, at);
-                self.adopt_host(dst, end);
+                self.adopt_host(now, src, at);
+                self.adopt_host(now, dst, end);
                 let right = self.hosts.place(src) == Some(at) && self.hosts.place(dst) == Some(end);
                 if is_local {
                     // Its hosts are known now; more is not kept of it.
@@ -440,7 +440,7 @@ impl Controller {
             }
         }
         for (mac, at) in found {
-            self.adopt_host(mac, at);
+            self.adopt_host(now, mac, at);
         }
     }
 
@@ -448,9 +448,10 @@ impl Controller {
         self.hosts.is_heard(mac) && self.hosts.place(mac) != Some(here)
     }
 
-    fn adopt_host(&mut self, mac: MacAddr, at: Location) {
-        if self.hosts.adopt(mac, at) {
+    fn adopt_host(&mut self, now: Instant, mac: MacAddr, at: Location) {
+        if self.hosts.adopt(now, mac, at) {
             self.event(Event::HostLearned { mac, at });
+            self.age_soon(now);
         }
     }
 }

@@ -16,11 +16,16 @@ use crate::lldp::Outstanding;
 use crate::requests::Requests;
 use crate::session::SwitchUp;
 
+use super::flood::{EdgePorts, PORT_PART, SWITCH_PART, Storm, packet_out_budget};
 use super::questions::{Answered, QuestionId};
 use super::tables::Table;
 use super::{
     Alarm, Controller, ControllerConfig, ControllerOutput, Event, Location, SwitchView, Timer,
 };
+
+/// Packets of one port that the controller carries each second while the port's new paths are over
+/// their budget.
+const DETOUR_PER_S: u32 = 5000;
 
 pub(super) struct Switch {
     pub dpid: DatapathId,
@@ -40,6 +45,10 @@ pub(super) struct Switch {
     /// At any port flows may be kept that its entries would not make (`cached.rs`).
     pub kept_until: Instant,
     pub table: Table,
+    /// Kept until something changes.
+    pub edge_ports: Option<EdgePorts>,
+    /// What broadcasts of its ports may cost.
+    pub flood_packet_outs: Budget,
     description: Option<Description>,
 }
 
@@ -51,7 +60,14 @@ pub(super) struct SwitchPort {
     pub lldp_due: Instant,
     pub outstanding: Outstanding,
     pub lldp_budget: Budget,
+    /// Broadcasts from here, and the packet-outs that they cost.
     pub flood_budget: Budget,
+    pub flood_packet_outs: Budget,
+    pub storm: Storm,
+    /// New paths that begin here.
+    pub path_budget: Budget,
+    /// Packets from here that the controller carries because `path_budget` is used up.
+    pub detour_budget: Budget,
     /// When a host was last heard here since the port came up.
     pub host_seen: Option<Instant>,
     /// When the last alarm was raised for a forged sender here.
@@ -109,6 +125,8 @@ impl Switch {
             full_until: Instant::START,
             kept_until: Instant::START,
             table: Table::default(),
+            edge_ports: None,
+            flood_packet_outs: packet_out_budget(now, config.flood_packet_outs_max, SWITCH_PART),
             description: None,
         }
     }
@@ -135,6 +153,7 @@ impl Switch {
 impl SwitchPort {
     pub(super) fn new(now: Instant, port: &Port, config: &ControllerConfig) -> SwitchPort {
         let flood = config.flood_rate_max;
+        let of_paths = config.path_rate_max;
         SwitchPort {
             hw_addr: port.hw_addr,
             up: false,
@@ -143,6 +162,10 @@ impl SwitchPort {
             outstanding: Outstanding::default(),
             lldp_budget: Budget::new(now, 10, 20),
             flood_budget: Budget::new(now, flood, flood.max(1)),
+            flood_packet_outs: packet_out_budget(now, config.flood_packet_outs_max, PORT_PART),
+            storm: Storm::default(),
+            path_budget: Budget::new(now, of_paths, of_paths.max(1)),
+            detour_budget: Budget::new(now, DETOUR_PER_S, DETOUR_PER_S),
             host_seen: None,
             forged_at: None,
             changed_at: now,

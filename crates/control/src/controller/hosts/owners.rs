@@ -74,7 +74,9 @@ pub(in crate::controller) enum Told {
     Contested { ask: Option<AddressQuestion> },
     /// Another host owns the address and has said so, or too many claims are open.
     Rejected { owner: MacAddr, alarm: bool },
-    /// It owns as many as it may, or its details are not kept.
+    /// It owns as many as it may: this one is nobody's.
+    TooMany,
+    /// There is no room to note what it says, so that nobody knows whether it is forbidden.
     NoRoom,
 }
 
@@ -104,6 +106,11 @@ impl Hosts {
         self.owners.by_ip.get(&ip).copied()
     }
 
+    #[cfg(test)]
+    pub(super) fn owned(&self) -> impl Iterator<Item = (IpAddr, MacAddr)> {
+        self.owners.by_ip.iter().map(|(ip, mac)| (*ip, *mac))
+    }
+
     /// A host says at its place `at` that an address is its own. A dispute wants
     /// [`Hosts::handle_address_timeout`] at its question's `due`, and after [`Told::Defended`] at
     /// [`Hosts::dispute_due`].
@@ -114,6 +121,10 @@ impl Hosts {
         at: Location,
         ip: IpAddr,
     ) -> Told {
+        self.now = now;
+        if self.detail(mac).is_none() {
+            return Told::NoRoom;
+        }
         match self.by_ip(ip) {
             Some(owner) if owner == mac => {
                 self.own(now, mac, ip);
@@ -122,10 +133,10 @@ impl Hosts {
             Some(owner) => match self.place(owner) {
                 Some(home) => self.claim_ip(now, (mac, at), ip, (owner, home)),
                 None if self.give(now, ip, mac) => Told::Taken { from: owner },
-                None => Told::NoRoom,
+                None => Told::TooMany,
             },
             None if self.own(now, mac, ip) => Told::New,
-            None => Told::NoRoom,
+            None => Told::TooMany,
         }
     }
 
@@ -141,6 +152,7 @@ impl Hosts {
         ip: IpAddr,
         is_heard: impl Fn(Location) -> bool,
     ) -> Option<AddressAnswer> {
+        self.now = now;
         let owner = self.by_ip(ip);
         let home = owner.and_then(|owner| self.place(owner));
         let dispute = self.owners.disputes.get_mut(&ip)?;
@@ -260,6 +272,13 @@ impl Hosts {
 }
 
 impl Owners {
+    /// Nothing is known of this host's addresses any more.
+    pub(super) fn forget(&mut self, mac: MacAddr, ip: IpAddr) {
+        if self.by_ip.get(&ip) == Some(&mac) {
+            self.by_ip.remove(&ip);
+        }
+    }
+
     /// Of an address that its owner has just told: whether somebody had claimed it.
     fn defended(&mut self, now: Instant, ip: IpAddr) -> Told {
         let Some(dispute) = self.disputes.get_mut(&ip) else {

@@ -31,6 +31,15 @@ fn address(v6: bool) -> IpAddr {
     }
 }
 
+fn hosts() -> Hosts {
+    let shares = Shares {
+        count_max: 10_000,
+        per_switch_max: 10_000,
+        per_port_max: 10_000,
+    };
+    Hosts::new(shares, 1)
+}
+
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
@@ -79,7 +88,7 @@ struct World {
 impl World {
     fn new(ip: Option<IpAddr>, delay: Duration) -> World {
         let mut world = World {
-            hosts: Hosts::new(1000, 100, 1),
+            hosts: hosts(),
             now: Instant::START,
             at: HOME,
             ip,
@@ -97,7 +106,9 @@ impl World {
     }
 
     fn frame(&mut self, mac: MacAddr, at: u32, ip: Option<IpAddr>) {
-        let observed = self.hosts.observe(self.now, mac, port(at), |_| false);
+        let observed = self
+            .hosts
+            .observe(self.now, mac, port(at), |_| false, |_| false);
         if let Observed::Contested {
             ask: Some(question),
         } = &observed
@@ -198,12 +209,11 @@ impl World {
 
     /// What the table and its parts must agree on.
     fn check(&self) {
-        let mut owned = BTreeMap::new();
-        for (mac, detail) in &self.hosts.details {
-            for ip in &detail.ips {
-                assert_eq!(owned.insert(ip.ip, *mac), None, "two own {}", ip.ip);
-            }
-        }
+        let macs = (0..3).map(attacker).chain([HOST]);
+        let owned = macs.flat_map(|mac| self.hosts.ips(mac).into_iter().map(move |ip| (ip, mac)));
+        let owned: Vec<(IpAddr, MacAddr)> = owned.collect();
+        let by_ip: BTreeMap<IpAddr, MacAddr> = owned.iter().copied().collect();
+        assert_eq!(owned.len(), by_ip.len(), "two own an address: {owned:?}");
         for (ip, mac) in owned {
             assert_eq!(self.hosts.by_ip(ip), Some(mac));
         }
@@ -295,17 +305,17 @@ proptest! {
 /// Of eight addresses none gives way while it is told; one that was not told for long does.
 #[test]
 fn a_host_owns_eight_addresses_and_old_ones_give_way() {
-    let mut hosts = Hosts::new(10, 10, 1);
+    let mut hosts = hosts();
     let ip = |n: u8| IpAddr::from([10, 0, 0, n]);
     let mut now = Instant::START;
     assert_eq!(
-        hosts.observe(now, HOST, port(1), |_| false),
+        hosts.observe(now, HOST, port(1), |_| false, |_| false),
         Observed::Placed
     );
     for n in 0..8 {
         assert_eq!(hosts.tell(now, HOST, port(1), ip(n)), Told::New);
     }
-    assert_eq!(hosts.tell(now, HOST, port(1), ip(8)), Told::NoRoom);
+    assert_eq!(hosts.tell(now, HOST, port(1), ip(8)), Told::TooMany);
     assert_eq!(
         hosts.tell(now, HOST, port(1), address(true)),
         Told::New,
@@ -316,7 +326,7 @@ fn a_host_owns_eight_addresses_and_old_ones_give_way() {
     assert_eq!(hosts.tell(now, HOST, port(1), ip(8)), Told::New);
     assert_eq!(hosts.by_ip(ip(0)), Some(HOST), "told again since");
     assert_eq!(hosts.by_ip(ip(1)), None, "told the longest ago");
-    let asked = hosts.details[&HOST].asked(HOST);
+    let asked = hosts.details.get(&HOST).unwrap().asked(HOST);
     assert_eq!(
         asked[..2],
         [ip(8), ip(0)],
@@ -327,12 +337,12 @@ fn a_host_owns_eight_addresses_and_old_ones_give_way() {
 /// One port cannot open so many claims that others are refused.
 #[test]
 fn claims_of_a_port_are_bounded() {
-    let mut hosts = Hosts::new(10_000, 10_000, 1);
+    let mut hosts = hosts();
     let now = Instant::START;
     let mac = |n: u32| MacAddr::from_u64(0x0200_0000_0000 + u64::from(n));
     let ip = |n: u32| IpAddr::from((0x0a00_0000 + n).to_be_bytes());
     for n in 0..2000 {
-        let _ = hosts.observe(now, mac(n), port(n), |_| false);
+        let _ = hosts.observe(now, mac(n), port(n), |_| false, |_| false);
         assert_eq!(hosts.tell(now, mac(n), port(n), ip(n)), Told::New);
     }
     let asked = |told: &Told| matches!(told, Told::Contested { ask: Some(_) });

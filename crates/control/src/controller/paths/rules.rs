@@ -60,7 +60,9 @@ impl Controller {
     pub(in crate::controller) fn renew_path(&mut self, now: Instant, pair: Pair) {
         if let Some(path) = self.paths.paths.get(&pair) {
             let hops = path.hops.clone();
-            self.set_path(now, pair, hops, How::Again(None));
+            if let Some(asked_by) = self.paths.asked_by(pair) {
+                self.set_path(now, pair, hops, How::Again(None), asked_by);
+            }
         }
     }
 }

@@ -154,6 +154,10 @@ impl QosState {
         !self.asked.policies.is_empty()
     }
 
+    pub(super) fn is_named(&self, name: HostName) -> bool {
+        self.named.contains_key(&name)
+    }
+
     fn names(&self, names: impl IntoIterator<Item = HostName>, at: Location) -> bool {
         let elsewhere = |name| {
             self.named

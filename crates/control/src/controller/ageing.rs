@@ -1,0 +1,94 @@
+//! What follows when hosts are forgotten.
+
+use openflow::MacAddr;
+use openflow::time::{Duration, Instant};
+
+use crate::timeouts::HostName;
+
+use super::administered::Administered;
+use super::hosts::{HostCounters, STEP_INTERVAL};
+use super::paths::Paths;
+use super::{Alarm, Controller, Mode, Timer};
+
+/// Between two alarms that hosts, or their IP addresses, have taken all their room.
+const ALARM_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Whether a host is alive though nobody hears it, or stays for who has named it.
+pub(super) fn is_active(paths: &Paths, administered: &Administered) -> impl Fn(MacAddr) -> bool {
+    move |mac| paths.has_host(mac) || administered.names(mac)
+}
+
+/// When each alarm was last raised.
+#[derive(Default)]
+pub(super) struct PressureAlarms {
+    hosts: Option<Instant>,
+    details: Option<Instant>,
+}
+
+impl Controller {
+    /// There are hosts: they are looked at from now on.
+    pub(super) fn age_soon(&mut self, now: Instant) {
+        if !std::mem::replace(&mut self.ageing_pending, true) {
+            self.timer(now + STEP_INTERVAL, Timer::Ageing);
+        }
+    }
+
+    pub(super) fn ageing_due(&mut self, now: Instant) {
+        self.ageing_pending = false;
+        let hears_all = self.config.mode != Mode::Proactive;
+        let is_active = is_active(&self.paths, &self.administered);
+        let host_idle = self.config.host_idle;
+        for question in self.hosts.age(now, host_idle, hears_all, is_active) {
+            for ip in question.ips {
+                self.probe(question.home, question.mac, ip);
+            }
+        }
+        self.tell_forgotten(now);
+        if self.hosts.len() > 0 {
+            self.age_soon(now);
+        }
+    }
+
+    /// Hosts that were forgotten while they had a place: entries that lead there go, so that nothing
+    /// is left where another host may be.
+    pub(super) fn tell_forgotten(&mut self, now: Instant) {
+        let gone = self.hosts.take_gone();
+        let is_any = !gone.is_empty();
+        for (mac, at) in gone {
+            self.forget_host(now, mac, at);
+            for pair in self.paths.of_host(mac) {
+                self.drop_path(now, pair);
+            }
+        }
+        if is_any {
+            self.routes_soon(now);
+            self.topology_soon(now);
+            self.qos_soon(now);
+        }
+        let (hosts, details) = self.hosts.take_pressed();
+        let may = |last: &mut Option<Instant>| {
+            let may = last.is_none_or(|at| now.since(at) >= ALARM_INTERVAL);
+            if may {
+                *last = Some(now);
+            }
+            may
+        };
+        if let Some(at) = hosts.filter(|_| may(&mut self.pressure_alarms.hosts)) {
+            self.alarm(Alarm::HostTableFull { at });
+        }
+        if let Some(at) = details.filter(|_| may(&mut self.pressure_alarms.details)) {
+            self.alarm(Alarm::HostAddressesFull { at });
+        }
+    }
+
+    /// Whether something that is asked for names one of the host's addresses.
+    pub(super) fn is_in_qos(&self, mac: MacAddr) -> bool {
+        let ips = self.hosts.ips(mac).into_iter().map(HostName::Ip);
+        let mut names = ips.chain([HostName::Mac(mac)]);
+        names.any(|name| self.qos.is_named(name))
+    }
+
+    pub fn host_counters(&self) -> HostCounters {
+        self.hosts.counters()
+    }
+}

@@ -1,0 +1,207 @@
+//! Packets for everybody: out of every edge port, within budgets.
+//!
+//! A broadcast costs a packet-out for each switch, so the budget of a port in broadcasts says little
+//! of what the controller has to do. What all may cost is stated in packet-outs per second
+//! (`flood_packet_outs_max`); one port may use a quarter of that and one switch half, so that a port
+//! that storms leaves room for others' broadcasts.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::Arc;
+
+use openflow::message::PacketOut;
+use openflow::time::{Duration, Instant};
+use openflow::{Action, DatapathId, Frame, Message, PortNo, Version, Xid, encode};
+
+use crate::budget::Budget;
+use crate::requests::EDGE_XID;
+
+use super::forwarding::Packet;
+use super::ports::PortRole;
+use super::{Alarm, Controller, ControllerOutput, Location};
+
+/// A port is said to storm when it was over its budget for so long, without a pause as long as the
+/// second.
+const STORM_AFTER: Duration = Duration::from_secs(10);
+const STORM_PAUSE: Duration = Duration::from_secs(2);
+/// Between two alarms of one port.
+const ALARM_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The part of all packet-outs that the broadcasts of one port, and of one switch, may cost.
+pub(super) const PORT_PART: u32 = 4;
+pub(super) const SWITCH_PART: u32 = 2;
+
+/// How long a port has been over its budget.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Storm {
+    since: Option<Instant>,
+    last: Instant,
+    alarmed_at: Option<Instant>,
+}
+
+/// The edge ports of a switch, until something changes.
+pub(super) struct EdgePorts {
+    ports: Arc<[PortNo]>,
+    /// The revision of the links.
+    links: u64,
+    /// A held port may be one of them from then on.
+    until: Instant,
+}
+
+/// For packet-outs of a second, at once as well.
+pub(super) fn packet_out_budget(now: Instant, packet_outs_max: u32, part: u32) -> Budget {
+    let rate = (packet_outs_max / part).max(1);
+    Budget::new(now, rate, rate)
+}
+
+impl Storm {
+    /// One more packet was over the budget; whether that is worth an alarm.
+    fn is_alarming(&mut self, now: Instant) -> bool {
+        let goes_on = now.since(self.last) <= STORM_PAUSE;
+        let since = self.since.filter(|_| goes_on).unwrap_or(now);
+        (self.since, self.last) = (Some(since), now);
+        let is_damped = |at: Instant| now.since(at) < ALARM_INTERVAL;
+        if now.since(since) < STORM_AFTER || self.alarmed_at.is_some_and(is_damped) {
+            return false;
+        }
+        self.alarmed_at = Some(now);
+        true
+    }
+}
+
+impl Controller {
+    /// Edge ports of a switch.
+    pub(super) fn edge_ports(&mut self, now: Instant, dpid: DatapathId) -> Arc<[PortNo]> {
+        let links = self.links.revision();
+        let Some(switch) = self.switches.get(&dpid) else {
+            return Arc::default();
+        };
+        if let Some(kept) = &switch.edge_ports
+            && kept.links == links
+            && now < kept.until
+        {
+            return kept.ports.clone();
+        }
+        let at = |port: &PortNo| Location { dpid, port: *port };
+        let is_edge = |port: &PortNo| self.role(now, at(port)) == PortRole::Edge;
+        let ports: Arc<[PortNo]> = switch.ports.keys().copied().filter(is_edge).collect();
+        let held = switch.ports.values().map(|port| port.held_until);
+        let until = held.filter(|until| *until > now).min();
+        let kept = EdgePorts {
+            ports: ports.clone(),
+            links,
+            until: until.unwrap_or(Instant(u64::MAX)),
+        };
+        if let Some(switch) = self.switches.get_mut(&dpid) {
+            switch.edge_ports = Some(kept);
+        }
+        ports
+    }
+
+    pub(super) fn flood(&mut self, now: Instant, packet: &Packet<'_>) {
+        if self.may_flood(now, packet.at) {
+            self.spread(now, packet);
+        }
+    }
+
+    /// Within the budget of its port, in packets.
+    pub(super) fn may_flood(&mut self, now: Instant, at: Location) -> bool {
+        let within = self
+            .port_mut(at)
+            .is_some_and(|port| port.flood_budget.take(now));
+        if !within {
+            self.counters.flood_limited += 1;
+            self.note_storm(now, at);
+        }
+        within
+    }
+
+    /// Within the budgets of its port, its switch and all, in packet-outs.
+    fn may_spread(&mut self, now: Instant, at: Location) -> bool {
+        let cost = u32::try_from(self.connections.len()).unwrap_or(u32::MAX);
+        let Some(switch) = self.switches.get_mut(&at.dpid) else {
+            return false;
+        };
+        let Some(port) = switch.ports.get_mut(&at.port) else {
+            return false;
+        };
+        if !port.flood_packet_outs.has(now, cost) {
+            self.counters.flood_limited += 1;
+            self.note_storm(now, at);
+            return false;
+        }
+        let budgets = [&mut switch.flood_packet_outs, &mut self.flood_packet_outs];
+        if !budgets.into_iter().all(|budget| budget.has(now, cost)) {
+            self.counters.flood_limited_shared += 1;
+            return false;
+        }
+        port.flood_packet_outs.take_many(now, cost);
+        switch.flood_packet_outs.take_many(now, cost);
+        self.flood_packet_outs.take_many(now, cost);
+        true
+    }
+
+    fn note_storm(&mut self, now: Instant, at: Location) {
+        if let Some(port) = self.port_mut(at)
+            && port.storm.is_alarming(now)
+            && self.storm_alarms.take(now)
+        {
+            self.alarm(Alarm::BroadcastStorm { at });
+        }
+    }
+
+    /// Out of every edge port but its own and, where that is known, its sender's. Switches with the
+    /// same edge ports are sent the same frame.
+    pub(super) fn spread(&mut self, now: Instant, packet: &Packet<'_>) {
+        if !self.may_spread(now, packet.at) {
+            return;
+        }
+        self.counters.flooded += 1;
+        let home = self.hosts.place(packet.src);
+        let connected = self.switches.values();
+        let connected = connected.filter_map(|s| Some((s.dpid, s.version, s.connection?)));
+        let mut frames: BTreeMap<(Version, Arc<[PortNo]>), Option<Frame>> = BTreeMap::new();
+        for (dpid, version, connection) in connected.collect::<Vec<_>>() {
+            let mut ports = self.edge_ports(now, dpid);
+            let is_here = |at: &Location| at.dpid == dpid;
+            if is_here(&packet.at) || home.as_ref().is_some_and(is_here) {
+                let is_other = |port: &PortNo| {
+                    let at = Location { dpid, port: *port };
+                    at != packet.at && Some(at) != home
+                };
+                ports = ports.iter().copied().filter(is_other).collect();
+            }
+            if ports.is_empty() {
+                continue;
+            }
+            let frame = match frames.entry((version, ports)) {
+                Entry::Occupied(same) => same.get().clone(),
+                Entry::Vacant(fresh) => {
+                    let frame = packet_out(version, &fresh.key().1, packet.data);
+                    fresh.insert(frame).clone()
+                }
+            };
+            let Some(frame) = frame else {
+                self.counters.unencodable += 1;
+                continue;
+            };
+            self.counters.packet_outs += 1;
+            self.outputs
+                .push_back(ControllerOutput::Send { connection, frame });
+        }
+    }
+}
+
+/// Nobody waits for an answer, so the xid is the same for all.
+fn packet_out(version: Version, ports: &[PortNo], data: &bytes::Bytes) -> Option<Frame> {
+    let message = PacketOut {
+        buffer_id: None,
+        in_port: match version {
+            Version::V10 => PortNo::ANY,
+            _ => PortNo::CONTROLLER,
+        },
+        actions: ports.iter().map(|port| Action::output(*port)).collect(),
+        data: data.clone(),
+    };
+    encode(version, Xid(EDGE_XID), &Message::PacketOut(message)).ok()
+}

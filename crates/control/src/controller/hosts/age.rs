@@ -1,0 +1,177 @@
+//! Forgetting: hosts that are not heard for long, and those without a place.
+//!
+//! A host whose packets go by entries is not heard, so silence alone says nothing. It is forgotten
+//! when it was not heard for `host_idle`, no path begins or ends at it, and it does not answer when
+//! it is asked, three times. A few ports are looked at in each step, so that no step takes long.
+
+use std::collections::VecDeque;
+use std::net::IpAddr;
+
+use openflow::MacAddr;
+use openflow::time::{Duration, Instant};
+
+use super::super::Location;
+use super::{Hosts, PROBES};
+
+/// Between two steps.
+pub(in crate::controller) const STEP_INTERVAL: Duration = Duration::from_millis(250);
+/// In one step: ports that are looked at, hosts without a place that are forgotten, and hosts with
+/// one that are asked or forgotten, for each of which its switch is told to take entries out.
+const PORTS_PER_STEP: usize = 1024;
+const LEFT_PER_STEP: usize = 1024;
+const IDLE_PER_STEP: usize = 64;
+/// Between two questions to a host that may be gone.
+const ASK_INTERVAL: Duration = Duration::from_secs(1);
+/// A host without a place is known for this long.
+const LEFT_KEPT: Duration = Duration::from_secs(180);
+
+#[derive(Default)]
+pub(super) struct Ageing {
+    /// The port looked at last.
+    last: Option<Location>,
+    asked: VecDeque<Asked>,
+    /// Forgotten, of which nobody has been told.
+    gone: Vec<(MacAddr, Location)>,
+    /// Ports that had to give something up, or got nothing more, since this was last asked.
+    pub pressed_hosts: Option<Location>,
+    pub pressed_details: Option<Location>,
+    pub counters: HostCounters,
+}
+
+/// What was forgotten or refused, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostCounters {
+    /// Hosts not heard for too long, or without a place for too long.
+    pub aged: u64,
+    /// Hosts that gave way to others, because their port or switch had its share or the table was
+    /// full.
+    pub evicted: u64,
+    /// Hosts whose IP addresses were forgotten for those of others.
+    pub details_evicted: u64,
+    /// Packets of hosts for whose IP addresses there was no room.
+    pub details_refused: u64,
+}
+
+struct Asked {
+    mac: MacAddr,
+    due: Instant,
+    left: u32,
+}
+
+/// Ask `mac` at its home whether it is alive, at each of these addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::controller) struct LifeQuestion {
+    pub mac: MacAddr,
+    pub home: Location,
+    pub ips: Vec<IpAddr>,
+}
+
+impl Hosts {
+    /// One step. `is_active` says of a host whether entries carry its packets; `hears_all` that a
+    /// host whose packets nobody has heard is silent, so that one that cannot be asked is gone.
+    pub(in crate::controller) fn age(
+        &mut self,
+        now: Instant,
+        host_idle: Duration,
+        hears_all: bool,
+        is_active: impl Fn(MacAddr) -> bool,
+    ) -> Vec<LifeQuestion> {
+        self.now = now;
+        let mut questions = self.ask_again(now);
+        let (mut left, mut idle) = (LEFT_PER_STEP, IDLE_PER_STEP);
+        for _ in 0..PORTS_PER_STEP {
+            let Some(at) = self.places.next_place(self.ageing.last) else {
+                self.ageing.last = None;
+                break;
+            };
+            while left > 0
+                && let Some(mac) = self.places.oldest_left(now, at, LEFT_KEPT)
+            {
+                left -= 1;
+                self.ageing.counters.aged += 1;
+                self.forget(mac, None);
+            }
+            while idle > 0
+                && let Some(mac) = self.places.oldest_here(now, at, host_idle)
+            {
+                idle -= 1;
+                if is_active(mac) {
+                    self.places.touch(now, mac);
+                } else if let Some(ips) = self.asked_at(mac) {
+                    self.places.set_asked(now, mac);
+                    self.ask(now, mac, PROBES);
+                    questions.push(LifeQuestion { mac, home: at, ips });
+                } else if hears_all {
+                    self.ageing.counters.aged += 1;
+                    self.forget(mac, Some(at));
+                } else {
+                    self.places.touch(now, mac);
+                }
+            }
+            if left == 0 || idle == 0 {
+                // This port is gone on with.
+                break;
+            }
+            self.ageing.last = Some(at);
+        }
+        questions
+    }
+
+    fn ask(&mut self, now: Instant, mac: MacAddr, left: u32) {
+        let due = now + ASK_INTERVAL;
+        let left = left - 1;
+        self.ageing.asked.push_back(Asked { mac, due, left });
+    }
+
+    /// Those that have not answered.
+    fn ask_again(&mut self, now: Instant) -> Vec<LifeQuestion> {
+        let mut questions = Vec::new();
+        while let Some(asked) = self.ageing.asked.pop_front_if(|asked| asked.due <= now) {
+            let mac = asked.mac;
+            let Some(home) = self.place(mac).filter(|_| self.places.is_asked(mac)) else {
+                continue;
+            };
+            match self.asked_at(mac).filter(|_| asked.left > 0) {
+                Some(ips) => {
+                    self.ask(now, mac, asked.left);
+                    questions.push(LifeQuestion { mac, home, ips });
+                }
+                None => {
+                    self.ageing.counters.aged += 1;
+                    self.forget(mac, Some(home));
+                }
+            }
+        }
+        questions
+    }
+
+    /// The addresses at which it is asked, if it has told one.
+    fn asked_at(&self, mac: MacAddr) -> Option<Vec<IpAddr>> {
+        let ips = self.ips(mac);
+        (!ips.is_empty()).then_some(ips)
+    }
+
+    /// Nothing is known of the host any more; `home` is what its switch must be told of.
+    pub(super) fn forget(&mut self, mac: MacAddr, home: Option<Location>) {
+        self.places.remove(mac);
+        if let Some(detail) = self.details.remove(mac) {
+            self.forget_detail(mac, &detail);
+        }
+        self.ageing.gone.extend(home.map(|home| (mac, home)));
+    }
+
+    /// Hosts that had a place and were forgotten, since this was last asked.
+    pub(in crate::controller) fn take_gone(&mut self) -> Vec<(MacAddr, Location)> {
+        std::mem::take(&mut self.ageing.gone)
+    }
+
+    /// The ports that had too many hosts, and too many IP addresses, since this was last asked.
+    pub(in crate::controller) fn take_pressed(&mut self) -> (Option<Location>, Option<Location>) {
+        let ageing = &mut self.ageing;
+        (ageing.pressed_hosts.take(), ageing.pressed_details.take())
+    }
+
+    pub(in crate::controller) fn counters(&self) -> HostCounters {
+        self.ageing.counters
+    }
+}
