@@ -661,6 +661,12 @@ impl Guard {
     }
 }
 
+/// Whether an entry of a switch is a guard that drops.
+pub(crate) fn is_dropping_guard(row: &FlowStats) -> bool {
+    let drops = || read_actions(&row.instructions).is_some_and(|actions| actions.is_empty());
+    is_to_be_judged(row.cookie) && drops()
+}
+
 /// Whether a packet-in is one that an edge must leave: an entry has sent it to be looked at.
 pub(crate) fn is_to_be_judged(cookie: Cookie) -> bool {
     const MASK: u64 = COOKIE_PREFIX_MASK.0 | 0xff00;

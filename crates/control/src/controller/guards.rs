@@ -5,13 +5,50 @@
 
 use openflow::message::{FlowRemoved, FlowRemovedReason};
 use openflow::multipart::FlowStats;
-use openflow::{DatapathId, Version};
+use openflow::{DatapathId, Match, Version};
 
 use crate::entry::{EntryKind, Guard};
 use crate::timeouts::Timeouts;
 
 use super::Controller;
 use super::reconcile::delete_row;
+
+/// Guards of one switch whose packets are counted: a switch may tell of any number.
+const COUNTS_MAX: usize = 1024;
+
+/// Packets that the guards of a switch have dropped, by priority and match, as it last said.
+#[derive(Default)]
+pub(super) struct GuardCounts(Vec<(u16, Match, u64)>);
+
+impl GuardCounts {
+    /// A guard has `count` packets now: those of them that are new.
+    pub(super) fn handle(&mut self, priority: u16, m: &Match, count: u64) -> u64 {
+        let mut known = self.0.iter_mut();
+        match known.find(|known| known.0 == priority && known.1 == *m) {
+            Some(known) => {
+                let before = std::mem::replace(&mut known.2, count);
+                // It was set again, and counts anew.
+                if count < before {
+                    count
+                } else {
+                    count - before
+                }
+            }
+            None if self.0.len() >= COUNTS_MAX => 0,
+            None => {
+                self.0.push((priority, m.clone(), count));
+                count
+            }
+        }
+    }
+
+    /// A guard has ended with `count` packets.
+    fn handle_end(&mut self, priority: u16, m: &Match, count: u64) -> u64 {
+        let fresh = self.handle(priority, m, count);
+        self.0.retain(|known| known.0 != priority || known.1 != *m);
+        fresh
+    }
+}
 
 impl Controller {
     /// Those that a switch is to have.
@@ -85,7 +122,11 @@ impl Controller {
 
     /// A guard has gone; somebody else may have taken it out.
     pub(super) fn guard_removed(&mut self, dpid: DatapathId, removed: &FlowRemoved) {
-        self.counters.packets_forbidden += removed.packet_count;
+        let (priority, m) = (removed.priority, &removed.r#match);
+        if let Some(switch) = self.switches.get_mut(&dpid) {
+            let counts = &mut switch.guard_counts;
+            self.counters.packets_forbidden += counts.handle_end(priority, m, removed.packet_count);
+        }
         let wanted = self.guards(dpid, &self.config.timeouts);
         let is_it = |guard: &&Guard| guard.is_at(removed.priority, &removed.r#match);
         if let Some(guard) = wanted.iter().find(is_it)

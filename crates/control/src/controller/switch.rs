@@ -17,6 +17,7 @@ use crate::requests::Requests;
 use crate::session::SwitchUp;
 
 use super::flood::{EdgePorts, PORT_PART, SWITCH_PART, Storm, packet_out_budget};
+use super::guards::GuardCounts;
 use super::questions::{Answered, QuestionId};
 use super::tables::Table;
 use super::{
@@ -47,6 +48,7 @@ pub(super) struct Switch {
     pub table: Table,
     /// Kept until something changes.
     pub edge_ports: Option<EdgePorts>,
+    pub guard_counts: GuardCounts,
     /// What broadcasts of its ports may cost.
     pub flood_packet_outs: Budget,
     description: Option<Description>,
@@ -126,6 +128,7 @@ impl Switch {
             kept_until: Instant::START,
             table: Table::default(),
             edge_ports: None,
+            guard_counts: GuardCounts::default(),
             flood_packet_outs: packet_out_budget(now, config.flood_packet_outs_max, SWITCH_PART),
             description: None,
         }

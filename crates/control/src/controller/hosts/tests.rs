@@ -257,7 +257,7 @@ proptest! {
         }
         world.hears = true;
         // A question that is open is answered before it goes.
-        world.wait(ms(300));
+        world.wait(ms(700));
         world.at = NEW;
         world.answers.clear();
         let bound = match ip {
@@ -285,7 +285,7 @@ proptest! {
             world.act(act);
         }
         world.hears = true;
-        world.wait(ms(300));
+        world.wait(ms(700));
         // It goes without a word; its port stays up.
         world.at = 99;
         world.answers.clear();
@@ -321,7 +321,7 @@ fn a_host_owns_eight_addresses_and_old_ones_give_way() {
         Told::New,
         "of the other kind"
     );
-    now = now + Duration::from_secs(600);
+    now += Duration::from_secs(600);
     assert_eq!(hosts.tell(now, HOST, port(1), ip(0)), Told::Known);
     assert_eq!(hosts.tell(now, HOST, port(1), ip(8)), Told::New);
     assert_eq!(hosts.by_ip(ip(0)), Some(HOST), "told again since");
