@@ -11,7 +11,7 @@
 use openflow::message::{FlowMod, FlowModCommand, FlowModFlags};
 use openflow::multipart::{FlowStats, FlowStatsRequest};
 use openflow::packet::PacketFields;
-use openflow::{Action, Cookie, Field, Instruction, MacAddr, Match, MatchField, PortNo};
+use openflow::{Action, Cookie, Field, Instruction, MacAddr, Match, MatchField, PortNo, Version};
 
 use crate::qos::flow::{POLICY_TABLE, path_instructions};
 
@@ -25,6 +25,12 @@ const ETH_TYPE_ARP: u16 = 0x0806;
 const ETH_TYPE_IPV6: u16 = 0x86dd;
 
 const PRIORITY_LLDP: u16 = 0xffff;
+/// Above all that leads a host's packets on.
+const PRIORITY_WATCH: u16 = 3200;
+/// ARP and neighbour discovery, where all of it is inspected.
+const PRIORITY_INSPECT: u16 = 3150;
+/// What is barred whatever else there is, and one above it what is looked at all the same.
+const PRIORITY_GUARD: u16 = 3100;
 /// Of the first rule; those after it are below, and all of them above the pairs. Below each there is
 /// place for its successor.
 const PRIORITY_RULE: u16 = 3000;
@@ -61,6 +67,10 @@ pub enum EntryKind {
     Service = 8,
     /// Of two hosts that may exchange some things: drops another, there too.
     Barrier = 9,
+    /// Packets of a host whose place is in question, from that place: to the controller.
+    Watch = 10,
+    /// Of packets that are barred by what they say themselves, or must be looked at.
+    Guard = 11,
 }
 
 impl EntryKind {
@@ -87,7 +97,11 @@ impl EntryKind {
             | EntryKind::Report
             | EntryKind::Coarse
             | EntryKind::Service => true,
-            EntryKind::Infrastructure | EntryKind::Barred | EntryKind::Barrier => false,
+            EntryKind::Infrastructure
+            | EntryKind::Barred
+            | EntryKind::Barrier
+            | EntryKind::Watch
+            | EntryKind::Guard => false,
         }
     }
 
@@ -103,6 +117,8 @@ impl EntryKind {
             7 => EntryKind::Coarse,
             8 => EntryKind::Service,
             9 => EntryKind::Barrier,
+            10 => EntryKind::Watch,
+            11 => EntryKind::Guard,
             _ => return None,
         })
     }
@@ -126,7 +142,7 @@ pub struct Rule {
     /// Where several fit a packet the least is its rule.
     pub rank: u8,
     pub family: Family,
-    /// The protocol over IP; 0 with ARP, which has none.
+    /// The protocol over IP; 0 is any, and with ARP none.
     pub proto: u8,
     /// 0 is any. The type of ICMPv6.
     pub src_port: u16,
@@ -221,6 +237,16 @@ impl EntryKey {
             priority: PRIORITY_COARSE,
             in_port: Some(in_port),
             eth_dst: Some(dst),
+            ..EntryKey::ANY
+        }
+    }
+
+    /// From a host at one port, to whomever.
+    pub(crate) fn watch(in_port: PortNo, src: MacAddr) -> EntryKey {
+        EntryKey {
+            priority: PRIORITY_WATCH,
+            in_port: Some(in_port),
+            eth_src: Some(src),
             ..EntryKey::ANY
         }
     }
@@ -375,7 +401,7 @@ impl EntryKey {
 
 impl Rule {
     /// `m`, of no packets but its own.
-    fn narrow(self, m: Match) -> Match {
+    pub(crate) fn narrow(self, m: Match) -> Match {
         let m = m.with(Field::EthType, self.family.eth_type());
         if self.proto == 0 {
             return m;
@@ -400,11 +426,20 @@ impl Rule {
         packet.matches(&self.narrow(Match::any()))
     }
 
+    /// Whether all packets of the other are of this.
+    pub(crate) fn covers(self, other: Rule) -> bool {
+        let covers = |own: u16, other: u16| own == 0 || own == other;
+        self.family == other.family
+            && (self.proto == 0 || self.proto == other.proto)
+            && covers(self.src_port, other.src_port)
+            && covers(self.dst_port, other.dst_port)
+    }
+
     /// Whether a packet can be of both.
     pub(crate) fn overlaps(self, other: Rule) -> bool {
         let meet = |a: u16, b: u16| a == 0 || b == 0 || a == b;
         self.family == other.family
-            && self.proto == other.proto
+            && (self.proto == 0 || other.proto == 0 || self.proto == other.proto)
             && meet(self.src_port, other.src_port)
             && meet(self.dst_port, other.dst_port)
     }
@@ -529,6 +564,8 @@ impl Entry {
                 EntryKind::Destination => key.is_destination(),
                 EntryKind::Report => key.is_report(),
                 EntryKind::Coarse => key.is_coarse_to_host(),
+                // Its question may be nobody's any more.
+                EntryKind::Watch | EntryKind::Guard => false,
             };
         (well_formed && stats.table_id.0 == 0).then_some(Entry {
             key,
@@ -573,6 +610,135 @@ const REPORT: Action = Action::Output {
     port: PortNo::CONTROLLER,
     max_len: REPORT_BYTES,
 };
+
+/// An entry that every switch has because of what is forbidden or inspected, whoever its hosts are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guard {
+    pub place: GuardPlace,
+    pub r#match: Match,
+}
+
+/// What becomes of a guard's packets, and what comes before it. Classes have ranks as rules have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GuardPlace {
+    /// They are dropped: after the entries of this rank, or before all.
+    Drop(Option<u8>),
+    /// They are dropped there, but these are sent to the controller.
+    Look(Option<u8>),
+    /// To the controller, after the entries of this rank.
+    Judge(u8),
+    /// To the controller, before all that is judged or barred.
+    Inspect,
+}
+
+impl GuardPlace {
+    pub fn priority(self) -> u16 {
+        let of_rank = |rank: u8| PRIORITY_RULE - u16::from(rank) * PRIORITIES_PER_RULE;
+        match self {
+            GuardPlace::Drop(None) => PRIORITY_GUARD,
+            GuardPlace::Look(None) => PRIORITY_GUARD + 1,
+            // A class that forbids has no entry of a pair of its rank, but those that drop.
+            GuardPlace::Look(Some(rank)) => of_rank(rank),
+            GuardPlace::Drop(Some(rank)) | GuardPlace::Judge(rank) => of_rank(rank) - 1,
+            GuardPlace::Inspect => PRIORITY_INSPECT,
+        }
+    }
+}
+
+impl Guard {
+    pub fn new(place: GuardPlace, r#match: Match) -> Guard {
+        Guard { place, r#match }
+    }
+
+    /// ARP and neighbour discovery, whoever has an entry for it.
+    pub fn inspection(version: Version) -> Vec<Guard> {
+        let inspect = |m| Guard::new(GuardPlace::Inspect, m);
+        let mut all = vec![inspect(Match::any().with(Field::EthType, ETH_TYPE_ARP))];
+        if version != Version::V10 {
+            all.extend([135u8, 136].map(|kind| {
+                let m = Match::any().with(Field::EthType, ETH_TYPE_IPV6);
+                let m = m.with(Field::IpProto, proto::ICMPV6);
+                inspect(m.with(Field::Icmpv6Type, kind))
+            }));
+        }
+        all
+    }
+
+    fn actions(&self) -> Vec<Action> {
+        match self.place {
+            GuardPlace::Drop(_) => Vec::new(),
+            GuardPlace::Look(_) | GuardPlace::Judge(_) | GuardPlace::Inspect => {
+                vec![Action::controller()]
+            }
+        }
+    }
+
+    pub fn to_add(&self, generation: u16) -> FlowMod {
+        FlowMod {
+            cookie: EntryKind::Guard.cookie(generation),
+            flags: FlowModFlags::SEND_FLOW_REM,
+            ..FlowMod::add(self.place.priority(), self.r#match.clone(), self.actions())
+        }
+    }
+
+    /// Takes this entry out, and no other.
+    pub(crate) fn to_delete(&self) -> FlowMod {
+        FlowMod {
+            command: FlowModCommand::DeleteStrict,
+            cookie: COOKIE_PREFIX,
+            cookie_mask: COOKIE_PREFIX_MASK,
+            instructions: Vec::new(),
+            ..FlowMod::add(self.place.priority(), self.r#match.clone(), Vec::new())
+        }
+    }
+
+    /// Whether this is the entry that a switch has at a priority.
+    pub(crate) fn is_at(&self, priority: u16, m: &Match) -> bool {
+        let has = |field| m.fields.contains(field);
+        priority == self.place.priority()
+            && m.fields.len() == self.r#match.fields.len()
+            && self.r#match.fields.iter().all(has)
+    }
+
+    /// Whether a switch has it as it is to be.
+    pub(crate) fn is_row(&self, row: &FlowStats) -> bool {
+        let actions = read_actions(&row.instructions);
+        let does_so = actions.is_some_and(|actions| match self.place {
+            GuardPlace::Drop(_) => actions.is_empty(),
+            _ => {
+                matches!(&actions[..], [Action::Output { port, .. }] if *port == PortNo::CONTROLLER)
+            }
+        });
+        row.table_id.0 == 0 && does_so && self.is_at(row.priority, &row.r#match)
+    }
+}
+
+/// Whether an entry of a switch is a guard that drops.
+pub(crate) fn is_dropping_guard(row: &FlowStats) -> bool {
+    let drops = || read_actions(&row.instructions).is_some_and(|actions| actions.is_empty());
+    is_to_be_judged(row.cookie) && drops()
+}
+
+/// Whether a packet-in is one that an edge must leave: an entry has sent it to be looked at.
+pub(crate) fn is_to_be_judged(cookie: Cookie) -> bool {
+    const MASK: u64 = COOKIE_PREFIX_MASK.0 | 0xff00;
+    cookie.0 & MASK == EntryKind::Guard.cookie(0).0
+}
+
+/// The controller hears all packets of a host from a port. It ends by itself, in case nobody takes it
+/// out: each question to the host sets it again.
+pub(crate) fn watch(in_port: PortNo, src: MacAddr, generation: u16) -> FlowMod {
+    const HARD_S: u16 = 2;
+    let entry = Entry {
+        key: EntryKey::watch(in_port, src),
+        kind: EntryKind::Watch,
+        out: PortNo::CONTROLLER,
+        idle_timeout_s: 0,
+        hard_timeout_s: HARD_S,
+        notify: false,
+    };
+    entry.to_add(generation)
+}
 
 /// Whether a packet-in is a copy of a packet that the switch has sent on. Switches of 1.0 do not say
 /// which entry it was, and are given none of this kind.

@@ -1,11 +1,11 @@
 //! Hosts: they answer ARP and pings, resolve addresses before they send, and count what arrives.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use openflow::packet::PacketFields;
 use openflow::packet::build::{Host as Address, arp_reply, arp_request, icmp_echo_reply};
-use openflow::packet::build::{icmp_echo_request, udp};
+use openflow::packet::build::{icmp_echo_request, neighbour_advertisement, udp};
 use openflow::{Field, MacAddr, PortNo};
 
 /// Ethernet, IPv4 and UDP headers.
@@ -17,6 +17,8 @@ const UNRESOLVED_MAX: usize = 64;
 
 pub struct Host {
     pub address: Address,
+    /// Its IPv6 address: it answers who asks for it.
+    pub ip6: Option<Ipv6Addr>,
     arp: BTreeMap<Ipv4Addr, MacAddr>,
     unresolved: VecDeque<(Ipv4Addr, Packet)>,
     /// A host that has gone silent neither hears nor answers.
@@ -45,6 +47,7 @@ impl Host {
     pub fn new(address: Address) -> Host {
         Host {
             address,
+            ip6: None,
             arp: BTreeMap::new(),
             unresolved: VecDeque::new(),
             silent: false,
@@ -119,6 +122,12 @@ impl Host {
             return Vec::new();
         }
         self.received += 1;
+        if let Some(asked) = fields.get(Field::Ipv6NdTarget) {
+            let asks = fields.get(Field::Icmpv6Type) == Some(135);
+            let ip6 = self.ip6.filter(|ip| asks && u128::from(*ip) == asked);
+            let answer = ip6.map(|ip| neighbour_advertisement((self.address.mac, ip)));
+            return answer.into_iter().collect();
+        }
         if fields.get(Field::ArpOp).is_some() {
             return self.handle_arp(&fields);
         }

@@ -408,6 +408,15 @@ fn describe(event: &Event) -> Option<(String, Value)> {
                 "to": to.to_string(),
             }),
         ),
+        Event::AddressMoved { ip, from, to } => (
+            format!("{ip} is host {to}'s now and was host {from}'s"),
+            json!({
+                "event": "address_moved",
+                "ip": ip.to_string(),
+                "from": from.to_string(),
+                "to": to.to_string(),
+            }),
+        ),
         Event::PolicyShared { dpid, generation } => (
             format!("switch {dpid}: the relay beside it has policy map generation {generation}"),
             json!({
@@ -487,6 +496,15 @@ fn describe_alarm(alarm: &Alarm) -> String {
             format!("host {mac} is alive at {home} and claimed at {at}")
         }
         Alarm::HostMovesTooOften { mac } => format!("host {mac} moves too often"),
+        Alarm::AddressClaimed {
+            ip,
+            owner,
+            claimant,
+            at,
+        } => format!("{ip} is host {owner}'s and claimed by host {claimant} at {at}"),
+        Alarm::SenderForged { at, mac, said } => {
+            format!("host {mac} at {at} sends ARP or neighbour discovery in the name of {said}")
+        }
         Alarm::HostTableFull { at } => format!("too many hosts at {at}: its oldest are forgotten"),
         Alarm::HostAddressesFull { at } => {
             format!("too many hosts with IP addresses at {at}: those of its oldest are forgotten")

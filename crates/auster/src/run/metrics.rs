@@ -427,6 +427,8 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
         ("busy", c.packet_ins_shed_busy),
         ("no_sender", c.packet_ins_no_sender),
         ("contested", c.packet_ins_contested),
+        ("sender_forged", c.senders_forged),
+        ("address_claimed", c.address_claims_dropped),
         ("host_table_full", c.packet_ins_host_table_full),
         ("broadcast_on_link", c.packet_ins_broadcast_on_link),
         ("claimed", c.packet_ins_claimed),

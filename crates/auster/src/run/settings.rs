@@ -522,6 +522,7 @@ fn read_controller(config: &mut ControllerConfig, fields: &mut Fields<'_>, table
         "hosts_per_port_max",
         "host_idle_s",
         "path_count_max",
+        "arp_inspection",
         "paths_per_switch_max",
         "paths_per_port_max",
         "path_rate_max",
@@ -529,6 +530,7 @@ fn read_controller(config: &mut ControllerConfig, fields: &mut Fields<'_>, table
         "flood_packet_outs_max",
     ];
     fields.only(table, "controller", &known);
+    config.arp_inspection = fields.bool(table, "arp_inspection").unwrap_or(false);
     let mut seconds = |key, to: &mut u16| {
         let found = fields.integer(table, key, 0..=u64::from(u16::MAX));
         *to = found.map_or(*to, |n| u16::try_from(n).expect("in the range"));

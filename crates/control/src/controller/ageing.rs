@@ -6,7 +6,6 @@ use openflow::time::{Duration, Instant};
 use crate::timeouts::HostName;
 
 use super::administered::Administered;
-use super::forwarding::arp_probe;
 use super::hosts::{HostCounters, STEP_INTERVAL};
 use super::paths::Paths;
 use super::{Alarm, Controller, Mode, Timer};
@@ -40,8 +39,9 @@ impl Controller {
         let is_active = is_active(&self.paths, &self.administered);
         let host_idle = self.config.host_idle;
         for question in self.hosts.age(now, host_idle, hears_all, is_active) {
-            let probe = arp_probe(question.mac, question.ip);
-            self.packet_out(question.home.dpid, &[question.home.port], &probe);
+            for ip in question.ips {
+                self.probe(question.home, question.mac, ip);
+            }
         }
         self.tell_forgotten(now);
         if self.hosts.len() > 0 {

@@ -58,6 +58,12 @@ pub enum Event {
         from: Location,
         to: Location,
     },
+    /// An IP address has another owner: the one before was silent when asked, or has no place.
+    AddressMoved {
+        ip: IpAddr,
+        from: MacAddr,
+        to: MacAddr,
+    },
     /// Flow entries of an earlier life of the switch or the controller were compared.
     Reconciled {
         dpid: DatapathId,
@@ -119,6 +125,19 @@ pub enum Alarm {
     },
     HostMovesTooOften {
         mac: MacAddr,
+    },
+    /// A host at a port claims an IP address whose owner has answered for it.
+    AddressClaimed {
+        ip: IpAddr,
+        owner: MacAddr,
+        claimant: MacAddr,
+        at: Location,
+    },
+    /// ARP or neighbour discovery of a host speaks for another hardware address.
+    SenderForged {
+        at: Location,
+        mac: MacAddr,
+        said: MacAddr,
     },
     /// The port has most hosts, and its oldest gave way, or it got no more.
     HostTableFull {

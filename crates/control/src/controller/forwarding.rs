@@ -5,16 +5,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use bytes::Bytes;
 use openflow::message::PacketIn;
 use openflow::packet::PacketFields;
-use openflow::packet::build::{Host, arp_reply};
+use openflow::packet::build::{arp_probe, neighbour_probe};
 use openflow::time::Instant;
 use openflow::{BufferId, DatapathId, Field, MacAddr};
 
 use crate::edge;
-use crate::entry::{ETH_TYPE_LLDP, is_report};
-use crate::timeouts::{HostName, Prefix};
+use crate::entry::{ETH_TYPE_LLDP, EntryKey, is_report, watch};
+use crate::timeouts::HostName;
 
 use super::ageing::is_active;
-use super::hosts::{Answer, Hosts, Observed, Question};
+use super::hosts::{
+    ALARM_INTERVAL, AddressAnswer, AddressQuestion, Answer, Observed, Question, Told,
+};
 use super::port_state::PortRole;
 use super::ports::Cause;
 use super::{Alarm, Controller, Event, Location, Mode, Timer};
@@ -161,7 +163,14 @@ impl Controller {
     }
 
     fn handle_at_edge(&mut self, now: Instant, packet: &Packet<'_>, fields: &PacketFields) {
+        if self.is_forged(now, packet, fields) {
+            return;
+        }
         if !self.observe(now, packet, fields) || packet.dst == OWN_MAC {
+            return;
+        }
+        if self.guards_from((packet.src, packet.dst), fields) {
+            self.counters.packets_forbidden += 1;
             return;
         }
         if self.forbids_packet((packet.src, packet.dst), fields) {
@@ -208,7 +217,11 @@ impl Controller {
             self.counters.packet_ins_broadcast_on_link += 1;
             return;
         }
-        if self.forbids_packet((packet.src, packet.dst), fields) {
+        if self.is_forged(now, packet, fields) {
+            return;
+        }
+        let pair = (packet.src, packet.dst);
+        if self.guards_from(pair, fields) || self.forbids_packet(pair, fields) {
             self.counters.packets_forbidden += 1;
             return;
         }
@@ -234,33 +247,30 @@ impl Controller {
                 .and_then(|s| s.ports.get(&home.port));
             !port.is_some_and(|port| port.state.is_up())
         };
-        let ip = sender_ip(fields, mac);
-        let has_told = |hosts: &Hosts| ip.is_some_and(|ip| hosts.has_ip(mac, Prefix::host(ip)));
-        let was_told = before.is_none() || has_told(&self.hosts);
         let is_active = is_active(&self.paths, &self.administered);
-        let observed = self.hosts.observe(now, mac, at, ip, home_gone, is_active);
+        let observed = self.hosts.observe(now, mac, at, home_gone, is_active);
+        let is_there = matches!(
+            observed,
+            Observed::Home | Observed::Placed | Observed::Defended { .. }
+        );
+        let ip = sender_ip(fields, mac).filter(|_| is_there);
+        let owns = ip.is_none_or(|ip| self.host_tells(now, mac, at, ip, before.is_some()));
         if ip.is_some() {
             let is_kept = self.is_in_class(mac) || self.is_in_qos(mac);
             self.hosts.set_kept(mac, is_kept);
         }
         self.tell_forgotten(now);
-        let is_accepted = matches!(
-            observed,
-            Observed::Home | Observed::Placed | Observed::Defended { .. }
-        );
         // The kernel of a switch's machine speaks out of its ports unasked, also over cables.
-        let is_host = is_accepted && !self.port_addresses.contains_key(&mac);
+        let is_host = is_there && !self.port_addresses.contains_key(&mac);
         if let Some(port) = self.port_mut(at).filter(|_| is_host) {
             port.state.handle_host(now);
         }
-        if !was_told && has_told(&self.hosts) && self.is_in_class(mac) {
-            self.host_classified(now, mac, at);
-        }
-        if matches!(observed, Observed::Home | Observed::Placed) {
-            let names = [Some(HostName::Mac(mac)), ip.map(HostName::Ip)];
+        if is_there {
+            let ip = ip.filter(|_| owns).map(HostName::Ip);
+            let names = [Some(HostName::Mac(mac)), ip];
             self.qos_host(now, names.into_iter().flatten(), at);
         }
-        match observed {
+        let may_use = match observed {
             Observed::Home => true,
             Observed::Placed => {
                 match before {
@@ -275,6 +285,7 @@ impl Controller {
                 true
             }
             Observed::Defended { claimant, alarm } => {
+                self.unlift(now, mac, at);
                 if alarm {
                     self.alarm(Alarm::HostSpoofed {
                         mac,
@@ -287,7 +298,7 @@ impl Controller {
             Observed::Contested { ask } => {
                 if let Some(question) = ask {
                     self.watch_host(mac, question.home);
-                    self.ask_host(mac, question);
+                    self.ask_host(mac, &question);
                 }
                 self.counters.packet_ins_contested += 1;
                 false
@@ -310,7 +321,12 @@ impl Controller {
                 self.counters.packet_ins_host_table_full += 1;
                 false
             }
+        };
+        if !owns && self.config.arp_inspection {
+            self.counters.address_claims_dropped += 1;
+            return false;
         }
+        may_use
     }
 
     /// To a known host: out at its port, and a path for what follows.
@@ -354,19 +370,170 @@ impl Controller {
         }
     }
 
+    /// Whether a message of ARP or neighbour discovery speaks for another hardware address than the one
+    /// it comes from.
+    fn is_forged(&mut self, now: Instant, packet: &Packet<'_>, fields: &PacketFields) -> bool {
+        let Some(said) = other_sender(fields, packet.src) else {
+            return false;
+        };
+        self.counters.senders_forged += 1;
+        let (at, mac) = (packet.at, packet.src);
+        let is_over = |since: Instant| now.since(since) >= ALARM_INTERVAL;
+        if let Some(port) = self.port_mut(at)
+            && port.forged_at.is_none_or(is_over)
+        {
+            port.forged_at = Some(now);
+            self.alarm(Alarm::SenderForged { at, mac, said });
+        }
+        true
+    }
+
+    /// Takes note that a host at its place says that an address is its own. Whether it is.
+    fn host_tells(
+        &mut self,
+        now: Instant,
+        mac: MacAddr,
+        at: Location,
+        ip: IpAddr,
+        is_known: bool,
+    ) -> bool {
+        match self.hosts.tell(now, mac, at, ip) {
+            Told::Known => true,
+            Told::New => {
+                if is_known && self.is_in_class(mac) {
+                    self.host_classified(now, mac, at);
+                }
+                true
+            }
+            Told::Taken { from } => {
+                self.address_moved(now, ip, from, mac);
+                true
+            }
+            Told::Defended {
+                claimant,
+                at: claimed_at,
+                alarm,
+            } => {
+                let due = self.hosts.dispute_due(ip);
+                if let Some(due) = due {
+                    self.timer(due, Timer::AddressQuestion(ip));
+                }
+                if alarm {
+                    self.alarm(Alarm::AddressClaimed {
+                        ip,
+                        owner: mac,
+                        claimant,
+                        at: claimed_at,
+                    });
+                }
+                true
+            }
+            Told::Contested { ask } => {
+                if let Some(question) = ask {
+                    self.ask_owner(question);
+                }
+                self.counters.address_claims += 1;
+                false
+            }
+            Told::Rejected { owner, alarm } => {
+                if alarm {
+                    let claimant = mac;
+                    self.alarm(Alarm::AddressClaimed {
+                        ip,
+                        owner,
+                        claimant,
+                        at,
+                    });
+                }
+                self.counters.address_claims += 1;
+                false
+            }
+            // Nobody else's, but nothing relies on it.
+            Told::TooMany => true,
+            Told::NoRoom => {
+                self.counters.packet_ins_host_table_full += 1;
+                false
+            }
+        }
+    }
+
     pub(super) fn host_question_due(&mut self, now: Instant, mac: MacAddr) {
-        match self.hosts.handle_timeout(now, mac) {
-            Some(Answer::Ask(question)) => self.ask_host(mac, question),
-            Some(Answer::Moved { from, to }) => self.host_moved(now, mac, from, to),
+        let heard = self.heard(now, self.hosts.place(mac));
+        match self.hosts.handle_timeout(now, mac, |at| heard == Some(at)) {
+            Some(Answer::Ask(question)) => self.ask_host(mac, &question),
+            Some(Answer::Moved { from, to }) => {
+                self.unlift(now, mac, from);
+                self.host_moved(now, mac, from, to);
+            }
+            Some(Answer::Dropped { home }) => self.unlift(now, mac, home),
             None => {}
         }
     }
 
-    fn ask_host(&mut self, mac: MacAddr, question: Question) {
+    pub(super) fn address_question_due(&mut self, now: Instant, ip: IpAddr) {
+        let owner = self.hosts.by_ip(ip);
+        let heard = self.heard(now, owner.and_then(|owner| self.hosts.place(owner)));
+        let answer = self
+            .hosts
+            .handle_address_timeout(now, ip, |at| heard == Some(at));
+        match answer {
+            Some(AddressAnswer::Ask(question)) => self.ask_owner(question),
+            Some(AddressAnswer::Moved { from, to }) => self.address_moved(now, ip, from, to),
+            None => {}
+        }
+    }
+
+    /// The place, if frames of a host there are heard.
+    fn heard(&self, now: Instant, at: Option<Location>) -> Option<Location> {
+        at.filter(|at| self.is_connected(at.dpid) && self.role(now, *at) == PortRole::Edge)
+    }
+
+    /// Asks a host at all of its addresses. Its packets come up for as long as it is asked.
+    fn ask_host(&mut self, mac: MacAddr, question: &Question) {
         self.timer(question.due, Timer::HostQuestion(mac));
-        if let Some(ip) = question.ip {
-            let probe = arp_probe(mac, ip);
-            self.packet_out(question.home.dpid, &[question.home.port], &probe);
+        let home = question.home;
+        self.send_flow_mod(home.dpid, watch(home.port, mac, self.generation));
+        for ip in &question.ips {
+            self.probe(home, mac, *ip);
+        }
+    }
+
+    /// The host is asked no more: its entries carry its packets again.
+    fn unlift(&mut self, now: Instant, mac: MacAddr, home: Location) {
+        self.note_ended(now, home.dpid, Some(home.port));
+        self.send_flow_mod(home.dpid, EntryKey::watch(home.port, mac).to_delete());
+    }
+
+    fn ask_owner(&mut self, question: AddressQuestion) {
+        let AddressQuestion {
+            ip,
+            owner,
+            home,
+            due,
+        } = question;
+        self.timer(due, Timer::AddressQuestion(ip));
+        self.probe(home, owner, ip);
+    }
+
+    pub(super) fn probe(&mut self, home: Location, mac: MacAddr, ip: IpAddr) {
+        let probe = match ip {
+            IpAddr::V4(ip) => arp_probe(OWN_MAC, mac, ip),
+            IpAddr::V6(ip) => neighbour_probe(OWN_MAC, mac, ip),
+        };
+        self.packet_out(home.dpid, &[home.port], &probe);
+    }
+
+    /// An address is another host's from now on.
+    fn address_moved(&mut self, now: Instant, ip: IpAddr, from: MacAddr, to: MacAddr) {
+        self.event(Event::AddressMoved { ip, from, to });
+        let places = [from, to].map(|mac| (mac, self.hosts.place(mac)));
+        for (mac, at) in places {
+            if let Some(at) = at.filter(|_| self.config.timeouts.names_ips()) {
+                self.host_classified(now, mac, at);
+            }
+        }
+        if let Some(at) = self.hosts.place(to) {
+            self.qos_host(now, [HostName::Ip(ip)], at);
         }
     }
 
@@ -403,6 +570,18 @@ impl<'a> Packet<'a> {
     }
 }
 
+const NEIGHBOUR_SOLICITATION: u128 = 135;
+const NEIGHBOUR_ADVERTISEMENT: u128 = 136;
+
+/// The hardware address that a message of ARP or neighbour discovery says its sender has, where it is
+/// not that of its frame. An ARP probe may leave it out.
+fn other_sender(fields: &PacketFields, mac: MacAddr) -> Option<MacAddr> {
+    let said = [Field::ArpSha, Field::Ipv6NdSll, Field::Ipv6NdTll];
+    let said = said.into_iter().find_map(|field| fields.get(field))?;
+    let said = MacAddr::from_u64(said as u64);
+    (said != mac && said != MacAddr::default()).then_some(said)
+}
+
 /// The sender's own address, where the packet says it of itself: ARP or neighbour discovery whose
 /// hardware address is the frame's. The source of an IP packet may be anybody's behind a router.
 fn sender_ip(fields: &PacketFields, mac: MacAddr) -> Option<IpAddr> {
@@ -412,26 +591,14 @@ fn sender_ip(fields: &PacketFields, mac: MacAddr) -> Option<IpAddr> {
         return (!ip.is_unspecified() && !ip.is_broadcast()).then_some(IpAddr::V4(ip));
     }
     // Who asks is its source, and who answers what was asked for.
-    let told = match (is_own(Field::Ipv6NdSll), is_own(Field::Ipv6NdTll)) {
-        (true, _) => fields.get(Field::Ipv6Src),
-        (_, true) => fields.get(Field::Ipv6NdTarget),
+    let told = match fields.get(Field::Icmpv6Type) {
+        Some(NEIGHBOUR_SOLICITATION) if is_own(Field::Ipv6NdSll) => fields.get(Field::Ipv6Src),
+        // It may leave out its hardware address where it was asked by unicast.
+        Some(NEIGHBOUR_ADVERTISEMENT) if other_sender(fields, mac).is_none() => {
+            fields.get(Field::Ipv6NdTarget)
+        }
         _ => None,
     };
     let ip = Ipv6Addr::from(told?);
     (!ip.is_unspecified() && !ip.is_multicast()).then_some(IpAddr::V6(ip))
-}
-
-/// "Who has `ip`?", to one host only, from no IP address (RFC 5227), so that no cache is changed.
-pub(super) fn arp_probe(mac: MacAddr, ip: Ipv4Addr) -> Vec<u8> {
-    let asker = Host {
-        mac: OWN_MAC,
-        ip: Ipv4Addr::UNSPECIFIED,
-    };
-    let mut frame = arp_reply(asker, Host { mac, ip });
-    // A request has operation 1 and no target hardware address.
-    const OPERATION: usize = 14 + 7;
-    const TARGET_MAC: usize = 14 + 18;
-    frame[OPERATION] = 1;
-    frame[TARGET_MAC..TARGET_MAC + 6].fill(0);
-    frame
 }

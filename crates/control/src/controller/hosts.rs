@@ -1,10 +1,15 @@
 //! Where hosts are, and who may say that one has moved.
 //!
 //! A host is where its frames enter the network. Once it has a place, a frame of its address from
-//! elsewhere moves nothing: the old place is asked first (ARP, three times), and only its silence
-//! makes the move. A host with no known IPv4 address cannot be asked; its claimant must persist
-//! for [`HOLD_OFF`] while the old place is silent. When the old port has gone down there is
-//! nobody to ask, and the next frame places the host.
+//! elsewhere moves nothing. The old place is asked first, three times, at every IP address the host
+//! has told (ARP and neighbour discovery), and only its silence makes the move. Any frame of the host
+//! at the old place is an answer: its entries there are lifted while it is asked, so that its own
+//! traffic is heard too. A host that has told no address may not understand the question; its claimant
+//! must persist for [`HOLD_OFF`] while the old place is silent. While the old place cannot be heard,
+//! because its switch is away or its port is held, silence counts for nothing. When the old port has
+//! gone down there is nobody to ask, and the next frame places the host.
+//!
+//! IP addresses have owners in the same way ([`owners`]).
 //!
 //! Room is shared out to ports ([`FairTable`]), and what is not heard for long is forgotten
 //! ([`age`]).
@@ -12,9 +17,12 @@
 mod age;
 #[cfg(test)]
 mod model;
+mod owners;
+#[cfg(test)]
+mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::net::{IpAddr, Ipv4Addr};
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv6Addr};
 
 use openflow::MacAddr;
 use openflow::time::{Duration, Instant};
@@ -26,21 +34,25 @@ use super::Location;
 use age::Ageing;
 pub use age::HostCounters;
 pub(super) use age::STEP_INTERVAL;
+pub(super) use owners::{AddressAnswer, AddressQuestion, Told};
+use owners::{Owned, Owners};
 
 /// Asks before silence counts, and between two of them.
 const PROBES: u32 = 3;
 const PROBE_INTERVAL: Duration = Duration::from_millis(300);
-/// For hosts that cannot be asked.
+/// For hosts that have told no address, and the asks in that time.
 const HOLD_OFF: Duration = Duration::from_secs(3);
-/// After the old place answered, claims are not even looked at for this long.
+const HOLD_OFF_PROBES: u32 = 10;
+/// After the old place answered, claims from that port are not even looked at for this long. Those
+/// from another port are: the host may move while somebody claims to be it.
 const REJECTED: Duration = Duration::from_secs(10);
+/// Ports of which that is remembered for one host. While there are as many, no claim is looked at.
+const REJECTED_MAX: usize = 8;
 /// One alarm per host in this time, however many frames.
-const ALARM_INTERVAL: Duration = Duration::from_secs(60);
+pub(super) const ALARM_INTERVAL: Duration = Duration::from_secs(60);
 /// Moves of one host in `MOVES_WINDOW` that are believed.
 const MOVES_MAX: usize = 5;
 const MOVES_WINDOW: Duration = Duration::from_secs(10);
-/// Of IPv4, and as many of IPv6: a host that makes up new ones must not hide its others.
-const IPS_MAX: usize = 8;
 /// Hosts of which more is kept than their place: IP addresses and contests.
 const DETAILS_MAX: usize = 65_536;
 /// So that neither one switch nor one port has all of that.
@@ -52,8 +64,7 @@ pub(super) struct Hosts {
     places: FairTable<()>,
     /// Of hosts in `places` only.
     details: FairTable<Detail>,
-    /// Who said last that this is its address.
-    by_ip: BTreeMap<IpAddr, MacAddr>,
+    owners: Owners,
     now: Instant,
     ageing: Ageing,
 }
@@ -62,9 +73,11 @@ pub(super) struct Hosts {
 struct Detail {
     /// What forbids or leads the host's packets hangs on it: it does not give way to others.
     is_kept: bool,
-    ips: BTreeSet<IpAddr>,
+    /// The one told last is the last.
+    ips: Vec<Owned>,
     contest: Option<Contest>,
-    rejected_until: Instant,
+    /// Where it was claimed in vain, and until when claims from there are refused.
+    rejected: Vec<(Location, Instant)>,
     alarmed_at: Option<Instant>,
     moves: VecDeque<Instant>,
 }
@@ -72,12 +85,14 @@ struct Detail {
 struct Contest {
     claimant: Location,
     claimed_at: Instant,
+    /// The host has told no address: silence is believed of it only if somebody wants its place.
+    must_persist: bool,
     probes_left: u32,
     due: Instant,
 }
 
 /// What a frame said about its sender's place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Observed {
     /// Where it was.
     Home,
@@ -101,18 +116,27 @@ pub(super) enum Observed {
     Full,
 }
 
-/// Ask the host at `home` whether it is alive, and come back at `due`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Ask the host at `home` whether it is alive, at each of these addresses, and come back at `due`.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub home: Location,
-    pub ip: Option<Ipv4Addr>,
+    /// The one told last is the first.
+    pub ips: Vec<IpAddr>,
     pub due: Instant,
 }
 
 /// What became of a question.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Ask(Question),
-    Moved { from: Location, to: Location },
+    Moved {
+        from: Location,
+        to: Location,
+    },
+    /// The claimant has not persisted, or its port has no room for it.
+    Dropped {
+        home: Location,
+    },
 }
 
 impl Hosts {
@@ -125,7 +149,7 @@ impl Hosts {
         Hosts {
             places: FairTable::new(shares, seed),
             details: FairTable::new(of_details, seed),
-            by_ip: BTreeMap::new(),
+            owners: Owners::default(),
             now: Instant::START,
             ageing: Ageing::default(),
         }
@@ -151,17 +175,15 @@ impl Hosts {
     /// Whether it has an address in the network.
     pub(super) fn has_ip(&self, mac: MacAddr, within: Prefix) -> bool {
         let detail = self.details.get(&mac);
-        detail.is_some_and(|detail| detail.ips.iter().any(|ip| within.contains(*ip)))
+        detail.is_some_and(|detail| detail.ips.iter().any(|ip| within.contains(ip.ip)))
     }
 
+    /// Those it owns, in their order.
     pub(super) fn ips(&self, mac: MacAddr) -> Vec<IpAddr> {
-        let detail = self.details.get(&mac);
-        detail.map_or(Vec::new(), |detail| detail.ips.iter().copied().collect())
-    }
-
-    /// The host of this address, as far as a host may be believed.
-    pub(super) fn by_ip(&self, ip: IpAddr) -> Option<MacAddr> {
-        self.by_ip.get(&ip).copied()
+        let ips = self.details.get(&mac).map_or(&[][..], |d| &d.ips);
+        let mut ips: Vec<IpAddr> = ips.iter().map(|owned| owned.ip).collect();
+        ips.sort();
+        ips
     }
 
     /// Those that have a place, in no particular order.
@@ -176,7 +198,6 @@ impl Hosts {
         now: Instant,
         mac: MacAddr,
         at: Location,
-        ip: Option<IpAddr>,
         home_gone: impl Fn(Location) -> bool,
         is_active: impl Fn(MacAddr) -> bool,
     ) -> Observed {
@@ -184,7 +205,7 @@ impl Hosts {
         let is_active = |mac, (): &()| is_active(mac);
         if !self.places.contains(mac) {
             return match self.insert(mac, at, true, is_active) {
-                true => self.told(mac, ip, Observed::Placed),
+                true => Observed::Placed,
                 false => Observed::Full,
             };
         }
@@ -192,23 +213,13 @@ impl Hosts {
             Some(home) if home == at => {
                 self.places.touch(now, mac);
                 self.places.set_heard(mac, true);
-                let observed = self.defended(now, mac);
-                self.told(mac, ip, observed)
+                self.defended(now, mac)
             }
             Some(home) if !home_gone(home) => self.claim(now, mac, home, at),
             _ => match self.settle(mac, at, is_active) {
-                true => self.told(mac, ip, Observed::Placed),
+                true => Observed::Placed,
                 false => Observed::Full,
             },
-        }
-    }
-
-    /// Without room to note what it says of itself nobody knows whether it is forbidden.
-    fn told(&mut self, mac: MacAddr, ip: Option<IpAddr>, observed: Observed) -> Observed {
-        self.note_ip(mac, ip);
-        match ip.is_some() && !self.details.contains(mac) {
-            true => Observed::Full,
-            false => observed,
         }
     }
 
@@ -225,28 +236,37 @@ impl Hosts {
         adopts
     }
 
-    /// A question's time is over: ask again, or believe the claimant.
-    pub(super) fn handle_timeout(&mut self, now: Instant, mac: MacAddr) -> Option<Answer> {
+    /// A question's time is over: ask again, or believe the claimant. `is_heard` says whether frames
+    /// of a host at a place are heard at all.
+    pub(super) fn handle_timeout(
+        &mut self,
+        now: Instant,
+        mac: MacAddr,
+        is_heard: impl Fn(Location) -> bool,
+    ) -> Option<Answer> {
         let home = self.place(mac)?;
         let detail = self.details.get_mut(&mac)?;
-        let ip = detail.ipv4();
+        let ips = detail.asked(mac);
         let contest = detail.contest.as_mut().filter(|c| c.due <= now)?;
-        if contest.probes_left > 0 {
-            contest.probes_left -= 1;
+        let is_heard = is_heard(home);
+        if contest.probes_left > 0 || !is_heard {
+            contest.probes_left -= u32::from(is_heard);
             contest.due = now + PROBE_INTERVAL;
             let due = contest.due;
-            return Some(Answer::Ask(Question { home, ip, due }));
+            return Some(Answer::Ask(Question { home, ips, due }));
         }
         let to = contest.claimant;
-        let persisted = ip.is_some() || now.since(contest.claimed_at) < HOLD_OFF;
+        let persisted = !contest.must_persist || now.since(contest.claimed_at) < HOLD_OFF;
         detail.contest = None;
         if !persisted {
-            return None;
+            return Some(Answer::Dropped { home });
         }
         detail.moves.push_back(now);
         self.now = now;
-        let moves = self.settle(mac, to, |_, ()| false);
-        moves.then_some(Answer::Moved { from: home, to })
+        match self.settle(mac, to, |_, ()| false) {
+            true => Some(Answer::Moved { from: home, to }),
+            false => Some(Answer::Dropped { home }),
+        }
     }
 
     /// Nobody is behind this port any more; the hosts that were keep their addresses only, and
@@ -319,16 +339,6 @@ impl Hosts {
         }
     }
 
-    fn note_ip(&mut self, mac: MacAddr, ip: Option<IpAddr>) {
-        if let Some(ip) = ip
-            && let Some(detail) = self.detail(mac)
-            && (detail.ips_like(ip) < IPS_MAX || detail.ips.contains(&ip))
-        {
-            detail.ips.insert(ip);
-            self.by_ip.insert(ip, mac);
-        }
-    }
-
     /// Of a host at home: whether somebody had claimed its address.
     fn defended(&mut self, now: Instant, mac: MacAddr) -> Observed {
         let Some(detail) = self.details.get_mut(&mac) else {
@@ -337,15 +347,15 @@ impl Hosts {
         let Some(contest) = detail.contest.take() else {
             return Observed::Home;
         };
-        detail.rejected_until = now + REJECTED;
-        let alarm = detail.may_alarm(now);
         let claimant = contest.claimant;
+        detail.rejected.push((claimant, now + REJECTED));
+        let alarm = detail.may_alarm(now);
         Observed::Defended { claimant, alarm }
     }
 
     fn claim(&mut self, now: Instant, mac: MacAddr, home: Location, at: Location) -> Observed {
         match self.detail(mac) {
-            Some(detail) => detail.claim(now, home, at),
+            Some(detail) => detail.claim(now, mac, home, at),
             None => Observed::Rejected { alarm: false },
         }
     }
@@ -378,9 +388,7 @@ impl Hosts {
 
     fn forget_detail(&mut self, mac: MacAddr, detail: &Detail) {
         for ip in &detail.ips {
-            if self.by_ip.get(ip) == Some(&mac) {
-                self.by_ip.remove(ip);
-            }
+            self.owners.forget(mac, ip.ip);
         }
     }
 }
@@ -391,14 +399,16 @@ fn spared(_: MacAddr, detail: &Detail) -> bool {
 }
 
 impl Detail {
-    fn claim(&mut self, now: Instant, home: Location, at: Location) -> Observed {
+    fn claim(&mut self, now: Instant, mac: MacAddr, home: Location, at: Location) -> Observed {
         if let Some(contest) = &mut self.contest {
             if contest.claimant == at {
                 contest.claimed_at = now;
             }
             return Observed::Contested { ask: None };
         }
-        if now < self.rejected_until {
+        self.rejected.retain(|(_, until)| now < *until);
+        let is_rejected = self.rejected.iter().any(|(port, _)| *port == at);
+        if is_rejected || self.rejected.len() >= REJECTED_MAX {
             let alarm = self.may_alarm(now);
             return Observed::Rejected { alarm };
         }
@@ -413,20 +423,22 @@ impl Detail {
             let alarm = self.may_alarm(now);
             return Observed::TooManyMoves { alarm };
         }
-        let ip = self.ipv4();
-        let (probes_left, wait) = match ip {
-            Some(_) => (PROBES - 1, PROBE_INTERVAL),
-            None => (0, HOLD_OFF),
+        let must_persist = self.ips.is_empty();
+        let probes = match must_persist {
+            true => HOLD_OFF_PROBES,
+            false => PROBES,
         };
-        let due = now + wait;
+        let due = now + PROBE_INTERVAL;
         self.contest = Some(Contest {
             claimant: at,
             claimed_at: now,
-            probes_left,
+            must_persist,
+            probes_left: probes - 1,
             due,
         });
+        let ips = self.asked(mac);
         Observed::Contested {
-            ask: Some(Question { home, ip, due }),
+            ask: Some(Question { home, ips, due }),
         }
     }
 
@@ -440,16 +452,38 @@ impl Detail {
         may
     }
 
-    /// How many it has of this version.
-    fn ips_like(&self, ip: IpAddr) -> usize {
-        let like = |known: &&IpAddr| known.is_ipv4() == ip.is_ipv4();
-        self.ips.iter().filter(like).count()
+    /// The addresses at which the host is asked whether it is alive, the one told last first. The
+    /// address that many hosts make of their hardware address is one of them.
+    fn asked(&self, mac: MacAddr) -> Vec<IpAddr> {
+        let told = self.ips.iter().rev().map(|owned| owned.ip);
+        let mut asked: Vec<IpAddr> = told.collect();
+        let made = IpAddr::V6(link_local(mac));
+        if !asked.contains(&made) {
+            asked.push(made);
+        }
+        asked
     }
+}
 
-    fn ipv4(&self) -> Option<Ipv4Addr> {
-        self.ips.iter().find_map(|ip| match ip {
-            IpAddr::V4(ip) => Some(*ip),
-            IpAddr::V6(_) => None,
-        })
-    }
+/// The link-local address that is made of a hardware address (RFC 4291, appendix A).
+fn link_local(mac: MacAddr) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = mac.0;
+    Ipv6Addr::from([
+        0xfe,
+        0x80,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        a ^ 2,
+        b,
+        c,
+        0xff,
+        0xfe,
+        d,
+        e,
+        f,
+    ])
 }

@@ -28,7 +28,8 @@ impl Controller {
         }
         let reported = self.reports();
         self.renewals = renewal_budget(now, &timeouts);
-        self.config.timeouts = timeouts;
+        let before = std::mem::replace(&mut self.config.timeouts, timeouts);
+        self.change_guards(&before);
         if self.reports() != reported {
             self.routes_pending = true;
             self.timer(now, Timer::Routes);
@@ -37,7 +38,7 @@ impl Controller {
         let placed = self
             .hosts
             .placed()
-            .filter(|(mac, _)| self.is_in_class(*mac));
+            .filter(|(mac, at)| self.is_in_class(*mac) || !self.edge_may_answer(at.dpid));
         for (mac, at) in placed.collect::<Vec<_>>() {
             self.hosts.set_kept(mac, true);
             self.forget_host(now, mac, at);

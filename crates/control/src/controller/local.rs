@@ -51,6 +51,7 @@ impl Controller {
     ) -> bool {
         from.dpid == to.dpid
             && self.config.mode != Mode::Proactive
+            && self.edge_may_answer(from.dpid)
             && !self.is_in_class(src)
             && !self.is_in_class(dst)
     }
@@ -85,7 +86,7 @@ impl Controller {
             self.tell_edge(at.dpid, EdgeUpdate::Open(port));
         }
         // Of hosts in a class the controller decides each pair itself.
-        if !self.is_in_class(mac) {
+        if self.edge_may_answer(at.dpid) && !self.is_in_class(mac) {
             self.tell_edge(at.dpid, EdgeUpdate::Host { mac, port });
         }
     }

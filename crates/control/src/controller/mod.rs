@@ -27,6 +27,7 @@ mod event;
 mod first;
 mod flood;
 mod forwarding;
+mod guards;
 mod hosts;
 mod lifetimes;
 mod links;
@@ -48,6 +49,7 @@ mod updates;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
+use std::net::IpAddr;
 
 use openflow::message::PortStatus;
 use openflow::time::{Duration, Instant};
@@ -174,6 +176,9 @@ pub struct ControllerConfig {
     pub links: LinkPolicy,
     /// Ports that are never ends of a link: no LLDP goes out of them and none is believed.
     pub edge_ports: BTreeSet<Location>,
+    /// ARP and neighbour discovery that claim an IP address of another host are dropped, and all of
+    /// both goes through the controller.
+    pub arp_inspection: bool,
 }
 
 impl Default for ControllerConfig {
@@ -201,6 +206,7 @@ impl Default for ControllerConfig {
             topology: None,
             links: LinkPolicy::default(),
             edge_ports: BTreeSet::new(),
+            arp_inspection: false,
         }
     }
 }
@@ -309,6 +315,13 @@ pub struct ControllerCounters {
     pub packet_ins_no_sender: u64,
     /// Sender's place in question, or known to be elsewhere.
     pub packet_ins_contested: u64,
+    /// ARP and neighbour discovery that speak for another hardware address than their frame's:
+    /// dropped.
+    pub senders_forged: u64,
+    /// ARP and neighbour discovery of a host for an IP address that another owns.
+    pub address_claims: u64,
+    /// Of them, those that were dropped: with `arp_inspection`.
+    pub address_claims_dropped: u64,
     /// The host table or the port's share of it is full.
     pub packet_ins_host_table_full: u64,
     /// Broadcasts that came in over a link.
@@ -458,6 +471,7 @@ enum Timer {
     Round,
     Grace(DatapathId),
     HostQuestion(MacAddr),
+    AddressQuestion(IpAddr),
     Requests(DatapathId),
     Poll(DatapathId),
     Renewals(DatapathId),
@@ -490,6 +504,7 @@ impl Timer {
             | Timer::Poll(dpid)
             | Timer::Renewals(dpid) => Some(dpid),
             Timer::HostQuestion(_)
+            | Timer::AddressQuestion(_)
             | Timer::Update(_)
             | Timer::Resolution(_)
             | Timer::Round
@@ -510,6 +525,7 @@ impl Timer {
             Timer::Round => "round of barriers",
             Timer::Grace(_) => "switch grace",
             Timer::HostQuestion(_) => "host question",
+            Timer::AddressQuestion(_) => "address question",
             Timer::Requests(_) => "request",
             Timer::Poll(_) => "table statistics",
             Timer::Renewals(_) => "renewals",
@@ -730,6 +746,7 @@ impl Controller {
                 Timer::Round => self.next_round(now),
                 Timer::Grace(dpid) => self.grace_over(now, dpid),
                 Timer::HostQuestion(mac) => self.host_question_due(now, mac),
+                Timer::AddressQuestion(ip) => self.address_question_due(now, ip),
                 Timer::Requests(dpid) => self.requests_due(now, dpid),
                 Timer::Poll(dpid) => self.poll_due(now, dpid),
                 Timer::Renewals(dpid) => self.renewals_due(now, dpid),

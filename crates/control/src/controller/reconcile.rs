@@ -128,8 +128,10 @@ impl Controller {
         let told = Told::of(&mut rows, self.qos.wants_policies());
         let is_first = self.switches.get(&dpid).is_some_and(|s| !s.synced);
         self.read_qos(now, dpid, &told, is_first);
-        let (ours, theirs): (Vec<FlowStats>, Vec<FlowStats>) =
+        let (mut ours, theirs): (Vec<FlowStats>, Vec<FlowStats>) =
             rows.into_iter().partition(|row| is_ours(row.cookie));
+        let guards = self.reconcile_guards(dpid, &mut ours);
+        [tally.kept, tally.added, tally.deleted] = guards;
         let mut held = BTreeMap::new();
         for row in &ours {
             match Entry::from_stats(row) {
@@ -215,7 +217,7 @@ impl Controller {
         // Of a path that has gone meanwhile, nothing is wanted, and nothing of what an edge set.
         let wanted = |key: &EntryKey, entry: &Entry| match entry.kind {
             EntryKind::Pair | EntryKind::Service | EntryKind::Barrier => paths.owns(dpid, *key),
-            EntryKind::Local | EntryKind::Barred => false,
+            EntryKind::Local | EntryKind::Barred | EntryKind::Watch | EntryKind::Guard => false,
             EntryKind::Infrastructure
             | EntryKind::Destination
             | EntryKind::Report
@@ -272,6 +274,7 @@ impl Controller {
                 EntryKind::Report => self.reports(),
                 EntryKind::Coarse => self.adopts_coarse(now, dpid, entry),
                 EntryKind::Local => self.config.mode != Mode::Proactive,
+                EntryKind::Watch | EntryKind::Guard => false,
             };
             let Some(switch) = self.switches.get_mut(&dpid) else {
                 return;

@@ -44,7 +44,7 @@ impl Controller {
     /// What of a pair has its own class.
     pub(super) fn rules_of(&self, pair: Pair) -> Vec<PairRule> {
         let timeouts = &self.config.timeouts;
-        if !timeouts.has_services() {
+        if !timeouts.has_rules() {
             return Vec::new();
         }
         let has_ip = |mac, within| self.hosts.has_ip(mac, within);
@@ -74,6 +74,19 @@ impl Controller {
     /// Whether anything may go from the one host to the other.
     pub(super) fn admits(&self, pair: Pair) -> bool {
         !self.forbids(pair) || self.rules_of(pair).iter().any(|rule| !rule.drops)
+    }
+
+    /// Whether a packet is barred by its own IP addresses, whoever sends it.
+    pub(super) fn guards_from(&self, pair: Pair, fields: &PacketFields) -> bool {
+        match self.config.timeouts.guard_of(fields) {
+            None => false,
+            Some(None) => true,
+            Some(Some(rank)) => {
+                let rules = self.rules_of(pair);
+                let its = rules.iter().find(|rule| rule.rule.is_of(fields));
+                its.is_none_or(|rule| rule.drops || rule.rule.rank > rank)
+            }
+        }
     }
 
     pub(super) fn forbids_packet(&self, pair: Pair, fields: &PacketFields) -> bool {
@@ -158,7 +171,9 @@ impl Controller {
     /// Whether its packets would be dropped without it.
     fn is_exception(&self, pair: Pair, rule: Rule, rules: &[PairRule]) -> bool {
         let mut after = rules.iter().filter(|other| other.rule.rank > rule.rank);
-        after.any(|other| other.drops && other.rule.overlaps(rule)) || self.forbids(pair)
+        after.any(|other| other.drops && other.rule.overlaps(rule))
+            || self.forbids(pair)
+            || self.config.timeouts.excepts(rule)
     }
 
     /// Timeouts of a pair's entries past the first hop: no service outlasts them.

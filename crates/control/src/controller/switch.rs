@@ -18,6 +18,7 @@ use crate::session::SwitchUp;
 
 use super::discovery::Pulse;
 use super::flood::{EdgePorts, PORT_PART, SWITCH_PART, Storm, packet_out_budget};
+use super::guards::GuardCounts;
 use super::mending::Mend;
 use super::paths::Pair;
 use super::pipe::Pipe;
@@ -55,6 +56,7 @@ pub(super) struct Switch {
     pub unreadable: usize,
     /// Kept until something changes.
     pub edge_ports: Option<EdgePorts>,
+    pub guard_counts: GuardCounts,
     /// What broadcasts of its ports may cost.
     pub flood_packet_outs: Budget,
     pub pulse: Pulse,
@@ -81,6 +83,8 @@ pub(super) struct SwitchPort {
     pub path_budget: Budget,
     /// Packets from here that the controller carries because `path_budget` is used up.
     pub detour_budget: Budget,
+    /// When the last alarm was raised for a forged sender here.
+    pub forged_at: Option<Instant>,
     pub changed_at: Instant,
     /// Of packets from here a flow may be kept that the switch's entries would not make.
     pub kept_until: Instant,
@@ -139,6 +143,7 @@ impl Switch {
             table: Table::default(),
             unreadable: 0,
             edge_ports: None,
+            guard_counts: GuardCounts::default(),
             flood_packet_outs: packet_out_budget(now, config.flood_packet_outs_max, SWITCH_PART),
             pulse: Pulse::default(),
             description: None,
@@ -188,6 +193,7 @@ impl SwitchPort {
             storm: Storm::default(),
             path_budget: Budget::new(now, of_paths, of_paths.max(1)),
             detour_budget: Budget::new(now, DETOUR_PER_S, DETOUR_PER_S),
+            forged_at: None,
             changed_at: now,
             kept_until: Instant::START,
             edge_open: false,
@@ -228,6 +234,7 @@ impl Controller {
             miss_send_len: 0xffff,
         };
         self.send(dpid, &Message::SetConfig(config));
+        self.send_guards(dpid);
         self.start_edge(dpid);
         self.take_over_ports(now, dpid, up.ports);
         self.ask_entries(now, dpid);

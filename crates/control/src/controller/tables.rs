@@ -23,7 +23,9 @@ use openflow::multipart::{
 use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, Message, TableId, Version};
 
-use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, Entry, EntryKey, EntryKind, is_ours};
+use crate::entry::{
+    COOKIE_PREFIX, COOKIE_PREFIX_MASK, Entry, EntryKey, EntryKind, is_dropping_guard, is_ours,
+};
 use crate::timeouts::ENTRIES_MAX;
 use crate::timeouts::budget::{POLL_MAX, POLL_MIN, high_mark};
 use crate::timeouts::keeper::Keeper;
@@ -471,8 +473,14 @@ impl Controller {
         // Asked for only where something of it was refused.
         let mut told = table.full.map(|_| BTreeSet::new());
         let mut strays = Vec::new();
+        let mut forbidden = 0;
         for row in rows {
             count += 1;
+            if is_dropping_guard(&row) {
+                let counts = &mut switch.guard_counts;
+                forbidden += counts.handle(row.priority, &row.r#match, row.packet_count);
+                continue;
+            }
             let entry = Entry::from_stats(&row).filter(|_| is_ours(row.cookie));
             if let (Some(told), Some(entry)) = (&mut told, &entry) {
                 told.insert(entry.key);
@@ -499,6 +507,7 @@ impl Controller {
             let packets = row.packet_count;
             table.leases.handle_row(now, &entry, packets, age, limit);
         }
+        self.counters.packets_forbidden += forbidden;
         table.leases.handle_reading_end();
         self.lease_count += table.leases.len();
         self.lease_count -= table.leases_counted;

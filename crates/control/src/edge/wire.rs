@@ -7,7 +7,7 @@ use bytes::{BufMut, BytesMut};
 use openflow::message::PacketInReason;
 use openflow::{BufferId, Cookie, MacAddr, Message, PortNo, Version, Xid, encode};
 
-use crate::entry::{ETH_TYPE_LLDP, Entry, EntryKey, EntryKind, is_report};
+use crate::entry::{ETH_TYPE_LLDP, Entry, EntryKey, EntryKind, is_report, is_to_be_judged};
 
 use super::EdgeConfig;
 
@@ -67,7 +67,14 @@ pub(super) fn read_packet_in(version: Version, frame: &[u8]) -> Option<Answer<'_
             (u32_at(frame, 32)?, frame.get(42..)?)
         }
     };
-    let is_copy = version != Version::V10 && is_report(Cookie(u64_at(frame, 16)?));
+    let cookie = match version {
+        Version::V10 => Cookie(0),
+        _ => Cookie(u64_at(frame, 16)?),
+    };
+    if is_to_be_judged(cookie) {
+        return None;
+    }
+    let is_copy = is_report(cookie);
     let buffer_id = match u32_at(frame, 8)? {
         // An entry that named it would send the packet on once more.
         _ if is_copy => None,

@@ -14,6 +14,9 @@ pub const PORTS_MAX: usize = 8;
 /// Entries that one pair may need for its services, those of IPv4 and IPv6 together.
 pub const RULES_MAX: usize = 64;
 
+/// Classes that may have a place in the order of entries.
+const RANKS_MAX: usize = 255;
+
 /// One mistake, by the names of the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -61,6 +64,14 @@ impl Timeouts {
             problems.class(at, class);
             problems.first_packets(at, class, self.first_packets);
             problems.service(at, class, &mut rules);
+        }
+        let ranks = self.ranked().count();
+        if ranks > RANKS_MAX {
+            let text = format!(
+                "{ranks} classes have a place in the order of entries; there must be no more than \
+                 {RANKS_MAX} up to the last that forbids by IP address, and of services"
+            );
+            problems.add(None, "class", text);
         }
         if problems.0.is_empty() {
             Ok(())

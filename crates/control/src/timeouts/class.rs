@@ -216,7 +216,7 @@ impl Prefix {
         self.covers(Prefix::host(ip))
     }
 
-    fn covers(self, other: Prefix) -> bool {
+    pub(super) fn covers(self, other: Prefix) -> bool {
         self.ip.is_ipv4() == other.ip.is_ipv4()
             && self.len <= other.len
             && Prefix::of(other.ip, self.len) == self

@@ -9,6 +9,7 @@ pub mod budget;
 mod check;
 mod class;
 pub mod delays;
+mod guards;
 pub mod keeper;
 pub mod leases;
 
@@ -164,20 +165,25 @@ impl Timeouts {
         families: &[Family],
     ) -> Vec<(Rule, bool)> {
         let mut services = Vec::new();
-        let mut rank: u8 = 0;
+        let mut excepted = Vec::new();
+        let mut ranks = self.ranked().map(|(at, _)| at).enumerate().peekable();
         let mut is_barred = false;
-        for class in &self.classes {
-            let is_its = class.is_of(src, dst, &has_ip);
+        for (at, class) in self.classes.iter().enumerate() {
+            let rank = ranks.next_if(|(_, ranked)| *ranked == at);
+            let rank = rank.map_or(0, |(rank, _)| rank as u8);
+            if !class.is_of(src, dst, &has_ip) {
+                continue;
+            }
             match &class.service {
-                None if is_its => {
+                Some(service) => services.push((rank, service, class.forbid)),
+                None => {
                     is_barred = class.forbid;
+                    if self.is_guarded_after(at) {
+                        excepted = guards::whole(rank, &IP);
+                    }
                     break;
                 }
-                None => continue,
-                Some(service) if is_its => services.push((rank, service, class.forbid)),
-                Some(_) => {}
             }
-            rank = rank.saturating_add(1);
         }
         let forbids = is_barred || services.iter().any(|(.., forbid)| *forbid);
         let families = if forbids { &IP } else { families };
@@ -185,7 +191,8 @@ impl Timeouts {
             let rules = service.rules(*rank, families).into_iter();
             rules.map(|rule| (rule, *forbid))
         });
-        let mut rules: Vec<(Rule, bool)> = rules.collect();
+        let excepted = excepted.into_iter().map(|rule| (rule, false));
+        let mut rules: Vec<(Rule, bool)> = rules.chain(excepted).collect();
         if is_barred {
             match rules.iter().any(|(_, forbid)| !forbid) {
                 true => rules.extend(RESOLUTION.map(|rule| (rule, false))),
@@ -195,22 +202,26 @@ impl Timeouts {
         rules
     }
 
-    pub fn has_services(&self) -> bool {
-        self.classes.iter().any(|class| class.service.is_some())
+    /// Whether some pairs have entries beside their own.
+    pub fn has_rules(&self) -> bool {
+        self.ranked().next().is_some()
     }
 
     /// The class that a rule is of; none of what resolves addresses for others.
     pub fn class_of_rule(&self, rule: Rule) -> Option<&FlowClass> {
-        let mut services = self.classes.iter().filter(|class| class.service.is_some());
-        services.nth(usize::from(rule.rank))
+        let class = self.ranked().nth(usize::from(rule.rank));
+        class.map(|(_, class)| class)
     }
 
     /// Whether a rule may be of some pair.
     pub fn has_rule(&self, rule: Rule) -> bool {
-        let class = self.class_of_rule(rule);
-        let service = class.and_then(|class| class.service.as_ref());
-        let has = |service: &Service| service.rules(rule.rank, &IP).contains(&rule);
-        service.map_or(RESOLUTION.contains(&rule), has)
+        let Some(class) = self.class_of_rule(rule) else {
+            return RESOLUTION.contains(&rule);
+        };
+        match &class.service {
+            Some(service) => service.rules(rule.rank, &IP).contains(&rule),
+            None => self.excepts(rule) && guards::whole(rule.rank, &IP).contains(&rule),
+        }
     }
 
     /// Whether the controller decides on each of a host's pairs: a class names it, or all.

@@ -89,6 +89,53 @@ pub fn udp6(
     frame
 }
 
+/// `from` asks the host at `to`, and nobody else, whether it has `target`. The question comes from no
+/// IPv4 address (RFC 5227), so that the host's cache stays as it is.
+pub fn arp_probe(from: MacAddr, to: MacAddr, target: Ipv4Addr) -> Vec<u8> {
+    let asker = Host {
+        mac: from,
+        ip: Ipv4Addr::UNSPECIFIED,
+    };
+    let asked = Host {
+        mac: MacAddr([0; 6]),
+        ip: target,
+    };
+    arp(ArpOperation::REQUEST, asker, asked, to)
+}
+
+/// `from` asks the host at `to`, and nobody else, whether it has `target`. The question comes from no
+/// IPv6 address (RFC 4861, 7.2.3), so that the host's cache stays as it is and it answers to all nodes.
+pub fn neighbour_probe(from: MacAddr, to: MacAddr, target: Ipv6Addr) -> Vec<u8> {
+    let [.., a, b, c] = target.octets();
+    let group = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c]);
+    let ips = (Ipv6Addr::UNSPECIFIED, group);
+    neighbour(NEIGHBOUR_SOLICITATION, (from, to), ips, target, None)
+}
+
+/// `from`, with its Ethernet and IPv6 address, asks all hosts of its group for the Ethernet address of
+/// `target`.
+pub fn neighbour_solicitation(from: (MacAddr, Ipv6Addr), target: Ipv6Addr) -> Vec<u8> {
+    let [.., a, b, c] = target.octets();
+    let group = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c]);
+    let macs = (from.0, MacAddr([0x33, 0x33, 0xff, a, b, c]));
+    let ips = (from.1, group);
+    neighbour(NEIGHBOUR_SOLICITATION, macs, ips, target, Some((1, from.0)))
+}
+
+/// `from` tells all nodes that its Ethernet address is that of its IPv6 address.
+pub fn neighbour_advertisement(from: (MacAddr, Ipv6Addr)) -> Vec<u8> {
+    const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+    let macs = (from.0, MacAddr([0x33, 0x33, 0, 0, 0, 1]));
+    let ips = (from.1, ALL_NODES);
+    neighbour(
+        NEIGHBOUR_ADVERTISEMENT,
+        macs,
+        ips,
+        from.1,
+        Some((2, from.0)),
+    )
+}
+
 /// A frame of any EtherType.
 pub fn ethernet(src: MacAddr, dst: MacAddr, eth_type: u16, payload: &[u8]) -> Vec<u8> {
     [&dst.0, &src.0, &eth_type.to_be_bytes()[..], payload].concat()
@@ -99,6 +146,50 @@ pub fn tagged(frame: &[u8], vlan_id: u16, pcp: u8) -> Vec<u8> {
     let tci = u16::from(pcp) << 13 | vlan_id & 0xfff;
     let (macs, rest) = frame.split_at(12.min(frame.len()));
     [macs, &[0x81, 0x00], &tci.to_be_bytes(), rest].concat()
+}
+
+const NEIGHBOUR_SOLICITATION: u8 = 135;
+const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
+
+/// A message of neighbour discovery, from and to these addresses; `option` is its kind and the
+/// Ethernet address in it.
+fn neighbour(
+    kind: u8,
+    macs: (MacAddr, MacAddr),
+    ips: (Ipv6Addr, Ipv6Addr),
+    target: Ipv6Addr,
+    option: Option<(u8, MacAddr)>,
+) -> Vec<u8> {
+    const ICMPV6: u8 = 58;
+    const HOP_LIMIT: u8 = 255;
+    /// Of an advertisement: its Ethernet address overrides the one known before.
+    const OVERRIDE: u8 = 0x20;
+    let flags = match kind {
+        NEIGHBOUR_ADVERTISEMENT => OVERRIDE,
+        _ => 0,
+    };
+    let mut icmp = vec![kind, 0, 0, 0, flags, 0, 0, 0];
+    icmp.extend(target.octets());
+    if let Some((kind, mac)) = option {
+        icmp.extend([kind, 1]);
+        icmp.extend(mac.0);
+    }
+    let len = icmp.len() as u8;
+    let (from, to) = (ips.0.octets(), ips.1.octets());
+    let pseudo = [&from[..], &to, &[0, 0, 0, len, 0, 0, 0, ICMPV6], &icmp].concat();
+    let words = pseudo.chunks(2);
+    let mut sum: u32 = words.map(|w| u32::from(w[0]) << 8 | u32::from(w[1])).sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    icmp[2..4].copy_from_slice(&(!sum as u16).to_be_bytes());
+    let header = [0x60, 0, 0, 0, 0, len, ICMPV6, HOP_LIMIT];
+    ethernet(
+        macs.0,
+        macs.1,
+        0x86dd,
+        &[&header[..], &from, &to, &icmp].concat(),
+    )
 }
 
 const FITS: &str = "payloads built here fit into a datagram, and a Vec takes every write";

@@ -5,7 +5,7 @@
 //! it is asked, three times. A few ports are looked at in each step, so that no step takes long.
 
 use std::collections::VecDeque;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use openflow::MacAddr;
 use openflow::time::{Duration, Instant};
@@ -58,12 +58,12 @@ struct Asked {
     left: u32,
 }
 
-/// Ask `mac` at its home whether it is alive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Ask `mac` at its home whether it is alive, at each of these addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::controller) struct LifeQuestion {
     pub mac: MacAddr,
     pub home: Location,
-    pub ip: Ipv4Addr,
+    pub ips: Vec<IpAddr>,
 }
 
 impl Hosts {
@@ -97,10 +97,10 @@ impl Hosts {
                 idle -= 1;
                 if is_active(mac) {
                     self.places.touch(now, mac);
-                } else if let Some(ip) = self.asked_at(mac) {
+                } else if let Some(ips) = self.asked_at(mac) {
                     self.places.set_asked(now, mac);
                     self.ask(now, mac, PROBES);
-                    questions.push(LifeQuestion { mac, home: at, ip });
+                    questions.push(LifeQuestion { mac, home: at, ips });
                 } else if hears_all {
                     self.ageing.counters.aged += 1;
                     self.forget(mac, Some(at));
@@ -132,9 +132,9 @@ impl Hosts {
                 continue;
             };
             match self.asked_at(mac).filter(|_| asked.left > 0) {
-                Some(ip) => {
+                Some(ips) => {
                     self.ask(now, mac, asked.left);
-                    questions.push(LifeQuestion { mac, home, ip });
+                    questions.push(LifeQuestion { mac, home, ips });
                 }
                 None => {
                     self.ageing.counters.aged += 1;
@@ -145,9 +145,10 @@ impl Hosts {
         questions
     }
 
-    /// The address at which it is asked.
-    fn asked_at(&self, mac: MacAddr) -> Option<Ipv4Addr> {
-        self.details.get(&mac)?.ipv4()
+    /// The addresses at which it is asked, if it has told one.
+    fn asked_at(&self, mac: MacAddr) -> Option<Vec<IpAddr>> {
+        let ips = self.ips(mac);
+        (!ips.is_empty()).then_some(ips)
     }
 
     /// Nothing is known of the host any more; `home` is what its switch must be told of.

@@ -159,7 +159,10 @@ proptest! {
                     };
                     let told = ip.then(|| IpAddr::from([10, 0, 0, host]));
                     // The old place is always gone: contests have tests of their own.
-                    let observed = hosts.observe(now, mac, at, told, |_| true, |_| false);
+                    let observed = hosts.observe(now, mac, at, |_| true, |_| false);
+                    if let Some(ip) = told {
+                        let _ = hosts.tell(now, mac, at, ip);
+                    }
                     let stays = was.as_ref().is_some_and(|k| k.placed && !moves);
                     let expected = if stays { Observed::Home } else { Observed::Placed };
                     prop_assert_eq!(observed, expected);
@@ -246,13 +249,9 @@ fn check(hosts: &Hosts, model: &Model) {
     }
     assert!(hosts.len() <= SHARES.count_max);
     // What is known of addresses is of hosts that are known, and of nobody else.
-    for (ip, mac) in &hosts.by_ip {
-        assert!(
-            hosts
-                .details
-                .get(mac)
-                .is_some_and(|detail| detail.ips.contains(ip))
-        );
-        assert!(hosts.is_known(*mac));
+    for (ip, mac) in hosts.owned() {
+        let detail = hosts.details.get(&mac);
+        assert!(detail.is_some_and(|detail| detail.ips.iter().any(|owned| owned.ip == ip)));
+        assert!(hosts.is_known(mac));
     }
 }

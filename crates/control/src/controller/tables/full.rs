@@ -80,5 +80,9 @@ impl Controller {
                 _ => {}
             }
         }
+        // What drops by itself must not be missing.
+        if self.config.timeouts.has_guards() {
+            self.ask_entries(now, dpid);
+        }
     }
 }

@@ -1,0 +1,138 @@
+//! The entries that every switch has because of what is forbidden by IP address, or inspected.
+//!
+//! They follow from the configuration alone and are sent before anything else of a connection. A
+//! switch that has lost one is sent it again: when it says so, and whenever its entries are compared.
+
+use openflow::message::{FlowRemoved, FlowRemovedReason};
+use openflow::multipart::FlowStats;
+use openflow::{DatapathId, Match, Version};
+
+use crate::entry::{EntryKind, Guard};
+use crate::timeouts::Timeouts;
+
+use super::Controller;
+use super::reconcile::delete_row;
+
+/// Guards of one switch whose packets are counted: a switch may tell of any number.
+const COUNTS_MAX: usize = 1024;
+
+/// Packets that the guards of a switch have dropped, by priority and match, as it last said.
+#[derive(Default)]
+pub(super) struct GuardCounts(Vec<(u16, Match, u64)>);
+
+impl GuardCounts {
+    /// A guard has `count` packets now: those of them that are new.
+    pub(super) fn handle(&mut self, priority: u16, m: &Match, count: u64) -> u64 {
+        let mut known = self.0.iter_mut();
+        match known.find(|known| known.0 == priority && known.1 == *m) {
+            Some(known) => {
+                let before = std::mem::replace(&mut known.2, count);
+                // It was set again, and counts anew.
+                if count < before {
+                    count
+                } else {
+                    count - before
+                }
+            }
+            None if self.0.len() >= COUNTS_MAX => 0,
+            None => {
+                self.0.push((priority, m.clone(), count));
+                count
+            }
+        }
+    }
+
+    /// A guard has ended with `count` packets.
+    fn handle_end(&mut self, priority: u16, m: &Match, count: u64) -> u64 {
+        let fresh = self.handle(priority, m, count);
+        self.0.retain(|known| known.0 != priority || known.1 != *m);
+        fresh
+    }
+}
+
+impl Controller {
+    /// Those that a switch is to have.
+    fn guards(&self, dpid: DatapathId, timeouts: &Timeouts) -> Vec<Guard> {
+        let Some(version) = self.switches.get(&dpid).map(|switch| switch.version) else {
+            return Vec::new();
+        };
+        let mut guards = timeouts.guards(version);
+        if self.config.arp_inspection {
+            guards.extend(Guard::inspection(version));
+        }
+        guards
+    }
+
+    /// Whether the edge of a switch may answer. Not where every packet of IPv6 must be judged, and the
+    /// edge cannot tell which those are.
+    pub(super) fn edge_may_answer(&self, dpid: DatapathId) -> bool {
+        let switch = self.switches.get(&dpid);
+        let is_1_0 = switch.is_some_and(|switch| switch.version == Version::V10);
+        !(is_1_0 && self.config.timeouts.guards_ipv6())
+    }
+
+    pub(super) fn send_guards(&mut self, dpid: DatapathId) {
+        for guard in self.guards(dpid, &self.config.timeouts) {
+            self.send_flow_mod(dpid, guard.to_add(self.generation));
+        }
+    }
+
+    /// What is forbidden now stands before what was forbidden before is taken out.
+    pub(super) fn change_guards(&mut self, before: &Timeouts) {
+        for dpid in self.switches.keys().copied().collect::<Vec<_>>() {
+            let old = self.guards(dpid, before);
+            let new = self.guards(dpid, &self.config.timeouts);
+            for guard in new.iter().filter(|guard| !old.contains(guard)) {
+                self.send_flow_mod(dpid, guard.to_add(self.generation));
+            }
+            for guard in old.iter().filter(|guard| !new.contains(guard)) {
+                self.send_flow_mod(dpid, guard.to_delete());
+            }
+        }
+    }
+
+    /// Takes the guards out of a switch's entries, and mends them. How many are kept, added and
+    /// deleted.
+    pub(super) fn reconcile_guards(
+        &mut self,
+        dpid: DatapathId,
+        rows: &mut Vec<FlowStats>,
+    ) -> [usize; 3] {
+        let is_guard = |row: &mut FlowStats| EntryKind::of(row.cookie) == Some(EntryKind::Guard);
+        let held: Vec<FlowStats> = rows.extract_if(.., is_guard).collect();
+        let wanted = self.guards(dpid, &self.config.timeouts);
+        let mut counts = [0; 3];
+        for guard in &wanted {
+            let is_held = held.iter().any(|row| guard.is_row(row));
+            counts[usize::from(!is_held)] += 1;
+            if !is_held {
+                self.send_flow_mod(dpid, guard.to_add(self.generation));
+            }
+        }
+        // One that does something else has been overwritten.
+        let is_place = |row: &FlowStats, guard: &Guard| guard.is_at(row.priority, &row.r#match);
+        for row in &held {
+            if !wanted.iter().any(|guard| is_place(row, guard)) {
+                counts[2] += 1;
+                self.send_flow_mod(dpid, delete_row(row));
+            }
+        }
+        counts
+    }
+
+    /// A guard has gone; somebody else may have taken it out.
+    pub(super) fn guard_removed(&mut self, dpid: DatapathId, removed: &FlowRemoved) {
+        let (priority, m) = (removed.priority, &removed.r#match);
+        if let Some(switch) = self.switches.get_mut(&dpid) {
+            let counts = &mut switch.guard_counts;
+            self.counters.packets_forbidden += counts.handle_end(priority, m, removed.packet_count);
+        }
+        let wanted = self.guards(dpid, &self.config.timeouts);
+        let is_it = |guard: &&Guard| guard.is_at(removed.priority, &removed.r#match);
+        if let Some(guard) = wanted.iter().find(is_it)
+            && removed.reason == FlowRemovedReason::DELETE
+        {
+            self.send_flow_mod(dpid, guard.to_add(self.generation));
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Which host an IP address belongs to.
+//!
+//! The first host that tells an address of itself owns it. A claim of another moves nothing: the
+//! owner is asked for the address at its place, three times, and only its silence, or that it has no
+//! place, gives the address to the claimant. A host that answers whenever it is asked keeps its
+//! addresses.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use openflow::MacAddr;
+use openflow::time::{Duration, Instant};
+
+use super::{ALARM_INTERVAL, Hosts, Location, PROBE_INTERVAL, PROBES, REJECTED};
+
+/// Addresses of IPv4 that a host may own, and as many of IPv6. A host that makes up new ones must not
+/// hide its others.
+const IPS_MAX: usize = 8;
+/// One that was not told for this long gives way to a new one where there are [`IPS_MAX`].
+const STALE: Duration = Duration::from_secs(600);
+/// And after this long to any new one.
+const EXPIRED: Duration = Duration::from_secs(3600);
+
+/// Claims that may be open, in all and by hosts of one port. Beyond them a claim is refused.
+const DISPUTES_MAX: usize = 1024;
+const DISPUTES_PER_PORT_MAX: usize = 64;
+
+/// An address of a host, and when the host last told it.
+#[derive(Clone, Copy)]
+pub(super) struct Owned {
+    pub ip: IpAddr,
+    told_at: Instant,
+}
+
+#[derive(Default)]
+pub(super) struct Owners {
+    by_ip: BTreeMap<IpAddr, MacAddr>,
+    disputes: BTreeMap<IpAddr, Dispute>,
+    /// When the last alarm was raised for a claim from this port.
+    alarmed_at: BTreeMap<Location, Instant>,
+}
+
+struct Dispute {
+    claimant: MacAddr,
+    at: Location,
+    state: State,
+    due: Instant,
+}
+
+enum State {
+    Asking {
+        probes_left: u32,
+    },
+    /// The owner has answered: claims are refused until it is due.
+    Rejected,
+}
+
+/// What a host's word for an address is worth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::controller) enum Told {
+    /// It owned the address before.
+    Known,
+    /// It owns the address now, and nobody did.
+    New,
+    /// It owns the address now; its owner has no place.
+    Taken { from: MacAddr },
+    /// It owned the address, and another host had claimed it.
+    Defended {
+        claimant: MacAddr,
+        at: Location,
+        alarm: bool,
+    },
+    /// Another host owns the address. `Some` when the question has just come up.
+    Contested { ask: Option<AddressQuestion> },
+    /// Another host owns the address and has said so, or too many claims are open.
+    Rejected { owner: MacAddr, alarm: bool },
+    /// It owns as many as it may: this one is nobody's.
+    TooMany,
+    /// There is no room to note what it says, so that nobody knows whether it is forbidden.
+    NoRoom,
+}
+
+/// Ask the owner of an address for it, and come back at `due`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::controller) struct AddressQuestion {
+    pub ip: IpAddr,
+    pub owner: MacAddr,
+    pub home: Location,
+    pub due: Instant,
+}
+
+/// What became of a question for an address.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::controller) enum AddressAnswer {
+    Ask(AddressQuestion),
+    /// The owner was silent.
+    Moved {
+        from: MacAddr,
+        to: MacAddr,
+    },
+}
+
+impl Hosts {
+    /// The host that owns this address.
+    pub(in crate::controller) fn by_ip(&self, ip: IpAddr) -> Option<MacAddr> {
+        self.owners.by_ip.get(&ip).copied()
+    }
+
+    #[cfg(test)]
+    pub(super) fn owned(&self) -> impl Iterator<Item = (IpAddr, MacAddr)> {
+        self.owners.by_ip.iter().map(|(ip, mac)| (*ip, *mac))
+    }
+
+    /// A host says at its place `at` that an address is its own. A dispute wants
+    /// [`Hosts::handle_address_timeout`] at its question's `due`, and after [`Told::Defended`] at
+    /// [`Hosts::dispute_due`].
+    pub(in crate::controller) fn tell(
+        &mut self,
+        now: Instant,
+        mac: MacAddr,
+        at: Location,
+        ip: IpAddr,
+    ) -> Told {
+        self.now = now;
+        if self.detail(mac).is_none() {
+            return Told::NoRoom;
+        }
+        match self.by_ip(ip) {
+            Some(owner) if owner == mac => {
+                self.own(now, mac, ip);
+                self.owners.defended(now, ip)
+            }
+            Some(owner) => match self.place(owner) {
+                Some(home) => self.claim_ip(now, (mac, at), ip, (owner, home)),
+                None if self.give(now, ip, mac) => Told::Taken { from: owner },
+                None => Told::TooMany,
+            },
+            None if self.own(now, mac, ip) => Told::New,
+            None => Told::TooMany,
+        }
+    }
+
+    /// When the dispute over an address is looked at next.
+    pub(in crate::controller) fn dispute_due(&self, ip: IpAddr) -> Option<Instant> {
+        self.owners.disputes.get(&ip).map(|dispute| dispute.due)
+    }
+
+    /// Time is over for the dispute over an address. `is_heard` as in [`Hosts::handle_timeout`].
+    pub(in crate::controller) fn handle_address_timeout(
+        &mut self,
+        now: Instant,
+        ip: IpAddr,
+        is_heard: impl Fn(Location) -> bool,
+    ) -> Option<AddressAnswer> {
+        self.now = now;
+        let owner = self.by_ip(ip);
+        let home = owner.and_then(|owner| self.place(owner));
+        let dispute = self.owners.disputes.get_mut(&ip)?;
+        if dispute.due > now {
+            return None;
+        }
+        let (claimant, at) = (dispute.claimant, dispute.at);
+        if let (State::Asking { probes_left }, Some(owner)) = (&mut dispute.state, owner) {
+            let is_heard = home.is_none_or(is_heard);
+            if let Some(home) = home.filter(|_| *probes_left > 0 || !is_heard) {
+                *probes_left -= u32::from(is_heard);
+                dispute.due = now + PROBE_INTERVAL;
+                return Some(AddressAnswer::Ask(AddressQuestion {
+                    ip,
+                    owner,
+                    home,
+                    due: dispute.due,
+                }));
+            }
+            self.owners.disputes.remove(&ip);
+            let is_there = self.place(claimant) == Some(at);
+            return (is_there && self.give(now, ip, claimant)).then_some(AddressAnswer::Moved {
+                from: owner,
+                to: claimant,
+            });
+        }
+        self.owners.disputes.remove(&ip);
+        None
+    }
+
+    fn claim_ip(
+        &mut self,
+        now: Instant,
+        (mac, at): (MacAddr, Location),
+        ip: IpAddr,
+        (owner, home): (MacAddr, Location),
+    ) -> Told {
+        let owners = &mut self.owners;
+        if let Some(dispute) = owners.disputes.get(&ip)
+            && (dispute.due > now || matches!(dispute.state, State::Asking { .. }))
+        {
+            return match dispute.state {
+                State::Asking { .. } => Told::Contested { ask: None },
+                State::Rejected => Told::Rejected {
+                    owner,
+                    alarm: owners.may_alarm(now, at),
+                },
+            };
+        }
+        let by_port = owners.disputes.values().filter(|other| other.at == at);
+        if owners.disputes.len() >= DISPUTES_MAX || by_port.count() >= DISPUTES_PER_PORT_MAX {
+            let alarm = owners.may_alarm(now, at);
+            return Told::Rejected { owner, alarm };
+        }
+        let due = now + PROBE_INTERVAL;
+        let dispute = Dispute {
+            claimant: mac,
+            at,
+            state: State::Asking {
+                probes_left: PROBES - 1,
+            },
+            due,
+        };
+        owners.disputes.insert(ip, dispute);
+        Told::Contested {
+            ask: Some(AddressQuestion {
+                ip,
+                owner,
+                home,
+                due,
+            }),
+        }
+    }
+
+    /// Takes an address from its owner. False if the other has no room for it; nobody owns it then.
+    fn give(&mut self, now: Instant, ip: IpAddr, to: MacAddr) -> bool {
+        self.disown(ip);
+        self.own(now, to, ip)
+    }
+
+    fn disown(&mut self, ip: IpAddr) {
+        let owner = self.owners.by_ip.remove(&ip);
+        if let Some(detail) = owner.and_then(|owner| self.details.get_mut(&owner)) {
+            detail.ips.retain(|owned| owned.ip != ip);
+        }
+    }
+
+    /// An address is this host's, which has told it just now. False if there is no room for it.
+    fn own(&mut self, now: Instant, mac: MacAddr, ip: IpAddr) -> bool {
+        let Some(detail) = self.detail(mac) else {
+            return false;
+        };
+        let owned = Owned { ip, told_at: now };
+        let known = detail.ips.iter().position(|owned| owned.ip == ip);
+        if let Some(at) = known {
+            detail.ips.remove(at);
+            detail.ips.push(owned);
+            return true;
+        }
+        let like = |owned: &&Owned| owned.ip.is_ipv4() == ip.is_ipv4();
+        let is_full = detail.ips.iter().filter(like).count() >= IPS_MAX;
+        let kept = if is_full { STALE } else { EXPIRED };
+        // The one that is first was told the longest ago.
+        let oldest = detail.ips.iter().find(like);
+        let gone = oldest.filter(|oldest| now.since(oldest.told_at) >= kept);
+        let gone = gone.map(|oldest| oldest.ip);
+        if is_full && gone.is_none() {
+            return false;
+        }
+        detail.ips.push(owned);
+        if let Some(gone) = gone {
+            self.disown(gone);
+        }
+        self.owners.by_ip.insert(ip, mac);
+        true
+    }
+}
+
+impl Owners {
+    /// Nothing is known of this host's addresses any more.
+    pub(super) fn forget(&mut self, mac: MacAddr, ip: IpAddr) {
+        if self.by_ip.get(&ip) == Some(&mac) {
+            self.by_ip.remove(&ip);
+        }
+    }
+
+    /// Of an address that its owner has just told: whether somebody had claimed it.
+    fn defended(&mut self, now: Instant, ip: IpAddr) -> Told {
+        let Some(dispute) = self.disputes.get_mut(&ip) else {
+            return Told::Known;
+        };
+        if matches!(dispute.state, State::Rejected) {
+            return Told::Known;
+        }
+        dispute.state = State::Rejected;
+        dispute.due = now + REJECTED;
+        let (claimant, at) = (dispute.claimant, dispute.at);
+        let alarm = self.may_alarm(now, at);
+        Told::Defended {
+            claimant,
+            at,
+            alarm,
+        }
+    }
+
+    fn may_alarm(&mut self, now: Instant, at: Location) -> bool {
+        let is_over = |since: &Instant| now.since(*since) >= ALARM_INTERVAL;
+        let may = self.alarmed_at.get(&at).is_none_or(is_over);
+        if may {
+            // As many as there are ports that claim within the interval, and no more.
+            self.alarmed_at.retain(|_, since| !is_over(since));
+            self.alarmed_at.insert(at, now);
+        }
+        may
+    }
+}

@@ -1,0 +1,358 @@
+//! Places and addresses under any interleaving of hosts, attackers, answers and time.
+
+use std::collections::BTreeMap;
+
+use openflow::{DatapathId, PortNo};
+use proptest::prelude::*;
+
+use super::*;
+
+const HOST: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+const HOME: u32 = 1;
+/// The host's port once it has moved; attackers are at those after it.
+const NEW: u32 = 2;
+const ATTACKERS: u32 = 3;
+/// The place is contested for 0.9 s, or 3 s where the host has told no address, and between two
+/// frames of the host are 0.2 s.
+const MOVED_WITHIN: Duration = Duration::from_millis(1200);
+const MOVED_WITHOUT_ADDRESS: Duration = Duration::from_millis(3300);
+
+fn port(n: u32) -> Location {
+    Location {
+        dpid: DatapathId(1),
+        port: PortNo(n),
+    }
+}
+
+fn address(v6: bool) -> IpAddr {
+    match v6 {
+        true => "2001:db8::1".parse().unwrap(),
+        false => "10.0.0.1".parse().unwrap(),
+    }
+}
+
+fn hosts() -> Hosts {
+    let shares = Shares {
+        count_max: 10_000,
+        per_switch_max: 10_000,
+        per_port_max: 10_000,
+    };
+    Hosts::new(shares, 1)
+}
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Wait(u64),
+    /// The host sends a packet, which comes up or does not: it tells no address by it.
+    Speaks,
+    Tells,
+    /// An attacker at its port sends from the host's hardware address.
+    ClaimsPlace(u32),
+    /// An attacker, with its own hardware address, says that the host's IP address is its own.
+    ClaimsAddress(u32),
+    /// The host's switch goes away, or comes back.
+    Hears(bool),
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let act = prop_oneof![
+        4 => (1u64..700).prop_map(Act::Wait),
+        1 => Just(Act::Speaks),
+        1 => Just(Act::Tells),
+        4 => (0..3u32).prop_map(Act::ClaimsPlace),
+        4 => (0..3u32).prop_map(Act::ClaimsAddress),
+        1 => any::<bool>().prop_map(Act::Hears),
+    ];
+    proptest::collection::vec(act, 0..120)
+}
+
+/// What is around the table: it asks when the table wants to, and the host answers a while later.
+struct World {
+    hosts: Hosts,
+    now: Instant,
+    /// Where the host is.
+    at: u32,
+    ip: Option<IpAddr>,
+    delay: Duration,
+    hears: bool,
+    host_due: Option<Instant>,
+    address_due: Option<Instant>,
+    /// When the host answers, and whether for its address.
+    answers: Vec<(Instant, bool)>,
+}
+
+impl World {
+    fn new(ip: Option<IpAddr>, delay: Duration) -> World {
+        let mut world = World {
+            hosts: hosts(),
+            now: Instant::START,
+            at: HOME,
+            ip,
+            delay,
+            hears: true,
+            host_due: None,
+            address_due: None,
+            answers: Vec::new(),
+        };
+        world.frame(HOST, HOME, ip);
+        for n in 0..3 {
+            world.frame(attacker(n), ATTACKERS + n, None);
+        }
+        world
+    }
+
+    fn frame(&mut self, mac: MacAddr, at: u32, ip: Option<IpAddr>) {
+        let observed = self
+            .hosts
+            .observe(self.now, mac, port(at), |_| false, |_| false);
+        if let Observed::Contested {
+            ask: Some(question),
+        } = &observed
+        {
+            self.asked(question);
+        }
+        let is_there = matches!(
+            observed,
+            Observed::Home | Observed::Placed | Observed::Defended { .. }
+        );
+        if let Observed::Defended { claimant, .. } = observed {
+            assert_ne!(claimant, port(at), "the host itself is accused");
+        }
+        let Some(ip) = ip.filter(|_| is_there) else {
+            return;
+        };
+        match self.hosts.tell(self.now, mac, port(at), ip) {
+            Told::Contested {
+                ask: Some(question),
+            } => self.asked_for_address(question),
+            Told::Defended { claimant, at, .. } => {
+                assert!(claimant != HOST && at.port.0 >= ATTACKERS);
+                self.address_due = self.hosts.dispute_due(ip);
+            }
+            _ => {}
+        }
+    }
+
+    fn asked(&mut self, question: &Question) {
+        self.host_due = Some(question.due);
+        let is_at_host = question.home == port(self.at) && self.hears;
+        if is_at_host && self.ip.is_none_or(|ip| question.ips.contains(&ip)) {
+            self.answers.push((self.now + self.delay, false));
+        }
+    }
+
+    fn asked_for_address(&mut self, question: AddressQuestion) {
+        self.address_due = Some(question.due);
+        if (question.home, question.owner) == (port(self.at), HOST) && self.hears {
+            assert_eq!(Some(question.ip), self.ip);
+            self.answers.push((self.now + self.delay, true));
+        }
+    }
+
+    /// The host speaks at its port, if that is heard.
+    fn speaks(&mut self, ip: Option<IpAddr>) {
+        if self.hears || self.at != HOME {
+            self.frame(HOST, self.at, ip);
+        }
+    }
+
+    fn wait(&mut self, time: Duration) {
+        let end = self.now + time;
+        loop {
+            let answer = self.answers.iter().map(|(at, _)| *at).min();
+            let dues = [self.host_due, self.address_due, answer];
+            let Some(next) = dues.into_iter().flatten().min().filter(|at| *at <= end) else {
+                break;
+            };
+            self.now = self.now.max(next);
+            if self.host_due.is_some_and(|due| due <= self.now) {
+                self.host_due = None;
+                let hears = self.hears;
+                let heard = |at: Location| hears || at != port(HOME);
+                match self.hosts.handle_timeout(self.now, HOST, heard) {
+                    Some(Answer::Ask(question)) => self.asked(&question),
+                    Some(Answer::Moved { .. } | Answer::Dropped { .. }) | None => {}
+                }
+            } else if self.address_due.is_some_and(|due| due <= self.now) {
+                self.address_due = None;
+                let hears = self.hears;
+                let heard = |at: Location| hears || at != port(HOME);
+                let ip = self.ip.expect("asked for");
+                match self.hosts.handle_address_timeout(self.now, ip, heard) {
+                    Some(AddressAnswer::Ask(question)) => self.asked_for_address(question),
+                    Some(AddressAnswer::Moved { .. }) | None => {}
+                }
+            } else {
+                let due = self.answers.iter().position(|(at, _)| *at <= self.now);
+                let (_, tells) = self.answers.swap_remove(due.expect("it is the next"));
+                let ip = self.ip.filter(|_| tells);
+                self.speaks(ip);
+            }
+        }
+        self.now = end;
+    }
+
+    fn act(&mut self, act: Act) {
+        match act {
+            Act::Wait(time) => self.wait(ms(time)),
+            Act::Speaks => self.speaks(None),
+            Act::Tells => self.speaks(self.ip),
+            Act::ClaimsPlace(n) => self.frame(HOST, ATTACKERS + n, None),
+            Act::ClaimsAddress(n) => self.frame(attacker(n), ATTACKERS + n, self.ip),
+            Act::Hears(hears) => self.hears = hears,
+        }
+    }
+
+    /// What the table and its parts must agree on.
+    fn check(&self) {
+        let macs = (0..3).map(attacker).chain([HOST]);
+        let owned = macs.flat_map(|mac| self.hosts.ips(mac).into_iter().map(move |ip| (ip, mac)));
+        let owned: Vec<(IpAddr, MacAddr)> = owned.collect();
+        let by_ip: BTreeMap<IpAddr, MacAddr> = owned.iter().copied().collect();
+        assert_eq!(owned.len(), by_ip.len(), "two own an address: {owned:?}");
+        for (ip, mac) in owned {
+            assert_eq!(self.hosts.by_ip(ip), Some(mac));
+        }
+    }
+}
+
+fn attacker(n: u32) -> MacAddr {
+    MacAddr([2, 0, 0, 0, 9, n as u8])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// It answers within 0.29 s whenever it is asked.
+    #[test]
+    fn a_host_that_answers_keeps_its_place_and_its_address(
+        acts in acts(), delay in 0u64..290, v6 in proptest::option::of(any::<bool>()),
+    ) {
+        let ip = v6.map(address);
+        let mut world = World::new(ip, ms(delay));
+        for act in acts {
+            world.act(act);
+            prop_assert_eq!(world.hosts.place(HOST), Some(port(HOME)));
+            if let Some(ip) = ip {
+                prop_assert_eq!(world.hosts.by_ip(ip), Some(HOST));
+            }
+            world.check();
+        }
+    }
+
+    /// The attackers have done what they could, and go on in the ports where they have been refused;
+    /// the host moves without a word and then speaks five times a second.
+    #[test]
+    fn a_host_that_has_moved_gets_its_place(
+        acts in acts(), delay in 0u64..290, v6 in proptest::option::of(any::<bool>()),
+    ) {
+        let ip = v6.map(address);
+        let mut world = World::new(ip, ms(delay));
+        for act in acts {
+            world.act(act);
+        }
+        world.hears = true;
+        // A question that is open is answered before it goes.
+        world.wait(ms(700));
+        world.at = NEW;
+        world.answers.clear();
+        let bound = match ip {
+            Some(_) => MOVED_WITHIN,
+            None => MOVED_WITHOUT_ADDRESS,
+        };
+        let since = world.now;
+        while world.hosts.place(HOST) != Some(port(NEW)) {
+            prop_assert!(world.now.since(since) <= bound, "{:?}", world.now.since(since));
+            world.speaks(ip);
+            world.wait(ms(200));
+        }
+        if let Some(ip) = ip {
+            world.speaks(Some(ip));
+            prop_assert_eq!(world.hosts.by_ip(ip), Some(HOST));
+        }
+    }
+
+    /// The owner is silent for ever, and another host tells its address five times a second.
+    #[test]
+    fn an_address_of_a_silent_host_is_given_up(acts in acts(), delay in 0u64..290) {
+        let ip = address(false);
+        let mut world = World::new(Some(ip), ms(delay));
+        for act in acts {
+            world.act(act);
+        }
+        world.hears = true;
+        world.wait(ms(700));
+        // It goes without a word; its port stays up.
+        world.at = 99;
+        world.answers.clear();
+        let since = world.now;
+        let heir = MacAddr([2, 0, 0, 0, 7, 7]);
+        while world.hosts.by_ip(ip) != Some(heir) {
+            // A claim that was refused before is refused for ten seconds.
+            let bound = REJECTED + ms(1300);
+            prop_assert!(world.now.since(since) <= bound, "{:?}", world.now.since(since));
+            world.frame(heir, NEW, Some(ip));
+            world.wait(ms(200));
+        }
+        world.check();
+    }
+}
+
+/// Of eight addresses none gives way while it is told; one that was not told for long does.
+#[test]
+fn a_host_owns_eight_addresses_and_old_ones_give_way() {
+    let mut hosts = hosts();
+    let ip = |n: u8| IpAddr::from([10, 0, 0, n]);
+    let mut now = Instant::START;
+    assert_eq!(
+        hosts.observe(now, HOST, port(1), |_| false, |_| false),
+        Observed::Placed
+    );
+    for n in 0..8 {
+        assert_eq!(hosts.tell(now, HOST, port(1), ip(n)), Told::New);
+    }
+    assert_eq!(hosts.tell(now, HOST, port(1), ip(8)), Told::TooMany);
+    assert_eq!(
+        hosts.tell(now, HOST, port(1), address(true)),
+        Told::New,
+        "of the other kind"
+    );
+    now += Duration::from_secs(600);
+    assert_eq!(hosts.tell(now, HOST, port(1), ip(0)), Told::Known);
+    assert_eq!(hosts.tell(now, HOST, port(1), ip(8)), Told::New);
+    assert_eq!(hosts.by_ip(ip(0)), Some(HOST), "told again since");
+    assert_eq!(hosts.by_ip(ip(1)), None, "told the longest ago");
+    let asked = hosts.details.get(&HOST).unwrap().asked(HOST);
+    assert_eq!(
+        asked[..2],
+        [ip(8), ip(0)],
+        "the last told is the first asked"
+    );
+}
+
+/// One port cannot open so many claims that others are refused.
+#[test]
+fn claims_of_a_port_are_bounded() {
+    let mut hosts = hosts();
+    let now = Instant::START;
+    let mac = |n: u32| MacAddr::from_u64(0x0200_0000_0000 + u64::from(n));
+    let ip = |n: u32| IpAddr::from((0x0a00_0000 + n).to_be_bytes());
+    for n in 0..2000 {
+        let _ = hosts.observe(now, mac(n), port(n), |_| false, |_| false);
+        assert_eq!(hosts.tell(now, mac(n), port(n), ip(n)), Told::New);
+    }
+    let asked = |told: &Told| matches!(told, Told::Contested { ask: Some(_) });
+    let claims = (1..2000).map(|n| hosts.tell(now, mac(0), port(0), ip(n)));
+    let claims: Vec<Told> = claims.collect();
+    let is_asked = claims.iter().filter(|told| asked(told)).count();
+    assert_eq!(is_asked, 64);
+    let alarms = claims
+        .iter()
+        .filter(|told| matches!(told, Told::Rejected { alarm: true, .. }));
+    assert_eq!(alarms.count(), 1);
+    assert!(asked(&hosts.tell(now, mac(1), port(1), ip(1999))));
+}
