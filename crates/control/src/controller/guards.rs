@@ -23,6 +23,7 @@ pub(super) struct GuardCounts(Vec<(u16, Match, u64)>);
 impl GuardCounts {
     /// A guard has `count` packets now: those of them that are new.
     pub(super) fn handle(&mut self, priority: u16, m: &Match, count: u64) -> u64 {
+        let is_full = self.0.len() >= COUNTS_MAX;
         let mut known = self.0.iter_mut();
         match known.find(|known| known.0 == priority && known.1 == *m) {
             Some(known) => {
@@ -34,7 +35,7 @@ impl GuardCounts {
                     count - before
                 }
             }
-            None if self.0.len() >= COUNTS_MAX => 0,
+            None if is_full => 0,
             None => {
                 self.0.push((priority, m.clone(), count));
                 count
