@@ -52,12 +52,11 @@ fn those_who_only_say_that_they_are_switches_do_not_fill_the_controller() {
     let packet_in = Message::PacketIn(PacketIn {
         buffer_id: None,
         total_len: 60,
-        reason: PacketInReason::NoMatch,
+        reason: PacketInReason::NO_MATCH,
         table_id: TableId(0),
         cookie: Cookie(0),
-        in_port: PORT,
-        r#match: Match::any(),
-        data: udp(host(1), host(2), (9, 9), &[]),
+        r#match: Match::any().with_in_port(PORT),
+        data: udp(host(1), host(2), (9, 9), &[]).into(),
     });
     let frame = encode(Version::V13, Xid(0), &packet_in).unwrap();
     controller.handle_frame(now, ConnectionId(1), frame);
