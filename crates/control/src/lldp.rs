@@ -2,13 +2,13 @@
 //!
 //! A frame is LLDP (IEEE 802.1AB) with chassis and port ids as other controllers write them, and
 //! one organisational TLV: `epoch, nonce, HMAC-SHA256(key, dpid | port | epoch | nonce)`. The key
-//! and the epoch are of this process, a nonce is good once and for `nonce_age_max`; so a frame
-//! that somebody made up, kept or changed is none.
+//! and the epoch are of this process, a nonce is good once; so a frame that somebody made up or
+//! changed is none.
 
 use std::collections::VecDeque;
 
 use hmac::{Hmac, KeyInit, Mac};
-use openflow::time::{Duration, Instant};
+use openflow::time::Instant;
 use openflow::{DatapathId, MacAddr, PortNo};
 use sha2::Sha256;
 
@@ -25,7 +25,7 @@ const TTL_S: u16 = 120;
 const PROOF_LEN: usize = 8 + 8 + 32;
 
 /// Nonces of one port that may be under way.
-const OUTSTANDING_MAX: usize = 4;
+const OUTSTANDING_MAX: usize = 32;
 
 /// Signs and checks.
 pub(crate) struct Prover {
@@ -36,7 +36,11 @@ pub(crate) struct Prover {
 
 /// Nonces that were sent out of one port and have not come back.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Outstanding(VecDeque<(u64, Instant)>);
+pub(crate) struct Outstanding {
+    sent: VecDeque<(u64, Instant)>,
+    /// The latest that was not waited for any more.
+    given_up: u64,
+}
 
 /// A frame that carries our proof, read but not yet matched with what was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +53,8 @@ pub(crate) struct Proven {
 pub(crate) enum LldpError {
     /// LLDP of somebody else: hosts and other switches send it all day.
     NotOurs,
+    /// Ours, and too late to say anything.
+    Late,
     /// Claims to be ours.
     Forged(&'static str),
 }
@@ -71,9 +77,11 @@ impl Prover {
         outstanding: &mut Outstanding,
     ) -> Vec<u8> {
         self.nonce += 1;
-        outstanding.0.push_back((self.nonce, now));
-        if outstanding.0.len() > OUTSTANDING_MAX {
-            outstanding.0.pop_front();
+        outstanding.sent.push_back((self.nonce, now));
+        if outstanding.sent.len() > OUTSTANDING_MAX
+            && let Some((nonce, _)) = outstanding.sent.pop_front()
+        {
+            outstanding.given_up = nonce;
         }
         let mut frame = Vec::with_capacity(128);
         frame.extend(LLDP_MULTICAST.0);
@@ -145,20 +153,22 @@ impl Prover {
 }
 
 impl Outstanding {
-    /// Uses `nonce` up; an error if it was not sent from here, was used before, or is too old.
-    pub(crate) fn take(
-        &mut self,
-        now: Instant,
-        nonce: u64,
-        age_max: Duration,
-    ) -> Result<(), LldpError> {
-        let at = self.0.iter().position(|(n, _)| *n == nonce);
-        let at = at.ok_or(LldpError::Forged("nonce used or never sent"))?;
-        let (_, sent_at) = self.0.remove(at).expect("just found");
-        if now.since(sent_at) > age_max {
-            return Err(LldpError::Forged("too old"));
+    /// Uses `nonce` up: when it was sent; an error if it was not sent from here, was used before, or
+    /// is no more waited for.
+    pub(crate) fn take(&mut self, nonce: u64) -> Result<Instant, LldpError> {
+        let at = self.sent.iter().position(|(n, _)| *n == nonce);
+        let taken = at.and_then(|at| self.sent.remove(at));
+        match taken {
+            Some((_, sent_at)) => Ok(sent_at),
+            None if nonce <= self.given_up => Err(LldpError::Late),
+            None => Err(LldpError::Forged("nonce used or never sent")),
         }
-        Ok(())
+    }
+
+    /// How many were sent after `since` and until `until`, and have not come back.
+    pub(crate) fn count(&self, since: Instant, until: Instant) -> usize {
+        let sent = self.sent.iter().map(|(_, sent_at)| *sent_at);
+        sent.filter(|sent| *sent > since && *sent <= until).count()
     }
 }
 
@@ -176,14 +186,14 @@ fn tlv(frame: &mut Vec<u8>, kind: u16, parts: &[&[u8]]) {
 
 #[cfg(test)]
 mod tests {
+    use openflow::time::Duration;
+
     use super::*;
 
     const AT: Location = Location {
         dpid: DatapathId(0xabc),
         port: PortNo(7),
     };
-    const AGE_MAX: Duration = Duration::from_secs(1);
-
     fn sent() -> (Prover, Outstanding, Vec<u8>) {
         let mut prover = Prover::new([9; 32], 77);
         let mut outstanding = Outstanding::default();
@@ -193,21 +203,24 @@ mod tests {
 
     #[test]
     fn a_frame_says_where_it_came_from_once_and_for_a_while() {
-        let (prover, outstanding, frame) = sent();
+        let (mut prover, mut outstanding, frame) = sent();
         let proven = prover.read(&frame).expect("our own");
         assert_eq!(proven.from, AT);
         let mut in_time = outstanding.clone();
-        assert_eq!(in_time.take(Instant::START, proven.nonce, AGE_MAX), Ok(()));
+        assert_eq!(in_time.take(proven.nonce), Ok(Instant::START));
+        let replayed = in_time.take(proven.nonce);
         assert!(
-            in_time.take(Instant::START, proven.nonce, AGE_MAX).is_err(),
-            "replayed"
+            matches!(replayed, Err(LldpError::Forged(_))),
+            "{replayed:?}"
         );
-        let mut late = outstanding;
-        let later = Instant::START + Duration::from_secs(2);
-        assert!(
-            late.take(later, proven.nonce, AGE_MAX).is_err(),
-            "kept for too long"
-        );
+        for n in 1..=OUTSTANDING_MAX as u64 {
+            let now = Instant::START + Duration::from_secs(n);
+            prover.frame(now, AT, MacAddr([2; 6]), &mut outstanding);
+        }
+        let late = outstanding.take(proven.nonce);
+        assert_eq!(late, Err(LldpError::Late), "ours, and no forgery");
+        let second = |n| Instant::START + Duration::from_secs(n);
+        assert_eq!(outstanding.count(second(3), second(7)), 4);
     }
 
     #[test]

@@ -16,6 +16,8 @@ use crate::controller::Location;
 pub struct Topology {
     switches: BTreeSet<DatapathId>,
     links: BTreeSet<(Location, Location)>,
+    /// Of links.
+    ends: BTreeSet<Location>,
     hosts: BTreeMap<MacAddr, Place>,
 }
 
@@ -126,11 +128,22 @@ impl Topology {
             }
             topology.switches.insert(at.dpid);
         }
+        topology.ends = link_ends;
         if problems.is_empty() {
             Ok(topology)
         } else {
             Err(problems)
         }
+    }
+
+    /// Whether a cable joins these ports, whichever is named first.
+    pub fn has_link(&self, a: Location, b: Location) -> bool {
+        self.links.contains(&(a.min(b), a.max(b)))
+    }
+
+    /// Whether a cable ends at this port.
+    pub fn has_end(&self, at: Location) -> bool {
+        self.ends.contains(&at)
     }
 
     pub fn hosts(&self) -> impl Iterator<Item = (MacAddr, Place)> + '_ {

@@ -1,6 +1,6 @@
 //! The network: an event queue over switches, hosts, links, control channels and one controller.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
 use control::ConnectionId;
@@ -78,9 +78,28 @@ pub struct Network {
     /// When the process and each switch were last put on the queue for, so that they are not twice.
     process_due: Option<Instant>,
     trace: u64,
+    /// Of LLDP frames alone, in millionths.
+    lldp_loss_ppm: u32,
+    /// Stopped processes, and what waits for each.
+    stopped: BTreeSet<Part>,
+    waiting: VecDeque<(Part, Happening)>,
     /// Data packets carried by links, to tell a storm.
     pub carried: u64,
 }
+
+/// A process that can be stopped and continued, as by SIGSTOP and SIGCONT. What is sent to it
+/// meanwhile waits in its sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    Controller,
+    /// A switch's agent and datapath.
+    Switch(SwitchId),
+    /// The relay between a switch and the controller.
+    Relay(SwitchId),
+}
+
+/// Packets that wait for a stopped switch; further ones are lost.
+const WAITING_PACKETS_MAX: usize = 500;
 
 struct Node {
     switch: Switch,
@@ -113,6 +132,8 @@ struct Link {
     dark: bool,
     /// Where it is not the network's.
     delay: Option<Duration>,
+    /// Of every packet, in millionths.
+    loss_ppm: u32,
 }
 
 enum Happening {
@@ -170,6 +191,9 @@ impl Network {
             connections: 0,
             process_due: None,
             trace: 0xcbf2_9ce4_8422_2325,
+            lldp_loss_ppm: 0,
+            stopped: BTreeSet::new(),
+            waiting: VecDeque::new(),
             carried: 0,
         }
     }
@@ -225,6 +249,7 @@ impl Network {
             up: true,
             dark: false,
             delay: None,
+            loss_ppm: 0,
         });
         id
     }
@@ -239,6 +264,7 @@ impl Network {
             up: true,
             dark: false,
             delay: None,
+            loss_ppm: 0,
         });
         self.hosts.push((Host::numbered(id.0 as u16 + 1), end));
         id
@@ -253,6 +279,7 @@ impl Network {
             up: true,
             dark: false,
             delay: None,
+            loss_ppm: 0,
         });
         match end {
             End::Switch(_, port) => port,
@@ -407,6 +434,88 @@ impl Network {
         self.links[id.0].delay = Some(delay);
     }
 
+    /// How much of what it carries this cable loses, in millionths, either way.
+    pub fn set_loss(&mut self, id: LinkId, ppm: u32) {
+        self.links[id.0].loss_ppm = ppm;
+    }
+
+    /// How many LLDP frames all cables lose, in millionths.
+    pub fn set_lldp_loss(&mut self, ppm: u32) {
+        self.lldp_loss_ppm = ppm;
+    }
+
+    /// Other delay of all control channels, one way, for what is sent from now on.
+    pub fn set_control_delay(&mut self, delay: Duration) {
+        self.config.control_delay = delay;
+    }
+
+    /// Stops a process: it takes nothing in and says nothing until it is continued.
+    pub fn stop(&mut self, part: Part) {
+        self.stopped.insert(part);
+    }
+
+    /// Continues a process: what waits for it comes at once, in its order. The controller looks at
+    /// its deadlines first, which is the worst it can do.
+    pub fn cont(&mut self, part: Part) {
+        self.stopped.remove(&part);
+        if part == Part::Controller
+            && let Some(process) = &mut self.process
+        {
+            self.process_due = None;
+            process.handle_timeout(self.now);
+            self.drain_process();
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        let (ready, rest): (VecDeque<_>, VecDeque<_>) =
+            waiting.into_iter().partition(|(of, _)| *of == part);
+        self.waiting = rest;
+        for (_, happening) in ready {
+            self.after(Duration::ZERO, happening);
+        }
+    }
+
+    /// What a stopped process would have to take in itself.
+    fn stopped_by(&self, happening: &Happening) -> Option<Part> {
+        let relay = |connection: &ConnectionId| {
+            let mut nodes = self.switches.iter();
+            let at = nodes.position(|node| node.connection == Some(*connection));
+            at.map(|at| Part::Relay(SwitchId(at)))
+        };
+        let parts = match happening {
+            Happening::ToController { connection, .. } => {
+                [relay(connection), Some(Part::Controller)]
+            }
+            Happening::ProcessTimer => [None, Some(Part::Controller)],
+            Happening::ToSwitch { switch, .. } => {
+                [Some(Part::Relay(*switch)), Some(Part::Switch(*switch))]
+            }
+            Happening::Packet {
+                to: End::Switch(switch, _),
+                ..
+            }
+            | Happening::Revalidate { switch }
+            | Happening::Closed { switch, .. }
+            | Happening::SwitchTimer { switch }
+            | Happening::HoldTimer { switch } => [None, Some(Part::Switch(*switch))],
+            Happening::Connect { switch } => [Some(Part::Switch(*switch)), Some(Part::Controller)],
+            Happening::Packet { .. } | Happening::Datagram { .. } => [None, None],
+        };
+        let mut parts = parts.into_iter().flatten();
+        parts.find(|part| self.stopped.contains(part))
+    }
+
+    fn wait(&mut self, part: Part, happening: Happening) {
+        if let Happening::Packet { .. } = happening {
+            let is_packet = |(of, waiting): &&(Part, Happening)| {
+                *of == part && matches!(waiting, Happening::Packet { .. })
+            };
+            if self.waiting.iter().filter(is_packet).count() >= WAITING_PACKETS_MAX {
+                return;
+            }
+        }
+        self.waiting.push_back((part, happening));
+    }
+
     /// What shall carry nothing that can go another way.
     pub fn set_drained(&mut self, drained: Drained) {
         if let Some(process) = &mut self.process {
@@ -472,6 +581,7 @@ impl Network {
             up: true,
             dark: false,
             delay: None,
+            loss_ppm: 0,
         });
         self.hosts[host.0].1 = end;
     }
@@ -596,6 +706,9 @@ impl Network {
     }
 
     fn handle(&mut self, happening: Happening) {
+        if let Some(part) = self.stopped_by(&happening) {
+            return self.wait(part, happening);
+        }
         match happening {
             Happening::Packet { to, data } => {
                 self.note(1, &data);
@@ -858,14 +971,19 @@ impl Network {
             return;
         };
         let delay = link.delay;
+        let link_loss_ppm = link.loss_ppm;
         let to = if link.ends[0] == from {
             link.ends[1]
         } else {
             link.ends[0]
         };
         self.carried += 1;
-        if self.random.next() % 1_000_000 < u64::from(self.config.loss_ppm) {
-            return;
+        let is_lldp = data.get(12..14) == Some(&[0x88, 0xcc]);
+        let lldp_loss_ppm = if is_lldp { self.lldp_loss_ppm } else { 0 };
+        for ppm in [self.config.loss_ppm, link_loss_ppm, lldp_loss_ppm] {
+            if ppm > 0 && self.random.next() % 1_000_000 < u64::from(ppm) {
+                return;
+            }
         }
         let delay = delay.unwrap_or(self.config.link_delay);
         self.after(delay, Happening::Packet { to, data });

@@ -41,6 +41,14 @@ pub fn ring(network: &mut Network, n: usize) -> Topology {
     build(network, n, (0..n).map(|i| (i, (i + 1) % n)), 0..n)
 }
 
+/// Switches in `width` columns and `height` rows, each joined to four others, a host on each.
+pub fn torus(network: &mut Network, width: usize, height: usize) -> Topology {
+    let at = |x: usize, y: usize| y % height * width + x % width;
+    let places = (0..height).flat_map(|y| (0..width).map(move |x| (x, y)));
+    let links = places.flat_map(|(x, y)| [(at(x, y), at(x + 1, y)), (at(x, y), at(x, y + 1))]);
+    build(network, width * height, links, 0..width * height)
+}
+
 /// A tree of `depth` levels below its root, hosts on its leaves.
 pub fn tree(network: &mut Network, depth: u32, fanout: usize) -> Topology {
     let count: usize = (0..=depth).map(|level| fanout.pow(level)).sum();

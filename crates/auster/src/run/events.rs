@@ -436,6 +436,16 @@ fn describe_alarm(alarm: &Alarm) -> String {
             format!("connection {connection} claims to be {dpid}, which is connected already")
         }
         Alarm::LldpForged { at, why } => format!("forged LLDP at {at}: {why}"),
+        Alarm::EdgeBecameLink { from, to, excess } => {
+            let excess = excess.map_or(String::new(), |excess| {
+                let ms = excess.as_secs_f64() * 1e3;
+                format!("; LLDP takes at least {ms:.1} ms longer than the control paths")
+            });
+            format!("a port that had hosts is an end of the link {from} - {to} now{excess}")
+        }
+        Alarm::LinkNotStated { from, to } => {
+            format!("link {from} - {to} is not in the topology, and links are enforced: not used")
+        }
         Alarm::HostSpoofed { mac, home, at } => {
             format!("host {mac} is alive at {home} and claimed at {at}")
         }

@@ -376,12 +376,21 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
         ("contested", c.packet_ins_contested),
         ("host_table_full", c.packet_ins_host_table_full),
         ("broadcast_on_link", c.packet_ins_broadcast_on_link),
+        ("claimed", c.packet_ins_claimed),
         ("flood_limited", c.flood_limited),
         ("flood_limited_shared", c.flood_limited_shared),
         ("link_local", c.packet_ins_link_local),
         ("detour_limited", c.packet_ins_detour_limited),
         ("unreachable", c.unreachable),
         ("forbidden", c.packets_forbidden),
+    ];
+    let lldp = [
+        ("sent", c.lldp_sent),
+        ("accepted", c.lldp_accepted),
+        ("foreign", c.lldp_foreign),
+        ("refused", c.lldp_refused),
+        ("late", c.lldp_late),
+        ("limited", c.lldp_limited),
     ];
     let seconds = |quantile: &str, of: Option<Duration>| {
         let labels = vec![("quantile", quantile.to_owned())];
@@ -449,6 +458,18 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
             "auster_packets_flooded",
             "Packets sent to all hosts",
             c.flooded,
+        ),
+        Family {
+            name: "auster_lldp",
+            help: "LLDP frames that were sent, and what became of those that came in",
+            samples: lldp
+                .map(|(result, value)| (vec![("result", result.to_owned())], Value::Count(value)))
+                .to_vec(),
+        },
+        count(
+            "auster_alarms_damped",
+            "Alarms not raised: one of the kind was in the same minute, at the same port",
+            c.alarms_damped,
         ),
         count("auster_flow_mods", "Flow-mods that were sent", c.flow_mods),
         count(

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::controller::{ControllerConfig, Drained};
+use control::controller::{ControllerConfig, Drained, LinkPolicy};
 use control::timeouts::{Lifetime, Timeouts};
 use net::driver::DriverConfig;
 use net::method::{Method, Protocol, Transport};
@@ -116,6 +116,7 @@ impl Settings {
         settings.driver.policy = policy::load(&settings.policy)?;
         let map = &settings.driver.policy;
         settings.controller.topology = topology::load(settings.topology.as_deref())?;
+        fits_topology(&settings.controller)?;
         // One that has no generation is nobody's but ours.
         settings.controller.policy = (map.generation > 0).then(|| map.clone());
         if settings.listen.is_empty() && settings.connect.is_empty() {
@@ -311,6 +312,8 @@ impl Settings {
             "threads",
             "policy",
             "topology",
+            "links",
+            "edge_ports",
             "tls",
             "controller",
             "timeouts",
@@ -353,6 +356,14 @@ impl Settings {
         self.topology = fields
             .string(root, "topology", "topology.toml")
             .map(|path| dir.join(path));
+        let links = fields.parsed(root, "links", "enforce", |text| match text {
+            "discover" => Ok(LinkPolicy::Discover),
+            "enforce" => Ok(LinkPolicy::Enforce),
+            _ => Err(format!("'{text}' is neither discover nor enforce")),
+        });
+        self.controller.links = links.unwrap_or_default();
+        let edge_ports = fields.list(root, "edge_ports", "1:2", topology::edge_port);
+        self.controller.edge_ports = edge_ports.into_iter().collect();
         if let Some(policy) = fields.string(root, "policy", "voice.policy") {
             self.policy = match policy.as_str() {
                 "auster" | "paper" | "none" => policy,
@@ -507,6 +518,26 @@ fn fits_mode(mode: control::controller::Mode, timeouts: &Timeouts) -> Result<(),
     Ok(())
 }
 
+/// What is said of links and edges must be told by a topology, and not be said otherwise there.
+fn fits_topology(config: &ControllerConfig) -> Result<(), Failure> {
+    let Some(topology) = &config.topology else {
+        return match config.links {
+            LinkPolicy::Discover => Ok(()),
+            LinkPolicy::Enforce => Err(Failure::usage(
+                "links = \"enforce\" needs a topology that says which links there are: give one \
+                 with topology = \"FILE\" or --topology FILE",
+            )),
+        };
+    };
+    let mut edges = config.edge_ports.iter();
+    match edges.find(|at| topology.has_end(**at)) {
+        Some(at) => Err(Failure::usage(format!(
+            "edge_ports: {at} is an end of a link in the topology; take it out of one of the two"
+        ))),
+        None => Ok(()),
+    }
+}
+
 fn method(text: &str, passive: bool, otherwise: &str) -> Result<Method, String> {
     let method: Method = text
         .parse()
@@ -631,6 +662,45 @@ mod tests {
         );
         assert_eq!(files.certificate, Some("/etc/ctl-cert.pem".into()));
         assert_eq!(settings.status, Some("/etc/auster/status.sock".into()));
+    }
+
+    #[test]
+    fn what_is_said_of_links_is_checked() {
+        let parse = |text: &str| Settings::parse(text, Path::new("net.toml"));
+        let settings = parse("links = \"enforce\"\nedge_ports = [\"1:2\", \"0x3:4\"]").unwrap();
+        let ports: Vec<String> = settings
+            .controller
+            .edge_ports
+            .iter()
+            .map(|at| at.to_string())
+            .collect();
+        assert_eq!(ports, ["0000000000000001:2", "0000000000000003:4"]);
+        assert_eq!(settings.controller.links, LinkPolicy::Enforce);
+        for wrong in [
+            "links = \"some\"",
+            "edge_ports = [\"1:controller\"]",
+            "edge_ports = [\"1\"]",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+        let refused = fits_topology(&settings.controller).unwrap_err();
+        assert!(
+            refused.message().contains("needs a topology"),
+            "{}",
+            refused.message()
+        );
+        let end = |text| topology::location(text).unwrap();
+        let links = [(end("1:2"), end("2:1"))];
+        let mut config = settings.controller;
+        config.topology = control::topology::Topology::new([], &links, &[]).ok();
+        let refused = fits_topology(&config).unwrap_err();
+        assert!(
+            refused.message().contains("0000000000000001:2 is an end"),
+            "{}",
+            refused.message()
+        );
+        config.edge_ports.pop_first();
+        assert!(fits_topology(&config).is_ok());
     }
 
     /// What `docs/run.md` shows is a file that works, and its numbers are the defaults it says.

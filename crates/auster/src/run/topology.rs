@@ -107,6 +107,15 @@ fn host(text: &str) -> Result<(MacAddr, Place), String> {
     Ok((mac.parse()?, Place { at, ip }))
 }
 
+/// A port of a switch that a host can be at.
+pub fn edge_port(text: &str) -> Result<Location, String> {
+    let at = location(text)?;
+    match at.port.is_ordinary() {
+        true => Ok(at),
+        false => Err(format!("'{text}' is no port that a host can be at")),
+    }
+}
+
 /// A port of a switch.
 pub fn location(text: &str) -> Result<Location, String> {
     let (dpid, port) = text

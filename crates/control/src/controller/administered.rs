@@ -7,8 +7,9 @@ use openflow::MacAddr;
 use openflow::time::{Duration, Instant};
 
 use super::paths::Pair;
-use super::ports::PortRole;
-use super::{Controller, Event, Mode, Timer};
+use super::port_state::PortRole;
+use super::ports::Cause;
+use super::{Controller, Event, LinkPolicy, Location, Mode, Timer};
 use crate::topology::{Difference, Found, Topology};
 
 /// Discovery is given this long after the last change.
@@ -38,6 +39,17 @@ impl Administered {
         self.topology.as_ref().is_some_and(|t| t.has_host(mac))
     }
 
+    /// Whether a cable is said to join these ports.
+    pub(super) fn says_link(&self, a: Location, b: Location) -> bool {
+        let topology = self.topology.as_ref();
+        topology.is_some_and(|t| t.has_link(a, b))
+    }
+
+    /// Whether a cable is said to end at this port.
+    pub(super) fn says_end(&self, at: Location) -> bool {
+        self.topology.as_ref().is_some_and(|t| t.has_end(at))
+    }
+
     /// Whether the places of both are said, so that their entries need no packet to come about.
     pub(super) fn says_both(&self, (src, dst): Pair) -> bool {
         let topology = self.topology.as_ref();
@@ -63,8 +75,26 @@ impl Controller {
             }
         }
         self.administered = Administered::new(topology);
+        for switch in self.switches.values_mut() {
+            switch.edge_ports = None;
+        }
+        self.enforce_links(now);
         self.topology_soon(now);
         Ok(())
+    }
+
+    /// Takes out links that are not said any more.
+    fn enforce_links(&mut self, now: Instant) {
+        if self.config.links != LinkPolicy::Enforce {
+            return;
+        }
+        let links = self.links.iter();
+        let unsaid = links.filter(|(a, b)| !self.administered.says_link(*a, *b));
+        let unsaid: Vec<_> = unsaid.collect();
+        if !unsaid.is_empty() {
+            let removed = self.links.remove(&unsaid);
+            self.links_lost(now, removed, Cause::Unknown, &[]);
+        }
     }
 
     /// In what the network differs from the administrator's topology; nothing without one.

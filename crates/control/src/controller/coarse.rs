@@ -24,7 +24,7 @@ use crate::timeouts::leases::RowKey;
 
 use super::links::{Distances, Hop};
 use super::paths::Pair;
-use super::ports::PortRole;
+use super::port_state::PortRole;
 use super::routes::destination_hash;
 use super::updates::{Change, Guard, Stage, Step};
 use super::{Controller, Location, Mode};
@@ -355,7 +355,7 @@ impl Controller {
                 dpid: at.dpid,
                 port,
             };
-            self.port(place).is_some_and(|port| port.up)
+            self.port(place).is_some_and(|port| port.state.is_up())
         };
         let Some(home) = self.hosts.place(dst) else {
             // As long as it may be that it was adopted and its host is not heard yet.
@@ -363,7 +363,8 @@ impl Controller {
             return (may_be && is_up(at.port) && is_up(out)).then_some(out);
         };
         if self.role(now, at) != PortRole::Link {
-            let is_held = self.role(now, at) == PortRole::Held;
+            let role = self.role(now, at);
+            let is_held = !matches!(role, PortRole::Gone | PortRole::Edge);
             return (is_held && self.leads(at, dst, out, trees)).then_some(out);
         }
         if self.leads(at, dst, out, trees) {

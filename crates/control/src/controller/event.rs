@@ -94,6 +94,18 @@ pub enum Alarm {
         at: Location,
         why: &'static str,
     },
+    /// A port that had hosts is an end of a link now: LLDP has passed for long enough, and no host
+    /// spoke there meanwhile. `excess`: the least that LLDP took longer than the control paths.
+    EdgeBecameLink {
+        from: Location,
+        to: Location,
+        excess: Option<Duration>,
+    },
+    /// Found, not in the topology, and links are enforced: nothing is sent over it.
+    LinkNotStated {
+        from: Location,
+        to: Location,
+    },
     /// A host that is alive elsewhere.
     HostSpoofed {
         mac: MacAddr,
@@ -126,6 +138,17 @@ pub enum Alarm {
         dpid: DatapathId,
         error: ErrorKind,
     },
+}
+
+impl Alarm {
+    /// What of its kind is said once a minute: alarms of one kind at one port. `None`: each is said.
+    pub(super) fn damped_by(&self) -> Option<(&'static str, Location)> {
+        match self {
+            Alarm::LldpForged { at, .. } => Some(("lldp", *at)),
+            Alarm::LinkNotStated { to, .. } => Some(("link", *to)),
+            _ => None,
+        }
+    }
 }
 
 /// A switch, for status tables.

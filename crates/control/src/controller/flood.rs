@@ -17,7 +17,7 @@ use crate::budget::Budget;
 use crate::requests::EDGE_XID;
 
 use super::forwarding::Packet;
-use super::ports::PortRole;
+use super::port_state::PortRole;
 use super::{Alarm, Controller, ControllerOutput, Location};
 
 /// A port is said to storm when it was over its budget for so long, without a pause as long as the
@@ -42,10 +42,8 @@ pub(super) struct Storm {
 /// The edge ports of a switch, until something changes.
 pub(super) struct EdgePorts {
     ports: Arc<[PortNo]>,
-    /// The revision of the links.
-    links: u64,
-    /// A held port may be one of them from then on.
-    until: Instant,
+    /// The revision of the links, and the changes of the switch's ports.
+    as_of: (u64, u64),
 }
 
 /// For packet-outs of a second, at once as well.
@@ -72,25 +70,21 @@ impl Storm {
 impl Controller {
     /// Edge ports of a switch.
     pub(super) fn edge_ports(&mut self, now: Instant, dpid: DatapathId) -> Arc<[PortNo]> {
-        let links = self.links.revision();
         let Some(switch) = self.switches.get(&dpid) else {
             return Arc::default();
         };
-        if let Some(kept) = &switch.edge_ports
-            && kept.links == links
-            && now < kept.until
-        {
+        let changes = switch.ports.values().map(|port| port.state.changes());
+        let as_of = (self.links.revision(), changes.sum());
+        let kept = switch.edge_ports.as_ref();
+        if let Some(kept) = kept.filter(|kept| kept.as_of == as_of) {
             return kept.ports.clone();
         }
         let at = |port: &PortNo| Location { dpid, port: *port };
         let is_edge = |port: &PortNo| self.role(now, at(port)) == PortRole::Edge;
         let ports: Arc<[PortNo]> = switch.ports.keys().copied().filter(is_edge).collect();
-        let held = switch.ports.values().map(|port| port.held_until);
-        let until = held.filter(|until| *until > now).min();
         let kept = EdgePorts {
             ports: ports.clone(),
-            links,
-            until: until.unwrap_or(Instant(u64::MAX)),
+            as_of,
         };
         if let Some(switch) = self.switches.get_mut(&dpid) {
             switch.edge_ports = Some(kept);

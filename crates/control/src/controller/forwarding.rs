@@ -15,7 +15,8 @@ use crate::timeouts::{HostName, Prefix};
 
 use super::ageing::is_active;
 use super::hosts::{Answer, Hosts, Observed, Question};
-use super::ports::{Cause, PortRole};
+use super::port_state::PortRole;
+use super::ports::Cause;
 use super::{Alarm, Controller, Event, Location, Mode, Timer};
 
 /// The controller's own address, from which it asks hosts; locally administered.
@@ -78,7 +79,7 @@ impl Controller {
         match self.role(now, at) {
             PortRole::Gone => self.counters.packet_ins_no_port += 1,
             // It is on its way, and the next one says as much.
-            PortRole::Held | PortRole::Link if is_copy => {}
+            PortRole::Held | PortRole::Link | PortRole::Silent | PortRole::Claimed if is_copy => {}
             PortRole::Held if self.is_hold_full(at) => {
                 self.counters.packet_ins_hold_full += 1;
             }
@@ -114,9 +115,6 @@ impl Controller {
         if self.role(now, at) == PortRole::Edge
             && let Some(packet) = Packet::read(&held, fields)
         {
-            if let Some(port) = self.port_mut(at) {
-                port.host_seen = Some(now);
-            }
             self.observe(now, &packet, fields);
         }
     }
@@ -146,10 +144,10 @@ impl Controller {
             self.held_by.add(held.at);
             self.held.push_back(held);
         } else if let Some(packet) = Packet::read(&held, fields) {
-            if role == PortRole::Link {
-                self.handle_on_link(now, &packet, fields);
-            } else {
-                self.handle_at_edge(now, &packet, fields);
+            match role {
+                PortRole::Claimed => self.handle_at_claimed(now, &packet, fields),
+                PortRole::Link | PortRole::Silent => self.handle_on_link(now, &packet, fields),
+                _ => self.handle_at_edge(now, &packet, fields),
             }
         } else {
             self.counters.packet_ins_no_sender += 1;
@@ -157,9 +155,6 @@ impl Controller {
     }
 
     fn handle_at_edge(&mut self, now: Instant, packet: &Packet<'_>, fields: &PacketFields) {
-        if let Some(port) = self.port_mut(packet.at) {
-            port.host_seen = Some(now);
-        }
         if !self.observe(now, packet, fields) || packet.dst == OWN_MAC {
             return;
         }
@@ -180,6 +175,23 @@ impl Controller {
                 }
             }
         }
+    }
+
+    /// A packet at a port that LLDP says is no edge, though hosts may have been there. Those that
+    /// are there are served; nothing new is learned.
+    fn handle_at_claimed(&mut self, now: Instant, packet: &Packet<'_>, fields: &PacketFields) {
+        let place = self.hosts.place(packet.src);
+        if place == Some(packet.at) {
+            self.links.disturb(now, packet.at);
+            return self.handle_at_edge(now, packet, fields);
+        }
+        if place.is_none() && !self.port_addresses.contains_key(&packet.src) {
+            self.links.disturb(now, packet.at);
+        }
+        if place.is_some() && !packet.dst.is_multicast() {
+            return self.handle_on_link(now, packet, fields);
+        }
+        self.counters.packet_ins_claimed += 1;
     }
 
     /// A packet half-way: an entry is missing here. It goes to its destination, and the path is
@@ -214,7 +226,7 @@ impl Controller {
             let port = switches
                 .get(&home.dpid)
                 .and_then(|s| s.ports.get(&home.port));
-            !port.is_some_and(|port| port.up)
+            !port.is_some_and(|port| port.state.is_up())
         };
         let ip = sender_ip(fields, mac);
         let has_told = |hosts: &Hosts| ip.is_some_and(|ip| hosts.has_ip(mac, Prefix::host(ip)));
@@ -226,6 +238,15 @@ impl Controller {
             self.hosts.set_kept(mac, is_kept);
         }
         self.tell_forgotten(now);
+        let is_accepted = matches!(
+            observed,
+            Observed::Home | Observed::Placed | Observed::Defended { .. }
+        );
+        // The kernel of a switch's machine speaks out of its ports unasked, also over cables.
+        let is_host = is_accepted && !self.port_addresses.contains_key(&mac);
+        if let Some(port) = self.port_mut(at).filter(|_| is_host) {
+            port.state.handle_host(now);
+        }
         if !was_told && has_told(&self.hosts) && self.is_in_class(mac) {
             self.host_classified(now, mac, at);
         }

@@ -10,21 +10,52 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use openflow::time::Duration;
+use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, PortNo};
 
 use super::Location;
+use super::port_state::Ends;
 
 #[derive(Default)]
 pub(super) struct Links {
-    /// LLDP frames sent into the link since the last one arrived.
-    missed: BTreeMap<(Location, Location), u32>,
-    /// Ports with a link in either direction, and how many.
-    ends: BTreeMap<Location, u32>,
+    /// By the port that LLDP left and the one where it came in.
+    proofs: BTreeMap<(Location, Location), Proof>,
+    /// Ports with a link or a claim in either direction, and how many.
+    ends: BTreeMap<Location, Ends>,
     neighbours: BTreeMap<DatapathId, Vec<Neighbour>>,
     drained: Drained,
     /// Another for every change of `ends`.
     revision: u64,
+}
+
+/// That LLDP passes from one port to another, and how well.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Proof {
+    /// Otherwise it is a claim: the ports are no edges, and no path leads here.
+    pub is_link: bool,
+    /// When the latest that arrived was sent.
+    pub heard: Instant,
+    /// Frames that arrived one after the other, none of them lost between.
+    pub in_a_row: u32,
+    /// Since then it has passed and no host was heard at either end.
+    pub quiet_since: Instant,
+    /// The least that it took longer than the control paths of both switches.
+    pub excess: Option<Duration>,
+}
+
+/// One LLDP frame that has arrived.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Heard {
+    pub sent_at: Instant,
+    /// None between it and the one that arrived before was lost.
+    pub is_next: bool,
+    pub excess: Option<Duration>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Removed {
+    pub links: Vec<(Location, Location)>,
+    pub claims: Vec<(Location, Location)>,
 }
 
 /// Switches and links that shall carry nothing that can go another way. A link is named by a port
@@ -67,68 +98,106 @@ pub(super) struct Hop {
 pub(super) type Distances = BTreeMap<DatapathId, u32>;
 
 impl Links {
-    /// Notes that LLDP went through; whether the link is new.
-    pub(super) fn confirm(&mut self, from: Location, to: Location) -> bool {
-        let new = self.missed.insert((from, to), 0).is_none();
-        if new {
-            self.revision += 1;
-            *self.ends.entry(from).or_default() += 1;
-            *self.ends.entry(to).or_default() += 1;
-            if self.missed.contains_key(&(to, from)) {
-                self.set_usable(from, to);
-                self.set_usable(to, from);
+    /// Notes that LLDP went through, and since when it does: a claim, until it is a link.
+    pub(super) fn note(
+        &mut self,
+        now: Instant,
+        (from, to): (Location, Location),
+        heard: Heard,
+    ) -> &mut Proof {
+        let fresh = || Proof {
+            is_link: false,
+            heard: heard.sent_at,
+            in_a_row: 0,
+            quiet_since: now,
+            excess: None,
+        };
+        let (ends, revision) = (&mut self.ends, &mut self.revision);
+        let proof = self.proofs.entry((from, to)).or_insert_with(|| {
+            *revision += 1;
+            for end in [from, to] {
+                ends.entry(end).or_default().claims += 1;
             }
-        }
-        new
+            fresh()
+        });
+        proof.heard = proof.heard.max(heard.sent_at);
+        proof.in_a_row = if heard.is_next { proof.in_a_row + 1 } else { 1 };
+        let least = |excess: Duration| proof.excess.map_or(excess, |least| least.min(excess));
+        proof.excess = heard.excess.map(least).or(proof.excess);
+        proof
     }
 
-    /// Notes that LLDP goes out of `from` once more; the links that missed `missed_max` are gone.
-    pub(super) fn age(
-        &mut self,
-        from: Location,
-        missed_max: u32,
-        hears: impl Fn(DatapathId) -> bool,
-    ) -> Vec<(Location, Location)> {
-        let mut gone = Vec::new();
-        for (link, missed) in self.missed.range_mut(links_from(from)) {
-            if !hears(link.1.dpid) {
-                continue;
-            }
-            *missed += 1;
-            if *missed > missed_max {
-                gone.push(*link);
-            }
+    /// A claim is believed.
+    pub(super) fn establish(&mut self, from: Location, to: Location) {
+        let Some(proof) = self.proofs.get_mut(&(from, to)).filter(|p| !p.is_link) else {
+            return;
+        };
+        proof.is_link = true;
+        self.revision += 1;
+        for end in [from, to] {
+            let ends = self.ends.entry(end).or_default();
+            ends.claims -= 1;
+            ends.links += 1;
         }
-        self.remove(&gone);
-        gone
+        if self.is_link(to, from) {
+            self.set_usable(from, to);
+            self.set_usable(to, from);
+        }
     }
 
-    /// Takes out every link that touches a port for which `touches` holds.
-    pub(super) fn remove_where(
-        &mut self,
-        touches: impl Fn(Location) -> bool,
-    ) -> Vec<(Location, Location)> {
-        let links = self.missed.keys().copied();
+    pub(super) fn is_link(&self, from: Location, to: Location) -> bool {
+        self.proofs.get(&(from, to)).is_some_and(|p| p.is_link)
+    }
+
+    /// Links and claims out of `from`.
+    pub(super) fn proofs_from(&self, from: Location) -> impl Iterator<Item = (Location, &Proof)> {
+        let range = self.proofs.range(links_from(from));
+        range.map(|((_, to), proof)| (*to, proof))
+    }
+
+    pub(super) fn proof(&self, from: Location, to: Location) -> Option<&Proof> {
+        self.proofs.get(&(from, to))
+    }
+
+    /// A host was heard at an end of what is only a claim: its quiet begins again.
+    pub(super) fn disturb(&mut self, now: Instant, at: Location) {
+        let claims = self.proofs.iter_mut();
+        let claims = claims.filter(|((a, b), proof)| !proof.is_link && (*a == at || *b == at));
+        claims.for_each(|(_, proof)| proof.quiet_since = now);
+    }
+
+    /// Takes out these, and every link and claim that touches a port for which `touches` holds.
+    pub(super) fn remove_where(&mut self, touches: impl Fn(Location) -> bool) -> Removed {
+        let links = self.proofs.keys().copied();
         let gone: Vec<_> = links.filter(|(a, b)| touches(*a) || touches(*b)).collect();
-        self.remove(&gone);
-        gone
+        self.remove(&gone)
     }
 
-    fn remove(&mut self, links: &[(Location, Location)]) {
-        self.revision += u64::from(!links.is_empty());
-        for link in links {
-            self.missed.remove(link);
-            self.set_unusable(link.0, link.1);
-            self.set_unusable(link.1, link.0);
-            for end in [link.0, link.1] {
-                if let Some(count) = self.ends.get_mut(&end) {
-                    *count -= 1;
-                    if *count == 0 {
+    pub(super) fn remove(&mut self, gone: &[(Location, Location)]) -> Removed {
+        self.revision += u64::from(!gone.is_empty());
+        let mut removed = Removed::default();
+        for (from, to) in gone.iter().copied() {
+            let Some(proof) = self.proofs.remove(&(from, to)) else {
+                continue;
+            };
+            if proof.is_link {
+                self.set_unusable(from, to);
+                self.set_unusable(to, from);
+                removed.links.push((from, to));
+            } else {
+                removed.claims.push((from, to));
+            }
+            for end in [from, to] {
+                if let Some(ends) = self.ends.get_mut(&end) {
+                    ends.links -= u32::from(proof.is_link);
+                    ends.claims -= u32::from(!proof.is_link);
+                    if *ends == Ends::default() {
                         self.ends.remove(&end);
                     }
                 }
             }
         }
+        removed
     }
 
     /// One direction of a link whose other direction is there.
@@ -203,12 +272,14 @@ impl Links {
         self.revision
     }
 
-    pub(super) fn is_end(&self, at: Location) -> bool {
-        self.ends.contains_key(&at)
+    pub(super) fn ends(&self, at: Location) -> Ends {
+        self.ends.get(&at).copied().unwrap_or_default()
     }
 
+    /// Every direction of a link, without what is only claimed.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Location, Location)> + '_ {
-        self.missed.keys().copied()
+        let links = self.proofs.iter().filter(|(_, proof)| proof.is_link);
+        links.map(|(link, _)| *link)
     }
 
     /// Where a usable link out of `from` leads.

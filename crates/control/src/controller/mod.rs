@@ -33,6 +33,7 @@ mod links;
 mod local;
 mod paths;
 mod policies;
+mod port_state;
 mod ports;
 mod qos;
 pub mod questions;
@@ -72,6 +73,7 @@ use administered::Administered;
 use ageing::PressureAlarms;
 use coarse::Coarse;
 use counts::Counts;
+use discovery::Round;
 use first::{FirstPacketState, SETTLE};
 use forwarding::Held;
 pub use hosts::HostCounters;
@@ -79,6 +81,8 @@ use hosts::Hosts;
 pub use links::Drained;
 use links::Links;
 use paths::Paths;
+use port_state::Pasts;
+use ports::LEAVE_AFTER;
 use qos::QosState;
 pub use qos::{
     CircuitReport, Count, HopVerdict, Installation, PolicyReport, QosReport, VerifyReport,
@@ -86,6 +90,18 @@ pub use qos::{
 use questions::Questions;
 use switch::Switch;
 use updates::Updates;
+
+/// Of the alarms of one kind at one port, one in this time is raised.
+const ALARM_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Ports and kinds of which alarms are raised in that time.
+const ALARMED_MAX: usize = 4096;
+
+/// A deadline so late says that this process was stopped.
+const STOPPED: Duration = Duration::from_secs(2);
+
+/// For so long it then takes in what has come meanwhile.
+const RESUME: Duration = Duration::from_millis(200);
 
 /// How flow entries come about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,12 +115,23 @@ pub enum Mode {
     Hybrid,
 }
 
+/// Which links are used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinkPolicy {
+    /// Those that LLDP proves.
+    #[default]
+    Discover,
+    /// Of those, the ones that the administrator's topology has. Any other is an alarm.
+    Enforce,
+}
+
 #[derive(Clone, Debug)]
 pub struct ControllerConfig {
     pub mode: Mode,
     /// Of entries between two hosts.
     pub timeouts: Timeouts,
-    /// Between two LLDP frames to the same port. A link is gone after three of them.
+    /// Between two LLDP frames to the same port, while none is missing. A link is gone when ten in a
+    /// row were certainly lost: about three intervals.
     pub lldp_interval: Duration,
     /// A new port neither learns nor is flooded to for this long, so that discovery is first.
     pub port_hold: Duration,
@@ -138,6 +165,9 @@ pub struct ControllerConfig {
     pub policy: Option<PolicyMap>,
     /// What the administrator says of the network.
     pub topology: Option<Topology>,
+    pub links: LinkPolicy,
+    /// Ports that are never ends of a link: no LLDP goes out of them and none is believed.
+    pub edge_ports: BTreeSet<Location>,
 }
 
 impl Default for ControllerConfig {
@@ -162,6 +192,8 @@ impl Default for ControllerConfig {
             requests: RequestLimits::default(),
             policy: None,
             topology: None,
+            links: LinkPolicy::default(),
+            edge_ports: BTreeSet::new(),
         }
     }
 }
@@ -277,10 +309,14 @@ pub struct ControllerCounters {
     pub flood_limited_shared: u64,
     /// No way to the destination.
     pub unreachable: u64,
+    /// Of unknown senders, or to everybody, at a port that LLDP claims to be no edge.
+    pub packet_ins_claimed: u64,
     pub lldp_sent: u64,
     pub lldp_accepted: u64,
     pub lldp_foreign: u64,
     pub lldp_refused: u64,
+    /// Our own, when it says nothing any more.
+    pub lldp_late: u64,
     pub lldp_limited: u64,
     pub flow_mods: u64,
     pub packet_outs: u64,
@@ -310,6 +346,8 @@ pub struct ControllerCounters {
     /// Messages too long or not sayable in the switch's version.
     pub unencodable: u64,
     pub errors_received: u64,
+    /// Alarms not raised: one of the kind was, at the same port, in the same minute.
+    pub alarms_damped: u64,
 }
 
 pub struct Controller {
@@ -319,6 +357,16 @@ pub struct Controller {
     switches: BTreeMap<DatapathId, Switch>,
     connections: BTreeMap<ConnectionId, DatapathId>,
     links: Links,
+    past: Pasts,
+    /// Of ports of switches: no evidence of a host.
+    port_addresses: BTreeMap<MacAddr, DatapathId>,
+    round: Round,
+    /// LLDP that was certainly sent by then has been heard by whoever can hear it.
+    heard_everywhere: Instant,
+    /// When alarms of a kind were last raised of a port.
+    alarmed: BTreeMap<(&'static str, Location), Instant>,
+    /// The process was stopped: no deadline is looked at before.
+    resumes_at: Instant,
     hosts: Hosts,
     paths: Paths,
     coarse: Coarse,
@@ -362,7 +410,9 @@ pub struct Controller {
 enum Timer {
     Lldp(Location),
     PortChange(Location),
-    HoldOver,
+    HoldOver(DatapathId),
+    Leave(DatapathId),
+    Round,
     Grace(DatapathId),
     HostQuestion(MacAddr),
     Requests(DatapathId),
@@ -390,7 +440,9 @@ impl Timer {
         match self {
             Timer::Lldp(_) => "lldp",
             Timer::PortChange(_) => "port change",
-            Timer::HoldOver => "port hold",
+            Timer::HoldOver(_) => "port hold",
+            Timer::Leave(_) => "switch away",
+            Timer::Round => "round of barriers",
             Timer::Grace(_) => "switch grace",
             Timer::HostQuestion(_) => "host question",
             Timer::Requests(_) => "request",
@@ -426,6 +478,12 @@ impl Controller {
             switches: BTreeMap::new(),
             connections: BTreeMap::new(),
             links: Links::default(),
+            past: Pasts::default(),
+            port_addresses: BTreeMap::new(),
+            round: Round::default(),
+            heard_everywhere: Instant::START,
+            alarmed: BTreeMap::new(),
+            resumes_at: Instant::START,
             hosts: Hosts::new(shares_of_hosts(&config), word(24)),
             paths: Paths::new(&config),
             coarse: Coarse::default(),
@@ -534,15 +592,21 @@ impl Controller {
         let unanswered = switch.requests.handle_down();
         let grace = now + self.config.switch_grace;
         self.timer(grace, Timer::Grace(dpid));
+        self.timer(now + LEAVE_AFTER, Timer::Leave(dpid));
         self.event(Event::SwitchDown { dpid });
         self.topology_soon(now);
         self.qos_down(now, dpid);
         for request in unanswered {
             self.handle_unanswered(now, dpid, request);
         }
+        self.round_answered(now, dpid);
     }
 
     pub fn handle_timeout(&mut self, now: Instant) {
+        self.note_stop(now);
+        if now < self.resumes_at {
+            return;
+        }
         while let Some((due, timer)) = self.timers.first().copied()
             && due <= now
         {
@@ -550,7 +614,9 @@ impl Controller {
             match timer {
                 Timer::Lldp(at) => self.lldp_due(now, at),
                 Timer::PortChange(at) => self.port_change_due(now, at),
-                Timer::HoldOver => self.hold_over(now),
+                Timer::HoldOver(dpid) => self.settle_ports(now, dpid),
+                Timer::Leave(dpid) => self.leave_switch(now, dpid),
+                Timer::Round => self.next_round(now),
                 Timer::Grace(dpid) => self.grace_over(now, dpid),
                 Timer::HostQuestion(mac) => self.host_question_due(now, mac),
                 Timer::Requests(dpid) => self.requests_due(now, dpid),
@@ -578,11 +644,25 @@ impl Controller {
         self.outputs.pop_front()
     }
 
+    /// If the process itself was stopped, what has come meanwhile is looked at before any deadline.
+    fn note_stop(&mut self, now: Instant) {
+        let late = self.timers.first().map_or(now, |(due, _)| *due);
+        if now.since(late) < STOPPED || now.since(self.resumes_at) < STOPPED {
+            return;
+        }
+        self.resumes_at = now + RESUME;
+        let grace = now + self.config.switch_grace;
+        let away = self.switches.values_mut();
+        for switch in away.filter(|switch| switch.connection.is_none()) {
+            switch.down_since = Some(now);
+            self.timers.insert((grace, Timer::Grace(switch.dpid)));
+        }
+    }
+
     /// The next deadline and what it is for.
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
-        self.timers
-            .first()
-            .map(|(due, timer)| (*due, timer.reason()))
+        let (due, timer) = self.timers.first()?;
+        Some(((*due).max(self.resumes_at), timer.reason()))
     }
 
     /// These are to be taken out: what uses them and can go another way does so from now on, and
@@ -688,6 +768,27 @@ impl Controller {
 
     fn alarm(&mut self, alarm: Alarm) {
         self.event(Event::Alarm(alarm));
+    }
+
+    /// The same for what a peer can bring about as often as it likes: of each port and kind once a
+    /// minute, and the rest is counted.
+    fn alarm_once(&mut self, now: Instant, alarm: Alarm) {
+        if let Some(key) = alarm.damped_by() {
+            let is_recent = |at: &Instant| now.since(*at) < ALARM_INTERVAL;
+            if self.alarmed.get(&key).is_some_and(is_recent) {
+                self.counters.alarms_damped += 1;
+                return;
+            }
+            if self.alarmed.len() >= ALARMED_MAX {
+                self.alarmed.retain(|_, at| is_recent(at));
+            }
+            if self.alarmed.len() >= ALARMED_MAX {
+                self.counters.alarms_damped += 1;
+                return;
+            }
+            self.alarmed.insert(key, now);
+        }
+        self.alarm(alarm);
     }
 
     fn timer(&mut self, due: Instant, timer: Timer) {

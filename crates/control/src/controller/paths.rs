@@ -581,6 +581,23 @@ impl Controller {
         }
     }
 
+    /// Moves the paths that pass through a switch and can go another way.
+    pub(super) fn lead_paths_around(&mut self, now: Instant, dpid: DatapathId) {
+        let passes = |hops: &[Hop]| match hops {
+            [_, middle @ .., _] => middle.iter().any(|hop| hop.dpid == dpid),
+            _ => false,
+        };
+        let paths = self.paths.paths.iter();
+        let through = paths.filter(|(_, path)| passes(&path.hops));
+        let through: Vec<Pair> = through.map(|(pair, _)| *pair).collect();
+        for pair in through {
+            let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
+            if let Some(hops) = places.and_then(|(from, to)| self.find_path(pair, from, to)) {
+                self.reroute(now, pair, hops, How::Moved(SETTLE));
+            }
+        }
+    }
+
     /// Looks at every path after the network has changed, and moves those that are broken or
     /// whose hosts (`moved`) are elsewhere. A path for which there is no other way is taken down
     /// if its port is dead, and left as it is if only our knowledge has gone.
@@ -648,7 +665,7 @@ impl Controller {
     fn is_whole(&self, pair: Pair, path: &Path) -> bool {
         let up = |dpid, port| {
             self.port(Location { dpid, port })
-                .is_some_and(|port| port.up)
+                .is_some_and(|port| port.state.is_up())
         };
         let is_left = |yielding: &Yielding| yielding.has_ended() || self.is_linked(&yielding.hops);
         let linked = self.is_linked(&path.hops) && path.yielding.as_ref().is_none_or(is_left);

@@ -10,23 +10,17 @@ use openflow::message::{Port, PortReason};
 use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, PortNo};
 
+use super::first::SETTLE;
+use super::links::Removed;
+use super::port_state::{Ends, PortRole, Stated};
 use super::switch::SwitchPort;
-use super::{Controller, Event, Location, Timer};
+use super::{Controller, Event, LinkPolicy, Location, Mode, Timer};
 
 const CHANGE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What a port is to forwarding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PortRole {
-    /// Down, or not there.
-    Gone,
-    /// Up, but discovery has not had its chance.
-    Held,
-    /// Another switch of ours is behind it.
-    Link,
-    /// Hosts are behind it.
-    Edge,
-}
+/// A switch whose session has ended is left alone for this long: where a relay or a network on the
+/// way to switches goes, the others are seen to be gone as well by then.
+pub(super) const LEAVE_AFTER: Duration = Duration::from_millis(250);
 
 /// Why paths must be looked at again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,18 +32,30 @@ pub(super) enum Cause {
 }
 
 impl Controller {
-    pub(super) fn role(&self, now: Instant, at: Location) -> PortRole {
-        match self.port(at) {
-            Some(port) if port.up => {
-                if self.links.is_end(at) {
-                    PortRole::Link
-                } else if now < port.held_until {
-                    PortRole::Held
-                } else {
-                    PortRole::Edge
-                }
-            }
-            _ => PortRole::Gone,
+    pub(super) fn role(&self, _now: Instant, at: Location) -> PortRole {
+        let Some(port) = self.port(at) else {
+            return PortRole::Gone;
+        };
+        port.state.role(self.links.ends(at), self.stated(at))
+    }
+
+    /// Whether another switch is behind it, as far as was ever known since it came up.
+    pub(super) fn is_end(&self, at: Location) -> bool {
+        let was_link = self.port(at).is_some_and(|port| port.state.was_link());
+        was_link || self.links.ends(at) != Ends::default()
+    }
+
+    pub(super) fn is_stated_edge(&self, at: Location) -> bool {
+        self.config.edge_ports.contains(&at)
+    }
+
+    fn stated(&self, at: Location) -> Stated {
+        if self.is_stated_edge(at) {
+            Stated::Edge
+        } else if self.config.links == LinkPolicy::Enforce && self.administered.says_end(at) {
+            Stated::LinkEnd
+        } else {
+            Stated::Nothing
         }
     }
 
@@ -78,7 +84,7 @@ impl Controller {
             .get_mut(&dpid)
             .into_iter()
             .flat_map(|s| &mut s.ports);
-        let up = up.filter(|(_, port)| port.up).map(|(no, port)| {
+        let up = up.filter(|(_, port)| port.state.is_up()).map(|(no, port)| {
             port.lldp_due = now;
             Location { dpid, port: *no }
         });
@@ -124,27 +130,35 @@ impl Controller {
             return;
         }
         let hold = self.config.port_hold;
+        let was_edge = self.role(now, at) == PortRole::Edge;
         let Some(switch) = self.switches.get_mut(&at.dpid) else {
             return;
         };
         switch.edge_ports = None;
-        let was_up = switch.ports.get(&at.port).is_some_and(|port| port.up);
+        let was_up = switch.ports.get(&at.port).is_some_and(|p| p.state.is_up());
         let is_up = state.as_ref().is_some_and(Port::is_up);
         if let Some(state) = &state {
             let config = &self.config;
-            let fresh = || SwitchPort::new(now, state, config);
+            let past = &mut self.past;
+            let fresh = || SwitchPort::new(now, state, past.recall(at), config);
             let port = switch.ports.entry(at.port).or_insert_with(fresh);
-            port.hw_addr = state.hw_addr;
+            let former = std::mem::replace(&mut port.hw_addr, state.hw_addr);
+            self.port_addresses.remove(&former);
+            self.port_addresses.insert(state.hw_addr, at.dpid);
             port.pending = None;
-            if is_up != was_up {
-                port.up = is_up;
+            if is_up && !was_up {
+                port.state.handle_up();
                 port.changed_at = now;
-                port.host_seen = None;
-                port.held_until = now + hold;
                 port.lldp_due = now;
+                port.hold(now, hold);
+            } else if !is_up {
+                port.changed_at = if was_up { now } else { port.changed_at };
+                port.state.handle_down(now);
             }
-        } else {
-            switch.ports.remove(&at.port);
+        } else if let Some(mut port) = switch.ports.remove(&at.port) {
+            port.state.handle_down(now);
+            self.port_addresses.remove(&port.hw_addr);
+            self.past.note(now, at, port.state.past());
         }
         if is_up == was_up {
             return;
@@ -153,30 +167,45 @@ impl Controller {
             self.event(Event::PortUp(at));
             self.qos_soon(now);
             self.timer(now, Timer::Lldp(at));
-            self.timer(now + hold, Timer::HoldOver);
+            self.timer(now + hold, Timer::HoldOver(at.dpid));
         } else {
             self.event(Event::PortDown(at));
-            self.lose(now, Cause::PortDown, at);
+            self.lose(now, at, was_edge);
         }
     }
 
-    /// The port has neither links nor hosts any more.
-    pub(super) fn lose(&mut self, now: Instant, cause: Cause, at: Location) {
-        let links = self.links.remove_where(|end| end == at);
-        for (from, to) in &links {
-            self.event(Event::LinkDown {
-                from: *from,
-                to: *to,
-            });
-        }
+    /// The port is down, and has neither links nor hosts any more. An edge port was no link since it
+    /// came up, so only its hosts have paths over it.
+    fn lose(&mut self, now: Instant, at: Location, was_edge: bool) {
+        let removed = match self.links.ends(at) == Ends::default() {
+            true => Removed::default(),
+            false => self.links.remove_where(|end| end == at),
+        };
         let hosts = self.hosts.unplace(now, at);
         self.close_edge(now, at, hosts.clone());
-        match links.is_empty() {
-            true => self.mend_paths_of(now, cause, &hosts),
-            false => self.mend_paths(now, cause, &hosts),
+        if was_edge && removed.links.is_empty() && removed.claims.is_empty() {
+            self.mend_paths_of(now, Cause::PortDown, &hosts);
+            self.refresh_routes(now);
+            self.topology_soon(now);
+        } else {
+            self.links_lost(now, removed, Cause::PortDown, &hosts);
         }
-        self.refresh_routes(now);
-        self.topology_soon(now);
+    }
+
+    /// Its session has ended and is not back yet. What passes through it and can go another way
+    /// does so from now on, each new way set before the old one is left; the rest stays as it is.
+    pub(super) fn leave_switch(&mut self, now: Instant, dpid: DatapathId) {
+        let is_away = |switch: &super::Switch| {
+            let away = switch.down_since.filter(|_| switch.connection.is_none());
+            away.is_some_and(|since| now.since(since) >= LEAVE_AFTER)
+        };
+        if self.switches.get(&dpid).is_some_and(is_away) {
+            if self.config.mode != Mode::Hybrid {
+                self.refresh_coarse(now);
+                self.lead_paths_around(now, dpid);
+            }
+            self.change_routes(now, SETTLE);
+        }
     }
 
     /// The switch did not come back: links and paths go around it. Its hosts keep their place,
@@ -191,17 +220,17 @@ impl Controller {
         }
         if let Some(switch) = self.switches.remove(&dpid) {
             self.lease_count -= switch.table.leases_counted;
+            self.port_addresses.retain(|_, of| *of != dpid);
+            for (port, known) in switch.ports {
+                self.past
+                    .note(now, Location { dpid, port }, known.state.past());
+            }
         }
         self.qos_lost(dpid);
         self.forget_coarse(dpid);
         self.event(Event::SwitchLost { dpid });
-        let links = self.links.remove_where(|end| end.dpid == dpid);
-        for (from, to) in links {
-            self.event(Event::LinkDown { from, to });
-        }
-        self.mend_paths(now, Cause::Unknown, &[]);
-        self.refresh_routes(now);
-        self.topology_soon(now);
+        let removed = self.links.remove_where(|end| end.dpid == dpid);
+        self.links_lost(now, removed, Cause::Unknown, &[]);
     }
 
     /// Hosts that were taken to be behind a port that turns out to be a link.

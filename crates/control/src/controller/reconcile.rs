@@ -17,7 +17,7 @@ use crate::requests::Reply;
 
 use super::links::Hop;
 use super::paths::Pair;
-use super::ports::PortRole;
+use super::port_state::PortRole;
 use super::qos::Told;
 use super::questions::Answered;
 use super::routes::ADOPTED_KEPT;
@@ -71,7 +71,10 @@ impl Controller {
                 self.reconcile(now, dpid, Some(rows));
             }
             Reply::Whole(
-                request @ (Request::Barrier { .. } | Request::Delay { .. } | Request::Qos),
+                request @ (Request::Barrier { .. }
+                | Request::Pulse { .. }
+                | Request::Delay { .. }
+                | Request::Qos),
                 _,
             ) => {
                 self.handle_unanswered(now, dpid, request);
@@ -124,7 +127,13 @@ impl Controller {
         self.adopt_held(now, dpid, &held, &mut tally);
         if let Some(switch) = self.switches.get_mut(&dpid) {
             switch.synced = true;
+            for port in edges_told(&held) {
+                if let Some(port) = switch.ports.get_mut(&port) {
+                    port.state.handle_told();
+                }
+            }
         }
+        self.settle_ports(now, dpid);
         let Tally {
             kept,
             added,
@@ -216,7 +225,10 @@ impl Controller {
             if entry.kind == EntryKind::Infrastructure {
                 continue;
             }
-            let up = |port: PortNo| self.port(Location { dpid, port }).is_some_and(|p| p.up);
+            let up = |port: PortNo| {
+                self.port(Location { dpid, port })
+                    .is_some_and(|p| p.state.is_up())
+            };
             let sound = (entry.kind.is_drop() || up(entry.out)) && key.in_port.is_none_or(up);
             let pair = key.eth_src.zip(key.eth_dst);
             let forbids = pair.is_some_and(|pair| self.forbids(pair));
@@ -401,7 +413,7 @@ impl Controller {
             });
             match self.role(now, out) {
                 PortRole::Edge => return Trace::Whole(hops, out),
-                PortRole::Held => return Trace::Unsure,
+                PortRole::Held | PortRole::Claimed | PortRole::Silent => return Trace::Unsure,
                 PortRole::Gone => return Trace::Broken,
                 PortRole::Link if self.config.mode == Mode::Hybrid => {
                     let end = self.hosts.place(pair.1);
@@ -451,6 +463,18 @@ impl Controller {
             self.age_soon(now);
         }
     }
+}
+
+/// Ports behind which there are hosts, as entries say: a pair's first hop, and both ends of what an
+/// edge has set.
+fn edges_told(held: &BTreeMap<EntryKey, Entry>) -> impl Iterator<Item = PortNo> {
+    let entries = held.values();
+    let ports = entries.flat_map(|entry| match entry.kind {
+        EntryKind::Pair if entry.notify => [entry.key.in_port, None],
+        EntryKind::Local => [entry.key.in_port, Some(entry.out)],
+        _ => [None, None],
+    });
+    ports.flatten()
 }
 
 /// The entry by which a pair's packets leave a switch: its own, that of one of its rules, or where it

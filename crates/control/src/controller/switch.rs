@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use openflow::message::{FlowMod, PacketOut, Port, SwitchConfig};
 use openflow::multipart::{Description, MultipartRequest, RequestBody};
-use openflow::time::Instant;
+use openflow::time::{Duration, Instant};
 use openflow::{
     Action, Cookie, DatapathId, ErrorKind, MacAddr, Message, PortNo, Version, Xid, encode,
 };
@@ -16,7 +16,9 @@ use crate::lldp::Outstanding;
 use crate::requests::Requests;
 use crate::session::SwitchUp;
 
+use super::discovery::Pulse;
 use super::flood::{EdgePorts, PORT_PART, SWITCH_PART, Storm, packet_out_budget};
+use super::port_state::{Past, PortState};
 use super::questions::{Answered, QuestionId};
 use super::tables::Table;
 use super::{
@@ -49,15 +51,20 @@ pub(super) struct Switch {
     pub edge_ports: Option<EdgePorts>,
     /// What broadcasts of its ports may cost.
     pub flood_packet_outs: Budget,
+    pub pulse: Pulse,
     description: Option<Description>,
 }
 
 pub(super) struct SwitchPort {
     pub hw_addr: MacAddr,
-    pub up: bool,
-    /// Discovery has its first chance until then.
+    pub state: PortState,
+    /// Discovery has its first chance until then, at least.
     pub held_until: Instant,
     pub lldp_due: Instant,
+    pub lldp_sent_at: Option<Instant>,
+    /// LLDP frames since the hold began, and when there were enough of them.
+    pub lldp_sent_held: u32,
+    pub held_sent_at: Option<Instant>,
     pub outstanding: Outstanding,
     pub lldp_budget: Budget,
     /// Broadcasts from here, and the packet-outs that they cost.
@@ -68,8 +75,6 @@ pub(super) struct SwitchPort {
     pub path_budget: Budget,
     /// Packets from here that the controller carries because `path_budget` is used up.
     pub detour_budget: Budget,
-    /// When a host was last heard here since the port came up.
-    pub host_seen: Option<Instant>,
     pub changed_at: Instant,
     /// Of packets from here a flow may be kept that the switch's entries would not make.
     pub kept_until: Instant,
@@ -85,6 +90,10 @@ pub(super) enum Request {
     Entries,
     Barrier {
         update: u64,
+    },
+    /// The barrier after LLDP.
+    Pulse {
+        asked: Instant,
     },
     /// The barrier after the first entry of a path that was asked for then.
     Delay {
@@ -125,6 +134,7 @@ impl Switch {
             table: Table::default(),
             edge_ports: None,
             flood_packet_outs: packet_out_budget(now, config.flood_packet_outs_max, SWITCH_PART),
+            pulse: Pulse::default(),
             description: None,
         }
     }
@@ -149,14 +159,22 @@ impl Switch {
 }
 
 impl SwitchPort {
-    pub(super) fn new(now: Instant, port: &Port, config: &ControllerConfig) -> SwitchPort {
+    pub(super) fn new(
+        now: Instant,
+        port: &Port,
+        past: Past,
+        config: &ControllerConfig,
+    ) -> SwitchPort {
         let flood = config.flood_rate_max;
         let of_paths = config.path_rate_max;
         SwitchPort {
             hw_addr: port.hw_addr,
-            up: false,
+            state: PortState::new(past),
             held_until: now,
             lldp_due: now,
+            lldp_sent_at: None,
+            lldp_sent_held: 0,
+            held_sent_at: None,
             outstanding: Outstanding::default(),
             lldp_budget: Budget::new(now, 10, 20),
             flood_budget: Budget::new(now, flood, flood.max(1)),
@@ -164,12 +182,18 @@ impl SwitchPort {
             storm: Storm::default(),
             path_budget: Budget::new(now, of_paths, of_paths.max(1)),
             detour_budget: Budget::new(now, DETOUR_PER_S, DETOUR_PER_S),
-            host_seen: None,
             changed_at: now,
             kept_until: Instant::START,
             edge_open: false,
             pending: None,
         }
+    }
+
+    /// Discovery has its first chance from now on.
+    pub(super) fn hold(&mut self, now: Instant, hold: Duration) {
+        self.held_until = now + hold;
+        self.lldp_sent_held = 0;
+        self.held_sent_at = None;
     }
 }
 
@@ -307,6 +331,7 @@ impl Controller {
         };
         match switch.requests.finish(xid) {
             Some(Request::Barrier { update }) => self.barrier_passed(now, update, dpid),
+            Some(Request::Pulse { asked }) => self.pulse_answered(now, dpid, asked),
             Some(Request::Delay { since }) => self.delays.handle(now.since(since)),
             Some(Request::Qos) => self.qos_confirmed(now, dpid),
             // A barrier reply under the xid of a multipart request: the request is over.
@@ -355,6 +380,7 @@ impl Controller {
     pub(super) fn handle_unanswered(&mut self, now: Instant, dpid: DatapathId, request: Request) {
         match request {
             Request::Barrier { update } => self.barrier_passed(now, update, dpid),
+            Request::Pulse { asked } => self.pulse_unanswered(now, dpid, asked),
             // Without an answer nothing can be compared, but the switch must still be usable.
             Request::Entries if self.is_connected(dpid) => self.reconcile(now, dpid, None),
             Request::Entries | Request::Delay { .. } => {}

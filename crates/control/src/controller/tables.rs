@@ -386,6 +386,7 @@ impl Controller {
             // Not asked by this.
             Request::Entries
             | Request::Barrier { .. }
+            | Request::Pulse { .. }
             | Request::Delay { .. }
             | Request::Question(_)
             | Request::MeterFeatures

@@ -568,7 +568,7 @@ impl Controller {
         };
         let heard = mac.and_then(|mac| self.hosts.place(mac));
         let is_edge =
-            |at: &Location| self.port(*at).is_some_and(|port| port.up) && !self.links.is_end(*at);
+            |at: &Location| self.port(*at).is_some_and(|p| p.state.is_up()) && !self.is_end(*at);
         heard.or_else(|| self.qos.adopted.get(&name).copied().filter(is_edge))
     }
 }

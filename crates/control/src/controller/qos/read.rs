@@ -363,7 +363,7 @@ impl Controller {
             hops.push(hop);
             match links.get(&hop.outlet()) {
                 Some(next) => at = *next,
-                None if self.links.is_end(hop.outlet()) => return None,
+                None if self.is_end(hop.outlet()) => return None,
                 None => return Some(hops),
             }
         }

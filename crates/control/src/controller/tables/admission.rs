@@ -45,7 +45,7 @@ impl Controller {
                 continue;
             }
             // What drops, where the path begins, is never chosen to go.
-            let is_barrier = is_barred && !self.links.is_end(hop.entrance());
+            let is_barrier = is_barred && !self.is_end(hop.entrance());
             let is_priority = has_priority || is_barrier;
             let key = row_key(pair, hop);
             let table = self.switches.get_mut(&hop.dpid).map(|s| &mut s.table);
