@@ -10,7 +10,9 @@ use bytes::Bytes;
 use common::switch::{PATIENCE, Switch, packet_in};
 use common::{Pki, listen, passive};
 use control::ConnectionId;
-use control::controller::{Admission, ControllerOutput, Event, Location, PeerIdentity, PeerRole};
+use control::controller::{
+    Admission, ControllerOutput, Event, Location, PeerIdentity, PeerRole, RefusedReason,
+};
 use control::inbox::InboxConfig;
 use control::session::{CloseReason, SessionConfig, SwitchUp};
 use net::clock::Clock;

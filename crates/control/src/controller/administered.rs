@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use openflow::time::{Duration, Instant};
-use openflow::{DatapathId, MacAddr};
+use openflow::MacAddr;
 
 use super::paths::Pair;
 use super::port_state::PortRole;
@@ -75,10 +75,9 @@ impl Controller {
             }
         }
         self.administered = Administered::new(topology);
-        let switches: Vec<DatapathId> = self.switches.keys().copied().collect();
-        switches
-            .into_iter()
-            .for_each(|dpid| self.forget_edge_ports(dpid));
+        for switch in self.switches.values_mut() {
+            switch.edge_ports = None;
+        }
         self.enforce_links(now);
         self.topology_soon(now);
         Ok(())

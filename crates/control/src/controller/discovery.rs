@@ -344,14 +344,10 @@ impl Controller {
         for end in removed.claims.iter().flat_map(|(from, to)| [*from, *to]) {
             self.claim_lost(now, end);
         }
-        let is_linked = !removed.links.is_empty();
         for (from, to) in removed.links {
             self.event(Event::LinkDown { from, to });
         }
-        match is_linked {
-            true => self.mend_paths(now, cause, moved),
-            false => self.mend_paths_of(now, cause, moved),
-        }
+        self.mend_paths(now, cause, moved);
         self.refresh_routes(now);
         self.topology_soon(now);
     }
@@ -556,7 +552,6 @@ impl Controller {
             }
         }
         if is_any {
-            self.forget_edge_ports(dpid);
             self.hold_over(now);
         }
         self.next_round(now);

@@ -42,8 +42,8 @@ pub(super) struct Storm {
 /// The edge ports of a switch, until something changes.
 pub(super) struct EdgePorts {
     ports: Arc<[PortNo]>,
-    /// The revision of the links.
-    links: u64,
+    /// The revision of the links, and the changes of the switch's ports.
+    as_of: (u64, u64),
 }
 
 /// For packet-outs of a second, at once as well.
@@ -70,13 +70,13 @@ impl Storm {
 impl Controller {
     /// Edge ports of a switch.
     pub(super) fn edge_ports(&mut self, now: Instant, dpid: DatapathId) -> Arc<[PortNo]> {
-        let links = self.links.revision();
         let Some(switch) = self.switches.get(&dpid) else {
             return Arc::default();
         };
-        if let Some(kept) = &switch.edge_ports
-            && kept.links == links
-        {
+        let changes = switch.ports.values().map(|port| port.state.changes());
+        let as_of = (self.links.revision(), changes.sum());
+        let kept = switch.edge_ports.as_ref();
+        if let Some(kept) = kept.filter(|kept| kept.as_of == as_of) {
             return kept.ports.clone();
         }
         let at = |port: &PortNo| Location { dpid, port: *port };
@@ -84,19 +84,12 @@ impl Controller {
         let ports: Arc<[PortNo]> = switch.ports.keys().copied().filter(is_edge).collect();
         let kept = EdgePorts {
             ports: ports.clone(),
-            links,
+            as_of,
         };
         if let Some(switch) = self.switches.get_mut(&dpid) {
             switch.edge_ports = Some(kept);
         }
         ports
-    }
-
-    /// The role of a port has changed without a change of its links.
-    pub(super) fn forget_edge_ports(&mut self, dpid: DatapathId) {
-        if let Some(switch) = self.switches.get_mut(&dpid) {
-            switch.edge_ports = None;
-        }
     }
 
     pub(super) fn flood(&mut self, now: Instant, packet: &Packet<'_>) {

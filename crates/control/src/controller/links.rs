@@ -174,8 +174,8 @@ impl Links {
     }
 
     pub(super) fn remove(&mut self, gone: &[(Location, Location)]) -> Removed {
-        let mut removed = Removed::default();
         self.revision += u64::from(!gone.is_empty());
+        let mut removed = Removed::default();
         for (from, to) in gone.iter().copied() {
             let Some(proof) = self.proofs.remove(&(from, to)) else {
                 continue;
@@ -267,7 +267,7 @@ impl Links {
         }
     }
 
-    /// Another whenever links or claims end at other ports.
+    /// Another whenever ports with a link may be others.
     pub(super) fn revision(&self) -> u64 {
         self.revision
     }

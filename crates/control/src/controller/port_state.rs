@@ -65,6 +65,8 @@ pub(super) struct PortState {
     is_settled: bool,
     was_link: bool,
     past: Past,
+    /// Changes of the above that the role may hang on.
+    changes: u64,
 }
 
 /// What outlives the port's going down, and the port.
@@ -86,7 +88,13 @@ impl PortState {
             is_settled: false,
             was_link: false,
             past,
+            changes: 0,
         }
+    }
+
+    /// Another after every change that may make the role another.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -107,24 +115,28 @@ impl PortState {
     }
 
     pub(super) fn handle_up(&mut self) {
+        self.changes += 1;
         self.up = true;
         self.is_settled = false;
         self.was_link = false;
     }
 
     pub(super) fn handle_down(&mut self, now: Instant) {
+        self.changes += 1;
         self.up = false;
         self.past.no_link.get_or_insert(now);
     }
 
     /// LLDP was certainly sent out of it, and nobody has answered in time.
     pub(super) fn settle(&mut self, now: Instant) {
+        self.changes += 1;
         self.is_settled = true;
         self.past.no_link.get_or_insert(now);
     }
 
     /// It is an end of a link from now on.
     pub(super) fn handle_link(&mut self) {
+        self.changes += 1;
         self.is_settled = true;
         self.was_link = true;
         self.past = Past::default();
@@ -132,6 +144,7 @@ impl PortState {
 
     /// Nothing passes any more of what had claimed it: discovery has another chance.
     pub(super) fn handle_claim_lost(&mut self) {
+        self.changes += 1;
         self.is_settled = false;
     }
 

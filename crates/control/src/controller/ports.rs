@@ -11,6 +11,7 @@ use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, PortNo};
 
 use super::first::SETTLE;
+use super::links::Removed;
 use super::port_state::{Ends, PortRole, Stated};
 use super::switch::SwitchPort;
 use super::{Controller, Event, LinkPolicy, Location, Mode, RefusedReason, Timer};
@@ -147,6 +148,7 @@ impl Controller {
             return;
         }
         let hold = self.config.port_hold;
+        let was_edge = self.role(now, at) == PortRole::Edge;
         let Some(switch) = self.switches.get_mut(&at.dpid) else {
             return;
         };
@@ -186,16 +188,26 @@ impl Controller {
             self.timer(now + hold, Timer::HoldOver(at.dpid));
         } else {
             self.event(Event::PortDown(at));
-            self.lose(now, Cause::PortDown, at);
+            self.lose(now, at, was_edge);
         }
     }
 
-    /// The port has neither links nor hosts any more.
-    pub(super) fn lose(&mut self, now: Instant, cause: Cause, at: Location) {
-        let removed = self.links.remove_where(|end| end == at);
+    /// The port is down, and has neither links nor hosts any more. An edge port was no link since it
+    /// came up, so only its hosts have paths over it.
+    fn lose(&mut self, now: Instant, at: Location, was_edge: bool) {
+        let removed = match self.links.ends(at) == Ends::default() {
+            true => Removed::default(),
+            false => self.links.remove_where(|end| end == at),
+        };
         let hosts = self.hosts.unplace(now, at);
         self.close_edge(now, at, hosts.clone());
-        self.links_lost(now, removed, cause, &hosts);
+        if was_edge && removed.links.is_empty() && removed.claims.is_empty() {
+            self.mend_paths_of(now, Cause::PortDown, &hosts);
+            self.refresh_routes(now);
+            self.topology_soon(now);
+        } else {
+            self.links_lost(now, removed, Cause::PortDown, &hosts);
+        }
     }
 
     /// Its session has ended and is not back yet. What passes through it and can go another way
