@@ -196,7 +196,10 @@ impl Pair {
         if !stream.is_admitted {
             match to.session.admits(id, lane, stream.first) {
                 Ok(Some(true)) => stream.is_admitted = true,
-                Ok(Some(false)) => return Ok(stream.arrived.clear()),
+                Ok(Some(false)) => {
+                    stream.arrived.clear();
+                    return Ok(());
+                }
                 Ok(None) => return Ok(()),
                 Err(error) => return self.judge(Err(format!("{lane:?}: {error}"))),
             }
@@ -294,6 +297,9 @@ impl Pair {
                     if let Some(unread) = end.unread.get_mut(&channel) {
                         end.session.handle_local(self.now, channel, unread);
                     }
+                }
+                Event::WrongDatapath { .. } => {
+                    return Err("a datapath id was refused that no certificate names".to_owned());
                 }
                 Event::Control | Event::Mapped | Event::Policy { .. } => {}
             }

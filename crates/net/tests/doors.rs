@@ -4,6 +4,7 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,9 +107,9 @@ async fn answers_are_lost(to: SocketAddr) -> SocketAddr {
         let mut datagram = vec![0; 65_536];
         loop {
             let (len, from) = front.recv_from(&mut datagram).await.unwrap();
-            if !backs.contains_key(&from) {
+            if let Entry::Vacant(place) = backs.entry(from) {
                 let back = Arc::new(UdpSocket::bind("127.0.1.1:0").await.unwrap());
-                backs.insert(from, back.clone());
+                place.insert(back.clone());
                 let front = front.clone();
                 tokio::spawn(async move {
                     let mut datagram = vec![0; 65_536];
@@ -180,7 +181,7 @@ async fn replayed_quic_handshakes_of_one_network_keep_no_other_waiting() {
 fn memory() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: usize = statm.split(' ').nth(1).unwrap().parse().unwrap();
-    pages * 4096 >> 20
+    (pages * 4096) >> 20
 }
 
 /// Answers what it is asked before its rows, and then says `rows`.
