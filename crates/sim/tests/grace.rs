@@ -3,14 +3,16 @@
 use std::net::Ipv4Addr;
 
 use control::ConnectionId;
-use control::controller::{Admission, Controller, ControllerConfig, PeerIdentity, RefusedReason};
+use control::controller::{
+    Admission, Controller, ControllerConfig, ControllerOutput, PeerIdentity, RefusedReason,
+};
 use control::session::SwitchUp;
 use openflow::message::{PacketIn, PacketInReason, Role};
 use openflow::packet::build::{Host, udp};
 use openflow::table::{Switch, SwitchOptions, plain_port};
 use openflow::time::{Duration, Instant};
 use openflow::{
-    Cookie, DatapathId, MacAddr, Match, Message, PortNo, TableId, Version, Xid, encode,
+    Cookie, DatapathId, MacAddr, Match, Message, MessageKind, PortNo, TableId, Version, Xid, encode,
 };
 
 const PORT: PortNo = PortNo(1);
@@ -29,8 +31,20 @@ fn up(controller: &mut Controller, now: Instant, id: u64) -> Admission {
         role: Role::Equal,
     };
     let admission = controller.handle_up(now, ConnectionId(id), up, PeerIdentity::default());
-    while controller.poll_output().is_some() {}
+    answer(controller, now);
     admission
+}
+
+/// Answers every barrier, as switches do.
+fn answer(controller: &mut Controller, now: Instant) {
+    while let Some(output) = controller.poll_output() {
+        if let ControllerOutput::Send { connection, frame } = output
+            && frame.kind() == MessageKind::BarrierRequest
+        {
+            let reply = encode(Version::V13, frame.xid(), &Message::BarrierReply).unwrap();
+            controller.handle_frame(now, connection, reply);
+        }
+    }
 }
 
 #[test]
@@ -43,15 +57,21 @@ fn those_who_only_say_that_they_are_switches_do_not_fill_the_controller() {
     let mut now = Instant::START;
     // One with a host.
     assert_eq!(up(&mut controller, now, 1), Admission::Admitted);
-    now += Duration::from_secs(5);
-    controller.handle_timeout(now);
+    let end = now + Duration::from_secs(30);
+    while let Some((due, _)) = controller.poll_timeout()
+        && due <= end
+    {
+        now = now.max(due);
+        controller.handle_timeout(now);
+        answer(&mut controller, now);
+    }
     let host = |n| Host {
         mac: MacAddr([2, 0, 0, 0, 0, n]),
         ip: Ipv4Addr::new(10, 0, 0, n),
     };
     let packet_in = Message::PacketIn(PacketIn {
         buffer_id: None,
-        total_len: 60,
+        total_len: 0,
         reason: PacketInReason::NO_MATCH,
         table_id: TableId(0),
         cookie: Cookie(0),
