@@ -44,13 +44,15 @@ struct State {
     lost: BTreeSet<SocketAddr>,
 }
 
-/// What becomes of what goes to the target.
+/// What becomes of what goes to the target, and of its answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Rule {
     #[default]
     Passes,
     /// Who dials is heard until he has been answered.
     FirstFlightPasses,
+    /// The dialler is heard and gets no answer, so all that it says is early.
+    NotAnswered,
     /// Nor is who dials now heard later.
     Lost,
 }
@@ -115,6 +117,7 @@ impl Path {
         let passes = match state.rule {
             Rule::Passes => !state.lost.contains(&from),
             Rule::FirstFlightPasses => !is_answered,
+            Rule::NotAnswered => true,
             Rule::Lost => false,
         };
         state.target.filter(|_| passes)
@@ -133,6 +136,9 @@ impl Path {
                     let mut datagram = vec![0; 65_536];
                     loop {
                         let (len, _) = back.recv_from(&mut datagram).await.unwrap();
+                        if path.lock().rule == Rule::NotAnswered {
+                            continue;
+                        }
                         path.lock().answered.insert(client);
                         let _ = front.send_to(&datagram[..len], client).await;
                     }
@@ -598,7 +604,7 @@ async fn early_data_for_a_session_of_any_life_is_for_none() {
     let security = Security::new(pair.pki.credentials("sc", &Leaf::datapath(7)));
     let by_hand = ByHand::new(&pair, &security.expecting(Role::Controller)).await;
     // Confirmed, it would be judged by what a handshake is worth.
-    pair.path.set(Rule::FirstFlightPasses);
+    pair.path.set(Rule::NotAnswered);
     let Ok((connection, _accepted)) = by_hand.dial().into_0rtt() else {
         panic!("it has a ticket");
     };
