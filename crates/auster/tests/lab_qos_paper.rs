@@ -56,7 +56,10 @@ fn queues_are_on_the_way_of_what_they_are_for_under_any_controller() {
     let errors = String::from_utf8_lossy(&output.stderr);
     let told = String::from_utf8_lossy(&output.stdout);
     // Beside other work a claim on delays may fail.
-    assert!(matches!(output.status.code(), Some(0 | 1)), "{errors}{told}");
+    assert!(
+        matches!(output.status.code(), Some(0 | 1)),
+        "{errors}{told}"
+    );
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let left = &document["left_out"][0];
     assert_eq!(left["controller"], "missing");
