@@ -15,6 +15,7 @@ mod figures;
 mod lab;
 mod limits;
 mod man;
+mod memory;
 mod model;
 mod ofp;
 mod output;
@@ -122,6 +123,7 @@ Example:
 }
 
 fn main() -> ExitCode {
+    memory::give_back_large_blocks();
     let cli = Cli::parse();
     let limits = LogLimits::new();
     if let Err(failure) = start_log(&cli.log, cli.log_format, limits.clone()) {

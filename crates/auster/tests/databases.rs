@@ -1,6 +1,6 @@
 //! Queues of many switches kept over OVSDB, against real, private ovsdb-servers and a real Open
 //! vSwitch: what is wanted is written once, others' rows stay, and whoever is killed leaves queues
-//! that are complete or absent.
+//! that are complete or absent. What strangers say at the listener takes bounded memory.
 
 mod common;
 
@@ -9,6 +9,7 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::dummy::DummySwitch;
@@ -22,7 +23,11 @@ use openflow::DatapathId;
 use ovsdb::vswitch::qos::{PortQueues, Queue};
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 const SCHEMA: &str = "/usr/share/openvswitch/vswitch.ovsschema";
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -371,4 +376,133 @@ fn the_controller_keeps_to_the_limit_that_the_switches_database_has() {
         assert!(Instant::now() < give_up, "{document:#}");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// A connection of a stranger's address.
+async fn strange(port: u16) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 1, 1], 0).into()).unwrap();
+    let to = ([127, 0, 0, 1], port).into();
+    socket.connect(to).await.unwrap()
+}
+
+/// Answers what it is asked before its rows, and then says `rows`.
+async fn database(port: u16, rows: Arc<str>) {
+    let mut stream = strange(port).await;
+    let (mut input, mut buf) = (String::new(), vec![0; 1 << 16]);
+    loop {
+        let Ok(len) = stream.read(&mut buf).await else {
+            return;
+        };
+        input.push_str(std::str::from_utf8(&buf[..len]).unwrap());
+        let schema = schema();
+        let (id, result): (u8, &str) = if input.contains("get_schema") {
+            (0, &schema)
+        } else if input.contains("monitor_cond") {
+            (1, &rows)
+        } else if len == 0 {
+            return;
+        } else {
+            continue;
+        };
+        input.clear();
+        let head = format!(r#"{{"id":{id},"error":null,"result":"#);
+        for part in [&head, result, "}"] {
+            if stream.write_all(part.as_bytes()).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// One table that everything may be said of.
+fn schema() -> String {
+    let columns =
+        r#"{"name":{"type":"string"},"ports":{"type":{"key":"string","min":0,"max":"unlimited"}}}"#;
+    format!(
+        r#"{{"name":"Open_vSwitch","version":"1","tables":{{"Bridge":{{"columns":{columns}}}}}}}"#
+    )
+}
+
+/// 64 connections of one address with 60 MiB each, in five shapes.
+#[tokio::test(flavor = "multi_thread")]
+async fn databases_of_one_address_take_no_more_than_one_network_may() {
+    const CONNECTIONS: usize = 64;
+    const BYTES: usize = 60 << 20;
+    const MIB_MAX: u64 = 128;
+    let mut auster = Running::start(&["run", "ptcp:0:127.0.0.1", "--ovsdb", "ptcp:0:127.0.0.1"]);
+    let line = auster.wait_for("databases may come to ptcp:");
+    let port = line.split(':').nth_back(1).unwrap().parse().unwrap();
+    let empty: Arc<str> = format!("[0{}]", ",[]".repeat(BYTES / 3)).into();
+    let row = |n: usize| format!(r#""{}":{{"initial":{{}}}}"#, uuid(n));
+    let many: Vec<String> = (0..BYTES / 60).map(row).collect();
+    let many: Arc<str> = format!(r#"{{"Bridge":{{{}}}}}"#, many.join(",")).into();
+    let text = "x".repeat(BYTES);
+    let long = format!(
+        r#"{{"Bridge":{{"{}":{{"initial":{{"name":"{text}"}}}}}}}}"#,
+        uuid(0)
+    );
+    let long: Arc<str> = long.into();
+    drop(text);
+    let most = Mutex::new(BTreeMap::new());
+    let before = auster.memory();
+    let note = |shape: &'static str| {
+        let mut most = most.lock().unwrap();
+        let now = auster.memory().saturating_sub(before) >> 20;
+        let peak = most.entry(shape).or_insert(0);
+        *peak = now.max(*peak);
+    };
+    // At once, as nobody has asked: brackets, and a text that never ends.
+    let plain: [(&'static str, Arc<str>); 2] = [
+        ("brackets at once", empty.clone()),
+        ("a text at once", long.clone()),
+    ];
+    for (shape, bytes) in plain {
+        let mut sent = JoinSet::new();
+        for _ in 0..CONNECTIONS {
+            let bytes = bytes.clone();
+            sent.spawn(async move {
+                let mut stream = strange(port).await;
+                let _ = stream
+                    .write_all(br#"{"id":null,"method":"a","params":"#)
+                    .await;
+                let _ = stream.write_all(bytes.as_bytes()).await;
+                sleep(Duration::from_millis(200)).await;
+            });
+        }
+        drain(&mut sent, || note(shape)).await;
+    }
+    // As an answer.
+    let rows: [(&'static str, Arc<str>); 3] =
+        [("brackets", empty), ("many rows", many), ("a text", long)];
+    for (shape, rows) in rows {
+        let mut sent = JoinSet::new();
+        for _ in 0..CONNECTIONS {
+            sent.spawn(database(port, rows.clone()));
+        }
+        drain(&mut sent, || note(shape)).await;
+    }
+    println!("MiB more: {:?}", most.lock().unwrap());
+    for (shape, peak) in most.into_inner().unwrap() {
+        // Without a bound one connection takes 1.5 GiB.
+        assert!(peak <= MIB_MAX, "{shape}: {peak} MiB more");
+    }
+}
+
+async fn drain(tasks: &mut JoinSet<()>, mut look: impl FnMut()) {
+    let end = Instant::now() + Duration::from_secs(12);
+    loop {
+        look();
+        tokio::select! {
+            done = tasks.join_next() => if done.is_none() { return },
+            () = sleep(Duration::from_millis(5)) => {}
+        }
+        if Instant::now() > end {
+            tasks.shutdown().await;
+        }
+    }
+}
+
+fn uuid(n: usize) -> String {
+    format!("00000000-0000-0000-0000-{n:012x}")
 }

@@ -1,0 +1,20 @@
+//! How the C library gives memory back.
+//!
+//! Left to itself, glibc learns from each large block that is freed to take the next one of that
+//! size from its heaps: a message that grows there is copied, and what it leaves is kept. Peers that
+//! send large messages then hold twice what they may. With a bound that stays the same, a large
+//! block is a mapping of its own: it grows in place and is gone when it is freed.
+#![allow(unsafe_code)] // The call has no wrapper.
+
+/// Blocks from here on are mappings. Buffers of the hot paths are smaller.
+#[cfg(target_env = "gnu")]
+const MAPPED_FROM_BYTES: nix::libc::c_int = 1 << 20;
+
+/// To be called before there are threads.
+pub fn give_back_large_blocks() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: two numbers are passed, and no other thread allocates meanwhile.
+    let is_done = unsafe { nix::libc::mallopt(nix::libc::M_MMAP_THRESHOLD, MAPPED_FROM_BYTES) };
+    #[cfg(target_env = "gnu")]
+    debug_assert_eq!(is_done, 1, "the bound is below half of a heap");
+}
