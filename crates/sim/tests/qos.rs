@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use control::controller::{ControllerConfig, Installation, Location};
+use control::qos::asked::Edit;
+use control::qos::check::POLICIES_MAX;
 use control::qos::flow::{Flow, OPENS, POLICY_TABLE};
 use control::qos::verify;
 use control::qos::{
@@ -1207,4 +1209,121 @@ fn a_thousand_policies_are_as_many_messages_as_entries_and_none_the_second_time(
     ask_for(&mut network, &qos);
     network.run_for(ms(1000));
     assert_eq!(told(&network).0 - after.0, 5);
+}
+
+/// One of many policies: the service of its own, and what is done with its packets.
+fn numbered(n: u16) -> [Edit; 2] {
+    let service = Service {
+        name: format!("s{n}"),
+        dst_port: Some(n + 1),
+        ..video()
+    };
+    let mark = Treatment {
+        mark: Some((n % 64) as u8),
+        ..Treatment::default()
+    };
+    let policy = Policy {
+        service: service.name.clone(),
+        ..policy(&format!("p{n}"), mark, On::Everywhere)
+    };
+    [Edit::PutService(service), Edit::PutPolicy(policy)]
+}
+
+fn work(network: &mut Network) -> [u64; 4] {
+    let work = network.ask(|controller, _| controller.qos_work());
+    [work.judged, work.compared, work.planned, work.looked_at]
+}
+
+/// As many as are documented, one by one: each costs what it is, however many there are.
+#[test]
+fn a_policy_costs_the_same_beside_four_thousand_as_beside_none() {
+    let mut network = network();
+    let line = topology::line(&mut network, 2);
+    network.run_for(ms(3000));
+    let edit = |network: &mut Network, edits: Vec<Edit>| {
+        let before = work(network);
+        let told = network.ask(|controller, now| controller.edit_qos(now, edits));
+        assert_eq!(told, Ok(()));
+        network.run_for(ms(20));
+        let after = work(network);
+        std::array::from_fn::<u64, 4, _>(|n| after[n] - before[n])
+    };
+    let policies = POLICIES_MAX as u16;
+    let add = |network: &mut Network, n: u16| edit(network, numbered(n).to_vec());
+    add(&mut network, 0);
+    for n in 1..policies - 1 {
+        let cost = add(&mut network, n);
+        // Its two entries (it is of IPv4 and IPv6) on each of two switches are looked at with those
+        // of the ones before that were not known to be sent.
+        let bound = [1, 4, 1, 16];
+        assert!(
+            cost.iter().zip(bound).all(|(cost, bound)| *cost <= bound),
+            "{n}: {cost:?}"
+        );
+    }
+    // The last one in its whole life.
+    let last = policies - 1;
+    let [service, added] = numbered(last);
+    let other = Edit::PutPolicy(Policy {
+        priority: 7,
+        ..match &added {
+            Edit::PutPolicy(policy) => policy.clone(),
+            _ => unreachable!("it is one"),
+        }
+    });
+    let gone = Edit::DeletePolicy(format!("p{last}"));
+    for edits in [
+        vec![service],
+        vec![added.clone()],
+        vec![other],
+        vec![gone],
+        vec![added],
+    ] {
+        let cost = edit(&mut network, edits);
+        assert!(
+            cost[0] <= 1 && cost[1] <= 4 && cost[2] <= 2 && cost[3] <= 16,
+            "{cost:?}"
+        );
+    }
+    network.run_for(ms(1000));
+    for id in switches(&line) {
+        let entries = entries(&network, id);
+        let of_policies = entries.iter().filter(|entry| entry.table_id.0 == 1);
+        assert_eq!(of_policies.count(), 2 * usize::from(policies) + 1);
+    }
+    let before = work(&mut network);
+    let [service, policy] = numbered(policies);
+    let told = network.ask(|controller, now| controller.edit_qos(now, vec![service, policy]));
+    assert_eq!(
+        told.unwrap_err().len(),
+        2,
+        "more than there may be of services and policies"
+    );
+    assert!(work(&mut network)[0] - before[0] <= 1);
+    assert_eq!(
+        network.ask(|controller, _| controller.qos().policies.len()),
+        POLICIES_MAX
+    );
+}
+
+/// A link that goes costs nothing of policies: they do not hang on it.
+#[test]
+fn a_link_that_goes_plans_no_policy_anew() {
+    let mut network = network();
+    let ring = topology::ring(&mut network, 3);
+    network.run_for(ms(3000));
+    for n in 0..50 {
+        let told = network.ask(|controller, now| controller.edit_qos(now, numbered(n).to_vec()));
+        assert_eq!(told, Ok(()));
+        network.run_for(ms(20));
+    }
+    network.run_for(ms(1000));
+    let before = work(&mut network);
+    let [a, b] = [ring.switches[0], ring.switches[1]].map(|id| dpid(&network, id));
+    let link = link_between(&network, &ring, a, b);
+    network.set_link(link, false);
+    network.run_for(ms(2000));
+    let after = work(&mut network);
+    assert_eq!(after[2], before[2], "planned");
+    assert_eq!(after[3], before[3], "looked at");
 }

@@ -91,7 +91,7 @@ use port_state::Pasts;
 use ports::LEAVE_AFTER;
 use qos::QosState;
 pub use qos::{
-    CircuitReport, Count, HopVerdict, Installation, PolicyReport, QosReport, VerifyReport,
+    CircuitReport, Count, HopVerdict, Installation, PolicyReport, QosReport, QosWork, VerifyReport,
 };
 use questions::Questions;
 use switch::Switch;

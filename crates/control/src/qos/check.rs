@@ -8,7 +8,9 @@ use std::fmt;
 
 use openflow::DatapathId;
 
+use super::asked::{Asked, Names, Scope};
 use super::flow::Matching;
+use super::odds::Odds;
 use super::{
     CODE_POINTS, Circuit, Exceeding, Meter, Network, On, PRIORITY_MAX, Policy, PortQueues, Qos,
     Queue, QueueName, QueuesBy, Rate, Service, SwitchFacts, Treatment,
@@ -16,7 +18,7 @@ use super::{
 use crate::controller::Location;
 use crate::timeouts::HostName;
 
-/// Of each kind. Policies are compared with each other, so that their number counts twice.
+/// Of each kind.
 pub const SERVICES_MAX: usize = 4096;
 pub const POLICIES_MAX: usize = 4096;
 pub const CIRCUITS_MAX: usize = 1024;
@@ -49,8 +51,10 @@ impl fmt::Display for Problem {
 impl Qos {
     /// All that is wrong; empty if it can be asked for.
     pub fn check(&self, network: &Network) -> Vec<Problem> {
+        let names = Names::of(self);
         let mut check = Check {
             qos: self,
+            names: &names,
             network,
             problems: Vec::new(),
         };
@@ -100,11 +104,56 @@ pub(super) fn obstacle(facts: &SwitchFacts, treatment: &Treatment) -> Option<&'s
     }
 }
 
-/// One of a kind, by its place, with the packets that it is for.
-type Judged<T> = (usize, T, Vec<Matching>);
+impl Asked {
+    /// All that is wrong with what `scope` names, if there was nothing wrong before it was changed.
+    pub fn check(&mut self, scope: &Scope, network: &Network) -> Vec<Problem> {
+        let mut odds = Vec::new();
+        for name in &scope.policies {
+            let others = self.odds().against(name);
+            let others = others.iter().filter_map(|n| self.names().policy_place(n));
+            let other = others.min();
+            odds.extend(self.names().policy_place(name).zip(other));
+        }
+        let qos = self.qos();
+        let mut check = Check {
+            qos,
+            names: self.names(),
+            network,
+            problems: Vec::new(),
+        };
+        check.count("services", qos.services.len(), SERVICES_MAX);
+        check.count("policies", qos.policies.len(), POLICIES_MAX);
+        for name in &scope.services {
+            let place = self.names().service_place(name);
+            if let Some((n, service)) = place.and_then(|n| Some((n, qos.services.get(n)?))) {
+                check.named("services", n, name);
+                check.service(n, service);
+            }
+        }
+        for name in &scope.policies {
+            let place = self.names().policy_place(name);
+            if let Some((n, policy)) = place.and_then(|n| Some((n, qos.policies.get(n)?))) {
+                check.named("policies", n, name);
+                check.policy(n, policy);
+            }
+        }
+        for (n, other) in odds {
+            check.at_odds(n, other);
+        }
+        let has_other_service = |circuit: &Circuit| {
+            let service = circuit.service.as_ref();
+            service.is_some_and(|name| scope.services.contains(name))
+        };
+        if qos.circuits.iter().any(has_other_service) {
+            check.circuits();
+        }
+        check.problems
+    }
+}
 
 struct Check<'a> {
     qos: &'a Qos,
+    names: &'a Names,
     network: &'a Network,
     problems: Vec<Problem>,
 }
@@ -227,12 +276,17 @@ impl Check<'_> {
     fn names<'a>(&mut self, kind: &str, names: impl Iterator<Item = &'a String>) {
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
         for (n, name) in names.enumerate() {
-            let field = format!("{kind}[{n}].name");
-            if name.is_empty() {
-                self.wrong(field, "it needs one");
-            } else if let Some(other) = seen.insert(name, n) {
-                self.wrong(field, format!("'{name}' is {kind}[{other}]'s already"));
+            self.named(kind, n, name);
+            if let Some(other) = seen.insert(name, n).filter(|_| !name.is_empty()) {
+                let what = format!("'{name}' is {kind}[{other}]'s already");
+                self.wrong(format!("{kind}[{n}].name"), what);
             }
+        }
+    }
+
+    fn named(&mut self, kind: &str, n: usize, name: &str) {
+        if name.is_empty() {
+            self.wrong(format!("{kind}[{n}].name"), "it needs one");
         }
     }
 
@@ -241,25 +295,29 @@ impl Check<'_> {
         self.count("services", qos.services.len(), SERVICES_MAX);
         self.names("services", qos.services.iter().map(|s| &s.name));
         for (n, service) in qos.services.iter().enumerate() {
-            let field = |name: &str| format!("services[{n}].{name}");
-            let ports = [
-                ("src_port", service.src_port),
-                ("dst_port", service.dst_port),
-            ];
-            for (name, port) in ports {
-                let has_ports = service.proto.is_some_and(|p| p.port_fields().is_some());
-                if port.is_some() && !has_ports {
-                    self.wrong(field(name), "only tcp, udp and sctp have ports: say proto");
-                }
+            self.service(n, service);
+        }
+    }
+
+    fn service(&mut self, n: usize, service: &Service) {
+        let field = |name: &str| format!("services[{n}].{name}");
+        let ports = [
+            ("src_port", service.src_port),
+            ("dst_port", service.dst_port),
+        ];
+        for (name, port) in ports {
+            let has_ports = service.proto.is_some_and(|p| p.port_fields().is_some());
+            if port.is_some() && !has_ports {
+                self.wrong(field(name), "only tcp, udp and sctp have ports: say proto");
             }
-            self.code_point(field("dscp"), service.dscp);
-            if let Some(vlan) = service.vlan.filter(|vlan| *vlan > VLAN_MAX) {
-                self.wrong(field("vlan"), format!("{vlan} is not 0 to {VLAN_MAX}"));
-            }
-            if service.matchings(None, false).is_empty() {
-                let what = "no packet is from src and to dst: one is IPv4, one IPv6";
-                self.wrong(field("dst"), what);
-            }
+        }
+        self.code_point(field("dscp"), service.dscp);
+        if let Some(vlan) = service.vlan.filter(|vlan| *vlan > VLAN_MAX) {
+            self.wrong(field("vlan"), format!("{vlan} is not 0 to {VLAN_MAX}"));
+        }
+        if service.matchings(None, false).is_empty() {
+            let what = "no packet is from src and to dst: one is IPv4, one IPv6";
+            self.wrong(field("dst"), what);
         }
     }
 
@@ -268,19 +326,27 @@ impl Check<'_> {
         self.count("policies", qos.policies.len(), POLICIES_MAX);
         self.names("policies", qos.policies.iter().map(|p| &p.name));
         for (n, policy) in qos.policies.iter().enumerate() {
-            let field = |name: &str| format!("policies[{n}].{name}");
-            self.priority(field("priority"), policy.priority);
-            if qos.service(&policy.service).is_none() {
-                let what = format!("there is no service '{}'", policy.service);
-                self.wrong(field("service"), what);
-            }
-            self.treatment(n, policy);
-            self.place(&field("on"), policy);
-            self.policy_queue(field("queue"), policy);
+            self.policy(n, policy);
         }
         if qos.policies.len() <= POLICIES_MAX {
             self.policies_at_odds();
         }
+    }
+
+    fn policy(&mut self, n: usize, policy: &Policy) {
+        let field = |name: &str| format!("policies[{n}].{name}");
+        self.priority(field("priority"), policy.priority);
+        if self.service_of(&policy.service).is_none() {
+            let what = format!("there is no service '{}'", policy.service);
+            self.wrong(field("service"), what);
+        }
+        self.treatment(n, policy);
+        self.place(&field("on"), policy);
+        self.policy_queue(field("queue"), policy);
+    }
+
+    fn service_of(&self, name: &str) -> Option<&Service> {
+        self.names.service(self.qos, name)
     }
 
     fn priority(&mut self, field: String, priority: u16) {
@@ -354,7 +420,7 @@ impl Check<'_> {
                 );
             }
         }
-        let service = self.qos.service(&policy.service);
+        let service = self.service_of(&policy.service);
         let matchings = service.map(|s| s.matchings(policy.on.ends(), false));
         if service.is_some_and(|s| !s.matchings(None, false).is_empty())
             && matchings.is_some_and(|matchings| matchings.is_empty())
@@ -405,27 +471,25 @@ impl Check<'_> {
     /// Of two entries of one priority nobody knows which holds.
     fn policies_at_odds(&mut self) {
         let qos = self.qos;
-        let mut by_priority: BTreeMap<u16, Vec<Judged<&Policy>>> = BTreeMap::new();
+        let mut odds = Odds::default();
         for (n, policy) in qos.policies.iter().enumerate() {
-            let Some(service) = qos.service(&policy.service) else {
+            let Some(service) = self.service_of(&policy.service) else {
                 continue;
             };
             let matchings = service.matchings(policy.on.ends(), false);
-            let equals = by_priority.entry(policy.priority).or_default();
-            let odds = equals.iter().find(|(_, other, others)| {
-                policy.treatment != other.treatment
-                    && policy.on.meets(&other.on)
-                    && overlap(&matchings, others)
-            });
-            if let Some((other, ..)) = odds {
-                let what = format!(
-                    "packets can be of this and of policies[{other}], which has the same priority \
-                     and another treatment"
-                );
-                self.wrong(format!("policies[{n}].priority"), what);
+            odds.insert_policy(n, policy, matchings);
+            if let Some(other) = odds.against(&n).into_iter().next() {
+                self.at_odds(n, other);
             }
-            equals.push((n, policy, matchings));
         }
+    }
+
+    fn at_odds(&mut self, n: usize, other: usize) {
+        let what = format!(
+            "packets can be of this and of policies[{other}], which has the same priority and \
+             another treatment"
+        );
+        self.wrong(format!("policies[{n}].priority"), what);
     }
 
     fn circuits(&mut self) {
@@ -469,7 +533,7 @@ impl Check<'_> {
             self.wrong(field("queue"), format!("no port has a queue {name}"));
         }
         match &circuit.service {
-            Some(name) if self.qos.service(name).is_none() => {
+            Some(name) if self.service_of(name).is_none() => {
                 self.wrong(field("service"), format!("there is no service '{name}'"));
             }
             _ if self.matchings(circuit).is_some_and(|m| m.is_empty()) => {
@@ -483,7 +547,7 @@ impl Check<'_> {
     /// Of both directions; `None` without its service.
     fn matchings(&self, circuit: &Circuit) -> Option<Vec<Matching>> {
         let service = match &circuit.service {
-            Some(name) => self.qos.service(name)?.clone(),
+            Some(name) => self.service_of(name)?.clone(),
             None => Service::default(),
         };
         let (from, to) = (circuit.from, circuit.to);
@@ -495,21 +559,19 @@ impl Check<'_> {
     }
 
     fn circuits_at_odds(&mut self) {
-        let mut seen: Vec<Judged<&Circuit>> = Vec::new();
-        for (n, circuit) in self.qos.circuits.iter().enumerate() {
+        let qos = self.qos;
+        let mut odds = Odds::default();
+        for (n, circuit) in qos.circuits.iter().enumerate() {
             let Some(matchings) = self.matchings(circuit) else {
                 continue;
             };
-            let odds = seen.iter().find(|(_, other, others)| {
-                circuit.priority == other.priority && overlap(&matchings, others)
-            });
-            if let Some((other, ..)) = odds {
+            odds.insert(n, circuit.priority, None, &On::Everywhere, matchings);
+            if let Some(other) = odds.against(&n).into_iter().next() {
                 let what = format!(
                     "packets can be of this and of circuits[{other}], which has the same priority"
                 );
                 self.wrong(format!("circuits[{n}].priority"), what);
             }
-            seen.push((n, circuit, matchings));
         }
     }
 
@@ -540,11 +602,6 @@ impl Check<'_> {
     }
 }
 
-fn overlap(some: &[Matching], others: &[Matching]) -> bool {
-    some.iter()
-        .any(|m| others.iter().any(|other| m.overlaps(other)))
-}
-
 impl On {
     pub(super) fn concerns(&self, dpid: DatapathId) -> bool {
         match self {
@@ -554,7 +611,7 @@ impl On {
         }
     }
 
-    pub(super) fn named_switches(&self) -> BTreeSet<DatapathId> {
+    pub(crate) fn named_switches(&self) -> BTreeSet<DatapathId> {
         match self {
             On::Ports(ports) => ports.iter().map(|at| at.dpid).collect(),
             On::Switches(switches) => switches.clone(),
@@ -571,7 +628,7 @@ impl On {
     }
 
     /// Whether there is a place where both hold.
-    fn meets(&self, other: &On) -> bool {
+    pub(super) fn meets(&self, other: &On) -> bool {
         match (self, other) {
             (On::Ports(ports), On::Ports(others)) => !ports.is_disjoint(others),
             (On::Ports(_) | On::Switches(_), _) => {

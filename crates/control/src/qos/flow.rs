@@ -106,6 +106,12 @@ impl Matching {
         })
     }
 
+    /// Each field with its value and mask.
+    pub fn fields(&self) -> impl Iterator<Item = (Field, u128, u128)> + '_ {
+        let fields = self.0.iter();
+        fields.map(|(field, (value, mask))| (*field, *value, *mask))
+    }
+
     pub fn has(&self, field: Field) -> bool {
         self.0.contains_key(&field)
     }

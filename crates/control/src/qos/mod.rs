@@ -62,10 +62,12 @@
 //! A packet has then another code point at the next switch, where a service that is told by its
 //! code point is looked for under both.
 
+pub mod asked;
 pub mod check;
 pub mod circuits;
 pub mod diff;
 pub mod flow;
+mod odds;
 pub mod plan;
 mod rate;
 pub mod service;

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use openflow::{DatapathId, Field, MeterId, PortNo, QueueId, Version};
 
+use super::asked::Names;
 use super::check::obstacle;
 use super::circuits::{Circuits, Hop, Route};
 use super::flow::{Does, Flow, FlowKey, Matching, OPENS, PATH_TABLE, POLICY_TABLE, Then};
@@ -36,6 +37,24 @@ pub struct Plan {
     pub switches: BTreeMap<DatapathId, SwitchPlan>,
     /// What cannot be yet, and why: it is planned again when the network has changed.
     pub waiting: BTreeSet<(Owner, String)>,
+    /// Policies that ask for an entry that one named before them has.
+    shared: BTreeMap<(DatapathId, FlowKey), BTreeSet<String>>,
+    meters: MeterIds,
+}
+
+/// A policy as it was planned last, and its service; `None` if it was not there.
+pub type Former = Option<(Policy, Option<Service>)>;
+
+/// What a plan that is changed has otherwise than before.
+#[derive(Debug, Default)]
+pub struct Touched {
+    /// Entries that may be others, as they were.
+    pub flows: BTreeMap<(DatapathId, FlowKey), Option<Planned>>,
+    pub meters: BTreeSet<(DatapathId, MeterId)>,
+    /// Switches whose ports have other queues.
+    pub ports: BTreeSet<DatapathId>,
+    /// How many policies were worked out, for one or for all switches.
+    pub policies: u64,
 }
 
 /// What a switch is to hold, or holds.
@@ -74,39 +93,391 @@ pub struct PortPlan {
 
 impl Plan {
     pub fn new(qos: &Qos, network: &Network, circuits: &Circuits) -> Plan {
-        let mut planner = Planner {
-            qos,
-            network,
-            circuit_queues: circuit_queues(qos, circuits),
-            meter_ids: BTreeMap::new(),
-            plan: Plan::default(),
-        };
-        planner.ports(circuits);
-        for policy in &qos.policies {
-            planner.policy(policy);
+        let mut plan = Plan::default();
+        let names = Names::of(qos);
+        let all = qos
+            .policies
+            .iter()
+            .map(|policy| (policy.name.clone(), None));
+        plan.update(qos, &names, network, &all.collect());
+        plan.update_ways(qos, &names, network, circuits);
+        plan
+    }
+
+    /// Plans policies that are others than they were, on the same network and with the same queues.
+    pub fn update(
+        &mut self,
+        qos: &Qos,
+        names: &Names,
+        network: &Network,
+        formers: &BTreeMap<String, Former>,
+    ) -> Touched {
+        let mut touched = Touched::default();
+        let ids = std::mem::take(&mut self.meters);
+        let mut planner = Planner::new(qos, names, network, ids);
+        let mut old: BTreeMap<&str, Out> = BTreeMap::new();
+        for (name, former) in formers {
+            let out = match former {
+                Some((policy, service)) => planner.planned(policy, service.as_ref()),
+                None => Out::default(),
+            };
+            old.insert(name, out);
+        }
+        if let Some(before) = planner.ids.change(qos, names, formers) {
+            let after = std::mem::replace(&mut planner.ids, before);
+            for policy in planner.ids.moved(&after, qos) {
+                if !old.contains_key(&policy.name[..]) {
+                    let out = planner.planned(policy, names.service(qos, &policy.service));
+                    old.insert(&policy.name, out);
+                }
+            }
+            planner.ids = after;
+        }
+        let mut heirs = Vec::new();
+        for (name, out) in &old {
+            self.release(name, out, &mut touched, &mut heirs);
+        }
+        let mut places: Vec<usize> = old.keys().filter_map(|n| names.policy_place(n)).collect();
+        places.sort_unstable();
+        for place in places {
+            let policy = &qos.policies[place];
+            let out = planner.planned(policy, names.service(qos, &policy.service));
+            self.claim(names, policy, out, &mut touched);
+        }
+        for at in heirs {
+            self.inherit(names, &mut planner, at, &mut touched);
+        }
+        touched.policies = planner.planned;
+        self.meters = planner.ids;
+        self.lowest(&mut touched);
+        touched
+    }
+
+    /// Plans circuits and queues anew, and leaves policies as they are.
+    pub fn update_ways(
+        &mut self,
+        qos: &Qos,
+        names: &Names,
+        network: &Network,
+        circuits: &Circuits,
+    ) -> Touched {
+        let mut touched = Touched::default();
+        let mut ports = BTreeMap::new();
+        for (dpid, switch) in &mut self.switches {
+            let policies = switch.flows.split_off(&first_of(POLICY_TABLE));
+            for (key, planned) in std::mem::replace(&mut switch.flows, policies) {
+                touched.flows.insert((*dpid, key), Some(planned));
+            }
+            let had = std::mem::take(&mut switch.ports);
+            ports.insert(*dpid, had);
+        }
+        let is_policy = |owner: &Owner| matches!(owner, Owner::Policy(_));
+        self.waiting.retain(|(owner, _)| is_policy(owner));
+        let mut planner = Planner::new(qos, names, network, MeterIds::default());
+        planner.circuit_queues = circuit_queues(qos, circuits);
+        for (at, port) in planner.ports(circuits) {
+            let switch = self.switches.entry(at.dpid).or_default();
+            switch.ports.insert(at.port, port);
         }
         for (_, route) in circuits.routes() {
             planner.circuit(route);
         }
-        for switch in planner.plan.switches.values_mut() {
-            if switch.has_policies() {
-                let miss = Flow::policy_miss();
-                let planned = Planned {
-                    does: miss.does,
-                    rank: miss.rank,
-                    owner: Owner::Nobody,
-                };
-                switch.flows.insert(miss.key, planned);
+        let out = planner.out;
+        for (dpid, key, planned) in out.flows {
+            let at = (dpid, key.clone());
+            touched.flows.entry(at).or_insert(None);
+            let switch = self.switches.entry(dpid).or_default();
+            // Of two for the same packets, which checking refuses, the one named first stays.
+            switch.flows.entry(key).or_insert(planned);
+        }
+        self.waiting.extend(out.waiting);
+        for (dpid, switch) in &self.switches {
+            let had = ports.get(dpid);
+            if had.map_or(!switch.ports.is_empty(), |had| *had != switch.ports) {
+                touched.ports.insert(*dpid);
             }
         }
-        planner.plan
+        touched.settle(&self.switches);
+        touched
+    }
+
+    /// Takes out what a policy had.
+    fn release(
+        &mut self,
+        name: &str,
+        out: &Out,
+        touched: &mut Touched,
+        heirs: &mut Vec<(DatapathId, FlowKey)>,
+    ) {
+        let owner = Owner::Policy(name.to_owned());
+        let from = (owner.clone(), String::new());
+        let mut waiting = self.waiting.range(from..).take_while(|(o, _)| *o == owner);
+        let waiting: Vec<_> = waiting.by_ref().cloned().collect();
+        for waiting in waiting {
+            self.waiting.remove(&waiting);
+        }
+        for (dpid, id, _) in &out.meters {
+            if let Some(switch) = self.switches.get_mut(dpid) {
+                switch.meters.remove(id);
+            }
+            touched.meters.insert((*dpid, *id));
+        }
+        for (dpid, key, _) in &out.flows {
+            let Some(switch) = self.switches.get_mut(dpid) else {
+                continue;
+            };
+            let at = (*dpid, key.clone());
+            if switch.flows.get(key).is_some_and(|of| of.owner == owner) {
+                let was = switch.flows.remove(key);
+                if self.shared.contains_key(&at) {
+                    heirs.push(at.clone());
+                }
+                touched.flows.entry(at).or_insert(was);
+            } else {
+                self.share(at, |others| {
+                    others.remove(name);
+                });
+            }
+        }
+    }
+
+    fn claim(&mut self, names: &Names, policy: &Policy, out: Out, touched: &mut Touched) {
+        self.waiting.extend(out.waiting);
+        for (dpid, id, meter) in out.meters {
+            let switch = self.switches.entry(dpid).or_default();
+            switch.meters.insert(id, meter);
+            touched.meters.insert((dpid, id));
+        }
+        for (dpid, key, planned) in out.flows {
+            self.claim_one(names, &policy.name, (dpid, key), planned, touched);
+        }
+    }
+
+    /// Of two for the same packets, which checking refuses if they differ, the one named first stays.
+    fn claim_one(
+        &mut self,
+        names: &Names,
+        name: &str,
+        at: (DatapathId, FlowKey),
+        planned: Planned,
+        touched: &mut Touched,
+    ) {
+        let switch = self.switches.entry(at.0).or_default();
+        let had = switch.flows.get(&at.1).cloned();
+        let other = match had.as_ref().map(|had| &had.owner) {
+            Some(Owner::Policy(other)) if *other == name => return,
+            Some(Owner::Policy(other)) => Some(other.clone()),
+            _ => None,
+        };
+        let is_first = |other| names.policy_place(name) < names.policy_place(other);
+        let later = match other {
+            Some(other) if !is_first(&other) => Some(name.to_owned()),
+            other => {
+                switch.flows.insert(at.1.clone(), planned);
+                touched.flows.entry(at.clone()).or_insert(had);
+                other
+            }
+        };
+        if let Some(later) = later {
+            self.share(at, |others| {
+                others.insert(later);
+            });
+        }
+    }
+
+    /// An entry whose policy is gone goes to the next that asks for it.
+    fn inherit(
+        &mut self,
+        names: &Names,
+        planner: &mut Planner<'_>,
+        at: (DatapathId, FlowKey),
+        touched: &mut Touched,
+    ) {
+        let others = self.shared.get(&at).into_iter().flatten();
+        let Some(heir) = others.min_by_key(|name| names.policy_place(name)).cloned() else {
+            return;
+        };
+        self.share(at.clone(), |others| {
+            others.remove(&heir);
+        });
+        let Some(policy) = names.policy(planner.qos, &heir) else {
+            return;
+        };
+        let service = names.service(planner.qos, &policy.service);
+        let out = planner.planned(policy, service);
+        let mut flows = out.flows.into_iter();
+        if let Some((_, _, planned)) = flows.find(|(dpid, key, _)| (dpid, key) == (&at.0, &at.1)) {
+            self.claim_one(names, &heir, at, planned, touched);
+        }
+    }
+
+    fn share(&mut self, at: (DatapathId, FlowKey), change: impl FnOnce(&mut BTreeSet<String>)) {
+        let others = self.shared.entry(at.clone()).or_default();
+        change(others);
+        if others.is_empty() {
+            self.shared.remove(&at);
+        }
+    }
+
+    /// The lowest entry of the policy table stands where there are others.
+    fn lowest(&mut self, touched: &mut Touched) {
+        let miss = Flow::policy_miss();
+        let dpids: BTreeSet<DatapathId> = touched.flows.keys().map(|(dpid, _)| *dpid).collect();
+        for dpid in dpids {
+            let switch = self.switches.entry(dpid).or_default();
+            let last = switch.flows.keys().next_back();
+            let is_needed = last.is_some_and(|key| key.table == POLICY_TABLE && *key != miss.key);
+            let was = switch.flows.get(&miss.key).cloned();
+            if is_needed == was.is_some() {
+                continue;
+            }
+            match is_needed {
+                true => {
+                    let planned = Planned {
+                        does: miss.does,
+                        rank: miss.rank,
+                        owner: Owner::Nobody,
+                    };
+                    switch.flows.insert(miss.key.clone(), planned);
+                }
+                false => drop(switch.flows.remove(&miss.key)),
+            }
+            let at = (dpid, miss.key.clone());
+            touched.flows.entry(at).or_insert(was);
+        }
+        touched.settle(&self.switches);
+    }
+}
+
+/// Before all entries of a table.
+fn first_of(table: openflow::TableId) -> FlowKey {
+    FlowKey {
+        table,
+        priority: 0,
+        matching: Matching::any(),
+    }
+}
+
+impl Touched {
+    /// Drops what is as it was.
+    fn settle(&mut self, switches: &BTreeMap<DatapathId, SwitchPlan>) {
+        self.flows.retain(|(dpid, key), was| {
+            let is = switches.get(dpid).and_then(|switch| switch.flows.get(key));
+            is != was.as_ref()
+        });
+    }
+}
+
+/// Numbers of meters: by how many a switch has, of policies by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct MeterIds(BTreeMap<u32, Numbers>);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Numbers {
+    by_name: BTreeMap<String, u32>,
+    taken: BTreeSet<u32>,
+}
+
+impl Numbers {
+    fn new(qos: &Qos, max: u32) -> Numbers {
+        let metered = qos.policies.iter().filter(|p| p.treatment.meter.is_some());
+        let names = metered.map(|policy| &policy.name[..]).collect();
+        let by_name = numbered(names, meter_numbers(max), BTreeSet::new());
+        let by_name = by_name.into_iter().map(|(name, id)| (name.to_owned(), id));
+        let by_name: BTreeMap<String, u32> = by_name.collect();
+        Numbers {
+            taken: by_name.values().copied().collect(),
+            by_name,
+        }
+    }
+}
+
+impl MeterIds {
+    fn of(&mut self, qos: &Qos, max: u32) -> &Numbers {
+        self.0.entry(max).or_insert_with(|| Numbers::new(qos, max))
+    }
+
+    /// Numbers policies that have a meter from now on, and gives numbers back. Where others are to have
+    /// another number for it, how it was.
+    fn change(
+        &mut self,
+        qos: &Qos,
+        names: &Names,
+        formers: &BTreeMap<String, Former>,
+    ) -> Option<MeterIds> {
+        let has_meter = |policy: &Policy| policy.treatment.meter.is_some();
+        let mut left = Vec::new();
+        let mut new = Vec::new();
+        for (name, former) in formers {
+            let had = former.as_ref().is_some_and(|(policy, _)| has_meter(policy));
+            match (had, names.policy(qos, name).is_some_and(has_meter)) {
+                (true, false) => left.push(name),
+                (false, true) => new.push(name),
+                _ => {}
+            }
+        }
+        let is_simple = self.0.iter_mut().all(|(max, numbers)| {
+            let range = meter_numbers(*max);
+            let is_free = |numbers: &Numbers, id: u32| !numbers.taken.contains(&id);
+            let leaves = left.iter().all(|name| {
+                let Some(id) = numbers.by_name.remove(*name) else {
+                    return true;
+                };
+                numbers.taken.remove(&id);
+                let next = if id == *range.end() {
+                    *range.start()
+                } else {
+                    id + 1
+                };
+                // Nobody was turned away from it.
+                is_free(numbers, next)
+            });
+            leaves
+                && new.iter().all(|name| {
+                    // In one step as in the order of names: it gets what it wants, and nobody else does.
+                    let id = wanted_number(name, &range);
+                    let id = id.filter(|id| is_free(numbers, *id));
+                    id.is_some_and(|id| {
+                        numbers.taken.insert(id);
+                        numbers.by_name.insert((*name).clone(), id);
+                        true
+                    })
+                })
+        });
+        (!is_simple).then(|| {
+            let maxima = self.0.keys();
+            let anew = maxima.map(|max| (*max, Numbers::new(qos, *max)));
+            let anew = MeterIds(anew.collect());
+            std::mem::replace(self, anew)
+        })
+    }
+
+    /// Policies that have another number in `after`.
+    fn moved<'a>(&self, after: &MeterIds, qos: &'a Qos) -> Vec<&'a Policy> {
+        let is_moved = |policy: &&Policy| {
+            self.0.iter().any(|(max, numbers)| {
+                let after = after.0.get(max).map(|of| of.by_name.get(&policy.name));
+                after != Some(numbers.by_name.get(&policy.name))
+            })
+        };
+        qos.policies.iter().filter(is_moved).collect()
     }
 }
 
 impl SwitchPlan {
     /// Whether paths are to lead on to the policy table.
     pub fn has_policies(&self) -> bool {
-        self.flows.keys().any(|key| key.table == POLICY_TABLE)
+        let last = self.flows.keys().next_back();
+        last.is_some_and(|key| key.table == POLICY_TABLE)
+    }
+
+    /// Entries of circuits.
+    pub fn ways(&self) -> impl Iterator<Item = (&FlowKey, &Planned)> {
+        self.flows.range(..first_of(POLICY_TABLE))
+    }
+
+    pub fn ways_mut(&mut self) -> impl Iterator<Item = (&FlowKey, &mut Planned)> {
+        self.flows.range_mut(..first_of(POLICY_TABLE))
     }
 
     /// Takes in what a switch says that it holds.
@@ -168,19 +539,47 @@ fn meter_numbers(max: u32) -> std::ops::RangeInclusive<u32> {
 
 struct Planner<'a> {
     qos: &'a Qos,
+    names: &'a Names,
     network: &'a Network,
     /// Queues that circuits have of their own.
     circuit_queues: BTreeMap<(Location, String), u8>,
-    /// By how many a switch has, of policies by name.
-    meter_ids: BTreeMap<u32, BTreeMap<&'a str, u32>>,
-    plan: Plan,
+    ids: MeterIds,
+    out: Out,
+    planned: u64,
+}
+
+/// What a policy or a circuit needs.
+#[derive(Default)]
+struct Out {
+    flows: Vec<(DatapathId, FlowKey, Planned)>,
+    meters: Vec<(DatapathId, MeterId, Meter)>,
+    waiting: Vec<(Owner, String)>,
 }
 
 /// A way out of a switch for a policy: by one port or by whichever, and into which queue.
 type Exit = (Option<PortNo>, Option<QueueId>);
 
-impl Planner<'_> {
-    fn ports(&mut self, circuits: &Circuits) {
+impl<'a> Planner<'a> {
+    fn new(qos: &'a Qos, names: &'a Names, network: &'a Network, ids: MeterIds) -> Planner<'a> {
+        Planner {
+            qos,
+            names,
+            network,
+            circuit_queues: BTreeMap::new(),
+            ids,
+            out: Out::default(),
+            planned: 0,
+        }
+    }
+
+    /// What a policy needs, everywhere.
+    fn planned(&mut self, policy: &Policy, service: Option<&Service>) -> Out {
+        self.planned += 1;
+        self.policy(policy, service);
+        std::mem::take(&mut self.out)
+    }
+
+    fn ports(&self, circuits: &Circuits) -> Vec<(Location, PortPlan)> {
         let mut ports: BTreeMap<Location, PortQueues> = BTreeMap::new();
         for (at, stated) in &self.qos.ports {
             let mut stated = stated.clone();
@@ -202,20 +601,16 @@ impl Planner<'_> {
                 port.queues.insert(*number, own_queue(circuit));
             }
         }
-        for (at, queues) in ports {
-            match self.network.queues_by(at.dpid) {
-                None | Some(QueuesBy::Nobody) => {}
-                Some(by) => {
-                    let switch = self.plan.switches.entry(at.dpid).or_default();
-                    switch.ports.insert(at.port, PortPlan { by, queues });
-                }
-            }
-        }
+        let planned = ports.into_iter().filter_map(|(at, queues)| {
+            let by = self.network.queues_by(at.dpid)?;
+            (by != QueuesBy::Nobody).then_some((at, PortPlan { by, queues }))
+        });
+        planned.collect()
     }
 
-    fn policy(&mut self, policy: &Policy) {
+    fn policy(&mut self, policy: &Policy, service: Option<&Service>) {
         let owner = Owner::Policy(policy.name.clone());
-        let Some(service) = self.qos.service(&policy.service) else {
+        let Some(service) = service else {
             return self.wait(owner, format!("there is no service '{}'", policy.service));
         };
         for dpid in policy.on.named_switches() {
@@ -262,7 +657,7 @@ impl Planner<'_> {
             }
             self.policy_at(*dpid, facts, policy, &treatment, &services);
         }
-        self.plan.waiting.extend(waiting);
+        self.out.waiting.extend(waiting);
     }
 
     fn policy_at(
@@ -281,8 +676,7 @@ impl Planner<'_> {
         }
         let meter = id.flatten();
         if let (Some(id), Some(meter)) = (meter, treatment.meter) {
-            let switch = self.plan.switches.entry(dpid).or_default();
-            switch.meters.insert(id, meter.whole());
+            self.out.meters.push((dpid, id, meter.whole()));
         }
         let ends = policy.on.ends();
         let exits = self.exits(dpid, facts, policy, treatment);
@@ -330,13 +724,8 @@ impl Planner<'_> {
 
     /// The same on every switch that has as many.
     fn meter_id(&mut self, policy: &Policy, max: u32) -> Option<MeterId> {
-        let qos = self.qos;
-        let ids = self.meter_ids.entry(max).or_insert_with(|| {
-            let metered = qos.policies.iter().filter(|p| p.treatment.meter.is_some());
-            let names = metered.map(|policy| &policy.name[..]).collect();
-            numbered(names, meter_numbers(max), BTreeSet::new())
-        });
-        ids.get(&policy.name[..]).copied().map(MeterId)
+        let numbers = self.ids.of(self.qos, max);
+        numbers.by_name.get(&policy.name).copied().map(MeterId)
     }
 
     fn exits(
@@ -406,7 +795,7 @@ impl Planner<'_> {
         let circuit = &route.circuit;
         let everything = Service::default();
         let named = circuit.service.as_ref();
-        let service = match named.map(|name| self.qos.service(name)) {
+        let service = match named.map(|name| self.names.service(self.qos, name)) {
             Some(Some(service)) => service,
             None => &everything,
             Some(None) => {
@@ -489,13 +878,11 @@ impl Planner<'_> {
 
     fn insert(&mut self, dpid: DatapathId, key: FlowKey, does: Does, rank: u8, owner: Owner) {
         let planned = Planned { does, rank, owner };
-        let switch = self.plan.switches.entry(dpid).or_default();
-        // Of two for the same packets, which checking refuses, the one named first stays.
-        switch.flows.entry(key).or_insert(planned);
+        self.out.flows.push((dpid, key, planned));
     }
 
     fn wait(&mut self, owner: Owner, why: String) {
-        self.plan.waiting.insert((owner, why));
+        self.out.waiting.push((owner, why));
     }
 }
 
@@ -555,7 +942,10 @@ fn numbered(
     let (first, count) = (*range.start(), range.clone().count() as u64);
     let mut numbers = BTreeMap::new();
     for name in names {
-        let wanted = hash(name).checked_rem(count).unwrap_or(0);
+        let Some(wanted) = wanted_number(name, &range) else {
+            continue;
+        };
+        let wanted = u64::from(wanted - first);
         let mut places = (0..count).map(|n| first + ((wanted + n) % count) as u32);
         if let Some(number) = places.find(|number| !taken.contains(number)) {
             taken.insert(number);
@@ -563,6 +953,13 @@ fn numbered(
         }
     }
     numbers
+}
+
+/// The number that a name says; `None` if there is none.
+fn wanted_number(name: &str, range: &std::ops::RangeInclusive<u32>) -> Option<u32> {
+    let count = range.clone().count() as u64;
+    let wanted = hash(name).checked_rem(count)?;
+    Some(range.start() + wanted as u32)
 }
 
 /// FNV-1a: the same on every machine, and all that is asked of it is to be spread.

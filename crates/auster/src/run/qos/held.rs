@@ -1,9 +1,11 @@
 //! The two layers, and their way to the controller.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use control::controller::{Controller, Location};
+use control::qos::asked::Edit;
 use control::qos::check::Problem;
 use control::qos::{Circuit, Policy, PortQueues, Qos, Service};
 use net::clock::Clock;
@@ -29,6 +31,8 @@ pub struct Held {
 pub struct Layers {
     pub file: Qos,
     pub api: Qos,
+    /// The controller did not say in time whether it has taken a change.
+    is_unsure: bool,
 }
 
 /// Something that is put in the API's layer.
@@ -88,6 +92,7 @@ impl Held {
         let next = Layers {
             file,
             api: layers.api.clone(),
+            is_unsure: false,
         };
         let doubles = next.doubles();
         if !doubles.is_empty() {
@@ -97,9 +102,7 @@ impl Held {
             };
             return Err(Refused::Wrong(doubles.iter().map(wrong).collect()));
         }
-        self.apply(&next, sources, None).await?;
-        *layers = next;
-        Ok(())
+        self.replace(&mut layers, next, sources, None).await
     }
 
     /// Puts one thing into the API's layer; `node` is what was written of it.
@@ -124,51 +127,124 @@ impl Held {
         self.change_in(&mut layers, ops).await
     }
 
+    /// Services and policies are changed by themselves. What else is, goes with everything there is.
     async fn change_in(&self, layers: &mut Layers, ops: Vec<Op>) -> Result<(), Refused> {
-        let (mut next, mut sources) = (layers.clone(), Sources::default());
-        let mut circuit = None;
-        for op in ops {
+        let mut there: BTreeMap<Item, bool> = BTreeMap::new();
+        for op in &ops {
             let item = op.item();
             if contains(&layers.file, &item) {
                 return Err(Refused::OfTheFile(item));
             }
-            match op {
-                Op::Put(put, node) => {
-                    if let Put::Circuit(asked) = put.as_ref() {
-                        circuit = Some(asked.name.clone());
-                    }
-                    insert(&mut next.api, *put);
-                    sources.insert(item, node);
-                }
-                Op::Delete(_) if contains(&next.api, &item) => remove(&mut next.api, &item),
-                Op::Delete(_) => return Err(Refused::Unknown(item)),
+            let was_there = there.insert(item.clone(), matches!(op, Op::Put(..)));
+            let was_there = was_there.unwrap_or_else(|| contains(&layers.api, &item));
+            if matches!(op, Op::Delete(_)) && !was_there {
+                return Err(Refused::Unknown(item));
             }
         }
-        self.apply(&next, &sources, circuit).await?;
-        *layers = next;
-        Ok(())
+        let mut sources = Sources::default();
+        let mut circuit = None;
+        let edits: Vec<Option<Edit>> = ops.iter().map(Op::edit).collect();
+        let changes = ops.into_iter().map(|op| match op {
+            Op::Put(put, node) => {
+                if let Put::Circuit(asked) = put.as_ref() {
+                    circuit = Some(asked.name.clone());
+                }
+                sources.insert(put.item(), node);
+                Change::Put(*put)
+            }
+            Op::Delete(item) => Change::Delete(item),
+        });
+        let changes: Vec<Change> = changes.collect();
+        let edits: Option<Vec<Edit>> = edits.into_iter().collect();
+        match edits.filter(|_| !layers.is_unsure) {
+            Some(edits) => self.edit(layers, edits, changes, &sources).await,
+            None => {
+                let mut next = layers.clone();
+                changes
+                    .into_iter()
+                    .for_each(|change| change.carry_out(&mut next.api));
+                self.replace(layers, next, &sources, circuit).await
+            }
+        }
+    }
+
+    async fn edit(
+        &self,
+        layers: &mut Layers,
+        edits: Vec<Edit>,
+        changes: Vec<Change>,
+        sources: &Sources,
+    ) -> Result<(), Refused> {
+        let now = self.clock.now();
+        let edited = self.ask(layers, move |controller| controller.edit_qos(now, edits));
+        let edited = edited.await?;
+        let carry_out = |api: &mut Qos| {
+            changes.into_iter().for_each(|change| change.carry_out(api));
+        };
+        match edited {
+            Ok(()) => {
+                carry_out(&mut layers.api);
+                Ok(())
+            }
+            Err(problems) => {
+                let mut next = layers.clone();
+                carry_out(&mut next.api);
+                Err(wrong(&next.whole(), &problems, sources))
+            }
+        }
     }
 
     /// A `circuit` that somebody waits for is refused where it has no room; one that the file says
     /// waits until there is some.
-    async fn apply(
+    async fn replace(
         &self,
-        layers: &Layers,
+        layers: &mut Layers,
+        mut next: Layers,
         sources: &Sources,
         circuit: Option<String>,
     ) -> Result<(), Refused> {
-        let (whole, now) = (layers.whole(), self.clock.now());
+        let (whole, now) = (next.whole(), self.clock.now());
         let asked = whole.clone();
-        let set = self.driver.ask(move |controller| match circuit {
+        let set = self.ask(layers, move |controller| match circuit {
             Some(name) => controller.set_qos_with(now, asked, &name),
             None => controller.set_qos(now, asked),
         });
-        let set = tokio::time::timeout(APPLY_MAX, set).await;
-        let Ok(Some(set)) = set else {
-            return Err(Refused::Busy);
-        };
-        let locate = |problem: &Problem| locate(&whole, problem, sources);
-        set.map_err(|problems| Refused::Wrong(problems.iter().map(locate).collect()))
+        set.await?
+            .map_err(|problems| wrong(&whole, &problems, sources))?;
+        next.is_unsure = false;
+        *layers = next;
+        Ok(())
+    }
+
+    async fn ask<R: Send + 'static>(
+        &self,
+        layers: &mut Layers,
+        question: impl FnOnce(&mut Controller) -> R + Send + 'static,
+    ) -> Result<R, Refused> {
+        let answer = tokio::time::timeout(APPLY_MAX, self.driver.ask(question)).await;
+        let answer = answer.ok().flatten();
+        layers.is_unsure |= answer.is_none();
+        answer.ok_or(Refused::Busy)
+    }
+}
+
+fn wrong(whole: &Qos, problems: &[Problem], sources: &Sources) -> Refused {
+    let locate = |problem: &Problem| locate(whole, problem, sources);
+    Refused::Wrong(problems.iter().map(locate).collect())
+}
+
+/// A change of a layer.
+enum Change {
+    Put(Put),
+    Delete(Item),
+}
+
+impl Change {
+    fn carry_out(self, layer: &mut Qos) {
+        match self {
+            Change::Put(put) => insert(layer, put),
+            Change::Delete(item) => remove(layer, &item),
+        }
     }
 }
 
@@ -196,6 +272,20 @@ impl Op {
         match self {
             Op::Put(put, _) => put.item(),
             Op::Delete(item) => item.clone(),
+        }
+    }
+
+    /// `None` if it is about more than services and policies.
+    fn edit(&self) -> Option<Edit> {
+        match self {
+            Op::Put(put, _) => match put.as_ref() {
+                Put::Service(service) => Some(Edit::PutService(service.clone())),
+                Put::Policy(policy) => Some(Edit::PutPolicy(policy.clone())),
+                Put::Port(..) | Put::Circuit(_) => None,
+            },
+            Op::Delete(Item::Service(name)) => Some(Edit::DeleteService(name.clone())),
+            Op::Delete(Item::Policy(name)) => Some(Edit::DeletePolicy(name.clone())),
+            Op::Delete(Item::Port(_) | Item::Circuit(_)) => None,
         }
     }
 }

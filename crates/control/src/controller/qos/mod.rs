@@ -18,15 +18,16 @@ mod verify;
 use std::collections::{BTreeMap, BTreeSet};
 
 use openflow::time::{Duration, Instant};
-use openflow::{DatapathId, PortNo, Version, Xid};
+use openflow::{DatapathId, MeterId, PortNo, Version, Xid};
 
 use crate::entry::EntryKey;
+use crate::qos::asked::{Asked, Edit, Scope};
 use crate::qos::check::Problem;
 use crate::qos::circuits::{Circuits, Outcome, Refusal};
 use crate::qos::diff::{Change, Diff, Order};
 use crate::qos::flow::FlowKey;
-use crate::qos::plan::{Owner, Plan, Planned, PortPlan, SwitchPlan};
-use crate::qos::{MeterFacts, Network, On, Qos, QueuesBy, Rate, SwitchFacts};
+use crate::qos::plan::{Former, Owner, Plan, Planned, PortPlan, SwitchPlan, Touched};
+use crate::qos::{Circuit, MeterFacts, Network, On, Policy, Qos, QueuesBy, Rate, SwitchFacts};
 use crate::timeouts::HostName;
 
 use super::links::Links;
@@ -53,7 +54,17 @@ const SETTLE: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
 pub(super) struct QosState {
-    asked: Qos,
+    asked: Asked,
+    /// Policies that are others than they were planned last.
+    formers: BTreeMap<String, Former>,
+    /// More has changed than them.
+    is_other: bool,
+    /// As it was planned for last.
+    network: Network,
+    /// All policies are planned anew.
+    plans_all: bool,
+    unsettled: Unsettled,
+    work: QosWork,
     /// Hosts that are named, and where they were when it was last planned.
     named: BTreeMap<HostName, Option<Location>>,
     /// Of hosts that nobody has heard since this process started, what entries say.
@@ -76,6 +87,27 @@ pub(super) struct QosState {
     again_at: Option<Instant>,
     counts_at: Option<Instant>,
     verified: Verified,
+}
+
+/// Where what is held and what is planned may differ.
+#[derive(Default)]
+struct Unsettled {
+    /// Anywhere.
+    all: bool,
+    flows: BTreeSet<(DatapathId, FlowKey)>,
+    meters: BTreeSet<(DatapathId, MeterId)>,
+}
+
+/// What changes have cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QosWork {
+    /// Policies that were judged, and pairs of matchings that were compared for it.
+    pub judged: u64,
+    pub compared: u64,
+    /// Policies that were planned.
+    pub planned: u64,
+    /// Entries of which it was looked whether switches hold them.
+    pub looked_at: u64,
 }
 
 /// How a switch's queues are made, and the rates of its ports.
@@ -147,11 +179,11 @@ impl QosState {
     /// Whether anything at all depends on it.
     pub(super) fn is_used(&self) -> bool {
         let is_something = |held: &SwitchPlan| *held != SwitchPlan::default();
-        self.asked != Qos::default() || self.held.values().any(is_something)
+        *self.asked.qos() != Qos::default() || self.held.values().any(is_something)
     }
 
     pub(super) fn wants_policies(&self) -> bool {
-        !self.asked.policies.is_empty()
+        !self.asked.qos().policies.is_empty()
     }
 
     pub(super) fn is_named(&self, name: HostName) -> bool {
@@ -180,6 +212,29 @@ impl QosState {
     }
 }
 
+impl Unsettled {
+    fn part_of(
+        &self,
+        switches: &BTreeMap<DatapathId, SwitchPlan>,
+    ) -> BTreeMap<DatapathId, SwitchPlan> {
+        let mut part: BTreeMap<DatapathId, SwitchPlan> = BTreeMap::new();
+        for (dpid, key) in &self.flows {
+            let switch = switches.get(dpid);
+            if let Some(planned) = switch.and_then(|switch| switch.flows.get(key)) {
+                let of = part.entry(*dpid).or_default();
+                of.flows.insert(key.clone(), planned.clone());
+            }
+        }
+        for (dpid, id) in &self.meters {
+            let switch = switches.get(dpid);
+            if let Some(meter) = switch.and_then(|switch| switch.meters.get(id)) {
+                part.entry(*dpid).or_default().meters.insert(*id, *meter);
+            }
+        }
+        part
+    }
+}
+
 impl Controller {
     /// Asks for other services, policies, circuits and queues, in place of those there were. What
     /// cannot be on this network is refused with everything that is wrong, and nothing changes. What
@@ -194,22 +249,25 @@ impl Controller {
         if !problems.is_empty() {
             return Err(problems);
         }
-        if qos == self.qos.asked {
-            return Ok(());
+        self.take_qos(now, qos);
+        Ok(())
+    }
+
+    fn take_qos(&mut self, now: Instant, qos: Qos) {
+        if qos == *self.qos.asked.qos() {
+            return;
         }
-        let ends = qos
-            .circuits
-            .iter()
-            .map(|circuit| (circuit.from, circuit.to));
-        let paths = qos.policies.iter().filter_map(|policy| match policy.on {
-            On::Path { from, to } => Some((from, to)),
-            _ => None,
-        });
-        let named = ends.chain(paths).flat_map(|(from, to)| [from, to]);
-        self.qos.named = named.map(|name| (name, None)).collect();
         let is_asked = |name: &String| qos.circuits.iter().any(|circuit| circuit.name == *name);
         self.qos.routed.retain(is_asked);
-        self.qos.asked = qos;
+        let policies = qos.policies.len() as u64;
+        self.qos.work.judged += policies;
+        let asked = std::mem::replace(&mut self.qos.asked, Asked::new(qos));
+        let (old, new) = (asked.qos(), self.qos.asked.qos());
+        let is_same = (&old.policies, &old.services, &old.ports)
+            == (&new.policies, &new.services, &new.ports);
+        self.qos.plans_all |= !is_same;
+        let named = self.qos.asked.ends().keys();
+        self.qos.named = named.map(|name| (*name, None)).collect();
         self.qos.refused.clear();
         for switch in self.qos.switches.values_mut() {
             switch.cannot_lead = false;
@@ -217,7 +275,111 @@ impl Controller {
         self.ask_all_meters(now);
         self.qos_soon(now);
         self.qos_counts_later(now);
+    }
+
+    /// Changes services and policies, all of `edits` or none. It costs what it changes, however many
+    /// there are beside it; otherwise as [`Controller::set_qos`].
+    ///
+    /// # Errors
+    /// All that is wrong with what is changed, by field.
+    pub fn edit_qos(&mut self, now: Instant, edits: Vec<Edit>) -> Result<(), Vec<Problem>> {
+        let was_used = self.qos.is_used();
+        let mut scope = Scope::default();
+        let mut undos = Vec::new();
+        for edit in edits {
+            let about = self.qos.asked.scope(&edit);
+            for name in &about.policies {
+                if !self.qos.formers.contains_key(name) {
+                    let former = self.qos.asked.former(name);
+                    self.qos.formers.insert(name.clone(), former);
+                }
+            }
+            scope.services.extend(about.services);
+            scope.policies.extend(about.policies);
+            undos.extend(self.qos.asked.apply(edit));
+        }
+        if undos.is_empty() {
+            return Ok(());
+        }
+        let problems = self.check_edits(&scope);
+        if !problems.is_empty() {
+            for undo in undos.into_iter().rev() {
+                self.qos.asked.undo(undo);
+            }
+            return Err(problems);
+        }
+        self.note_ends(&scope);
+        let cannot_lead = |switch: &mut SwitchQos| std::mem::take(&mut switch.cannot_lead);
+        let could_not = self.qos.switches.values_mut().map(cannot_lead);
+        let could_not = could_not.fold(false, |any, could_not| any | could_not);
+        let service = |circuit: &Circuit| circuit.service.clone();
+        let mut services = self.qos.asked.qos().circuits.iter().filter_map(service);
+        if services.any(|name| scope.services.contains(&name)) {
+            self.qos_soon(now);
+        }
+        if could_not || !self.qos.refused.is_empty() || !was_used {
+            self.qos.refused.clear();
+            self.ask_all_meters(now);
+            self.qos_soon(now);
+        }
+        self.plan_soon(now);
+        self.qos_counts_later(now);
         Ok(())
+    }
+
+    fn check_edits(&mut self, scope: &Scope) -> Vec<Problem> {
+        let asked = &self.qos.asked;
+        let policies = scope.policies.iter();
+        let policies = policies.filter_map(|name| asked.names().policy(asked.qos(), name));
+        let named: BTreeSet<DatapathId> = policies.flat_map(|p| p.on.named_switches()).collect();
+        let is_there = |switch: &SwitchQos| switch.has_entries || switch.is_known;
+        let has_circuits = !asked.qos().circuits.is_empty() && !scope.services.is_empty();
+        let network = match has_circuits {
+            true => self.network_of(is_there),
+            false => self.facts_of(&named, is_there),
+        };
+        self.qos.work.judged += scope.policies.len() as u64;
+        let before = self.qos.asked.odds().compared();
+        let problems = self.qos.asked.check(scope, &network);
+        self.qos.work.compared += self.qos.asked.odds().compared() - before;
+        problems
+    }
+
+    /// Hosts that policies name since they were changed, and no others.
+    fn note_ends(&mut self, scope: &Scope) {
+        let ends = |policy: &Policy| match policy.on {
+            On::Path { from, to } => vec![from, to],
+            _ => Vec::new(),
+        };
+        let asked = &self.qos.asked;
+        let now = scope.policies.iter();
+        let now = now.filter_map(|name| asked.names().policy(asked.qos(), name));
+        let before = scope
+            .policies
+            .iter()
+            .filter_map(|n| self.qos.formers.get(n));
+        let before = before.flatten().map(|(policy, _)| policy);
+        let names: BTreeSet<HostName> = now.chain(before).flat_map(ends).collect();
+        for name in names {
+            let is_named = self.qos.asked.ends().contains_key(&name);
+            if is_named == self.qos.named.contains_key(&name) {
+                continue;
+            }
+            let place = self.host_place(name).filter(|_| is_named);
+            match place {
+                Some(place) => drop(self.qos.network.hosts.insert(name, place)),
+                None => drop(self.qos.network.hosts.remove(&name)),
+            }
+            match is_named {
+                true => drop(self.qos.named.insert(name, place)),
+                false => drop(self.qos.named.remove(&name)),
+            }
+        }
+    }
+
+    /// What changes of what is asked for have cost since the start.
+    pub fn qos_work(&self) -> QosWork {
+        self.qos.work
     }
 
     /// As [`Controller::set_qos`], for who asks for this circuit now and waits for the answer: if it
@@ -236,7 +398,10 @@ impl Controller {
             problems.extend(self.no_room(&qos, circuit));
         }
         match problems.is_empty() {
-            true => self.set_qos(now, qos),
+            true => {
+                self.take_qos(now, qos);
+                Ok(())
+            }
             false => Err(problems),
         }
     }
@@ -268,7 +433,7 @@ impl Controller {
 
     /// What is asked for.
     pub fn qos(&self) -> &Qos {
-        &self.qos.asked
+        self.qos.asked.qos()
     }
 
     /// What is known of the network. Of meters that a switch has not told of yet, the best is assumed.
@@ -324,6 +489,12 @@ impl Controller {
 
     /// Something has changed that it may depend on.
     pub(super) fn qos_soon(&mut self, now: Instant) {
+        self.qos.is_other = true;
+        self.plan_soon(now);
+    }
+
+    /// A policy has changed, or something that it may depend on.
+    fn plan_soon(&mut self, now: Instant) {
         if self.qos.is_used() && self.qos.plan_at.is_none() {
             let due = now + GATHER;
             self.qos.plan_at = Some(due);
@@ -395,36 +566,27 @@ impl Controller {
             return;
         }
         self.adopt_circuits();
-        let network = self.network_of(|switch| switch.is_known);
-        for (name, place) in &mut self.qos.named {
-            *place = network.hosts.get(name).copied();
+        // Policies that switches have refused are planned, and left out again.
+        self.qos.refused.retain(|_, (_, until)| *until > now);
+        let lacks = !self.qos.refused.is_empty();
+        if std::mem::take(&mut self.qos.is_other) {
+            self.note_network();
+            let touched = self.plan_ways();
+            self.note_touched(touched);
         }
-        let qos = &mut self.qos;
-        let outcomes = qos.circuits.update(&qos.asked, &network);
-        let refusals = outcomes
-            .into_iter()
-            .filter_map(|(name, outcome)| match outcome {
-                Outcome::Refused(refusal) => Some((name, refusal)),
-                _ => None,
-            });
-        qos.refusals = refusals.collect();
-        let routed = qos.circuits.routes().map(|(name, _)| name.to_owned());
-        qos.routed.extend(routed);
-        let plan = Plan::new(&qos.asked, &network, &qos.circuits);
-        let before = std::mem::replace(&mut qos.plan, plan).switches;
-        qos.refused.retain(|_, (_, until)| *until > now);
-        for switch in qos.plan.switches.values_mut() {
-            switch
-                .flows
-                .retain(|_, planned| !qos.refused.contains_key(&planned.owner));
+        let formers = std::mem::take(&mut self.qos.formers);
+        if std::mem::replace(&mut self.qos.plans_all, lacks) || lacks {
+            self.plan_all();
+        } else {
+            self.plan_some(&formers);
         }
-        if let Some(until) = qos.refused.values().map(|(_, until)| *until).min() {
+        if let Some(until) = self.qos.refused.values().map(|(_, until)| *until).min() {
             self.qos_again(until);
         }
         let mut wanted = std::mem::take(&mut self.qos.plan.switches);
         let kept = self.keep_young(now, &mut wanted);
         let away = self.away(now);
-        let diff = self.qos_diff(now, &wanted, &away);
+        let diff = self.qos_diff(now, &wanted, &away, &kept);
         for (dpid, key) in kept {
             if let Some(switch) = wanted.get_mut(&dpid) {
                 switch.flows.remove(&key);
@@ -432,7 +594,6 @@ impl Controller {
         }
         let leads = wanted.iter().filter(|(_, switch)| switch.has_policies());
         let leads: BTreeSet<DatapathId> = leads.map(|(dpid, _)| *dpid).collect();
-        self.qos.verified.forget_changed(&before, &wanted);
         self.qos.plan.switches = wanted;
         let is_there = |dpid: &&DatapathId| !away.contains(dpid);
         let turns = |switch: &SwitchQos, dpid| switch.leads_on != leads.contains(dpid);
@@ -450,6 +611,83 @@ impl Controller {
         self.advance_qos(now);
     }
 
+    /// What is known of the network now. Policies are planned anew if it is of other switches, or if
+    /// hosts that are named are elsewhere.
+    fn note_network(&mut self) {
+        let network = self.network_of(|switch| switch.is_known);
+        for (name, place) in &mut self.qos.named {
+            *place = network.hosts.get(name).copied();
+        }
+        let before = std::mem::replace(&mut self.qos.network, network);
+        let network = &self.qos.network;
+        let is_same = (&before.switches, &before.hosts) == (&network.switches, &network.hosts);
+        self.qos.plans_all |= !is_same;
+    }
+
+    /// Circuits and queues, and not the policies.
+    fn plan_ways(&mut self) -> Touched {
+        let qos = &mut self.qos;
+        let (asked, network) = (&qos.asked, &qos.network);
+        let outcomes = qos.circuits.update(asked.qos(), network);
+        let refusals = outcomes
+            .into_iter()
+            .filter_map(|(name, outcome)| match outcome {
+                Outcome::Refused(refusal) => Some((name, refusal)),
+                _ => None,
+            });
+        qos.refusals = refusals.collect();
+        let routed = qos.circuits.routes().map(|(name, _)| name.to_owned());
+        qos.routed.extend(routed);
+        let plan = &mut qos.plan;
+        plan.update_ways(asked.qos(), asked.names(), network, &qos.circuits)
+    }
+
+    fn plan_all(&mut self) {
+        let qos = &mut self.qos;
+        let plan = Plan::new(qos.asked.qos(), &qos.network, &qos.circuits);
+        qos.work.planned += qos.asked.qos().policies.len() as u64;
+        let before = std::mem::replace(&mut qos.plan, plan).switches;
+        if !qos.refused.is_empty() {
+            for switch in qos.plan.switches.values_mut() {
+                let is_refused = |planned: &Planned| qos.refused.contains_key(&planned.owner);
+                switch.flows.retain(|_, planned| !is_refused(planned));
+            }
+        }
+        qos.verified.forget_changed(&before, &qos.plan.switches);
+        qos.unsettled.all = true;
+    }
+
+    /// Policies that have changed.
+    fn plan_some(&mut self, formers: &BTreeMap<String, Former>) {
+        let qos = &mut self.qos;
+        let (asked, plan) = (&qos.asked, &mut qos.plan);
+        let touched = plan.update(asked.qos(), asked.names(), &qos.network, formers);
+        qos.work.planned += touched.policies;
+        for name in formers.keys() {
+            qos.verified.forget(&Owner::Policy(name.clone()));
+        }
+        self.note_touched(touched);
+    }
+
+    /// Nothing has been seen of what is set up in another way, and switches may hold it as it was.
+    fn note_touched(&mut self, touched: Touched) {
+        let qos = &mut self.qos;
+        for dpid in &touched.ports {
+            let switch = qos.plan.switches.get(dpid);
+            let flows = switch.into_iter().flat_map(|switch| switch.flows.values());
+            flows.for_each(|planned| qos.verified.forget(&planned.owner));
+        }
+        for ((dpid, key), was) in touched.flows {
+            let switch = qos.plan.switches.get(&dpid);
+            let is = switch.and_then(|switch| switch.flows.get(&key));
+            for planned in was.iter().chain(is) {
+                qos.verified.forget(&planned.owner);
+            }
+            qos.unsettled.flows.insert((dpid, key));
+        }
+        qos.unsettled.meters.extend(touched.meters);
+    }
+
     /// Switches that can be told nothing now, or that have not said for too long that they have taken
     /// what they were told.
     fn away(&self, now: Instant) -> BTreeSet<DatapathId> {
@@ -461,19 +699,63 @@ impl Controller {
         away.map(|(dpid, _)| *dpid).collect()
     }
 
+    /// What to send. Where nothing is uncertain, it is looked for among what has changed.
     fn qos_diff(
-        &self,
+        &mut self,
         now: Instant,
         wanted: &BTreeMap<DatapathId, SwitchPlan>,
         away: &BTreeSet<DatapathId>,
+        kept: &[(DatapathId, FlowKey)],
     ) -> Diff {
         let late = self.late(now);
+        let is_certain = late.is_empty() && away.is_empty();
+        let unsettled = std::mem::take(&mut self.qos.unsettled);
+        let diff = match is_certain && !unsettled.all {
+            true => {
+                let held = unsettled.part_of(&self.qos.held);
+                let diff = Diff::new(&held, &unsettled.part_of(wanted), away);
+                self.qos.work.looked_at += unsettled.flows.len() as u64;
+                debug_assert!(
+                    self.qos.held.values().any(|held| held.flows.len() > 256)
+                        || diff == Diff::new(&self.qos.held, wanted, away),
+                    "something has changed that nobody noted"
+                );
+                diff
+            }
+            false => {
+                let entries = wanted.values().map(|switch| switch.flows.len() as u64);
+                self.qos.work.looked_at += entries.sum::<u64>();
+                self.whole_diff(&late, wanted, away)
+            }
+        };
+        let unsettled = &mut self.qos.unsettled;
+        unsettled.all = !is_certain;
+        unsettled.flows.extend(kept.iter().cloned());
+        for (dpid, change) in diff.stages.iter().flat_map(|stage| &stage.changes) {
+            match change {
+                Change::Set(key, _) | Change::Delete(key) => {
+                    unsettled.flows.insert((*dpid, key.clone()));
+                }
+                Change::AddMeter(id, _) | Change::ModifyMeter(id, _) | Change::DeleteMeter(id) => {
+                    unsettled.meters.insert((*dpid, *id));
+                }
+            }
+        }
+        diff
+    }
+
+    fn whole_diff(
+        &self,
+        late: &BTreeSet<DatapathId>,
+        wanted: &BTreeMap<DatapathId, SwitchPlan>,
+        away: &BTreeSet<DatapathId>,
+    ) -> Diff {
         if late.is_empty() {
             return Diff::new(&self.qos.held, wanted, away);
         }
         // Nobody knows whether it has what it was sent last.
         let mut held = self.qos.held.clone();
-        for dpid in &late {
+        for dpid in late {
             let (switch, held) = (self.qos.switches.get(dpid), held.get_mut(dpid));
             let Some((switch, held)) = switch.zip(held) else {
                 continue;
@@ -499,7 +781,7 @@ impl Controller {
             let Some(until) = up_since.map(|at| at + ADOPTED_KEPT).filter(|at| *at > now) else {
                 continue;
             };
-            for (key, planned) in held.flows.iter().filter(|(_, planned)| planned.rank > 0) {
+            for (key, planned) in held.ways().filter(|(_, planned)| planned.rank > 0) {
                 let Owner::Circuit(name) = &planned.owner else {
                     continue;
                 };
@@ -520,40 +802,48 @@ impl Controller {
         kept
     }
 
-    fn network_of(&self, is_there: impl Fn(&SwitchQos) -> bool) -> Network {
+    /// Of these switches alone, without links and hosts.
+    fn facts_of(
+        &self,
+        dpids: &BTreeSet<DatapathId>,
+        is_there: impl Fn(&SwitchQos) -> bool,
+    ) -> Network {
         let mut network = Network::default();
-        for (dpid, state) in self
-            .qos
-            .switches
-            .iter()
-            .filter(|(_, state)| is_there(state))
-        {
-            let Some(switch) = self.switches.get(dpid) else {
-                continue;
-            };
-            let queues = self.qos.queues.get(dpid);
-            let rate = |port| queues.and_then(|queues| queues.rates.get(port)).copied();
-            let ports = switch.ports.keys().map(|port| (*port, rate(port)));
-            // As good as any, as long as it has not said.
-            let unknown = MeterFacts {
-                max: u32::MAX,
-                can_remark: true,
-            };
-            let is_old = switch.version == Version::V10;
-            let meters = state.meters.unwrap_or((!is_old).then_some(unknown));
-            let facts = SwitchFacts {
-                version: switch.version,
-                table_count: if state.cannot_lead {
-                    1
-                } else {
-                    state.table_count
-                },
-                queues_by: queues.map_or(QueuesBy::Nobody, |queues| queues.by),
-                meters,
-                ports: ports.collect(),
-            };
-            network.switches.insert(*dpid, facts);
+        for dpid in dpids {
+            let state = self.qos.switches.get(dpid).filter(|state| is_there(state));
+            let facts = state.and_then(|state| self.switch_facts(*dpid, state));
+            network.switches.extend(facts.map(|facts| (*dpid, facts)));
         }
+        network
+    }
+
+    fn switch_facts(&self, dpid: DatapathId, state: &SwitchQos) -> Option<SwitchFacts> {
+        let switch = self.switches.get(&dpid)?;
+        let queues = self.qos.queues.get(&dpid);
+        let rate = |port| queues.and_then(|queues| queues.rates.get(port)).copied();
+        let ports = switch.ports.keys().map(|port| (*port, rate(port)));
+        // As good as any, as long as it has not said.
+        let unknown = MeterFacts {
+            max: u32::MAX,
+            can_remark: true,
+        };
+        let is_old = switch.version == Version::V10;
+        Some(SwitchFacts {
+            version: switch.version,
+            table_count: if state.cannot_lead {
+                1
+            } else {
+                state.table_count
+            },
+            queues_by: queues.map_or(QueuesBy::Nobody, |queues| queues.by),
+            meters: state.meters.unwrap_or((!is_old).then_some(unknown)),
+            ports: ports.collect(),
+        })
+    }
+
+    fn network_of(&self, is_there: impl Fn(&SwitchQos) -> bool) -> Network {
+        let switches = self.qos.switches.keys().copied().collect();
+        let mut network = self.facts_of(&switches, is_there);
         network.links = two_ways(&self.links);
         network.links.retain(|from, to| {
             [from, to]

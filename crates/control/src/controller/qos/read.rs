@@ -82,6 +82,7 @@ impl Controller {
     pub(in crate::controller) fn qos_lost(&mut self, dpid: DatapathId) {
         self.qos.switches.remove(&dpid);
         self.qos.held.remove(&dpid);
+        self.qos.unsettled.all = true;
         self.qos_counts_restart(dpid);
     }
 
@@ -107,7 +108,7 @@ impl Controller {
             }
         }
         let has_miss = held.flows.contains_key(&Flow::policy_miss().key);
-        let wants_policies = !self.qos.asked.policies.is_empty();
+        let wants_policies = !self.qos.asked.qos().policies.is_empty();
         let Some(switch) = self.qos.switches.get_mut(&dpid) else {
             return;
         };
@@ -115,6 +116,7 @@ impl Controller {
             let led = switch.leads_on || !told.leading.is_empty();
             switch.leads_on = led && has_miss && wants_policies;
             switch.has_entries = true;
+            self.qos.unsettled.all = true;
             if held != SwitchPlan::default() || self.qos.held.contains_key(&dpid) {
                 self.qos.held.insert(dpid, held);
             }
@@ -243,6 +245,7 @@ impl Controller {
                 let ours = configs.filter(|config| is_our_meter(config.meter_id, max));
                 let meters = ours.filter_map(|c| Some((c.meter_id, Meter::from_config(&c)?)));
                 let meters: BTreeMap<MeterId, Meter> = meters.collect();
+                self.qos.unsettled.all = true;
                 if !meters.is_empty() || self.qos.held.contains_key(&dpid) {
                     self.qos.held.entry(dpid).or_default().meters = meters;
                 }
@@ -256,7 +259,7 @@ impl Controller {
     pub(super) fn note_ready(&mut self, now: Instant) {
         let mut is_any = false;
         let mut later = Vec::new();
-        let asked = &self.qos.asked;
+        let asked = self.qos.asked.qos();
         let has_own = |circuit: &Circuit| circuit.rate.is_some() || circuit.queue.is_some();
         let has_own = asked.circuits.iter().any(has_own);
         for (dpid, switch) in &mut self.qos.switches {
@@ -287,11 +290,11 @@ impl Controller {
     /// Whose entries of circuits are, of those whose nobody knew.
     pub(super) fn claim_held(&mut self) {
         let qos = &mut self.qos;
-        let flows = qos.held.values_mut().flat_map(|held| &mut held.flows);
+        let flows = qos.held.values_mut().flat_map(SwitchPlan::ways_mut);
         for (key, planned) in flows {
             if planned.owner == Owner::Nobody
                 && planned.rank > 0
-                && let Some((circuit, _)) = circuit_of(&qos.asked, key)
+                && let Some((circuit, _)) = circuit_of(qos.asked.qos(), key)
             {
                 planned.owner = Owner::Circuit(circuit.name.clone());
             }
@@ -305,12 +308,9 @@ impl Controller {
         let links = two_ways(&self.links);
         let mut found: Vec<(Circuit, Vec<Hop>)> = Vec::new();
         for (dpid, held) in &self.qos.held {
-            let openings = held
-                .flows
-                .iter()
-                .filter(|(_, planned)| planned.rank == OPENS);
+            let openings = held.ways().filter(|(_, planned)| planned.rank == OPENS);
             for (key, _) in openings {
-                let Some((circuit, is_back)) = circuit_of(&self.qos.asked, key) else {
+                let Some((circuit, is_back)) = circuit_of(self.qos.asked.qos(), key) else {
                     continue;
                 };
                 if is_back || self.qos.circuits.route(&circuit.name).is_some() {

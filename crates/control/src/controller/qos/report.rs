@@ -97,7 +97,7 @@ impl Controller {
         let reasons = |owner: &Owner| reasons.get(owner).cloned().unwrap_or_default();
         let none = Progress::default();
         let mut report = QosReport::default();
-        for policy in &self.qos.asked.policies {
+        for policy in &self.qos.asked.qos().policies {
             let owner = Owner::Policy(policy.name.clone());
             let progress = progress.get(&owner).unwrap_or(&none);
             let mut reasons = reasons(&owner);
@@ -113,7 +113,7 @@ impl Controller {
             };
             report.policies.insert(policy.name.clone(), policy_report);
         }
-        for circuit in &self.qos.asked.circuits {
+        for circuit in &self.qos.asked.qos().circuits {
             let owner = Owner::Circuit(circuit.name.clone());
             let progress = progress.get(&owner).unwrap_or(&none);
             let mut reasons = reasons(&owner);
@@ -176,7 +176,7 @@ impl Controller {
                 let count = count.filter(|_| is_there).unwrap_or_default();
                 match planned.rank {
                     0 => of.counts.entry(*dpid).or_default().add(count),
-                    OPENS => match circuit_of(&self.qos.asked, key) {
+                    OPENS => match circuit_of(self.qos.asked.qos(), key) {
                         Some((_, true)) => of.answered.add(count),
                         _ => of.sent.add(count),
                     },

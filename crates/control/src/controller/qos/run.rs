@@ -234,6 +234,7 @@ impl Controller {
             return;
         }
         let sent = std::mem::take(&mut switch.sent);
+        self.qos.unsettled.all = true;
         if let Some(held) = self.qos.held.get_mut(&dpid) {
             for sent in sent.values().rev() {
                 sent.undo(held);
@@ -252,6 +253,7 @@ impl Controller {
         (switch.has_entries, switch.has_meters, switch.meters_asked) = (false, false, false);
         switch.is_told = false;
         let sent = std::mem::take(&mut switch.sent);
+        self.qos.unsettled.all = true;
         if let Some(held) = self.qos.held.get_mut(&dpid) {
             for sent in sent.values().rev() {
                 sent.undo(held);
@@ -275,6 +277,7 @@ impl Controller {
         let Some(sent) = switch.and_then(|switch| switch.sent.remove(&xid)) else {
             return;
         };
+        self.qos.unsettled.all = true;
         let held = self.qos.held.entry(dpid).or_default();
         sent.undo(held);
         let change = sent.change;

@@ -67,6 +67,12 @@ impl Verified {
         }
     }
 
+    /// It is set up in another way than before.
+    pub(super) fn forget(&mut self, owner: &Owner) {
+        self.seen.remove(owner);
+        self.verdicts.remove(owner);
+    }
+
     pub(super) fn seen(&self, owner: &Owner) -> Option<Instant> {
         self.seen.get(owner).copied()
     }
@@ -120,7 +126,7 @@ impl Controller {
     /// a minute.
     pub fn verify_report(&self, now: Instant, from: Instant) -> VerifyReport {
         let mut report = VerifyReport::default();
-        let asked = &self.qos.asked;
+        let asked = self.qos.asked.qos();
         let policies = asked.policies.iter().map(|policy| policy.name.clone());
         report.policies = policies.map(|name| (name, Vec::new())).collect();
         let circuits = asked.circuits.iter().map(|circuit| circuit.name.clone());
@@ -282,7 +288,7 @@ impl Controller {
 
     /// Who named a queue, or room that needs one.
     fn asking_for_queues(&self) -> BTreeSet<Owner> {
-        let asked = &self.qos.asked;
+        let asked = self.qos.asked.qos();
         let policies = asked
             .policies
             .iter()

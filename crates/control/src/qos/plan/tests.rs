@@ -3,11 +3,13 @@ use openflow::packet::build::{Host, udp};
 use openflow::table::{Output, Switch};
 use openflow::time::Instant;
 use openflow::{MacAddr, Match, Message, Version};
+use proptest::prelude::*;
 
+use super::super::asked::{Asked, Edit};
 use super::super::diff::Diff;
 use super::super::flow::path_instructions;
 use super::super::tests::{at, circuit, class, gold, host, policy, queue, ring};
-use super::super::{CODE_POINTS, Exceeding, MeterFacts, Proto};
+use super::super::{CODE_POINTS, Exceeding, MeterFacts, Proto, Rate};
 use super::*;
 
 /// UDP to this port is video.
@@ -377,4 +379,113 @@ fn the_same_is_planned_again() {
     asked.policies[1].priority = 11;
     asked.circuits = vec![circuit("c", 10)];
     assert_eq!(plan(&asked, &ring()), plan(&asked, &ring()));
+}
+
+/// Policies of few services and hosts, so that several ask for one entry.
+fn any_edit() -> impl Strategy<Value = Edit> {
+    let service = (0usize..4, 0u16..3, prop::option::of(0u8..3)).prop_map(|(n, port, dscp)| {
+        Edit::PutService(Service {
+            name: format!("s{n}"),
+            proto: Some(Proto::Udp),
+            dst_port: Some(port + 1),
+            dscp,
+            ..Service::default()
+        })
+    });
+    let treatment = prop_oneof![
+        Just(Treatment {
+            queue: Some(class("gold")),
+            ..Treatment::default()
+        }),
+        Just(Treatment {
+            meter: Some(Meter {
+                rate: Rate::mbit(1),
+                burst_bytes: None,
+                exceeding: Exceeding::Drop,
+            }),
+            ..Treatment::default()
+        }),
+        (0u8..3).prop_map(|mark| Treatment {
+            mark: Some(mark),
+            ..Treatment::default()
+        }),
+    ];
+    let on = prop_oneof![
+        Just(On::Everywhere),
+        (1u64..6).prop_map(|dpid| On::Switches(BTreeSet::from([DatapathId(dpid)]))),
+        Just(On::Ports(BTreeSet::from([at(1, 2)]))),
+        prop::sample::select(vec!["10.0.0.1", "10.0.0.7"]).prop_map(|from| On::Path {
+            from: host(from),
+            to: host("10.0.0.2"),
+        }),
+    ];
+    let put = (0usize..8, 0usize..4, 0u16..2, treatment, on).prop_map(
+        |(n, service, priority, treatment, on)| {
+            let policy = policy(&format!("p{n}"), &format!("s{service}"), treatment, on);
+            Edit::PutPolicy(Policy { priority, ..policy })
+        },
+    );
+    prop_oneof![
+        2 => service,
+        6 => put,
+        2 => (0usize..8).prop_map(|n| Edit::DeletePolicy(format!("p{n}"))),
+        1 => (0usize..4).prop_map(|n| Edit::DeleteService(format!("s{n}"))),
+    ]
+}
+
+proptest! {
+    /// Whatever changes, in whatever order and however many at once: the plan is the one that is made
+    /// of everything anew, and what was not touched is as it was.
+    #[test]
+    fn a_plan_that_is_changed_is_as_one_made_anew(
+        turns in prop::collection::vec(prop::collection::vec(any_edit(), 1..5), 1..12),
+        meters_max in prop::sample::select(vec![4u32, 262_144]),
+    ) {
+        let mut network = ring();
+        for facts in network.switches.values_mut() {
+            facts.meters = Some(MeterFacts { max: meters_max, can_remark: false });
+        }
+        let ports = BTreeMap::from([(at(1, 2), gold()), (at(2, 4), gold()), (at(2, 9), gold())]);
+        let mut asked = Asked::new(Qos { ports, ..Qos::default() });
+        let mut plan = Plan::new(asked.qos(), &network, &Circuits::default());
+        for edits in turns {
+            let before = plan.clone();
+            let mut formers = BTreeMap::new();
+            let mut undos = Vec::new();
+            let was = asked.qos().clone();
+            for edit in edits {
+                for name in asked.scope(&edit).policies {
+                    let former = asked.former(&name);
+                    formers.entry(name).or_insert(former);
+                }
+                undos.extend(asked.apply(edit));
+            }
+            let is = asked.qos().clone();
+            let touched = plan.update(&is, asked.names(), &network, &formers);
+            let anew = Plan::new(&is, &network, &Circuits::default());
+            let some = |plan: &Plan| {
+                let mut switches = plan.switches.clone();
+                switches.retain(|_, switch| *switch != SwitchPlan::default());
+                switches
+            };
+            prop_assert_eq!(some(&plan), some(&anew));
+            prop_assert_eq!(&plan.waiting, &anew.waiting);
+            for (dpid, switch) in &plan.switches {
+                let had = before.switches.get(dpid);
+                for (key, planned) in &switch.flows {
+                    let is_touched = touched.flows.contains_key(&(*dpid, key.clone()));
+                    let was = had.and_then(|had| had.flows.get(key));
+                    prop_assert_eq!(is_touched, was != Some(planned));
+                }
+            }
+            // A change that is taken back leaves nothing behind.
+            let mut other = asked.clone();
+            for undo in undos.into_iter().rev() {
+                other.undo(undo);
+            }
+            prop_assert_eq!(other.qos(), &was);
+            let was = Asked::new(was);
+            prop_assert_eq!(other.ends(), was.ends());
+        }
+    }
 }
