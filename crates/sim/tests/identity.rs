@@ -221,6 +221,33 @@ fn a_host_that_cannot_be_asked_is_heard_by_its_traffic() {
     }
 }
 
+/// What it says goes to a host of the same switch, which the connection's edge answers by itself.
+#[test]
+fn a_host_that_speaks_only_to_its_neighbour_is_heard() {
+    for version in VERSIONS {
+        let mut net = net(version, lasting());
+        net.announce(net.peer);
+        let from = net.network.host(net.victim).address;
+        let to = net.network.host(net.peer).address;
+        let (victim, attacker) = (net.victim, net.far_attacker);
+        for number in 0..900u64 {
+            if number >= 100 {
+                let n = number as u16;
+                let somebody = MacAddr([2, 9, 9, 9, (n >> 8) as u8, n as u8]);
+                let frame = ethernet(from.mac, somebody, 0x88b5, &[7; 46]);
+                net.network.inject(attacker, frame);
+            }
+            let frame = udp(from, to, (1, 2), &number.to_be_bytes());
+            net.network.inject(victim, frame);
+            net.network.run_for(ms(10));
+        }
+        net.network.run_for(ms(100));
+        let home = net.network.place(victim);
+        assert_eq!(net.place(from.mac), Some(home), "{version}");
+        assert_eq!(net.count(|e| matches!(e, Event::HostMoved { .. })), 0);
+    }
+}
+
 /// The victim's switch is away for a while, and the victim cannot be asked.
 #[test]
 fn a_host_that_cannot_be_heard_is_not_taken_for_silent() {
