@@ -144,6 +144,52 @@ fn entries_tell_a_new_controller_where_hosts_were() {
     assert!(alarms(&network, is_relayed) >= 1);
 }
 
+/// A link that may be two hosts carries only what has no other way: neither new conversations, nor
+/// those that a cut has led there for a while, and also after another bounce. The topology clears it.
+#[test]
+fn what_hosts_hand_on_carries_nothing_that_can_go_another_way() {
+    let (mut network, line, hosts) = talked();
+    let (x, y) = (
+        network.add_host(line.switches[0]),
+        network.add_host(line.switches[2]),
+    );
+    bounce(&mut network, hosts);
+    assert_held_down(&mut network, hosts, "after a bounce");
+    let mut seq = 0;
+    let mut answered = |network: &mut Network| {
+        let before = network.host(x).pongs.len();
+        for _ in 0..10 {
+            network.ping(x, y, seq);
+            relay(network, hosts, ms(200));
+            seq += 1;
+        }
+        network.host(x).pongs.len() - before
+    };
+    assert_eq!(answered(&mut network), 10, "a new pair");
+
+    network.set_link(line.links[0], false);
+    relay(&mut network, hosts, secs(1));
+    assert!(answered(&mut network) == 0, "there is no other way");
+    network.set_link(line.links[0], true);
+    relay(&mut network, hosts, secs(15));
+    assert_eq!(answered(&mut network), 10, "the cable is back");
+
+    bounce(&mut network, hosts);
+    relay(&mut network, hosts, secs(40));
+    assert_eq!(network.process().controller.links().len(), 6);
+    assert_eq!(answered(&mut network), 10, "after another bounce");
+
+    // The operator says that it is a cable: it is the shortest way, for all but the first packet,
+    // which the controller delivers.
+    let forged = (network.place(hosts[0]), network.place(hosts[1]));
+    let said = Topology::new([], &[forged], &[]).unwrap();
+    let set = network.ask(|controller, now| controller.set_topology(now, Some(said)));
+    assert_eq!(set, Ok(()));
+    network.run_for(secs(120));
+    relay(&mut network, hosts, secs(5));
+    assert!(answered(&mut network) <= 1, "the hosts swallow it");
+}
+
 /// Hosts that speak while LLDP is relayed past them keep the link from coming up, and are served.
 #[test]
 fn hosts_that_speak_are_no_cable() {

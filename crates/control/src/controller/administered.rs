@@ -79,8 +79,23 @@ impl Controller {
             switch.edge_ports = None;
         }
         self.enforce_links(now);
+        self.trust_stated_links(now);
         self.topology_soon(now);
         Ok(())
+    }
+
+    /// Nobody doubts a link that is said.
+    fn trust_stated_links(&mut self, now: Instant) {
+        let links = self.links.iter();
+        let said = links.filter(|(a, b)| self.administered.says_link(*a, *b));
+        let said: Vec<_> = said.collect();
+        let mut is_any = false;
+        for (a, b) in said {
+            is_any |= self.links.trust([a, b]);
+        }
+        if is_any {
+            self.routes_soon(now);
+        }
     }
 
     /// Takes out links that are not said any more.

@@ -15,10 +15,10 @@ use openflow::{DatapathId, MacAddr, Message};
 use crate::lldp::LldpError;
 
 use super::links::{Heard, Removed};
-use super::port_state::{Ends, PortRole};
+use super::port_state::{Ends, MEMORY, PortRole};
 use super::ports::Cause;
 use super::switch::{Request, SwitchPort};
-use super::{Alarm, Controller, Event, LinkPolicy, Location, Timer};
+use super::{Alarm, Controller, Event, LinkPolicy, Location, Mode, Timer};
 
 /// A link whose LLDP was lost so often in a row is gone. At a loss of 30 % that happens to a link
 /// once in two days.
@@ -124,6 +124,9 @@ impl Pulse {
 
 impl Controller {
     pub(super) fn lldp_due(&mut self, now: Instant, at: Location) {
+        if self.links.end_doubt(now, at) {
+            self.routes_soon(now);
+        }
         let connected = self.is_connected(at.dpid);
         let is_edge = self.is_stated_edge(at);
         let Some(port) = self.port(at) else {
@@ -489,6 +492,10 @@ impl Controller {
         if had_hosts {
             let excess = proof.excess;
             self.alarm_once(now, Alarm::EdgeBecameLink { from, to, excess });
+            // Two hosts that hand LLDP on look like this as well.
+            if !self.administered.says_link(from, to) {
+                self.links.doubt([from, to], now + MEMORY);
+            }
         }
         self.link_up(now, from, to);
     }
@@ -518,6 +525,9 @@ impl Controller {
             self.evict_hosts(now, end);
         }
         self.mend_paths(now, Cause::Unknown, &[]);
+        if self.links.has_doubts() && self.config.mode != Mode::Hybrid {
+            self.drain_paths(now);
+        }
         self.routes_soon(now);
         self.adopt_soon(now);
     }

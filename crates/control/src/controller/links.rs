@@ -4,8 +4,8 @@
 //! reverse is there as well, since a cable with one dead fibre would swallow every answer. A port
 //! with a link in either direction is no edge.
 //!
-//! What an administrator wants to take out is used only where there is no other way: it counts as
-//! very many hops.
+//! What an administrator wants to take out is used only where there is no other way, and so is a
+//! link in doubt: either counts as very many hops.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -24,6 +24,8 @@ pub(super) struct Links {
     ends: BTreeMap<Location, Ends>,
     neighbours: BTreeMap<DatapathId, Vec<Neighbour>>,
     drained: Drained,
+    /// Ports that had hosts and are ends of links since, and how long that is held against them.
+    doubted: BTreeMap<Location, Instant>,
     /// Another for every change of `ends`.
     revision: u64,
 }
@@ -69,8 +71,11 @@ pub struct Drained {
     pub wait: Duration,
 }
 
-/// Hops that a drained link counts as: more than any path has.
-const DRAINED_HOPS: u32 = 1 << 16;
+/// Hops that a link counts as which is drained or in doubt: more than any path has.
+const SHUNNED_HOPS: u32 = 1 << 16;
+
+/// Ports in doubt. Of one more, the one whose doubt would end first is forgotten.
+const DOUBTED_MAX: usize = 65_536;
 
 impl Drained {
     fn is_hit(&self, at: Location) -> bool {
@@ -242,8 +247,40 @@ impl Links {
                 port: hop.out_port,
             };
             let peer = self.peer(out);
-            peer.is_some_and(|peer| self.drained.is_hit(out) || self.drained.is_hit(peer))
+            peer.is_some_and(|peer| self.is_shunned(out) || self.is_shunned(peer))
         })
+    }
+
+    /// The link at these ports is to carry only what has no other way, until then.
+    pub(super) fn doubt(&mut self, ends: [Location; 2], until: Instant) {
+        for end in ends {
+            if self.doubted.len() >= DOUBTED_MAX && !self.doubted.contains_key(&end) {
+                let first = self.doubted.iter().min_by_key(|(_, until)| **until);
+                let first = first.map(|(end, _)| *end);
+                first.and_then(|first| self.doubted.remove(&first));
+            }
+            self.doubted.insert(end, until);
+        }
+    }
+
+    /// Doubts a link no more. Whether it was in doubt.
+    pub(super) fn trust(&mut self, ends: [Location; 2]) -> bool {
+        let trusted = ends.map(|end| self.doubted.remove(&end).is_some());
+        trusted.contains(&true)
+    }
+
+    /// Whether a doubt about this port has ended by now.
+    pub(super) fn end_doubt(&mut self, now: Instant, end: Location) -> bool {
+        let is_over = self.doubted.get(&end).is_some_and(|until| *until <= now);
+        is_over && self.doubted.remove(&end).is_some()
+    }
+
+    pub(super) fn has_doubts(&self) -> bool {
+        !self.doubted.is_empty()
+    }
+
+    fn is_shunned(&self, end: Location) -> bool {
+        self.drained.is_hit(end) || self.doubted.contains_key(&end)
     }
 
     /// Whether a shortest way leads out of this port.
@@ -260,9 +297,9 @@ impl Links {
     }
 
     fn hops(&self, from: DatapathId, link: &Neighbour) -> u32 {
-        let end = |dpid, port| self.drained.is_hit(Location { dpid, port });
+        let end = |dpid, port| self.is_shunned(Location { dpid, port });
         match end(from, link.out_port) || end(link.dpid, link.in_port) {
-            true => DRAINED_HOPS,
+            true => SHUNNED_HOPS,
             false => 1,
         }
     }

@@ -29,7 +29,7 @@ use openflow::time::{Duration, Instant};
 use super::Location;
 
 /// A host is remembered to have been at a port for this long after it was last accepted there.
-const MEMORY: Duration = Duration::from_secs(24 * 3600);
+pub(super) const MEMORY: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PortRole {
