@@ -70,7 +70,7 @@ def wait_for(done, seconds, what):
 
 
 class Shape:
-    """Switches, links between them, hosts with their switches, and two hosts across the first link."""
+    """Switches, links, hosts with their switches, and two hosts across the first link."""
 
     def __init__(self, switches, links, hosts, across):
         self.switches, self.links, self.hosts, self.across = switches, links, hosts, across
@@ -127,7 +127,8 @@ class Bed:
         if space:
             words = ("ip", "netns", "exec", space, *words)
         with open(self.dir / f"{name}.log", how) as log, open(self.dir / f"{name}.out", how) as out:
-            process = subprocess.Popen(words, stdout=out, stderr=log, env=env, start_new_session=True)
+            process = subprocess.Popen(
+                words, stdout=out, stderr=log, env=env, start_new_session=True)
         self.processes[name] = process
         return process
 
@@ -155,7 +156,8 @@ class Bed:
             self.cables.append(((a % 2, one), (b % 2, other)))
         for host, n in self.shape.hosts.items():
             self.add_host(host, n)
-        target = self.start_relays() if self.relayed else self.delay.port if self.delay else self.port
+        target = self.delay.port if self.delay else self.port
+        target = self.start_relays(target) if self.relayed else target
         self.targets = {n: f"tcp:10.78.{n % 2}.1:{target}" for n in self.shape.switches}
         for n in self.shape.switches:
             self.to_do[n % 2].extend(["--", "set-controller", self.bridge(n), self.targets[n]])
@@ -171,16 +173,17 @@ class Bed:
         db, sock = dir / "conf.db", dir / "db.sock"
         run("ovsdb-tool", "create", str(db), SCHEMA)
         env = dict(os.environ, OVS_RUNDIR=str(dir), OVS_LOGDIR=str(dir), OVS_DBDIR=str(dir))
-        self.start(f"db-{which}", "ovsdb-server", str(db), f"--remote=punix:{sock}", space=space, env=env)
+        self.start(f"db-{which}", "ovsdb-server", str(db), f"--remote=punix:{sock}", space=space,
+                   env=env)
         wait_for(sock.exists, 20, "ovsdb-server")
         self.vsctl(which, "--no-wait", "init")
         self.start(f"vswitchd-{which}", "ovs-vswitchd", f"unix:{sock}", space=space, env=env)
         here, there = f"{self.prefix}m{which}", f"{self.prefix}c{which}"
         run("ip", "link", "add", here, "type", "veth", "peer", "name", there, "netns", space)
-        for words in (["addr", "add", f"10.78.{which}.1/30", "dev", here], ["link", "set", here, "up"]):
-            run("ip", *words)
-        for words in (["addr", "add", f"10.78.{which}.2/30", "dev", there], ["link", "set", there, "up"]):
-            run("ip", "-n", space, *words)
+        run("ip", "addr", "add", f"10.78.{which}.1/30", "dev", here)
+        run("ip", "link", "set", here, "up")
+        run("ip", "-n", space, "addr", "add", f"10.78.{which}.2/30", "dev", there)
+        run("ip", "-n", space, "link", "set", there, "up")
         return space
 
     def start_controller(self):
@@ -191,18 +194,19 @@ class Bed:
         self.start("auster", *words, append=True)
         wait_for(self.status.exists, 20, "auster run")
 
-    def start_relays(self):
+    def start_relays(self, controller):
         """A pair of relays for all bridges, over QUIC. Returns the port that bridges dial."""
         pki = self.dir / "pki"
         run(self.auster, "pki", "init", "--dir", str(pki))
         run(self.auster, "pki", "controller", "ctl", "--dir", str(pki), cwd=self.dir)
         run(self.auster, "pki", "switch", "sw", "--dir", str(pki), cwd=self.dir)
-        keys = lambda name, ca: ["-p", str(self.dir / f"{name}-privkey.pem"), "-c",
-                                 str(self.dir / f"{name}-cert.pem"), "-C", str(pki / ca / "cacert.pem")]
+        keys = lambda name, ca: ["-p", str(self.dir / f"{name}-privkey.pem"),
+                                 "-c", str(self.dir / f"{name}-cert.pem"),
+                                 "-C", str(pki / ca / "cacert.pem")]
         link, local = free_port(), free_port()
-        controller = self.delay.port if self.delay else self.port
-        self.start("relay-c", self.auster, "relay", "controller", "--listen", f"pquic:{link}:127.0.0.1",
-                   "--openflow", f"tcp:127.0.0.1:{controller}", *keys("ctl", "switchca"))
+        self.start("relay-c", self.auster, "relay", "controller", "--listen",
+                   f"pquic:{link}:127.0.0.1", "--openflow", f"tcp:127.0.0.1:{controller}",
+                   *keys("ctl", "switchca"))
         self.start("relay-s", self.auster, "relay", "switch", "--openflow", f"ptcp:{local}",
                    "--connect", f"quic:127.0.0.1:{link}", *keys("sw", "controllerca"))
         time.sleep(2)
@@ -226,8 +230,8 @@ class Bed:
 
     def plug(self, n, name):
         run("ip", "-n", self.spaces[n % 2], "link", "set", name, "up")
-        self.to_do[n % 2].extend(["--", "add-port", self.bridge(n), name, "--", "set", "interface", name,
-                                  f"ofport_request={self.last_port[n]}"])
+        self.to_do[n % 2].extend(["--", "add-port", self.bridge(n), name, "--", "set", "interface",
+                                  name, f"ofport_request={self.last_port[n]}"])
 
     def add_host(self, host, n):
         outside, inside, space = self.new_port(n), f"{self.prefix}h{host}", self.space(f"n{host}")
@@ -308,7 +312,8 @@ class Bed:
             asked[host] = subprocess.Popen(
                 ["ip", "netns", "exec", self.host_space(host), "sh", "-c", line],
                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        return {(a, int(b)) for a, process in asked.items() for b in process.communicate()[0].split()}
+        lost = {a: process.communicate()[0].split() for a, process in asked.items()}
+        return {(a, int(b)) for a, others in lost.items() for b in others}
 
 
 class Delay:
