@@ -325,16 +325,23 @@ class Delay:
         start = asyncio.start_server(self.serve, "0.0.0.0", 0)
         server = self.loop.run_until_complete(start)
         self.port = server.sockets[0].getsockname()[1]
-        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+        self.thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self.thread.start()
 
     def end(self):
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        async def cancel():
+            for task in asyncio.all_tasks() - {asyncio.current_task()}:
+                task.cancel()
+            self.loop.call_soon(self.loop.stop)
+
+        asyncio.run_coroutine_threadsafe(cancel(), self.loop)
+        self.thread.join(5)
 
     async def serve(self, reader, writer):
         try:
             to_reader, to_writer = await asyncio.open_connection("127.0.0.1", self.to_port)
             await asyncio.gather(self.pass_on(reader, to_writer), self.pass_on(to_reader, writer))
-        except OSError:
+        except (OSError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
