@@ -1,12 +1,14 @@
 //! What a stream sees when its way changes: packets lost, and packets overtaken.
 
+use std::collections::BTreeSet;
+
 use control::controller::{ControllerConfig, Drained, Mode};
-use control::entry::EntryKind;
+use control::entry::{Entry, EntryKind};
 use control::timeouts::{FlowClass, HostName, Lifetime, Proto, Service, Timeouts};
 use openflow::packet::build::udp;
 use openflow::time::Duration;
 use openflow::{DatapathId, MacAddr};
-use sim::network::{HostId, Network, NetworkConfig};
+use sim::network::{HostId, Network, NetworkConfig, SwitchId};
 use sim::process::ProcessConfig;
 use sim::topology::{self, Topology};
 
@@ -408,6 +410,75 @@ fn another_drain_while_a_path_waits_loses_nothing() {
     network.set_dark(ring.links[0], true);
     let after = during(&mut network, pair, |_| {});
     assert_eq!(after, NOTHING, "the link was still in use");
+}
+
+fn fixed(idle_s: u16, hard_s: u16) -> Timeouts {
+    Timeouts {
+        default: Lifetime::Fixed { idle_s, hard_s },
+        ..Timeouts::default()
+    }
+}
+
+/// A switch's word of an end may be later than the entry that was sent since: here the old way ends in
+/// the moment in which the wait is over.
+#[test]
+fn an_end_that_is_told_late_ends_nothing_that_was_sent_since() {
+    let mut network = network(Mode::Reactive);
+    network.set_timeouts(fixed(0, 60));
+    let (mut network, ring, _) = on_the_slow_way_of(network);
+    drain_waiting(&mut network, &ring, &[2], ms(1000));
+    network.run_for(ms(500));
+    network.set_control_delay(ms(20));
+    network.run_for(ms(2000));
+    assert_eq!(moved(&network).0 + moved(&network).1, 2);
+    assert_eq!(network.process().controller.path_count(), 2);
+    assert_entries_are_as_wanted(&network, &ring.switches);
+}
+
+/// Past its first switch a path is moved without touching its first entry, which ends when it would
+/// have: seconds after the path was moved, and sooner after that than its timeout.
+#[test]
+fn a_path_that_was_moved_ends_with_its_first_entry() {
+    let mut network = network(Mode::Reactive);
+    network.set_timeouts(fixed(3, 0));
+    let switches = [(); 6].map(|()| network.add_switch());
+    let [a, b, c, d, e, f] = switches;
+    let [_, way, _] = [(a, b), (b, c), (c, d)].map(|(from, to)| network.link(from, to));
+    for (from, to) in [(b, e), (e, f), (f, d)] {
+        network.link(from, to);
+    }
+    let (src, dst) = (network.add_host(a), network.add_host(d));
+    network.run_for(ms(2000));
+    network.resolve(src, dst);
+    network.run_for(ms(2500));
+    assert_eq!(network.process().controller.path_count(), 2);
+    let ends = network.link_ends(way)[0];
+    network.set_drained(Drained {
+        links: [ends].into(),
+        ..Drained::default()
+    });
+    network.run_for(ms(5000));
+    let counters = network.process().controller.counters();
+    assert_eq!(counters.paths_rerouted, 2);
+    assert_eq!(network.process().controller.path_count(), 0);
+    assert_entries_are_as_wanted(&network, &switches);
+}
+
+/// Entries of pairs, by their key and where they lead.
+fn assert_entries_are_as_wanted(network: &Network, switches: &[SwitchId]) {
+    let of_pairs = |entry: Entry| {
+        let shape = (entry.key, entry.out);
+        (entry.kind == EntryKind::Pair).then_some(shape)
+    };
+    for switch in switches {
+        let dpid = network.switch(*switch).features().datapath_id;
+        let wanted = network.process().controller.entries(dpid);
+        let wanted: BTreeSet<_> = wanted.filter_map(of_pairs).collect();
+        let held = network.switch(*switch).entries();
+        let held = held.filter_map(|entry| Entry::from_stats(&entry.stats(network.now())));
+        let held: BTreeSet<_> = held.filter_map(of_pairs).collect();
+        assert_eq!(held, wanted, "{dpid}");
+    }
 }
 
 #[test]

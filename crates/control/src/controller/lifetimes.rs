@@ -191,7 +191,7 @@ impl Controller {
             notify: true,
         };
         if let Some(switch) = self.switches.get_mut(&dpid) {
-            switch.entries.insert(key, entry);
+            switch.entries.handle_sent(now, entry);
             self.send_flow_mod(dpid, entry.to_add(self.generation));
         }
     }

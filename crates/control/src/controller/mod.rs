@@ -23,6 +23,7 @@ mod cached;
 mod coarse;
 mod counts;
 mod discovery;
+mod entries;
 mod event;
 mod first;
 mod flood;

@@ -244,8 +244,8 @@ impl Controller {
             return false;
         };
         let has_path = || {
-            let mut keys = switch.entries.keys();
-            keys.any(|key| key.eth_dst.is_some_and(|mac| !mac.is_multicast()))
+            let mut entries = switch.entries.values();
+            entries.any(|entry| entry.key.eth_dst.is_some_and(|mac| !mac.is_multicast()))
         };
         let mut ports = switch.ports.iter();
         ports.any(|(port, known)| {

@@ -16,6 +16,7 @@ use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, Entry, EntryKey, EntryKind
 use crate::requests::Reply;
 use crate::timeouts::ENTRIES_MAX;
 
+use super::entries::Entries;
 use super::links::Hop;
 use super::paths::Pair;
 use super::port_state::PortRole;
@@ -145,7 +146,7 @@ impl Controller {
         self.note_admitted(now, dpid, is_blank);
         self.set_infrastructure(dpid, &held, &theirs, &mut tally);
         if known {
-            self.set_missing(dpid, &held, &mut tally);
+            self.set_missing(now, dpid, &held, &mut tally);
         }
         self.adopt_held(now, dpid, &held, &mut tally);
         if let Some(switch) = self.switches.get_mut(&dpid) {
@@ -206,6 +207,7 @@ impl Controller {
     /// What this process wants there and the switch has not, or has otherwise.
     fn set_missing(
         &mut self,
+        now: Instant,
         dpid: DatapathId,
         held: &BTreeMap<EntryKey, Entry>,
         tally: &mut Tally,
@@ -215,8 +217,10 @@ impl Controller {
         };
         let paths = &self.paths;
         // Of a path that has gone meanwhile, nothing is wanted, and nothing of what an edge set.
-        let wanted = |key: &EntryKey, entry: &Entry| match entry.kind {
-            EntryKind::Pair | EntryKind::Service | EntryKind::Barrier => paths.owns(dpid, *key),
+        let wanted = |entry: &Entry| match entry.kind {
+            EntryKind::Pair | EntryKind::Service | EntryKind::Barrier => {
+                paths.owns(dpid, entry.key)
+            }
             EntryKind::Local | EntryKind::Barred | EntryKind::Watch | EntryKind::Guard => false,
             EntryKind::Infrastructure
             | EntryKind::Destination
@@ -225,7 +229,7 @@ impl Controller {
         };
         switch
             .entries
-            .retain(|key, entry| wanted(key, entry) || held.contains_key(key));
+            .retain(|entry| wanted(entry) || held.contains_key(&entry.key));
         let missing = switch.entries.values().filter(|entry| {
             !matches!(entry.kind, EntryKind::Local | EntryKind::Barred)
                 && held.get(&entry.key).map(|h| h.out) != Some(entry.out)
@@ -234,6 +238,9 @@ impl Controller {
         missing.sort_by_key(|entry| !entry.kind.is_drop());
         for entry in missing {
             tally.added += 1;
+            if let Some(switch) = self.switches.get_mut(&dpid) {
+                switch.entries.handle_sent(now, entry);
+            }
             self.send_flow_mod(dpid, entry.to_add(self.generation));
         }
     }
@@ -283,7 +290,7 @@ impl Controller {
                 tally.kept += 1;
             } else if sound && fits && switch.entries.len() < ENTRIES_MAX as usize {
                 tally.kept += 1;
-                switch.entries.insert(*key, *entry);
+                switch.entries.adopt(*entry);
                 if let (EntryKind::Coarse, Some(port), Some(dst)) =
                     (entry.kind, key.in_port, key.eth_dst)
                 {
@@ -309,7 +316,8 @@ impl Controller {
         self.adopt_hosts(now);
         let mut beginnings: BTreeMap<Pair, BTreeSet<Location>> = BTreeMap::new();
         for (dpid, switch) in self.switches.iter().filter(|(_, switch)| switch.synced) {
-            for (key, entry) in &switch.entries {
+            for entry in switch.entries.values() {
+                let key = &entry.key;
                 let Some(pair) = key.eth_src.zip(key.eth_dst) else {
                     continue;
                 };
@@ -509,7 +517,7 @@ fn edges_told(held: &BTreeMap<EntryKey, Entry>) -> impl Iterator<Item = PortNo> 
 
 /// The entry by which a pair's packets leave a switch: its own, that of one of its rules, or where it
 /// has none a coarse one.
-fn leading(entries: &BTreeMap<EntryKey, Entry>, key: EntryKey) -> Option<&Entry> {
+fn leading(entries: &Entries, key: EntryKey) -> Option<&Entry> {
     let own = entries.get(&key);
     let of_rule = || of_rules(entries, key).find(|entry| entry.kind == EntryKind::Service);
     let coarse = || {

@@ -86,7 +86,8 @@ impl Controller {
                 }
             }
             let young = now.since(switch.up_since) < ADOPTED_KEPT;
-            for (key, entry) in &switch.entries {
+            for entry in switch.entries.values() {
+                let key = &entry.key;
                 // Where a host is that only entries tell of may be a port towards a switch that is
                 // not here yet.
                 let unknown = !key.eth_dst.is_some_and(|mac| self.hosts.is_heard(mac));

@@ -10,7 +10,7 @@
 //! pair. One that drops has no timeout, so that nothing slips through when it has ended before those
 //! that lead.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use openflow::packet::PacketFields;
 use openflow::time::Instant;
@@ -19,6 +19,7 @@ use openflow::{DatapathId, PortNo};
 use crate::entry::{Entry, EntryKey, EntryKind, Family, Rule};
 use crate::timeouts::FlowClass;
 
+use super::entries::Entries;
 use super::forwarding::Packet;
 use super::links::Hop;
 use super::paths::Pair;
@@ -216,7 +217,7 @@ impl Controller {
                 self.paths.keep(pair, rule.rule);
                 let entry = self.rule_entry(pair, &hop, &rule, &rules, None);
                 if let Some(switch) = self.switches.get_mut(&dpid) {
-                    switch.entries.insert(key, entry);
+                    switch.entries.handle_sent(now, entry);
                     switch.table.handle_sent(now, &entry);
                 }
                 self.send_flow_mod(dpid, entry.to_add(self.generation));
@@ -297,12 +298,9 @@ impl Controller {
 
 /// The entries of a pair's rules beside its own, from the last rule on. It looks once at each priority
 /// that some rule has, and not at the rules of all other pairs.
-pub(super) fn of_rules(
-    entries: &BTreeMap<EntryKey, Entry>,
-    key: EntryKey,
-) -> impl Iterator<Item = &Entry> {
+pub(super) fn of_rules(entries: &Entries, key: EntryKey) -> impl Iterator<Item = &Entry> {
     let in_use = |from: EntryKey| {
-        let (next, _) = entries.range(from..).next()?;
+        let next = entries.from(from).next()?.key;
         next.rule.is_some().then_some(next.priority)
     };
     let above = move |priority: &u16| {
@@ -313,10 +311,9 @@ pub(super) fn of_rules(
     };
     let priorities = std::iter::successors(in_use(EntryKey::RULES_FROM), above);
     priorities.flat_map(move |priority| {
-        let from = entries.range(EntryKey { priority, ..key }..);
-        let its =
-            from.take_while(move |(its, _)| its.priority == priority && its.without_rule() == key);
-        its.map(|(_, entry)| entry)
+        let from = entries.from(EntryKey { priority, ..key });
+        let is_its = move |its: EntryKey| its.priority == priority && its.without_rule() == key;
+        from.take_while(move |entry| is_its(entry.key))
     })
 }
 

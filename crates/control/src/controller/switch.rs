@@ -11,12 +11,13 @@ use openflow::{
 
 use crate::ConnectionId;
 use crate::budget::Budget;
-use crate::entry::{Entry, EntryKey, ask_for_entries};
+use crate::entry::ask_for_entries;
 use crate::lldp::Outstanding;
 use crate::requests::Requests;
 use crate::session::SwitchUp;
 
 use super::discovery::Pulse;
+use super::entries::Entries;
 use super::flood::{EdgePorts, PORT_PART, SWITCH_PART, Storm, packet_out_budget};
 use super::guards::GuardCounts;
 use super::mending::Mend;
@@ -42,7 +43,7 @@ pub(super) struct Switch {
     pub synced: bool,
     pub ports: BTreeMap<PortNo, SwitchPort>,
     /// What it should hold: what was sent or adopted and has not gone.
-    pub entries: BTreeMap<EntryKey, Entry>,
+    pub entries: Entries,
     pub requests: Requests<Request>,
     pub pipe: Pipe,
     /// Paths that are mended when it is no longer behind.
@@ -134,7 +135,7 @@ impl Switch {
             down_since: None,
             synced: false,
             ports: BTreeMap::new(),
-            entries: BTreeMap::new(),
+            entries: Entries::default(),
             requests: Requests::new(config.requests, first_xid),
             pipe: Pipe::default(),
             parked: BTreeMap::new(),

@@ -273,7 +273,7 @@ impl Controller {
             }
             match step {
                 Step::Add(entry) => {
-                    let old = switch.entries.insert(key, entry);
+                    let old = switch.entries.handle_sent(now, entry);
                     switch.table.handle_sent(now, &entry);
                     if old.is_some_and(|old| old.out != entry.out) {
                         self.note_ended(now, dpid, key.in_port);

@@ -2,7 +2,7 @@
 
 use openflow::DatapathId;
 use openflow::message::{FlowRemoved, FlowRemovedReason};
-use openflow::time::{Duration, Instant};
+use openflow::time::Instant;
 
 use crate::controller::Controller;
 use crate::controller::cached::outlasts_flows;
@@ -42,11 +42,12 @@ impl Controller {
         let Some(pair) = key.eth_src.zip(key.eth_dst) else {
             return;
         };
+        let is_earlier = switch.entries.is_earlier(now, &key, removed);
         if let Some(kind) = EntryKind::of(removed.cookie).filter(|kind| kind.is_drop()) {
             let forbidden = &mut self.counters.packets_forbidden;
             *forbidden = forbidden.saturating_add(removed.packet_count);
             let is_it = |entry: &Entry| entry.kind == kind;
-            if switch.entries.get(&key).is_some_and(is_it) {
+            if !is_earlier && switch.entries.get(&key).is_some_and(is_it) {
                 switch.entries.remove(&key);
                 switch.table.handle_removed(key);
                 // Somebody else has taken it out: nothing may pass without it.
@@ -56,16 +57,11 @@ impl Controller {
             }
             return;
         }
-        // A switch tells of what we deleted as well, perhaps after the entry was set again.
-        if removed.reason == FlowRemovedReason::DELETE && !self.paths.holds(pair, dpid, key) {
+        if is_earlier {
             return;
         }
-        let sent_at = self.paths.paths.get(&pair).map(|path| path.sent_at);
-        let entry = switch.entries.get(&key);
-        if let (Some(entry), Some(sent_at)) = (entry, sent_at)
-            && is_earlier(entry, removed.reason, now.since(sent_at))
-            && self.paths.holds(pair, dpid, key)
-        {
+        // A switch tells of what we deleted as well, perhaps after the entry was set again.
+        if removed.reason == FlowRemovedReason::DELETE && !self.paths.holds(pair, dpid, key) {
             return;
         }
         switch.table.handle_removed(key);
@@ -81,16 +77,4 @@ impl Controller {
             self.entry_ended(now, pair, dpid, key, false);
         }
     }
-}
-
-/// Whether what has ended by its timeout is an earlier one than `entry`, which was sent so long ago.
-/// What a switch tells comes by class: on a busy controller the first packet that misses is answered
-/// before the end of the entry that it missed is heard of.
-fn is_earlier(entry: &Entry, reason: FlowRemovedReason, age: Duration) -> bool {
-    let timeout_s = match reason {
-        FlowRemovedReason::IDLE_TIMEOUT => entry.idle_timeout_s,
-        FlowRemovedReason::HARD_TIMEOUT => entry.hard_timeout_s,
-        _ => return false,
-    };
-    age < Duration::from_secs(u64::from(timeout_s))
 }

@@ -198,8 +198,10 @@ impl Controller {
         state.is_resending = true;
         let count = portion.len();
         for key in portion {
-            let switch = self.switches.get(&dpid);
-            if let Some(entry) = switch.and_then(|switch| switch.entries.get(&key)).copied() {
+            if let Some(switch) = self.switches.get_mut(&dpid)
+                && let Some(entry) = switch.entries.get(&key).copied()
+            {
+                switch.entries.handle_sent(self.now, entry);
                 self.send_flow_mod(dpid, entry.to_add(self.generation));
             }
         }

@@ -76,8 +76,8 @@ impl Controller {
             let counts_anew = switch.version == Version::V10;
             switch.table.leases.handle_renewed(now, &entry, counts_anew);
             switch.table.counters.renewals += 1;
-            if let Some(wanted) = switch.entries.get_mut(&entry.key) {
-                *wanted = entry;
+            if switch.entries.contains_key(&entry.key) {
+                switch.entries.handle_sent(now, entry);
             }
             self.send_flow_mod(dpid, entry.to_add(self.generation));
         }

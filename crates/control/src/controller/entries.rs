@@ -1,0 +1,190 @@
+//! The entries that a switch should hold, and when it was sent each of them.
+//!
+//! A FLOW_REMOVED names an entry by its key only. It may come after another entry of this key was
+//! sent: on a busy controller, or when both happen at once. Which of the two has ended is told by
+//! time: an entry does not end by a timeout before that is over, and is not older than its sending.
+
+use std::collections::BTreeMap;
+use std::ops::RangeFrom;
+
+use openflow::message::{FlowRemoved, FlowRemovedReason};
+use openflow::time::{Duration, Instant};
+
+use crate::entry::{Entry, EntryKey};
+
+/// The clock of a switch may be faster than ours by this part of the time.
+const CLOCK_PART: u32 = 64;
+
+#[derive(Default)]
+pub(super) struct Entries(BTreeMap<EntryKey, Wanted>);
+
+struct Wanted {
+    entry: Entry,
+    /// When this process sent it last; `None` if the switch has it from an earlier one.
+    sent_at: Option<Instant>,
+}
+
+impl Entries {
+    /// An entry is sent. The one of its key that was wanted before.
+    pub(super) fn handle_sent(&mut self, now: Instant, entry: Entry) -> Option<Entry> {
+        let sent_at = Some(now);
+        let old = self.0.insert(entry.key, Wanted { entry, sent_at });
+        old.map(|old| old.entry)
+    }
+
+    /// The switch has an entry that this process has not sent.
+    pub(super) fn adopt(&mut self, entry: Entry) {
+        let sent_at = None;
+        self.0.insert(entry.key, Wanted { entry, sent_at });
+    }
+
+    pub(super) fn remove(&mut self, key: &EntryKey) -> Option<Entry> {
+        self.0.remove(key).map(|wanted| wanted.entry)
+    }
+
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&Entry) -> bool) {
+        self.0.retain(|_, wanted| is_kept(&wanted.entry));
+    }
+
+    pub(super) fn get(&self, key: &EntryKey) -> Option<&Entry> {
+        self.0.get(key).map(|wanted| &wanted.entry)
+    }
+
+    pub(super) fn contains_key(&self, key: &EntryKey) -> bool {
+        self.0.contains_key(key)
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &Entry> {
+        self.0.values().map(|wanted| &wanted.entry)
+    }
+
+    pub(super) fn from(&self, from: EntryKey) -> impl Iterator<Item = &Entry> {
+        let range: RangeFrom<EntryKey> = from..;
+        self.0.range(range).map(|(_, wanted)| &wanted.entry)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether what a switch says is gone was an earlier entry than the one of this key that is
+    /// wanted.
+    pub(super) fn is_earlier(&self, now: Instant, key: &EntryKey, removed: &FlowRemoved) -> bool {
+        let Some(Wanted { entry, sent_at }) = self.0.get(key) else {
+            return false;
+        };
+        let age = sent_at.map(|at| now.since(at));
+        let is_too_soon = |timeout_s: u16| {
+            let timeout = Duration::from_secs(timeout_s.into());
+            timeout_s == 0 || age.is_some_and(|age| age < timeout)
+        };
+        match removed.reason {
+            FlowRemovedReason::IDLE_TIMEOUT => is_too_soon(entry.idle_timeout_s),
+            FlowRemovedReason::HARD_TIMEOUT => is_too_soon(entry.hard_timeout_s),
+            _ => {
+                let lived = Duration::from_secs(removed.duration_sec.into())
+                    + Duration::from_nanos(removed.duration_nsec.into());
+                age.is_some_and(|age| lived > age + age / CLOCK_PART)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openflow::{MacAddr, PortNo};
+
+    use crate::entry::EntryKind;
+
+    use super::*;
+
+    fn entry(idle_timeout_s: u16, hard_timeout_s: u16) -> Entry {
+        let (src, dst) = (MacAddr([2; 6]), MacAddr([4; 6]));
+        Entry {
+            key: EntryKey::pair(PortNo(1), src, dst),
+            kind: EntryKind::Pair,
+            out: PortNo(2),
+            idle_timeout_s,
+            hard_timeout_s,
+            notify: true,
+        }
+    }
+
+    fn ms(n: u64) -> Duration {
+        Duration::from_millis(n)
+    }
+
+    fn removed(reason: FlowRemovedReason, lived: Duration) -> FlowRemoved {
+        let entry = entry(0, 0);
+        FlowRemoved {
+            cookie: entry.kind.cookie(1),
+            priority: entry.key.priority,
+            reason,
+            table_id: openflow::TableId(0),
+            duration_sec: lived.as_secs() as u32,
+            duration_nsec: lived.subsec_nanos(),
+            idle_timeout: 0,
+            hard_timeout: 0,
+            packet_count: 0,
+            byte_count: 0,
+            r#match: entry.key.to_match(),
+        }
+    }
+
+    #[test]
+    fn a_timeout_that_cannot_be_over_is_of_an_earlier_entry() {
+        const IDLE: FlowRemovedReason = FlowRemovedReason::IDLE_TIMEOUT;
+        const HARD: FlowRemovedReason = FlowRemovedReason::HARD_TIMEOUT;
+        let sent = Instant::START + ms(5000);
+        for (idle_s, hard_s, reason, age, is_earlier) in [
+            (2, 9, IDLE, 1999, true),
+            (2, 9, IDLE, 2000, false),
+            (2, 9, HARD, 8999, true),
+            (2, 9, HARD, 9000, false),
+            // An entry without a timeout never ends by it.
+            (0, 9, IDLE, 60_000, true),
+            (2, 0, HARD, 60_000, true),
+        ] {
+            let mut entries = Entries::default();
+            entries.handle_sent(sent, entry(idle_s, hard_s));
+            let removed = removed(reason, ms(1));
+            let key = entry(0, 0).key;
+            assert_eq!(
+                entries.is_earlier(sent + ms(age), &key, &removed),
+                is_earlier,
+                "idle {idle_s} s, hard {hard_s} s, {reason:?} after {age} ms"
+            );
+        }
+    }
+
+    #[test]
+    fn a_deleted_entry_that_lived_longer_than_this_one_is_earlier() {
+        let sent = Instant::START + ms(5000);
+        let mut entries = Entries::default();
+        entries.handle_sent(sent, entry(60, 0));
+        let key = entry(0, 0).key;
+        // Over 20 hours the clock of a switch may gain ten minutes.
+        for (age, lived, is_earlier) in [
+            (20, 3000, true),
+            (20, 10, false),
+            (72_000_000, 72_600_000, false),
+        ] {
+            let removed = removed(FlowRemovedReason::DELETE, ms(lived));
+            let found = entries.is_earlier(sent + ms(age), &key, &removed);
+            assert_eq!(
+                found, is_earlier,
+                "sent {age} ms ago, gone after {lived} ms"
+            );
+        }
+    }
+
+    /// Nobody knows when an earlier process has sent it.
+    #[test]
+    fn an_adopted_entry_may_end_at_once() {
+        let mut entries = Entries::default();
+        entries.adopt(entry(60, 0));
+        let removed = removed(FlowRemovedReason::IDLE_TIMEOUT, ms(60_000));
+        let key = entry(0, 0).key;
+        assert!(!entries.is_earlier(Instant::START, &key, &removed));
+    }
+}
