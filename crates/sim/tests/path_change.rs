@@ -435,6 +435,28 @@ fn an_end_that_is_told_late_ends_nothing_that_was_sent_since() {
     assert_entries_are_as_wanted(&network, &ring.switches);
 }
 
+/// The entries that were to take over go though the path moves on before they are taken out.
+#[test]
+fn no_successor_outlives_its_turn() {
+    let (mut network, ring, pair) = on_the_slow_way();
+    network.stream(pair.0, pair.1, 0, 4000, INTERVAL);
+    drain_waiting(&mut network, &ring, &[2], ms(1000));
+    let has_turned = |network: &Network| moved(network).1 > 0;
+    let end = network.now() + ms(3000);
+    while !has_turned(&network) && network.now() < end {
+        network.run_for(ms(1));
+    }
+    assert!(has_turned(&network));
+    drain_links(&mut network, &ring, &[0]);
+    network.run_for(ms(1000));
+    for switch in &ring.switches {
+        let dpid = network.switch(*switch).features().datapath_id;
+        let mut wanted = network.process().controller.entries(dpid);
+        assert!(!wanted.any(|entry| entry.key.is_successor()), "{dpid}");
+    }
+    assert_entries_are_as_wanted(&network, &ring.switches);
+}
+
 /// Past its first switch a path is moved without touching its first entry, which ends when it would
 /// have: seconds after the path was moved, and sooner after that than its timeout.
 #[test]

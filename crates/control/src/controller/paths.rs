@@ -486,9 +486,7 @@ impl Controller {
         };
         let mut stale: Vec<Change> = stale.map(delete).collect();
         stale.extend(stale_rules(pair, (&old, &old_rules), (&hops, &rules)));
-        let guard = Guard::Path(pair, revision);
-        let successors = unsettled.iter().flat_map(|y| y.delete_successors(guard));
-        stale.extend(successors);
+        stale.extend(unsettled.iter().flat_map(|y| y.delete_successors(pair)));
         if let (How::InPause(wait), None) = (how, &unsettled) {
             let last = self.turn_in_pause(pair, revision, (&mut replace, old), wait);
             stale.extend(last.into_iter().flatten());
@@ -723,7 +721,7 @@ impl Controller {
         };
         let first = first.iter().filter(|hop| is_there(hop.key(pair), hop.dpid));
         let successors = path.yielding.iter();
-        let successors = successors.flat_map(|y| y.delete_successors(Guard::Stale(pair)));
+        let successors = successors.flat_map(|y| y.delete_successors(pair));
         let rules = stale_rules(pair, (&path.hops, &path.rules), (&[], &[])).into_iter();
         let rules = rules.filter(|change| match change.step {
             Step::Delete(key) => is_there(key, change.dpid),

@@ -121,6 +121,8 @@ pub(super) enum Guard {
     Path(Pair, u64),
     /// An entry of a path that may have been wanted again.
     Stale(Pair),
+    /// A successor of a path that may wait for another pause.
+    Turned(Pair),
     /// An entry of a rule that may have been.
     Ended(Pair),
     /// Of this computation of the routes.
@@ -256,6 +258,7 @@ impl Controller {
             let wanted = match guard {
                 Guard::Path(pair, revision) => self.paths.revision(pair) == Some(revision),
                 Guard::Stale(pair) => !self.paths.holds(pair, dpid, key),
+                Guard::Turned(pair) => !self.paths.has_successor(pair, dpid, key),
                 Guard::Ended(pair) => !self.paths.has_rule(pair, dpid, key),
                 Guard::Routes(revision) => self.routes_revision == revision,
                 Guard::Coarse => self.agrees_with_coarse(dpid, &step),

@@ -72,18 +72,33 @@ impl Yielding {
         self.entries.iter().all(|entry| entry.has_ended)
     }
 
-    /// The entries that were to take over.
-    pub(super) fn delete_successors(&self, guard: Guard) -> Vec<Change> {
+    /// The entries that were to take over. They go whatever has become of the path meanwhile.
+    pub(super) fn delete_successors(&self, pair: Pair) -> Vec<Change> {
         let delete = |entry: &YieldingEntry| Change {
             dpid: self.dpid,
             step: Step::Delete(entry.key.successor()),
-            guard,
+            guard: Guard::Turned(pair),
         };
         self.entries.iter().map(delete).collect()
     }
 }
 
 impl Paths {
+    /// Whether an entry of the path waits for a pause to be taken over by this one.
+    pub(in crate::controller) fn has_successor(
+        &self,
+        pair: Pair,
+        dpid: DatapathId,
+        key: EntryKey,
+    ) -> bool {
+        let path = self.paths.get(&pair);
+        let yielding = path.and_then(|path| path.yielding.as_ref());
+        yielding.is_some_and(|yielding| {
+            let is_its = |entry: &YieldingEntry| entry.key.successor() == key;
+            yielding.dpid == dpid && yielding.entries.iter().any(is_its)
+        })
+    }
+
     /// An entry of a path is set: what that means for one that waits for a pause.
     pub(in crate::controller) fn handle_set(
         &mut self,
@@ -209,7 +224,7 @@ impl Controller {
             in_pause: true,
             hops: old,
         };
-        let successors = yielding.delete_successors(guard);
+        let successors = yielding.delete_successors(pair);
         path.yielding = Some(yielding);
         Some(successors)
     }
