@@ -457,6 +457,21 @@ fn no_successor_outlives_its_turn() {
     assert_entries_are_as_wanted(&network, &ring.switches);
 }
 
+/// Nobody comes by the new way as long as the wait lasts, which is longer than entries last unused.
+#[test]
+fn the_new_way_is_there_when_a_long_wait_is_over() {
+    let mut network = network(Mode::Reactive);
+    network.set_timeouts(fixed(1, 0));
+    let (mut network, ring, pair) = on_the_slow_way_of(network);
+    network.stream(pair.0, pair.1, 0, 6000, INTERVAL);
+    network.run_for(ms(500));
+    let before = packet_ins(&network);
+    drain_waiting(&mut network, &ring, &[2], ms(3000));
+    network.run_for(ms(5000));
+    assert_eq!(moved(&network).1, 1);
+    assert_eq!(packet_ins(&network), before);
+}
+
 /// Past its first switch a path is moved without touching its first entry, which ends when it would
 /// have: seconds after the path was moved, and sooner after that than its timeout.
 #[test]

@@ -488,7 +488,7 @@ impl Controller {
         stale.extend(stale_rules(pair, (&old, &old_rules), (&hops, &rules)));
         stale.extend(unsettled.iter().flat_map(|y| y.delete_successors(pair)));
         if let (How::InPause(wait), None) = (how, &unsettled) {
-            let last = self.turn_in_pause(pair, revision, (&mut replace, old), wait);
+            let last = self.turn_in_pause(pair, revision, (&mut first, &mut replace, old), wait);
             stale.extend(last.into_iter().flatten());
         }
         let stages = std::iter::once(first)

@@ -153,12 +153,13 @@ impl Paths {
 
 impl Controller {
     /// Has the last of these stages, by which packets take another way, wait for a pause: what
-    /// comes after the pause takes the new way. Answers what is to be taken out in the end.
+    /// comes after the pause takes the new way. `first` is sent before them. Answers what is to be
+    /// taken out in the end.
     pub(super) fn turn_in_pause(
         &mut self,
         pair: Pair,
         revision: u64,
-        (stages, old): (&mut Vec<Stage>, Vec<Hop>),
+        (first, stages, old): (&mut Stage, &mut Vec<Stage>, Vec<Hop>),
         wait: Duration,
     ) -> Option<Vec<Change>> {
         let changes = &stages.last()?.changes;
@@ -184,15 +185,10 @@ impl Controller {
         };
         let waiting_s = u16::try_from(wait.as_secs() + SUCCESSOR_EXTRA_S).unwrap_or(u16::MAX);
         let successor = |entry: &Entry| {
-            let idle_timeout_s = match entry.idle_timeout_s {
-                0 => 0,
-                idle_s => idle_s.max(waiting_s),
-            };
             set(Entry {
                 key: entry.key.successor(),
-                idle_timeout_s,
                 notify: false,
-                ..*entry
+                ..outlasting(entry, waiting_s)
             })
         };
         let yielding = |entry: &Entry| {
@@ -204,6 +200,13 @@ impl Controller {
             })
         };
         let turn = stages.pop()?;
+        // Nobody may come by the new way before the wait is over.
+        let before = std::iter::once(first).chain(stages.iter_mut());
+        for change in before.flat_map(|stage| &mut stage.changes) {
+            if let (Step::Add(entry), Guard::Path(..)) = (&mut change.step, change.guard) {
+                *entry = outlasting(entry, waiting_s);
+            }
+        }
         stages.push(Stage {
             delay: turn.delay,
             ..Stage::of(leads.iter().map(successor).collect())
@@ -227,6 +230,17 @@ impl Controller {
         let successors = yielding.delete_successors(pair);
         path.yielding = Some(yielding);
         Some(successors)
+    }
+}
+
+/// The same entry, with timeouts that are not over when a wait of so long is.
+fn outlasting(entry: &Entry, wait_s: u16) -> Entry {
+    let if_any = |timeout_s: u16, longer_s| if timeout_s == 0 { 0 } else { longer_s };
+    let (idle_s, hard_s) = (entry.idle_timeout_s, entry.hard_timeout_s);
+    Entry {
+        idle_timeout_s: if_any(idle_s, idle_s.max(wait_s)),
+        hard_timeout_s: if_any(hard_s, hard_s.saturating_add(wait_s)),
+        ..*entry
     }
 }
 
