@@ -3,7 +3,7 @@
 use control::controller::{ControllerConfig, Event, Mode};
 use control::entry::{Entry, EntryKind};
 use control::timeouts::Timeouts;
-use openflow::packet::build::arp_request;
+use openflow::packet::build::{arp_request, udp};
 use openflow::time::Duration;
 use openflow::{MacAddr, PortNo, Version};
 use proptest::prelude::*;
@@ -120,6 +120,25 @@ fn the_edge_answers_and_the_controller_keeps_no_path() {
         ping_both_ways(&mut network, hosts.local[0], hosts.local[3], 3);
         assert_eq!(packet_ins(&network), before, "the entries are there");
         assert_eq!(network.errors().count(), 0);
+    }
+}
+
+/// Its answer would take the place of the path's entry, and nobody would hear of the path's end.
+#[test]
+fn a_stray_packet_between_hosts_of_one_switch_sets_no_path() {
+    for (mode, version) in CASES {
+        let (mut network, hosts) = network(mode, version, 60);
+        let [a, b, ..] = hosts.local;
+        ping_both_ways(&mut network, a, b, 1);
+        let (from, to) = (network.host(a).address, network.host(b).address);
+        // Where the link of the other switch comes in.
+        network.inject_at(hosts.there, PortNo(1), udp(from, to, (1, 2), &[0; 8]));
+        network.run_for(ms(100));
+        let heard = network.host(b).datagrams.len();
+        assert_eq!(heard, 1, "{mode:?} {version}: it is sent on");
+        let paths = network.process().controller.path_count();
+        assert_eq!(paths, 0, "{mode:?} {version}");
+        assert_eq!(local_entries(&network, hosts.here).len(), 2);
     }
 }
 

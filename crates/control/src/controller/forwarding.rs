@@ -230,6 +230,7 @@ impl Controller {
         };
         if self.config.mode == Mode::Reactive
             && let Some(from) = self.hosts.place(packet.src)
+            && !self.is_by_edge(packet.src, from, packet.dst, to)
         {
             self.ensure_path(now, packet.src, packet.dst, from, to);
         }
