@@ -142,6 +142,27 @@ fn a_stray_packet_between_hosts_of_one_switch_sets_no_path() {
     }
 }
 
+/// Where somebody has hidden a link from discovery, a packet that is sent out to its host comes in again.
+#[test]
+fn stray_packets_are_carried_at_a_rate() {
+    let (mut network, hosts) = network(Mode::Reactive, Version::V13, 60);
+    let [a, b, ..] = hosts.local;
+    ping_both_ways(&mut network, a, b, 1);
+    let (from, to) = (network.host(a).address, network.host(b).address);
+    for _ in 0..60 {
+        for _ in 0..100 {
+            let stray = udp(from, to, (1, 2), &[0; 8]);
+            network.inject_at(hosts.there, PortNo(1), stray);
+        }
+        network.run_for(ms(1));
+    }
+    network.run_for(ms(100));
+    let limited = network.process().controller.counters();
+    let limited = limited.packet_ins_detour_limited;
+    // All but 5,000, and 5 a millisecond.
+    assert!((600..=1000).contains(&limited), "{limited} of 6000");
+}
+
 #[test]
 fn a_dead_port_takes_its_entries_along_and_no_other() {
     for (mode, version) in CASES {

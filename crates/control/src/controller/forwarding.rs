@@ -234,6 +234,11 @@ impl Controller {
         {
             self.ensure_path(now, packet.src, packet.dst, from, to);
         }
+        // What is sent out there may come in here again, where somebody has hidden a link.
+        if !self.may_detour(now, packet.at) {
+            self.counters.packet_ins_detour_limited += 1;
+            return;
+        }
         self.send_to(packet.at, to, packet.data);
     }
 
@@ -351,7 +356,7 @@ impl Controller {
         }
     }
 
-    /// Whether a port whose new paths are over its budget may have one more packet carried by the
+    /// Whether one more packet that came in at a port, and has no path there, may be carried by the
     /// controller.
     fn may_detour(&mut self, now: Instant, at: Location) -> bool {
         let port = self.port_mut(at);

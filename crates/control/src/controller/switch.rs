@@ -28,8 +28,8 @@ use super::questions::{Answered, QuestionId};
 use super::tables::Table;
 use super::{Alarm, Controller, ControllerConfig, ControllerOutput, Event, Location, SwitchView};
 
-/// Packets of one port that the controller carries each second while the port's new paths are over
-/// their budget.
+/// Packets of one port that the controller carries each second: those whose new paths are over the
+/// port's budget, and those that have lost their path half-way.
 const DETOUR_PER_S: u32 = 5000;
 
 pub(super) struct Switch {
@@ -82,7 +82,7 @@ pub(super) struct SwitchPort {
     pub storm: Storm,
     /// New paths that begin here.
     pub path_budget: Budget,
-    /// Packets from here that the controller carries because `path_budget` is used up.
+    /// Packets from here that the controller carries itself.
     pub detour_budget: Budget,
     /// When the last alarm was raised for a forged sender here.
     pub forged_at: Option<Instant>,
