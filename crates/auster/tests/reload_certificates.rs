@@ -198,6 +198,40 @@ async fn a_relay_reads_certificates_again_and_does_not_end() {
     assert!(relay.is_running());
 }
 
+/// The controllers' network has authorities of its own: the relay is a switch there, with the
+/// certificate of `--local-cert`, and takes the controllers of `--local-ca` alone.
+#[tokio::test]
+async fn a_relay_and_its_controller_have_certificates_of_their_own() {
+    let (link, local) = (Pki::new(), Pki::new());
+    let mut words = vec!["run".to_owned(), "pssl:0:127.0.0.1".to_owned()];
+    words.extend(flags(&local.controller()));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut run = Running::start(&words);
+    let target = dial_method(&run.wait_for("listening on "), "ssl").to_string();
+    for (has_own, is_served) in [(true, true), (false, false)] {
+        let words = ["relay", "controller", "--listen", "pssl:0:127.0.0.1"];
+        let mut words: Vec<String> = words.map(str::to_owned).into();
+        words.extend(["--openflow".to_owned(), target.clone()]);
+        words.extend(flags(&link.controller()));
+        if has_own {
+            let files = local.switch();
+            for (flag, file) in [
+                ("--local-key", files.private_key),
+                ("--local-cert", files.certificate),
+                ("--local-ca", files.ca),
+            ] {
+                words.extend([flag.to_owned(), file.display().to_string()]);
+            }
+        }
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let mut relay = Running::start(&words);
+        let method = dial_method(&relay.wait_for("listening "), "ssl");
+        // What it reads is the HELLO of the controller behind the relay.
+        assert_eq!(is_let_in(&method, &link).await, is_served, "own: {has_own}");
+        assert!(!is_let_in(&method, &local).await, "own: {has_own}");
+    }
+}
+
 /// The lists that the manual tells how to make.
 #[tokio::test]
 async fn a_switch_in_the_list_that_openssl_made_is_refused() {
