@@ -5,7 +5,7 @@
 
 use std::sync::LazyLock;
 
-use openflow::time::Instant;
+use clock::Instant;
 use ovsdb::{Config, Datum, Limits, Message, Output, Schema, Session, Splitter, vswitch};
 use serde_json::json;
 

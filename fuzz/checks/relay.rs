@@ -11,10 +11,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{BufMut, Bytes, BytesMut};
+use clock::{Duration, Instant};
 use control::relay::wire::Control;
 use control::relay::{Agent, ChannelId, Config, Event, OrderMode, Session, SessionId, Side};
 use openflow::Frame;
-use openflow::time::{Duration, Instant};
 use sched::Lane;
 
 const EVENTS_MAX: usize = 20_000;

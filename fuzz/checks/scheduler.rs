@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use clock::{Duration, Instant};
 use openflow::Frame;
-use openflow::time::{Duration, Instant};
 use sched::order::must_follow;
 use sched::policy::{Algorithm, QueueConfig, Scheduling};
 use sched::scheduler::ShedReason;

@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 use bytes::Bytes;
+use clock::{Duration, Instant};
 use control::ConnectionId;
 use control::controller::{ControllerConfig, Drained, HostView, LinkView, Location, Mode};
 use control::entry::{COOKIE_PREFIX, Entry, EntryKey, EntryKind};
@@ -32,7 +33,6 @@ use openflow::multipart::{
 };
 use openflow::packet::build::{self, Host as Address};
 use openflow::table::{Output, Switch, SwitchOptions, plain_port};
-use openflow::time::{Duration, Instant};
 use openflow::{
     Action, BufferId, Cookie, DatapathId, ErrorKind, Field, Frame, Instruction, MacAddr, Match,
     Message, MessageKind, PortNo, TableId, Version, Xid, decode, encode,

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use clock::Instant;
 use control::budget::Budget;
 use net::clock::Clock;
-use openflow::time::Instant;
 use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
 

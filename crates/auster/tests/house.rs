@@ -7,19 +7,22 @@ use std::process::Command;
 
 use serde_json::Value;
 
-const PURE: [&str; 5] = ["openflow", "ovsdb", "sched", "control", "sim"];
+const PURE: [&str; 6] = ["clock", "openflow", "ovsdb", "sched", "control", "sim"];
 
 /// Each crate and all of the house that it may depend on.
-const ARROWS: [(&str, &[&str]); 7] = [
-    ("openflow", &[]),
-    ("ovsdb", &["openflow"]),
-    ("sched", &["openflow"]),
-    ("control", &["openflow", "ovsdb", "sched"]),
-    ("sim", &["control", "openflow", "ovsdb", "sched"]),
-    ("net", &["control", "openflow", "ovsdb", "sched"]),
+const ARROWS: [(&str, &[&str]); 8] = [
+    ("clock", &[]),
+    ("openflow", &["clock"]),
+    ("ovsdb", &["clock"]),
+    ("sched", &["clock", "openflow"]),
+    ("control", &["clock", "openflow", "ovsdb", "sched"]),
+    ("sim", &["clock", "control", "openflow", "ovsdb", "sched"]),
+    ("net", &["clock", "control", "openflow", "ovsdb", "sched"]),
     (
         "auster",
-        &["control", "net", "openflow", "ovsdb", "sched", "sim"],
+        &[
+            "clock", "control", "net", "openflow", "ovsdb", "sched", "sim",
+        ],
     ),
 ];
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use openflow::time::Instant;
+use clock::Instant;
 use ovsdb::vswitch::qos::{Owner, PortQueues, Queue, Way};
 use ovsdb::vswitch::{self, Controller};
 use ovsdb::{

@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use clock::SplitMix64;
 use common::dummy::DummySwitch;
 use common::run;
 use common::running::{AUSTER, Running};
@@ -37,7 +38,7 @@ const NO_GROUP: u64 = 99;
 
 /// What a controller says, the same for each seed.
 struct Script {
-    random: u64,
+    random: SplitMix64,
     frames: Vec<Frame>,
     groups: [bool; GROUPS as usize],
     /// Errors that are to come.
@@ -47,7 +48,7 @@ struct Script {
 impl Script {
     fn new(seed: u64) -> Script {
         let mut script = Script {
-            random: seed,
+            random: SplitMix64::new(seed),
             frames: Vec::new(),
             groups: [false; GROUPS as usize],
             refused: 0,
@@ -58,12 +59,8 @@ impl Script {
         script
     }
 
-    /// SplitMix64.
     fn below(&mut self, n: u64) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) % n
+        self.random.next() % n
     }
 
     fn say(&mut self, message: &Message) {

@@ -5,11 +5,11 @@
 
 use std::hint::black_box;
 
+use clock::{Duration, Instant};
 use control::entry::{Entry, EntryKind};
 use control::timeouts::keeper::Keeper;
 use control::timeouts::leases::{Leases, Margin, RowKey};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use openflow::time::{Duration, Instant};
 use openflow::{MacAddr, PortNo};
 
 const ENTRIES: u32 = 50_000;

@@ -1,6 +1,6 @@
 //! A token bucket, for what one port or one connection may cost.
 
-use openflow::time::Instant;
+use clock::Instant;
 
 /// Allows `rate_per_s` on average and `burst` at once.
 #[derive(Clone, Copy, Debug)]

@@ -18,13 +18,12 @@ mod wire;
 use std::collections::BTreeMap;
 
 use bytes::{Bytes, BytesMut};
+use clock::{Duration, Instant, mix};
 use openflow::message::{FlowMod, FlowModCommand, PacketInReason};
-use openflow::time::{Duration, Instant};
 use openflow::{BufferId, Cookie, Frame, MacAddr, Match, Message, PortNo, Version, Xid, encode};
 
 use crate::entry::{COOKIE_PREFIX_MASK, EntryKind, may_keep_ipv4_flow};
 use crate::mac_table::MacTable;
-use crate::mix;
 use crate::requests::EDGE_XID;
 use wire::{Answer, Templates};
 

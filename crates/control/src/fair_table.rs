@@ -12,12 +12,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant, mix};
 use openflow::{DatapathId, MacAddr};
 
 use crate::budget::Budget;
 use crate::controller::Location;
-use crate::mix;
 
 /// How much of the table may be whose.
 #[derive(Clone, Copy, Debug)]

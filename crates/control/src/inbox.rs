@@ -26,7 +26,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 use openflow::{Frame, MessageKind, PortNo, Version};
 use sched::policy::QUEUES_MAX;
 use sched::{Binding, Direction, Droppable, Order, Tag, class_of};

@@ -36,11 +36,3 @@ impl std::fmt::Display for ConnectionId {
         write!(f, "#{}", self.0)
     }
 }
-
-/// The finalizer of SplitMix64: every bit of the result hangs on every bit of `x`.
-#[inline]
-fn mix(x: u64) -> u64 {
-    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ x >> 31
-}

@@ -7,8 +7,8 @@
 
 use std::collections::VecDeque;
 
+use clock::Instant;
 use hmac::{Hmac, KeyInit, Mac};
-use openflow::time::Instant;
 use openflow::{DatapathId, MacAddr, PortNo};
 use sha2::Sha256;
 
@@ -186,7 +186,7 @@ fn tlv(frame: &mut Vec<u8>, kind: u16, parts: &[&[u8]]) {
 
 #[cfg(test)]
 mod tests {
-    use openflow::time::Duration;
+    use clock::Duration;
 
     use super::*;
 

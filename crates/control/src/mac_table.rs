@@ -7,7 +7,7 @@
 
 use openflow::MacAddr;
 
-use crate::mix;
+use clock::mix;
 
 /// `V` is small; all zeros is a valid one. The address 00:00:00:00:00:00, which no host has,
 /// cannot be a key: it is never found, and inserting it changes nothing.

@@ -9,10 +9,10 @@
 
 use std::collections::BTreeMap;
 
+use clock::{Duration, Instant};
 use openflow::Xid;
 use openflow::message::MultipartReply;
 use openflow::multipart::ReplyBody;
-use openflow::time::{Duration, Instant};
 
 /// Set in every xid of an edge, clear in those of requests.
 pub(crate) const EDGE_XID: u32 = 0x4000_0000;

@@ -1,5 +1,6 @@
 //! A hostile switch may report anything: it ends nothing but its own connection.
 
+use clock::{Duration, Instant};
 use control::ConnectionId;
 use control::controller::{
     Admission, Controller, ControllerConfig, ControllerOutput, Event, PeerIdentity, RefusedReason,
@@ -11,7 +12,6 @@ use openflow::message::{
     PortConfig, PortName, PortReason, PortState, PortStatus, Role, SwitchFeatures,
 };
 use openflow::multipart::{FlowStats, ReplyBody, RequestBody, TableStats};
-use openflow::time::{Duration, Instant};
 use openflow::{
     Action, Cookie, DatapathId, Frame, Instruction, MacAddr, Match, Message, MessageKind, PortNo,
     TableId, Version, Xid, decode, encode,

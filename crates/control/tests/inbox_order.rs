@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use clock::Instant;
 use control::ConnectionId;
 use control::inbox::{Inbox, InboxConfig, PASSED_OVER_MAX};
 use openflow::message::{PacketIn, PacketInReason};
-use openflow::time::Instant;
 use openflow::{Cookie, Frame, Match, Message, PortNo, TableId, Version, Xid, encode};
 use proptest::prelude::*;
 use sched::order::must_follow;

@@ -8,6 +8,7 @@
 use std::fmt::Write;
 
 use bytes::Bytes;
+use clock::{Duration, Instant};
 use control::session::{Session, SessionConfig, SessionOutput};
 use openflow::hello::Hello;
 use openflow::message::{
@@ -15,7 +16,6 @@ use openflow::message::{
     RoleMessage, SwitchFeatures,
 };
 use openflow::multipart::{Description, ReplyBody};
-use openflow::time::{Duration, Instant};
 use openflow::{
     Cookie, DatapathId, Frame, MacAddr, Match, Message, MessageKind, PortNo, TableId, Version, Xid,
     encode, text,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use openflow::time::Instant;
+use clock::Instant;
 
 /// Counts from its creation. Copies agree.
 #[derive(Clone, Copy, Debug)]

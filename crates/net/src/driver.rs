@@ -48,6 +48,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use clock::Instant;
 use control::ConnectionId;
 use control::controller::{
     Admission, Controller, ControllerOutput, Event, PeerIdentity, RefusedReason,
@@ -55,7 +56,6 @@ use control::controller::{
 use control::edge::EdgeCounters;
 use control::inbox::{ClassCounters, InboxConfig, InboxCounters};
 use control::session::{CloseReason, SessionConfig, SessionCounters, SwitchUp};
-use openflow::time::Instant;
 use openflow::{DatapathId, Frame, FrameError, Version};
 use sched::PolicyMap;
 use sched::policy::QUEUES_MAX;

@@ -15,7 +15,7 @@ use std::fmt;
 use std::io;
 
 use bytes::{Buf, Bytes, BytesMut};
-use openflow::time::Instant;
+use clock::Instant;
 use ovsdb::{
     Answer, CloseReason, Config, MonitorId, MonitorRequest, OpResult, Output, RequestError,
     RequestId, Session, TransactError, Transaction,

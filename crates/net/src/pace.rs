@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use openflow::time::Instant;
+use clock::Instant;
 
 use crate::clock::Clock;
 

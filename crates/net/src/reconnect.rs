@@ -2,7 +2,7 @@
 //! that a thousand switches do not come back in one instant. A connection that lived for 10 s
 //! starts over at 100 ms. Pure: the seed and the time are arguments.
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant, SplitMix64};
 
 pub const BACKOFF_MIN: Duration = Duration::from_millis(100);
 pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
@@ -15,7 +15,7 @@ const JITTER_PERCENT: u64 = 20;
 pub struct Reconnect {
     backoff: Duration,
     connected_at: Option<Instant>,
-    random: u64,
+    random: SplitMix64,
 }
 
 impl Reconnect {
@@ -23,7 +23,7 @@ impl Reconnect {
         Reconnect {
             backoff: BACKOFF_MIN,
             connected_at: None,
-            random: seed,
+            random: SplitMix64::new(seed),
         }
     }
 
@@ -43,17 +43,8 @@ impl Reconnect {
     }
 
     fn jittered(&mut self) -> Duration {
-        let percent = 100 - JITTER_PERCENT + self.next_random() % (2 * JITTER_PERCENT + 1);
+        let percent = 100 - JITTER_PERCENT + self.random.next() % (2 * JITTER_PERCENT + 1);
         self.backoff * u32::try_from(percent).expect("at most 120") / 100
-    }
-
-    /// SplitMix64.
-    fn next_random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use clock::Instant;
 use common::switch::{PATIENCE, Switch, packet_in};
 use common::{Pki, listen, passive};
 use control::ConnectionId;
@@ -21,7 +22,6 @@ use net::tls::Security;
 use net::transport::{Reader, Writer, connect, memory};
 use openflow::message::{ErrorMessage, MultipartRequest, PacketOut};
 use openflow::multipart::RequestBody;
-use openflow::time::Instant;
 use openflow::{
     Action, DatapathId, ErrorKind, Frame, MacAddr, Message, MessageKind, PortNo, Version, Xid,
     encode,

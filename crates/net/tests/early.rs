@@ -299,7 +299,7 @@ impl Pair {
     /// What the switch's relay says of its session.
     fn end_settings(&self) -> control::relay::Settings {
         let session = control::relay::Session::new(
-            openflow::time::Instant::START,
+            clock::Instant::START,
             Config::new(Side::Switch),
             SessionId([7; 16]),
         );

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
+use clock::Instant;
 use common::switch::{PATIENCE, Switch};
 use control::ConnectionId;
 use control::controller::{Admission, ControllerOutput, PeerIdentity};
@@ -15,7 +16,6 @@ use net::clock::Clock;
 use net::driver::{Application, ConnectionView, Driver, DriverConfig, Ended, Notice};
 use net::transport::{Reader, Writer, memory};
 use openflow::message::{PacketIn, PacketInReason};
-use openflow::time::Instant;
 use openflow::{
     Cookie, Frame, MacAddr, Match, Message, MessageKind, PortNo, TableId, Version, Xid, encode,
 };

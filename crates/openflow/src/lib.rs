@@ -4,9 +4,6 @@
 //! forward and queues hold. A [`Message`] is the typed form, one for all versions, in OpenFlow 1.5
 //! vocabulary; [`decode`] and [`encode`] lead from one to the other for OpenFlow 1.0 and 1.3. Other
 //! versions are framed and typed by their header ([`Frame::kind`]) and stay bytes.
-//!
-//! [`time::Instant`] is here, and not in a crate of its own, because every other pure crate
-//! depends on this one.
 
 pub mod actions;
 pub mod error;
@@ -19,7 +16,6 @@ pub mod multipart;
 pub mod packet;
 pub mod table;
 pub mod text;
-pub mod time;
 pub mod types;
 pub mod wire;
 

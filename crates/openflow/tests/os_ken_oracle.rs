@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use clock::SplitMix64;
 use openflow::message::{MeterBand, MeterBandKind, QueueProperty};
 use openflow::multipart::{ReplyBody, RequestBody, TableFeatureProperty, TableFeatures};
 use openflow::{Instruction, Message, Version, Xid, encode};
@@ -43,7 +44,7 @@ fn compare(
         if messages.len() == MESSAGES {
             break;
         }
-        let message = generate(&mut Rng(SEED + n));
+        let message = generate(&mut Rng(SplitMix64::new(SEED + n)));
         if let Some(reason) = deviation(&message) {
             *deviations.entry(reason).or_default() += 1;
             continue;

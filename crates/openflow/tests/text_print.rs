@@ -9,6 +9,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
+use clock::SplitMix64;
 use common::generate::{Rng, v10, v13};
 use openflow::text::{parse_message, print, print_exact};
 use openflow::{Frame, Message, Version, Xid, decode, encode};
@@ -118,7 +119,7 @@ fn generated_messages_read_back_from_their_exact_text() {
 fn generated_reads_back(version: Version, generate: fn(&mut Rng) -> Message) {
     let mut words_suffice = 0;
     for seed in 0..2_000 {
-        let message = generate(&mut Rng(seed));
+        let message = generate(&mut Rng(SplitMix64::new(seed)));
         let frame = encode(version, Xid(seed as u32), &message).expect("a message");
         reads_back(&frame, &message, &format!("{version:?}, seed {seed}"));
         words_suffice += usize::from(!print_exact(&frame).contains("\nframe="));

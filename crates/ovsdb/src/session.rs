@@ -9,7 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 use bytes::Bytes;
-use openflow::time::Instant;
+use clock::Instant;
 use serde_json::{Value, json};
 
 use crate::message::{Message, MessageError};

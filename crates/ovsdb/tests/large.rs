@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use openflow::time::Instant;
+use clock::Instant;
 use ovsdb::{Answer, Config, Output, Schema, Session, vswitch};
 use serde_json::{Map, Value, json};
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use openflow::time::Instant;
+use clock::Instant;
 use ovsdb::{
     Atom, Config, Datum, Limits, Message, Output, Replica, Row, Schema, Session, Splitter, Uuid,
 };

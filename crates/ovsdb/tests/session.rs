@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use openflow::time::Instant;
+use clock::Instant;
 use ovsdb::{
     Answer, CloseReason, Condition, Config, Limits, Message, MessageError, MonitorRequest,
     OpResult, Operation, Output, ReplicaError, RequestError, RequestId, Schema, Session,

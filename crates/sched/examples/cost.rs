@@ -17,7 +17,7 @@ mod subjects;
 use std::hint::black_box;
 use std::process::ExitCode;
 
-use openflow::time::Instant;
+use clock::Instant;
 use sched::{Classifier, Direction, PolicyMap, Scheduler};
 
 fn main() -> ExitCode {

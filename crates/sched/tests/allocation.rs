@@ -7,8 +7,8 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
+use clock::Duration;
 use common::{ALGORITHMS, Line, flow, packet_in, scheduling};
-use openflow::time::Duration;
 use sched::{Binding, Direction, Tag};
 
 struct Counting;

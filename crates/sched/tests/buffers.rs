@@ -1,7 +1,7 @@
 //! What is remembered of packets that switches keep, against a list of all that were.
 
 use bytes::Bytes;
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 use openflow::{DatapathId, Field, Frame};
 use proptest::prelude::*;
 use sched::classify::{BUFFER_TIME_MAX, BUFFERS_MAX, Buffers};

@@ -2,8 +2,8 @@
 
 mod common;
 
+use clock::Duration;
 use common::{Line, MESSAGE_BYTES, conf, edf, flow, packet_in, scheduling, weights};
-use openflow::time::Duration;
 use sched::policy::Algorithm;
 use sched::{Binding, Direction, Tag};
 

@@ -2,8 +2,8 @@
 
 mod common;
 
+use clock::Duration;
 use common::{ALGORITHMS, Line, conf, flow, packet_in, scheduling};
-use openflow::time::Duration;
 use sched::policy::Algorithm;
 use sched::scheduler::ShedReason::{self, Duplicate, QueueFull, Stale};
 use sched::{Direction, Tag};

@@ -6,9 +6,9 @@
 
 use std::time::Instant as Clock;
 
+use clock::Duration;
 use control::qos::asked::Edit;
 use control::qos::{On, Policy, Proto, Qos, Service, Treatment};
-use openflow::time::Duration;
 use sim::network::{Network, NetworkConfig};
 use sim::topology;
 

@@ -4,9 +4,9 @@
 //!
 //! `cargo run --example qos_growth -p auster-sim`
 
+use clock::Duration;
 use control::controller::Installation;
 use control::qos::{On, Policy, Proto, Qos, Service, Treatment};
-use openflow::time::Duration;
 use sim::network::{Network, NetworkConfig, SwitchId};
 use sim::topology;
 

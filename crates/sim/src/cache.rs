@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use clock::{Duration, Instant};
 use openflow::packet::PacketFields;
 use openflow::table::{Output, Switch};
-use openflow::time::{Duration, Instant};
 use openflow::{Field, MacAddr, Match, MatchField, PortNo};
 
 /// `max-idle` of Open vSwitch.

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant, SplitMix64};
 
 /// Ethernet bytes on the line that no frame buffer holds: preamble 8, FCS 4, inter-frame gap 12
 /// (IEEE 802.3). Counted by the rate, so that 100 Mbit/s carries what a 100 Mbit/s line carries.
@@ -141,11 +141,11 @@ pub struct Link<F> {
 
 impl<F> Link<F> {
     pub fn new(config: LinkConfig, seed: u64) -> Link<F> {
-        let mut seeds = SplitMix64(seed);
+        let mut seeds = SplitMix64::new(seed);
         Link {
             fate: Fate::new(&config),
-            loss_draws: SplitMix64(seeds.next()),
-            jitter_draws: SplitMix64(seeds.next()),
+            loss_draws: SplitMix64::new(seeds.next()),
+            jitter_draws: SplitMix64::new(seeds.next()),
             line_free_at: Instant::START,
             last_due: Instant::START,
             on_the_way: BTreeMap::new(),
@@ -229,13 +229,13 @@ impl<F> Link<F> {
             Jitter::None => return self.config.delay,
             Jitter::Uniform(spread) => {
                 let spread = spread.as_nanos() as i128;
-                self.jitter_draws.below(2 * spread + 1) - spread
+                below(&mut self.jitter_draws, 2 * spread + 1) - spread
             }
             // A draw from 0 to w has the variance w²/12, so twelve of them have the deviation w.
             Jitter::Normal(deviation) => {
                 let deviation = deviation.as_nanos() as i128;
                 let sum: i128 = (0..12)
-                    .map(|_| self.jitter_draws.below(deviation + 1))
+                    .map(|_| below(&mut self.jitter_draws, deviation + 1))
                     .sum();
                 sum - 6 * deviation
             }
@@ -310,28 +310,9 @@ fn chance_to_threshold(chance: f64) -> u64 {
     (chance.clamp(0.0, 1.0) * 18_446_744_073_709_551_616.0) as u64
 }
 
-/// Sebastiano Vigna's SplitMix64: small, seedable with anything, good enough for impairment.
-#[derive(Clone, Debug)]
-pub struct SplitMix64(u64);
-
-impl SplitMix64 {
-    pub fn new(seed: u64) -> SplitMix64 {
-        SplitMix64(seed)
-    }
-
-    #[expect(clippy::should_implement_trait)] // It never ends, and nobody wants to iterate.
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// An even draw from 0 to `bound - 1`; `bound` is positive and at most 2^63.
-    fn below(&mut self, bound: i128) -> i128 {
-        (i128::from(self.next() >> 1) * bound) >> 63
-    }
+/// Draws evenly from 0 to `bound - 1`; `bound` is positive and at most 2^63.
+fn below(draws: &mut SplitMix64, bound: i128) -> i128 {
+    (i128::from(draws.next() >> 1) * bound) >> 63
 }
 
 #[cfg(test)]

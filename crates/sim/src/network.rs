@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
+use clock::{Duration, Instant, SplitMix64};
 use control::ConnectionId;
 use control::controller::{Controller, Drained, Event, Location};
 use control::relay::hold::{Hold, HoldLimits};
@@ -10,10 +11,8 @@ use control::timeouts::Timeouts;
 use openflow::hello::Hello;
 use openflow::message::ErrorMessage;
 use openflow::table::{Output, Switch, SwitchOptions, plain_port};
-use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, Frame, Message, MessageKind, PortNo, Version, Xid, decode, encode};
 
-use crate::Random;
 use crate::cache::FlowCache;
 use crate::host::Host;
 use crate::process::{Process, ProcessConfig, ProcessOutput};
@@ -67,7 +66,7 @@ pub struct LinkId(pub usize);
 pub struct Network {
     config: NetworkConfig,
     now: Instant,
-    random: Random,
+    random: SplitMix64,
     queue: BTreeMap<(Instant, u64), Happening>,
     queued: u64,
     switches: Vec<Node>,
@@ -181,7 +180,7 @@ impl Network {
         Network {
             config,
             now: Instant::START,
-            random: Random(seed),
+            random: SplitMix64::new(seed),
             queue: BTreeMap::new(),
             queued: 0,
             switches: Vec::new(),

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::BytesMut;
+use clock::{Duration, Instant};
 use control::ConnectionId;
 use control::controller::{
     Admission, Controller, ControllerConfig, ControllerOutput, Event, PeerIdentity,
@@ -11,7 +12,6 @@ use control::controller::{
 use control::edge::{Edge, Verdict, shown};
 use control::inbox::{Inbox, InboxConfig};
 use control::session::{Session, SessionConfig, SessionOutput};
-use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, Frame, MessageKind};
 use sched::{Classifier, Direction, PolicyMap};
 

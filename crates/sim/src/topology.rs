@@ -1,7 +1,7 @@
 //! Topologies: each adds switches, links and hosts to a network and names them.
 
-use crate::Random;
 use crate::network::{HostId, LinkId, Network, SwitchId};
+use clock::SplitMix64;
 
 pub struct Topology {
     pub switches: Vec<SwitchId>,
@@ -86,7 +86,7 @@ pub fn fat_tree(network: &mut Network, k: usize) -> Topology {
 /// A connected graph: a random tree and `extra` links more, parallel ones and loops of one switch
 /// among them. A host on each switch.
 pub fn random(network: &mut Network, n: usize, extra: usize, seed: u64) -> Topology {
-    let mut random = Random(seed);
+    let mut random = SplitMix64::new(seed);
     let mut below = |n: usize| (random.next() % n as u64) as usize;
     let mut links: Vec<(usize, usize)> = (1..n).map(|i| (below(i), i)).collect();
     links.extend((0..extra).map(|_| (below(n), below(n))));

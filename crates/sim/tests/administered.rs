@@ -1,9 +1,9 @@
 //! The administrator's topology, beside the network that there is.
 
+use clock::Duration;
 use control::controller::{Controller, ControllerConfig, Event, Location, Mode};
 use control::topology::{Difference, Place, Topology};
 use openflow::packet::build::udp;
-use openflow::time::Duration;
 use openflow::{DatapathId, MacAddr, PortNo};
 use sim::network::{HostId, Network, NetworkConfig};
 use sim::process::ProcessConfig;

@@ -1,7 +1,7 @@
 //! The model of the control channel against queueing theory, against an independent simulator, and
 //! against the published figures.
 
-use openflow::time::Duration;
+use clock::Duration;
 use sched::Direction;
 use sched::policy::{Algorithm, PolicyMap, QueueConfig};
 use sim::channel::{Arrivals, Cross, LineSetup, Outcome, Retry, Setup, Target, Traffic};

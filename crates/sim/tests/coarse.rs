@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use clock::{Duration, Instant};
 use control::controller::{ControllerConfig, TableView};
 use control::entry::{EntryKey, EntryKind, is_ours};
 use control::timeouts::budget::high_mark;
@@ -10,7 +11,6 @@ use control::timeouts::{
     FirstPackets, FlowClass, HostName, Lease, Lifetime, Proto, Service, Timeouts,
 };
 use openflow::packet::build::udp;
-use openflow::time::{Duration, Instant};
 use openflow::{Action, DatapathId, Instruction, MacAddr, PortNo, Version};
 use proptest::prelude::*;
 use sim::network::{HostId, LinkId, Network, NetworkConfig, SwitchId};

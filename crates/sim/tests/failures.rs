@@ -1,8 +1,8 @@
 //! What breaks, and how little of it traffic sees.
 
+use clock::Duration;
 use control::controller::{Alarm, ControllerConfig, Event, Mode};
 use openflow::packet::build::{Host as Address, arp_request};
-use openflow::time::Duration;
 use openflow::{Field, MacAddr, Match, Version};
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};
 use sim::process::ProcessConfig;

@@ -1,12 +1,12 @@
 //! What becomes of the first packets of a conversation: how many take the way over the controller,
 //! and how many are overtaken by those behind them.
 
+use clock::{Duration, Instant};
 use control::controller::{Alarm, ControllerConfig, Event, Mode};
 use control::entry::{Entry, EntryKind};
 use control::timeouts::{FirstPackets, Timeouts};
 use openflow::message::{FlowMod, FlowModCommand};
 use openflow::packet::build::{arp_reply, arp_request, ethernet, udp};
-use openflow::time::{Duration, Instant};
 use openflow::{MacAddr, Match, Message, PortNo, Version};
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};
 use sim::process::ProcessConfig;

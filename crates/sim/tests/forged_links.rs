@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use clock::Duration;
 use control::controller::{Alarm, ControllerConfig, Event, LinkPolicy, Location};
 use control::topology::Topology;
 use openflow::packet::build::arp_request;
-use openflow::time::Duration;
 use sim::network::{HostId, Network, NetworkConfig};
 use sim::process::ProcessConfig;
 use sim::topology::{self, Topology as Built};

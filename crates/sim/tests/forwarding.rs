@@ -1,8 +1,8 @@
 //! All pairs reach each other, once, on every topology and in every mode.
 
+use clock::Duration;
 use control::controller::{ControllerConfig, Mode};
 use openflow::Version;
-use openflow::time::Duration;
 use proptest::prelude::*;
 use sim::network::{Network, NetworkConfig};
 use sim::process::ProcessConfig;

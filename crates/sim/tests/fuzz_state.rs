@@ -7,6 +7,8 @@
 
 use std::collections::BTreeSet;
 
+use clock::SplitMix64;
+
 #[path = "../../../fuzz/checks/relay.rs"]
 mod relay;
 #[path = "../../../fuzz/checks/state.rs"]
@@ -17,15 +19,11 @@ const OPERATIONS: u64 = 50_000;
 
 type Run = fn(&[u8]) -> Result<u64, String>;
 
-/// SplitMix64.
-struct Random(u64);
+struct Random(SplitMix64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let x = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        x ^ x >> 31
+        self.0.next()
     }
 
     fn below(&mut self, end: usize) -> usize {
@@ -115,7 +113,7 @@ fn hex(data: &[u8]) -> String {
 /// Random inputs from one seed on until so many operations are done. Each kind of fault is told once,
 /// with the least input that has it.
 fn explore(target: &str, run: Run, seed: u64, operations: u64) -> BTreeSet<String> {
-    let (kept, mut random) = (corpus(target), Random(seed));
+    let (kept, mut random) = (corpus(target), Random(SplitMix64::new(seed)));
     let (mut done, mut inputs) = (0, 0);
     let mut kinds = BTreeSet::new();
     while done < operations {

@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 
+use clock::{Duration, Instant};
 use control::ConnectionId;
 use control::controller::{
     Admission, Controller, ControllerConfig, ControllerOutput, PeerIdentity, RefusedReason,
@@ -10,7 +11,6 @@ use control::session::SwitchUp;
 use openflow::message::{PacketIn, PacketInReason, Role};
 use openflow::packet::build::{Host, udp};
 use openflow::table::{Switch, SwitchOptions, plain_port};
-use openflow::time::{Duration, Instant};
 use openflow::{
     Cookie, DatapathId, MacAddr, Match, Message, MessageKind, PortNo, TableId, Version, Xid, encode,
 };

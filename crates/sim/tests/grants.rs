@@ -1,8 +1,8 @@
 //! Edges set entries without asking: no more than there is room for, where the table is small.
 
+use clock::Duration;
 use control::controller::ControllerConfig;
 use control::timeouts::{FirstPackets, Timeouts};
-use openflow::time::Duration;
 use openflow::{DatapathId, Version};
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};
 use sim::process::ProcessConfig;

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use clock::Duration;
 use control::controller::{Alarm, ControllerConfig, Event, Location, Mode};
 use control::entry::EntryKind;
 use control::timeouts::{FlowClass, HostName, Proto, Service, Timeouts};
@@ -12,7 +13,6 @@ use openflow::packet::build::{
     neighbour_solicitation, tagged, udp, udp6,
 };
 use openflow::table::FlowEntry;
-use openflow::time::Duration;
 use openflow::{MacAddr, Message, Version};
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};
 use sim::process::ProcessConfig;

@@ -1,10 +1,10 @@
 //! Hosts of one switch, between whom its edge answers: as right as the controller's own paths.
 
+use clock::Duration;
 use control::controller::{ControllerConfig, Event, Mode};
 use control::entry::{Entry, EntryKind};
 use control::timeouts::Timeouts;
 use openflow::packet::build::{arp_request, udp};
-use openflow::time::Duration;
 use openflow::{MacAddr, PortNo, Version};
 use proptest::prelude::*;
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};

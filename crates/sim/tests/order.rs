@@ -1,8 +1,8 @@
 //! A million random messages, by every discipline: nothing comes out against the law of order, and
 //! the same seed does the same again. `auster sim order` sends a million by each.
 
+use clock::Duration;
 use control::relay::OrderMode;
-use openflow::time::Duration;
 use sched::policy::{Algorithm, PolicyMap};
 use sim::order::{Breaks, Carrier, Experiment, Network, RelayTerms, Report, Traffic, with_domains};
 

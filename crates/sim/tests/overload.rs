@@ -2,11 +2,11 @@
 //! is packet-ins, counted.
 
 use bytes::Bytes;
+use clock::{Duration, Instant};
 use control::ConnectionId;
 use control::controller::ControllerConfig;
 use openflow::message::{PacketIn, PacketInReason};
 use openflow::packet::build::{Host, ethernet, udp};
-use openflow::time::{Duration, Instant};
 use openflow::{
     Cookie, Frame, MacAddr, Match, Message, PortNo, TableId, Version, Xid, decode, encode,
 };

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::Bytes;
+use clock::{Duration, Instant};
 use control::ConnectionId;
 use control::controller::{
     Admission, Controller, ControllerConfig, ControllerOutput, Mode, PeerIdentity,
@@ -14,7 +15,6 @@ use openflow::message::{
 use openflow::multipart::{ReplyBody, RequestBody};
 use openflow::packet::build::ethernet;
 use openflow::table::{Switch, plain_port};
-use openflow::time::{Duration, Instant};
 use openflow::{
     Cookie, DatapathId, Frame, MacAddr, Match, Message, PortNo, TableId, Version, Xid, decode,
     encode,

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use clock::Duration;
 use control::controller::{ControllerConfig, Drained, Mode};
 use control::entry::{Entry, EntryKind};
 use control::timeouts::{FlowClass, HostName, Lifetime, Proto, Service, Timeouts};
 use openflow::packet::build::udp;
-use openflow::time::Duration;
 use openflow::{DatapathId, MacAddr};
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};
 use sim::process::ProcessConfig;

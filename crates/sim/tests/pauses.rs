@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
+use clock::Duration;
 use control::controller::{Alarm, ControllerConfig, Event, Location, Mode};
 use openflow::MacAddr;
 use openflow::PortNo;
 use openflow::packet::build::{Host as Address, arp_request};
-use openflow::time::Duration;
 use sim::network::{HostId, Network, NetworkConfig, Part, SwitchId};
 use sim::process::ProcessConfig;
 use sim::topology::{self, Topology};

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clock::Duration;
 use control::controller::{ControllerConfig, Installation, Location};
 use control::qos::asked::Edit;
 use control::qos::check::POLICIES_MAX;
@@ -15,7 +16,6 @@ use control::timeouts::HostName;
 use openflow::message::{FlowMod, MeterBand, MeterBandKind, MeterFlags, MeterMod, MeterModCommand};
 use openflow::packet::build::udp;
 use openflow::table::{FlowEntry, Output};
-use openflow::time::Duration;
 use openflow::{
     Action, Cookie, DatapathId, Field, Instruction, Match, Message, MeterId, PortNo, TableId,
     Version,
@@ -1079,8 +1079,8 @@ fn a_circuit_is_active_when_every_hop_was_seen_to_queue_and_not_before() {
             (Installation::Installed, BTreeSet::new()),
             "no traffic yet"
         );
-        let report = network
-            .ask(|controller, now| controller.verify_report(now, openflow::time::Instant::START));
+        let report =
+            network.ask(|controller, now| controller.verify_report(now, clock::Instant::START));
         let effects = report.circuits["backup"]
             .iter()
             .map(|hop| hop.verdict.effect);
@@ -1101,8 +1101,8 @@ fn a_circuit_is_active_when_every_hop_was_seen_to_queue_and_not_before() {
             continue;
         }
         assert_eq!((found, reasons), (Installation::Active, BTreeSet::new()));
-        let report = network
-            .ask(|controller, now| controller.verify_report(now, openflow::time::Instant::START));
+        let report =
+            network.ask(|controller, now| controller.verify_report(now, clock::Instant::START));
         let hops = &report.circuits["backup"];
         let there: Vec<DatapathId> = hops.iter().take(3).map(|hop| hop.dpid).collect();
         assert_eq!(there, way, "in the order of the way, the answers after it");
@@ -1144,8 +1144,8 @@ fn a_meter_and_a_mark_are_seen_by_what_met_them() {
     network.run_for(ms(30_000));
     let done = (Installation::Active, BTreeSet::new());
     assert_eq!(policy_state(&mut network, "slow"), done);
-    let report = network
-        .ask(|controller, now| controller.verify_report(now, openflow::time::Instant::START));
+    let report =
+        network.ask(|controller, now| controller.verify_report(now, clock::Instant::START));
     let hops = &report.policies["slow"];
     let met: Vec<_> = hops.iter().filter(|hop| hop.verdict.counted > 0).collect();
     assert_eq!(met.len(), 3, "switches of the way: {hops:?}");

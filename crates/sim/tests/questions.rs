@@ -1,8 +1,8 @@
 //! Statistics that somebody asks of a switch through the controller.
 
+use clock::Duration;
 use control::controller::questions::{Answered, KEPT, NotAsked, QUESTIONS_MAX, QuestionId};
 use openflow::multipart::{FlowStatsRequest, ReplyBody, RequestBody};
-use openflow::time::Duration;
 use openflow::{DatapathId, MeterId, Version};
 use sim::network::{Network, NetworkConfig, SwitchId};
 

@@ -1,5 +1,6 @@
 //! Services: some of the packets between two hosts are forbidden, or live longer.
 
+use clock::Duration;
 use control::entry::{EntryKey, EntryKind, is_ours};
 use control::timeouts::{
     FirstPackets, FlowClass, HostName, Lease, Lifetime, Proto, Service, Timeouts,
@@ -7,7 +8,6 @@ use control::timeouts::{
 use openflow::message::{FlowMod, FlowModCommand};
 use openflow::packet::build::{udp, udp6};
 use openflow::table::FlowEntry;
-use openflow::time::Duration;
 use openflow::{DatapathId, MacAddr, Message, Version};
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};
 use sim::process::ProcessConfig;

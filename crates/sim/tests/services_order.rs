@@ -3,6 +3,7 @@
 
 use std::net::Ipv4Addr;
 
+use clock::{Duration, Instant};
 use control::ConnectionId;
 use control::controller::{
     Admission, Controller, ControllerConfig, ControllerOutput, PeerIdentity,
@@ -13,7 +14,6 @@ use control::timeouts::{FlowClass, HostName, Lifetime, Proto, Service, Timeouts}
 use openflow::message::{FlowMod, FlowModCommand, Role};
 use openflow::packet::build::{Host as Address, udp};
 use openflow::table::{Output, Switch, SwitchOptions, plain_port};
-use openflow::time::{Duration, Instant};
 use openflow::{MacAddr, Match, Message, PortNo, Version, Xid, decode, encode};
 
 const SWITCH: ConnectionId = ConnectionId(1);

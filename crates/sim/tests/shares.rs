@@ -2,10 +2,10 @@
 
 use std::net::Ipv4Addr;
 
+use clock::Duration;
 use control::controller::{Alarm, ControllerConfig, ControllerCounters, Event, Mode};
 use control::timeouts::{FlowClass, HostName, Timeouts};
 use openflow::packet::build::{Host as Address, arp_reply, arp_request, ethernet, udp};
-use openflow::time::Duration;
 use openflow::{MacAddr, PortNo};
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};
 use sim::process::ProcessConfig;

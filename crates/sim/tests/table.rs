@@ -1,7 +1,7 @@
 //! A flow table that is too small: what each policy makes of the same trace.
 
+use clock::Duration;
 use control::timeouts::{Lease, Paper};
-use openflow::time::Duration;
 use sim::table::{Outcome, Policy, Setup, Traffic, occupancy_bound};
 
 const CAPACITY: u32 = 1000;

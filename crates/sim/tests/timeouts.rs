@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use clock::{Duration, Instant};
 use control::ConnectionId;
 use control::controller::{
     Admission, Alarm, Controller, ControllerConfig, ControllerOutput, Event, PeerIdentity,
@@ -15,7 +16,6 @@ use control::timeouts::{FirstPackets, FlowClass, HostName, Lease, Lifetime, Pape
 use openflow::message::{FlowRemoved, FlowRemovedReason, Role};
 use openflow::packet::build::{Host as Address, ethernet, udp};
 use openflow::table::{FlowEntry, Output, Switch, SwitchOptions, plain_port};
-use openflow::time::{Duration, Instant};
 use openflow::{ErrorKind, MacAddr, Message, PortNo, TableId, Version, Xid, decode, encode};
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};
 use sim::process::ProcessConfig;

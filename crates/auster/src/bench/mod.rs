@@ -4,7 +4,6 @@
 //! summaries, `plot` for pictures, `output` for the table, the document and the directory.
 
 pub mod channel;
-#[allow(dead_code, unused_imports, reason = "the rest of it lands after it")]
 mod controller;
 pub mod network;
 mod null;

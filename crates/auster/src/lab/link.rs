@@ -11,10 +11,10 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use clock::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
-use openflow::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use sim::link::{DropReason, Link, LinkConfig, LinkCounters};
 

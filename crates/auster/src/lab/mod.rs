@@ -40,10 +40,8 @@ pub enum Command {
     /// Run an experiment on real networks and print its figures
     #[command(after_help = "\
 Example:
-  auster lab run scenarios/first-contact.toml --transport tls --out results/first-contact")]
-    #[command(after_help = "\
-Example:
   auster lab run scenarios/first-contact.toml --once
+  auster lab run scenarios/first-contact.toml --transport tls --out results/first-contact
   auster lab run scenarios/qos-paper.toml -o results/qos-paper \\
       --controller 'mine=python3 mine.py --listen {address}:{port}'")]
     Run(experiment::Args),
@@ -53,14 +51,8 @@ Example:
   auster lab up ring,4                                     # auster is the controller
   auster lab up linear,10 --controller tcp:127.0.0.1:6653  # yours is
   auster lab up leaf-spine,2x4 --links delay_ms=1,loss_percent=0.1")]
-    #[command(after_help = "\
-Example:
-  auster lab up linear,3 --links delay_ms=5,loss_percent=1")]
     Up(Box<UpArgs>),
     /// Take networks down
-    #[command(after_help = "\
-Example:
-  auster lab down --all")]
     #[command(after_help = "\
 Example:
   auster lab down --all")]
@@ -68,21 +60,16 @@ Example:
     /// Show the networks that are up
     #[command(after_help = "\
 Example:
+  auster lab list
   auster lab list --json")]
-    #[command(after_help = "\
-Example:
-  auster lab list")]
     List(ListArgs),
     /// Run a command inside a host, or beside the switches
     #[command(after_help = "\
 Example:
   auster lab exec au1a2b h1 -- ping 10.0.0.2
-  auster lab exec au1a2b sw -- ovs-ofctl -O OpenFlow13 dump-flows s1")]
-    #[command(after_help = "\
-Example:
-  auster lab exec LAB h1 -- ping -c 3 10.0.0.2
+  auster lab exec au1a2b sw -- ovs-ofctl -O OpenFlow13 dump-flows s1
 
-LAB is a name that `auster lab list` shows.")]
+au1a2b is a name that `auster lab list` shows.")]
     Exec(ExecArgs),
     /// Carry frames between TAP devices, with delay, loss and rate; used by the lab itself
     #[command(

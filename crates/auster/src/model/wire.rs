@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use bytes::BytesMut;
+use clock::Duration;
 use control::relay::{SHARED_LANES, place_of};
 use openflow::Frame;
-use openflow::time::Duration;
 use sched::{Direction, Place};
 use serde::Serialize;
 use sim::overhead::wire::{

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use openflow::time::Instant;
+use clock::Instant;
 use openflow::{DatapathId, Frame, Message, MessageKind, PacketFields, Version, Xid, encode, text};
 use sched::classify::Buffers;
 use sched::policy::{Rule, field_name, field_text};

@@ -1,8 +1,8 @@
 //! What an administrator is about to take out: `drain = ["0x3", "0x1:2"]`, and how long what uses
 //! it may wait for a pause: `drain_wait_s = 3`.
 
+use clock::Duration;
 use control::controller::{Drained, Location};
-use openflow::time::Duration;
 use openflow::{DatapathId, PortNo};
 use toml::de::DeTable;
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use clock::Instant;
 use control::controller::{Alarm, Drained, Event};
 use control::session::{CloseReason, version_names};
 use net::clock::Clock;
@@ -12,7 +13,6 @@ use net::driver::{Ended, Notice};
 use net::method::Method;
 use net::transport::PeerIdentity;
 use openflow::DatapathId;
-use openflow::time::Instant;
 use sched::PolicyMap;
 use serde_json::{Value, json};
 

@@ -14,10 +14,10 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use clock::SplitMix64;
 use sched::policy::PolicyMap;
 use serde::Serialize;
 use sim::channel::Setup;
-use sim::link::SplitMix64;
 
 use self::figures::{Cell, Gathering, Verdict};
 use self::scenario::{Scenario, Variant};

@@ -4,8 +4,8 @@
 mod delays;
 mod seeds;
 
+use clock::Duration;
 use control::relay::OrderMode;
-use openflow::time::Duration;
 use sched::policy::{Algorithm, PolicyMap};
 use serde::Serialize;
 use sim::order::{Breaks, Carrier, Experiment, Network, RelayTerms, Report, Traffic};

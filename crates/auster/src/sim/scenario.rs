@@ -1,7 +1,7 @@
 //! What is simulated, as an operator writes it: one channel, the ways to schedule it, the loads,
 //! and the figures that others have found.
 
-use openflow::time::Duration;
+use clock::Duration;
 use sched::Direction;
 use sched::policy::{Algorithm, PolicyMap};
 use serde::{Deserialize, Serialize};

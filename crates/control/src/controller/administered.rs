@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use clock::{Duration, Instant};
 use openflow::MacAddr;
-use openflow::time::{Duration, Instant};
 
 use super::paths::Pair;
 use super::port_state::PortRole;

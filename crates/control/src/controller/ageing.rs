@@ -1,7 +1,7 @@
 //! What follows when hosts are forgotten.
 
+use clock::{Duration, Instant};
 use openflow::MacAddr;
-use openflow::time::{Duration, Instant};
 
 use crate::timeouts::HostName;
 

@@ -16,8 +16,8 @@
 //! What was not heard of is not known either: packet-ins that were shed under load, or are slower
 //! than the barrier. Of switches other than Open vSwitch none of this is known.
 
+use clock::{Duration, Instant};
 use openflow::message::FlowMod;
-use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, Match, PortNo};
 
 use crate::edge::SHOW_INTERVAL;

@@ -14,8 +14,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clock::Instant;
 use openflow::message::FlowRemovedReason;
-use openflow::time::Instant;
 use openflow::{DatapathId, MacAddr, PortNo};
 
 use crate::entry::{Entry, EntryKey, EntryKind};

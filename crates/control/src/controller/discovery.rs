@@ -8,8 +8,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use clock::{Duration, Instant};
 use openflow::message::PacketIn;
-use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, MacAddr, Message};
 
 use crate::lldp::LldpError;

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 use std::ops::RangeFrom;
 
+use clock::{Duration, Instant};
 use openflow::message::{FlowRemoved, FlowRemovedReason};
-use openflow::time::{Duration, Instant};
 
 use crate::entry::{Entry, EntryKey};
 

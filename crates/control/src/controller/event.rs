@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use clock::{Duration, Instant};
 use openflow::multipart::Description;
-use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, ErrorKind, MacAddr, PortNo, Version};
 
 use crate::ConnectionId;

@@ -27,8 +27,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
+use clock::{Duration, Instant};
 use openflow::packet::PacketFields;
-use openflow::time::{Duration, Instant};
 use openflow::{Field, MacAddr};
 
 use crate::edge::EdgeUpdate;

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
+use clock::{Duration, Instant};
 use openflow::message::PacketOut;
-use openflow::time::{Duration, Instant};
 use openflow::{Action, DatapathId, Frame, Message, PortNo, Version, Xid, encode};
 
 use crate::budget::Budget;

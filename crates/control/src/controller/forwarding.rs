@@ -3,10 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use bytes::Bytes;
+use clock::Instant;
 use openflow::message::PacketIn;
 use openflow::packet::PacketFields;
 use openflow::packet::build::{arp_probe, neighbour_probe};
-use openflow::time::Instant;
 use openflow::{BufferId, DatapathId, Field, MacAddr};
 
 use crate::edge;

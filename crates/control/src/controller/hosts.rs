@@ -24,8 +24,8 @@ mod tests;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 
+use clock::{Duration, Instant};
 use openflow::MacAddr;
-use openflow::time::{Duration, Instant};
 
 use crate::fair_table::{FairTable, Full, Gone, Shares};
 use crate::timeouts::Prefix;

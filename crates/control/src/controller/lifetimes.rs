@@ -1,6 +1,6 @@
 //! The timeouts of the entries that the controller and its edges set, and what is forbidden.
 
-use openflow::time::Instant;
+use clock::Instant;
 use openflow::{DatapathId, MacAddr, PortNo};
 
 use crate::budget::Budget;

@@ -10,7 +10,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 use openflow::{DatapathId, PortNo};
 
 use super::Location;

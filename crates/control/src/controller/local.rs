@@ -5,7 +5,7 @@
 //! taken back when its place is in question. So an edge never knows more than the controller, and
 //! for a moment less, which costs that packet the long way only.
 
-use openflow::time::Instant;
+use clock::Instant;
 use openflow::{DatapathId, MacAddr};
 
 use crate::edge::{Deliver, EdgeConfig, EdgeUpdate};

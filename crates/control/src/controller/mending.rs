@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
+use clock::{Duration, Instant};
 use openflow::DatapathId;
-use openflow::time::{Duration, Instant};
 
 use super::Controller;
 use super::first::SETTLE;

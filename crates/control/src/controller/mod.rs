@@ -52,8 +52,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::net::IpAddr;
 
+use clock::{Duration, Instant, SplitMix64};
 use openflow::message::PortStatus;
-use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, Frame, MacAddr, Message, decode_rows};
 use sched::PolicyMap;
 use sha2::{Digest, Sha256};
@@ -64,7 +64,6 @@ use crate::edge::EdgeUpdate;
 use crate::entry::Entry;
 use crate::fair_table::Shares;
 use crate::lldp::Prover;
-use crate::mix;
 use crate::requests::RequestLimits;
 use crate::session::SwitchUp;
 use crate::timeouts::Timeouts;
@@ -450,7 +449,7 @@ pub struct Controller {
     shared: BTreeMap<ConnectionId, policies::Shared>,
     /// Part of every cookie: tells this process's entries from its predecessors'.
     generation: u16,
-    random: u64,
+    random: SplitMix64,
     routes_revision: u64,
     has_had_routes: bool,
     /// Whether `Timer::Routes` and `Timer::Adopt` are set.
@@ -595,7 +594,7 @@ impl Controller {
             prover: Prover::new(seed, word(0)),
             shared: BTreeMap::new(),
             generation: word(8) as u16,
-            random: word(16),
+            random: SplitMix64::new(word(16)),
             routes_revision: 0,
             has_had_routes: false,
             routes_pending: false,
@@ -980,10 +979,9 @@ impl Controller {
         self.timers.insert((due, timer));
     }
 
-    /// SplitMix64: jitter, never a secret.
+    /// Jitter, never a secret.
     fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.random)
+        self.random.next()
     }
 }
 

@@ -12,7 +12,7 @@ mod rules;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant, mix};
 use openflow::{DatapathId, MacAddr, PortNo};
 
 use crate::entry::{Entry, EntryKey, EntryKind};
@@ -27,7 +27,6 @@ use super::routes::destination_hash;
 use super::services::{PairRule, barrier, is_same};
 use super::updates::{BEHIND_MAX, Change, Guard, Stage, Step};
 use super::{Controller, ControllerConfig, Location, Mode};
-use crate::mix;
 pub(super) use pause::Waited;
 use pause::{PAUSE, Yielding};
 use rules::stale_rules;

@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 
-use openflow::time::Instant;
+use clock::Instant;
 use openflow::{DatapathId, Frame, Message, Xid, encode};
 
 use super::{Controller, ControllerOutput, Timer};

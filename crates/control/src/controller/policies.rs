@@ -89,8 +89,8 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
+    use clock::Instant;
     use openflow::message::{Capabilities, Role, SwitchFeatures};
-    use openflow::time::Instant;
     use openflow::{DatapathId, ErrorKind, Version};
 
     use super::super::{Admission, ControllerConfig, PeerIdentity};

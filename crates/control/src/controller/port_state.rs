@@ -24,7 +24,7 @@
 
 use std::collections::BTreeMap;
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 
 use super::Location;
 

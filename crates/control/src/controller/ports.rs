@@ -6,8 +6,8 @@
 
 use std::collections::BTreeSet;
 
+use clock::{Duration, Instant};
 use openflow::message::{Port, PortReason};
-use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, PortNo};
 
 use super::first::SETTLE;

@@ -7,8 +7,8 @@
 
 use std::collections::BTreeMap;
 
+use clock::{Duration, Instant};
 use openflow::multipart::{MultipartRequest, ReplyBody, RequestBody};
-use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, ErrorKind, Message};
 
 use super::Controller;

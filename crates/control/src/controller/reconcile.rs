@@ -7,9 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clock::{Duration, Instant};
 use openflow::message::{FlowMod, FlowModCommand, MultipartReply};
 use openflow::multipart::{FlowStats, ReplyBody, UnreadableRow};
-use openflow::time::{Duration, Instant};
 use openflow::{Action, DatapathId, Instruction, MacAddr, Match, PortNo, TableId, Xid};
 
 use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, Entry, EntryKey, EntryKind, is_ours};

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant, mix};
 use openflow::{DatapathId, MacAddr, PortNo, Version};
 
 use crate::entry::{Entry, EntryKey, EntryKind};
@@ -20,7 +20,6 @@ use crate::entry::{Entry, EntryKey, EntryKind};
 use super::links::Distances;
 use super::updates::{Change, Guard, Stage, Step};
 use super::{Controller, Location, Mode, Timer};
-use crate::mix;
 use crate::timeouts::FirstPackets;
 
 /// Learned hosts are gathered for this long before routes are computed.

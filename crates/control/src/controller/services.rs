@@ -12,8 +12,8 @@
 
 use std::collections::BTreeSet;
 
+use clock::Instant;
 use openflow::packet::PacketFields;
-use openflow::time::Instant;
 use openflow::{DatapathId, PortNo};
 
 use crate::entry::{Entry, EntryKey, EntryKind, Family, Rule};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use clock::{Duration, Instant};
 use openflow::message::{FlowMod, PacketOut, Port, SwitchConfig};
 use openflow::multipart::{Description, MultipartRequest, RequestBody};
-use openflow::time::{Duration, Instant};
 use openflow::{
     Action, Cookie, DatapathId, ErrorKind, MacAddr, Message, PortNo, Version, Xid, encode,
 };

@@ -17,10 +17,10 @@ mod renewals;
 
 use std::collections::{BTreeSet, VecDeque};
 
+use clock::{Duration, Instant};
 use openflow::multipart::{
     FlowStats, FlowStatsRequest, MultipartRequest, ReplyBody, RequestBody, TableStats,
 };
-use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, Message, TableId, Version};
 
 use crate::entry::{

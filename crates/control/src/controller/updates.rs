@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 use openflow::{DatapathId, Message};
 
 use crate::entry::{Entry, EntryKey, EntryKind};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 
-use openflow::time::Instant;
+use clock::Instant;
 use openflow::{Frame, MessageKind};
 use sched::policy::QUEUES_MAX;
 use sched::{Binding, Tag};

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clock::Fnv1a;
 use openflow::{DatapathId, Field, MeterId, PortNo, QueueId, Version};
 
 use super::asked::Names;
@@ -958,16 +959,8 @@ fn numbered(
 /// The number that a name says; `None` if there is none.
 fn wanted_number(name: &str, range: &std::ops::RangeInclusive<u32>) -> Option<u32> {
     let count = range.clone().count() as u64;
-    let wanted = hash(name).checked_rem(count)?;
+    let wanted = Fnv1a::of(name.as_bytes()).checked_rem(count)?;
     Some(range.start() + wanted as u32)
-}
-
-/// FNV-1a: the same on every machine, and all that is asked of it is to be spread.
-fn hash(name: &str) -> u64 {
-    let start = 0xcbf2_9ce4_8422_2325u64;
-    name.bytes().fold(start, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 #[cfg(test)]

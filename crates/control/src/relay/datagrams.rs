@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Buf, Bytes, BytesMut};
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 
 use super::kind::{Kind, PerKind};
 use super::wire::{Side, TEXT_BYTES_MAX, WireError, cut, put, take, text};

@@ -19,9 +19,9 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use clock::{Duration, Instant};
 use openflow::message::{FlowMod, FlowModCommand, PacketIn, PacketOut};
 use openflow::packet::PacketFields;
-use openflow::time::{Duration, Instant};
 use openflow::{
     Action, Field, Frame, Instruction, MacAddr, Match, Message, MessageKind, PortNo, TableId, Xid,
     decode, encode,

@@ -4,7 +4,7 @@
 //! another has one per connection.
 
 use bytes::Bytes;
-use openflow::time::Instant;
+use clock::Instant;
 use openflow::{DatapathId, Frame};
 use sched::classify::Buffers;
 use sched::policy::{Algorithm, PolicyMap};

@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 use sched::PolicyMap;
 use sched::policy::{Against, MapDigest};
 use sha2::{Digest as _, Sha256};

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 
 /// So many times within [`WINDOW`] may be one relay that is restarted. Two that take turns need
 /// some tenths of a second for each.

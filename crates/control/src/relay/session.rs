@@ -19,7 +19,7 @@ use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 use openflow::{DatapathId, Frame};
 use sched::policy::MapDigest;
 use sched::{Direction, Lane, PolicyMap};

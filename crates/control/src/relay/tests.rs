@@ -6,8 +6,8 @@ mod policies;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use bytes::{Bytes, BytesMut};
+use clock::{Duration, Instant};
 use openflow::Frame;
-use openflow::time::{Duration, Instant};
 use proptest::prelude::*;
 use sched::{Direction, Lane, Place, PolicyMap};
 

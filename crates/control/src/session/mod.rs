@@ -27,11 +27,11 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use bytes::{Bytes, BytesMut};
+use clock::{Duration, Instant};
 use openflow::hello::{Hello, negotiate};
 use openflow::message::Port;
 use openflow::message::{ErrorMessage, Role, RoleMessage, SwitchFeatures};
 use openflow::multipart::Description;
-use openflow::time::{Duration, Instant};
 use openflow::{ErrorKind, Frame, Message, MessageKind, Version, Xid, decode, decode_rows, encode};
 
 use setup::{Progress, Setup};

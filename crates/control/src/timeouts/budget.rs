@@ -13,7 +13,7 @@
 mod overload;
 mod tracked;
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 
 pub use overload::Overload;
 pub use tracked::{Evict, Returns, Tracked, coarsen, victims};

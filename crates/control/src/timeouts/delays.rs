@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 
 use crate::budget::Budget;
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Fnv1a, Instant};
 
 use super::budget::{
     Evict, POLL_MAX, POLL_MIN, Returns, TableBudget, Tracked, calm_mark, victims, whole_seconds,
@@ -332,23 +332,9 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
 
 /// The same for the same key in every process, as the standard library's is not.
 fn fingerprint<K: Hash>(key: &K) -> u64 {
-    let mut hasher = Fnv1a(0xcbf2_9ce4_8422_2325);
+    let mut hasher = Fnv1a::default();
     key.hash(&mut hasher);
     hasher.finish()
-}
-
-struct Fnv1a(u64);
-
-impl Hasher for Fnv1a {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
 }
 
 #[cfg(test)]

@@ -5,11 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant, mix};
 use openflow::{MacAddr, PortNo};
 
 use crate::entry::{Entry, EntryKey, EntryKind, Rule};
-use crate::mix;
 
 use super::Lease;
 

@@ -16,7 +16,7 @@ pub mod leases;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use openflow::time::Duration;
+use clock::Duration;
 use openflow::{DatapathId, MacAddr};
 
 use crate::entry::{Family, Rule, proto};

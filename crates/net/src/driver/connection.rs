@@ -11,10 +11,10 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use clock::Instant;
 use control::edge::{Edge, Verdict, shown};
 use control::session::{Session, SessionOutput, SwitchUp};
 use openflow::frame::HEADER_LEN;
-use openflow::time::Instant;
 use openflow::{Frame, FrameError, MessageKind, Xid};
 use sched::classify::Buffers;
 use sched::{Direction, Tag};

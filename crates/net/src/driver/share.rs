@@ -6,8 +6,8 @@
 //! classified, copied, queued, and the application says something to it. So turns are counted in
 //! what messages cost, not in messages.
 
+use clock::{Duration, Instant};
 use control::budget::Budget;
-use openflow::time::{Duration, Instant};
 
 /// What one turn takes: so many packet-ins that the edge answers,
 pub(super) const TURN_CREDIT: u32 = 1024;

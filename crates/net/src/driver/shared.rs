@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use clock::{Duration, Instant};
 use control::ConnectionId;
 use control::inbox::{ClassCounters, Delivery, Inbox, InboxConfig, InboxCounters};
 use control::session::SwitchUp;
-use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, Frame, MessageKind};
 use sched::policy::QUEUES_MAX;
 use sched::{PolicyMap, Tag};

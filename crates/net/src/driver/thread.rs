@@ -6,13 +6,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
+use clock::{Duration, Instant};
 use control::ConnectionId;
 use control::budget::Budget;
 use control::controller::{
     Admission, Alarm, ControllerOutput, Event, PeerIdentity, PeerRole, RefusedReason,
 };
 use control::session::{CloseReason, SwitchUp};
-use openflow::time::{Duration, Instant};
 
 use super::line::Line;
 use super::outbox::Outgoing;

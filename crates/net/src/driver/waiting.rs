@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use openflow::time::Instant;
+use clock::Instant;
 use openflow::{DatapathId, Frame};
 use sched::classify::Buffers;
 use sched::{Direction, Scheduler};

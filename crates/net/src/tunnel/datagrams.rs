@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use clock::Instant;
 use control::relay::datagrams::{
     AgentDatagram, Numbers, PAYLOAD_BYTES_MAX, PEERS_MAX, PeerId, Recent, Waiting,
 };
 use control::relay::{Kind, Side, WireError};
-use openflow::time::Instant;
 use quinn::{RecvStream, SendDatagramError};
 use sched::Lane;
 use tokio::net::{UdpSocket, lookup_host};

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use clock::Instant;
 use control::relay::{
     Agent, Carriers, ChannelId, ChannelStatus, Event, Kind, Session, SessionId, Settings, Side,
 };
-use openflow::time::Instant;
 use sched::PolicyMap;
 use sched::policy::MapDigest;
 use tokio::sync::{Notify, oneshot, watch};

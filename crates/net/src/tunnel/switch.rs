@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
+use clock::Instant;
 use control::relay::wire::Control;
 use control::relay::{CARRIERS_MAX, WireError};
-use openflow::time::Instant;
 use quinn::IdleTimeout;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;

@@ -12,8 +12,8 @@ use crate::match_fields::{Field, Match, MatchField, Prereq, VLAN_PRESENT};
 use crate::message::{FlowModFlags, FlowRemoved, FlowRemovedReason};
 use crate::multipart::FlowStats;
 use crate::packet::PacketFields;
-use crate::time::{Duration, Instant};
 use crate::types::{Cookie, GroupId, MeterId, PortNo, TableId};
+use clock::{Duration, Instant};
 
 /// An entry of a flow table, with its counters.
 #[derive(Clone, Debug, PartialEq, Eq)]

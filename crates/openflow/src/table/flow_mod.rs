@@ -3,8 +3,8 @@
 use crate::actions::{Action, Instruction};
 use crate::error::ErrorKind;
 use crate::message::{FlowMod, FlowModCommand, FlowModFlags, FlowRemovedReason, Message};
-use crate::time::Instant;
 use crate::types::{GroupId, PortNo, TableId, Version};
+use clock::Instant;
 
 use super::Switch;
 use super::actions;

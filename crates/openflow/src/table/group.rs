@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::actions::{Action, Bucket};
 use crate::error::ErrorKind;
 use crate::message::{GroupMod, GroupModCommand, GroupType, MeterMod, MeterModCommand};
-use crate::time::Instant;
 use crate::types::{GroupId, MeterId, PortNo};
+use clock::Instant;
 
 use super::actions;
 

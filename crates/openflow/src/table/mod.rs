@@ -25,8 +25,8 @@ use crate::message::{
     PortName, PortReason, PortState, PortStatus, Role, RoleMessage, SwitchConfig, SwitchFeatures,
 };
 use crate::multipart::PortStats;
-use crate::time::Instant;
 use crate::types::{DatapathId, MacAddr, MeterId, PortNo, QueueId, TableId, Version};
+use clock::Instant;
 
 pub use flow::FlowEntry;
 use flow::{EntryId, FlowTable};

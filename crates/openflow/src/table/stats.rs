@@ -9,8 +9,8 @@ use crate::multipart::{
     MeterConfig, MeterFeatures, MeterStats, MultipartReply, PortStats, ReplyBody, RequestBody,
     TableFeatures, TableStats, TableStatsV10,
 };
-use crate::time::Instant;
 use crate::types::{GroupId, MeterId, PortNo, TableId, Version};
+use clock::Instant;
 
 use super::flow::{Pattern, seconds};
 use super::{FlowEntry, Switch};

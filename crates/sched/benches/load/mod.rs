@@ -1,8 +1,8 @@
 //! Messages such as two switches send a controller: mostly packet-ins of many flows.
 
 use bytes::Bytes;
+use clock::{Duration, Instant};
 use openflow::Frame;
-use openflow::time::{Duration, Instant};
 use sched::policy::{Algorithm, QueueConfig, Scheduling};
 use sched::{Binding, Direction, Droppable, Scheduler, Tag};
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 use openflow::{DatapathId, Frame, MessageKind, PacketFields};
 
 use crate::subject::{PacketIn, buffer_of};

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use openflow::time::Duration;
+use clock::Duration;
 
 use super::problem::{Code, Position, Problem};
 use super::{

@@ -26,7 +26,7 @@ pub use fields::{field_name, field_text};
 pub use problem::{Code, Position, Problem};
 pub use text::code_point_name;
 
-use openflow::time::Duration;
+use clock::Duration;
 use openflow::{DatapathId, Match, MessageKind};
 use sha2::{Digest as _, Sha256};
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
+use clock::Duration;
 use openflow::MatchField;
-use openflow::time::Duration;
 
 use super::fields::{field_name, field_text};
 use super::{Action, Algorithm, PolicyMap, Profile, Rule, dscp_queues};

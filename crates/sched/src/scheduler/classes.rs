@@ -5,7 +5,7 @@
 //! a queue is served as its messages came, and leaves only tell which port has the most waiting.
 //! A blocked channel's members are out of their queues, so nobody looks at what they hold.
 
-use openflow::time::Instant;
+use clock::Instant;
 
 use super::entry::{Entry, link};
 use super::slab::{Id, Link, Linked, List, NIL, Slab};

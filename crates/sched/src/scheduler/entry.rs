@@ -1,6 +1,6 @@
 //! What waits, without the message itself.
 
-use openflow::time::Instant;
+use clock::Instant;
 
 use super::slab::{Id, Link, Linked, NIL};
 use crate::classify::Tag;

@@ -22,7 +22,7 @@ mod table;
 
 use std::collections::VecDeque;
 
-use openflow::time::Instant;
+use clock::Instant;
 
 use crate::classify::Tag;
 use crate::order::Direction;

@@ -3,8 +3,8 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use bytes::Bytes;
+use clock::{Duration, Instant};
 use openflow::Frame;
-use openflow::time::{Duration, Instant};
 use sched::policy::{Algorithm, QueueConfig, Scheduling};
 use sched::{Binding, Direction, Droppable, Scheduler, Tag};
 

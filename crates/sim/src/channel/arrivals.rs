@@ -1,9 +1,7 @@
 //! When messages come: evenly, at random, or in bursts. Integer arithmetic throughout, so that a
 //! seed gives the same instants on any machine.
 
-use openflow::time::{Duration, Instant};
-
-use crate::Random;
+use clock::{Duration, Instant, SplitMix64};
 
 /// How the messages of a source are spread over time.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,7 +22,7 @@ const FRACTION_BITS: u32 = 16;
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     arrivals: Arrivals,
-    random: Random,
+    random: SplitMix64,
     /// Mean gap while it sends, with fraction.
     gap: u64,
     /// The last arrival, with fraction.
@@ -46,7 +44,7 @@ impl Source {
         let second = 1e9 * f64::from(1u32 << FRACTION_BITS);
         let mut source = Source {
             arrivals,
-            random: Random(seed),
+            random: SplitMix64::new(seed),
             gap: (second * share / per_second) as u64,
             at: 0,
             burst_end: 0,

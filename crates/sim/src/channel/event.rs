@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-use openflow::time::Instant;
+use clock::Instant;
 
 /// Events to come. Equal times come out in the order they went in, so a run is the same on any
 /// machine.

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 use sched::policy::{QUEUES_MAX, Scheduling};
 use sched::{Direction, Scheduler, Tag};
 

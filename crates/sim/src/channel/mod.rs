@@ -18,8 +18,8 @@ pub(crate) mod event;
 mod line;
 mod traffic;
 
+use clock::{Duration, Instant, SplitMix64};
 use openflow::PortNo;
-use openflow::time::{Duration, Instant};
 use sched::classify::DataVerdict;
 use sched::policy::PolicyMap;
 use sched::{Binding, Classifier, Direction, Tag};
@@ -29,7 +29,6 @@ pub use event::EventQueue;
 pub use line::{LineSetup, LineTally};
 pub use traffic::{HEADER_BYTES, MESSAGE_BYTES, Traffic};
 
-use crate::Random;
 pub(crate) use arrivals::Source;
 use line::{Line, Message, Owner};
 use traffic::{Pool, Sending};
@@ -179,7 +178,7 @@ struct Run<'a> {
     /// Transactions that are neither done nor given up.
     open: usize,
     lost: Vec<Owner>,
-    jitter: Random,
+    jitter: SplitMix64,
     outcome: Outcome,
 }
 
@@ -199,7 +198,7 @@ const DIRECTIONS: [Direction; 2] = [Direction::ToController, Direction::ToSwitch
 
 impl<'a> Run<'a> {
     fn new(setup: &'a Setup, seed: u64) -> Run<'a> {
-        let mut seeds = Random(seed);
+        let mut seeds = SplitMix64::new(seed);
         let target = &setup.target;
         let source = Source::new(target.arrivals, target.per_second, seeds.next());
         let of_target = Traffic::Packets {
@@ -222,7 +221,7 @@ impl<'a> Run<'a> {
             transactions: Vec::new(),
             open: 0,
             lost: Vec::new(),
-            jitter: Random(seeds.next()),
+            jitter: SplitMix64::new(seeds.next()),
             outcome: Outcome {
                 cross: vec![(0, 0); setup.cross.len()],
                 ..Outcome::default()

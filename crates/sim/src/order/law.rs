@@ -1,6 +1,7 @@
 //! The judge: whether what came out came in an order that OpenFlow allows. It knows what went in
 //! and nothing of how it travelled, and needs a constant time per message.
 
+use clock::Fnv1a;
 use openflow::Frame;
 use sched::Direction;
 
@@ -82,7 +83,7 @@ impl Judge {
             rank: *rank,
             domain: *domain,
             before: scope.before,
-            digest: digest(frame.bytes()),
+            digest: Fnv1a::of(frame.bytes()),
             is_out: false,
         });
         for scope in bound(&mut self.scopes, *rank, *domain) {
@@ -96,7 +97,7 @@ impl Judge {
         let Some(sent) = self.sent.get_mut(number as usize) else {
             return Err(format!("number {number} was never sent"));
         };
-        if sent.digest != digest(frame.bytes()) {
+        if sent.digest != Fnv1a::of(frame.bytes()) {
             return Err(format!("number {number} is not what was sent"));
         }
         if std::mem::replace(&mut sent.is_out, true) {
@@ -235,13 +236,6 @@ impl Counts {
             Rank::Flow(_) | Rank::Free => {}
         }
     }
-}
-
-/// FNV-1a, 64 bits.
-pub(super) fn digest(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
-    })
 }
 
 #[cfg(test)]

@@ -10,13 +10,12 @@ mod pair;
 mod script;
 
 use bytes::BytesMut;
+use clock::{Duration, Fnv1a, Instant, SplitMix64};
 use control::relay::OrderMode;
-use openflow::time::{Duration, Instant};
 use openflow::{Frame, Version};
 use sched::policy::{PolicyMap, Rule};
 use sched::{Binding, Classifier, Direction, Scheduler};
 
-use crate::Random;
 use crate::channel::{Arrivals, EventQueue, Source};
 use law::Judge;
 use pair::Pair;
@@ -177,7 +176,7 @@ impl Experiment {
     /// Both directions, one after the other: they share nothing.
     fn run_scheduler(&self, seed: u64, is_bound: bool) -> Report {
         let mut report = Report::default();
-        let mut seeds = Random(seed);
+        let mut seeds = SplitMix64::new(seed);
         for direction in DIRECTIONS {
             let talks = self.talks(direction, &mut seeds);
             Alone::new(self, direction, talks, is_bound).run(&mut report);
@@ -186,7 +185,7 @@ impl Experiment {
     }
 
     /// What each channel says in one direction.
-    fn talks(&self, direction: Direction, seeds: &mut Random) -> Vec<Talk> {
+    fn talks(&self, direction: Direction, seeds: &mut SplitMix64) -> Vec<Talk> {
         let count = u64::from(self.channels.max(1)) * 2;
         let per_second = Experiment::per_second_at_full_load(self.network.rate_bps);
         let per_second = per_second * self.load * 2.0 / count as f64;
@@ -255,7 +254,7 @@ impl Report {
     fn judge(&mut self, now: Instant, channel: u64, judge: &mut Judge, frame: &Frame) {
         let words = [now.0, channel, u64::from(frame.xid().0)];
         let bytes = words.map(u64::to_be_bytes).concat();
-        self.digest = self.digest.rotate_left(1) ^ law::digest(&bytes);
+        self.digest = self.digest.rotate_left(1) ^ Fnv1a::of(&bytes);
         self.virtual_time = self.virtual_time.max(now.since(Instant::START));
         if let Err(broken) = judge.handle_delivered(frame) {
             self.violations += 1;

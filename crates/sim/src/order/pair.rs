@@ -4,16 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
+use clock::{Duration, Instant, SplitMix64};
 use control::relay::wire::{BareRecords, Control};
 use control::relay::{
     Agent, ChannelId, Config, Event as SessionEvent, Kind, Session, SessionId, Side,
 };
 use openflow::Frame;
-use openflow::time::{Duration, Instant};
 use sched::Lane;
 
 use super::{Breaks, DIRECTIONS, Experiment, Network, Report, Talk};
-use crate::Random;
 use crate::channel::EventQueue;
 
 /// Of one packet.
@@ -34,7 +33,7 @@ pub(super) struct Pair {
     network: Network,
     ends: [End; 2],
     events: EventQueue<Event>,
-    random: Random,
+    random: SplitMix64,
     /// Counts connections, so that what was under way on an old one is known.
     connection: u32,
     is_held: bool,
@@ -99,7 +98,7 @@ enum Event {
 
 impl Pair {
     pub fn new(experiment: &Experiment, seed: u64, is_held: bool) -> Pair {
-        let mut seeds = Random(seed);
+        let mut seeds = SplitMix64::new(seed);
         let ends = [Side::Switch, Side::Controller].map(|side| {
             let (id, mut config) = (SessionId([1; 16]), Config::new(side));
             config.window_bytes = experiment.relay.window_bytes;
@@ -122,7 +121,7 @@ impl Pair {
             network: experiment.network,
             ends,
             events: EventQueue::default(),
-            random: Random(seeds.next()),
+            random: SplitMix64::new(seeds.next()),
             connection: 0,
             is_held,
             is_connected: false,

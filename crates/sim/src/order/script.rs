@@ -12,7 +12,7 @@ use openflow::{
 };
 use sched::{Direction, Order, class_of};
 
-use crate::Random;
+use clock::SplitMix64;
 
 /// Flows of one channel and direction.
 pub(super) const FLOWS: u16 = 256;
@@ -65,7 +65,7 @@ pub(super) struct Script {
     direction: Direction,
     version: Version,
     traffic: Traffic,
-    random: Random,
+    random: SplitMix64,
     number: u32,
 }
 
@@ -75,7 +75,7 @@ impl Script {
             direction,
             version,
             traffic,
-            random: Random(seed),
+            random: SplitMix64::new(seed),
             number: 0,
         }
     }

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use clock::{Duration, Instant};
 use control::budget::Budget;
 use control::entry::{Entry, EntryKey, EntryKind};
 use control::timeouts::budget::{POLL_MAX, POLL_MIN, coarsen};
 use control::timeouts::keeper::Keeper;
 use control::timeouts::leases::{Leases, Margin, RowKey};
 use control::timeouts::{Lease, Paper};
-use openflow::time::{Duration, Instant};
 use openflow::{MacAddr, PortNo};
 
 use super::Key;

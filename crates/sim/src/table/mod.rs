@@ -11,8 +11,8 @@ mod trace;
 
 use std::collections::BTreeMap;
 
+use clock::{Duration, Instant};
 use control::timeouts::budget::{POLL_MIN, high_mark};
-use openflow::time::{Duration, Instant};
 
 use self::controller::{Command, Controller, Message};
 use self::switch::Table;

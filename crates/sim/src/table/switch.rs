@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 
 use super::Key;
 use crate::channel::event::EventQueue;

@@ -17,9 +17,8 @@
 //! 10,000 packets a second. Packets closer together than 50 ms are told as one. Arithmetic is with
 //! integers, sums, products and quotients: a seed gives the same trace on any machine.
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant, SplitMix64};
 
-use crate::Random;
 use crate::channel::event::EventQueue;
 
 /// What comes to the switch.
@@ -112,7 +111,7 @@ const RATE_SPREAD: f64 = 0.36;
 pub struct Trace {
     traffic: Traffic,
     seed: u64,
-    arrivals: Random,
+    arrivals: SplitMix64,
     events: EventQueue<Event>,
     flows: u32,
     flows_max: u32,
@@ -136,7 +135,7 @@ struct Flow {
 
 enum Gaps {
     Drawn(Vec<u32>),
-    Steady(u32, Random),
+    Steady(u32, SplitMix64),
 }
 
 /// One flow: its packets and how long it lasts.
@@ -151,7 +150,7 @@ impl Trace {
         let mut trace = Trace {
             traffic,
             seed,
-            arrivals: Random(seed),
+            arrivals: SplitMix64::new(seed),
             events: EventQueue::default(),
             flows: 0,
             flows_max,
@@ -171,7 +170,7 @@ impl Trace {
             Traffic::Steady { flows, gap, over } => {
                 for id in 0..flows.min(flows_max) {
                     let at = over.as_nanos() as u64 / u64::from(flows) * u64::from(id);
-                    let random = Random(seed).fork(id);
+                    let random = SplitMix64::new(seed).fork(id);
                     let flow = Flow {
                         id,
                         destination: (id % 256) as u16,
@@ -251,7 +250,7 @@ impl Trace {
 
     /// A flow is drawn from its own number, whatever came before it.
     fn draw(&self, id: u32) -> Flow {
-        let mut random = Random(self.seed).fork(id);
+        let mut random = SplitMix64::new(self.seed).fork(id);
         let shape = Shape::draw(&mut random);
         let popularity = *self.popularity.last().expect("there is a destination");
         let chosen = random.next() % popularity;
@@ -266,7 +265,7 @@ impl Trace {
 }
 
 impl Shape {
-    pub fn draw(random: &mut Random) -> Shape {
+    pub fn draw(random: &mut SplitMix64) -> Shape {
         let packets = quantile(&LENGTHS, random).max(1);
         let duration_ms = quantile(&DURATIONS, random).max(packets / PACKETS_PER_MS_MAX);
         Shape {
@@ -277,7 +276,7 @@ impl Shape {
 
     /// Mean time from the first packet to the last, over so many flows of a seed.
     pub fn mean_duration(seed: u64, flows: u32) -> Duration {
-        let mut random = Random(seed);
+        let mut random = SplitMix64::new(seed);
         let mut sum_us = 0;
         for _ in 0..flows {
             let shape = Shape::draw(&mut random);
@@ -287,7 +286,7 @@ impl Shape {
         Duration::from_micros(sum_us / u64::from(flows))
     }
 
-    fn gaps_us(self, random: &mut Random) -> Vec<u32> {
+    fn gaps_us(self, random: &mut SplitMix64) -> Vec<u32> {
         let resolved = self.duration_ms / RESOLUTION_MS + 1;
         let count = (self.packets - 1).min(resolved) as usize;
         let weights: Vec<f64> = (0..count).map(|_| 1.0 / (1.0 - share(random))).collect();
@@ -299,7 +298,7 @@ impl Shape {
 }
 
 /// The value below which a share of all is that was drawn evenly.
-fn quantile(table: &[(u32, u32)], random: &mut Random) -> u32 {
+fn quantile(table: &[(u32, u32)], random: &mut SplitMix64) -> u32 {
     let drawn = (random.next() % u64::from(MILLION)) as u32;
     let above = table.partition_point(|(_, share)| *share <= drawn);
     let ((low, from), (high, to)) = (table[above - 1], table[above]);
@@ -309,7 +308,7 @@ fn quantile(table: &[(u32, u32)], random: &mut Random) -> u32 {
 }
 
 /// Evenly from 0 to 1, without 1.
-fn share(random: &mut Random) -> f64 {
+fn share(random: &mut SplitMix64) -> f64 {
     (random.next() >> 11) as f64 / (1_u64 << 53) as f64
 }
 
@@ -318,7 +317,7 @@ mod tests {
     use super::*;
 
     fn shapes() -> Vec<Shape> {
-        let mut random = Random(7);
+        let mut random = SplitMix64::new(7);
         (0..200_000).map(|_| Shape::draw(&mut random)).collect()
     }
 

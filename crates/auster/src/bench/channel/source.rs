@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use clock::SplitMix64;
 use sched::Direction;
-use sim::link::SplitMix64;
 
 /// Flows that the packets of one agent belong to; what may overtake what depends on them.
 pub const FLOWS: u16 = 64;

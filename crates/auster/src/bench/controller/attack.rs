@@ -18,7 +18,6 @@ use serde::Serialize;
 
 use super::plan::{Control, Phase, Plan, histogram};
 use super::switch::{Delays, Switch};
-use super::wire::HEADER_LEN;
 use super::worker::thread_cpu;
 use crate::bench::plot::Series;
 use crate::bench::stats::Summary;

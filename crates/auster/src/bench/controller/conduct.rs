@@ -23,7 +23,6 @@ pub struct Run {
     pub measured: Measured,
     pub setup: Setup,
     pub target: Option<TargetUsage>,
-    pub interrupted: bool,
     pub is_storm: bool,
     /// Between switches, where they have links.
     pub links: Option<Carried>,
@@ -118,7 +117,6 @@ impl Conductor<'_> {
                 measured,
                 setup,
                 target,
-                interrupted: self.interrupt.is_set(),
                 is_storm: matches!(plan.workload, Workload::Storm { .. }),
                 links: (plan.workload == Workload::Paths).then(|| control.links.carried()),
                 problem: control.problem(),

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use hdrhistogram::Histogram;
 use openflow::hello::{Hello, negotiate};
 use openflow::packet::build::{arp_request, ethernet};
-use openflow::{EncodeError, Frame, MacAddr, Message, Version, Xid, encode};
+use openflow::{EncodeError, Frame, Message, Version, Xid, encode};
 use serde::Serialize;
 
 use super::answers::answer_control;
@@ -530,12 +530,6 @@ pub fn push(
 ) -> Result<(), EncodeError> {
     out.extend_from_slice(encode(version, xid, message)?.bytes());
     Ok(())
-}
-
-/// Of the destination: what a controller that does not learn is given as an answer.
-#[cfg(test)]
-pub fn destination_mac(layout: &Layout) -> MacAddr {
-    MacAddr::from_u64(layout.mac(DESTINATION))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use bytes::BytesMut;
 use openflow::message::{FlowMod, PacketIn, PacketOut};
-use openflow::{Action, BufferId, Field, Match, MessageKind, PortNo, decode};
+use openflow::{Action, BufferId, Field, MacAddr, Match, MessageKind, PortNo, decode};
 
 use super::*;
 use crate::bench::controller::plan::histogram;
@@ -318,7 +318,10 @@ fn hosts_announce_themselves_when_the_controller_is_done() {
             panic!("{said:?}");
         };
         assert_eq!(arp.r#match.in_port(), Some(PortNo(DESTINATION_PORT)));
-        assert_eq!(arp.data[6..12], destination_mac(&LAYOUT).0);
+        assert_eq!(
+            arp.data[6..12],
+            MacAddr::from_u64(LAYOUT.mac(DESTINATION)).0
+        );
         assert_eq!(arp.data.len(), 42, "not a byte too long");
 
         // A flood does not make it ready; it asks again.

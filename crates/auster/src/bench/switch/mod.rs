@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::value_parser;
+use clock::SplitMix64;
 use net::method::Method;
 use net::tls::{CredentialFiles, Role, Security};
 use serde::Serialize;
@@ -164,7 +165,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
         samples,
         interrupt: &interrupt,
         progress: Progress::new(),
-        random: args.seed,
+        random: SplitMix64::new(args.seed),
     };
     runtime.block_on(bench.measure())?;
     bench.progress.clear();
@@ -190,8 +191,7 @@ struct Bench<'a> {
     samples: Vec<Samples>,
     interrupt: &'a Interrupt,
     progress: Progress,
-    /// SplitMix64.
-    random: u64,
+    random: SplitMix64,
 }
 
 impl Bench<'_> {
@@ -373,11 +373,7 @@ impl Bench<'_> {
     }
 
     fn pause(&mut self) -> Duration {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        Duration::from_micros((z ^ (z >> 31)) % PAUSE_MAX_US)
+        Duration::from_micros(self.random.next() % PAUSE_MAX_US)
     }
 }
 

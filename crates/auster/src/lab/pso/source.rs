@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use clock::SplitMix64;
 use nix::sys::socket::{MsgFlags, send, setsockopt, sockopt};
 
 use crate::lab::netns;
@@ -180,7 +181,7 @@ struct Dues {
 }
 
 struct Arrivals {
-    random: u64,
+    random: SplitMix64,
     mean_s: f64,
     is_poisson: bool,
     number: u32,
@@ -192,7 +193,7 @@ struct Arrivals {
 impl Arrivals {
     fn new(per_s: f64, seed: u64, is_poisson: bool) -> Arrivals {
         let mut arrivals = Arrivals {
-            random: seed,
+            random: SplitMix64::new(seed),
             mean_s: 1.0 / per_s,
             is_poisson,
             number: 0,
@@ -224,13 +225,9 @@ impl Arrivals {
         due
     }
 
-    /// In [0, 1), by SplitMix64.
+    /// In [0, 1).
     fn uniform(&mut self) -> f64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+        self.random.uniform()
     }
 }
 

@@ -5,7 +5,7 @@ use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use openflow::time::Duration;
+use clock::Duration;
 use sim::table::Setup;
 
 use crate::lab::table::settings::Settings;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
+use clock::Instant;
 use control::controller::{CircuitReport, Count, Installation, Location, PolicyReport, QosReport};
 use net::databases::{PortView, QueuesState, Views};
-use openflow::time::Instant;
 use openflow::{DatapathId, PortNo};
 use serde::Serialize;
 use tokio::time::timeout;

@@ -1,8 +1,8 @@
 //! What keyed mode gains: the delay of flow-mods with barriers between them, over a long path that
 //! loses packets.
 
+use clock::Duration;
 use control::relay::OrderMode;
-use openflow::time::Duration;
 use sched::policy::PolicyMap;
 use serde::Serialize;
 use sim::order::{Breaks, Carrier, Experiment, Network, RelayTerms, Traffic};

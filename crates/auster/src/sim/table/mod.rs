@@ -7,8 +7,8 @@ use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use clock::SplitMix64;
 use serde::Serialize;
-use sim::link::SplitMix64;
 use sim::table::{Outcome, occupancy_bound};
 
 use self::scenario::{Kind, Place, PolicyEntry, Scenario};

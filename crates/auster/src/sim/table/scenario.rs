@@ -1,7 +1,7 @@
 //! What is simulated of a flow table, as an operator writes it.
 
+use clock::Duration;
 use control::timeouts::{Lease, Paper};
-use openflow::time::Duration;
 use serde::{Deserialize, Serialize};
 use sim::table::{Policy, Setup, Traffic};
 

@@ -7,8 +7,8 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
+use clock::{Duration, Instant};
 use openflow::MacAddr;
-use openflow::time::{Duration, Instant};
 
 use super::super::Location;
 use super::{Hosts, PROBES};

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use clock::{Duration, Instant};
 use openflow::MacAddr;
-use openflow::time::{Duration, Instant};
 
 use super::{ALARM_INTERVAL, Hosts, Location, PROBE_INTERVAL, PROBES, REJECTED};
 

@@ -15,8 +15,8 @@
 //! Where the ways part at the first switch, the entries of the pair's rules turn the same way, each
 //! with a successor of its own just below it: above whatever drops what it stands out from.
 
+use clock::Duration;
 use openflow::DatapathId;
-use openflow::time::Duration;
 
 use crate::controller::Controller;
 use crate::controller::links::Hop;

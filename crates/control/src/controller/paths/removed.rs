@@ -1,8 +1,8 @@
 //! Entries of which a switch says that they are gone.
 
+use clock::Instant;
 use openflow::DatapathId;
 use openflow::message::{FlowRemoved, FlowRemovedReason};
-use openflow::time::Instant;
 
 use crate::controller::Controller;
 use crate::controller::cached::outlasts_flows;

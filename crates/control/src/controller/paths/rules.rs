@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
+use clock::Instant;
 use openflow::DatapathId;
-use openflow::time::Instant;
 
 use crate::controller::Controller;
 use crate::controller::links::Hop;

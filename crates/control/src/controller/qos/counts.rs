@@ -1,10 +1,10 @@
 //! Counters of policies and circuits, read now and then: of their entries, of the meters that they name,
 //! and of queues where the switch itself has them.
 
+use clock::{Duration, Instant};
 use openflow::multipart::{
     FlowStatsRequest, MeterStats, MultipartRequest, QueueStats, ReplyBody, RequestBody,
 };
-use openflow::time::{Duration, Instant};
 use openflow::{Cookie, DatapathId, Message, MeterId, PortNo, QueueId, Version};
 
 use crate::qos::flow::{Flow, FlowKey};

@@ -17,7 +17,7 @@ mod verify;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 use openflow::{DatapathId, MeterId, PortNo, Version, Xid};
 
 use crate::entry::EntryKey;

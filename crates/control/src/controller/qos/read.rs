@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clock::Instant;
 use openflow::multipart::{FlowStats, MultipartRequest, ReplyBody, RequestBody};
-use openflow::time::Instant;
 use openflow::{DatapathId, Message, MeterId, Version};
 
 use crate::entry::{Entry, EntryKind};

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use clock::Instant;
 use openflow::DatapathId;
-use openflow::time::Instant;
 
 use crate::qos::circuits::Hop;
 use crate::qos::flow::{FlowKey, OPENS};

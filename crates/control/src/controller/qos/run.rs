@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use clock::{Duration, Instant};
 use openflow::message::{FlowMod, FlowModCommand};
-use openflow::time::{Duration, Instant};
 use openflow::{DatapathId, ErrorKind, Message, Xid};
 
 use crate::edge::EdgeUpdate;

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use openflow::time::Instant;
+use clock::Instant;
 use openflow::{DatapathId, PortNo};
 
 use crate::qos::QueuesBy;
@@ -303,7 +303,7 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
-    use openflow::time::Duration;
+    use clock::Duration;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! A place in the tables for what is about to be set, for which others may have to go.
 
-use openflow::time::Instant;
+use clock::Instant;
 
 use crate::timeouts::leases::RowKey;
 

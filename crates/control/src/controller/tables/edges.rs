@@ -1,8 +1,8 @@
 //! What edges are told of the table in which they set entries by themselves: how long these live, and
 //! how many they may be.
 
+use clock::Instant;
 use openflow::DatapathId;
-use openflow::time::Instant;
 
 use crate::edge::EdgeUpdate;
 use crate::timeouts::budget::{POLL_MIN, whole_seconds};

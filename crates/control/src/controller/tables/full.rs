@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use clock::Instant;
 use openflow::DatapathId;
-use openflow::time::Instant;
 
 use crate::edge::EdgeUpdate;
 use crate::entry::{EntryKey, EntryKind};

@@ -1,8 +1,8 @@
 //! Leases that are about to end, set again as fast as is allowed.
 
+use clock::{Duration, Instant};
 use openflow::DatapathId;
 use openflow::Version;
-use openflow::time::{Duration, Instant};
 
 use crate::entry::{Entry, EntryKind};
 use crate::timeouts::Lifetime;

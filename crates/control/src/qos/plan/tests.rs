@@ -1,7 +1,7 @@
+use clock::Instant;
 use openflow::message::FlowMod;
 use openflow::packet::build::{Host, udp};
 use openflow::table::{Output, Switch};
-use openflow::time::Instant;
 use openflow::{MacAddr, Match, Message, Version};
 use proptest::prelude::*;
 

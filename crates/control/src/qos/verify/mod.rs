@@ -23,7 +23,7 @@ mod series;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 use openflow::{MeterId, PortNo};
 
 use super::QueuesBy;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 use openflow::{MeterId, PortNo};
 
 use super::{FLOWS_LATE, KEPT, POINTS_MAX};

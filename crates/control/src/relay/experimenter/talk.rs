@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use openflow::time::Instant;
+use clock::Instant;
 use openflow::{ErrorKind, Frame, MessageKind, Xid};
 use sched::PolicyMap;
 use sched::policy::MapDigest;

@@ -1,7 +1,7 @@
 //! The session's part in carrying a policy map to both ends; what is said stands in
 //! [`super::super::policy`].
 
-use openflow::time::Instant;
+use clock::Instant;
 use sched::PolicyMap;
 use sched::policy::MapDigest;
 

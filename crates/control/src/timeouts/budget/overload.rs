@@ -1,6 +1,6 @@
 //! The controller's own processor.
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 
 /// By how much timeouts and leases are stretched while the controller's processor is short.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 
 use super::{IDLE_MIN, POLL_MIN};
 
@@ -254,7 +254,7 @@ impl Returns {
     }
 
     fn place(&self, flow: u64) -> (usize, u32) {
-        let hash = crate::mix(flow);
+        let hash = clock::mix(flow);
         let slot = hash % self.slots.len() as u64;
         (slot as usize, (hash >> 32) as u32 | 1)
     }

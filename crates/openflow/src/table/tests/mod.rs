@@ -17,8 +17,8 @@ use crate::message::{
 use crate::multipart::{FlowStatsRequest, ReplyBody, RequestBody};
 use crate::packet::PacketFields;
 use crate::packet::build::{self, Host};
-use crate::time::Duration;
 use crate::types::{Cookie, GroupId};
+use clock::Duration;
 
 const P1: PortNo = PortNo(1);
 

@@ -4,17 +4,14 @@ pub mod v10;
 pub mod v13;
 
 use bytes::Bytes;
+use clock::SplitMix64;
 
-/// SplitMix64: small, and the same on every machine.
-pub struct Rng(pub u64);
+/// The same on every machine.
+pub struct Rng(pub SplitMix64);
 
 impl Rng {
     pub fn u64(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next()
     }
 
     /// Any number, with a liking for both ends of its width.

@@ -6,7 +6,7 @@
 //! round goes first when it has something, for one quantum: what is rare hardly waits, and who
 //! comes again at once has not been idle.
 
-use openflow::time::Instant;
+use clock::Instant;
 
 use super::{Discipline, Head, by_queue};
 use crate::policy::{QUEUES_MAX, Scheduling};

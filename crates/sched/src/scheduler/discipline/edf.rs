@@ -4,7 +4,7 @@
 //! Of two messages in a row one at most is the guard's while something more urgent waits. Else a
 //! standing backlog of old messages, all past their deadline, would go before every fresh one.
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 
 use super::{Discipline, Head, by_queue, queues_in};
 use crate::policy::{QUEUES_MAX, Scheduling};

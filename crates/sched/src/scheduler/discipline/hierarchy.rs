@@ -5,7 +5,7 @@
 //! somebody floods queue 0 the credit is gone, and the flood gets its twentieth. Within a queue
 //! channels take turns, and in a channel ports.
 
-use openflow::time::Instant;
+use clock::Instant;
 
 use super::drr::Drr;
 use super::{Discipline, Head};

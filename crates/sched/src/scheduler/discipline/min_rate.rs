@@ -3,7 +3,7 @@
 //! A queue without a rate of its own could starve below a flood: it is sent one message per
 //! deadline at least.
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 
 use super::{Discipline, Head, by_queue, queues_in};
 use crate::policy::{QUEUES_MAX, Scheduling};

@@ -9,7 +9,7 @@ mod wfq;
 
 use std::fmt::Debug;
 
-use openflow::time::Instant;
+use clock::Instant;
 
 pub use super::classes::Head;
 use crate::policy::{Algorithm, QUEUES_MAX, Scheduling};

@@ -1,6 +1,6 @@
 //! Strict priority: the most urgent queue that has anything. It can starve those below.
 
-use openflow::time::Instant;
+use clock::Instant;
 
 use super::{Discipline, Head};
 

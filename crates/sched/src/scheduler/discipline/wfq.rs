@@ -4,7 +4,7 @@
 //! earliest end goes first, and the clock stands at the end of what was sent last. A queue that
 //! becomes backlogged starts at the clock, so that idling saves nothing up.
 
-use openflow::time::Instant;
+use clock::Instant;
 
 use super::{Discipline, Head, by_queue, queues_in};
 use crate::policy::{QUEUES_MAX, Scheduling};

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 
-use openflow::time::{Duration, Instant};
+use clock::{Duration, Instant};
 
 use super::quic::{Packet, Quic, QuicSetup};
 use super::setup::{Carrier, Host, Message, Outcome, QuicCarrier, Records, Setup, Streams};

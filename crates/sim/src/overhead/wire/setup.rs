@@ -1,10 +1,10 @@
 //! What is carried over what, and what came of it.
 
-use openflow::time::Duration;
+use clock::{Duration, SplitMix64};
 
 use super::replay::Replay;
 use super::{Nanos, bytes};
-use crate::link::{LINE_OVERHEAD_BYTES, LinkConfig, SplitMix64};
+use crate::link::{LINE_OVERHEAD_BYTES, LinkConfig};
 
 /// What carries the messages of all agents.
 #[derive(Clone, Copy, Debug, PartialEq)]

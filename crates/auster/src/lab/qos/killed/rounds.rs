@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use clock::SplitMix64;
 use serde::Serialize;
 use serde_json::Value;
-use sim::link::SplitMix64;
 
 use crate::bench::output::Interrupt;
 use crate::failure::Failure;

@@ -1,4 +1,4 @@
-//! Virtual time. A pure core is told what time it is; only `net` and the simulator make instants.
+//! Virtual time.
 
 use std::ops::{Add, AddAssign, Sub};
 pub use std::time::Duration;
