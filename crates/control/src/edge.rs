@@ -15,14 +15,14 @@
 
 mod wire;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
 use clock::{Duration, Instant, mix};
 use openflow::message::{FlowMod, FlowModCommand, PacketInReason};
 use openflow::{BufferId, Cookie, Frame, MacAddr, Match, Message, PortNo, Version, Xid, encode};
 
-use crate::entry::{COOKIE_PREFIX_MASK, EntryKind, may_keep_ipv4_flow};
+use crate::entry::{COOKIE_PREFIX_MASK, Entry, EntryKind, may_keep_ipv4_flow};
 use crate::mac_table::MacTable;
 use crate::requests::EDGE_XID;
 use wire::{Answer, Templates};
@@ -80,6 +80,38 @@ pub enum EdgeUpdate {
     },
     /// A packet that the controller has looked at: both hosts are here.
     Deliver(Box<Deliver>),
+}
+
+/// What closing a port deletes, where OpenFlow 1.0 cannot say whose entries.
+pub(crate) struct Closed {
+    port: PortNo,
+    /// `None`: all of the port's.
+    hosts: Option<BTreeSet<MacAddr>>,
+}
+
+impl Closed {
+    pub(crate) fn new(port: PortNo, hosts: &[MacAddr]) -> Closed {
+        let is_named = hosts.len() <= NAMED_HOSTS_MAX;
+        Closed {
+            port,
+            hosts: is_named.then(|| hosts.iter().copied().collect()),
+        }
+    }
+
+    fn is_named(&self) -> bool {
+        self.hosts.is_some()
+    }
+
+    pub(crate) fn deletes(&self, entry: &Entry) -> bool {
+        let is_of_host = |mac: Option<MacAddr>| match &self.hosts {
+            None => true,
+            Some(hosts) => mac.is_some_and(|mac| hosts.contains(&mac)),
+        };
+        let key = &entry.key;
+        let is_from_it = key.in_port == Some(self.port) && is_of_host(key.eth_src);
+        let is_to_it = entry.out == self.port && is_of_host(key.eth_dst);
+        is_from_it || is_to_it
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -431,7 +463,8 @@ impl Started {
         }
         self.forget_pairs();
         let from_port = Match::any().with_in_port(number);
-        if self.config.version == Version::V10 && hosts.len() <= NAMED_HOSTS_MAX {
+        let closed = Closed::new(number, &hosts);
+        if self.config.version == Version::V10 && closed.is_named() {
             for mac in hosts {
                 self.delete(from_port.clone().with_eth_src(mac), PortNo::ANY, out);
                 self.delete(Match::any().with_eth_dst(mac), number, out);

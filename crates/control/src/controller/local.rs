@@ -6,9 +6,10 @@
 //! for a moment less, which costs that packet the long way only.
 
 use clock::Instant;
-use openflow::{DatapathId, MacAddr};
+use openflow::{DatapathId, MacAddr, Version};
 
-use crate::edge::{Deliver, EdgeConfig, EdgeUpdate};
+use crate::edge::{Closed, Deliver, EdgeConfig, EdgeUpdate};
+use crate::entry::Entry;
 
 use super::forwarding::Packet;
 use super::{Controller, ControllerOutput, Location, Mode};
@@ -99,13 +100,40 @@ impl Controller {
             port.edge_open = false;
         }
         let port = at.port;
-        self.tell_edge(at.dpid, EdgeUpdate::Close { port, hosts });
+        let closed = Closed::new(port, &hosts);
+        if self.tell_edge(at.dpid, EdgeUpdate::Close { port, hosts }) {
+            self.routes_deleted(now, at.dpid, |entry| closed.deletes(entry));
+        }
     }
 
     /// The host is not there any more, or not the edge's affair: what an edge set for it goes.
     pub(super) fn forget_host(&mut self, now: Instant, mac: MacAddr, at: Location) {
         self.note_ended(now, at.dpid, None);
-        self.tell_edge(at.dpid, EdgeUpdate::Forget(mac));
+        if self.tell_edge(at.dpid, EdgeUpdate::Forget(mac)) {
+            self.routes_deleted(now, at.dpid, |entry| {
+                entry.key.eth_src == Some(mac) || entry.key.eth_dst == Some(mac)
+            });
+        }
+    }
+
+    /// OpenFlow 1.0 deletes by the match alone, so that routes go with what an edge deletes. They
+    /// are sent again if they are still wanted.
+    fn routes_deleted(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        is_deleted: impl Fn(&Entry) -> bool,
+    ) {
+        let switch = self.switches.get_mut(&dpid);
+        let Some(switch) = switch.filter(|switch| switch.version == Version::V10) else {
+            return;
+        };
+        let before = switch.entries.len();
+        let is_kept = |entry: &Entry| !entry.kind.is_route() || !is_deleted(entry);
+        switch.entries.retain(is_kept);
+        if switch.entries.len() < before {
+            self.routes_soon(now);
+        }
     }
 
     /// Somebody claims to be this host: the controller must hear whether it is alive.
@@ -113,13 +141,17 @@ impl Controller {
         self.tell_edge(home.dpid, EdgeUpdate::Watch(mac));
     }
 
-    pub(super) fn tell_edge(&mut self, dpid: DatapathId, update: EdgeUpdate) {
-        let switch = self.switches.get(&dpid);
-        if self.config.mode != Mode::Proactive
-            && let Some(connection) = switch.and_then(|switch| switch.connection)
-        {
-            self.outputs
-                .push_back(ControllerOutput::Edge { connection, update });
-        }
+    /// Whether there is an edge to tell it to.
+    pub(super) fn tell_edge(&mut self, dpid: DatapathId, update: EdgeUpdate) -> bool {
+        let connection = self
+            .switches
+            .get(&dpid)
+            .and_then(|switch| switch.connection);
+        let Some(connection) = connection.filter(|_| self.config.mode != Mode::Proactive) else {
+            return false;
+        };
+        self.outputs
+            .push_back(ControllerOutput::Edge { connection, update });
+        true
     }
 }
