@@ -150,7 +150,7 @@ fn stray_packets_are_carried_at_a_rate() {
     ping_both_ways(&mut network, a, b, 1);
     let (from, to) = (network.host(a).address, network.host(b).address);
     for _ in 0..60 {
-        for _ in 0..100 {
+        for _ in 0..150 {
             let stray = udp(from, to, (1, 2), &[0; 8]);
             network.inject_at(hosts.there, PortNo(1), stray);
         }
@@ -158,9 +158,9 @@ fn stray_packets_are_carried_at_a_rate() {
     }
     network.run_for(ms(100));
     let limited = network.process().controller.counters();
-    let limited = limited.packet_ins_detour_limited;
-    // All but 5,000, and 5 a millisecond.
-    assert!((600..=1000).contains(&limited), "{limited} of 6000");
+    let limited = limited.packet_ins_half_way_limited;
+    // All but 5,000, and 25 a millisecond.
+    assert!((2300..=2700).contains(&limited), "{limited} of 9000");
 }
 
 #[test]

@@ -436,6 +436,7 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
         ("flood_limited_shared", c.flood_limited_shared),
         ("link_local", c.packet_ins_link_local),
         ("detour_limited", c.packet_ins_detour_limited),
+        ("half_way_limited", c.packet_ins_half_way_limited),
         ("unreachable", c.unreachable),
         ("forbidden", c.packets_forbidden),
     ];

@@ -235,8 +235,9 @@ impl Controller {
             self.ensure_path(now, packet.src, packet.dst, from, to);
         }
         // What is sent out there may come in here again, where somebody has hidden a link.
-        if !self.may_detour(now, packet.at) {
-            self.counters.packet_ins_detour_limited += 1;
+        let port = self.port_mut(packet.at);
+        if !port.is_some_and(|port| port.half_way_budget.take(now)) {
+            self.counters.packet_ins_half_way_limited += 1;
             return;
         }
         self.send_to(packet.at, to, packet.data);
@@ -356,7 +357,7 @@ impl Controller {
         }
     }
 
-    /// Whether one more packet that came in at a port, and has no path there, may be carried by the
+    /// Whether a port whose new paths are over its budget may have one more packet carried by the
     /// controller.
     fn may_detour(&mut self, now: Instant, at: Location) -> bool {
         let port = self.port_mut(at);

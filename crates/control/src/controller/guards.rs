@@ -16,6 +16,10 @@ use super::reconcile::delete_row;
 /// Guards of one switch whose packets are counted: a switch may tell of any number.
 const COUNTS_MAX: usize = 1024;
 
+/// A switch says how many packets were dropped since it last said so: more than any does in the time.
+/// Of what is beyond, nothing is believed, so that no sum overflows.
+const FRESH_MAX: u64 = 1 << 32;
+
 /// Packets that the guards of a switch have dropped, by priority and match, as it last said.
 #[derive(Default)]
 pub(super) struct GuardCounts(Vec<(u16, Match, u64)>);
@@ -25,7 +29,7 @@ impl GuardCounts {
     pub(super) fn handle(&mut self, priority: u16, m: &Match, count: u64) -> u64 {
         let is_full = self.0.len() >= COUNTS_MAX;
         let mut known = self.0.iter_mut();
-        match known.find(|known| known.0 == priority && known.1 == *m) {
+        let fresh = match known.find(|known| known.0 == priority && known.1 == *m) {
             Some(known) => {
                 let before = std::mem::replace(&mut known.2, count);
                 // It was set again, and counts anew.
@@ -40,7 +44,8 @@ impl GuardCounts {
                 self.0.push((priority, m.clone(), count));
                 count
             }
-        }
+        };
+        fresh.min(FRESH_MAX)
     }
 
     /// A guard has ended with `count` packets.

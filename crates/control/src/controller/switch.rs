@@ -28,9 +28,14 @@ use super::questions::{Answered, QuestionId};
 use super::tables::Table;
 use super::{Alarm, Controller, ControllerConfig, ControllerOutput, Event, Location, SwitchView};
 
-/// Packets of one port that the controller carries each second: those whose new paths are over the
-/// port's budget, and those that have lost their path half-way.
+/// Packets of one port that the controller carries each second while the port's new paths are over
+/// their budget.
 const DETOUR_PER_S: u32 = 5000;
+
+/// Packets that come in over a link without an entry for them, which the controller carries each
+/// second. A link has those of many hosts: after a restart, or while tables are full.
+const HALF_WAY_PER_S: u32 = 25_000;
+const HALF_WAY_BURST: u32 = 5000;
 
 pub(super) struct Switch {
     pub dpid: DatapathId,
@@ -82,8 +87,10 @@ pub(super) struct SwitchPort {
     pub storm: Storm,
     /// New paths that begin here.
     pub path_budget: Budget,
-    /// Packets from here that the controller carries itself.
+    /// Packets from here that the controller carries because `path_budget` is used up.
     pub detour_budget: Budget,
+    /// Packets that have come in over a link, and that the controller carries.
+    pub half_way_budget: Budget,
     /// When the last alarm was raised for a forged sender here.
     pub forged_at: Option<Instant>,
     pub changed_at: Instant,
@@ -194,6 +201,7 @@ impl SwitchPort {
             storm: Storm::default(),
             path_budget: Budget::new(now, of_paths, of_paths.max(1)),
             detour_budget: Budget::new(now, DETOUR_PER_S, DETOUR_PER_S),
+            half_way_budget: Budget::new(now, HALF_WAY_PER_S, HALF_WAY_BURST),
             forged_at: None,
             changed_at: now,
             kept_until: Instant::START,
