@@ -99,8 +99,15 @@ async fn handshakes_that_stop_half_way_keep_no_other_network_waiting() {
 /// prove its address, and drops every other answer, so that no handshake is ever done.
 struct Lossy {
     at: SocketAddr,
-    /// For each stranger its socket and its last datagram, which bears the proof once there is one.
-    flights: Mutex<BTreeMap<SocketAddr, (Arc<UdpSocket>, Vec<u8>)>>,
+    /// By stranger.
+    flights: Mutex<BTreeMap<SocketAddr, Flight>>,
+}
+
+/// What a stranger said last, which bears the proof of its address once there is one.
+#[derive(Clone)]
+struct Flight {
+    from: Arc<UdpSocket>,
+    datagram: Vec<u8>,
 }
 
 impl Lossy {
@@ -118,11 +125,14 @@ impl Lossy {
                 let (len, from) = front.recv_from(&mut datagram).await.unwrap();
                 let known = ours.flights.lock().unwrap().get(&from).cloned();
                 let back = match known {
-                    Some((back, _)) => back,
+                    Some(flight) => flight.from,
                     None => retries_only(front.clone(), from).await,
                 };
                 let _ = back.send_to(&datagram[..len], to).await;
-                let flight = (back, datagram[..len].to_vec());
+                let flight = Flight {
+                    from: back,
+                    datagram: datagram[..len].to_vec(),
+                };
                 ours.flights.lock().unwrap().insert(from, flight);
             }
         });
@@ -139,8 +149,8 @@ impl Lossy {
                 .iter()
                 .cycle()
                 .skip(turn * per_s as usize / 100 % flights.len());
-            for (back, flight) in some.take(per_s as usize / 100) {
-                let _ = back.send_to(flight, to).await;
+            for flight in some.take(per_s as usize / 100) {
+                let _ = flight.from.send_to(&flight.datagram, to).await;
                 sent.fetch_add(1, Ordering::Relaxed);
             }
         }
