@@ -338,7 +338,8 @@ fn no_count_of_a_switch_is_too_large() {
     for _ in 0..2 {
         bench.say(id, Xid(0), &Message::FlowRemoved(removed.clone()));
     }
-    assert_eq!(bench.controller.counters().packets_forbidden, u64::MAX);
+    // No more than 2^32 of each is believed.
+    assert_eq!(bench.controller.counters().packets_forbidden, 2 << 32);
     let view = &bench.controller.switches()[0];
     assert!(view.table.entries.is_some_and(|count| count <= 1_000_000));
 }

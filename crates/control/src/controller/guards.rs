@@ -18,7 +18,7 @@ const COUNTS_MAX: usize = 1024;
 
 /// A switch says how many packets were dropped since it last said so: more than any does in the time.
 /// Of what is beyond, nothing is believed, so that no sum overflows.
-const FRESH_MAX: u64 = 1 << 32;
+pub(super) const FRESH_MAX: u64 = 1 << 32;
 
 /// Packets that the guards of a switch have dropped, by priority and match, as it last said.
 #[derive(Default)]

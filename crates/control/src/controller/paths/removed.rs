@@ -6,6 +6,7 @@ use openflow::message::{FlowRemoved, FlowRemovedReason};
 
 use crate::controller::Controller;
 use crate::controller::cached::outlasts_flows;
+use crate::controller::guards::FRESH_MAX;
 use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
 
 use super::Waited;
@@ -44,8 +45,7 @@ impl Controller {
         };
         let is_earlier = switch.entries.is_earlier(now, &key, removed);
         if let Some(kind) = EntryKind::of(removed.cookie).filter(|kind| kind.is_drop()) {
-            let forbidden = &mut self.counters.packets_forbidden;
-            *forbidden = forbidden.saturating_add(removed.packet_count);
+            self.counters.packets_forbidden += removed.packet_count.min(FRESH_MAX);
             let is_it = |entry: &Entry| entry.kind == kind;
             if !is_earlier && switch.entries.get(&key).is_some_and(is_it) {
                 switch.entries.remove(&key);
