@@ -1,4 +1,4 @@
-"""An OpenFlow 1.3 switch as far as a controller's session needs one: messages, set-up, packet-ins."""
+"""An OpenFlow 1.3 switch as far as a controller's session needs one."""
 
 import asyncio
 import struct
@@ -30,11 +30,13 @@ def packet_in(port, data):
 def port_status(dpid, port, is_down):
     """The port's link went down, or came up."""
     desc = port_desc(dpid, port)
-    return message(PORT_STATUS, 0, struct.pack("!B7x", 2) + desc[:36] + struct.pack("!I", is_down) + desc[40:])
+    desc = desc[:36] + struct.pack("!I", is_down) + desc[40:]
+    return message(PORT_STATUS, 0, struct.pack("!B7x", 2) + desc)
 
 
 def ipv4(src, dst, sender, target, payload):
-    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(payload), 0, 0, 64, 253, 0, sender, target)
+    length = 20 + len(payload)
+    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, length, 0, 0, 64, 253, 0, sender, target)
     return dst + src + b"\x08\x00" + head + payload
 
 
@@ -44,7 +46,7 @@ def arp(operation, src, dst, sender, target_mac, target):
 
 
 class Session(asyncio.Protocol):
-    """One switch over all its connections. It keeps no entries; `emit` is told what leaves a port."""
+    """One switch over all its connections. It keeps no entries; `emit` gets what leaves a port."""
 
     def __init__(self, dpid, ports):
         self.dpid, self.ports = dpid, ports
@@ -79,7 +81,8 @@ class Session(asyncio.Protocol):
         if kind == ECHO:
             self.send(message(ECHO_REPLY, xid, body))
         elif kind == FEATURES:
-            self.send(message(FEATURES_REPLY, xid, struct.pack("!QIBB2xII", self.dpid, 0, 8, 0, 0x4F, 0)))
+            features = struct.pack("!QIBB2xII", self.dpid, 0, 8, 0, 0x4F, 0)
+            self.send(message(FEATURES_REPLY, xid, features))
         elif kind == GET_CONFIG:
             self.send(message(GET_CONFIG_REPLY, xid, struct.pack("!HH", 0, 0xFFFF)))
         elif kind == BARRIER:

@@ -1202,9 +1202,9 @@ impl World {
         }
     }
 
-    /// Whether what was known of the honest switches is known still, and nothing else, but of hosts where
-    /// they really are. A new port waits until all switches have answered a barrier, and the packets of
-    /// its hosts wait with it: they are heard when a hostile switch answers at last, or goes.
+    /// Whether the same is known of the honest switches as before, but for hosts where they really
+    /// are. A new port waits until all switches have answered a barrier, and the packets of its hosts
+    /// wait with it: they are heard when a hostile switch answers at last, or goes.
     fn is_kept(&self, before: &Known, now: &Known) -> bool {
         let is_true = |(mac, at): &&(MacAddr, Location)| {
             let hosts = self.hosts.iter().zip(PLACES);
@@ -1333,8 +1333,8 @@ impl World {
             let entries = self.peers[peer].switch.entries();
             let held = entries.filter_map(|entry| Entry::from_stats(&entry.stats(self.now)));
             let held: BTreeSet<_> = held.filter(told).map(shape).collect();
-            // Past its first switch a path's entries may end before the first, which is heard: by the
-            // paper's rule they do. The next packet has them set again.
+            // The entries of a path past its first switch may end before the first one, whose end is
+            // heard: by the paper's rule they do. The next packet has them set again.
             let is_fault = |(key, _): &&(EntryKey, PortNo)| !self.ended.contains(&(peer, *key));
             let missing: Vec<_> = wanted.difference(&held).filter(is_fault).collect();
             let extra: Vec<_> = held.difference(&wanted).collect();

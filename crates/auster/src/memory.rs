@@ -1,9 +1,9 @@
 //! How the C library gives memory back.
 //!
-//! Left to itself, glibc learns from each large block that is freed to take the next one of that
-//! size from its heaps: a message that grows there is copied, and what it leaves is kept. Peers that
-//! send large messages then hold twice what they may. With a bound that stays the same, a large
-//! block is a mapping of its own: it grows in place and is gone when it is freed.
+//! By default glibc moves its bound with use: after a large block was freed, the next block of that
+//! size comes from a heap. A buffer that grows there is copied, and the heap keeps what was freed.
+//! Peers that send large messages then hold twice what they may. With a fixed bound a large block is
+//! a mapping of its own: it grows in place, and its memory is gone when it is freed (mallopt(3)).
 #![allow(unsafe_code)] // The call has no wrapper.
 
 /// Blocks from here on are mappings. Buffers of the hot paths are smaller.

@@ -1,4 +1,4 @@
-//! The ground of all pure crates: time that is told, and numbers that are the same on every machine.
+//! The ground of all pure crates: time as an argument, and numbers that are the same everywhere.
 //!
 //! A pure core is told what time it is; only `net` and the simulator make instants. What it draws
 //! comes from a seed, and what it hashes is the same in every process, as the standard library's

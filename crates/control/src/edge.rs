@@ -82,7 +82,7 @@ pub enum EdgeUpdate {
     Deliver(Box<Deliver>),
 }
 
-/// What closing a port deletes, where OpenFlow 1.0 cannot say whose entries.
+/// The entries that closing a port deletes in OpenFlow 1.0, which cannot say whose entries it means.
 pub(crate) struct Closed {
     port: PortNo,
     /// `None`: all of the port's.

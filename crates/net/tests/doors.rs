@@ -1,5 +1,5 @@
-//! What a stranger keeps from others who come from elsewhere: handshakes by TLS and by QUIC. On
-//! loopback, where 127.0.1.0/24 is the stranger's network.
+//! Strangers of one network do not keep others waiting for their handshakes, by TLS or by QUIC. On
+//! loopback, where 127.0.1.0/24 is the strangers' network.
 
 mod common;
 
@@ -95,15 +95,15 @@ async fn handshakes_that_stop_half_way_keep_no_other_network_waiting() {
     assert!(refused < HALF as u64 / 2, "it waited for {refused} of them");
 }
 
-/// Stands between a stranger's handshakes and the relay. It lets a Retry pass, which lets the stranger
-/// prove its address, and drops every other answer, so that no handshake is ever done.
+/// Stands between strangers and the relay. It lets a Retry pass, by which a stranger can prove its
+/// address, and drops every other answer, so that no handshake is ever done.
 struct Lossy {
     at: SocketAddr,
-    /// By stranger.
+    /// The last flight of each stranger, by its address.
     flights: Mutex<BTreeMap<SocketAddr, Flight>>,
 }
 
-/// What a stranger said last, which bears the proof of its address once there is one.
+/// A stranger's last datagram. It carries the proof of its address once there is one.
 #[derive(Clone)]
 struct Flight {
     from: Arc<UdpSocket>,
@@ -205,7 +205,7 @@ impl Besieged {
         }
     }
 
-    /// Brings `count` strangers, and waits until half of them have been told to prove their address.
+    /// Starts `count` strangers, and waits until half of them were told to prove their address.
     async fn besiege(&mut self, count: u64) {
         let client = quic::client_config(&self.pki.switch(), &[quic::ALPN_RELAY]).unwrap();
         for _ in 0..count {

@@ -1,5 +1,5 @@
-//! A switch with very many entries to be mended, over a real socket with little room: one that reads
-//! slowly keeps its session and comes into sync, one that reads nothing is ended.
+//! A switch whose table needs 40,000 changes, over a real socket with small buffers. One that reads
+//! slowly keeps its session and comes into sync; the session of one that reads nothing ends.
 
 mod common;
 
@@ -24,9 +24,9 @@ use tokio::sync::mpsc;
 const ENTRIES: u32 = 40_000;
 const ROWS_PER_REPLY: u32 = 400;
 const RECEIVE_BUFFER: u32 = 4096;
-/// What the controller sends that is not confirmed, with what is on its way beside it.
+/// Unconfirmed bytes that the controller may have sent, and some that are under way.
 const UNCONFIRMED_MAX: usize = (512 << 10) + (128 << 10);
-/// Auster's, of a kind that there is not: it takes such entries out.
+/// A cookie of auster's with a kind that does not exist: auster deletes such entries.
 const STALE: Cookie = Cookie(0x6175_7374_0000_ee00);
 
 type Slow = Switch<OwnedReadHalf, OwnedWriteHalf>;

@@ -144,8 +144,8 @@ fn entries_tell_a_new_controller_where_hosts_were() {
     assert!(alarms(&network, is_relayed) >= 1);
 }
 
-/// A link that may be two hosts carries only what has no other way: neither new conversations, nor
-/// those that a cut has led there for a while, and also after another bounce. The topology clears it.
+/// A link that may be two hosts carries only what has no other path: no new conversations, and none
+/// that a cut has led there for a while, even after another bounce. The topology ends the doubt.
 #[test]
 fn what_hosts_hand_on_carries_nothing_that_can_go_another_way() {
     let (mut network, line, hosts) = talked();

@@ -221,7 +221,7 @@ fn a_host_that_cannot_be_asked_is_heard_by_its_traffic() {
     }
 }
 
-/// What it says goes to a host of the same switch, which the connection's edge answers by itself.
+/// The host's packets go to a host of the same switch, so the connection's edge answers them.
 #[test]
 fn a_host_that_speaks_only_to_its_neighbour_is_heard() {
     for version in VERSIONS {

@@ -142,7 +142,7 @@ fn a_stray_packet_between_hosts_of_one_switch_sets_no_path() {
     }
 }
 
-/// Where somebody has hidden a link from discovery, a packet that is sent out to its host comes in again.
+/// A packet that is sent out to its host comes in again where a switch hides a link from discovery.
 #[test]
 fn stray_packets_are_carried_at_a_rate() {
     let (mut network, hosts) = network(Mode::Reactive, Version::V13, 60);

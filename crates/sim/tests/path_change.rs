@@ -419,8 +419,8 @@ fn fixed(idle_s: u16, hard_s: u16) -> Timeouts {
     }
 }
 
-/// A switch's word of an end may be later than the entry that was sent since: here the old way ends in
-/// the moment in which the wait is over.
+/// A FLOW_REMOVED may arrive after the next entry of its key was sent: here the old entry ends in the
+/// moment in which the wait for a pause is over.
 #[test]
 fn an_end_that_is_told_late_ends_nothing_that_was_sent_since() {
     let mut network = network(Mode::Reactive);

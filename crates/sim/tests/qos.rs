@@ -1234,7 +1234,7 @@ fn work(network: &mut Network) -> [u64; 4] {
     [work.judged, work.compared, work.planned, work.looked_at]
 }
 
-/// As many as are documented, one by one: each costs what it is, however many there are.
+/// The documented number of policies is added one by one, each with the same work.
 #[test]
 fn a_policy_costs_the_same_beside_four_thousand_as_beside_none() {
     let mut network = network();

@@ -16,8 +16,8 @@ use super::reconcile::delete_row;
 /// Guards of one switch whose packets are counted: a switch may tell of any number.
 const COUNTS_MAX: usize = 1024;
 
-/// A switch says how many packets were dropped since it last said so: more than any does in the time.
-/// Of what is beyond, nothing is believed, so that no sum overflows.
+/// Dropped packets that one report of a switch may add. No switch drops more between two reports,
+/// and with this bound no sum overflows.
 pub(super) const FRESH_MAX: u64 = 1 << 32;
 
 /// Packets that the guards of a switch have dropped, by priority and match, as it last said.

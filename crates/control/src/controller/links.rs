@@ -4,8 +4,8 @@
 //! reverse is there as well, since a cable with one dead fibre would swallow every answer. A port
 //! with a link in either direction is no edge.
 //!
-//! What an administrator wants to take out is used only where there is no other way, and so is a
-//! link in doubt: either counts as very many hops.
+//! A link that an administrator drains, or that is in doubt, is used only where there is no other
+//! path: it counts as very many hops.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};

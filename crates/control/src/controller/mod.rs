@@ -330,7 +330,7 @@ pub struct ControllerCounters {
     pub packet_ins_link_local: u64,
     /// From a port that is over its budget of new paths, and of packets that need none.
     pub packet_ins_detour_limited: u64,
-    /// Packets that came in over a link without an entry for them, beyond what the controller carries.
+    /// Packets that came in over a link without an entry, beyond what the controller carries.
     pub packet_ins_half_way_limited: u64,
     pub flooded: u64,
     /// Over the port's budget.

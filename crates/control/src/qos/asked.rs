@@ -1,4 +1,5 @@
-//! What is asked for, kept so that one change of a service or a policy is judged and planned by itself.
+//! Services and policies as they are asked for, kept so that one change is checked and planned by
+//! itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +8,7 @@ use super::plan::Former;
 use super::{On, Policy, Qos, Service};
 use crate::timeouts::HostName;
 
-/// One change of a service or a policy. What is put takes the place of what has its name.
+/// One change of a service or a policy. One that is put replaces the one of its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
     PutService(Service),
@@ -41,14 +42,14 @@ pub enum Undo {
     Policy(usize, Put<Policy>),
 }
 
-/// What stands at a place again.
+/// How a place of a list is restored.
 pub enum Put<T> {
     Nothing,
     Instead(T),
     Between(T),
 }
 
-/// What a change is about, by name.
+/// The services and policies that a change concerns, by name.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
     pub services: BTreeSet<String>,
@@ -116,7 +117,7 @@ impl Asked {
         &self.ends
     }
 
-    /// What a change is about: a service is what its policies are about.
+    /// The scope of a change. A change of a service concerns its policies.
     pub fn scope(&self, edit: &Edit) -> Scope {
         let of_service = |name: &String| Scope {
             services: BTreeSet::from([name.clone()]),

@@ -18,7 +18,7 @@ use super::{
 use crate::controller::Location;
 use crate::timeouts::HostName;
 
-/// Of each kind.
+/// The most of each kind.
 pub const SERVICES_MAX: usize = 4096;
 pub const POLICIES_MAX: usize = 4096;
 pub const CIRCUITS_MAX: usize = 1024;

@@ -38,12 +38,12 @@ struct Member {
     matchings: Vec<(u32, Matching)>,
 }
 
-/// What matchings say of a field.
+/// The values of one field in all matchings.
 #[derive(Clone, Debug, Default)]
 struct Values {
-    /// By mask and value.
+    /// Matchings by the mask and the value that they give the field.
     said: BTreeMap<u128, BTreeMap<u128, BTreeSet<u32>>>,
-    /// Matchings that say nothing of it.
+    /// Matchings that do not have the field.
     free: BTreeSet<u32>,
 }
 

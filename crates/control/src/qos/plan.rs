@@ -46,7 +46,7 @@ pub struct Plan {
 /// A policy as it was planned last, and its service; `None` if it was not there.
 pub type Former = Option<(Policy, Option<Service>)>;
 
-/// What a plan that is changed has otherwise than before.
+/// The difference of a changed plan to the one before.
 #[derive(Debug, Default)]
 pub struct Touched {
     /// Entries that may be others, as they were.
@@ -254,7 +254,8 @@ impl Plan {
         }
     }
 
-    /// Of two for the same packets, which checking refuses if they differ, the one named first stays.
+    /// Gives an entry to `name`. Two policies for the same packets are refused by checking if they
+    /// differ; otherwise the one named first has the entry.
     fn claim_one(
         &mut self,
         names: &Names,
@@ -398,8 +399,9 @@ impl MeterIds {
         self.0.entry(max).or_insert_with(|| Numbers::new(qos, max))
     }
 
-    /// Numbers policies that have a meter from now on, and gives numbers back. Where others are to have
-    /// another number for it, how it was.
+    /// Numbers policies that have a meter from now on, and frees the numbers of those that have none
+    /// any more. If others need another number because of it, numbers all anew and returns the
+    /// numbers before.
     fn change(
         &mut self,
         qos: &Qos,
@@ -435,7 +437,7 @@ impl MeterIds {
             });
             leaves
                 && new.iter().all(|name| {
-                    // In one step as in the order of names: it gets what it wants, and nobody else does.
+                    // As when all are numbered in order: it gets its number, as nobody has it.
                     let id = wanted_number(name, &range);
                     let id = id.filter(|id| is_free(numbers, *id));
                     id.is_some_and(|id| {
@@ -549,7 +551,7 @@ struct Planner<'a> {
     planned: u64,
 }
 
-/// What a policy or a circuit needs.
+/// Entries and meters of a policy or a circuit.
 #[derive(Default)]
 struct Out {
     flows: Vec<(DatapathId, FlowKey, Planned)>,
@@ -573,7 +575,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// What a policy needs, everywhere.
+    /// Plans a policy on all switches.
     fn planned(&mut self, policy: &Policy, service: Option<&Service>) -> Out {
         self.planned += 1;
         self.policy(policy, service);

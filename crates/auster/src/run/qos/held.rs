@@ -127,7 +127,7 @@ impl Held {
         self.change_in(&mut layers, ops).await
     }
 
-    /// Services and policies are changed by themselves. What else is, goes with everything there is.
+    /// Changes services and policies one by one; any other change takes everything as a whole.
     async fn change_in(&self, layers: &mut Layers, ops: Vec<Op>) -> Result<(), Refused> {
         let mut there: BTreeMap<Item, bool> = BTreeMap::new();
         for op in &ops {

@@ -59,7 +59,7 @@ pub(super) struct QosState {
     formers: BTreeMap<String, Former>,
     /// More has changed than them.
     is_other: bool,
-    /// As it was planned for last.
+    /// The network that was planned for last.
     network: Network,
     /// All policies are planned anew.
     plans_all: bool,
@@ -98,15 +98,15 @@ struct Unsettled {
     meters: BTreeSet<(DatapathId, MeterId)>,
 }
 
-/// What changes have cost.
+/// The work that changes have caused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QosWork {
-    /// Policies that were judged, and pairs of matchings that were compared for it.
+    /// Policies that were checked, and pairs of matchings that were compared for it.
     pub judged: u64,
     pub compared: u64,
     /// Policies that were planned.
     pub planned: u64,
-    /// Entries of which it was looked whether switches hold them.
+    /// Entries that were compared with those that switches hold.
     pub looked_at: u64,
 }
 
@@ -277,11 +277,11 @@ impl Controller {
         self.qos_counts_later(now);
     }
 
-    /// Changes services and policies, all of `edits` or none. It costs what it changes, however many
-    /// there are beside it; otherwise as [`Controller::set_qos`].
+    /// Changes services and policies, all of `edits` or none, as [`Controller::set_qos`] does. The
+    /// work is in proportion to `edits`, not to what there is.
     ///
     /// # Errors
-    /// All that is wrong with what is changed, by field.
+    /// Everything that is wrong with `edits`, by field.
     pub fn edit_qos(&mut self, now: Instant, edits: Vec<Edit>) -> Result<(), Vec<Problem>> {
         let was_used = self.qos.is_used();
         let mut scope = Scope::default();
@@ -377,7 +377,7 @@ impl Controller {
         }
     }
 
-    /// What changes of what is asked for have cost since the start.
+    /// The work that changes of services and policies have caused since the start.
     pub fn qos_work(&self) -> QosWork {
         self.qos.work
     }
@@ -611,8 +611,8 @@ impl Controller {
         self.advance_qos(now);
     }
 
-    /// What is known of the network now. Policies are planned anew if it is of other switches, or if
-    /// hosts that are named are elsewhere.
+    /// Notes the network as it is now. Policies are planned anew if it has other switches, or if
+    /// hosts that they name are elsewhere.
     fn note_network(&mut self) {
         let network = self.network_of(|switch| switch.is_known);
         for (name, place) in &mut self.qos.named {
@@ -699,7 +699,7 @@ impl Controller {
         away.map(|(dpid, _)| *dpid).collect()
     }
 
-    /// What to send. Where nothing is uncertain, it is looked for among what has changed.
+    /// The difference to send. Unless something is uncertain, only what has changed is compared.
     fn qos_diff(
         &mut self,
         now: Instant,
@@ -802,7 +802,7 @@ impl Controller {
         kept
     }
 
-    /// Of these switches alone, without links and hosts.
+    /// The facts of these switches alone, without links and hosts.
     fn facts_of(
         &self,
         dpids: &BTreeSet<DatapathId>,

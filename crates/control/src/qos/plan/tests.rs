@@ -434,8 +434,8 @@ fn any_edit() -> impl Strategy<Value = Edit> {
 }
 
 proptest! {
-    /// Whatever changes, in whatever order and however many at once: the plan is the one that is made
-    /// of everything anew, and what was not touched is as it was.
+    /// A plan after any changes, in any order and number, is the one that is made anew of everything;
+    /// an entry that no change touched is as it was.
     #[test]
     fn a_plan_that_is_changed_is_as_one_made_anew(
         turns in prop::collection::vec(prop::collection::vec(any_edit(), 1..5), 1..12),
