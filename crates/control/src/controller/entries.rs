@@ -20,19 +20,19 @@ pub(super) struct Entries(BTreeMap<EntryKey, Wanted>);
 
 struct Wanted {
     entry: Entry,
-    /// When this process sent it last; `None` if the switch has it from an earlier one.
+    /// The time at which this process sent it last; `None` if an earlier process has set it.
     sent_at: Option<Instant>,
 }
 
 impl Entries {
-    /// An entry is sent. The one of its key that was wanted before.
+    /// Notes that an entry is sent. Returns the entry of its key that was wanted before.
     pub(super) fn handle_sent(&mut self, now: Instant, entry: Entry) -> Option<Entry> {
         let sent_at = Some(now);
         let old = self.0.insert(entry.key, Wanted { entry, sent_at });
         old.map(|old| old.entry)
     }
 
-    /// The switch has an entry that this process has not sent.
+    /// Notes that the switch has an entry that this process has not sent.
     pub(super) fn adopt(&mut self, entry: Entry) {
         let sent_at = None;
         self.0.insert(entry.key, Wanted { entry, sent_at });
@@ -73,7 +73,9 @@ impl Entries {
         let Some(Wanted { entry, sent_at }) = self.0.get(key) else {
             return false;
         };
+        // The longest that a switch may have counted since then.
         let age = sent_at.map(|at| now.since(at));
+        let age = age.map(|age| age + age / CLOCK_PART);
         let is_too_soon = |timeout_s: u16| {
             let timeout = Duration::from_secs(timeout_s.into());
             timeout_s == 0 || age.is_some_and(|age| age < timeout)
@@ -84,7 +86,7 @@ impl Entries {
             _ => {
                 let lived = Duration::from_secs(removed.duration_sec.into())
                     + Duration::from_nanos(removed.duration_nsec.into());
-                age.is_some_and(|age| lived > age + age / CLOCK_PART)
+                age.is_some_and(|age| lived > age)
             }
         }
     }
@@ -137,10 +139,12 @@ mod tests {
         const HARD: FlowRemovedReason = FlowRemovedReason::HARD_TIMEOUT;
         let sent = Instant::START + ms(5000);
         for (idle_s, hard_s, reason, age, is_earlier) in [
-            (2, 9, IDLE, 1999, true),
+            (2, 9, IDLE, 1960, true),
             (2, 9, IDLE, 2000, false),
-            (2, 9, HARD, 8999, true),
+            (2, 9, HARD, 8800, true),
             (2, 9, HARD, 9000, false),
+            // A clock that is fast by a thousandth.
+            (2, 170, HARD, 169_830, false),
             // An entry without a timeout never ends by it.
             (0, 9, IDLE, 60_000, true),
             (2, 0, HARD, 60_000, true),
