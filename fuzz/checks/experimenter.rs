@@ -3,9 +3,9 @@
 //!
 //! The input is bodies of messages, each behind its length and its version.
 
-use control::relay::experimenter::{ExperimenterMessage, error, error_about};
-use control::relay::{EXPERIMENTER_ID, LineStatus, PolicyTalk, Side, TalkEvent};
 use openflow::{Frame, Xid};
+use relay::experimenter::{ExperimenterMessage, error, error_about};
+use relay::{EXPERIMENTER_ID, LineStatus, PolicyTalk, Side, TalkEvent};
 use sched::PolicyMap;
 
 pub fn check(data: &[u8]) {

@@ -12,9 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use clock::{Duration, Instant};
-use control::relay::wire::Control;
-use control::relay::{Agent, ChannelId, Config, Event, OrderMode, Session, SessionId, Side};
 use openflow::Frame;
+use relay::wire::Control;
+use relay::{Agent, ChannelId, Config, Event, OrderMode, Session, SessionId, Side};
 use sched::Lane;
 
 const EVENTS_MAX: usize = 20_000;
@@ -410,7 +410,7 @@ fn end(kind: u8, side: Side, number: u8) -> End {
         config.order = OrderMode::Keyed;
     }
     if kind & 32 != 0 {
-        for kind in control::relay::Kind::ALL {
+        for kind in relay::Kind::ALL {
             config.copied.set(kind, true);
         }
     }

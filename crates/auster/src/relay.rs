@@ -1,5 +1,5 @@
 //! `auster relay`: flags to plain data, listeners and dialling, status and record. What a relay is
-//! and does stands in `control::relay` and `net::tunnel`.
+//! and does stands in the crates `relay` and `net::tunnel`.
 
 mod agents;
 mod bootstrap;
@@ -14,7 +14,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::relay::{Config, OrderMode, PerKind, SessionId, Side};
 use net::Pace;
 use net::method::{Method, Protocol, UdpMethod};
 use net::tls::{CredentialFiles, Role, Security};
@@ -22,6 +21,7 @@ use net::transport::{Connection, Limits, LineSocket, Listener};
 use net::tunnel::{
     self, DatagramListener, Direct, End, EndConfig, Holder, Hub, OPENFLOW, OVSDB, Scheduling,
 };
+use relay::{Config, OrderMode, PerKind, SessionId, Side};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 

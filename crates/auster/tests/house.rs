@@ -7,21 +7,27 @@ use std::process::Command;
 
 use serde_json::Value;
 
-const PURE: [&str; 6] = ["clock", "openflow", "ovsdb", "sched", "control", "sim"];
+const PURE: [&str; 7] = [
+    "clock", "openflow", "ovsdb", "sched", "relay", "control", "sim",
+];
 
 /// Each crate and all of the house that it may depend on.
-const ARROWS: [(&str, &[&str]); 8] = [
+const ARROWS: [(&str, &[&str]); 9] = [
     ("clock", &[]),
     ("openflow", &["clock"]),
     ("ovsdb", &["clock"]),
     ("sched", &["clock", "openflow"]),
-    ("control", &["clock", "openflow", "ovsdb", "sched"]),
-    ("sim", &["clock", "control", "openflow", "ovsdb", "sched"]),
-    ("net", &["clock", "control", "openflow", "ovsdb", "sched"]),
+    ("relay", &["clock", "openflow", "sched"]),
+    ("control", &["clock", "openflow", "ovsdb", "relay", "sched"]),
+    ("sim", &["clock", "control", "openflow", "relay", "sched"]),
+    (
+        "net",
+        &["clock", "control", "openflow", "ovsdb", "relay", "sched"],
+    ),
     (
         "auster",
         &[
-            "clock", "control", "net", "openflow", "ovsdb", "sched", "sim",
+            "clock", "control", "net", "openflow", "ovsdb", "relay", "sched", "sim",
         ],
     ),
 ];

@@ -5,9 +5,8 @@
 //! that liveness never waits for the application. [`inbox::Inbox`] stands between the sessions and
 //! the application, bounded, and sheds packet-ins only. [`controller::Controller`] is the
 //! application for all switches: discovery, hosts, paths, flow entries. [`qos`] says what entries,
-//! meters and queues the operator's services need. [`relay`] is the other use
-//! of the same channel: it carries it between switches and controllers that are not ours.
-//! [`budget`] is what one port or one connection may cost.
+//! meters and queues the operator's services need. [`budget`] is what one port or one connection
+//! may cost.
 //!
 //! The driving contract is the same for each: call one `handle_*`, drain `poll_output` until it
 //! answers `None`, then wait for input or for `poll_timeout`.
@@ -21,7 +20,6 @@ pub mod inbox;
 mod lldp;
 mod mac_table;
 pub mod qos;
-pub mod relay;
 pub mod requests;
 pub mod session;
 pub mod timeouts;

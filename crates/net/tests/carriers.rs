@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::Pki;
-use control::relay::{Config, Kind, SessionId, Side};
 use net::method::{Method, Transport, UdpMethod};
 use net::tls::Security;
 use net::transport::{Connection, Reader, Writer, memory};
 use net::tunnel::{DatagramListener, End, EndConfig, Hub, OPENFLOW, Scheduling, Target, switch};
 use nix::cmsg_space;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setsockopt, sockopt};
+use relay::{Config, Kind, SessionId, Side};
 use sched::PolicyMap;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;

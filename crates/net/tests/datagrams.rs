@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::Pki;
-use control::relay::{Config, Kind, SessionId, Side};
 use net::method::{Method, UdpMethod};
 use net::tls::Security;
 use net::transport::TransportKind;
 use net::tunnel::{
     DatagramListener, DatagramStatus, End, EndConfig, Hub, Scheduling, Target, switch,
 };
+use relay::{Config, Kind, SessionId, Side};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};

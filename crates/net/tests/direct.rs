@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use common::Pki;
-use control::relay::Side;
 use net::method::Method;
 use net::tls::Security;
 use net::transport::{Limits, Listener};
 use net::tunnel::{Direct, Scheduling};
 use openflow::Frame;
+use relay::Side;
 use sched::PolicyMap;
 use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

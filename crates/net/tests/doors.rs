@@ -10,12 +10,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{Leaf, Pki, pair};
-use control::relay::{Config, SessionId, Side};
 use net::method::{Host, Method};
 use net::quic;
 use net::tls::{Role, Security};
 use net::transport::{Limits, Listener, Refusal};
 use net::tunnel::{End, EndConfig, Hub, Scheduling, switch};
+use relay::{Config, SessionId, Side};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 use tokio::task::JoinSet;

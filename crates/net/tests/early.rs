@@ -10,8 +10,6 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use common::{Leaf, Pki};
-use control::relay::wire::Control;
-use control::relay::{Config, SessionId, Side};
 use net::method::Method;
 use net::quic;
 use net::tls::{Role, Security};
@@ -20,6 +18,8 @@ use net::tunnel::{
     EarlyStatus, End, EndConfig, EndStatus, Hub, OPENFLOW, Scheduling, StrayStatus, Target, switch,
 };
 use openflow::Frame;
+use relay::wire::Control;
+use relay::{Config, SessionId, Side};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
@@ -297,8 +297,8 @@ impl Pair {
     }
 
     /// What the switch's relay says of its session.
-    fn end_settings(&self) -> control::relay::Settings {
-        let session = control::relay::Session::new(
+    fn end_settings(&self) -> relay::Settings {
+        let session = relay::Session::new(
             clock::Instant::START,
             Config::new(Side::Switch),
             SessionId([7; 16]),
@@ -608,7 +608,7 @@ async fn early_data_for_a_session_of_any_life_is_for_none() {
     let Ok((connection, _accepted)) = by_hand.dial().into_0rtt() else {
         panic!("it has a ticket");
     };
-    let settings = control::relay::Settings {
+    let settings = relay::Settings {
         resumed: true,
         early: true,
         life: 0,

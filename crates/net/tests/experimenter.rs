@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use control::relay::experimenter::{ExperimenterMessage, Which, error, is_of};
-use control::relay::{Answer, EXPERIMENTER_ID, PolicyMessage, Side};
 use net::method::Method;
 use net::tls::Security;
 use net::transport::{Limits, Listener};
 use net::tunnel::{Direct, Scheduling};
 use openflow::{ErrorKind, Frame, MessageKind, Xid};
+use relay::experimenter::{ExperimenterMessage, Which, error, is_of};
+use relay::{Answer, EXPERIMENTER_ID, PolicyMessage, Side};
 use sched::PolicyMap;
 use sched::policy::MapDigest;
 use sha2::{Digest as _, Sha256};
@@ -327,7 +327,7 @@ async fn in_sync(relays: [&Relay; 2], wanted: u64) {
     let agree = || {
         let status = relays.map(|relay| relay.direct.status().policy.unwrap());
         let is_right =
-            |s: &control::relay::PolicyStatus| s.is_in_sync == Some(true) && s.generation == wanted;
+            |s: &relay::PolicyStatus| s.is_in_sync == Some(true) && s.generation == wanted;
         status.iter().all(is_right)
     };
     let until = timeout(PATIENCE, async {

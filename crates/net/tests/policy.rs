@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::Pki;
-use control::relay::{Config, SessionId, Side};
 use net::method::{Method, Transport};
 use net::tls::Security;
 use net::tunnel::{End, EndConfig, Hub, Scheduling, switch};
+use relay::{Config, SessionId, Side};
 use sched::PolicyMap;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use common::{Leaf, Pki};
-use control::relay::{Config, Kind, PerKind, RivalCounters, SessionId, Side};
 use net::Pace;
 use net::method::Method;
 use net::tls::{Role, Security};
 use net::transport::{Limits, Listener, TransportKind};
 use net::tunnel::{End, EndConfig, Hub, OPENFLOW, OVSDB, Scheduling, Target, switch};
 use openflow::{Frame, MessageKind};
+use relay::{Config, Kind, PerKind, RivalCounters, SessionId, Side};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use clock::{Duration, Instant, SplitMix64};
 use control::ConnectionId;
 use control::controller::{Controller, Drained, Event, Location};
-use control::relay::hold::{Hold, HoldLimits};
 use control::timeouts::Timeouts;
 use openflow::hello::Hello;
 use openflow::message::ErrorMessage;
 use openflow::table::{Output, Switch, SwitchOptions, plain_port};
 use openflow::{DatapathId, Frame, Message, MessageKind, PortNo, Version, Xid, decode, encode};
+use relay::hold::{Hold, HoldLimits};
 
 use crate::cache::FlowCache;
 use crate::host::Host;

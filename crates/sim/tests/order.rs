@@ -2,7 +2,7 @@
 //! the same seed does the same again. `auster sim order` sends a million by each.
 
 use clock::Duration;
-use control::relay::OrderMode;
+use relay::OrderMode;
 use sched::policy::{Algorithm, PolicyMap};
 use sim::order::{Breaks, Carrier, Experiment, Network, RelayTerms, Report, Traffic, with_domains};
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use bytes::BytesMut;
 use clock::Duration;
-use control::relay::{SHARED_LANES, place_of};
 use openflow::Frame;
+use relay::{SHARED_LANES, place_of};
 use sched::{Direction, Place};
 use serde::Serialize;
 use sim::overhead::wire::{

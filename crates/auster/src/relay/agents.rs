@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use control::relay::Kind;
 use net::method::{Method, Protocol, UdpMethod};
 use net::tunnel::{OPENFLOW, OVSDB, Target};
+use relay::Kind;
 
 use super::{method, wishes};
 use crate::failure::Failure;

@@ -6,9 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::relay::PolicyStatus;
 use net::transport::Connection;
 use net::tunnel::{Direct, End, Pushed};
+use relay::PolicyStatus;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::relay::hold::HoldCounters;
-use control::relay::{Agent, ChannelStatus, Kind, LineStatus, Tally};
 use net::method::Method;
 use net::tls::Security;
 use net::transport::{Connection, Limits, Listener};
 use net::tunnel::{ConnectionStatus, DatagramStatus, Direct, End, EndStatus, Holder, Hub, Pushed};
+use relay::hold::HoldCounters;
+use relay::{Agent, ChannelStatus, Kind, LineStatus, Tally};
 use sched::PolicyMap;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;

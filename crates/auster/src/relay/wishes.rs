@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use control::relay::{Kind, PerKind};
+use relay::{Kind, PerKind};
 
 /// Longer than that is no window but an outage.
 const WINDOW_MAX: Duration = Duration::from_millis(100);

@@ -5,7 +5,7 @@ mod delays;
 mod seeds;
 
 use clock::Duration;
-use control::relay::OrderMode;
+use relay::OrderMode;
 use sched::policy::{Algorithm, PolicyMap};
 use serde::Serialize;
 use sim::order::{Breaks, Carrier, Experiment, Network, RelayTerms, Report, Traffic};

@@ -9,7 +9,7 @@ use sched::PolicyMap;
 
 use super::{Controller, ControllerOutput, Event};
 use crate::ConnectionId;
-use crate::relay::{EXPERIMENTER_ID, LineStatus, PolicyTalk, Side, TalkEvent};
+use relay::{EXPERIMENTER_ID, LineStatus, PolicyTalk, Side, TalkEvent};
 
 /// A relay beside a switch, as far as it has answered.
 #[derive(Debug)]
@@ -95,8 +95,8 @@ mod tests {
 
     use super::super::{Admission, ControllerConfig, PeerIdentity};
     use super::*;
-    use crate::relay::experimenter::{error, is_of};
     use crate::session::SwitchUp;
+    use relay::experimenter::{error, is_of};
 
     const SWITCH: ConnectionId = ConnectionId(1);
 

@@ -11,8 +11,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::relay::{CARRIERS_MAX, Carriers, ChannelId, Session};
 use quinn::{RecvStream, SendStream};
+use relay::{CARRIERS_MAX, Carriers, ChannelId, Session};
 use sched::Lane;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use control::relay::ChannelId;
+use relay::ChannelId;
 use sched::Lane;
 use tokio::sync::Notify;
 

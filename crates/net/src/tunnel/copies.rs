@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use control::relay::{CopiedRecord, CopyCounters};
 use quinn::SendDatagramError;
+use relay::{CopiedRecord, CopyCounters};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 

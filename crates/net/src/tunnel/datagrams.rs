@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use clock::Instant;
-use control::relay::datagrams::{
+use quinn::{RecvStream, SendDatagramError};
+use relay::datagrams::{
     AgentDatagram, Numbers, PAYLOAD_BYTES_MAX, PEERS_MAX, PeerId, Recent, Waiting,
 };
-use control::relay::{Kind, Side, WireError};
-use quinn::{RecvStream, SendDatagramError};
+use relay::{Kind, Side, WireError};
 use sched::Lane;
 use tokio::net::{UdpSocket, lookup_host};
 use tokio::sync::{Notify, Semaphore, mpsc};

@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use control::relay::{
+use openflow::{DatapathId, Frame};
+use relay::{
     Agent, ChannelId, ChannelStatus, EXPERIMENTER_ID, Item, Line, LineStatus, OrderMode,
     PolicyTalk, Shed, Side, Tally, datapath_of, experimenter,
 };
-use openflow::{DatapathId, Frame};
 use sched::policy::MapDigest;
 use sched::{Direction, PolicyMap};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -131,7 +131,7 @@ impl Direct {
     pub fn line_socket(scheduling: &Scheduling) -> Option<LineSocket> {
         let map = scheduling.policy.as_ref()?;
         Some(LineSocket {
-            dscp: control::relay::code_points(map).first().copied(),
+            dscp: relay::code_points(map).first().copied(),
         })
     }
 

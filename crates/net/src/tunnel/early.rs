@@ -27,11 +27,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::{Bytes, BytesMut};
-use control::relay::datagrams::AgentDatagram;
-use control::relay::wire::Control;
-use control::relay::{CopiedRecord, Early, Settings, WireError};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{RecvStream, SendStream};
+use relay::datagrams::AgentDatagram;
+use relay::wire::Control;
+use relay::{CopiedRecord, Early, Settings, WireError};
 use rustls::NamedGroup;
 use rustls::client::danger::ServerCertVerifier;
 use rustls::client::{

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use clock::Instant;
-use control::relay::{
+use relay::{
     Agent, Carriers, ChannelId, ChannelStatus, Event, Kind, Session, SessionId, Settings, Side,
 };
 use sched::PolicyMap;
@@ -321,7 +321,7 @@ impl End {
     /// The connections that this session has with an end that says `theirs`, and their code points
     /// if both ends mark by the same.
     pub(super) fn settle(self: &Arc<Self>, ours: &Settings, theirs: &Settings) -> Carriers {
-        let settled = control::relay::settle(ours, theirs);
+        let settled = relay::settle(ours, theirs);
         let Some(map) = self.policy_map().filter(|_| !settled.is_empty()) else {
             let first = ours.code_points.first();
             return Carriers::one(first.copied().unwrap_or(0));

@@ -6,8 +6,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::BytesMut;
-use control::relay::hold::{Hold, HoldCounters, HoldLimits};
 use openflow::Frame;
+use relay::hold::{Hold, HoldCounters, HoldLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::clock::Clock;

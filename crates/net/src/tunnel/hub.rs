@@ -6,12 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use control::relay::wire::Control;
-use control::relay::{
+use quinn::Endpoint;
+use relay::wire::Control;
+use relay::{
     CARRIERS_MAX, Carriers, ChannelStatus, RIVALS_WINDOW, RivalCounters, Rivals, SessionId,
     Settings, WireError,
 };
-use quinn::Endpoint;
 use sched::PolicyMap;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;

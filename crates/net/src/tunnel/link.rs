@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use control::relay::wire::{Control, LaneHeader};
-use control::relay::{Carriers, ChannelId, Kind, Settings, WireError, queue_of_lane};
 use quinn::{RecvStream, SendStream};
+use relay::wire::{Control, LaneHeader};
+use relay::{Carriers, ChannelId, Kind, Settings, WireError, queue_of_lane};
 use sched::Lane;
 use sched::policy::QUEUES_MAX;
 use tokio::sync::mpsc;

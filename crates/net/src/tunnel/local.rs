@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use control::relay::ChannelId;
+use relay::ChannelId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::end::{End, Local};

@@ -1,6 +1,6 @@
 //! The relay's sockets: many local connections over one QUIC connection between two ends.
 //!
-//! [`End`] drives one [`control::relay::Session`]: tasks that read and write local sockets, and
+//! [`End`] drives one [`relay::Session`]: tasks that read and write local sockets, and
 //! while there is a connection one task per lane and direction. [`switch`] dials the other relay
 //! and keeps at it; [`Hub`] accepts such connections and has an `End` for each switch. [`Direct`]
 //! is the other kind of relay: it carries each connection over another of its own.
@@ -28,9 +28,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::relay::{ChannelStatus, Config, LineStatus, OrderMode, PerKind, PolicyStatus};
 use openflow::DatapathId;
 use quinn::{IdleTimeout, TransportConfig, VarInt};
+use relay::{ChannelStatus, Config, LineStatus, OrderMode, PerKind, PolicyStatus};
 use sched::PolicyMap;
 use tokio::sync::mpsc;
 
@@ -73,7 +73,7 @@ const COPIES_UNSENT_BYTES_MAX: usize = 4 << 10;
 /// Name of the agent whose channels carry OpenFlow.
 pub const OPENFLOW: &str = "openflow";
 /// Name of the agent that speaks OVSDB.
-pub const OVSDB: &str = control::relay::OVSDB;
+pub const OVSDB: &str = relay::OVSDB;
 
 /// Where channels go that the other end has opened.
 #[derive(Clone, Debug)]

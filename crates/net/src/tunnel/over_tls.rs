@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use control::relay::wire::{Control, LaneHeader};
-use control::relay::{Carriers, ChannelId, Kind, Session, Settings, WireError};
+use relay::wire::{Control, LaneHeader};
+use relay::{Carriers, ChannelId, Kind, Session, Settings, WireError};
 use sched::Lane;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;

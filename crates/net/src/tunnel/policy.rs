@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use control::relay::{PolicyStatus, Session};
+use relay::{PolicyStatus, Session};
 use sched::PolicyMap;
 use sched::policy::MapDigest;
 use tokio::sync::{oneshot, watch};

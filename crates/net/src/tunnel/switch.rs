@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use clock::Instant;
-use control::relay::wire::Control;
-use control::relay::{CARRIERS_MAX, WireError};
 use quinn::IdleTimeout;
+use relay::wire::Control;
+use relay::{CARRIERS_MAX, WireError};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{self, timeout};

@@ -11,8 +11,8 @@ mod script;
 
 use bytes::BytesMut;
 use clock::{Duration, Fnv1a, Instant, SplitMix64};
-use control::relay::OrderMode;
 use openflow::{Frame, Version};
+use relay::OrderMode;
 use sched::policy::{PolicyMap, Rule};
 use sched::{Binding, Classifier, Direction, Scheduler};
 

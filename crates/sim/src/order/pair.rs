@@ -5,11 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Bytes, BytesMut};
 use clock::{Duration, Instant, SplitMix64};
-use control::relay::wire::{BareRecords, Control};
-use control::relay::{
-    Agent, ChannelId, Config, Event as SessionEvent, Kind, Session, SessionId, Side,
-};
 use openflow::Frame;
+use relay::wire::{BareRecords, Control};
+use relay::{Agent, ChannelId, Config, Event as SessionEvent, Kind, Session, SessionId, Side};
 use sched::Lane;
 
 use super::{Breaks, DIRECTIONS, Experiment, Network, Report, Talk};

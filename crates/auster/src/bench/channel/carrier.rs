@@ -7,7 +7,6 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use control::relay::{Config, Kind, SessionId};
 use net::method::{Method as Address, Protocol};
 use net::tls::Security;
 use net::tunnel::{self, End, EndConfig, Hub, OPENFLOW, Target};
@@ -15,6 +14,7 @@ use nix::sys::socket::{setsockopt, sockopt};
 use quinn::congestion::{BbrConfig, ControllerFactory, CubicConfig};
 use quinn::{AckFrequencyConfig, Endpoint, EndpointConfig, TransportConfig, VarInt};
 use quinn_proto::RandomConnectionIdGenerator;
+use relay::{Config, Kind, SessionId};
 use rustls_pki_types::ServerName;
 use sched::Direction;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -101,7 +101,7 @@ impl Terms {
                 let target = TcpListener::bind((Ipv4Addr::LOCALHOST, PORT)).await?;
                 let dial = address(&format!("tcp:127.0.0.1:{PORT}"));
                 let config = EndConfig {
-                    session: session(relay, control::relay::Side::Controller),
+                    session: session(relay, relay::Side::Controller),
                     targets: [(OPENFLOW.to_owned(), Target::Dial(dial))].into(),
                     target_security: Security::plain(),
                     scheduling: scheduling(relay),
@@ -284,7 +284,7 @@ impl Terms {
             channel.keep.push(Box::new(hub));
         } else {
             let config = EndConfig {
-                session: session(relay, control::relay::Side::Switch),
+                session: session(relay, relay::Side::Switch),
                 targets: Default::default(),
                 target_security: Security::plain(),
                 scheduling: scheduling(relay),
@@ -354,7 +354,7 @@ impl Terms {
     }
 }
 
-fn session(relay: Relay, side: control::relay::Side) -> Config {
+fn session(relay: Relay, side: relay::Side) -> Config {
     let mut config = Config::new(side);
     config.copied.set(Kind::Packet, relay.is_doubled);
     config

@@ -237,7 +237,7 @@ mod tests {
     /// The relay deals them to lanes by flow only if it can read the flow.
     #[test]
     fn the_relay_sees_flows() {
-        use control::relay::place_of;
+        use relay::place_of;
         use sched::Place;
         for direction in BOTH {
             let lanes: std::collections::BTreeSet<u16> = Source::new(0, 1.0, 400, &[220], 1)

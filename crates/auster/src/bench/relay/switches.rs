@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::relay::{Config, SessionId, Side};
 use net::method::{Method, Protocol};
 use net::tls::{CredentialFiles, Role, Security};
 use net::transport::{Limits, Listener};
 use net::tunnel::{self, End, EndConfig, OPENFLOW, Scheduling};
+use relay::{Config, SessionId, Side};
 use tokio::task::JoinSet;
 
 use crate::failure::Failure;

@@ -13,11 +13,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::relay::{Config, Side};
 use net::method::Method;
 use net::tls::{CredentialFiles, Role, Security};
 use net::transport::{Connection, Limits, Listener, connect};
 use net::tunnel::{EndConfig, Hub, OPENFLOW, Target};
+use relay::{Config, Side};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 

@@ -2,7 +2,7 @@
 //! loses packets.
 
 use clock::Duration;
-use control::relay::OrderMode;
+use relay::OrderMode;
 use sched::policy::PolicyMap;
 use serde::Serialize;
 use sim::order::{Breaks, Carrier, Experiment, Network, RelayTerms, Traffic};

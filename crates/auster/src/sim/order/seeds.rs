@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Instant;
 
-use control::relay::OrderMode;
+use relay::OrderMode;
 use sched::policy::PolicyMap;
 use serde::Serialize;
 use sim::order::{Breaks, Carrier, Experiment, RelayTerms, Report, Traffic, with_domains};

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use control::relay::{Line, LineStatus, PolicyStatus, PolicyTalk, Side, TalkEvent, datapath_of};
 use openflow::Frame;
+use relay::{Line, LineStatus, PolicyStatus, PolicyTalk, Side, TalkEvent, datapath_of};
 use sched::PolicyMap;
 use sched::policy::{Against, MapDigest};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
