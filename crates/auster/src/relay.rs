@@ -1,5 +1,5 @@
 //! `auster relay`: flags to plain data, listeners and dialling, status and record. What a relay is
-//! and does stands in the crates `relay` and `net::tunnel`.
+//! and does stands in the crates `relay` and `tunnel`.
 
 mod agents;
 mod bootstrap;
@@ -18,12 +18,12 @@ use net::Pace;
 use net::method::{Method, Protocol, UdpMethod};
 use net::tls::{CredentialFiles, Role, Security};
 use net::transport::{Connection, Limits, LineSocket, Listener};
-use net::tunnel::{
-    self, DatagramListener, Direct, End, EndConfig, Holder, Hub, OPENFLOW, OVSDB, Scheduling,
-};
 use relay::{Config, OrderMode, PerKind, SessionId, Side};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
+use tunnel::{
+    self, DatagramListener, Direct, End, EndConfig, Holder, Hub, OPENFLOW, OVSDB, Scheduling,
+};
 
 use crate::certificates;
 use crate::failure::Failure;
@@ -247,7 +247,7 @@ async fn run_switch(args: SwitchArgs) -> Result<(), Failure> {
     let config = args
         .common
         .end_config(Side::Switch, &agents, &local, scheduling);
-    let end = End::new(config, SessionId(net::tunnel::random()), "controller");
+    let end = End::new(config, SessionId(tunnel::random()), "controller");
     let mut tasks = JoinSet::new();
     let mut openflow = None;
     for (agent, method) in &agents.passive {

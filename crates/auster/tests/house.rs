@@ -12,7 +12,7 @@ const PURE: [&str; 7] = [
 ];
 
 /// Each crate and all of the house that it may depend on.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("clock", &[]),
     ("openflow", &["clock"]),
     ("ovsdb", &["clock"]),
@@ -20,14 +20,12 @@ const ARROWS: [(&str, &[&str]); 9] = [
     ("relay", &["clock", "openflow", "sched"]),
     ("control", &["clock", "openflow", "ovsdb", "relay", "sched"]),
     ("sim", &["clock", "control", "openflow", "relay", "sched"]),
-    (
-        "net",
-        &["clock", "control", "openflow", "ovsdb", "relay", "sched"],
-    ),
+    ("net", &["clock", "control", "openflow", "ovsdb", "sched"]),
+    ("tunnel", &["clock", "net", "openflow", "relay", "sched"]),
     (
         "auster",
         &[
-            "clock", "control", "net", "openflow", "ovsdb", "relay", "sched", "sim",
+            "clock", "control", "net", "openflow", "ovsdb", "relay", "sched", "sim", "tunnel",
         ],
     ),
 ];

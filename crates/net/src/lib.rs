@@ -12,7 +12,6 @@ pub mod quic;
 pub mod reconnect;
 pub mod tls;
 pub mod transport;
-pub mod tunnel;
 pub mod workers;
 
 pub use pace::Pace;

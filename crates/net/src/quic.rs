@@ -76,7 +76,7 @@ pub fn server_config(security: &Security, alpn: &[&[u8]]) -> Option<ServerConfig
 }
 
 /// The listening side by that TLS.
-pub(crate) fn listens_by(tls: QuicServerConfig) -> ServerConfig {
+pub fn listens_by(tls: QuicServerConfig) -> ServerConfig {
     let mut config = ServerConfig::with_crypto(Arc::new(tls));
     config.transport_config(Arc::new(transport_config()));
     config.max_incoming(1024);

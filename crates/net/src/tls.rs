@@ -87,19 +87,19 @@ impl Security {
         self
     }
 
-    pub(crate) fn has_early_data(&self) -> bool {
+    pub fn has_early_data(&self) -> bool {
         self.early_data
     }
 
     /// What judges who dials us; `None` without certificates.
-    pub(crate) fn client_verifier(&self) -> Option<Arc<dyn ClientCertVerifier>> {
+    pub fn client_verifier(&self) -> Option<Arc<dyn ClientCertVerifier>> {
         let current = self.credentials.clone()?;
         let verifier = verify::ClientVerifier::new(current, self.peer_role);
         Some(Arc::new(verifier))
     }
 
     /// What judges whom we dial; `None` without certificates.
-    pub(crate) fn server_verifier(&self) -> Option<Arc<dyn ServerCertVerifier>> {
+    pub fn server_verifier(&self) -> Option<Arc<dyn ServerCertVerifier>> {
         let current = self.credentials.clone()?;
         let name = self.server_name.clone();
         let verifier = verify::ServerVerifier::new(current, self.peer_role, name);
@@ -190,7 +190,7 @@ impl TlsFacts {
 }
 
 /// What the first certificate calls its owner.
-pub(crate) fn common_name(chain: Option<&[CertificateDer<'_>]>) -> Option<String> {
+pub fn common_name(chain: Option<&[CertificateDer<'_>]>) -> Option<String> {
     use x509_parser::prelude::{FromDer, X509Certificate};
     let (_, certificate) = X509Certificate::from_der(chain?.first()?).ok()?;
     let mut names = certificate.subject().iter_common_name();
@@ -198,13 +198,13 @@ pub(crate) fn common_name(chain: Option<&[CertificateDer<'_>]>) -> Option<String
 }
 
 /// Who the peer is by its first certificate, which the verifier has already read once.
-pub(crate) fn peer_identity(chain: Option<&[CertificateDer<'_>]>) -> CertificateIdentity {
+pub fn peer_identity(chain: Option<&[CertificateDer<'_>]>) -> CertificateIdentity {
     chain
         .and_then(<[_]>::first)
         .and_then(|leaf| CertificateIdentity::of(leaf).ok())
         .unwrap_or_default()
 }
 
-pub(crate) fn provider() -> Arc<CryptoProvider> {
+pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }

@@ -20,12 +20,11 @@ use crate::method::Method;
 use crate::tls::{CertificateIdentity, Role, TlsFacts};
 use crate::workers::Place;
 
-pub use dial::{connect, connect_at, connect_line};
-pub(crate) use dial::{resolve, server_name};
+pub use dial::{connect, connect_at, connect_line, resolve, server_name};
 pub use gate::{Limits, Refusal, Refusals, Ticket};
 pub use listen::{Listener, bind_unix};
 pub use socket::LineSocket;
-pub(crate) use turns::{Asked, Network, NoTurn, Turn, Turns};
+pub use turns::{Asked, Network, NoTurn, Turn, Turns};
 
 /// From the turn of a TLS or QUIC handshake to its last byte; also the longest wait for that turn.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -145,7 +144,7 @@ pub enum TransportError {
 }
 
 impl TransportError {
-    pub(crate) fn local(method: &Method, problem: impl fmt::Display) -> TransportError {
+    pub fn local(method: &Method, problem: impl fmt::Display) -> TransportError {
         TransportError::Local {
             method: method.clone(),
             problem: problem.to_string(),
@@ -159,7 +158,7 @@ impl TransportError {
         }
     }
 
-    pub(crate) fn no_credentials(method: &Method) -> TransportError {
+    pub fn no_credentials(method: &Method) -> TransportError {
         TransportError::local(
             method,
             "needs certificates on both sides; give -p KEY -c CERT -C CA",

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use net::method::{Method, Protocol, UdpMethod};
-use net::tunnel::{OPENFLOW, OVSDB, Target};
 use relay::Kind;
+use tunnel::{OPENFLOW, OVSDB, Target};
 
 use super::{method, wishes};
 use crate::failure::Failure;

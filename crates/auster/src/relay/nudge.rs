@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use net::method::{Host, Method};
 use net::transport;
-use net::tunnel::{End, OPENFLOW};
 use ovsdb::{Condition, OpResult, Operation, Uuid};
 use tokio::io::AsyncReadExt;
 use tokio::time::{sleep, timeout};
+use tunnel::{End, OPENFLOW};
 
 use crate::database::Client;
 

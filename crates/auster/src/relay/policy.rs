@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use net::transport::Connection;
-use net::tunnel::{Direct, End, Pushed};
 use relay::PolicyStatus;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
+use tunnel::{Direct, End, Pushed};
 
 use super::report::Source;
 

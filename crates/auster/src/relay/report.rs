@@ -9,7 +9,6 @@ use std::time::Duration;
 use net::method::Method;
 use net::tls::Security;
 use net::transport::{Connection, Limits, Listener};
-use net::tunnel::{ConnectionStatus, DatagramStatus, Direct, End, EndStatus, Holder, Hub, Pushed};
 use relay::hold::HoldCounters;
 use relay::{Agent, ChannelStatus, Kind, LineStatus, Tally};
 use sched::PolicyMap;
@@ -17,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tunnel::{ConnectionStatus, DatagramStatus, Direct, End, EndStatus, Holder, Hub, Pushed};
 
 use super::policy;
 use crate::failure::Failure;

@@ -85,7 +85,7 @@ pub async fn connect_at(
 }
 
 /// Every address of `host`, in the resolver's order.
-pub(crate) async fn resolve(
+pub async fn resolve(
     method: &Method,
     host: &Host,
     port: u16,
@@ -140,7 +140,7 @@ fn connect_problem(error: &io::Error) -> String {
 }
 
 /// What the certificate would have to name if a comparison was asked for, and what goes into SNI.
-pub(crate) fn server_name(host: &Host) -> Result<ServerName<'static>, String> {
+pub fn server_name(host: &Host) -> Result<ServerName<'static>, String> {
     match host {
         Host::V4(address) => Ok(ServerName::IpAddress((*address).into())),
         Host::V6 { address, .. } => Ok(ServerName::IpAddress((*address).into())),

@@ -108,7 +108,7 @@ pub struct Ticket {
 
 impl Ticket {
     /// Where the connection comes from; `None` by a Unix socket.
-    pub(crate) fn network(&self) -> Option<Network> {
+    pub fn network(&self) -> Option<Network> {
         self.network
     }
 }

@@ -29,7 +29,7 @@ const LOOPBACK_FACTOR: usize = 15;
 
 /// Where a connection comes from, as far as shares are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Network {
+pub struct Network {
     prefix: IpAddr,
     is_loopback: bool,
 }
@@ -71,7 +71,7 @@ pub(super) fn source_of(address: IpAddr) -> IpAddr {
 
 /// Given up for another connection of the same network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoTurn {
+pub enum NoTurn {
     /// Too many of that network waited, and this one for the longest.
     Crowded,
     /// No turn came in time.
@@ -80,7 +80,7 @@ pub(crate) enum NoTurn {
 
 /// Shares of one listener.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub struct Turns {
     turns_max: usize,
     waiting_max: usize,
     state: Mutex<State>,
@@ -113,14 +113,14 @@ impl Pending {
 
 /// A handshake under way; dropping it gives the turn to another.
 #[derive(Debug)]
-pub(crate) struct Turn {
+pub struct Turn {
     turns: Arc<Turns>,
     network: Network,
 }
 
 /// Waits for its turn.
 #[derive(Debug)]
-pub(crate) struct Asked(oneshot::Receiver<Turn>);
+pub struct Asked(oneshot::Receiver<Turn>);
 
 impl Asked {
     pub async fn turn(self, at_most: Duration) -> Result<Turn, NoTurn> {
@@ -134,7 +134,7 @@ impl Asked {
 
 /// A connection that has said nothing yet.
 #[derive(Debug)]
-pub(crate) struct Silent {
+pub struct Silent {
     turns: Arc<Turns>,
     network: Network,
     id: u64,

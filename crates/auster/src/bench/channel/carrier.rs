@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use net::method::{Method as Address, Protocol};
 use net::tls::Security;
-use net::tunnel::{self, End, EndConfig, Hub, OPENFLOW, Target};
 use nix::sys::socket::{setsockopt, sockopt};
 use quinn::congestion::{BbrConfig, ControllerFactory, CubicConfig};
 use quinn::{AckFrequencyConfig, Endpoint, EndpointConfig, TransportConfig, VarInt};
@@ -21,6 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
+use tunnel::{End, EndConfig, Hub, OPENFLOW, Target};
 
 use super::end::Inbox;
 use super::floor::FloorConfig;
@@ -360,8 +360,8 @@ fn session(relay: Relay, side: relay::Side) -> Config {
     config
 }
 
-fn scheduling(relay: Relay) -> net::tunnel::Scheduling {
-    let mut scheduling = net::tunnel::Scheduling::default();
+fn scheduling(relay: Relay) -> tunnel::Scheduling {
+    let mut scheduling = tunnel::Scheduling::default();
     let window = std::time::Duration::from_micros(relay.window_us);
     scheduling.coalescing.set(Kind::Packet, window);
     scheduling

@@ -8,9 +8,9 @@ use std::time::Duration;
 use net::method::{Method, Protocol};
 use net::tls::{CredentialFiles, Role, Security};
 use net::transport::{Limits, Listener};
-use net::tunnel::{self, End, EndConfig, OPENFLOW, Scheduling};
 use relay::{Config, SessionId, Side};
 use tokio::task::JoinSet;
+use tunnel::{End, EndConfig, OPENFLOW, Scheduling};
 
 use crate::failure::Failure;
 use crate::output::say;

@@ -16,10 +16,10 @@ use std::time::Duration;
 use net::method::Method;
 use net::tls::{CredentialFiles, Role, Security};
 use net::transport::{Connection, Limits, Listener, connect};
-use net::tunnel::{EndConfig, Hub, OPENFLOW, Target};
 use relay::{Config, Side};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
+use tunnel::{EndConfig, Hub, OPENFLOW, Target};
 
 use super::channel::Channel;
 use super::lane::{Ends, Lane, listening};
@@ -238,7 +238,7 @@ async fn open_door(transport: Transport, security: &Security) -> Result<Door, Fa
         session: Config::new(Side::Controller),
         targets: BTreeMap::from([(OPENFLOW.to_owned(), Target::Hand(hand))]),
         target_security: security.clone(),
-        scheduling: net::tunnel::Scheduling::default(),
+        scheduling: tunnel::Scheduling::default(),
     };
     let hub = Hub::bind(&method, security, config, Vec::new())
         .await

@@ -23,7 +23,7 @@ use super::datagrams;
 use super::end::{End, State};
 use super::link::{LinkError, bound_unsent, read_lanes, send_lane};
 use super::path;
-use crate::quic;
+use net::quic;
 
 /// Another connection of the session, with the stream that it joined by.
 pub(super) struct Joined {

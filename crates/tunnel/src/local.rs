@@ -8,7 +8,7 @@ use relay::ChannelId;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::end::{End, Local};
-use crate::transport::{Reader, Ticket, Writer};
+use net::transport::{Reader, Ticket, Writer};
 
 /// What is read shares its buffer with what else was read into it, and that is kept until the other
 /// end has delivered it all: a buffer of the greatest size for each short message would be most of

@@ -1,6 +1,7 @@
 //! Agents that speak UDP, through two relays over loopback: by QUIC's datagrams, by streams where
 //! those are too short, and by TLS.
 
+#[path = "../../net/tests/common/mod.rs"]
 mod common;
 
 use std::net::SocketAddr;
@@ -11,13 +12,11 @@ use common::Pki;
 use net::method::{Method, UdpMethod};
 use net::tls::Security;
 use net::transport::TransportKind;
-use net::tunnel::{
-    DatagramListener, DatagramStatus, End, EndConfig, Hub, Scheduling, Target, switch,
-};
 use relay::{Config, Kind, SessionId, Side};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tunnel::{DatagramListener, DatagramStatus, End, EndConfig, Hub, Scheduling, Target, switch};
 
 const PATIENCE: Duration = Duration::from_secs(180);
 

@@ -23,12 +23,12 @@ use super::end::{End, with_name};
 use super::link::{self, Greeted, LinkError};
 use super::over_tls::{self, Ended, GreetedTls};
 use super::{EndConfig, EndStatus, peer_datapath, peer_name, relay_name, transport_config};
-use crate::advice::bind_problem;
-use crate::clock::Clock;
-use crate::method::{Method, Transport};
-use crate::quic;
-use crate::tls::Security;
-use crate::transport::{
+use net::advice::bind_problem;
+use net::clock::Clock;
+use net::method::{Method, Transport};
+use net::quic;
+use net::tls::Security;
+use net::transport::{
     Asked, Connection, HANDSHAKE_TIMEOUT, Limits, Listener, Network, NoTurn, TransportError, Turn,
     Turns, resolve,
 };

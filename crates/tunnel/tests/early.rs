@@ -1,5 +1,6 @@
 //! Early data between two relays, on a path that records what passes, holds it back and says it again.
 
+#[path = "../../net/tests/common/mod.rs"]
 mod common;
 
 use std::collections::btree_map::Entry;
@@ -14,9 +15,6 @@ use net::method::Method;
 use net::quic;
 use net::tls::{Role, Security};
 use net::transport::{Limits, Listener};
-use net::tunnel::{
-    EarlyStatus, End, EndConfig, EndStatus, Hub, OPENFLOW, Scheduling, StrayStatus, Target, switch,
-};
 use openflow::Frame;
 use relay::wire::Control;
 use relay::{Config, SessionId, Side};
@@ -24,6 +22,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tunnel::{
+    EarlyStatus, End, EndConfig, EndStatus, Hub, OPENFLOW, Scheduling, StrayStatus, Target, switch,
+};
 
 /// As the relay that listens has them.
 const TICKETS_REMEMBERED: usize = 4096;

@@ -23,11 +23,11 @@ use super::datagrams::Datagrams;
 use super::early;
 use super::over_tls::LiveTls;
 use super::{EndConfig, EndStatus, OPENFLOW, Target, link, local};
-use crate::alarm::Alarm;
-use crate::clock::Clock;
-use crate::method::Method;
-use crate::pace::Pace;
-use crate::transport::{self, Connection, TransportKind};
+use net::Pace;
+use net::alarm::Alarm;
+use net::clock::Clock;
+use net::method::Method;
+use net::transport::{self, Connection, TransportKind};
 
 /// How long a target is dialled before its channel is given up. Longer than a controller takes to
 /// restart, shorter than an inactivity probe.

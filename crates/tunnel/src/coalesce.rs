@@ -13,7 +13,7 @@ use sched::Lane;
 use tokio::sync::Notify;
 
 use super::end::End;
-use crate::alarm::Alarm;
+use net::alarm::Alarm;
 
 /// Lanes of one connection that wait.
 #[derive(Default)]

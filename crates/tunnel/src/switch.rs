@@ -20,10 +20,10 @@ use super::end::{End, State};
 use super::link::{self, Greeted, LinkError};
 use super::over_tls::{self, Ended, GreetedTls};
 use super::{LINK_IDLE_TIMEOUT, path, peer_name, relay_name, transport_config};
-use crate::method::{Host, Method, Transport};
-use crate::quic;
-use crate::tls::Security;
-use crate::transport::{self, TransportError, resolve};
+use net::method::{Host, Method, Transport};
+use net::quic;
+use net::tls::Security;
+use net::transport::{self, TransportError, resolve};
 
 /// A connection that held for [`BACKOFF_MAX`] is dialled again within this: at once, and not by all
 /// relays in the same moment.
@@ -246,7 +246,7 @@ impl<'a> Dialler<'a> {
                     "relays connect by quic:HOST[:PORT]",
                 ));
             };
-            let name = crate::transport::server_name(host)
+            let name = net::transport::server_name(host)
                 .map_err(|problem| TransportError::local(method, problem))?;
             Ok(Target {
                 method: method.clone(),

@@ -1,5 +1,6 @@
 //! Two relays over loopback whose policy map marks: what is on the wire, by code point.
 
+#[path = "../../net/tests/common/mod.rs"]
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +15,6 @@ use common::Pki;
 use net::method::{Method, Transport, UdpMethod};
 use net::tls::Security;
 use net::transport::{Connection, Reader, Writer, memory};
-use net::tunnel::{DatagramListener, End, EndConfig, Hub, OPENFLOW, Scheduling, Target, switch};
 use nix::cmsg_space;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setsockopt, sockopt};
 use relay::{Config, Kind, SessionId, Side};
@@ -23,6 +23,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tunnel::{DatagramListener, End, EndConfig, Hub, OPENFLOW, Scheduling, Target, switch};
 
 /// Example 2 of the published policy maps.
 const MAP: &str = "Rule #1: traffic_type=1, action=dscp:CS7

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use tokio::time;
 
-use crate::quic::Marks;
+use net::quic::Marks;
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(200);

@@ -26,8 +26,8 @@ use super::Target;
 use super::carriers::Lanes;
 use super::end::{End, State};
 use super::link::{self, LinkError};
-use crate::advice::bind_problem;
-use crate::method::UdpMethod;
+use net::advice::bind_problem;
+use net::method::UdpMethod;
 
 /// The first byte of a stream that is one datagram.
 const STREAM_TYPE: u8 = 2;

@@ -34,11 +34,11 @@ use relay::{ChannelStatus, Config, LineStatus, OrderMode, PerKind, PolicyStatus}
 use sched::PolicyMap;
 use tokio::sync::mpsc;
 
-use crate::method::{Method, UdpMethod};
-use crate::pace::Pace;
-use crate::quic;
-use crate::tls::Security;
-use crate::transport::{Connection, TransportKind};
+use net::Pace;
+use net::method::{Method, UdpMethod};
+use net::quic;
+use net::tls::Security;
+use net::transport::{Connection, TransportKind};
 
 pub use coalesce::WindowCounters;
 pub use copies::CopyStatus;
@@ -178,7 +178,7 @@ impl EndStatus {
 /// Bytes that nobody can guess, such as the id of a session.
 pub fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    let provider = crate::tls::provider();
+    let provider = net::tls::provider();
     provider
         .secure_random
         .fill(&mut bytes)
@@ -249,7 +249,7 @@ fn peer_name(connection: &quinn::Connection) -> String {
     let chain = connection
         .peer_identity()
         .and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
-    relay_name(crate::tls::common_name(
+    relay_name(net::tls::common_name(
         chain.as_ref().map(|chain| &chain[..]),
     ))
 }
@@ -257,7 +257,7 @@ fn peer_name(connection: &quinn::Connection) -> String {
 /// The only datapath that a certificate lets its owner speak for.
 fn peer_datapath(connection: &quinn::Connection) -> Option<DatapathId> {
     let chain = early::chain_of(connection);
-    crate::tls::peer_identity(Some(&chain)).datapath_id
+    net::tls::peer_identity(Some(&chain)).datapath_id
 }
 
 fn relay_name(common_name: Option<String>) -> String {

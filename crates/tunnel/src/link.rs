@@ -23,7 +23,7 @@ use super::datagrams;
 use super::end::End;
 use super::path;
 use super::{STREAMS_MAX, STREAMS_MIN};
-use crate::quic;
+use net::quic;
 
 /// The first message of either end must come within this.
 pub(super) const SETTINGS_TIMEOUT: Duration = Duration::from_secs(3);

@@ -1,6 +1,7 @@
 //! Relays that carry each connection over one of its own, with a link between them that takes
 //! little.
 
+#[path = "../../net/tests/common/mod.rs"]
 mod common;
 
 use std::sync::Arc;
@@ -11,7 +12,6 @@ use common::Pki;
 use net::method::Method;
 use net::tls::Security;
 use net::transport::{Limits, Listener};
-use net::tunnel::{Direct, Scheduling};
 use openflow::Frame;
 use relay::Side;
 use sched::PolicyMap;
@@ -19,6 +19,7 @@ use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
+use tunnel::{Direct, Scheduling};
 
 const PATIENCE: Duration = Duration::from_secs(180);
 const BACKLOG: u32 = 900;

@@ -44,8 +44,8 @@ use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use super::end::End;
 use super::link::{self, LinkError};
 use super::{copies, peer_name};
-use crate::quic;
-use crate::tls::Security;
+use net::quic;
+use net::tls::Security;
 
 /// That a relay gives for each handshake. Each address that is dialled takes one.
 const TICKETS_GIVEN: usize = 4;

@@ -8,7 +8,6 @@ use bytes::{Bytes, BytesMut};
 use net::method::Method;
 use net::tls::Security;
 use net::transport::{Limits, Listener};
-use net::tunnel::{Direct, Scheduling};
 use openflow::{ErrorKind, Frame, MessageKind, Xid};
 use relay::experimenter::{ExperimenterMessage, Which, error, is_of};
 use relay::{Answer, EXPERIMENTER_ID, PolicyMessage, Side};
@@ -19,6 +18,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tunnel::{Direct, Scheduling};
 
 const PATIENCE: Duration = Duration::from_secs(180);
 const HELLO: [u8; 8] = [4, 0, 0, 8, 0, 0, 0, 0];

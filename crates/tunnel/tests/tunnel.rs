@@ -1,5 +1,6 @@
 //! Two relays over loopback QUIC between scripted switches and controllers.
 
+#[path = "../../net/tests/common/mod.rs"]
 mod common;
 
 use std::collections::BTreeMap;
@@ -15,13 +16,13 @@ use net::Pace;
 use net::method::Method;
 use net::tls::{Role, Security};
 use net::transport::{Limits, Listener, TransportKind};
-use net::tunnel::{End, EndConfig, Hub, OPENFLOW, OVSDB, Scheduling, Target, switch};
 use openflow::{Frame, MessageKind};
 use relay::{Config, Kind, PerKind, RivalCounters, SessionId, Side};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tunnel::{End, EndConfig, Hub, OPENFLOW, OVSDB, Scheduling, Target, switch};
 
 const WINDOW_BYTES: usize = 1 << 20;
 

@@ -13,7 +13,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::time;
 
 use super::{COPY_BYTES, Carried, Counts, Direct};
-use crate::transport::{Reader, Writer};
+use net::transport::{Reader, Writer};
 
 /// How often an answer that does not come is looked for.
 const TICK: time::Duration = time::Duration::from_millis(500);

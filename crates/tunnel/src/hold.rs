@@ -10,8 +10,8 @@ use openflow::Frame;
 use relay::hold::{Hold, HoldCounters, HoldLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::clock::Clock;
-use crate::transport::{Connection, Reader, Writer, memory};
+use net::clock::Clock;
+use net::transport::{Connection, Reader, Writer, memory};
 
 /// Read, and not yet written, per direction; while there is more, no more is read.
 const BUFFER_BYTES: usize = 64 * 1024;

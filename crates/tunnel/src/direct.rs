@@ -27,11 +27,11 @@ use tokio::time;
 use super::{
     CopyStatus, DatagramStatus, EarlyStatus, EndStatus, OPENFLOW, Scheduling, WindowCounters,
 };
-use crate::alarm::Alarm;
-use crate::clock::Clock;
-use crate::method::Method;
-use crate::tls::Security;
-use crate::transport::{self, Connection, LineSocket, Reader, Writer};
+use net::alarm::Alarm;
+use net::clock::Clock;
+use net::method::Method;
+use net::tls::Security;
+use net::transport::{self, Connection, LineSocket, Reader, Writer};
 
 pub use policy::Pushed;
 

@@ -1,6 +1,7 @@
 //! A policy map pushed through two relays over loopback QUIC, and what is left of it when one of
 //! them goes away.
 
+#[path = "../../net/tests/common/mod.rs"]
 mod common;
 
 use std::collections::BTreeMap;
@@ -10,11 +11,11 @@ use std::time::Duration;
 use common::Pki;
 use net::method::{Method, Transport};
 use net::tls::Security;
-use net::tunnel::{End, EndConfig, Hub, Scheduling, switch};
 use relay::{Config, SessionId, Side};
 use sched::PolicyMap;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tunnel::{End, EndConfig, Hub, Scheduling, switch};
 
 fn map(generation: u64) -> String {
     format!(

@@ -19,8 +19,8 @@ use tokio::time::{self, Instant, timeout};
 
 use super::end::End;
 use super::link::{self, LinkError};
-use crate::quic::{IDLE_TIMEOUT, KEEP_ALIVE};
-use crate::transport::{Connection, Reader, Writer};
+use net::quic::{IDLE_TIMEOUT, KEEP_ALIVE};
+use net::transport::{Connection, Reader, Writer};
 
 const CONTROL: u8 = 0;
 /// A lane's header, then records from its place on.
