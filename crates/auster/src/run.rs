@@ -21,10 +21,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::controller::Controller;
+use driver::reconnect::Reconnect;
+use driver::{Driver, Notice};
 use net::clock::Clock;
-use net::driver::{Driver, Notice};
 use net::method::Method;
-use net::reconnect::Reconnect;
 use net::tls::{Role, Security};
 use net::transport::{Limits, Listener, TransportError, connect_at};
 use net::workers::Workers;

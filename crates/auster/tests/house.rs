@@ -12,7 +12,7 @@ const PURE: [&str; 7] = [
 ];
 
 /// Each crate and all of the house that it may depend on.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     ("clock", &[]),
     ("openflow", &["clock"]),
     ("ovsdb", &["clock"]),
@@ -20,7 +20,13 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("relay", &["clock", "openflow", "sched"]),
     ("control", &["clock", "openflow", "ovsdb", "relay", "sched"]),
     ("sim", &["clock", "control", "openflow", "relay", "sched"]),
-    ("net", &["clock", "control", "openflow", "ovsdb", "sched"]),
+    ("net", &["clock", "openflow"]),
+    (
+        "driver",
+        &[
+            "clock", "control", "driver", "net", "openflow", "ovsdb", "sched",
+        ],
+    ),
     ("tunnel", &["clock", "net", "openflow", "relay", "sched"]),
     (
         "auster",

@@ -101,7 +101,7 @@ impl Drop for Place {
 }
 
 /// The runtime of `place`, or the caller's.
-pub(crate) fn runtime_of(place: Option<&Place>) -> Handle {
+pub fn runtime_of(place: Option<&Place>) -> Handle {
     place.map_or_else(Handle::current, |place| place.runtime().clone())
 }
 

@@ -1,22 +1,16 @@
-//! Connections are spread over threads and live there.
+//! Connections are spread over threads.
 
 mod common;
 
-use std::io::{Read, Write};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use common::switch::PATIENCE;
 use common::{Pki, dial_method, pair, passive};
-use control::controller::{Controller, ControllerConfig};
-use net::clock::Clock;
-use net::driver::{Driver, DriverConfig};
-use net::method::{Host, Method};
+use net::method::Method;
 use net::tls::Security;
 use net::transport::{Limits, Listener, connect_at};
 use net::workers::Workers;
-use openflow::hello::Hello;
-use openflow::{Message, Version, Xid, encode};
 
 async fn listen_over(workers: &Workers, method: &str, security: &Security) -> Listener {
     let method: Method = method.parse().unwrap();
@@ -50,33 +44,5 @@ async fn over_every_transport_connections_are_spread_evenly_and_leave_their_plac
         };
         let left = tokio::time::timeout(PATIENCE, emptied).await;
         left.unwrap_or_else(|_| panic!("{kind}: {:?}", workers.loads()));
-    }
-}
-
-/// The runtime that accepts is stuck from here on; the connection's worker is not.
-#[tokio::test]
-async fn a_connection_is_served_while_the_runtime_that_accepted_it_is_stuck() {
-    let workers = Workers::start(NonZeroUsize::MIN).unwrap();
-    let controller = Controller::new(ControllerConfig::default(), [7; 32]);
-    let (driver, _notices) =
-        Driver::start(controller, Clock::start(), DriverConfig::default()).unwrap();
-    let mut listener = listen_over(&workers, "ptcp:0:127.0.0.1", &Security::plain()).await;
-    let Method::Dial(_, Host::V4(address), port) = dial_method(&listener) else {
-        panic!("not an address");
-    };
-    let mut peer = std::net::TcpStream::connect((address, port)).unwrap();
-    peer.set_read_timeout(Some(PATIENCE)).unwrap();
-    driver.serve(listener.accept().await);
-
-    let hello = Message::Hello(Hello::offering(&[Version::V13]));
-    let hello = encode(Version::V13, Xid(1), &hello).unwrap();
-    peer.write_all(hello.bytes()).unwrap();
-    let mut answered = Vec::new();
-    // HELLO and FEATURES_REQUEST.
-    while answered.len() < 16 + 8 {
-        let mut some = [0; 64];
-        let count = peer.read(&mut some).expect("an answer");
-        assert!(count > 0, "closed");
-        answered.extend_from_slice(&some[..count]);
     }
 }

@@ -8,7 +8,7 @@ use ovsdb::{Answer, Config, Output, Schema, Session, vswitch};
 use serde_json::{Map, Value, json};
 
 const NOW: Instant = Instant::START;
-/// As `net::databases` has it.
+/// As `driver::databases` has it.
 const NETWORK_BYTES_MAX: usize = 112 << 20;
 
 fn schema() -> Schema {

@@ -107,7 +107,7 @@ impl Process {
         self.drain(now);
     }
 
-    /// What an operator asks of the controller, as `net::driver::Driver::ask`.
+    /// What an operator asks of the controller, as `driver::Driver::ask`.
     pub fn ask<R>(&mut self, now: Instant, question: impl FnOnce(&mut Controller) -> R) -> R {
         let answer = question(&mut self.controller);
         self.drain(now);

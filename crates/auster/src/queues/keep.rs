@@ -22,9 +22,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::time::Duration;
 
+use driver::ovsdb::Client;
 use net::clock::Clock;
 use net::method::{Method, Protocol, Transport};
-use net::ovsdb::Client;
 use net::tls::Security;
 use ovsdb::vswitch::qos::{Owner, QueueCounts};
 use ovsdb::vswitch::{self, DATABASE};

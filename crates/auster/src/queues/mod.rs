@@ -18,8 +18,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
+use driver::ovsdb::Client;
 use net::method::Method;
-use net::ovsdb::Client;
 use ovsdb::vswitch::qos::Owner;
 use sched::policy::PolicyMap;
 use serde_json::json;

@@ -7,9 +7,9 @@
 //! queues that have a mark it is told the mark there: it writes that into what a flow has put in
 //! the queue, also where the datapath itself has no queues.
 
+use driver::ovsdb::Client;
 use net::clock::Clock;
 use net::method::Method;
-use net::ovsdb::Client;
 use net::tls::Security;
 use ovsdb::vswitch::qos::{Owner, PortQueues, Queue, QueueRow, Way};
 use ovsdb::vswitch::{self, DATABASE};

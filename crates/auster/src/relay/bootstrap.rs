@@ -6,9 +6,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use driver::ovsdb::Client;
 use net::clock::Clock;
 use net::method::Method;
-use net::ovsdb::Client;
 use net::tls::Security;
 use ovsdb::vswitch::DATABASE;
 use ovsdb::{Config, MonitorId, MonitorRequest, Transaction, Uuid};

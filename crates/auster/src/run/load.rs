@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use control::controller::Controller;
 use control::timeouts::{Load, Timeouts};
+use driver::Driver;
 use net::clock::Clock;
-use net::driver::Driver;
 use nix::sched::sched_getaffinity;
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use control::controller::{Controller, ControllerCounters, HostCounters, SwitchView, TimeoutsView};
+use driver::{ConnectionView, Driver};
 use net::clock::Clock;
-use net::driver::{ConnectionView, Driver};
 use net::tls::{Expiry, Security};
 use net::transport::{Refusal, Refusals};
 use prometheus_client::collector::Collector;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use control::controller::{ControllerConfig, Drained, LinkPolicy};
 use control::timeouts::{Lifetime, Timeouts};
-use net::driver::DriverConfig;
+use driver::DriverConfig;
 use net::method::{Method, Protocol, Transport};
 use net::tls::{CredentialFiles, Security};
 use net::workers::Workers;

@@ -26,9 +26,9 @@ use control::controller::{
     Controller, ControllerCounters, HostView, LinkView, SwitchView, TableView, TimeoutsView,
 };
 use control::topology::Difference;
+use driver::databases::{DatapathView, PortView, Views};
+use driver::{ConnectionView, Driver};
 use net::clock::Clock;
-use net::databases::{DatapathView, PortView, Views};
-use net::driver::{ConnectionView, Driver};
 use net::transport::{Refusal, Refusals, bind_unix};
 use serde_json::{Map, Value, json};
 use tokio::io::AsyncWriteExt;

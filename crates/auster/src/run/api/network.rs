@@ -6,7 +6,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use control::controller::SwitchView;
-use net::databases::DatapathView;
+use driver::databases::DatapathView;
 use openflow::multipart::{FlowStats, FlowStatsRequest, MeterStats, ReplyBody, RequestBody};
 use openflow::{DatapathId, Instruction, MeterId, PortNo, QueueId};
 use serde::Serialize;

@@ -7,7 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use clock::Instant;
 use control::controller::{CircuitReport, Count, Installation, Location, PolicyReport, QosReport};
-use net::databases::{PortView, QueuesState, Views};
+use driver::databases::{PortView, QueuesState, Views};
 use openflow::{DatapathId, PortNo};
 use serde::Serialize;
 use tokio::time::timeout;

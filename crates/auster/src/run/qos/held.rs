@@ -8,8 +8,8 @@ use control::controller::{Controller, Location};
 use control::qos::asked::Edit;
 use control::qos::check::Problem;
 use control::qos::{Circuit, Policy, PortQueues, Qos, Service};
+use driver::Driver;
 use net::clock::Clock;
-use net::driver::Driver;
 use tokio::sync::Mutex;
 
 use super::locate::{Item, locate};

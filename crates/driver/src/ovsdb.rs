@@ -1,8 +1,9 @@
 //! An OVSDB client: the pure [`Session`] on a connection.
 //!
 //! ```no_run
-//! # async fn names(clock: net::clock::Clock) -> Result<(), net::ovsdb::ClientError> {
-//! use net::{method::{Method, Protocol}, ovsdb::Client, tls::Security};
+//! # async fn names(clock: net::clock::Clock) -> Result<(), driver::ovsdb::ClientError> {
+//! use driver::ovsdb::Client;
+//! use net::{method::{Method, Protocol}, tls::Security};
 //!
 //! let method = Method::parse("unix:/run/openvswitch/db.sock", Protocol::Ovsdb).unwrap();
 //! let mut client = Client::connect(&method, &Security::plain(), clock, Default::default()).await?;
@@ -24,11 +25,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
 
-use crate::clock::Clock;
 use crate::databases::Charge;
-use crate::method::Method;
-use crate::tls::Security;
-use crate::transport::{Connection, TransportError, connect};
+use net::clock::Clock;
+use net::method::Method;
+use net::tls::Security;
+use net::transport::{Connection, TransportError, connect};
 
 /// One connection to an OVSDB server. Its echoes are answered while somebody waits in
 /// [`Client::next`] or [`Client::ask`].

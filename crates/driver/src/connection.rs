@@ -29,7 +29,7 @@ use super::share::Share;
 use super::shared::{Down, Shared};
 use super::waiting::{Place, STUCK_BYTES_MAX, Waiting};
 use super::{DriverConfig, Ended};
-use crate::transport::{Connection, Reader, Ticket, Writer};
+use net::transport::{Connection, Reader, Ticket, Writer};
 
 /// One turn's reading.
 const READ_BYTES_MAX: usize = 64 << 10;
@@ -855,10 +855,10 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::clock::Clock;
-    use crate::driver::Notice;
-    use crate::driver::shared::{News, Work};
-    use crate::transport::memory;
+    use crate::Notice;
+    use crate::shared::{News, Work};
+    use net::clock::Clock;
+    use net::transport::memory;
 
     /// A panic frees the connection's place and its datapath id.
     #[tokio::test]

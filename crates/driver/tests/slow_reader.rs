@@ -1,6 +1,7 @@
 //! A switch whose table needs 40,000 changes, over a real socket with small buffers. One that reads
 //! slowly keeps its session and comes into sync; the session of one that reads nothing ends.
 
+#[path = "../../net/tests/common/mod.rs"]
 mod common;
 
 use std::collections::BTreeSet;
@@ -9,8 +10,8 @@ use std::io::Read;
 use common::listen;
 use common::switch::{PATIENCE, Switch};
 use control::controller::{Controller, ControllerConfig};
+use driver::{Driver, DriverConfig, Ended, Notice};
 use net::clock::Clock;
-use net::driver::{Driver, DriverConfig, Ended, Notice};
 use net::method::Method;
 use net::tls::Security;
 use openflow::message::{FlowModFlags, MultipartReply};

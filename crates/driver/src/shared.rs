@@ -18,8 +18,8 @@ use tokio::sync::mpsc;
 use super::line::Line;
 use super::policy::PolicyInUse;
 use super::{ConnectionView, Ended, Notice};
-use crate::clock::Clock;
-use crate::transport::Ticket;
+use net::clock::Clock;
+use net::transport::Ticket;
 
 pub(super) struct Shared {
     pub(super) clock: Clock,

@@ -11,7 +11,7 @@ use openflow::{DatapathId, Version};
 
 use super::Ended;
 use super::outbox::Outbox;
-use crate::transport::PeerIdentity;
+use net::transport::PeerIdentity;
 
 pub(super) struct Line {
     pub(super) id: ConnectionId,

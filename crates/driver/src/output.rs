@@ -10,7 +10,7 @@ use openflow::Frame;
 use openflow::frame::HEADER_LEN;
 use tokio::io::AsyncWrite;
 
-use crate::transport::Writer;
+use net::transport::Writer;
 
 /// Answers of the session that may wait to be written.
 const ANSWER_BYTES_MAX: usize = 64 << 10;

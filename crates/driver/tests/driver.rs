@@ -1,5 +1,6 @@
 //! The driver with a scripted switch at one end and a scripted application at the other.
 
+#[path = "../../net/tests/common/mod.rs"]
 mod common;
 
 use std::collections::VecDeque;
@@ -16,8 +17,8 @@ use control::controller::{
 };
 use control::inbox::InboxConfig;
 use control::session::{CloseReason, SessionConfig, SwitchUp};
+use driver::{Application, Driver, DriverConfig, Ended, Notice};
 use net::clock::Clock;
-use net::driver::{Application, Driver, DriverConfig, Ended, Notice};
 use net::tls::Security;
 use net::transport::{Reader, Writer, connect, memory};
 use openflow::message::{ErrorMessage, MultipartRequest, PacketOut};

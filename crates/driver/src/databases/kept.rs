@@ -19,7 +19,7 @@ use super::{
     SETUP_MAX, Shared, UNSENT_BYTES_MAX, Views, Wanted,
 };
 use crate::ovsdb::{Client, ClientError};
-use crate::transport::{Connection, Ticket};
+use net::transport::{Connection, Ticket};
 
 /// For more changes to come, before all rows are looked at.
 const SETTLE: Duration = Duration::from_millis(20);

@@ -41,12 +41,12 @@ use ovsdb::vswitch::qos::{PortQueues, QueueCounts, Taken};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::clock::Clock;
-use crate::method::Method;
 use crate::reconnect::Reconnect;
-use crate::tls::Security;
-use crate::transport::{Limits, Listener, Refusals, TransportError, connect};
 use budget::Budget;
+use net::clock::Clock;
+use net::method::Method;
+use net::tls::Security;
+use net::transport::{Limits, Listener, Refusals, TransportError, connect};
 
 pub(crate) use budget::Charge;
 

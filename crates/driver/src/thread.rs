@@ -18,8 +18,8 @@ use super::line::Line;
 use super::outbox::Outgoing;
 use super::shared::{Down, News, Shared, Work};
 use super::{Application, Ask, Ended, Notice};
-use crate::tls::Role;
-use crate::transport;
+use net::tls::Role;
+use net::transport;
 
 pub(super) fn run<A: Application>(application: A, shared: &Shared, asked: &Receiver<Ask<A>>) {
     let mut thread = Thread {
@@ -366,7 +366,7 @@ mod tests {
     use tokio::sync::mpsc;
 
     use super::*;
-    use crate::clock::Clock;
+    use net::clock::Clock;
 
     const WAIT: Duration = Duration::from_secs(1);
 

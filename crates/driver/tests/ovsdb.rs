@@ -1,7 +1,7 @@
 //! The OVSDB client against a scripted server; a real one is asked in the binary's tests.
 
+use driver::ovsdb::{Client, ClientError};
 use net::clock::Clock;
-use net::ovsdb::{Client, ClientError};
 use net::transport::memory;
 use ovsdb::{Answer, Config};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

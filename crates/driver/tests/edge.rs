@@ -1,5 +1,6 @@
 //! The connection's task with its edge: what goes out in which order, and who waits for whom.
 
+#[path = "../../net/tests/common/mod.rs"]
 mod common;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -12,8 +13,8 @@ use control::ConnectionId;
 use control::controller::{Admission, ControllerOutput, PeerIdentity};
 use control::edge::{EdgeConfig, EdgeUpdate};
 use control::session::SwitchUp;
+use driver::{Application, ConnectionView, Driver, DriverConfig, Ended, Notice};
 use net::clock::Clock;
-use net::driver::{Application, ConnectionView, Driver, DriverConfig, Ended, Notice};
 use net::transport::{Reader, Writer, memory};
 use openflow::message::{PacketIn, PacketInReason};
 use openflow::{

@@ -30,12 +30,19 @@
 //! | bytes the peer does not take | 10 s | the connection is closed |
 //!
 //! Above 1 MiB of unwritten messages its packet-ins are shed already: each would add to them.
+//!
+//! [`databases`] connects to the switches' databases beside that, each by an [`ovsdb::Client`], and
+//! keeps the operator's queues in them. [`reconnect`] says when whoever lost a connection dials
+//! again.
 
 mod connection;
+pub mod databases;
 mod line;
 mod outbox;
 mod output;
+pub mod ovsdb;
 mod policy;
+pub mod reconnect;
 mod share;
 mod shared;
 mod thread;
@@ -62,10 +69,10 @@ use sched::policy::QUEUES_MAX;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::clock::Clock;
-use crate::transport::{self, Connection, Listener};
-use crate::workers;
 use line::Line;
+use net::clock::Clock;
+use net::transport::{self, Connection, Listener};
+use net::workers;
 use shared::Shared;
 
 pub use outbox::OUTBOX_BYTES_MAX;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::transport::Network;
+use net::transport::Network;
 
 /// Shared by all connections.
 #[derive(Debug)]
