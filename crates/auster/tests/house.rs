@@ -18,7 +18,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
     ("ovsdb", &["clock"]),
     ("sched", &["clock", "openflow"]),
     ("relay", &["clock", "openflow", "sched"]),
-    ("control", &["clock", "openflow", "ovsdb", "relay", "sched"]),
+    ("control", &["clock", "openflow", "relay", "sched"]),
     ("sim", &["clock", "control", "openflow", "relay", "sched"]),
     ("net", &["clock", "openflow"]),
     (
