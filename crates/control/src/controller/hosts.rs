@@ -5,9 +5,10 @@
 //! has told (ARP and neighbour discovery), and only its silence makes the move. Any frame of the host
 //! at the old place is an answer: its entries there are lifted while it is asked, so that its own
 //! traffic is heard too. A host that has told no address may not understand the question; its claimant
-//! must persist for [`HOLD_OFF`] while the old place is silent. While the old place cannot be heard,
-//! because its switch is away or its port is held, silence counts for nothing. When the old port has
-//! gone down there is nobody to ask, and the next frame places the host.
+//! must persist for [`HOLD_OFF`] while the old place is silent. A claimant that speaks too seldom for
+//! that persists by its next frame, after which the old place is asked again. While the old place
+//! cannot be heard, because its switch is away or its port is held, silence counts for nothing. When
+//! the old port has gone down there is nobody to ask, and the next frame places the host.
 //!
 //! IP addresses have owners in the same way ([`owners`]).
 //!
@@ -43,6 +44,9 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(300);
 /// For hosts that have told no address, and the asks in that time.
 const HOLD_OFF: Duration = Duration::from_secs(3);
 const HOLD_OFF_PROBES: u32 = 10;
+/// A claim that lapsed because its claimant did not speak again counts for this long: the claimant
+/// may be a host that speaks seldom.
+const LAPSED_KEPT: Duration = Duration::from_secs(300);
 /// After the old place answered, claims from that port are not even looked at for this long. Those
 /// from another port are: the host may move while somebody claims to be it.
 const REJECTED: Duration = Duration::from_secs(10);
@@ -76,6 +80,9 @@ struct Detail {
     /// The one told last is the last.
     ips: Vec<Owned>,
     contest: Option<Contest>,
+    /// Claimant of the last contest that it did not persist in, and until when that counts. The
+    /// host was not heard at home since.
+    lapsed: Option<(Location, Instant)>,
     /// Where it was claimed in vain, and until when claims from there are refused.
     rejected: Vec<(Location, Instant)>,
     alarmed_at: Option<Instant>,
@@ -85,7 +92,8 @@ struct Detail {
 struct Contest {
     claimant: Location,
     claimed_at: Instant,
-    /// The host has told no address: silence is believed of it only if somebody wants its place.
+    /// The host has told no address: silence is believed of it only if somebody wants its place,
+    /// and this claimant has spoken only once.
     must_persist: bool,
     probes_left: u32,
     due: Instant,
@@ -259,6 +267,7 @@ impl Hosts {
         let persisted = !contest.must_persist || now.since(contest.claimed_at) < HOLD_OFF;
         detail.contest = None;
         if !persisted {
+            detail.lapsed = Some((to, now + LAPSED_KEPT));
             return Some(Answer::Dropped { home });
         }
         detail.moves.push_back(now);
@@ -276,6 +285,7 @@ impl Hosts {
         for mac in self.details.unplace(now, at) {
             if let Some(detail) = self.details.get_mut(&mac) {
                 detail.contest = None;
+                detail.lapsed = None;
             }
         }
         unplaced
@@ -313,6 +323,9 @@ impl Hosts {
             return false;
         }
         self.places.set_heard(mac, true);
+        if let Some(detail) = self.details.get_mut(&mac) {
+            detail.lapsed = None;
+        }
         // Where there is no room for it, what is known of the host counts to the port it left.
         if let Ok(Some(gone)) = self.details.settle(self.now, mac, at, spared) {
             self.forget_detail(gone.mac, &gone.value);
@@ -344,6 +357,7 @@ impl Hosts {
         let Some(detail) = self.details.get_mut(&mac) else {
             return Observed::Home;
         };
+        detail.lapsed = None;
         let Some(contest) = detail.contest.take() else {
             return Observed::Home;
         };
@@ -423,8 +437,10 @@ impl Detail {
             let alarm = self.may_alarm(now);
             return Observed::TooManyMoves { alarm };
         }
-        let must_persist = self.ips.is_empty();
-        let probes = match must_persist {
+        let has_lapsed = |(port, until)| port == at && now < until;
+        let is_mute = self.ips.is_empty();
+        let must_persist = is_mute && !self.lapsed.is_some_and(has_lapsed);
+        let probes = match is_mute {
             true => HOLD_OFF_PROBES,
             false => PROBES,
         };

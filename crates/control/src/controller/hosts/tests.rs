@@ -302,6 +302,50 @@ proptest! {
     }
 }
 
+/// A frame of the host at its new port every so often, until it has its place there.
+fn frames_until_moved(world: &mut World, interval: Duration) -> u32 {
+    for frames in 1..=100 {
+        world.frame(HOST, NEW, None);
+        world.wait(interval);
+        if world.hosts.place(HOST) == Some(port(NEW)) {
+            return frames;
+        }
+    }
+    panic!("a hundred frames every {interval:?} have not moved the host");
+}
+
+/// It has told no address, and does not speak twice while its old place is asked.
+#[test]
+fn a_host_that_speaks_seldom_gets_its_place() {
+    for seconds in [3, 5, 30, 299] {
+        let mut world = World::new(None, ms(100));
+        world.at = NEW;
+        let interval = Duration::from_secs(seconds);
+        assert_eq!(frames_until_moved(&mut world, interval), 2);
+    }
+}
+
+#[test]
+fn one_frame_moves_no_host_that_has_told_no_address() {
+    let mut world = World::new(None, ms(100));
+    // Nobody answers from now on.
+    world.at = 99;
+    // A claim that lapsed is forgotten after five minutes, and counts for its own port alone.
+    for at in [NEW, NEW, ATTACKERS, NEW] {
+        world.frame(HOST, at, None);
+        let pause = if at == NEW { 310 } else { 10 };
+        world.wait(Duration::from_secs(pause));
+        assert_eq!(world.hosts.place(HOST), Some(port(HOME)));
+    }
+    // A frame at home shows that the host is there.
+    for _ in 0..3 {
+        world.frame(HOST, NEW, None);
+        world.wait(Duration::from_secs(5));
+        world.frame(HOST, HOME, None);
+        assert_eq!(world.hosts.place(HOST), Some(port(HOME)));
+    }
+}
+
 /// Of eight addresses none gives way while it is told; one that was not told for long does.
 #[test]
 fn a_host_owns_eight_addresses_and_old_ones_give_way() {
