@@ -629,6 +629,8 @@ fn tick(now: Instant) -> [u8; 2] {
 
 impl<V> Slot<V> {
     fn owner(&self) -> usize {
+        #[cfg(test)]
+        tests::LOOKS.set(tests::LOOKS.get() + 1);
         (u32::from_ne_bytes(self.owner) & SLOT_MASK) as usize
     }
 
@@ -699,9 +701,16 @@ impl<V> FairTable<V> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use openflow::PortNo;
 
     use super::*;
+
+    thread_local! {
+        /// The number of times that this thread has looked which port a slot is of.
+        pub(super) static LOOKS: Cell<usize> = const { Cell::new(0) };
+    }
 
     fn mac(n: u64) -> MacAddr {
         MacAddr::from_u64(n)
@@ -793,6 +802,26 @@ mod tests {
         }
         assert!((1..=500).all(|n| table.place(mac(3_000_000 + n)) == Some(at(9, 1))));
         assert_eq!(table.len(), SHARES.count_max);
+    }
+
+    /// Finding 23: the work grows with the hosts of the port that goes down, not with all hosts.
+    #[test]
+    fn a_port_that_goes_down_costs_no_look_at_the_hosts_of_others() {
+        let looks = |others: u64, own: u64| {
+            let mut table = FairTable::new(SHARES, 7);
+            for n in 1..=others {
+                insert(&mut table, Instant::START, n, at(n % 8, (n % 64) as u32));
+            }
+            let down = at(1, 100);
+            for n in 1..=own {
+                insert(&mut table, Instant::START, others + n, down);
+            }
+            let before = LOOKS.get();
+            assert_eq!(table.unplace(Instant::START, down).len(), own as usize);
+            LOOKS.get() - before
+        };
+        assert_eq!(looks(100_000, 10), looks(100, 10));
+        assert_eq!(looks(100_000, 0), 0);
     }
 
     /// A port that has its share exchanges a thousand at once and then a hundred a second.
