@@ -24,7 +24,7 @@ use ovsdb::vswitch::qos::{PortQueues, Queue};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -386,33 +386,35 @@ async fn strange(port: u16) -> TcpStream {
     socket.connect(to).await.unwrap()
 }
 
-/// Answers what it is asked before its rows, and then says `rows`.
+/// Answers what it is asked before its rows, and then says `rows`, until the end.
 async fn database(port: u16, rows: Arc<str>) {
     let mut stream = strange(port).await;
-    let (mut input, mut buf) = (String::new(), vec![0; 1 << 16]);
-    loop {
-        let Ok(len) = stream.read(&mut buf).await else {
-            return;
-        };
-        input.push_str(std::str::from_utf8(&buf[..len]).unwrap());
-        let schema = schema();
-        let (id, result): (u8, &str) = if input.contains("get_schema") {
-            (0, &schema)
-        } else if input.contains("monitor_cond") {
-            (1, &rows)
-        } else if len == 0 {
-            return;
-        } else {
-            continue;
-        };
-        input.clear();
+    let mut buf = vec![0; 1 << 16];
+    if say_rows(&mut stream, &rows).await.is_some() {
+        while stream.read(&mut buf).await.is_ok_and(|len| len > 0) {}
+    }
+}
+
+/// `None` where the connection ends before.
+async fn say_rows(stream: &mut TcpStream, rows: &str) -> Option<()> {
+    for (id, method, result) in [(0, "get_schema", &schema()[..]), (1, "monitor_cond", rows)] {
+        hear(stream, method).await?;
         let head = format!(r#"{{"id":{id},"error":null,"result":"#);
         for part in [&head, result, "}"] {
-            if stream.write_all(part.as_bytes()).await.is_err() {
-                return;
-            }
+            stream.write_all(part.as_bytes()).await.ok()?;
         }
     }
+    Some(())
+}
+
+/// Reads until `method` has been asked for; `None` at the end.
+async fn hear(stream: &mut TcpStream, method: &str) -> Option<()> {
+    let (mut input, mut buf) = (String::new(), vec![0; 1 << 16]);
+    while !input.contains(method) {
+        let len = stream.read(&mut buf).await.ok().filter(|len| *len > 0)?;
+        input.push_str(std::str::from_utf8(&buf[..len]).unwrap());
+    }
+    Some(())
 }
 
 /// One table that everything may be said of.
@@ -422,6 +424,68 @@ fn schema() -> String {
     format!(
         r#"{{"name":"Open_vSwitch","version":"1","tables":{{"Bridge":{{"columns":{columns}}}}}}}"#
     )
+}
+
+/// It is alive: it answers each echo request by one byte more of the message. The first comes after
+/// 5 s, and after 10 s the message is too late.
+#[tokio::test]
+async fn a_message_that_a_database_never_ends_ends_its_connection() {
+    let mut auster = Running::start(&["run", "ptcp:0:127.0.0.1", "--ovsdb", "ptcp:0:127.0.0.1"]);
+    let line = auster.wait_for("databases may come to ptcp:");
+    let mut stream = strange(line.split(':').nth_back(1).unwrap().parse().unwrap()).await;
+    say_rows(&mut stream, "{}")
+        .await
+        .expect("its rows are read");
+    stream.write_all(b"{").await.unwrap();
+    let mut answered = 0;
+    while hear(&mut stream, "\"echo\"").await.is_some() {
+        answered += 1;
+        assert!(answered < 3, "still there after {answered} echo requests");
+        let _ = stream.write_all(b" ").await;
+    }
+    auster.wait_for("a message is not complete in time");
+}
+
+/// Databases that the operator has chosen and auster dials: no network's share ends them sooner.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_of_a_database_is_bounded_and_more_closely_until_its_rows_are_asked_for() {
+    let text = ("[\"", "x".repeat(1 << 16));
+    let values = ("[0", ",[]".repeat(1 << 14));
+    // A piece more than there may be; nobody hears the end of the message.
+    let cases = [
+        (false, &text, (4 << 4) + 1, "get_schema was refused: Closed"),
+        (false, &values, 2, "get_schema was refused: Closed"),
+        (true, &text, (64 << 4) + 1, "longer than 67108864 bytes"),
+        (true, &values, 40, "take more than 100663296 bytes"),
+    ];
+    let mut words = vec!["run".to_owned(), "ptcp:0:127.0.0.1".to_owned()];
+    let mut listeners = Vec::new();
+    for _ in &cases {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let method = format!("tcp:{}", listener.local_addr().unwrap());
+        words.extend(["--ovsdb".to_owned(), method.clone()]);
+        listeners.push((method, listener));
+    }
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let mut auster = Running::start(&words);
+    for ((has_rows, shape, pieces, expected), (method, listener)) in
+        cases.into_iter().zip(listeners)
+    {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        if has_rows {
+            say_rows(&mut stream, "{}")
+                .await
+                .expect("its rows are read");
+        }
+        let (head, piece) = shape;
+        let head = format!(r#"{{"id":null,"method":"a","params":{head}"#);
+        stream.write_all(head.as_bytes()).await.unwrap();
+        for _ in 0..pieces {
+            let _ = stream.write_all(piece.as_bytes()).await;
+        }
+        let problem = auster.wait_for(&format!("database {method}: "));
+        assert!(problem.contains(expected), "{expected}: {problem}");
+    }
 }
 
 /// 64 connections of one address with 60 MiB each, in five shapes.

@@ -166,6 +166,30 @@ async fn events_that_a_switch_can_cause_as_often_as_it_likes_do_not_fill_a_disk(
 }
 
 #[test]
+fn a_log_that_goes_to_no_terminal_has_no_colours() {
+    let controller = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = format!("tcp:{}", controller.local_addr().unwrap());
+    let mut relay = Process::start(
+        Command::new(AUSTER)
+            .args(["relay", "switch", "--log", "info"])
+            .args(["--openflow", "ptcp:0:127.0.0.1", "--connect", &target])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped()),
+    );
+    let mut stdout = File::from(OwnedFd::from(relay.0.stdout.take().unwrap()));
+    let mut stderr = File::from(OwnedFd::from(relay.0.stderr.take().unwrap()));
+    let port = port_in(&read_line(&mut stdout));
+    let switch = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let line = read_line(&mut stderr);
+    assert!(
+        line.contains(" INFO ") && line.contains("carried"),
+        "{line:?}"
+    );
+    assert!(!line.contains('\u{1b}'), "{line:?}");
+    drop((switch, controller));
+}
+
+#[test]
 fn a_reader_of_a_relays_log_that_pauses_stops_no_message() {
     let controller = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = format!("tcp:{}", controller.local_addr().unwrap());

@@ -229,6 +229,12 @@ async fn a_relay_and_its_controller_have_certificates_of_their_own() {
         // What it reads is the HELLO of the controller behind the relay.
         assert_eq!(is_let_in(&method, &link).await, is_served, "own: {has_own}");
         assert!(!is_let_in(&method, &local).await, "own: {has_own}");
+        if has_own {
+            copy(&Pki::new().switch(), &local.switch());
+            hang_up(&relay);
+            relay.wait_for("s1-cert.pem in use");
+            assert!(!is_let_in(&method, &link).await, "by another's certificate");
+        }
     }
 }
 

@@ -55,14 +55,21 @@ impl Auster {
 
     /// The next line of its output that contains `text`.
     pub fn line(&self, text: &str) -> String {
+        self.lines_until(text).pop().expect("that line")
+    }
+
+    /// The next lines of its output, up to the one that contains `text`.
+    pub fn lines_until(&self, text: &str) -> Vec<String> {
         let mut seen = Vec::new();
         let give_up = std::time::Instant::now() + PATIENCE;
         loop {
             let left = give_up.saturating_duration_since(std::time::Instant::now());
             match self.lines.recv_timeout(left) {
-                Ok(line) if line.contains(text) => return line,
                 Ok(line) => seen.push(line),
                 Err(_) => panic!("no line with '{text}' in {seen:#?}"),
+            }
+            if seen.last().is_some_and(|line| line.contains(text)) {
+                return seen;
             }
         }
     }
@@ -360,6 +367,48 @@ async fn events_are_json_lines_when_asked_for() {
     drop(switch);
     let down: Value = serde_json::from_str(&auster.line("switch_down")).unwrap();
     assert_eq!(down["reason"], "closed_by_peer");
+}
+
+/// Open vSwitch offers versions in a bitmap; an older switch has the version byte alone.
+#[tokio::test]
+async fn a_switch_of_other_versions_is_refused_by_an_event_with_the_versions_of_both() {
+    let auster = Auster::start(&["--listen", "ptcp:0:127.0.0.1", "--json"]);
+    let listening: Value = serde_json::from_str(&auster.line("listening")).unwrap();
+    let method = listening["method"].as_str().unwrap();
+    let port: u16 = method.split(':').nth(1).unwrap().parse().unwrap();
+    let hellos: [(&[u8], &str); 3] = [
+        (&[2, 0, 0, 8, 0, 0, 0, 1], "1.1"),
+        (&[3, 0, 0, 8, 0, 0, 0, 1], "1.2"),
+        (
+            &[6, 0, 0, 16, 0, 0, 0, 1, 0, 1, 0, 8, 0, 0, 0, 0x60],
+            "1.4, 1.5",
+        ),
+    ];
+    let mut addresses = Vec::new();
+    for (count, (hello, _)) in (1..).zip(hellos) {
+        let mut switch = dial(port, 9).await;
+        addresses.push(switch.writer.local_addr().unwrap().to_string());
+        switch.send_bytes(hello).await.unwrap();
+        while switch.receive().await.is_some() {}
+        let give_up = std::time::Instant::now() + PATIENCE;
+        while auster.status()["ended"]["version_mismatch"] != count {
+            assert!(std::time::Instant::now() < give_up, "{count} are counted");
+        }
+    }
+    dial(port, 9).await.set_up().await.unwrap();
+    let said = auster.lines_until("switch_up");
+    let events = said.iter().filter(|line| line.contains("\"refused\""));
+    let events: Vec<Value> = events
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(events.len(), hellos.len(), "{said:#?}");
+    for ((event, address), (_, versions)) in events.iter().zip(addresses).zip(hellos) {
+        let said = event["address"].as_str().unwrap();
+        assert!(said.ends_with(&address), "{address}: {event}");
+        assert_eq!(event["reason"], "version_mismatch");
+        assert_eq!(event["versions"], versions);
+        assert_eq!(event["versions_of_auster"], "1.0, 1.3");
+    }
 }
 
 #[tokio::test]
