@@ -4,7 +4,7 @@
 # A ring of real Open vSwitch switches on this machine. ONCE=1 ends by itself.
 run:
 	@scripts/setup
-	cargo build --locked --release --package auster
+	cargo build --locked --release --package auster --package auster-lab
 	target/release/auster lab run scenarios/ring-failure.toml --transport quic $(if $(ONCE),--once)
 
 # What CI runs.
@@ -19,10 +19,10 @@ bench:
 # Every figure, table and headline number of the five papers, and a report: an hour, or QUICK=1: eight minutes.
 papers:
 	@scripts/setup
-	cargo build --locked --release --package auster
+	cargo build --locked --release --package auster --package auster-lab
 	target/release/auster papers run $(if $(QUICK),--quick)
 
 # The report and the table of docs/papers.md out of what is stored in results/.
 papers-report:
-	cargo build --locked --release --package auster
+	cargo build --locked --release --package auster --package auster-lab
 	target/release/auster papers report results --markdown docs/papers.md -o target/papers.html

@@ -9,8 +9,8 @@ use net::tls::{CredentialFiles, Expiry, ExpiryKind, Security};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 
-use crate::failure::Failure;
-use crate::output::say;
+use cli::failure::Failure;
+use cli::output::say;
 
 const DAY: Duration = Duration::from_secs(86_400);
 /// How long before its end a certificate is warned of.

@@ -13,7 +13,7 @@ use openflow::frame::Frame;
 use openflow::{decode, text};
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
+use cli::failure::Failure;
 pub(crate) use streams::Captured;
 use streams::{StreamCounts, Streams};
 
@@ -254,7 +254,7 @@ fn capture(args: &PcapArgs) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(&whole).map_err(Failure::negative)?;
         write_line(&mut out, &text)?;
     }
-    out.flush().map_err(crate::output::failure)?;
+    out.flush().map_err(cli::output::failure)?;
     verdict(&tally, args)
 }
 
@@ -372,5 +372,5 @@ fn seconds(time: std::time::Duration) -> String {
 }
 
 pub(crate) fn write_line(out: &mut impl Write, text: &str) -> Result<(), Failure> {
-    writeln!(out, "{text}").map_err(crate::output::failure)
+    writeln!(out, "{text}").map_err(cli::output::failure)
 }

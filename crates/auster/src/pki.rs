@@ -5,8 +5,8 @@
 //! switches have a CA each, a switch's certificate is not valid for TLS servers unless asked for,
 //! and auster refuses one that stands where a controller should.
 
-pub(crate) mod files;
-pub(crate) mod make;
+pub mod files;
+pub mod make;
 mod show;
 
 use std::net::IpAddr;
@@ -15,10 +15,10 @@ use std::path::PathBuf;
 use net::tls::Role;
 use openflow::DatapathId;
 
-use crate::failure::Failure;
-use crate::output::say;
 use crate::pki::files::Layout;
 use crate::pki::make::{KeyKind, Owner};
+use cli::failure::Failure;
+use cli::output::say;
 
 #[derive(clap::Subcommand)]
 pub enum Command {

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use sched::PolicyMap;
 use sched::policy::{Against, MapDigest, Problem};
 
-use crate::failure::Failure;
 use crate::ofp;
+use cli::failure::Failure;
 
 /// The longest file that is read as a map; 64 rules have some 6 kB.
 const FILE_LEN_MAX: u64 = 1 << 20;

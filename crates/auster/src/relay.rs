@@ -26,11 +26,11 @@ use tunnel::{
 };
 
 use crate::certificates;
-use crate::failure::Failure;
-use crate::output::{self, say};
 use crate::queues::keep::{self, Keeper};
 use agents::Agents;
 use bootstrap::Bootstrap;
+use cli::failure::Failure;
+use cli::output::{self, say};
 use report::{Reporter, Source};
 
 /// For the last datagram to leave, which tells the other relay not to wait.
@@ -200,9 +200,9 @@ enum Order {
 
 pub fn run(command: Command) -> Result<(), Failure> {
     output::become_service();
-    crate::turns::ask_for_short_turns();
+    cli::turns::ask_for_short_turns();
     // A switch and its controller are two files; a thousand of them are more than most shells allow.
-    crate::run::raise_file_limit();
+    cli::process::raise_file_limit();
     let runtime = tokio::runtime::Runtime::new().map_err(Failure::machine)?;
     match command {
         Command::Switch(args) => runtime.block_on(run_switch(args)),

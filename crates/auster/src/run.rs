@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cli::process::raise_file_limit;
 use control::controller::Controller;
 use driver::reconnect::Reconnect;
 use driver::{Driver, Notice};
@@ -28,14 +29,13 @@ use net::method::Method;
 use net::tls::{Role, Security};
 use net::transport::{Limits, Listener, TransportError, connect_at};
 use net::workers::Workers;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::certificates;
-use crate::failure::Failure;
-use crate::output::{self, note};
 use crate::policy;
+use cli::failure::Failure;
+use cli::output::{self, note};
 use events::Printer;
 use load::Sampler;
 use qos::{Held, Refused};
@@ -512,14 +512,4 @@ fn random_seed() -> Result<[u8; 32], Failure> {
         .and_then(|mut file| file.read_exact(&mut seed))
         .map_err(|error| Failure::file(path, error))?;
     Ok(seed)
-}
-
-/// A connection is a file descriptor; the default soft limit of 1024 is below the number of
-/// switches served.
-pub fn raise_file_limit() {
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < hard
-    {
-        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
-    }
 }

@@ -11,8 +11,8 @@ const PURE: [&str; 7] = [
     "clock", "openflow", "ovsdb", "sched", "relay", "control", "sim",
 ];
 
-/// Each crate and all of the house that it may depend on.
-const ARROWS: [(&str, &[&str]); 11] = [
+/// Each crate, and all crates of the house that it may depend on.
+const ARROWS: [(&str, &[&str]); 18] = [
     ("clock", &[]),
     ("openflow", &["clock"]),
     ("ovsdb", &["clock"]),
@@ -23,17 +23,37 @@ const ARROWS: [(&str, &[&str]); 11] = [
     ("net", &["clock", "openflow"]),
     (
         "driver",
-        &[
-            "clock", "control", "driver", "net", "openflow", "ovsdb", "sched",
-        ],
+        &["clock", "control", "net", "openflow", "ovsdb", "sched"],
     ),
     ("tunnel", &["clock", "net", "openflow", "relay", "sched"]),
-    (
-        "auster",
-        &[
-            "clock", "control", "net", "openflow", "ovsdb", "relay", "sched", "sim", "tunnel",
-        ],
-    ),
+    ("cli", &["clock", "net"]),
+    ("auster", &PRODUCT),
+    ("testbed", &["cli", "clock", "net", "openflow", "sim"]),
+    ("measure", &[]),
+    ("report", &["cli", "measure"]),
+    ("bench", &LABORATORY),
+    ("scenario", &LABORATORY_AND_BENCH),
+    ("lab", &ALL),
+];
+
+/// Nothing of the laboratory.
+const PRODUCT: [&str; 10] = [
+    "cli", "clock", "control", "driver", "net", "openflow", "ovsdb", "relay", "sched", "tunnel",
+];
+
+const LABORATORY: [&str; 15] = [
+    "auster", "cli", "clock", "control", "driver", "measure", "net", "openflow", "ovsdb", "relay",
+    "report", "sched", "sim", "testbed", "tunnel",
+];
+
+const LABORATORY_AND_BENCH: [&str; 16] = [
+    "auster", "bench", "cli", "clock", "control", "driver", "measure", "net", "openflow", "ovsdb",
+    "relay", "report", "sched", "sim", "testbed", "tunnel",
+];
+
+const ALL: [&str; 17] = [
+    "auster", "bench", "cli", "clock", "control", "driver", "measure", "net", "openflow", "ovsdb",
+    "relay", "report", "scenario", "sched", "sim", "testbed", "tunnel",
 ];
 
 fn root() -> &'static Path {

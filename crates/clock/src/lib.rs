@@ -4,10 +4,12 @@
 //! comes from a seed, and what it hashes is the same in every process, as the standard library's
 //! hashes are not.
 
+mod budget;
 mod hash;
 mod random;
 mod time;
 
+pub use budget::Budget;
 pub use hash::Fnv1a;
 pub use random::{SplitMix64, mix};
 pub use time::{Duration, Instant};

@@ -15,8 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use clock::{Duration, Instant, mix};
 use openflow::{DatapathId, MacAddr};
 
-use crate::budget::Budget;
 use crate::controller::Location;
+use clock::Budget;
 
 /// How much of the table may be whose.
 #[derive(Clone, Copy, Debug)]

@@ -5,13 +5,11 @@
 //! that liveness never waits for the application. [`inbox::Inbox`] stands between the sessions and
 //! the application, bounded, and sheds packet-ins only. [`controller::Controller`] is the
 //! application for all switches: discovery, hosts, paths, flow entries. [`qos`] says what entries,
-//! meters and queues the operator's services need. [`budget`] is what one port or one connection
-//! may cost.
+//! meters and queues the operator's services need.
 //!
 //! The driving contract is the same for each: call one `handle_*`, drain `poll_output` until it
 //! answers `None`, then wait for input or for `poll_timeout`.
 
-pub mod budget;
 pub mod controller;
 pub mod edge;
 pub mod entry;

@@ -6,8 +6,8 @@
 //! classified, copied, queued, and the application says something to it. So turns are counted in
 //! what messages cost, not in messages.
 
+use clock::Budget;
 use clock::{Duration, Instant};
-use control::budget::Budget;
 
 /// What one turn takes: so many packet-ins that the edge answers,
 pub(super) const TURN_CREDIT: u32 = 1024;

@@ -6,9 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
+use clock::Budget;
 use clock::{Duration, Instant};
 use control::ConnectionId;
-use control::budget::Budget;
 use control::controller::{
     Admission, Alarm, ControllerOutput, Event, PeerIdentity, PeerRole, RefusedReason,
 };

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use net::tls::Role;
 
-use crate::failure::Failure;
+use cli::failure::Failure;
 
 /// A directory of certificate authorities.
 pub struct Layout {
@@ -55,33 +55,6 @@ pub fn read_ca(path: &Path, layout: &Layout) -> Result<String, Failure> {
     })
 }
 
-/// A directory under the system's temporary one that nobody else may enter (mode 0700), with a name
-/// that nobody can foresee. It goes with its content when this is dropped.
-pub struct TempDir(PathBuf);
-
-impl TempDir {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "this is what to use in its place"
-    )]
-    pub fn new() -> Result<TempDir, Failure> {
-        let template = std::env::temp_dir().join("auster-XXXXXX");
-        let made = nix::unistd::mkdtemp(&template);
-        let made = made.map_err(|error| Failure::file(&template, std::io::Error::from(error)))?;
-        Ok(TempDir(made))
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for TempDir {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// Mode 0600, in a directory of mode 0700 if it has to be made.
 pub fn write_secret(path: &Path, text: &str) -> Result<(), Failure> {
     write(path, text, 0o600, 0o700)
@@ -123,6 +96,8 @@ fn write(path: &Path, text: &str, mode: u32, dir_mode: u32) -> Result<(), Failur
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+
+    use cli::temp_dir::TempDir;
 
     use super::*;
 

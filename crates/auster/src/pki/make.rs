@@ -11,7 +11,7 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 
-use crate::failure::Failure;
+use cli::failure::Failure;
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum KeyKind {

@@ -10,8 +10,8 @@ use rustls_pki_types::pem::PemObject;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::failure::Failure;
-use crate::output::say_part;
+use cli::failure::Failure;
+use cli::output::say_part;
 
 pub fn show(path: &Path) -> Result<(), Failure> {
     let text = std::fs::read(path).map_err(|error| Failure::file(path, error))?;

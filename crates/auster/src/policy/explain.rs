@@ -11,8 +11,8 @@ use sched::classify::Buffers;
 use sched::policy::{Rule, field_name, field_text};
 use sched::{Binding, Classifier, Direction, Explanation, Miss, PolicyMap};
 
-use crate::failure::Failure;
 use crate::ofp::{self, Captured};
+use cli::failure::Failure;
 
 #[derive(clap::Args)]
 pub struct Args {

@@ -11,9 +11,9 @@ use net::method::Method;
 use sched::PolicyMap;
 use serde_json::Value;
 
-use crate::failure::Failure;
 use crate::ofp;
 use crate::relay::policy::PUSH;
+use cli::failure::Failure;
 
 /// A push waits for every relay's other end in turn.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);

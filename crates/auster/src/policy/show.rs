@@ -5,8 +5,8 @@ use sched::policy::{Profile, QueueConfig, field_name, field_text};
 use sched::{Direction, PolicyMap, TrafficType, traffic_of};
 use serde_json::{Value, json};
 
-use crate::failure::Failure;
 use crate::ofp;
+use cli::failure::Failure;
 
 pub fn show(argument: &str, as_json: bool) -> Result<(), Failure> {
     let map = super::load(argument)?;

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::database::{self, BridgePolicy};
 use crate::database::Client;
-use crate::failure::Failure;
 use crate::ofp;
+use cli::failure::Failure;
 
 /// For a relay to take the map, and perhaps its other end.
 const TAKING_TIME_MAX: Duration = Duration::from_secs(10);

@@ -11,8 +11,8 @@ use serde_json::Value;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
-use crate::failure::Failure;
 use crate::run::{ApiAddress, Duplex};
+use cli::failure::Failure;
 
 /// For the whole of it: the API gives up before.
 const ANSWER_MAX: Duration = Duration::from_secs(30);

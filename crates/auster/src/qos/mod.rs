@@ -8,8 +8,8 @@ mod words;
 use hyper::Method;
 use serde_json::Value;
 
-use crate::failure::Failure;
 use crate::run::{ApiAddress, api_address};
+use cli::failure::Failure;
 use client::Client;
 
 #[derive(clap::Subcommand)]
@@ -166,5 +166,5 @@ fn print(document: &Value) {
 }
 
 fn write(text: &str) {
-    crate::output::say!("{text}");
+    cli::output::say!("{text}");
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::client::Client;
 use super::{print, write};
-use crate::failure::Failure;
+use cli::failure::Failure;
 
 const KINDS: [(&str, &str, &str); 4] = [
     ("queues", "Queues", "at"),

@@ -12,8 +12,8 @@ use tokio::time::sleep;
 use super::client::Client;
 use super::show::{list, text};
 use super::{ApiArgs, print, write};
-use crate::failure::Failure;
-use crate::figures::table;
+use cli::failure::Failure;
+use cli::table::table;
 
 /// For a switch to answer, after the time that its counters are late.
 const ANSWER: Duration = Duration::from_millis(500);

@@ -31,10 +31,10 @@ use ovsdb::vswitch::{self, DATABASE};
 use ovsdb::{Config, MonitorId};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use crate::failure::Failure;
 use crate::queues::tc::{self, Change, Interface};
 use crate::queues::{ANSWER_TIMEOUT, socket_bytes};
 use changes::{Asked, Known, Outcome, Step};
+use cli::failure::Failure;
 
 /// For more changes of the rows to come.
 const SETTLE: Duration = Duration::from_millis(20);

@@ -24,9 +24,6 @@ use ovsdb::vswitch::qos::Owner;
 use sched::policy::PolicyMap;
 use serde_json::json;
 
-use crate::bench::output::Interrupt;
-use crate::failure::Failure;
-use crate::output::say;
 use crate::policy;
 use crate::queues::flows::{Steering, Tunnel};
 use crate::queues::keep::Keeper;
@@ -35,6 +32,9 @@ use crate::queues::records::Port;
 use crate::queues::stated::{ChosenBy, File, Words};
 use crate::queues::tc::{Change, Interface, Root, State};
 use crate::relay::stop_signal;
+use cli::failure::Failure;
+use cli::interrupt::Interrupt;
+use cli::output::say;
 
 /// Of a socket, where the kernel does not say.
 const SOCKET_BYTES: u32 = 212_992;
@@ -430,7 +430,7 @@ async fn clear(args: ClearArgs) -> Result<(), Failure> {
 }
 
 async fn keep(args: KeepArgs) -> Result<(), Failure> {
-    crate::output::become_service();
+    cli::output::become_service();
     let keeper = Keeper::new(keep::database("--db", &args.db)?);
     tokio::select! {
         () = keeper.run() => {}

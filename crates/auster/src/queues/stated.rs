@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use ovsdb::vswitch::qos::Queue;
 use sched::policy::code_point_name;
 
-use crate::lab::scenario::toml_problem;
 use crate::queues::plan::{
     CODE_POINTS, Class, CodePoints, HTB_PRIORITY_MAX, LEAF_PACKETS_MIN, Plan, RATE_MIN, RATE_STEP,
     Rate, leaf_packets, socket_frames,
 };
+use cli::toml_problem;
 
 /// What a queue that asks for nothing is sure of: a full frame a second. HTB refuses zero.
 const NO_GUARANTEE: Rate = Rate(12_000);

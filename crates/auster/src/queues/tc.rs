@@ -7,15 +7,15 @@
 //!
 //! What is ours is known by the handle of the root, and who of us made it; anything else is left alone.
 
+use cli::program;
 use std::collections::BTreeSet;
 
 use ovsdb::vswitch::qos::{Owner, QueueCount, QueueCounts};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::failure::Failure;
-use crate::lab::tools;
 use crate::queues::plan::{Block, Class, CodePoints, Plan, Rate};
+use cli::failure::Failure;
 
 /// The class all others borrow from.
 const LINK_MINOR: u16 = 1;
@@ -154,7 +154,7 @@ impl Interface<'_> {
             Root::Default | Root::Foreign { .. } => Change::Made,
         };
         let lines = lines(plan, handle_of(owner), self.name);
-        tools::tc_batch(self.namespace, &lines).map_err(|failure| {
+        program::tc_batch(self.namespace, &lines).map_err(|failure| {
             // Half a set of queues is worse than none.
             let _ = self.delete();
             self.explain(failure)
@@ -296,24 +296,24 @@ impl Interface<'_> {
 
     fn class_text(&self) -> Result<String, Failure> {
         let arguments = ["-s", "class", "show", "dev", self.name];
-        tools::tc(self.namespace, &arguments).map_err(|f| self.explain(f))
+        program::tc(self.namespace, &arguments).map_err(|f| self.explain(f))
     }
 
     fn qdiscs(&self) -> Result<Vec<Value>, Failure> {
         let arguments = ["-j", "qdisc", "show", "dev", self.name];
-        let text = tools::tc(self.namespace, &arguments).map_err(|f| self.explain(f))?;
+        let text = program::tc(self.namespace, &arguments).map_err(|f| self.explain(f))?;
         read_qdiscs(&text)
     }
 
     fn filter_text(&self, owner: Owner) -> Result<String, Failure> {
         let parent = format!("{}:", handle_of(owner));
         let arguments = ["filter", "show", "dev", self.name, "parent", &parent];
-        tools::tc(self.namespace, &arguments)
+        program::tc(self.namespace, &arguments)
     }
 
     fn delete(&self) -> Result<(), Failure> {
         let arguments = ["qdisc", "del", "dev", self.name, "root"];
-        tools::tc(self.namespace, &arguments)
+        program::tc(self.namespace, &arguments)
             .map(drop)
             .map_err(|f| self.explain(f))
     }
@@ -341,7 +341,7 @@ impl Interface<'_> {
 
 /// The interfaces of this namespace that have queues of `owner`'s.
 pub fn interfaces_of(owner: Owner) -> Result<BTreeSet<String>, Failure> {
-    let qdiscs = read_qdiscs(&tools::tc(None, &["-j", "qdisc", "show"])?)?;
+    let qdiscs = read_qdiscs(&program::tc(None, &["-j", "qdisc", "show"])?)?;
     let handle = format!("{}:", handle_of(owner));
     let its = qdiscs
         .iter()

@@ -18,15 +18,15 @@ use openflow::multipart::{FlowStats, FlowStatsRequest, ReplyBody, RequestBody};
 use openflow::{Action, Field, Instruction, MatchField, Message, PortNo};
 use serde::Serialize;
 
-use crate::bench::output::Interrupt;
-use crate::bench::switch::channel::Channel;
-use crate::failure::Failure;
-use crate::figures::table;
-use crate::output::{say, say_part};
+use crate::channel::Channel;
 use crate::queues::plan::Rate;
 use crate::queues::records::Port;
 use crate::queues::tc::{Maker, QueueState, State};
 use crate::queues::{ANSWER_TIMEOUT, DATABASE_SOCKET, PortArgs};
+use cli::failure::Failure;
+use cli::interrupt::Interrupt;
+use cli::output::{say, say_part};
+use cli::table::table;
 
 #[derive(clap::Args)]
 pub struct Args {

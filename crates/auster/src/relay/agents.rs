@@ -7,7 +7,7 @@ use relay::Kind;
 use tunnel::{OPENFLOW, OVSDB, Target};
 
 use super::{method, wishes};
-use crate::failure::Failure;
+use cli::failure::Failure;
 
 /// A name is in messages and logs.
 const NAME_LEN_MAX: usize = 64;

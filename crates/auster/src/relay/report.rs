@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tunnel::{ConnectionStatus, DatagramStatus, Direct, End, EndStatus, Holder, Hub, Pushed};
 
 use super::policy;
-use crate::failure::Failure;
+use cli::failure::Failure;
 
 /// How often finished channels are written down.
 const RECORD_INTERVAL: Duration = Duration::from_millis(200);

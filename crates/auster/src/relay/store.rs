@@ -12,7 +12,7 @@ use sched::PolicyMap;
 use sched::policy::{Against, MapDigest};
 use tokio::sync::watch;
 
-use crate::failure::Failure;
+use cli::failure::Failure;
 
 const FIRST_WORDS: &str = "# sha256 ";
 

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 
 use super::settings::Settings;
 use super::warn_if_exposed;
-use crate::failure::Failure;
+use cli::failure::Failure;
 
 /// For the controller to take what it could not be told.
 const RETRY: Duration = Duration::from_secs(1);

@@ -17,9 +17,9 @@ use sched::PolicyMap;
 use serde_json::{Value, json};
 
 use super::ApiAddress;
-use crate::failure::Failure;
-use crate::limits::{self, Lines};
-use crate::output::{self, say};
+use cli::failure::Failure;
+use cli::limits::{self, Lines};
+use cli::output::{self, say};
 
 pub struct Printer {
     json: bool,

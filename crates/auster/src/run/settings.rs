@@ -23,8 +23,8 @@ use super::qos::Section;
 use super::timeouts;
 use super::topology;
 use crate::certificates;
-use crate::failure::Failure;
 use crate::policy;
+use cli::failure::Failure;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Mode {

@@ -15,7 +15,7 @@ use control::topology::{Difference, Place, Statement, Topology};
 use openflow::{DatapathId, MacAddr, PortNo};
 
 use super::fields::Fields;
-use crate::failure::Failure;
+use cli::failure::Failure;
 
 /// Where in the file ports are named.
 pub struct Lines {

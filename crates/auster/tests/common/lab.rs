@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-pub const AUSTER: &str = env!("CARGO_BIN_EXE_auster");
+pub use super::AUSTER;
 
 pub fn auster(arguments: &[&str]) -> Output {
     Command::new(AUSTER).args(arguments).output().unwrap()

@@ -10,6 +10,23 @@ pub mod switch;
 
 use std::process::Command;
 
+/// The project's folder, from the package of the test.
+const ROOT: &str = match option_env!("CARGO_BIN_EXE_auster") {
+    Some(_) => concat!(env!("CARGO_MANIFEST_DIR"), "/../.."),
+    None => concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."),
+};
+
+/// The program under test. Tests of the laboratory find it beside the laboratory's own program:
+/// `cargo test --workspace` builds both, and `cargo build` before `cargo test -p auster-lab`.
+pub const AUSTER: &str = match (
+    option_env!("CARGO_BIN_EXE_auster"),
+    option_env!("CARGO_BIN_EXE_auster-lab"),
+) {
+    (Some(auster), _) => auster,
+    (None, Some(laboratory)) => laboratory.split_at(laboratory.len() - "-lab".len()).0,
+    (None, None) => panic!("neither program is built for this test"),
+};
+
 /// Runs a program to its end, and panics with its words if it fails.
 pub fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();

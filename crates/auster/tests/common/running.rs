@@ -6,8 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// The binary under test.
-pub const AUSTER: &str = env!("CARGO_BIN_EXE_auster");
+pub use super::AUSTER;
 
 /// How long a test waits for what takes milliseconds; a bound against hanging, not a claim.
 pub const PATIENCE: Duration = Duration::from_secs(180);

@@ -7,7 +7,7 @@ use serde_json::Value;
 /// Where `document` departs from `docs/schema/<name>.json`, by path. An object whose schema lists
 /// its properties has exactly these.
 pub fn departures(name: &str, document: &Value) -> Vec<String> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schema");
+    let dir = Path::new(super::ROOT).join("docs/schema");
     let text = std::fs::read(dir.join(format!("{name}.json"))).unwrap();
     let schema: Value = serde_json::from_slice(&text).unwrap();
     let mut found = Vec::new();

@@ -13,8 +13,8 @@ use clock::{Duration, Instant};
 use openflow::message::PacketOut;
 use openflow::{Action, DatapathId, Frame, Message, PortNo, Version, Xid, encode};
 
-use crate::budget::Budget;
 use crate::requests::EDGE_XID;
+use clock::Budget;
 
 use super::forwarding::Packet;
 use super::port_state::PortRole;

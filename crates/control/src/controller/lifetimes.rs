@@ -3,9 +3,9 @@
 use clock::Instant;
 use openflow::{DatapathId, MacAddr, PortNo};
 
-use crate::budget::Budget;
 use crate::entry::{Entry, EntryKey, EntryKind, Rule};
 use crate::timeouts::{FlowClass, Lifetime, Timeouts};
+use clock::Budget;
 
 use super::forwarding::Packet;
 use super::links::Hop;

@@ -59,7 +59,6 @@ use sched::PolicyMap;
 use sha2::{Digest, Sha256};
 
 use crate::ConnectionId;
-use crate::budget::Budget;
 use crate::edge::EdgeUpdate;
 use crate::entry::Entry;
 use crate::fair_table::Shares;
@@ -70,6 +69,7 @@ use crate::timeouts::Timeouts;
 use crate::timeouts::budget::Overload;
 use crate::timeouts::delays::Delays;
 use crate::topology::Topology;
+use clock::Budget;
 
 pub use event::{Alarm, Event, HostView, LinkView, Location, SwitchView, TableView, TimeoutsView};
 pub use tables::TableCounters;

@@ -10,11 +10,11 @@ use openflow::{
 };
 
 use crate::ConnectionId;
-use crate::budget::Budget;
 use crate::entry::ask_for_entries;
 use crate::lldp::Outstanding;
 use crate::requests::Requests;
 use crate::session::SwitchUp;
+use clock::Budget;
 
 use super::discovery::Pulse;
 use super::entries::Entries;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use clock::{Duration, Instant};
 
-use crate::budget::Budget;
+use clock::Budget;
 
 /// Measurements that are kept.
 const KEPT: usize = 1024;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use clock::Budget;
 use clock::{Duration, Instant};
-use control::budget::Budget;
 use control::entry::{Entry, EntryKey, EntryKind};
 use control::timeouts::budget::{POLL_MAX, POLL_MIN, coarsen};
 use control::timeouts::keeper::Keeper;

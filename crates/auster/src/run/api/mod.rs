@@ -35,10 +35,10 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
 use super::ApiAddress;
-use crate::failure::Failure;
 use crate::run::metrics::{self, Metrics};
 use crate::run::qos::Held;
 use crate::run::qos::tree::Node;
+use cli::failure::Failure;
 use problem::Problem;
 pub use server::Duplex;
 

@@ -1,0 +1,243 @@
+//! The controller's end of one OpenFlow channel: no more than a measurement needs.
+//!
+//! Nothing is queued and nothing runs beside it, so that the times it gives are those of the
+//! channel. A message's time of arrival is read when the call returns that read its last byte.
+
+use bytes::BytesMut;
+use cli::date::now_ns;
+use net::transport::Connection;
+use openflow::error::ErrorKind;
+use openflow::hello::negotiate;
+use openflow::message::{ErrorMessage, Hello, SwitchConfig};
+use openflow::{Frame, Message, Version, Xid, decode, encode};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use cli::failure::Failure;
+
+/// The answer to anything a switch is asked; above it the switch is not there.
+pub const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// A first guess at what is read at once.
+const READ_BYTES: usize = 64 << 10;
+
+pub struct Channel {
+    connection: Connection,
+    buffer: BytesMut,
+    /// When the bytes in `buffer` were read.
+    read_ns: u64,
+    xid: u32,
+}
+
+/// A message and when it was read.
+pub struct Received {
+    pub xid: Xid,
+    pub message: Message,
+    pub at_ns: u64,
+}
+
+impl Channel {
+    /// Greets the switch. It is there when it has told its features.
+    pub async fn open(connection: Connection) -> Result<Channel, Failure> {
+        let mut channel = Channel::greet(connection).await?;
+        // Whole packets in packet-ins; and Open vSwitch sends none to whoever dials it before it is
+        // told how long.
+        let whole = SwitchConfig {
+            flags: 0,
+            miss_send_len: u16::MAX,
+        };
+        let xid = channel
+            .send(&[Message::SetConfig(whole), Message::FeaturesRequest])
+            .await?;
+        match channel.answer(xid).await? {
+            Message::FeaturesReply(_) => Ok(channel),
+            other => Err(unexpected("FEATURES_REQUEST", &other)),
+        }
+    }
+
+    /// Greets the switch and sets nothing: for who only asks.
+    pub async fn greet(connection: Connection) -> Result<Channel, Failure> {
+        let mut channel = Channel {
+            connection,
+            buffer: BytesMut::with_capacity(READ_BYTES),
+            read_ns: 0,
+            xid: 0,
+        };
+        let ours = [Version::V13];
+        channel
+            .send(&[Message::Hello(Hello::offering(&ours))])
+            .await?;
+        let frame = timeout(ANSWER_MAX, channel.frame())
+            .await
+            .map_err(|_| silent("a HELLO"))??;
+        let version = match decode(&frame) {
+            Ok(Message::Hello(hello)) => negotiate(&ours, frame.version_byte(), &hello),
+            _ => None,
+        };
+        match version {
+            Some(_) => Ok(channel),
+            None => Err(Failure::network("the switch does not speak OpenFlow 1.3")),
+        }
+    }
+
+    /// Writes messages with one call; answers the last one's xid.
+    pub async fn send(&mut self, messages: &[Message]) -> Result<Xid, Failure> {
+        let mut bytes = Vec::new();
+        for message in messages {
+            self.xid = self.xid.wrapping_add(1);
+            let frame = encode(Version::V13, Xid(self.xid), message)
+                .map_err(|e| Failure::negative(format!("cannot be said in OpenFlow 1.3: {e}")))?;
+            bytes.extend_from_slice(frame.bytes());
+        }
+        let writer = &mut self.connection.writer;
+        let write = async {
+            writer.write_all(&bytes).await?;
+            writer.flush().await
+        };
+        match timeout(ANSWER_MAX, write).await {
+            Ok(Ok(())) => Ok(Xid(self.xid)),
+            Ok(Err(e)) => Err(gone(&e.to_string())),
+            Err(_) => Err(Failure::network("the switch takes no more messages")),
+        }
+    }
+
+    /// The next message that is ours to know of. Echo requests are answered, chatter is let go.
+    pub async fn next(&mut self) -> Result<Received, Failure> {
+        loop {
+            let frame = self.frame().await?;
+            let (xid, at_ns) = (frame.xid(), self.read_ns);
+            match decode(&frame) {
+                Ok(Message::EchoRequest(data)) => {
+                    let reply = encode(Version::V13, xid, &Message::EchoReply(data));
+                    let reply = reply.map_err(|e| Failure::negative(e.to_string()))?;
+                    let written = self.connection.writer.write_all(reply.bytes()).await;
+                    written.map_err(|e| gone(&e.to_string()))?;
+                }
+                Ok(Message::PortStatus(_) | Message::FlowRemoved(_)) => {}
+                Ok(message) => {
+                    return Ok(Received {
+                        xid,
+                        message,
+                        at_ns,
+                    });
+                }
+                Err(e) => return Err(Failure::network(format!("the switch sent {e}"))),
+            }
+        }
+    }
+
+    /// As `next`, but not longer than this.
+    pub async fn next_within(&mut self, at_most: Duration) -> Result<Option<Received>, Failure> {
+        match timeout(at_most, self.next()).await {
+            Ok(received) => received.map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Whether `next` would answer from what was read already.
+    pub fn has_more(&self) -> bool {
+        let announced = self
+            .buffer
+            .get(2..4)
+            .map(|len| u16::from_be_bytes([len[0], len[1]]));
+        announced.is_some_and(|len| self.buffer.len() >= usize::from(len))
+    }
+
+    /// The message with this xid; packet-ins in between are let go. An error that the switch
+    /// answers with is a failure.
+    pub async fn answer(&mut self, xid: Xid) -> Result<Message, Failure> {
+        self.received(xid).await.map(|received| received.message)
+    }
+
+    /// As `answer`, with its time.
+    pub async fn received(&mut self, xid: Xid) -> Result<Received, Failure> {
+        let wait = async {
+            loop {
+                let received = self.next().await?;
+                match received.message {
+                    Message::Error(error) => return Err(refused(&error)),
+                    _ if received.xid == xid => return Ok(received),
+                    _ => {}
+                }
+            }
+        };
+        match timeout(ANSWER_MAX, wait).await {
+            Ok(received) => received,
+            Err(_) => Err(silent("a request")),
+        }
+    }
+
+    /// Sends messages that have no answer, and waits until the switch has taken them all.
+    pub async fn carry_out(&mut self, mut messages: Vec<Message>) -> Result<(), Failure> {
+        messages.push(Message::BarrierRequest);
+        let xid = self.send(&messages).await?;
+        self.answer(xid).await.map(drop)
+    }
+
+    /// As `carry_out`, but an error is an answer too.
+    pub async fn try_carry_out(
+        &mut self,
+        mut messages: Vec<Message>,
+    ) -> Result<Option<ErrorKind>, Failure> {
+        messages.push(Message::BarrierRequest);
+        let xid = self.send(&messages).await?;
+        let mut first = None;
+        loop {
+            let received = timeout(ANSWER_MAX, self.next())
+                .await
+                .map_err(|_| silent("a barrier"))??;
+            match received.message {
+                Message::Error(error) => first = first.or(Some(error.kind)),
+                Message::BarrierReply if received.xid == xid => return Ok(first),
+                _ => {}
+            }
+        }
+    }
+
+    async fn frame(&mut self) -> Result<Frame, Failure> {
+        loop {
+            if let Some(frame) = self.split()? {
+                return Ok(frame);
+            }
+            self.buffer.reserve(READ_BYTES);
+            let read = self.connection.reader.read_buf(&mut self.buffer).await;
+            self.read_ns = now_ns();
+            match read {
+                Ok(0) => return Err(gone("it closed the connection")),
+                Ok(_) => {}
+                Err(e) => return Err(gone(&e.to_string())),
+            }
+        }
+    }
+
+    fn split(&mut self) -> Result<Option<Frame>, Failure> {
+        let whole = Frame::split_from(&mut self.buffer);
+        whole.map_err(|e| Failure::network(format!("the switch sends no OpenFlow: {e}")))
+    }
+}
+
+fn gone(why: &str) -> Failure {
+    Failure::network(format!("the switch is gone: {why}"))
+}
+
+fn silent(what: &str) -> Failure {
+    Failure::network(format!(
+        "the switch did not answer {what} within {} s",
+        ANSWER_MAX.as_secs()
+    ))
+}
+
+fn unexpected(asked: &str, answer: &Message) -> Failure {
+    Failure::network(format!(
+        "the switch answered {asked} with {:?}",
+        answer.kind()
+    ))
+}
+
+fn refused(error: &ErrorMessage) -> Failure {
+    let kind = error.kind;
+    let name = kind
+        .name()
+        .map_or(format!("error {}/{}", kind.ty, kind.code), str::to_owned);
+    Failure::network(format!("the switch refused a message: {name}"))
+}

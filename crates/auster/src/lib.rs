@@ -1,0 +1,17 @@
+//! The product: controller, relays, queues, policies, certificates. The laboratory uses parts of it.
+
+// What stands above a flag is its help, where [ ] is grammar and no link.
+#![allow(rustdoc::broken_intra_doc_links)]
+// They panic when nobody can be written to, and wait when nobody reads: see `cli::output`.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod certificates;
+pub mod channel;
+pub mod database;
+pub mod ofp;
+pub mod pki;
+pub mod policy;
+pub mod qos;
+pub mod queues;
+pub mod relay;
+pub mod run;

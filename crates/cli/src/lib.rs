@@ -1,0 +1,21 @@
+//! What the commands of both programs share: how they end ([`failure`]), what they say
+//! ([`output`], [`progress`], [`table`]), their log, signals, help pages, and other programs.
+
+pub mod date;
+pub mod failure;
+pub mod interrupt;
+pub mod limits;
+pub mod log;
+pub mod memory;
+pub mod output;
+pub mod pages;
+pub mod process;
+pub mod program;
+pub mod progress;
+pub mod signals;
+pub mod table;
+pub mod temp_dir;
+mod toml;
+pub mod turns;
+
+pub use toml::toml_problem;

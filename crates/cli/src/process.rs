@@ -1,0 +1,13 @@
+//! What a process asks of the kernel and the C library before it starts its work.
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+/// A connection is a file descriptor; the default soft limit of 1024 is below the number of
+/// switches served.
+pub fn raise_file_limit() {
+    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && soft < hard
+    {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}

@@ -1,0 +1,88 @@
+//! `auster-lab`: the laboratory. `auster lab`, `bench`, `sim`, `model` and `papers` are its commands:
+//! `auster` starts it with the words that it was given itself.
+
+// What stands above a flag is its help, where [ ] is grammar and no link.
+#![allow(rustdoc::broken_intra_doc_links)]
+// They panic when nobody can be written to, and wait when nobody reads: see `cli::output`.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+mod lab;
+mod model;
+mod papers;
+mod sim;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use cli::{failure, log, memory, pages};
+
+/// The laboratory of auster: networks, measurements and models.
+#[derive(Parser)]
+#[command(
+    name = "auster",
+    version,
+    max_term_width = 100,
+    after_help = failure::EXIT_CODES
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+
+    #[command(flatten)]
+    log: log::Args,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// A network of real Open vSwitch switches, hosts and impaired links on this machine
+    #[command(subcommand)]
+    Lab(lab::Command),
+    /// Measure controllers, switches, channels and networks
+    #[command(subcommand)]
+    Bench(bench::Command),
+    /// The control channel under virtual time, with the schedulers of production
+    #[command(subcommand)]
+    Sim(sim::Command),
+    /// What it costs in bytes to carry messages over TCP, TLS and QUIC: by the published equations,
+    /// and by the rules of the real stacks
+    #[command(after_help = "\
+Example:
+  auster model
+  auster model --paper -o results/fig2
+  auster model --wire scenarios/overhead.toml --json
+  auster model --against results/2026-11-22-channel/overhead/result.json")]
+    Model(model::Args),
+    /// What five papers claim, measured here, and one report that says what came of it
+    #[command(subcommand)]
+    Papers(papers::Command),
+    /// Write a shell completion script to standard output
+    Completions(pages::CompletionsArgs),
+    /// Write the manual pages of every command into a directory
+    Man(pages::ManArgs),
+}
+
+fn main() -> ExitCode {
+    memory::give_back_large_blocks();
+    let Cli { command, log } = Cli::parse();
+    log::run(&log, || match command {
+        Command::Lab(command) => lab::run(command),
+        Command::Bench(command) => bench::run(command),
+        Command::Sim(command) => sim::run(command),
+        Command::Model(args) => model::run(&args),
+        Command::Papers(command) => papers::run(command),
+        Command::Completions(args) => pages::completions(&args, Cli::command()),
+        Command::Man(args) => pages::man(&args, Cli::command()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_completions_and_manual_pages_are_whole() {
+        pages::check::all(&Cli::command(), |words| {
+            Cli::try_parse_from(words).map(drop)
+        });
+    }
+}

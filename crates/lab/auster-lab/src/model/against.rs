@@ -1,0 +1,237 @@
+//! The model beside what `auster bench channel` has measured.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::wire;
+use bench::channel::grid::{Bursts, Cell, Condition, Rtt, Sizes, Table};
+use bench::channel::method::{Carrier, Method};
+use bench::channel::scenario::HostEntry;
+use cli::failure::Failure;
+use cli::table::table;
+
+/// What the model promises of a measured cell.
+pub const TOLERANCE_PERCENT: f64 = 10.0;
+
+/// What `auster bench channel` has kept.
+pub struct Measured {
+    relay_wire: u8,
+    cells: Vec<MeasuredCell>,
+}
+
+#[derive(Deserialize)]
+struct MeasuredDocument {
+    bench: String,
+    settings: MeasuredSettings,
+    runs: MeasuredRuns,
+}
+
+#[derive(Deserialize)]
+struct MeasuredSettings {
+    #[serde(default = "first_relay_wire")]
+    relay_wire: u8,
+}
+
+#[derive(Deserialize)]
+struct MeasuredRuns {
+    cells: Vec<MeasuredCell>,
+}
+
+#[derive(Deserialize)]
+struct MeasuredCell {
+    method: String,
+    sizes_bytes: Vec<usize>,
+    rtt_ms: f64,
+    rtt_deviation_ms: f64,
+    rate_per_s: f64,
+    loss_percent: f64,
+    /// Documents of earlier versions have no bursts.
+    burst_frames: Option<f64>,
+    #[serde(default = "all")]
+    burst_loss_percent: f64,
+    agents: usize,
+    seed: u64,
+    messages: u64,
+    overhead_bytes_per_message: f64,
+    frames_per_message: f64,
+}
+
+impl Measured {
+    pub fn read(path: &Path) -> Result<Measured, Failure> {
+        let bytes = std::fs::read(path).map_err(|e| Failure::file(path, e))?;
+        let wrong = |problem: String| Failure::usage(format!("{}: {problem}", path.display()));
+        let document: MeasuredDocument = serde_json::from_slice(&bytes)
+            .map_err(|e| wrong(format!("no result.json of auster bench channel: {e}")))?;
+        if document.bench != "channel" {
+            let bench = document.bench;
+            return Err(wrong(format!("bench is \"{bench}\" and not \"channel\"")));
+        }
+        Ok(Measured {
+            relay_wire: document.settings.relay_wire,
+            cells: document.runs.cells,
+        })
+    }
+}
+
+fn first_relay_wire() -> u8 {
+    1
+}
+
+fn all() -> f64 {
+    Bursts::NONE.loss_percent
+}
+
+impl MeasuredCell {
+    fn bursts(&self) -> Bursts {
+        Bursts {
+            frames: self.burst_frames.unwrap_or(Bursts::NONE.frames),
+            loss_percent: self.burst_loss_percent,
+        }
+    }
+
+    /// The same cell; `Err` says why the model has it not.
+    fn cell(&self, relay_wire: u8) -> Result<Cell, String> {
+        let method = Method::parse(&self.method)?;
+        wire::carrier(method, self.agents, relay_wire)?;
+        if matches!(method.carrier, Carrier::Relay(_)) && self.burst_frames.is_none() {
+            return Err("relay: of a version that acknowledged and reported more".to_owned());
+        }
+        let is_sane = (1..=usize::from(u16::MAX)).contains(&self.agents)
+            && self.rate_per_s > 0.0
+            && !self.sizes_bytes.is_empty();
+        if !is_sane {
+            return Err(
+                "agents, rate_per_s or sizes_bytes are not those of a measurement".to_owned(),
+            );
+        }
+        let each = self.messages / (2 * self.agents as u64);
+        Ok(Cell {
+            table: Table::Grid,
+            method,
+            condition: Condition {
+                rate_per_s: self.rate_per_s,
+                loss_percent: self.loss_percent,
+                bursts: self.bursts(),
+                rtt: Rtt {
+                    ms: self.rtt_ms,
+                    deviation_ms: self.rtt_deviation_ms,
+                },
+                sizes: Sizes(self.sizes_bytes.clone()),
+            },
+            agents: self.agents,
+            messages_per_agent: u32::try_from(each).map_err(|_| "too many messages".to_owned())?,
+            seed: self.seed,
+        })
+    }
+}
+
+/// The model beside a measurement.
+#[derive(Serialize)]
+pub struct Comparison {
+    tolerance_percent: f64,
+    cells: Vec<Compared>,
+    /// Cells that the model has not, by reason.
+    left_out: Vec<LeftOut>,
+}
+
+#[derive(Serialize)]
+struct Compared {
+    method: &'static str,
+    condition: String,
+    agents: usize,
+    seed: u64,
+    measured_bytes: f64,
+    modelled_bytes: f64,
+    measured_frames: f64,
+    modelled_frames: f64,
+    departs_percent: f64,
+    is_within: bool,
+}
+
+#[derive(Serialize)]
+struct LeftOut {
+    reason: String,
+    cells: usize,
+}
+
+impl Comparison {
+    pub fn of(measured: &Measured, host: HostEntry) -> Result<Comparison, Failure> {
+        let (mut cells, mut theirs) = (Vec::new(), Vec::new());
+        let mut left_out: Vec<LeftOut> = Vec::new();
+        let measured_wire = measured.relay_wire;
+        for measured in &measured.cells {
+            match measured.cell(measured_wire) {
+                Ok(cell) => {
+                    cells.push(cell);
+                    theirs.push(measured);
+                }
+                Err(reason) => match left_out.iter_mut().find(|l| l.reason == reason) {
+                    Some(left) => left.cells += 1,
+                    None => left_out.push(LeftOut { reason, cells: 1 }),
+                },
+            }
+        }
+        let ours = wire::run(&cells, host, measured_wire)?;
+        let compared = ours.iter().zip(theirs).map(|(ours, theirs)| {
+            let modelled = ours.overhead_bytes_per_message;
+            let departs = 100.0 * (modelled / theirs.overhead_bytes_per_message - 1.0);
+            Compared {
+                method: ours.method,
+                condition: ours.condition(),
+                agents: ours.agents,
+                seed: ours.seed,
+                measured_bytes: theirs.overhead_bytes_per_message,
+                modelled_bytes: modelled,
+                measured_frames: theirs.frames_per_message,
+                modelled_frames: ours.frames_per_message,
+                departs_percent: departs,
+                is_within: departs.abs() <= TOLERANCE_PERCENT,
+            }
+        });
+        Ok(Comparison {
+            tolerance_percent: TOLERANCE_PERCENT,
+            cells: compared.collect(),
+            left_out,
+        })
+    }
+
+    /// How many cells the model does not hold.
+    pub fn outside(&self) -> usize {
+        self.cells.iter().filter(|cell| !cell.is_within).count()
+    }
+
+    pub fn text(&self) -> String {
+        let header = [
+            "method",
+            "condition",
+            "agents",
+            "measured B [frames]",
+            "modelled B [frames]",
+            "departs %",
+        ];
+        let row = |cell: &Compared| {
+            let pair = |bytes: f64, frames: f64| format!("{bytes:.1} [{frames:.3}]");
+            let mark = if cell.is_within { "" } else { " !" };
+            vec![
+                cell.method.to_owned(),
+                cell.condition.clone(),
+                cell.agents.to_string(),
+                pair(cell.measured_bytes, cell.measured_frames),
+                pair(cell.modelled_bytes, cell.modelled_frames),
+                format!("{:+.1}{mark}", cell.departs_percent),
+            ]
+        };
+        let rows: Vec<Vec<String>> = self.cells.iter().map(row).collect();
+        let mut text = format!(
+            "The model beside what was measured, overhead per message\n{}{} of {} cells are within {TOLERANCE_PERCENT} %.\n",
+            table(&header, &rows),
+            self.cells.len() - self.outside(),
+            self.cells.len()
+        );
+        for left in &self.left_out {
+            text += &format!("{} cells are left out: {}.\n", left.cells, left.reason);
+        }
+        text
+    }
+}

@@ -1,0 +1,294 @@
+//! `auster sim order`: random messages through a relay pair, judged by the law of order: by every
+//! discipline, or in one mode of order under many seeds.
+
+mod delays;
+mod seeds;
+
+use clock::Duration;
+use relay::OrderMode;
+use sched::policy::{Algorithm, PolicyMap};
+use serde::Serialize;
+use sim::order::{Breaks, Carrier, Experiment, Network, RelayTerms, Report, Traffic};
+
+use cli::date::unix_seconds;
+use cli::failure::Failure;
+use cli::interrupt::Interrupt;
+use cli::progress::Progress;
+use cli::table::table;
+use report::output::{Document, OutputArgs};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The order that the relays keep among state changes, under many seeds; without it, strict
+    /// order by every discipline
+    #[arg(long, value_enum)]
+    mode: Option<Mode>,
+    /// Seeds of --mode, from --seed on
+    #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    seeds: u64,
+    /// How often the connection breaks and is resumed in each run of --mode
+    #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(u64).range(0..=500), requires = "mode")]
+    reconnects: u64,
+    /// What may be under way per channel and direction, with --mode: smallest, default or bytes
+    #[arg(long, value_name = "WINDOW", default_value = "default", value_delimiter = ',', value_parser = seeds::window, requires = "mode")]
+    window: Vec<usize>,
+    /// The delay of flow-mods instead, in strict and in keyed mode, by how often there is a barrier,
+    /// at a round trip of 100 ms
+    #[arg(long, conflicts_with_all = ["mode", "messages", "channels"])]
+    delays: bool,
+    /// By each discipline or seed, of all channels in both directions
+    #[arg(long, value_name = "NUMBER", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
+    messages: u64,
+    /// Connections, in turn of OpenFlow 1.3 and 1.0
+    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    channels: u16,
+    /// Packets that the network loses
+    #[arg(long, value_name = "PERCENT", default_value_t = 2.0)]
+    loss: f64,
+    /// Of everything that is random; the same seed does the same again
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Mode {
+    /// State changes come out as they went in
+    Strict,
+    /// Those about the same addresses do, and all with those that are about more
+    Keyed,
+}
+
+#[derive(Serialize)]
+struct Settings {
+    messages: u64,
+    channels: u16,
+    loss_percent: f64,
+    seed: u64,
+    delay_ms: f64,
+    jitter_ms: f64,
+    rate_mbit: f64,
+    load: f64,
+    break_every_ms: f64,
+}
+
+#[derive(Serialize)]
+struct Row {
+    scheduler: &'static str,
+    carrier: &'static str,
+    /// Whether the order layer was there; without it, violations are what is right.
+    ordered: bool,
+    sent: u64,
+    delivered: u64,
+    shed: u64,
+    lost: u64,
+    violations: u64,
+    examples: Vec<String>,
+    overtaken: u64,
+    breaks: u64,
+    virtual_s: f64,
+    digest: String,
+    /// A second run with the same seed gave the same, instant by instant.
+    repeats: bool,
+}
+
+const SCHEDULERS: [(&str, Algorithm); 7] = [
+    ("fifo", Algorithm::Fifo),
+    ("strict", Algorithm::Strict),
+    ("wfq", Algorithm::Wfq),
+    ("drr", Algorithm::Drr),
+    ("min-rate", Algorithm::MinRate),
+    ("edf", Algorithm::Edf),
+    ("hierarchy", Algorithm::Hierarchy),
+];
+
+/// What a run without the order layer sends: enough to see it break.
+const UNORDERED_MESSAGES: u64 = 20_000;
+
+const RATE_BPS: u64 = 20_000_000;
+const DELAY: Duration = Duration::from_millis(5);
+const JITTER: Duration = Duration::from_millis(5);
+const RESEND: Duration = Duration::from_millis(25);
+const BREAK_EVERY: Duration = Duration::from_millis(150);
+const LOAD: f64 = 0.9;
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    if !(0.0..=50.0).contains(&args.loss) {
+        return Err(Failure::usage("--loss is 0 to 50 percent"));
+    }
+    match args.mode {
+        _ if args.delays => return delays::run(args),
+        Some(Mode::Strict) => return seeds::run(args, OrderMode::Strict),
+        Some(Mode::Keyed) => return seeds::run(args, OrderMode::Keyed),
+        None => {}
+    }
+    let results = args.output.open()?;
+    let interrupt = Interrupt::take()?;
+    let started_unix_s = unix_seconds();
+    let progress = Progress::start();
+    let mut rows = Vec::new();
+    for (name, algorithm) in SCHEDULERS {
+        let plain = RelayTerms::default();
+        let copied = RelayTerms {
+            is_copied: true,
+            ..plain
+        };
+        let least = RelayTerms {
+            window_bytes: 1,
+            ..plain
+        };
+        let carriers = [
+            (Carrier::RelayPair, "relay pair", true, plain),
+            (Carrier::RelayPair, "relay pair, copies", true, copied),
+            (Carrier::RelayPair, "relay pair, least window", true, least),
+            (Carrier::RelayPairUnheld, "relay pair", false, plain),
+            (Carrier::SchedulerUnbound, "scheduler alone", false, plain),
+        ];
+        for (carrier, carrier_name, ordered, relay) in carriers {
+            if interrupt.is_set() {
+                break;
+            }
+            progress.say(format_args!("{name}, {carrier_name}, ordered: {ordered}"));
+            let experiment = args.experiment(algorithm, carrier, relay);
+            let report = experiment.run(args.seed);
+            let repeats = experiment.run(args.seed) == report;
+            rows.push(Row::of(name, carrier_name, ordered, report, repeats));
+        }
+    }
+    drop(progress);
+    let wrong = rows.iter().filter(|row| !row.is_right()).count();
+    let text = text(&rows);
+    let settings = args.settings();
+    let document = Document::new("order", started_unix_s, settings, rows, interrupt.is_set());
+    args.output.conclude(&results, &document, &text)?;
+    match wrong {
+        0 => Ok(()),
+        n => Err(Failure::negative(format!(
+            "{n} runs are not as they must be"
+        ))),
+    }
+}
+
+impl Args {
+    fn experiment(&self, algorithm: Algorithm, carrier: Carrier, relay: RelayTerms) -> Experiment {
+        let mut map = PolicyMap::paper();
+        map.scheduling.algorithm = algorithm;
+        // With the least window a channel has a message under way: a round trip for each.
+        let is_long = carrier == Carrier::RelayPair && relay.window_bytes > 1;
+        Experiment {
+            messages: match is_long {
+                true => self.messages,
+                false => self.messages.min(UNORDERED_MESSAGES),
+            },
+            traffic: Traffic::Strict,
+            channels: self.channels,
+            map,
+            carrier,
+            network: network(self.loss, Breaks::Every(BREAK_EVERY)),
+            relay,
+            load: LOAD,
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            messages: self.messages,
+            channels: self.channels,
+            loss_percent: self.loss,
+            seed: self.seed,
+            delay_ms: DELAY.as_secs_f64() * 1e3,
+            jitter_ms: JITTER.as_secs_f64() * 1e3,
+            rate_mbit: RATE_BPS as f64 / 1e6,
+            load: LOAD,
+            break_every_ms: BREAK_EVERY.as_secs_f64() * 1e3,
+        }
+    }
+}
+
+fn network(loss_percent: f64, breaks: Breaks) -> Network {
+    Network {
+        rate_bps: RATE_BPS,
+        delay: DELAY,
+        jitter: JITTER,
+        loss_ppm: (loss_percent * 1e4) as u32,
+        resend: RESEND,
+        breaks,
+    }
+}
+
+impl Row {
+    fn of(
+        scheduler: &'static str,
+        carrier: &'static str,
+        ordered: bool,
+        report: Report,
+        repeats: bool,
+    ) -> Row {
+        Row {
+            scheduler,
+            carrier,
+            ordered,
+            sent: report.sent,
+            delivered: report.delivered,
+            shed: report.shed,
+            lost: report.lost,
+            violations: report.violations,
+            examples: report.examples,
+            overtaken: report.overtaken,
+            breaks: report.breaks,
+            virtual_s: report.virtual_time.as_secs_f64(),
+            digest: format!("{:016x}", report.digest),
+            repeats,
+        }
+    }
+
+    /// In order where there is something to keep it, and not where there is nothing: else the
+    /// judge would be blind. A FIFO by itself cannot but keep it.
+    fn is_right(&self) -> bool {
+        let is_kept = self.violations == 0;
+        let must_be_kept = self.ordered || self.scheduler == "fifo" && self.carrier != "relay pair";
+        let is_whole = !self.ordered || self.lost == 0 && self.delivered + self.shed == self.sent;
+        self.repeats && is_kept == must_be_kept && is_whole
+    }
+}
+
+fn text(rows: &[Row]) -> String {
+    let header = [
+        "scheduler",
+        "through",
+        "order layer",
+        "sent",
+        "delivered",
+        "shed",
+        "lost",
+        "violations",
+        "overtaken",
+        "breaks",
+        "virtual s",
+        "digest",
+        "repeats",
+        "verdict",
+    ];
+    let row = |row: &Row| {
+        let on_off = |is_on: bool, on: &str, off: &str| if is_on { on } else { off }.to_owned();
+        vec![
+            row.scheduler.to_owned(),
+            row.carrier.to_owned(),
+            on_off(row.ordered, "on", "off"),
+            row.sent.to_string(),
+            row.delivered.to_string(),
+            row.shed.to_string(),
+            row.lost.to_string(),
+            row.violations.to_string(),
+            row.overtaken.to_string(),
+            row.breaks.to_string(),
+            format!("{:.2}", row.virtual_s),
+            row.digest.clone(),
+            on_off(row.repeats, "yes", "no"),
+            on_off(row.is_right(), "as it must be", "WRONG"),
+        ]
+    };
+    let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
+    table(&header, &rows)
+}

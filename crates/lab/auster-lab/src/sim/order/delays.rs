@@ -1,0 +1,139 @@
+//! What keyed mode gains: the delay of flow-mods with barriers between them, over a long path that
+//! loses packets.
+
+use clock::Duration;
+use relay::OrderMode;
+use sched::policy::PolicyMap;
+use serde::Serialize;
+use sim::order::{Breaks, Carrier, Experiment, Network, RelayTerms, Traffic};
+
+use super::{Args, RATE_BPS};
+use cli::date::unix_seconds;
+use cli::failure::Failure;
+use cli::interrupt::Interrupt;
+use cli::progress::Progress;
+use cli::table::table;
+use measure::stats;
+use report::output::Document;
+
+/// One way; the round trip is twice that.
+const DELAY: Duration = Duration::from_millis(50);
+/// From a lost packet until its second copy is sent: a round trip, and the packets behind it that
+/// tell of the loss.
+const RESEND: Duration = Duration::from_millis(103);
+const PER_SECOND: f64 = 1_000.0;
+const BARRIERS: [Option<u32>; 6] = [None, Some(1000), Some(500), Some(100), Some(20), Some(1)];
+/// Flow-mods of a run; as many echoes go the other way.
+const FLOW_MODS: u64 = 20_000;
+
+#[derive(Serialize)]
+struct Settings {
+    rtt_ms: f64,
+    resend_ms: f64,
+    loss_percent: f64,
+    flow_mods_per_s: f64,
+    flow_mods: u64,
+    seeds: u64,
+}
+
+#[derive(Serialize)]
+struct Row {
+    order: &'static str,
+    /// Messages from one barrier to the next; none: no barrier.
+    barrier_every: Option<u32>,
+    /// Mean and standard deviation of the means of the seeds.
+    mean_ms: f64,
+    sd_ms: f64,
+    violations: u64,
+    lost: u64,
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let results = args.output.open()?;
+    let interrupt = Interrupt::take()?;
+    let started_unix_s = unix_seconds();
+    let progress = Progress::start();
+    let mut rows = Vec::new();
+    for barrier_every in BARRIERS {
+        for order in [OrderMode::Strict, OrderMode::Keyed] {
+            if interrupt.is_set() {
+                break;
+            }
+            let every = barrier_every.map_or("no barrier".to_owned(), |n| format!("every {n}"));
+            progress.say(format_args!("{}, {every}", order.name()));
+            rows.push(row(args, order, barrier_every));
+        }
+    }
+    drop(progress);
+    let wrong = rows.iter().filter(|row| row.violations + row.lost > 0);
+    let wrong = wrong.count();
+    let text = text(&rows);
+    let settings = Settings {
+        rtt_ms: 2e3 * DELAY.as_secs_f64(),
+        resend_ms: 1e3 * RESEND.as_secs_f64(),
+        loss_percent: args.loss,
+        flow_mods_per_s: PER_SECOND,
+        flow_mods: FLOW_MODS,
+        seeds: args.seeds,
+    };
+    let document = Document::new("order", started_unix_s, settings, rows, interrupt.is_set());
+    args.output.conclude(&results, &document, &text)?;
+    match wrong {
+        0 => Ok(()),
+        n => Err(Failure::negative(format!(
+            "{n} rows are not as they must be"
+        ))),
+    }
+}
+
+fn row(args: &Args, order: OrderMode, barrier_every: Option<u32>) -> Row {
+    let experiment = Experiment {
+        messages: 2 * FLOW_MODS,
+        traffic: Traffic::FlowMods { barrier_every },
+        channels: 1,
+        map: PolicyMap::paper(),
+        carrier: Carrier::RelayPair,
+        network: Network {
+            rate_bps: RATE_BPS,
+            delay: DELAY,
+            jitter: Duration::ZERO,
+            loss_ppm: (args.loss * 1e4) as u32,
+            resend: RESEND,
+            breaks: Breaks::Never,
+        },
+        relay: RelayTerms {
+            order,
+            ..RelayTerms::default()
+        },
+        load: PER_SECOND / Experiment::per_second_at_full_load(RATE_BPS),
+    };
+    let seeds = args.seed..args.seed.saturating_add(args.seeds);
+    let reports: Vec<_> = seeds.map(|seed| experiment.run(seed)).collect();
+    let means = reports.iter().map(|r| 1e3 * r.mean_delay().as_secs_f64());
+    let summary = stats::Summary::of(&means.collect::<Vec<f64>>());
+    Row {
+        order: order.name(),
+        barrier_every,
+        mean_ms: summary.mean,
+        sd_ms: summary.sd,
+        violations: reports.iter().map(|r| r.violations).sum(),
+        lost: reports.iter().map(|r| r.lost).sum(),
+    }
+}
+
+fn text(rows: &[Row]) -> String {
+    let header = ["barrier", "order", "mean ms", "sd", "violations", "lost"];
+    let row = |row: &Row| {
+        let every = row.barrier_every;
+        vec![
+            every.map_or("none".to_owned(), |n| format!("each {n}")),
+            row.order.to_owned(),
+            format!("{:.1}", row.mean_ms),
+            format!("{:.1}", row.sd_ms),
+            row.violations.to_string(),
+            row.lost.to_string(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
+    table(&header, &rows)
+}

@@ -1,0 +1,264 @@
+//! One mode of order under many seeds: a row for each seed and window, as many at once as there are
+//! processors.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Instant;
+
+use relay::OrderMode;
+use sched::policy::PolicyMap;
+use serde::Serialize;
+use sim::order::{Breaks, Carrier, Experiment, RelayTerms, Report, Traffic, with_domains};
+
+use super::{Args, UNORDERED_MESSAGES, network};
+use cli::date::unix_seconds;
+use cli::failure::Failure;
+use cli::interrupt::Interrupt;
+use cli::progress::Progress;
+use cli::table::table;
+use report::output::Document;
+
+/// A window that has room is given a whole message: with one byte a channel has a message under way.
+const SMALLEST_BYTES: usize = 1;
+
+#[derive(Serialize)]
+struct Settings {
+    order: &'static str,
+    messages: u64,
+    seeds: u64,
+    reconnects: u64,
+    windows_bytes: Vec<usize>,
+    channels: u16,
+    loss_percent: f64,
+    load: f64,
+}
+
+#[derive(Clone, Copy)]
+struct Run {
+    seed: u64,
+    window_bytes: usize,
+    carrier: Carrier,
+}
+
+#[derive(Serialize)]
+struct Row {
+    seed: u64,
+    window_bytes: usize,
+    /// Whether the order layer was there; without it, violations are what is right.
+    ordered: bool,
+    sent: u64,
+    delivered: u64,
+    shed: u64,
+    lost: u64,
+    violations: u64,
+    examples: Vec<String>,
+    overtaken: u64,
+    breaks: u64,
+    deadlocked: bool,
+    virtual_s: f64,
+    wall_s: f64,
+    digest: String,
+    right: bool,
+}
+
+/// `smallest`, `default` or bytes.
+pub fn window(word: &str) -> Result<usize, String> {
+    match word {
+        "smallest" => Ok(SMALLEST_BYTES),
+        "default" => Ok(RelayTerms::default().window_bytes),
+        _ => word.parse().ok().filter(|bytes| *bytes > 0).ok_or_else(|| {
+            format!("'{word}' is no window; write smallest, default or a number of bytes")
+        }),
+    }
+}
+
+pub fn run(args: &Args, order: OrderMode) -> Result<(), Failure> {
+    let results = args.output.open()?;
+    let interrupt = Interrupt::take()?;
+    let started_unix_s = unix_seconds();
+    let seeds = args.seed..args.seed.saturating_add(args.seeds);
+    let windows = args.window.iter().copied();
+    let runs = windows.flat_map(|window_bytes| {
+        seeds.clone().map(move |seed| Run {
+            seed,
+            window_bytes,
+            carrier: Carrier::RelayPair,
+        })
+    });
+    // What the judge says where nothing keeps the order.
+    let blind = Run {
+        seed: args.seed,
+        window_bytes: RelayTerms::default().window_bytes,
+        carrier: Carrier::RelayPairUnheld,
+    };
+    let runs: Vec<Run> = runs.chain([blind]).collect();
+    let rows = carry_out(args, order, &runs, &interrupt);
+    let wrong = rows.iter().filter(|row| !row.right).count();
+    let text = text(&rows);
+    let settings = Settings {
+        order: order.name(),
+        messages: args.messages,
+        seeds: args.seeds,
+        reconnects: args.reconnects,
+        windows_bytes: args.window.clone(),
+        channels: args.channels,
+        loss_percent: args.loss,
+        load: super::LOAD,
+    };
+    let document = Document::new("order", started_unix_s, settings, rows, interrupt.is_set());
+    args.output.conclude(&results, &document, &text)?;
+    match wrong {
+        0 => Ok(()),
+        n => Err(Failure::negative(format!(
+            "{n} runs are not as they must be"
+        ))),
+    }
+}
+
+/// Each thread takes the next run until there is none; rows come back in the order of the runs.
+fn carry_out(args: &Args, order: OrderMode, runs: &[Run], interrupt: &Interrupt) -> Vec<Row> {
+    let progress = Progress::start();
+    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let next = AtomicUsize::new(0);
+    let mut rows: Vec<Option<Row>> = runs.iter().map(|_| None).collect();
+    std::thread::scope(|scope| {
+        let (done, finished) = mpsc::channel();
+        for _ in 0..threads.min(runs.len()) {
+            let (done, next) = (done.clone(), &next);
+            scope.spawn(move || {
+                while let Some((at, run)) = {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    runs.get(at).map(|run| (at, run))
+                } {
+                    if interrupt.is_set() || done.send((at, run.row(args, order))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(done);
+        progress.say(format_args!("0 of {} runs", runs.len()));
+        for (count, (at, row)) in finished.iter().enumerate() {
+            let (seed, violations) = (row.seed, row.violations);
+            progress.say(format_args!(
+                "{} of {} runs; seed {seed}: {violations} violations",
+                count + 1,
+                runs.len(),
+            ));
+            rows[at] = Some(row);
+        }
+    });
+    rows.into_iter().flatten().collect()
+}
+
+impl Run {
+    fn row(self, args: &Args, order: OrderMode) -> Row {
+        let started = Instant::now();
+        let report = self.experiment(args, order).run(self.seed);
+        let right = self.is_right(args, &report);
+        Row {
+            seed: self.seed,
+            window_bytes: self.window_bytes,
+            ordered: self.is_ordered(),
+            sent: report.sent,
+            delivered: report.delivered,
+            shed: report.shed,
+            lost: report.lost,
+            violations: report.violations,
+            examples: report.examples,
+            overtaken: report.overtaken,
+            breaks: report.breaks,
+            deadlocked: report.is_deadlocked,
+            virtual_s: report.virtual_time.as_secs_f64(),
+            wall_s: started.elapsed().as_secs_f64(),
+            digest: format!("{:016x}", report.digest),
+            right,
+        }
+    }
+
+    fn experiment(self, args: &Args, order: OrderMode) -> Experiment {
+        let map = PolicyMap::paper();
+        let messages = match self.is_ordered() {
+            true => args.messages,
+            false => args.messages.min(UNORDERED_MESSAGES),
+        };
+        Experiment {
+            messages,
+            traffic: match order {
+                OrderMode::Strict => Traffic::Strict,
+                OrderMode::Keyed => Traffic::Keyed,
+            },
+            channels: args.channels,
+            map: match order {
+                OrderMode::Strict => map,
+                OrderMode::Keyed => with_domains(map),
+            },
+            carrier: self.carrier,
+            network: network(args.loss, Breaks::Times(args.reconnects)),
+            relay: RelayTerms {
+                window_bytes: self.window_bytes,
+                is_copied: false,
+                order,
+            },
+            load: super::LOAD,
+        }
+    }
+
+    fn is_ordered(self) -> bool {
+        self.carrier == Carrier::RelayPair
+    }
+
+    /// In order, whole and at its end; or, where nothing keeps the order, seen not to be in order.
+    fn is_right(self, args: &Args, report: &Report) -> bool {
+        let is_whole = report.lost == 0
+            && report.sent == args.messages
+            && report.delivered + report.shed == report.sent
+            && report.breaks == args.reconnects;
+        match self.is_ordered() {
+            true => report.violations == 0 && !report.is_deadlocked && is_whole,
+            false => report.violations > 0,
+        }
+    }
+}
+
+fn text(rows: &[Row]) -> String {
+    let header = [
+        "seed",
+        "window",
+        "order layer",
+        "sent",
+        "delivered",
+        "shed",
+        "lost",
+        "violations",
+        "overtaken",
+        "reconnects",
+        "deadlock",
+        "virtual s",
+        "wall s",
+        "digest",
+        "verdict",
+    ];
+    let yes_no = |is: bool| if is { "yes" } else { "no" }.to_owned();
+    let row = |row: &Row| {
+        vec![
+            row.seed.to_string(),
+            row.window_bytes.to_string(),
+            if row.ordered { "on" } else { "off" }.to_owned(),
+            row.sent.to_string(),
+            row.delivered.to_string(),
+            row.shed.to_string(),
+            row.lost.to_string(),
+            row.violations.to_string(),
+            row.overtaken.to_string(),
+            row.breaks.to_string(),
+            yes_no(row.deadlocked),
+            format!("{:.1}", row.virtual_s),
+            format!("{:.1}", row.wall_s),
+            row.digest.clone(),
+            if row.right { "as it must be" } else { "WRONG" }.to_owned(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = rows.iter().map(row).collect();
+    table(&header, &rows)
+}

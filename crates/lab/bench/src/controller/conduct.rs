@@ -1,0 +1,259 @@
+//! Leads the threads of a run through its phases and puts together what they measured.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::attack;
+use super::churn;
+use super::links::Carried;
+use super::plan::{Control, Measured, Phase, Plan, Workload};
+use super::target::Usage;
+use super::worker;
+use cli::failure::Failure;
+use cli::interrupt::Interrupt;
+use cli::progress::Progress;
+
+const POLL: Duration = Duration::from_millis(5);
+/// Between two threads' looks at the phase, with room for a loaded machine.
+const DRAIN_MAX: Duration = Duration::from_secs(10);
+
+/// One run, and how it came about.
+pub struct Run {
+    pub measured: Measured,
+    pub setup: Setup,
+    pub target: Option<TargetUsage>,
+    pub is_storm: bool,
+    /// Between switches, where they have links.
+    pub links: Option<Carried>,
+    /// Why connections were lost, if some were.
+    pub problem: Option<String>,
+}
+
+/// Until the measuring began.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Setup {
+    pub switches_connected: u32,
+    /// Their destination is known: a probe was answered by anything but a flood.
+    pub switches_ready: u32,
+    /// At the end of the run.
+    pub switches_lost: u32,
+    /// From the first connection to the last answer about features.
+    pub admitted_s: f64,
+    /// From the first connection to the last probe that was answered.
+    pub ready_s: f64,
+    /// For all sources to be answered once.
+    pub learn_s: f64,
+    /// False: the time for it ran out.
+    pub learned: bool,
+}
+
+/// Of the controller, while it was measured.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TargetUsage {
+    pub cpu: Duration,
+    pub memory_peak_bytes: u64,
+    /// By so much it rose meanwhile.
+    pub memory_growth_bytes: u64,
+}
+
+pub struct Conductor<'a> {
+    pub plan: &'a Plan,
+    /// Put before the live line.
+    pub title: &'a str,
+    pub interrupt: &'a Interrupt,
+    pub progress: &'a Progress,
+    /// What the controller has used so far, where that can be seen.
+    pub usage: &'a dyn Fn() -> Option<Usage>,
+}
+
+impl Conductor<'_> {
+    pub fn run(&self) -> Result<Run, Failure> {
+        let plan = self.plan;
+        let control = Arc::new(Control::new(plan.thread_count));
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..plan.thread_count)
+                .map(|thread| {
+                    let control = control.clone();
+                    let run = match plan.workload {
+                        Workload::Churn => churn::run,
+                        _ => worker::run,
+                    };
+                    scope.spawn(move || run(plan, thread, &control))
+                })
+                .collect();
+            let attacker = match plan.workload {
+                Workload::Attack(attack) => {
+                    let control = control.clone();
+                    Some(scope.spawn(move || attack::run(plan, attack, &control)))
+                }
+                _ => None,
+            };
+            let conducted = self.conduct(&control);
+            control.enter(Phase::Drain);
+            let mut measured = Measured::new();
+            let mut failed = None;
+            for thread in threads {
+                match thread.join() {
+                    Ok(Ok(part)) => measured.merge(part),
+                    Ok(Err(problem)) => failed = Some(Failure::machine(problem)),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            match attacker.map(|attacker| attacker.join()) {
+                Some(Ok(Ok(attacked))) => measured.attacked = Some(attacked),
+                Some(Ok(Err(problem))) => failed = Some(Failure::network(problem)),
+                Some(Err(panic)) => std::panic::resume_unwind(panic),
+                None => {}
+            }
+            let (mut setup, target) = conducted?;
+            if let Some(failed) = failed {
+                return Err(failed);
+            }
+            let last_ns = measured.admitted_ns.iter().max().copied().unwrap_or(0);
+            setup.admitted_s = last_ns as f64 / 1e9;
+            setup.switches_lost = control.sum(|progress| &progress.gone);
+            Ok(Run {
+                measured,
+                setup,
+                target,
+                is_storm: matches!(plan.workload, Workload::Storm { .. }),
+                links: (plan.workload == Workload::Paths).then(|| control.links.carried()),
+                problem: control.problem(),
+            })
+        })
+    }
+
+    fn conduct(&self, control: &Control) -> Result<(Setup, Option<TargetUsage>), Failure> {
+        if self.plan.workload == Workload::Churn {
+            return self.measure_churn(control);
+        }
+        let mut setup = self.connect(control)?;
+        control.enter(Phase::Learn);
+        let learning = Instant::now();
+        let learned = || control.sum(|p| &p.learned) + control.sum(|p| &p.gone);
+        setup.learned = self.wait(control, "learning", self.plan.learn_max, || {
+            learned() >= setup.switches_connected
+        });
+        setup.learn_s = learning.elapsed().as_secs_f64();
+        let target = self.measure(control);
+        Ok((setup, target))
+    }
+
+    /// Switches come from the start; there is nothing to set up or to learn.
+    fn measure_churn(&self, control: &Control) -> Result<(Setup, Option<TargetUsage>), Failure> {
+        let target = self.measure(control);
+        if control.heard() == 0 && !self.interrupt.is_set() {
+            let problem = control.problem();
+            let problem = problem.unwrap_or_else(|| "no switch was taken in".to_string());
+            return Err(Failure::network(problem));
+        }
+        let setup = Setup {
+            learned: true,
+            ..Setup::default()
+        };
+        Ok((setup, target))
+    }
+
+    fn measure(&self, control: &Control) -> Option<TargetUsage> {
+        control.enter(Phase::WarmUp);
+        self.wait(control, "warming up", self.plan.warmup, || false);
+        let before = (self.usage)();
+        control.enter(Phase::Measure);
+        let measured = self.plan.measured() + DRAIN_MAX;
+        self.wait(control, "measuring", measured, || control.all_done());
+        let after = (self.usage)();
+        before.zip(after).map(|(before, after)| TargetUsage {
+            cpu: after.cpu.saturating_sub(before.cpu),
+            memory_peak_bytes: after.memory_peak_bytes,
+            memory_growth_bytes: after
+                .memory_peak_bytes
+                .saturating_sub(before.memory_peak_bytes),
+        })
+    }
+
+    /// Until every switch is ready, or what keeps them from it is known.
+    fn connect(&self, control: &Control) -> Result<Setup, Failure> {
+        let start = Instant::now();
+        let all = u32::from(self.plan.switch_count);
+        let unbounded = Duration::MAX;
+        self.wait(control, "connecting", unbounded, || {
+            control.sum(|p| &p.settled) >= all
+        });
+        let connected = control.sum(|p| &p.connected);
+        if connected == 0 && !self.interrupt.is_set() {
+            let problem = control.problem().unwrap_or_default();
+            return Err(Failure::network(problem));
+        }
+        let target = &self.plan.method;
+        let gone = || control.sum(|p| &p.gone);
+        let admit_max = Duration::from_nanos(self.plan.profile.ready_max_ns);
+        self.wait(control, "connecting", admit_max, || {
+            control.sum(|p| &p.admitted) + gone() >= connected
+        });
+        if control.sum(|p| &p.admitted) == 0 && !self.interrupt.is_set() {
+            let problem = control
+                .problem()
+                .unwrap_or_else(|| "it accepts connections and asks for no features".to_string());
+            return Err(Failure::network(format!(
+                "{target}: {problem}; is it an OpenFlow controller?"
+            )));
+        }
+        self.wait(control, "setting up", unbounded, || {
+            let settled = control.sum(|p| &p.ready) + control.sum(|p| &p.not_learned);
+            settled + gone() >= control.sum(|p| &p.admitted)
+        });
+        let ready = control.sum(|p| &p.ready);
+        if ready == 0 && control.heard() == 0 && !self.interrupt.is_set() {
+            let problem = control
+                .problem()
+                .map_or(String::new(), |problem| format!(" ({problem})"));
+            return Err(Failure::negative(format!(
+                "{target}: no packet-in was answered within {:.0} s{problem}; is the application that \
+                 answers them loaded, and is --answer what it sends?",
+                self.plan.profile.ready_max_ns as f64 / 1e9
+            )));
+        }
+        Ok(Setup {
+            switches_connected: connected,
+            switches_ready: ready,
+            ready_s: start.elapsed().as_secs_f64(),
+            ..Setup::default()
+        })
+    }
+
+    /// Whether it came true within the time; with the live line meanwhile.
+    fn wait(
+        &self,
+        control: &Control,
+        doing: &str,
+        at_most: Duration,
+        until: impl Fn() -> bool,
+    ) -> bool {
+        let start = Instant::now();
+        let (mut rate, mut rate_at, mut rate_count) = (0.0, start, control.answered());
+        loop {
+            if until() {
+                return true;
+            }
+            if start.elapsed() >= at_most || self.interrupt.is_set() {
+                return false;
+            }
+            std::thread::sleep(POLL);
+            let since = rate_at.elapsed();
+            if since >= Duration::from_millis(500) {
+                let count = control.answered();
+                rate = (count - rate_count) as f64 / since.as_secs_f64();
+                (rate_at, rate_count) = (Instant::now(), count);
+            }
+            self.progress.say(format_args!(
+                "{}: {doing}: {} of {} switches ready, {} answered, {rate:.0}/s",
+                self.title,
+                control.sum(|p| &p.ready),
+                self.plan.switch_count,
+                control.answered(),
+            ));
+        }
+    }
+}

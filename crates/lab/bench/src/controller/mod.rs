@@ -1,0 +1,247 @@
+//! `auster bench controller`: emulated switches ask a controller, and what it answers is verified,
+//! counted and timed.
+//!
+//! `switch` is one emulated switch without sockets or clocks, `links` what is between two; `serve`
+//! and `worker` put it on a connection and a thread; `conduct` leads a run through its phases;
+//! `rounds` runs controllers in turn; `report` tells.
+
+mod answers;
+mod attack;
+pub mod cbench;
+mod churn;
+mod conduct;
+mod layout;
+mod links;
+mod outstanding;
+mod plan;
+mod report;
+mod rounds;
+pub mod scale;
+mod serve;
+mod settings;
+mod switch;
+mod tally;
+pub(super) mod target;
+mod wire;
+mod worker;
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use openflow::Version;
+
+use ::report::output::OutputArgs;
+use cli::date::unix_seconds;
+use cli::failure::Failure;
+use cli::interrupt::Interrupt;
+use outstanding::Wanted;
+use settings::Settings;
+use switch::Announce;
+
+/// Measures an OpenFlow controller with emulated switches: what it answers, how soon, and whether
+/// the answers are right.
+///
+/// Every packet-in carries a number, and an answer counts when it is for a packet-in that waits,
+/// goes out of the port where the destination announced itself, and comes in time. Wrong, late,
+/// second and missing answers and floods are counted apart. The destination is announced only when
+/// the controller is done setting the switch up, and all sources are sent once before the clock
+/// starts.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The controller: tcp:HOST[:PORT], ssl: or quic:; or none with --start
+    #[arg(value_name = "TARGET")]
+    target: Option<String>,
+
+    /// Start this controller for the run; {port} in it becomes a free port. Put "ssl: " or "quic: "
+    /// before it to speak that
+    #[arg(long, value_name = "CMD", conflicts_with = "target")]
+    start: Option<String>,
+
+    /// Another controller to measure in turn with the first: a command as for --start, or the method
+    /// of one that runs. May be given several times
+    #[arg(long, value_name = "CMD")]
+    compare: Vec<String>,
+
+    /// What to call the controllers, in their order
+    #[arg(long = "name", value_name = "NAME")]
+    names: Vec<String>,
+
+    /// How packet-ins are sent: a window per switch, one at a time, or at a rate
+    #[arg(long, value_enum, default_value = "throughput")]
+    mode: ModeArg,
+
+    /// Packet-ins a second over all switches, for --mode open
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
+
+    /// What the switches send, or do
+    #[arg(long, value_enum, default_value = "macs")]
+    workload: WorkloadArg,
+
+    /// Packet-ins a second of the storm, for --workload storm [default: 100000]
+    #[arg(long, value_name = "N")]
+    storm_rate: Option<f64>,
+
+    /// Packet-ins a second of the attacker, for --workload attack [default: as many as the connection
+    /// takes]
+    #[arg(long, value_name = "N")]
+    attack_rate: Option<f64>,
+
+    /// The attacker reads what it is sent, for --workload attack
+    #[arg(long)]
+    attack_reads: bool,
+
+    /// Different hosts that the attacker's packets are of, for --workload attack [default: --macs]
+    #[arg(long, value_name = "N")]
+    attack_hosts: Option<u32>,
+
+    /// Emulated switches, 1 to 10000
+    #[arg(short = 's', long, value_name = "N", default_value_t = 16)]
+    switches: u32,
+
+    /// Hosts behind each switch that send to one destination
+    #[arg(short = 'M', long, value_name = "N", default_value_t = 1000)]
+    macs: u32,
+
+    /// Ports of each switch: the destination is behind the first, the sources behind the others
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    ports: u32,
+
+    /// Packet-ins of a switch that may wait for their answer in --mode throughput [default: 512, at
+    /// most the number of hosts]
+    #[arg(long, value_name = "N")]
+    window: Option<usize>,
+
+    /// OpenFlow version
+    #[arg(long, value_enum, default_value = "1.3")]
+    of: OfVersion,
+
+    /// The switches keep the packets and send a buffer id with them, as cbench's do
+    #[arg(long)]
+    buffered: bool,
+
+    /// What counts as an answer
+    #[arg(long, value_enum, default_value = "any")]
+    answer: Wanted,
+
+    /// How the destination makes itself known [default: arp, from 257 switches on keepalive]
+    #[arg(long, value_enum)]
+    announce: Option<Announce>,
+
+    /// Rounds; in each, every controller is measured once
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    rounds: u32,
+
+    /// How long each is measured in a round
+    #[arg(short = 'd', long, value_name = "SECONDS", default_value_t = 5.0)]
+    duration: f64,
+
+    /// Load before the measuring, in each round
+    #[arg(short = 'w', long, value_name = "SECONDS", default_value_t = 1.0)]
+    warmup: f64,
+
+    /// The longest the controller may take to answer every host once before that
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    learn_max: f64,
+
+    /// The longest it may take to learn where a destination is
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
+    ready_max: f64,
+
+    /// An answer that takes longer is late, and its packet-in missing
+    #[arg(long, value_name = "MS", default_value_t = 1000.0)]
+    timeout: f64,
+
+    /// How long the controller must have been quiet after its last set-up message
+    #[arg(long, value_name = "MS", default_value_t = 200.0)]
+    settle: f64,
+
+    /// Between two echo requests of a switch, while the load runs
+    #[arg(long, value_name = "MS", default_value_t = 1000.0)]
+    echo_interval: f64,
+
+    /// Threads that emulate switches [default: one per core]
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+
+    /// Start a command once and not for every round
+    #[arg(long)]
+    keep: bool,
+
+    /// The process of a controller that runs on this machine, to see what it uses
+    #[arg(long, value_name = "PID")]
+    pid: Option<i32>,
+
+    /// Our private key (PEM), for ssl: and quic:
+    #[arg(short = 'p', long, value_name = "FILE")]
+    private_key: Option<PathBuf>,
+
+    /// Our certificate (PEM)
+    #[arg(short = 'c', long, value_name = "FILE")]
+    certificate: Option<PathBuf>,
+
+    /// The CA of the controller's certificate (PEM)
+    #[arg(short = 'C', long, value_name = "FILE")]
+    ca_cert: Option<PathBuf>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ModeArg {
+    /// A window of packet-ins per switch: answers a second
+    Throughput,
+    /// One packet-in per switch at a time: the delay without queues
+    Latency,
+    /// At --rate, whatever the controller does; delays from the time a packet-in was due
+    Open,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WorkloadArg {
+    /// Packets of all hosts of a switch to one destination, as cbench's
+    Macs,
+    /// Packets of all hosts of a switch to each other
+    Hosts,
+    /// Packets to hosts behind other switches, which form a line with links that answer LLDP
+    Paths,
+    /// One host of a switch asks for another by ARP, is told, and each sends the other an IP packet
+    ArpIp,
+    /// As macs; in the second half of the time one port of the first switch storms, and the delay at
+    /// the other switches is measured
+    Storm,
+    /// As macs; in the second third of the time one more switch floods packet-ins and reads nothing,
+    /// and the delay at the others is told for each third
+    Attack,
+    /// As many connections at once as switches: each is taken in, leaves, and comes again
+    Churn,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OfVersion {
+    #[value(name = "1.0")]
+    V10,
+    #[value(name = "1.3")]
+    V13,
+}
+
+impl OfVersion {
+    pub fn version(self) -> Version {
+        match self {
+            OfVersion::V10 => Version::V10,
+            OfVersion::V13 => Version::V13,
+        }
+    }
+}
+
+pub fn run(args: Args) -> Result<(), Failure> {
+    let started_unix_s = unix_seconds();
+    let settings = Settings::resolve(&args)?;
+    let results = args.output.open()?;
+    cli::process::raise_file_limit();
+    let interrupt = Interrupt::take()?;
+    args.output.say(format_args!("{}", settings.headline()));
+    let rounds = rounds::run(&settings, &interrupt)?;
+    report::tell(&args.output, &results, started_unix_s, &settings, &rounds)
+}

@@ -1,0 +1,563 @@
+//! What the rounds found: the document, the table, the plots, and the sentences that a table does
+//! not say.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::attack::{Attack, AttackDocument};
+use super::conduct::{Run, Setup};
+use super::links::Carried;
+use super::outstanding::Wanted;
+use super::plan::{Mode, Workload, histogram};
+use super::rounds::Rounds;
+use super::settings::{Settings, Subject};
+use super::switch::Announce;
+use super::tally::Tally;
+use cli::failure::Failure;
+use cli::table::table;
+use measure::stats::{Summary, median};
+use report::output::{Document, OutputArgs, Results};
+use report::plot::{Bars, Plot, Series};
+
+const US_PER_NS: f64 = 1e-3;
+/// A thread that has so much of a core has no more to give.
+const BUSY: f64 = 0.9;
+/// As a part of all cores: generator and controller keep each other from running.
+const FULL: f64 = 0.95;
+
+#[derive(Serialize)]
+struct SettingsDocument {
+    mode: &'static str,
+    rate_per_s: Option<f64>,
+    switches: u16,
+    macs_per_switch: u32,
+    ports_per_switch: u32,
+    window: Option<usize>,
+    openflow: String,
+    buffered: bool,
+    answer: Wanted,
+    announce: Announce,
+    rounds: u32,
+    duration_s: f64,
+    warmup_s: f64,
+    timeout_ms: f64,
+    threads: usize,
+    workload: &'static str,
+    storm_rate_per_s: Option<f64>,
+    attack: Option<Attack>,
+}
+
+#[derive(Serialize)]
+struct SubjectDocument {
+    name: String,
+    transport: String,
+    /// Of one that ran already.
+    method: Option<String>,
+    /// Of one that was started.
+    command: Option<String>,
+    /// Over the rounds.
+    answered_per_s: Summary,
+    /// Of all measured packet-ins of all rounds.
+    latency_us: Summary,
+    echo_us: Summary,
+    /// The median over rounds of this one's figure by the first one's in the same round.
+    ratio_to_first: Ratio,
+    tally: Tally,
+    rounds: Vec<RoundDocument>,
+}
+
+#[derive(Serialize)]
+struct Ratio {
+    answered_per_s: f64,
+    latency_p50: f64,
+    latency_p99: f64,
+}
+
+#[derive(Serialize)]
+struct RoundDocument {
+    answered_per_s: f64,
+    elapsed_s: f64,
+    tally: Tally,
+    latency_us: Summary,
+    echo_us: Summary,
+    /// Open loop: how much later than intended packet-ins were sent.
+    send_lag_us: Summary,
+    storm: Option<StormDocument>,
+    attack: Option<AttackDocument>,
+    links: Option<Carried>,
+    setup: Setup,
+    generator: GeneratorDocument,
+    target: Option<TargetDocument>,
+    bottleneck: Bottleneck,
+    problem: Option<String>,
+}
+
+/// The half before the storm is told here; the round's `latency_us` is of the half in it.
+#[derive(Serialize)]
+struct StormDocument {
+    quiet_latency_us: Summary,
+    packet_ins: u64,
+    /// The connection took no more.
+    unsent: u64,
+}
+
+#[derive(Serialize)]
+struct GeneratorDocument {
+    /// Cores' worth of processor time.
+    cpu: f64,
+    /// The busiest thread's part of a core.
+    busiest_thread: f64,
+    cpu_ns_per_answer: f64,
+}
+
+#[derive(Serialize)]
+struct TargetDocument {
+    cpu: f64,
+    cpu_ns_per_answer: f64,
+    memory_peak_mib: f64,
+}
+
+/// What kept the figure from being higher, as far as processor time tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Bottleneck {
+    /// A generator thread had no time left and the controller had.
+    Generator,
+    /// All cores were busy, by both.
+    Machine,
+    /// The controller, or what is between.
+    Other,
+}
+
+impl Bottleneck {
+    /// `target_cpu` in cores, where it is known.
+    fn of(busiest_thread: f64, generator_cpu: f64, target_cpu: Option<f64>, cores: f64) -> Self {
+        let all = generator_cpu + target_cpu.unwrap_or(0.0);
+        match target_cpu {
+            Some(target) if busiest_thread > BUSY && target < BUSY => Bottleneck::Generator,
+            None if busiest_thread > BUSY => Bottleneck::Generator,
+            _ if all > FULL * cores => Bottleneck::Machine,
+            _ => Bottleneck::Other,
+        }
+    }
+}
+
+pub fn tell(
+    output: &OutputArgs,
+    results: &Results,
+    started_unix_s: u64,
+    settings: &Settings,
+    rounds: &Rounds,
+) -> Result<(), Failure> {
+    let subjects = documents(settings, rounds);
+    let text = text(settings, &subjects);
+    plots(results, settings, rounds, &subjects)?;
+    let document = Document::new(
+        "controller",
+        started_unix_s,
+        settings_document(settings),
+        subjects,
+        rounds.interrupted,
+    );
+    output.conclude(results, &document, &text)
+}
+
+fn settings_document(settings: &Settings) -> SettingsDocument {
+    let plan = &settings.plan;
+    SettingsDocument {
+        mode: plan.mode.name(),
+        rate_per_s: match plan.mode {
+            Mode::Open { rate } => Some(rate),
+            _ => None,
+        },
+        switches: plan.switch_count,
+        macs_per_switch: plan.source_count,
+        ports_per_switch: plan.port_count,
+        window: match plan.mode {
+            Mode::Open { .. } => None,
+            _ => Some(plan.profile.window),
+        },
+        openflow: plan.profile.version.to_string(),
+        buffered: plan.profile.is_buffered,
+        answer: plan.profile.wanted,
+        announce: plan.profile.announce,
+        rounds: settings.rounds,
+        duration_s: plan.measured().as_secs_f64(),
+        warmup_s: plan.warmup.as_secs_f64(),
+        timeout_ms: plan.profile.timeout_ns as f64 / 1e6,
+        threads: plan.thread_count,
+        workload: plan.workload.name(),
+        storm_rate_per_s: match plan.workload {
+            Workload::Storm { rate } => Some(rate),
+            _ => None,
+        },
+        attack: match plan.workload {
+            Workload::Attack(attack) => Some(attack),
+            _ => None,
+        },
+    }
+}
+
+fn documents(settings: &Settings, rounds: &Rounds) -> Vec<SubjectDocument> {
+    let first: Vec<RoundDocument> = rounds.runs[0].iter().map(round_document).collect();
+    let each = settings.subjects.iter().zip(&rounds.runs);
+    each.map(|(subject, runs)| subject_document(subject, runs, &first))
+        .collect()
+}
+
+fn subject_document(subject: &Subject, runs: &[Run], first: &[RoundDocument]) -> SubjectDocument {
+    let rounds: Vec<RoundDocument> = runs.iter().map(round_document).collect();
+    let rates: Vec<f64> = rounds.iter().map(|round| round.answered_per_s).collect();
+    let ratio = |of: fn(&RoundDocument) -> f64| {
+        let pairs = rounds
+            .iter()
+            .zip(first)
+            .filter(|(_, first)| of(first) > 0.0);
+        let ratios: Vec<f64> = pairs.map(|(mine, first)| of(mine) / of(first)).collect();
+        median(&ratios)
+    };
+    let mut tally = Tally::default();
+    runs.iter().for_each(|run| tally.add(&run.measured.tally));
+    SubjectDocument {
+        name: subject.name.clone(),
+        transport: subject.transport(),
+        method: subject.method(),
+        command: subject.command(),
+        answered_per_s: Summary::of(&rates),
+        latency_us: Summary::of_histogram(&answers(runs), US_PER_NS),
+        echo_us: Summary::of_histogram(
+            &merged(runs.iter().map(|run| &run.measured.delays.echoes)),
+            US_PER_NS,
+        ),
+        ratio_to_first: Ratio {
+            answered_per_s: ratio(|round| round.answered_per_s),
+            latency_p50: ratio(|round| round.latency_us.p50),
+            latency_p99: ratio(|round| round.latency_us.p99),
+        },
+        tally,
+        rounds,
+    }
+}
+
+fn answers(runs: &[Run]) -> Histogram<u64> {
+    merged(runs.iter().map(|run| &run.measured.delays.answers))
+}
+
+fn merged<'a>(histograms: impl Iterator<Item = &'a Histogram<u64>>) -> Histogram<u64> {
+    let mut sum = histogram();
+    for histogram in histograms {
+        sum.add(histogram).expect("histograms are made alike");
+    }
+    sum
+}
+
+fn round_document(run: &Run) -> RoundDocument {
+    let measured = &run.measured;
+    let elapsed_s = measured.elapsed.as_secs_f64().max(1e-9);
+    let per_answer = |cpu_s: f64| cpu_s * 1e9 / (measured.answered.max(1) as f64);
+    let generator_s = measured.cpu_total().as_secs_f64();
+    let target = run.target.map(|usage| TargetDocument {
+        cpu: usage.cpu.as_secs_f64() / elapsed_s,
+        cpu_ns_per_answer: per_answer(usage.cpu.as_secs_f64()),
+        memory_peak_mib: usage.memory_peak_bytes as f64 / f64::from(1 << 20),
+    });
+    let cores = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
+    RoundDocument {
+        answered_per_s: measured.rate(),
+        elapsed_s,
+        tally: measured.tally,
+        latency_us: Summary::of_histogram(&measured.delays.answers, US_PER_NS),
+        echo_us: Summary::of_histogram(&measured.delays.echoes, US_PER_NS),
+        send_lag_us: Summary::of_histogram(&measured.lag, US_PER_NS),
+        storm: run.is_storm.then(|| StormDocument {
+            quiet_latency_us: Summary::of_histogram(&measured.quiet, US_PER_NS),
+            packet_ins: measured.strays,
+            unsent: measured.strays_unsent,
+        }),
+        attack: measured.attacked.as_ref().map(|attacked| {
+            let timeline = measured.delays.timeline.as_deref().unwrap_or_default();
+            let growth = run.target.map(|usage| usage.memory_growth_bytes);
+            AttackDocument::new(attacked, timeline, elapsed_s, growth)
+        }),
+        links: run.links,
+        setup: run.setup,
+        bottleneck: Bottleneck::of(
+            measured.busiest(),
+            generator_s / elapsed_s,
+            target.as_ref().map(|target| target.cpu),
+            cores,
+        ),
+        generator: GeneratorDocument {
+            cpu: generator_s / elapsed_s,
+            busiest_thread: measured.busiest(),
+            cpu_ns_per_answer: per_answer(generator_s),
+        },
+        target,
+        problem: run.problem.clone(),
+    }
+}
+
+fn text(settings: &Settings, subjects: &[SubjectDocument]) -> String {
+    const HEADER: [&str; 12] = [
+        "controller",
+        "answered/s",
+        "± 95 %",
+        "of first",
+        "p50 µs",
+        "p99 µs",
+        "p99.9 µs",
+        "echo p99 µs",
+        "generator cores",
+        "its cores",
+        "its peak MiB",
+        "rounds",
+    ];
+    let rows: Vec<Vec<String>> = subjects.iter().map(row).collect();
+    let mut text = table(&HEADER, &rows) + "\n" + &attack_table(subjects);
+    for subject in subjects {
+        for note in notes(settings, subject) {
+            text += &format!("{}: {note}\n", subject.name);
+        }
+    }
+    text
+}
+
+fn attack_table(subjects: &[SubjectDocument]) -> String {
+    let mut rows = Vec::new();
+    for subject in subjects {
+        for (number, round) in (1..).zip(&subject.rounds) {
+            let row = round.attack.as_ref();
+            rows.extend(row.map(|attack| attack.row(&subject.name, number)));
+        }
+    }
+    match rows.is_empty() {
+        true => String::new(),
+        false => table(&AttackDocument::HEADER, &rows) + "\n",
+    }
+}
+
+fn row(subject: &SubjectDocument) -> Vec<String> {
+    let mean = |of: &dyn Fn(&RoundDocument) -> Option<f64>| {
+        let values: Vec<f64> = subject.rounds.iter().filter_map(of).collect();
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+    };
+    let cell = |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{value:.2}"));
+    let peak = subject.rounds.iter().filter_map(|r| r.target.as_ref());
+    let peak = peak.map(|target| target.memory_peak_mib).reduce(f64::max);
+    let latency = &subject.latency_us;
+    vec![
+        subject.name.clone(),
+        format!("{:.0}", subject.answered_per_s.mean),
+        format!("{:.0}", subject.answered_per_s.ci95),
+        format!("{:.3}", subject.ratio_to_first.answered_per_s),
+        format!("{:.1}", latency.p50),
+        format!("{:.1}", latency.p99),
+        format!("{:.1}", latency.p999),
+        format!("{:.1}", subject.echo_us.p99),
+        cell(mean(&|round| Some(round.generator.cpu))),
+        cell(mean(&|round| round.target.as_ref().map(|t| t.cpu))),
+        peak.map_or("-".to_string(), |peak| format!("{peak:.1}")),
+        subject.rounds.len().to_string(),
+    ]
+}
+
+fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
+    let mut notes = Vec::new();
+    let rounds = &subject.rounds;
+    let count = |of: fn(&RoundDocument) -> bool| rounds.iter().filter(|round| of(round)).count();
+    let in_rounds = |count: usize| format!("in {count} of {} rounds", rounds.len());
+    let generator = count(|round| round.bottleneck == Bottleneck::Generator);
+    if generator > 0 {
+        notes.push(format!(
+            "the generator was the bottleneck {}: the figure is a lower bound",
+            in_rounds(generator)
+        ));
+    }
+    let machine = count(|round| round.bottleneck == Bottleneck::Machine);
+    if machine > 0 {
+        notes.push(format!(
+            "generator and controller together used all cores {}",
+            in_rounds(machine)
+        ));
+    }
+    let switches = u32::from(settings.plan.switch_count);
+    if settings.plan.workload == Workload::Churn {
+        notes.push(
+            "answered: switches that were asked for features and had an echo answered".to_string(),
+        );
+        return notes;
+    }
+    for storm in rounds.iter().filter_map(|round| round.storm.as_ref()) {
+        notes.push(format!(
+            "before the storm p50 {:.1} µs, p99 {:.1} µs; it was {} packet-ins on one port, and {} that the \
+             connection did not take",
+            storm.quiet_latency_us.p50, storm.quiet_latency_us.p99, storm.packet_ins, storm.unsent
+        ));
+    }
+    let dropped: u64 = (rounds.iter().filter_map(|round| round.links))
+        .map(|links| links.dropped)
+        .sum();
+    if dropped > 0 {
+        notes.push(format!(
+            "the bench dropped {dropped} frames between switches for want of room"
+        ));
+    }
+    if let Some(round) = rounds.iter().find(|r| r.setup.switches_ready < switches) {
+        notes.push(format!(
+            "{} of {switches} switches got no packet to its destination but by flooding",
+            switches - round.setup.switches_ready
+        ));
+    }
+    if let Some(round) = rounds.iter().find(|r| r.setup.switches_lost > 0) {
+        let lost = round.setup.switches_lost;
+        let why = round.problem.as_deref().unwrap_or("no reason given");
+        notes.push(format!(
+            "{lost} of {switches} switches lost their connection: {why}"
+        ));
+    }
+    if let Some(round) = rounds.iter().find(|r| !r.setup.learned) {
+        notes.push(format!(
+            "not every host was answered once within {:.1} s",
+            round.setup.learn_s
+        ));
+    }
+    let faults = subject.tally.faults();
+    if !faults.is_empty() {
+        notes.push(format!("of {} packet-ins: {faults}", subject.tally.sent));
+    }
+    let each = |of: fn(&Setup) -> f64| {
+        let values: Vec<f64> = rounds.iter().map(|round| of(&round.setup)).collect();
+        median(&values)
+    };
+    let learned = match settings.plan.workload {
+        Workload::ArpIp => "nothing learned ahead".to_string(),
+        _ => format!(
+            "{} hosts each learned in {:.3} s",
+            settings.plan.source_count,
+            each(|setup| setup.learn_s)
+        ),
+    };
+    notes.push(format!(
+        "{switches} switches asked for features after {:.3} s, destinations known after {:.3} s, \
+         {learned}",
+        each(|setup| setup.admitted_s),
+        each(|setup| setup.ready_s),
+    ));
+    notes
+}
+
+fn plots(
+    results: &Results,
+    settings: &Settings,
+    rounds: &Rounds,
+    subjects: &[SubjectDocument],
+) -> Result<(), Failure> {
+    if !results.are_kept() {
+        return Ok(());
+    }
+    let names: Vec<String> = subjects.iter().map(|s| s.name.clone()).collect();
+    let plan = &settings.plan;
+    let title = format!(
+        "{}, {} switches, {} hosts each",
+        plan.mode.name(),
+        plan.switch_count,
+        plan.source_count
+    );
+    let rates = subjects.iter().map(|s| s.answered_per_s.mean).collect();
+    let errors = subjects.iter().map(|s| s.answered_per_s.ci95).collect();
+    let bars = Bars {
+        title: title.clone(),
+        y_label: "packet-ins answered (1/s)".to_string(),
+        groups: names.clone(),
+        parts: vec![("answered".to_string(), rates)],
+        stacked: false,
+        error: Some(vec![errors]),
+    };
+    results.plot("throughput", &bars.svg())?;
+    let mut series = Vec::new();
+    for (at, (name, runs)) in names.iter().zip(&rounds.runs).enumerate() {
+        let histogram = answers(runs);
+        results.histogram(&format!("latency-{}", at + 1), &histogram, US_PER_NS)?;
+        series.push(Series {
+            name: name.clone(),
+            points: tail_points(&histogram),
+            error: None,
+        });
+    }
+    let plot = Plot {
+        title,
+        x_label: "answered within (µs)".to_string(),
+        y_label: "packet-ins that took longer (part of all)".to_string(),
+        x_log: true,
+        y_log: true,
+        series,
+    };
+    results.plot("latency", &plot.lines())?;
+    if matches!(plan.workload, Workload::Attack(_)) {
+        let first = |subject: &SubjectDocument| {
+            let attack = subject.rounds.first()?.attack.as_ref()?;
+            Some(attack.series(&subject.name))
+        };
+        let attack = Plot {
+            title: "One more switch attacks, from 0 s on for a third of the time".to_string(),
+            x_label: "since the attack began (s)".to_string(),
+            y_label: "p99 of each 0.1 s at the others (µs)".to_string(),
+            x_log: false,
+            y_log: true,
+            series: subjects.iter().filter_map(first).collect(),
+        };
+        results.plot("attack", &attack.lines())?;
+    }
+    results.write("rounds.csv", rounds_csv(&names, subjects).as_bytes())
+}
+
+/// Delay in µs against the part of all that took longer.
+fn tail_points(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
+    let all = histogram.len().max(1) as f64;
+    let mut seen = 0;
+    let recorded = histogram.iter_recorded().map(|step| {
+        seen += step.count_since_last_iteration();
+        let us = step.value_iterated_to() as f64 * US_PER_NS;
+        (us, 1.0 - seen as f64 / all)
+    });
+    recorded.filter(|(_, longer)| *longer > 0.0).collect()
+}
+
+fn rounds_csv(names: &[String], subjects: &[SubjectDocument]) -> String {
+    let mut csv =
+        "controller,round,answered_per_s,p50_us,p99_us,sent,answered,missing\n".to_string();
+    for (name, subject) in names.iter().zip(subjects) {
+        for (number, round) in (1..).zip(&subject.rounds) {
+            let RoundDocument {
+                answered_per_s,
+                latency_us: Summary { p50, p99, .. },
+                tally:
+                    Tally {
+                        sent,
+                        answered,
+                        missing,
+                        ..
+                    },
+                ..
+            } = round;
+            csv += &format!(
+                "\"{name}\",{number},{answered_per_s:.1},{p50:.3},{p99:.3},{sent},{answered},{missing}\n"
+            );
+        }
+    }
+    csv
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_busy_is_the_bottleneck() {
+        let of = Bottleneck::of;
+        assert_eq!(of(0.95, 1.0, Some(0.5), 2.0), Bottleneck::Generator);
+        assert_eq!(of(0.95, 1.0, None, 2.0), Bottleneck::Generator);
+        assert_eq!(of(0.95, 1.0, Some(1.0), 2.0), Bottleneck::Machine);
+        assert_eq!(of(0.3, 0.3, Some(0.6), 2.0), Bottleneck::Other);
+    }
+}

@@ -1,0 +1,309 @@
+//! `auster bench scale`: the same controller under ever more switches, each with the same load: how
+//! long until all are taken in, what each costs in memory, and how long an echo waits.
+
+use serde::Serialize;
+
+use super::conduct::Setup;
+use super::rounds::measure;
+use super::settings::{SWITCHES_MAX, Settings, SubjectKind};
+use super::target::Target;
+use cli::date::unix_seconds;
+use cli::failure::Failure;
+use cli::interrupt::Interrupt;
+use cli::progress::Progress;
+use cli::table::table;
+use measure::stats::Summary;
+use report::output::{Document, OutputArgs, Results};
+use report::plot::{Plot, Series};
+
+/// Starts a controller for each number of switches, connects them, and sends packet-ins at a rate
+/// per switch while every switch asks for echoes.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The controller; {port} in it becomes a free port. Put "ssl: " or "quic: " before it to speak
+    /// that
+    #[arg(long, value_name = "CMD")]
+    start: String,
+
+    /// Numbers of emulated switches, each 1 to 10000
+    #[arg(
+        short = 's',
+        long,
+        value_name = "N,N",
+        value_delimiter = ',',
+        default_value = "100,300,1000,3000,10000"
+    )]
+    switches: Vec<u32>,
+
+    /// Packet-ins a second of each switch
+    #[arg(long, value_name = "N", default_value_t = 10.0)]
+    rate_per_switch: f64,
+
+    /// Hosts behind each switch
+    #[arg(short = 'M', long, value_name = "N", default_value_t = 10)]
+    macs: u32,
+
+    /// How long each is measured
+    #[arg(short = 'd', long, value_name = "SECONDS", default_value_t = 10.0)]
+    duration: f64,
+
+    /// Our private key (PEM), for ssl: and quic:
+    #[arg(short = 'p', long, value_name = "FILE")]
+    private_key: Option<String>,
+
+    /// Our certificate (PEM)
+    #[arg(short = 'c', long, value_name = "FILE")]
+    certificate: Option<String>,
+
+    /// The CA of the controller's certificate (PEM)
+    #[arg(short = 'C', long, value_name = "FILE")]
+    ca_cert: Option<String>,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Serialize)]
+struct SettingsDocument {
+    command: String,
+    rate_per_switch_per_s: f64,
+    macs_per_switch: u32,
+    duration_s: f64,
+}
+
+#[derive(Serialize)]
+struct Step {
+    switches: u32,
+    setup: Setup,
+    memory_before_mib: f64,
+    memory_peak_mib: f64,
+    memory_per_switch_kib: f64,
+    offered_per_s: f64,
+    answered_per_s: f64,
+    missing: u64,
+    latency_us: Summary,
+    echo_us: Summary,
+    generator_cpu: f64,
+    target_cpu: f64,
+    problem: Option<String>,
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let started_unix_s = unix_seconds();
+    if let Some(wrong) = args
+        .switches
+        .iter()
+        .find(|n| !(1..=SWITCHES_MAX).contains(*n))
+    {
+        return Err(Failure::usage(format!(
+            "--switches {wrong}: 1 to {SWITCHES_MAX} can be emulated"
+        )));
+    }
+    // Whatever is wrong is told before anything runs.
+    let plans = args.switches.iter().map(|n| settings(args, *n));
+    let plans = plans.collect::<Result<Vec<Settings>, Failure>>()?;
+    let results = args.output.open()?;
+    cli::process::raise_file_limit();
+    let interrupt = Interrupt::take()?;
+    args.output.say(format_args!(
+        "{} switches in turn, {} packet-ins/s and 1 echo/s of each: {}",
+        list(&args.switches),
+        args.rate_per_switch,
+        args.start
+    ));
+    let mut steps = Vec::new();
+    for settings in &plans {
+        match step(args, settings, &interrupt) {
+            Ok(step) => steps.push(step),
+            Err(_) if interrupt.is_set() => {}
+            Err(failure) => return Err(failure),
+        }
+        if interrupt.is_set() {
+            break;
+        }
+    }
+    plots(&results, &steps)?;
+    let text = text(&steps);
+    let document = Document::new(
+        "scale",
+        started_unix_s,
+        SettingsDocument {
+            command: args.start.clone(),
+            rate_per_switch_per_s: args.rate_per_switch,
+            macs_per_switch: args.macs,
+            duration_s: args.duration,
+        },
+        steps,
+        interrupt.is_set(),
+    );
+    args.output.conclude(&results, &document, &text)
+}
+
+fn list(numbers: &[u32]) -> String {
+    let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+    numbers.join(", ")
+}
+
+/// As `auster bench controller` would be asked for it.
+fn settings(args: &Args, switches: u32) -> Result<Settings, Failure> {
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        args: super::Args,
+    }
+    let rate = args.rate_per_switch * f64::from(switches);
+    let mut words = vec![
+        "controller".to_string(),
+        format!("--start={}", args.start),
+        "--mode=open".to_string(),
+        format!("--rate={rate}"),
+        format!("--switches={switches}"),
+        format!("--macs={}", args.macs),
+        format!("--duration={}", args.duration),
+        "--announce=keepalive".to_string(),
+        "--ready-max=60".to_string(),
+        "--rounds=1".to_string(),
+    ];
+    let files = [
+        ("private-key", &args.private_key),
+        ("certificate", &args.certificate),
+        ("ca-cert", &args.ca_cert),
+    ];
+    for (flag, file) in files {
+        words.extend(file.as_ref().map(|file| format!("--{flag}={file}")));
+    }
+    let flags = <Flags as clap::Parser>::try_parse_from(words)
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    Settings::resolve(&flags.args)
+}
+
+fn step(args: &Args, settings: &Settings, interrupt: &Interrupt) -> Result<Step, Failure> {
+    const MIB: f64 = (1 << 20) as f64;
+    let SubjectKind::Command { transport, words } = &settings.subjects[0].kind else {
+        return Err(Failure::usage("--start is a command".to_string()));
+    };
+    let (target, method) = Target::start(words, *transport, interrupt)?;
+    let before = target.usage().memory_peak_bytes as f64;
+    let switches = u32::from(settings.plan.switch_count);
+    let title = format!("{switches} switches");
+    let usage = || Some(target.usage());
+    let run = measure(
+        settings,
+        &method,
+        &title,
+        interrupt,
+        &Progress::start(),
+        &usage,
+    )?;
+    let measured = &run.measured;
+    let elapsed_s = measured.elapsed.as_secs_f64().max(1e-9);
+    let used = run.target;
+    let peak = used.map_or(0.0, |used| used.memory_peak_bytes as f64);
+    Ok(Step {
+        switches,
+        setup: run.setup,
+        memory_before_mib: before / MIB,
+        memory_peak_mib: peak / MIB,
+        memory_per_switch_kib: (peak - before).max(0.0) / 1024.0 / f64::from(switches),
+        offered_per_s: args.rate_per_switch * f64::from(switches),
+        answered_per_s: measured.rate(),
+        missing: measured.tally.missing,
+        latency_us: Summary::of_histogram(&measured.delays.answers, 1e-3),
+        echo_us: Summary::of_histogram(&measured.delays.echoes, 1e-3),
+        generator_cpu: measured.cpu_total().as_secs_f64() / elapsed_s,
+        target_cpu: used.map_or(0.0, |used| used.cpu.as_secs_f64() / elapsed_s),
+        problem: run.problem,
+    })
+}
+
+fn text(steps: &[Step]) -> String {
+    let row = |step: &Step| {
+        vec![
+            step.switches.to_string(),
+            format!("{:.3}", step.setup.admitted_s),
+            format!("{:.3}", step.setup.ready_s),
+            format!("{:.1}", step.memory_peak_mib),
+            format!("{:.1}", step.memory_per_switch_kib),
+            format!("{:.0}", step.offered_per_s),
+            format!("{:.0}", step.answered_per_s),
+            step.missing.to_string(),
+            format!("{:.1}", step.latency_us.p99),
+            format!("{:.1}", step.echo_us.p50),
+            format!("{:.1}", step.echo_us.p99),
+            format!("{:.2}", step.target_cpu),
+            format!("{:.2}", step.generator_cpu),
+        ]
+    };
+    let header = [
+        "switches",
+        "all in s",
+        "all learn s",
+        "peak MiB",
+        "KiB each",
+        "offered/s",
+        "answered/s",
+        "missing",
+        "p99 µs",
+        "echo p50 µs",
+        "echo p99 µs",
+        "its cores",
+        "generator cores",
+    ];
+    let mut text = table(&header, &steps.iter().map(row).collect::<Vec<_>>()) + "\n";
+    for step in steps {
+        let lost = step.setup.switches_lost;
+        if lost > 0 {
+            let why = step.problem.as_deref().unwrap_or("no reason given");
+            text += &format!(
+                "{} switches: {lost} lost their connection: {why}\n",
+                step.switches
+            );
+        }
+    }
+    text
+}
+
+/// A name and what it shows.
+type Curve = (&'static str, fn(&Step) -> f64);
+
+fn plots(results: &Results, steps: &[Step]) -> Result<(), Failure> {
+    let plot = |title: &str, y_label: &str, of: &[Curve]| Plot {
+        title: title.to_string(),
+        x_label: "switches".to_string(),
+        y_label: y_label.to_string(),
+        x_log: true,
+        y_log: true,
+        series: of
+            .iter()
+            .map(|(name, of)| Series {
+                name: (*name).to_string(),
+                points: steps
+                    .iter()
+                    .map(|s| (f64::from(s.switches), of(s)))
+                    .collect(),
+                error: None,
+            })
+            .collect(),
+    };
+    let growth = plot(
+        "Time until all switches are taken in",
+        "s",
+        &[
+            ("asked for features", |s| s.setup.admitted_s),
+            ("hosts known", |s| s.setup.ready_s),
+        ],
+    );
+    results.plot("connected", &growth.lines())?;
+    let memory = plot(
+        "Memory of the controller",
+        "MiB",
+        &[("peak", |s| s.memory_peak_mib)],
+    );
+    results.plot("memory", &memory.lines())?;
+    let echo = plot(
+        "Echo while packet-ins run",
+        "µs",
+        &[("p50", |s| s.echo_us.p50), ("p99", |s| s.echo_us.p99)],
+    );
+    results.plot("echo", &echo.lines())
+}

@@ -1,0 +1,214 @@
+//! The controller under test as processes: started, watched and ended.
+
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use net::method::{Host, Method, Transport};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::{Pid, SysconfVar, sysconf};
+
+use cli::failure::Failure;
+use cli::interrupt::Interrupt;
+
+/// Stands for the port in a command.
+pub const PORT: &str = "{port}";
+/// From the start to a socket that accepts: a Java controller takes this long.
+const LISTEN_MAX: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(20);
+/// From SIGTERM to SIGKILL.
+const STOP_MAX: Duration = Duration::from_secs(3);
+
+/// A command that was started, with everything it started itself: one process group.
+pub struct Target {
+    child: Child,
+    group: Pid,
+    command: String,
+}
+
+/// What the processes of a target have used.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    pub cpu: Duration,
+    /// The most memory that was resident, summed over the processes.
+    pub memory_peak_bytes: u64,
+}
+
+impl Target {
+    /// Starts `command` with the port in its place, and waits until somebody listens there.
+    pub fn start(
+        command: &str,
+        transport: Transport,
+        interrupt: &Interrupt,
+    ) -> Result<(Target, Method), Failure> {
+        let port = free_port(transport)?;
+        let command = command.replace(PORT, &port.to_string());
+        let child = Command::new("sh")
+            .args(["-c", &command])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .map_err(|error| Failure::machine(format!("sh: {error}")))?;
+        let group = Pid::from_raw(child.id().cast_signed());
+        let mut target = Target {
+            child,
+            group,
+            command,
+        };
+        target.wait_until_it_listens(transport, port, interrupt)?;
+        let host = Host::V4(std::net::Ipv4Addr::LOCALHOST);
+        Ok((target, Method::Dial(transport, host, port)))
+    }
+
+    fn wait_until_it_listens(
+        &mut self,
+        transport: Transport,
+        port: u16,
+        interrupt: &Interrupt,
+    ) -> Result<(), Failure> {
+        let deadline = Instant::now() + LISTEN_MAX;
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                let command = &self.command;
+                return Err(Failure::network(format!(
+                    "'{command}' ended before it listened ({status}); run it by hand to see why"
+                )));
+            }
+            if listens(transport, port) {
+                return Ok(());
+            }
+            if Instant::now() > deadline || interrupt.is_set() {
+                let (command, limit) = (&self.command, LISTEN_MAX.as_secs());
+                return Err(Failure::network(format!(
+                    "'{command}' does not listen on port {port} after {limit} s; write {PORT} where \
+                     its port goes"
+                )));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    pub fn usage(&self) -> Usage {
+        usage_where(|stat| stat.group == self.group.as_raw())
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // A group that has ended already is as good.
+        let _ = killpg(self.group, Signal::SIGTERM);
+        let deadline = Instant::now() + STOP_MAX;
+        while Instant::now() < deadline && !self.has_ended() {
+            std::thread::sleep(POLL);
+        }
+        let _ = killpg(self.group, Signal::SIGKILL);
+        let _ = self.child.wait();
+    }
+}
+
+/// Of one process that somebody else started.
+pub fn usage_of(pid: i32) -> Usage {
+    usage_where(|stat| stat.pid == pid)
+}
+
+/// A port that nobody has at the moment. It is the command's to take; that somebody else is faster
+/// is possible and shows.
+fn free_port(transport: Transport) -> Result<u16, Failure> {
+    let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+    let port = match transport {
+        Transport::Tcp | Transport::Tls => TcpListener::bind(any).and_then(|l| l.local_addr()),
+        Transport::Quic => UdpSocket::bind(any).and_then(|s| s.local_addr()),
+    };
+    port.map(|address| address.port())
+        .map_err(|error| Failure::machine(format!("no free port: {error}")))
+}
+
+/// QUIC answers only those who speak it: that somebody has the port is what can be seen.
+fn listens(transport: Transport, port: u16) -> bool {
+    let address: SocketAddr = ([127, 0, 0, 1], port).into();
+    match transport {
+        Transport::Tcp | Transport::Tls => TcpStream::connect(address).is_ok(),
+        Transport::Quic => UdpSocket::bind(address).is_err(),
+    }
+}
+
+/// What is read of `/proc/PID/stat`.
+struct Stat {
+    pid: i32,
+    group: i32,
+    cpu_ticks: u64,
+}
+
+fn usage_where(wanted: impl Fn(&Stat) -> bool) -> Usage {
+    let ticks_per_s = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return Usage::default();
+    };
+    let mut usage = Usage::default();
+    for entry in entries.flatten() {
+        let path = entry.path();
+        // Not a process, or one that has just ended.
+        let Some(stat) = std::fs::read_to_string(path.join("stat"))
+            .ok()
+            .and_then(|text| read_stat(&text))
+        else {
+            continue;
+        };
+        if wanted(&stat) {
+            let seconds = stat.cpu_ticks as f64 / ticks_per_s as f64;
+            usage.cpu += Duration::from_secs_f64(seconds);
+            let status = std::fs::read_to_string(path.join("status")).unwrap_or_default();
+            usage.memory_peak_bytes += read_peak(&status).unwrap_or(0);
+        }
+    }
+    usage
+}
+
+/// The name of the program may hold blanks and parentheses; the fields start after it.
+fn read_stat(text: &str) -> Option<Stat> {
+    let pid = text.split(' ').next()?.parse().ok()?;
+    let fields: Vec<&str> = text.rsplit_once(") ")?.1.split(' ').collect();
+    // State is field 3 of proc(5), so group, utime and stime (5, 14, 15) are here at 2, 11 and 12.
+    Some(Stat {
+        pid,
+        group: fields.get(2)?.parse().ok()?,
+        cpu_ticks: fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?,
+    })
+}
+
+fn read_peak(status: &str) -> Option<u64> {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_blanks_does_not_shift_the_fields() {
+        let text = "42 (a b) c) S 1 40 40 0 -1 0 0 0 0 0 7 5 0 0 20 0 1 0";
+        let stat = read_stat(text).unwrap();
+        assert_eq!((stat.pid, stat.group, stat.cpu_ticks), (42, 40, 12));
+        assert_eq!(
+            read_peak("VmPeak:\t 9 kB\nVmHWM:\t  12 kB\n"),
+            Some(12 << 10)
+        );
+    }
+
+    #[test]
+    fn this_process_uses_something() {
+        let usage = usage_of(std::process::id().cast_signed());
+        assert!(usage.memory_peak_bytes > 1 << 20);
+    }
+}

@@ -1,0 +1,90 @@
+//! `auster bench`: what controllers, switches, channels and networks do, in figures.
+//!
+//! Every subcommand measures with its own module. The `measure` crate summarises, the `report` crate
+//! writes tables, documents and plots.
+
+pub mod channel;
+mod controller;
+pub mod network;
+mod null;
+mod relay;
+pub mod switch;
+
+use cli::failure::Failure;
+
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Emulated switches ask a controller: answers a second and their delay, verified
+    #[command(after_help = "\
+Example:
+  auster bench controller tcp:127.0.0.1:6653 --switches 16 --mode latency
+  auster bench controller --start 'auster bench null ptcp:{port}:127.0.0.1' \\
+      --compare 'auster run ptcp:{port}:127.0.0.1' --macs 1000 -o results/today
+  auster bench controller tcp:127.0.0.1 --mode open --rate 20000")]
+    Controller(Box<controller::Args>),
+    /// The same under ever more switches: time until all are in, memory of each, echo
+    #[command(after_help = "\
+Example:
+  auster bench scale --start 'auster run ptcp:{port}:127.0.0.1'
+  auster bench scale --start 'auster run ptcp:{port}:127.0.0.1' -s 100,1000 -o results/scale")]
+    Scale(controller::scale::Args),
+    /// The same with cbench's flags and output, for scripts that have them
+    #[command(after_help = "\
+Example:
+  auster bench cbench -c 127.0.0.1 -p 6653 -s 16 -M 1000 -l 5 -m 1000 -w 1 -t")]
+    Cbench(controller::cbench::Args),
+    /// A controller that answers everything with one FLOW_MOD: the ceiling
+    #[command(after_help = "\
+Example:
+  auster bench null ptcp:6653:127.0.0.1 --threads 2")]
+    Null(null::Args),
+    /// Measure a network of real switches between two of its hosts: round trips, TCP, UDP
+    #[command(after_help = "\
+Example:
+  auster bench network
+  auster bench network --topology linear,4 --transport tcp,tls,quic -o results/network
+  auster bench network --controller auster,tcp:127.0.0.1:6653 --control delay_ms=5 --json")]
+    Network(Box<network::Args>),
+    #[command(after_help = "\
+Example:
+  auster bench switch
+  auster bench switch --only packet-in,flow-mod -o results/switch
+  auster bench switch tcp:192.0.2.7:6653 --ingress eth1 --egress eth2
+  auster bench switch --listen ptcp:6653 --ingress eth1 --egress eth2 --json")]
+    Switch(Box<switch::Args>),
+    /// Compare TCP, TLS, QUIC and our relays: bytes on the wire and delay of OpenFlow messages
+    /// between two ends, over a link with loss and delay
+    #[command(after_help = "\
+Example:
+  auster bench channel --table overhead,delay-short
+  auster bench channel --rate 100 --loss 0,1,5 --rtt 100 --method tcp,tls,quic-msg,relay --seeds 3
+  auster bench channel --table all -o results/channel
+
+Without --table the other flags make a grid. --method list describes the methods.")]
+    Channel(channel::Args),
+    /// Measure a pair of relays: messages a second, what each end spends on one, and what many
+    /// switches cost the controllers' relay
+    #[command(after_help = "\
+Example:
+  auster bench relay
+  auster bench relay --switches 1000 --rate 50000 -o results/relay
+  auster bench relay --quick --json")]
+    Relay(relay::Args),
+    /// Many switches' relays in one process, for 'auster bench relay'
+    #[command(hide = true)]
+    RelaySwitches(relay::switches::Args),
+}
+
+pub fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Controller(args) => controller::run(*args),
+        Command::Scale(args) => controller::scale::run(&args),
+        Command::Cbench(args) => controller::cbench::run(&args),
+        Command::Null(args) => null::run(args),
+        Command::Network(args) => network::run(*args),
+        Command::Switch(args) => switch::run(*args),
+        Command::Channel(args) => channel::run(args),
+        Command::Relay(args) => relay::run(&args),
+        Command::RelaySwitches(args) => relay::switches::run(args),
+    }
+}

@@ -1,0 +1,131 @@
+//! Round trips of a flow's first packet and of the later ones, by ICMP echo.
+//!
+//! Each trial is a stranger that pings the other host. The first request and its answer each meet
+//! no entry, so the controller takes part twice, as in a first ping between two hosts; there is
+//! no ARP in it. The later ones meet the entries.
+
+use std::time::{Duration, Instant};
+
+use openflow::packet::build;
+use serde::Serialize;
+
+use crate::network::stranger::{Door, ipv4_to, stranger};
+use cli::failure::Failure;
+use cli::interrupt::Interrupt;
+use measure::stats::Summary;
+
+const ICMP: u8 = 1;
+const ECHO_REPLY: u8 = 0;
+/// As much data as ping(8) sends.
+const DATA: [u8; 56] = [0x61; 56];
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+/// Between two pings of a trial, and twice the first one's round trip before the second, so that a
+/// later one meets the entries that the first one caused: a controller sends some of them only when
+/// others are in place.
+const REST: Duration = Duration::from_millis(10);
+pub const LATER_PINGS: usize = 3;
+
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Icmp {
+    /// Trials, each with one first ping.
+    pub flows: u64,
+    pub first_lost: u64,
+    pub first_ms: Summary,
+    pub later_sent: u64,
+    pub later_lost: u64,
+    pub later_ms: Summary,
+}
+
+/// One trial's round trips, in milliseconds; `None` is a lost one.
+#[derive(Debug)]
+pub struct Trial {
+    pub first_ms: Option<f64>,
+    pub later_ms: Vec<Option<f64>>,
+}
+
+/// Strangers `numbers`, one after the other.
+pub fn measure(
+    from: &Door,
+    to: &Door,
+    numbers: std::ops::Range<usize>,
+    interrupt: &Interrupt,
+) -> Result<Vec<Trial>, Failure> {
+    to.introduce(numbers.clone().map(stranger))?;
+    let mut trials = Vec::new();
+    for number in numbers {
+        if interrupt.is_set() {
+            break;
+        }
+        let failed = |e: std::io::Error| Failure::machine(format!("ping: {e}"));
+        let first_ms = ping(from, to, number, 0).map_err(failed)?;
+        std::thread::sleep(Duration::from_secs_f64(2.0 * first_ms.unwrap_or(0.0) / 1e3));
+        let mut later_ms = Vec::new();
+        for sequence in 1..=LATER_PINGS {
+            std::thread::sleep(REST);
+            later_ms.push(ping(from, to, number, sequence as u16).map_err(failed)?);
+        }
+        trials.push(Trial { first_ms, later_ms });
+    }
+    Ok(trials)
+}
+
+pub fn summarise(trials: &[Trial]) -> Icmp {
+    let of = |rtts: Vec<Option<f64>>| {
+        let answered: Vec<f64> = rtts.iter().flatten().copied().collect();
+        let lost = (rtts.len() - answered.len()) as u64;
+        (rtts.len() as u64, lost, Summary::of(&answered))
+    };
+    let (flows, first_lost, first_ms) = of(trials.iter().map(|t| t.first_ms).collect());
+    let (later_sent, later_lost, later_ms) = of(trials
+        .iter()
+        .flat_map(|t| t.later_ms.iter().copied())
+        .collect());
+    Icmp {
+        flows,
+        first_lost,
+        first_ms,
+        later_sent,
+        later_lost,
+        later_ms,
+    }
+}
+
+/// The round trip, or `None` when no answer came in time.
+fn ping(from: &Door, to: &Door, number: usize, sequence: u16) -> std::io::Result<Option<f64>> {
+    let (identity, id) = (stranger(number), number as u16);
+    let request = build::icmp_echo_request(identity, to.host, id, sequence, &DATA);
+    let sent = Instant::now();
+    from.send(&request);
+    let mut buffer = [0; 2048];
+    while let Some(frame) = from.receive(&mut buffer, sent + ANSWER_TIME_MAX)? {
+        let rtt = sent.elapsed();
+        let Some(icmp) = ipv4_to(frame, identity.mac, ICMP) else {
+            continue;
+        };
+        let wanted = [id.to_be_bytes(), sequence.to_be_bytes()].concat();
+        if icmp.first() == Some(&ECHO_REPLY) && icmp.get(4..8) == Some(&wanted) {
+            return Ok(Some(rtt.as_secs_f64() * 1e3));
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_pings_are_counted_and_have_no_round_trip() {
+        let trial = |first_ms, later: &[Option<f64>]| Trial {
+            first_ms,
+            later_ms: later.to_vec(),
+        };
+        let icmp = summarise(&[
+            trial(Some(4.0), &[Some(1.0), None, Some(1.0)]),
+            trial(None, &[Some(1.0), None, None]),
+        ]);
+        assert_eq!((icmp.flows, icmp.first_lost), (2, 1));
+        assert_eq!((icmp.later_sent, icmp.later_lost), (6, 3));
+        assert_eq!((icmp.first_ms.mean, icmp.later_ms.count), (4.0, 3));
+    }
+}

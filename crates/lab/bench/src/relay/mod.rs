@@ -1,0 +1,134 @@
+//! `auster bench relay`: how many OpenFlow messages a second a pair of relays carries, what each end
+//! spends on one, and what many switches cost the controllers' relay.
+//!
+//! The relays are processes of this program, joined by QUIC with certificates at both ends, over
+//! loopback. Packet-ins are written to the switch's relay as fast as it takes them, one or many in a
+//! write, and counted where the controller's relay hands them over.
+
+mod load;
+mod processes;
+mod report;
+pub mod switches;
+
+use serde::Serialize;
+
+use ::report::output::{Document, OutputArgs};
+use cli::date::unix_seconds;
+use cli::failure::Failure;
+use cli::interrupt::Interrupt;
+use cli::progress::Progress;
+use load::Load;
+use processes::{Certificates, Relays};
+use report::{Cell, Row};
+
+/// Measures a pair of relays over loopback: messages a second, CPU time of each end per message, and
+/// memory per switch.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Switches behind relays of their own, all at one controllers' relay: 1 to 1000
+    #[arg(short = 's', long, value_name = "N,N", value_delimiter = ',', default_value = "100,1000", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    switches: Vec<u32>,
+    /// Messages in one write of the switch
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,64", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    batch: Vec<u32>,
+    /// Bytes of a message
+    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(100..=9000))]
+    size: u32,
+    /// Packet-ins a second of all switches together, where there are many
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    rate: u32,
+    /// How often each is measured
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    runs: u32,
+    /// How long each is measured
+    #[arg(short = 'd', long, value_name = "SECONDS", default_value_t = 5.0)]
+    duration: f64,
+    /// 1 second, twice, and at most 100 switches
+    #[arg(long)]
+    quick: bool,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Serialize)]
+struct Settings {
+    switches: Vec<u32>,
+    batch: Vec<u32>,
+    message_bytes: u32,
+    rate_per_s: u32,
+    runs: u32,
+    duration_s: f64,
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let settings = args.settings()?;
+    let started_unix_s = unix_seconds();
+    let results = args.output.open()?;
+    cli::process::raise_file_limit();
+    let interrupt = Interrupt::take()?;
+    let progress = Progress::start();
+    let switches_max = settings.switches.iter().copied().max();
+    let certificates = Certificates::make(switches_max.unwrap_or(1))?;
+    let mut rows = Vec::new();
+    for cell in settings.cells() {
+        let mut measured = Vec::new();
+        for run in 0..settings.runs {
+            if interrupt.is_set() {
+                break;
+            }
+            progress.say(format_args!("{}: run {}", cell.name(), run + 1));
+            let load = Load::new(&cell, &settings)?;
+            let relays = Relays::start(&cell, &certificates, load.sink_port())?;
+            measured.push(load.carry(&relays)?);
+        }
+        rows.extend(Row::of(cell, &measured));
+    }
+    drop(progress);
+    report::charge_switches(&mut rows);
+    let text = report::text(&rows);
+    let is_interrupted = interrupt.is_set();
+    let document = Document::new("relay", started_unix_s, settings, rows, is_interrupted);
+    args.output.conclude(&results, &document, &text)
+}
+
+impl Args {
+    fn settings(&self) -> Result<Settings, Failure> {
+        if !(0.1..=600.0).contains(&self.duration) {
+            return Err(Failure::usage("--duration is 0.1 to 600 seconds"));
+        }
+        let quick = self.quick;
+        Ok(Settings {
+            switches: match quick {
+                true => self.switches.iter().map(|n| (*n).min(100)).collect(),
+                false => self.switches.clone(),
+            },
+            batch: self.batch.clone(),
+            message_bytes: self.size,
+            rate_per_s: self.rate,
+            runs: if quick { self.runs.min(2) } else { self.runs },
+            duration_s: if quick { 1.0 } else { self.duration },
+        })
+    }
+}
+
+impl Settings {
+    /// One switch at full speed, by messages in a write; then ever more switches at a rate, the
+    /// first of them alone, which the others' memory is counted from.
+    fn cells(&self) -> Vec<Cell> {
+        let full = self.batch.iter().map(|batch| Cell {
+            switches: 1,
+            batch: *batch,
+            rate_per_s: None,
+        });
+        let mut counts: Vec<u32> = self.switches.clone();
+        counts.push(1);
+        counts.sort_unstable();
+        counts.dedup();
+        let paced = counts.into_iter().map(|switches| Cell {
+            switches,
+            batch: 1,
+            rate_per_s: Some(self.rate_per_s),
+        });
+        full.chain(paced).collect()
+    }
+}

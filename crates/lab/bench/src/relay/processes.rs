@@ -1,0 +1,173 @@
+//! The relays under test, each a process of this program.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use net::tls::Role;
+
+use super::report::Cell;
+use crate::controller::target::{Usage, usage_of};
+use auster::pki::files::write_secret;
+use auster::pki::make::{self, KeyKind, Owner, Signer};
+use cli::failure::Failure;
+use cli::temp_dir::TempDir;
+
+/// For both ends, in a directory that goes with it.
+pub struct Certificates {
+    dir: TempDir,
+}
+
+impl Certificates {
+    /// Switches are known by the name in their certificates, so each has its own.
+    pub fn make(switches: u32) -> Result<Certificates, Failure> {
+        let days = 2;
+        let made = Certificates {
+            dir: TempDir::new()?,
+        };
+        let switches = (0..switches).map(|n| format!("switch{n}")).collect();
+        for (ca, role, names) in [
+            (
+                "controllerca",
+                Role::Controller,
+                vec!["controller".to_owned()],
+            ),
+            ("switchca", Role::Switch, switches),
+        ] {
+            let authority = make::authority(role, KeyKind::P256, days)?;
+            let signer =
+                Signer::new(&authority.certificate, &authority.key).map_err(Failure::machine)?;
+            made.write(ca, &authority.certificate)?;
+            for name in names {
+                let owner = Owner {
+                    name: name.clone(),
+                    role,
+                    hosts: vec!["127.0.0.1".to_owned()],
+                    datapath_id: None,
+                    listens: role == Role::Controller,
+                };
+                let issued = signer.issue(&owner, KeyKind::P256, days)?;
+                made.write(&format!("{name}-cert"), &issued.certificate)?;
+                made.write(&format!("{name}-privkey"), &issued.key)?;
+            }
+        }
+        Ok(made)
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<(), Failure> {
+        let path = self.path(name);
+        write_secret(&path, text)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name).with_extension("pem")
+    }
+}
+
+/// The two ends. They end with this.
+pub struct Relays {
+    switch: Process,
+    controller: Process,
+    /// Where switches connect to.
+    pub switch_port: u16,
+}
+
+/// What both have used so far.
+#[derive(Clone, Copy)]
+pub struct Used {
+    pub switch: Usage,
+    pub controller: Usage,
+}
+
+impl Relays {
+    pub fn start(
+        cell: &Cell,
+        certificates: &Certificates,
+        sink_port: u16,
+    ) -> Result<Relays, Failure> {
+        let mut controller = auster();
+        controller.args(["relay", "controller", "--listen", "pquic:0:127.0.0.1"]);
+        controller.args(["--openflow", &format!("tcp:127.0.0.1:{sink_port}")]);
+        for (flag, name) in [
+            ("-p", "controller-privkey"),
+            ("-c", "controller-cert"),
+            ("-C", "switchca"),
+        ] {
+            controller.arg(flag).arg(certificates.path(name));
+        }
+        let (controller, relay_port) = Process::start(controller)?;
+        // As 'auster relay switch', but many, of one process.
+        let mut switch = auster();
+        switch.args(["bench", "relay-switches"]);
+        switch.args(["--switches", &cell.switches.to_string()]);
+        switch.args(["--connect", &format!("quic:127.0.0.1:{relay_port}")]);
+        switch.arg("--certificates").arg(certificates.dir.path());
+        let (switch, switch_port) = Process::start(switch)?;
+        Ok(Relays {
+            switch,
+            controller,
+            switch_port,
+        })
+    }
+
+    pub fn used(&self) -> Used {
+        Used {
+            switch: self.switch.usage(),
+            controller: self.controller.usage(),
+        }
+    }
+}
+
+fn auster() -> Command {
+    // The file that runs, even if another has been put in its place.
+    Command::new("/proc/self/exe")
+}
+
+struct Process {
+    child: Child,
+    /// Kept open: nobody shall fail to write to it.
+    _stdout: BufReader<std::process::ChildStdout>,
+}
+
+impl Process {
+    /// Starts `command` and reads the port from its first line: `listening on pquic:PORT:HOST` or
+    /// `listening pquic:PORT:HOST relays`.
+    fn start(mut command: Command) -> Result<(Process, u16), Failure> {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| Failure::machine(format!("cannot start a relay: {error}")))?;
+        let stdout = child.stdout.take();
+        let mut stdout = BufReader::new(stdout.expect("it is piped"));
+        let mut line = String::new();
+        let read = stdout.read_line(&mut line);
+        // It ends with this from here on.
+        let process = Process {
+            child,
+            _stdout: stdout,
+        };
+        let port = line
+            .split_whitespace()
+            .find_map(|word| word.split(':').nth(1)?.parse().ok());
+        match (read, port) {
+            (Ok(_), Some(port)) => Ok((process, port)),
+            (Err(error), _) => Err(Failure::machine(format!("a relay's output: {error}"))),
+            (Ok(_), None) => Err(Failure::machine(format!(
+                "a relay did not say where it listens, but '{}'",
+                line.trim()
+            ))),
+        }
+    }
+
+    fn usage(&self) -> Usage {
+        usage_of(self.child.id().cast_signed())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,152 @@
+//! Cells, what was measured of each, and the table.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::processes::Used;
+use cli::table::table;
+use measure::stats::Summary;
+
+/// One row: so many switches, by so many messages in a write, at a rate or as fast as they go.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    pub switches: u32,
+    pub batch: u32,
+    pub rate_per_s: Option<u32>,
+}
+
+/// One run of a cell.
+pub struct Measured {
+    pub messages: u64,
+    pub elapsed: Duration,
+    /// From the first connection until the first message of every switch has come out.
+    pub set_up: Duration,
+    pub before: Used,
+    pub after: Used,
+}
+
+#[derive(Serialize)]
+pub struct Row {
+    pub switches: u32,
+    pub batch: u32,
+    /// Of all switches; none: as fast as they go.
+    rate_per_s: Option<u32>,
+    runs: usize,
+    set_up_s: Summary,
+    messages_per_s: Summary,
+    /// CPU time of each end, per message.
+    switch_cpu_us: Summary,
+    controller_cpu_us: Summary,
+    /// By the dearer end, of which one core has a second in each second.
+    messages_per_s_of_one_core: Summary,
+    /// The most that was resident.
+    switch_peak_mib: Summary,
+    controller_peak_mib: Summary,
+    /// Beyond one switch, for each.
+    switch_kib_each: Option<f64>,
+    controller_kib_each: Option<f64>,
+}
+
+impl Cell {
+    pub fn name(&self) -> String {
+        let speed = self
+            .rate_per_s
+            .map_or("full speed".to_owned(), |rate| format!("{rate} messages/s"));
+        format!(
+            "{} switches, {} a write, {speed}",
+            self.switches, self.batch
+        )
+    }
+}
+
+impl Row {
+    /// `None` if nothing was measured.
+    pub fn of(cell: Cell, runs: &[Measured]) -> Option<Row> {
+        const MIB: f64 = (1 << 20) as f64;
+        let summary =
+            |of: &dyn Fn(&Measured) -> f64| Summary::of(&runs.iter().map(of).collect::<Vec<f64>>());
+        let us = |before: Duration, after: Duration, run: &Measured| {
+            1e6 * after.saturating_sub(before).as_secs_f64() / run.messages.max(1) as f64
+        };
+        let switch_us = |run: &Measured| us(run.before.switch.cpu, run.after.switch.cpu, run);
+        let controller_us =
+            |run: &Measured| us(run.before.controller.cpu, run.after.controller.cpu, run);
+        let peak = |bytes: u64| bytes as f64 / MIB;
+        (!runs.is_empty()).then(|| Row {
+            switches: cell.switches,
+            batch: cell.batch,
+            rate_per_s: cell.rate_per_s,
+            runs: runs.len(),
+            set_up_s: summary(&|run| run.set_up.as_secs_f64()),
+            messages_per_s: summary(&|run| run.messages as f64 / run.elapsed.as_secs_f64()),
+            switch_cpu_us: summary(&switch_us),
+            controller_cpu_us: summary(&controller_us),
+            messages_per_s_of_one_core: summary(&|run| {
+                1e6 / switch_us(run).max(controller_us(run)).max(1e-6)
+            }),
+            switch_peak_mib: summary(&|run| peak(run.after.switch.memory_peak_bytes)),
+            controller_peak_mib: summary(&|run| peak(run.after.controller.memory_peak_bytes)),
+            switch_kib_each: None,
+            controller_kib_each: None,
+        })
+    }
+}
+
+/// What each switch has cost beyond the first, of the rows that are at a rate.
+pub fn charge_switches(rows: &mut [Row]) {
+    let one = rows
+        .iter()
+        .find(|row| row.switches == 1 && row.rate_per_s.is_some());
+    let Some((switch, controller)) =
+        one.map(|row| (row.switch_peak_mib.mean, row.controller_peak_mib.mean))
+    else {
+        return;
+    };
+    for row in rows.iter_mut().filter(|row| row.switches > 1) {
+        let each = |all: f64, one: f64| 1024.0 * (all - one) / f64::from(row.switches - 1);
+        row.switch_kib_each = Some(each(row.switch_peak_mib.mean, switch));
+        row.controller_kib_each = Some(each(row.controller_peak_mib.mean, controller));
+    }
+}
+
+pub fn text(rows: &[Row]) -> String {
+    let header = [
+        "switches",
+        "a write",
+        "offered/s",
+        "all in s",
+        "messages/s",
+        "sd",
+        "switch end µs",
+        "sd",
+        "controller end µs",
+        "sd",
+        "/s of one core",
+        "switch MiB",
+        "controller MiB",
+        "KiB each",
+        "KiB each",
+    ];
+    let cells = |row: &Row| {
+        let each = |kib: Option<f64>| kib.map_or(String::new(), |kib| format!("{kib:.0}"));
+        vec![
+            row.switches.to_string(),
+            row.batch.to_string(),
+            row.rate_per_s.map_or("all".to_owned(), |n| n.to_string()),
+            format!("{:.2}", row.set_up_s.mean),
+            format!("{:.0}", row.messages_per_s.mean),
+            format!("{:.0}", row.messages_per_s.sd),
+            format!("{:.2}", row.switch_cpu_us.mean),
+            format!("{:.2}", row.switch_cpu_us.sd),
+            format!("{:.2}", row.controller_cpu_us.mean),
+            format!("{:.2}", row.controller_cpu_us.sd),
+            format!("{:.0}", row.messages_per_s_of_one_core.mean),
+            format!("{:.1}", row.switch_peak_mib.mean),
+            format!("{:.1}", row.controller_peak_mib.mean),
+            each(row.switch_kib_each),
+            each(row.controller_kib_each),
+        ]
+    };
+    table(&header, &rows.iter().map(cells).collect::<Vec<_>>())
+}

@@ -1,0 +1,88 @@
+//! `auster bench relay-switches`: what many `auster relay switch` are, in one process. Each has a
+//! session and a QUIC connection of its own; the connections of switches are dealt to them in turn.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use net::method::{Method, Protocol};
+use net::tls::{CredentialFiles, Role, Security};
+use net::transport::{Limits, Listener};
+use relay::{Config, SessionId, Side};
+use tokio::task::JoinSet;
+use tunnel::{End, EndConfig, OPENFLOW, Scheduling};
+
+use cli::failure::Failure;
+use cli::output::say;
+
+/// The first attempts of all, evenly. Relays that have lost theirs notice within a second of each
+/// other, and try again by a clock of their own.
+const DIALLED_WITHIN: Duration = Duration::from_secs(1);
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[arg(long)]
+    switches: u32,
+    #[arg(long)]
+    connect: String,
+    /// With `controllerca.pem`, and `switchN-privkey.pem` and `switchN-cert.pem` from 0 on
+    #[arg(long, value_name = "DIR")]
+    certificates: PathBuf,
+}
+
+pub fn run(args: Args) -> Result<(), Failure> {
+    cli::turns::ask_for_short_turns();
+    cli::process::raise_file_limit();
+    let runtime = tokio::runtime::Runtime::new().map_err(Failure::machine)?;
+    runtime.block_on(serve(args))
+}
+
+async fn serve(args: Args) -> Result<(), Failure> {
+    let method = |text: &str| {
+        Method::parse(text, Protocol::OpenFlow)
+            .map_err(|error| Failure::usage(format!("{text}: {error}")))
+    };
+    let connect = method(&args.connect)?;
+    let file = |name: String| args.certificates.join(name).with_extension("pem");
+    let security = |n: u32| {
+        let files = CredentialFiles {
+            private_key: file(format!("switch{n}-privkey")),
+            certificate: file(format!("switch{n}-cert")),
+            ca: file("controllerca".to_owned()),
+            crl: None,
+        };
+        let credentials = files.load().map_err(Failure::machine)?;
+        Ok::<_, Failure>(Security::new(Arc::new(credentials)).expecting(Role::Controller))
+    };
+    let limits = Limits::default();
+    let mut listener = Listener::bind(&method("ptcp:0:127.0.0.1")?, &Security::plain(), limits)
+        .await
+        .map_err(Failure::network)?;
+    say!("listening on {}", listener.local());
+    let mut tunnels = JoinSet::new();
+    let mut ends = Vec::new();
+    for n in 0..args.switches {
+        let security = security(n)?;
+        let config = EndConfig {
+            session: Config::new(Side::Switch),
+            targets: Default::default(),
+            target_security: security.clone(),
+            scheduling: Scheduling::default(),
+        };
+        let end = End::new(config, SessionId(tunnel::random()), "controller");
+        let (dialling, connect) = (end.clone(), connect.clone());
+        let turn = DIALLED_WITHIN * n / args.switches;
+        tunnels.spawn(async move {
+            tokio::time::sleep(turn).await;
+            tunnel::switch(&dialling, std::slice::from_ref(&connect), &security).await
+        });
+        ends.push(end);
+    }
+    for end in ends.iter().cycle() {
+        tokio::select! {
+            connection = listener.accept() => end.adopt(OPENFLOW, connection),
+            Some(Ok(error)) = tunnels.join_next() => return Err(Failure::network(error)),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,318 @@
+//! One switch as the bench has it: a channel to it, and a host at either end of its data path.
+//!
+//! A switch may have a lane per transport. They share its ports, hosts and flow table; packet-ins
+//! go to one of them at a time ([`Lane::listen`]).
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use openflow::message::{AsyncConfig, FlowMod, FlowModCommand, PacketIn};
+use openflow::multipart::{
+    AggregateStats, Description, FlowStatsRequest, MultipartReply, MultipartRequest, ReplyBody,
+    RequestBody,
+};
+use openflow::{Action, Cookie, Field, Match, Message, PortNo};
+
+use super::tap::{ETH_TYPE, Probe, Tap};
+use auster::channel::Channel;
+use cli::failure::Failure;
+
+/// Above it a probe is lost.
+pub const LOST_AFTER: Duration = Duration::from_secs(1);
+/// From the connection to the first packet-in of each interface; a new link may take seconds.
+const PORT_SEARCH_MAX: Duration = Duration::from_secs(15);
+
+/// Flows with a rule of their own.
+pub const MATCHED_FLOW: u32 = 1;
+/// In a rule, and never sent: see [`Lane::prepare`].
+const DECOY_FLOW: u32 = 0;
+/// The first of the flows that come and go.
+const FIRST_FLOW: u32 = 0x0100_0000;
+/// More than any run takes.
+const FLOWS_PER_LANE: u32 = 0x5000_0000;
+
+/// Everything we install bears one of these, so that nothing else is ever removed.
+const COOKIE: u64 = 0x6175_7374_6572_0000;
+const COOKIE_MASK: u64 = 0xffff_ffff_ffff_0000;
+
+/// Which of our entries: the last part of the cookie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Kind {
+    Base = 1,
+    Ballast = 2,
+    Flow = 3,
+}
+
+impl Kind {
+    fn cookie(self) -> Cookie {
+        Cookie(COOKIE | self as u64)
+    }
+}
+
+/// What probes meet that have no rule of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Otherwise {
+    /// They become packet-ins.
+    ToController,
+    /// They go back to where they came from.
+    Back,
+}
+
+pub struct Lane {
+    /// `tcp`, `ssl` or `quic`.
+    pub transport: &'static str,
+    pub channel: Channel,
+    pub ends: Rc<Ends>,
+    pub description: String,
+    next_flow: u32,
+}
+
+/// The data path of a switch: two interfaces of this machine, and the ports that they are at.
+pub struct Ends {
+    pub ingress: Tap,
+    pub egress: Tap,
+    pub ingress_port: PortNo,
+    pub egress_port: PortNo,
+    token: u32,
+}
+
+impl Ends {
+    /// Finds the ports by sending a probe on each interface.
+    pub async fn find(
+        channel: &mut Channel,
+        (ingress, egress): (Tap, Tap),
+        names: (&str, &str),
+        token: u32,
+    ) -> Result<Ends, Failure> {
+        let mut search = vec![Message::FlowMod(delete(
+            Cookie(COOKIE),
+            Cookie(COOKIE_MASK),
+        ))];
+        let any_probe = Match::any().with(Field::EthType, ETH_TYPE);
+        let mut rule = FlowMod::add(1, any_probe, vec![Action::controller()]);
+        rule.cookie = Kind::Base.cookie();
+        search.push(Message::FlowMod(rule));
+        channel.carry_out(search).await?;
+        let ingress_port = find_port(channel, &ingress, names.0, token, 0).await?;
+        let egress_port = find_port(channel, &egress, names.1, token, 1).await?;
+        if ingress_port == egress_port {
+            return Err(Failure::usage(format!(
+                "{} and {} are at the same port of the switch; give two",
+                names.0, names.1
+            )));
+        }
+        Ok(Ends {
+            ingress,
+            egress,
+            ingress_port,
+            egress_port,
+            token,
+        })
+    }
+}
+
+impl Lane {
+    /// `number` is the lane's own among those of a switch, and keeps its flows apart.
+    pub async fn new(
+        transport: &'static str,
+        mut channel: Channel,
+        ends: Rc<Ends>,
+        number: u32,
+    ) -> Result<Lane, Failure> {
+        let description = describe(&mut channel).await?;
+        let next_flow = FIRST_FLOW + number * FLOWS_PER_LANE;
+        Ok(Lane {
+            transport,
+            channel,
+            ends,
+            description,
+            next_flow,
+        })
+    }
+
+    /// Asks for packet-ins, or for none, if there are other lanes to this switch.
+    pub async fn listen(&mut self, to_packet_ins: bool) -> Result<(), Failure> {
+        self.channel.carry_out(vec![listening(to_packet_ins)]).await
+    }
+
+    /// Sets the table: what happens to probes, and `ballast` entries that match nothing.
+    ///
+    /// The decoy matches the whole source address, which makes a switch with a flow cache (Open
+    /// vSwitch) look at all of it: every new flow is then new to the cache too.
+    pub async fn prepare(&mut self, otherwise: Otherwise, ballast: u32) -> Result<(), Failure> {
+        self.clear_all().await?;
+        let elsewhere = match otherwise {
+            Otherwise::ToController => Action::controller(),
+            Otherwise::Back => Action::output(PortNo::IN_PORT),
+        };
+        let any_probe = Match::any()
+            .with_in_port(self.ends.ingress_port)
+            .with(Field::EthType, ETH_TYPE);
+        let mut base = FlowMod::add(10, any_probe, vec![elsewhere]);
+        base.cookie = Kind::Base.cookie();
+        let out = vec![Action::output(self.ends.egress_port)];
+        let rules = [
+            base,
+            self.rule(Kind::Base, DECOY_FLOW, Vec::new()),
+            self.rule(Kind::Base, MATCHED_FLOW, out),
+        ];
+        self.channel
+            .carry_out(rules.map(Message::FlowMod).into())
+            .await?;
+        self.fill(Kind::Ballast, ballast).await
+    }
+
+    /// Adds entries of flows that are never sent.
+    pub async fn fill(&mut self, kind: Kind, count: u32) -> Result<(), Failure> {
+        const BATCH: u32 = 1000;
+        let mut left = count;
+        while left > 0 {
+            let batch = left.min(BATCH);
+            let rules = self.unused_rules(kind, batch);
+            self.channel.carry_out(rules).await?;
+            left -= batch;
+        }
+        Ok(())
+    }
+
+    /// Entries of flows that are never sent, not yet added.
+    pub fn unused_rules(&mut self, kind: Kind, count: u32) -> Vec<Message> {
+        let first = self.take_flows(count);
+        let rule = |flow| Message::FlowMod(self.rule(kind, flow, Vec::new()));
+        (first..first + count).map(rule).collect()
+    }
+
+    /// The entry of one flow.
+    pub fn rule(&self, kind: Kind, flow: u32, actions: Vec<Action>) -> FlowMod {
+        let own = Match::any()
+            .with_in_port(self.ends.ingress_port)
+            .with(Field::EthType, ETH_TYPE)
+            .with_eth_src(Probe::source(flow));
+        let mut rule = FlowMod::add(20, own, actions);
+        rule.cookie = kind.cookie();
+        rule
+    }
+
+    /// Numbers of flows that were never used before; the first of them.
+    pub fn take_flows(&mut self, count: u32) -> u32 {
+        let first = self.next_flow;
+        self.next_flow += count;
+        first
+    }
+
+    pub async fn clear(&mut self, kind: Kind) -> Result<(), Failure> {
+        let all = delete(kind.cookie(), Cookie(u64::MAX));
+        self.channel.carry_out(vec![Message::FlowMod(all)]).await
+    }
+
+    /// Removes what we have installed, and nothing else.
+    pub async fn clear_all(&mut self) -> Result<(), Failure> {
+        let all = delete(Cookie(COOKIE), Cookie(COOKIE_MASK));
+        self.channel.carry_out(vec![Message::FlowMod(all)]).await
+    }
+
+    /// How many entries of a kind the switch has.
+    pub async fn count(&mut self, kind: Kind) -> Result<u32, Failure> {
+        let request = RequestBody::Aggregate(of_kind(kind));
+        let xid = self.channel.send(&[ask(request)]).await?;
+        match self.channel.answer(xid).await? {
+            Message::MultipartReply(MultipartReply {
+                body: ReplyBody::Aggregate(AggregateStats { flow_count, .. }),
+                ..
+            }) => Ok(flow_count),
+            other => Err(Failure::network(format!(
+                "the switch answered an aggregate request with {:?}",
+                other.kind()
+            ))),
+        }
+    }
+
+    /// The probe in a packet-in, if it is one of ours.
+    pub fn probe_of(&self, packet: &PacketIn) -> Option<Probe> {
+        Probe::read(&packet.data, self.ends.token)
+    }
+}
+
+pub fn ask(body: RequestBody) -> Message {
+    Message::MultipartRequest(MultipartRequest { more: false, body })
+}
+
+pub fn of_kind(kind: Kind) -> FlowStatsRequest {
+    FlowStatsRequest {
+        cookie: kind.cookie(),
+        cookie_mask: Cookie(u64::MAX),
+        ..FlowStatsRequest::all()
+    }
+}
+
+fn delete(cookie: Cookie, cookie_mask: Cookie) -> FlowMod {
+    FlowMod {
+        command: FlowModCommand::Delete,
+        cookie,
+        cookie_mask,
+        table_id: openflow::TableId(0),
+        ..FlowMod::add(0, Match::any(), Vec::new())
+    }
+}
+
+/// SET_ASYNC for packet-ins by a miss or an action, or for nothing.
+pub fn listening(to_packet_ins: bool) -> Message {
+    let reasons = if to_packet_ins { 0b11 } else { 0 };
+    Message::SetAsync(AsyncConfig {
+        packet_in_mask: [reasons, 0],
+        port_status_mask: [0, 0],
+        flow_removed_mask: [0, 0],
+    })
+}
+
+async fn describe(channel: &mut Channel) -> Result<String, Failure> {
+    let xid = channel.send(&[ask(RequestBody::Desc)]).await?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+    Ok(match channel.answer(xid).await? {
+        Message::MultipartReply(MultipartReply {
+            body:
+                ReplyBody::Desc(Description {
+                    manufacturer,
+                    hardware,
+                    software,
+                    ..
+                }),
+            ..
+        }) => [manufacturer, hardware, software]
+            .map(|part| text(&part))
+            .join(", "),
+        _ => "a switch that does not describe itself".to_owned(),
+    })
+}
+
+async fn find_port(
+    channel: &mut Channel,
+    tap: &Tap,
+    name: &str,
+    token: u32,
+    sequence: u32,
+) -> Result<PortNo, Failure> {
+    const AGAIN: Duration = Duration::from_millis(200);
+    let failed = |e: std::io::Error| Failure::machine(format!("{name}: {e}"));
+    let probe = Probe {
+        flow: FIRST_FLOW - 1,
+        sequence,
+    };
+    let mut waited = Duration::ZERO;
+    while waited < PORT_SEARCH_MAX {
+        tap.send(probe).map_err(failed)?;
+        while let Some(received) = channel.next_within(AGAIN).await? {
+            if let Message::PacketIn(packet) = received.message
+                && Probe::read(&packet.data, token) == Some(probe)
+                && let Some(port) = packet.r#match.in_port()
+            {
+                return Ok(port);
+            }
+        }
+        waited += AGAIN;
+    }
+    Err(Failure::network(format!(
+        "the switch sends no packet-in for a probe on {name}: is it linked to a port of this switch?"
+    )))
+}

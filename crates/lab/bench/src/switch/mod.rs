@@ -1,0 +1,534 @@
+//! `auster bench switch`: what a switch does with a controller's messages, over TCP, TLS and QUIC.
+//!
+//! The measuring tool that Durner and Kellerer (*The cost of Security in the SDN control Plane*)
+//! found missing: auster plays the relaying controller, and its own probes tell what the data plane
+//! does. Transports take turns in short blocks, so that what changes on the machine meanwhile
+//! changes all of them alike. Nothing is trimmed: means are told with medians, tails and losses.
+
+mod flow_mod;
+mod lane;
+mod packet_in;
+mod report;
+mod set_up;
+mod subject;
+mod tables;
+mod tap;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::value_parser;
+use clock::SplitMix64;
+use net::method::Method;
+use net::tls::{CredentialFiles, Role, Security};
+use serde::Serialize;
+
+use ::report::output::{Document, OutputArgs};
+use cli::date::unix_seconds;
+use cli::failure::Failure;
+use cli::interrupt::Interrupt;
+use cli::progress::Progress;
+use lane::{Kind, Lane, Otherwise};
+use report::{Figures, Samples};
+use set_up::Ladder;
+use subject::{Subject, Transport};
+use testbed::ledger::Ledger;
+
+/// Measure a switch: packet-in delay by part, flow-mod delay by barrier and by data plane, flow
+/// set-up rate, read rate and capacity of its table
+///
+/// Without TARGET and --listen the switch is an Open vSwitch of our own, made for the run in
+/// network namespaces (as root) and removed after it, connected over tcp:, ssl: and quic: at once.
+///
+/// A switch of yours is dialled at TARGET, or waited for with --listen. Two of its ports are linked
+/// to interfaces of this machine: probes go out of --ingress and are seen at --egress, as frames of
+/// EtherType 0x88b5. Flow entries for these frames, and no others, are added and removed.
+#[derive(clap::Args)]
+pub struct Args {
+    /// A switch that listens: tcp:HOST[:PORT], ssl:, quic:, unix:FILE
+    #[arg(value_name = "TARGET", conflicts_with = "listen")]
+    target: Option<Method>,
+    /// Where your switch connects to: ptcp:[PORT][:HOST], pssl:, pquic:, punix:FILE
+    #[arg(long, value_name = "METHOD")]
+    listen: Option<Method>,
+    /// The interface of this machine that probes are sent on
+    #[arg(long, value_name = "IF")]
+    ingress: Option<String>,
+    /// The interface of this machine that probes are seen at
+    #[arg(long, value_name = "IF")]
+    egress: Option<String>,
+    /// Our private key, for ssl: and quic: to a switch of yours
+    #[arg(short = 'p', long, value_name = "FILE")]
+    private_key: Option<PathBuf>,
+    /// Our certificate
+    #[arg(short = 'c', long, value_name = "FILE")]
+    certificate: Option<PathBuf>,
+    /// The CA of the switch's certificate
+    #[arg(short = 'C', long, value_name = "FILE")]
+    ca_cert: Option<PathBuf>,
+    /// What our own Open vSwitch is reached over
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["tcp", "ssl", "quic"])]
+    transports: Vec<Transport>,
+    /// What to measure, instead of everything
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Figure>,
+    /// Of packet-in and of flow-mod, per transport
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = value_parser!(u32).range(1..=1_000_000))]
+    runs: u32,
+    /// Runs of one transport before it is the next one's turn
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(1..=1000))]
+    block: u32,
+    /// Further flow entries in the table while packet-in and flow-mod are measured
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = value_parser!(u32).range(0..=1_000_000))]
+    entries: u32,
+    /// Between two packets of the train that tells when a flow-mod is in force
+    #[arg(long, value_name = "US", default_value_t = 50, value_parser = value_parser!(u32).range(10..=10_000))]
+    spacing_us: u32,
+    /// The highest rate of new flows to offer, per second
+    #[arg(long, value_name = "RATE", default_value_t = 64_000, value_parser = value_parser!(u32).range(1000..=1_000_000))]
+    rate_max: u32,
+    /// How long each rate is offered
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = value_parser!(u32).range(10..=60_000))]
+    step_ms: u32,
+    /// Entries in the table while it is read
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = value_parser!(u32).range(1..=1_000_000))]
+    read_entries: u32,
+    /// Reads per transport
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = value_parser!(u32).range(1..=100_000))]
+    reads: u32,
+    /// Entries at which the search for the table's capacity ends
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = value_parser!(u32).range(1..=4_000_000))]
+    capacity_max: u32,
+    /// Of the pauses between runs
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Figure {
+    /// Delay of a flow's first packet, by part
+    PacketIn,
+    /// Until a flow-mod is in force, by barrier reply and by data plane
+    FlowMod,
+    /// New flows per second
+    SetUp,
+    /// Flow entries read per second
+    Read,
+    /// Flow entries the table takes
+    Capacity,
+}
+
+/// The pauses between exchanges are up to so long, and random: a neighbour on the
+/// machine, or a timer in the switch, that is busy at even intervals does not keep in step.
+const PAUSE_MAX_US: u64 = 2000;
+
+/// `settings` of the document.
+#[derive(Debug, Serialize)]
+struct Settings {
+    target: String,
+    transports: Vec<&'static str>,
+    runs: u32,
+    block: u32,
+    entries: u32,
+    spacing_us: u32,
+    rate_max_per_s: u32,
+    step_ms: u32,
+    read_entries: u32,
+    reads: u32,
+    capacity_max: u32,
+    seed: u64,
+    frame_bytes: usize,
+}
+
+pub fn run(args: Args) -> Result<(), Failure> {
+    args.check()?;
+    let results = args.output.open()?;
+    let started_unix_s = unix_seconds();
+    let interrupt = Interrupt::take()?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|e| Failure::machine(format!("cannot start: {e}")))?;
+    let mut subject = args.subject(&runtime, &interrupt)?;
+    let first = &subject.lanes[0];
+    args.output.say(format_args!(
+        "Measuring {} ({}) over {}\n",
+        args.target_name(),
+        first.description,
+        transports(&subject.lanes).join(", ")
+    ));
+    let samples = subject.lanes.iter().map(|_| Samples::default()).collect();
+    let mut bench = Bench {
+        args: &args,
+        lanes: &mut subject.lanes,
+        samples,
+        interrupt: &interrupt,
+        progress: Progress::start(),
+        random: SplitMix64::new(args.seed),
+    };
+    runtime.block_on(bench.measure())?;
+    bench.progress.clear();
+    let samples = bench.samples;
+    let figures: Vec<Figures> = subject
+        .lanes
+        .iter()
+        .zip(&samples)
+        .map(|(lane, s)| Figures::of(lane, s))
+        .collect();
+    report::keep(&results, &figures, &samples)?;
+    let text = report::text(&figures);
+    let settings = args.settings(&subject.lanes);
+    let interrupted = interrupt.is_set();
+    let document = Document::new("switch", started_unix_s, settings, figures, interrupted);
+    args.output.conclude(&results, &document, &text)
+}
+
+struct Bench<'a> {
+    args: &'a Args,
+    lanes: &'a mut [Lane],
+    /// By lane.
+    samples: Vec<Samples>,
+    interrupt: &'a Interrupt,
+    progress: Progress,
+    random: SplitMix64,
+}
+
+impl Bench<'_> {
+    /// All that is asked for, or until it is interrupted; what was installed is removed.
+    async fn measure(&mut self) -> Result<(), Failure> {
+        if self.args.wants(Figure::PacketIn) {
+            self.packet_in().await?;
+        }
+        if self.args.wants(Figure::FlowMod) {
+            self.flow_mod().await?;
+        }
+        if self.args.wants(Figure::SetUp) {
+            self.set_up().await?;
+        }
+        if self.args.wants(Figure::Read) {
+            self.read().await?;
+        }
+        if self.args.wants(Figure::Capacity) {
+            self.capacity().await?;
+        }
+        self.lanes[0].clear_all().await
+    }
+
+    async fn packet_in(&mut self) -> Result<(), Failure> {
+        self.prepare(Otherwise::ToController).await?;
+        for turn in turns(self.lanes.len(), self.args.runs, self.args.block) {
+            self.begin(&turn).await?;
+            // The first probe finds its flow neither in the switch's cache nor the processor's.
+            packet_in::data_path(&mut self.lanes[turn.lane], u32::MAX).await?;
+            for number in turn.runs.clone() {
+                if self.interrupt.is_set() {
+                    return Ok(());
+                }
+                let pauses = [self.pause(), self.pause()];
+                let lane = &mut self.lanes[turn.lane];
+                let parts = packet_in::run(lane, number, pauses).await?;
+                self.samples[turn.lane].packet_in.push(parts);
+            }
+            self.end(&turn).await?;
+            self.say("packet-in", turn.runs.end);
+        }
+        Ok(())
+    }
+
+    async fn begin(&mut self, turn: &Turn) -> Result<(), Failure> {
+        match self.lanes.len() {
+            1 => Ok(()),
+            _ => self.lanes[turn.lane].listen(true).await,
+        }
+    }
+
+    async fn end(&mut self, turn: &Turn) -> Result<(), Failure> {
+        match self.lanes.len() {
+            1 => Ok(()),
+            _ => self.lanes[turn.lane].listen(false).await,
+        }
+    }
+
+    async fn flow_mod(&mut self) -> Result<(), Failure> {
+        let spacing = Duration::from_micros(self.args.spacing_us.into());
+        self.prepare(Otherwise::Back).await?;
+        for turn in turns(self.lanes.len(), self.args.runs, self.args.block) {
+            for _ in turn.runs.clone() {
+                if self.interrupt.is_set() {
+                    return Ok(());
+                }
+                tokio::time::sleep(self.pause()).await;
+                let outcome = flow_mod::run(&mut self.lanes[turn.lane], spacing).await?;
+                self.samples[turn.lane].flow_mod.push(outcome);
+            }
+            self.say("flow-mod", turn.runs.end);
+        }
+        Ok(())
+    }
+
+    async fn set_up(&mut self) -> Result<(), Failure> {
+        let settings = set_up::Settings {
+            first_per_s: 1000,
+            max_per_s: self.args.rate_max,
+            step: Duration::from_millis(self.args.step_ms.into()),
+        };
+        for samples in &mut self.samples {
+            samples.set_up = Some(Ladder::new(settings));
+        }
+        let is_alone = self.lanes.len() == 1;
+        loop {
+            let mut is_over = true;
+            for (lane, samples) in self.lanes.iter_mut().zip(&mut self.samples) {
+                let ladder = samples.set_up.as_mut();
+                let Some((ladder, rate)) = ladder.and_then(|l| l.next().map(|rate| (l, rate)))
+                else {
+                    continue;
+                };
+                if self.interrupt.is_set() {
+                    return Ok(());
+                }
+                let transport = lane.transport;
+                self.progress
+                    .say(format_args!("set-up: {transport}, {rate} new flows/s"));
+                if !is_alone {
+                    lane.listen(true).await?;
+                }
+                ladder.tell(set_up::step(lane, rate, settings).await?);
+                if !is_alone {
+                    lane.listen(false).await?;
+                }
+                is_over = false;
+            }
+            if is_over {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn read(&mut self) -> Result<(), Failure> {
+        let entries = self.args.read_entries;
+        self.lanes[0].clear_all().await?;
+        self.lanes[0].fill(Kind::Ballast, entries).await?;
+        for samples in &mut self.samples {
+            samples.read_entries = entries;
+        }
+        for turn in turns(self.lanes.len(), self.args.reads, 1) {
+            if self.interrupt.is_set() {
+                return Ok(());
+            }
+            let read = tables::read(&mut self.lanes[turn.lane], Kind::Ballast).await?;
+            self.samples[turn.lane].reads.push(read);
+            self.say("read", turn.runs.end);
+        }
+        Ok(())
+    }
+
+    async fn capacity(&mut self) -> Result<(), Failure> {
+        let max = self.args.capacity_max;
+        for (lane, samples) in self.lanes.iter_mut().zip(&mut self.samples) {
+            if self.interrupt.is_set() {
+                return Ok(());
+            }
+            let (transport, progress) = (lane.transport, &self.progress);
+            let go_on = |added| {
+                progress.say(format_args!(
+                    "capacity: {transport}, {added} of {max} entries"
+                ));
+                !self.interrupt.is_set()
+            };
+            samples.capacity = Some(tables::capacity(lane, max, go_on).await?);
+        }
+        Ok(())
+    }
+
+    /// Sets the table, which all lanes share.
+    async fn prepare(&mut self, otherwise: Otherwise) -> Result<(), Failure> {
+        self.lanes[0].prepare(otherwise, self.args.entries).await
+    }
+
+    fn say(&self, what: &str, done: u32) {
+        let of = if what == "read" {
+            self.args.reads
+        } else {
+            self.args.runs
+        };
+        let last = match what {
+            "packet-in" => self.lines(|s| s.packet_in.last().copied()?.map(|p| p.end_to_end_ms)),
+            "flow-mod" => self.lines(|s| s.flow_mod.last().copied()?.map(|o| o.data_plane_ms)),
+            _ => self.lines(|s| s.reads.last().map(|read| read.ms)),
+        };
+        self.progress
+            .say(format_args!("{what}: run {done} of {of}, last {last}"));
+    }
+
+    /// The last figure of each transport.
+    fn lines(&self, last: impl Fn(&Samples) -> Option<f64>) -> String {
+        let lanes = self.lanes.iter().zip(&self.samples);
+        let one = |(lane, samples): (&Lane, &Samples)| {
+            let ms = last(samples).map_or("-".to_owned(), |ms| format!("{ms:.3} ms"));
+            format!("{} {ms}", lane.transport)
+        };
+        lanes.map(one).collect::<Vec<_>>().join(", ")
+    }
+
+    fn pause(&mut self) -> Duration {
+        Duration::from_micros(self.random.next() % PAUSE_MAX_US)
+    }
+}
+
+/// Runs of one lane in a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Turn {
+    lane: usize,
+    runs: std::ops::Range<u32>,
+}
+
+/// Lanes by turns, and another one first in every round.
+fn turns(lane_count: usize, runs: u32, block: u32) -> impl Iterator<Item = Turn> {
+    (0..runs.div_ceil(block)).flat_map(move |round| {
+        let first = round * block;
+        (0..lane_count).map(move |n| Turn {
+            lane: (n + round as usize) % lane_count,
+            runs: first..(first + block).min(runs),
+        })
+    })
+}
+
+fn transports(lanes: &[Lane]) -> Vec<&'static str> {
+    lanes.iter().map(|lane| lane.transport).collect()
+}
+
+impl Args {
+    fn wants(&self, figure: Figure) -> bool {
+        self.only.is_empty() || self.only.contains(&figure)
+    }
+
+    fn method(&self) -> Option<&Method> {
+        self.target.as_ref().or(self.listen.as_ref())
+    }
+
+    fn target_name(&self) -> String {
+        match self.method() {
+            Some(method) => format!("the switch at {method}"),
+            None => "an Open vSwitch of our own".to_owned(),
+        }
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        if let Some(target) = self.target.as_ref().filter(|method| method.is_passive()) {
+            return Err(Failure::usage(format!(
+                "{target} waits for a switch: write --listen {target}"
+            )));
+        }
+        if let Some(listen) = self.listen.as_ref().filter(|method| !method.is_passive()) {
+            return Err(Failure::usage(format!(
+                "--listen {listen}: put a 'p' before it to listen, or leave --listen out to dial"
+            )));
+        }
+        let interfaces = [&self.ingress, &self.egress];
+        let given = interfaces.iter().filter(|name| name.is_some()).count();
+        match (self.method(), given) {
+            (Some(method), 0 | 1) => Err(Failure::usage(format!(
+                "{method}: give --ingress IF and --egress IF, which are linked to two ports of the \
+                 switch"
+            ))),
+            (None, 1 | 2) => Err(Failure::usage(
+                "--ingress and --egress are for a switch of yours: give TARGET or --listen METHOD",
+            )),
+            (Some(_), _) if self.ingress == self.egress => Err(Failure::usage(
+                "--ingress and --egress are the same interface; give two",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn subject(
+        &self,
+        runtime: &tokio::runtime::Runtime,
+        interrupt: &Interrupt,
+    ) -> Result<Subject, Failure> {
+        let token = std::process::id();
+        let Some(method) = self.method() else {
+            if nix::unistd::geteuid().is_root() {
+                Ledger::sweep();
+            }
+            let mut transports = Vec::new();
+            for transport in &self.transports {
+                if !transports.contains(transport) {
+                    transports.push(*transport);
+                }
+            }
+            return subject::own(runtime, &transports, token);
+        };
+        let security = self.security(method)?;
+        let of = |name: &Option<String>| name.clone().unwrap_or_default();
+        let (ingress, egress) = (of(&self.ingress), of(&self.egress));
+        let say = |line: &str| self.output.say(format_args!("{line}"));
+        let interfaces = (ingress.as_str(), egress.as_str());
+        runtime.block_on(subject::foreign(
+            method, &security, interfaces, token, interrupt, say,
+        ))
+    }
+
+    fn security(&self, method: &Method) -> Result<Security, Failure> {
+        let files = [&self.private_key, &self.certificate, &self.ca_cert];
+        let [Some(private_key), Some(certificate), Some(ca)] = files else {
+            if method.is_secure() {
+                let wanted = "needs certificates on both sides; give -p KEY -c CERT -C CA";
+                return Err(Failure::usage(format!("{method}: {wanted}")));
+            }
+            return Ok(Security::default());
+        };
+        let [private_key, certificate, ca] = [private_key, certificate, ca].map(PathBuf::clone);
+        let credentials = CredentialFiles {
+            private_key,
+            certificate,
+            ca,
+            crl: None,
+        }
+        .load()?;
+        Ok(Security::new(Arc::new(credentials)).expecting(Role::Switch))
+    }
+
+    fn settings(&self, lanes: &[Lane]) -> Settings {
+        Settings {
+            target: self.target_name(),
+            transports: transports(lanes),
+            runs: self.runs,
+            block: self.block,
+            entries: self.entries,
+            spacing_us: self.spacing_us,
+            rate_max_per_s: self.rate_max,
+            step_ms: self.step_ms,
+            read_entries: self.read_entries,
+            reads: self.reads,
+            capacity_max: self.capacity_max,
+            seed: self.seed,
+            frame_bytes: tap::FRAME_BYTES,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn transports_take_turns_and_each_run_is_there_once() {
+        let all: Vec<Turn> = turns(3, 25, 10).collect();
+        assert_eq!(all.len(), 9);
+        for lane in 0..3 {
+            let runs: Vec<u32> = all
+                .iter()
+                .filter(|t| t.lane == lane)
+                .flat_map(|t| t.runs.clone())
+                .collect();
+            assert_eq!(runs, (0..25).collect::<Vec<_>>());
+        }
+        let first_of_rounds: Vec<usize> = all.iter().step_by(3).map(|t| t.lane).collect();
+        assert_eq!(first_of_rounds, [0, 1, 2]);
+    }
+}

@@ -1,0 +1,425 @@
+//! The figures of `auster bench switch` as a document, as tables, as plots, and as raw data.
+
+use serde::Serialize;
+
+use super::flow_mod::{self, Outcome};
+use super::lane::Lane;
+use super::packet_in::{self, Parts};
+use super::set_up::{self, Ladder};
+use super::tables::{Capacity, Read, ReadFigures};
+use cli::failure::Failure;
+use cli::table::table;
+use measure::stats::Summary;
+use report::output::Results;
+use report::plot::{Bars, Plot, Series};
+
+/// A confidence interval of the mean as wide as the paper's, in milliseconds either side.
+const CI_MAX_MS: f64 = 0.05;
+
+/// Everything that one lane has given.
+#[derive(Default)]
+pub struct Samples {
+    pub packet_in: Vec<Option<Parts>>,
+    pub flow_mod: Vec<Option<Outcome>>,
+    pub set_up: Option<Ladder>,
+    pub read_entries: u32,
+    pub reads: Vec<Read>,
+    pub capacity: Option<Capacity>,
+}
+
+/// One transport in the document. What was not measured is null.
+#[derive(Debug, Serialize)]
+pub struct Figures {
+    pub transport: &'static str,
+    pub switch: String,
+    pub packet_in: Option<packet_in::Figures>,
+    pub flow_mod: Option<flow_mod::Figures>,
+    pub set_up: Option<set_up::Figures>,
+    pub read: Option<ReadFigures>,
+    pub capacity: Option<Capacity>,
+}
+
+impl Figures {
+    pub fn of(lane: &Lane, samples: &Samples) -> Figures {
+        let some = |has: bool| has.then_some(());
+        Figures {
+            transport: lane.transport,
+            switch: lane.description.clone(),
+            packet_in: some(!samples.packet_in.is_empty())
+                .map(|()| packet_in::Figures::of(&samples.packet_in)),
+            flow_mod: some(!samples.flow_mod.is_empty())
+                .map(|()| flow_mod::Figures::of(&samples.flow_mod)),
+            set_up: samples.set_up.as_ref().map(Ladder::figures),
+            read: some(!samples.reads.is_empty())
+                .map(|()| ReadFigures::of(samples.read_entries, &samples.reads)),
+            capacity: samples.capacity.clone(),
+        }
+    }
+}
+
+/// All tables, with what is to be said about them.
+pub fn text(all: &[Figures]) -> String {
+    let sections = [
+        packet_ins(all),
+        flow_mods(all),
+        set_ups(all),
+        reads(all),
+        capacities(all),
+    ];
+    let there: Vec<String> = sections
+        .into_iter()
+        .filter(|text| !text.is_empty())
+        .collect();
+    there.join("\n")
+}
+
+/// Raw samples and plots.
+pub fn keep(results: &Results, all: &[Figures], samples: &[Samples]) -> Result<(), Failure> {
+    let of = |n: usize| (all[n].transport, &samples[n]);
+    let mut packet_ins = format!("transport,run,{}\n", packet_in::CSV_HEADER);
+    let mut flow_mods = format!("transport,run,{}\n", flow_mod::CSV_HEADER);
+    let mut reads = "transport,run,entries,read_ms\n".to_owned();
+    for (transport, samples) in (0..all.len()).map(of) {
+        for (n, run) in samples.packet_in.iter().enumerate() {
+            packet_ins += &format!("{transport},{n},{}\n", packet_in::csv_line(run));
+        }
+        for (n, run) in samples.flow_mod.iter().enumerate() {
+            flow_mods += &format!("{transport},{n},{}\n", flow_mod::csv_line(run));
+        }
+        for (n, read) in samples.reads.iter().enumerate() {
+            reads += &format!("{transport},{n},{},{:.6}\n", read.entries, read.ms);
+        }
+    }
+    if all.iter().any(|f| f.packet_in.is_some()) {
+        results.write("packet-in.csv", packet_ins.as_bytes())?;
+        results.plot("packet-in", &packet_in_plot(all))?;
+    }
+    if all.iter().any(|f| f.flow_mod.is_some()) {
+        results.write("flow-mod.csv", flow_mods.as_bytes())?;
+        results.plot("flow-mod", &flow_mod_plot(all, samples))?;
+    }
+    if all.iter().any(|f| f.read.is_some()) {
+        results.write("read.csv", reads.as_bytes())?;
+    }
+    if all.iter().any(|f| f.set_up.is_some()) {
+        results.plot("set-up", &set_up_plot(all))?;
+    }
+    Ok(())
+}
+
+const SUMMARY_HEADER: [&str; 7] = ["mean ms", "± 95 %", "p50", "p90", "p99", "p99.9", "max ms"];
+
+fn summary_cells(s: &Summary) -> Vec<String> {
+    let cells = [s.mean, s.ci95, s.p50, s.p90, s.p99, s.p999, s.max];
+    cells.map(|ms| format!("{ms:.4}")).into()
+}
+
+fn summary_table(rows: Vec<(&str, &str, &Summary)>) -> String {
+    let header = [&["transport", "part"][..], &SUMMARY_HEADER].concat();
+    let rows: Vec<Vec<String>> = rows
+        .into_iter()
+        .map(|(transport, part, summary)| {
+            let mut row = vec![transport.to_owned(), part.to_owned()];
+            row.extend(summary_cells(summary));
+            row
+        })
+        .collect();
+    table(&header, &rows)
+}
+
+fn parts(f: &packet_in::Figures) -> [(&'static str, &Summary); 5] {
+    [
+        ("data path", &f.data_path_ms),
+        ("control path", &f.control_path_ms),
+        ("controller", &f.controller_ms),
+        ("switch", &f.switch_ms),
+        ("end to end", &f.end_to_end_ms),
+    ]
+}
+
+fn packet_ins(all: &[Figures]) -> String {
+    let there: Vec<_> = all
+        .iter()
+        .filter_map(|f| Some((f.transport, f.packet_in.as_ref()?)))
+        .collect();
+    let Some((_, first)) = there.first() else {
+        return String::new();
+    };
+    let mut text = format!(
+        "Packet-in delay of the first packet of a flow, {} runs per transport\n",
+        first.runs
+    );
+    let rows = there.iter().flat_map(|(transport, figures)| {
+        parts(figures).map(|(part, summary)| (*transport, part, summary))
+    });
+    text += &summary_table(rows.collect());
+    for (transport, figures) in &there {
+        if figures.lost > 0 {
+            text += &format!(
+                "  {transport}: {} runs lost, not in the figures\n",
+                figures.lost
+            );
+        }
+        let widest = parts(figures)
+            .into_iter()
+            .max_by(|a, b| a.1.ci95.total_cmp(&b.1.ci95));
+        if let Some((part, summary)) = widest.filter(|(_, s)| s.ci95 >= CI_MAX_MS) {
+            text += &format!(
+                "  {transport}: the mean of {part} is known to ± {:.3} ms only; a quieter machine \
+                 or more --runs gives less than {CI_MAX_MS}\n",
+                summary.ci95
+            );
+        }
+    }
+    text
+}
+
+fn flow_mods(all: &[Figures]) -> String {
+    let there: Vec<_> = all
+        .iter()
+        .filter_map(|f| Some((f.transport, f.flow_mod.as_ref()?)))
+        .collect();
+    let Some((_, first)) = there.first() else {
+        return String::new();
+    };
+    let mut text = format!("Flow-mod delay, {} runs per transport\n", first.runs);
+    let rows = there.iter().flat_map(|(transport, f)| {
+        [
+            (*transport, "barrier reply", &f.barrier_ms),
+            (*transport, "first packet", &f.data_plane_ms),
+            (*transport, "difference", &f.difference_ms),
+        ]
+    });
+    text += &summary_table(rows.collect());
+    for (transport, f) in &there {
+        text += &format!(
+            "  {transport}: in {} of {} runs a packet sent after the barrier reply took the old \
+             path, the last {:.3} ms after it\n",
+            f.stale_runs,
+            f.runs - f.lost,
+            f.stale_ms_max
+        );
+        if f.lost + f.lost_packets > 0 {
+            text += &format!(
+                "  {transport}: {} runs in which the new path was never taken, {} packets lost\n",
+                f.lost, f.lost_packets
+            );
+        }
+    }
+    text
+}
+
+fn set_ups(all: &[Figures]) -> String {
+    let rows: Vec<Vec<String>> = all
+        .iter()
+        .filter_map(|f| Some((f.transport, f.set_up.as_ref()?)))
+        .map(|(transport, f)| {
+            let why = match f.limited_by {
+                set_up::Limit::FlowsLost => "at more, flows were not all set up",
+                set_up::Limit::Sender => "our sender of packets, not the switch",
+                set_up::Limit::RateMax => "--rate-max",
+                set_up::Limit::Interrupted => "interrupted",
+            };
+            let rate = format!("{:.0}", f.highest_per_s);
+            vec![
+                transport.to_owned(),
+                rate,
+                f.steps.len().to_string(),
+                why.to_owned(),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let header = ["transport", "flows/s", "rates tried", "limit"];
+    format!(
+        "Flow set-up rate, every flow set up\n{}",
+        table(&header, &rows)
+    )
+}
+
+fn reads(all: &[Figures]) -> String {
+    let rows: Vec<Vec<String>> = all
+        .iter()
+        .filter_map(|f| Some((f.transport, f.read.as_ref()?)))
+        .map(|(transport, f)| {
+            vec![
+                transport.to_owned(),
+                f.reads.to_string(),
+                f.wrong.to_string(),
+                format!("{:.2}", f.read_ms.mean),
+                format!("{:.2}", f.read_ms.p50),
+                format!("{:.2}", f.read_ms.max),
+                format!("{:.0}", f.entries_per_s.mean),
+                format!("{:.0}", f.entries_per_s.ci95),
+            ]
+        })
+        .collect();
+    let Some(figures) = all.iter().find_map(|f| f.read.as_ref()) else {
+        return String::new();
+    };
+    let header = [
+        "transport",
+        "reads",
+        "wrong",
+        "mean ms",
+        "p50",
+        "max ms",
+        "entries/s",
+        "± 95 %",
+    ];
+    format!(
+        "Multipart read of {} entries\n{}",
+        figures.entries,
+        table(&header, &rows)
+    )
+}
+
+fn capacities(all: &[Figures]) -> String {
+    let rows: Vec<Vec<String>> = all
+        .iter()
+        .filter_map(|f| Some((f.transport, f.capacity.as_ref()?)))
+        .map(|(transport, f)| {
+            let rate = format!("{:.0}", f.adds_per_s);
+            vec![
+                transport.to_owned(),
+                f.entries.to_string(),
+                rate,
+                f.ended_by.clone(),
+            ]
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let header = ["transport", "entries", "adds/s", "ended by"];
+    format!(
+        "Table capacity (limit: --capacity-max was taken whole)\n{}",
+        table(&header, &rows)
+    )
+}
+
+/// As the readers of the paper know it.
+fn label(transport: &str) -> String {
+    match transport {
+        "ssl" => "TLS".to_owned(),
+        other => other.to_uppercase(),
+    }
+}
+
+/// The paper's Fig. 2, with the data path as a part of its own.
+fn packet_in_plot(all: &[Figures]) -> String {
+    let there: Vec<_> = all
+        .iter()
+        .filter_map(|f| Some((f.transport, f.packet_in.as_ref()?)))
+        .collect();
+    let stack = |value: fn(&Summary) -> f64| -> Vec<Vec<f64>> {
+        let part = |n: usize| there.iter().map(|(_, f)| value(parts(f)[n].1)).collect();
+        (0..4).map(part).collect()
+    };
+    let names = ["data path", "control path", "controller", "switch"].map(str::to_owned);
+    Bars {
+        title: "Delay of the first packet of a flow".to_owned(),
+        y_label: "mean (ms), 95 % confidence".to_owned(),
+        groups: there
+            .iter()
+            .map(|(transport, _)| label(transport))
+            .collect(),
+        parts: names.into_iter().zip(stack(|s| s.mean)).collect(),
+        stacked: true,
+        error: Some(stack(|s| s.ci95)),
+    }
+    .svg()
+}
+
+fn flow_mod_plot(all: &[Figures], samples: &[Samples]) -> String {
+    let mut series = Vec::new();
+    for (figures, samples) in all.iter().zip(samples) {
+        let runs = || samples.flow_mod.iter().flatten();
+        let name = label(figures.transport);
+        series.push(distribution(
+            format!("{name}, barrier"),
+            runs().map(|o| o.barrier_ms).collect(),
+        ));
+        series.push(distribution(
+            format!("{name}, data plane"),
+            runs().map(|o| o.data_plane_ms).collect(),
+        ));
+    }
+    Plot {
+        title: "Flow-mod delay, by barrier reply and by data plane".to_owned(),
+        x_label: "from the flow-mod written (ms)".to_owned(),
+        y_label: "share of runs".to_owned(),
+        x_log: true,
+        y_log: false,
+        series,
+    }
+    .lines()
+}
+
+fn distribution(name: String, mut values: Vec<f64>) -> Series {
+    values.sort_by(f64::total_cmp);
+    let count = values.len() as f64;
+    let share = |n: usize| (n + 1) as f64 / count;
+    let points = values
+        .into_iter()
+        .enumerate()
+        .map(|(n, value)| (value, share(n)))
+        .collect();
+    Series {
+        name,
+        points,
+        error: None,
+    }
+}
+
+fn set_up_plot(all: &[Figures]) -> String {
+    let line = |f: &Figures| {
+        let steps = &f.set_up.as_ref()?.steps;
+        let mut points: Vec<(f64, f64)> = steps
+            .iter()
+            .map(|step| {
+                let done = step.delivered.min(step.entries);
+                (
+                    step.sent_per_s,
+                    100.0 * f64::from(done) / f64::from(step.flows),
+                )
+            })
+            .collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Some(Series {
+            name: label(f.transport),
+            points,
+            error: None,
+        })
+    };
+    Plot {
+        title: "Flows set up, by offered rate".to_owned(),
+        x_label: "new flows sent (1/s)".to_owned(),
+        y_label: "set up (%)".to_owned(),
+        x_log: true,
+        y_log: false,
+        series: all.iter().filter_map(line).collect(),
+    }
+    .lines()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_distribution_rises_to_one() {
+        let series = distribution("x".to_owned(), vec![3.0, 1.0, 2.0, 4.0]);
+        assert_eq!(
+            series.points,
+            [(1.0, 0.25), (2.0, 0.5), (3.0, 0.75), (4.0, 1.0)]
+        );
+    }
+
+    #[test]
+    fn what_was_not_measured_has_no_table() {
+        assert_eq!(text(&[]), "");
+    }
+}

@@ -1,0 +1,373 @@
+//! Probes on a host's interface: raw Ethernet frames, sent and received with their times.
+//!
+//! The time of sending is read just before the call that sends; the time of receiving is the
+//! kernel's own (SO_TIMESTAMPNS), taken when the frame arrives and not when this process wakes up.
+//! Both are the machine's one real-time clock, so that a difference is a delay.
+#![allow(unsafe_code)] // `nix` cannot make the address of a packet socket.
+
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use cli::date::now_ns;
+
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, send, setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
+use openflow::MacAddr;
+use tokio::io::unix::AsyncFd;
+
+use testbed::netns;
+
+/// IEEE 802's local experimental EtherType 1: no host answers it, no switch treats it specially.
+pub const ETH_TYPE: u16 = 0x88b5;
+/// The shortest Ethernet frame, less its checksum.
+pub const FRAME_BYTES: usize = 60;
+
+const DESTINATION: MacAddr = MacAddr([0x02, 0x75, 0xff, 0xff, 0xff, 0xff]);
+const MARK: [u8; 6] = *b"auster";
+/// Room for the answers of a whole step of the set-up rate.
+const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
+/// A sender that was held up for longer than so many packets does not catch up.
+const CATCH_UP_PACKETS: u64 = 50;
+
+/// What a probe says of itself. Every flow has a source address of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    pub flow: u32,
+    pub sequence: u32,
+}
+
+impl Probe {
+    /// The Ethernet source address of a flow.
+    pub fn source(flow: u32) -> MacAddr {
+        let [a, b, c, d] = flow.to_be_bytes();
+        MacAddr([0x02, 0x75, a, b, c, d])
+    }
+
+    /// `token` tells the probes of this run of the bench from those of another on the same wire.
+    pub fn frame(self, token: u32) -> [u8; FRAME_BYTES] {
+        let mut frame = [0; FRAME_BYTES];
+        frame[..6].copy_from_slice(&DESTINATION.0);
+        frame[6..12].copy_from_slice(&Probe::source(self.flow).0);
+        frame[12..14].copy_from_slice(&ETH_TYPE.to_be_bytes());
+        frame[14..20].copy_from_slice(&MARK);
+        frame[20..24].copy_from_slice(&token.to_be_bytes());
+        frame[24..28].copy_from_slice(&self.flow.to_be_bytes());
+        frame[28..32].copy_from_slice(&self.sequence.to_be_bytes());
+        frame
+    }
+
+    /// Reads one of our own probes; anything else is `None`.
+    pub fn read(frame: &[u8], token: u32) -> Option<Probe> {
+        let word = |at: usize| {
+            let bytes = frame.get(at..at + 4)?;
+            Some(u32::from_be_bytes(bytes.try_into().ok()?))
+        };
+        let is_ours = frame.get(12..14)? == ETH_TYPE.to_be_bytes()
+            && frame.get(14..20)? == MARK
+            && word(20)? == token;
+        is_ours.then_some(Probe {
+            flow: word(24)?,
+            sequence: word(28)?,
+        })
+    }
+}
+
+/// A probe that was seen, and when the kernel saw it.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    pub probe: Probe,
+    pub at_ns: u64,
+}
+
+/// One interface. Make it within a runtime.
+pub struct Tap {
+    socket: AsyncFd<OwnedFd>,
+    token: u32,
+}
+
+impl Tap {
+    /// Opens an interface of a namespace, or of this process's own.
+    pub fn open(namespace: Option<&str>, device: &str, token: u32) -> io::Result<Tap> {
+        let socket = match namespace {
+            Some(namespace) => netns::within(namespace, || open_socket(device))?,
+            None => open_socket(device)?,
+        };
+        // SAFETY: the descriptor is the `OwnedFd`'s, which is not exchanged nor closed before the
+        // `AsyncFd` is dropped.
+        let socket = unsafe { AsyncFd::register(socket)? };
+        Ok(Tap { socket, token })
+    }
+
+    /// Sends a probe; answers the time just before.
+    pub fn send(&self, probe: Probe) -> io::Result<u64> {
+        send_frame(self.socket.get_ref(), &probe.frame(self.token))
+    }
+
+    /// The next probe that has come, if there is one.
+    pub fn try_receive(&self) -> io::Result<Option<Seen>> {
+        loop {
+            match receive_frame(self.socket.get_ref()) {
+                Ok((frame, len, at_ns)) => {
+                    if let Some(probe) = Probe::read(&frame[..len], self.token) {
+                        return Ok(Some(Seen { probe, at_ns }));
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Everything that has come.
+    pub fn drain(&self) -> io::Result<Vec<Seen>> {
+        std::iter::from_fn(|| self.try_receive().transpose()).collect()
+    }
+
+    /// Waits for this very probe, but not longer than this; others are let go.
+    pub async fn receive(&self, probe: Probe, at_most: Duration) -> io::Result<Option<u64>> {
+        let wait = async {
+            loop {
+                let mut ready = self.socket.readable().await?;
+                while let Some(seen) = self.try_receive()? {
+                    if seen.probe == probe {
+                        return Ok(seen.at_ns);
+                    }
+                }
+                ready.clear_ready();
+            }
+        };
+        match tokio::time::timeout(at_most, wait).await {
+            Ok(found) => found.map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Sends from a thread of its own, evenly, until it is told to stop or all is sent.
+    pub fn start_train(&self, cars: Cars) -> io::Result<Train> {
+        let socket = self.socket.get_ref().try_clone()?;
+        let (token, sent, stop) = (
+            self.token,
+            Arc::new(AtomicU64::new(0)),
+            Arc::new(AtomicBool::new(false)),
+        );
+        let (counter, stopped) = (sent.clone(), stop.clone());
+        let thread = std::thread::Builder::new()
+            .name("probes".to_owned())
+            .spawn(move || run_train(&socket, token, cars, &counter, &stopped))?;
+        Ok(Train {
+            sent,
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+/// What a train is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Cars {
+    /// The flow of its packets, with rising sequence numbers, or of the first packet if each is
+    /// a flow of its own.
+    pub flow: u32,
+    pub each_a_flow: bool,
+    pub spacing: Duration,
+    pub count_max: u32,
+}
+
+impl Cars {
+    pub fn probe(self, number: u32) -> Probe {
+        if self.each_a_flow {
+            Probe {
+                flow: self.flow + number,
+                sequence: 0,
+            }
+        } else {
+            Probe {
+                flow: self.flow,
+                sequence: number,
+            }
+        }
+    }
+}
+
+/// Packets that are being sent.
+pub struct Train {
+    sent: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<io::Result<Vec<u64>>>>,
+}
+
+impl Train {
+    /// Packets sent so far.
+    pub fn sent(&self) -> u32 {
+        self.sent.load(Ordering::Acquire) as u32
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// When each packet was sent, by number.
+    pub fn stop(mut self) -> io::Result<Vec<u64>> {
+        self.stop.store(true, Ordering::Release);
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(sent)) => sent,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => Ok(Vec::new()),
+        }
+    }
+}
+
+impl Drop for Train {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+    }
+}
+
+fn run_train(
+    socket: &OwnedFd,
+    token: u32,
+    cars: Cars,
+    counter: &AtomicU64,
+    stop: &AtomicBool,
+) -> io::Result<Vec<u64>> {
+    // The kernel may otherwise let a sleep last 50 us longer than asked.
+    nix::sys::prctl::set_timerslack(1)?;
+    let spacing_ns = cars.spacing.as_nanos() as u64;
+    let mut sent = Vec::new();
+    let mut due_ns = now_ns();
+    while sent.len() < cars.count_max as usize && !stop.load(Ordering::Acquire) {
+        let now = now_ns();
+        if now < due_ns {
+            std::thread::sleep(Duration::from_nanos(due_ns - now));
+            continue;
+        }
+        let probe = cars.probe(sent.len() as u32);
+        sent.push(send_frame(socket, &probe.frame(token))?);
+        counter.store(sent.len() as u64, Ordering::Release);
+        due_ns = (due_ns + spacing_ns).max(now.saturating_sub(CATCH_UP_PACKETS * spacing_ns));
+    }
+    Ok(sent)
+}
+
+fn send_frame(socket: &OwnedFd, frame: &[u8]) -> io::Result<u64> {
+    let before_ns = now_ns();
+    loop {
+        match send(socket.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT) {
+            Ok(_) => return Ok(before_ns),
+            // The interface's queue is full, and it is emptied by somebody else's processor.
+            Err(nix::Error::ENOBUFS | nix::Error::EAGAIN | nix::Error::EINTR) => {
+                std::thread::yield_now();
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+}
+
+fn receive_frame(socket: &OwnedFd) -> io::Result<([u8; FRAME_BYTES], usize, u64)> {
+    let mut frame = [0; FRAME_BYTES];
+    let mut control = nix::cmsg_space!(TimeSpec);
+    let mut parts = [IoSliceMut::new(&mut frame)];
+    let message = recvmsg::<()>(
+        socket.as_raw_fd(),
+        &mut parts,
+        Some(&mut control),
+        MsgFlags::MSG_DONTWAIT,
+    )?;
+    let stamp = message.cmsgs()?.find_map(|part| match part {
+        ControlMessageOwned::ScmTimestampns(time) => Some(time),
+        _ => None,
+    });
+    let len = message.bytes;
+    let time = stamp.ok_or_else(|| io::Error::other("the kernel gives packets no timestamp"))?;
+    let at_ns = time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64;
+    Ok((frame, len, at_ns))
+}
+
+fn open_socket(device: &str) -> io::Result<OwnedFd> {
+    let index = nix::net::if_::if_nametoindex(device).map_err(|e| {
+        io::Error::new(
+            io::Error::from(e).kind(),
+            format!("no interface {device}; `ip link` shows those there are"),
+        )
+    })?;
+    // Protocol 0 receives nothing, until the address says which interface and which EtherType.
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no pointers; the descriptor is checked, and owned from then on.
+    let socket = unsafe {
+        let fd = libc::socket(libc::AF_PACKET, kind, 0);
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        OwnedFd::from_raw_fd(fd)
+    };
+    setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
+    // Beyond the system's maximum, if we may.
+    if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER_BYTES).is_err() {
+        setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER_BYTES)?;
+    }
+    // SAFETY: all of `sockaddr_ll` is integers; zero is a value of each.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = ETH_TYPE.to_be();
+    address.sll_ifindex = index as i32;
+    let len = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+    // SAFETY: the address outlives the call and is as long as said.
+    let done = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) };
+    if done < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(socket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_probe_is_read_back_from_its_frame_and_from_no_other() {
+        let probe = Probe {
+            flow: 0x0102_0304,
+            sequence: 7,
+        };
+        let frame = probe.frame(99);
+        assert_eq!(Probe::read(&frame, 99), Some(probe));
+        assert_eq!(Probe::read(&frame, 98), None, "of another bench");
+        assert_eq!(frame[6..12], Probe::source(probe.flow).0);
+        for cut in 0..32 {
+            assert_eq!(Probe::read(&frame[..cut], 99), None, "cut at {cut}");
+        }
+        assert_ne!(DESTINATION, Probe::source(u32::MAX - 1));
+    }
+
+    #[test]
+    fn packets_of_a_train_are_of_one_flow_or_each_of_its_own() {
+        let cars = Cars {
+            flow: 5,
+            each_a_flow: false,
+            spacing: Duration::ZERO,
+            count_max: 9,
+        };
+        assert_eq!(
+            cars.probe(3),
+            Probe {
+                flow: 5,
+                sequence: 3
+            }
+        );
+        let flows = Cars {
+            each_a_flow: true,
+            ..cars
+        };
+        assert_eq!(
+            flows.probe(3),
+            Probe {
+                flow: 8,
+                sequence: 0
+            }
+        );
+    }
+}

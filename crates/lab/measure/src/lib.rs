@@ -1,0 +1,4 @@
+//! Statistics of what was measured.
+
+pub mod quantiles;
+pub mod stats;

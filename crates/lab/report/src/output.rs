@@ -1,0 +1,197 @@
+//! How a bench tells what it found: a live line, a table, one JSON document, and a directory with
+//! the command, the machine, the raw data and the plots.
+
+use std::fmt::Arguments;
+use std::path::{Path, PathBuf};
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use cli::failure::Failure;
+use cli::output::{say, say_part};
+
+use crate::machine::Machine;
+use measure::stats;
+
+#[derive(clap::Args)]
+pub struct OutputArgs {
+    /// One JSON document on standard output, and nothing else
+    #[arg(long)]
+    pub json: bool,
+    /// Keep everything in this directory: document, command, raw data, plots
+    #[arg(short = 'o', long, alias = "out", value_name = "DIR")]
+    pub results: Option<PathBuf>,
+}
+
+impl OutputArgs {
+    /// Makes the directory, so that a wrong name is told now and not after minutes.
+    pub fn open(&self) -> Result<Results, Failure> {
+        Results::create(self.results.as_deref())
+    }
+
+    /// A line for people; nothing when the output is a document.
+    pub fn say(&self, line: Arguments) {
+        if !self.json {
+            say!("{line}");
+        }
+    }
+
+    /// The last act: the document into the directory, and it or `text` to standard output.
+    pub fn conclude<S: Serialize, R: Serialize>(
+        &self,
+        results: &Results,
+        document: &Document<S, R>,
+        text: &str,
+    ) -> Result<(), Failure> {
+        let json = serde_json::to_string_pretty(document)
+            .map_err(|error| Failure::file("standard output", error))?
+            + "\n";
+        results.write("result.json", json.as_bytes())?;
+        results.write(
+            "command.txt",
+            (document.command.join(" ") + "\n").as_bytes(),
+        )?;
+        let shown = if self.json { &json } else { text };
+        say_part!("{shown}");
+        cli::output::check()?;
+        if let (false, Some(dir)) = (self.json, &self.results) {
+            say!("\nKept in {}", dir.display());
+        }
+        Ok(())
+    }
+}
+
+/// What a bench publishes. `settings` and `runs` are the bench's own; `docs/schema/` has a schema
+/// for each.
+#[derive(Debug, Serialize)]
+pub struct Document<S: Serialize, R: Serialize> {
+    pub bench: &'static str,
+    pub command: Vec<String>,
+    pub started_unix_s: u64,
+    pub machine: Machine,
+    pub settings: S,
+    pub runs: R,
+    /// Ended by a signal: the figures are those until then.
+    pub interrupted: bool,
+}
+
+impl<S: Serialize, R: Serialize> Document<S, R> {
+    pub fn new(
+        bench: &'static str,
+        started_unix_s: u64,
+        settings: S,
+        runs: R,
+        interrupted: bool,
+    ) -> Document<S, R> {
+        Document {
+            bench,
+            command: command(),
+            started_unix_s,
+            machine: Machine::here(),
+            settings,
+            runs,
+            interrupted,
+        }
+    }
+}
+
+/// The words of the command line; the program without its place on this machine.
+pub fn command() -> Vec<String> {
+    let words = std::env::args().skip(1);
+    std::iter::once("auster".to_string()).chain(words).collect()
+}
+
+/// The directory of `--results`, or nowhere.
+pub struct Results {
+    dir: Option<PathBuf>,
+}
+
+impl Results {
+    pub fn create(dir: Option<&Path>) -> Result<Results, Failure> {
+        if let Some(dir) = dir {
+            std::fs::create_dir_all(dir).map_err(|e| Failure::file(dir, e))?;
+        }
+        Ok(Results {
+            dir: dir.map(Path::to_path_buf),
+        })
+    }
+
+    /// Whether raw data is worth collecting.
+    pub fn are_kept(&self) -> bool {
+        self.dir.is_some()
+    }
+
+    pub fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+        let Some(dir) = &self.dir else {
+            return Ok(());
+        };
+        let path = dir.join(name);
+        std::fs::write(&path, bytes).map_err(|e| Failure::file(path, e))
+    }
+
+    /// `name.svg`.
+    pub fn plot(&self, name: &str, svg: &str) -> Result<(), Failure> {
+        self.write(&format!("{name}.svg"), svg.as_bytes())
+    }
+
+    /// `name.hgrm`: the percentiles of a histogram, for HdrHistogram's plotters.
+    pub fn histogram(
+        &self,
+        name: &str,
+        histogram: &Histogram<u64>,
+        unit_scale: f64,
+    ) -> Result<(), Failure> {
+        let lines = stats::percentile_lines(histogram, unit_scale);
+        self.write(&format!("{name}.hgrm"), lines.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_gets_all_and_no_directory_nothing() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("results/one");
+        let results = Results::create(Some(&dir)).unwrap();
+        let mut histogram = Histogram::<u64>::new(3).unwrap();
+        histogram.record(7).unwrap();
+        results.write("data.csv", b"a,b\n").unwrap();
+        results.plot("latency", "<svg/>").unwrap();
+        results.histogram("latency", &histogram, 1.0).unwrap();
+        let output = OutputArgs {
+            json: false,
+            results: None,
+        };
+        let document = Document::new("none", 1, (), [1, 2], true);
+        output.conclude(&results, &document, "").unwrap();
+        let mut names: Vec<String> = std::fs::read_dir(&dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort_unstable();
+        assert_eq!(
+            names,
+            [
+                "command.txt",
+                "data.csv",
+                "latency.hgrm",
+                "latency.svg",
+                "result.json"
+            ]
+        );
+        let json = std::fs::read(dir.join("result.json")).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!(
+            (&json["runs"][1], &json["interrupted"]),
+            (&2.into(), &true.into())
+        );
+
+        let nowhere = Results::create(None).unwrap();
+        nowhere.write("data.csv", b"").unwrap();
+        assert!(results.are_kept() && !nowhere.are_kept());
+        let below_a_file = dir.join("data.csv/x");
+        assert!(Results::create(Some(&below_a_file)).is_err());
+    }
+}

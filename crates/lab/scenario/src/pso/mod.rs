@@ -1,0 +1,56 @@
+//! Experiments on priority scheduling of the control channel, on real switches.
+//!
+//! Every packet that is offered bears a label, is a table miss, and is answered by the controller
+//! with one PACKET_OUT. Its PACKET_IN and PACKET_OUT are seen beside the switch, where they pass
+//! in plain TCP, so that their hop delay is that of relays, control link and controller together
+//! and of nothing else.
+
+pub mod channel;
+pub mod ear;
+mod figures;
+mod in_band;
+mod out_of_band;
+pub mod packet;
+mod plane;
+mod report;
+mod settings;
+mod shaper;
+mod sink;
+mod source;
+mod trial;
+
+use std::path::Path;
+
+use crate::experiment::Args;
+use cli::failure::Failure;
+
+/// Whether a scenario's file is one of these; what is wrong with it is told when it is read.
+pub fn is_ours(scenario: &Path) -> bool {
+    std::fs::read_to_string(scenario)
+        .is_ok_and(|text| settings::is_ours(&text) || in_band::is_ours(&text))
+}
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    if !args.is_auster() {
+        return Err(Failure::usage(format!(
+            "--controller {}: this scenario brings its own",
+            args.controller.join(", ")
+        )));
+    }
+    if args.seconds.is_some() {
+        return Err(Failure::usage(
+            "--seconds: this scenario says how long a run lasts; --runs says how many there are",
+        ));
+    }
+    if args
+        .runs
+        .is_some_and(|runs| !(1..=settings::RUNS_MAX).contains(&runs))
+    {
+        return Err(Failure::usage("--runs: 1 to 1000"));
+    }
+    let text = std::fs::read_to_string(&args.scenario).unwrap_or_default();
+    match in_band::is_ours(&text) {
+        true => in_band::run(args),
+        false => out_of_band::run(args),
+    }
+}

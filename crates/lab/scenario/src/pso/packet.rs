@@ -1,0 +1,164 @@
+//! The packets of an experiment: UDP datagrams that say of themselves which they are.
+//!
+//! The destination's Ethernet address is nobody's, so that no host's kernel answers a datagram for
+//! a port on which nobody listens; every interface on the way shows it all the same.
+
+use std::net::Ipv4Addr;
+use std::ops::Range;
+
+use openflow::MacAddr;
+use openflow::packet::build::{self, Host};
+
+/// Of the target flow: the destination that the policy maps name.
+pub const TARGET_PORT: u16 = 20_000;
+
+const MAGIC: [u8; 4] = *b"pso1";
+const HEADERS_BYTES: usize = 14 + 20 + 8;
+const LABEL_BYTES: usize = 24;
+/// The shortest datagram that can bear a label.
+pub const FRAME_BYTES_MIN: usize = HEADERS_BYTES + LABEL_BYTES;
+pub const FRAME_BYTES_MAX: usize = 1514;
+
+const TOS_AT: usize = 15;
+const IP_CHECKSUM: Range<usize> = 24..26;
+const SOURCE_PORT: Range<usize> = 34..36;
+const DESTINATION_PORT: Range<usize> = 36..38;
+const UDP_CHECKSUM: Range<usize> = 40..42;
+
+/// Which of the two kinds of packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// The flow whose control messages matter.
+    Target,
+    /// What competes with it.
+    Cross,
+}
+
+/// What a packet says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label {
+    pub run: u32,
+    pub stream: Stream,
+    /// From 0 within run and stream.
+    pub number: u32,
+    /// By the machine's real-time clock, which the kernel stamps arrivals with too.
+    pub sent_ns: u64,
+}
+
+impl Label {
+    /// The label of an Ethernet frame; `None` if it is not one of ours.
+    pub fn read(frame: &[u8]) -> Option<Label> {
+        let label = frame.get(HEADERS_BYTES..FRAME_BYTES_MIN)?;
+        let word = |at: usize| Some(u32::from_be_bytes(label.get(at..at + 4)?.try_into().ok()?));
+        if label[..4] != MAGIC {
+            return None;
+        }
+        Some(Label {
+            run: word(4)?,
+            stream: match word(8)? {
+                0 => Stream::Target,
+                1 => Stream::Cross,
+                _ => return None,
+            },
+            number: word(12)?,
+            sent_ns: u64::from_be_bytes(label[16..24].try_into().ok()?),
+        })
+    }
+
+    fn write(self, frame: &mut [u8]) {
+        let words = [
+            u32::from_be_bytes(MAGIC),
+            self.run,
+            u32::from(self.stream == Stream::Cross),
+            self.number,
+        ];
+        let label = &mut frame[HEADERS_BYTES..FRAME_BYTES_MIN];
+        for (place, word) in label.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_be_bytes());
+        }
+        label[16..24].copy_from_slice(&self.sent_ns.to_be_bytes());
+    }
+}
+
+/// A frame that is patched for each packet.
+pub struct Template {
+    frame: Vec<u8>,
+}
+
+impl Template {
+    /// `frame_bytes` is that of the whole Ethernet frame without its checksum.
+    pub fn new(frame_bytes: usize) -> Template {
+        assert!((FRAME_BYTES_MIN..=FRAME_BYTES_MAX).contains(&frame_bytes));
+        let host = |n: u8| Host {
+            mac: MacAddr([0x02, b'p', b's', b'o', 0, n]),
+            ip: Ipv4Addr::new(10, 99, 0, n),
+        };
+        let payload = vec![0; frame_bytes - HEADERS_BYTES];
+        let mut frame = build::udp(host(1), host(2), (0, 0), &payload);
+        // None, which UDP over IPv4 may have: payload and ports differ from packet to packet.
+        frame[UDP_CHECKSUM].fill(0);
+        Template { frame }
+    }
+
+    /// Every packet from now on bears this code point.
+    pub fn set_dscp(&mut self, dscp: u8) {
+        self.frame[TOS_AT] = dscp << 2;
+        self.frame[IP_CHECKSUM].fill(0);
+        let words = self.frame[14..34].chunks_exact(2);
+        let sum: u32 = words
+            .map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])))
+            .sum();
+        let folded = (sum & 0xffff) + (sum >> 16);
+        let folded = (folded & 0xffff) + (folded >> 16);
+        self.frame[IP_CHECKSUM].copy_from_slice(&(!(folded as u16)).to_be_bytes());
+    }
+
+    /// The frame of this packet, from and to these UDP ports.
+    pub fn packet(&mut self, ports: (u16, u16), label: Label) -> &[u8] {
+        self.frame[SOURCE_PORT].copy_from_slice(&ports.0.to_be_bytes());
+        self.frame[DESTINATION_PORT].copy_from_slice(&ports.1.to_be_bytes());
+        label.write(&mut self.frame);
+        &self.frame
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use openflow::packet::PacketFields;
+    use openflow::{Field, PortNo};
+
+    use super::*;
+
+    #[test]
+    fn a_packet_says_which_it_is_and_is_a_datagram_to_its_port() {
+        let label = Label {
+            run: 7,
+            stream: Stream::Cross,
+            number: 70_000,
+            sent_ns: 1 << 60,
+        };
+        let mut template = Template::new(178);
+        template.set_dscp(46);
+        let frame = template.packet((1, TARGET_PORT), label).to_vec();
+        assert_eq!((frame.len(), Label::read(&frame)), (178, Some(label)));
+        let fields = PacketFields::parse(PortNo(1), &frame);
+        assert_eq!(fields.get(Field::UdpDst), Some(TARGET_PORT.into()));
+        assert_eq!(fields.get(Field::IpDscp), Some(46));
+        for cut in 0..FRAME_BYTES_MIN {
+            assert_eq!(Label::read(&frame[..cut]), None, "cut at {cut}");
+        }
+        let other = build::udp(Host::numbered(1), Host::numbered(2), (1, 2), &[0; 60]);
+        assert_eq!(Label::read(&other), None);
+    }
+
+    #[test]
+    fn the_checksum_of_a_marked_packet_is_that_of_its_header() {
+        let mut template = Template::new(FRAME_BYTES_MIN);
+        let unmarked = template.frame.clone();
+        template.set_dscp(48);
+        assert_ne!(template.frame[14..34], unmarked[14..34]);
+        template.set_dscp(0);
+        // Made by another hand.
+        assert_eq!(template.frame, unmarked);
+    }
+}

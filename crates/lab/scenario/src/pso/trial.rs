@@ -1,0 +1,229 @@
+//! One run: a load is offered, and what became of each packet is put together from what was seen
+//! on the control channel and at the receiving host.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::pso::channel::{ChannelListener, Kind};
+use crate::pso::ear::Ear;
+use crate::pso::packet::Stream;
+use crate::pso::sink::SinkListener;
+use crate::pso::source::{Load, Source};
+use cli::signals::Signals;
+
+/// Where things are seen: a namespace and an interface in it.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub namespace: String,
+    pub device: String,
+}
+
+/// The places of one experiment.
+pub struct Stage {
+    pub source: Source,
+    /// Where OpenFlow between switch and relay passes in plain TCP, and its port there.
+    pub channel: Place,
+    pub port: u16,
+    pub sink: Place,
+}
+
+/// What became of the packets of one kind. Times are in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Fate {
+    pub sent: u32,
+    /// Packets of which a PACKET_IN was seen.
+    pub asked: u32,
+    /// Of these, those of which a PACKET_OUT was seen.
+    pub answered: u32,
+    /// Packets that came to the other host.
+    pub arrived: u32,
+    /// From PACKET_IN to PACKET_OUT, where the switch's relay meets the switch.
+    #[serde(skip)]
+    pub hop_ms: Vec<f64>,
+    /// From host to host.
+    #[serde(skip)]
+    pub end_to_end_ms: Vec<f64>,
+}
+
+impl Fate {
+    /// PACKET_INs that were never answered.
+    pub fn lost(&self) -> u32 {
+        self.asked - self.answered
+    }
+}
+
+/// What one run found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Trial {
+    pub target: Fate,
+    pub cross: Fate,
+    /// The most that a packet was sent after it was due.
+    pub sender_late_ms: f64,
+    /// Frames or segments that were there and not seen; the figures are whole if this is 0.
+    pub unseen: u64,
+    /// Processors that were busy while packets were sent, with all that ran on the machine.
+    pub busy_cores: f64,
+    pub interrupted: bool,
+}
+
+/// A run is over when nothing was seen for so long.
+const SILENCE: Duration = Duration::from_millis(300);
+/// And after so long in any case: two queues of a second each, with room.
+const DRAIN_MAX: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
+impl Stage {
+    /// Offers the load and waits until its last packet is through.
+    pub fn run(&self, load: &Load, signals: &Signals) -> io::Result<Trial> {
+        let place = &self.channel;
+        let listener = ChannelListener::new(self.port);
+        let channel = Ear::open(&place.namespace, &place.device, listener)?;
+        let place = &self.sink;
+        let sink = Ear::open(&place.namespace, &place.device, SinkListener::default())?;
+        let (busy_s, begun) = (busy_s(), Instant::now());
+        let sending = self.source.start(load.clone())?;
+        let mut interrupted = false;
+        while !sending.is_over() && !interrupted {
+            interrupted = signals.wait(POLL_INTERVAL);
+        }
+        let sent = sending.stop()?;
+        let busy_cores = (self::busy_s() - busy_s) / begun.elapsed().as_secs_f64();
+        let ended = Instant::now();
+        let (mut heard, mut quiet_since) = (0, ended);
+        while quiet_since.elapsed() < SILENCE && ended.elapsed() < DRAIN_MAX && !interrupted {
+            interrupted = signals.wait(POLL_INTERVAL);
+            let now = channel.heard() + sink.heard();
+            if now > heard {
+                (heard, quiet_since) = (now, Instant::now());
+            }
+        }
+        let (channel, channel_missed) = channel.close()?;
+        let (sink, sink_missed) = sink.close()?;
+        let fate = |stream: Stream, count: u32| fate(load.run, stream, count, &channel, &sink);
+        Ok(Trial {
+            target: fate(Stream::Target, sent.target),
+            cross: fate(Stream::Cross, sent.cross),
+            sender_late_ms: sent.late_max.as_secs_f64() * 1e3,
+            unseen: channel_missed + sink_missed + channel.gaps(),
+            busy_cores,
+            interrupted,
+        })
+    }
+}
+
+/// Of `sent` packets of one run and kind.
+pub fn fate(
+    run: u32,
+    stream: Stream,
+    sent: u32,
+    channel: &ChannelListener,
+    sink: &SinkListener,
+) -> Fate {
+    let mut asked_ns = vec![None; sent as usize];
+    let mut answered = vec![false; sent as usize];
+    let mut arrived = vec![false; sent as usize];
+    let mut fate = Fate {
+        sent,
+        ..Fate::default()
+    };
+    for seen in &channel.seen {
+        let number = seen.label.number as usize;
+        if (seen.label.run, seen.label.stream) != (run, stream) || number >= asked_ns.len() {
+            continue;
+        }
+        match (seen.kind, asked_ns[number]) {
+            (Kind::PacketIn, None) => asked_ns[number] = Some(seen.at_ns),
+            (Kind::PacketOut, Some(asked)) if !answered[number] => {
+                answered[number] = true;
+                fate.hop_ms.push(milliseconds(asked, seen.at_ns));
+            }
+            _ => {}
+        }
+    }
+    for arrival in &sink.arrivals {
+        let number = arrival.label.number as usize;
+        if (arrival.label.run, arrival.label.stream) == (run, stream)
+            && arrived.get(number) == Some(&false)
+        {
+            arrived[number] = true;
+            let took = milliseconds(arrival.label.sent_ns, arrival.at_ns);
+            fate.end_to_end_ms.push(took);
+        }
+    }
+    fate.asked = asked_ns.iter().flatten().count() as u32;
+    fate.answered = fate.hop_ms.len() as u32;
+    fate.arrived = fate.end_to_end_ms.len() as u32;
+    fate
+}
+
+/// Seconds that all processors together were not idle since the machine started.
+fn busy_s() -> f64 {
+    const TICKS_PER_S: f64 = 100.0;
+    /// Fields of the first line of /proc/stat: idle, and waiting for a disk.
+    const IDLE: [usize; 2] = [3, 4];
+    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let fields = text.lines().next().unwrap_or_default().split_whitespace();
+    let ticks = fields.skip(1).take(8).enumerate();
+    let busy = ticks.filter(|(place, _)| !IDLE.contains(place));
+    busy.filter_map(|(_, ticks)| ticks.parse::<f64>().ok())
+        .sum::<f64>()
+        / TICKS_PER_S
+}
+
+fn milliseconds(from_ns: u64, to_ns: u64) -> f64 {
+    to_ns.saturating_sub(from_ns) as f64 / 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pso::channel::Seen;
+    use crate::pso::packet::Label;
+    use crate::pso::sink::Arrival;
+
+    fn label(run: u32, number: u32) -> Label {
+        Label {
+            run,
+            stream: Stream::Target,
+            number,
+            sent_ns: 1_000_000,
+        }
+    }
+
+    #[test]
+    fn each_packet_is_followed_from_host_to_host_and_counted_once() {
+        let mut channel = ChannelListener::new(6653);
+        let mut see = |kind, run, number, at_ms: u64| {
+            channel.seen.push(Seen {
+                kind,
+                label: label(run, number),
+                at_ns: at_ms * 1_000_000,
+            });
+        };
+        see(Kind::PacketIn, 1, 0, 2);
+        see(Kind::PacketIn, 1, 1, 3);
+        see(Kind::PacketOut, 1, 0, 6);
+        see(Kind::PacketOut, 1, 0, 9); // Twice.
+        see(Kind::PacketOut, 2, 1, 9); // Of another run.
+        see(Kind::PacketOut, 1, 2, 9); // Never asked.
+        let arrival = |run, number| Arrival {
+            label: label(run, number),
+            at_ns: 8_000_000,
+        };
+        let sink = SinkListener {
+            arrivals: vec![arrival(1, 0), arrival(1, 0), arrival(2, 1)],
+        };
+        let fate = fate(1, Stream::Target, 4, &channel, &sink);
+        let counts = (
+            fate.sent,
+            fate.asked,
+            fate.answered,
+            fate.arrived,
+            fate.lost(),
+        );
+        assert_eq!(counts, (4, 2, 1, 1, 1));
+        assert_eq!((fate.hop_ms, fate.end_to_end_ms), (vec![4.0], vec![7.0]));
+    }
+}

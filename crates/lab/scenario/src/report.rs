@@ -1,0 +1,231 @@
+//! What an experiment found: the document that is published, and the tables on the screen.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::restart::Trial;
+use cli::failure::Failure;
+use cli::table::table;
+use measure::quantiles::Quantiles;
+use report::machine::Machine;
+use testbed::link;
+use testbed::probe::{PairResult, Sample};
+use testbed::topology::Topology;
+
+/// One run of a scenario. Times are seconds, round trips milliseconds.
+#[derive(Debug, Serialize)]
+pub struct Document {
+    pub title: String,
+    pub scenario: String,
+    pub command: Vec<String>,
+    pub controller: String,
+    pub started_unix_s: u64,
+    pub machine: Machine,
+    pub passed: bool,
+    pub networks: Vec<Outcome>,
+}
+
+/// What one network did.
+#[derive(Debug, Default, Serialize)]
+pub struct Outcome {
+    pub topology: String,
+    pub switches: usize,
+    pub links: usize,
+    pub hosts: usize,
+    /// Namespaces, wires and switches, without a controller.
+    pub network_up_s: f64,
+    /// From here on: since the controller was started.
+    pub connected_s: Option<f64>,
+    pub links_found_s: Option<f64>,
+    /// When a round of pings over all pairs had ended without loss.
+    pub reachable_s: Option<f64>,
+    /// Rounds until then; 1 means that no packet was lost at all.
+    pub rounds: usize,
+    pub pairs: Vec<Pair>,
+    pub first_ms: Quantiles,
+    pub later_ms: Quantiles,
+    pub failure: Option<FailureOutcome>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub restarts: Vec<Trial>,
+    /// As the controller tells it.
+    pub status: Option<serde_json::Value>,
+    pub impaired_links: Vec<link::Report>,
+    pub checks: Vec<Check>,
+}
+
+impl Outcome {
+    pub fn passed(&self) -> bool {
+        self.checks.iter().all(|check| check.passed)
+    }
+}
+
+/// An ordered pair of hosts, in the round without loss (or the last one).
+#[derive(Debug, Serialize)]
+pub struct Pair {
+    pub from: String,
+    pub to: String,
+    pub lost: usize,
+    pub first_ms: Option<f64>,
+    pub later_ms: Vec<Option<f64>>,
+    /// In the failure, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure_lost: Option<usize>,
+}
+
+/// A link cut and mended under traffic.
+#[derive(Debug, Serialize)]
+pub struct FailureOutcome {
+    pub link: [String; 2],
+    pub sent: usize,
+    pub lost_before: usize,
+    pub lost_after_cut: usize,
+    pub lost_after_repair: usize,
+    /// From the event until the last packet that was lost had been sent, to the next one of its
+    /// pair; 0 when none was.
+    pub cut_converge_ms: f64,
+    pub repair_converge_ms: f64,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Check {
+    pub what: String,
+    pub passed: bool,
+    pub found: String,
+}
+
+pub fn pairs(topology: &Topology, results: &[PairResult]) -> Vec<Pair> {
+    let name = |n: usize| topology.hosts[n].name.clone();
+    let pair = |result: &PairResult| Pair {
+        from: name(result.from),
+        to: name(result.to),
+        lost: result.lost(),
+        first_ms: result.first.map(milliseconds),
+        later_ms: result
+            .later
+            .iter()
+            .map(|rtt| rtt.map(milliseconds))
+            .collect(),
+        failure_lost: None,
+    };
+    results.iter().map(pair).collect()
+}
+
+pub fn milliseconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+pub fn seconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e3).round() / 1e3
+}
+
+/// Writes `result.json`, the raw pings, and the command into a directory.
+pub fn write(
+    dir: &Path,
+    document: &Document,
+    raw: &[(String, Vec<String>)],
+) -> Result<(), Failure> {
+    std::fs::create_dir_all(dir).map_err(|e| Failure::file(dir, e))?;
+    let file = |name: &str, text: String| {
+        let path = dir.join(name);
+        std::fs::write(&path, text).map_err(|e| Failure::file(path, e))
+    };
+    let json = serde_json::to_string_pretty(document).map_err(|e| Failure::file(dir, e))?;
+    file("result.json", json + "\n")?;
+    file("command.txt", document.command.join(" ") + "\n")?;
+    let mut csv = "network,from,to,sent_ms,rtt_ms\n".to_string();
+    for (network, lines) in raw {
+        for line in lines {
+            csv += &format!("\"{network}\",{line}\n");
+        }
+    }
+    file("pings.csv", csv)
+}
+
+/// A line per packet: from, to, when it was sent, its round trip or nothing.
+pub fn raw_lines(topology: &Topology, samples: &[Sample]) -> Vec<String> {
+    let line = |sample: &Sample| {
+        let [from, to] = [sample.from, sample.to].map(|n| &topology.hosts[n].name);
+        let rtt = sample
+            .rtt
+            .map_or(String::new(), |rtt| milliseconds(rtt).to_string());
+        format!("{from},{to},{},{rtt}", milliseconds(sample.sent))
+    };
+    samples.iter().map(line).collect()
+}
+
+/// A line per network.
+pub fn summary_table(outcomes: &[Outcome]) -> String {
+    let header = [
+        "network",
+        "switches",
+        "links",
+        "hosts",
+        "up s",
+        "connected s",
+        "links s",
+        "reachable s",
+        "pings",
+        "lost",
+        "first p50",
+        "max ms",
+        "later p50",
+        "p99 ms",
+        "",
+    ];
+    let time = |t: Option<f64>| t.map_or("-".to_string(), |t| format!("{t:.2}"));
+    let rows = outcomes.iter().map(|o| {
+        let lost: usize = o.pairs.iter().map(|pair| pair.lost).sum();
+        vec![
+            o.topology.clone(),
+            o.switches.to_string(),
+            o.links.to_string(),
+            o.hosts.to_string(),
+            format!("{:.2}", o.network_up_s),
+            time(o.connected_s),
+            time(o.links_found_s),
+            time(o.reachable_s),
+            (o.first_ms.count + o.later_ms.count + lost).to_string(),
+            lost.to_string(),
+            format!("{:.2}", o.first_ms.p50),
+            format!("{:.2}", o.first_ms.max),
+            format!("{:.2}", o.later_ms.p50),
+            format!("{:.2}", o.later_ms.p99),
+            if o.passed() { "ok" } else { "FAILED" }.to_string(),
+        ]
+    });
+    table(&header, &rows.collect::<Vec<_>>())
+}
+
+/// A line per pair, for networks small enough to read.
+pub fn pair_table(outcome: &Outcome) -> String {
+    let mut header = vec![
+        "from",
+        "to",
+        "first ms",
+        "later p50",
+        "p99",
+        "max ms",
+        "lost",
+    ];
+    if outcome.failure.is_some() {
+        header.push("lost by failure");
+    }
+    let rows = outcome.pairs.iter().map(|pair| {
+        let later = Quantiles::of(pair.later_ms.iter().flatten().copied().collect());
+        let mut row = vec![
+            pair.from.clone(),
+            pair.to.clone(),
+            pair.first_ms
+                .map_or("lost".to_string(), |ms| format!("{ms:.2}")),
+            format!("{:.2}", later.p50),
+            format!("{:.2}", later.p99),
+            format!("{:.2}", later.max),
+            pair.lost.to_string(),
+        ];
+        row.extend(pair.failure_lost.map(|lost| lost.to_string()));
+        row
+    });
+    table(&header, &rows.collect::<Vec<_>>())
+}

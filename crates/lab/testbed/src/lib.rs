@@ -1,0 +1,14 @@
+//! Networks on this machine: namespaces, Open vSwitch, impaired links, who controls them, probes.
+
+pub mod cpu;
+pub mod impairment;
+pub mod ledger;
+pub mod link;
+pub mod netns;
+pub mod network;
+pub mod plane;
+pub mod probe;
+pub mod status;
+pub mod tools;
+pub mod topology;
+pub mod topology_file;

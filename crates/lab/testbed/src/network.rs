@@ -1,0 +1,556 @@
+//! A topology made real: one Open vSwitch with a bridge per switch, a namespace per host.
+//!
+//! All bridges are of one ovs-vswitchd with the userspace datapath, in the lab's switch namespace,
+//! so that interface names of two labs, or of the machine, cannot meet. The controller has its own
+//! namespace, joined to the switches' by a link that can be impaired like any other. Everything is
+//! in the ledger before it is made; dropping a [`Network`] removes all of it.
+
+use cli::program;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use sim::link::LinkConfig;
+
+use crate::ledger::{Ledger, Process};
+use crate::link;
+use crate::netns;
+use crate::tools;
+use crate::topology::{Attachment, Link, Topology};
+use cli::failure::Failure;
+
+/// The controller's address on the link to the switches, and the switches' own.
+pub const CONTROLLER_ADDRESS: &str = "192.168.255.1";
+pub const SWITCHES_ADDRESS: &str = "192.168.255.2";
+
+/// The namespace parts of a lab; hosts have their own names.
+pub const SWITCHES: &str = "sw";
+pub const CONTROLLER: &str = "c";
+
+const SCHEMAS: [&str; 2] = [
+    "/usr/share/openvswitch/vswitch.ovsschema",
+    "/usr/local/share/openvswitch/vswitch.ovsschema",
+];
+const START_TIME_MAX: Duration = Duration::from_secs(20);
+const LINK_COUNTERS: &str = "links.json";
+
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Join switches by OVS patch ports: cheap at scale, but OVS walks the whole path in one
+    /// lookup, so there are no hops to measure.
+    pub patch: bool,
+    /// Of the impaired links' randomness.
+    pub seed: u64,
+    /// Between switches and controller.
+    pub control: LinkConfig,
+    /// What each port of Open vSwitch may keep while its process does not run. By itself that is the
+    /// system's default, 92 frames: at 60 Mbit/s, 18 ms.
+    pub port_buffer_bytes: Option<usize>,
+}
+
+pub struct Network {
+    pub topology: Topology,
+    /// `None` only while it is being taken apart.
+    ledger: Option<Ledger>,
+    children: Vec<Child>,
+    patch: bool,
+}
+
+impl Network {
+    /// Brings a network up: switches without a controller, hosts with addresses, links up.
+    ///
+    /// # Errors
+    /// The machine's (exit code 3), in one line; what was made until then is removed.
+    pub fn start(
+        topology: Topology,
+        controller: &str,
+        options: &Options,
+    ) -> Result<Network, Failure> {
+        tools::require_network_tools()?;
+        let ledger = Ledger::create(&topology.name, controller, topology.switches.len())?;
+        let mut network = Network {
+            topology,
+            ledger: Some(ledger),
+            children: Vec::new(),
+            patch: options.patch,
+        };
+        network.make_namespaces()?;
+        network.start_database()?;
+        network.make_wires(options)?;
+        network.start_link_relay(options)?;
+        network.configure_hosts()?;
+        network.start_switches(options)?;
+        Ok(network)
+    }
+
+    pub fn ledger(&self) -> &Ledger {
+        self.ledger
+            .as_ref()
+            .expect("a network has its ledger until it is dropped")
+    }
+
+    pub fn id(&self) -> &str {
+        self.ledger().id()
+    }
+
+    pub fn dir(&self) -> PathBuf {
+        self.ledger().dir()
+    }
+
+    pub fn namespace(&self, part: &str) -> String {
+        self.ledger().namespace(part)
+    }
+
+    /// Starts a process of the lab in one of its namespaces, or in the machine's own.
+    pub fn spawn(
+        &mut self,
+        role: &str,
+        part: Option<&str>,
+        program: impl AsRef<Path>,
+        configure: impl FnOnce(&mut Command),
+    ) -> Result<&mut Child, Failure> {
+        let namespace = part.map(|part| self.namespace(part));
+        let program = program.as_ref();
+        let mut command = tools::lab_command(self.ledger(), namespace.as_deref(), program);
+        configure(&mut command);
+        let child = command
+            .spawn()
+            .map_err(|e| Failure::machine(format!("{}: {e}", program.display())))?;
+        self.children.push(child);
+        let child = self.children.last_mut().expect("just pushed");
+        let ledger = self.ledger.as_mut().expect("see ledger()");
+        ledger.note_process(role, child.id())?;
+        Ok(child)
+    }
+
+    /// Ends the process of a role with SIGKILL: it has no last words, and is no casualty.
+    pub fn kill(&mut self, role: &str) -> Result<(), Failure> {
+        self.end(role, Signal::SIGKILL)
+    }
+
+    /// Ends the process of a role with SIGTERM, and waits until it has said goodbye.
+    pub fn terminate(&mut self, role: &str) -> Result<(), Failure> {
+        self.end(role, Signal::SIGTERM)
+    }
+
+    fn end(&mut self, role: &str, signal: Signal) -> Result<(), Failure> {
+        let ledger = self.ledger.as_mut().expect("see ledger()");
+        let processes = &ledger.record.processes;
+        let process = processes.iter().find(|process| process.role == role);
+        let process = process
+            .cloned()
+            .ok_or_else(|| Failure::usage(format!("no process of this lab has the role {role}")))?;
+        process.signal(signal);
+        let place = self
+            .children
+            .iter()
+            .position(|child| child.id() as i32 == process.pid);
+        if let Some(place) = place {
+            let _ = self.children.swap_remove(place).wait();
+        }
+        ledger.forget_process(&process)
+    }
+
+    /// The first process of the lab that has ended although it should not have.
+    pub fn casualty(&mut self) -> Option<String> {
+        let ended = |child: &mut Child| match child.try_wait() {
+            Ok(Some(status)) => Some((child.id(), status)),
+            _ => None,
+        };
+        let (pid, status) = self.children.iter_mut().find_map(ended)?;
+        let processes = &self.ledger().record.processes;
+        let role = processes
+            .iter()
+            .find(|p| p.pid == pid as i32)
+            .map(|p| p.role.as_str());
+        Some(format!("{} ended ({status})", role.unwrap_or("a process")))
+    }
+
+    /// Runs ovs-vsctl on the lab's database; without `--no-wait` it ends when the switch has done
+    /// what was asked.
+    pub fn vsctl<S: AsRef<str>>(&self, arguments: &[S]) -> Result<String, Failure> {
+        let mut command = Command::new("ovs-vsctl");
+        command
+            .arg(format!(
+                "--db=unix:{}",
+                self.dir().join("db.sock").display()
+            ))
+            .arg(format!("--timeout={}", START_TIME_MAX.as_secs()))
+            .args(arguments.iter().map(AsRef::as_ref));
+        program::run(command)
+    }
+
+    /// Takes a link between two switches down or up, at both ends, as a cut cable would.
+    pub fn set_link(&self, a: &str, b: &str, up: bool) -> Result<(), Failure> {
+        let link = self.topology.link_between(a, b).ok_or_else(|| {
+            Failure::usage(format!("{} has no link {a} to {b}", self.topology.name))
+        })?;
+        if self.patch {
+            return Err(Failure::usage(
+                "a link of patch ports cannot be cut; leave out --patch",
+            ));
+        }
+        let state = if up { "up" } else { "down" };
+        let lines: Vec<String> = link
+            .ends
+            .iter()
+            .map(|end| format!("link set {} {state}", device(&self.topology, *end)))
+            .collect();
+        program::ip_batch(Some(&self.namespace(SWITCHES)), &lines)
+    }
+
+    /// Leaves the network running after this process, for `auster lab down` to remove.
+    pub fn release(mut self) -> Result<(), Failure> {
+        self.ledger.as_mut().expect("see ledger()").release()?;
+        // From here on nothing of it is ours to remove.
+        self.ledger = None;
+        self.children.clear();
+        Ok(())
+    }
+
+    /// Takes the network down and answers what the impaired links did.
+    pub fn stop(mut self) -> Vec<link::Report> {
+        let processes = &self.ledger().record.processes;
+        let relays: Vec<&Process> = processes.iter().filter(|p| p.role == "links").collect();
+        relays
+            .iter()
+            .for_each(|process| process.signal(Signal::SIGTERM));
+        let deadline = Instant::now() + Duration::from_secs(1);
+        while relays.iter().any(|process| process.is_alive()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let text = std::fs::read(self.dir().join(LINK_COUNTERS)).unwrap_or_default();
+        self.take_down();
+        serde_json::from_slice(&text).unwrap_or_default()
+    }
+
+    fn take_down(&mut self) {
+        if let Some(ledger) = self.ledger.take() {
+            ledger.remove();
+        }
+        for mut child in self.children.drain(..) {
+            let _ = child.wait();
+        }
+    }
+
+    fn make_namespaces(&mut self) -> Result<(), Failure> {
+        let hosts = self.topology.hosts.iter().map(|host| host.name.as_str());
+        let names: Vec<String> = [SWITCHES, CONTROLLER]
+            .into_iter()
+            .chain(hosts)
+            .map(|p| self.namespace(p))
+            .collect();
+        self.ledger
+            .as_mut()
+            .expect("see ledger()")
+            .plan_namespaces(names.clone())?;
+        let lines: Vec<String> = names
+            .iter()
+            .map(|name| format!("netns add {name}"))
+            .collect();
+        program::ip_batch(None, &lines)?;
+        for name in &names {
+            netns::silence_ipv6(name).map_err(|e| Failure::machine(format!("{name}: {e}")))?;
+        }
+        Ok(())
+    }
+
+    /// Wires that are wires are veth pairs; impaired ones are left to the relay.
+    fn make_wires(&mut self, options: &Options) -> Result<(), Failure> {
+        let mut lines = vec!["link set lo up".to_string()];
+        let mut devices = Vec::new();
+        for host in self
+            .topology
+            .hosts
+            .iter()
+            .filter(|host| host.impairment.is_wire())
+        {
+            let port = device(&self.topology, host.at);
+            lines.push(format!(
+                "link add {port} type veth peer name eth0 netns {}",
+                self.namespace(&host.name)
+            ));
+            devices.push(port);
+        }
+        let plain = |link: &&Link| link.impairment.is_wire() && !options.patch;
+        for link in self.topology.links.iter().filter(plain) {
+            let [a, b] = link.ends.map(|end| device(&self.topology, end));
+            lines.push(format!("link add {a} type veth peer name {b}"));
+            devices.extend([a, b]);
+        }
+        if options.control.is_wire() {
+            lines.push(format!(
+                "link add ctl0 type veth peer name eth0 netns {}",
+                self.namespace(CONTROLLER)
+            ));
+            lines.push(format!("addr add {SWITCHES_ADDRESS}/30 dev ctl0"));
+            lines.push("link set ctl0 up".to_string());
+        }
+        lines.extend(devices.iter().map(|device| format!("link set {device} up")));
+        let switches = self.namespace(SWITCHES);
+        program::ip_batch(Some(&switches), &lines)?;
+        netns::disable_checksum_offload(&switches, &devices).map_err(Failure::machine)
+    }
+
+    /// Starts the one process that carries all impaired links, if there are any.
+    fn start_link_relay(&mut self, options: &Options) -> Result<(), Failure> {
+        let mut links = Vec::new();
+        let mut lines = Vec::new();
+        let switches = self.namespace(SWITCHES);
+        let hosts = self
+            .topology
+            .hosts
+            .iter()
+            .filter(|host| !host.impairment.is_wire());
+        for host in hosts {
+            let port = device(&self.topology, host.at);
+            let namespace = self.namespace(&host.name);
+            links.push(link_words(
+                &switches,
+                &port,
+                &namespace,
+                "eth0",
+                &host.impairment,
+            ));
+            lines.push(format!("link set {port} up"));
+        }
+        for link in self
+            .topology
+            .links
+            .iter()
+            .filter(|link| !link.impairment.is_wire())
+        {
+            if options.patch {
+                return Err(Failure::usage(
+                    "patch ports cannot be impaired; leave out --patch",
+                ));
+            }
+            let [a, b] = link.ends.map(|end| device(&self.topology, end));
+            links.push(link_words(&switches, &a, &switches, &b, &link.impairment));
+            lines.extend([a, b].map(|device| format!("link set {device} up")));
+        }
+        if !options.control.is_wire() {
+            let controller = self.namespace(CONTROLLER);
+            links.push(link_words(
+                &switches,
+                "ctl0",
+                &controller,
+                "eth0",
+                &options.control,
+            ));
+            lines.push(format!("addr add {SWITCHES_ADDRESS}/30 dev ctl0"));
+            lines.push("link set ctl0 up".to_string());
+        }
+        if links.is_empty() {
+            return Ok(());
+        }
+        let counters = self.dir().join(LINK_COUNTERS);
+        let log = self.open_log("links.log")?;
+        let relay = self.spawn("links", None, program::laboratory()?, |command| {
+            command
+                .args([
+                    "lab",
+                    "link",
+                    "--seed",
+                    &options.seed.to_string(),
+                    "--counters",
+                ])
+                .arg(counters)
+                .args(&links)
+                .stdout(Stdio::piped())
+                .stderr(log);
+        })?;
+        let mut answer = String::new();
+        if let Some(stdout) = relay.stdout.take() {
+            let _ = BufReader::new(stdout).read_line(&mut answer);
+        }
+        if answer != "ready\n" {
+            return Err(Failure::machine(format!(
+                "the link relay did not start: {}",
+                self.last_words("links.log")
+            )));
+        }
+        program::ip_batch(Some(&switches), &lines)
+    }
+
+    fn configure_hosts(&mut self) -> Result<(), Failure> {
+        for host in &self.topology.hosts {
+            let lines = [
+                "link set lo up".to_string(),
+                format!("link set eth0 address {}", host.mac),
+                format!("addr add {}/8 dev eth0", host.address),
+                "link set eth0 up".to_string(),
+            ];
+            self.configure_end(&host.name, &lines)?;
+        }
+        let address = format!("addr add {CONTROLLER_ADDRESS}/30 dev eth0");
+        let lines = [
+            "link set lo up".to_string(),
+            address,
+            "link set eth0 up".to_string(),
+        ];
+        self.configure_end(CONTROLLER, &lines)
+    }
+
+    fn configure_end(&self, part: &str, lines: &[String]) -> Result<(), Failure> {
+        let namespace = self.namespace(part);
+        program::ip_batch(Some(&namespace), lines)?;
+        netns::disable_checksum_offload(&namespace, &["eth0".to_string()])
+            .map_err(|e| Failure::machine(format!("{namespace}: {e}")))
+    }
+
+    fn start_database(&mut self) -> Result<(), Failure> {
+        let schema = SCHEMAS
+            .into_iter()
+            .find(|path| Path::new(path).exists())
+            .ok_or_else(|| {
+                Failure::machine(format!(
+                    "{} not found: apt-get install openvswitch-switch",
+                    SCHEMAS[0]
+                ))
+            })?;
+        let dir = self.dir();
+        let database = dir.join("conf.db");
+        let mut create = Command::new("ovsdb-tool");
+        create.arg("create").arg(&database).arg(schema);
+        program::run(create)?;
+        let socket = dir.join("db.sock");
+        self.spawn("ovsdb-server", Some(SWITCHES), "ovsdb-server", |command| {
+            command
+                .arg(&database)
+                .arg(format!("--remote=punix:{}", socket.display()))
+                .arg("--remote=db:Open_vSwitch,Open_vSwitch,manager_options")
+                .arg("--private-key=db:Open_vSwitch,SSL,private_key")
+                .arg("--certificate=db:Open_vSwitch,SSL,certificate")
+                .arg("--bootstrap-ca-cert=db:Open_vSwitch,SSL,ca_cert");
+            daemon_arguments(command, &dir, "ovsdb-server");
+        })?;
+        let deadline = Instant::now() + START_TIME_MAX;
+        while UnixStream::connect(&socket).is_err() {
+            if let Some(casualty) = self.casualty() {
+                return Err(Failure::machine(format!(
+                    "{casualty}: {}",
+                    self.last_words("ovsdb-server.log")
+                )));
+            }
+            if Instant::now() > deadline {
+                return Err(Failure::machine("ovsdb-server does not answer"));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.vsctl(&["--no-wait", "init"]).map(drop)
+    }
+
+    fn start_switches(&mut self, options: &Options) -> Result<(), Failure> {
+        let dir = self.dir();
+        let socket = format!("unix:{}", dir.join("db.sock").display());
+        self.spawn("ovs-vswitchd", Some(SWITCHES), "ovs-vswitchd", |command| {
+            command.arg(socket);
+            daemon_arguments(command, &dir, "ovs-vswitchd");
+        })?;
+        let arguments = self.bridge_arguments();
+        self.vsctl(&arguments)?;
+        let Some(bytes) = options.port_buffer_bytes else {
+            return Ok(());
+        };
+        let process = self.children.last().expect("just started").id();
+        netns::widen_packet_sockets(process, bytes)
+            .map_err(|e| Failure::machine(format!("buffers of the switches' ports: {e}")))
+    }
+
+    /// Every bridge and port in one transaction.
+    fn bridge_arguments(&self) -> Vec<String> {
+        let topology = &self.topology;
+        let mut words: Vec<String> = Vec::new();
+        let mut add = |line: String| {
+            words.push("--".to_string());
+            words.extend(line.split(' ').map(str::to_string));
+        };
+        for switch in &topology.switches {
+            let name = &switch.name;
+            add(format!("add-br {name}"));
+            // In-band control would add hidden flow entries that search for the controller.
+            add(format!(
+                "set bridge {name} datapath_type=netdev protocols=OpenFlow13 fail_mode=secure \
+                 other-config:disable-in-band=true other-config:datapath-id={}",
+                switch.dpid
+            ));
+        }
+        let host_ports = topology.hosts.iter().map(|host| (host.at, None));
+        let link_ports = topology.links.iter().flat_map(|link| {
+            let [a, b] = link.ends;
+            [(a, Some(b)), (b, Some(a))]
+        });
+        for (at, peer) in host_ports.chain(link_ports) {
+            let port = device(topology, at);
+            add(format!(
+                "add-port {} {port}",
+                topology.switches[at.switch].name
+            ));
+            add(format!("set interface {port} ofport_request={}", at.port.0));
+            if let Some(peer) = peer.filter(|_| self.patch) {
+                let peer = device(topology, peer);
+                add(format!(
+                    "set interface {port} type=patch options:peer={peer}"
+                ));
+            }
+        }
+        words
+    }
+
+    /// A log of a process, in the lab's directory; its successor writes on.
+    pub fn open_log(&self, name: &str) -> Result<File, Failure> {
+        let path = self.dir().join(name);
+        let file = File::options().create(true).append(true).open(&path);
+        file.map_err(|e| Failure::file(path, e))
+    }
+
+    /// The last line a process wrote to its log.
+    pub fn last_words(&self, log: &str) -> String {
+        let text = std::fs::read_to_string(self.dir().join(log)).unwrap_or_default();
+        text.lines()
+            .last()
+            .unwrap_or("its log is empty")
+            .to_string()
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        self.take_down();
+    }
+}
+
+/// The interface of a port, as Mininet names it.
+pub fn device(topology: &Topology, at: Attachment) -> String {
+    format!("{}-eth{}", topology.switches[at.switch].name, at.port.0)
+}
+
+fn daemon_arguments(command: &mut Command, dir: &Path, name: &str) {
+    command
+        .arg(format!(
+            "--unixctl={}",
+            dir.join(name).with_extension("ctl").display()
+        ))
+        .arg(format!(
+            "--log-file={}",
+            dir.join(name).with_extension("log").display()
+        ))
+        .args(["-vconsole:off", "-vsyslog:off"])
+        .current_dir(dir);
+}
+
+fn link_words(
+    ns_a: &str,
+    device_a: &str,
+    ns_b: &str,
+    device_b: &str,
+    config: &LinkConfig,
+) -> String {
+    let impairment = crate::impairment::words(config);
+    format!("{ns_a}:{device_a}={ns_b}:{device_b},{impairment}")
+}

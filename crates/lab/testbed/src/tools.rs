@@ -1,0 +1,96 @@
+//! The programs a lab is made with, and what it needs of the machine.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use cli::program::is_in_path;
+
+use crate::ledger::{ID_VARIABLE, Ledger};
+use cli::failure::Failure;
+
+/// Where `ip netns` keeps namespaces by name.
+pub const NETNS_DIR: &str = "/run/netns";
+
+/// What a real network needs, and the Debian package each comes in.
+const PROGRAMS: [(&str, &str); 5] = [
+    ("ip", "iproute2"),
+    ("ovsdb-server", "openvswitch-switch"),
+    ("ovsdb-tool", "openvswitch-switch"),
+    ("ovs-vsctl", "openvswitch-switch"),
+    ("ovs-vswitchd", "openvswitch-switch"),
+];
+
+/// Fails, before anything is made, with one line that names all that is missing.
+pub fn require_network_tools() -> Result<(), Failure> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Failure::machine(
+            "a lab makes network namespaces and needs root: run it with sudo",
+        ));
+    }
+    let missing: Vec<&(&str, &str)> = PROGRAMS
+        .iter()
+        .filter(|(program, _)| !is_in_path(program))
+        .collect();
+    if !missing.is_empty() {
+        let programs: Vec<&str> = missing.iter().map(|(program, _)| *program).collect();
+        let mut packages: Vec<&str> = missing.iter().map(|(_, package)| *package).collect();
+        packages.dedup();
+        return Err(Failure::machine(format!(
+            "{} not found: apt-get install {}",
+            programs.join(", "),
+            packages.join(" ")
+        )));
+    }
+    if !Path::new("/dev/net/tun").exists() {
+        return Err(Failure::machine(
+            "/dev/net/tun is missing: Open vSwitch's userspace datapath needs it (modprobe tun)",
+        ));
+    }
+    Ok(())
+}
+
+/// What impaired links alone need: no switch, so much less than a lab.
+pub fn require_link_tools() -> Result<(), Failure> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(Failure::machine(
+            "it makes network namespaces and TAP devices and needs root: run it with sudo",
+        ));
+    }
+    if !is_in_path("ip") {
+        return Err(Failure::machine("ip not found: apt-get install iproute2"));
+    }
+    if !Path::new("/dev/net/tun").exists() {
+        return Err(Failure::machine(
+            "/dev/net/tun is missing: links are made of TAP devices (modprobe tun)",
+        ));
+    }
+    Ok(())
+}
+
+/// A command that starts a long-lived process of a lab: marked with the lab's id, and in a process
+/// group of its own, so that Ctrl-C reaches the lab alone, which then ends things in order.
+pub fn lab_command(ledger: &Ledger, namespace: Option<&str>, program: impl AsRef<Path>) -> Command {
+    let mut command = match namespace {
+        // `ip netns exec` replaces itself, so the pid is the program's.
+        Some(namespace) => {
+            let mut command = Command::new("ip");
+            command
+                .args(["netns", "exec", namespace])
+                .arg(program.as_ref());
+            command
+        }
+        None => Command::new(program.as_ref()),
+    };
+    command
+        .env(ID_VARIABLE, ledger.id())
+        .env("OVS_RUNDIR", ledger.dir())
+        .env("OVS_LOGDIR", ledger.dir())
+        .env("OVS_DBDIR", ledger.dir())
+        .stdin(Stdio::null())
+        // A process that outlives `lab up` must not hold its caller's pipes open.
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0);
+    command
+}
