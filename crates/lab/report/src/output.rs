@@ -19,14 +19,14 @@ pub struct OutputArgs {
     #[arg(long)]
     pub json: bool,
     /// Keep everything in this directory: document, command, raw data, plots
-    #[arg(short = 'o', long, alias = "out", value_name = "DIR")]
-    pub results: Option<PathBuf>,
+    #[arg(short = 'o', long, alias = "results", value_name = "DIR")]
+    pub out: Option<PathBuf>,
 }
 
 impl OutputArgs {
     /// Makes the directory, so that a wrong name is told now and not after minutes.
     pub fn open(&self) -> Result<Results, Failure> {
-        Results::create(self.results.as_deref())
+        Results::create(self.out.as_deref())
     }
 
     /// A line for people; nothing when the output is a document.
@@ -54,7 +54,7 @@ impl OutputArgs {
         let shown = if self.json { &json } else { text };
         say_part!("{shown}");
         cli::output::check()?;
-        if let (false, Some(dir)) = (self.json, &self.results) {
+        if let (false, Some(dir)) = (self.json, &self.out) {
             say!("\nKept in {}", dir.display());
         }
         Ok(())
@@ -101,7 +101,7 @@ pub fn command() -> Vec<String> {
     std::iter::once("auster".to_string()).chain(words).collect()
 }
 
-/// The directory of `--results`, or nowhere.
+/// The directory of `--out`, or nowhere.
 pub struct Results {
     dir: Option<PathBuf>,
 }
@@ -162,7 +162,7 @@ mod tests {
         results.histogram("latency", &histogram, 1.0).unwrap();
         let output = OutputArgs {
             json: false,
-            results: None,
+            out: None,
         };
         let document = Document::new("none", 1, (), [1, 2], true);
         output.conclude(&results, &document, "").unwrap();
