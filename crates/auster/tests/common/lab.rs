@@ -1,11 +1,20 @@
 //! Labs, run as an operator does, and what they leave behind.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
 pub use super::AUSTER;
+
+/// Copies both programs into a directory that others may enter, as the build directory may not be.
+/// Returns the path of `auster` there.
+pub fn copy_programs(into: &Path) -> PathBuf {
+    for file in ["auster", "auster-lab"] {
+        std::fs::copy(Path::new(AUSTER).with_file_name(file), into.join(file)).unwrap();
+    }
+    into.join("auster")
+}
 
 pub fn auster(arguments: &[&str]) -> Output {
     Command::new(AUSTER).args(arguments).output().unwrap()

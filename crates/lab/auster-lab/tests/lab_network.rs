@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::lab::{AUSTER, Lab, auster, records, remains};
+use common::lab::{AUSTER, Lab, auster, copy_programs, records, remains};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -215,9 +215,7 @@ fn a_machine_without_open_vswitch_is_told_what_to_install() {
 fn whoever_is_not_root_is_told_so() {
     let dir = TempDir::new().unwrap();
     std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    // The build directory may be closed to others.
-    let program = dir.path().join("auster");
-    std::fs::copy(AUSTER, &program).unwrap();
+    let program = copy_programs(dir.path());
     let nobody = 65534;
     let output: Output = Command::new(&program)
         .args(["lab", "up", "single,2"])

@@ -11,6 +11,7 @@ use crate::controller::target::{Usage, usage_of};
 use auster::pki::files::write_secret;
 use auster::pki::make::{self, KeyKind, Owner, Signer};
 use cli::failure::Failure;
+use cli::program;
 use cli::temp_dir::TempDir;
 
 /// For both ends, in a directory that goes with it.
@@ -85,7 +86,7 @@ impl Relays {
         certificates: &Certificates,
         sink_port: u16,
     ) -> Result<Relays, Failure> {
-        let mut controller = auster();
+        let mut controller = Command::new(program::auster()?);
         controller.args(["relay", "controller", "--listen", "pquic:0:127.0.0.1"]);
         controller.args(["--openflow", &format!("tcp:127.0.0.1:{sink_port}")]);
         for (flag, name) in [
@@ -97,7 +98,8 @@ impl Relays {
         }
         let (controller, relay_port) = Process::start(controller)?;
         // As 'auster relay switch', but many, of one process.
-        let mut switch = auster();
+        // The file that runs, even if another has been put in its place.
+        let mut switch = Command::new("/proc/self/exe");
         switch.args(["bench", "relay-switches"]);
         switch.args(["--switches", &cell.switches.to_string()]);
         switch.args(["--connect", &format!("quic:127.0.0.1:{relay_port}")]);
@@ -116,11 +118,6 @@ impl Relays {
             controller: self.controller.usage(),
         }
     }
-}
-
-fn auster() -> Command {
-    // The file that runs, even if another has been put in its place.
-    Command::new("/proc/self/exe")
 }
 
 struct Process {

@@ -4,6 +4,9 @@
 //! Each command runs in a mount namespace with an empty `/run`, so that what a lab would leave
 //! there is seen, and no lab of anybody else is.
 
+#[path = "../../../auster/tests/common/mod.rs"]
+mod common;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::net::{TcpListener, UdpSocket};
@@ -448,7 +451,7 @@ impl Place {
         for open in [&dir, &program] {
             fs::set_permissions(open.path(), fs::Permissions::from_mode(0o755)).unwrap();
         }
-        fs::copy(env!("CARGO_BIN_EXE_auster"), program.path().join("auster")).unwrap();
+        common::lab::copy_programs(program.path());
         let place = Place {
             dir,
             tcp: TcpListener::bind("127.0.0.1:0").unwrap(),
@@ -478,7 +481,7 @@ impl Place {
             "table.toml",
             b"title = 't'\n[table]\nseconds = 60\nsed = 1\n",
         );
-        let overhead = include_str!("../../../scenarios/overhead.toml")
+        let overhead = include_str!("../../../../scenarios/overhead.toml")
             .replace("message_bytes = 500", "message_bytes = 0")
             .replace("\"tcp-nagle\"", "\"sctp\"");
         place.write("overhead.toml", overhead.as_bytes());
