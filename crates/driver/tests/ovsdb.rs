@@ -1,10 +1,20 @@
 //! The OVSDB client against a scripted server; a real one is asked in the binary's tests.
 
+#[path = "../../net/tests/common/mod.rs"]
+mod common;
+
+use common::Pki;
+use common::switch::PATIENCE;
+use driver::databases::Databases;
 use driver::ovsdb::{Client, ClientError};
 use net::clock::Clock;
-use net::transport::memory;
-use ovsdb::{Answer, Config};
+use net::method::Method;
+use net::transport::{Connection, connect, memory};
+use openflow::DatapathId;
+use ovsdb::{Answer, Config, Uuid};
+use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
 
 #[tokio::test]
 async fn a_request_is_answered_and_the_end_is_told() {
@@ -30,4 +40,56 @@ async fn a_request_is_answered_and_the_end_is_told() {
     assert_eq!(answer.unwrap(), Answer::Databases(names));
     assert!(matches!(client.next().await, Err(ClientError::End)));
     script.await.unwrap();
+}
+
+/// Answers what it is asked for until its rows, a bridge for each datapath, have been sent.
+async fn say_bridges(database: &mut Connection, datapaths: [u64; 2]) {
+    let optional = |key: &str| json!({"type": {"key": key, "min": 0, "max": 1}});
+    let columns = json!({
+        "controller": optional("uuid"), "datapath_id": optional("string"),
+        "datapath_type": optional("string"), "fail_mode": optional("string"),
+        "flow_tables": {"type": {"key": "integer", "value": "uuid", "min": 0, "max": 254}},
+        "name": {"type": "string"}, "ports": optional("uuid"),
+    });
+    let schema = json!({
+        "name": "Open_vSwitch", "version": "1", "tables": {"Bridge": {"columns": columns}},
+    });
+    let bridge = |id: u64| {
+        let columns = json!({"name": format!("br{id}"), "datapath_id": format!("{id:016x}")});
+        (Uuid(id.into()).to_string(), json!({"initial": columns}))
+    };
+    let rows: Map<String, Value> = datapaths.into_iter().map(bridge).collect();
+    let answers = [
+        ("get_schema", schema),
+        ("monitor_cond", json!({"Bridge": rows})),
+    ];
+    for (id, (method, result)) in answers.into_iter().enumerate() {
+        let mut heard = Vec::new();
+        while !String::from_utf8_lossy(&heard).contains(method) {
+            assert_ne!(database.reader.read_buf(&mut heard).await.unwrap(), 0);
+        }
+        let answer = json!({"id": id, "result": result, "error": null}).to_string();
+        database.writer.write_all(answer.as_bytes()).await.unwrap();
+        database.writer.flush().await.unwrap();
+    }
+}
+
+/// The certificate names datapath 7, and the database says that 8 is its own too.
+#[tokio::test]
+async fn a_database_has_the_datapath_of_its_certificate_and_no_other() {
+    let pki = Pki::new();
+    let any = "pssl:0:127.0.0.1".parse().unwrap();
+    let started = Databases::start(&[any], &pki.controller(), Clock::start(), 1).await;
+    let databases = started.unwrap();
+    let mut views = databases.views();
+    let (Method::Listen(_, _, port), _) = &databases.listening()[0] else {
+        panic!("it listens");
+    };
+    let method = format!("ssl:127.0.0.1:{port}").parse().unwrap();
+    let mut database = connect(&method, &pki.switch()).await.unwrap();
+    say_bridges(&mut database, [7, 8]).await;
+    let seen = views.wait_for(|views| !views.is_empty());
+    let seen = timeout(PATIENCE, seen).await.expect("its rows are read");
+    let datapaths: Vec<_> = seen.unwrap().keys().copied().collect();
+    assert_eq!(datapaths, [DatapathId(7)]);
 }
