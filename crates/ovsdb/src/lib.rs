@@ -1,8 +1,28 @@
 //! OVSDB, the management protocol of Open vSwitch (RFC 7047), without I/O.
 //!
-//! A [`Session`] is one client connection: bytes go in by [`Session::handle_bytes`], what is to be
-//! written and what happened come out of [`Session::poll_output`], and [`Session::poll_timeout`]
-//! says when to call [`Session::handle_timeout`]. Echo requests are answered inside.
+//! A [`Session`] is one client connection. [`Session::handle_bytes`] takes what the server sent,
+//! [`Session::poll_output`] returns what to write and what happened, and [`Session::poll_timeout`]
+//! says when to call [`Session::handle_timeout`]. The session answers echo requests itself.
+//!
+//! ```
+//! use clock::Instant;
+//! use ovsdb::{Answer, Config, Output, Session};
+//!
+//! let now = Instant::START;
+//! let mut session = Session::new(now, Config::default());
+//! let request = session.list_dbs(now)?;
+//!
+//! // Write this to the server's socket.
+//! let output = session.poll_output();
+//! let bytes = br#"{"id":0,"method":"list_dbs","params":[]}"#;
+//! assert_eq!(output, Some(Output::Transmit(bytes.as_slice().into())));
+//!
+//! // Pass on what the socket brings.
+//! session.handle_bytes(now, br#"{"id":0,"result":["Open_vSwitch"],"error":null}"#);
+//! let databases = Answer::Databases(vec!["Open_vSwitch".into()]);
+//! assert_eq!(session.poll_output(), Some(Output::Answered(request, databases)));
+//! # Ok::<(), ovsdb::RequestError>(())
+//! ```
 //!
 //! [`Splitter`] finds the messages in a byte stream, [`Message`] is one of them typed,
 //! [`Transaction`] builds requests, [`Replica`] keeps monitored tables, and [`vswitch`] knows the
@@ -10,6 +30,8 @@
 //!
 //! Sections named in the docs are those of RFC 7047; `monitor_cond` and `update2` are Open
 //! vSwitch's extensions, described in its ovsdb-server(7).
+
+#![warn(missing_docs)]
 
 mod message;
 mod replica;
@@ -33,3 +55,7 @@ pub use transact::{
     parse_results,
 };
 pub use value::{Atom, Atoms, Datum, Uuid, ValueError};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -7,31 +7,46 @@ use serde_json::{Map, Value, json};
 /// A message. `id` is any JSON value but null; whoever makes a request chooses it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
+    /// A call that its receiver must answer (section 4).
     Request {
+        /// The caller's choice; the answer repeats it.
         id: Value,
+        /// Name of the method, for example `transact`.
         method: String,
+        /// Arguments of the method, in order.
         params: Vec<Value>,
     },
+    /// A call without an answer: a request with a null `id`.
     Notification {
+        /// Name of the method, for example `update`.
         method: String,
+        /// Arguments of the method, in order.
         params: Vec<Value>,
     },
+    /// An answer that carries a result.
     Response {
+        /// `id` of the request.
         id: Value,
+        /// Value that the method returns. It may be null.
         result: Value,
     },
+    /// An answer that carries an error.
     Error {
+        /// `id` of the request.
         id: Value,
+        /// The failure: for OVSDB a string, or an object with `error` and `details` (section 3.1).
         error: Value,
     },
 }
 
-/// Why bytes are not a message. The connection is closed: nothing after them can be trusted.
+/// Reason why bytes are not a message. Close the connection: nothing after them can be trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MessageError {
     /// Not JSON, with the parser's reason.
     Json(String),
+    /// JSON, but not an object.
     NotAnObject,
+    /// `method` is neither a string nor null.
     MethodIsNotAString,
     /// A request or notification whose `params` is missing or no array.
     ParamsAreNotAnArray,

@@ -17,6 +17,24 @@ use crate::value::{Atom, Datum, Uuid};
 pub type Row = BTreeMap<String, Datum>;
 
 /// Tables as one monitor sees them.
+///
+/// ```
+/// use ovsdb::{Replica, Schema};
+/// use serde_json::json;
+///
+/// let columns = json!({"name": {"type": "string"}});
+/// let tables = json!({"Bridge": {"columns": columns}});
+/// let schema = Schema::from_json(&json!({"name": "D", "version": "1.0.0", "tables": tables}))?;
+/// let monitored = [("Bridge".to_string(), ["name".to_string()].into())];
+/// let mut replica = Replica::new(schema, monitored.into(), 1000);
+///
+/// let uuid = "00000000-0000-0000-0000-000000000001";
+/// let changes = replica.handle_update2(&json!({"Bridge": {uuid: {"insert": {"name": "br0"}}}}))?;
+/// assert_eq!(changes[0].old, None);
+/// let (_, row) = replica.rows("Bridge").next().unwrap();
+/// assert_eq!(row["name"].as_str(), Some("br0"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Replica {
     schema: Schema,
@@ -31,7 +49,9 @@ pub struct Replica {
 /// One row that changed, with what it was and is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
+    /// Name of the row's table.
     pub table: String,
+    /// Identity of the row.
     pub uuid: Uuid,
     /// `None`: inserted.
     pub old: Option<Row>,
@@ -39,24 +59,31 @@ pub struct Change {
     pub new: Option<Row>,
 }
 
-/// Why an update cannot be applied. The replica is no copy any more: reconnect.
+/// Reason why an update cannot be applied. The replica is no copy any more: reconnect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplicaError {
     /// Not shaped as an update is.
     Malformed {
+        /// Table, row or column where reading stopped.
         at: String,
     },
     /// A table or column that was not asked for, or a value its type cannot hold.
     NotInSchema {
+        /// Name of the table.
         table: String,
+        /// Name of the column, or `*` for the whole table.
         column: String,
     },
     /// A change of a row we do not have, or an insert of one we have.
     UnknownRow {
+        /// Name of the table.
         table: String,
+        /// Identity of the row.
         uuid: Uuid,
     },
+    /// The monitor sees more rows than [`crate::Config::row_count_max`].
     TooManyRows {
+        /// The limit that was exceeded.
         row_count_max: usize,
     },
 }
@@ -100,6 +127,7 @@ impl Replica {
         }
     }
 
+    /// Returns one row, or `None` if the monitor does not see it.
     pub fn row(&self, table: &str, uuid: Uuid) -> Option<&Row> {
         self.tables.get(table)?.get(&uuid)
     }
@@ -110,6 +138,7 @@ impl Replica {
         rows.map(|(uuid, row)| (*uuid, row))
     }
 
+    /// Number of rows in all tables.
     pub fn row_count(&self) -> usize {
         self.row_count
     }
@@ -262,7 +291,7 @@ impl Replica {
         column_type.ok_or_else(|| not_in_schema(table, column))
     }
 
-    /// Where nobody `is_told`, the change is without the new row, which may be large.
+    /// Stores a row. Without `is_told`, the change leaves out the new row, which may be large.
     fn put(
         &mut self,
         table: &str,
@@ -305,7 +334,7 @@ impl Replica {
     }
 }
 
-/// What a row takes in memory: its tree, the names of its columns, and what is in them.
+/// Memory of a row: its tree, the names of its columns, and their values.
 fn row_bytes(row: &Row) -> usize {
     /// Two nodes of trees, some of them half empty.
     const ROW: usize = 1000;

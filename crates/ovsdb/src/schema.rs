@@ -10,15 +10,20 @@ use crate::value::{Atom, Atoms, Datum, Uuid};
 /// Tables and the types of their columns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schema {
+    /// Name of the database.
     pub name: String,
+    /// Version of the schema, as `x.y.z`.
     pub version: String,
+    /// Column types by table and column.
     pub tables: BTreeMap<String, BTreeMap<String, ColumnType>>,
 }
 
-/// What a column holds: `min` to `max` elements of `key`, or pairs of `key` and `value`.
+/// Contents of a column: `min` to `max` elements of `key`, or pairs of `key` and `value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnType {
+    /// Type of the elements, or of the keys where the column is a map.
     pub key: AtomType,
+    /// Type of the values where the column is a map; `None` for a set or a scalar.
     pub value: Option<AtomType>,
     /// 0 or 1.
     pub min: u64,
@@ -26,18 +31,25 @@ pub struct ColumnType {
     pub max: Option<u64>,
 }
 
+/// Atomic types (section 3.1, `<atomic-type>`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtomType {
+    /// A signed 64-bit integer.
     Integer,
+    /// A double-precision number.
     Real,
+    /// `true` or `false`.
     Boolean,
+    /// UTF-8 text.
     String,
+    /// Identity of a row.
     Uuid,
 }
 
-/// Where a schema cannot be read: `table.column` or the member that is missing.
+/// Failure to read a schema, with its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaError {
+    /// `table.column`, or the name of the missing member.
     pub at: String,
 }
 
@@ -81,6 +93,8 @@ impl Schema {
         self
     }
 
+    /// Type of a column. `_uuid` and `_version` exist in every table. `None` if the schema has no
+    /// such column.
     pub fn column(&self, table: &str, column: &str) -> Option<&ColumnType> {
         match column {
             "_uuid" | "_version" => Some(&ROW_UUID),
@@ -125,7 +139,7 @@ impl ColumnType {
         })
     }
 
-    /// The value a column has when nobody gave one; servers leave it out of messages.
+    /// Value of a column that was never written. Servers leave it out of messages.
     pub fn default_datum(&self) -> Datum {
         match (self.min, self.value) {
             (0, None) => Datum::empty(),
@@ -135,8 +149,8 @@ impl ColumnType {
         }
     }
 
-    /// `datum` in this column's form: reals without a fraction arrive as integers, an empty map
-    /// as an empty set. `None` when the column cannot hold it.
+    /// Converts `datum` to this column's form: reals without a fraction arrive as integers, an
+    /// empty map as an empty set. `None` when the column cannot hold it.
     pub fn admit(&self, datum: Datum) -> Option<Datum> {
         let admitted = match (datum, self.value) {
             (Datum::Set(set), None) => Datum::Set(

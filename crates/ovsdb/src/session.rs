@@ -18,18 +18,20 @@ use crate::schema::Schema;
 use crate::splitter::{Limits, SplitError, Splitter};
 use crate::transact::{Condition, OpResult, TransactError, Transaction, parse_results};
 
+/// Deadlines and bounds of a [`Session`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Silence after which an echo request is sent, and after as long again the connection is
     /// given up. `None` never probes. The default is Open vSwitch's: 5 s.
     pub inactivity_probe: Option<Duration>,
-    /// How long a request may stay unanswered. `None` waits for ever. Default: 30 s.
+    /// Longest time a request may stay unanswered. `None` waits for ever. Default: 30 s.
     pub request_timeout: Option<Duration>,
+    /// Bounds of one message from the peer.
     pub limits: Limits,
-    /// In their place until something is monitored. `None`: the same.
+    /// Bounds until the first monitor is asked for. `None` uses `limits` from the start.
     pub first_limits: Option<Limits>,
-    /// From the first byte of a message to its last: a byte now and then is a sign of life, and no
-    /// more than that. `None` waits for ever. Default: 30 s.
+    /// Longest time from the first byte of a message to its last. `None` waits for ever.
+    /// Default: 30 s.
     pub message_timeout: Option<Duration>,
     /// Requests waiting for their answers. Default: 1024.
     pub request_count_max: usize,
@@ -55,7 +57,7 @@ impl Default for Config {
     }
 }
 
-/// How long a cancelled transaction may stay unanswered.
+/// Longest time a cancelled transaction may stay unanswered.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Bytes of a request, or of a notification that this crate gives no meaning to. A server asks for
@@ -70,20 +72,23 @@ pub struct RequestId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MonitorId(pub u64);
 
-/// What to monitor, by table.
+/// Columns and rows to monitor, by table.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MonitorRequest {
+    /// Columns to monitor, by table. Tables that are not named here are not monitored.
     pub columns: BTreeMap<String, BTreeSet<String>>,
     /// For `monitor_cond`: rows of a table that match any of its conditions. A table that is not
     /// named here has all of its rows monitored.
     pub conditions: BTreeMap<String, Vec<Condition>>,
 }
 
+/// Next thing that the caller of a [`Session`] must do or know.
 #[derive(Debug, PartialEq)]
 #[must_use]
 pub enum Output {
     /// Write these bytes to the peer.
     Transmit(Bytes),
+    /// A request ended. Each request ends exactly once.
     Answered(RequestId, Answer),
     /// Rows of a replica changed; it has the new ones already.
     Updated(MonitorId, Vec<Change>),
@@ -93,41 +98,54 @@ pub enum Output {
     Stolen(String),
     /// A notification this crate gives no meaning to.
     Notified {
+        /// Name of the method.
         method: String,
+        /// Arguments of the method.
         params: Vec<Value>,
     },
     /// Close the connection. Nothing follows.
     Close(CloseReason),
 }
 
-/// How a request ended.
+/// End of a request.
 #[derive(Debug, PartialEq)]
 pub enum Answer {
+    /// Asks for the names of the server's databases, for [`Session::list_dbs`].
     Databases(Vec<String>),
+    /// The schema, for [`Session::get_schema`].
     Schema(Box<Schema>),
+    /// One result for each operation, or the reason why nothing changed; for [`Session::transact`].
     Transacted(Result<Vec<OpResult>, TransactError>),
     /// [`Session::replica`] has the initial rows.
     Monitoring(MonitorId),
-    /// Whether the lock is ours already; if not, [`Output::Locked`] follows when it is.
+    /// Answer to [`Session::lock`] and [`Session::steal`]. If the lock is not ours yet,
+    /// [`Output::Locked`] follows when it is.
     Lock {
+        /// `true` if the lock is ours now.
         locked: bool,
     },
     /// The result of a request this crate gives no meaning to.
     Result(Value),
     /// The peer answered with an error.
     Refused(Value),
+    /// No answer came within [`Config::request_timeout`].
     TimedOut,
     /// The connection ended first.
     Closed,
 }
 
+/// Reason why a session asks its caller to close the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CloseReason {
+    /// The bytes are no sequence of JSON objects, or a message exceeds [`Limits`].
     Split(SplitError),
+    /// A JSON object is no JSON-RPC message.
     Message(MessageError),
+    /// An update does not fit the replica it is for.
     Replica(ReplicaError),
     /// An answer of ours was not shaped as its method says.
     Answer {
+        /// Method of the request.
         method: &'static str,
     },
     /// Nothing arrived for two probe intervals.
@@ -136,6 +154,7 @@ pub enum CloseReason {
     Unfinished,
     /// A request, or a notification without meaning, that is longer than any needs to be.
     Unasked {
+        /// Length that was exceeded, in bytes.
         bytes_max: usize,
     },
     /// The peer makes us answer more than the connection takes.
@@ -164,11 +183,14 @@ impl fmt::Display for CloseReason {
 
 impl std::error::Error for CloseReason {}
 
-/// Why a request was not made.
+/// Reason why a request was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestError {
+    /// The connection has ended.
     Closed,
+    /// [`Config::request_count_max`] requests already wait for their answers.
     TooManyRequests {
+        /// The limit.
         request_count_max: usize,
     },
     /// [`Config::unsent_bytes_max`] is reached: take outputs first.
@@ -189,6 +211,10 @@ impl fmt::Display for RequestError {
 
 impl std::error::Error for RequestError {}
 
+/// One client connection: a state machine that reads no socket and no clock. Call
+/// [`Session::handle_bytes`] with what arrives and a request method to ask for something. After
+/// each call, take outputs until [`Session::poll_output`] returns `None`, and call
+/// [`Session::handle_timeout`] at the time that [`Session::poll_timeout`] names.
 pub struct Session {
     config: Config,
     splitter: Splitter,
@@ -279,8 +305,8 @@ impl Session {
         }
     }
 
-    /// An estimate of the memory that this connection takes: the message that is arriving, with what
-    /// it will take once it is parsed, the rows of all monitors, and what is not sent.
+    /// Estimates the memory of this connection, in bytes: the arriving message with its parsed
+    /// values, the rows of all monitors, and unsent output.
     pub fn held_bytes(&self) -> usize {
         let rows = self.monitors.values().map(|m| m.replica.held_bytes());
         // The bytes of texts are there twice while they are parsed.
@@ -334,6 +360,7 @@ impl Session {
         }
     }
 
+    /// Takes the next output. Call it until it returns `None`, after every other call.
     pub fn poll_output(&mut self) -> Option<Output> {
         let output = self.outputs.pop_front()?;
         if let Output::Transmit(bytes) = &output {
@@ -342,7 +369,7 @@ impl Session {
         Some(output)
     }
 
-    /// When to call [`Session::handle_timeout`], and what for.
+    /// Time of the next [`Session::handle_timeout`], and its reason.
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
         let request = self
             .deadlines
@@ -358,12 +385,12 @@ impl Session {
         self.ask(now, Asked::Databases, "list_dbs", vec![])
     }
 
-    /// The schema of a database (4.1.2).
+    /// Asks for the schema of a database (4.1.2).
     pub fn get_schema(&mut self, now: Instant, database: &str) -> Result<RequestId, RequestError> {
         self.ask(now, Asked::Schema, "get_schema", vec![json!(database)])
     }
 
-    /// All of it or nothing (4.1.3).
+    /// Sends a transaction, which changes everything or nothing (4.1.3).
     pub fn transact(
         &mut self,
         now: Instant,
@@ -442,7 +469,7 @@ impl Session {
         self.ask(now, Asked::Other, "unlock", vec![json!(name)])
     }
 
-    /// A method this crate has no words for.
+    /// Sends a request of any other method. [`Answer::Result`] carries the result.
     pub fn request(
         &mut self,
         now: Instant,
@@ -452,11 +479,12 @@ impl Session {
         self.ask(now, Asked::Other, method, params)
     }
 
-    /// The tables a monitor sees.
+    /// The tables that a monitor sees; `None` once it is cancelled.
     pub fn replica(&self, monitor: MonitorId) -> Option<&Replica> {
         self.monitors.get(&monitor).map(|monitor| &monitor.replica)
     }
 
+    /// Reports whether the connection has ended. Every request fails from then on.
     pub fn is_closed(&self) -> bool {
         self.closed
     }
@@ -570,8 +598,8 @@ impl Session {
             ("update" | "update2", [id, updates]) => {
                 let monitor = id.as_u64().map(MonitorId);
                 let updates = updates.take();
-                // What is in flight for a monitor we cancelled is of no use, and there is nothing to
-                // update before the first rows.
+                // What is in flight for a monitor we cancelled is of no use, and there is nothing
+                // to update before the first rows.
                 let is_meant = |m: &MonitorId| self.monitors.get(m).is_some_and(|m| m.answered);
                 if let Some(monitor) = monitor.filter(is_meant)
                     && let Some(changes) = self.apply(monitor, &updates, method == "update2")

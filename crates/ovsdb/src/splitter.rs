@@ -9,7 +9,7 @@ use std::fmt;
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// What a peer may make us hold.
+/// Bounds of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of one message. The default, 256 MiB, is far above the largest reply of a switch's
@@ -34,25 +34,32 @@ impl Default for Limits {
     }
 }
 
-/// What the parser keeps of each element of an array.
+/// Memory that the parser takes for each element of an array.
 const ELEMENT_BYTES: usize = 80;
-/// What the parser keeps of each member of an object.
+/// Memory that the parser takes for each member of an object.
 const MEMBER_BYTES: usize = 160;
 
-/// Why a byte stream cannot be split further. The stream is lost: close the connection.
+/// Reason why a byte stream cannot be split further. The stream is lost: close the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SplitError {
     /// A message starts with this byte, not with `{`.
     NotAnObject {
+        /// The byte found instead of `{`.
         byte: u8,
     },
+    /// A message is longer than [`Limits::message_bytes_max`].
     MessageTooLong {
+        /// The limit, in bytes.
         bytes_max: usize,
     },
+    /// Arrays and objects are nested deeper than [`Limits::depth_max`].
     TooDeep {
+        /// The limit.
         depth_max: u32,
     },
+    /// A message has more values than [`Limits::parsed_bytes_max`] allows.
     TooManyValues {
+        /// The limit, in bytes of memory.
         parsed_bytes_max: usize,
     },
 }
@@ -104,6 +111,7 @@ enum Place {
 }
 
 impl Splitter {
+    /// Makes a splitter for a new stream. `depth_max` above 127 counts as 127.
     pub fn new(limits: Limits) -> Splitter {
         Splitter {
             limits: limits.for_the_parser(),
@@ -117,7 +125,7 @@ impl Splitter {
         }
     }
 
-    /// Other limits from here on, also of the message that is arriving.
+    /// Sets other limits, which hold for the arriving message too.
     pub fn set_limits(&mut self, limits: Limits) {
         self.limits = limits.for_the_parser();
     }
@@ -130,7 +138,8 @@ impl Splitter {
         }
     }
 
-    /// The next whole message; `None` while it is still arriving. An error stays.
+    /// Takes the next whole message; `None` while it is still arriving. After an error, every call
+    /// returns that error.
     pub fn poll_message(&mut self) -> Result<Option<Bytes>, SplitError> {
         match self.failed {
             Some(error) => Err(error),
@@ -141,12 +150,12 @@ impl Splitter {
         }
     }
 
-    /// Bytes held of messages not yet taken.
+    /// Number of buffered bytes of messages not yet taken.
     pub fn len_bytes(&self) -> usize {
         self.buf.len()
     }
 
-    /// What the values of the message that is arriving will take once they are parsed.
+    /// Estimates the memory that the arriving message's values take once parsed, in bytes.
     pub fn parsed_bytes(&self) -> usize {
         self.parsed_bytes
     }

@@ -9,58 +9,105 @@ use crate::replica::Row;
 use crate::value::{Datum, Uuid};
 
 /// Operations on one database that happen together or not at all.
+///
+/// ```
+/// use ovsdb::{Condition, Datum, Mutation, Mutator, Operation, Transaction};
+///
+/// let here = vec![Condition::equal("name", "br0")];
+/// let fail_mode = Operation::update("Bridge", here, [("fail_mode", Datum::from("secure"))]);
+/// let bump = vec![Mutation::new("next_cfg", Mutator::Add, 1)];
+/// let transaction = Transaction::new("Open_vSwitch")
+///     .then(fail_mode)
+///     .then(Operation::mutate("Open_vSwitch", vec![], bump));
+///
+/// let first = transaction.operations[0].to_json();
+/// assert_eq!(first["op"], "update");
+/// assert_eq!(first["where"].to_string(), r#"[["name","==","br0"]]"#);
+/// assert_eq!(first["row"]["fail_mode"], "secure");
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Transaction {
+    /// Name of the database.
     pub database: String,
+    /// Operations in the order in which the server runs them.
     pub operations: Vec<Operation>,
 }
 
+/// One step of a transaction (sections 5.2.1 to 5.2.10).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
+    /// Adds a row (5.2.1). Answered by [`OpResult::Inserted`].
     Insert {
+        /// Table that gets the row.
         table: String,
+        /// Columns of the row. A column left out gets its default value.
         row: Row,
         /// A name by which other operations of this transaction refer to the row.
         uuid_name: Option<String>,
     },
+    /// Reads rows (5.2.2). Answered by [`OpResult::Rows`].
     Select {
+        /// Table to read.
         table: String,
+        /// Conditions that a row must meet; without any, all rows match.
         conditions: Vec<Condition>,
         /// `None` is every column.
         columns: Option<Vec<String>>,
     },
+    /// Writes columns of rows (5.2.3). Answered by [`OpResult::Count`].
     Update {
+        /// Table to write.
         table: String,
+        /// Conditions that a row must meet; without any, all rows match.
         conditions: Vec<Condition>,
+        /// Columns to write, with their new values.
         row: Row,
     },
+    /// Changes columns of rows in relation to what they are (5.2.4). Answered by
+    /// [`OpResult::Count`].
     Mutate {
+        /// Table to change.
         table: String,
+        /// Conditions that a row must meet; without any, all rows match.
         conditions: Vec<Condition>,
+        /// Changes of each row, in order.
         mutations: Vec<Mutation>,
     },
+    /// Removes rows (5.2.5). Answered by [`OpResult::Count`].
     Delete {
+        /// Table to remove from.
         table: String,
+        /// Conditions that a row must meet; without any, all rows match.
         conditions: Vec<Condition>,
     },
-    /// Holds the transaction until the selected rows equal `rows` (or differ, `until_equal`
-    /// being false); fails with "timed out" after `timeout_ms`. Zero checks once.
+    /// Holds the transaction until the selected rows equal `rows`, or differ from them (5.2.6).
+    /// Fails with "timed out" after `timeout_ms`; zero checks once.
     Wait {
+        /// Table to read.
         table: String,
+        /// Conditions that select the rows.
         conditions: Vec<Condition>,
+        /// Columns to compare.
         columns: Vec<String>,
+        /// `true` waits until the rows are equal, `false` until they differ.
         until_equal: bool,
+        /// Rows to compare with, of `columns` only.
         rows: Vec<Row>,
+        /// Longest wait, in milliseconds.
         timeout_ms: u32,
     },
-    /// `durable`: the answer waits for the disk.
+    /// States how the transaction must be stored (5.2.7).
     Commit {
+        /// `true` if the answer must wait until the disk has the transaction (5.2.7).
         durable: bool,
     },
+    /// Fails the transaction (5.2.8).
     Abort,
+    /// Text for the database's log (5.2.9).
     Comment(String),
-    /// Fails unless this client owns the lock.
+    /// Fails the transaction unless this client owns the lock (5.2.10).
     Assert {
+        /// Name of the lock (5.2.10).
         lock: String,
     },
 }
@@ -68,60 +115,88 @@ pub enum Operation {
 /// `column function value` (section 5.1): a row matches when all of its conditions hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
+    /// Column that is compared.
     pub column: String,
+    /// Comparison.
     pub function: Function,
+    /// Value to compare with.
     pub value: Datum,
 }
 
+/// Comparisons of a [`Condition`] (section 5.1, `<function>`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Function {
+    /// `<`, for integers and reals.
     Less,
+    /// `<=`, for integers and reals.
     LessOrEqual,
+    /// `==`.
     Equal,
+    /// `!=`.
     NotEqual,
+    /// `>`, for integers and reals.
     Greater,
+    /// `>=`, for integers and reals.
     GreaterOrEqual,
+    /// The column has all elements or pairs of the value.
     Includes,
+    /// The column has no element or pair of the value.
     Excludes,
 }
 
 /// `column mutator value` (section 5.1).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mutation {
+    /// Column that changes.
     pub column: String,
+    /// Kind of change.
     pub mutator: Mutator,
+    /// Second operand of the change.
     pub value: Datum,
 }
 
+/// Changes of a [`Mutation`] (section 5.1, `<mutator>`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutator {
+    /// `+=`, for integers and reals.
     Add,
+    /// `-=`, for integers and reals.
     Subtract,
+    /// `*=`, for integers and reals.
     Multiply,
+    /// `/=`, for integers and reals.
     Divide,
+    /// `%=`, for integers.
     Modulo,
+    /// Adds elements to a set, or pairs to a map. A key that exists keeps its value.
     Insert,
+    /// Removes elements from a set, or keys or pairs from a map.
     Delete,
 }
 
-/// What one operation answered.
+/// Result of one operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OpResult {
+    /// The new row's identity.
     Inserted(Uuid),
     /// Rows updated, mutated or deleted.
     Count(u64),
+    /// Rows that a select found. Values have the form they had on the wire.
     Rows(Vec<Row>),
     /// Wait, commit, abort, comment and assert say nothing more.
     Done,
 }
 
-/// Why a transaction changed nothing.
+/// Reason why a transaction changed nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TransactError {
     /// Operation `index` failed; an index past the last operation means the commit did.
     Failed {
+        /// Position of the failed operation, from 0.
         index: usize,
+        /// Name of the error, for example `constraint violation`.
         error: String,
+        /// Server's explanation; may be empty.
         details: String,
     },
     /// The answer has not the shape section 4.1.3 promises.
@@ -153,6 +228,7 @@ impl fmt::Display for TransactError {
 impl std::error::Error for TransactError {}
 
 impl Transaction {
+    /// Makes an empty transaction on one database.
     pub fn new(database: impl Into<String>) -> Transaction {
         Transaction {
             database: database.into(),
@@ -174,6 +250,7 @@ impl Transaction {
 }
 
 impl Operation {
+    /// Inserts a row with these columns.
     pub fn insert<C: Into<String>>(
         table: &str,
         row: impl IntoIterator<Item = (C, Datum)>,
@@ -198,6 +275,7 @@ impl Operation {
         }
     }
 
+    /// Writes `row` into all rows that meet `conditions`.
     pub fn update<C: Into<String>>(
         table: &str,
         conditions: Vec<Condition>,
@@ -210,6 +288,7 @@ impl Operation {
         }
     }
 
+    /// Reads every column of the rows that meet `conditions`.
     pub fn select(table: &str, conditions: Vec<Condition>) -> Operation {
         Operation::Select {
             table: table.into(),
@@ -218,6 +297,7 @@ impl Operation {
         }
     }
 
+    /// Applies `mutations` to the rows that meet `conditions`.
     pub fn mutate(table: &str, conditions: Vec<Condition>, mutations: Vec<Mutation>) -> Operation {
         Operation::Mutate {
             table: table.into(),
@@ -226,6 +306,7 @@ impl Operation {
         }
     }
 
+    /// Removes the rows that meet `conditions`.
     pub fn delete(table: &str, conditions: Vec<Condition>) -> Operation {
         Operation::Delete {
             table: table.into(),
@@ -233,6 +314,7 @@ impl Operation {
         }
     }
 
+    /// The operation as section 5.2 writes it.
     pub fn to_json(&self) -> Value {
         match self {
             Operation::Insert {
@@ -303,6 +385,7 @@ impl Operation {
 }
 
 impl Condition {
+    /// Makes the condition `column function value`.
     pub fn new(column: &str, function: Function, value: impl Into<Datum>) -> Condition {
         Condition {
             column: column.into(),
@@ -316,6 +399,7 @@ impl Condition {
         Condition::new(column, Function::Equal, value)
     }
 
+    /// The condition as section 5.1 writes it: an array of three.
     pub fn to_json(&self) -> Value {
         let function = match self.function {
             Function::Less => "<",
@@ -332,6 +416,7 @@ impl Condition {
 }
 
 impl Mutation {
+    /// Makes the mutation `column mutator value`.
     pub fn new(column: &str, mutator: Mutator, value: impl Into<Datum>) -> Mutation {
         Mutation {
             column: column.into(),
@@ -340,6 +425,7 @@ impl Mutation {
         }
     }
 
+    /// The mutation as section 5.1 writes it: an array of three.
     pub fn to_json(&self) -> Value {
         let mutator = match self.mutator {
             Mutator::Add => "+=",

@@ -55,20 +55,41 @@ impl FromStr for Uuid {
 /// One value. Reals are ordered by `f64::total_cmp`, so that every atom can be a map's key.
 #[derive(Clone, Debug)]
 pub enum Atom {
+    /// A signed 64-bit integer.
     Integer(i64),
+    /// A double-precision number.
     Real(f64),
+    /// `true` or `false`.
     Boolean(bool),
+    /// UTF-8 text.
     String(String),
+    /// Identity of a row.
     Uuid(Uuid),
     /// The row another operation of the same transaction inserts under this name. Only sent.
     NamedUuid(String),
 }
 
 /// A column's value.
+///
+/// ```
+/// use ovsdb::Datum;
+/// use serde_json::json;
+///
+/// // Servers write a set of one as the element or as a set.
+/// let name = Datum::from_json(&json!(["set", ["br0"]]))?;
+/// assert_eq!(name, Datum::from("br0"));
+/// assert_eq!(name.as_str(), Some("br0"));
+///
+/// let options = Datum::map([("dscp", "46")]);
+/// assert_eq!(options.get("dscp"), Some("46"));
+/// assert_eq!(options.to_json(), json!(["map", [["dscp", "46"]]]));
+/// # Ok::<(), ovsdb::ValueError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Datum {
     /// A scalar is a set of one.
     Set(Atoms),
+    /// Values by key.
     Map(BTreeMap<Atom, Atom>),
 }
 
@@ -89,10 +110,12 @@ enum Elements {
 type Flat<I> = Flatten<option::IntoIter<I>>;
 
 impl Atoms {
+    /// Makes an empty set.
     pub fn new() -> Atoms {
         Atoms::default()
     }
 
+    /// Number of atoms.
     pub fn len(&self) -> usize {
         match &self.0 {
             Elements::None => 0,
@@ -101,14 +124,17 @@ impl Atoms {
         }
     }
 
+    /// Reports whether the set has no atom.
     pub fn is_empty(&self) -> bool {
         self.0 == Elements::None
     }
 
+    /// Least atom of the set.
     pub fn first(&self) -> Option<&Atom> {
         self.iter().next()
     }
 
+    /// Reports whether the set has this atom.
     pub fn contains(&self, atom: &Atom) -> bool {
         match &self.0 {
             Elements::None => false,
@@ -117,7 +143,7 @@ impl Atoms {
         }
     }
 
-    /// Whether it was not there.
+    /// Adds an atom. Returns `false` if the set has it already.
     pub fn insert(&mut self, atom: Atom) -> bool {
         match &mut self.0 {
             Elements::Tree(tree) => return tree.insert(atom),
@@ -131,7 +157,7 @@ impl Atoms {
         true
     }
 
-    /// Whether it was there.
+    /// Removes an atom. Returns `false` if the set does not have it.
     pub fn remove(&mut self, atom: &Atom) -> bool {
         let is_gone = match &mut self.0 {
             Elements::None => false,
@@ -148,7 +174,7 @@ impl Atoms {
         is_gone
     }
 
-    /// In their order.
+    /// Iterates over the atoms in their order.
     pub fn iter(&self) -> <&Atoms as IntoIterator>::IntoIter {
         self.into_iter()
     }
@@ -192,13 +218,14 @@ impl FromIterator<Atom> for Atoms {
     }
 }
 
-/// Why JSON is not a value.
+/// Reason why JSON is not a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueError {
     /// null, an object, or an array that is no set, map or uuid.
     NotAValue,
     /// An integer beyond 64 bits.
     IntegerRange,
+    /// Text that does not have the form of a UUID.
     Uuid,
     /// A set or map with the same element or key twice.
     Duplicate,
@@ -218,6 +245,8 @@ impl fmt::Display for ValueError {
 impl std::error::Error for ValueError {}
 
 impl Atom {
+    /// Reads an `<atom>` (section 5.1). Fails on null, objects, other arrays than a UUID, and
+    /// integers beyond 64 bits.
     pub fn from_json(value: &Value) -> Result<Atom, ValueError> {
         match value {
             Value::Bool(b) => Ok(Atom::Boolean(*b)),
@@ -241,6 +270,7 @@ impl Atom {
         }
     }
 
+    /// The atom as section 5.1 writes it.
     pub fn to_json(&self) -> Value {
         match self {
             Atom::Integer(i) => json!(i),
@@ -252,7 +282,7 @@ impl Atom {
         }
     }
 
-    /// Where the atom's kind stands among the kinds.
+    /// Position of the atom's kind among the kinds.
     fn rank(&self) -> u8 {
         match self {
             Atom::Integer(_) => 0,
@@ -294,15 +324,17 @@ impl PartialEq for Atom {
 impl Eq for Atom {}
 
 impl Datum {
-    /// The empty set, as which an optional column without a value is written.
+    /// The empty set: an optional column without a value.
     pub fn empty() -> Datum {
         Datum::Set(Atoms::new())
     }
 
+    /// Makes a set. Equal atoms count once.
     pub fn set<A: Into<Atom>>(atoms: impl IntoIterator<Item = A>) -> Datum {
         Datum::Set(atoms.into_iter().map(Into::into).collect())
     }
 
+    /// Makes a map. The last of equal keys wins.
     pub fn map<K: Into<Atom>, V: Into<Atom>>(pairs: impl IntoIterator<Item = (K, V)>) -> Datum {
         Datum::Map(
             pairs
@@ -312,6 +344,8 @@ impl Datum {
         )
     }
 
+    /// Reads a `<value>` (section 5.1). Fails where an atom in it does, or where an element or key
+    /// is there twice.
     pub fn from_json(value: &Value) -> Result<Datum, ValueError> {
         let tagged = value.as_array().map(Vec::as_slice);
         match tagged {
@@ -336,6 +370,7 @@ impl Datum {
         }
     }
 
+    /// The value as section 5.1 writes it: a set of one as its element.
     pub fn to_json(&self) -> Value {
         match self {
             Datum::Set(set) if set.len() == 1 => set.first().map_or(Value::Null, Atom::to_json),
@@ -358,6 +393,7 @@ impl Datum {
         }
     }
 
+    /// Text of a scalar string.
     pub fn as_str(&self) -> Option<&str> {
         match self.as_atom() {
             Some(Atom::String(s)) => Some(s),
@@ -365,6 +401,7 @@ impl Datum {
         }
     }
 
+    /// Number of a scalar integer.
     pub fn as_integer(&self) -> Option<i64> {
         match self.as_atom() {
             Some(Atom::Integer(i)) => Some(*i),
@@ -372,6 +409,7 @@ impl Datum {
         }
     }
 
+    /// Truth of a scalar boolean.
     pub fn as_bool(&self) -> Option<bool> {
         match self.as_atom() {
             Some(Atom::Boolean(b)) => Some(*b),
@@ -379,6 +417,7 @@ impl Datum {
         }
     }
 
+    /// Identity in a scalar UUID.
     pub fn as_uuid(&self) -> Option<Uuid> {
         match self.as_atom() {
             Some(Atom::Uuid(uuid)) => Some(*uuid),

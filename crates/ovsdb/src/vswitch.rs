@@ -18,7 +18,9 @@ pub const DATABASE: &str = "Open_vSwitch";
 /// A bridge: one OpenFlow datapath.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bridge {
+    /// Identity of the row in table Bridge.
     pub uuid: Uuid,
+    /// Name, which is unique in the database.
     pub name: String,
     /// `None` until ovs-vswitchd has made the bridge.
     pub datapath_id: Option<u64>,
@@ -28,34 +30,47 @@ pub struct Bridge {
     pub flow_limit: Option<u32>,
     /// `secure` or `standalone`; `None` is standalone.
     pub fail_mode: Option<String>,
+    /// Connections to controllers.
     pub controllers: Vec<Controller>,
+    /// Ports of the bridge.
     pub ports: Vec<Port>,
 }
 
+/// A port of a bridge, with one interface or a bond of several.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Port {
+    /// Identity of the row in table Port.
     pub uuid: Uuid,
+    /// Name, which is unique in the database.
     pub name: String,
     /// Access VLAN.
     pub tag: Option<u16>,
+    /// Queues of the port; `None` if it has none.
     pub qos: Option<Qos>,
     /// More than one is a bond.
     pub interfaces: Vec<Interface>,
 }
 
+/// A network device of a port.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Interface {
+    /// Identity of the row in table Interface.
     pub uuid: Uuid,
+    /// Name of the device.
     pub name: String,
     /// `""` is a device of the system; `internal`, `patch`, `vxlan`, `dummy`, …
     pub kind: String,
     /// The OpenFlow port number; `None` until assigned or when it could not be opened.
     pub ofport: Option<u32>,
+    /// Hardware address in use, as `aa:bb:cc:dd:ee:ff`.
     pub mac_in_use: Option<String>,
+    /// Administrative state; `None` until it is known.
     pub admin_up: Option<bool>,
+    /// State of the link; `None` until it is known.
     pub link_up: Option<bool>,
     /// Bits per second.
     pub link_speed: Option<u64>,
+    /// Reason why Open vSwitch could not set the interface up.
     pub error: Option<String>,
 }
 
@@ -74,22 +89,25 @@ pub struct Controller {
     pub controller_rate_limit: Option<u32>,
     /// Packet-ins that may exceed the rate for a moment, 25 at least.
     pub controller_burst_limit: Option<u32>,
+    /// `false` stops packet-ins and other messages that the controller did not ask for. Default
+    /// true.
     pub enable_async_messages: Option<bool>,
     /// `in-band` or `out-of-band`. Default in-band.
     pub connection_mode: Option<String>,
     /// DSCP of the connection, 0 to 63. Default 48.
     pub dscp: Option<u8>,
-    /// What the switch says of the connection; not written.
+    /// State of the connection, as the switch reports it. [`set_controllers`] does not write it.
     pub is_connected: bool,
 }
 
 impl Bridge {
+    /// Returns the method by which packets get into a queue on this bridge.
     pub fn way(&self) -> Way {
         Way::of(&self.datapath_type)
     }
 }
 
-/// What [`bridges`] reads.
+/// The tables and columns that [`bridges`] reads.
 pub fn monitor_request() -> MonitorRequest {
     let columns = MONITORED.iter().map(|(table, columns)| {
         let columns: BTreeSet<String> = columns.iter().map(|c| (*c).into()).collect();
@@ -152,8 +170,10 @@ const MONITORED: [(&str, &[&str]); 8] = [
     ("Queue", &["dscp", "external_ids", "other_config"]),
 ];
 
-/// The bridges by name, from a replica of [`monitor_request`]. A row is of the first that refers to
-/// it: a database in which many refer to the same rows is no larger here than there.
+/// Reads the bridges by name from a replica of [`monitor_request`].
+///
+/// A port, interface or controller that several rows refer to appears only under the first of them.
+/// So the result is never larger than the database.
 pub fn bridges(replica: &Replica) -> BTreeMap<String, Bridge> {
     let shares = Shares::of(replica);
     let mut seen = BTreeSet::new();
@@ -165,7 +185,7 @@ pub fn bridges(replica: &Replica) -> BTreeMap<String, Bridge> {
         .collect()
 }
 
-/// Whether ovs-vswitchd has done everything asked so far (see [`request_reconfiguration`]).
+/// Reports whether ovs-vswitchd has done every change so far (see [`request_reconfiguration`]).
 pub fn is_configured(replica: &Replica) -> bool {
     let number = |row: &Row, column: &str| row.get(column).and_then(Datum::as_integer);
     let root = replica.rows("Open_vSwitch").next();
@@ -178,8 +198,15 @@ pub fn request_reconfiguration(transaction: Transaction) -> Transaction {
     transaction.then(Operation::mutate("Open_vSwitch", vec![], bump))
 }
 
-/// A new bridge with its internal port of the same name. `datapath_type` is `system` or
-/// `netdev`.
+/// Adds a bridge with its internal port of the same name. `datapath_type` is `system` or `netdev`.
+///
+/// ```
+/// use ovsdb::{Transaction, vswitch};
+///
+/// let transaction = vswitch::add_bridge(Transaction::new(vswitch::DATABASE), "br0", "netdev");
+/// let transaction = vswitch::request_reconfiguration(transaction);
+/// assert_eq!(transaction.operations.len(), 5);
+/// ```
 pub fn add_bridge(transaction: Transaction, bridge: &str, datapath_type: &str) -> Transaction {
     let row = [
         ("name", Datum::from(bridge)),
@@ -192,7 +219,8 @@ pub fn add_bridge(transaction: Transaction, bridge: &str, datapath_type: &str) -
         .then(Operation::mutate("Open_vSwitch", vec![], into_root))
 }
 
-/// A new port of one interface of the same name on a bridge that is there. One per transaction.
+/// Adds a port, with one interface of the same name, to an existing bridge. `kind` is the type of
+/// the interface, for example `internal`. A transaction can add one port.
 pub fn add_port(transaction: Transaction, bridge: &str, port: &str, kind: &str) -> Transaction {
     let into_bridge = vec![Mutation::new("ports", Mutator::Insert, named("port"))];
     port_rows(transaction, port, kind).then(Operation::mutate(
@@ -202,13 +230,13 @@ pub fn add_port(transaction: Transaction, bridge: &str, port: &str, kind: &str) 
     ))
 }
 
-/// Removes a bridge; its ports, interfaces and controllers go with it.
+/// Removes a bridge. Its ports, interfaces and controllers go with it.
 pub fn delete_bridge(transaction: Transaction, bridge: Uuid) -> Transaction {
     let from_root = vec![Mutation::new("bridges", Mutator::Delete, bridge)];
     transaction.then(Operation::mutate("Open_vSwitch", vec![], from_root))
 }
 
-/// Replaces a bridge's controllers. One per transaction.
+/// Replaces a bridge's controllers. A transaction can do so for one bridge.
 pub fn set_controllers(
     mut transaction: Transaction,
     bridge: &str,

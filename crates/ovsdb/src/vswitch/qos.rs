@@ -1,16 +1,17 @@
 //! The queues of ports: rows of the tables QoS and Queue, and the transactions that change them.
 //!
-//! The database collects neither table, and rows may be shared: a port may be pointed at another's
-//! QoS, a QoS at another's queue. So there is one transaction for each change of a port. It holds
-//! what it was worked out from to be as it was, inserts what is new and refers to it, and deletes
-//! what is not referred to any more. Whoever changes something meanwhile makes it fail whole, and
-//! whoever is killed has done all of it or nothing.
+//! The database deletes unused rows of neither table, and rows may be shared: two ports may refer
+//! to one QoS, two QoS to one queue. So one transaction makes each change of a port. It first
+//! asserts that the rows it starts from have not changed. Then it inserts the new rows, refers to
+//! them, and deletes the rows that nothing refers to any more. A concurrent change fails the
+//! transaction as a whole. A program that is killed has done all of the change or nothing.
 //!
-//! What auster made bears a mark in `external_ids`. What does not is never written to.
+//! Rows that auster made bear a mark in `external_ids`. Rows without the mark are never changed.
 //!
-//! Where the kernel beside the switch makes the queues ([`Way::Dscp`]), rows that are written are no
-//! queues yet. Whoever makes them there says so in the same column of the QoS row, with what they were
-//! made of, so that it stands for no other rows ([`InKernel`]), and tells their counters there.
+//! With [`Way::Dscp`] the kernel beside the switch makes the queues, so the rows alone are no
+//! queues yet. The program that makes them reports the result ([`InKernel`]) and the counters in
+//! `external_ids` of the QoS row. The report names the settings it is about, so that a later change
+//! of the rows makes it void.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -28,7 +29,7 @@ const KERNEL: &str = "auster-kernel";
 const COUNTS: &str = "auster-counts";
 const MADE: &str = "made: ";
 const FAILED: &str = "failed: ";
-/// Of a problem, in the row.
+/// Length of a problem's text in the row.
 const PROBLEM_BYTES_MAX: usize = 1000;
 const HTB: &str = "linux-htb";
 const NOOP: &str = "linux-noop";
@@ -36,101 +37,113 @@ const NOOP: &str = "linux-noop";
 /// Rows that one transaction of [`Orphans`] deletes.
 const DELETED_MAX: usize = 1000;
 
-/// Who of auster made a row, as its mark says.
+/// The program of auster that made a row, by the row's mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// `auster queues`: they stay until it takes them away.
+    /// `auster queues`. The rows stay until that command removes them.
     Command,
-    /// `auster run`: they are as its configuration says.
+    /// `auster run`, which keeps the rows as its configuration states.
     Controller,
 }
 
-/// How a packet gets into a queue on a datapath.
+/// Method by which a packet gets into a queue on a datapath.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Open vSwitch makes the queues, and a flow's `set_queue` chooses.
     SetQueue,
-    /// The datapath ignores `set_queue`, but a queue's DSCP is written into the packets of a flow
-    /// that names the queue, also if the type is `linux-noop`. What the DSCP does is up to the kernel.
+    /// The datapath ignores `set_queue`, but Open vSwitch writes the queue's DSCP into the packets
+    /// of a flow that names the queue, even for type `linux-noop`. The kernel acts on the DSCP.
     Dscp,
 }
 
-/// What a port shall have.
+/// Queues that a port should have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortQueues {
-    /// Of the port as a whole, in bits per second.
+    /// Rate of the port as a whole, in bits per second.
     pub max_rate_bps: Option<u64>,
-    /// By the number OpenFlow's SET_QUEUE names.
+    /// Queues by the number that OpenFlow's SET_QUEUE names.
     pub queues: BTreeMap<u32, Queue>,
 }
 
+/// Guarantees and limits of one queue; `None` leaves the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Queue {
-    /// Guaranteed, in bits per second.
+    /// Guaranteed rate, in bits per second.
     pub min_rate_bps: Option<u64>,
-    /// Never exceeded, in bits per second.
+    /// Rate that is never exceeded, in bits per second.
     pub max_rate_bps: Option<u64>,
-    /// Sent at once after a rest, in bits.
+    /// Burst after an idle time, in bits.
     pub burst_bits: Option<u64>,
-    /// For htb: the lower the number the sooner it gets what is left over.
+    /// Order in which queues get spare rate; lower numbers first. Only htb uses it.
     pub priority: Option<u32>,
-    /// Written into the packets of the queue, 0 to 63.
+    /// DSCP that Open vSwitch writes into the queue's packets, 0 to 63.
     pub dscp: Option<u8>,
 }
 
-/// What a port's sending is shaped by.
+/// A row of table QoS: the shaping of a port's output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Qos {
+    /// Identity of the row in table QoS.
     pub uuid: Uuid,
     /// `linux-htb`, `linux-hfsc`, … or `linux-noop`.
     pub kind: String,
-    /// `None` if it is somebody else's.
+    /// Program that made the row; `None` if it was not auster.
     pub owner: Option<Owner>,
+    /// Rate of the port as a whole, in bits per second.
     pub max_rate_bps: Option<u64>,
-    /// By the number OpenFlow's SET_QUEUE names.
+    /// Queues by the number that OpenFlow's SET_QUEUE names.
     pub queues: BTreeMap<u32, QueueRow>,
     /// Another port has it too.
     is_shared: bool,
-    /// As it was read.
+    /// The row as it was read.
     row: Row,
 }
 
-/// What is said in a QoS row of the kernel beside the switch.
+/// Report in a QoS row about the queues in the kernel beside the switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InKernel {
-    /// Nobody has said anything, or of other rows.
+    /// No report, or one about other settings.
     Unsaid,
-    /// The queues are as the rows say.
+    /// The kernel has the queues of the rows.
     Made,
-    /// They are not, and why.
+    /// The kernel does not have them, for this reason.
     Failed(String),
 }
 
-/// What a queue has counted since it was made.
+/// Counters of a queue since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCount {
+    /// Packets that the queue has sent.
     pub packets: u64,
+    /// Packets that the queue has dropped.
     pub dropped: u64,
 }
 
-/// By the number of the queue.
+/// Counters by the number of the queue.
 pub type QueueCounts = BTreeMap<u32, QueueCount>;
 
+/// A row of table Queue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueRow {
+    /// Identity of the row.
     pub uuid: Uuid,
+    /// Program that made the row; `None` if it was not auster.
     pub owner: Option<Owner>,
+    /// Settings of the queue.
     pub queue: Queue,
     /// Another QoS has it too.
     is_shared: bool,
     options: Datum,
 }
 
-/// Why a port's queues are not touched: somebody else has given it some.
+/// Refusal to change a port's queues: another program made them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
+    /// Name of the port.
     pub port: String,
+    /// Type of its QoS row.
     pub kind: String,
+    /// Program that made it; `None` if it was not auster.
     pub by: Option<Owner>,
 }
 
@@ -142,6 +155,7 @@ pub struct Orphans {
 }
 
 impl Owner {
+    /// All owners.
     pub const ALL: [Owner; 2] = [Owner::Command, Owner::Controller];
 
     fn name(self) -> &'static str {
@@ -160,14 +174,14 @@ impl Owner {
         Datum::map([(MARK, self.name())])
     }
 
-    /// Of rows that bear its mark.
+    /// Condition for rows that bear the owner's mark.
     fn is_its(self) -> Condition {
         Condition::new("external_ids", Function::Includes, self.mark())
     }
 }
 
 impl Way {
-    /// By `Bridge.datapath_type`; empty is `system`, the kernel's.
+    /// Chooses by `Bridge.datapath_type`. Empty text means `system`, the kernel's datapath.
     pub fn of(datapath_type: &str) -> Way {
         match datapath_type {
             "" | "system" => Way::SetQueue,
@@ -201,11 +215,12 @@ impl fmt::Display for Taken {
 impl std::error::Error for Taken {}
 
 impl Qos {
-    /// Whether these rows are for the kernel beside the switch to make.
+    /// Reports whether the kernel beside the switch must make these queues.
     pub fn is_for_kernel(&self) -> bool {
         self.owner == Some(Owner::Controller) && self.kind == NOOP
     }
 
+    /// Reads from the row what the kernel beside the switch has made of it.
     pub fn in_kernel(&self) -> InKernel {
         let said = self.said(KERNEL);
         let made = |text: &str| text.strip_prefix(MADE) == Some(&self.asked());
@@ -219,7 +234,7 @@ impl Qos {
         }
     }
 
-    /// What says this in the row; `None` if it is there.
+    /// Makes the transaction that writes this report; `None` if the row has it already.
     pub fn say_in_kernel(&self, what: &InKernel) -> Option<Transaction> {
         let text = match what {
             InKernel::Unsaid => None,
@@ -232,7 +247,7 @@ impl Qos {
         self.say(KERNEL, text)
     }
 
-    /// What the queues in the kernel have counted, if somebody has told.
+    /// Reads the counters of the queues in the kernel, if the row has them.
     pub fn counts(&self) -> Option<QueueCounts> {
         let items = self.said(COUNTS)?.split_ascii_whitespace();
         let read = |item: &str| {
@@ -247,7 +262,7 @@ impl Qos {
         items.map(read).collect()
     }
 
-    /// What tells these in the row; `None` if they are there.
+    /// Makes the transaction that writes these counters; `None` if the row has them already.
     pub fn say_counts(&self, counts: &QueueCounts) -> Option<Transaction> {
         let item = |(number, count): (&u32, &QueueCount)| {
             format!("{number}={}:{}", count.packets, count.dropped)
@@ -320,7 +335,7 @@ impl fmt::Display for Queue {
 }
 
 impl Port {
-    /// Whose queues the port has, if they are not `owner`'s.
+    /// Returns the refusal that `owner` would get, if the port's queues are not its own.
     pub fn taken(&self, owner: Owner) -> Option<Taken> {
         let qos = self.qos.as_ref().filter(|qos| qos.owner != Some(owner))?;
         Some(Taken {
@@ -330,7 +345,10 @@ impl Port {
         })
     }
 
-    /// What gives the port these queues; `None` if it has them.
+    /// Makes the transaction that gives the port these queues; `None` if it has them already.
+    ///
+    /// # Errors
+    /// [`Taken`] if the port has queues of another owner.
     pub fn set_queues(
         &self,
         owner: Owner,
@@ -351,7 +369,7 @@ impl Port {
         Ok(Some(self.replaced(transaction, new)))
     }
 
-    /// What takes the port's queues away, if one of `owners` has made them.
+    /// Makes the transaction that removes the port's queues, if one of `owners` made them.
     pub fn clear_queues(&self, owners: &[Owner]) -> Option<Transaction> {
         let owner = self.qos.as_ref()?.owner?;
         let is_cleared = owners.contains(&owner);
@@ -392,6 +410,7 @@ impl Port {
 }
 
 impl Orphans {
+    /// Finds rows that bear a mark and that no port refers to.
     pub fn of(replica: &Replica) -> Orphans {
         let used: BTreeSet<Uuid> = replica
             .rows("Port")
@@ -416,15 +435,18 @@ impl Orphans {
         Orphans { qos, queues }
     }
 
+    /// Number of rows, queues included.
     pub fn len(&self) -> usize {
         self.qos.len() + self.queues.len()
     }
 
+    /// Reports whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// What removes them, or the first thousand. It fails if one has been referred to meanwhile.
+    /// Makes the transaction that removes the rows, 1,000 at most. The server refuses it if a row
+    /// is referred to by then.
     pub fn removal(&self) -> Option<Transaction> {
         if self.is_empty() {
             return None;
@@ -442,7 +464,7 @@ impl Orphans {
     }
 }
 
-/// How many rows refer to a row.
+/// Number of rows that refer to a row.
 pub(super) struct Shares {
     of_qos: BTreeMap<Uuid, usize>,
     of_queues: BTreeMap<Uuid, usize>,
@@ -524,7 +546,7 @@ struct WantedQueue {
 }
 
 impl Wanted {
-    /// Of the QoS, in the transaction that inserts it.
+    /// Name of the QoS row in the transaction that inserts it.
     const NAME: &'static str = "qos";
 
     fn new(way: Way, wanted: &PortQueues) -> Wanted {
@@ -600,7 +622,7 @@ impl WantedQueue {
     }
 }
 
-/// Of queues that a QoS row names, also those whose rows are not in the replica.
+/// Counts the queues that a QoS row names, even those whose rows are not in the replica.
 fn number_count(row: &Row) -> usize {
     match row.get("queues") {
         Some(Datum::Map(map)) => map.len(),
@@ -620,7 +642,7 @@ fn is_still(table: &str, uuid: Uuid, row: Row) -> Operation {
     }
 }
 
-/// Of a row that has lost its mark meanwhile, nothing is done.
+/// Deletes a row, unless it has lost its mark meanwhile.
 fn delete(table: &str, uuid: Uuid, owner: Owner) -> Operation {
     Operation::delete(table, vec![Condition::equal("_uuid", uuid), owner.is_its()])
 }
