@@ -1,8 +1,17 @@
-//! A token bucket, for what one port or one connection may cost.
+//! A token bucket: bounds the work that one port or one connection may cause.
 
 use crate::Instant;
 
-/// Allows `rate_per_s` on average and `burst` at once.
+/// A token bucket: allows `rate_per_s` on average and `burst` at once.
+///
+/// ```
+/// use clock::{Budget, Duration, Instant};
+///
+/// let mut budget = Budget::new(Instant::START, 1000, 1);
+/// assert!(budget.take(Instant::START));
+/// assert!(!budget.take(Instant::START));
+/// assert!(budget.take(Instant::START + Duration::from_millis(1)));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     rate_per_s: u32,
@@ -13,6 +22,7 @@ pub struct Budget {
 }
 
 impl Budget {
+    /// Makes a full bucket. It refills with `rate_per_s` tokens each second, up to `burst`.
     pub fn new(now: Instant, rate_per_s: u32, burst: u32) -> Budget {
         Budget {
             rate_per_s,
@@ -22,12 +32,13 @@ impl Budget {
         }
     }
 
-    /// Takes one token if there is one.
+    /// Takes one token. Returns `false` if there is none.
     pub fn take(&mut self, now: Instant) -> bool {
         self.take_many(now, 1)
     }
 
-    /// Takes `count` tokens if there are as many; where that is more than `burst`, all there can be.
+    /// Takes `count` tokens, or none and returns `false` if there are fewer. A `count` above `burst`
+    /// takes a full bucket.
     pub fn take_many(&mut self, now: Instant, count: u32) -> bool {
         let has = self.has(now, count);
         if has {
@@ -36,7 +47,7 @@ impl Budget {
         has
     }
 
-    /// Whether [`Budget::take_many`] would.
+    /// Reports whether [`Budget::take_many`] would take `count` tokens.
     pub fn has(&mut self, now: Instant, count: u32) -> bool {
         let elapsed_ns = now.since(self.filled_at).as_nanos() as u64;
         self.filled_at = self.filled_at.max(now);

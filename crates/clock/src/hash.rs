@@ -2,7 +2,7 @@
 
 use std::hash::Hasher;
 
-/// <http://www.isthe.com/chongo/tech/comp/fnv/>
+/// A hasher that computes 64-bit FNV-1a: <http://www.isthe.com/chongo/tech/comp/fnv/>
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fnv1a(u64);
 

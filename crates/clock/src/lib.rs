@@ -1,8 +1,21 @@
-//! The ground of all pure crates: time as an argument, and numbers that are the same everywhere.
+//! Time as an argument, and numbers that are the same on every machine.
 //!
-//! A pure core is told what time it is; only `net` and the simulator make instants. What it draws
-//! comes from a seed, and what it hashes is the same in every process, as the standard library's
-//! hashes are not.
+//! Code that reads no clock gets the time from its caller: a real clock in production, a virtual
+//! one in a simulation. Random numbers come from a seed. Hashes are equal in every process, unlike
+//! those of the standard library.
+//!
+//! ```
+//! use clock::{Duration, Instant, SplitMix64};
+//!
+//! let mut now = Instant::START;
+//! let mut random = SplitMix64::new(1);
+//! for _ in 0..3 {
+//!     now += Duration::from_micros(random.next() % 100);
+//! }
+//! assert_eq!(now, Instant(174_000));
+//! ```
+
+#![warn(missing_docs)]
 
 mod budget;
 mod hash;
@@ -13,3 +26,7 @@ pub use budget::Budget;
 pub use hash::Fnv1a;
 pub use random::{SplitMix64, mix};
 pub use time::{Duration, Instant};
+
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

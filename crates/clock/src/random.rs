@@ -10,10 +10,12 @@
 pub struct SplitMix64(u64);
 
 impl SplitMix64 {
+    /// Makes a generator. Equal seeds give equal numbers.
     pub const fn new(seed: u64) -> SplitMix64 {
         SplitMix64(seed)
     }
 
+    /// Returns the next 64 random bits.
     #[expect(clippy::should_implement_trait)] // It never ends, and nobody wants to iterate.
     #[inline]
     pub fn next(&mut self) -> u64 {
@@ -21,12 +23,12 @@ impl SplitMix64 {
         mix(self.0)
     }
 
-    /// Evenly in [0, 1).
+    /// Returns a number in [0, 1), all equally likely.
     pub fn uniform(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Numbers of their own for each `number`.
+    /// Makes another generator, different for each `number`. This one does not advance.
     pub fn fork(&self, number: u32) -> SplitMix64 {
         let mut random = SplitMix64(self.0 ^ u64::from(number) << 24);
         SplitMix64(random.next())

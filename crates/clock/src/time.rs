@@ -3,18 +3,28 @@
 use std::ops::{Add, AddAssign, Sub};
 pub use std::time::Duration;
 
-/// Nanoseconds since the start of the process or of the simulation.
+/// A point in virtual time: nanoseconds since the start of the process or of the simulation.
+///
+/// ```
+/// use clock::{Duration, Instant};
+///
+/// let later = Instant::START + Duration::from_secs(2);
+/// assert_eq!(later - Instant::START, Duration::from_secs(2));
+/// assert_eq!(Instant::START - later, Duration::ZERO);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(pub u64);
 
 impl Instant {
+    /// Time zero: the start of the process or of the simulation.
     pub const START: Instant = Instant(0);
 
-    /// How long ago `earlier` was; zero if it is still to come.
+    /// Time from `earlier` to `self`; zero if `earlier` is later.
     pub fn since(self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
+    /// Nanoseconds since [`Instant::START`].
     pub fn as_nanos(self) -> u64 {
         self.0
     }
