@@ -213,6 +213,11 @@ impl Figure {
         }
     }
 
+    /// More than `other` by more than both spreads.
+    pub fn is_above(&self, other: &Figure) -> bool {
+        self.ends().0 > other.ends().1
+    }
+
     fn ends(&self) -> (f64, f64) {
         match self.spread {
             Some(Spread::Range(low, high)) => (low, high),
@@ -371,6 +376,17 @@ mod tests {
         assert!(a.against(&figure(0.0, None), Against::Ratio).is_err());
         let third = figure(10.0, Some(Spread::Ci95(1.0))).times(3.0);
         assert_eq!(third, figure(30.0, Some(Spread::Ci95(3.0))));
+    }
+
+    #[test]
+    fn figures_whose_spreads_overlap_are_not_apart() {
+        let fixed = figure(198.0, Some(Spread::Range(197.0, 200.0)));
+        let raised = figure(171.0, Some(Spread::Range(155.0, 183.0)));
+        assert!(fixed.is_above(&raised));
+        assert!(!raised.is_above(&fixed));
+        assert!(!fixed.is_above(&figure(195.0, Some(Spread::Ci95(2.0)))));
+        assert!(!figure(1.0, None).is_above(&figure(1.0, None)));
+        assert!(figure(1.5, None).is_above(&figure(1.0, Some(Spread::Ci95(0.4)))));
     }
 
     #[test]

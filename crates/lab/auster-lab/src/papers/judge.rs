@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use serde_json::Value as Json;
 
 use crate::papers::figure::{Figure, plain};
-use crate::papers::list::{Bound, Entry, List, Operand, Paper, Rule, Said, Source, Value, anchor};
+use crate::papers::list::{
+    Bound, Entry, List, Operand, Paper, Relation, Rule, Said, Source, Value, anchor,
+};
 use crate::papers::store::{Store, Stored};
 use crate::papers::template;
 
@@ -100,9 +102,10 @@ impl<'a> Book<'a> {
     pub fn of(list: &'a List, store: &Store) -> Book<'a> {
         let mut unresolved = Vec::new();
         let mut item = |paper: &'a Paper, entry: &'a Entry| {
-            let rows: Vec<Row> = (entry.values.iter())
+            let mut rows: Vec<Row> = (entry.values.iter())
                 .map(|value| row(value, store, &entry.place, &mut unresolved))
                 .collect();
+            relate(&mut rows);
             let (verdict, measured) = verdict(entry, &rows);
             let fill =
                 |text: &String| template::fill(text, |name, spread| told(&rows, name, spread));
@@ -218,11 +221,46 @@ fn row<'a>(value: &'a Value, store: &Store, place: &str, unresolved: &mut Vec<St
     }
 }
 
+/// Judges the figures whose rule names another figure of the entry. Both must have been measured.
+fn relate(rows: &mut [Row]) {
+    for at in 0..rows.len() {
+        let Some(relation) = &rows[at].value.relation else {
+            continue;
+        };
+        let name = relation.other();
+        let other = (rows.iter()).find(|row| row.value.name.as_deref() == Some(name));
+        let holds = match (&rows[at].figure, other) {
+            (Some(ours), Some(Row { value, figure: Some(theirs), .. })) => {
+                rows[at].rule = format!("{}: {}", relation.words(), value.label);
+                Some(match relation {
+                    Relation::MoreThan(_) => ours.is_above(theirs),
+                    Relation::LessThan(_) => theirs.is_above(ours),
+                })
+            }
+            _ => None,
+        };
+        rows[at].verdict = Some(match holds {
+            Some(true) => Verdict::Reproduced,
+            Some(false) => Verdict::Not,
+            None => Verdict::NotMeasured,
+        });
+    }
+}
+
+impl Relation {
+    fn words(&self) -> &'static str {
+        match self {
+            Relation::MoreThan(_) => "more than",
+            Relation::LessThan(_) => "less than",
+        }
+    }
+}
+
 impl Value {
     /// Whether it has a part in the verdict.
     pub fn is_judged(&self) -> bool {
         let is_check = matches!(self.source, Source::Checks(_));
-        is_check || self.rule.is_some() || self.exceeds.is_some()
+        is_check || self.rule.is_some() || self.exceeds.is_some() || self.relation.is_some()
     }
 }
 

@@ -60,6 +60,8 @@ pub struct Entry {
     pub title: String,
     /// What the paper says, in our words.
     pub claim: String,
+    /// The paper's own sentence, shortened, with its section. An entry beyond the paper has none.
+    pub sentence: Option<String>,
     /// A sentence on what we found, with `{name}` for values.
     pub found: Option<String>,
     /// Why it is not as the paper says, or cannot be; likewise.
@@ -85,6 +87,8 @@ pub struct Value {
     pub decimals: Option<usize>,
     pub paper: Option<Said>,
     pub rule: Option<Rule>,
+    /// A relation that the paper claims between this figure and another of the entry.
+    pub relation: Option<Relation>,
     /// Where it is far better than the paper.
     pub exceeds: Option<Bound>,
 }
@@ -125,6 +129,22 @@ pub enum Rule {
     /// Of the paper's number: our interval meets this one.
     Within(f64),
     Bound(Bound),
+}
+
+/// A rule against the value of this name in the same entry. The spreads must not overlap.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Relation {
+    MoreThan(String),
+    LessThan(String),
+}
+
+impl Relation {
+    /// The name of the other value.
+    pub fn other(&self) -> &str {
+        match self {
+            Relation::MoreThan(other) | Relation::LessThan(other) => other,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -41,8 +41,8 @@ fn chapter(chapter: &Chapter, list: &List, store: &Store) -> String {
     text += "| | the paper | here | verdict | by |\n| --- | --- | --- | --- | --- |\n";
     for item in &chapter.items {
         let cells = [
-            item.entry.place.clone(),
-            item.entry.claim.clone(),
+            format!("{}. {}", item.entry.place, item.entry.title),
+            claim(item),
             found(item),
             format!("**{}**", item.badge()),
             by(item, list, store),
@@ -58,6 +58,14 @@ fn chapter(chapter: &Chapter, list: &List, store: &Store) -> String {
         let _ = writeln!(text, "\nWithout a result: {}.", drawings.join(", "));
     }
     text
+}
+
+/// The claim, and the paper's own sentence below it.
+fn claim(item: &Item) -> String {
+    let entry = item.entry;
+    let sentence = entry.sentence.iter();
+    let lines = std::iter::once(&entry.claim).chain(sentence);
+    lines.map(String::as_str).collect::<Vec<_>>().join("<br>")
 }
 
 fn found(item: &Item) -> String {

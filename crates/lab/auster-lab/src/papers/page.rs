@@ -141,6 +141,9 @@ fn item(item: &Item, store: &Store) -> Markup {
             }
             dl.words {
                 div { dt { "The paper" } dd { (entry.claim) } }
+                @if let Some(sentence) = &entry.sentence {
+                    div { dt { "Its words" } dd { (sentence) } }
+                }
                 @if let Some(found) = item.found.as_ref().filter(|_| item.verdict != Verdict::NotMeasured) {
                     div { dt { "Here" } dd { (found) } }
                 }

@@ -9,8 +9,8 @@ use toml::de::DeTable;
 
 use crate::papers::figure::{Against, Several, Stat};
 use crate::papers::list::{
-    Bound, Drawing, Entry, Form, List, Measurement, Operand, Paper, Plot, Rule, Said, Source,
-    Value, anchor,
+    Bound, Drawing, Entry, Form, List, Measurement, Operand, Paper, Plot, Relation, Rule, Said,
+    Source, Value, anchor,
 };
 use crate::papers::path::Path;
 use crate::papers::template;
@@ -33,6 +33,7 @@ const ENTRY: &[&str] = &[
     "place",
     "title",
     "claim",
+    "sentence",
     "found",
     "why",
     "beyond",
@@ -62,6 +63,8 @@ const VALUE: &[&str] = &[
     "within",
     "at_most",
     "at_least",
+    "more_than",
+    "less_than",
     "exceeded_at_most",
     "exceeded_at_least",
 ];
@@ -240,6 +243,9 @@ impl<'a> Reader<'a> {
             place: self.words(at, table, "place", "Fig. 8.1"),
             title: self.words(at, table, "title", "CPU usage"),
             claim: self.words(at, table, "claim", "what the paper says"),
+            sentence: self
+                .fields
+                .string(table, "sentence", "\"it takes longer\" (4.3)"),
             found: self.fields.string(table, "found", "{p99} ms"),
             why: self.fields.string(table, "why", "its law is not defined"),
             is_beyond: self.fields.bool(table, "beyond").unwrap_or_default(),
@@ -264,10 +270,14 @@ impl<'a> Reader<'a> {
         let place = &entry.place;
         let mut wrong = |problem: &str| self.fields.problem(at, format!("'{place}': {problem}"));
         let is_shown = !entry.values.is_empty() || !entry.tests.is_empty();
+        let is_held = !entry.tests.is_empty() || entry.values.iter().any(Value::is_judged);
         match (is_shown, entry.is_impossible) {
             (false, false) => wrong("value, tests or not_reproducible = true is missing"),
-            (true, true) => wrong("not_reproducible has neither value nor tests"),
+            (true, true) if is_held => wrong("not_reproducible has neither rules nor tests"),
             _ => {}
+        }
+        if entry.sentence.is_none() && !entry.is_beyond {
+            wrong("sentence is missing, the paper's own words with their section");
         }
         if entry.is_impossible && entry.why.is_none() {
             wrong("not_reproducible says why");
@@ -276,6 +286,12 @@ impl<'a> Reader<'a> {
         for name in entry.values.iter().filter_map(|value| value.name.as_ref()) {
             if !names.insert(name.as_str()) {
                 wrong(&format!("value: there are two of the name '{name}'"));
+            }
+        }
+        for value in &entry.values {
+            let other = value.relation.as_ref().map(Relation::other);
+            if let Some(other) = other.filter(|other| !names.contains(other)) {
+                wrong(&format!("more_than, less_than: no value has the name '{other}'"));
             }
         }
         for (key, text) in [("found", &entry.found), ("why", &entry.why)] {
@@ -302,6 +318,11 @@ impl<'a> Reader<'a> {
             }
         };
         let (rule, exceeds) = self.rules(at, table);
+        let relation = self.relation(at, table);
+        if relation.is_some() && (rule.is_some() || exceeds.is_some()) {
+            let problem = "more_than and less_than take no other rule beside them";
+            self.fields.problem(at, problem);
+        }
         let value = Value {
             name: self.fields.string(table, "name", "p99"),
             label: self.words(at, table, "label", "p99 of the hop delay"),
@@ -311,6 +332,7 @@ impl<'a> Reader<'a> {
             paper: self.said(table),
             measurement,
             rule,
+            relation,
             exceeds,
         };
         let needs_number = matches!(rule, Some(Rule::Within(_) | Rule::WithinPercent(_)));
@@ -397,6 +419,18 @@ impl<'a> Reader<'a> {
         (rules.first().copied(), exceeds.first().copied())
     }
 
+    fn relation(&mut self, at: &Range<usize>, table: &Table<'a>) -> Option<Relation> {
+        let more = self.fields.string(table, "more_than", "fifo");
+        let less = self.fields.string(table, "less_than", "fifo");
+        if more.is_some() && less.is_some() {
+            self.fields.problem(at, "one of more_than and less_than");
+        }
+        if (more.is_some() || less.is_some()) && table.get("checks").is_some() {
+            self.fields.problem(at, "checks hold or not: no other rule");
+        }
+        (more.map(Relation::MoreThan)).or(less.map(Relation::LessThan))
+    }
+
     /// `paper`, a number or words.
     fn said(&mut self, table: &Table<'a>) -> Option<Said> {
         let value = table.get("paper")?;
@@ -463,6 +497,7 @@ drawings = ["Fig. 1: architecture"]
 place = "Table 2"
 title = "Reordering by rate"
 claim = "11 at 1 Mbit/s"
+sentence = "11 (Table 2)"
 measurement = "table-2"
 found = "{one} of them"
 plots = ["table-2/reordered-by-rate.svg"]
@@ -531,6 +566,17 @@ within_percent = 25
                 "place: 'Table 2' is in line 12 already",
             ),
             ("claim = ", "claims = ", "claim is missing"),
+            ("sentence = ", "sentences = ", "'Table 2': sentence is missing"),
+            (
+                "within_percent = 25",
+                "more_than = \"two\"",
+                "more_than, less_than: no value has the name 'two'",
+            ),
+            (
+                "within_percent = 25",
+                "within_percent = 25\nless_than = \"one\"",
+                "take no other rule beside them",
+            ),
             (
                 "measurement = \"table-2\"",
                 "",
@@ -555,7 +601,7 @@ within_percent = 25
             (
                 "rows[rate_mbps=1]",
                 "rows[rate_mbps]",
-                ":23: from: 'rows[rate_mbps].reordered' is no path",
+                ":24: from: 'rows[rate_mbps].reordered' is no path",
             ),
             (
                 "from = ",
@@ -607,9 +653,17 @@ within_percent = 25
         assert!(found.len() >= 2, "{found:?}");
         assert!(found[0].starts_with("papers.toml:6: minutes"), "{found:?}");
         assert!(
-            found.iter().any(|p| p.starts_with("papers.toml:24: paper")),
+            found.iter().any(|p| p.starts_with("papers.toml:25: paper")),
             "{found:?}"
         );
+    }
+
+    #[test]
+    fn a_figure_of_what_cannot_be_repeated_has_no_rule() {
+        let text = RIGHT.replace("found = ", "why = \"w\"\nnot_reproducible = true\nfound = ");
+        let found = List::parse(&text, "papers.toml").unwrap_err().join("\n");
+        assert!(found.contains("neither rules nor tests"), "{found}");
+        List::parse(&text.replace("within_percent = 25", ""), "papers.toml").unwrap();
     }
 
     #[test]
