@@ -1,5 +1,5 @@
-//! What it costs to judge, plan and compare policies, by their number: 50 switches, every policy on
-//! each of them.
+//! The cost of checking, planning and comparing policies, by their number: 50 switches, with every
+//! policy on each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;

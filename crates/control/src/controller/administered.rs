@@ -1,5 +1,6 @@
-//! The administrator's topology beside the one that is found: differences are told, and in hybrid
-//! mode the paths between hosts whose place is said are set before they speak.
+//! Compares the administrator's topology with the discovered one. The controller reports
+//! differences. In hybrid mode it sets the paths between hosts whose place the topology names
+//! before they speak.
 
 use std::collections::BTreeSet;
 
@@ -12,16 +13,16 @@ use super::ports::Cause;
 use super::{Controller, Event, LinkPolicy, Location, Mode, Timer};
 use crate::topology::{Difference, Found, Topology};
 
-/// Discovery is given this long after the last change.
+/// Time for discovery after the last change.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Differences that are told, of each kind of change; further ones are in the status only.
+/// Reported differences of each kind in one change; further ones appear in the status only.
 const TOLD_MAX: usize = 32;
 
 #[derive(Default)]
 pub(super) struct Administered {
     topology: Option<Topology>,
-    /// As they were last told.
+    /// The differences of the last report.
     differences: BTreeSet<Difference>,
     is_pending: bool,
 }
@@ -34,23 +35,23 @@ impl Administered {
         }
     }
 
-    /// Whether the place of the host is said.
+    /// Whether the topology names this host's place.
     pub(super) fn names(&self, mac: MacAddr) -> bool {
         self.topology.as_ref().is_some_and(|t| t.has_host(mac))
     }
 
-    /// Whether a cable is said to join these ports.
+    /// Whether the topology has a cable between these ports.
     pub(super) fn says_link(&self, a: Location, b: Location) -> bool {
         let topology = self.topology.as_ref();
         topology.is_some_and(|t| t.has_link(a, b))
     }
 
-    /// Whether a cable is said to end at this port.
+    /// Whether the topology has a cable that ends at this port.
     pub(super) fn says_end(&self, at: Location) -> bool {
         self.topology.as_ref().is_some_and(|t| t.has_end(at))
     }
 
-    /// Whether the places of both are said, so that their entries need no packet to come about.
+    /// Whether the topology names the places of both hosts, so that their entries need no packet.
     pub(super) fn says_both(&self, (src, dst): Pair) -> bool {
         let topology = self.topology.as_ref();
         topology.is_some_and(|t| t.has_host(src) && t.has_host(dst))
@@ -58,8 +59,8 @@ impl Administered {
 }
 
 impl Controller {
-    /// Another topology, or none. It is refused, and the one in use stays, if it names ports that
-    /// switches which are connected do not have.
+    /// Replaces the topology, or removes it. A topology that names ports that a connected switch
+    /// does not have is refused, and the one in use stays.
     pub fn set_topology(
         &mut self,
         now: Instant,
@@ -84,7 +85,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Nobody doubts a link that is said.
+    /// Ends all doubt about links that the topology names.
     fn trust_stated_links(&mut self, now: Instant) {
         let links = self.links.iter();
         let said = links.filter(|(a, b)| self.administered.says_link(*a, *b));
@@ -98,7 +99,7 @@ impl Controller {
         }
     }
 
-    /// Takes out links that are not said any more.
+    /// Removes links that the topology no longer names.
     fn enforce_links(&mut self, now: Instant) {
         if self.config.links != LinkPolicy::Enforce {
             return;
@@ -112,7 +113,8 @@ impl Controller {
         }
     }
 
-    /// In what the network differs from the administrator's topology; nothing without one.
+    /// The differences between the network and the administrator's topology; empty without a
+    /// topology.
     pub fn topology_differences(&self) -> Vec<Difference> {
         let topology = self.administered.topology.as_ref();
         let differences = topology.map(|topology| self.differences_to(topology));
@@ -123,7 +125,7 @@ impl Controller {
         self.administered.topology.is_some()
     }
 
-    /// Something has changed that the topology may speak of.
+    /// Schedules a comparison after a change that the topology may concern.
     pub(super) fn topology_soon(&mut self, now: Instant) {
         self.qos_soon(now);
         let wanted = self.administered.topology.is_some();
@@ -132,14 +134,14 @@ impl Controller {
         }
     }
 
-    /// Nobody knows whether the timer is still set.
+    /// Sets the timer again when it is unknown whether it is still set.
     pub(super) fn topology_again(&mut self) {
         self.administered.is_pending = false;
     }
 
     pub(super) fn topology_due(&mut self, now: Instant) {
         self.administered.is_pending = false;
-        // A copy, so that a panic on the way does not lose what the administrator says.
+        // A copy, so that a panic below does not lose the administrator's topology.
         let Some(topology) = self.administered.topology.clone() else {
             return;
         };
@@ -187,8 +189,8 @@ impl Controller {
         topology.differences(&found, |mac| self.hosts.place(mac))
     }
 
-    /// The ingress entries of every pair, which no packet has to bring about; between switches the
-    /// routes of hybrid mode are enough.
+    /// Sets the ingress entries of every known pair without waiting for packets. Between switches
+    /// the routes of hybrid mode are enough.
     fn set_known_paths(&mut self, now: Instant, hosts: &[MacAddr]) {
         let placed = |mac: &MacAddr| self.hosts.place(*mac).map(|at| (*mac, at));
         let placed: Vec<_> = hosts.iter().filter_map(placed).collect();

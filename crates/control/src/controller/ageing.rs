@@ -1,4 +1,4 @@
-//! What follows when hosts are forgotten.
+//! Consequences of forgetting hosts.
 
 use clock::{Duration, Instant};
 use openflow::MacAddr;
@@ -10,15 +10,15 @@ use super::hosts::{HostCounters, STEP_INTERVAL};
 use super::paths::Paths;
 use super::{Alarm, Controller, Mode, Timer};
 
-/// Between two alarms that hosts, or their IP addresses, have taken all their room.
+/// Time between two alarms that hosts, or their IP addresses, have taken all their room.
 const ALARM_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Whether a host is alive though nobody hears it, or stays for who has named it.
+/// Whether a host stays although it is silent: a path uses it, or the administrator names it.
 pub(super) fn is_active(paths: &Paths, administered: &Administered) -> impl Fn(MacAddr) -> bool {
     move |mac| paths.has_host(mac) || administered.names(mac)
 }
 
-/// When each alarm was last raised.
+/// The times of the last alarms.
 #[derive(Default)]
 pub(super) struct PressureAlarms {
     hosts: Option<Instant>,
@@ -26,7 +26,7 @@ pub(super) struct PressureAlarms {
 }
 
 impl Controller {
-    /// There are hosts: they are looked at from now on.
+    /// Starts the ageing of hosts, once there are any.
     pub(super) fn age_soon(&mut self, now: Instant) {
         if !std::mem::replace(&mut self.ageing_pending, true) {
             self.timer(now + STEP_INTERVAL, Timer::Ageing);
@@ -49,8 +49,8 @@ impl Controller {
         }
     }
 
-    /// Hosts that were forgotten while they had a place: entries that lead there go, so that nothing
-    /// is left where another host may be.
+    /// Removes the entries that lead to the former places of forgotten hosts. Otherwise such an
+    /// entry could lead to another host.
     pub(super) fn tell_forgotten(&mut self, now: Instant) {
         let gone = self.hosts.take_gone();
         let is_any = !gone.is_empty();
@@ -81,7 +81,7 @@ impl Controller {
         }
     }
 
-    /// Whether something that is asked for names one of the host's addresses.
+    /// Whether a policy or a circuit names one of the host's addresses.
     pub(super) fn is_in_qos(&self, mac: MacAddr) -> bool {
         let ips = self.hosts.ips(mac).into_iter().map(HostName::Ip);
         let mut names = ips.chain([HostName::Mac(mac)]);

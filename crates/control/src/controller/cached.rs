@@ -1,20 +1,22 @@
-//! Where a new entry is active as soon as its barrier is answered.
+//! Decides where a new entry is active as soon as its barrier is answered.
 //!
-//! A barrier reply of Open vSwitch is no proof that packets follow an entry: its datapath keeps a
-//! flow for what it has looked up, until ten seconds after that flow's last packet, and looks flows
-//! up again some time after the tables have changed (up to 17 ms). But a packet that no flow is kept
-//! for finds the new tables. A flow is of one in-port and one Ethernet type, and of whatever else the
+//! A barrier reply of Open vSwitch does not prove that packets follow an entry. Its datapath keeps
+//! a flow for each lookup until ten seconds after the flow's last packet. Up to 17 ms after a
+//! change of the tables it looks such flows up again. A packet that matches no kept flow finds the
+//! new tables at once. A flow covers one in-port, one Ethernet type, and all other fields that the
 //! entries there made the datapath look at. So the entries of two hosts that resolve each other's
-//! IPv4 address are active at once, unless on their way a flow may be kept that IPv4 packets match:
+//! IPv4 address are active at once, unless the datapath may keep a flow on their path that IPv4
+//! packets match. It may keep one in these cases:
 //!
-//! - because a packet came up there. Those that an edge answers are shown every five seconds.
-//! - because an entry has ended there or was taken out: its flow is kept, and sends up from then on.
-//!   The entries of edges end unheard, so theirs must have been unused for as long as flows are kept.
-//! - because nobody knows: the switch had entries when it connected. Where it had none, nothing but
-//!   the in-port was looked at; an entry that looks at addresses rids it of such flows.
+//! - A packet came up there. Edges show every five seconds the packets that they answer.
+//! - An entry has ended there or was deleted: its flow is kept, and sends packets up from then on.
+//!   Entries of edges end without a report, so theirs must have been unused for as long as flows
+//!   are kept.
+//! - The switch had entries when it connected. If it had none, the datapath looked at nothing but
+//!   the in-port; an entry that looks at addresses removes such flows.
 //!
-//! What was not heard of is not known either: packet-ins that were shed under load, or are slower
-//! than the barrier. Of switches other than Open vSwitch none of this is known.
+//! Packet-ins that were shed under load, or that are slower than the barrier, are not known here
+//! either. None of this is known of switches other than Open vSwitch.
 
 use clock::{Duration, Instant};
 use openflow::message::FlowMod;
@@ -26,31 +28,31 @@ use crate::entry::{EntryKind, may_keep_ipv4_flow};
 use super::forwarding::OWN_MAC;
 use super::{Controller, Location};
 
-/// `max-idle` of Open vSwitch, and half a second until its revalidators see that it is over.
+/// Open vSwitch's `max-idle`, and half a second until its revalidators notice that it is over.
 const KEPT: Duration = Duration::from_millis(10_500);
 
-/// What is known of a flow may be as old as what an edge has shown last.
+/// The same time, where the last packet may be as old as the last one that an edge has shown.
 const KEPT_MAX: Duration = KEPT.saturating_add(SHOW_INTERVAL);
 
-/// The ports by which packets come in that new entries are for.
+/// The ports by which packets for new entries come in.
 #[derive(Clone, Debug)]
 pub(super) enum Inlets {
     Ports(Vec<Location>),
-    /// Of every switch.
+    /// Every port of every switch.
     Every,
-    /// Of flows that are kept there nothing can be said.
+    /// Ports whose kept flows are unknown.
     Unknown,
 }
 
 impl Controller {
-    /// A packet came up. One that an edge has shown stands for others, of whatever kind.
+    /// Notes that a packet came up. One that an edge has shown stands for others of any kind.
     pub(super) fn note_packet(&mut self, now: Instant, at: Location, data: &[u8], is_shown: bool) {
         if is_shown || may_keep_ipv4_flow(data) {
             self.note_ended(now, at.dpid, Some(at.port));
         }
     }
 
-    /// An entry has ended or been taken out, of one in-port or of all.
+    /// Notes that an entry of one in-port, or of all, has ended or was deleted.
     pub(super) fn note_ended(&mut self, now: Instant, dpid: DatapathId, in_port: Option<PortNo>) {
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
@@ -65,7 +67,7 @@ impl Controller {
         }
     }
 
-    /// The switch is about to be given what it needs. `is_blank`: it has no entries yet.
+    /// Notes that the switch is about to be sent its entries. `is_blank`: it has none yet.
     pub(super) fn note_admitted(&mut self, now: Instant, dpid: DatapathId, is_blank: bool) {
         let Some(switch) = self.switches.get(&dpid) else {
             return;
@@ -77,7 +79,8 @@ impl Controller {
         }
     }
 
-    /// Whether an IPv4 packet that comes in there finds what the switches have confirmed.
+    /// Whether an IPv4 packet that comes in there meets the entries that the switches have
+    /// confirmed.
     pub(super) fn is_active_at_once(&self, now: Instant, inlets: &Inlets) -> bool {
         match inlets {
             Inlets::Ports(ports) => ports.iter().all(|at| {
@@ -92,7 +95,7 @@ impl Controller {
         }
     }
 
-    /// But for single ports.
+    /// Whether the switch keeps no flows, apart from single ports.
     fn keeps_none(&self, now: Instant, dpid: DatapathId) -> bool {
         self.switches.get(&dpid).is_some_and(|switch| {
             let is_known = switch.synced && switch.connection.is_some();
@@ -100,7 +103,7 @@ impl Controller {
         })
     }
 
-    /// Two ports of one switch, between which its edge sets the entries.
+    /// The inlets between two ports of one switch, where its edge sets the entries.
     pub(super) fn local_inlets(&self, from: Location, to: Location) -> Inlets {
         let switch = self.switches.get(&from.dpid);
         match switch.is_some_and(|switch| switch.table.has_lasting_edge()) {
@@ -110,8 +113,9 @@ impl Controller {
     }
 }
 
-/// Between hosts that are not there, for a second. Flows that do not name what the tables have come to
-/// look at are taken out by Open vSwitch; a port's flow would otherwise take packets of all hosts.
+/// An entry between hosts that do not exist, for a second. It makes Open vSwitch look at addresses
+/// and remove flows that do not name them; a port's flow would otherwise match the packets of all
+/// hosts.
 fn look_at_addresses(generation: u16) -> FlowMod {
     let nobody = Match::any().with_eth_src(OWN_MAC).with_eth_dst(OWN_MAC);
     FlowMod {
@@ -121,7 +125,7 @@ fn look_at_addresses(generation: u16) -> FlowMod {
     }
 }
 
-/// Whether an entry with these timeouts ends only when no flow of it is kept any more.
+/// Whether an entry with these timeouts ends only after the datapath has dropped its flows.
 pub(super) fn outlasts_flows(idle_s: u16, hard_s: u16) -> bool {
     let idle = Duration::from_secs(idle_s.into());
     hard_s == 0 && (idle_s == 0 || idle > KEPT_MAX)

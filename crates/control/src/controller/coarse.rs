@@ -1,16 +1,17 @@
-//! One entry for all packets to a host that come in by one link, where more pairs are in use on a
-//! switch than its table holds.
+//! Coarse entries: one entry for all packets to a host that come in by one link. They serve
+//! switches where more pairs are in use than the table holds.
 //!
-//! Only of packets that come from another switch: at an edge port each pair still comes up once, so
-//! that its sender is learned and what is forbidden is stopped there, and entries of pairs, those
-//! that drop among them, come before a coarse one. It leads where those that it replaces lead, and
-//! nearer to the host by the links there are, so that coarse entries alone lead no packet in a
-//! circle. While there are any for a host, new paths to it take one way and need no entry there.
+//! A coarse entry matches only packets that come from another switch. At an edge port each pair
+//! still comes up once, so that the controller learns its sender and stops forbidden packets there.
+//! Entries of pairs, including those that drop, have a higher priority than a coarse one. A coarse
+//! entry leads the same way as the entries that it replaces, and over known links nearer to the
+//! host. So coarse entries alone lead no packet in a circle. While a host has coarse entries, new
+//! paths to it share one route and need no entry there.
 //!
-//! A path whose hop is coarse stays as it is. When links or hosts change, coarse entries follow or
-//! go, and paths that have lost theirs are set anew. When the table has been calm for a while
-//! ([`Keeper::relief`](crate::timeouts::keeper::Keeper::relief)), entries of pairs are set again and
-//! the coarse one goes.
+//! A path whose hop is coarse stays unchanged. When links or hosts change, coarse entries follow or
+//! are deleted, and paths that have lost theirs are set again. When the table has been calm for a
+//! while ([`Keeper::relief`](crate::timeouts::keeper::Keeper::relief)), the controller sets entries
+//! of pairs again and deletes the coarse one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,16 +30,16 @@ use super::routes::destination_hash;
 use super::updates::{Change, Guard, Stage, Step};
 use super::{Controller, Location, Mode};
 
-/// Idle timeout where entries of pairs have no timeout at all.
+/// Idle timeout of coarse entries where entries of pairs have no timeout.
 const IDLE_S: u16 = 60;
 
-/// In by which port, to whom, and out by which.
+/// The in-port, the destination and the out-port of packets.
 type Way = (PortNo, MacAddr, PortNo);
 
-/// The coarse entries there shall be.
+/// The coarse entries that the switches should hold.
 #[derive(Default)]
 pub(super) struct Coarse {
-    /// By destination: where packets come in, and the port they leave by.
+    /// The out-port of packets by destination and by the port where they come in.
     ways: BTreeMap<MacAddr, BTreeMap<Location, PortNo>>,
     counts: BTreeMap<DatapathId, usize>,
 }
@@ -95,16 +96,16 @@ impl Hop {
     }
 }
 
-/// How a path that needs an entry at a hop gets it.
+/// The changes that give a path its entry at a hop.
 pub(super) struct HopChanges {
     pub changes: Vec<Change>,
-    /// The entry that is there leads elsewhere.
+    /// Whether the existing entry leads elsewhere.
     pub is_turned: bool,
 }
 
 impl Controller {
-    /// Frees `excess` entries of a table in which all are in use, as far as it can. How many it could
-    /// not.
+    /// Frees up to `excess` entries of a table in which all are in use. Returns the number that it
+    /// could not free.
     pub(super) fn coarsen(&mut self, now: Instant, dpid: DatapathId, excess: u32) -> u32 {
         if excess == 0 || !self.may_coarsen() {
             return excess;
@@ -129,7 +130,7 @@ impl Controller {
                 dst,
             );
             let is_other = is_taken.is_some_and(|taken| taken != out);
-            // What there is no place for before the others have gone is for the next reading.
+            // Entries that only fit after the others have gone wait for the next reading.
             let is_for_now = at == 0 || free > 0;
             if !is_other && is_for_now && entrances.insert((in_port, dst)) {
                 let rows = by_way.remove(&way).unwrap_or_default();
@@ -140,12 +141,13 @@ impl Controller {
         excess.saturating_sub(freed)
     }
 
-    /// Where others lead towards hosts all the time, entries between two are the ingresses'.
+    /// Whether coarse entries make sense in this mode: where routes lead to hosts all the time,
+    /// entries of pairs exist at ingresses only.
     fn may_coarsen(&self) -> bool {
         self.config.mode == Mode::Reactive && !self.has_routes()
     }
 
-    /// Entries of pairs that a coarse one may replace, by their way.
+    /// Entries of pairs that a coarse one may replace, by in-port, destination and out-port.
     fn coarsenable(&self, now: Instant, dpid: DatapathId) -> BTreeMap<Way, Vec<RowKey>> {
         let mut by_way: BTreeMap<Way, Vec<RowKey>> = BTreeMap::new();
         let mut trees = BTreeMap::new();
@@ -169,8 +171,9 @@ impl Controller {
         by_way
     }
 
-    /// Whether packets for `dst` come nearer to it by this port. Of all links that are known, whoever
-    /// is connected: coarse entries of one host never disagree on what is nearer.
+    /// Whether packets for `dst` get nearer to it by this port. This counts all known links,
+    /// whether or not their switches are connected, so coarse entries of one host always agree on
+    /// the direction.
     fn leads(
         &self,
         at: Location,
@@ -202,8 +205,8 @@ impl Controller {
         trees.entry(to).or_insert_with(search)
     }
 
-    /// The coarse entry is there before what it replaces goes; if there is no place for it, after the
-    /// first of them.
+    /// Sets the coarse entry before it deletes the entries that this one replaces. In a full table
+    /// it deletes the first of them before.
     fn replace(
         &mut self,
         now: Instant,
@@ -253,7 +256,7 @@ impl Controller {
         }
     }
 
-    /// Whether a change of the table of `dpid` agrees with the coarse entries there shall be.
+    /// Whether a change of the table of `dpid` agrees with the coarse entries that it should hold.
     pub(super) fn agrees_with_coarse(&self, dpid: DatapathId, step: &Step) -> bool {
         let way = |key: &EntryKey| {
             let port = key.in_port?;
@@ -262,7 +265,7 @@ impl Controller {
         match step {
             Step::Add(entry) => way(&entry.key) == Some(entry.out),
             Step::Delete(key) if key.is_coarse() => way(key).is_none(),
-            // Of a pair that a coarse one carries.
+            // A deletion of a pair's entry that a coarse one replaces.
             Step::Delete(key) => way(key).is_some_and(|way| {
                 let own = self.paths.way(dpid, *key);
                 own.is_none_or(|own| own == way)
@@ -270,8 +273,8 @@ impl Controller {
         }
     }
 
-    /// What a path's hop needs that is coarse: that entry once more, and no entry of the pair that
-    /// leads elsewhere. `None` if it needs its own.
+    /// The changes of a path's hop that is coarse: that entry once more, and no entry of the pair
+    /// that leads elsewhere. `None` if the hop needs its own entry.
     pub(super) fn coarse_hop(&self, pair: Pair, hop: &Hop) -> Option<HopChanges> {
         if !self.coarse.carries(hop, pair.1) {
             return None;
@@ -295,7 +298,7 @@ impl Controller {
         })
     }
 
-    /// Whether something at its switch carries a path's packets there.
+    /// Whether an entry at its switch carries a path's packets there.
     pub(super) fn is_carried(&self, pair: Pair, hop: &Hop) -> bool {
         let entries = self.switches.get(&hop.dpid).map(|switch| &switch.entries);
         let out = |key: EntryKey| entries.and_then(|e| e.get(&key)).map(|entry| entry.out);
@@ -303,8 +306,8 @@ impl Controller {
         out(hop.key(pair)).or_else(|| out(coarse)) == Some(hop.out_port)
     }
 
-    /// Links or hosts may be elsewhere: coarse entries that lead no nearer are turned, those that
-    /// nobody may have go. The hosts they are for.
+    /// Mends coarse entries after links or hosts may have moved. Turns those that lead no nearer,
+    /// and deletes those that are not allowed. Returns their hosts.
     pub(super) fn mend_coarse(&mut self, now: Instant) -> BTreeSet<MacAddr> {
         let mut trees = BTreeMap::new();
         let mut changed: Vec<(MacAddr, Location, Option<PortNo>, u32)> = Vec::new();
@@ -316,7 +319,7 @@ impl Controller {
                 changed.push((dst, at, right, distance.copied().unwrap_or(0)));
             }
         }
-        // The nearest first, as with routes; what goes, at once.
+        // The nearest first, as with routes; deletions at once.
         changed.sort_by_key(|(_, _, right, distance)| (right.is_some(), *distance));
         let mut by_distance: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
         for (dst, at, right, distance) in &changed {
@@ -341,7 +344,7 @@ impl Controller {
         changed.into_iter().map(|(dst, ..)| dst).collect()
     }
 
-    /// Where a coarse entry shall lead now; as it does, where that is not wrong.
+    /// The port by which a coarse entry should lead now: its present port, unless that is wrong.
     fn right_way(
         &self,
         now: Instant,
@@ -358,7 +361,7 @@ impl Controller {
             self.port(place).is_some_and(|port| port.state.is_up())
         };
         let Some(home) = self.hosts.place(dst) else {
-            // As long as it may be that it was adopted and its host is not heard yet.
+            // While the entry may have been adopted and its host not yet heard.
             let may_be = self.role(now, at) != PortRole::Edge && self.is_young(now, at.dpid);
             return (may_be && is_up(at.port) && is_up(out)).then_some(out);
         };
@@ -380,7 +383,7 @@ impl Controller {
         right.filter(|port| *port != at.port && is_up(*port))
     }
 
-    /// An entry that an earlier controller has left. Whether it may stay.
+    /// Adopts an entry that an earlier controller has left. Returns whether it may stay.
     pub(super) fn adopts_coarse(&self, now: Instant, dpid: DatapathId, entry: &Entry) -> bool {
         let (Some(port), Some(dst)) = (entry.key.in_port, entry.key.eth_dst) else {
             return false;
@@ -390,8 +393,8 @@ impl Controller {
         self.may_coarsen() && right == Some(entry.out)
     }
 
-    /// The paths to these hosts that a coarse entry has left without one somewhere: set anew where
-    /// there is room, and otherwise taken away, so that the next packet asks.
+    /// Mends the paths to these hosts that lost a coarse entry. Sets them again where there is
+    /// room, and removes the others, so that their next packet asks.
     pub(super) fn mend_carried(
         &mut self,
         now: Instant,
@@ -408,7 +411,8 @@ impl Controller {
         }
     }
 
-    /// What changed is not a path's affair, or nobody knows.
+    /// Mends coarse entries, and the paths that have lost one, after a change that is no path's or
+    /// is unknown.
     pub(super) fn refresh_coarse(&mut self, now: Instant) {
         let changed = self.mend_coarse(now);
         if !changed.is_empty() {
@@ -416,8 +420,8 @@ impl Controller {
         }
     }
 
-    /// A switch says that a coarse entry has ended. It may have been set again meanwhile, which then
-    /// nobody would know of: it goes, and a path that needs it asks.
+    /// Handles a switch's report that a coarse entry has ended. The entry may have been set again
+    /// meanwhile, which the report does not show. So it is deleted, and a path that needs it asks.
     pub(super) fn coarse_ended(
         &mut self,
         dpid: DatapathId,
@@ -440,7 +444,7 @@ impl Controller {
         self.send_flow_mod(dpid, key.to_delete());
     }
 
-    /// A switch and all that was known of it is gone.
+    /// Forgets a switch and its coarse entries.
     pub(super) fn forget_coarse(&mut self, dpid: DatapathId) {
         let of = self.coarse.iter().filter(|(_, at, _)| at.dpid == dpid);
         for (dst, at, _) in of.collect::<Vec<_>>() {
@@ -448,7 +452,8 @@ impl Controller {
         }
     }
 
-    /// Sets entries of pairs again while nothing presses, those first of which there are fewest.
+    /// Sets entries of pairs again while the table has room, beginning with the coarse entry of the
+    /// fewest pairs.
     pub(super) fn relieve(&mut self, now: Instant, dpid: DatapathId) {
         if self.coarse.count(dpid) == 0 {
             return;
@@ -480,7 +485,7 @@ impl Controller {
         }
     }
 
-    /// All pairs have their own entry before the coarse one goes.
+    /// Gives all pairs their own entry before it deletes the coarse one.
     fn refine(&mut self, now: Instant, at: Location, dst: MacAddr, pairs: &[(Pair, Hop)]) {
         self.coarse.remove(at, dst);
         let mut adds = Vec::new();

@@ -1,4 +1,4 @@
-//! How many of something is each port's, and each switch's.
+//! Counts of something by port and by switch.
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
-//! Discovery: LLDP out of every port, and what may be believed of the LLDP that comes in.
+//! Discovery: sends LLDP out of every port and judges the LLDP that comes in.
 //!
-//! An LLDP frame counts as lost only when it should have been here: when its own switch has
-//! answered a barrier that was sent after it, and the switch at the other end has answered one that
-//! was sent after that answer. So a switch, a relay, a machine or a controller that stops loses
-//! nothing: what is silent as a whole is not a broken link. A barrier is asked for only where LLDP
-//! is late, and where a port comes up.
+//! An LLDP frame counts as lost only when it should have arrived: its own switch has answered a
+//! barrier that was sent after it, and the switch at the other end has answered one that was sent
+//! after that answer. So a switch, a relay, a machine or a controller that stops loses no frames,
+//! and its silence breaks no link. The controller asks for a barrier only where LLDP is late and
+//! where a port comes up.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -20,78 +20,78 @@ use super::ports::Cause;
 use super::switch::{Request, SwitchPort};
 use super::{Alarm, Controller, Event, LinkPolicy, Location, Mode, Timer};
 
-/// A link whose LLDP was lost so often in a row is gone. At a loss of 30 % that happens to a link
-/// once in two days.
+/// Lost LLDP frames in a row that end a link. At 30 % loss that happens to a link once in two days.
 const LOST_MAX: usize = 10;
 
-/// LLDP goes out so many times in an interval where some is missing: ten take no longer than three
-/// used to.
+/// LLDP frames per interval while some are missing, so that ten lost frames take about three
+/// intervals.
 const SENDS_WHILE_LATE: u32 = 5;
 
-/// LLDP goes out this often while a port is held: lost frames must not make a link an edge.
+/// LLDP frames per interval while a port is held, so that lost frames do not make a link an edge.
 pub(super) const SENDS_WHILE_HELD: u32 = 5;
 
-/// The least time between two of one port.
+/// Minimum time between two LLDP frames of one port.
 const SEND_INTERVAL_MIN: Duration = Duration::from_millis(20);
 
-/// From packet-out to packet-in, where the control paths are not late themselves. A relay by hosts
-/// is caught by the hosts that were there, not by time.
+/// Maximum time from packet-out to packet-in, where the control paths are not late themselves.
+/// Hosts that relay LLDP are detected by the hosts seen at their ports, not by time.
 const NONCE_AGE_MAX: Duration = Duration::from_secs(2);
 
-/// A link that fell silent is back when so many frames in a row have passed: what loses nine of
-/// ten stays away, and is not left and taken up again all the time.
+/// Frames in a row that bring back a link that fell silent. A link that loses nine of ten frames
+/// stays away, and does not come and go all the time.
 const IN_A_ROW: u32 = 3;
 
-/// For so long LLDP passes a port that had hosts, and no host speaks there, before it is a link.
+/// How long LLDP must pass a port that had hosts, while no host speaks there, before it is a link.
 const HOLD_DOWN: Duration = Duration::from_secs(30);
 
 /// LLDP and barriers of one switch.
 #[derive(Default)]
 pub(super) struct Pulse {
-    /// When the barrier that is under way was asked for.
+    /// When the outstanding barrier was asked for.
     asked: Option<Instant>,
-    /// Another one is wanted when that is answered.
+    /// Whether another one is wanted after its answer.
     is_wanted_again: bool,
     /// When barriers were asked for and answered, the latest last.
     answers: VecDeque<(Instant, Instant)>,
-    /// Barriers in a row that were not answered, though the session lives.
+    /// Barriers in a row that were not answered although the session lives.
     unanswered: u32,
 }
 
 const ANSWERS_MAX: usize = 16;
 
-/// A barrier of every switch, so that LLDP that has gone out anywhere before has been heard by
-/// whoever can hear it. One round at a time, for all ports that wait for one.
+/// A barrier of every switch: after it, every LLDP frame that went out before has arrived at the
+/// other end, or is lost. One round at a time serves all ports that wait for one.
 #[derive(Default)]
 pub(super) struct Round {
-    /// When the one that is under way began, and who has not answered.
+    /// When the round under way began, and the switches that have not answered.
     started: Option<Instant>,
     waiting: BTreeSet<DatapathId>,
-    /// Switches with ports that wait for one that begins from then on.
+    /// Switches with ports that wait for a round that begins no earlier than this.
     wanted: BTreeMap<DatapathId, Instant>,
-    /// The next does not begin before.
+    /// The earliest start of the next round.
     due: Instant,
 }
 
-/// From the beginning of a round to that of the next, for each switch there is.
+/// Time between the starts of two rounds, for each switch that exists.
 const ROUND_INTERVAL: Duration = Duration::from_micros(20);
 
 impl Pulse {
-    /// What was sent until then has been carried out.
+    /// The switch has carried out everything that was sent until this time.
     fn done_until(&self) -> Instant {
         self.answers
             .back()
             .map_or(Instant::START, |(asked, _)| *asked)
     }
 
-    /// When it was known that what was sent until then had been carried out.
+    /// When the controller learned that the switch had carried out everything sent until `sent`.
     fn done_by(&self, sent: Instant) -> Option<Instant> {
         let mut answers = self.answers.iter();
         let answer = answers.find(|(asked, _)| *asked >= sent);
         answer.map(|(_, answered)| *answered)
     }
 
-    /// What went out of here until then would have been heard at `other` if it had got there.
+    /// Frames sent by this switch until this time would have been heard at `other` if they had
+    /// arrived.
     fn heard_until(&self, other: &Pulse) -> Option<Instant> {
         let known = other.done_until();
         let mut answers = self.answers.iter().rev();
@@ -99,7 +99,7 @@ impl Pulse {
         answer.map(|(asked, _)| *asked)
     }
 
-    /// How long its switch takes to answer, by the latest.
+    /// The time that the switch took for its last answer.
     fn round_trip(&self) -> Option<Duration> {
         self.answers
             .back()
@@ -114,7 +114,7 @@ impl Pulse {
         self.unanswered = 0;
     }
 
-    /// The session has ended, and what was under way with it.
+    /// Forgets the requests of a session that has ended.
     pub(super) fn handle_down(&mut self) {
         self.asked = None;
         self.is_wanted_again = false;
@@ -151,7 +151,7 @@ impl Controller {
         } else if !late.is_empty() {
             interval / SENDS_WHILE_LATE
         } else {
-            // 90 to 110 %, so that the ports of a network do not march in step.
+            // 90 to 110 %, so that the ports of a network do not send in step.
             let jitter = self.random() % 100;
             interval * (900 + 2 * jitter as u32) / 1000
         };
@@ -160,7 +160,7 @@ impl Controller {
             port.lldp_due = due;
         }
         self.timer(due, Timer::Lldp(at));
-        // A switch that does not answer has enough to do when it does again.
+        // A switch that does not answer is not sent more: it would have to catch up later.
         let asked = self.pulse(at.dpid).and_then(|pulse| pulse.asked);
         if asked.is_some_and(|asked| now.since(asked) >= interval) {
             return;
@@ -195,7 +195,7 @@ impl Controller {
         self.packet_out(at.dpid, &[at.port], &frame);
     }
 
-    /// The next LLDP out of `at` goes now.
+    /// Sends the next LLDP out of `at` now.
     fn lldp_now(&mut self, now: Instant, at: Location) {
         if let Some(port) = self.port_mut(at) {
             port.lldp_due = now;
@@ -242,7 +242,7 @@ impl Controller {
         self.settle_ports(now, dpid);
     }
 
-    /// A switch has answered, or will not.
+    /// Notes that a switch has answered, or will not.
     pub(super) fn round_answered(&mut self, now: Instant, dpid: DatapathId) {
         self.round.waiting.remove(&dpid);
         if let Some(started) = self.round.started.filter(|_| self.round.waiting.is_empty()) {
@@ -262,7 +262,8 @@ impl Controller {
 
     /// Begins a round if one is wanted and none is under way.
     pub(super) fn next_round(&mut self, now: Instant) {
-        // One that takes so long was not asked of everybody: requests were too many.
+        // A barrier that takes this long was not asked of every switch: there were too many
+        // requests.
         let timeout = self.config.requests.timeout;
         let is_under_way = |started: Instant| now.since(started) < timeout;
         if self.round.started.is_some_and(is_under_way) || self.round.wanted.is_empty() {
@@ -284,8 +285,9 @@ impl Controller {
         }
     }
 
-    /// The session has ended, or it lives and the barrier was not answered in the time that requests
-    /// are given. Who leaves two unanswered answers none: a session that is silent for so long ends.
+    /// Handles a barrier without an answer: the session has ended, or it lives and the timeout of
+    /// requests has passed. A switch that leaves two unanswered answers none: a session that is
+    /// silent for that long ends.
     pub(super) fn pulse_unanswered(&mut self, now: Instant, dpid: DatapathId, asked: Instant) {
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
@@ -303,12 +305,12 @@ impl Controller {
         self.round_answered(now, dpid);
     }
 
-    /// What went out of the one switch until then would have been heard at the other.
+    /// Frames that left the one switch until this time would have been heard at the other.
     fn heard_until(&self, from: DatapathId, to: DatapathId) -> Option<Instant> {
         self.pulse(from)?.heard_until(self.pulse(to)?)
     }
 
-    /// Takes out links and claims from a port whose LLDP is certainly lost.
+    /// Removes links and claims of a port whose LLDP is certainly lost.
     fn forget_lost(&mut self, now: Instant, from: Location) {
         let Some(port) = self.port(from) else {
             return;
@@ -319,7 +321,7 @@ impl Controller {
             up.map(|switch| switch.up_since)
         };
         let is_lost = |to: Location, heard: Instant| {
-            // What was under way when a session ended has gone with it.
+            // Frames under way when a session ended went with it.
             let sessions = up_since(from.dpid).zip(up_since(to.dpid));
             let until = self.heard_until(from.dpid, to.dpid);
             sessions.zip(until).is_some_and(|((a, b), until)| {
@@ -335,8 +337,8 @@ impl Controller {
         }
     }
 
-    /// Links and claims that were taken out, with `moved` that were thought to be there: what follows
-    /// for ports and paths.
+    /// Handles the removal of links and claims, with `moved` hosts that were thought to be there:
+    /// the consequences for ports and paths.
     pub(super) fn links_lost(
         &mut self,
         now: Instant,
@@ -355,7 +357,8 @@ impl Controller {
         self.topology_soon(now);
     }
 
-    /// The other end may be another switch: discovery has its chance again.
+    /// Gives discovery another chance at a port that lost its claim: the other end may be another
+    /// switch.
     fn claim_lost(&mut self, now: Instant, at: Location) {
         let hold = self.config.port_hold;
         let is_left = self.links.ends(at) == Ends::default();
@@ -395,7 +398,7 @@ impl Controller {
         }
     }
 
-    /// Where the frame came from, if everything about it holds.
+    /// The port that sent the frame, if everything about the frame is valid.
     fn believe(
         &mut self,
         now: Instant,
@@ -412,14 +415,14 @@ impl Controller {
         if from == to {
             return Err(LldpError::NotOurs);
         }
-        // Proven to be ours: the port has gone since.
+        // The frame is proven to be ours, so the port has gone since.
         let sender = self.port_mut(from).ok_or(LldpError::Late)?;
         let sent_at = sender.outstanding.take(proven.nonce)?;
         let age = now.since(sent_at);
-        // One that a silent control path has kept is as good as when it was sent. What comes after
-        // it should have been here was kept elsewhere.
+        // A frame that a silent control path has kept is as good as when it was sent. A frame that
+        // comes after it should have arrived was kept elsewhere.
         let is_overdue = heard_until.is_some_and(|until| until >= sent_at);
-        // A port that is down by what was heard last: its LLDP or its status is late.
+        // A port that was last reported down: its LLDP or its status is late.
         if (age > NONCE_AGE_MAX && is_overdue) || !are_up {
             return Err(LldpError::Late);
         }
@@ -435,14 +438,15 @@ impl Controller {
         ))
     }
 
-    /// How long LLDP from the one to the other is on the control paths: half a round trip of each.
+    /// The time that LLDP from the one to the other spends on the control paths: half a round trip
+    /// of each.
     fn excess(&self, from: DatapathId, to: DatapathId) -> Option<Duration> {
         let of = |dpid| self.pulse(dpid).and_then(Pulse::round_trip);
         Some((of(from)? + of(to)?) / 2)
     }
 
-    /// LLDP passes from one port to another. Neither is an edge from now on; whether they are ends
-    /// of a link is another question.
+    /// Notes that LLDP passes from one port to another. From now on neither is an edge. Whether
+    /// they are ends of a link is decided separately.
     fn passes(&mut self, now: Instant, from: Location, to: Location, heard: Heard) {
         for end in [from, to] {
             if self.is_stated_edge(end) {
@@ -457,7 +461,7 @@ impl Controller {
             return;
         }
         if is_new {
-            // The other direction is wanted as well, and the next of this one soon.
+            // The other direction is wanted as well, and the next frame of this one soon.
             self.lldp_now(now, from);
             if self.links.proof(to, from).is_none() {
                 self.lldp_now(now, to);
@@ -467,7 +471,7 @@ impl Controller {
             self.counters.lldp_refused += 1;
             return self.alarm_once(now, Alarm::LinkNotStated { from, to });
         }
-        // Entries of an earlier life may tell of hosts at these ports.
+        // Entries of an earlier process may name hosts at these ports.
         let is_read = |dpid| self.switches.get(&dpid).is_some_and(|s| s.synced);
         if !is_read(from.dpid) || !is_read(to.dpid) {
             return;
@@ -485,14 +489,14 @@ impl Controller {
             return;
         }
         if had_hosts && self.have_flows(from, to) {
-            // Its hosts speak, by entries.
+            // Its hosts speak, according to the entries.
             self.links.disturb(now, from);
             return;
         }
         if had_hosts {
             let excess = proof.excess;
             self.alarm_once(now, Alarm::EdgeBecameLink { from, to, excess });
-            // Two hosts that hand LLDP on look like this as well.
+            // Two hosts that forward LLDP look the same.
             if !self.administered.says_link(from, to) {
                 self.links.doubt([from, to], now + MEMORY);
             }
@@ -500,7 +504,7 @@ impl Controller {
         self.link_up(now, from, to);
     }
 
-    /// Whether hosts were at either port when the other could not have let them through.
+    /// Whether either port had hosts at a time when the other port could not have let them through.
     fn had_hosts(&self, now: Instant, from: Location, to: Location) -> bool {
         let past = |at| self.port(at).map(|port| port.state.past());
         let (Some(a), Some(b)) = (past(from), past(to)) else {
@@ -532,7 +536,7 @@ impl Controller {
         self.adopt_soon(now);
     }
 
-    /// Ports whose hold is over and whose LLDP has certainly gone out, without an answer, are edges.
+    /// Makes edges of ports whose hold is over and whose LLDP certainly went out without an answer.
     pub(super) fn settle_ports(&mut self, now: Instant, dpid: DatapathId) {
         let Some(switch) = self.switches.get(&dpid).filter(|switch| switch.synced) else {
             return;
@@ -542,7 +546,7 @@ impl Controller {
             .ports
             .iter()
             .filter(|(_, port)| port.state.is_fresh());
-        // When the LLDP of its hold was certainly sent, and when that was known.
+        // When the LLDP of its hold was certainly sent, and when the controller learned that.
         let sent = ports.filter_map(|(no, port)| {
             let known = switch.pulse.done_by(port.held_sent_at?)?;
             Some((Location { dpid, port: *no }, known, waits(port)))

@@ -1,8 +1,8 @@
-//! The entries that a switch should hold, and when it was sent each of them.
+//! The entries that a switch should hold, and when each of them was sent.
 //!
-//! A FLOW_REMOVED names an entry by its key only. It may come after another entry of this key was
-//! sent: on a busy controller, or when both happen at once. Which of the two has ended is told by
-//! time: an entry does not end by a timeout before that is over, and is not older than its sending.
+//! A FLOW_REMOVED names an entry by its key only. It may arrive after another entry of this key was
+//! sent: on a busy controller, or when both happen at once. Time tells which of the two has ended:
+//! an entry does not end before its timeout, and is not older than its sending.
 
 use std::collections::BTreeMap;
 use std::ops::RangeFrom;
@@ -12,7 +12,7 @@ use openflow::message::{FlowRemoved, FlowRemovedReason};
 
 use crate::entry::{Entry, EntryKey};
 
-/// The clock of a switch may be faster than ours by this part of the time.
+/// A switch's clock may run faster than ours by one part in this number.
 const CLOCK_PART: u32 = 64;
 
 #[derive(Default)]
@@ -67,13 +67,12 @@ impl Entries {
         self.0.len()
     }
 
-    /// Whether what a switch says is gone was an earlier entry than the one of this key that is
-    /// wanted.
+    /// Whether the removed entry was an earlier one than the wanted entry of this key.
     pub(super) fn is_earlier(&self, now: Instant, key: &EntryKey, removed: &FlowRemoved) -> bool {
         let Some(Wanted { entry, sent_at }) = self.0.get(key) else {
             return false;
         };
-        // The longest that a switch may have counted since then.
+        // The longest time that a switch may have counted since then.
         let age = sent_at.map(|at| now.since(at));
         let age = age.map(|age| age + age / CLOCK_PART);
         let is_too_soon = |timeout_s: u16| {
@@ -167,7 +166,7 @@ mod tests {
         let mut entries = Entries::default();
         entries.handle_sent(sent, entry(60, 0));
         let key = entry(0, 0).key;
-        // Over 20 hours the clock of a switch may gain ten minutes.
+        // In 20 hours a switch's clock may gain ten minutes.
         for (age, lived, is_earlier) in [
             (20, 3000, true),
             (20, 10, false),
@@ -182,7 +181,7 @@ mod tests {
         }
     }
 
-    /// Nobody knows when an earlier process has sent it.
+    /// An adopted entry may end at once: the time when the earlier process sent it is unknown.
     #[test]
     fn an_adopted_entry_may_end_at_once() {
         let mut entries = Entries::default();

@@ -1,4 +1,4 @@
-//! What the controller tells people: events for logs, rows for status tables.
+//! Reports of the controller: events for logs, rows for status tables.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// What happened, for people and logs.
+/// An event, for people and logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     SwitchUp {
@@ -35,7 +35,7 @@ pub enum Event {
     SwitchDown {
         dpid: DatapathId,
     },
-    /// Its grace is over: links and paths through it are gone.
+    /// The switch's grace is over: its links and the paths through it are gone.
     SwitchLost {
         dpid: DatapathId,
     },
@@ -58,13 +58,13 @@ pub enum Event {
         from: Location,
         to: Location,
     },
-    /// An IP address has another owner: the one before was silent when asked, or has no place.
+    /// An IP address has another owner: the former one was silent when asked, or has no place.
     AddressMoved {
         ip: IpAddr,
         from: MacAddr,
         to: MacAddr,
     },
-    /// Flow entries of an earlier life of the switch or the controller were compared.
+    /// The controller has compared flow entries of an earlier life of the switch or of itself.
     Reconciled {
         dpid: DatapathId,
         kept: usize,
@@ -76,48 +76,49 @@ pub enum Event {
         /// infrastructure was sent.
         is_unread: bool,
     },
-    /// A relay beside the switch has the controller's policy map in use.
+    /// A relay beside the switch uses the controller's policy map.
     PolicyShared {
         dpid: DatapathId,
         generation: u64,
     },
-    /// Nobody beside the switch takes a policy map over OpenFlow: it answered so.
+    /// Neither the switch nor a relay takes a policy map over OpenFlow, according to the answer.
     PolicyAlone {
         dpid: DatapathId,
         error: ErrorKind,
     },
-    /// Of what the administrator says of the network, this is otherwise.
+    /// A difference between the administrator's topology and the network.
     TopologyDiffers(Difference),
-    /// Nothing differs any more.
+    /// All differences have gone.
     TopologyAgrees,
     Alarm(Alarm),
 }
 
-/// Something that only a fault or an attack explains.
+/// A report that only a fault or an attack explains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Alarm {
     DuplicateDatapath {
         dpid: DatapathId,
         connection: ConnectionId,
     },
-    /// LLDP that claims to be ours and is not, or not fresh.
+    /// LLDP that claims to be ours and is forged, or not fresh.
     LldpForged {
         at: Location,
         why: &'static str,
     },
-    /// A port that had hosts is an end of a link now: LLDP has passed for long enough, and no host
-    /// spoke there meanwhile. `excess`: the least that LLDP took longer than the control paths.
+    /// A port that had hosts is now an end of a link: LLDP has passed for long enough, and no host
+    /// spoke there meanwhile. `excess`: the minimum by which LLDP took longer than the control
+    /// paths.
     EdgeBecameLink {
         from: Location,
         to: Location,
         excess: Option<Duration>,
     },
-    /// Found, not in the topology, and links are enforced: nothing is sent over it.
+    /// A discovered link that the enforced topology does not name. Nothing is sent over it.
     LinkNotStated {
         from: Location,
         to: Location,
     },
-    /// A host that is alive elsewhere.
+    /// A second host claims the address of a host that is alive elsewhere.
     HostSpoofed {
         mac: MacAddr,
         home: Location,
@@ -133,25 +134,25 @@ pub enum Alarm {
         claimant: MacAddr,
         at: Location,
     },
-    /// ARP or neighbour discovery of a host speaks for another hardware address.
+    /// A host's ARP or neighbour discovery names another hardware address than its own.
     SenderForged {
         at: Location,
         mac: MacAddr,
         said: MacAddr,
     },
-    /// The port has most hosts, and its oldest gave way, or it got no more.
+    /// The port with the most hosts has lost its oldest one, or was given no more.
     HostTableFull {
         at: Location,
     },
-    /// The same for what is known of hosts beside their place: their IP addresses.
+    /// The same for the IP addresses of hosts.
     HostAddressesFull {
         at: Location,
     },
-    /// Broadcasts or multicast from the port have been over its budget for long.
+    /// A port's broadcasts or multicasts have exceeded its budget for long.
     BroadcastStorm {
         at: Location,
     },
-    /// Somebody else's entry stands where table-miss or LLDP should go to the controller.
+    /// A foreign entry stands where table-miss or LLDP should go to the controller.
     ForeignInfrastructure {
         dpid: DatapathId,
     },
@@ -162,14 +163,15 @@ pub enum Alarm {
         dpid: DatapathId,
         error: ErrorKind,
     },
-    /// A panic in auster was caught. The state of the switch it was serving, if any, begins anew.
+    /// Auster caught a panic. The state of the switch that it was serving, if any, begins anew.
     Panicked {
         dpid: Option<DatapathId>,
     },
 }
 
 impl Alarm {
-    /// What of its kind is said once a minute: alarms of one kind at one port. `None`: each is said.
+    /// The kind and port of an alarm that is raised once a minute at most. `None`: each one is
+    /// raised.
     pub(super) fn damped_by(&self) -> Option<(&'static str, Location)> {
         match self {
             Alarm::LldpForged { at, .. } => Some(("lldp", *at)),
@@ -196,36 +198,37 @@ pub struct SwitchView {
 /// A switch's flow table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableView {
-    /// Of everybody, when it was last asked; it is only if something depends on it.
+    /// All entries, by the last reading. The controller reads them only if something depends on the
+    /// number.
     pub entries: Option<u32>,
     pub limit: Option<u32>,
     /// Entries that are renewed as long as their flow sends.
     pub leases: usize,
-    /// Entries that carry all pairs to a host, from one port, in place of their own.
+    /// Coarse entries: each carries all pairs to a host from one port, in place of their own.
     pub coarse: usize,
-    /// Idle and hard, in seconds, of the entries that its edge sets.
+    /// Idle and hard timeout, in seconds, of the entries that the switch's edge sets.
     pub timeouts_at_edge: Option<(u16, u16)>,
     pub counters: TableCounters,
 }
 
-/// What is decided of timeouts for all switches.
+/// The present timeouts, for all switches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TimeoutsView {
-    /// Of pairs in no class.
+    /// The policy for pairs in no class.
     pub policy: &'static str,
     pub first_packets: &'static str,
     pub load_percent: f64,
-    /// Timeouts are longer by this factor because of the load.
+    /// The factor by which the load makes timeouts longer.
     pub stretch: u32,
     pub leases: usize,
-    /// Measured, of the last 1024: from when a path was asked for, as a rule by a packet-in, to
-    /// the barrier after its first entry.
+    /// The number of the last 1,024 set-up delays that were measured: from the request for a path,
+    /// as a rule a packet-in, to the barrier after its first entry.
     pub delays: usize,
     pub delay_p50: Option<Duration>,
     pub delay_p99: Option<Duration>,
 }
 
-/// A directed link. Paths use it only when its reverse is there too.
+/// A directed link. Paths use it only when its reverse exists too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkView {
     pub from: Location,

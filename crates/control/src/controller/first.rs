@@ -1,27 +1,28 @@
-//! Keeping first packets off the way over the controller.
+//! Keeps the first packets of a conversation off the detour through the controller.
 //!
-//! A packet that misses goes up, and out again at its destination; those behind it do the same until
-//! its entry is active, and the first that finds the entry overtakes all that are still on the way:
-//! about rate × delay packets arrive out of order. The cure is that the first packet of a
-//! conversation finds its entry.
+//! A packet that misses goes up to the controller and out again at its destination. The packets
+//! behind it do the same until the entry is active. The first packet that finds the entry overtakes
+//! all that are still on the detour: about rate × delay packets arrive out of order. To prevent
+//! this, the first packet of a conversation must find its entry.
 //!
-//! *Before the conversation.* Two hosts that want to talk ask for each other's address first. Which
-//! message of that passes here:
+//! *Before the conversation.* Two hosts that want to talk ask for each other's address first. These
+//! messages reach the controller:
 //!
-//! - A broadcast question always does, since nothing floods without the controller. If it is for a
-//!   host whose place is known, the entries of both directions are set, from the destination to the
-//!   ingress, and the question is held until every switch has confirmed them and [`SETTLE`] has
-//!   passed on top. The answer may find an entry and never pass here.
-//! - When a host answers that was not known before, its answer passes here, and is held the same.
-//! - So is a unicast question, by which hosts confirm what they know, when no entry leads from the
-//!   one host to the other. When there is one, nothing has to be done.
+//! - A broadcast question always does, since nothing floods without the controller. If it asks for
+//!   a host whose place is known, the controller sets the entries of both directions, from the
+//!   destination to the ingress. It holds the question until every switch has confirmed them and
+//!   [`SETTLE`] has passed. The answer may find an entry and never come here.
+//! - When a host answers that was not known before, its answer comes here and is held the same way.
+//! - So does a unicast question, by which hosts confirm what they know, when no entry leads from
+//!   the one host to the other. When there is one, nothing has to be done.
 //!
 //! Open vSwitch's entries are active with their barriers where its datapath keeps no flow for the
-//! packets to come (`cached.rs`); there [`SETTLE`] is left out, for ARP, which IPv4 follows.
+//! packets to come (`cached.rs`). There the controller skips [`SETTLE`] for ARP, which IPv4
+//! follows.
 //!
-//! What is held is bounded in number, per port and in all, and in time; beyond the bounds it goes at
-//! once, and is counted. Neighbour discovery (IPv6) is treated the same; its questions to a multicast
-//! group are flooded.
+//! Held messages are bounded in number, per port and in all, and in time. Beyond the bounds a
+//! message goes at once, and is counted. Neighbour discovery (IPv6) is treated the same; its
+//! questions to a multicast group are flooded.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -41,19 +42,21 @@ use super::paths::Pair;
 use super::updates::Stage;
 use super::{Controller, Location, Mode, Timer};
 
-/// After the last barrier. A barrier reply is no proof that an entry is active: on Open vSwitch the
-/// next packet took the old way for up to 17 ms, where a flow was kept for it.
+/// Time after the last barrier. A barrier reply does not prove that an entry is active: on Open
+/// vSwitch the next packet took the old path for up to 17 ms, where the datapath kept a flow for
+/// it.
 pub(super) const SETTLE: Duration = Duration::from_millis(20);
 
-/// A held message goes after this long whatever has been confirmed; hosts ask again after 1 s.
+/// Maximum time that a message is held, whatever has been confirmed; hosts ask again after 1 s.
 const HOLD_MAX: Duration = Duration::from_millis(500);
 
-/// Messages that may be held, in all, of one port and of one switch.
+/// Maximum number of held messages, in all, of one port and of one switch.
 const HELD_MAX: usize = 1024;
 const HELD_PER_PORT_MAX: usize = 64;
 const HELD_PER_SWITCH_MAX: usize = 256;
 
-/// A longer frame is no resolution of addresses, or not one worth keeping.
+/// Maximum length of a frame that is held: a longer one resolves no address, or is not worth
+/// keeping.
 const FRAME_BYTES_MAX: usize = 1518;
 
 /// A host and its place.
@@ -68,33 +71,33 @@ pub(super) struct FirstPacketState {
     under_way: BTreeMap<Token, UnderWay>,
     held: BTreeMap<u64, HeldMessage>,
     held_by: Counts,
-    /// For what the routes that are to be computed, or are on their way, will bring.
+    /// The entries that the routes will bring that are being computed or sent.
     routes_pending: Option<Token>,
     routes_sent: Option<Token>,
 }
 
 struct UnderWay {
-    /// Whose path is confirmed with it.
+    /// The pair whose path these entries confirm.
     pair: Option<Pair>,
     inlets: Inlets,
-    /// Every switch has taken them.
+    /// Whether every switch has taken them.
     is_taken: bool,
     held: Vec<u64>,
 }
 
-/// A message that resolves an address, until the entries are there.
+/// A message that resolves an address, held until the entries are active.
 struct HeldMessage {
     at: Location,
     src: MacAddr,
     dst: MacAddr,
     data: Bytes,
     is_arp: bool,
-    /// Entries that it waits for.
+    /// The number of entries that it waits for.
     missing: usize,
 }
 
 impl FirstPacketState {
-    /// A name for entries that are about to be sent, of a pair's path if it is one.
+    /// Names entries that are about to be sent; `pair` if they are a pair's path.
     pub(super) fn token(&mut self, pair: Option<Pair>, inlets: Inlets) -> Token {
         self.next += 1;
         let entries = UnderWay {
@@ -107,7 +110,7 @@ impl FirstPacketState {
         self.next
     }
 
-    /// For the routes that are sent now.
+    /// Names the routes that are sent now.
     pub(super) fn routes_token(&mut self) -> Token {
         let pending = self.routes_pending.take();
         let token = pending.unwrap_or_else(|| self.token(None, Inlets::Every));
@@ -123,9 +126,9 @@ impl FirstPacketState {
 }
 
 impl Controller {
-    /// Sets what is missing between the two hosts of a message that resolves an address, and holds
-    /// the message until it is there. False if it is to go on as any packet: it is none, or nothing
-    /// is missing, or too many are held.
+    /// Sets the missing entries between the two hosts of a message that resolves an address, and
+    /// holds the message until they are active. Returns false if the message is to go on as any
+    /// packet: it resolves nothing, nothing is missing, or too many are held.
     pub(super) fn hold_resolution(
         &mut self,
         now: Instant,
@@ -142,7 +145,7 @@ impl Controller {
         self.hold(now, packet, is_arp(fields), tokens)
     }
 
-    /// The same for a question to everybody, if it is known where he is who will answer.
+    /// The same for a broadcast question, if the place of the host that will answer is known.
     pub(super) fn hold_question(
         &mut self,
         now: Instant,
@@ -167,7 +170,8 @@ impl Controller {
         first_packets == FirstPackets::PreInstall && self.admits(pair)
     }
 
-    /// Until none of `tokens` is under way; false if none is, or too much is held.
+    /// Holds a message until none of `tokens` is under way. Returns false if none is, or too much
+    /// is held.
     fn hold(
         &mut self,
         now: Instant,
@@ -215,8 +219,8 @@ impl Controller {
         true
     }
 
-    /// Entries from one host to another and back. What is named is not confirmed yet. `missed`: a
-    /// packet of the one has come up for want of an entry.
+    /// Sets entries from one host to the other and back. Returns the names of those that are not
+    /// confirmed yet. `missed`: a packet of the first host has come up for want of an entry.
     fn set_both_ways(&mut self, now: Instant, ends: (End, End), missed: bool) -> Vec<Token> {
         let ((src, from), (dst, to)) = ends;
         let (forth, back) = (self.presets((src, dst)), self.presets((dst, src)));
@@ -239,8 +243,8 @@ impl Controller {
         tokens
     }
 
-    /// Between two hosts of one switch: entries as its edge sets them, and by it, so that they are
-    /// forgotten by everybody as all of their kind are. Nobody knows whether they are there already.
+    /// Sets entries between two hosts of one switch through its edge, with the timeouts of the
+    /// edge's own entries, so that they expire like them. Whether they already exist is unknown.
     fn set_local(&mut self, now: Instant, ends: (End, End)) -> Option<Token> {
         let ((src, from), (dst, to)) = ends;
         let dpid = from.dpid;
@@ -257,7 +261,7 @@ impl Controller {
         Some(token)
     }
 
-    /// An entry between two hosts of one switch, by its edge.
+    /// Sets an entry between two hosts of one switch through its edge.
     pub(super) fn install_locally(&mut self, now: Instant, from: End, to: End) {
         let ((src, at), (dst, to)) = (from, to);
         self.tell_host(src, at);
@@ -287,8 +291,8 @@ impl Controller {
             .filter(|token| self.first.under_way.contains_key(token))
     }
 
-    /// Every switch has taken the entries of this name. Who waits for them on the way that they are
-    /// active on goes.
+    /// Notes that every switch has taken the entries of this name. Releases held ARP where the
+    /// entries are active at once.
     pub(super) fn taken(&mut self, now: Instant, token: Token) {
         let Some(entries) = self.first.under_way.get_mut(&token) else {
             return;
@@ -308,7 +312,8 @@ impl Controller {
         self.found(now, arp);
     }
 
-    /// The entries of this name are active as far as can be known.
+    /// Releases the messages that wait for the entries of this name, which are active as far as can
+    /// be known.
     pub(super) fn release(&mut self, now: Instant, token: Token) {
         let Some(entries) = self.first.under_way.remove(&token) else {
             return;
@@ -319,7 +324,7 @@ impl Controller {
         self.found(now, entries.held);
     }
 
-    /// One of the entries that they wait for.
+    /// Counts one entry fewer for these held messages.
     fn found(&mut self, now: Instant, held: Vec<u64>) {
         for id in held {
             let Some(message) = self.first.held.get_mut(&id) else {
@@ -339,7 +344,7 @@ impl Controller {
         }
     }
 
-    /// Its receiver may have moved or gone meanwhile.
+    /// Sends a held message. Its receiver may have moved or gone meanwhile.
     fn send_held(&mut self, now: Instant, id: u64) {
         let Some(message) = self.first.take(id) else {
             return;
@@ -365,7 +370,7 @@ impl Controller {
     }
 }
 
-/// Whether it is of ARP or IPv6 neighbour discovery.
+/// Whether the packet is ARP or IPv6 neighbour discovery.
 fn resolves(fields: &PacketFields) -> bool {
     const NEIGHBOUR_SOLICITATION: u128 = 135;
     const NEIGHBOUR_ADVERTISEMENT: u128 = 136;
@@ -377,8 +382,8 @@ fn is_arp(fields: &PacketFields) -> bool {
     fields.get(Field::ArpOp).is_some()
 }
 
-/// Whose address a broadcast ARP request asks for, if it is one before a conversation: a host that
-/// tells of itself asks for its own, and one that looks whether an address is free has none.
+/// The address that a broadcast ARP request asks for, if it precedes a conversation. A host that
+/// announces itself asks for its own address, and one that probes an address has no address.
 fn asked_ip(fields: &PacketFields) -> Option<IpAddr> {
     const REQUEST: u128 = 1;
     let ip = |field| fields.get(field).map(|ip| Ipv4Addr::from(ip as u32));
