@@ -1,9 +1,9 @@
-//! Packets for everybody: out of every edge port, within budgets.
+//! Floods packets out of every edge port, within budgets.
 //!
-//! A broadcast costs a packet-out for each switch, so the budget of a port in broadcasts says little
-//! of what the controller has to do. What all may cost is stated in packet-outs per second
-//! (`flood_packet_outs_max`); one port may use a quarter of that and one switch half, so that a port
-//! that storms leaves room for others' broadcasts.
+//! A broadcast costs a packet-out for each switch, so a port's number of broadcasts says little
+//! about the controller's work. The total cost is limited in packet-outs per second
+//! (`flood_packet_outs_max`). One port may use a quarter of that and one switch half, so that a
+//! port that storms leaves room for others' broadcasts.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -20,18 +20,18 @@ use super::forwarding::Packet;
 use super::port_state::PortRole;
 use super::{Alarm, Controller, ControllerOutput, Location};
 
-/// A port is said to storm when it was over its budget for so long, without a pause as long as the
-/// second.
+/// How long a port must be over its budget before it counts as storming, and the pause that ends
+/// this time.
 const STORM_AFTER: Duration = Duration::from_secs(10);
 const STORM_PAUSE: Duration = Duration::from_secs(2);
-/// Between two alarms of one port.
+/// Minimum time between two alarms of one port.
 const ALARM_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The part of all packet-outs that the broadcasts of one port, and of one switch, may cost.
+/// The fractions of all packet-outs that the broadcasts of one port, and of one switch, may cost.
 pub(super) const PORT_PART: u32 = 4;
 pub(super) const SWITCH_PART: u32 = 2;
 
-/// How long a port has been over its budget.
+/// A port's excess over its budget: since when, and the last alarm.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Storm {
     since: Option<Instant>,
@@ -39,21 +39,22 @@ pub(super) struct Storm {
     alarmed_at: Option<Instant>,
 }
 
-/// The edge ports of a switch, until something changes.
+/// The edge ports of a switch, cached until something changes.
 pub(super) struct EdgePorts {
     ports: Arc<[PortNo]>,
-    /// The revision of the links, and the changes of the switch's ports.
+    /// The revision of the links, and the number of changes of the switch's ports, at the time of
+    /// the list.
     as_of: (u64, u64),
 }
 
-/// For packet-outs of a second, at once as well.
+/// A budget of packet-outs per second; those of a second may go at once.
 pub(super) fn packet_out_budget(now: Instant, packet_outs_max: u32, part: u32) -> Budget {
     let rate = (packet_outs_max / part).max(1);
     Budget::new(now, rate, rate)
 }
 
 impl Storm {
-    /// One more packet was over the budget; whether that is worth an alarm.
+    /// Notes a packet over the budget. Returns whether to raise an alarm.
     fn is_alarming(&mut self, now: Instant) -> bool {
         let goes_on = now.since(self.last) <= STORM_PAUSE;
         let since = self.since.filter(|_| goes_on).unwrap_or(now);
@@ -68,7 +69,7 @@ impl Storm {
 }
 
 impl Controller {
-    /// Edge ports of a switch.
+    /// Returns the edge ports of a switch.
     pub(super) fn edge_ports(&mut self, now: Instant, dpid: DatapathId) -> Arc<[PortNo]> {
         let Some(switch) = self.switches.get(&dpid) else {
             return Arc::default();
@@ -98,7 +99,7 @@ impl Controller {
         }
     }
 
-    /// Within the budget of its port, in packets.
+    /// Whether the port has budget for the packet, in packets.
     pub(super) fn may_flood(&mut self, now: Instant, at: Location) -> bool {
         let within = self
             .port_mut(at)
@@ -110,7 +111,8 @@ impl Controller {
         within
     }
 
-    /// Within the budgets of its port, its switch and all, in packet-outs.
+    /// Whether the port, its switch and the controller have budget for the broadcast, in
+    /// packet-outs.
     fn may_spread(&mut self, now: Instant, at: Location) -> bool {
         let cost = u32::try_from(self.connections.len()).unwrap_or(u32::MAX);
         let Some(switch) = self.switches.get_mut(&at.dpid) else {
@@ -144,8 +146,8 @@ impl Controller {
         }
     }
 
-    /// Out of every edge port but its own and, where that is known, its sender's. Switches with the
-    /// same edge ports are sent the same frame.
+    /// Sends a packet out of every edge port but its own and, where that is known, its sender's.
+    /// Switches with the same edge ports are sent the same frame.
     pub(super) fn spread(&mut self, now: Instant, packet: &Packet<'_>) {
         if !self.may_spread(now, packet.at) {
             return;
@@ -186,7 +188,7 @@ impl Controller {
     }
 }
 
-/// Nobody waits for an answer, so the xid is the same for all.
+/// Nothing waits for an answer, so the xid is the same for all.
 fn packet_out(version: Version, ports: &[PortNo], data: &bytes::Bytes) -> Option<Frame> {
     let message = PacketOut {
         buffer_id: None,

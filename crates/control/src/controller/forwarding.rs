@@ -1,4 +1,4 @@
-//! What happens to a packet that a switch sent up.
+//! Forwards the packets that switches send up.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -21,15 +21,16 @@ use super::port_state::PortRole;
 use super::ports::Cause;
 use super::{Alarm, Controller, Event, Location, Mode, Timer};
 
-/// The controller's own address, from which it asks hosts; locally administered.
+/// The controller's own address, from which it sends questions to hosts; locally administered.
 pub(super) const OWN_MAC: MacAddr = MacAddr([0x02, b'a', b'u', b's', b't', b'r']);
 
-/// Packets from held ports that may wait, over all switches, and of one switch and one port.
+/// Maximum number of waiting packets from held ports, over all switches, and of one switch and one
+/// port.
 const HELD_MAX: usize = 4096;
 const HELD_PER_SWITCH_MAX: usize = 1024;
 const HELD_PER_PORT_MAX: usize = 256;
 
-/// A packet that came in, and may have to wait because its port is held.
+/// A packet that may have to wait because its port is held.
 pub(super) struct Held {
     at: Location,
     buffer_id: Option<BufferId>,
@@ -37,20 +38,20 @@ pub(super) struct Held {
     is_copy: bool,
 }
 
-/// As far as forwarding reads it.
+/// The fields of a packet that forwarding reads.
 pub(super) struct Packet<'a> {
     pub at: Location,
     pub src: MacAddr,
     pub dst: MacAddr,
     pub buffer_id: Option<BufferId>,
     pub data: &'a Bytes,
-    /// The beginning of a packet that the switch has sent on.
+    /// Whether this is the beginning of a packet that the switch has already sent on.
     pub is_copy: bool,
 }
 
 impl Controller {
-    /// The reason is not looked at: Open vSwitch says ACTION where a packet came over a patch port
-    /// from a packet-out and missed.
+    /// Handles a packet-in. Its reason is ignored: Open vSwitch sets ACTION for a packet that came
+    /// over a patch port from a packet-out and missed.
     pub(super) fn handle_packet_in(&mut self, now: Instant, dpid: DatapathId, packet_in: PacketIn) {
         self.counters.packet_ins += 1;
         let in_port = packet_in.r#match.in_port();
@@ -84,7 +85,7 @@ impl Controller {
         }
         match self.role(now, at) {
             PortRole::Gone => self.counters.packet_ins_no_port += 1,
-            // It is on its way, and the next one says as much.
+            // The packet itself is on its way, and the next one tells the controller the same.
             PortRole::Held | PortRole::Link | PortRole::Silent | PortRole::Claimed if is_copy => {}
             PortRole::Held if self.is_hold_full(at) => {
                 self.counters.packet_ins_hold_full += 1;
@@ -102,7 +103,7 @@ impl Controller {
         }
     }
 
-    /// A packet that the edge of its switch has sent on.
+    /// Learns from a packet that the edge of its switch has sent on.
     fn learn_from(
         &mut self,
         now: Instant,
@@ -125,7 +126,7 @@ impl Controller {
         }
     }
 
-    /// Looks again at the packets whose port is held no more.
+    /// Handles the packets that waited for ports that are no longer held.
     pub(super) fn hold_over(&mut self, now: Instant) {
         for packet in std::mem::take(&mut self.held) {
             self.in_hand = Some(packet.at.dpid);
@@ -177,7 +178,7 @@ impl Controller {
             return self.bar(now, packet);
         }
         match self.hosts.place(packet.dst) {
-            // Whose place has just been lost: it went where it was.
+            // The receiver has just lost its place: the switch has sent the packet there already.
             None if packet.is_copy => {}
             Some(to) if !packet.dst.is_multicast() => {
                 if !self.hold_resolution(now, packet, fields, to) {
@@ -192,8 +193,8 @@ impl Controller {
         }
     }
 
-    /// A packet at a port that LLDP says is no edge, though hosts may have been there. Those that
-    /// are there are served; nothing new is learned.
+    /// Handles a packet at a port that LLDP marks as no edge, though hosts may have been there.
+    /// Known hosts are served; nothing new is learned.
     fn handle_at_claimed(&mut self, now: Instant, packet: &Packet<'_>, fields: &PacketFields) {
         let place = self.hosts.place(packet.src);
         if place == Some(packet.at) {
@@ -209,11 +210,12 @@ impl Controller {
         self.counters.packet_ins_claimed += 1;
     }
 
-    /// A packet half-way: an entry is missing here. It goes to its destination, and the path is
-    /// mended. Nothing is learned: its sender is not here.
+    /// Handles a packet that misses an entry half-way. Sends it to its destination, and mends the
+    /// path. Learns nothing: its sender is not here.
     fn handle_on_link(&mut self, now: Instant, packet: &Packet<'_>, fields: &PacketFields) {
         if packet.dst.is_multicast() {
-            // Broadcasts never travel on links: a switch that is not ours alone sent it.
+            // Broadcasts never travel on links, so a switch sent it that this controller does not
+            // control alone.
             self.counters.packet_ins_broadcast_on_link += 1;
             return;
         }
@@ -234,7 +236,7 @@ impl Controller {
         {
             self.ensure_path(now, packet.src, packet.dst, from, to);
         }
-        // What is sent out there may come in here again, where somebody has hidden a link.
+        // Behind a hidden link the packet may come in here again.
         let port = self.port_mut(packet.at);
         if !port.is_some_and(|port| port.half_way_budget.take(now)) {
             self.counters.packet_ins_half_way_limited += 1;
@@ -243,7 +245,8 @@ impl Controller {
         self.send_to(packet.at, to, packet.data);
     }
 
-    /// Learns from a packet at an edge port; whether its sender may use the network from there.
+    /// Learns from a packet at an edge port. Returns whether its sender may use the network from
+    /// there.
     fn observe(&mut self, now: Instant, packet: &Packet<'_>, fields: &PacketFields) -> bool {
         let (mac, at) = (packet.src, packet.at);
         let before = self.hosts.place(mac);
@@ -267,7 +270,8 @@ impl Controller {
             self.hosts.set_kept(mac, is_kept);
         }
         self.tell_forgotten(now);
-        // The kernel of a switch's machine speaks out of its ports unasked, also over cables.
+        // The kernel of a switch's machine sends packets of its own out of its ports, also over
+        // cables.
         let is_host = is_there && !self.port_addresses.contains_key(&mac);
         if let Some(port) = self.port_mut(at).filter(|_| is_host) {
             port.state.handle_host(now);
@@ -336,7 +340,7 @@ impl Controller {
         may_use
     }
 
-    /// To a known host: out at its port, and a path for what follows.
+    /// Sends a packet to a known host, and sets a path for the packets after it.
     fn deliver(&mut self, now: Instant, packet: &Packet<'_>, to: Location) {
         if to == packet.at {
             // Both are behind one port and hear each other there.
@@ -357,15 +361,15 @@ impl Controller {
         }
     }
 
-    /// Whether a port whose new paths are over its budget may have one more packet carried by the
-    /// controller.
+    /// Whether the controller may carry one more packet for a port whose new paths exceed its
+    /// budget.
     fn may_detour(&mut self, now: Instant, at: Location) -> bool {
         let port = self.port_mut(at);
         port.is_some_and(|port| port.detour_budget.take(now))
     }
 
-    /// By packet-out at the destination's own switch; while that is disconnected, one hop on from
-    /// here, where its entries may still be.
+    /// Sends a packet out at the destination's own switch. While that is disconnected, sends it one
+    /// hop on from here: the entries there may still exist.
     pub(super) fn send_to(&mut self, at: Location, to: Location, data: &[u8]) {
         if self.is_connected(to.dpid) {
             return self.packet_out(to.dpid, &[to.port], data);
@@ -377,8 +381,8 @@ impl Controller {
         }
     }
 
-    /// Whether a message of ARP or neighbour discovery speaks for another hardware address than the one
-    /// it comes from.
+    /// Whether a message of ARP or neighbour discovery names another hardware address than its
+    /// frame's.
     fn is_forged(&mut self, now: Instant, packet: &Packet<'_>, fields: &PacketFields) -> bool {
         let Some(said) = other_sender(fields, packet.src) else {
             return false;
@@ -395,7 +399,8 @@ impl Controller {
         true
     }
 
-    /// Takes note that a host at its place says that an address is its own. Whether it is.
+    /// Notes that a host at its place claims an address as its own. Returns whether it owns that
+    /// address.
     fn host_tells(
         &mut self,
         now: Instant,
@@ -455,7 +460,7 @@ impl Controller {
                 self.counters.address_claims += 1;
                 false
             }
-            // Nobody else's, but nothing relies on it.
+            // The address is nobody else's, but nothing relies on it.
             Told::TooMany => true,
             Told::NoRoom => {
                 self.counters.packet_ins_host_table_full += 1;
@@ -490,12 +495,13 @@ impl Controller {
         }
     }
 
-    /// The place, if frames of a host there are heard.
+    /// The place, if frames of a host there reach the controller.
     fn heard(&self, now: Instant, at: Option<Location>) -> Option<Location> {
         at.filter(|at| self.is_connected(at.dpid) && self.role(now, *at) == PortRole::Edge)
     }
 
-    /// Asks a host at all of its addresses. Its packets come up for as long as it is asked.
+    /// Asks a host at all of its addresses. Its packets come up until it has answered or the
+    /// question has ended.
     fn ask_host(&mut self, mac: MacAddr, question: &Question) {
         self.timer(question.due, Timer::HostQuestion(mac));
         let home = question.home;
@@ -505,7 +511,7 @@ impl Controller {
         }
     }
 
-    /// The host is asked no more: its entries carry its packets again.
+    /// Deletes the entry that sends a host's packets up, once the question to it has ended.
     fn unlift(&mut self, now: Instant, mac: MacAddr, home: Location) {
         self.note_ended(now, home.dpid, Some(home.port));
         self.send_flow_mod(home.dpid, EntryKey::watch(home.port, mac).to_delete());
@@ -530,7 +536,7 @@ impl Controller {
         self.packet_out(home.dpid, &[home.port], &probe);
     }
 
-    /// An address is another host's from now on.
+    /// Handles the move of an IP address to another host.
     fn address_moved(&mut self, now: Instant, ip: IpAddr, from: MacAddr, to: MacAddr) {
         self.event(Event::AddressMoved { ip, from, to });
         let places = [from, to].map(|mac| (mac, self.hosts.place(mac)));
@@ -553,8 +559,9 @@ impl Controller {
     }
 }
 
-/// For bridges and their neighbours only (802.1D: spanning tree, LACP, 802.1X and the like), and what
-/// Cisco's switches tell each other (CDP, VTP, per-VLAN spanning tree): a bridge forwards none.
+/// Whether only bridges and their neighbours use this address (802.1D: spanning tree, LACP, 802.1X
+/// and the like; Cisco's CDP, VTP and per-VLAN spanning tree). Bridges forward none of these
+/// packets.
 fn is_link_local(dst: MacAddr) -> bool {
     let is_reserved = dst.0[..5] == [0x01, 0x80, 0xc2, 0, 0] && dst.0[5] < 0x10;
     let of_cisco = [0xcc, 0xcd].map(|last| MacAddr([0x01, 0x00, 0x0c, 0xcc, 0xcc, last]));
@@ -562,7 +569,7 @@ fn is_link_local(dst: MacAddr) -> bool {
 }
 
 impl<'a> Packet<'a> {
-    /// `None` without a sender that can be a host.
+    /// Reads a packet; `None` if its sender cannot be a host.
     fn read(held: &'a Held, fields: &PacketFields) -> Option<Packet<'a>> {
         let (src, dst) = (fields.eth_src()?, fields.eth_dst()?);
         let can_be_host = !src.is_multicast() && src != MacAddr::default() && src != OWN_MAC;
@@ -580,8 +587,8 @@ impl<'a> Packet<'a> {
 const NEIGHBOUR_SOLICITATION: u128 = 135;
 const NEIGHBOUR_ADVERTISEMENT: u128 = 136;
 
-/// The hardware address that a message of ARP or neighbour discovery says its sender has, where it is
-/// not that of its frame. An ARP probe may leave it out.
+/// The sender's hardware address in a message of ARP or neighbour discovery, where it differs from
+/// the frame's. An ARP probe may leave it out.
 fn other_sender(fields: &PacketFields, mac: MacAddr) -> Option<MacAddr> {
     let said = [Field::ArpSha, Field::Ipv6NdSll, Field::Ipv6NdTll];
     let said = said.into_iter().find_map(|field| fields.get(field))?;
@@ -589,7 +596,7 @@ fn other_sender(fields: &PacketFields, mac: MacAddr) -> Option<MacAddr> {
     (said != mac && said != MacAddr::default()).then_some(said)
 }
 
-/// The sender's own address, where the packet says it of itself: ARP or neighbour discovery whose
+/// The sender's own IP address, where the packet proves it: ARP or neighbour discovery whose
 /// hardware address is the frame's. The source of an IP packet may be anybody's behind a router.
 fn sender_ip(fields: &PacketFields, mac: MacAddr) -> Option<IpAddr> {
     let is_own = |field| fields.get(field) == Some(u128::from(mac.to_u64()));
@@ -597,10 +604,10 @@ fn sender_ip(fields: &PacketFields, mac: MacAddr) -> Option<IpAddr> {
         let ip = Ipv4Addr::from(fields.get(Field::ArpSpa)? as u32);
         return (!ip.is_unspecified() && !ip.is_broadcast()).then_some(IpAddr::V4(ip));
     }
-    // Who asks is its source, and who answers what was asked for.
+    // A question gives its source as the sender, and an answer the address that was asked for.
     let told = match fields.get(Field::Icmpv6Type) {
         Some(NEIGHBOUR_SOLICITATION) if is_own(Field::Ipv6NdSll) => fields.get(Field::Ipv6Src),
-        // It may leave out its hardware address where it was asked by unicast.
+        // An advertisement may leave out its hardware address where it was asked for by unicast.
         Some(NEIGHBOUR_ADVERTISEMENT) if other_sender(fields, mac).is_none() => {
             fields.get(Field::Ipv6NdTarget)
         }

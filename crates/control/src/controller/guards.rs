@@ -1,7 +1,9 @@
-//! The entries that every switch has because of what is forbidden by IP address, or inspected.
+//! Guards: the entries on every switch that drop packets forbidden by IP address, or inspect
+//! packets.
 //!
-//! They follow from the configuration alone and are sent before anything else of a connection. A
-//! switch that has lost one is sent it again: when it says so, and whenever its entries are compared.
+//! Guards follow from the configuration alone. The controller sends them before anything else on a
+//! connection. It sends a lost one again: when the switch reports the loss, and at every comparison
+//! of entries.
 
 use openflow::message::{FlowRemoved, FlowRemovedReason};
 use openflow::multipart::FlowStats;
@@ -13,26 +15,27 @@ use crate::timeouts::Timeouts;
 use super::Controller;
 use super::reconcile::delete_row;
 
-/// Guards of one switch whose packets are counted: a switch may tell of any number.
+/// Maximum number of guards of one switch whose packets are counted: a switch may report any
+/// number.
 const COUNTS_MAX: usize = 1024;
 
-/// Dropped packets that one report of a switch may add. No switch drops more between two reports,
-/// and with this bound no sum overflows.
+/// Maximum number of dropped packets that one report of a switch may add. No switch drops more
+/// between two reports, and with this bound no sum overflows.
 pub(super) const FRESH_MAX: u64 = 1 << 32;
 
-/// Packets that the guards of a switch have dropped, by priority and match, as it last said.
+/// The packets that a switch's guards have dropped, by priority and match, in its last report.
 #[derive(Default)]
 pub(super) struct GuardCounts(Vec<(u16, Match, u64)>);
 
 impl GuardCounts {
-    /// A guard has `count` packets now: those of them that are new.
+    /// Notes that a guard has counted `count` packets. Returns the number of new ones.
     pub(super) fn handle(&mut self, priority: u16, m: &Match, count: u64) -> u64 {
         let is_full = self.0.len() >= COUNTS_MAX;
         let mut known = self.0.iter_mut();
         let fresh = match known.find(|known| known.0 == priority && known.1 == *m) {
             Some(known) => {
                 let before = std::mem::replace(&mut known.2, count);
-                // It was set again, and counts anew.
+                // The guard was set again, and counts anew.
                 if count < before {
                     count
                 } else {
@@ -48,7 +51,7 @@ impl GuardCounts {
         fresh.min(FRESH_MAX)
     }
 
-    /// A guard has ended with `count` packets.
+    /// Notes that a guard has ended with `count` packets. Returns the number of new ones.
     fn handle_end(&mut self, priority: u16, m: &Match, count: u64) -> u64 {
         let fresh = self.handle(priority, m, count);
         self.0.retain(|known| known.0 != priority || known.1 != *m);
@@ -57,7 +60,7 @@ impl GuardCounts {
 }
 
 impl Controller {
-    /// Those that a switch is to have.
+    /// The guards that a switch should have.
     fn guards(&self, dpid: DatapathId, timeouts: &Timeouts) -> Vec<Guard> {
         let Some(version) = self.switches.get(&dpid).map(|switch| switch.version) else {
             return Vec::new();
@@ -69,8 +72,8 @@ impl Controller {
         guards
     }
 
-    /// Whether the edge of a switch may answer. Not where every packet of IPv6 must be judged, and the
-    /// edge cannot tell which those are.
+    /// Whether the edge of a switch may answer. It may not where every IPv6 packet must be judged,
+    /// since the edge cannot tell which packets those are.
     pub(super) fn edge_may_answer(&self, dpid: DatapathId) -> bool {
         let switch = self.switches.get(&dpid);
         let is_1_0 = switch.is_some_and(|switch| switch.version == Version::V10);
@@ -83,7 +86,7 @@ impl Controller {
         }
     }
 
-    /// What is forbidden now stands before what was forbidden before is taken out.
+    /// Replaces the guards: sets the new ones before it deletes the old ones.
     pub(super) fn change_guards(&mut self, before: &Timeouts) {
         for dpid in self.switches.keys().copied().collect::<Vec<_>>() {
             let old = self.guards(dpid, before);
@@ -97,8 +100,8 @@ impl Controller {
         }
     }
 
-    /// Takes the guards out of a switch's entries, and mends them. How many are kept, added and
-    /// deleted.
+    /// Takes the guards out of a switch's entries, and mends them. Returns the numbers kept, added
+    /// and deleted.
     pub(super) fn reconcile_guards(
         &mut self,
         dpid: DatapathId,
@@ -115,7 +118,7 @@ impl Controller {
                 self.send_flow_mod(dpid, guard.to_add(self.generation));
             }
         }
-        // One that does something else has been overwritten.
+        // A guard with other actions has been overwritten.
         let is_place = |row: &FlowStats, guard: &Guard| guard.is_at(row.priority, &row.r#match);
         for row in &held {
             if !wanted.iter().any(|guard| is_place(row, guard)) {
@@ -126,7 +129,7 @@ impl Controller {
         counts
     }
 
-    /// A guard has gone; somebody else may have taken it out.
+    /// Handles the end of a guard; somebody else may have deleted it.
     pub(super) fn guard_removed(&mut self, dpid: DatapathId, removed: &FlowRemoved) {
         let (priority, m) = (removed.priority, &removed.r#match);
         if let Some(switch) = self.switches.get_mut(&dpid) {

@@ -1,4 +1,4 @@
-//! The timeouts of the entries that the controller and its edges set, and what is forbidden.
+//! The timeouts of the entries that the controller and its edges set, and forbidden packets.
 
 use clock::Instant;
 use openflow::{DatapathId, MacAddr, PortNo};
@@ -12,16 +12,16 @@ use super::links::Hop;
 use super::paths::Pair;
 use super::{Controller, Location, Mode, TimeoutsView, Timer};
 
-/// Idle timeouts past the ingress are longer by this, so that the ingress ends first: switches look
-/// for expired entries once a second, and not at the same time.
+/// Extra idle timeout past the ingress, so that the ingress entry ends first: switches look for
+/// expired entries once a second, and not at the same time.
 const DOWNSTREAM_EXTRA_S: u16 = 2;
 
-/// Of an entry that drops what is forbidden.
+/// Idle timeout of an entry that drops forbidden packets.
 const BARRED_IDLE_S: u16 = 10;
 
 impl Controller {
-    /// Other timeouts from now on. Entries that are there keep theirs, but what is forbidden now ends,
-    /// and services that are named now are told apart.
+    /// Replaces the timeouts. Existing entries keep theirs, but newly forbidden paths end, and
+    /// newly named services get entries of their own.
     pub fn set_timeouts(&mut self, now: Instant, timeouts: Timeouts) {
         if timeouts == self.config.timeouts {
             return;
@@ -47,7 +47,7 @@ impl Controller {
         self.tell_edges_timeouts(now);
     }
 
-    /// How busy the controller is, as [`Timeouts::load`] means it, over the last
+    /// Takes in the controller's load, in the meaning of [`Timeouts::load`], over the last
     /// [`Timeouts::sample_interval`].
     pub fn handle_load(&mut self, now: Instant, percent: f64) {
         self.load_percent = percent;
@@ -62,7 +62,7 @@ impl Controller {
         self.tell_edges_timeouts(now);
     }
 
-    /// What is decided for all, for status tables.
+    /// The present timeouts of all switches, for status tables.
     pub fn timeouts_view(&self) -> TimeoutsView {
         let timeouts = &self.config.timeouts;
         TimeoutsView {
@@ -97,12 +97,12 @@ impl Controller {
         self.timeouts_at(lifetime, class, ingress, table_s)
     }
 
-    /// Of pairs of no class, past the first switch.
+    /// The timeouts of pairs of no class, past the first switch.
     pub(super) fn timeouts_past_ingress(&self) -> (u16, u16) {
         self.timeouts_at(self.config.timeouts.default, None, false, None)
     }
 
-    /// Of entries between two hosts of one switch, which are no path of the controller's.
+    /// The timeouts of entries that edges set between two hosts of one switch.
     pub(super) fn timeouts_of_edges(&self, table_s: Option<u16>) -> (u16, u16) {
         self.timeouts_at(self.config.timeouts.default, None, true, table_s)
     }
@@ -147,7 +147,7 @@ impl Controller {
         self.config.timeouts.class_of(src, dst, has_ip)
     }
 
-    /// Whether a class names the host. Its edge is not told of it then.
+    /// Whether a class names the host. Then its edge does not learn of it.
     pub(super) fn is_in_class(&self, mac: MacAddr) -> bool {
         let has_ip = |mac, within| self.hosts.has_ip(mac, within);
         self.config.timeouts.names(mac, has_ip)
@@ -157,7 +157,7 @@ impl Controller {
         self.class_of(pair).is_some_and(|class| class.forbid)
     }
 
-    /// A packet that is forbidden goes nowhere, and an entry keeps those after it from coming up.
+    /// Drops a forbidden packet, and sets an entry that drops the packets after it.
     pub(super) fn bar(&mut self, now: Instant, packet: &Packet<'_>) {
         self.counters.packets_forbidden += 1;
         let Location { dpid, port } = packet.at;
@@ -196,14 +196,15 @@ impl Controller {
         }
     }
 
-    /// A host has told an address that a class names: its pairs may be others' affair from now on.
+    /// Handles a host's claim to an address that a class names: from now on the controller may have
+    /// to decide its pairs.
     pub(super) fn host_classified(&mut self, now: Instant, mac: MacAddr, at: Location) {
         self.forget_host(now, mac, at);
         self.enforce(now, |(src, dst)| src == mac || dst == mac);
     }
 
-    /// Takes out what is there and forbidden, and what drops and is not forbidden any more, and sets
-    /// what services need.
+    /// Deletes entries of forbidden pairs, and dropping entries of pairs that are allowed now, and
+    /// sets the entries that services need.
     fn enforce(&mut self, now: Instant, is_concerned: impl Fn(Pair) -> bool) {
         let pairs = self.paths.pairs().filter(|pair| is_concerned(*pair));
         for pair in pairs.collect::<Vec<Pair>>() {
@@ -230,7 +231,7 @@ impl Controller {
     }
 }
 
-/// A twentieth of a second's renewals may go at once.
+/// The budget of renewals; a twentieth of a second's renewals may go at once.
 pub(super) fn renewal_budget(now: Instant, timeouts: &Timeouts) -> Budget {
     let per_s = timeouts.renewals_max().unwrap_or(1);
     Budget::new(now, per_s, (per_s / 20).max(1))

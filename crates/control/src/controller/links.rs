@@ -1,8 +1,8 @@
-//! Links as discovered, and shortest paths over them.
+//! The links that discovery has found, and shortest paths over them.
 //!
-//! A link is directed: LLDP left `from` and came in at `to`. Paths use a link only when its
-//! reverse is there as well, since a cable with one dead fibre would swallow every answer. A port
-//! with a link in either direction is no edge.
+//! A link is directed: LLDP left `from` and came in at `to`. Paths use a link only when its reverse
+//! exists as well, since a cable with one dead fibre would lose every answer. A port with a link in
+//! either direction is no edge.
 //!
 //! A link that an administrator drains, or that is in doubt, is used only where there is no other
 //! path: it counts as very many hops.
@@ -18,30 +18,31 @@ use super::port_state::Ends;
 
 #[derive(Default)]
 pub(super) struct Links {
-    /// By the port that LLDP left and the one where it came in.
+    /// Keyed by the port that LLDP left and the one where it came in.
     proofs: BTreeMap<(Location, Location), Proof>,
-    /// Ports with a link or a claim in either direction, and how many.
+    /// Ports with a link or a claim in either direction, and the number of each.
     ends: BTreeMap<Location, Ends>,
     neighbours: BTreeMap<DatapathId, Vec<Neighbour>>,
     drained: Drained,
-    /// Ports that had hosts and are ends of links since, and how long that is held against them.
+    /// Ports that had hosts and have become ends of links since, and the end of that doubt.
     doubted: BTreeMap<Location, Instant>,
-    /// Another for every change of `ends`.
+    /// Changes with every change of `ends`.
     revision: u64,
 }
 
-/// That LLDP passes from one port to another, and how well.
+/// Proof that LLDP passes from one port to another, and how well it passes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Proof {
-    /// Otherwise it is a claim: the ports are no edges, and no path leads here.
+    /// Whether this is a link. Otherwise it is a claim: its ports are no edges, and no path uses
+    /// it.
     pub is_link: bool,
-    /// When the latest that arrived was sent.
+    /// When the latest frame that arrived was sent.
     pub heard: Instant,
-    /// Frames that arrived one after the other, none of them lost between.
+    /// Frames that arrived one after the other, with none lost between them.
     pub in_a_row: u32,
-    /// Since then it has passed and no host was heard at either end.
+    /// Since when LLDP has passed and no host was heard at either end.
     pub quiet_since: Instant,
-    /// The least that it took longer than the control paths of both switches.
+    /// The minimum by which LLDP took longer than the control paths of both switches.
     pub excess: Option<Duration>,
 }
 
@@ -49,7 +50,7 @@ pub(super) struct Proof {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heard {
     pub sent_at: Instant,
-    /// None between it and the one that arrived before was lost.
+    /// Whether no frame was lost between this one and the one that arrived before.
     pub is_next: bool,
     pub excess: Option<Duration>,
 }
@@ -60,21 +61,21 @@ pub(super) struct Removed {
     pub claims: Vec<(Location, Location)>,
 }
 
-/// Switches and links that shall carry nothing that can go another way. A link is named by a port
-/// at either end.
+/// Switches and links that should carry only packets without another path. A link is named by a
+/// port at either end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
     pub switches: BTreeSet<DatapathId>,
     pub links: BTreeSet<Location>,
-    /// For so long a pair's path waits for a pause of its packets, in which nothing can be
-    /// overtaken; then it moves under traffic. Less than a second is no wait at all.
+    /// How long a pair's path waits for a pause of its packets, in which no packet can be
+    /// overtaken; then it moves under traffic. Less than a second means no wait.
     pub wait: Duration,
 }
 
-/// Hops that a link counts as which is drained or in doubt: more than any path has.
+/// The number of hops that a drained or doubted link counts as: more than any path has.
 const SHUNNED_HOPS: u32 = 1 << 16;
 
-/// Ports in doubt. Of one more, the one whose doubt would end first is forgotten.
+/// Maximum number of ports in doubt. One more replaces the one whose doubt would end first.
 const DOUBTED_MAX: usize = 65_536;
 
 impl Drained {
@@ -83,7 +84,7 @@ impl Drained {
     }
 }
 
-/// A usable way from one switch to the next.
+/// A usable link from one switch to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Neighbour {
     dpid: DatapathId,
@@ -91,7 +92,7 @@ struct Neighbour {
     in_port: PortNo,
 }
 
-/// One switch of a path: in here, out there.
+/// One switch of a path, with its in-port and out-port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hop {
     pub dpid: DatapathId,
@@ -103,7 +104,7 @@ pub(super) struct Hop {
 pub(super) type Distances = BTreeMap<DatapathId, u32>;
 
 impl Links {
-    /// Notes that LLDP went through, and since when it does: a claim, until it is a link.
+    /// Notes that LLDP passed, and since when it does: this is a claim until it is a link.
     pub(super) fn note(
         &mut self,
         now: Instant,
@@ -132,7 +133,7 @@ impl Links {
         proof
     }
 
-    /// A claim is believed.
+    /// Makes a claim a link.
     pub(super) fn establish(&mut self, from: Location, to: Location) {
         let Some(proof) = self.proofs.get_mut(&(from, to)).filter(|p| !p.is_link) else {
             return;
@@ -164,14 +165,14 @@ impl Links {
         self.proofs.get(&(from, to))
     }
 
-    /// A host was heard at an end of what is only a claim: its quiet begins again.
+    /// Notes that a host was heard at an end of a claim: the claim's quiet time begins again.
     pub(super) fn disturb(&mut self, now: Instant, at: Location) {
         let claims = self.proofs.iter_mut();
         let claims = claims.filter(|((a, b), proof)| !proof.is_link && (*a == at || *b == at));
         claims.for_each(|(_, proof)| proof.quiet_since = now);
     }
 
-    /// Takes out these, and every link and claim that touches a port for which `touches` holds.
+    /// Removes these links and claims, and all that touch a port for which `touches` holds.
     pub(super) fn remove_where(&mut self, touches: impl Fn(Location) -> bool) -> Removed {
         let links = self.proofs.keys().copied();
         let gone: Vec<_> = links.filter(|(a, b)| touches(*a) || touches(*b)).collect();
@@ -205,7 +206,7 @@ impl Links {
         removed
     }
 
-    /// One direction of a link whose other direction is there.
+    /// Adds one direction of a link whose other direction exists.
     fn set_usable(&mut self, from: Location, to: Location) {
         let neighbour = Neighbour {
             dpid: to.dpid,
@@ -227,19 +228,19 @@ impl Links {
         }
     }
 
-    /// Whether that changes anything.
+    /// Sets the drained switches and links. Returns whether that changes anything.
     pub(super) fn set_drained(&mut self, drained: Drained) -> bool {
         let is_new = self.drained != drained;
         self.drained = drained;
         is_new
     }
 
-    /// How long a path that uses them waits for a pause.
+    /// How long a path over drained links waits for a pause.
     pub(super) fn drain_wait(&self) -> Duration {
         self.drained.wait
     }
 
-    /// Whether a path uses a link that is to carry nothing.
+    /// Whether a path uses a drained link or switch.
     pub(super) fn is_drained(&self, hops: &[Hop]) -> bool {
         hops.iter().any(|hop| {
             let out = Location {
@@ -251,7 +252,7 @@ impl Links {
         })
     }
 
-    /// The link at these ports is to carry only what has no other way, until then.
+    /// Doubts the link at these ports until then: it carries only packets without another path.
     pub(super) fn doubt(&mut self, ends: [Location; 2], until: Instant) {
         for end in ends {
             if self.doubted.len() >= DOUBTED_MAX && !self.doubted.contains_key(&end) {
@@ -263,13 +264,13 @@ impl Links {
         }
     }
 
-    /// Doubts a link no more. Whether it was in doubt.
+    /// Ends the doubt about a link. Returns whether there was one.
     pub(super) fn trust(&mut self, ends: [Location; 2]) -> bool {
         let trusted = ends.map(|end| self.doubted.remove(&end).is_some());
         trusted.contains(&true)
     }
 
-    /// Whether a doubt about this port has ended by now.
+    /// Ends the doubt about this port if its time is over. Returns whether it was.
     pub(super) fn end_doubt(&mut self, now: Instant, end: Location) -> bool {
         let is_over = self.doubted.get(&end).is_some_and(|until| *until <= now);
         is_over && self.doubted.remove(&end).is_some()
@@ -283,7 +284,7 @@ impl Links {
         self.drained.is_hit(end) || self.doubted.contains_key(&end)
     }
 
-    /// Whether a shortest way leads out of this port.
+    /// Whether a shortest path leads out of this port.
     pub(super) fn is_shortest(&self, from: Location, distances: &Distances) -> bool {
         let links = self.neighbours.get(&from.dpid).into_iter().flatten();
         let mut links = links.filter(|link| link.out_port == from.port);
@@ -304,7 +305,7 @@ impl Links {
         }
     }
 
-    /// Another whenever ports with a link may be others.
+    /// Changes whenever the ports with a link may have changed.
     pub(super) fn revision(&self) -> u64 {
         self.revision
     }
@@ -313,13 +314,13 @@ impl Links {
         self.ends.get(&at).copied().unwrap_or_default()
     }
 
-    /// Every direction of a link, without what is only claimed.
+    /// Every direction of a link, without claims.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Location, Location)> + '_ {
         let links = self.proofs.iter().filter(|(_, proof)| proof.is_link);
         links.map(|(link, _)| *link)
     }
 
-    /// Where a usable link out of `from` leads.
+    /// The port at the other end of a usable link out of `from`.
     pub(super) fn peer(&self, from: Location) -> Option<Location> {
         let neighbours = self.neighbours.get(&from.dpid)?;
         let found = neighbours.iter().find(|n| n.out_port == from.port)?;
@@ -344,7 +345,7 @@ impl Links {
         to: DatapathId,
         usable: impl Fn(DatapathId) -> bool,
     ) -> Distances {
-        // Links are used only when both directions are there, so this search may go backwards.
+        // Links are used only when both directions exist, so this search may go backwards.
         let mut distances = Distances::from([(to, 0)]);
         let mut queue = BinaryHeap::from([Reverse((0, to))]);
         while let Some(Reverse((distance, at))) = queue.pop() {
@@ -363,7 +364,7 @@ impl Links {
         distances
     }
 
-    /// The way out of `from` that is a shortest one; `hash` chooses among equals.
+    /// The first link of a shortest path out of `from`; `hash` chooses among equals.
     fn next(&self, from: DatapathId, distances: &Distances, hash: u64) -> Option<Neighbour> {
         let is_nearer = |link: &&Neighbour| self.leads_nearer(from, link, distances);
         let neighbours = self.neighbours.get(&from)?;

@@ -1,9 +1,10 @@
-//! What the controller tells the edges: which ports and hosts of their switch they may answer for.
+//! Tells the edges which ports and hosts of their switch they may answer for.
 //!
-//! A port is opened with the first packet that comes in at it as an edge port, and closed as soon
-//! as it is something else; a host is told when the controller has looked at a packet of it, and
-//! taken back when its place is in question. So an edge never knows more than the controller, and
-//! for a moment less, which costs that packet the long way only.
+//! The controller opens a port with the first packet that comes in at it as an edge port, and
+//! closes it as soon as its role changes. It tells the edge of a host after it has looked at a
+//! packet of that host, and withdraws the host when its place is in question. So an edge never
+//! knows more than the controller. For a moment it may know less, and then a packet goes through
+//! the controller.
 
 use clock::Instant;
 use openflow::{DatapathId, MacAddr, Version};
@@ -15,7 +16,8 @@ use super::forwarding::Packet;
 use super::{Controller, ControllerOutput, Location, Mode};
 
 impl Controller {
-    /// In proactive mode there is nothing for it to answer: all entries are there before.
+    /// Starts the edge of a switch. In proactive mode it has nothing to answer: all entries exist
+    /// beforehand.
     pub(super) fn start_edge(&mut self, dpid: DatapathId) {
         if self.config.mode == Mode::Proactive {
             return;
@@ -57,8 +59,8 @@ impl Controller {
             && !self.is_in_class(dst)
     }
 
-    /// Sends a packet on between two hosts of one switch, by its edge, which from now on does so
-    /// without being told. `to` is another port of the same switch.
+    /// Sends a packet on between two hosts of one switch through its edge, which answers such
+    /// packets itself from now on. `to` is another port of the same switch.
     pub(super) fn deliver_locally(&mut self, now: Instant, packet: &Packet<'_>, to: Location) {
         let dpid = to.dpid;
         if packet.is_copy {
@@ -78,7 +80,7 @@ impl Controller {
         self.tell_edge(dpid, EdgeUpdate::Deliver(Box::new(deliver)));
     }
 
-    /// This host is there, at a port that is an edge.
+    /// Tells the edge that this host is at this edge port.
     pub(super) fn tell_host(&mut self, mac: MacAddr, at: Location) {
         let port = at.port;
         if let Some(state) = self.port_mut(at)
@@ -86,14 +88,15 @@ impl Controller {
         {
             self.tell_edge(at.dpid, EdgeUpdate::Open(port));
         }
-        // Of hosts in a class the controller decides each pair itself.
+        // The controller decides every pair of a host in a class.
         if self.edge_may_answer(at.dpid) && !self.is_in_class(mac) {
             self.tell_edge(at.dpid, EdgeUpdate::Host { mac, port });
         }
     }
 
-    /// The port is down, gone, or a link: what an edge set for it goes. Told also if this edge was
-    /// never told of the port: one of an earlier connection may have been.
+    /// Closes a port that is down, gone, or a link: the edge deletes the entries that it set for
+    /// the port. It is told even if it never knew of the port: an edge of an earlier connection may
+    /// have.
     pub(super) fn close_edge(&mut self, now: Instant, at: Location, hosts: Vec<MacAddr>) {
         self.note_ended(now, at.dpid, None);
         if let Some(port) = self.port_mut(at) {
@@ -106,7 +109,8 @@ impl Controller {
         }
     }
 
-    /// The host is not there any more, or not the edge's affair: what an edge set for it goes.
+    /// Withdraws a host that has left, or that the edge must not answer for: the edge deletes the
+    /// entries that it set for the host.
     pub(super) fn forget_host(&mut self, now: Instant, mac: MacAddr, at: Location) {
         self.note_ended(now, at.dpid, None);
         if self.tell_edge(at.dpid, EdgeUpdate::Forget(mac)) {
@@ -116,8 +120,8 @@ impl Controller {
         }
     }
 
-    /// OpenFlow 1.0 deletes by the match alone, so that routes go with what an edge deletes. They
-    /// are sent again if they are still wanted.
+    /// Sends routes again that were deleted with an edge's entries, if they are still wanted:
+    /// OpenFlow 1.0 deletes by the match alone.
     fn routes_deleted(
         &mut self,
         now: Instant,
@@ -136,12 +140,13 @@ impl Controller {
         }
     }
 
-    /// Somebody claims to be this host: the controller must hear whether it is alive.
+    /// Makes the edge send up a host's packets while somebody else claims its address: the
+    /// controller must learn whether the host is alive.
     pub(super) fn watch_host(&mut self, mac: MacAddr, home: Location) {
         self.tell_edge(home.dpid, EdgeUpdate::Watch(mac));
     }
 
-    /// Whether there is an edge to tell it to.
+    /// Sends an update to the edge of a switch. Returns whether there is an edge.
     pub(super) fn tell_edge(&mut self, dpid: DatapathId, update: EdgeUpdate) -> bool {
         let connection = self
             .switches

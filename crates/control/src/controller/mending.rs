@@ -1,8 +1,8 @@
-//! Paths that have to be set anew because the network has changed.
+//! Mends the paths that a change of the network has made wrong.
 //!
-//! There may be as many as paths, and each is several messages to several switches. They are set
-//! as far as the switches on their way keep up with it; the others wait here or at the switch that
-//! is behind, each pair once, however often the network changes meanwhile.
+//! There may be as many as there are paths, and each takes several messages to several switches.
+//! The controller sets them as fast as their switches confirm. The others wait here or at the
+//! switch that is behind, each pair once, however often the network changes meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use super::links::Hop;
 use super::paths::{How, Pair};
 use super::ports::Cause;
 
-/// A switch so far behind is sent no mended path. Less than what keeps new ones away, so that
-/// mending leaves room for them.
+/// A switch with a longer backlog is sent no mended path. This is less than the limit for new
+/// paths, so that mending leaves room for them.
 const BEHIND_MAX: usize = super::updates::BEHIND_MAX / 2;
 
-/// Paths that are looked at again when a switch that was behind has confirmed something.
+/// Paths that are examined again when a switch that was behind has confirmed something.
 const UNPARKED: usize = 256;
 
 #[derive(Default)]
@@ -27,21 +27,21 @@ pub(super) struct Mending {
     pairs: BTreeMap<Pair, Mend>,
 }
 
-/// Why a path is set anew, and which.
+/// The reason to set a path again, and the path's revision.
 #[derive(Clone, Copy)]
 pub(super) struct Mend {
     pub why: Why,
-    /// One that was set since is right, or has been noted again.
+    /// The revision to mend: a path that was set since is right, or has been noted again.
     revision: u64,
 }
 
 #[derive(Clone, Copy)]
 pub(super) enum Why {
-    /// It leads nowhere; `moved`: one of its hosts is elsewhere.
+    /// The path leads nowhere; `moved`: one of its hosts is elsewhere.
     Broken { moved: bool, cause: Cause },
-    /// It uses what is to carry nothing.
+    /// The path uses a drained link or switch.
     Drained(How),
-    /// It passes through a switch whose session has ended.
+    /// The path passes through a switch whose session has ended.
     Around,
 }
 
@@ -52,7 +52,7 @@ impl Controller {
         }
     }
 
-    /// Sets paths as long as there is room.
+    /// Mends paths as long as there is room.
     pub(super) fn go_on_mending(&mut self, now: Instant) {
         while self.has_room_to_mend()
             && let Some((pair, mend)) = self.mending.pairs.pop_first()
@@ -90,10 +90,10 @@ impl Controller {
             }
         };
         match hops {
-            // Its packets come up until there is room.
+            // The pair's packets come up until there is room.
             Some(hops) if self.admit_all(now, pair, &hops).is_err() => self.drop_path(now, pair),
             Some(hops) => self.reroute(now, pair, hops, How::Moved(Duration::ZERO)),
-            // Nobody knows where to, but the entries may still be right: see what they say.
+            // No place is known, but the entries may still be right: wait until they are read.
             None if moved && places.is_none() && cause == Cause::Unknown => {
                 self.paths.remove(pair);
                 self.adopt_soon(now);
@@ -103,7 +103,7 @@ impl Controller {
         }
     }
 
-    /// A switch has confirmed something, or is gone: paths that have waited for it are looked at.
+    /// Examines the paths that have waited for a switch that has confirmed something, or is gone.
     pub(super) fn make_room(&mut self, now: Instant, dpid: DatapathId) {
         let is_connected = self.is_connected(dpid);
         if is_connected && self.is_behind(dpid, BEHIND_MAX) {

@@ -1,21 +1,21 @@
 //! The application for all switches: discovery, hosts, paths and the flow entries that carry them.
 //!
-//! What it is built on:
+//! Its principles:
 //!
 //! - *Discovery first.* A port that comes up is held for `port_hold`: LLDP goes out three times,
 //!   and until then the port neither learns hosts nor is flooded to. Packets that come in meanwhile
 //!   wait.
 //! - *Nothing floods inside the network.* A broadcast goes to the controller at the edge port where
 //!   it enters, and out of every other edge port by packet-outs. There is no spanning tree to
-//!   converge and no loop to find, on any topology; the price is that broadcasts cost controller
-//!   time, so each port has a budget of them, and all together have one (`flood.rs`).
-//! - *A first packet arrives.* It is sent out where its destination is, while entries are set from
-//!   there back to the ingress, each step confirmed by barriers. A packet that misses half-way is
-//!   sent to its destination as well, and its path repaired.
-//! - *Entries are remembered as wanted.* On every connection the switch is asked what it has; what
-//!   is right stays, what is wrong or missing is mended, what is not auster's is not touched.
+//!   converge and no loop to find, on any topology. The price is controller time, so each port has
+//!   a budget of broadcasts, and all together have one (`flood.rs`).
+//! - *A first packet arrives.* The controller sends it out at its destination, while it sets
+//!   entries from there back to the ingress. Barriers confirm each step. A packet that misses
+//!   half-way is sent to its destination as well, and its path repaired.
+//! - *Wanted entries are remembered.* On every connection the controller asks the switch for its
+//!   entries. Right ones stay, wrong or missing ones are mended, and foreign ones are left alone.
 //!
-//! Outputs are ordered per connection; between connections nothing is promised but the barriers.
+//! Outputs are ordered per connection; between connections only barriers order anything.
 
 mod administered;
 mod ageing;
@@ -97,87 +97,89 @@ use questions::Questions;
 use switch::Switch;
 use updates::Updates;
 
-/// Of the alarms of one kind at one port, one in this time is raised.
+/// Minimum time between two alarms of one kind at one port.
 const ALARM_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Ports and kinds of which alarms are raised in that time.
+/// Maximum number of ports and kinds with an alarm in that time.
 const ALARMED_MAX: usize = 4096;
 
-/// A deadline so late says that this process was stopped.
+/// A deadline that is this late proves that the process was stopped.
 const STOPPED: Duration = Duration::from_secs(2);
 
-/// For so long it then takes in what has come meanwhile.
+/// How long the process then takes in the messages that came meanwhile, before it looks at
+/// deadlines.
 const RESUME: Duration = Duration::from_millis(200);
 
-/// How flow entries come about.
+/// When flow entries are set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// An entry per pair of hosts and hop when their first packet comes; idle ones expire.
     #[default]
     Reactive,
-    /// An entry per host on every switch as soon as the host is known.
+    /// One entry per host on every switch, as soon as the host is known.
     Proactive,
-    /// Between switches as proactive, at the edge as reactive: one flow-mod per new pair.
+    /// Proactive between switches, reactive at the edge: one flow-mod per new pair.
     Hybrid,
 }
 
-/// Which links are used.
+/// The choice of links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkPolicy {
-    /// Those that LLDP proves.
+    /// All links that LLDP proves.
     #[default]
     Discover,
-    /// Of those, the ones that the administrator's topology has. Any other is an alarm.
+    /// The proven links that the administrator's topology has. Any other raises an alarm.
     Enforce,
 }
 
 #[derive(Clone, Debug)]
 pub struct ControllerConfig {
     pub mode: Mode,
-    /// Of entries between two hosts.
+    /// The timeouts of entries between two hosts.
     pub timeouts: Timeouts,
-    /// Between two LLDP frames to the same port, while none is missing. A link is gone when ten in a
-    /// row were certainly lost: about three intervals.
+    /// Time between two LLDP frames to the same port, while none is missing. A link is gone when
+    /// ten in a row were certainly lost: about three intervals.
     pub lldp_interval: Duration,
-    /// A new port neither learns nor is flooded to for this long, so that discovery is first.
+    /// How long a new port neither learns nor is flooded to, so that discovery is first.
     pub port_hold: Duration,
     /// How long the links and paths of a switch outlive its connection.
     pub switch_grace: Duration,
     /// Broadcasts and packets to unknown hosts that one port may have flooded, per second.
     pub flood_rate_max: u32,
-    /// What all broadcasts may cost, in packet-outs per second: each costs one for every switch. One
-    /// switch may use half of it, one port a quarter.
+    /// Cost limit of all broadcasts, in packet-outs per second: each broadcast costs one for every
+    /// switch. One switch may use half of it, one port a quarter.
     pub flood_packet_outs_max: u32,
     pub switch_count_max: usize,
-    /// More ports than this in one switch close its connection, whenever they come.
+    /// Maximum number of ports of one switch. One more closes its connection, at any time.
     pub port_count_max: usize,
-    /// Twenty bytes each, and at most ten for the index.
+    /// Maximum number of hosts. Each takes twenty bytes, and at most ten for the index.
     pub host_count_max: usize,
-    /// So that neither one switch nor one port fills the table. Hosts whose port has gone down count
-    /// too.
+    /// Maximum number of hosts of one switch, so that neither a switch nor a port fills the table.
+    /// Hosts whose port has gone down count too.
     pub hosts_per_switch_max: u32,
     pub hosts_per_port_max: u32,
-    /// A host that was not heard for this long, that no path leads to and that does not answer when
-    /// it is asked is forgotten. At most two days.
+    /// How long a silent host is kept. Then it is forgotten if no path leads to it and it does not
+    /// answer a question. At most two days.
     pub host_idle: Duration,
-    /// Pairs of hosts that have a path of their own; and how many of them the hosts of one switch,
-    /// and of one port, may begin.
+    /// Maximum number of pairs of hosts that have a path of their own; and of those that the hosts
+    /// of one switch, and of one port, may begin.
     pub path_count_max: usize,
     pub paths_per_switch_max: usize,
     pub paths_per_port_max: usize,
-    /// New paths that the hosts of one port may begin per second. Other packets go by the
-    /// controller, 5,000 a second.
+    /// New paths that the hosts of one port may begin per second. The controller carries up to
+    /// 5,000 other packets a second.
     pub path_rate_max: u32,
     pub requests: RequestLimits,
-    /// Given to relays beside the switches; nobody is asked for one without it.
+    /// The policy map for relays beside the switches. Without one, the controller asks no switch
+    /// for a relay.
     pub policy: Option<PolicyMap>,
-    /// What the administrator says of the network.
+    /// The administrator's description of the network.
     pub topology: Option<Topology>,
     pub links: LinkPolicy,
     /// Ports that are never ends of a link: no LLDP goes out of them and none is believed.
     pub edge_ports: BTreeSet<Location>,
-    /// ARP and neighbour discovery that claim an IP address of another host are dropped, and all of
-    /// both goes through the controller.
+    /// Whether the controller drops ARP and neighbour discovery that claim another host's IP
+    /// address. All such messages then pass through it.
     pub arp_inspection: bool,
 }
 
@@ -211,7 +213,7 @@ impl Default for ControllerConfig {
     }
 }
 
-/// What the transport proved about a peer; all unknown on plain TCP.
+/// The peer's identity as the transport proved it; all unknown on plain TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerIdentity {
     /// The datapath id its certificate is bound to.
@@ -231,13 +233,13 @@ pub enum PeerRole {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
     Admitted,
-    /// Close the connection; nothing of it reached the application.
+    /// Close the connection; none of its messages reached the application.
     Refused(RefusedReason),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedReason {
-    /// A live connection has this datapath id. It stays, and is probed.
+    /// A live connection has this datapath id. The controller keeps that connection and probes it.
     DuplicateDatapath {
         dpid: DatapathId,
     },
@@ -253,7 +255,7 @@ pub enum RefusedReason {
     TooManySwitches,
     /// [`ControllerConfig::port_count_max`] is reached.
     TooManyPorts,
-    /// Auster panicked while it served this switch, whose state begins anew.
+    /// Auster panicked while it served this switch. The switch's state begins anew.
     Fault,
 }
 
@@ -288,7 +290,7 @@ pub enum ControllerOutput {
     },
     /// Call `Session::handle_probe`: somebody else claims this connection's datapath id.
     Probe { connection: ConnectionId },
-    /// For the connection's [`Edge`](crate::edge::Edge), in order with what is sent to it.
+    /// For the connection's [`Edge`](crate::edge::Edge), in order with the messages sent to it.
     Edge {
         connection: ConnectionId,
         update: EdgeUpdate,
@@ -297,88 +299,89 @@ pub enum ControllerOutput {
     Event(Event),
 }
 
-/// What was dropped or left undone, by reason, and what was done.
+/// Counters of work done, and of packets and messages dropped or left undone, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ControllerCounters {
     pub packet_ins: u64,
-    /// From a port that is not, or is no ordinary one.
+    /// Packet-ins from a port that does not exist, or is no ordinary one.
     pub packet_ins_no_port: u64,
-    /// Cut short by the switch, so that it cannot be sent on.
+    /// Packet-ins that the switch cut short, so that they cannot be sent on.
     pub packet_ins_truncated: u64,
     /// Copies of packets that the switch has sent on.
     pub packet_ins_copied: u64,
-    /// From a held port when too many wait already.
+    /// Packet-ins from a held port when too many wait already.
     pub packet_ins_hold_full: u64,
-    /// While too many changes were under way.
+    /// Packet-ins shed while too many changes were under way.
     pub packet_ins_shed_busy: u64,
-    /// Without a sender that a host can have.
+    /// Packet-ins without a sender that can be a host.
     pub packet_ins_no_sender: u64,
-    /// Sender's place in question, or known to be elsewhere.
+    /// Packet-ins whose sender's place is in question, or known to be elsewhere.
     pub packet_ins_contested: u64,
-    /// ARP and neighbour discovery that speak for another hardware address than their frame's:
-    /// dropped.
+    /// ARP and neighbour discovery dropped because they name another hardware address than their
+    /// frame's.
     pub senders_forged: u64,
     /// ARP and neighbour discovery of a host for an IP address that another owns.
     pub address_claims: u64,
-    /// Of them, those that were dropped: with `arp_inspection`.
+    /// Address claims that were dropped because of `arp_inspection`.
     pub address_claims_dropped: u64,
-    /// The host table or the port's share of it is full.
+    /// Packet-ins while the host table, or the port's share of it, was full.
     pub packet_ins_host_table_full: u64,
     /// Broadcasts that came in over a link.
     pub packet_ins_broadcast_on_link: u64,
-    /// To addresses that no bridge forwards (802.1D, CDP).
+    /// Packet-ins to addresses that no bridge forwards (802.1D, CDP).
     pub packet_ins_link_local: u64,
-    /// From a port that is over its budget of new paths, and of packets that need none.
+    /// Packet-ins from a port over its budget of new paths and of packets without one.
     pub packet_ins_detour_limited: u64,
-    /// Packets that came in over a link without an entry, beyond what the controller carries.
+    /// Packets that came in over a link without an entry, beyond the number that the controller
+    /// carries.
     pub packet_ins_half_way_limited: u64,
     pub flooded: u64,
-    /// Over the port's budget.
+    /// Broadcasts over the port's budget.
     pub flood_limited: u64,
-    /// Over the switch's budget or that of all.
+    /// Broadcasts over the switch's budget or that of all.
     pub flood_limited_shared: u64,
-    /// No way to the destination.
+    /// Packets without a path to their destination.
     pub unreachable: u64,
-    /// Of unknown senders, or to everybody, at a port that LLDP claims to be no edge.
+    /// Packet-ins of unknown senders, or broadcasts, at a port that LLDP claims to be no edge.
     pub packet_ins_claimed: u64,
     pub lldp_sent: u64,
     pub lldp_accepted: u64,
     pub lldp_foreign: u64,
     pub lldp_refused: u64,
-    /// Our own, when it says nothing any more.
+    /// LLDP frames of our own that came too late to prove anything.
     pub lldp_late: u64,
     pub lldp_limited: u64,
     pub flow_mods: u64,
     pub packet_outs: u64,
-    /// Of pairs that are forbidden: dropped here, and by entries that have ended.
+    /// Dropped packets of forbidden pairs: by the controller, and by entries that have ended.
     pub packets_forbidden: u64,
     pub paths_installed: u64,
     pub paths_rerouted: u64,
-    /// Of those that waited for a pause of their packets, the ones that found it.
+    /// Paths that moved in a pause of their packets.
     pub paths_moved_in_pause: u64,
-    /// And the ones that were turned over under traffic when the wait was over.
+    /// Paths that moved under traffic because the wait for a pause was over.
     pub paths_moved_under_traffic: u64,
     pub path_table_full: u64,
-    /// Paths that were not set because the port that asked, or its switch, has its share of them.
+    /// Paths that were not set because the port that asked, or its switch, has used up its share.
     pub paths_over_share: u64,
-    /// And because the port asks for too many in a second.
+    /// Paths that were not set because the port asked for too many in a second.
     pub paths_limited: u64,
-    /// Paths not set because a switch of theirs had too much to confirm. Their packets come up.
+    /// Paths not set because one of their switches had too much to confirm. Their packets come up.
     pub paths_put_off: u64,
-    /// Stages that were followed by the next though a switch had not confirmed them: it has refused
-    /// the barrier, or not answered it in time.
+    /// Stages that were followed by the next without a switch's confirmation: it refused the
+    /// barrier, or did not answer it in time.
     pub stages_unconfirmed: u64,
     /// Messages that resolve an address, held until the entries were there.
     pub resolutions_held: u64,
-    /// Not held, because too many were.
+    /// Messages that resolve an address, not held because too many were.
     pub resolutions_hold_full: u64,
-    /// Sent on before everything was confirmed.
+    /// Held messages sent on before everything was confirmed.
     pub resolutions_timed_out: u64,
-    /// Frames that no connection of ours sent, or that could not be read.
+    /// Frames of no connection of ours, or unreadable.
     pub frames_ignored: u64,
-    /// Replies to nothing we asked.
+    /// Replies to no request of ours.
     pub unsolicited: u64,
-    /// Messages too long or not sayable in the switch's version.
+    /// Messages too long, or without a form in the switch's version.
     pub unencodable: u64,
     pub errors_received: u64,
     /// Connections closed because the switch had too many ports.
@@ -387,15 +390,15 @@ pub struct ControllerCounters {
     pub rows_unreadable: u64,
     /// Panics that were caught ([`Controller::handle_panicked`]).
     pub panics: u64,
-    /// Alarms not raised: one of the kind was, at the same port, in the same minute.
+    /// Alarms not raised because the same kind was raised at the same port in the same minute.
     pub alarms_damped: u64,
 }
 
-/// What the controller keeps beside switches, hosts, paths and entries.
+/// The sizes of the controller's tables, apart from switches, hosts, paths and entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sizes {
     pub timers: usize,
-    /// Packets that wait until discovery knows what is behind their ports.
+    /// Packets that wait until discovery has decided on their ports.
     pub held_packets: usize,
     /// Requests to all switches that wait for their replies.
     pub requests: usize,
@@ -403,24 +406,24 @@ pub struct Sizes {
 
 pub struct Controller {
     config: ControllerConfig,
-    /// Of the last input.
+    /// The time of the last input.
     now: Instant,
     outputs: VecDeque<ControllerOutput>,
-    /// Switches for which there was something since the last [`Controller::flush`].
+    /// Switches with outputs since the last [`Controller::flush`].
     touched: Vec<DatapathId>,
     timers: BTreeSet<(Instant, Timer)>,
     switches: BTreeMap<DatapathId, Switch>,
     connections: BTreeMap<ConnectionId, DatapathId>,
     links: Links,
     past: Pasts,
-    /// Of ports of switches: no evidence of a host.
+    /// Hardware addresses of switch ports: no evidence of a host.
     port_addresses: BTreeMap<MacAddr, DatapathId>,
     round: Round,
-    /// LLDP that was certainly sent by then has been heard by whoever can hear it.
+    /// All LLDP that was certainly sent before this time has arrived or is lost.
     heard_everywhere: Instant,
-    /// When alarms of a kind were last raised of a port.
+    /// When alarms were last raised, by kind and port.
     alarmed: BTreeMap<(&'static str, Location), Instant>,
-    /// The process was stopped: no deadline is looked at before.
+    /// The end of the pause after the process was stopped: no deadline is looked at before.
     resumes_at: Instant,
     hosts: Hosts,
     paths: Paths,
@@ -429,17 +432,17 @@ pub struct Controller {
     mending: Mending,
     held: VecDeque<Held>,
     held_by: Counts,
-    /// What all broadcasts may cost.
+    /// The budget of all broadcasts.
     flood_packet_outs: Budget,
     storm_alarms: Budget,
     pressure_alarms: PressureAlarms,
     first: FirstPacketState,
     administered: Administered,
     qos: QosState,
-    /// Entries that tables take, as their databases say.
+    /// Maximum numbers of entries of tables, from the switches' databases.
     table_limits: BTreeMap<DatapathId, u32>,
     questions: Questions,
-    /// By the last sample, of one core.
+    /// The last sample of the load, in percent of one core.
     load_percent: f64,
     overload: Overload,
     /// Entries with a lease, over all switches.
@@ -447,9 +450,9 @@ pub struct Controller {
     renewals: Budget,
     delays: Delays,
     prover: Prover,
-    /// Relays beside the switches, or switches that were asked for one.
+    /// Policy talks with switches and the relays beside them.
     shared: BTreeMap<ConnectionId, policies::Shared>,
-    /// Part of every cookie: tells this process's entries from its predecessors'.
+    /// The part of every cookie that tells this process's entries from its predecessors'.
     generation: u16,
     random: SplitMix64,
     routes_revision: u64,
@@ -457,13 +460,14 @@ pub struct Controller {
     /// Whether `Timer::Routes` and `Timer::Adopt` are set.
     routes_pending: bool,
     adopt_pending: bool,
-    /// The switch that the current message or timer is about: a panic is laid to it.
+    /// The switch that the current message or timer is about: a panic is attributed to it.
     in_hand: Option<DatapathId>,
     ageing_pending: bool,
     counters: ControllerCounters,
 }
 
-/// Deadlines. A timer is looked at when it fires: whoever moved its deadline left it in place.
+/// Deadlines. A timer is examined when it fires: code that moves a deadline leaves the timer in
+/// place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Timer {
     Lldp(Location),
@@ -543,8 +547,8 @@ impl Timer {
 }
 
 impl Controller {
-    /// `seed` is the only randomness: LLDP key and epoch, cookie generation, jitter. Give it from
-    /// the operating system's generator; who knows it can forge links.
+    /// Makes a controller. `seed` is the only randomness: LLDP key and epoch, cookie generation,
+    /// jitter. Take it from the operating system's generator; whoever knows it can forge links.
     pub fn new(config: ControllerConfig, seed: [u8; 32]) -> Controller {
         let derived = Sha256::new()
             .chain_update(seed)
@@ -608,8 +612,9 @@ impl Controller {
         }
     }
 
-    /// A switch is up. A second connection of a live datapath id is refused and the first probed,
-    /// unless `peer` proves by certificate that it is that switch: then the older one is closed.
+    /// Handles a switch that is up. Refuses a second connection of a live datapath id and probes
+    /// the first, unless `peer` proves by certificate that it is that switch: then the older one is
+    /// closed.
     pub fn handle_up(
         &mut self,
         now: Instant,
@@ -649,7 +654,7 @@ impl Controller {
         Admission::Admitted
     }
 
-    /// A message of an admitted connection; of any other it is ignored.
+    /// Handles a message of an admitted connection. Ignores messages of any other.
     pub fn handle_frame(&mut self, now: Instant, connection: ConnectionId, frame: Frame) {
         self.now = now;
         let Some(dpid) = self.connections.get(&connection).copied() else {
@@ -687,14 +692,14 @@ impl Controller {
                 self.handle_multipart(now, dpid, xid, frame.len(), reply, unreadable);
             }
             Message::Error(error) => self.handle_error(now, dpid, xid, error.kind),
-            // The session has asked and heard these; nothing here depends on them.
+            // The session has requested and handled these; nothing here depends on them.
             _ => self.counters.unsolicited += 1,
         }
     }
 
-    /// The connection is gone. Its switch keeps its links and paths for `switch_grace`; one that has
-    /// none, nor hosts, is forgotten at once, so that those who only say that they are switches do
-    /// not fill `switch_count_max`.
+    /// Handles the end of a connection. Its switch keeps its links and paths for `switch_grace`. A
+    /// switch without links, hosts and paths is forgotten at once, so that peers that only claim to
+    /// be switches do not fill `switch_count_max`.
     pub fn handle_down(&mut self, now: Instant, connection: ConnectionId) {
         self.now = now;
         if let Some(dpid) = self.connections.remove(&connection) {
@@ -756,7 +761,7 @@ impl Controller {
                 Timer::Resolution(id) => self.resolution_due(now, id),
                 Timer::Routes => {
                     self.routes_pending = false;
-                    // What works until then is left as gently as can be.
+                    // Paths that work until then are moved as gently as possible.
                     self.change_routes(now, SETTLE);
                 }
                 Timer::Adopt => {
@@ -785,7 +790,7 @@ impl Controller {
         self.counters.panics += 1;
         let dpid = self.in_hand.take();
         self.alarm(Alarm::Panicked { dpid });
-        // Their timers may have been what panicked.
+        // The panic may have happened in one of their timers.
         (self.routes_pending, self.adopt_pending) = (false, false);
         self.topology_again();
         self.qos_restart_timers();
@@ -800,8 +805,8 @@ impl Controller {
         }
     }
 
-    /// `None` when there is nothing more: only then barriers are sent, so that all that was done
-    /// since the last time shares them.
+    /// Returns the next output, or `None` when there is none. Only then are barriers sent, so that
+    /// all changes since the last time share them.
     pub fn poll_output(&mut self) -> Option<ControllerOutput> {
         if self.outputs.is_empty() {
             self.flush();
@@ -809,7 +814,8 @@ impl Controller {
         self.outputs.pop_front()
     }
 
-    /// If the process itself was stopped, what has come meanwhile is looked at before any deadline.
+    /// Notes that the process itself was stopped. Then it handles the messages that came meanwhile
+    /// before any deadline.
     fn note_stop(&mut self, now: Instant) {
         let late = self.timers.first().map_or(now, |(due, _)| *due);
         if now.since(late) < STOPPED || now.since(self.resumes_at) < STOPPED {
@@ -824,14 +830,14 @@ impl Controller {
         }
     }
 
-    /// The next deadline and what it is for.
+    /// The next deadline and its purpose.
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
         let (due, timer) = self.timers.first()?;
         Some(((*due).max(self.resumes_at), timer.reason()))
     }
 
-    /// These are to be taken out: what uses them and can go another way does so from now on, and
-    /// nothing is lost by it. What is not among them any more is used again by new paths.
+    /// Sets the drained switches and links. Paths that use them and have an alternative move to it,
+    /// without loss. New paths use those again that are no longer drained.
     pub fn set_drained(&mut self, now: Instant, drained: Drained) {
         self.now = now;
         if self.links.set_drained(drained) {
@@ -843,7 +849,7 @@ impl Controller {
         }
     }
 
-    /// By datapath id.
+    /// The switches, by datapath id.
     pub fn switches(&self) -> Vec<SwitchView> {
         let view = |switch: &Switch| {
             let mut view = switch.view();
@@ -860,12 +866,13 @@ impl Controller {
             .collect()
     }
 
-    /// Those whose place is known, by address.
+    /// The hosts whose place is known, by address.
     pub fn hosts(&self) -> Vec<HostView> {
         self.first_hosts(usize::MAX)
     }
 
-    /// At most `max` of them, by address. No more are looked at, however many there are.
+    /// At most `max` hosts whose place is known, by address. Examines no more, however many there
+    /// are.
     pub fn first_hosts(&self, max: usize) -> Vec<HostView> {
         let mut first: Vec<(MacAddr, Location)> = self.hosts.placed().take(max).collect();
         first.sort_unstable();
@@ -892,7 +899,7 @@ impl Controller {
         switch.flat_map(|switch| switch.entries.values().copied())
     }
 
-    /// How much the controller keeps; every figure has a bound.
+    /// The sizes of the controller's tables; every one is bounded.
     pub fn sizes(&self) -> Sizes {
         let switches = self.switches.values();
         Sizes {
@@ -956,8 +963,8 @@ impl Controller {
         self.event(Event::Alarm(alarm));
     }
 
-    /// The same for what a peer can bring about as often as it likes: of each port and kind once a
-    /// minute, and the rest is counted.
+    /// Raises an alarm that a peer can cause as often as it likes: once a minute for each port and
+    /// kind. Further ones are counted.
     fn alarm_once(&mut self, now: Instant, alarm: Alarm) {
         if let Some(key) = alarm.damped_by() {
             let is_recent = |at: &Instant| now.since(*at) < ALARM_INTERVAL;
@@ -981,7 +988,7 @@ impl Controller {
         self.timers.insert((due, timer));
     }
 
-    /// Jitter, never a secret.
+    /// A number for jitter, never for a secret.
     fn random(&mut self) -> u64 {
         self.random.next()
     }
