@@ -1,9 +1,9 @@
 //! Paths between two hosts: set on their first packet, moved when the network changes, forgotten
 //! when their ingress entry expires.
 //!
-//! Every entry of a path names its in-port, so that two paths of one pair share no entry but where
-//! they share the way in: a new path is built beside the old one, the switch where they part is
-//! turned over by one flow-mod, and the old rest goes last.
+//! Every entry of a path names its in-port, so two paths of one pair share an entry only where they
+//! share the in-port. So the controller builds a new path beside the old one, turns the switch
+//! where they part by one flow-mod, and deletes the rest of the old path last.
 
 mod pause;
 mod removed;
@@ -31,10 +31,10 @@ pub(super) use pause::Waited;
 use pause::{PAUSE, Yielding};
 use rules::stale_rules;
 
-/// A path that packets still miss is sent again, but no sooner than this.
+/// Minimum time before a path's entries are sent again when packets still reach the controller.
 const REPAIR_INTERVAL: Duration = Duration::from_millis(500);
 
-/// After TABLE_FULL a switch gets no new paths for this long.
+/// How long a switch gets no new paths after TABLE_FULL.
 pub(super) const TABLE_FULL_PAUSE: Duration = Duration::from_secs(1);
 
 /// Source and destination.
@@ -44,7 +44,7 @@ pub(super) struct Paths {
     paths: BTreeMap<Pair, Path>,
     /// The same pairs, destination first.
     by_dst: BTreeSet<Pair>,
-    /// By the port that asked for them.
+    /// The number of paths by the port that asked for them.
     asked_by: Counts,
     revisions: u64,
     count_max: usize,
@@ -53,36 +53,37 @@ pub(super) struct Paths {
 }
 
 pub(super) struct Path {
-    /// From the ingress on. In hybrid mode the ingress only.
+    /// The hops from the ingress on; in hybrid mode the ingress only.
     hops: Vec<Hop>,
-    /// The port whose share it is of: where the conversation began.
+    /// The port whose share the path uses: where the conversation began.
     asked_by: Location,
-    /// Beside the pair's entry at the ingress.
+    /// Rules beside the pair's entry at the ingress.
     rules: Vec<PairRule>,
     revision: u64,
     sent_at: Instant,
     setup: Setup,
-    /// The entry of the old way, while it waits for a pause.
+    /// The entry of the old route, while it waits for a pause.
     yielding: Option<Yielding>,
 }
 
-/// Why a path is sent.
+/// The reason to send a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
-    /// A packet has missed: entries that should be there are sent too. The name is released when
-    /// all of them are.
+    /// A packet has missed: existing entries are sent too. The name is released when all of them
+    /// are active.
     Again(Option<Token>),
-    /// It leads elsewhere from now on: so long after what it relies on was confirmed. Nothing, if
-    /// the old way is dead; a packet that misses on the new one is better off then.
+    /// The path leads elsewhere from now on. The old route is left this long after the entries that
+    /// the new one needs were confirmed. Zero if the old route is dead; a packet that misses on the
+    /// new one is better off then.
     Moved(Duration),
-    /// As above, but for so long in a pause only.
+    /// The path moves as above, but during this time only in a pause.
     InPause(Duration),
 }
 
-/// Whether a path's entries are known to be there.
+/// Whether the switches have confirmed this path's entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Setup {
-    /// Nobody has asked.
+    /// No confirmation was asked for.
     Unasked,
     UnderWay(Token),
     Confirmed,
@@ -127,7 +128,7 @@ impl Paths {
         self.paths.get(&pair).map(|path| path.revision)
     }
 
-    /// Whether the pair's path has this entry, or one that its rules may be for.
+    /// Whether the pair's path has this entry, or an entry that its rules may belong to.
     pub(super) fn holds(&self, pair: Pair, dpid: DatapathId, key: EntryKey) -> bool {
         let key = key.without_rule();
         let held = |hop: &Hop| hop.dpid == dpid && hop.key(pair) == key;
@@ -136,7 +137,7 @@ impl Paths {
             .is_some_and(|path| path.hops.iter().any(held))
     }
 
-    /// Where the pair's path leads that has this entry of a switch.
+    /// The out-port of the path that has this entry of a switch.
     pub(super) fn way(&self, dpid: DatapathId, key: EntryKey) -> Option<PortNo> {
         let pair = key.eth_src.zip(key.eth_dst)?;
         let hops = &self.paths.get(&pair)?.hops;
@@ -154,7 +155,7 @@ impl Paths {
         self.paths.keys().copied()
     }
 
-    /// When this revision of a path was asked for.
+    /// When this revision of a path was sent.
     pub(super) fn sent_at(&self, pair: Pair, revision: u64) -> Option<Instant> {
         let path = self.paths.get(&pair);
         path.filter(|path| path.revision == revision)
@@ -167,7 +168,7 @@ impl Paths {
         pair.is_some_and(|pair| self.holds(pair, dpid, key))
     }
 
-    /// Every switch has confirmed what was sent under this name.
+    /// Notes that every switch has confirmed the entries sent under this name.
     pub(super) fn confirmed(&mut self, pair: Pair, token: Token) {
         let path = self.paths.get_mut(&pair);
         if let Some(path) = path.filter(|path| path.setup == Setup::UnderWay(token)) {
@@ -175,7 +176,7 @@ impl Paths {
         }
     }
 
-    /// Takes a path over from the entries of an earlier life; nothing is sent.
+    /// Takes a path over from the entries of an earlier process; sends nothing.
     pub(super) fn adopt(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>) {
         if let Some(first) = hops.first().filter(|_| self.paths.len() < self.count_max) {
             let asked_by = first.inlet();
@@ -211,8 +212,8 @@ impl Paths {
         Some(path)
     }
 
-    /// The port that a new path counts to if `asker` sends its first packet. An answer is of the
-    /// conversation that it answers: whoever is asked by many does not pay for it.
+    /// The port whose share a new path uses, if `asker` sends its first packet. An answer belongs
+    /// to the conversation that it answers: a host that many others ask does not pay for it.
     fn asker(&self, (src, dst): Pair, asker: Location) -> Location {
         let asked = self.paths.get(&(dst, src));
         asked.map_or(asker, |path| path.asked_by)
@@ -247,8 +248,8 @@ impl Hop {
 }
 
 impl Controller {
-    /// A path from `from` to `to`, new or sent again if packets still miss. False if it was not set
-    /// because the port at `from` asks for too many.
+    /// Sets a path from `from` to `to`, or sends it again if packets still miss. Returns false if
+    /// the port at `from` asks for too many.
     pub(super) fn ensure_path(
         &mut self,
         now: Instant,
@@ -276,8 +277,8 @@ impl Controller {
         true
     }
 
-    /// The port that a path counts to whose first packet came in at `asker`; `None`, and counted, if
-    /// that has its share of paths, or of new ones.
+    /// The port whose share a path uses if its first packet came in at `asker`. `None`, and
+    /// counted, if that port has used up its share of paths, or of new ones.
     fn may_ask(&mut self, now: Instant, pair: Pair, asker: Location) -> Option<Location> {
         if let Some(path) = self.paths.paths.get(&pair) {
             return Some(path.asked_by);
@@ -298,8 +299,9 @@ impl Controller {
         Some(asked_by)
     }
 
-    /// As [`Controller::ensure_path`], for who waits until it is there: what is named is not yet.
-    /// Who asks is a port, and `missed`: a packet has come up for want of it.
+    /// Sets a path like [`Controller::ensure_path`], for a caller that waits until it is active.
+    /// Returns the names of the entries that are not. A port asks; `missed`: a packet has come up
+    /// for want of the path.
     pub(super) fn confirm_path(
         &mut self,
         now: Instant,
@@ -314,7 +316,7 @@ impl Controller {
                 Setup::UnderWay(token) => return Some(token),
                 Setup::Confirmed if recent || !missed => return None,
                 Setup::Unasked if !recent && !missed => return None,
-                // Sent once more, since nobody knows how far it has come.
+                // Sent once more, since its progress is unknown.
                 Setup::Unasked | Setup::Confirmed => {}
             }
         }
@@ -330,7 +332,8 @@ impl Controller {
         Some(token)
     }
 
-    /// A way for a path that is to be sent; `None`, and counted, where there is none or no room.
+    /// The hops of a path that is to be sent; `None`, and counted, where there is no route or no
+    /// room.
     fn new_path(
         &mut self,
         now: Instant,
@@ -384,9 +387,9 @@ impl Controller {
             return None;
         }
         let distances = self.links.distances(to.dpid, connected);
-        // Where switches report, the packets before the entry take the route of its destination:
-        // the path is the same, or those after it could be faster. Where entries are coarse, all
-        // paths that take one way share them.
+        // Where switches report, the packets before the entry take the route of its destination, so
+        // the path is the same: otherwise later packets could be faster. Where entries are coarse,
+        // all paths of one route share them.
         let hash = match self.reports() || self.coarse.has(pair.1) {
             true => destination_hash(pair.1),
             false => pair_hash(pair),
@@ -398,9 +401,9 @@ impl Controller {
         Some(hops)
     }
 
-    /// Make before break: entries that are new, then those that replace one of the same match
-    /// from the destination on, then the old rest. What drops some of the pair is there before
-    /// anything leads.
+    /// Sends a path, make before break: new entries first, then those that replace one of the same
+    /// match, from the destination on, then the deletion of the rest. Entries that drop some of the
+    /// pair's packets are set before any that leads.
     pub(super) fn set_path(
         &mut self,
         now: Instant,
@@ -414,13 +417,13 @@ impl Controller {
             How::Moved(settle) => (false, None, settle),
             How::InPause(_) => (false, None, SETTLE),
         };
-        // A path that must move is set where there is no room too: the switch may have some.
+        // A path that must move is set without room too: the switch may have some.
         let table_s = self.admit_all(now, pair, &hops).unwrap_or(None);
         let (old, old_rules, unsettled) = match self.paths.remove(pair) {
             Some(path) => (path.hops, path.rules, path.yielding),
             None => (Vec::new(), Vec::new(), None),
         };
-        // Nobody knows which entry its packets find where they were to turn off.
+        // It is unknown which entry its packets find where they were to turn off.
         let again = again || unsettled.is_some();
         let revision = self.paths.insert(now, pair, hops.clone(), asked_by);
         let mut rules = self.rules_of(pair);
@@ -450,7 +453,7 @@ impl Controller {
         let mut replace = Vec::new();
         for (at, hop) in hops.iter().enumerate().rev() {
             let unchanged = old.contains(hop);
-            // A coarse entry may have carried it, and be gone.
+            // A coarse entry may have carried the path, and be gone.
             let is_there = match at {
                 0 => is_begun,
                 _ => unchanged && !again && self.is_carried(pair, hop),
@@ -498,7 +501,7 @@ impl Controller {
         self.start_update(now, stages);
     }
 
-    /// Set before any packet, a path must not go because there was none.
+    /// Whether a path was set before any packet, so that it must not go for want of packets.
     pub(super) fn is_lasting(&self, pair: Pair) -> bool {
         self.config.mode == Mode::Hybrid && self.administered.says_both(pair)
     }
@@ -528,9 +531,9 @@ impl Controller {
         }
     }
 
-    /// In hybrid mode a path is its ingress, and what follows is the routes': they do not lead on
-    /// from where nothing comes by a shortest way. What the ingresses are to be when the routes are
-    /// those that are on their way.
+    /// Returns the changes of ingress entries that the routes under way require. In hybrid mode a
+    /// path is its ingress entry, and the routes do the rest: they lead on only packets that come
+    /// in by a shortest path.
     pub(super) fn follow_routes(&mut self, now: Instant) -> Vec<Change> {
         let mut trees: BTreeMap<DatapathId, Distances> = BTreeMap::new();
         let mut astray = Vec::new();
@@ -558,7 +561,7 @@ impl Controller {
                 continue;
             };
             if hops[0].key(pair) != old.key(pair) || hops[0].dpid != old.dpid {
-                // Its host has moved, and that is somebody else's affair.
+                // Its host has moved, which is handled elsewhere.
                 continue;
             }
             self.counters.paths_rerouted += 1;
@@ -572,9 +575,9 @@ impl Controller {
         changes
     }
 
-    /// Moves the paths that use what is to carry nothing and can go another way. The new way is
-    /// active before the first packet takes it, so nothing is lost. If it is the faster one, packets
-    /// that take it overtake those that are still on the old one: not those that come after a pause.
+    /// Moves the paths that use drained links or switches and have an alternative. The new route is
+    /// active before the first packet takes it, so nothing is lost. If the new route is the faster
+    /// one, its packets overtake those on the old one, unless it begins after a pause.
     pub(super) fn drain_paths(&mut self, now: Instant) {
         let wait = self.links.drain_wait();
         let how = match wait >= PAUSE {
@@ -590,7 +593,7 @@ impl Controller {
         self.go_on_mending(now);
     }
 
-    /// Moves the paths that pass through a switch and can go another way.
+    /// Moves the paths that pass through a switch and have an alternative.
     pub(super) fn lead_paths_around(&mut self, now: Instant, dpid: DatapathId) {
         let passes = |hops: &[Hop]| match hops {
             [_, middle @ .., _] => middle.iter().any(|hop| hop.dpid == dpid),
@@ -605,10 +608,9 @@ impl Controller {
         self.go_on_mending(now);
     }
 
-    /// Looks at every path after the network has changed, and moves those that are broken or
-    /// whose hosts (`moved`) are elsewhere. A path for which there is no other way is taken down
-    /// if its port is dead, and left as it is if only our knowledge has gone.
-    /// `moved` is in order.
+    /// Examines every path after the network has changed, and moves those that are broken or whose
+    /// hosts (`moved`) are elsewhere. Without another route, a path is deleted if its port is dead,
+    /// and left unchanged if only our knowledge has gone. `moved` is in order.
     pub(super) fn mend_paths(&mut self, now: Instant, cause: Cause, moved: &[MacAddr]) {
         let broken = |(pair, path): (&Pair, &Path)| {
             (has_moved(moved, *pair) || !self.is_whole(*pair, path)).then_some(*pair)
@@ -617,8 +619,7 @@ impl Controller {
         self.mend_all(now, cause, moved, broken);
     }
 
-    /// The same where nothing has changed but the places of these hosts: only their paths are looked
-    /// at.
+    /// The same where only the places of these hosts have changed: examines only their paths.
     pub(super) fn mend_paths_of(&mut self, now: Instant, cause: Cause, moved: &[MacAddr]) {
         let of_each = moved.iter().flat_map(|mac| self.paths.of_host(*mac));
         let broken: BTreeSet<Pair> = of_each.collect();
@@ -637,7 +638,7 @@ impl Controller {
         }
     }
 
-    /// A path that has lost an entry is set by the way there is now, if there is room.
+    /// Sets a path that has lost an entry again over the present route, if there is room.
     pub(super) fn move_or_drop(&mut self, now: Instant, pair: Pair) {
         let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
         let hops = places.and_then(|(from, to)| self.find_path(pair, from, to));
@@ -666,7 +667,7 @@ impl Controller {
             return false;
         };
         let ends_up = up(first.dpid, first.in_port) && up(last.dpid, last.out_port);
-        // In hybrid mode the last hop noted is the ingress, and its way out a link.
+        // In hybrid mode the last hop noted is the ingress, and its out-port a link.
         let out = Location {
             dpid: last.dpid,
             port: last.out_port,
@@ -691,14 +692,14 @@ impl Controller {
         })
     }
 
-    /// Takes a path away, ingress first.
+    /// Deletes a path, ingress first.
     pub(super) fn drop_path(&mut self, now: Instant, pair: Pair) {
         self.drop_rest(now, pair, None);
     }
 
-    /// The same without the entry that its switch says is gone. To delete it all the same would keep
-    /// the one that follows from being active: Open vSwitch takes in one change of its table after the
-    /// other, and is at the first when the second comes.
+    /// Deletes a path without the entry that its switch reports gone. To delete that entry too
+    /// would delay the one that follows: Open vSwitch takes in one change of its table after the
+    /// other, and would be at the first when the second comes.
     pub(super) fn drop_rest(&mut self, now: Instant, pair: Pair, gone: Option<DatapathId>) {
         let Some(path) = self.paths.remove(pair) else {
             return;
@@ -742,7 +743,7 @@ fn has_moved(moved: &[MacAddr], (src, dst): Pair) -> bool {
         .any(|mac| moved.binary_search(mac).is_ok())
 }
 
-/// Chooses among equal ways: both directions of a pair take the same where they can.
+/// Chooses among equal routes: both directions of a pair take the same where they can.
 fn pair_hash((src, dst): Pair) -> u64 {
     mix(src.to_u64() ^ dst.to_u64())
 }

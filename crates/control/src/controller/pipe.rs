@@ -1,11 +1,11 @@
-//! One switch's messages on their way: what it was sent, what it has confirmed, and what waits
-//! until it has confirmed more.
+//! The messages of one switch: those it was sent, those it has confirmed, and those that wait until
+//! it has confirmed more.
 //!
-//! A switch is sent no more than [`WINDOW_BYTES`] that it has not confirmed. Further messages wait
-//! here, in their order, so that neither a hundred thousand entries nor a slow switch fill the
-//! connection's queue. A barrier confirms everything before it, so many changes share one: it is
-//! sent when all that the caller had to say is said ([`Controller::poll_output`]), and at the
-//! latest after [`PORTION_BYTES`]. Packet-outs do not wait here: they change nothing.
+//! The controller sends a switch at most [`WINDOW_BYTES`] of unconfirmed messages. Further messages
+//! wait here, in order, so that neither a hundred thousand entries nor a slow switch fill the
+//! connection's queue. A barrier confirms everything before it, so many changes share one. It is
+//! sent when the caller has no more to send ([`Controller::poll_output`]), and at the latest after
+//! [`PORTION_BYTES`]. Packet-outs do not wait here: they change nothing.
 
 use std::collections::VecDeque;
 
@@ -14,37 +14,39 @@ use openflow::{DatapathId, Frame, Message, Xid, encode};
 
 use super::{Controller, ControllerOutput, Timer};
 
-/// Bytes that a switch may have to confirm. A quarter of what ends a connection that takes nothing.
+/// Maximum of unconfirmed bytes of a switch: a quarter of the bound that ends a connection that
+/// takes nothing.
 pub(super) const WINDOW_BYTES: usize = 512 << 10;
 
-/// Bytes that one barrier confirms at most, as long as more follow.
+/// Maximum of bytes that one barrier confirms, as long as more follow.
 const PORTION_BYTES: usize = WINDOW_BYTES / 4;
 
-/// Barriers that may be under way to one switch. Changes after the last of them share the next.
+/// Maximum number of barriers under way to one switch. Changes after the last of them share the
+/// next.
 const BARRIERS_MAX: usize = 16;
 
-/// Positions count messages from the first on, and what others have changed.
+/// One switch's messages. Positions count the messages from the first on, and changes by others.
 #[derive(Default)]
 pub(super) struct Pipe {
     queue: VecDeque<Queued>,
     pushed: u64,
-    /// The position that the last barrier stands behind, and the last that was answered.
+    /// The position behind which the last barrier stands, and that of the last one answered.
     fenced: u64,
     confirmed: u64,
     unfenced_bytes: usize,
     unconfirmed_bytes: usize,
     barriers: VecDeque<Barrier>,
-    /// Updates, and the position that each waits for. In order.
+    /// Updates, each with the position that it waits for, in order.
     waiting: VecDeque<(u64, u64)>,
     is_touched: bool,
-    /// For when a timer is set.
+    /// The time for which a timer is set.
     pub timer_at: Option<Instant>,
 }
 
 struct Queued {
     position: u64,
     frame: Frame,
-    /// Its reply is waited for from when it is written.
+    /// The request of this message, whose reply is waited for after the message is written.
     request: Option<Xid>,
 }
 
@@ -69,7 +71,7 @@ impl Pipe {
         self.barriers.len() < BARRIERS_MAX
     }
 
-    /// Whether somebody waits for messages that are written and have no barrier behind them.
+    /// Whether an update waits for written messages that have no barrier behind them.
     fn is_awaited(&self) -> bool {
         let covered = self.waiting.partition_point(|(at, _)| *at <= self.fenced);
         let next = self.waiting.get(covered);
@@ -81,13 +83,13 @@ impl Pipe {
         self.may_ask() && (self.is_awaited() || (is_behind && self.unfenced_bytes > 0))
     }
 
-    /// Messages and updates that wait for the switch.
+    /// The number of messages and updates that wait for the switch.
     pub(super) fn backlog(&self) -> usize {
         self.queue.len() + self.waiting.len()
     }
 
-    /// The barrier of this xid is over, and those before it: the updates that waited for them.
-    /// `None` if there is none.
+    /// Ends the barrier of this xid and those before it. Returns the updates that waited for them;
+    /// `None` if there is no such barrier.
     fn finish(&mut self, xid: Xid) -> Option<Vec<u64>> {
         let at = self.barriers.iter().position(|b| b.xid == xid)?;
         for barrier in self.barriers.drain(..=at) {
@@ -103,7 +105,7 @@ impl Pipe {
         self.barriers.front().map(|barrier| barrier.deadline)
     }
 
-    /// A barrier that was not answered in time.
+    /// The first barrier that was not answered in time.
     fn late(&self, now: Instant) -> Option<Xid> {
         let oldest = self.barriers.front()?;
         (oldest.deadline <= now).then_some(oldest.xid)
@@ -111,7 +113,7 @@ impl Pipe {
 }
 
 impl Controller {
-    /// Writes a message, or has it wait behind those that do.
+    /// Writes a message, or queues it behind those that wait.
     pub(super) fn push(&mut self, dpid: DatapathId, frame: Frame, request: Option<Xid>) {
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
@@ -129,7 +131,7 @@ impl Controller {
         self.touch(dpid);
     }
 
-    /// Writes what the window has room for.
+    /// Writes the messages for which the window has room.
     fn write(&mut self, dpid: DatapathId) {
         while let Some(switch) = self.switches.get_mut(&dpid)
             && let Some(connection) = switch.connection
@@ -177,7 +179,7 @@ impl Controller {
         self.watch_requests(dpid);
     }
 
-    /// One timer is set for all that is waited for of a switch.
+    /// Sets the one timer for all outstanding requests of a switch.
     fn watch_requests(&mut self, dpid: DatapathId) {
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
@@ -219,7 +221,8 @@ impl Controller {
         }
     }
 
-    /// All is said for now: what has waited for more of it goes, and the barriers.
+    /// Writes the messages that waited for more, and the barriers: the caller has no more to send
+    /// for now.
     pub(super) fn flush(&mut self) {
         for dpid in std::mem::take(&mut self.touched) {
             self.write(dpid);
@@ -233,8 +236,8 @@ impl Controller {
         }
     }
 
-    /// Has an update wait until the switch has confirmed all that was pushed before; false if it
-    /// has, or is not connected. `anew`: somebody else has changed it as well.
+    /// Makes an update wait until the switch has confirmed all messages pushed before. Returns
+    /// false if it has, or is not connected. `anew`: somebody else has changed the switch as well.
     pub(super) fn wait_for(&mut self, dpid: DatapathId, update: u64, anew: bool) -> bool {
         let switch = self.switches.get_mut(&dpid);
         let Some(switch) = switch.filter(|switch| switch.connection.is_some()) else {
@@ -250,7 +253,8 @@ impl Controller {
         true
     }
 
-    /// Whether `xid` was a barrier of this pipe. `is_taken`: the switch has answered it.
+    /// Ends the barrier `xid`. Returns whether it was one of this pipe. `is_taken`: the switch has
+    /// answered it.
     pub(super) fn barrier_over(
         &mut self,
         now: Instant,
@@ -270,8 +274,8 @@ impl Controller {
         true
     }
 
-    /// The connection is gone, with all that waited for it: its entries are compared when it is
-    /// back.
+    /// Drops everything that waited for a connection that is gone: the switch's entries are
+    /// compared when it is back.
     pub(super) fn pipe_down(&mut self, now: Instant, dpid: DatapathId) {
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
@@ -285,7 +289,7 @@ impl Controller {
         self.make_room(now, dpid);
     }
 
-    /// Messages that wait for a switch to confirm others, and updates that wait for it.
+    /// Whether more than `max` messages and updates wait for a switch to confirm others.
     pub(super) fn is_behind(&self, dpid: DatapathId, max: usize) -> bool {
         let switch = self.switches.get(&dpid);
         switch.is_some_and(|switch| switch.pipe.backlog() >= max)

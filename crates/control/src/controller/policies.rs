@@ -1,8 +1,8 @@
-//! The controller's own policy map, given to relays beside its switches.
+//! Gives the controller's own policy map to the relays beside its switches.
 //!
-//! A switch is asked once it is up, by an EXPERIMENTER message; a plain one answers that it knows
-//! no such thing, and nothing more is said to it. A relay is given the map, if its own is older,
-//! and gives none: the controller has its map from its operator.
+//! The controller asks a switch by an EXPERIMENTER message once it is up. A plain switch answers
+//! that it does not know the message, and is sent no more. A relay with an older map is given this
+//! one. It gives none back: the controller's map comes from its operator.
 
 use openflow::Frame;
 use sched::PolicyMap;
@@ -11,7 +11,7 @@ use super::{Controller, ControllerOutput, Event};
 use crate::ConnectionId;
 use relay::{EXPERIMENTER_ID, LineStatus, PolicyTalk, Side, TalkEvent};
 
-/// A relay beside a switch, as far as it has answered.
+/// The talk with a switch, or with the relay beside it.
 #[derive(Debug)]
 pub(super) struct Shared {
     talk: PolicyTalk,
@@ -19,8 +19,8 @@ pub(super) struct Shared {
 }
 
 impl Controller {
-    /// Another map, for every switch there is and will be. One without a generation is not shared;
-    /// of the one in use nothing is said again.
+    /// Sets another map for every switch, present and future. Does not share a map without a
+    /// generation. Does not announce the map in use again.
     pub fn set_policy(&mut self, map: &PolicyMap) {
         let shared = (map.generation > 0).then(|| map.clone());
         if shared == self.config.policy {
@@ -48,7 +48,7 @@ impl Controller {
         }
     }
 
-    /// True if `frame` is about policy maps and nothing else has to see it.
+    /// Handles a frame about policy maps. Returns true if nothing else needs to see it.
     pub(super) fn handle_policy(&mut self, connection: ConnectionId, frame: &Frame) -> bool {
         let Some(shared) = self.shared.get_mut(&connection) else {
             return false;
@@ -73,7 +73,7 @@ impl Controller {
                     self.outputs.push_back(send);
                 }
                 TalkEvent::Nobody(error) => events.push(Event::PolicyAlone { dpid, error }),
-                // The map in use is the controller's own, and nobody waits for an outcome.
+                // The map in use is the controller's own, and no caller waits for an outcome.
                 TalkEvent::Own(_) | TalkEvent::Activate(_) | TalkEvent::Done(_) => {}
             }
         }
@@ -131,7 +131,7 @@ mod tests {
         controller
     }
 
-    /// What it says of policy maps, and the events of it.
+    /// The controller's policy messages and its events about them.
     fn outputs(controller: &mut Controller) -> (Vec<Frame>, Vec<Event>) {
         let (mut said, mut events) = (Vec::new(), Vec::new());
         while let Some(output) = controller.poll_output() {
@@ -148,7 +148,7 @@ mod tests {
         (said, events)
     }
 
-    /// Lets both talk until nothing is left to say; the controller's events.
+    /// Lets both talk until neither has anything to send. Returns the controller's events.
     fn settle(controller: &mut Controller, relay: &mut PolicyTalk) -> Vec<Event> {
         let mut all = Vec::new();
         loop {
@@ -179,10 +179,10 @@ mod tests {
         controller.set_policy(&map(6));
         assert_eq!(settle(&mut controller, &mut relay), shared(6));
         assert_eq!(*relay.active(), map(6));
-        // The same again is nothing to say.
+        // The same map again needs no message.
         controller.set_policy(&map(6));
         assert_eq!(outputs(&mut controller).0, []);
-        // What is older, or has no generation, is the controller's alone.
+        // An older map, or one without a generation, stays with the controller.
         controller.set_policy(&map(2));
         assert_eq!(settle(&mut controller, &mut relay), []);
         controller.set_policy(&map(0));

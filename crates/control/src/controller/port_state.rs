@@ -1,13 +1,13 @@
-//! What a port is to forwarding: one rule, from a few facts.
+//! The role of a port in forwarding: one rule, from a few facts.
 //!
-//! | role | what is known | learns hosts, is flooded to | carries paths |
+//! | role | facts | learns hosts, is flooded to | carries paths |
 //! | --- | --- | --- | --- |
-//! | `Gone` | down, or not there | no | no |
-//! | `Held` | up, and it is not known yet that nobody answers LLDP | no | no |
-//! | `Edge` | LLDP was certainly sent out of it, and nobody answered | yes | no |
-//! | `Claimed` | LLDP of ours passes, and something is missing for a link | no | no |
+//! | `Gone` | down, or absent | no | no |
+//! | `Held` | up, and LLDP may still be answered | no | no |
+//! | `Edge` | LLDP was certainly sent out of it, without an answer | yes | no |
+//! | `Claimed` | LLDP of ours passes, but does not prove a link yet | no | no |
 //! | `Link` | the end of a proven link | no | yes |
-//! | `Silent` | it was an end of a link since it came up, and LLDP is not heard any more | no | no |
+//! | `Silent` | it was an end of a link since it came up, and LLDP no longer arrives | no | no |
 //!
 //! ```text
 //! Gone ─ up ─> Held ─ settled ─> Edge
@@ -18,9 +18,9 @@
 //!         Silent <──> Link               LLDP stops, and comes again
 //! ```
 //!
-//! Nothing leads from `Link` or `Silent` to `Edge` but the port's own going down. So what was ever
-//! a link is not flooded to, whatever is lost or late, and two ends of one cable are not both
-//! edges once a single LLDP frame has passed between them.
+//! A port gets from `Link` or `Silent` to `Edge` only by going down. So a former link is not
+//! flooded to, whatever is lost or late. Two ends of one cable are never both edges once a single
+//! LLDP frame has passed between them.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ use clock::{Duration, Instant};
 
 use super::Location;
 
-/// A host is remembered to have been at a port for this long after it was last accepted there.
+/// How long a port's last accepted host is remembered.
 pub(super) const MEMORY: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,14 +41,14 @@ pub(super) enum PortRole {
     Silent,
 }
 
-/// What the administrator says of a port, if that is to be held to.
+/// The administrator's statement about a port, if it is enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Stated {
     #[default]
     Nothing,
-    /// Never a link.
+    /// The port is never a link.
     Edge,
-    /// An end of a link, and so never an edge.
+    /// The port is an end of a link, and so never an edge.
     LinkEnd,
 }
 
@@ -65,23 +65,23 @@ pub(super) struct PortState {
     is_settled: bool,
     was_link: bool,
     past: Past,
-    /// Changes of the above that the role may hang on.
+    /// Counts changes of the above that may change the role.
     changes: u64,
 }
 
-/// What outlives the port's going down, and the port.
+/// Facts about a port that outlive its going down and its removal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Past {
-    /// When it was first known to have no switch behind it, since it was last a link.
+    /// When the port was first known to have no switch behind it, since it was last a link.
     pub no_link: Option<Instant>,
     /// When a host was last accepted here, since it was last a link.
     pub host: Option<Instant>,
-    /// Entries of an earlier life say that a host is here.
+    /// Whether entries of an earlier process name a host here.
     pub is_told: bool,
 }
 
 impl PortState {
-    /// A port that is heard of, and is down as far as is known.
+    /// Makes a port that is down as far as is known.
     pub(super) fn new(past: Past) -> PortState {
         PortState {
             up: false,
@@ -92,7 +92,7 @@ impl PortState {
         }
     }
 
-    /// Another after every change that may make the role another.
+    /// Changes after every change that may change the role.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
@@ -101,7 +101,7 @@ impl PortState {
         self.up
     }
 
-    /// Whether discovery has not had its chance.
+    /// Whether discovery has not had its chance yet.
     pub(super) fn is_fresh(&self) -> bool {
         self.up && !self.is_settled
     }
@@ -127,14 +127,14 @@ impl PortState {
         self.past.no_link.get_or_insert(now);
     }
 
-    /// LLDP was certainly sent out of it, and nobody has answered in time.
+    /// Notes that LLDP was certainly sent out of the port without an answer in time.
     pub(super) fn settle(&mut self, now: Instant) {
         self.changes += 1;
         self.is_settled = true;
         self.past.no_link.get_or_insert(now);
     }
 
-    /// It is an end of a link from now on.
+    /// Notes that the port is an end of a link from now on.
     pub(super) fn handle_link(&mut self) {
         self.changes += 1;
         self.is_settled = true;
@@ -142,7 +142,7 @@ impl PortState {
         self.past = Past::default();
     }
 
-    /// Nothing passes any more of what had claimed it: discovery has another chance.
+    /// Notes that the claim's LLDP no longer passes: discovery has another chance.
     pub(super) fn handle_claim_lost(&mut self) {
         self.changes += 1;
         self.is_settled = false;
@@ -171,8 +171,8 @@ impl PortState {
 }
 
 impl Past {
-    /// Whether hosts here speak against a link to `there`. What was heard before `there` was known
-    /// to have no switch behind it may have come through it.
+    /// Whether hosts here speak against a link to `there`. A host heard before `there` was known to
+    /// have no switch behind it may have been heard through it.
     pub(super) fn speaks_against(&self, now: Instant, there: &Past) -> bool {
         let is_late = |host: Instant| {
             let since = there.no_link.is_some_and(|since| host >= since);
@@ -182,11 +182,11 @@ impl Past {
     }
 }
 
-/// Ports that are gone, and of which something is remembered.
+/// Facts about ports that are gone.
 #[derive(Default)]
 pub(super) struct Pasts(BTreeMap<Location, (Instant, Past)>);
 
-/// Remembered ports that are gone. Of one more, those that went first are forgotten.
+/// Maximum number of remembered ports. One more replaces those that went first.
 const PASTS_MAX: usize = 65_536;
 
 impl Pasts {
@@ -241,8 +241,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens in whatever order, an end of a link is an edge again only after it
-        /// has been down, and after LLDP was sent once more.
+        /// In any order of events, an end of a link is an edge again only after it has been down,
+        /// and after LLDP was sent once more.
         #[test]
         fn an_end_of_a_link_is_no_edge_until_it_was_down(steps in steps()) {
             let mut port = PortState::new(Past::default());

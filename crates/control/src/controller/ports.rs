@@ -1,8 +1,7 @@
-//! Ports: their state as the switch tells it, calmed, and what follows for links and hosts.
+//! Ports: their state as the switch reports it, damped, and the consequences for links and hosts.
 //!
-//! A change is taken over at once, the next of the same port not before [`CHANGE_INTERVAL`]: a
-//! port that flaps ten thousand times a second costs ten changes a second, and the last state
-//! is the one that stays.
+//! A change is applied at once, the next of the same port not before [`CHANGE_INTERVAL`]. A port
+//! that flaps ten thousand times a second costs ten changes a second, and its last state is kept.
 
 use std::collections::BTreeSet;
 
@@ -18,14 +17,14 @@ use super::{Controller, Event, LinkPolicy, Location, Mode, RefusedReason, Timer}
 
 const CHANGE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A switch whose session has ended is left alone for this long: where a relay or a network on the
-/// way to switches goes, the others are seen to be gone as well by then.
+/// How long a switch is left alone after its session has ended. If a relay or a network to several
+/// switches fails, the other sessions have ended as well by then.
 pub(super) const LEAVE_AFTER: Duration = Duration::from_millis(250);
 
-/// Why paths must be looked at again.
+/// The reason to examine paths again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
-    /// The port is dead: an entry that leads there is worth nothing.
+    /// The port is dead: an entry that leads there is useless.
     PortDown,
     /// Only our knowledge is gone; packets may still get through.
     Unknown,
@@ -39,7 +38,7 @@ impl Controller {
         port.state.role(self.links.ends(at), self.stated(at))
     }
 
-    /// Whether another switch is behind it, as far as was ever known since it came up.
+    /// Whether a switch was ever found behind the port since it came up.
     pub(super) fn is_end(&self, at: Location) -> bool {
         let was_link = self.port(at).is_some_and(|port| port.state.was_link());
         was_link || self.links.ends(at) != Ends::default()
@@ -59,8 +58,8 @@ impl Controller {
         }
     }
 
-    /// The ports a switch told when it connected: those of an earlier connection that are not
-    /// among them have gone, and those that were up stay as they were.
+    /// Takes over the ports that a switch reported when it connected. Ports of an earlier
+    /// connection that are missing have gone; those that were up stay unchanged.
     pub(super) fn take_over_ports(&mut self, now: Instant, dpid: DatapathId, ports: Vec<Port>) {
         let told: BTreeSet<PortNo> = ports.iter().map(|p| p.port_no).collect();
         let Some(switch) = self.switches.get(&dpid) else {
@@ -78,7 +77,7 @@ impl Controller {
             };
             self.apply_port(now, at, Some(port));
         }
-        // Links that outlived the connection want to be confirmed.
+        // Links that outlived the connection need a confirmation.
         let up = self
             .switches
             .get_mut(&dpid)
@@ -127,7 +126,8 @@ impl Controller {
         }
     }
 
-    /// Closes the connection of a switch with too many ports: one switch must not fill the memory.
+    /// Closes the connection of a switch with too many ports, so that one switch cannot fill the
+    /// memory.
     fn refuse_ports(&mut self, now: Instant, dpid: DatapathId) {
         let connection = self.switches.get(&dpid).and_then(|s| s.connection);
         if let Some(connection) = connection {
@@ -192,8 +192,8 @@ impl Controller {
         }
     }
 
-    /// The port is down, and has neither links nor hosts any more. An edge port was no link since it
-    /// came up, so only its hosts have paths over it.
+    /// Removes the links and hosts of a port that is down. An edge port was no link since it came
+    /// up, so only its hosts have paths over it.
     fn lose(&mut self, now: Instant, at: Location, was_edge: bool) {
         let removed = match self.links.ends(at) == Ends::default() {
             true => Removed::default(),
@@ -210,8 +210,9 @@ impl Controller {
         }
     }
 
-    /// Its session has ended and is not back yet. What passes through it and can go another way
-    /// does so from now on, each new way set before the old one is left; the rest stays as it is.
+    /// Moves paths away from a switch whose session has ended and is not back yet, if they have an
+    /// alternative. Each new route is set before the old one is left. The other paths stay
+    /// unchanged.
     pub(super) fn leave_switch(&mut self, now: Instant, dpid: DatapathId) {
         let is_away = |switch: &super::Switch| {
             let away = switch.down_since.filter(|_| switch.connection.is_none());
@@ -226,8 +227,8 @@ impl Controller {
         }
     }
 
-    /// The switch did not come back: links and paths go around it. Its hosts keep their place,
-    /// since the most likely thing is that it returns with them.
+    /// Handles the end of a switch's grace: links and paths avoid it. Its hosts keep their place,
+    /// since it will most likely return with them.
     pub(super) fn grace_over(&mut self, now: Instant, dpid: DatapathId) {
         let Some(switch) = self.switches.get(&dpid) else {
             return;
@@ -238,7 +239,7 @@ impl Controller {
         }
     }
 
-    /// Whether anything would be lost with the switch: a link, a host or a path.
+    /// Whether the switch has a link, a host or a path that would be lost with it.
     pub(super) fn is_of_use(&self, dpid: DatapathId) -> bool {
         let Some(switch) = self.switches.get(&dpid) else {
             return false;
@@ -254,7 +255,7 @@ impl Controller {
         }) || has_path()
     }
 
-    /// Everything that is known of a switch goes, and its connection if it has one.
+    /// Forgets everything about a switch, and closes its connection if it has one.
     pub(super) fn forget_switch(&mut self, now: Instant, dpid: DatapathId) {
         let connection = self
             .switches
@@ -287,7 +288,7 @@ impl Controller {
         self.links_lost(now, removed, Cause::Unknown, &[]);
     }
 
-    /// Hosts that were taken to be behind a port that turns out to be a link.
+    /// Removes hosts that were placed behind a port that is now known as a link.
     pub(super) fn evict_hosts(&mut self, now: Instant, at: Location) {
         let hosts = self.hosts.unplace(now, at);
         if self.port(at).is_some_and(|port| port.edge_open) || !hosts.is_empty() {

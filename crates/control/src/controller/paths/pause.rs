@@ -1,19 +1,20 @@
-//! A path that is to move waits for a pause of its packets: then nothing can be overtaken, however
-//! much faster the new way is.
+//! Moves a path in a pause of its packets: then nothing can be overtaken, however much faster the
+//! new route is.
 //!
-//! The switch itself sees the pause, by an entry's idle timeout. A controller cannot: statistics lag
-//! (by half a second on Open vSwitch), and between a reading and the change anything may come. Where
-//! the ways part:
+//! The switch itself detects the pause, by an entry's idle timeout. A controller cannot: statistics
+//! lag (by half a second on Open vSwitch), and between a reading and the change packets may come.
+//! Where the routes part:
 //!
-//! 1. the *successor*, which leads on by the new way, is set one priority below the old entry;
-//! 2. the old entry is set again with an idle timeout of a second. When it ends, the next packet finds
-//!    the successor, and nobody had to be asked;
-//! 3. after the wait the path's own entry is set with the new way. If the old one was still there,
+//! 1. the *successor*, which leads on by the new route, is set one priority below the old entry;
+//! 2. the old entry is set again with an idle timeout of a second. When it ends, the next packet
+//!    finds the successor, without asking the controller;
+//! 3. after the wait the path's own entry is set with the new route. If the old one still existed,
 //!    packets turn off under traffic, and that is counted;
-//! 4. the successor is taken out.
+//! 4. the successor is deleted.
 //!
-//! Where the ways part at the first switch, the entries of the pair's rules turn the same way, each
-//! with a successor of its own just below it: above whatever drops what it stands out from.
+//! Where the routes part at the first switch, the entries of the pair's rules turn the same way.
+//! Each has a successor of its own just below it, above the dropping entry from which the rule is
+//! an exception.
 
 use clock::Duration;
 use openflow::DatapathId;
@@ -25,41 +26,42 @@ use crate::entry::{Entry, EntryKey};
 
 use super::{Pair, Paths};
 
-/// A pause of packets, as a switch sees it: by the idle timeout of an entry, in whole seconds.
+/// The length of a pause, as a switch detects it: by the idle timeout of an entry, in whole
+/// seconds.
 const PAUSE_S: u16 = 1;
 pub(super) const PAUSE: Duration = Duration::from_secs(PAUSE_S as u64);
 
-/// Successors are there until the wait is over and those who take over are set.
+/// How long successors outlive the wait, until the entries that take over are set.
 const SUCCESSOR_EXTRA_S: u64 = 2;
 
-/// Entries that end with the first pause of their packets. The switch itself sees the pause, where
-/// nobody else could: between two readings of statistics anything may have come.
+/// Entries that end with the first pause of their packets. Only the switch can detect the pause:
+/// between two readings of statistics packets may have come.
 pub(super) struct Yielding {
     dpid: DatapathId,
     entries: Vec<YieldingEntry>,
-    /// When the wait is over, what is set last.
+    /// The entry that is set last, when the wait is over.
     last: EntryKey,
-    /// Whether all that have ended did so in a pause.
+    /// Whether all entries that have ended did so in a pause.
     in_pause: bool,
-    /// The old way.
+    /// The old route.
     pub(super) hops: Vec<Hop>,
 }
 
 struct YieldingEntry {
     key: EntryKey,
-    /// The switch has told of its end.
+    /// Whether the switch has reported its end.
     has_ended: bool,
 }
 
-/// What an entry that is set ends.
+/// The effect of a newly set entry on a wait for a pause.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::controller) enum Waited {
     Not,
-    /// The wait goes on.
+    /// The wait continues.
     Still,
-    /// There was a pause.
+    /// The wait ended with a pause.
     ForPause,
-    /// There was none.
+    /// The wait ended without a pause.
     InVain,
 }
 
@@ -72,7 +74,7 @@ impl Yielding {
         self.entries.iter().all(|entry| entry.has_ended)
     }
 
-    /// The entries that were to take over. They go whatever has become of the path meanwhile.
+    /// Deletes the entries that were to take over, whatever has become of the path meanwhile.
     pub(super) fn delete_successors(&self, pair: Pair) -> Vec<Change> {
         let delete = |entry: &YieldingEntry| Change {
             dpid: self.dpid,
@@ -84,7 +86,7 @@ impl Yielding {
 }
 
 impl Paths {
-    /// Whether an entry of the path waits for a pause to be taken over by this one.
+    /// Whether an entry of the path waits for a pause after which this one takes over.
     pub(in crate::controller) fn has_successor(
         &self,
         pair: Pair,
@@ -99,7 +101,7 @@ impl Paths {
         })
     }
 
-    /// An entry of a path is set: what that means for one that waits for a pause.
+    /// Handles a newly set entry of a path: returns its effect on a wait for a pause.
     pub(in crate::controller) fn handle_set(
         &mut self,
         pair: Pair,
@@ -124,7 +126,7 @@ impl Paths {
         }
     }
 
-    /// The end of an entry, if it is one that waited for a pause.
+    /// Handles the end of an entry that may have waited for a pause.
     pub(super) fn handle_pause(
         &mut self,
         pair: Pair,
@@ -152,9 +154,9 @@ impl Paths {
 }
 
 impl Controller {
-    /// Has the last of these stages, by which packets take another way, wait for a pause: what
-    /// comes after the pause takes the new way. `first` is sent before them. Answers what is to be
-    /// taken out in the end.
+    /// Makes the last of these stages, by which packets take another route, wait for a pause:
+    /// packets after the pause take the new route. `first` is sent before them. Returns the
+    /// deletions to make in the end.
     pub(super) fn turn_in_pause(
         &mut self,
         pair: Pair,
@@ -169,9 +171,10 @@ impl Controller {
         let is_it = |hop: &&Hop| hop.dpid == dpid && hop.key(pair) == last.without_rule();
         let before = *old.iter().find(is_it)?;
         let switch = self.switches.get(&dpid)?;
-        // What has no entry now goes by another, and must not find a successor before that ends.
+        // Packets without an entry now use another one, and must not find a successor before that
+        // ends.
         leads.retain(|entry| switch.entries.contains_key(&entry.key));
-        // Further entries, for some time.
+        // Successors are extra entries for some time.
         if leads.is_empty() || switch.table.is_filling() {
             return None;
         }
@@ -200,7 +203,7 @@ impl Controller {
             })
         };
         let turn = stages.pop()?;
-        // Nobody may come by the new way before the wait is over.
+        // No packet may take the new route before the wait is over.
         let before = std::iter::once(first).chain(stages.iter_mut());
         for change in before.flat_map(|stage| &mut stage.changes) {
             if let (Step::Add(entry), Guard::Path(..)) = (&mut change.step, change.guard) {
@@ -233,7 +236,7 @@ impl Controller {
     }
 }
 
-/// The same entry, with timeouts that are not over when a wait of so long is.
+/// The same entry, with timeouts longer than a wait of this length.
 fn outlasting(entry: &Entry, wait_s: u16) -> Entry {
     let if_any = |timeout_s: u16, longer_s| if timeout_s == 0 { 0 } else { longer_s };
     let (idle_s, hard_s) = (entry.idle_timeout_s, entry.hard_timeout_s);
@@ -244,7 +247,7 @@ fn outlasting(entry: &Entry, wait_s: u16) -> Entry {
     }
 }
 
-/// What a change sets that packets leave by.
+/// The entry that a change sets, if packets leave by it.
 fn leading_entry(change: &Change) -> Option<Entry> {
     match change.step {
         Step::Add(entry) if !entry.kind.is_drop() => Some(entry),

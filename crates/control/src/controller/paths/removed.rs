@@ -1,4 +1,4 @@
-//! Entries of which a switch says that they are gone.
+//! Handles reports that entries are gone.
 
 use clock::Instant;
 use openflow::DatapathId;
@@ -12,8 +12,8 @@ use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
 use super::Waited;
 
 impl Controller {
-    /// An ingress entry is gone: so is the path. Entries that are not ours or that we have taken
-    /// out ourselves change nothing.
+    /// Handles the removal of an entry. With its ingress entry the path is gone. Foreign entries,
+    /// and those that the controller deleted itself, change nothing.
     pub(in crate::controller) fn handle_flow_removed(
         &mut self,
         now: Instant,
@@ -50,7 +50,7 @@ impl Controller {
             if !is_earlier && switch.entries.get(&key).is_some_and(is_it) {
                 switch.entries.remove(&key);
                 switch.table.handle_removed(key);
-                // Somebody else has taken it out: nothing may pass without it.
+                // Somebody else has deleted it: no packet may pass without it.
                 if kind == EntryKind::Barrier && self.paths.holds(pair, dpid, key) {
                     self.drop_path(now, pair);
                 }
@@ -60,7 +60,7 @@ impl Controller {
         if is_earlier {
             return;
         }
-        // A switch tells of what we deleted as well, perhaps after the entry was set again.
+        // A switch also reports the entries that we deleted, perhaps after the entry was set again.
         if removed.reason == FlowRemovedReason::DELETE && !self.paths.holds(pair, dpid, key) {
             return;
         }

@@ -14,13 +14,13 @@ use crate::entry::{EntryKey, Rule};
 use super::{How, Pair, Paths};
 
 impl Paths {
-    /// The first hop and the rules that are told apart there.
+    /// The first hop and the rules that have entries of their own there.
     pub(in crate::controller) fn beginning(&self, pair: Pair) -> Option<(&Hop, &[PairRule])> {
         let path = self.paths.get(&pair)?;
         Some((path.hops.first()?, &path.rules))
     }
 
-    /// Whether an entry is of a rule that the pair's path has now.
+    /// Whether an entry belongs to a rule that the pair's path has now.
     pub(in crate::controller) fn has_rule(
         &self,
         pair: Pair,
@@ -39,7 +39,7 @@ impl Paths {
         }
     }
 
-    /// An entry of a rule is set again that had ended.
+    /// Notes that the ended entry of a rule is set again.
     pub(in crate::controller) fn keep(&mut self, pair: Pair, rule: Rule) {
         let rules = self.paths.get_mut(&pair).map(|path| &mut path.rules);
         let mut rules = rules.into_iter().flatten();
@@ -48,7 +48,7 @@ impl Paths {
         }
     }
 
-    /// Whether something of the pair is dropped by an entry at its ingress.
+    /// Whether an entry at its ingress drops some of the pair's packets.
     pub(in crate::controller) fn has_barrier(&self, pair: Pair) -> bool {
         let path = self.paths.get(&pair);
         path.is_some_and(|path| path.rules.iter().any(|rule| rule.drops))
@@ -56,7 +56,7 @@ impl Paths {
 }
 
 impl Controller {
-    /// All entries of a path once more: what its rules are, or how long they live, has changed.
+    /// Sends all entries of a path once more, after its rules or their timeouts have changed.
     pub(in crate::controller) fn renew_path(&mut self, now: Instant, pair: Pair) {
         if let Some(path) = self.paths.paths.get(&pair) {
             let hops = path.hops.clone();
@@ -67,8 +67,8 @@ impl Controller {
     }
 }
 
-/// Takes out the entries of rules that a path had at its first hop and has no more. From the last
-/// rule on, so that nothing falls from an entry that drops to one that leads.
+/// Deletes the entries of rules that a path no longer has at its first hop. Begins with the last
+/// rule, so that no packet falls from an entry that drops to one that leads.
 pub(super) fn stale_rules(
     pair: Pair,
     (old_hops, old): (&[Hop], &[PairRule]),

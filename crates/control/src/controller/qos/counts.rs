@@ -1,5 +1,5 @@
-//! Counters of policies and circuits, read now and then: of their entries, of the meters that they name,
-//! and of queues where the switch itself has them.
+//! Reads counters of policies and circuits at intervals: of their entries, of their meters, and of
+//! queues where the switch itself has them.
 
 use clock::{Duration, Instant};
 use openflow::multipart::{
@@ -16,19 +16,19 @@ use super::super::switch::Request;
 use super::super::{Controller, Timer};
 use super::SwitchQos;
 
-/// Between two readings of counters.
+/// Time between two regular readings of counters.
 const COUNTS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// From one reading of a switch to the next that anybody may cause.
+/// Minimum time between two readings of one switch, whoever asks.
 const READINGS_APART: Duration = Duration::from_millis(500);
 
-/// One reading of a switch's counters, of several requests.
+/// One reading of a switch's counters, in several requests.
 pub(super) struct Reading {
     left: usize,
     told: Readings,
-    /// Some of it was not answered.
+    /// Whether a part was not answered.
     is_short: bool,
-    /// Nothing but entries was asked for, or told.
+    /// Whether only entries were asked for, or reported.
     is_bare: bool,
 }
 
@@ -50,7 +50,7 @@ impl SwitchQos {
 }
 
 impl Controller {
-    /// The counters are read from now on.
+    /// Starts the regular reading of counters.
     pub(super) fn qos_counts_later(&mut self, now: Instant) {
         if self.qos.counts_at.is_none() && self.qos.is_used() {
             let due = now + COUNTS_INTERVAL;
@@ -67,8 +67,9 @@ impl Controller {
         }
     }
 
-    /// Asks all switches for the counters of policies and circuits. It is done every ten seconds; who
-    /// wants to know sooner may ask. A switch that has not answered yet, or just has, is not asked again.
+    /// Asks all switches for the counters of policies and circuits. The controller does so every
+    /// ten seconds; a caller may ask sooner. Skips a switch that has not answered yet, or has just
+    /// answered.
     pub fn read_qos_counts(&mut self, now: Instant) {
         let held = self.qos.held.iter();
         let held = held.filter(|(_, held)| !held.flows.is_empty());
@@ -104,7 +105,7 @@ impl Controller {
                 .map(|(cookie, mask)| rows(cookie, mask))
                 .to_vec(),
         };
-        // After the entries, so that what those counted is counted here.
+        // After the entries, so that every packet that those counted is counted here.
         let entries = asks.len();
         let plan = self.qos.plan.switches.get(&dpid);
         if version != Version::V10 && plan.is_some_and(|plan| !plan.meters.is_empty()) {
@@ -142,7 +143,7 @@ impl Controller {
         }
     }
 
-    /// One of the answers; nothing if there is none.
+    /// Handles one of the answers; `None` if there is none.
     pub(in crate::controller) fn handle_qos_counts(
         &mut self,
         now: Instant,
@@ -168,7 +169,7 @@ impl Controller {
         reading.left = reading.left.saturating_sub(1);
         match (bodies.is_empty(), request) {
             (true, Request::QosRows) => reading.is_short = true,
-            // A switch that does not tell of its meters or queues still has entries.
+            // A switch that does not report its meters or queues still has entries.
             (true, _) => reading.is_bare = true,
             (false, _) => {}
         }
@@ -183,7 +184,7 @@ impl Controller {
                 }
                 ReplyBody::Meter(rows) => meters(&mut reading.told, rows, switch),
                 ReplyBody::Queue(rows) => {
-                    // A switch may report any number of queues; of interest are those asked for.
+                    // A switch may report any number of queues; only those asked for matter.
                     let is_planned = |row: &&QueueStats| {
                         plan.is_some_and(|plan| plan.ports.contains_key(&row.port_no))
                             && row.queue_id.0 <= u32::from(u8::MAX)

@@ -1,13 +1,13 @@
-//! QoS on the switches there are: what is asked for is planned on the network as it is, compared
-//! with what the switches hold, and the difference is sent ([`crate::qos::diff`]).
+//! QoS on the present switches: plans the demands on the network as it is, compares the plan with
+//! the entries that the switches hold, and sends the difference ([`crate::qos::diff`]).
 //!
-//! Whatever changes (what is asked for, a link, a host, a switch that comes back) leads to a new plan
-//! and a new difference. What is under way then is given up where it stands: what was sent counts as
-//! held, and nothing is let into a way before every switch has confirmed what it was sent. So there
-//! is one state, what the switches hold, and no memory of how it came about.
+//! Every change (of a demand, a link, a host, a switch that comes back) leads to a new plan and a
+//! new difference. Changes under way are abandoned where they stand: messages that were sent count
+//! as held, and no packet enters a route before every switch has confirmed its entries. So the only
+//! state is the entries that the switches hold, without their history.
 //!
-//! Without QoS nothing of this is sent: no request, no entry, and paths are as they were. Where a
-//! switch has policies, its paths lead on to them ([`crate::qos`]).
+//! Without QoS none of these messages is sent, and paths are as usual. Where a switch has policies,
+//! its paths lead on to them ([`crate::qos`]).
 
 mod counts;
 mod read;
@@ -40,47 +40,47 @@ use run::Run;
 use verify::Verified;
 pub use verify::{HopVerdict, VerifyReport};
 
-/// Changes that come together are planned for together.
+/// Time to gather changes for one plan.
 const GATHER: Duration = Duration::from_millis(5);
 
-/// After what switches refuse, it is tried again.
+/// Time before refused messages are tried again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(5);
 
-/// Where queues are asked for, a switch's database is given this long to be reached as well.
+/// Time for a switch's database to connect as well, where queues are wanted.
 const QUEUES_WAIT: Duration = Duration::from_secs(5);
 
-/// Discovery is given this long with a switch that is new before ways lead through it.
+/// Time for discovery at a new switch before routes lead through it.
 const SETTLE: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
 pub(super) struct QosState {
     asked: Asked,
-    /// Policies that are others than they were planned last.
+    /// The former form of policies that changed since the last plan.
     formers: BTreeMap<String, Former>,
-    /// More has changed than them.
+    /// Whether more than policies has changed.
     is_other: bool,
-    /// The network that was planned for last.
+    /// The network of the last plan.
     network: Network,
-    /// All policies are planned anew.
+    /// Whether all policies must be planned again.
     plans_all: bool,
     unsettled: Unsettled,
     work: QosWork,
-    /// Hosts that are named, and where they were when it was last planned.
+    /// Hosts that policies name, and their places in the last plan.
     named: BTreeMap<HostName, Option<Location>>,
-    /// Of hosts that nobody has heard since this process started, what entries say.
+    /// Places from existing entries, of hosts that have not spoken since this process started.
     adopted: BTreeMap<HostName, Location>,
     queues: BTreeMap<DatapathId, Queues>,
     switches: BTreeMap<DatapathId, SwitchQos>,
-    /// Of each switch, what it was sent and has not refused.
+    /// The entries that each switch was sent and has not refused.
     held: BTreeMap<DatapathId, SwitchPlan>,
     circuits: Circuits,
     refusals: BTreeMap<String, Refusal>,
-    /// Circuits that have had a way since this process started.
+    /// Circuits that have had a route since this process started.
     routed: BTreeSet<String>,
     plan: Plan,
-    /// What switches have refused, and until when it is not asked of them again.
+    /// The reasons of refusals by switches, and the end of the pause before another try.
     refused: BTreeMap<Owner, (String, Instant)>,
-    /// Who waits for a switch that is away.
+    /// The owners that wait for a switch that is away.
     stuck: BTreeSet<Owner>,
     run: Run,
     plan_at: Option<Instant>,
@@ -89,10 +89,10 @@ pub(super) struct QosState {
     verified: Verified,
 }
 
-/// Where what is held and what is planned may differ.
+/// The places where held and planned entries may differ.
 #[derive(Default)]
 struct Unsettled {
-    /// Anywhere.
+    /// Whether they may differ anywhere.
     all: bool,
     flows: BTreeSet<(DatapathId, FlowKey)>,
     meters: BTreeSet<(DatapathId, MeterId)>,
@@ -101,7 +101,7 @@ struct Unsettled {
 /// The work that changes have caused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QosWork {
-    /// Policies that were checked, and pairs of matchings that were compared for it.
+    /// Policies that were checked, and pairs of matches that were compared for it.
     pub judged: u64,
     pub compared: u64,
     /// Policies that were planned.
@@ -119,51 +119,51 @@ struct Queues {
 #[derive(Default)]
 struct SwitchQos {
     table_count: u8,
-    /// As it has said; it may have none.
+    /// The meters that the switch has reported; it may have none.
     meters: Option<Option<MeterFacts>>,
-    /// Since it connected: its entries, its meters.
+    /// Whether its entries, and its meters, were read since it connected.
     has_entries: bool,
     has_meters: bool,
     meters_asked: bool,
-    /// Discovery has had its chance.
+    /// When discovery has had its chance.
     ready_at: Instant,
-    /// It is part of the network, connected or in its grace.
+    /// Whether it is part of the network: connected, or in its grace.
     is_known: bool,
-    /// Since it connected, it has been planned with.
+    /// Whether it has been planned for since it connected.
     is_told: bool,
-    /// Its paths lead on to the policy table.
+    /// Whether its paths lead on to the policy table.
     leads_on: bool,
-    /// None of its entries does, by the last reading.
+    /// Whether none of its entries leads on, by the last reading.
     is_plain: bool,
-    /// It has refused the entry that they need there.
+    /// Whether it has refused the entry that they need there.
     cannot_lead: bool,
     sent: BTreeMap<Xid, Sent>,
-    /// A barrier is under way since then.
+    /// Since when a barrier is under way.
     waiting_since: Option<Instant>,
-    /// Entries of paths that have another form than they are to have.
+    /// Entries of paths that must be sent again in another form.
     resend: BTreeSet<EntryKey>,
-    /// Some of them are not confirmed.
+    /// Whether some of them are not confirmed.
     is_resending: bool,
-    /// Packets and bytes.
+    /// Packets and bytes of each entry.
     counts: BTreeMap<FlowKey, (u64, u64)>,
-    /// Some of them have begun again since they were looked at.
+    /// Whether some counters have begun again since the last judgement.
     has_begun_again: bool,
-    /// Counters are being read.
+    /// The reading under way.
     reading: Option<Reading>,
     read_at: Option<Instant>,
-    /// What was read is looked at then.
+    /// When to judge the last reading.
     judge_at: Option<Instant>,
 }
 
-/// What a switch was sent and has not confirmed.
+/// A message to a switch that it has not confirmed.
 struct Sent {
     change: Change,
-    /// Of an entry, what was held before.
+    /// The entry that was held before.
     before: Option<Planned>,
 }
 
 impl Sent {
-    /// Back to what was certain.
+    /// Restores the last certain state.
     fn undo(&self, held: &mut SwitchPlan) {
         let Some(key) = self.change.key() else {
             return;
@@ -176,7 +176,7 @@ impl Sent {
 }
 
 impl QosState {
-    /// Whether anything at all depends on it.
+    /// Whether there are any demands.
     pub(super) fn is_used(&self) -> bool {
         let is_something = |held: &SwitchPlan| *held != SwitchPlan::default();
         *self.asked.qos() != Qos::default() || self.held.values().any(is_something)
@@ -236,14 +236,14 @@ impl Unsettled {
 }
 
 impl Controller {
-    /// Asks for other services, policies, circuits and queues, in place of those there were. What
-    /// cannot be on this network is refused with everything that is wrong, and nothing changes. What
-    /// cannot be yet waits.
+    /// Replaces all services, policies, circuits and queues. Refuses demands that are impossible on
+    /// this network, with all problems, and then changes nothing. Demands that are not possible yet
+    /// wait.
     ///
-    /// To be called before switches connect: what is found on them and is not asked for is taken out.
+    /// Call this before switches connect: entries found on them without a demand are deleted.
     ///
     /// # Errors
-    /// All that is wrong, by field.
+    /// All problems, by field.
     pub fn set_qos(&mut self, now: Instant, qos: Qos) -> Result<(), Vec<Problem>> {
         let problems = qos.check(&self.qos_network());
         if !problems.is_empty() {
@@ -277,11 +277,11 @@ impl Controller {
         self.qos_counts_later(now);
     }
 
-    /// Changes services and policies, all of `edits` or none, as [`Controller::set_qos`] does. The
-    /// work is in proportion to `edits`, not to what there is.
+    /// Changes services and policies, all of `edits` or none, like [`Controller::set_qos`]. The
+    /// work is in proportion to `edits`, not to the number of demands.
     ///
     /// # Errors
-    /// Everything that is wrong with `edits`, by field.
+    /// All problems of `edits`, by field.
     pub fn edit_qos(&mut self, now: Instant, edits: Vec<Edit>) -> Result<(), Vec<Problem>> {
         let was_used = self.qos.is_used();
         let mut scope = Scope::default();
@@ -345,7 +345,7 @@ impl Controller {
         problems
     }
 
-    /// Hosts that policies name since they were changed, and no others.
+    /// Brings the named hosts in line with a change of policies.
     fn note_ends(&mut self, scope: &Scope) {
         let ends = |policy: &Policy| match policy.on {
             On::Path { from, to } => vec![from, to],
@@ -382,11 +382,12 @@ impl Controller {
         self.qos.work
     }
 
-    /// As [`Controller::set_qos`], for who asks for this circuit now and waits for the answer: if it
-    /// asks for admission and has no room, all of it is refused. What is not known yet is no reason.
+    /// Replaces all demands like [`Controller::set_qos`], for a caller that wants this circuit now
+    /// and waits for the answer. If the circuit asks for admission and has no room, all of it is
+    /// refused. Facts that are not known yet are no reason to refuse.
     ///
     /// # Errors
-    /// All that is wrong, by field.
+    /// All problems, by field.
     pub fn set_qos_with(
         &mut self,
         now: Instant,
@@ -406,7 +407,7 @@ impl Controller {
         }
     }
 
-    /// What a circuit lacks, were all of `qos` asked for.
+    /// The room that a circuit would lack with all of `qos`.
     fn no_room(&self, qos: &Qos, name: &str) -> Option<Problem> {
         let place = qos.circuits.iter().position(|c| c.name == name)?;
         let circuit = &qos.circuits[place];
@@ -431,19 +432,20 @@ impl Controller {
         })
     }
 
-    /// What is asked for.
+    /// The present demands.
     pub fn qos(&self) -> &Qos {
         self.qos.asked.qos()
     }
 
-    /// What is known of the network. Of meters that a switch has not told of yet, the best is assumed.
+    /// The network as far as it is known. A switch that has not reported its meters yet counts as
+    /// the most capable.
     pub fn qos_network(&self) -> Network {
         let is_there = |switch: &SwitchQos| switch.has_entries || switch.is_known;
         self.network_of(is_there)
     }
 
-    /// How the queues of a switch are made, and the rates of its ports where they are known. A database
-    /// that is away for a moment is the same as before: nobody need be told.
+    /// Sets how the queues of a switch are made, and the rates of its ports where they are known. A
+    /// database that is away for a moment needs no call: its facts stay the same.
     pub fn set_queues_by(
         &mut self,
         now: Instant,
@@ -463,8 +465,8 @@ impl Controller {
         }
     }
 
-    /// What databases are to hold, by switch and port. A switch that is not there is not decided on
-    /// yet, and is left as it is; one without ports is to have no queues.
+    /// The queues that databases should hold, by switch and port. An absent switch is undecided,
+    /// and its queues are left alone; one without ports should have no queues.
     pub fn wanted_queues(&self) -> BTreeMap<DatapathId, BTreeMap<PortNo, PortPlan>> {
         let is_used = self.qos.is_used();
         let is_known = |switch: &SwitchQos| match is_used {
@@ -487,13 +489,13 @@ impl Controller {
         reached.map(|(dpid, _)| (*dpid, ports(dpid))).collect()
     }
 
-    /// Something has changed that it may depend on.
+    /// Schedules a plan after a change that it may depend on.
     pub(super) fn qos_soon(&mut self, now: Instant) {
         self.qos.is_other = true;
         self.plan_soon(now);
     }
 
-    /// A policy has changed, or something that it may depend on.
+    /// Schedules a plan after a policy, or something that it may depend on, has changed.
     fn plan_soon(&mut self, now: Instant) {
         if self.qos.is_used() && self.qos.plan_at.is_none() {
             let due = now + GATHER;
@@ -502,7 +504,7 @@ impl Controller {
         }
     }
 
-    /// Nobody knows whether the timers are still set.
+    /// Sets the timers again when it is unknown whether they are still set.
     pub(super) fn qos_restart_timers(&mut self) {
         let due = [self.qos.plan_at, self.qos.again_at, self.qos.counts_at];
         for due in due.into_iter().flatten() {
@@ -510,7 +512,7 @@ impl Controller {
         }
     }
 
-    /// What waits is looked at again then.
+    /// Schedules another look at waiting demands.
     fn qos_again(&mut self, due: Instant) {
         if self.qos.again_at.is_none_or(|at| due < at) {
             self.qos.again_at = Some(due);
@@ -518,7 +520,7 @@ impl Controller {
         }
     }
 
-    /// A host has been heard at its place.
+    /// Notes that a host has been heard at its place.
     pub(super) fn qos_host(
         &mut self,
         now: Instant,
@@ -550,7 +552,7 @@ impl Controller {
         }
     }
 
-    /// Switches that have not said for too long that they have taken what they were told.
+    /// Switches that have not confirmed their messages in time.
     fn late(&self, now: Instant) -> BTreeSet<DatapathId> {
         let late = self
             .qos
@@ -560,7 +562,7 @@ impl Controller {
         late.copied().collect()
     }
 
-    /// From what is asked for and there to the messages that are missing.
+    /// Plans, from demands and network to the missing messages.
     fn plan_qos(&mut self, now: Instant) {
         if !self.qos.is_used() {
             return;
@@ -611,8 +613,8 @@ impl Controller {
         self.advance_qos(now);
     }
 
-    /// Notes the network as it is now. Policies are planned anew if it has other switches, or if
-    /// hosts that they name are elsewhere.
+    /// Notes the present network. Policies are planned again if it has other switches, or if hosts
+    /// that they name are elsewhere.
     fn note_network(&mut self) {
         let network = self.network_of(|switch| switch.is_known);
         for (name, place) in &mut self.qos.named {
@@ -624,7 +626,7 @@ impl Controller {
         self.qos.plans_all |= !is_same;
     }
 
-    /// Circuits and queues, and not the policies.
+    /// Plans circuits and queues, and no policies.
     fn plan_ways(&mut self) -> Touched {
         let qos = &mut self.qos;
         let (asked, network) = (&qos.asked, &qos.network);
@@ -657,7 +659,7 @@ impl Controller {
         qos.unsettled.all = true;
     }
 
-    /// Policies that have changed.
+    /// Plans the policies that have changed.
     fn plan_some(&mut self, formers: &BTreeMap<String, Former>) {
         let qos = &mut self.qos;
         let (asked, plan) = (&qos.asked, &mut qos.plan);
@@ -669,7 +671,7 @@ impl Controller {
         self.note_touched(touched);
     }
 
-    /// Nothing has been seen of what is set up in another way, and switches may hold it as it was.
+    /// Notes the entries whose plan changed: switches may still hold their former state.
     fn note_touched(&mut self, touched: Touched) {
         let qos = &mut self.qos;
         for dpid in &touched.ports {
@@ -688,8 +690,8 @@ impl Controller {
         qos.unsettled.meters.extend(touched.meters);
     }
 
-    /// Switches that can be told nothing now, or that have not said for too long that they have taken
-    /// what they were told.
+    /// Switches that cannot be sent anything now, or that have not confirmed their messages in
+    /// time.
     fn away(&self, now: Instant) -> BTreeSet<DatapathId> {
         let is_away = |(dpid, switch): &(&DatapathId, &SwitchQos)| {
             let is_read = switch.has_entries && switch.has_meters && switch.is_known;
@@ -699,7 +701,7 @@ impl Controller {
         away.map(|(dpid, _)| *dpid).collect()
     }
 
-    /// The difference to send. Unless something is uncertain, only what has changed is compared.
+    /// The difference to send. Unless something is uncertain, only changed entries are compared.
     fn qos_diff(
         &mut self,
         now: Instant,
@@ -753,7 +755,7 @@ impl Controller {
         if late.is_empty() {
             return Diff::new(&self.qos.held, wanted, away);
         }
-        // Nobody knows whether it has what it was sent last.
+        // It is unknown whether it has its last messages.
         let mut held = self.qos.held.clone();
         for dpid in late {
             let (switch, held) = (self.qos.switches.get(dpid), held.get_mut(dpid));
@@ -767,8 +769,8 @@ impl Controller {
         Diff::new(&held, wanted, away)
     }
 
-    /// Entries of circuits that are asked for and have had no way yet stay for a while after their
-    /// switch connected: what belongs to them (hosts, links, databases) may still be on its way.
+    /// Keeps existing entries of circuits without a route for a while after their switch connected:
+    /// the hosts, links and databases that the circuit needs may still be missing.
     fn keep_young(
         &mut self,
         now: Instant,
@@ -822,7 +824,7 @@ impl Controller {
         let queues = self.qos.queues.get(&dpid);
         let rate = |port| queues.and_then(|queues| queues.rates.get(port)).copied();
         let ports = switch.ports.keys().map(|port| (*port, rate(port)));
-        // As good as any, as long as it has not said.
+        // A switch without a report counts as the most capable.
         let unknown = MeterFacts {
             max: u32::MAX,
             can_remark: true,
@@ -871,12 +873,12 @@ impl Controller {
     }
 }
 
-/// Links that are there both ways, by either end.
+/// Links that exist in both directions, by either end.
 fn two_ways(links: &Links) -> BTreeMap<Location, Location> {
     let all: BTreeSet<(Location, Location)> = links.iter().collect();
     let both = all.iter().filter(|(from, to)| all.contains(&(*to, *from)));
     both.copied().collect()
 }
 
-/// Where in the order of a change paths are led on to policies: these are there then.
+/// The place in the order of a change where paths lead on to policies: these exist by then.
 const LEAD_ON_AFTER: Order = Order::Policies;

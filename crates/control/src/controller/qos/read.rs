@@ -1,5 +1,5 @@
-//! What a switch says that it holds, once when it connects, and what of it tells of circuits that were
-//! set up by an earlier life of this process.
+//! Reads the entries of a switch once when it connects. Finds in them the circuits that an earlier
+//! process set up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,23 +18,24 @@ use super::super::switch::Request;
 use super::super::{Controller, Location, Timer};
 use super::{QUEUES_WAIT, SETTLE, SwitchQos, two_ways};
 
-/// In the band types of METER_FEATURES.
+/// The bit in the band types of METER_FEATURES.
 const DSCP_REMARK: u32 = 1 << 2;
 
-/// A way of more hops goes in circles.
+/// A route of more hops goes in circles.
 const HOPS_MAX: usize = 64;
 
-/// All that a switch said of its entries, as far as it is of interest here.
+/// The entries in a switch's report that matter here.
 pub(in crate::controller) struct Told {
-    /// Of policies and circuits.
+    /// Entries of policies and circuits.
     pub qos: Vec<FlowStats>,
-    /// Of this switch's paths, those that lead on to policies and those that do not.
+    /// Entries of this switch's paths: those that lead on to policies, and those that do not.
     pub leading: BTreeSet<crate::entry::EntryKey>,
     pub plain: BTreeSet<crate::entry::EntryKey>,
 }
 
 impl Told {
-    /// Takes its rows out of `rows`. Paths that do not lead on are looked at only if some are to.
+    /// Takes these rows out of `rows`. Reads paths that do not lead on only if some should
+    /// (`wants_plain`).
     pub(in crate::controller) fn of(rows: &mut Vec<FlowStats>, wants_plain: bool) -> Told {
         let mut told = Told {
             qos: rows
@@ -78,7 +79,7 @@ impl Controller {
         self.qos_counts_restart(dpid);
     }
 
-    /// It did not come back.
+    /// Handles a switch that did not come back.
     pub(in crate::controller) fn qos_lost(&mut self, dpid: DatapathId) {
         self.qos.switches.remove(&dpid);
         self.qos.held.remove(&dpid);
@@ -86,8 +87,8 @@ impl Controller {
         self.qos_counts_restart(dpid);
     }
 
-    /// Before paths are compared, since it decides on their form. `is_first`: it has just connected;
-    /// later nothing but counters and forms is news.
+    /// Reads a switch's entries. Must run before paths are compared, since it decides on their
+    /// form. `is_first`: the switch has just connected; later only counters and forms are new.
     pub(in crate::controller) fn read_qos(
         &mut self,
         now: Instant,
@@ -121,7 +122,7 @@ impl Controller {
                 self.qos.held.insert(dpid, held);
             }
             if switch.leads_on {
-                // What its edge has set until now is read once more.
+                // Entries that its edge has set until now are read once more.
                 self.tell_edge(dpid, crate::edge::EdgeUpdate::LeadOn(true));
                 self.ask_entries(now, dpid);
             }
@@ -142,8 +143,7 @@ impl Controller {
         }
     }
 
-    /// Takes out the lowest entries of policy tables in which there is nothing else, and to which no
-    /// path leads any more.
+    /// Deletes the lowest entries of policy tables without other entries, once no path leads there.
     pub(super) fn drop_bases(&mut self) {
         let key = Flow::policy_miss().key;
         let is_alone = |dpid: &DatapathId| {
@@ -170,8 +170,8 @@ impl Controller {
         }
     }
 
-    /// All entries have the form that they are to have. Where that is the plain one, it is looked
-    /// once more whether anything still leads on.
+    /// Notes that all entries have their proper form. If that is the plain one, reads once more
+    /// whether any entry still leads on.
     pub(super) fn after_resend(&mut self, now: Instant, dpid: DatapathId) {
         let key = Flow::policy_miss().key;
         let holds_miss = |held: &SwitchPlan| held.flows.contains_key(&key);
@@ -187,7 +187,7 @@ impl Controller {
         }
     }
 
-    /// Once for each connection, and only if anything depends on it.
+    /// Asks for a switch's meters, once for each connection, and only if something depends on them.
     pub(super) fn ask_meters(&mut self, now: Instant, dpid: DatapathId) {
         let is_used = self.qos.is_used();
         let version = self.switches.get(&dpid).map(|switch| switch.version);
@@ -213,7 +213,7 @@ impl Controller {
         }
     }
 
-    /// What a switch has said of its meters; nothing if it would not.
+    /// Handles a switch's report of its meters; `None` if it refused.
     pub(in crate::controller) fn handle_qos_answer(
         &mut self,
         now: Instant,
@@ -255,7 +255,7 @@ impl Controller {
         self.note_ready(now);
     }
 
-    /// Switches of which everything is known by now become part of the network.
+    /// Adds switches to the network whose facts are all known by now.
     pub(super) fn note_ready(&mut self, now: Instant) {
         let mut is_any = false;
         let mut later = Vec::new();
@@ -287,7 +287,7 @@ impl Controller {
         }
     }
 
-    /// Whose entries of circuits are, of those whose nobody knew.
+    /// Finds the owners of held circuit entries that had none.
     pub(super) fn claim_held(&mut self) {
         let qos = &mut self.qos;
         let flows = qos.held.values_mut().flat_map(SwitchPlan::ways_mut);
@@ -301,8 +301,8 @@ impl Controller {
         }
     }
 
-    /// Circuits that are asked for and that the switches hold already, of an earlier life: their hosts
-    /// may not speak for a long time otherwise than over them.
+    /// Adopts wanted circuits that the switches hold from an earlier process: otherwise their
+    /// hosts, which speak over these entries alone, may not be found for a long time.
     pub(super) fn adopt_circuits(&mut self) {
         self.claim_held();
         let links = two_ways(&self.links);
@@ -330,7 +330,7 @@ impl Controller {
         }
     }
 
-    /// From the entry that lets packets in to where they leave; `None` if it is not whole.
+    /// The hops from the entry that lets packets in to their exit; `None` if a part is missing.
     fn trace_circuit(
         &self,
         links: &BTreeMap<Location, Location>,
@@ -372,7 +372,7 @@ impl Controller {
 }
 
 impl Matching {
-    /// Whatever port it comes in by and whatever code point it has got on its way.
+    /// The match without the in-port and the code point, which may change on the route.
     fn loose(&self) -> Matching {
         self.without(openflow::Field::InPort)
             .without(openflow::Field::IpDscp)

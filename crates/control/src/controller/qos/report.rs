@@ -1,4 +1,4 @@
-//! What has become of what was asked for.
+//! Reports the state of the demands.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::qos::verify::Effect;
 
 use super::Controller;
 
-/// By name.
+/// The state of each demand, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QosReport {
     pub policies: BTreeMap<String, PolicyReport>,
@@ -24,7 +24,7 @@ pub struct PolicyReport {
     pub state: Installation,
     /// When counters last showed that it takes effect.
     pub seen: Option<Instant>,
-    /// Why it waits or has no effect, all of it or at some switches.
+    /// Why it waits or has no effect, anywhere or at some switches.
     pub reasons: BTreeSet<String>,
     pub counts: BTreeMap<DatapathId, Count>,
 }
@@ -35,28 +35,29 @@ pub struct CircuitReport {
     /// When counters last showed that it takes effect.
     pub seen: Option<Instant>,
     pub reasons: BTreeSet<String>,
-    /// From the sender on; empty without a way.
+    /// The hops from the sender on; empty without a route.
     pub hops: Vec<Hop>,
-    /// What was let in by the sender, and of the answers.
+    /// Packets let in from the sender, and those of the answers.
     pub sent: Count,
     pub answered: Count,
 }
 
-/// How far it is. That switches have taken it is no proof that packets meet it; counters are.
+/// The progress of a demand. Confirmations by switches do not prove that packets meet its entries;
+/// counters do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Installation {
-    /// Nothing of it can be set up yet.
+    /// No part of it can be set up yet.
     Waiting,
     Installing,
-    /// Every switch that is to has confirmed it.
+    /// Every switch concerned has confirmed it.
     Installed,
-    /// And packets have got what it names, wherever they met it.
+    /// Packets met it, and everywhere got the treatment that it names.
     Active,
-    /// Packets met it, and somewhere did not get what it names.
+    /// Packets met it, and somewhere did not get the treatment that it names.
     NotInEffect,
 }
 
-/// As last read.
+/// A counter's last reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     pub packets: u64,
@@ -80,7 +81,7 @@ impl Count {
 }
 
 impl Controller {
-    /// By policy and circuit: how far it is, why it waits, and its counters.
+    /// Reports the progress, the reasons for waiting, and the counters of each policy and circuit.
     pub fn qos_report(&self) -> QosReport {
         let progress = self.qos_progress();
         let mut reasons: BTreeMap<&Owner, BTreeSet<String>> = BTreeMap::new();
@@ -134,7 +135,7 @@ impl Controller {
         report
     }
 
-    /// What is installed is active or not, as counters say.
+    /// The state of an installed demand, from counters.
     fn verified_state(
         &self,
         state: Installation,
@@ -150,7 +151,7 @@ impl Controller {
         let state = match (worst, seen) {
             (Some(Effect::No), _) => Installation::NotInEffect,
             (Some(Effect::Partly), _) | (_, None) => Installation::Installed,
-            // What cannot be said now was seen once.
+            // Counters cannot decide now, but once showed the effect.
             (_, Some(_)) => Installation::Active,
         };
         (state, seen)

@@ -1,4 +1,4 @@
-//! Sending a difference: stage by stage, in bounded portions, each confirmed.
+//! Sends a difference stage by stage, in bounded portions, each confirmed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,31 +17,31 @@ use super::super::updates::DRAIN;
 use super::super::{Controller, Timer};
 use super::{LEAD_ON_AFTER, REFUSED_PAUSE, Sent};
 
-/// Messages to one switch before it is asked whether it has taken them.
+/// Maximum number of messages to one switch before a barrier.
 const PORTION: usize = 256;
-/// To all switches at one time.
+/// Maximum number of messages to all switches at one time.
 const PORTIONS_MAX: usize = 4096;
 
-/// A switch that has not confirmed for so long is gone around.
+/// How long a switch may take to confirm before routes avoid it.
 pub(super) const BARRIER_WAIT: Duration = Duration::from_millis(500);
 
-/// What is left to send.
+/// The rest of a difference that is being sent.
 #[derive(Default)]
 pub(super) struct Run {
     steps: VecDeque<Step>,
-    /// Of the stage that is being sent.
+    /// The rest of the present stage.
     current: BTreeMap<DatapathId, VecDeque<Change>>,
     resume_at: Option<Instant>,
     has_drained: bool,
-    /// A switch has refused something: nothing more is sent before there is a new plan.
+    /// Whether a switch has refused a message: nothing more is sent before there is a new plan.
     is_void: bool,
-    /// Switches that do not confirm, around which it was planned.
+    /// Switches that do not confirm, which the plan avoids.
     pub late: BTreeSet<DatapathId>,
 }
 
 enum Step {
     Stage(Stage),
-    /// Paths lead on to the policies from now on, or do not any more.
+    /// Turns leading on to policies on or off for the paths of these switches.
     Lead(BTreeSet<DatapathId>, bool),
 }
 
@@ -79,7 +79,7 @@ impl Run {
 }
 
 impl Controller {
-    /// Sends what may be sent by now.
+    /// Sends the messages that may be sent by now.
     pub(in crate::controller) fn advance_qos(&mut self, now: Instant) {
         loop {
             self.send_portions(now);
@@ -121,7 +121,7 @@ impl Controller {
         }
     }
 
-    /// To each switch that has confirmed what it was sent before.
+    /// Sends a portion to each switch that has confirmed the one before.
     fn send_portions(&mut self, now: Instant) {
         let mut left = PORTIONS_MAX;
         let switches: Vec<DatapathId> = self.qos.switches.keys().copied().collect();
@@ -130,7 +130,7 @@ impl Controller {
                 continue;
             };
             if !self.is_connected(dpid) {
-                // It is planned for again when it comes back.
+                // The switch is planned for again when it comes back.
                 self.qos.run.current.remove(&dpid);
                 continue;
             }
@@ -187,7 +187,7 @@ impl Controller {
         count
     }
 
-    /// Entries of paths, in the form that they are to have.
+    /// Sends entries of paths again, in their proper form.
     fn send_again(&mut self, dpid: DatapathId, portion: usize) -> usize {
         let Some(state) = self.qos.switches.get_mut(&dpid) else {
             return 0;
@@ -208,7 +208,7 @@ impl Controller {
         count
     }
 
-    /// The switch has taken what it was sent.
+    /// Handles a switch's confirmation of its messages.
     pub(in crate::controller) fn qos_confirmed(&mut self, now: Instant, dpid: DatapathId) {
         let was_late = !self.qos.is_in_time(dpid, now);
         let Some(switch) = self.qos.switches.get_mut(&dpid) else {
@@ -226,8 +226,8 @@ impl Controller {
         self.advance_qos(now);
     }
 
-    /// It has not said whether it has, for as long as it is waited for: nobody knows, and it is sent
-    /// once more.
+    /// Handles a confirmation that is late: whether the switch has the messages is unknown, so they
+    /// are sent once more.
     pub(in crate::controller) fn qos_unconfirmed(&mut self, now: Instant, dpid: DatapathId) {
         let Some(switch) = self.qos.switches.get_mut(&dpid) else {
             return;
@@ -245,7 +245,7 @@ impl Controller {
         self.qos_soon(now);
     }
 
-    /// The connection is gone: what was sent and not confirmed may or may not be there.
+    /// Handles the end of a connection: unconfirmed messages may have taken effect or not.
     pub(in crate::controller) fn qos_down(&mut self, now: Instant, dpid: DatapathId) {
         let Some(switch) = self.qos.switches.get_mut(&dpid) else {
             return;
@@ -267,7 +267,7 @@ impl Controller {
         }
     }
 
-    /// Whether the refused message was one of these.
+    /// Handles a refusal, if the refused message was one of these.
     pub(in crate::controller) fn qos_refused(
         &mut self,
         now: Instant,
@@ -321,8 +321,8 @@ impl Controller {
         self.qos_soon(now);
     }
 
-    /// Paths of a switch lead on to its policies, or leave it by themselves. Entries that are there
-    /// are read, since an edge has set some that nobody else knows of, and sent again.
+    /// Makes the paths of a switch lead on to its policies, or leave it by themselves. Reads its
+    /// entries, since its edge has set some that only the edge knows, and sends them again.
     fn lead(&mut self, now: Instant, dpid: DatapathId, is_on: bool) {
         let Some(switch) = self.qos.switches.get_mut(&dpid) else {
             return;
@@ -335,7 +335,7 @@ impl Controller {
         }
     }
 
-    /// An entry of a path, where they lead on.
+    /// Changes an entry of a path where paths lead on to policies.
     pub(in crate::controller) fn lead_on(&self, dpid: DatapathId, flow_mod: &mut FlowMod) {
         let is_path = self.qos.is_used()
             && is_ours(flow_mod.cookie)
@@ -348,7 +348,7 @@ impl Controller {
 }
 
 impl Change {
-    /// Of the entry that it sets or takes out.
+    /// The key of the entry that the change sets or deletes.
     pub(super) fn key(&self) -> Option<&FlowKey> {
         match self {
             Change::Set(key, _) | Change::Delete(key) => Some(key),
