@@ -1,9 +1,8 @@
-//! Statistics that somebody else asks of a switch: sent as they are, and the answer kept until it is
+//! Statistics that others ask of a switch: sent unchanged, with the answer kept until it is
 //! fetched.
 //!
-//! What is asked for here changes nothing, and no decision depends on it. At most
-//! [`QUESTIONS_MAX`] may be open, answered or not; an answer that nobody fetches for [`KEPT`] makes
-//! room for others.
+//! These requests change nothing, and no decision depends on them. At most [`QUESTIONS_MAX`] may be
+//! open, answered or not. An answer that is not fetched within [`KEPT`] makes room for others.
 
 use std::collections::BTreeMap;
 
@@ -15,29 +14,29 @@ use super::Controller;
 use super::switch::Request;
 
 pub const QUESTIONS_MAX: usize = 256;
-/// From the question on.
+/// How long a question is kept.
 pub const KEPT: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct QuestionId(u64);
 
-/// What became of a question.
+/// The outcome of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answered {
-    /// All parts, in the order they came.
+    /// All parts of the answer, in the order they came.
     Whole(Vec<ReplyBody>),
-    /// By the switch.
+    /// The switch refused.
     Refused(ErrorKind),
-    /// It did not answer in time, or with more than is taken, or its connection went.
+    /// The switch did not answer in time, or answered too much, or its connection ended.
     Lost,
 }
 
-/// Why nothing was asked.
+/// The reason that no question was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotAsked {
-    /// It is not connected.
+    /// The switch is not connected.
     NoSwitch,
-    /// As many questions are open as may be.
+    /// The maximum number of questions is open.
     TooMany,
     /// The switch's version of OpenFlow has no such question.
     NotInVersion,
@@ -73,7 +72,7 @@ impl Questions {
     }
 
     pub(super) fn answer(&mut self, id: QuestionId, reply: Answered) {
-        // Whoever has asked may have given up.
+        // The asker may have given up.
         if let Some(question) = self.open.get_mut(&id) {
             question.reply = Some(reply);
         }
@@ -84,7 +83,7 @@ impl Controller {
     /// Asks a switch for statistics.
     ///
     /// # Errors
-    /// Nothing was sent, and why.
+    /// The reason that nothing was sent.
     pub fn ask_switch(
         &mut self,
         now: Instant,
@@ -110,7 +109,7 @@ impl Controller {
         }
     }
 
-    /// The answer, once; `None` while it has not come. One that is unknown here is lost.
+    /// Returns the answer, once; `None` while it has not come. An unknown question counts as lost.
     pub fn take_reply(&mut self, id: QuestionId) -> Option<Answered> {
         match self.questions.open.get(&id) {
             Some(Question { reply: None, .. }) => None,
@@ -119,7 +118,7 @@ impl Controller {
         }
     }
 
-    /// Nobody waits for it any more.
+    /// Drops a question whose answer is no longer wanted.
     pub fn drop_question(&mut self, id: QuestionId) {
         self.questions.open.remove(&id);
     }

@@ -1,9 +1,9 @@
-//! After a connection: what the switch holds against what it should hold.
+//! Compares a switch's entries with the wanted ones after a connection.
 //!
-//! Nothing is deleted wholesale. Entries that carry auster's cookie and make sense are adopted, be
-//! they of this process or of one before it; what is missing is added, what is wrong is mended
-//! one by one, and entries of other cookies are not touched. When discovery has found the links,
-//! adopted hops are put together again to paths, and the hosts at their ends are known.
+//! Nothing is deleted wholesale. Valid entries that carry auster's cookie are adopted, from this
+//! process or an earlier one. Missing entries are added, wrong ones are mended one by one, and
+//! those with other cookies are left alone. When discovery has found the links, the controller
+//! joins adopted hops to paths, and learns the hosts at their ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,16 +27,16 @@ use super::services::of_rules;
 use super::switch::Request;
 use super::{Alarm, Controller, Event, Location, Mode, Timer};
 
-/// Discovery is given this long after the last change before adopted entries are judged.
+/// Time for discovery after the last change before adopted entries are judged.
 const SETTLE: Duration = Duration::from_millis(500);
 
 /// A path of more hops goes in circles.
 const HOPS_MAX: usize = 64;
 
-/// Where following adopted entries led.
+/// The end of a trace along adopted entries.
 enum Trace {
     Whole(Vec<Hop>, Location),
-    /// To a switch that is not known well enough yet.
+    /// The trace led to a switch that is not known well enough yet.
     Unsure,
     Broken,
 }
@@ -96,7 +96,7 @@ impl Controller {
         }
     }
 
-    /// Counts rows that cannot be read, and deletes those with our cookie: we never made such.
+    /// Counts unreadable rows, and deletes those with our cookie: no auster has sent such an entry.
     fn handle_unreadable(&mut self, dpid: DatapathId, xid: Xid, rows: &[UnreadableRow]) {
         let of = &mut self.counters.rows_unreadable;
         *of = of.saturating_add(rows.len() as u64);
@@ -114,7 +114,8 @@ impl Controller {
         }
     }
 
-    /// `None` when the switch would not say: then only what it needs at least is sent.
+    /// Compares the entries. `None` when the switch would not report them: then it is sent only the
+    /// minimum that it needs.
     pub(super) fn reconcile(
         &mut self,
         now: Instant,
@@ -204,7 +205,7 @@ impl Controller {
         }
     }
 
-    /// What this process wants there and the switch has not, or has otherwise.
+    /// Sets the wanted entries that the switch lacks, or has in another form.
     fn set_missing(
         &mut self,
         now: Instant,
@@ -216,7 +217,7 @@ impl Controller {
             return;
         };
         let paths = &self.paths;
-        // Of a path that has gone meanwhile, nothing is wanted, and nothing of what an edge set.
+        // For a path that has gone meanwhile nothing is wanted, nor is any entry of an edge.
         let wanted = |entry: &Entry| match entry.kind {
             EntryKind::Pair | EntryKind::Service | EntryKind::Barrier => {
                 paths.owns(dpid, entry.key)
@@ -245,7 +246,7 @@ impl Controller {
         }
     }
 
-    /// What the switch has and this process did not know of: taken over if its ports are there.
+    /// Adopts the switch's entries that this process did not know, if their ports exist.
     fn adopt_held(
         &mut self,
         now: Instant,
@@ -273,7 +274,7 @@ impl Controller {
                 EntryKind::Infrastructure => true,
                 EntryKind::Pair => admits && !key.is_successor(),
                 EntryKind::Barred => forbids || !is_judged,
-                // Whose they are is known when their hosts are.
+                // Their owners are known when their hosts are.
                 EntryKind::Service | EntryKind::Barrier => {
                     is_rule && (admits || !is_judged) && !key.is_successor()
                 }
@@ -310,8 +311,8 @@ impl Controller {
         }
     }
 
-    /// Puts adopted hops together to paths, and takes out the beginnings of those that lead
-    /// nowhere: their next packet comes up and gets a path.
+    /// Joins adopted hops to paths. Deletes the first entries of those that lead nowhere: their
+    /// next packet comes up and gets a path.
     pub(super) fn adopt_entries(&mut self, now: Instant) {
         self.adopt_hosts(now);
         let mut beginnings: BTreeMap<Pair, BTreeSet<Location>> = BTreeMap::new();
@@ -330,15 +331,15 @@ impl Controller {
             }
         }
         for (pair, places) in beginnings {
-            // In two places enters what passes a switch between them that is not here yet: a port
-            // towards it looks like one with hosts, and neither end is what it seems.
+            // A path seems to begin in two places if the switch between them is not here yet: a
+            // port towards it looks like one with hosts, and neither end is what it seems.
             let mut places = places.into_iter();
             if let (Some(at), None) = (places.next(), places.next())
                 && !self
                     .paths
                     .owns(at.dpid, EntryKey::pair(at.port, pair.0, pair.1))
             {
-                // A panic in these entries is laid to their switch.
+                // A panic in these entries is attributed to their switch.
                 self.in_hand = Some(at.dpid);
                 self.adopt_path(now, pair, at);
             }
@@ -350,7 +351,8 @@ impl Controller {
         self.qos_soon(now);
     }
 
-    /// Connected so recently that hosts and other switches of before may still be on their way.
+    /// Whether the switch connected so recently that hosts and other switches of before may still
+    /// come back.
     pub(super) fn is_young(&self, now: Instant, dpid: DatapathId) -> bool {
         let switch = self.switches.get(&dpid);
         switch.is_some_and(|switch| now.since(switch.up_since) < ADOPTED_KEPT)
@@ -372,13 +374,13 @@ impl Controller {
                 self.adopt_host(now, dst, end);
                 let right = self.hosts.place(src) == Some(at) && self.hosts.place(dst) == Some(end);
                 if is_local {
-                    // Its hosts are known now; more is not kept of it.
+                    // Its hosts are known now; the rest of it is not kept.
                     self.forget_entry(at, pair);
                 } else if right && !self.paths.contains(pair) {
                     self.paths.adopt(now, pair, hops);
                     self.adopt_rules(now, pair);
                 }
-                // Of two places that only entries tell of, neither is better.
+                // Two places known only from entries are equally doubtful.
                 self.heard_elsewhere(src, at) || self.heard_elsewhere(dst, end)
             }
         };
@@ -390,7 +392,7 @@ impl Controller {
         }
     }
 
-    /// Those of its rules too.
+    /// Forgets a pair's entry and those of its rules.
     fn forget_entry(&mut self, at: Location, pair: Pair) -> BTreeSet<EntryKey> {
         let key = EntryKey::pair(at.port, pair.0, pair.1);
         let Some(switch) = self.switches.get_mut(&at.dpid) else {
@@ -404,7 +406,7 @@ impl Controller {
         its
     }
 
-    /// What drops, where nothing is left that it stands beside.
+    /// Deletes dropping entries that have no leading entries of their pair beside them any more.
     fn drop_barriers(&mut self, now: Instant) {
         let mut idle = Vec::new();
         for (dpid, switch) in self.switches.iter().filter(|(_, switch)| switch.synced) {
@@ -465,7 +467,7 @@ impl Controller {
         Trace::Broken
     }
 
-    /// A route that ends at an edge port says where its host is.
+    /// Learns hosts from routes: a route that ends at an edge port shows where its host is.
     fn adopt_hosts(&mut self, now: Instant) {
         let mut found = Vec::new();
         for (dpid, switch) in self.switches.iter().filter(|(_, switch)| switch.synced) {
@@ -503,8 +505,8 @@ impl Controller {
     }
 }
 
-/// Ports behind which there are hosts, as entries say: a pair's first hop, and both ends of what an
-/// edge has set.
+/// Ports with hosts, according to the entries: a pair's first hop, and both ends of an edge's
+/// entry.
 fn edges_told(held: &BTreeMap<EntryKey, Entry>) -> impl Iterator<Item = PortNo> {
     let entries = held.values();
     let ports = entries.flat_map(|entry| match entry.kind {
@@ -515,8 +517,8 @@ fn edges_told(held: &BTreeMap<EntryKey, Entry>) -> impl Iterator<Item = PortNo> 
     ports.flatten()
 }
 
-/// The entry by which a pair's packets leave a switch: its own, that of one of its rules, or where it
-/// has none a coarse one.
+/// The entry by which a pair's packets leave a switch: its own, that of one of its rules, or else a
+/// coarse one.
 fn leading(entries: &Entries, key: EntryKey) -> Option<&Entry> {
     let own = entries.get(&key);
     let of_rule = || of_rules(entries, key).find(|entry| entry.kind == EntryKind::Service);
@@ -548,7 +550,7 @@ fn sends_to_controller(row: &FlowStats) -> bool {
         })
 }
 
-/// Takes out an entry of ours of a shape that this version does not make.
+/// Deletes an entry of ours of a shape that this version does not make.
 pub(super) fn delete_row(row: &FlowStats) -> FlowMod {
     delete_of(row.table_id, row.priority, &row.r#match)
 }

@@ -1,14 +1,15 @@
-//! Entries towards hosts, set before anybody asks (proactive and hybrid mode).
+//! Entries towards hosts, set before any packet asks (proactive and hybrid mode).
 //!
-//! They are computed whole from the places of the hosts and the links, compared with what the
-//! switches hold, and the difference is sent, nearest to the host first. Proactive: one entry per
-//! host and switch, from any port. Hybrid: one per host and link port, so that a packet from an
-//! edge port still comes up once per pair of hosts, and its sender is checked.
+//! The controller computes all of them from the places of the hosts and the links, compares them
+//! with the switches' entries, and sends the difference, nearest to the host first. Proactive: one
+//! entry per host and switch, from any port. Hybrid: one per host and link port, so that a packet
+//! from an edge port still comes up once per pair of hosts, and its sender is checked.
 //!
-//! *Forward and report* is hybrid with one more entry per host and switch: from any other port, that
-//! is from edges, packets go the same way, and the beginning of each to the controller as well, which
-//! makes the pair's entry. That has the same output, so that no packet after it is faster than one
-//! before. Switches of 1.0 cannot say which entry a packet-in is of; there, packets come up.
+//! *Forward and report* is hybrid with one more entry per host and switch. Packets from any other
+//! port, that is from edges, take the same route, and the beginning of each goes to the controller
+//! as well, which makes the pair's entry. That entry has the same output, so no packet after it is
+//! faster than one before. Switches of 1.0 cannot name the entry of a packet-in; there, packets
+//! come up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,11 +23,11 @@ use super::updates::{Change, Guard, Stage, Step};
 use super::{Controller, Location, Mode, Timer};
 use crate::timeouts::FirstPackets;
 
-/// Learned hosts are gathered for this long before routes are computed.
+/// Time to gather learned hosts before routes are computed.
 const GATHER: Duration = Duration::from_millis(20);
 
-/// Entries of hosts that nobody has heard are kept this long after their switch connected: their
-/// host's own switch may still be on its way.
+/// How long entries of unheard hosts are kept after their switch connected: the host's own switch
+/// may not be connected yet.
 pub(super) const ADOPTED_KEPT: Duration = Duration::from_secs(30);
 
 impl Controller {
@@ -35,7 +36,7 @@ impl Controller {
         self.config.mode != Mode::Reactive || self.reports()
     }
 
-    /// Whether edge switches send on what is for a known host, and report it.
+    /// Whether edge switches forward packets to known hosts, and report them.
     pub(super) fn reports(&self) -> bool {
         let policy = self.config.timeouts.first_packets;
         policy == FirstPackets::Report && self.config.mode != Mode::Proactive
@@ -54,7 +55,8 @@ impl Controller {
         self.change_routes(now, Duration::ZERO);
     }
 
-    /// What leads elsewhere from now on does so `settle` after what it relies on was confirmed.
+    /// Computes and sends the routes. Entries that change direction do so `settle` after the
+    /// entries they rely on were confirmed.
     pub(super) fn change_routes(&mut self, now: Instant, settle: Duration) {
         if !self.has_routes() && !self.has_had_routes {
             return;
@@ -87,8 +89,8 @@ impl Controller {
             let young = now.since(switch.up_since) < ADOPTED_KEPT;
             for entry in switch.entries.values() {
                 let key = &entry.key;
-                // Where a host is that only entries tell of may be a port towards a switch that is
-                // not here yet.
+                // A host known only from entries may in truth be behind a port towards a switch
+                // that is not here yet.
                 let unknown = !key.eth_dst.is_some_and(|mac| self.hosts.is_heard(mac));
                 let may_be = self.has_routes() && young && unknown;
                 let kept = wanted.contains_key(key) || may_be;
@@ -121,7 +123,7 @@ impl Controller {
         self.start_update(now, stages);
     }
 
-    /// Per switch, every route entry it should hold, and how far its host is.
+    /// The wanted route entries of each switch, with the distance of their hosts.
     fn wanted_routes(&self) -> BTreeMap<DatapathId, BTreeMap<EntryKey, (Entry, u32)>> {
         let mut wanted: BTreeMap<DatapathId, BTreeMap<EntryKey, (Entry, u32)>> = BTreeMap::new();
         let mut trees: BTreeMap<DatapathId, Distances> = BTreeMap::new();
@@ -185,14 +187,14 @@ impl Controller {
         let mut entries: Vec<Entry> = links.map(|port| from(Some(port))).collect();
         if reports {
             entries.push(entry(EntryKey::report(mac), EntryKind::Report));
-            // Hosts behind one port hear each other there, and nobody need know.
+            // Hosts behind one port hear each other there, and need no report.
             entries.extend((dpid == home.dpid).then(|| from(Some(out))));
         }
         entries
     }
 }
 
-/// Chooses among equal ways to a host.
+/// Chooses among equal routes to a host.
 pub(super) fn destination_hash(mac: MacAddr) -> u64 {
     mix(mac.to_u64())
 }

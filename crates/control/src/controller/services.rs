@@ -1,14 +1,15 @@
-//! Services: some of the packets between two hosts that have a class of their own.
+//! Services: some of the packets between two hosts, with a class of their own.
 //!
-//! A switch tells them apart where the pair's path begins: beside the pair's entry it has one for
-//! each rule, above it, with the lifetime of its class and the same output, or that drops. Past it
-//! all of the pair go by the same entries, which last as long as the longest of them.
+//! A switch tells them apart where the pair's path begins. Beside the pair's entry it has a higher
+//! one for each rule, with the lifetime of its class, and with the same output or a drop. Past the
+//! first switch all packets of the pair use the same entries, which last as long as the longest of
+//! them.
 //!
-//! They are set together, what drops before what leads, and go together when nothing leads any more.
-//! An entry that leads and ends is covered by the pair's. Where one that drops would take its packets
-//! it is set again, as long as something else of the pair is in use: an *exception* ends with its
-//! pair. One that drops has no timeout, so that nothing slips through when it has ended before those
-//! that lead.
+//! The entries are set together, dropping ones before leading ones, and are deleted together when
+//! none leads any more. A leading entry that ends is covered by the pair's. Where a dropping one
+//! would take its packets, it is set again as long as another entry of the pair is in use: an
+//! *exception* ends with its pair. A dropping entry has no timeout, so that no packet slips through
+//! because it ended before those that lead.
 
 use std::collections::BTreeSet;
 
@@ -26,23 +27,23 @@ use super::paths::Pair;
 use super::updates::{Change, Guard, Step};
 use super::{Controller, Mode};
 
-/// A rule of a pair as its path has it.
+/// A rule of a pair in the form that its path has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PairRule {
     pub rule: Rule,
     pub drops: bool,
-    /// Set again although nobody used it: that it is there says nothing of the pair.
+    /// Whether it was set again without use: its presence does not show that the pair is in use.
     pub kept: bool,
 }
 
-/// The entries of a path's beginning that are new: those that drop go before all others.
+/// The new entries at a path's first switch: dropping ones go before all others.
 pub(super) struct Beginning {
     pub drops: Vec<Change>,
     pub leads: Vec<Change>,
 }
 
 impl Controller {
-    /// What of a pair has its own class.
+    /// The rules of a pair whose packets have a class of their own.
     pub(super) fn rules_of(&self, pair: Pair) -> Vec<PairRule> {
         let timeouts = &self.config.timeouts;
         if !timeouts.has_rules() {
@@ -59,7 +60,7 @@ impl Controller {
         rules.collect()
     }
 
-    /// Those of which one of the two has told an address; both, if nothing is known.
+    /// The address families of which one of the two has an address; both, if nothing is known.
     fn families(&self, (src, dst): Pair) -> Vec<Family> {
         let ips = [src, dst].map(|mac| self.hosts.ips(mac)).concat();
         let mut families = Vec::new();
@@ -72,12 +73,12 @@ impl Controller {
         families
     }
 
-    /// Whether anything may go from the one host to the other.
+    /// Whether any packet may go from the one host to the other.
     pub(super) fn admits(&self, pair: Pair) -> bool {
         !self.forbids(pair) || self.rules_of(pair).iter().any(|rule| !rule.drops)
     }
 
-    /// Whether a packet is barred by its own IP addresses, whoever sends it.
+    /// Whether a packet's own IP addresses forbid it, whoever sends it.
     pub(super) fn guards_from(&self, pair: Pair, fields: &PacketFields) -> bool {
         match self.config.timeouts.guard_of(fields) {
             None => false,
@@ -104,8 +105,8 @@ impl Controller {
         }
     }
 
-    /// A packet that may not go, of a pair of which others may: what drops those after it comes with
-    /// the entries of those.
+    /// Drops a forbidden packet of a pair whose other packets are allowed: the entry that drops the
+    /// packets after it comes with the pair's entries.
     pub(super) fn bar_by_path(&mut self, now: Instant, packet: &Packet<'_>) {
         let to = self.hosts.place(packet.dst).filter(|to| *to != packet.at);
         if let Some(to) = to.filter(|_| self.config.mode != Mode::Proactive) {
@@ -154,7 +155,7 @@ impl Controller {
         } else {
             let (idle_s, hard_s) = self.timeouts_of(pair, Some(rule.rule), true, table_s);
             match self.is_exception(pair, rule.rule, rules) {
-                // What it stands out from would drop its packets while it is renewed.
+                // A lower dropping entry would take its packets while it is renewed.
                 true => (if idle_s == 0 { hard_s } else { idle_s }, 0),
                 false => (idle_s, hard_s),
             }
@@ -188,7 +189,7 @@ impl Controller {
         most.unwrap_or_default()
     }
 
-    /// An entry of a path has ended by itself, or was taken out for others (`is_evicted`).
+    /// Handles the end of a path's entry, by itself or for others (`is_evicted`).
     pub(super) fn entry_ended(
         &mut self,
         now: Instant,
@@ -202,7 +203,7 @@ impl Controller {
         };
         let is_first = (hop.dpid, Some(hop.in_port)) == (dpid, key.in_port);
         let gone = (!is_evicted).then_some(dpid);
-        // What drops has no timeout and is never chosen to go.
+        // A dropping entry has no timeout and is never evicted.
         if rules.is_empty() || !is_first {
             return self.drop_rest(now, pair, gone);
         }
@@ -227,7 +228,7 @@ impl Controller {
         }
     }
 
-    /// Whether an entry of the pair is there that would end if it were not.
+    /// Whether the pair has an entry that ends by itself when unused.
     fn is_used(&self, pair: Pair, hop: &Hop, rules: &[PairRule]) -> bool {
         let Some(switch) = self.switches.get(&hop.dpid) else {
             return false;
@@ -241,8 +242,8 @@ impl Controller {
         leads(hop.key(pair)) || keys.any(leads)
     }
 
-    /// After classes or the addresses of a host have changed. A path is taken away if nothing of it
-    /// is allowed any more, or if what drops cannot be set.
+    /// Fits a path's rules after a change of classes or of a host's addresses. Deletes the path if
+    /// no packet of it is allowed any more, or if its dropping entries cannot be set.
     pub(super) fn fit_rules(&mut self, now: Instant, pair: Pair) {
         if !self.admits(pair) {
             return self.drop_path(now, pair);
@@ -265,7 +266,7 @@ impl Controller {
         }
     }
 
-    /// A path that was put together from entries: with those of its rules.
+    /// Adopts a path that was joined from entries, with those of its rules.
     pub(super) fn adopt_rules(&mut self, now: Instant, pair: Pair) {
         let Some((hop, _)) = self.paths.beginning(pair) else {
             return;
@@ -288,15 +289,15 @@ impl Controller {
         }
     }
 
-    /// Whether it can be known which classes a pair has: hosts may be named by addresses that they
-    /// have not told yet.
+    /// Whether a pair's classes can be known: classes may name hosts by addresses that they have
+    /// not told yet.
     pub(super) fn is_judged(&self, (src, dst): Pair) -> bool {
         let has_told = |mac| !self.hosts.ips(mac).is_empty();
         !self.config.timeouts.names_ips() || (has_told(src) && has_told(dst))
     }
 }
 
-/// The entries of a pair's rules beside its own, from the last rule on. It looks once at each priority
+/// The entries of a pair's rules beside its own, from the last rule on. Looks once at each priority
 /// that some rule has, and not at the rules of all other pairs.
 pub(super) fn of_rules(entries: &Entries, key: EntryKey) -> impl Iterator<Item = &Entry> {
     let in_use = |from: EntryKey| {
@@ -317,7 +318,7 @@ pub(super) fn of_rules(entries: &Entries, key: EntryKey) -> impl Iterator<Item =
     })
 }
 
-/// Whether they are the same, whatever was kept.
+/// Whether the rules are the same, apart from `kept`.
 pub(super) fn is_same(rules: &[PairRule], others: &[PairRule]) -> bool {
     let plain = |rules: &[PairRule]| -> BTreeSet<(Rule, bool)> {
         rules.iter().map(|rule| (rule.rule, rule.drops)).collect()
@@ -325,7 +326,7 @@ pub(super) fn is_same(rules: &[PairRule], others: &[PairRule]) -> bool {
     plain(rules) == plain(others)
 }
 
-/// What is not to pass, as long as anything else of its pair may.
+/// An entry that drops packets as long as others of the same pair are allowed.
 pub(super) fn barrier(key: EntryKey) -> Entry {
     Entry {
         key,

@@ -1,4 +1,4 @@
-//! One switch as the controller knows it, and the sending of messages to it.
+//! One switch as the controller knows it, and the messages to it.
 
 use std::collections::BTreeMap;
 
@@ -32,8 +32,8 @@ use super::{Alarm, Controller, ControllerConfig, ControllerOutput, Event, Locati
 /// their budget.
 const DETOUR_PER_S: u32 = 5000;
 
-/// Packets that come in over a link without an entry for them, which the controller carries each
-/// second. A link has those of many hosts: after a restart, or while tables are full.
+/// Packets without an entry that come in over a link, and that the controller carries each second.
+/// A link has those of many hosts: after a restart, or while tables are full.
 const HALF_WAY_PER_S: u32 = 25_000;
 const HALF_WAY_BURST: u32 = 5000;
 
@@ -44,26 +44,27 @@ pub(super) struct Switch {
     pub version: Version,
     pub up_since: Instant,
     pub down_since: Option<Instant>,
-    /// Its entries have been compared since it connected.
+    /// Whether its entries have been compared since it connected.
     pub synced: bool,
     pub ports: BTreeMap<PortNo, SwitchPort>,
-    /// What it should hold: what was sent or adopted and has not gone.
+    /// The entries that it should hold: those that were sent or adopted and have not gone.
     pub entries: Entries,
     pub requests: Requests<Request>,
     pub pipe: Pipe,
-    /// Paths that are mended when it is no longer behind.
+    /// Paths to mend when the switch is no longer behind.
     pub parked: BTreeMap<Pair, Mend>,
-    /// After TABLE_FULL no path is set here until then, so that there is no storm of retries.
+    /// The end of the pause after TABLE_FULL: no path is set here before, to avoid a storm of
+    /// retries.
     pub full_until: Instant,
-    /// At any port flows may be kept that its entries would not make (`cached.rs`).
+    /// Until when any port may have kept flows that the entries would not make (`cached.rs`).
     pub kept_until: Instant,
     pub table: Table,
-    /// Rows of the entries' reading under way that could not be read.
+    /// Unreadable rows in the reading of entries under way.
     pub unreadable: usize,
-    /// Kept until something changes.
+    /// Cached until something changes.
     pub edge_ports: Option<EdgePorts>,
     pub guard_counts: GuardCounts,
-    /// What broadcasts of its ports may cost.
+    /// The budget of broadcasts from its ports.
     pub flood_packet_outs: Budget,
     pub pulse: Pulse,
     description: Option<Description>,
@@ -72,7 +73,7 @@ pub(super) struct Switch {
 pub(super) struct SwitchPort {
     pub hw_addr: MacAddr,
     pub state: PortState,
-    /// Discovery has its first chance until then, at least.
+    /// The earliest end of discovery's first chance.
     pub held_until: Instant,
     pub lldp_due: Instant,
     pub lldp_sent_at: Option<Instant>,
@@ -81,28 +82,29 @@ pub(super) struct SwitchPort {
     pub held_sent_at: Option<Instant>,
     pub outstanding: Outstanding,
     pub lldp_budget: Budget,
-    /// Broadcasts from here, and the packet-outs that they cost.
+    /// The budgets of broadcasts from here, and of the packet-outs that they cost.
     pub flood_budget: Budget,
     pub flood_packet_outs: Budget,
     pub storm: Storm,
-    /// New paths that begin here.
+    /// The budget of new paths that begin here.
     pub path_budget: Budget,
-    /// Packets from here that the controller carries because `path_budget` is used up.
+    /// The budget of packets from here that the controller carries because `path_budget` is used
+    /// up.
     pub detour_budget: Budget,
-    /// Packets that have come in over a link, and that the controller carries.
+    /// The budget of packets that came in over a link and that the controller carries.
     pub half_way_budget: Budget,
-    /// When the last alarm was raised for a forged sender here.
+    /// When the last alarm about a forged sender here was raised.
     pub forged_at: Option<Instant>,
     pub changed_at: Instant,
-    /// Of packets from here a flow may be kept that the switch's entries would not make.
+    /// Until when packets from here may have a kept flow that the switch's entries would not make.
     pub kept_until: Instant,
-    /// Its switch's edge answers for it.
+    /// Whether the switch's edge answers for the port.
     pub edge_open: bool,
-    /// The latest state, not yet taken over because the port flaps; `Some(None)` is a deletion.
+    /// The latest state, not applied yet because the port flaps; `Some(None)` is a deletion.
     pub pending: Option<Option<Port>>,
 }
 
-/// What a request of ours is for.
+/// The purpose of a request of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Entries,
@@ -116,15 +118,15 @@ pub(super) enum Request {
     },
     /// Table statistics.
     Table,
-    /// Flow statistics, of entries that are looked at one by one.
+    /// Flow statistics, to look at single entries.
     Rows,
     TableFeatures,
-    /// Somebody else's.
+    /// Statistics for somebody else.
     Question(QuestionId),
     MeterFeatures,
-    /// How each is set.
+    /// The settings of meters.
     Meters,
-    /// A portion of QoS was sent before.
+    /// The barrier after a portion of QoS.
     Qos,
     /// Counters of policies and circuits.
     QosRows,
@@ -210,7 +212,7 @@ impl SwitchPort {
         }
     }
 
-    /// Discovery has its first chance from now on.
+    /// Begins discovery's first chance.
     pub(super) fn hold(&mut self, now: Instant, hold: Duration) {
         self.held_until = now + hold;
         self.lldp_sent_held = 0;
@@ -219,7 +221,7 @@ impl SwitchPort {
 }
 
 impl Controller {
-    /// Takes over a connection: settings, ports, and the question what entries are there.
+    /// Takes over a connection: sends settings, and asks for the entries.
     pub(super) fn admit(&mut self, now: Instant, connection: ConnectionId, up: SwitchUp) {
         let dpid = up.features.datapath_id;
         self.qos_up(now, dpid, up.features.n_tables);
@@ -237,7 +239,7 @@ impl Controller {
             dpid,
             version: up.version,
         });
-        // Packets that miss come whole, or they could not be sent on.
+        // Packets that miss come whole; otherwise they could not be sent on.
         let config = SwitchConfig {
             flags: 0,
             miss_send_len: 0xffff,
@@ -272,14 +274,14 @@ impl Controller {
         self.switches.get_mut(&at.dpid)?.ports.get_mut(&at.port)
     }
 
-    /// Sends what has no reply. Its xid, if it could be sent.
+    /// Sends a message without a reply. Returns its xid if it could be sent.
     pub(super) fn send(&mut self, dpid: DatapathId, message: &Message) -> Option<Xid> {
         let switch = self.switches.get_mut(&dpid)?;
         let xid = switch.requests.next_xid();
         self.send_as(dpid, xid, message, false).then_some(xid)
     }
 
-    /// Sends a request; `None` if it could not be, and then nothing waits for it.
+    /// Sends a request; `None` if it could not be sent, and then nothing waits for it.
     pub(super) fn request(
         &mut self,
         now: Instant,
@@ -330,7 +332,7 @@ impl Controller {
         self.send(dpid, &Message::FlowMod(flow_mod));
     }
 
-    /// Sends `data` out of `ports`, as if it had come from nowhere.
+    /// Sends `data` out of `ports`, without an in-port.
     pub(super) fn packet_out(&mut self, dpid: DatapathId, ports: &[PortNo], data: &[u8]) {
         let Some(switch) = self.switches.get(&dpid) else {
             return;
@@ -395,7 +397,7 @@ impl Controller {
         }
     }
 
-    /// The connection went, the switch refused, or time is over.
+    /// Handles a request whose connection ended, that the switch refused, or that timed out.
     pub(super) fn handle_unanswered(&mut self, now: Instant, dpid: DatapathId, request: Request) {
         match request {
             Request::Pulse { asked } => self.pulse_unanswered(now, dpid, asked),

@@ -1,14 +1,14 @@
-//! The flow table of each switch over time: how full it is, which leases are renewed, what goes
-//! when there is no room.
+//! The flow table of each switch over time: its fill, the renewal of leases, and eviction when
+//! there is no room.
 //!
-//! A switch is asked only if something depends on the answer. Its table statistics tell how full it
-//! is, where a limit is known; its flow statistics are read where there are leases, where the paper's
-//! rule is used, and where the table is fuller than [`ROWS_SHARE`]. Both are asked for more often as
-//! the table fills.
+//! The controller asks a switch only if something depends on the answer. Table statistics give the
+//! fill, where a limit is known. Flow statistics are read where there are leases, where the paper's
+//! rule is used, and where the table is fuller than [`ROWS_SHARE`]. Both are asked for more often
+//! as the table fills.
 //!
-//! Room is made before an entry is set ([`Keeper`]). A switch that says TABLE_FULL all the same has
-//! fewer places than was known, or others have taken them: its limit is learnt, entries that nobody
-//! uses are taken out, and what it has refused is sent once more.
+//! The controller makes room before it sets an entry ([`Keeper`]). A switch that sends TABLE_FULL
+//! all the same has fewer places than was known, or others have taken them. Then the controller
+//! learns the limit, evicts unused entries, and sends the refused ones once more.
 
 mod admission;
 mod edges;
@@ -36,63 +36,63 @@ use super::paths::TABLE_FULL_PAUSE;
 use super::switch::Request;
 use super::{Controller, TableView, Timer};
 
-/// Tenths of the limit above which single entries are looked at.
+/// Tenths of the limit above which single entries are examined.
 const ROWS_SHARE: u32 = 7;
 
-/// New entries between two readings that somebody else than this has set, as far as they are counted.
+/// Maximum of counted new entries by others between two readings.
 const UNSEEN_MAX: u32 = 10_000;
 
-/// What is known of a switch's flow table.
+/// The known state of a switch's flow table.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    /// As the switch tells it.
+    /// The limit that the switch reports.
     said_max: Option<u32>,
-    /// As TABLE_FULL has told it.
+    /// The limit learned from TABLE_FULL.
     learnt_max: Option<u32>,
     /// `None` without a limit.
     keeper: Option<Keeper<RowKey>>,
     leases: Leases,
-    /// Of them, those that the number over all switches has.
+    /// The leases of this table that are part of the number over all switches.
     pub leases_counted: usize,
     to_renew: VecDeque<RowKey>,
-    /// When the rest of them goes on, if more were due than allowed.
+    /// When the rest of the renewals goes on, if more were due than allowed.
     renewals_due: Option<Instant>,
-    /// By the last reading.
+    /// The number of entries in the last reading.
     entries: Option<u32>,
     active: u32,
     poll_due: Option<Instant>,
-    /// Statistics are under way since then.
+    /// Since when statistics are under way.
     asked_at: Option<Instant>,
     read_at: Option<Instant>,
     round_trip: Duration,
-    /// Readings since the switch said TABLE_FULL.
+    /// Readings since the switch sent TABLE_FULL.
     full: Option<u8>,
-    /// Asked for as soon as it said so: the number of entries is its limit.
+    /// Whether statistics were asked for at TABLE_FULL: the number of entries is then the limit.
     asked_for_limit: bool,
     evicted_at: Option<Instant>,
     told_edge: Option<(u16, u16)>,
-    /// Entries that the edge may set, as it was told; `None` before, and where no limit is known.
+    /// The number of entries granted to the edge; `None` before, and where no limit is known.
     granted: Option<u32>,
-    /// It was told timeouts once by which entries end that are in use, or were until lately.
+    /// Whether the edge was ever told timeouts that end entries in use, or used until lately.
     edge_ends_early: bool,
     counters: TableCounters,
 }
 
-/// What happened to a switch's entries.
+/// Counters of a switch's entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableCounters {
     /// Packet-ins for which the controller has set a path that begins here.
     pub misses: u64,
     pub renewals: u64,
-    /// Entries taken out for others.
+    /// Entries deleted to make room for others.
     pub evictions: u64,
     /// Flow-mods refused because the table was full.
     pub table_full: u64,
     /// Paths that were not set because all entries are in use.
     pub no_room: u64,
-    /// Entries that a coarser one has replaced.
+    /// Entries that a coarse one has replaced.
     pub coarsened: u64,
-    /// Entries set again in place of a coarser one.
+    /// Entries set again in place of a coarse one.
     pub refined: u64,
 }
 
@@ -108,7 +108,7 @@ impl Table {
         }
     }
 
-    /// A connection: who is there may have been changed meanwhile.
+    /// Handles a connection: others may have changed the entries meanwhile.
     pub(super) fn handle_up(&mut self) {
         (self.said_max, self.learnt_max) = (None, None);
         (self.entries, self.asked_at, self.full) = (None, None, None);
@@ -129,10 +129,10 @@ impl Table {
         }
     }
 
-    /// An entry is sent for which room was made before.
+    /// Notes that an entry is sent for which room was made before.
     pub(super) fn handle_sent(&mut self, now: Instant, entry: &Entry) {
         if let (Some(keeper), Some(key)) = (&mut self.keeper, RowKey::of(entry.key)) {
-            // What drops is never chosen to go.
+            // A dropping entry is never evicted.
             keeper.handle_sent(now, key, entry.kind == EntryKind::Barrier);
         }
     }
@@ -156,17 +156,17 @@ impl Table {
         self.counters.misses += 1;
     }
 
-    /// Entries of pairs that a coarser one may take.
+    /// Entries of pairs that a coarse one may replace.
     pub(super) fn coarsenable(&self) -> impl Iterator<Item = RowKey> + '_ {
         self.keeper.iter().flat_map(Keeper::coarsenable)
     }
 
-    /// Places that are free, where that is known.
+    /// Free places, where that number is known.
     pub(super) fn free(&self) -> Option<u32> {
         self.keeper.as_ref().map(Keeper::free)
     }
 
-    /// A coarse entry is about to be set for so many.
+    /// Notes that a coarse entry will replace this number of entries.
     pub(super) fn handle_coarse(&mut self, now: Instant, key: EntryKey, replaced: usize) {
         self.counters.coarsened += replaced as u64;
         if let (Some(keeper), Some(row)) = (&mut self.keeper, RowKey::of(key))
@@ -180,7 +180,7 @@ impl Table {
         self.counters.refined += count as u64;
     }
 
-    /// So many entries of pairs may be set again in place of coarse ones.
+    /// The number of entries of pairs that may be set again in place of coarse ones.
     pub(super) fn relief(&mut self, now: Instant) -> Option<u32> {
         match &mut self.keeper {
             Some(keeper) => keeper.relief(now),
@@ -188,7 +188,7 @@ impl Table {
         }
     }
 
-    /// Whether single entries must be looked at to keep within the limit.
+    /// Whether single entries must be examined to keep within the limit.
     pub(super) fn is_filling(&self) -> bool {
         let Some(keeper) = &self.keeper else {
             return self.full.is_some();
@@ -201,7 +201,7 @@ impl Table {
 }
 
 impl Controller {
-    /// The switch's entries have been compared: from now on its table is looked after.
+    /// Starts the care of a switch's table, after its entries have been compared.
     pub(super) fn start_table(&mut self, now: Instant, dpid: DatapathId) {
         let asks_limit = self.config.timeouts.default.is_adaptive();
         let Some(switch) = self.switches.get_mut(&dpid) else {
@@ -209,7 +209,7 @@ impl Controller {
         };
         switch.table.asked_at = None;
         let is_told = switch.table.said_max.is_some();
-        // Of Open vSwitch it is known that it names a number which means nothing.
+        // Open vSwitch reports a number that means nothing.
         let says_nothing = switch.is_open_vswitch();
         let version = switch.version;
         if asks_limit && !is_told && !says_nothing {
@@ -228,7 +228,7 @@ impl Controller {
         }
     }
 
-    /// The limit of every table may be another.
+    /// Fits all tables to limits that may have changed.
     pub(super) fn fit_tables(&mut self, now: Instant) {
         for dpid in self.switches.keys().copied().collect::<Vec<_>>() {
             self.fit_table(now, dpid);
@@ -238,13 +238,14 @@ impl Controller {
         }
     }
 
-    /// How many entries a switch's table takes, as its database says; `None` if it does not. It may
-    /// be told before the switch connects, and holds until it is told otherwise.
+    /// Sets the number of entries that a switch's table takes, from its database; `None` if the
+    /// database does not say. May be called before the switch connects, and holds until the next
+    /// call.
     pub fn set_table_limit(&mut self, now: Instant, dpid: DatapathId, limit: Option<u32>) {
         let limit = limit.map(|limit| limit.clamp(1, ENTRIES_MAX));
         let is_known = self.table_limits.contains_key(&dpid);
         let before = match limit {
-            // So that databases cannot make it grow without switches.
+            // So that databases cannot make the map grow without switches.
             Some(_) if !is_known && self.table_limits.len() >= self.config.switch_count_max => {
                 return;
             }
@@ -349,7 +350,7 @@ impl Controller {
         self.request(now, dpid, request, &message).is_some()
     }
 
-    /// Whatever was asked of the table has been answered, or will not be.
+    /// Handles the answer to a request about the table, or its absence.
     pub(super) fn handle_table_answer(
         &mut self,
         now: Instant,
@@ -385,7 +386,7 @@ impl Controller {
                     self.handle_said_max(now, dpid, table.max_entries);
                 }
             }
-            // Not asked by this.
+            // Asked for by another module.
             Request::Entries
             | Request::Pulse { .. }
             | Request::Delay { .. }
@@ -399,7 +400,7 @@ impl Controller {
         }
     }
 
-    /// A number beyond what any table holds is none.
+    /// Takes in a reported limit. A number beyond what any table holds counts as none.
     fn handle_said_max(&mut self, now: Instant, dpid: DatapathId, max: u32) {
         if !(1..ENTRIES_MAX).contains(&max) {
             return;
@@ -416,7 +417,7 @@ impl Controller {
         let Some(mut row) = row else {
             return self.poll_over(now, dpid);
         };
-        // No table holds more; sums of what it says must not overflow.
+        // No table holds more; sums of reported numbers must not overflow.
         row.active_count = row.active_count.min(ENTRIES_MAX);
         if let Some(v10) = &row.v10 {
             self.handle_said_max(now, dpid, v10.max_entries);
@@ -429,7 +430,7 @@ impl Controller {
         if let Some(asked_at) = table.asked_at {
             table.round_trip = now.since(asked_at);
         }
-        // Where some were taken out meanwhile, fewer entries say nothing.
+        // After deletions, a smaller number of entries shows nothing.
         let known = table.keeper.as_ref().map(Keeper::capacity);
         let is_less = known.is_none_or(|known| row.active_count < high_mark(known));
         let evicted = table.evicted_at.map(|at| now.since(at));
@@ -445,7 +446,7 @@ impl Controller {
         let table = &mut switch.table;
         if let Some(keeper) = &mut table.keeper {
             let budget = keeper.budget();
-            // Edges set entries of which nobody else hears.
+            // Edges set entries that only this reading shows.
             let unseen = row.active_count.saturating_sub(budget.entries());
             for _ in 0..unseen.min(UNSEEN_MAX) * u32::from(!is_first) {
                 budget.handle_install(now);
@@ -470,7 +471,7 @@ impl Controller {
         let limit = table.keeper.as_ref().map(Keeper::capacity);
         table.leases.handle_reading_start();
         let mut count = 0;
-        // Asked for only where something of it was refused.
+        // Asked for only where an entry was refused.
         let mut told = table.full.map(|_| BTreeSet::new());
         let mut strays = Vec::new();
         let mut forbidden = 0;
@@ -491,12 +492,12 @@ impl Controller {
             // The statistics of 1.0 have no flags.
             let wanted = switch.entries.get(&entry.key);
             if wanted.is_none() && entry.kind == EntryKind::Coarse {
-                // Nobody would turn it when its host moves.
+                // Nothing would turn it when its host moves.
                 strays.push(entry.key);
                 continue;
             }
             entry.notify |= wanted.is_some_and(|wanted| wanted.notify);
-            // One that drops and was there before this process is not known here, nor chosen to go.
+            // A dropping entry from before this process is neither known here nor evicted.
             let keeper = table.keeper.as_mut();
             let keeper = keeper.filter(|k| entry.kind != EntryKind::Barrier || k.contains(&key));
             if let Some(keeper) = keeper {
@@ -532,8 +533,9 @@ impl Controller {
         self.poll_over(now, dpid);
     }
 
-    /// So many are above nine tenths although all are in use. Where coarser entries free too few, some
-    /// go whose flows pause; whether there were any.
+    /// Makes coarse entries where the table is over nine tenths by `excess` although all entries
+    /// are in use. Where they free too few, evicts some entries whose flows pause. Returns whether
+    /// there were any.
     fn make_coarse(&mut self, now: Instant, dpid: DatapathId, excess: u32) -> bool {
         let rest = self.coarsen(now, dpid, excess);
         let table = self.switches.get_mut(&dpid).map(|s| &mut s.table);
@@ -543,7 +545,7 @@ impl Controller {
         !pausing.is_empty()
     }
 
-    /// After the last answer: when to ask again, and what edges shall know meanwhile.
+    /// Sets the time of the next reading and the limits of edges, after the last answer.
     fn poll_over(&mut self, now: Instant, dpid: DatapathId) {
         self.tell_edge_timeouts(now, dpid);
         self.relieve(now, dpid);
@@ -570,15 +572,15 @@ impl Controller {
         self.grant_to_edge(now, dpid);
     }
 
-    /// A request of this module that will not be answered.
+    /// Handles a request of this module without an answer.
     pub(super) fn table_unanswered(&mut self, now: Instant, dpid: DatapathId, request: Request) {
         if request != Request::TableFeatures {
             self.poll_over(now, dpid);
         }
     }
 
-    /// Takes entries out. Those of a path go with all of it: they are silent, so that nothing hangs
-    /// on the order.
+    /// Evicts entries. Those of a path go with all of it: they are unused, so their order does not
+    /// matter.
     fn evict(&mut self, now: Instant, dpid: DatapathId, keys: &[RowKey]) {
         for row in keys {
             let key = row.entry_key();

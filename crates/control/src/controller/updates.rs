@@ -1,10 +1,9 @@
-//! Changes to several switches in an order: each stage is sent when the one before is confirmed.
+//! Changes of several switches in an order: each stage is sent when the one before is confirmed.
 //!
-//! A stage ends with a barrier to every switch it touched, which it may share with others. Its
-//! replies say that the entries were
-//! taken, not that packets already follow them (Open vSwitch: up to 17 ms later); so a stage that
-//! takes entries away waits [`DRAIN`] on top, and a packet that misses in between is repaired by
-//! the controller.
+//! A stage ends with a barrier to every switch it touched, which it may share with others. The
+//! replies show that the entries were taken, not that packets already follow them (Open vSwitch: up
+//! to 17 ms later). So a stage that deletes entries waits [`DRAIN`] on top, and the controller
+//! repairs a packet that misses in between.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -18,13 +17,14 @@ use super::paths::{Pair, Waited};
 use super::switch::Request;
 use super::{Controller, Timer};
 
-/// Before entries that nothing should use any more are taken away.
+/// Time before entries are deleted that no packet should use any more.
 pub(super) const DRAIN: Duration = Duration::from_millis(100);
 
-/// With so many under way, packets that come up are shed: each could only add another.
+/// Maximum number of updates under way. Above it packets that come up are shed: each could only add
+/// another.
 const UPDATES_MAX: usize = 16_384;
 
-/// A switch that is so far behind gets no new paths.
+/// Backlog of a switch above which it gets no new paths.
 pub(super) const BEHIND_MAX: usize = 1024;
 
 #[derive(Default)]
@@ -35,25 +35,25 @@ pub(super) struct Updates {
 
 struct Update {
     stages: VecDeque<Stage>,
-    /// Switches that have not confirmed the last stage.
+    /// The number of switches that have not confirmed the last stage.
     waiting: usize,
-    /// Of a delay.
+    /// The end of a delay.
     due: Instant,
-    /// Some switch has not said that it has taken what it was sent.
+    /// Whether some switch has not confirmed its messages.
     is_unsure: bool,
 }
 
-/// What may be done at once.
+/// Changes that may be sent at once.
 #[derive(Default)]
 pub(super) struct Stage {
-    /// Before it, when the one before is confirmed.
+    /// The delay between the confirmation of the stage before and this one.
     pub delay: Duration,
     pub changes: Vec<Change>,
-    /// Somebody else has changed this switch: it is asked for a barrier as well.
+    /// A switch that somebody else has changed: it is asked for a barrier as well.
     pub confirm: Option<DatapathId>,
-    /// Every switch has taken what was sent before.
+    /// A name to report as taken: every switch has taken the entries sent before.
     pub taken: Option<Token>,
-    /// What was sent before is active with this stage.
+    /// A name to release: the entries sent before are active with this stage.
     pub release: Option<Token>,
 }
 
@@ -65,7 +65,7 @@ impl Stage {
         }
     }
 
-    /// Of entries that nothing should use any more.
+    /// Deletes entries that no packet should use any more.
     pub(super) fn drain(changes: Vec<Change>) -> Stage {
         Stage {
             delay: DRAIN,
@@ -81,8 +81,8 @@ impl Stage {
         }
     }
 
-    /// What was sent before has a name, and who waits for it is told: as soon as it was taken, and
-    /// when it has settled.
+    /// Reports a name to those that wait for the entries sent before: when they were taken, and
+    /// when they have settled.
     pub(super) fn tell(token: Token) -> [Stage; 2] {
         let taken = Stage {
             taken: Some(token),
@@ -114,18 +114,18 @@ pub(super) enum Step {
     Delete(EntryKey),
 }
 
-/// Whether a change is still wanted when its turn comes.
+/// The condition under which a change is still wanted when its turn comes.
 #[derive(Clone, Copy)]
 pub(super) enum Guard {
     /// An entry of this revision of a path.
     Path(Pair, u64),
-    /// An entry of a path that may have been wanted again.
+    /// An entry of a path, unless it is wanted again.
     Stale(Pair),
-    /// A successor of a path that may wait for another pause.
+    /// A successor of a path, unless it waits for another pause.
     Turned(Pair),
-    /// An entry of a rule that may have been.
+    /// An entry of a rule, unless it is wanted again.
     Ended(Pair),
-    /// Of this computation of the routes.
+    /// An entry of this computation of the routes.
     Routes(u64),
     /// A coarse entry, or one of a pair that it carries.
     Coarse,
@@ -137,7 +137,7 @@ impl Controller {
             .into_iter()
             .filter(|stage| !stage.is_empty())
             .collect();
-        // What changes nothing has nothing to settle.
+        // An update without changes has nothing to settle.
         if stages.front().is_some_and(|stage| stage.taken.is_some()) {
             stages.pop_front();
         }
@@ -161,12 +161,12 @@ impl Controller {
         self.updates.under_way.len() < UPDATES_MAX
     }
 
-    /// Mending leaves half of it to packets that come up.
+    /// Whether there is room to mend paths: mending leaves half of it to packets that come up.
     pub(super) fn has_room_to_mend(&self) -> bool {
         self.updates.under_way.len() < UPDATES_MAX / 2
     }
 
-    /// A switch has confirmed a stage, or, if it is not `taken`, will not.
+    /// Notes that a switch has confirmed a stage or, if not `taken`, will not.
     pub(super) fn barrier_passed(&mut self, now: Instant, id: u64, taken: bool) {
         let Some(update) = self.updates.under_way.get_mut(&id) else {
             return;
@@ -237,7 +237,7 @@ impl Controller {
         }
     }
 
-    /// How long it takes until the first entry of a path is there, of some.
+    /// Measures, for some paths, the delay until the first entry exists.
     fn measure(&mut self, now: Instant, dpid: DatapathId, pair: Pair, revision: u64) {
         if let Some(since) = self.paths.sent_at(pair, revision)
             && self.delays.takes(now)
@@ -247,8 +247,8 @@ impl Controller {
         }
     }
 
-    /// Notes what the switches should hold, and tells those that are connected; the others are
-    /// told when they come back.
+    /// Notes the wanted entries, and sends the changes to connected switches; the others get them
+    /// when they come back.
     fn apply_stage(&mut self, now: Instant, stage: Stage) {
         for Change { dpid, step, guard } in stage.changes {
             let key = match step {
@@ -266,7 +266,7 @@ impl Controller {
             let Some(switch) = self.switches.get_mut(&dpid).filter(|_| wanted) else {
                 continue;
             };
-            // Of what it has refused nobody knows which: what drops may be missing.
+            // The refusal does not name the entry: a dropping one may be missing.
             if let (Guard::Path(pair, _), Step::Add(entry)) = (guard, step)
                 && entry.notify
                 && switch.full_until > now

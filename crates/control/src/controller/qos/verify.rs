@@ -1,7 +1,8 @@
-//! Which policies and circuits have been seen to take effect ([`crate::qos::verify`]).
+//! Finds the policies and circuits that have been seen to take effect ([`crate::qos::verify`]).
 //!
-//! A switch is looked at when its counters have been read, and again when what is late of them has come.
-//! What was seen stays seen until something of it changes, or until it is seen not to be so.
+//! The controller judges a switch when its counters have been read, and again when late counters
+//! have come. An effect counts as seen until the demand changes, or until counters show the
+//! opposite.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,17 +20,17 @@ use super::super::{Controller, Timer};
 #[derive(Default)]
 pub(super) struct Verified {
     watches: BTreeMap<DatapathId, Watch>,
-    /// Of the last look, at what has counted packets.
+    /// The verdicts of the last judgement, for entries that have counted packets.
     verdicts: BTreeMap<Owner, BTreeMap<DatapathId, Vec<Verdict>>>,
-    /// When it was last seen to take effect.
+    /// When each was last seen to take effect.
     seen: BTreeMap<Owner, Instant>,
 }
 
-/// What is found of policies and circuits, by name.
+/// The verdicts on policies and circuits, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifyReport {
     pub policies: BTreeMap<String, Vec<HopVerdict>>,
-    /// The way there first, from the sender on.
+    /// The verdicts of each hop: the forward route first, from the sender on.
     pub circuits: BTreeMap<String, Vec<HopVerdict>>,
 }
 
@@ -40,7 +41,7 @@ pub struct HopVerdict {
 }
 
 impl Verified {
-    /// Of what is set up in another way than before, nothing has been seen.
+    /// Forgets the effect of demands that are set up differently now.
     pub(super) fn forget_changed(
         &mut self,
         before: &BTreeMap<DatapathId, SwitchPlan>,
@@ -67,7 +68,7 @@ impl Verified {
         }
     }
 
-    /// It is set up in another way than before.
+    /// Forgets the effect of a demand that is set up differently now.
     pub(super) fn forget(&mut self, owner: &Owner) {
         self.seen.remove(owner);
         self.verdicts.remove(owner);
@@ -77,7 +78,7 @@ impl Verified {
         self.seen.get(owner).copied()
     }
 
-    /// The worst that is against its taking effect, and all of it by place.
+    /// The worst evidence against its taking effect, and all such evidence by place.
     pub(super) fn doubts(&self, owner: &Owner) -> (Option<Effect>, BTreeSet<String>) {
         let verdicts = self.verdicts.get(owner).into_iter().flatten();
         let verdicts = verdicts.flat_map(|(dpid, of)| of.iter().map(move |v| (dpid, v)));
@@ -90,7 +91,8 @@ impl Verified {
         (worst, reasons.collect())
     }
 
-    /// Whether all that has counted packets has got what it names; of a circuit, at every hop of a way.
+    /// Whether every entry that has counted packets shows the effect; for a circuit, at every hop
+    /// of a route.
     fn is_verified(&self, owner: &Owner, hops: Option<usize>) -> bool {
         let Some(verdicts) = self.verdicts.get(owner) else {
             return false;
@@ -110,8 +112,8 @@ impl Verified {
 }
 
 impl Controller {
-    /// Of a switch whose datapath ignores `set_queue`: what has become of its queues in the kernel
-    /// beside it, by port.
+    /// Takes in the counts of a switch's queues in the kernel, by port, where its datapath ignores
+    /// `set_queue`.
     pub fn set_queue_counts(
         &mut self,
         now: Instant,
@@ -122,8 +124,8 @@ impl Controller {
         watch.note_beside(now, ports);
     }
 
-    /// What is found of each hop of policies and circuits, in what was counted since `from`, at most of
-    /// a minute.
+    /// The verdicts on each hop of policies and circuits, from packets counted since `from`, within
+    /// a minute at most.
     pub fn verify_report(&self, now: Instant, from: Instant) -> VerifyReport {
         let mut report = VerifyReport::default();
         let asked = self.qos.asked.qos();
@@ -161,7 +163,7 @@ impl Controller {
         report
     }
 
-    /// Of its counters, those before were another life's.
+    /// Notes that a switch's counters have begun again: earlier readings belong to a former life.
     pub(super) fn qos_counts_restart(&mut self, dpid: DatapathId) {
         if let Some(watch) = self.qos.verified.watches.get_mut(&dpid) {
             watch.restart();
@@ -171,7 +173,7 @@ impl Controller {
         }
     }
 
-    /// A switch's counters have been read, all of them.
+    /// Notes that all counters of a switch have been read.
     pub(super) fn note_qos_counts(
         &mut self,
         now: Instant,
@@ -243,7 +245,7 @@ impl Controller {
         queues.map_or(QueuesBy::Nobody, |queues| queues.by)
     }
 
-    /// What the entries of a switch have counted, by what becomes of the packets.
+    /// The counts of a switch's entries, by the treatment of their packets.
     fn claims(&self, dpid: DatapathId) -> BTreeMap<Claim, u64> {
         let mut claims: BTreeMap<Claim, u64> = BTreeMap::new();
         let plan = self.qos.plan.switches.get(&dpid);
@@ -286,7 +288,7 @@ impl Controller {
         claims
     }
 
-    /// Who named a queue, or room that needs one.
+    /// The owners that name a queue, or reserve room that needs one.
     fn asking_for_queues(&self) -> BTreeSet<Owner> {
         let asked = self.qos.asked.qos();
         let policies = asked
@@ -331,7 +333,7 @@ mod tests {
         }
     }
 
-    /// Packets that were let in and did not come to the next hop are none that it was proved by.
+    /// Packets that were let in and did not reach the next hop prove nothing.
     #[test]
     fn a_circuit_is_seen_when_every_hop_of_one_way_is_and_a_policy_where_it_is_met() {
         let owner = Owner::Circuit("c".to_owned());

@@ -1,4 +1,4 @@
-//! A place in the tables for what is about to be set, for which others may have to go.
+//! Finds places in the tables for new entries, and evicts others for them.
 
 use clock::Instant;
 
@@ -10,8 +10,8 @@ use super::super::paths::Pair;
 use super::super::services::PairRule;
 
 impl Controller {
-    /// A place for each entry of a path, those of its rules among them, as
-    /// [`Controller::admit_path`] finds it.
+    /// Takes a place for each entry of a path, including those of its rules, like
+    /// [`Controller::admit_path`].
     pub(in crate::controller) fn admit_all(
         &mut self,
         now: Instant,
@@ -29,8 +29,11 @@ impl Controller {
         Ok(idle_s)
     }
 
-    /// A place for each hop of a path, for which others may have to go. The idle timeout for which
-    /// all of these tables have room, if they are limited; an error where there is no room at all.
+    /// Takes a place for each hop of a path, and evicts other entries for it. Returns the idle
+    /// timeout for which all of these tables have room, if they are limited.
+    ///
+    /// # Errors
+    /// [`NoRoom`] if one of the tables has no room.
     pub(in crate::controller) fn admit_path(
         &mut self,
         now: Instant,
@@ -44,7 +47,7 @@ impl Controller {
             if self.coarse.carries(hop, pair.1) {
                 continue;
             }
-            // What drops, where the path begins, is never chosen to go.
+            // Dropping entries at the beginning of a path are never evicted.
             let is_barrier = is_barred && !self.is_end(hop.entrance());
             let is_priority = has_priority || is_barrier;
             let key = row_key(pair, hop);
@@ -63,7 +66,7 @@ impl Controller {
                 return Err(NoRoom);
             };
             idle_s = Some(idle_s.map_or(admitted_s, |idle_s| idle_s.min(admitted_s)));
-            // Many at once: the table is looked at sooner than was thought.
+            // Many at once: the table is read sooner than planned.
             let due = self.switches.get(&hop.dpid).and_then(|s| s.table.poll_due);
             if let (Some(next), Some(due)) = (next_poll, due)
                 && next < due
@@ -74,7 +77,7 @@ impl Controller {
         Ok(idle_s)
     }
 
-    /// Places that were taken for entries which are not set now.
+    /// Gives back places that were taken for entries which are not set now.
     fn give_back(&mut self, pair: Pair, hops: &[Hop]) {
         for (dpid, key) in hops.iter().map(|hop| (hop.dpid, hop.key(pair))) {
             if let Some(switch) = self.switches.get_mut(&dpid)
@@ -85,8 +88,8 @@ impl Controller {
         }
     }
 
-    /// A place for each rule at the first hop of a path; false, and none is taken, where there is not
-    /// enough room.
+    /// Takes a place for each rule at the first hop of a path. Returns false, and takes none, where
+    /// there is not enough room.
     pub(in crate::controller) fn admit_rules(
         &mut self,
         now: Instant,
@@ -129,7 +132,7 @@ impl Controller {
     }
 }
 
-/// All entries of a table are in use.
+/// The error of a table whose entries are all in use.
 pub(in crate::controller) struct NoRoom;
 
 fn row_key((src, dst): Pair, hop: &Hop) -> RowKey {

@@ -1,5 +1,4 @@
-//! What edges are told of the table in which they set entries by themselves: how long these live, and
-//! how many they may be.
+//! Tells edges the limits of the table in which they set entries: their timeouts and their number.
 
 use clock::Instant;
 use openflow::DatapathId;
@@ -10,8 +9,7 @@ use crate::timeouts::budget::{POLL_MIN, whole_seconds};
 use super::super::Controller;
 
 impl Controller {
-    /// Edges set entries by themselves: with which timeouts, they are told when it has changed by
-    /// more than an eighth.
+    /// Tells an edge the timeouts of its entries when they have changed by more than an eighth.
     pub(in crate::controller) fn tell_edge_timeouts(&mut self, now: Instant, dpid: DatapathId) {
         let table = self.switches.get_mut(&dpid).map(|s| &mut s.table);
         let keeper = table.and_then(|table| table.keeper.as_mut());
@@ -31,8 +29,8 @@ impl Controller {
         }
     }
 
-    /// What an edge sets nobody hears of until the next reading, so it may set so many until then.
-    /// Where no limit is known any more, as many as come.
+    /// Tells an edge the number of entries that it may set until the next reading: nobody learns of
+    /// them before. Unlimited where the limit is no longer known.
     pub(super) fn grant_to_edge(&mut self, now: Instant, dpid: DatapathId) {
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
@@ -45,7 +43,7 @@ impl Controller {
         }
     }
 
-    /// Of a connection's edge, until the first reading.
+    /// Grants a new connection's edge no entries until the first reading, where there is a limit.
     pub(in crate::controller) fn start_grant(&mut self, dpid: DatapathId) {
         let timeouts = &self.config.timeouts;
         let configured = timeouts
@@ -61,8 +59,8 @@ impl Controller {
         }
     }
 
-    /// An edge has shown a packet, as it does when it has set all it may: how full the table is may
-    /// be told sooner than was thought.
+    /// Handles a packet that an edge has shown, as it does when its entries are used up: the table
+    /// may need a reading sooner than planned.
     pub(in crate::controller) fn edge_has_shown(&mut self, now: Instant, dpid: DatapathId) {
         let table = self.switches.get(&dpid).map(|switch| &switch.table);
         if let Some(table) = table.filter(|table| table.granted.is_some())

@@ -1,4 +1,4 @@
-//! A switch that says TABLE_FULL: what was refused, and what becomes of it.
+//! Handles TABLE_FULL: the refused entries and their paths.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,13 @@ use crate::entry::{EntryKey, EntryKind};
 use super::super::paths::TABLE_FULL_PAUSE;
 use super::super::{Alarm, Controller};
 
-/// Readings after TABLE_FULL in which something to take out may be found: the first only says which
-/// entries there are, and not yet which of them are in use.
+/// Readings after TABLE_FULL that may find entries to evict: the first shows only which entries
+/// exist, not yet which of them are in use.
 const FULL_READINGS_MAX: u8 = 3;
 
 impl Controller {
-    /// The switch has refused an entry. Packets go on by packet-outs, and no path is set there until
-    /// room has been made.
+    /// Handles a refused entry. Packets go on by packet-outs, and no path is set there until room
+    /// has been made.
     pub(in crate::controller) fn handle_table_full(&mut self, now: Instant, dpid: DatapathId) {
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
@@ -34,7 +34,7 @@ impl Controller {
         if is_first {
             self.alarm(Alarm::FlowTableFull { dpid });
         }
-        // An answer under way does not tell of all entries that were in the way.
+        // An answer under way does not show all entries that took the room.
         if !is_asked {
             self.poll(now, dpid);
             let switch = self.switches.get_mut(&dpid);
@@ -44,9 +44,9 @@ impl Controller {
         }
     }
 
-    /// Once there is room, what is wanted is compared with what is there: so what was refused is
-    /// sent once more. If none can be made, paths that lack an entry (`told` has those there are)
-    /// are given up, and their packets go through the controller.
+    /// Compares wanted and present entries once there is room, so that refused ones are sent again.
+    /// If no room can be made, paths that lack an entry (`told` has the present ones) are given up,
+    /// and their packets go through the controller.
     pub(super) fn after_full(
         &mut self,
         now: Instant,
@@ -80,7 +80,7 @@ impl Controller {
                 _ => {}
             }
         }
-        // What drops by itself must not be missing.
+        // Guards drop packets by themselves, so none may be missing.
         if self.config.timeouts.has_guards() {
             self.ask_entries(now, dpid);
         }

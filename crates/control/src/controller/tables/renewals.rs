@@ -1,4 +1,4 @@
-//! Leases that are about to end, set again as fast as is allowed.
+//! Renews leases that are about to end, as fast as is allowed.
 
 use clock::{Duration, Instant};
 use openflow::DatapathId;
@@ -12,11 +12,11 @@ use crate::timeouts::leases::{Margin, RowKey};
 use super::super::updates::{Change, Step};
 use super::super::{Controller, Timer};
 
-/// Until more renewals are allowed.
+/// Time until more renewals are allowed.
 const RENEWAL_PAUSE: Duration = Duration::from_millis(50);
 
 impl Controller {
-    /// The first entries of a path are set: some may have a lease.
+    /// Notes the leases among the first entries of a path.
     pub(in crate::controller) fn note_leases(&mut self, changes: &[Change]) {
         for change in changes {
             let Step::Add(entry) = change.step else {
@@ -57,7 +57,7 @@ impl Controller {
         }
     }
 
-    /// As many as are allowed now.
+    /// Renews leases, as many as are allowed now.
     fn renew(&mut self, now: Instant, dpid: DatapathId) {
         while let Some(switch) = self.switches.get(&dpid)
             && let Some(row) = switch.table.to_renew.front().copied()
@@ -92,8 +92,8 @@ impl Controller {
         }
     }
 
-    /// The entry to be set again; `None` if it shall lapse: it is no path's any more, or its pair
-    /// is not allowed what it has.
+    /// The entry to be set again. `None` if it should end: no path has it any more, or its pair is
+    /// not allowed it.
     fn renewed_entry(&mut self, now: Instant, dpid: DatapathId, row: RowKey) -> Option<Entry> {
         let pair = (row.src, row.dst);
         let class = self.class_of_entry(pair, row.rule);
@@ -111,7 +111,7 @@ impl Controller {
             None => self.paths.holds(pair, dpid, key),
         };
         let switch = self.switches.get_mut(&dpid)?;
-        // What was read may be from before its path was moved.
+        // The reading may be older than the path's last move.
         let wanted_out = switch.entries.get(&key).map(|wanted| wanted.out);
         let table = &mut switch.table;
         let mut entry = table.leases.entry(row)?;
