@@ -1,17 +1,17 @@
-//! The part of the controller that is beside each connection: it answers a packet-in by itself when
-//! sender and destination are known to be behind ports of the same switch.
+//! The part of the controller beside each connection: it answers packet-ins whose sender and
+//! destination are known to be behind ports of the same switch.
 //!
-//! The [`Controller`](crate::controller::Controller) stays the only one who decides where a host
-//! is; what it has decided it tells the edge. So an edge needs no lock and asks nobody, and as many
-//! of them run at once as there are threads. Whatever it is not sure of it leaves to the controller:
-//! LLDP, ARP, broadcasts, packets with VLAN tags, packets that were cut short, hosts it was not told
-//! of. Every five seconds a packet of each port that it has answered is shown to the controller as well,
-//! which so knows where hosts are alive.
+//! The [`Controller`](crate::controller::Controller) alone decides where a host is, and tells the
+//! edge. So an edge needs no lock and no requests, and as many of them run at once as there are
+//! threads. An edge leaves every uncertain packet to the controller: LLDP, ARP, broadcasts, packets
+//! with VLAN tags, truncated packets, unknown hosts. Every five seconds it shows the controller one
+//! answered packet of each port, which proves that its hosts are alive.
 //!
-//! An answer is the packet itself, sent on, and then an entry for those that follow. Nothing is
-//! remembered of an entry but its cookie's kind ([`EntryKind::Local`]): when a port goes or a host
-//! leaves, its entries are taken out by what they match. OpenFlow 1.0 has no cookie mask, so there
-//! entries of others go too if they are within the same match: from that port or host, or to it.
+//! An answer is the packet itself, sent on, and then an entry for those that follow. The edge
+//! remembers only the kind in the cookie of its entries ([`EntryKind::Local`]): when a port goes or
+//! a host leaves, it deletes its entries by their match. OpenFlow 1.0 has no cookie mask. There,
+//! others' entries are deleted too if they are within the same match: from that port or host, or to
+//! it.
 
 mod wire;
 
@@ -27,50 +27,50 @@ use crate::mac_table::MacTable;
 use crate::requests::EDGE_XID;
 use wire::{Answer, Templates};
 
-/// An entry is not sent again for the same pair within this time: packets of a burst that were
-/// under way are sent on only. As long as a path of the controller's.
+/// Minimum time before an entry is sent again for the same pair: packets of a burst that were under
+/// way are sent on only. The same as for a path of the controller.
 const REPEAT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Pairs remembered for that; an older one that falls together with a newer is forgotten.
+/// Pairs remembered for that; a newer one in the same place replaces an older one.
 const RECENT_PAIRS: usize = 64;
 
-/// Between two packet-ins of a port that are shown to the controller. Its thread is the only one, so
-/// at 10,000 switches this is most of its work; what it must not miss (ARP, hosts whose place is in
-/// question) comes to it anyway.
+/// Time between two packet-ins of a port that are shown to the controller. Its one thread spends
+/// most of its time on them at 10,000 switches. Important packets (ARP, hosts whose place is in
+/// question) reach it anyway.
 pub(crate) const SHOW_INTERVAL: Duration = Duration::from_secs(5);
 
-/// In 1.0, ordinary ports have lower numbers.
+/// The first number in 1.0 that is no ordinary port.
 const PORTS_V10: u32 = 0xff00;
 
-/// In 1.0, hosts of a port that closes whose entries are named one by one.
+/// Maximum number of hosts of a closed port, in 1.0, whose entries are deleted one by one.
 const NAMED_HOSTS_MAX: usize = 256;
 
-/// What the controller has decided, in its order.
+/// Decisions of the controller, in its order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EdgeUpdate {
     /// The edge may answer from now on. Comes once, when the switch is admitted.
     Start(EdgeConfig),
     /// The edge answers packet-ins of this port.
     Open(PortNo),
-    /// It does not any more, and its entries from and to the port go, also those of an earlier
-    /// edge. The hosts are those that were there.
+    /// Closes a port: the edge deletes its entries from and to the port, also those of an earlier
+    /// edge. `hosts` were behind it.
     Close { port: PortNo, hosts: Vec<MacAddr> },
     /// A host is behind an open port.
     Host { mac: MacAddr, port: PortNo },
     /// The host's packets are the controller's again; its entries stay.
     Watch(MacAddr),
-    /// The host is not there any more: its entries go.
+    /// The host has left: the edge deletes its entries.
     Forget(MacAddr),
-    /// The switch's table is full: until then packets are sent on, and no entries made.
+    /// The switch's table is full: until then the edge only sends packets on, and sets no entries.
     Pause(Instant),
-    /// So many entries it may make from now on, until it is told another number: nobody else hears of
-    /// them before the table's statistics are read. Without a word of it, as many as come.
+    /// The number of entries that the edge may set until the next grant: nobody learns of them
+    /// before the table's statistics are read. Unlimited without a grant.
     Grant(u32),
-    /// Whether packets go on to policies from the entries it makes from now on.
+    /// Whether entries set from now on lead packets on to policies.
     LeadOn(bool),
-    /// Of the entries it makes from now on.
+    /// The timeouts of entries set from now on.
     Timeouts { idle_s: u16, hard_s: u16 },
-    /// An entry before any packet asks for it: both hosts are here, behind open ports.
+    /// Sets an entry before any packet asks for it: both hosts are here, behind open ports.
     Install {
         now: Instant,
         in_port: PortNo,
@@ -78,14 +78,14 @@ pub enum EdgeUpdate {
         dst: MacAddr,
         out_port: PortNo,
     },
-    /// A packet that the controller has looked at: both hosts are here.
+    /// Sends on a packet that the controller has handled: both hosts are here.
     Deliver(Box<Deliver>),
 }
 
-/// The entries that closing a port deletes in OpenFlow 1.0, which cannot say whose entries it means.
+/// The entries that closing a port deletes in OpenFlow 1.0, which cannot name their owner.
 pub(crate) struct Closed {
     port: PortNo,
-    /// `None`: all of the port's.
+    /// `None`: all entries of the port.
     hosts: Option<BTreeSet<MacAddr>>,
 }
 
@@ -117,15 +117,15 @@ impl Closed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EdgeConfig {
     pub version: Version,
-    /// Part of the cookie of its entries.
+    /// A part of the cookie of its entries.
     pub generation: u16,
     pub idle_timeout_s: u16,
     pub hard_timeout_s: u16,
-    /// Of its hash table.
+    /// The seed of its hash table.
     pub seed: u64,
 }
 
-/// From a host behind one open port to one behind another.
+/// A packet from a host behind one open port to a host behind another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deliver {
     pub now: Instant,
@@ -133,7 +133,7 @@ pub struct Deliver {
     pub src: MacAddr,
     pub dst: MacAddr,
     pub out_port: PortNo,
-    /// Where the switch keeps the packet, if it does; `data` is whole otherwise.
+    /// The buffer in which the switch keeps the packet; without one, `data` is whole.
     pub buffer_id: Option<BufferId>,
     pub data: Bytes,
 }
@@ -144,25 +144,25 @@ pub struct EdgeCounters {
     pub packet_ins: u64,
     pub flow_mods: u64,
     pub packet_outs: u64,
-    /// Packets sent on without an entry because it had made all it may.
+    /// Packets sent on without an entry because the grant was used up.
     pub entries_withheld: u64,
-    /// Packets that no message of the version can carry back: dropped.
+    /// Packets dropped because no message of the version can carry them back.
     pub packet_outs_too_long: u64,
 }
 
-/// What became of a packet-in at the edge.
+/// The outcome of a packet-in at the edge.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It goes the long way: through the session to the controller.
+    /// Left to the controller: it passes through the session.
     Left,
     Answered,
-    /// Answered; the controller is to see [`shown`] all the same.
+    /// Answered; the controller must see [`shown`] all the same.
     Show,
 }
 
-/// The reason of packet-ins that the controller shall learn from and not answer. OpenFlow has none
-/// of this number.
+/// The reason of packet-ins from which the controller learns without an answer. OpenFlow does not
+/// use this number.
 pub(crate) const SHOWN: PacketInReason = PacketInReason(0xfe);
 
 /// A packet-in for the controller to learn from: the same but for its reason.
@@ -172,7 +172,7 @@ pub fn shown(packet_in: &[u8]) -> Frame {
     Frame::new(bytes.freeze()).expect("as long as it was")
 }
 
-/// One switch's edge. A default one answers nothing.
+/// One switch's edge. The default edge answers no packet-ins.
 #[derive(Default)]
 pub struct Edge {
     started: Option<Box<Started>>,
@@ -186,13 +186,13 @@ struct Started {
     hosts: MacTable<PortIndex>,
     ports: Vec<Port>,
     by_number: BTreeMap<PortNo, PortIndex>,
-    /// The last packet's: packets of a port come one after another.
+    /// The port of the last packet: packets of a port come one after another.
     last: (PortNo, PortIndex),
     recent: Box<[Recent; RECENT_PAIRS]>,
     paused_until: Instant,
-    /// Entries it may still make.
+    /// Entries that it may still set.
     granted: u32,
-    /// The controller is to see that there are none left.
+    /// Whether the controller must be shown that none are left.
     is_spent: bool,
     xid: u32,
     counters: EdgeCounters,
@@ -207,7 +207,7 @@ struct Port {
     shown_at: Option<Instant>,
 }
 
-/// A pair whose entry was sent. All zeros is none.
+/// A pair whose entry was sent. All zeros means none.
 #[derive(Clone, Copy, Default)]
 struct Recent {
     pair: u64,
@@ -224,8 +224,8 @@ impl Edge {
         }
     }
 
-    /// Takes one whole PACKET_IN, header included, of the connection's version. If it can be
-    /// answered here, whole messages are appended to `out`, and otherwise nothing.
+    /// Handles one whole PACKET_IN, header included, of the connection's version. Appends whole
+    /// messages to `out` if it can answer, and otherwise nothing.
     #[inline]
     pub fn handle_packet_in(&mut self, now: Instant, frame: &[u8], out: &mut BytesMut) -> Verdict {
         let edge = self.started.as_mut();
@@ -233,9 +233,9 @@ impl Edge {
         verdict.unwrap_or(Verdict::Left)
     }
 
-    /// Looks at a packet-in that will come to [`Edge::handle_packet_in`] some messages later. Where
-    /// there are a hundred thousand hosts, most of the time of an answer is waiting for memory;
-    /// what is asked for early is there by then.
+    /// Prefetches the hosts of a packet-in that will come to [`Edge::handle_packet_in`] some
+    /// messages later. With a hundred thousand hosts, an answer mostly waits for memory; prefetched
+    /// memory has arrived by then.
     #[inline]
     pub fn look_ahead(&self, packet_in: &[u8]) {
         if let Some(edge) = &self.started
@@ -330,7 +330,7 @@ impl Started {
                     return;
                 }
                 let index = self.open_port(packet.in_port);
-                // The controller has seen it; but what it has seen of ARP says nothing of the rest.
+                // The controller has seen it; but ARP shows nothing about IPv4.
                 let says = may_keep_ipv4_flow(&packet.data);
                 let index = index.filter(|_| says);
                 if let Some(port) = index.and_then(|at| self.ports.get_mut(usize::from(at))) {
@@ -379,8 +379,8 @@ impl Started {
         Some(Verdict::Show)
     }
 
-    /// The packet first, the entry after it: none that follows is faster than the first. Of a packet
-    /// that has been sent on, and of none, the entry alone.
+    /// Sends the packet first and the entry after it, so that no later packet is faster than the
+    /// first. Sends the entry alone without a packet, or if the packet was sent on already.
     fn answer(&mut self, now: Instant, answer: &Answer<'_>, out: &mut BytesMut) {
         let with_entry = now >= self.paused_until && self.may_add() && self.is_new(now, answer);
         // An entry for a packet that the switch keeps sends that packet on as well.
@@ -397,7 +397,7 @@ impl Started {
             let xid = self.next_xid();
             self.templates.flow_mod(xid, answer, out);
             self.counters.flow_mods += 1;
-            // A number that is none stays.
+            // The number that means no limit stays.
             self.granted -= u32::from(self.granted < u32::MAX);
         }
     }
@@ -490,15 +490,16 @@ impl Started {
         }
         let xid = self.next_xid();
         let message = Message::FlowMod(flow_mod);
-        // A port of an earlier connection may have a number that this version cannot encode. Then no
-        // entry of this switch can name it either.
+        // A port of an earlier connection may have a number that this version cannot encode. Then
+        // no entry of this switch can name it either.
         if let Ok(frame) = encode(self.config.version, Xid(xid), &message) {
             self.counters.flow_mods += 1;
             out.extend_from_slice(frame.bytes());
         }
     }
 
-    /// What was sent a moment ago has been taken out: it may be sent again.
+    /// Forgets the pairs whose entries were sent a moment ago: they have been deleted, and may be
+    /// sent again.
     fn forget_pairs(&mut self) {
         *self.recent = [Recent::default(); RECENT_PAIRS];
     }
@@ -573,7 +574,7 @@ mod tests {
         messages(out)
     }
 
-    /// What it answers to a packet-in, if it does.
+    /// The edge's answer to a packet-in, if it gives one.
     fn asked(
         edge: &mut Edge,
         now: Instant,
@@ -650,7 +651,7 @@ mod tests {
         }
     }
 
-    /// The switch has sent it on: once more would be a duplicate.
+    /// The switch has sent the packet on: once more would be a duplicate.
     #[test]
     fn a_copy_gets_its_entry_and_is_not_sent() {
         let mut edge = edge(Version::V13);
@@ -748,8 +749,8 @@ mod tests {
         }
     }
 
-    /// What the controller has delivered it has seen, and need not be shown: but of ARP and IPv6
-    /// nothing follows for IPv4.
+    /// A packet that the controller delivered need not be shown; but ARP and IPv6 show nothing
+    /// about IPv4.
     #[test]
     fn a_packet_that_the_controller_has_delivered_stands_for_the_next_of_its_kind() {
         for (eth_type, verdict) in [
@@ -791,7 +792,7 @@ mod tests {
         }
         assert_eq!(asked(&mut edge, NOW, A, B, 1, None), None);
         assert_eq!(edge.host_count(), 1);
-        // Another port takes its place, and nothing of the old one is left in it.
+        // Another port takes its place, without any host of the old one.
         said(&mut edge, [EdgeUpdate::Open(PortNo(5))]);
         assert_eq!(asked(&mut edge, NOW, B, A, 5, None), None);
         assert_eq!(asked(&mut edge, NOW, B, A, 2, None), None);
@@ -851,7 +852,7 @@ mod tests {
         assert_eq!((entry.idle_timeout, entry.hard_timeout), (5, 9));
     }
 
-    /// A third pair's packet is sent on all the same, and shown once; the next number begins anew.
+    /// A third pair's packet is sent on all the same, and shown once; the next grant begins anew.
     #[test]
     fn no_more_entries_are_made_than_were_granted() {
         let mut edge = edge(Version::V13);
@@ -889,8 +890,8 @@ mod tests {
         assert_eq!(kinds(&answer), ["packet-out", "add"]);
     }
 
-    /// A switch comes back in another version within its grace: ports of before may have numbers
-    /// that this one has no words for.
+    /// A switch comes back in another version within its grace: its former ports may have numbers
+    /// that this version cannot encode.
     #[test]
     fn a_port_that_the_version_cannot_name_is_passed_over() {
         let mut edge = edge(Version::V10);

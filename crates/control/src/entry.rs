@@ -1,7 +1,7 @@
-//! The flow entries auster makes: their shape, their cookie, and the way to and from the wire.
+//! The flow entries that auster sets: their shape, their cookie, and their form on the wire.
 //!
-//! Every entry carries a cookie that says it is auster's, so that a controller that restarts finds
-//! its entries again and leaves everybody else's alone:
+//! Every entry carries a cookie that marks it as auster's. So a restarted controller finds its
+//! entries again, and leaves those of others alone:
 //!
 //! ```text
 //! 63            32 31        16 15     8 7      0
@@ -25,14 +25,15 @@ const ETH_TYPE_ARP: u16 = 0x0806;
 const ETH_TYPE_IPV6: u16 = 0x86dd;
 
 const PRIORITY_LLDP: u16 = 0xffff;
-/// Above all that leads a host's packets on.
+/// Above all entries that lead a host's packets on.
 const PRIORITY_WATCH: u16 = 3200;
 /// ARP and neighbour discovery, where all of it is inspected.
 const PRIORITY_INSPECT: u16 = 3150;
-/// What is barred whatever else there is, and one above it what is looked at all the same.
+/// Packets dropped whatever other entries there are, and one above it the packets inspected all the
+/// same.
 const PRIORITY_GUARD: u16 = 3100;
-/// Of the first rule; those after it are below, and all of them above the pairs. Below each there is
-/// place for its successor.
+/// The priority of the first rule. Those after it are below, and all of them above the pairs. Below
+/// each there is room for its successor.
 const PRIORITY_RULE: u16 = 3000;
 const PRIORITIES_PER_RULE: u16 = 2;
 const PRIORITY_RULE_MIN: u16 = PRIORITY_RULE - u8::MAX as u16 * PRIORITIES_PER_RULE - 1;
@@ -42,34 +43,36 @@ const PRIORITY_COARSE: u16 = 1500;
 const PRIORITY_DESTINATION: u16 = 1000;
 const PRIORITY_REPORT: u16 = 500;
 
-/// Of a packet that is reported: its headers, of every kind that is read.
+/// The length of a reported packet: the headers of every kind that the controller reads.
 const REPORT_BYTES: u16 = 128;
 
-/// What an entry is for.
+/// The purpose of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum EntryKind {
-    /// Table-miss and LLDP: there as long as the switch is ours.
+    /// Table-miss and LLDP: present as long as the switch is ours.
     Infrastructure = 1,
     /// One hop of a path between two hosts.
     Pair = 2,
-    /// Towards one host, from anywhere.
+    /// Leads towards one host, from anywhere.
     Destination = 3,
-    /// Between two hosts of one switch, set by its edge; nobody keeps a record of it.
+    /// Leads between two hosts of one switch, set by its edge; the controller keeps no record of
+    /// it.
     Local = 4,
-    /// Between two hosts that are not to hear each other: drops.
+    /// Drops packets between two hosts that may not reach each other.
     Barred = 5,
-    /// Towards one host, from anywhere, with the beginning of each packet to the controller.
+    /// Leads towards one host, from anywhere, and sends the beginning of each packet to the
+    /// controller.
     Report = 6,
-    /// Towards one host from whoever comes in by a link, in place of entries between two.
+    /// Leads all packets that come in by a link towards one host, in place of entries of pairs.
     Coarse = 7,
-    /// Of a service between two hosts, where their path begins.
+    /// Leads a service between two hosts, where their path begins.
     Service = 8,
-    /// Of two hosts that may exchange some things: drops another, there too.
+    /// Drops some packets, where their path begins, of two hosts that may exchange others.
     Barrier = 9,
-    /// Packets of a host whose place is in question, from that place: to the controller.
+    /// Sends the packets of a host whose place is in question up from that place.
     Watch = 10,
-    /// Of packets that are barred by what they say themselves, or must be looked at.
+    /// Drops packets by their own addresses, or sends them up for inspection.
     Guard = 11,
 }
 
@@ -78,12 +81,12 @@ impl EntryKind {
         Cookie(COOKIE_PREFIX.0 | u64::from(generation) << 16 | (self as u64) << 8)
     }
 
-    /// Whether it drops.
+    /// Whether it drops packets.
     pub(crate) fn is_drop(self) -> bool {
         matches!(self, EntryKind::Barred | EntryKind::Barrier)
     }
 
-    /// Whether it leads towards one host, and stands as long as the host's place is known.
+    /// Whether it leads towards one host, and lives as long as the host's place is known.
     pub(crate) fn is_route(self) -> bool {
         matches!(self, EntryKind::Destination | EntryKind::Report)
     }
@@ -105,7 +108,7 @@ impl EntryKind {
         }
     }
 
-    /// Of an entry of ours.
+    /// The kind of an entry of ours.
     pub fn of(cookie: Cookie) -> Option<EntryKind> {
         Some(match cookie.0 >> 8 & 0xff {
             1 => EntryKind::Infrastructure,
@@ -124,14 +127,14 @@ impl EntryKind {
     }
 }
 
-/// What identifies an entry in a switch: its priority and match.
+/// The identity of an entry in a switch: its priority and match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryKey {
     pub priority: u16,
     pub in_port: Option<PortNo>,
     pub eth_src: Option<MacAddr>,
     pub eth_dst: Option<MacAddr>,
-    /// Without a rule.
+    /// `None` without a rule.
     pub eth_type: Option<u16>,
     pub rule: Option<Rule>,
 }
@@ -139,14 +142,15 @@ pub struct EntryKey {
 /// Some of the packets between two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
-    /// Where several fit a packet the least is its rule.
+    /// Of several rules that match a packet, the one of the
+    /// lowest rank applies.
     pub rank: u8,
     pub family: Family,
-    /// The protocol over IP; 0 is any, and with ARP none.
+    /// The protocol over IP: 0 for any, and for ARP.
     pub proto: u8,
-    /// 0 is any. The type of ICMPv6.
+    /// 0 for any. The type of ICMPv6.
     pub src_port: u16,
-    /// 0 is any.
+    /// 0 for any.
     pub dst_port: u16,
 }
 
@@ -161,11 +165,11 @@ pub enum Family {
 pub struct Entry {
     pub key: EntryKey,
     pub kind: EntryKind,
-    /// Where the packet goes; `CONTROLLER` in infrastructure, `ANY` where it is dropped.
+    /// The out-port; `CONTROLLER` in infrastructure, `ANY` where packets are dropped.
     pub out: PortNo,
     pub idle_timeout_s: u16,
     pub hard_timeout_s: u16,
-    /// Whether the switch tells when the entry goes.
+    /// Whether the switch reports the entry's end.
     pub notify: bool,
 }
 
@@ -179,13 +183,13 @@ impl EntryKey {
         rule: None,
     };
 
-    /// Before all that have a rule, in their order.
+    /// The key before all keys with a rule, in their order.
     pub(crate) const RULES_FROM: EntryKey = EntryKey {
         priority: PRIORITY_RULE_MIN,
         ..EntryKey::ANY
     };
 
-    /// Between two hosts: what is of this rule, which has no port that its protocol has not.
+    /// The key of a rule's packets between two hosts. The rule has ports only if its protocol has.
     pub fn rule(in_port: PortNo, src: MacAddr, dst: MacAddr, rule: Rule) -> EntryKey {
         EntryKey {
             priority: PRIORITY_RULE - u16::from(rule.rank) * PRIORITIES_PER_RULE,
@@ -204,8 +208,8 @@ impl EntryKey {
         }
     }
 
-    /// Of the entry that takes over when a pair's entry goes, or that of one of its rules: the same
-    /// match, one below.
+    /// The key of the entry that takes over when a pair's entry ends, or that of one of its rules:
+    /// the same match, one priority below.
     pub fn successor(self) -> EntryKey {
         debug_assert!(!self.is_successor());
         EntryKey {
@@ -221,7 +225,7 @@ impl EntryKey {
         self.priority == PRIORITY_SUCCESSOR || is_of_rule
     }
 
-    /// Towards `dst`, from `in_port` only or from every port.
+    /// The key towards `dst`, from `in_port` only or from every port.
     pub fn destination(in_port: Option<PortNo>, dst: MacAddr) -> EntryKey {
         EntryKey {
             priority: PRIORITY_DESTINATION,
@@ -231,7 +235,7 @@ impl EntryKey {
         }
     }
 
-    /// Towards `dst` by one port, for the pairs that have no entry of their own.
+    /// The key towards `dst` from one port, for the pairs without an entry of their own.
     pub fn coarse(in_port: PortNo, dst: MacAddr) -> EntryKey {
         EntryKey {
             priority: PRIORITY_COARSE,
@@ -241,7 +245,7 @@ impl EntryKey {
         }
     }
 
-    /// From a host at one port, to whomever.
+    /// The key of all packets of a host at one port.
     pub(crate) fn watch(in_port: PortNo, src: MacAddr) -> EntryKey {
         EntryKey {
             priority: PRIORITY_WATCH,
@@ -255,7 +259,7 @@ impl EntryKey {
         self.priority == PRIORITY_COARSE
     }
 
-    /// Towards `dst`, from every port that has no better entry.
+    /// The key towards `dst`, from every port without a better entry.
     pub fn report(dst: MacAddr) -> EntryKey {
         EntryKey {
             priority: PRIORITY_REPORT,
@@ -264,7 +268,7 @@ impl EntryKey {
         }
     }
 
-    /// Of the same pair, without a rule.
+    /// The key of the same pair, without a rule.
     pub(crate) fn without_rule(self) -> EntryKey {
         let priority = match (self.rule, self.is_successor()) {
             (None, _) => self.priority,
@@ -339,7 +343,7 @@ impl EntryKey {
                 dst_port: ports.1.unwrap_or(0),
             });
         }
-        // Whatever else the match says is something that the key does not hold.
+        // A match with further fields is none of ours: the key does not hold them.
         let ours = key.to_match();
         let is_said = |field: Field| ours.exact(field) == m.exact(field);
         let is_whole = m.fields.iter().all(|said| match said {
@@ -386,8 +390,8 @@ impl EntryKey {
         ends.is_some_and(|(port, dst)| self == EntryKey::coarse(port, dst))
     }
 
-    /// Takes this entry out, and no other. 1.3 compares the cookie too, so that somebody else's
-    /// entry of the same match stays; 1.0 knows no cookie masks and trusts the match.
+    /// Deletes this entry, and no other. 1.3 compares the cookie too, so that somebody else's entry
+    /// of the same match stays; 1.0 knows no cookie masks and trusts the match.
     pub fn to_delete(self) -> FlowMod {
         FlowMod {
             command: FlowModCommand::DeleteStrict,
@@ -400,7 +404,7 @@ impl EntryKey {
 }
 
 impl Rule {
-    /// `m`, of no packets but its own.
+    /// Narrows `m` to the rule's packets.
     pub(crate) fn narrow(self, m: Match) -> Match {
         let m = m.with(Field::EthType, self.family.eth_type());
         if self.proto == 0 {
@@ -426,7 +430,7 @@ impl Rule {
         packet.matches(&self.narrow(Match::any()))
     }
 
-    /// Whether all packets of the other are of this.
+    /// Whether the rule matches all packets of the other.
     pub(crate) fn covers(self, other: Rule) -> bool {
         let covers = |own: u16, other: u16| own == 0 || own == other;
         self.family == other.family
@@ -435,7 +439,7 @@ impl Rule {
             && covers(self.dst_port, other.dst_port)
     }
 
-    /// Whether a packet can be of both.
+    /// Whether a packet can match both.
     pub(crate) fn overlaps(self, other: Rule) -> bool {
         let meet = |a: u16, b: u16| a == 0 || b == 0 || a == b;
         self.family == other.family
@@ -470,7 +474,7 @@ impl Family {
 }
 
 impl Entry {
-    /// What every switch of ours has: LLDP and whatever nothing else matches go to the controller.
+    /// The entries of every switch of ours: LLDP and packets without a match go to the controller.
     pub fn infrastructure() -> [Entry; 2] {
         let to_controller = |key| Entry {
             key,
@@ -509,7 +513,7 @@ impl Entry {
         }
     }
 
-    /// Of an entry that outputs: that policies come before it does.
+    /// Changes an entry that outputs, so that policies act before the output.
     pub(crate) fn lead_on(instructions: &mut Vec<Instruction>) {
         let [Instruction::ApplyActions(actions)] = &mut instructions[..] else {
             return;
@@ -528,15 +532,15 @@ impl Entry {
         instructions.extend(path_instructions(port));
     }
 
-    /// Whether an entry in a switch is of that form.
+    /// Whether an entry in a switch has that form.
     pub(crate) fn is_led_on(instructions: &[Instruction]) -> bool {
         let goes_on = |i: &Instruction| *i == Instruction::GotoTable(POLICY_TABLE);
         instructions.iter().any(goes_on)
     }
 
     /// Reads an entry that [`Entry::to_add`] once made, perhaps led on; `None` if it has another
-    /// shape. Anybody who may write a flow can give one our cookie, so nothing of it is believed
-    /// that we could not have said.
+    /// shape. Anybody who may write a flow can give one our cookie, so only entries that we could
+    /// have sent are accepted.
     pub fn from_stats(stats: &FlowStats) -> Option<Entry> {
         let kind = EntryKind::of(stats.cookie)?;
         let actions = read_actions(&stats.instructions)?;
@@ -564,7 +568,7 @@ impl Entry {
                 EntryKind::Destination => key.is_destination(),
                 EntryKind::Report => key.is_report(),
                 EntryKind::Coarse => key.is_coarse_to_host(),
-                // Its question may be nobody's any more.
+                // The question behind it may have ended.
                 EntryKind::Watch | EntryKind::Guard => false,
             };
         (well_formed && stats.table_id.0 == 0).then_some(Entry {
@@ -578,7 +582,7 @@ impl Entry {
     }
 }
 
-/// What an entry does, whichever of the two forms it has.
+/// The actions of an entry, in either form.
 fn read_actions(instructions: &[Instruction]) -> Option<Vec<Action>> {
     if !Entry::is_led_on(instructions) {
         return match instructions {
@@ -611,23 +615,23 @@ const REPORT: Action = Action::Output {
     max_len: REPORT_BYTES,
 };
 
-/// An entry that every switch has because of what is forbidden or inspected, whoever its hosts are.
+/// An entry on every switch for forbidden or inspected packets, whoever its hosts are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Guard {
     pub place: GuardPlace,
     pub r#match: Match,
 }
 
-/// What becomes of a guard's packets, and what comes before it. Classes have ranks as rules have.
+/// The treatment of a guard's packets, and the entries before it. Classes have ranks as rules have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuardPlace {
-    /// They are dropped: after the entries of this rank, or before all.
+    /// Drops them: after the entries of this rank, or before all.
     Drop(Option<u8>),
-    /// They are dropped there, but these are sent to the controller.
+    /// Sends these to the controller, before the entry that drops there.
     Look(Option<u8>),
-    /// To the controller, after the entries of this rank.
+    /// Sends them to the controller, after the entries of this rank.
     Judge(u8),
-    /// To the controller, before all that is judged or barred.
+    /// Sends them to the controller, before all that are judged or dropped.
     Inspect,
 }
 
@@ -637,7 +641,7 @@ impl GuardPlace {
         match self {
             GuardPlace::Drop(None) => PRIORITY_GUARD,
             GuardPlace::Look(None) => PRIORITY_GUARD + 1,
-            // A class that forbids has no entry of a pair of its rank, but those that drop.
+            // A class that forbids has only dropping entries of its rank.
             GuardPlace::Look(Some(rank)) => of_rank(rank),
             GuardPlace::Drop(Some(rank)) | GuardPlace::Judge(rank) => of_rank(rank) - 1,
             GuardPlace::Inspect => PRIORITY_INSPECT,
@@ -650,7 +654,7 @@ impl Guard {
         Guard { place, r#match }
     }
 
-    /// ARP and neighbour discovery, whoever has an entry for it.
+    /// The guards that inspect ARP and neighbour discovery, before all other entries for it.
     pub fn inspection(version: Version) -> Vec<Guard> {
         let inspect = |m| Guard::new(GuardPlace::Inspect, m);
         let mut all = vec![inspect(Match::any().with(Field::EthType, ETH_TYPE_ARP))];
@@ -681,7 +685,7 @@ impl Guard {
         }
     }
 
-    /// Takes this entry out, and no other.
+    /// Deletes this entry, and no other.
     pub(crate) fn to_delete(&self) -> FlowMod {
         FlowMod {
             command: FlowModCommand::DeleteStrict,
@@ -700,7 +704,7 @@ impl Guard {
             && self.r#match.fields.iter().all(has)
     }
 
-    /// Whether a switch has it as it is to be.
+    /// Whether the switch's row has the wanted form.
     pub(crate) fn is_row(&self, row: &FlowStats) -> bool {
         let actions = read_actions(&row.instructions);
         let does_so = actions.is_some_and(|actions| match self.place {
@@ -719,14 +723,15 @@ pub(crate) fn is_dropping_guard(row: &FlowStats) -> bool {
     is_to_be_judged(row.cookie) && drops()
 }
 
-/// Whether a packet-in is one that an edge must leave: an entry has sent it to be looked at.
+/// Whether an edge must leave a packet-in to the controller: an entry has sent it up for
+/// inspection.
 pub(crate) fn is_to_be_judged(cookie: Cookie) -> bool {
     const MASK: u64 = COOKIE_PREFIX_MASK.0 | 0xff00;
     cookie.0 & MASK == EntryKind::Guard.cookie(0).0
 }
 
-/// The controller hears all packets of a host from a port. It ends by itself, in case nobody takes it
-/// out: each question to the host sets it again.
+/// Sends the controller all packets of a host from a port. The entry ends by itself, in case it is
+/// not deleted: each question to the host sets it again.
 pub(crate) fn watch(in_port: PortNo, src: MacAddr, generation: u16) -> FlowMod {
     const HARD_S: u16 = 2;
     let entry = Entry {
@@ -740,14 +745,14 @@ pub(crate) fn watch(in_port: PortNo, src: MacAddr, generation: u16) -> FlowMod {
     entry.to_add(generation)
 }
 
-/// Whether a packet-in is a copy of a packet that the switch has sent on. Switches of 1.0 do not say
-/// which entry it was, and are given none of this kind.
+/// Whether a packet-in is a copy of a packet that the switch has sent on. Switches of 1.0 cannot
+/// name its entry, and get none of this kind.
 pub(crate) fn is_report(cookie: Cookie) -> bool {
     const MASK: u64 = COOKIE_PREFIX_MASK.0 | 0xff00;
     cookie.0 & MASK == EntryKind::Report.cookie(0).0
 }
 
-/// An address that a frame of a host can have as its source.
+/// Whether a host's frame can have this source address.
 pub(crate) fn can_be_host(mac: MacAddr) -> bool {
     mac != MacAddr::default() && !mac.is_multicast()
 }
@@ -761,16 +766,17 @@ pub fn is_ours(cookie: Cookie) -> bool {
     cookie.0 & COOKIE_PREFIX_MASK.0 == COOKIE_PREFIX.0
 }
 
-/// Whether a flow that the datapath keeps of this packet could match IPv4 packets as well: a flow is
-/// of one Ethernet type. Of a tag nobody knows what is looked at.
+/// Whether a flow that the datapath keeps for this packet could match IPv4 packets as well: a flow
+/// is of one Ethernet type. For a tag it is unknown which fields the datapath looks at.
 pub(crate) fn may_keep_ipv4_flow(packet: &[u8]) -> bool {
     const OTHERS: [u16; 3] = [ETH_TYPE_ARP, ETH_TYPE_IPV6, ETH_TYPE_LLDP];
     let eth_type = packet.get(12..14).map(|b| u16::from_be_bytes([b[0], b[1]]));
     !eth_type.is_some_and(|eth_type| OTHERS.contains(&eth_type))
 }
 
-/// Everything a reconciliation must see: our entries, and the two places of infrastructure that
-/// somebody else may have taken. 1.0 has no cookie in its request, so both versions ask for all.
+/// The request for all entries that a reconciliation must see: ours, and the two places of
+/// infrastructure that somebody else may have taken. 1.0 has no cookie in its request, so both
+/// versions ask for all.
 pub(crate) fn ask_for_entries() -> FlowStatsRequest {
     FlowStatsRequest::all()
 }
@@ -815,7 +821,8 @@ mod tests {
         }
     }
 
-    /// The successor of a rule is below it and above the next one, and all are above the pair's own.
+    /// The successor of a rule is below it and above the next one, and all are above the pair's
+    /// own.
     #[test]
     fn rules_and_successors_are_in_their_order() {
         let mut before: Option<EntryKey> = None;

@@ -1,28 +1,28 @@
-//! What stands between the sessions and the application: bounded, fair, and sheds packet-ins only.
+//! The inbox between the sessions and the application: bounded and fair. It sheds only packet-ins.
 //!
-//! What waits has a class, the queue that the policy map gives it, and three things decide what is
-//! next:
+//! A waiting message has a class, the queue that the policy map gives it. These rules choose the
+//! next message:
 //!
 //! - *Classes.* The most urgent goes first, unless another has been passed over [`PASSED_OVER_MAX`]
-//!   times: so no class starves, whatever floods above it.
+//!   times: so no class starves under a flood in a more urgent one.
 //! - *Connections.* Within a class they take turns, one message each, so that one switch's flood
-//!   costs another switch one message of delay, not a queue of them. Those that have nothing cost
-//!   nothing, however many they are. Within a connection packet-ins and other messages take turns,
-//!   and so do the ports of packet-ins.
-//! - *Answers.* The reply to a barrier completes something, and a packet-in begins something: so
-//!   replies go before all classes, as soon as what their switch said before them has gone, and none
-//!   waits for packet-ins that came before it. They are no more than the barriers that were sent; of a
-//!   peer that sends others, a turn of the classes comes after every [`PASSED_OVER_MAX`] all the same.
+//!   costs another switch one message of delay, not a queue of them. Idle connections cost nothing,
+//!   however many they are. Within a connection packet-ins and other messages take turns, and so do
+//!   the ports of packet-ins.
+//! - *Answers.* A barrier reply completes a change, and a packet-in begins one. So replies go
+//!   before all classes, as soon as the earlier messages that they must follow have gone, and none
+//!   waits for earlier packet-ins. There are no more replies than barriers. If a peer sends more, a
+//!   turn of the classes still comes after every [`PASSED_OVER_MAX`].
 //! - *Order*, as OpenFlow has it on one connection ([`sched::order::must_follow`]): nothing crosses
 //!   a fence, state messages stay in order and replies behind them, packet-ins of one flow stay in
-//!   order. An urgent message that must follow others has them go first, in its own turn.
+//!   order. The messages that an urgent one must follow go first, in its turn.
 //!
-//! Messages other than PACKET_IN are never dropped: when `messages_max` of one connection wait,
-//! [`Inbox::handle_frame`] gives the frame back and the driver stops reading that connection until
-//! [`Inbox::has_room`]. When `packet_ins_max` or `packet_in_bytes_max` are waiting, the oldest of
-//! the fullest port of the least urgent class goes, so that a port which floods pays for it and a
-//! quiet port loses nothing. Behind a fence, when nothing before it can go, the newest does. Echoes
-//! never come here.
+//! Messages other than PACKET_IN are never dropped. When `messages_max` of one connection wait,
+//! [`Inbox::handle_frame`] returns the frame and the driver stops reading that connection until
+//! [`Inbox::has_room`]. When `packet_ins_max` or `packet_in_bytes_max` are waiting, the inbox drops
+//! the oldest of the fullest port of the least urgent class. So a port that floods pays for it, and
+//! a quiet port loses nothing. Behind a fence, when no message before it can be dropped, the newest
+//! is. Echoes never come here.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -37,16 +37,16 @@ mod lane;
 
 use lane::{Item, Lane};
 
-/// A class that waits is served after so many messages of others at the latest.
+/// Maximum number of messages of other classes before a waiting class is served.
 pub const PASSED_OVER_MAX: u32 = 16;
 
 #[derive(Clone, Copy, Debug)]
 pub struct InboxConfig {
-    /// Packet-ins of one connection that may wait.
+    /// Maximum number of waiting packet-ins of one connection.
     pub packet_ins_max: usize,
-    /// Their bytes; one of any length is always kept.
+    /// Maximum of their bytes; one of any length is always kept.
     pub packet_in_bytes_max: usize,
-    /// Other messages of one connection that may wait.
+    /// Maximum number of other waiting messages of one connection.
     pub messages_max: usize,
 }
 
@@ -66,11 +66,12 @@ pub struct InboxCounters {
     /// Packet-ins dropped because their connection's queue was full.
     pub packet_ins_shed: u64,
     pub messages: u64,
-    /// Times a message was given back because its queue was full.
+    /// Messages returned because their queue was full.
     pub backpressure: u64,
 }
 
-/// One class in numbers: what came in was delivered, shed, forgotten with its connection, or waits.
+/// Counters of one class: every message that came in was delivered, shed, forgotten with its
+/// connection, or waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassCounters {
     pub messages_in: u64,
@@ -94,13 +95,13 @@ pub struct Inbox {
     classes: [Class; QUEUES_MAX],
     /// Connections with a reply that may go; each once.
     answering: VecDeque<ConnectionId>,
-    /// Replies that went in a row.
+    /// The number of replies sent in a row.
     answers_in_row: u32,
     waiting: usize,
     counters: InboxCounters,
 }
 
-/// A connection. One that has nothing holds no memory for it.
+/// A connection. An empty one holds no memory for messages.
 #[derive(Default)]
 struct Line {
     lane: Option<Box<Lane>>,
@@ -130,7 +131,7 @@ impl Inbox {
         }
     }
 
-    /// As [`Inbox::handle_tagged`], all in one class.
+    /// Queues `frame` like [`Inbox::handle_tagged`], with all frames in one class.
     pub fn handle_frame(
         &mut self,
         now: Instant,
@@ -141,7 +142,7 @@ impl Inbox {
         self.handle_tagged(now, connection, &tag, frame)
     }
 
-    /// Queues `frame`, or gives it back when the connection must wait: keep it, stop reading that
+    /// Queues `frame`, or returns it when the connection must wait: keep it, stop reading that
     /// connection, and offer it again when [`Inbox::has_room`].
     pub fn handle_tagged(
         &mut self,
@@ -188,7 +189,7 @@ impl Inbox {
         waiting < self.config.messages_max
     }
 
-    /// Forgets a connection and what waits of it.
+    /// Forgets a connection and its waiting messages.
     pub fn handle_down(&mut self, connection: ConnectionId) {
         let line = self.lanes.remove(&connection);
         let Some(lane) = line.and_then(|line| line.lane) else {
@@ -208,7 +209,7 @@ impl Inbox {
         }
     }
 
-    /// The next message.
+    /// Returns the next message.
     pub fn poll_frame(&mut self, now: Instant) -> Option<Delivery> {
         let (connection, item) = match self.next_answer() {
             Some(next) => next,
@@ -217,7 +218,7 @@ impl Inbox {
         if let Some(line) = self.lanes.get_mut(&connection)
             && let Some(lane) = line.lane.as_mut()
         {
-            // What went may be what a reply had to follow.
+            // A reply may have waited for this message.
             if !lane.is_answering && lane.has_answer() {
                 lane.is_answering = true;
                 self.answering.push_back(connection);
@@ -252,7 +253,7 @@ impl Inbox {
                 self.answers_in_row += 1;
                 return Some((connection, item));
             }
-            // It went in a turn of its class.
+            // The message went in a turn of its class.
             if lane.is_done() {
                 line.lane = None;
             }
@@ -267,7 +268,7 @@ impl Inbox {
             let line = self.lanes.get_mut(&connection)?;
             let lane = line.lane.as_mut()?;
             if lane.count(class) == 0 {
-                // What it had of the class went in another's turn.
+                // The connection's messages of the class went in another's turn.
                 lane.leave_turns(class);
                 if lane.is_done() {
                     line.lane = None;
@@ -318,7 +319,7 @@ impl Inbox {
         self.counters
     }
 
-    /// By class, the most urgent first.
+    /// The counters by class, the most urgent first.
     pub fn class_counters(&self) -> [ClassCounters; QUEUES_MAX] {
         std::array::from_fn(|class| self.classes[class].counters)
     }
@@ -328,7 +329,7 @@ impl Inbox {
         self.lanes.get(&connection).map_or(0, |line| line.shed)
     }
 
-    /// Messages of one connection that wait.
+    /// The number of waiting messages of one connection.
     pub fn backlog(&self, connection: ConnectionId) -> usize {
         self.lane(connection).map_or(0, Lane::len)
     }
@@ -338,7 +339,7 @@ impl Inbox {
     }
 }
 
-/// Without a policy map: one class, and the order that the type asks for.
+/// The tag without a policy map: one class, and the order that the type requires.
 fn untagged(frame: &Frame, connection: ConnectionId) -> Tag {
     let port = match frame.kind() {
         MessageKind::PacketIn => ingress_port(frame).0,
@@ -352,7 +353,7 @@ fn untagged(frame: &Frame, connection: ConnectionId) -> Tag {
             Order::State => Binding::State,
             Order::Exchange => Binding::Exchange,
             Order::Free => Binding::Free,
-            // Of one port all are in order, so of each flow too.
+            // All packet-ins of one port are in order, so those of each flow are too.
             Order::Flow => Binding::Flow {
                 key: u64::from(port),
                 after_state: false,
@@ -366,8 +367,8 @@ fn untagged(frame: &Frame, connection: ConnectionId) -> Tag {
     }
 }
 
-/// The ingress port as it stands in the bytes, `ANY` if it cannot be found. A packet-in is queued
-/// by it before anybody knows whether it will be read at all, so it is not worth a whole decode.
+/// Reads the ingress port from the bytes; `ANY` if it cannot be found. A packet-in is queued by its
+/// port before it is known whether it will be read at all, so a whole decode is not worth it.
 fn ingress_port(frame: &Frame) -> PortNo {
     let bytes = frame.bytes();
     let read = || match frame.version()? {
@@ -424,7 +425,7 @@ mod tests {
         encode(version, Xid(xid), &message).expect("sayable")
     }
 
-    /// Neither packet-in nor fence.
+    /// A message that is neither packet-in nor fence.
     fn notice(xid: u32) -> Frame {
         encode(Version::V13, Xid(xid), &Message::GetConfigRequest).expect("sayable")
     }
@@ -532,7 +533,7 @@ mod tests {
         push(A, reply(101));
         push(A, packet_in(Version::V13, 1, 50));
         let order = drained(&mut inbox);
-        // That of B follows the error, which has its turn among packet-ins.
+        // The reply of B follows the error, which has its turn among packet-ins.
         assert_eq!(order[..2], [(1, 100), (1, 101)]);
         let at = |message| order.iter().position(|m| *m == message).expect("delivered");
         assert!(at((2, 200)) < at((2, 201)) && at((2, 201)) < 6, "{order:?}");

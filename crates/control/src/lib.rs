@@ -1,14 +1,14 @@
-//! The controller as state machines: nothing here reads a clock or touches a socket.
+//! The controller as state machines, without a clock or sockets.
 //!
 //! [`session::Session`] is the controller's end of one connection: hello, features, echo, role and
 //! the answers to malformed messages. It belongs in the loop that reads and writes the socket, so
 //! that liveness never waits for the application. [`inbox::Inbox`] stands between the sessions and
 //! the application, bounded, and sheds packet-ins only. [`controller::Controller`] is the
-//! application for all switches: discovery, hosts, paths, flow entries. [`qos`] says what entries,
-//! meters and queues the operator's services need.
+//! application for all switches: discovery, hosts, paths, flow entries. [`qos`] computes the
+//! entries, meters and queues that the operator's services need.
 //!
 //! The driving contract is the same for each: call one `handle_*`, drain `poll_output` until it
-//! answers `None`, then wait for input or for `poll_timeout`.
+//! returns `None`, then wait for input or for `poll_timeout`.
 
 pub mod controller;
 pub mod edge;
@@ -23,7 +23,7 @@ pub mod session;
 pub mod timeouts;
 pub mod topology;
 
-/// A connection as the driver numbers them; never reused in one process.
+/// A connection's number from the driver; never reused in one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub u64);
 

@@ -1,9 +1,9 @@
-//! LLDP as proof: which port of which switch sent a frame, that we asked for it, and when.
+//! LLDP as proof: the port and switch that sent a frame, that we asked for it, and when.
 //!
 //! A frame is LLDP (IEEE 802.1AB) with chassis and port ids as other controllers write them, and
 //! one organisational TLV: `epoch, nonce, HMAC-SHA256(key, dpid | port | epoch | nonce)`. The key
-//! and the epoch are of this process, a nonce is good once; so a frame that somebody made up or
-//! changed is none.
+//! and the epoch belong to this process, and a nonce is valid once. So a forged or changed frame
+//! proves nothing.
 
 use std::collections::VecDeque;
 
@@ -15,19 +15,19 @@ use sha2::Sha256;
 use crate::controller::Location;
 use crate::entry::ETH_TYPE_LLDP;
 
-/// "Nearest bridge": no conforming bridge passes it on.
+/// "Nearest bridge": no conforming bridge forwards it.
 const LLDP_MULTICAST: MacAddr = MacAddr([0x01, 0x80, 0xc2, 0x00, 0x00, 0x0e]);
 
-/// Locally administered, so it is nobody's.
+/// Locally administered, so no vendor owns it.
 const OUI: [u8; 3] = [0x02, b'a', b'u'];
 const SUBTYPE: u8 = 1;
 const TTL_S: u16 = 120;
 const PROOF_LEN: usize = 8 + 8 + 32;
 
-/// Nonces of one port that may be under way.
+/// Maximum number of nonces of one port under way.
 const OUTSTANDING_MAX: usize = 32;
 
-/// Signs and checks.
+/// Signs and checks LLDP frames.
 pub(crate) struct Prover {
     key: [u8; 32],
     epoch: u64,
@@ -38,11 +38,11 @@ pub(crate) struct Prover {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outstanding {
     sent: VecDeque<(u64, Instant)>,
-    /// The latest that was not waited for any more.
+    /// The latest nonce that was given up.
     given_up: u64,
 }
 
-/// A frame that carries our proof, read but not yet matched with what was sent.
+/// A frame that carries our proof, read but not yet matched with a sent nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Proven {
     pub from: Location,
@@ -51,11 +51,11 @@ pub(crate) struct Proven {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LldpError {
-    /// LLDP of somebody else: hosts and other switches send it all day.
+    /// LLDP of others: hosts and other switches send it regularly.
     NotOurs,
-    /// Ours, and too late to say anything.
+    /// LLDP of ours that came too late to prove anything.
     Late,
-    /// Claims to be ours.
+    /// LLDP that claims to be ours and is not.
     Forged(&'static str),
 }
 
@@ -68,7 +68,7 @@ impl Prover {
         }
     }
 
-    /// A frame for `port`, whose nonce is noted in `outstanding`.
+    /// Makes a frame for `port` and notes its nonce in `outstanding`.
     pub(crate) fn frame(
         &mut self,
         now: Instant,
@@ -98,7 +98,7 @@ impl Prover {
         frame
     }
 
-    /// Reads `frame`, whatever is in it.
+    /// Reads `frame`, which may contain any bytes.
     pub(crate) fn read(&self, frame: &[u8]) -> Result<Proven, LldpError> {
         let (mut chassis, mut port, mut proof) = (None, None, None);
         let mut tlvs = frame.get(14..).ok_or(LldpError::NotOurs)?;
@@ -153,8 +153,10 @@ impl Prover {
 }
 
 impl Outstanding {
-    /// Uses `nonce` up: when it was sent; an error if it was not sent from here, was used before, or
-    /// is no more waited for.
+    /// Uses `nonce` up and returns the time when it was sent.
+    ///
+    /// # Errors
+    /// The nonce was not sent from here, was used before, or was given up.
     pub(crate) fn take(&mut self, nonce: u64) -> Result<Instant, LldpError> {
         let at = self.sent.iter().position(|(n, _)| *n == nonce);
         let taken = at.and_then(|at| self.sent.remove(at));
@@ -165,7 +167,7 @@ impl Outstanding {
         }
     }
 
-    /// How many were sent after `since` and until `until`, and have not come back.
+    /// The number of nonces sent after `since` and until `until` that have not come back.
     pub(crate) fn count(&self, since: Instant, until: Instant) -> usize {
         let sent = self.sent.iter().map(|(_, sent_at)| *sent_at);
         sent.filter(|sent| *sent > since && *sent <= until).count()

@@ -1,7 +1,7 @@
-//! A map from MAC addresses, six bytes of key and the value in each slot and nothing else.
+//! A map from MAC addresses. Each slot holds six bytes of key and the value.
 //!
-//! The controller knows every host of the network and each edge those of its switch, a hundred
-//! thousand and more; the slots are where that memory is. Open addressing with linear probing, at
+//! The controller knows every host of the network, and each edge those of its switch: a hundred
+//! thousand and more. The slots take most of that memory. Open addressing with linear probing, at
 //! most four of five slots taken, deletion by shifting back (so no tombstones and no rebuilding).
 //! The order of iteration depends on the seed only.
 
@@ -9,8 +9,9 @@ use openflow::MacAddr;
 
 use clock::mix;
 
-/// `V` is small; all zeros is a valid one. The address 00:00:00:00:00:00, which no host has,
-/// cannot be a key: it is never found, and inserting it changes nothing.
+/// A map from MAC addresses to a small `V`, for which all zeros is a valid value. The address
+/// 00:00:00:00:00:00, which no host has, cannot be a key: it is never found, and inserting it
+/// changes nothing.
 #[derive(Clone)]
 pub(crate) struct MacTable<V> {
     /// Empty, or a power of two.
@@ -28,7 +29,7 @@ struct Slot<V> {
 const SLOTS_MIN: usize = 8;
 
 impl<V: Copy + Default> MacTable<V> {
-    /// With a secret `seed` nobody can choose addresses that all fall together.
+    /// Makes an empty map. With a secret `seed` nobody can choose addresses that collide.
     pub(crate) fn new(seed: u64) -> MacTable<V> {
         MacTable {
             slots: Vec::new(),
@@ -46,7 +47,7 @@ impl<V: Copy + Default> MacTable<V> {
         self.find(mac).map(|at| self.slots[at].value)
     }
 
-    /// Has the place where the search for `mac` begins brought into the cache, without waiting.
+    /// Prefetches the place where the search for `mac` begins into the cache, without waiting.
     #[inline]
     pub(crate) fn prefetch(&self, mac: MacAddr) {
         if !self.slots.is_empty() {
@@ -54,7 +55,7 @@ impl<V: Copy + Default> MacTable<V> {
         }
     }
 
-    /// Sets a value, and gives back the one before.
+    /// Sets a value, and returns the former one.
     pub(crate) fn insert(&mut self, mac: MacAddr, value: V) -> Option<V> {
         if mac == MacAddr::default() {
             return None;
@@ -93,7 +94,7 @@ impl<V: Copy + Default> MacTable<V> {
         Some(removed)
     }
 
-    /// Keeps what `keep` says, and gives memory back if little is left.
+    /// Keeps the hosts for which `keep` holds, and returns memory if few are left.
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(MacAddr, &V) -> bool) {
         let gone: Vec<MacAddr> = self
             .iter()
@@ -163,13 +164,14 @@ impl<V> Slot<V> {
     }
 }
 
-/// Nothing where the processor has no such instruction, or we do not know it.
+/// Does nothing where the processor has no such instruction, or is not known.
 #[inline]
 fn prefetch<T>(at: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // It reads nothing and cannot fault; the reference says that there is something.
+        // The instruction reads nothing and cannot fault; the reference proves that the address is
+        // valid.
         #[allow(unsafe_code)]
         unsafe {
             _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(at).cast());

@@ -1,7 +1,7 @@
-//! Packet-ins read where they stand, and answers made by filling in a message that is there
-//! already: no allocation and no decoding, since this is done a million times a second.
+//! Reads packet-ins in place, and makes answers by filling in a prepared message: no allocation and
+//! no decoding, since this is done a million times a second.
 //!
-//! Every place in a template is checked against the codec by the tests below.
+//! The tests below check every place in a template against the codec.
 
 use bytes::{BufMut, BytesMut};
 use openflow::message::PacketInReason;
@@ -17,7 +17,7 @@ const ETH_TYPE_QINQ: u16 = 0x88a8;
 
 const NO_BUFFER: u32 = 0xffff_ffff;
 
-/// A packet-in, and where its packet goes.
+/// A packet-in, and the destination of its packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Answer<'a> {
     pub in_port: PortNo,
@@ -27,7 +27,7 @@ pub(super) struct Answer<'a> {
     pub out_port: PortNo,
     pub buffer_id: Option<BufferId>,
     pub data: &'a [u8],
-    /// The switch has sent the packet on already.
+    /// Whether the switch has sent the packet on already.
     pub is_copy: bool,
 }
 
@@ -41,7 +41,7 @@ pub(super) fn set_reason(packet_in: &mut [u8], reason: PacketInReason) {
     }
 }
 
-/// Source and destination of a packet-in's packet, where they most likely are.
+/// Source and destination of a packet-in's packet, at their most likely place.
 #[inline]
 pub(super) fn addresses(version: Version, frame: &[u8]) -> Option<(MacAddr, MacAddr)> {
     let at = match version {
@@ -53,7 +53,7 @@ pub(super) fn addresses(version: Version, frame: &[u8]) -> Option<(MacAddr, MacA
     Some((src, dst))
 }
 
-/// What a packet-in says, if it is one that an edge may answer.
+/// Reads a packet-in; `None` if an edge may not answer it.
 #[inline]
 pub(super) fn read_packet_in(version: Version, frame: &[u8]) -> Option<Answer<'_>> {
     let (in_port, data) = match version {
@@ -102,7 +102,7 @@ pub(super) fn read_packet_in(version: Version, frame: &[u8]) -> Option<Answer<'_
     })
 }
 
-/// A flow-mod and the head of a packet-out, whole but for what differs.
+/// A flow-mod and the head of a packet-out, complete apart from the fields that differ.
 pub(super) struct Templates {
     version: Version,
     flow_mod: Vec<u8>,
@@ -110,7 +110,7 @@ pub(super) struct Templates {
     leads_on: bool,
 }
 
-/// Where in a flow-mod the fields are; all ports have the width of the version.
+/// The places of the fields in a flow-mod; all ports have the width of the version.
 struct Places {
     in_port: usize,
     src: usize,
@@ -135,11 +135,12 @@ const FLOW_MOD_V13: Places = Places {
     out_port: 92,
 };
 
-/// In a flow-mod of 1.3 that leads on to policies, after the output: the lower half of the metadata.
+/// The place of the lower half of the metadata in a flow-mod of 1.3 that leads on to policies,
+/// after the output.
 const METADATA_PORT: usize = 116;
 
 impl Templates {
-    /// `leads_on`: packets go on to policies, which 1.0 has none of.
+    /// Makes the templates. `leads_on`: packets go on to policies, which 1.0 does not have.
     pub(super) fn new(config: &EdgeConfig, leads_on: bool) -> Templates {
         let leads_on = leads_on && config.version != Version::V10;
         let entry = Entry {
@@ -185,8 +186,9 @@ impl Templates {
         }
     }
 
-    /// Names the switch's buffer if it has one, else carries the packet. False if that is too long
-    /// for a message: in 1.0 the head of a packet-out is longer than that of a packet-in.
+    /// Appends a packet-out: names the switch's buffer if it has one, else carries the packet.
+    /// Returns false if that is too long for a message: in 1.0 the head of a packet-out is longer
+    /// than that of a packet-in.
     #[inline]
     pub(super) fn packet_out(&self, xid: u32, answer: &Answer<'_>, out: &mut BytesMut) -> bool {
         let data = match answer.buffer_id {
@@ -375,7 +377,8 @@ mod tests {
             prop_assert_eq!((found_xid, found), (Xid(xid), Message::PacketOut(wanted)));
         }
 
-        /// What is read is what the codec reads, and what is not simple is left alone.
+        /// The fields are those that the codec reads, and packets that are not simple are left
+        /// alone.
         #[test]
         fn packet_ins_are_read_as_the_codec_reads_them(
             version in version(),
@@ -399,7 +402,7 @@ mod tests {
             }
         }
 
-        /// Cut anywhere, changed anywhere: no panic.
+        /// Bytes cut or changed anywhere cause no panic.
         #[test]
         fn no_bytes_are_too_strange(version in version(), bytes in prop::collection::vec(any::<u8>(), 0..80)) {
             let _ = read_packet_in(version, &bytes);

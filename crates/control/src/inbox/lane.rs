@@ -1,4 +1,4 @@
-//! What waits of one connection, and what of it may go next.
+//! The waiting messages of one connection, and those that may go next.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -10,7 +10,7 @@ use sched::{Binding, Tag};
 
 use super::InboxConfig;
 
-/// Ports share places by number when there are more: what is done for each place is bounded.
+/// Ports share places by number when there are more: the work for each place is bounded.
 const PORT_PLACES: u32 = 64;
 
 pub(super) struct Item {
@@ -23,11 +23,11 @@ pub(super) struct Item {
 enum Kind {
     Fence,
     State,
-    /// Follows so many state messages of its lane.
+    /// Follows this number of state messages of its lane.
     Exchange {
         after: u64,
     },
-    /// Of a barrier. Follows so many state messages, and others of its kind.
+    /// The reply to a barrier. Follows this number of state messages, and others of its kind.
     Reply {
         after: u64,
     },
@@ -44,7 +44,7 @@ impl Item {
                 port: (tag.port % PORT_PLACES) as u8,
                 flow: key,
             },
-            // What it promises is about messages to the switch: of packets behind it, it says nothing.
+            // A barrier reply is about messages to the switch, and binds no packets behind it.
             _ if frame.kind() == MessageKind::BarrierReply => Kind::Reply { after: 0 },
             Binding::Fence => Kind::Fence,
             Binding::Exchange => Kind::Exchange { after: 0 },
@@ -71,8 +71,9 @@ impl Item {
     }
 }
 
-/// Up to the first fence all is sorted by what binds it. The fence and what came after it stand in
-/// `held` as they came, and are sorted when the fence has gone.
+/// The queues of one connection. Messages up to the first fence are sorted by their binding. The
+/// fence and later messages stand in `held` in order of arrival, and are sorted when the fence has
+/// gone.
 #[derive(Default)]
 pub(super) struct Lane {
     state: VecDeque<Item>,
@@ -80,7 +81,7 @@ pub(super) struct Lane {
     replies: VecDeque<Item>,
     packet_ins: BTreeMap<u8, Ports>,
     held: VecDeque<Item>,
-    /// Flows of which packet-ins wait: the class they wait in, and how many.
+    /// Flows with waiting packet-ins: their class and number.
     flows: BTreeMap<u64, (u8, u32)>,
     state_of: Counts,
     exchange_of: Counts,
@@ -92,14 +93,14 @@ pub(super) struct Lane {
     /// State messages sorted in, and taken out, so far.
     state_in: u64,
     state_out: u64,
-    /// Bits of classes: it stands in their turns; packet-ins are next in its turn.
+    /// Bits of classes: the connection stands in their turns; packet-ins are next in its turn.
     in_turns: u16,
     packet_in_next: u16,
-    /// It stands among those that have a reply to give.
+    /// Whether it stands among the connections with a reply that may go.
     pub(super) is_answering: bool,
 }
 
-/// By class.
+/// Counts by class.
 type Counts = [u32; QUEUES_MAX];
 
 /// Packet-ins of one class.
@@ -120,7 +121,7 @@ impl Lane {
         self.len
     }
 
-    /// Without packet-ins.
+    /// The number of messages without packet-ins.
     pub(super) fn message_count(&self) -> usize {
         self.len - self.packet_in_count
     }
@@ -129,7 +130,7 @@ impl Lane {
         self.all_of[class] as usize
     }
 
-    /// True if it was not in the turns of the class.
+    /// Joins the turns of a class. Returns whether it was not among them.
     pub(super) fn join_turns(&mut self, class: usize) -> bool {
         let is_new = !self.is_in_turns(class);
         self.in_turns |= 1 << class;
@@ -144,12 +145,13 @@ impl Lane {
         self.in_turns & 1 << class != 0
     }
 
-    /// Nothing waits, and no turn will come.
+    /// Whether nothing waits, and no turn will come.
     pub(super) fn is_done(&self) -> bool {
         self.len == 0 && self.in_turns == 0 && !self.is_answering
     }
 
-    /// The class it got: packet-ins of one flow wait in one class, or the later could overtake.
+    /// Queues an item and returns its class: packet-ins of one flow wait in one class, or the later
+    /// could overtake.
     pub(super) fn push(&mut self, mut item: Item) -> usize {
         if let Kind::PacketIn { flow, .. } = item.kind {
             let (class, count) = self.flows.entry(flow).or_insert((item.class, 0));
@@ -197,8 +199,8 @@ impl Lane {
         }
     }
 
-    /// The next message in a turn of `class`, of which at least one waits: it, or one that it must
-    /// follow.
+    /// Takes the next message in a turn of `class`, of which at least one waits: it, or one that it
+    /// must follow.
     pub(super) fn pop(&mut self, class: usize) -> Item {
         let bit = 1 << class;
         let has_packet_ins = self.packet_ins.contains_key(&(class as u8));
@@ -226,7 +228,7 @@ impl Lane {
         item
     }
 
-    /// Whether a reply may go that nothing stands before.
+    /// Whether a reply may go that follows no waiting message.
     pub(super) fn has_answer(&self) -> bool {
         match self.replies.front().map(|item| &item.kind) {
             Some(Kind::Reply { after }) => *after <= self.state_out,
@@ -234,14 +236,14 @@ impl Lane {
         }
     }
 
-    /// The reply that may go, if there is one.
+    /// Takes the reply that may go, if there is one.
     pub(super) fn pop_answer(&mut self) -> Option<Item> {
         let item = self.has_answer().then(|| self.pop_reply())??;
         self.note_gone(&item);
         Some(item)
     }
 
-    /// Of those behind a fence, and the fence.
+    /// The number of messages of a class in `held`: the fence and those behind it.
     fn held_of(&self, class: usize) -> u32 {
         if self.held.is_empty() {
             return 0;
@@ -282,7 +284,7 @@ impl Lane {
         Some(item)
     }
 
-    /// What stands before the first fence, then the fence.
+    /// Takes the messages before the first fence, then the fence.
     fn pop_towards_fence(&mut self) -> Option<Item> {
         if !self.state.is_empty() {
             return self.pop_state();
@@ -307,7 +309,7 @@ impl Lane {
         fence
     }
 
-    /// Of the first port after the one served last, around the end.
+    /// Takes a packet-in of the first port after the one served last, in a circle.
     fn pop_packet_in(&mut self, class: u8) -> Option<Item> {
         let ports = self.packet_ins.get_mut(&class)?;
         let from = ports.served.map_or(Bound::Unbounded, Bound::Excluded);
@@ -347,7 +349,7 @@ impl Lane {
         }
     }
 
-    /// Sheds one packet-in if there are too many; the class it had.
+    /// Sheds one packet-in if there are too many. Returns its class.
     pub(super) fn shed_excess(&mut self, config: InboxConfig) -> Option<usize> {
         let too_many = self.packet_in_count > config.packet_ins_max;
         let too_long =
@@ -365,7 +367,7 @@ impl Lane {
                 let port = fullest.map(|(port, _)| *port)?;
                 self.pop_port(class, port)?
             }
-            // All are behind a fence, the one that has just come last.
+            // All are behind a fence, with the newest last.
             None => self.held.pop_back()?,
         };
         self.note_gone(&item);

@@ -1,5 +1,4 @@
-//! Services and policies as they are asked for, kept so that one change is checked and planned by
-//! itself.
+//! The demanded services and policies, kept so that a single change is checked and planned alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +7,7 @@ use super::plan::Former;
 use super::{On, Policy, Qos, Service};
 use crate::timeouts::HostName;
 
-/// One change of a service or a policy. One that is put replaces the one of its name.
+/// One change of a service or a policy. A new one replaces the one of its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
     PutService(Service),
@@ -17,14 +16,14 @@ pub enum Edit {
     DeletePolicy(String),
 }
 
-/// Places in the lists of a [`Qos`], by name. Of two of one name, the first.
+/// Places in the lists of a [`Qos`], by name; the first of two with one name.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     services: BTreeMap<String, usize>,
     policies: BTreeMap<String, usize>,
 }
 
-/// A [`Qos`] and what is known of it.
+/// A [`Qos`] with its indexes.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     qos: Qos,
@@ -32,17 +31,17 @@ pub struct Asked {
     /// Policies by their service.
     users: BTreeMap<String, BTreeSet<String>>,
     odds: Odds<String>,
-    /// How many policies and circuits name a host.
+    /// The number of policies and circuits that name each host.
     ends: BTreeMap<HostName, usize>,
 }
 
-/// How to take a change back.
+/// The reverse of a change.
 pub enum Undo {
     Service(usize, Put<Service>),
     Policy(usize, Put<Policy>),
 }
 
-/// How a place of a list is restored.
+/// The way to restore a place of a list.
 pub enum Put<T> {
     Nothing,
     Instead(T),
@@ -135,14 +134,14 @@ impl Asked {
         }
     }
 
-    /// A policy as it is, with its service.
+    /// A policy in its present form, with its service.
     pub fn former(&self, name: &str) -> Former {
         let policy = self.names.policy(&self.qos, name)?;
         let service = self.names.service(&self.qos, &policy.service);
         Some((policy.clone(), service.cloned()))
     }
 
-    /// Carries a change out; `None` if it changes nothing.
+    /// Applies a change. Returns `None` if it changes nothing.
     pub fn apply(&mut self, edit: Edit) -> Option<Undo> {
         match edit {
             Edit::PutService(service) => match self.names.service_place(&service.name) {
@@ -166,7 +165,7 @@ impl Asked {
         }
     }
 
-    /// The latest change first.
+    /// Reverses a change. Begin with the latest one.
     pub fn undo(&mut self, undo: Undo) {
         match undo {
             Undo::Service(at, put) => drop(self.put_service(at, put)),
@@ -248,7 +247,7 @@ impl Named for Policy {
     }
 }
 
-/// Changes a list, and says how it was.
+/// Changes a list, and returns the reverse of the change.
 fn put_at<T: Named>(
     list: &mut Vec<T>,
     places: &mut BTreeMap<String, usize>,

@@ -1,7 +1,7 @@
-//! All that is wrong with what is asked for, each by the field that is wrong.
+//! Finds all problems of the demands, each by its field.
 //!
-//! Some of it is wrong whatever the network is, some only on this one. A switch that is not connected
-//! is not judged: what is asked of it waits ([`super::plan`]), and is told there if it cannot be.
+//! Some are problems on any network, some only on this one. A switch that is not connected is not
+//! judged: its demands wait ([`super::plan`]), and the plan reports there if they are impossible.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -18,26 +18,27 @@ use super::{
 use crate::controller::Location;
 use crate::timeouts::HostName;
 
-/// The most of each kind.
+/// Maximum number of each kind.
 pub const SERVICES_MAX: usize = 4096;
 pub const POLICIES_MAX: usize = 4096;
 pub const CIRCUITS_MAX: usize = 1024;
 
-/// Queues above are those that circuits get.
+/// The highest number of an operator's queue; circuits get those above.
 pub const QUEUE_NUMBER_MAX: u8 = 127;
 
-/// What HTB knows.
+/// The highest priority of HTB.
 const QUEUE_PRIORITY_MAX: u8 = 7;
 
-/// Steps by which a drop precedence can be raised: there are three of them.
+/// The highest number of steps by which a drop precedence can be raised: there are three
+/// precedences.
 const REMARK_MAX: u8 = 2;
 
 const VLAN_MAX: u16 = 4094;
 
-/// Something wrong, and where it was written.
+/// A problem and its field.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
-    /// Such as `policies[2].queue`; a port is named by its switch and number.
+    /// The field, such as `policies[2].queue`; a port is named by its switch and number.
     pub field: String,
     pub what: String,
 }
@@ -49,7 +50,7 @@ impl fmt::Display for Problem {
 }
 
 impl Qos {
-    /// All that is wrong; empty if it can be asked for.
+    /// Returns all problems; empty if the demands are possible.
     pub fn check(&self, network: &Network) -> Vec<Problem> {
         let names = Names::of(self);
         let mut check = Check {
@@ -67,8 +68,8 @@ impl Qos {
         check.problems
     }
 
-    /// Policies and circuits that name a queue of a port, as people are told: it cannot go while
-    /// there are any.
+    /// The policies and circuits that name a queue of a port, in words for people: the queue cannot
+    /// go while there are any.
     pub fn users_of(&self, at: Location, number: u8) -> Vec<String> {
         let is_it = |name: &Option<QueueName>| {
             let name = name.as_ref();
@@ -89,7 +90,7 @@ impl Qos {
     }
 }
 
-/// Why a switch cannot do that; `None` if it can.
+/// The reason that a switch cannot apply a treatment; `None` if it can.
 pub(super) fn obstacle(facts: &SwitchFacts, treatment: &Treatment) -> Option<&'static str> {
     if !facts.has_policy_table() {
         return Some("it has one table, and policies stand in a second");
@@ -105,7 +106,7 @@ pub(super) fn obstacle(facts: &SwitchFacts, treatment: &Treatment) -> Option<&'s
 }
 
 impl Asked {
-    /// All that is wrong with what `scope` names, if there was nothing wrong before it was changed.
+    /// Returns all problems of the things that `scope` names, if there were none before the change.
     pub fn check(&mut self, scope: &Scope, network: &Network) -> Vec<Problem> {
         let mut odds = Vec::new();
         for name in &scope.policies {
@@ -272,7 +273,7 @@ impl Check<'_> {
         }
     }
 
-    /// Every one has a name, and nobody has another's.
+    /// Checks that every one has a name, and no two the same.
     fn names<'a>(&mut self, kind: &str, names: impl Iterator<Item = &'a String>) {
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
         for (n, name) in names.enumerate() {
@@ -391,7 +392,7 @@ impl Check<'_> {
         }
     }
 
-    /// Where it holds is there, and can do it.
+    /// Checks that the place of a policy exists and can apply it.
     fn place(&mut self, field: &str, policy: &Policy) {
         match &policy.on {
             On::Ports(ports) => {
@@ -436,7 +437,7 @@ impl Check<'_> {
         }
     }
 
-    /// A queue that is named is there: at every port that is named, else at one at least.
+    /// Checks that a named queue exists: at every named port, else at one port at least.
     fn policy_queue(&mut self, field: String, policy: &Policy) {
         let Some(name) = &policy.treatment.queue else {
             return;
@@ -468,7 +469,8 @@ impl Check<'_> {
         })
     }
 
-    /// Of two entries of one priority nobody knows which holds.
+    /// Checks that no two policies of one priority can match the same packet: the winner would be
+    /// undefined.
     fn policies_at_odds(&mut self) {
         let qos = self.qos;
         let mut odds = Odds::default();
@@ -544,7 +546,7 @@ impl Check<'_> {
         }
     }
 
-    /// Of both directions; `None` without its service.
+    /// The matches of both directions; `None` without its service.
     fn matchings(&self, circuit: &Circuit) -> Option<Vec<Matching>> {
         let service = match &circuit.service {
             Some(name) => self.service_of(name)?.clone(),
@@ -575,7 +577,8 @@ impl Check<'_> {
         }
     }
 
-    /// Where code points choose the queue, a circuit's own needs one that nobody else has.
+    /// Checks that a circuit's own queue has a code point of its own, where code points choose the
+    /// queue.
     fn circuits_by_code_point(&mut self) {
         let mut taken: BTreeMap<u8, String> = BTreeMap::new();
         for (at, port) in &self.qos.ports {
@@ -619,7 +622,7 @@ impl On {
         }
     }
 
-    /// The hosts that it is narrowed to.
+    /// The hosts to which it is narrowed.
     pub(super) fn ends(&self) -> Option<(HostName, HostName)> {
         match self {
             On::Path { from, to } => Some((*from, *to)),

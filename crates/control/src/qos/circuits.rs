@@ -1,11 +1,11 @@
-//! Ways of circuits: the shortest that has room, in each direction that is asked for.
+//! Routes of circuits: the shortest that has room, in each wanted direction.
 //!
-//! What a circuit has reserved is what its route uses, and nothing else is written down: when a link
-//! goes, [`Circuits::update`] finds again what every route holds, keeps those that still stand,
-//! and gives the others a way through what is left. A circuit is not moved for another, and not moved
-//! back when a shorter way returns: packets would be overtaken for nothing.
+//! A circuit's reservation is what its route uses; nothing else is recorded. When a link goes,
+//! [`Circuits::update`] recomputes the reservations of all routes, keeps those that still hold, and
+//! gives the other circuits a route through the remaining room. A circuit is not moved for another,
+//! and not moved back when a shorter route returns: packets would be overtaken for nothing.
 //!
-//! Of two that want the same room the one of greater priority is first, then by name.
+//! If two want the same room, the one of greater priority is first, then the first by name.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,7 +17,7 @@ use super::{Circuit, Network, Qos, QueueName, QueuesBy, Rate};
 use crate::controller::Location;
 use crate::timeouts::HostName;
 
-/// One switch of a way: in here, out there.
+/// One switch of a route, with its in-port and out-port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hop {
     pub dpid: DatapathId,
@@ -25,7 +25,7 @@ pub struct Hop {
     pub out_port: PortNo,
 }
 
-/// All circuits that have a way.
+/// All circuits that have a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Circuits {
     routes: BTreeMap<String, Route>,
@@ -40,36 +40,36 @@ pub struct Route {
     pub hops: Vec<Hop>,
 }
 
-/// What a reservation is taken from: a queue of a port, or what its queues leave.
+/// The pool of a reservation: a queue of a port, or the rate that its queues leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Pool {
     at: Location,
     queue: Option<u8>,
 }
 
-/// What became of a circuit.
+/// The outcome for a circuit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Kept,
     Set,
-    /// It goes another way, or with another rate or queue.
+    /// The circuit takes another route, or has another rate or queue.
     Changed,
     Removed,
     Refused(Refusal),
 }
 
-/// Why a circuit is not set up.
+/// The reason that a circuit is not set up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Nobody has heard of it.
+    /// The host has not been heard.
     HostUnknown(HostName),
-    /// There is no way, full or not.
+    /// No route exists, full or not.
     NoWay,
-    /// What is missing on the shortest way; there is none that has it.
+    /// The room that the shortest route lacks; no route has enough.
     Full(Vec<Shortage>),
 }
 
-/// One direction of a link, or a host's port, that has not what is asked.
+/// One direction of a link, or a host's port, without the wanted room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
     pub from: Location,
@@ -87,9 +87,9 @@ pub enum Lack {
     },
     /// The port has no such queue.
     Queue(QueueName),
-    /// Nobody can make queues there.
+    /// The port's queues cannot be made: its database is out of reach.
     Queues,
-    /// Nobody has said what the port's rate is.
+    /// The port's rate is unknown.
     Unknown,
 }
 
@@ -118,13 +118,13 @@ impl Hop {
 }
 
 impl Route {
-    /// The way of the answers, if they have one.
+    /// The route of the answers, if they have one.
     pub fn back(&self) -> Option<Vec<Hop>> {
         let back = self.hops.iter().rev().map(|hop| hop.reversed());
         self.circuit.both.then(|| back.collect())
     }
 
-    /// Every port that it leaves by.
+    /// Every port by which the circuit leaves a switch.
     pub fn outlets(&self) -> impl Iterator<Item = Location> + '_ {
         let back = self.hops.iter().filter(|_| self.circuit.both);
         let back = back.map(|hop| hop.inlet());
@@ -133,7 +133,7 @@ impl Route {
 }
 
 impl Circuits {
-    /// By name.
+    /// The routes, by name.
     pub fn routes(&self) -> impl Iterator<Item = (&str, &Route)> {
         self.routes.iter().map(|(name, route)| (&name[..], route))
     }
@@ -142,14 +142,14 @@ impl Circuits {
         self.routes.get(name)
     }
 
-    /// What circuits have reserved of a port.
+    /// The rate that circuits have reserved of a port.
     pub fn reserved(&self, at: Location) -> Rate {
         let pools = self.reserved.iter().filter(|(pool, _)| pool.at == at);
         pools.map(|(_, rate)| *rate).sum()
     }
 
-    /// Brings the routes in line with what is asked for and what is there. By name, what became of
-    /// each circuit that was or is asked for.
+    /// Brings the routes in line with demands and network. Returns the outcome for each circuit
+    /// that was or is wanted, by name.
     pub fn update(&mut self, qos: &Qos, network: &Network) -> BTreeMap<String, Outcome> {
         let ground = Ground { qos, network };
         let old = std::mem::take(&mut self.routes);
@@ -194,10 +194,10 @@ impl Circuits {
         outcomes
     }
 
-    /// Whether a circuit would be set up, and by what way, without setting it up.
+    /// Returns the route by which a circuit would be set up, without setting it up.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason that it would not.
     pub fn would_take(
         &self,
         qos: &Qos,
@@ -207,7 +207,7 @@ impl Circuits {
         self.find(&Ground { qos, network }, circuit)
     }
 
-    /// A circuit that the switches hold already. It stays if it still leads there.
+    /// Adopts a circuit that the switches hold already. It stays if it still leads to its host.
     pub fn adopt(&mut self, circuit: Circuit, hops: Vec<Hop>) {
         let name = circuit.name.clone();
         self.routes.entry(name).or_insert(Route { circuit, hops });
@@ -254,7 +254,8 @@ impl Circuits {
         route.outlets().filter_map(shortage).collect()
     }
 
-    /// What a port lacks that the circuit asks for. Without admission it takes what is there.
+    /// The room that a circuit wants and a port lacks. Without admission a circuit takes what there
+    /// is.
     fn lack(&self, ground: &Ground<'_>, circuit: &Circuit, at: Location) -> Option<Lack> {
         if !circuit.admission {
             return None;
@@ -276,7 +277,7 @@ impl Circuits {
     }
 }
 
-/// What routes are found on.
+/// The facts for finding routes.
 struct Ground<'a> {
     qos: &'a Qos,
     network: &'a Network,
@@ -289,7 +290,8 @@ impl Ground<'_> {
         Pool { at, queue }
     }
 
-    /// A queue that is shared guarantees its minimum. The others have what the minima leave.
+    /// The reservable rate: the minimum of a shared queue. Other pools have the rate that the
+    /// minima leave.
     fn capacity(&self, pool: Pool) -> Option<Rate> {
         let stated = self.qos.ports.get(&pool.at);
         if let Some(number) = pool.queue {
@@ -315,7 +317,7 @@ impl Ground<'_> {
             && hops.windows(2).all(is_linked)
     }
 
-    /// The way of the fewest hops; of equals, the one that leaves by the lowest ports.
+    /// The route of the fewest hops; of equals, the one that leaves by the lowest ports.
     fn shortest(
         &self,
         circuit: &Circuit,
@@ -346,7 +348,7 @@ impl Ground<'_> {
     }
 }
 
-/// From the destination back to the source.
+/// The hops, collected from the destination back to the source.
 fn hops(
     came_by: &BTreeMap<DatapathId, (Location, Location)>,
     from: Location,
@@ -380,7 +382,7 @@ fn ports_of(dpid: DatapathId) -> std::ops::RangeInclusive<Location> {
 }
 
 impl Refusal {
-    /// Whether what is missing may only not be known yet.
+    /// Whether the missing fact may only be unknown yet.
     pub fn may_pass(&self) -> bool {
         match self {
             Refusal::HostUnknown(_) | Refusal::NoWay => true,
@@ -457,7 +459,7 @@ mod tests {
     #[test]
     fn circuits_fill_the_shortest_way_and_then_the_next_and_the_last_is_refused() {
         let mut network = ring();
-        // So that not the hosts' ports are full first.
+        // So that the hosts' ports are not the first to be full.
         for dpid in [1, 4] {
             let switch = network.switches.get_mut(&DatapathId(dpid)).unwrap();
             switch.ports.insert(PortNo(9), Some(Rate::mbit(1000)));
@@ -611,7 +613,7 @@ mod tests {
         );
     }
 
-    /// What happens between two updates.
+    /// A change between two updates.
     #[derive(Clone, Debug)]
     enum Turn {
         Ask {

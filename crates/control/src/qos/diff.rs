@@ -1,24 +1,25 @@
-//! What to send, from what switches hold to what they are to hold, and in which order.
+//! The messages, and their order, from the entries that switches hold to those that they should
+//! hold.
 //!
-//! A circuit is there completely or not at all, at every moment: a packet that is let in finds every
-//! switch of a way ready for it. So a change has stages, and each waits until the switches have
+//! At every moment a circuit is there completely or not at all: a packet that is let in finds every
+//! switch of a route ready for it. So a change has stages, and each waits until the switches have
 //! confirmed the one before:
 //!
 //! | stage | what | why then |
 //! | --- | --- | --- |
-//! | [`Order::Base`] | the lowest entry of the policy table | where it is not, there are no meters of ours either |
+//! | [`Order::Base`] | the lowest entry of the policy table | without it, no meter of ours exists either |
 //! | [`Order::Meters`] | meters, new or changed | entries name them |
 //! | [`Order::Policies`] | entries of policies | no path leads to them, or they are changed in place |
-//! | [`Order::Add`] | entries of circuits where none stood, the last switch first | what they lead to is there |
-//! | [`Order::Turn`] | those that lead elsewhere from now on, and at the very last those that let packets in | the whole way is there |
-//! | [`Order::Close`] | those that let packets in, taken out | |
-//! | [`Order::Clear`] | all others, taken out, the first switch first | no packet is on its way to them, after a while |
-//! | [`Order::Unmeter`] | meters, taken out | no entry names them |
+//! | [`Order::Add`] | entries of circuits where none stood, the last switch first | the next hop exists |
+//! | [`Order::Turn`] | entries that change direction, and last those that let packets in | the whole route exists |
+//! | [`Order::Close`] | deletion of entries that let packets in | |
+//! | [`Order::Clear`] | deletion of all others, the first switch first | after a while, no packet meets them |
+//! | [`Order::Unmeter`] | deletion of meters | no entry names them |
 //!
-//! The order by switches is there because packets of ordinary paths between the same hosts meet the
+//! The order by switches matters because packets of ordinary paths between the same hosts match the
 //! entries of a circuit where they come in by the same link.
 //!
-//! A switch that is away can be told nothing. What hangs on it waits, and the rest goes on.
+//! A disconnected switch can be sent nothing. Changes that depend on it wait, and the rest goes on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,17 +32,17 @@ use super::plan::{Owner, Planned, SwitchPlan};
 
 type Switches = BTreeMap<DatapathId, SwitchPlan>;
 
-/// In which order stages are sent.
+/// The order of stages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Order {
     Base,
     Meters,
     Policies,
-    /// By switches before the last one that there could be.
+    /// The number of switches before the last possible one.
     Add(u8),
     Turn(u8),
     Close,
-    /// By switches after the first one.
+    /// The number of switches after the first one.
     Clear(u8),
     Unmeter,
 }
@@ -52,30 +53,30 @@ pub enum Change {
     AddMeter(MeterId, Meter),
     ModifyMeter(MeterId, Meter),
     DeleteMeter(MeterId),
-    /// New, or in the place of another of the same match.
+    /// Sets an entry, new or in the place of another of the same match.
     Set(FlowKey, Planned),
     Delete(FlowKey),
 }
 
-/// What may be sent at once.
+/// Changes that may be sent at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
     pub order: Order,
     pub changes: Vec<(DatapathId, Change)>,
 }
 
-/// From one state to another.
+/// The difference between two states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diff {
-    /// None of them empty.
+    /// The stages, none of them empty.
     pub stages: Vec<Stage>,
-    /// Whose change cannot be made whole while switches are away.
+    /// Owners whose change cannot be complete while switches are away.
     pub stuck: BTreeSet<Owner>,
 }
 
 impl Diff {
-    /// From what the switches hold, of which `away` are not connected, to what they are to hold. A
-    /// switch that is in `wanted` only holds nothing.
+    /// Compares the held state, of which the switches `away` are not connected, with the wanted
+    /// one. A switch that is in `wanted` only holds nothing.
     pub fn new(held: &Switches, wanted: &Switches, away: &BTreeSet<DatapathId>) -> Diff {
         let stuck = Stuck::find(held, wanted, away);
         let mut stages: BTreeMap<Order, Vec<(DatapathId, Change)>> = BTreeMap::new();
@@ -96,7 +97,7 @@ impl Diff {
         }
     }
 
-    /// Messages, barriers not counted.
+    /// The number of messages, without barriers.
     pub fn len(&self) -> usize {
         self.stages.iter().map(|stage| stage.changes.len()).sum()
     }
@@ -107,7 +108,7 @@ impl Diff {
 }
 
 impl Order {
-    /// Whether packets may still be on their way to what goes.
+    /// Whether packets may still be on their way to deleted entries.
     pub fn drains(self) -> bool {
         matches!(self, Order::Clear(rank) if rank > 0)
     }
@@ -143,7 +144,7 @@ impl Change {
 }
 
 impl SwitchPlan {
-    /// What a switch holds after it has done that.
+    /// Applies a change to the state of a switch.
     pub fn apply(&mut self, change: &Change) {
         match change {
             Change::AddMeter(id, meter) | Change::ModifyMeter(id, meter) => {
@@ -162,11 +163,11 @@ impl SwitchPlan {
     }
 }
 
-/// Who hangs on a switch that is away.
+/// The owners that depend on a switch that is away.
 struct Stuck {
-    /// Something of the new way cannot be set: the old one stays, whole.
+    /// A part of the new route cannot be set: the old one stays whole.
     unset: BTreeSet<Owner>,
-    /// What lets packets in cannot be taken out: what they need stays.
+    /// The entry that lets packets in cannot be deleted: the entries behind it stay.
     unclosed: BTreeSet<Owner>,
     is_anybody_away: bool,
 }
@@ -198,7 +199,7 @@ impl Stuck {
         stuck
     }
 
-    /// Whether entries may be set that packets of the old way meet.
+    /// Whether entries may be set that packets of the old route match.
     fn may_turn(&self, owner: &Owner) -> bool {
         !self.unset.contains(owner)
     }
@@ -235,8 +236,7 @@ fn changes(held: &SwitchPlan, wanted: &SwitchPlan, stuck: &Stuck) -> Vec<(Order,
         }
     }
     for (key, planned) in &held.flows {
-        // The lowest entry of the policy table adds nothing, and entries that nobody has a record of
-        // may lead to it.
+        // The lowest entry of the policy table adds nothing, and unrecorded entries may lead to it.
         if wanted.flows.contains_key(key) || *key == Flow::policy_miss().key {
             continue;
         }

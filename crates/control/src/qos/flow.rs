@@ -1,7 +1,7 @@
 //! An entry of a policy or a circuit, as a value and on the wire.
 //!
-//! Their cookies are of the scheme of [`crate::entry`], with kinds of their own. The lowest byte says
-//! how far along its circuit the entry is, so that who finds it later knows its order.
+//! Their cookies follow the scheme of [`crate::entry`], with kinds of their own. The lowest byte is
+//! the entry's place along its circuit, so that a later reader knows its order.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ use openflow::{
 use super::{Exceeding, Meter, Rate};
 use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, is_ours};
 
-/// Where paths and circuits are.
+/// The table of paths and circuits.
 pub const PATH_TABLE: TableId = TableId(0);
-/// Where a path leads on.
+/// The table to which a path leads on.
 pub const POLICY_TABLE: TableId = TableId(1);
 
 const ETH_TYPE_IPV6: u128 = 0x86dd;
@@ -28,14 +28,14 @@ const ETH_TYPE_IPV6: u128 = 0x86dd;
 const KIND_POLICY: u8 = 16;
 const KIND_CIRCUIT: u8 = 17;
 
-/// Of the entry that lets packets in.
+/// The rank of the entry that lets packets in.
 pub const OPENS: u8 = 1;
 
-/// A match as a value that has an order, each field once: its value and mask.
+/// A match as an ordered value: each field once, with value and mask.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Matching(BTreeMap<Field, (u128, u128)>);
 
-/// What identifies an entry in a switch.
+/// The identity of an entry in a switch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowKey {
     pub table: TableId,
@@ -43,7 +43,7 @@ pub struct FlowKey {
     pub matching: Matching,
 }
 
-/// What an entry does.
+/// The actions of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Does {
     pub meter: Option<MeterId>,
@@ -55,7 +55,7 @@ pub struct Does {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// What the path said: its output.
+    /// The output that the path has chosen.
     Leave,
     Drop,
     Output(PortNo),
@@ -66,7 +66,8 @@ pub enum Then {
 pub struct Flow {
     pub key: FlowKey,
     pub does: Does,
-    /// Of a circuit, its place from the sender on: [`OPENS`] comes last and goes first. 0 of policies.
+    /// The place along the circuit, from the sender on: [`OPENS`] is set last and deleted first. 0
+    /// for policies.
     pub rank: u8,
 }
 
@@ -75,7 +76,7 @@ impl Matching {
         Matching::default()
     }
 
-    /// What is of this and also says `field`; `None` if nothing is both.
+    /// Adds `field` to the match; `None` if no packet can match both.
     pub fn and(self, field: Field, value: impl Into<u128>) -> Option<Matching> {
         self.and_masked(field, value, field.ones())
     }
@@ -98,7 +99,7 @@ impl Matching {
         Some(self)
     }
 
-    /// Whether a packet can be of both.
+    /// Whether a packet can match both.
     pub fn overlaps(&self, other: &Matching) -> bool {
         self.0.iter().all(|(field, (value, mask))| {
             let (other, other_mask) = other.0.get(field).copied().unwrap_or((0, 0));
@@ -129,7 +130,7 @@ impl Matching {
         (*mask == field.ones()).then_some(*value)
     }
 
-    /// Which OpenFlow 1.0 knows nothing of.
+    /// Whether the match is of IPv6, which OpenFlow 1.0 cannot match.
     pub fn is_ipv6(&self) -> bool {
         let eth_type = self.0.get(&Field::EthType);
         eth_type.is_some_and(|(value, _)| *value == ETH_TYPE_IPV6)
@@ -140,7 +141,8 @@ impl Matching {
         Some(PortNo(*port as u32))
     }
 
-    /// In the order of the fields' numbers, which is that of their prerequisites.
+    /// The match on the wire, in the order of the fields' numbers, which is that of their
+    /// prerequisites.
     pub fn to_match(&self) -> Match {
         let with = |m: Match, (field, (value, mask)): (&Field, &(u128, u128))| {
             if *mask == field.ones() {
@@ -152,14 +154,14 @@ impl Matching {
         self.0.iter().fold(Match::any(), with)
     }
 
-    /// `None` if it says something that no entry of ours does.
+    /// Reads a match; `None` if no entry of ours has it.
     pub fn from_match(m: &Match) -> Option<Matching> {
         let mut matching = Matching::any();
         for field in &m.fields {
             let MatchField::Basic { field, value, mask } = field else {
                 return None;
             };
-            // 1.0 has room for an ICMP type that is none.
+            // 1.0 has room for an ICMP type that does not exist.
             if value & !field.ones() != 0 {
                 return None;
             }
@@ -170,7 +172,7 @@ impl Matching {
 }
 
 impl Flow {
-    /// The lowest entry of the policy table: packets of no policy go as their path says.
+    /// The lowest entry of the policy table: packets of no policy take the output of their path.
     pub fn policy_miss() -> Flow {
         Flow {
             key: FlowKey {
@@ -188,7 +190,7 @@ impl Flow {
         }
     }
 
-    /// The same message sets it and, where the match is there, puts it in the other's place at once.
+    /// Sets the entry. An entry of the same match is replaced by the same message at once.
     pub fn to_add(&self, version: Version, generation: u16) -> FlowMod {
         let kind = match self.key.table {
             POLICY_TABLE => KIND_POLICY,
@@ -203,7 +205,7 @@ impl Flow {
         }
     }
 
-    /// By which a switch can be asked for its policies' and circuits' entries: cookie and mask.
+    /// The cookies and masks to request the entries of policies and circuits.
     pub fn cookies() -> [(Cookie, Cookie); 2] {
         [KIND_POLICY, KIND_CIRCUIT].map(|kind| {
             let cookie = Cookie(COOKIE_PREFIX.0 | u64::from(kind) << 8);
@@ -211,7 +213,7 @@ impl Flow {
         })
     }
 
-    /// Whether a cookie is of a policy's or a circuit's entry.
+    /// Whether a cookie belongs to an entry of a policy or circuit.
     pub fn is_its(cookie: Cookie) -> bool {
         is_ours(cookie) && [KIND_POLICY, KIND_CIRCUIT].contains(&kind(cookie))
     }
@@ -251,7 +253,7 @@ fn kind(cookie: Cookie) -> u8 {
 }
 
 impl FlowKey {
-    /// Takes this entry out, and no other; see [`crate::entry::EntryKey::to_delete`].
+    /// Deletes this entry, and no other; see [`crate::entry::EntryKey::to_delete`].
     pub fn to_delete(&self) -> FlowMod {
         FlowMod {
             command: FlowModCommand::DeleteStrict,
@@ -332,7 +334,7 @@ impl Does {
     }
 }
 
-/// What a path's entry says where policies stand behind it.
+/// The instructions of a path's entry with policies behind it.
 pub fn path_instructions(out: PortNo) -> Vec<Instruction> {
     vec![
         Instruction::WriteActions(vec![Action::output(out)]),
@@ -365,7 +367,7 @@ impl Meter {
         }
     }
 
-    /// Takes a meter out. Entries that name it go with it.
+    /// Deletes a meter. Entries that name it are deleted with it.
     pub fn to_delete(id: MeterId) -> MeterMod {
         MeterMod {
             command: MeterModCommand::Delete,
@@ -375,7 +377,8 @@ impl Meter {
         }
     }
 
-    /// As a switch tells it, in the units of the wire; `None` if it has another shape than ours.
+    /// Reads a switch's report of a meter, in the units of the wire; `None` if it has another shape
+    /// than ours.
     pub fn from_config(config: &MeterConfig) -> Option<Meter> {
         let [band] = &config.bands[..] else {
             return None;
@@ -394,7 +397,7 @@ impl Meter {
         })
     }
 
-    /// As it comes back from a switch: meters count in whole kilobits.
+    /// The meter as a switch reports it: in whole kilobits.
     #[must_use]
     pub fn whole(self) -> Meter {
         Meter {
@@ -565,7 +568,7 @@ mod tests {
     }
 
     proptest! {
-        /// Two overlap exactly if there is something that is both.
+        /// Two matches overlap exactly if some packet matches both.
         #[test]
         fn what_overlaps_has_something_in_common(a in matching(), b in matching()) {
             let both = b.0.iter().try_fold(a.clone(), |both, (field, (value, mask))| {

@@ -33,7 +33,7 @@ fn metered(exceeding: Exceeding) -> Treatment {
     }
 }
 
-/// Nothing is wrong with it.
+/// A demand without problems.
 fn right() -> Qos {
     let on = On::Ports([at(1, 2)].into());
     Qos {
@@ -48,7 +48,7 @@ fn told(qos: &Qos, network: &Network) -> Vec<String> {
     qos.check(network).iter().map(Problem::to_string).collect()
 }
 
-/// The one problem that this change makes.
+/// The one problem that this change causes.
 fn one(change: impl FnOnce(&mut Qos, &mut Network)) -> String {
     let (mut qos, mut network) = (right(), ring());
     change(&mut qos, &mut network);

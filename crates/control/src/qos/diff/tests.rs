@@ -74,7 +74,7 @@ fn apply_all(held: &mut Switches, diff: &Diff) {
     }
 }
 
-/// Flows and meters; whose they are is not asked.
+/// Whether flows and meters are the same, apart from their owners.
 fn same(held: &Switches, wanted: &Switches) -> bool {
     let kept = |s: &SwitchPlan| {
         let miss = Flow::policy_miss().key;
@@ -262,7 +262,7 @@ fn entries_of_whom_nobody_remembers_go_when_everybody_is_there() {
     assert!(held.values().all(|switch| switch.flows.is_empty()));
 }
 
-/// What is asked for and there at one time.
+/// A state of demands and network.
 #[derive(Clone, Debug)]
 struct Scene {
     circuits: Vec<(u8, u64, bool)>,
@@ -321,7 +321,7 @@ impl Scene {
     }
 }
 
-/// Where a packet of a circuit ends that comes in here; `None` where nobody lets it in.
+/// The exit of a circuit's packet that comes in here; `None` where no entry lets it in.
 fn walk(held: &Switches, network: &Network, priority: u16, from: Location) -> Option<Location> {
     let mut here = from;
     let mut is_in = false;
@@ -356,15 +356,15 @@ fn walk(held: &Switches, network: &Network, priority: u16, from: Location) -> Op
 }
 
 proptest! {
-    /// Wherever a change of plans is cut off, with the switches of a stage in any order, a circuit is
-    /// whole or not there; and what is left over is put right by the next one.
+    /// A circuit is whole or absent wherever a change of plans is cut off, with the switches of a
+    /// stage in any order. The next change repairs the remains.
     #[test]
     fn a_circuit_is_never_half(
         (before, after) in (scene(), scene()),
         order in proptest::collection::vec(any::<u32>(), 64),
     ) {
         let mut circuits = Circuits::default();
-        // Links stay as they were: what fails on its own is not in anybody's hands.
+        // Links stay as they were: failures cannot be controlled here.
         let (old, mut new) = (before.network(), after.network());
         let held = plan(&before.qos(), &old, &mut circuits);
         let mut both = old.clone();
@@ -382,7 +382,7 @@ proptest! {
                     let end = walk(&state, &both, priority, from);
                     prop_assert!(end.is_none_or(|end| end == at(4, 9)), "{:?} ends at {}", from, end.unwrap());
                 }
-                // Whoever starts again from here, having read what is held, gets there.
+                // A restart from here that reads the held state reaches the wanted one.
                 let mut rest = state.clone();
                 apply_all(&mut rest, &Diff::new(&state, &wanted, &nobody()));
                 prop_assert!(same(&rest, &wanted));
