@@ -1,4 +1,4 @@
-//! What a message is to a scheduler: one table by `MessageKind`, no parsing.
+//! Traffic type and order of each message type: one table by `MessageKind`, without parsing.
 //!
 //! The traffic type is the one of the published priority scheme, message by message. The order is
 //! what OpenFlow (1.3.5, 6.2) asks for and what controllers rely on beyond it: a learning switch
@@ -8,7 +8,7 @@ use openflow::MessageKind as K;
 
 use crate::policy::Profile;
 
-/// The four types of traffic that share the way between switch and controller, most urgent first.
+/// The four types of traffic between switch and controller, most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TrafficType {
     /// Keeps the channel itself alive: hello, echo, error, features, configuration.
@@ -21,10 +21,10 @@ pub enum TrafficType {
     Data = 4,
 }
 
-/// What a message may not overtake.
+/// Rule of order for a message type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Order {
-    /// Nothing crosses it, in either direction.
+    /// Nothing overtakes it, and it overtakes nothing.
     Fence,
     /// First in, first out among all state messages.
     State,
@@ -36,14 +36,16 @@ pub enum Order {
     Free,
 }
 
-/// The row of one message type.
+/// Row of the table for one message type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
+    /// Traffic type in the published scheme.
     pub traffic: TrafficType,
+    /// Rule of order for this message type.
     pub order: Order,
 }
 
-/// The row of `kind` as published. What we do not know is a fence: it may be anything.
+/// Returns the row of `kind`, with the published traffic type. An unknown type is a fence.
 pub const fn class_of(kind: K) -> Class {
     use Order::{Exchange, Fence, Flow, Free, State};
     use TrafficType::{FlowSetup, Housekeeping, Session};
@@ -73,7 +75,7 @@ pub const fn class_of(kind: K) -> Class {
     Class { traffic, order }
 }
 
-/// The traffic type of `kind` under `profile`.
+/// Returns the traffic type of `kind` under `profile`.
 ///
 /// A barrier is of the class of what it fences, which is flow setup as a rule; so are bundles. What
 /// decides who is in charge, and what is told to whom, keeps the session alive. One type depends on

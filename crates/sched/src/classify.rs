@@ -19,12 +19,12 @@ use crate::policy::{Action, PolicyMap, Profile};
 use crate::subject::{FlowFields, PacketIn, PacketOut, bundled, is_link_down};
 use rules::{Compiled, Context, Subject};
 
-/// Says that a message is a packet-in and may be shed. Nothing else can be: there is no other way
-/// to one of these than [`Droppable::of`].
+/// Permission to shed a message. Only [`Droppable::of`] makes one, and only for a packet-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Droppable(());
 
 impl Droppable {
+    /// Returns the permission to shed `frame`, which only a PACKET_IN towards the controller has.
     pub fn of(frame: &Frame, direction: Direction) -> Option<Droppable> {
         let is_packet_in =
             frame.kind() == MessageKind::PacketIn && direction == Direction::ToController;
@@ -32,57 +32,85 @@ impl Droppable {
     }
 }
 
-/// What a message may not overtake, on one line of many flows. Two flow keys that are equal are
-/// one flow.
+/// Rule of order for one message. Messages with equal flow keys are of one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Binding {
+    /// Nothing of the same domain crosses it, in either direction.
     Fence,
+    /// First in, first out among state messages.
     State,
-    /// The key of its flow, and whether it follows state messages before it.
+    /// A packet: in order within its flow.
     Flow {
+        /// Hash of the flow. Messages with equal keys stay in order.
         key: u64,
+        /// `true` if it must stay behind the state messages before it.
         after_state: bool,
     },
+    /// A request or a reply: first in, first out among these.
     Exchange,
+    /// An echo: in order among echoes, bound to nothing else.
     Free,
 }
 
-/// What a scheduler knows of a message.
+/// Description of a message for a scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
+    /// Queue of the message, from 0.
     pub queue: u8,
-    /// Code point on the wire, where the carrier can mark.
+    /// Code point to set, where the carrier can mark.
     pub dscp: Option<u8>,
+    /// Messages that it may not overtake.
     pub binding: Binding,
     /// Barriers bind their own domain; domain 0 is bound by all and binds all.
     pub domain: u8,
-    /// The connection it belongs to: order holds within one, fairness among them.
+    /// Connection of the message. Order holds within a channel, fairness among channels.
     pub channel: u64,
-    /// Ingress port of a packet-in, 0 of others.
+    /// Ingress port of a packet-in; 0 for other messages.
     pub port: u32,
+    /// Length of the message, header included.
     pub bytes: u32,
-    /// Only a packet-in has it.
+    /// Permission to shed the message, which only a packet-in has.
     pub shed: Option<Droppable>,
 }
 
-/// Which rule took a message, and what follows.
+/// Result for a message: the rule that matched, and its consequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
+    /// Traffic type that the rules were asked about.
     pub traffic: TrafficType,
     /// Index into the map's rules; `None`: its default.
     pub rule: Option<usize>,
+    /// Description of the message for a scheduler.
     pub tag: Tag,
 }
 
-/// Which rule took a data packet.
+/// Result for a data packet: the rule that matched, and its consequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataVerdict {
+    /// Index into the map's rules; `None` is the map's default.
     pub rule: Option<usize>,
+    /// Queue of the packet, from 0.
     pub queue: u8,
+    /// Code point that the rule sets.
     pub dscp: Option<u8>,
 }
 
-/// A policy map made ready to classify with. Reads nothing but the message.
+/// A policy map, compiled. It reads nothing but the message.
+///
+/// ```
+/// use openflow::{Message, Version, Xid, encode, text};
+/// use sched::{Classifier, Direction, PolicyMap};
+///
+/// let rule = "Rule #1: traffic_type=2, udp_dst=53, action=queue_id:0";
+/// let (map, _) = PolicyMap::parse(&format!("{rule}\nDefault: action=queue_id:1")).unwrap();
+/// let flow_mod = text::parse_flow_mod("udp,tp_dst=53,actions=output:2")?;
+/// let frame = encode(Version::V13, Xid(1), &Message::FlowMod(flow_mod))?;
+///
+/// let classifier = Classifier::new(&map);
+/// let verdict = classifier.classify(&frame, Direction::ToSwitch, 1, None);
+/// assert_eq!((verdict.rule, verdict.tag.queue), (Some(0), 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Classifier {
     profile: Profile,
@@ -93,6 +121,7 @@ pub struct Classifier {
 }
 
 impl Classifier {
+    /// Compiles the rules of a map.
     pub fn new(map: &PolicyMap) -> Classifier {
         Classifier {
             profile: map.profile,
@@ -103,7 +132,7 @@ impl Classifier {
         }
     }
 
-    /// The verdict on `frame`, which goes in `direction` on `channel`, a connection of switch
+    /// Classifies `frame`, which goes in `direction` on `channel`, a connection of switch
     /// `datapath` where that is known.
     pub fn classify(
         &self,
@@ -115,8 +144,8 @@ impl Classifier {
         self.classify_kept(frame, direction, channel, datapath, None)
     }
 
-    /// As [`Classifier::classify`] of a PACKET_OUT that names a buffer, where it is known what is
-    /// in that.
+    /// Classifies a PACKET_OUT that names a buffer. `kept` is the packet in the buffer, where it is
+    /// known.
     pub fn classify_kept(
         &self,
         frame: &Frame,
@@ -131,7 +160,7 @@ impl Classifier {
         self.verdict(frame, direction, channel, &reading, rule)
     }
 
-    /// The verdict on a data packet that came in by `in_port`.
+    /// Classifies a data packet that came in by `in_port`.
     pub fn classify_data(&self, in_port: PortNo, packet: &[u8]) -> DataVerdict {
         let fields = PacketFields::parse(in_port, packet);
         let dscp = dscp_of(&fields);
@@ -143,7 +172,7 @@ impl Classifier {
         DataVerdict { rule, queue, dscp }
     }
 
-    /// Whether the verdict on a PACKET_OUT depends on its packet, so that [`Buffers`] are of use.
+    /// Reports whether a PACKET_OUT's result depends on its packet, so that [`Buffers`] are of use.
     pub fn reads_packet_outs(&self) -> bool {
         let copies = |rule| self.rules.action(rule) == Action::DscpCopy;
         self.rules

@@ -3,7 +3,8 @@
 //!
 //! The key is the pair of addresses that the match names in full. No packet is of two keys of one
 //! kind, whatever else the matches say, so that no packet can see in which order two such entries
-//! came into one table. The table is not part of the key: what a flow has in several stays in order.
+//! came into one table. The table is not part of the key: what a flow has in several stays in
+//! order.
 
 use openflow::{Field, Frame, MessageKind, Version};
 
@@ -21,14 +22,16 @@ pub enum KeyKind {
 /// A pair of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
+    /// Kind of the addresses.
     pub kind: KeyKind,
+    /// Hash of source and destination.
     pub hash: u64,
 }
 
 /// The key of a FLOW_MOD that adds or modifies entries of one key and neither looks at others nor
-/// sends a packet. `None` of all else: deletions, which make room in a table that may be full; those
-/// that ask whether they overlap, or name a buffer; a match that leaves an address open; groups,
-/// meters, and what is malformed.
+/// sends a packet. `None` of all else: deletions, which make room in a table that may be full;
+/// those that ask whether they overlap, or name a buffer; a match that leaves an address open;
+/// groups, meters, and what is malformed.
 pub fn key_of(frame: &Frame) -> Option<Key> {
     const ADD: u8 = 0;
     const MODIFY_STRICT: u8 = 2;

@@ -16,12 +16,12 @@
 //! long as the receiver takes whatever arrives. An epoch byte is unambiguous while fewer than 256
 //! fences are on their way; the sender sees to that ([`FENCES_IN_FLIGHT_MAX`]).
 //!
-//! That is *strict* mode, in which state messages have one lane. In *keyed* mode, towards the switch,
-//! those that have a [`Key`] are dealt to lanes of their own by it, and every other state message is
-//! a fence. Each has a `number`, so that a packet or a request, which follows all of them, can tell
-//! by one count when the first `after` of them are released. And each domain of barriers is a
-//! *scope* with lanes and fences of its own, as if it were an auxiliary connection; only what fences
-//! domain 0 fences all.
+//! That is *strict* mode, in which state messages have one lane. In *keyed* mode, towards the
+//! switch, those that have a [`Key`] are dealt to lanes of their own by it, and every other state
+//! message is a fence. Each has a `number`, so that a packet or a request, which follows all of
+//! them, can tell by one count when the first `after` of them are released. And each domain of
+//! barriers is a *scope* with lanes and fences of its own, as if it were an auxiliary connection;
+//! only what fences domain 0 fences all.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -31,7 +31,7 @@ use crate::key::{Key, KeyKind};
 /// Fences a sender may have on their way before it waits for the first to be acknowledged.
 pub const FENCES_IN_FLIGHT_MAX: usize = 255;
 
-/// Of the lanes of one kind in one scope.
+/// Highest index of the lanes of one kind in one scope.
 pub const LANE_INDEX_MAX: u16 = 255;
 
 /// Scopes that have lanes of their own: that of domain 0, and three that the other domains share.
@@ -45,16 +45,19 @@ pub const KEYED_LANES: u16 = 32;
 /// receiver must remember of those that were released before their turn.
 pub const KEYED_RUN_MAX: u64 = 65_536;
 
-/// Which way a message goes.
+/// Direction of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
+    /// From controller to switch.
     ToSwitch,
+    /// From switch to controller.
     ToController,
 }
 
-/// What a lane carries. The order of the variants is the order of urgency.
+/// Kind of messages that a lane carries. The order of the variants is the order of urgency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum LaneKind {
+    /// Echo requests and replies.
     Echo = 0,
     /// State changes and notices: lane 0, and in keyed mode those of the keys behind it.
     State = 1,
@@ -67,25 +70,30 @@ pub enum LaneKind {
 /// One ordered stream of messages of a channel, in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane {
+    /// Kind of messages that it carries.
     pub kind: LaneKind,
     /// The scope above the low byte, which counts the lanes of one kind in it.
     pub index: u16,
 }
 
 impl Lane {
+    /// Lane of echoes.
     pub const ECHO: Lane = Lane {
         kind: LaneKind::Echo,
         index: 0,
     };
+    /// First lane of state messages, and of fences.
     pub const STATE: Lane = Lane {
         kind: LaneKind::State,
         index: 0,
     };
+    /// Lane of requests and replies.
     pub const EXCHANGE: Lane = Lane {
         kind: LaneKind::Exchange,
         index: 0,
     };
 
+    /// Lane of packets, from 0 to [`LANE_INDEX_MAX`].
     pub const fn flow(index: u16) -> Lane {
         Lane {
             kind: LaneKind::Flow,
@@ -122,6 +130,7 @@ impl Lane {
         u64::from(self.index) << 2 | self.kind as u64
     }
 
+    /// Reads a number as [`Lane::wire`] writes it; `None` for a scope beyond [`SCOPES`].
     pub fn from_wire(n: u64) -> Option<Lane> {
         let index = u16::try_from(n >> 2)
             .ok()
@@ -136,20 +145,24 @@ impl Lane {
     }
 }
 
-/// Where a message belongs.
+/// Place of a message in the order, for lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
+    /// Nothing crosses it, in either direction.
     Fence,
+    /// A state message without a key.
     State,
     /// A state message that is about its key alone. In strict mode as any other state message.
     Keyed(Key),
     /// A packet, by the lane of its flow.
     Flow(u16),
+    /// A request or a reply.
     Exchange,
+    /// An echo.
     Free,
 }
 
-/// What a message must not overtake.
+/// Counts of the messages that a message must not overtake.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// Fences before this message, modulo 256.
@@ -259,7 +272,7 @@ impl Sent {
 }
 
 impl Sequencer {
-    /// In strict mode.
+    /// Makes a sequencer in strict mode.
     pub fn new(direction: Direction) -> Sequencer {
         Sequencer {
             direction,
@@ -279,6 +292,7 @@ impl Sequencer {
         }
     }
 
+    /// Reports whether state messages are dealt to lanes by key.
     pub fn is_keyed(&self) -> bool {
         self.is_keyed
     }
@@ -391,7 +405,7 @@ pub struct Gate<T> {
     lanes: BTreeMap<Lane, VecDeque<(Stamp, T)>>,
     /// Lanes of which something waits, so that the others need not be looked at.
     waiting: BTreeSet<Lane>,
-    /// As the sender's counts.
+    /// Number of messages released, by lane, since the same fences that the sender counts from.
     released: BTreeMap<Lane, u64>,
     scopes: [Released; SCOPES],
     held: usize,
@@ -646,7 +660,8 @@ mod tests {
             }
         }
 
-        /// Without a key or another domain, the law of keyed mode asks for all that strict mode does.
+        /// Without a key or another domain, the law of keyed mode asks for all that strict mode
+        /// does.
         #[test]
         fn without_keys_keyed_mode_is_at_least_as_strict(places in places()) {
             for (at, earlier) in places.iter().enumerate() {

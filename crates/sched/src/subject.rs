@@ -1,5 +1,5 @@
-//! What a message is about: the packet inside it, or the flow it names. Every version, nothing
-//! allocated, and whatever does not look as expected is absent.
+//! The packet inside a message, or the flow that it names. Reads every version and allocates
+//! nothing. A field that is not as expected is absent.
 
 use openflow::match_fields::{OXM_CLASS_BASIC, VLAN_PRESENT};
 use openflow::{Field, Frame, MessageKind, PacketFields, PortNo, Version};
@@ -19,14 +19,16 @@ pub fn buffer_of(frame: &Frame) -> Option<u32> {
 /// The packet that a PACKET_IN brings.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketIn<'a> {
+    /// Ingress port.
     pub in_port: PortNo,
-    /// Perhaps cut to the switch's `miss_send_len`.
+    /// The packet, perhaps cut to the switch's `miss_send_len`.
     pub data: &'a [u8],
     /// What else the switch says of it: OXM fields, empty before 1.2.
     oxm: &'a [u8],
 }
 
 impl<'a> PacketIn<'a> {
+    /// Reads a PACKET_IN of any version; `None` for other messages and for one that is cut short.
     pub fn of(frame: &'a Frame) -> Option<PacketIn<'a>> {
         if frame.kind() != MessageKind::PacketIn {
             return None;
@@ -77,8 +79,9 @@ impl<'a> PacketIn<'a> {
 /// The packet that a PACKET_OUT sends.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketOut<'a> {
+    /// Ingress port that the message names.
     pub in_port: PortNo,
-    /// Empty where a buffer is named.
+    /// The packet; empty where the message names a buffer.
     pub data: &'a [u8],
     /// It depends on nothing but what is in it: it names no buffer, does not go through the flow
     /// tables or a group, and has no action that we do not know.
@@ -86,7 +89,8 @@ pub struct PacketOut<'a> {
 }
 
 impl<'a> PacketOut<'a> {
-    /// `None` as well for one that lies about its lengths: it is the switch's to refuse, in order.
+    /// Reads a PACKET_OUT of any version; `None` for other messages, and for wrong lengths, which
+    /// the switch must refuse in its turn.
     pub fn of(frame: &'a Frame) -> Option<PacketOut<'a>> {
         if frame.kind() != MessageKind::PacketOut {
             return None;
@@ -113,6 +117,7 @@ impl<'a> PacketOut<'a> {
         })
     }
 
+    /// Fields of the packet, empty where a buffer is named.
     pub fn fields(&self) -> PacketFields {
         PacketFields::parse(self.in_port, self.data)
     }
@@ -371,7 +376,7 @@ pub fn bundled(frame: &Frame) -> Option<(MessageKind, &[u8])> {
     Some((kind, body))
 }
 
-/// Whether a PORT_STATUS says that a port, or its link, is gone.
+/// Reports whether a PORT_STATUS says that a port, or its link, is gone.
 pub fn is_link_down(frame: &Frame) -> bool {
     const REASON_DELETE: u8 = 1;
     const LINK_DOWN: u32 = 1;

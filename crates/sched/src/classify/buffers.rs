@@ -7,14 +7,14 @@ use openflow::{DatapathId, Frame, MessageKind, PacketFields};
 
 use crate::subject::{PacketIn, buffer_of};
 
-/// Packets that are remembered, of all switches together.
+/// Number of packets that are remembered, for all switches together.
 pub const BUFFERS_MAX: usize = 4096;
 
-/// A switch that has not been told what to do with a packet for as long has given it up.
+/// Time after which a switch is taken to have dropped a packet that no message named.
 pub const BUFFER_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// The fields of packets that PACKET_INs said are kept, by switch and buffer. Open vSwitch keeps
-/// none; then this stays empty and asks nothing but the buffer's number of a message.
+/// Packets that switches keep, by switch and buffer, as PACKET_INs announced them. Open vSwitch
+/// keeps no packets, and then this stays empty.
 #[derive(Debug, Default)]
 pub struct Buffers {
     /// In the order in which they came.
@@ -41,7 +41,7 @@ struct BufferKey {
 }
 
 impl Buffers {
-    /// Remembers the packet of a PACKET_IN that names a buffer. Other messages are nothing to it.
+    /// Remembers the packet of a PACKET_IN that names a buffer. Ignores other messages.
     pub fn handle_packet_in(
         &mut self,
         now: Instant,
@@ -67,7 +67,7 @@ impl Buffers {
         });
     }
 
-    /// The packet that a PACKET_OUT means which names a buffer.
+    /// Returns the packet in the buffer that a PACKET_OUT names, if it is known.
     pub fn fields(
         &self,
         now: Instant,
@@ -84,10 +84,12 @@ impl Buffers {
         (kept.until > now).then_some(&kept.fields)
     }
 
+    /// Number of packets remembered.
     pub fn len(&self) -> usize {
         self.kept.len()
     }
 
+    /// Reports whether no packet is remembered.
     pub fn is_empty(&self) -> bool {
         self.kept.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Why a rule took a message, and why those before it did not.
+//! The rule that took a message, and the reason why each rule before it did not.
 
 use openflow::{DatapathId, Field, Frame, PacketFields};
 
@@ -6,41 +6,50 @@ use super::rules::Subject;
 use super::{Classifier, Verdict};
 use crate::order::Direction;
 
-/// Why one rule does not match.
+/// Reason why a rule does not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Miss {
-    /// It is about another traffic type.
+    /// It asks for another traffic type.
     Traffic,
+    /// It asks for another message type.
     Message,
+    /// It asks for the other direction.
     Direction,
+    /// It asks for another switch, or the switch is unknown.
     Datapath,
+    /// It asks for another transaction id.
     Xid,
     /// It asks for fields, and the message carries neither a packet nor a flow.
     NoPacket,
     /// The packet has another value, or no such field.
     Packet {
+        /// Field that does not match.
         field: Field,
+        /// Value in the packet; `None` if it has no such field.
         found: Option<u128>,
     },
-    /// The flow has packets that the rule does not mean. Value and mask, if it says anything.
+    /// The flow has packets that the rule does not match.
     Flow {
+        /// Field that does not match.
         field: Field,
+        /// Value and mask in the flow; `None` if it does not name the field.
         found: Option<(u128, u128)>,
     },
 }
 
-/// A verdict and how it came about.
+/// A verdict with its reasons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
+    /// Result, as [`Classifier::classify`] gives it.
     pub verdict: Verdict,
-    /// The rules before the one that matched, all of them if none did.
+    /// Reasons of the rules before the one that matched, or of all rules if none did.
     pub misses: Vec<Miss>,
-    /// What the fields were held against, as far as it is known.
+    /// The packet or flow with which the fields were compared, in words.
     pub subject: String,
 }
 
 impl Classifier {
-    /// As [`Classifier::classify`], with the reasons.
+    /// Classifies as [`Classifier::classify`] does, and gives the reasons.
     pub fn explain(
         &self,
         frame: &Frame,
@@ -50,7 +59,7 @@ impl Classifier {
         self.explain_kept(frame, direction, datapath, None)
     }
 
-    /// As [`Classifier::classify_kept`], with the reasons.
+    /// Classifies as [`Classifier::classify_kept`] does, and gives the reasons.
     pub fn explain_kept(
         &self,
         frame: &Frame,

@@ -1,7 +1,7 @@
 //! A map as it was read, with the places where its parts stand, and the map that it makes.
 //!
-//! A rule with a mistake stays in the draft, so that numbers and places of the others are right, but
-//! is not compared with them.
+//! A rule with a mistake stays in the draft, so that numbers and places of the others are right,
+//! but is not compared with them.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::{
     Action, Algorithm, BYTES_HARD_DEFAULT, DSCP_QUEUES, MapDigest, PolicyMap, Profile, QUEUES_MAX,
     QueueConfig, Rule, Scheduling, dscp_queues,
 };
-/// What a map is held against besides itself.
+/// Circumstances that a map is checked against.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Against {
     /// The generation in use: a new one must be greater.

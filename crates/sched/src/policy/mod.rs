@@ -41,96 +41,131 @@ pub const QUEUES_MAX: usize = 16;
 /// selector.
 pub const DSCP_QUEUES: usize = 8;
 
-/// Which column of the table of traffic types holds.
+/// Table that assigns message types to traffic types.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Profile {
-    /// As published, message by message.
+    /// The table of the published priority scheme.
     Paper,
-    /// What experience asks for: a barrier is of the class of what it fences, and so on.
+    /// The published table with corrections, for example barriers in the class of flow set-up.
+    /// [`traffic_of`](crate::class::traffic_of) lists them.
     #[default]
     Auster,
 }
 
-/// What is done with a message, or a data packet, that a rule matches.
+/// Treatment of a message, or a data packet, that a rule matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
+    /// Use this queue, from 0.
     Queue(u8),
-    /// 0 to 63; the queue follows from the map of code points.
+    /// Set this code point, 0 to 63. [`PolicyMap::dscp_queue`] gives the queue.
     Dscp(u8),
-    /// The code point of the packet concerned.
+    /// Copy the code point of the packet that the message is about.
     DscpCopy,
-    /// An explicit queue, and a code point on the wire.
+    /// Use this queue and set this code point.
     Both(u8, u8),
 }
 
 /// One rule. A field that is `None` holds for every message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule {
+    /// Number of the rule in the text.
     pub id: u16,
+    /// Traffic type of the message.
     pub traffic: Option<TrafficType>,
+    /// Type of the message.
     pub message: Option<MessageKind>,
+    /// Direction of the message.
     pub direction: Option<Direction>,
+    /// Switch at the other end of the connection.
     pub datapath: Option<DatapathId>,
-    /// Of the packet inside, or of the flow that is meant.
+    /// Match fields of the packet inside the message, or of the flow that it names.
     pub fields: Match,
     /// Value and mask of the transaction id.
     pub xid: Option<(u32, u32)>,
     /// Barriers bind messages of their own domain only; 0 is everybody's.
     pub domain: u8,
+    /// Queue or code point for a message that the rule matches.
     pub action: Action,
 }
 
-/// How one queue is served and what it may hold.
+/// Service and limits of one queue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueConfig {
-    /// Share of what is left, for DRR, WFQ and the hierarchy. Above 0.
+    /// Share of the rate, for DRR, WFQ and the hierarchy. At least 1.
     pub weight: u16,
-    /// For min-rate: bytes per second.
+    /// Minimum rate in bytes per second, for [`Algorithm::MinRate`].
     pub min_rate: Option<u64>,
-    /// For EDF and its guard: what waits longer goes first.
+    /// Longest wait that [`Algorithm::Edf`] aims for, counted from the arrival of a message.
     pub deadline: Duration,
+    /// Limit of waiting messages. Above it, packet-ins are shed.
     pub messages_max: usize,
+    /// Limit of waiting bytes. Above it, packet-ins are shed.
     pub bytes_max: usize,
-    /// Packet-ins that have waited longer are worthless.
+    /// Age above which a packet-in is shed.
     pub age_max: Duration,
 }
 
+/// Disciplines that choose the next queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Algorithm {
+    /// One order of arrival for all queues.
     Fifo,
+    /// Lowest queue number first, always.
     Strict,
+    /// Weighted fair queueing, by `weight`.
     Wfq,
+    /// Deficit round robin, by `weight`.
     Drr,
+    /// Minimum rates first, by `min_rate`.
     MinRate,
+    /// Earliest deadline first, by `deadline`.
     Edf,
     /// Strict for queue 0 up to a rate, DRR over the others, then switches and flows in turn.
     #[default]
     Hierarchy,
 }
 
-/// How the queues of a map are served.
+/// Service of a map's queues.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scheduling {
+    /// Discipline that chooses the next queue.
     pub algorithm: Algorithm,
+    /// Queues, the most urgent first; at least one, at most [`QUEUES_MAX`].
     pub queues: Vec<QueueConfig>,
-    /// Of all queues together: above it, sources are not read.
+    /// Limit of waiting bytes of all queues together. Above it, stop reading from the sources.
     pub bytes_hard: usize,
     /// Packet-outs that name no buffer and do not go through the tables may overtake flow-mods.
     pub packet_out_free: bool,
 }
 
 /// A policy map, valid by construction.
+///
+/// ```
+/// use sched::policy::{Action, Code, PolicyMap};
+///
+/// let text = "Rule #1: traffic_type=1, action=dscp:CS6\nDefault: action=dscp:CS1\n";
+/// let (map, _) = PolicyMap::parse(text).unwrap();
+/// assert_eq!(map.rules[0].action, Action::Dscp(48));
+/// assert_eq!(PolicyMap::parse(&map.to_text()).unwrap().0.digest(), map.digest());
+///
+/// let problems = PolicyMap::parse("Rule #1: udp_dst=70000, action=queue_id:0").unwrap_err();
+/// assert_eq!((problems[0].code, problems[0].at.line), (Code::Value, 1));
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyMap {
+    /// Number of the map's version. A newer map has a higher number.
     pub generation: u64,
+    /// Table of traffic types that the rules refer to.
     pub profile: Profile,
+    /// Rules, in the order in which they are tried.
     pub rules: Vec<Rule>,
-    /// For what no rule matches.
+    /// Action for messages that no rule matches.
     pub default: Action,
     /// Queue of each code point.
     pub dscp_queue: [u8; 64],
     /// Bytes per second of the link that the queues share, where its owner has said it.
     pub link_rate: Option<u64>,
+    /// Service of the queues.
     pub scheduling: Scheduling,
 }
 
@@ -204,7 +239,7 @@ impl PolicyMap {
     /// it was announced.
     ///
     /// # Errors
-    /// As [`PolicyMap::parse`].
+    /// Fails as [`PolicyMap::parse`] does.
     pub fn parse_against(
         text: &str,
         against: &Against,
@@ -222,7 +257,7 @@ impl PolicyMap {
         MapDigest(Sha256::digest(self.to_text().as_bytes()).into())
     }
 
-    /// Whether any action sets a code point, so that a network below can tell the classes apart.
+    /// Reports whether any action sets a code point, so that a network can distinguish the classes.
     pub fn marks(&self) -> bool {
         let actions = self.rules.iter().map(|rule| rule.action);
         actions.chain([self.default]).any(Action::marks)
@@ -239,7 +274,7 @@ impl PolicyMap {
 }
 
 impl Action {
-    /// Whether a code point is set.
+    /// Reports whether the action sets a code point.
     pub fn marks(self) -> bool {
         !matches!(self, Action::Queue(_))
     }

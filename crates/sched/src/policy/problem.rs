@@ -1,4 +1,4 @@
-//! What is wrong with a policy map, where, and what would be right.
+//! Mistakes in a policy map, with their places and corrections.
 
 use std::fmt;
 
@@ -9,17 +9,20 @@ macro_rules! codes {
         pub enum Code { $(#[doc = $about] $name),* }
 
         impl Code {
+            /// All codes, errors first.
             pub const ALL: &[Code] = &[$(Code::$name),*];
 
+            /// Number in messages, for example `E01`.
             pub fn name(self) -> &'static str {
                 match self { $(Code::$name => $text),* }
             }
 
+            /// Reports whether a map with this problem cannot be used.
             pub fn is_error(self) -> bool {
                 match self { $(Code::$name => $error),* }
             }
 
-            /// What the code is about, in a few words.
+            /// Meaning of the code, in a few words.
             pub fn about(self) -> &'static str {
                 match self { $(Code::$name => $about),* }
             }
@@ -59,20 +62,25 @@ impl fmt::Display for Code {
     }
 }
 
-/// Where something stands in a text. Both count from 1; columns in characters.
+/// A place in a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
+    /// Line, from 1.
     pub line: usize,
+    /// Column in characters, from 1.
     pub column: usize,
 }
 
 /// One thing wrong, or doubtful.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
+    /// Kind of the problem.
     pub code: Code,
+    /// Place in the text.
     pub at: Position,
     /// The key it is about: `udp_dst`, `action`, `Rule`.
     pub field: String,
+    /// The mistake, in words.
     pub what: String,
     /// Completes "write …".
     pub wanted: String,

@@ -39,6 +39,7 @@ const CODE_POINTS: [(&str, u8); 14] = [
 ];
 
 impl Algorithm {
+    /// Name in a map's text, for example `drr`.
     pub fn name(self) -> &'static str {
         let found = ALGORITHMS.iter().find(|(algorithm, _)| *algorithm == self);
         found.map_or("", |(_, name)| name)
@@ -251,6 +252,7 @@ fn duration_text(time: Duration) -> String {
 }
 
 impl TrafficType {
+    /// All types, most urgent first.
     pub const ALL: [TrafficType; 4] = [
         TrafficType::Session,
         TrafficType::FlowSetup,
@@ -258,6 +260,7 @@ impl TrafficType {
         TrafficType::Data,
     ];
 
+    /// Name in messages for people.
     pub fn name(self) -> &'static str {
         match self {
             TrafficType::Session => "session",

@@ -117,11 +117,12 @@ impl Linked for Leaf {
     }
 }
 
-/// What a discipline may ask of the first message of a queue.
+/// The first message of a queue, as a discipline sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
+    /// Length of the message.
     pub bytes: u32,
-    /// Since when it waits.
+    /// Time of its arrival.
     pub since: Instant,
 }
 

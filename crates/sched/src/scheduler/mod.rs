@@ -40,7 +40,7 @@ const MESSAGE_BYTES_MIN: usize = 64;
 /// Shed messages that nobody has asked for. The counters have them all.
 const SHED_UNASKED_MAX: usize = 4096;
 
-/// Why a packet-in was shed.
+/// Reason why a packet-in was shed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ShedReason {
     /// Its queue was full, and its flow brought a fresh one.
@@ -54,18 +54,27 @@ pub enum ShedReason {
 /// One queue in numbers, since the start: what came in was sent, shed, forgotten, or waits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCounters {
+    /// Messages that came in.
     pub messages_in: u64,
+    /// Bytes that came in.
     pub bytes_in: u64,
+    /// Messages that were sent.
     pub messages_out: u64,
+    /// Bytes that were sent.
     pub bytes_out: u64,
-    /// Sent before their turn because something urgent had to follow them.
+    /// Messages sent before their turn because an urgent message had to follow them.
     pub promoted: u64,
+    /// Packet-ins shed because their flow brought a fresh one.
     pub shed_duplicate: u64,
+    /// Packet-ins shed because they waited too long.
     pub shed_stale: u64,
+    /// Packet-ins shed because the queue was full.
     pub shed_full: u64,
-    /// Gone with their channel.
+    /// Messages dropped with their channel.
     pub forgotten: u64,
+    /// Messages that wait now.
     pub messages_waiting: usize,
+    /// Bytes that wait now.
     pub bytes_waiting: usize,
 }
 
@@ -82,6 +91,31 @@ impl QueueCounters {
 }
 
 /// Messages that wait, by queue, in an order that OpenFlow allows.
+///
+/// ```
+/// use clock::Instant;
+/// use sched::{Binding, Direction, PolicyMap, Scheduler, Tag};
+///
+/// let tag = |queue, binding| Tag {
+///     queue,
+///     dscp: None,
+///     binding,
+///     domain: 0,
+///     channel: 1,
+///     port: 0,
+///     bytes: 8,
+///     shed: None,
+/// };
+/// let scheduling = PolicyMap::auster().scheduling;
+/// let mut scheduler = Scheduler::new(Direction::ToSwitch, &scheduling);
+/// let now = Instant::START;
+/// scheduler.push(now, tag(0, Binding::Fence), "hello");
+/// scheduler.push(now, tag(2, Binding::Exchange), "statistics");
+/// scheduler.push(now, tag(0, Binding::Free), "echo");
+///
+/// let mut next = || scheduler.pop(now).map(|(_, message)| message);
+/// assert_eq!([next(), next(), next()], [Some("hello"), Some("echo"), Some("statistics")]);
+/// ```
 #[derive(Debug)]
 pub struct Scheduler<T> {
     waiting: Waiting,
@@ -105,7 +139,13 @@ struct Waiting {
 }
 
 impl<T> Scheduler<T> {
-    /// `scheduling` has one queue at least, and [`QUEUES_MAX`] at most.
+    /// Makes an empty scheduler for messages of one direction.
+    ///
+    /// # Panics
+    /// If `scheduling` has no queue, or more than [`QUEUES_MAX`]. A [`PolicyMap`] that was parsed
+    /// never has.
+    ///
+    /// [`PolicyMap`]: crate::policy::PolicyMap
     pub fn new(direction: Direction, scheduling: &Scheduling) -> Scheduler<T> {
         Scheduler {
             waiting: Waiting::new(direction, scheduling),
@@ -114,7 +154,7 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// Whether the sources may be read: there is less than `bytes_hard`.
+    /// Reports whether to read from the sources: less than [`Scheduling::bytes_hard`] waits.
     pub fn has_room(&self) -> bool {
         let bytes_max = self.waiting.scheduling.bytes_hard;
         self.bytes() < bytes_max && self.len() < (bytes_max / MESSAGE_BYTES_MIN).max(1)
@@ -140,14 +180,14 @@ impl<T> Scheduler<T> {
         self.relieve(now, self.waiting.entries[id].queue, Some(id));
     }
 
-    /// What is sent next.
+    /// Takes the next message to send, with its tag as it was pushed.
     pub fn pop(&mut self, now: Instant) -> Option<(Tag, T)> {
         self.pop_if(now, |_| true)
     }
 
-    /// What is sent next of what has somewhere to go, where several carriers are below. A queue
+    /// Takes the next message that `admits` accepts, where several carriers are below. A queue
     /// waits while its next message is not admitted, and so does one whose next message must
-    /// follow such a message; the other queues go on.
+    /// follow such a message. The other queues go on.
     pub fn pop_if(
         &mut self,
         now: Instant,
@@ -170,18 +210,18 @@ impl<T> Scheduler<T> {
         }
     }
 
-    /// A packet-in that was shed, to be counted and forgotten by its owner.
+    /// Takes a packet-in that was shed, with the reason. The last 4,096 are kept.
     pub fn poll_shed(&mut self) -> Option<(ShedReason, Tag, T)> {
         self.shed.pop_front()
     }
 
-    /// While blocked, the messages of a channel stay where they are.
+    /// Blocks a channel, whose messages then wait, or unblocks it.
     pub fn set_blocked(&mut self, channel: u64, is_blocked: bool) {
         self.waiting.set_blocked(channel, is_blocked);
     }
 
-    /// The channel is gone, and what waits of it. The next message under its number is the first
-    /// of a new one.
+    /// Drops a channel with its waiting messages. The next message under its number begins a new
+    /// channel.
     pub fn forget(&mut self, channel: u64) {
         let Some(place) = self.waiting.lanes.find_channel(channel) else {
             return;
@@ -196,29 +236,32 @@ impl<T> Scheduler<T> {
         self.waiting.lanes.forget(channel);
     }
 
-    /// A new map: what waits stays in the queue it has, or moves to the last one if there are
-    /// fewer now; it is not classified again.
+    /// Changes the service of the queues. Waiting messages keep their queues, or move to the last
+    /// queue if there are fewer now. They are not classified again.
     ///
-    /// If it waits in a queue that is over its limits now, it is shed as more comes.
+    /// A queue that exceeds its new limits sheds packet-ins when more messages come.
     pub fn set_scheduling(&mut self, scheduling: &Scheduling) {
         let messages = self.messages.iter().enumerate();
         let waiting = messages.filter_map(|(id, m)| m.is_some().then_some(id as Id));
         self.waiting.set_scheduling(scheduling, waiting.collect());
     }
 
+    /// Number of messages that wait.
     pub fn len(&self) -> usize {
         self.waiting.len
     }
 
+    /// Reports whether no message waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.len == 0
     }
 
+    /// Number of bytes that wait.
     pub fn bytes(&self) -> usize {
         self.waiting.bytes
     }
 
-    /// By queue.
+    /// Counters of each queue.
     pub fn counters(&self) -> &[QueueCounters] {
         &self.waiting.counters[..self.waiting.scheduling.queues.len()]
     }
