@@ -9,25 +9,42 @@ use crate::types::{GroupId, MeterId, PortNo, QueueId, TableId};
 /// say the same, and keeps those with no counterpart under their own names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
+    /// OFPAT_OUTPUT: sends the packet to a port.
     Output {
+        /// Port to send to.
         port: PortNo,
         /// Bytes of the packet to send to the controller; 0xffff is all of it.
         max_len: u16,
     },
+    /// OFPAT_GROUP: processes the packet by a group.
     Group(GroupId),
+    /// OFPAT_SET_QUEUE: chooses the queue for later outputs.
     SetQueue(QueueId),
+    /// OFPAT_SET_FIELD: writes a header field.
     SetField(MatchField),
+    /// OFPAT_PUSH_VLAN: adds a VLAN tag with this EtherType.
     PushVlan(u16),
+    /// OFPAT_POP_VLAN: removes the outer VLAN tag.
     PopVlan,
+    /// OFPAT_PUSH_MPLS: adds an MPLS label with this EtherType.
     PushMpls(u16),
+    /// OFPAT_POP_MPLS: removes the outer MPLS label and sets this EtherType.
     PopMpls(u16),
+    /// OFPAT_PUSH_PBB: adds a PBB header with this EtherType.
     PushPbb(u16),
+    /// OFPAT_POP_PBB: removes the outer PBB header.
     PopPbb,
+    /// OFPAT_SET_MPLS_TTL: sets the TTL of the outer MPLS label.
     SetMplsTtl(u8),
+    /// OFPAT_DEC_MPLS_TTL: lowers the TTL of the outer MPLS label by one.
     DecMplsTtl,
+    /// OFPAT_SET_NW_TTL: sets the IP TTL or hop limit.
     SetNwTtl(u8),
+    /// OFPAT_DEC_NW_TTL: lowers the IP TTL or hop limit by one.
     DecNwTtl,
+    /// OFPAT_COPY_TTL_OUT: copies the TTL from the next header to the outermost.
     CopyTtlOut,
+    /// OFPAT_COPY_TTL_IN: copies the TTL from the outermost header to the next.
     CopyTtlIn,
     /// OpenFlow 1.0: set the VLAN id, adding a tag if there is none.
     SetVlanVid(u16),
@@ -43,12 +60,16 @@ pub enum Action {
     SetTpDst(u16),
     /// OpenFlow 1.0: output to a queue of a port.
     Enqueue {
+        /// Port to send to.
         port: PortNo,
+        /// Queue of the port.
         queue: QueueId,
     },
     /// Vendor action (Nicira's among them): everything after the experimenter id, padding included.
     Experimenter {
+        /// Experimenter id of the vendor.
         experimenter: u32,
+        /// Bytes after the id.
         data: Bytes,
     },
 }
@@ -71,13 +92,30 @@ impl Action {
 /// What happens to a packet that an entry matched (1.1 and later; 1.0 has APPLY_ACTIONS only).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Instruction {
+    /// OFPIT_GOTO_TABLE: continues in this table, which must have a higher number.
     GotoTable(TableId),
-    WriteMetadata { metadata: u64, mask: u64 },
+    /// OFPIT_WRITE_METADATA: writes the masked bits of the metadata.
+    WriteMetadata {
+        /// Bits to write.
+        metadata: u64,
+        /// Bits that change.
+        mask: u64,
+    },
+    /// OFPIT_WRITE_ACTIONS: adds to the action set, which is run at the end of the pipeline.
     WriteActions(Vec<Action>),
+    /// OFPIT_APPLY_ACTIONS: runs the actions at once, in order.
     ApplyActions(Vec<Action>),
+    /// OFPIT_CLEAR_ACTIONS: empties the action set.
     ClearActions,
+    /// OFPIT_METER: sends the packet through a meter.
     Meter(MeterId),
-    Experimenter { experimenter: u32, data: Bytes },
+    /// A vendor's instruction.
+    Experimenter {
+        /// Experimenter id of the vendor.
+        experimenter: u32,
+        /// Bytes after the id.
+        data: Bytes,
+    },
 }
 
 /// One way through a group.
@@ -87,6 +125,8 @@ pub struct Bucket {
     pub weight: u16,
     /// Port whose liveness decides, for FAST_FAILOVER; `ANY` when unused.
     pub watch_port: PortNo,
+    /// Group whose liveness decides, for FAST_FAILOVER; `ANY` when unused.
     pub watch_group: GroupId,
+    /// Action set of the bucket.
     pub actions: Vec<Action>,
 }

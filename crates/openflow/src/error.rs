@@ -9,15 +9,17 @@ use crate::types::Version;
 /// Kept as numbers, so that codes nobody has named yet pass through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ErrorKind {
+    /// OFPET_* number.
     pub ty: u16,
+    /// Code within the type.
     pub code: u16,
 }
 
 /// Declares the named errors once: constants and the name table.
 macro_rules! errors {
-    ($($name:ident = $ty:expr, $code:expr;)*) => {
+    ($($name:ident = $ty:expr, $code:expr, $about:literal;)*) => {
         impl ErrorKind {
-            $(pub const $name: ErrorKind = ErrorKind { ty: $ty, code: $code };)*
+            $(#[doc = $about] pub const $name: ErrorKind = ErrorKind { ty: $ty, code: $code };)*
             /// Every named error, in the names of `ovs-ofctl` less their OFP prefixes.
             pub const NAMES: &[(ErrorKind, &str)] = &[$((ErrorKind::$name, stringify!($name))),*];
         }
@@ -25,120 +27,120 @@ macro_rules! errors {
 }
 
 errors! {
-    HELLO_INCOMPATIBLE = 0, 0;
-    HELLO_EPERM = 0, 1;
-    BAD_VERSION = 1, 0;
-    BAD_TYPE = 1, 1;
-    BAD_MULTIPART = 1, 2;
-    BAD_EXPERIMENTER = 1, 3;
-    BAD_EXPERIMENTER_TYPE = 1, 4;
-    REQUEST_EPERM = 1, 5;
-    BAD_LEN = 1, 6;
-    BUFFER_EMPTY = 1, 7;
-    BUFFER_UNKNOWN = 1, 8;
-    BAD_TABLE_ID = 1, 9;
-    IS_SLAVE = 1, 10;
-    BAD_PORT = 1, 11;
-    BAD_PACKET = 1, 12;
-    MULTIPART_BUFFER_OVERFLOW = 1, 13;
-    ACTION_BAD_TYPE = 2, 0;
-    ACTION_BAD_LEN = 2, 1;
-    ACTION_BAD_EXPERIMENTER = 2, 2;
-    ACTION_BAD_EXP_TYPE = 2, 3;
-    ACTION_BAD_OUT_PORT = 2, 4;
-    ACTION_BAD_ARGUMENT = 2, 5;
-    ACTION_EPERM = 2, 6;
-    ACTION_TOO_MANY = 2, 7;
-    ACTION_BAD_QUEUE = 2, 8;
-    ACTION_BAD_OUT_GROUP = 2, 9;
-    ACTION_MATCH_INCONSISTENT = 2, 10;
-    ACTION_UNSUPPORTED_ORDER = 2, 11;
-    ACTION_BAD_TAG = 2, 12;
-    ACTION_BAD_SET_TYPE = 2, 13;
-    ACTION_BAD_SET_LEN = 2, 14;
-    ACTION_BAD_SET_ARGUMENT = 2, 15;
-    UNKNOWN_INST = 3, 0;
-    UNSUP_INST = 3, 1;
-    INST_BAD_TABLE_ID = 3, 2;
-    INST_UNSUP_METADATA = 3, 3;
-    INST_UNSUP_METADATA_MASK = 3, 4;
-    INST_BAD_EXPERIMENTER = 3, 5;
-    INST_BAD_EXP_TYPE = 3, 6;
-    INST_BAD_LEN = 3, 7;
-    INST_EPERM = 3, 8;
-    MATCH_BAD_TYPE = 4, 0;
-    MATCH_BAD_LEN = 4, 1;
-    MATCH_BAD_TAG = 4, 2;
-    MATCH_BAD_DL_ADDR_MASK = 4, 3;
-    MATCH_BAD_NW_ADDR_MASK = 4, 4;
-    MATCH_BAD_WILDCARDS = 4, 5;
-    MATCH_BAD_FIELD = 4, 6;
-    MATCH_BAD_VALUE = 4, 7;
-    MATCH_BAD_MASK = 4, 8;
-    MATCH_BAD_PREREQ = 4, 9;
-    MATCH_DUP_FIELD = 4, 10;
-    MATCH_EPERM = 4, 11;
-    FLOW_MOD_UNKNOWN = 5, 0;
-    FLOW_MOD_TABLE_FULL = 5, 1;
-    FLOW_MOD_BAD_TABLE_ID = 5, 2;
-    FLOW_MOD_OVERLAP = 5, 3;
-    FLOW_MOD_EPERM = 5, 4;
-    FLOW_MOD_BAD_TIMEOUT = 5, 5;
-    FLOW_MOD_BAD_COMMAND = 5, 6;
-    FLOW_MOD_BAD_FLAGS = 5, 7;
-    GROUP_EXISTS = 6, 0;
-    GROUP_INVALID = 6, 1;
-    GROUP_WEIGHT_UNSUPPORTED = 6, 2;
-    GROUP_OUT_OF_GROUPS = 6, 3;
-    GROUP_OUT_OF_BUCKETS = 6, 4;
-    GROUP_CHAINING_UNSUPPORTED = 6, 5;
-    GROUP_WATCH_UNSUPPORTED = 6, 6;
-    GROUP_LOOP = 6, 7;
-    GROUP_UNKNOWN_GROUP = 6, 8;
-    GROUP_CHAINED_GROUP = 6, 9;
-    GROUP_BAD_TYPE = 6, 10;
-    GROUP_BAD_COMMAND = 6, 11;
-    GROUP_BAD_BUCKET = 6, 12;
-    GROUP_BAD_WATCH = 6, 13;
-    GROUP_EPERM = 6, 14;
-    PORT_MOD_BAD_PORT = 7, 0;
-    PORT_MOD_BAD_HW_ADDR = 7, 1;
-    PORT_MOD_BAD_CONFIG = 7, 2;
-    PORT_MOD_BAD_ADVERTISE = 7, 3;
-    PORT_MOD_EPERM = 7, 4;
-    TABLE_MOD_BAD_TABLE = 8, 0;
-    TABLE_MOD_BAD_CONFIG = 8, 1;
-    TABLE_MOD_EPERM = 8, 2;
-    QUEUE_BAD_PORT = 9, 0;
-    QUEUE_BAD_QUEUE = 9, 1;
-    QUEUE_EPERM = 9, 2;
-    SWITCH_CONFIG_BAD_FLAGS = 10, 0;
-    SWITCH_CONFIG_BAD_LEN = 10, 1;
-    SWITCH_CONFIG_EPERM = 10, 2;
-    ROLE_STALE = 11, 0;
-    ROLE_UNSUP = 11, 1;
-    ROLE_BAD_ROLE = 11, 2;
-    METER_UNKNOWN = 12, 0;
-    METER_EXISTS = 12, 1;
-    METER_INVALID = 12, 2;
-    METER_UNKNOWN_METER = 12, 3;
-    METER_BAD_COMMAND = 12, 4;
-    METER_BAD_FLAGS = 12, 5;
-    METER_BAD_RATE = 12, 6;
-    METER_BAD_BURST = 12, 7;
-    METER_BAD_BAND = 12, 8;
-    METER_BAD_BAND_VALUE = 12, 9;
-    METER_OUT_OF_METERS = 12, 10;
-    METER_OUT_OF_BANDS = 12, 11;
-    TABLE_FEATURES_BAD_TABLE = 13, 0;
-    TABLE_FEATURES_BAD_METADATA = 13, 1;
-    TABLE_FEATURES_BAD_TYPE = 13, 2;
-    TABLE_FEATURES_BAD_LEN = 13, 3;
-    TABLE_FEATURES_BAD_ARGUMENT = 13, 4;
-    TABLE_FEATURES_EPERM = 13, 5;
+    HELLO_INCOMPATIBLE = 0, 0, "No version in common.";
+    HELLO_EPERM = 0, 1, "The peer may not connect.";
+    BAD_VERSION = 1, 0, "The version in the header is not supported.";
+    BAD_TYPE = 1, 1, "The message type is not supported.";
+    BAD_MULTIPART = 1, 2, "The multipart type is not supported.";
+    BAD_EXPERIMENTER = 1, 3, "The experimenter id is not supported.";
+    BAD_EXPERIMENTER_TYPE = 1, 4, "The experimenter's message type is not supported.";
+    REQUEST_EPERM = 1, 5, "The request is not permitted.";
+    BAD_LEN = 1, 6, "The length is wrong for the message type.";
+    BUFFER_EMPTY = 1, 7, "The buffer has been used already.";
+    BUFFER_UNKNOWN = 1, 8, "The buffer does not exist.";
+    BAD_TABLE_ID = 1, 9, "The table does not exist.";
+    IS_SLAVE = 1, 10, "The controller's role does not permit the request.";
+    BAD_PORT = 1, 11, "The port does not exist.";
+    BAD_PACKET = 1, 12, "The packet in a PACKET_OUT is not valid.";
+    MULTIPART_BUFFER_OVERFLOW = 1, 13, "The parts of a multipart request exceed the switch's buffer.";
+    ACTION_BAD_TYPE = 2, 0, "The action type is not supported.";
+    ACTION_BAD_LEN = 2, 1, "The length of an action is wrong.";
+    ACTION_BAD_EXPERIMENTER = 2, 2, "The action's experimenter id is not supported.";
+    ACTION_BAD_EXP_TYPE = 2, 3, "The experimenter's action type is not supported.";
+    ACTION_BAD_OUT_PORT = 2, 4, "The output port is not valid.";
+    ACTION_BAD_ARGUMENT = 2, 5, "An action's argument is not valid.";
+    ACTION_EPERM = 2, 6, "The action is not permitted.";
+    ACTION_TOO_MANY = 2, 7, "The switch cannot handle as many actions.";
+    ACTION_BAD_QUEUE = 2, 8, "The queue does not exist.";
+    ACTION_BAD_OUT_GROUP = 2, 9, "The group does not exist.";
+    ACTION_MATCH_INCONSISTENT = 2, 10, "The action cannot apply to packets of this match.";
+    ACTION_UNSUPPORTED_ORDER = 2, 11, "The order of the actions is not supported.";
+    ACTION_BAD_TAG = 2, 12, "The tag is not supported.";
+    ACTION_BAD_SET_TYPE = 2, 13, "The field of SET_FIELD is not supported.";
+    ACTION_BAD_SET_LEN = 2, 14, "The length of SET_FIELD is wrong.";
+    ACTION_BAD_SET_ARGUMENT = 2, 15, "The value of SET_FIELD is not valid.";
+    UNKNOWN_INST = 3, 0, "The instruction type is not known.";
+    UNSUP_INST = 3, 1, "The table does not support the instruction.";
+    INST_BAD_TABLE_ID = 3, 2, "The table of GOTO_TABLE is not valid.";
+    INST_UNSUP_METADATA = 3, 3, "The metadata value is not supported.";
+    INST_UNSUP_METADATA_MASK = 3, 4, "The metadata mask is not supported.";
+    INST_BAD_EXPERIMENTER = 3, 5, "The instruction's experimenter id is not supported.";
+    INST_BAD_EXP_TYPE = 3, 6, "The experimenter's instruction type is not supported.";
+    INST_BAD_LEN = 3, 7, "The length of an instruction is wrong.";
+    INST_EPERM = 3, 8, "The instruction is not permitted.";
+    MATCH_BAD_TYPE = 4, 0, "The match type is not supported.";
+    MATCH_BAD_LEN = 4, 1, "The length of the match is wrong.";
+    MATCH_BAD_TAG = 4, 2, "The match uses a tag that is not supported.";
+    MATCH_BAD_DL_ADDR_MASK = 4, 3, "The mask of an Ethernet address is not supported.";
+    MATCH_BAD_NW_ADDR_MASK = 4, 4, "The mask of a network address is not supported.";
+    MATCH_BAD_WILDCARDS = 4, 5, "The combination of wildcards is not supported.";
+    MATCH_BAD_FIELD = 4, 6, "The field is not supported.";
+    MATCH_BAD_VALUE = 4, 7, "The value of a field is not supported.";
+    MATCH_BAD_MASK = 4, 8, "The mask of a field is not supported.";
+    MATCH_BAD_PREREQ = 4, 9, "The match lacks a field that another one requires.";
+    MATCH_DUP_FIELD = 4, 10, "The match names a field twice.";
+    MATCH_EPERM = 4, 11, "The match is not permitted.";
+    FLOW_MOD_UNKNOWN = 5, 0, "An error without a code of its own.";
+    FLOW_MOD_TABLE_FULL = 5, 1, "The table is full.";
+    FLOW_MOD_BAD_TABLE_ID = 5, 2, "The table does not exist.";
+    FLOW_MOD_OVERLAP = 5, 3, "The entry overlaps another one, and CHECK_OVERLAP is set.";
+    FLOW_MOD_EPERM = 5, 4, "The change is not permitted.";
+    FLOW_MOD_BAD_TIMEOUT = 5, 5, "The time-out is not supported.";
+    FLOW_MOD_BAD_COMMAND = 5, 6, "The command is not known.";
+    FLOW_MOD_BAD_FLAGS = 5, 7, "The flags are not supported.";
+    GROUP_EXISTS = 6, 0, "The group exists already.";
+    GROUP_INVALID = 6, 1, "The group is not valid.";
+    GROUP_WEIGHT_UNSUPPORTED = 6, 2, "Buckets of different weight are not supported.";
+    GROUP_OUT_OF_GROUPS = 6, 3, "The group table is full.";
+    GROUP_OUT_OF_BUCKETS = 6, 4, "The group has too many buckets.";
+    GROUP_CHAINING_UNSUPPORTED = 6, 5, "Groups that refer to groups are not supported.";
+    GROUP_WATCH_UNSUPPORTED = 6, 6, "The switch cannot watch what the bucket names.";
+    GROUP_LOOP = 6, 7, "The group would refer to itself.";
+    GROUP_UNKNOWN_GROUP = 6, 8, "The group does not exist.";
+    GROUP_CHAINED_GROUP = 6, 9, "Another group refers to the group.";
+    GROUP_BAD_TYPE = 6, 10, "The group type is not supported.";
+    GROUP_BAD_COMMAND = 6, 11, "The command is not known.";
+    GROUP_BAD_BUCKET = 6, 12, "A bucket is not valid.";
+    GROUP_BAD_WATCH = 6, 13, "A watched port or group is not valid.";
+    GROUP_EPERM = 6, 14, "The change is not permitted.";
+    PORT_MOD_BAD_PORT = 7, 0, "The port does not exist.";
+    PORT_MOD_BAD_HW_ADDR = 7, 1, "The hardware address is not the port's.";
+    PORT_MOD_BAD_CONFIG = 7, 2, "The configuration is not valid.";
+    PORT_MOD_BAD_ADVERTISE = 7, 3, "The port cannot advertise these features.";
+    PORT_MOD_EPERM = 7, 4, "The change is not permitted.";
+    TABLE_MOD_BAD_TABLE = 8, 0, "The table does not exist.";
+    TABLE_MOD_BAD_CONFIG = 8, 1, "The configuration is not valid.";
+    TABLE_MOD_EPERM = 8, 2, "The change is not permitted.";
+    QUEUE_BAD_PORT = 9, 0, "The port does not exist.";
+    QUEUE_BAD_QUEUE = 9, 1, "The queue does not exist.";
+    QUEUE_EPERM = 9, 2, "The request is not permitted.";
+    SWITCH_CONFIG_BAD_FLAGS = 10, 0, "The flags are not valid.";
+    SWITCH_CONFIG_BAD_LEN = 10, 1, "`miss_send_len` is not valid.";
+    SWITCH_CONFIG_EPERM = 10, 2, "The change is not permitted.";
+    ROLE_STALE = 11, 0, "The generation id is older than one seen before.";
+    ROLE_UNSUP = 11, 1, "The switch cannot change the role.";
+    ROLE_BAD_ROLE = 11, 2, "The role does not exist.";
+    METER_UNKNOWN = 12, 0, "An error without a code of its own.";
+    METER_EXISTS = 12, 1, "The meter exists already.";
+    METER_INVALID = 12, 2, "The meter is not valid.";
+    METER_UNKNOWN_METER = 12, 3, "The meter does not exist.";
+    METER_BAD_COMMAND = 12, 4, "The command is not known.";
+    METER_BAD_FLAGS = 12, 5, "The flags are not supported.";
+    METER_BAD_RATE = 12, 6, "The rate is not supported.";
+    METER_BAD_BURST = 12, 7, "The burst is not supported.";
+    METER_BAD_BAND = 12, 8, "The band type is not supported.";
+    METER_BAD_BAND_VALUE = 12, 9, "A value of a band is not supported.";
+    METER_OUT_OF_METERS = 12, 10, "The meter table is full.";
+    METER_OUT_OF_BANDS = 12, 11, "The meter has too many bands.";
+    TABLE_FEATURES_BAD_TABLE = 13, 0, "The table does not exist.";
+    TABLE_FEATURES_BAD_METADATA = 13, 1, "The metadata mask is not valid.";
+    TABLE_FEATURES_BAD_TYPE = 13, 2, "The property type is not known.";
+    TABLE_FEATURES_BAD_LEN = 13, 3, "The length of a property is wrong.";
+    TABLE_FEATURES_BAD_ARGUMENT = 13, 4, "A property's value is not supported.";
+    TABLE_FEATURES_EPERM = 13, 5, "The change is not permitted.";
     // OpenFlow 1.0 only, where they are 3, 3 and 3, 5.
-    FLOW_MOD_BAD_EMERG_TIMEOUT = 0x1003, 3;
-    FLOW_MOD_UNSUPPORTED = 0x1003, 5;
+    FLOW_MOD_BAD_EMERG_TIMEOUT = 0x1003, 3, "An emergency entry has a time-out; 1.0 only.";
+    FLOW_MOD_UNSUPPORTED = 0x1003, 5, "The list of actions is not supported; 1.0 only.";
 }
 
 impl ErrorKind {
@@ -147,6 +149,7 @@ impl ErrorKind {
         self.ty == ErrorKind::FLOW_MOD_UNKNOWN.ty || self.ty == ErrorKind::FLOW_MOD_UNSUPPORTED.ty
     }
 
+    /// Name, as in [`ErrorKind::NAMES`]; `None` if the error has no name here.
     pub fn name(self) -> Option<&'static str> {
         ErrorKind::NAMES
             .iter()
@@ -167,6 +170,7 @@ impl fmt::Display for ErrorKind {
 /// The peer's fault: bytes that are no message of their version. `kind` is what to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeError {
+    /// Error to answer with.
     pub kind: ErrorKind,
     /// What was being read, in the words of the specification.
     pub what: &'static str,
@@ -187,11 +191,16 @@ impl std::error::Error for DecodeError {}
 pub enum EncodeError {
     /// This version has no words for `what`.
     Unsupported {
+        /// Version that was asked for.
         version: Version,
+        /// Part of the message that the version lacks.
         what: &'static str,
     },
     /// Longer than the 16-bit length field, or a part longer than its own length field.
-    TooLong { what: &'static str },
+    TooLong {
+        /// Part of the message that is too long.
+        what: &'static str,
+    },
 }
 
 impl fmt::Display for EncodeError {

@@ -27,9 +27,17 @@ pub struct Frame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
     /// The header announces fewer bytes than the header itself has.
-    LengthBelowHeader { len: usize },
+    LengthBelowHeader {
+        /// Length in the header.
+        len: usize,
+    },
     /// The bytes given are not one whole message.
-    LengthMismatch { announced: usize, given: usize },
+    LengthMismatch {
+        /// Length in the header, or of a header if the bytes have none.
+        announced: usize,
+        /// Number of bytes given.
+        given: usize,
+    },
 }
 
 impl fmt::Display for FrameError {
@@ -99,10 +107,12 @@ impl Frame {
         self.bytes[0]
     }
 
+    /// Version of the message; `None` if the byte is no version of OpenFlow.
     pub fn version(&self) -> Option<Version> {
         Version::from_wire(self.version_byte())
     }
 
+    /// Type byte, whose meaning depends on the version.
     pub fn type_byte(&self) -> u8 {
         self.bytes[1]
     }
@@ -112,6 +122,7 @@ impl Frame {
         MessageKind::from_wire(self.version_byte(), self.type_byte())
     }
 
+    /// Transaction id.
     pub fn xid(&self) -> Xid {
         Xid((&self.bytes[4..]).get_u32())
     }
@@ -140,6 +151,7 @@ impl Frame {
         clippy::len_without_is_empty,
         reason = "a frame has a header, so it is never empty"
     )]
+    /// Length in bytes, header included.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }

@@ -11,6 +11,7 @@ pub struct Hello {
 }
 
 impl Hello {
+    /// Makes a HELLO that offers these versions in its bitmap.
     pub fn offering(versions: &[Version]) -> Hello {
         Hello {
             bitmaps: Some(vec![versions.iter().fold(0, |map, v| map | 1 << v.wire())]),

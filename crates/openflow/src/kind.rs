@@ -6,43 +6,77 @@
 /// The type of a message under the numbering of its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MessageKind {
+    /// OFPT_HELLO: version negotiation (1.3.5, 7.5.1).
     Hello,
+    /// OFPT_ERROR: a refused message (7.4.4).
     Error,
+    /// OFPT_ECHO_REQUEST: a question whether the peer is alive (7.5.2).
     EchoRequest,
+    /// OFPT_ECHO_REPLY: the answer to it (7.5.3).
     EchoReply,
     /// OFPT_VENDOR in 1.0.
     Experimenter,
+    /// OFPT_FEATURES_REQUEST: a question for the switch's identity and features (7.3.1).
     FeaturesRequest,
+    /// OFPT_FEATURES_REPLY: the answer to it (7.3.1).
     FeaturesReply,
+    /// OFPT_GET_CONFIG_REQUEST: a question for the switch's configuration (7.3.2).
     GetConfigRequest,
+    /// OFPT_GET_CONFIG_REPLY: the answer to it (7.3.2).
     GetConfigReply,
+    /// OFPT_SET_CONFIG: a change of the switch's configuration (7.3.2).
     SetConfig,
+    /// OFPT_PACKET_IN: a packet for the controller (7.4.1).
     PacketIn,
+    /// OFPT_FLOW_REMOVED: notice of an entry that is gone (7.4.2).
     FlowRemoved,
+    /// OFPT_PORT_STATUS: notice of a change of a port (7.4.3).
     PortStatus,
+    /// OFPT_PACKET_OUT: a packet for the switch to send (7.3.7).
     PacketOut,
+    /// OFPT_FLOW_MOD: a change of flow entries (7.3.4.1).
     FlowMod,
+    /// OFPT_GROUP_MOD: a change of groups, 1.1 and later (7.3.4.2).
     GroupMod,
+    /// OFPT_PORT_MOD: a change of a port (7.3.4.3).
     PortMod,
+    /// OFPT_TABLE_MOD: a change of a table, 1.1 and later (7.3.3).
     TableMod,
     /// OFPT_STATS_REQUEST in 1.0.
     MultipartRequest,
+    /// OFPT_MULTIPART_REPLY, OFPT_STATS_REPLY in 1.0: the answer to it (7.3.5).
     MultipartReply,
+    /// OFPT_BARRIER_REQUEST: earlier messages must be processed first (7.3.8).
     BarrierRequest,
+    /// OFPT_BARRIER_REPLY: they are processed (7.3.8).
     BarrierReply,
+    /// OFPT_QUEUE_GET_CONFIG_REQUEST: a question for a port's queues, up to 1.3 (7.3.6).
     QueueGetConfigRequest,
+    /// OFPT_QUEUE_GET_CONFIG_REPLY: the answer to it (7.3.6).
     QueueGetConfigReply,
+    /// OFPT_ROLE_REQUEST: a change of the controller's role, 1.2 and later (7.3.9).
     RoleRequest,
+    /// OFPT_ROLE_REPLY: the answer to it (7.3.9).
     RoleReply,
+    /// OFPT_GET_ASYNC_REQUEST: a question for the filter of notices, 1.3 and later (7.3.10).
     GetAsyncRequest,
+    /// OFPT_GET_ASYNC_REPLY: the answer to it (7.3.10).
     GetAsyncReply,
+    /// OFPT_SET_ASYNC: a change of the filter of notices, 1.3 and later (7.3.10).
     SetAsync,
+    /// OFPT_METER_MOD: a change of meters, 1.3 and later (7.3.4.4).
     MeterMod,
+    /// OFPT_ROLE_STATUS: notice of a change of the controller's role, 1.4 and later.
     RoleStatus,
+    /// OFPT_TABLE_STATUS: notice of a change of a table, 1.4 and later.
     TableStatus,
+    /// OFPT_REQUESTFORWARD: a request of another controller, 1.4 and later.
     RequestForward,
+    /// OFPT_BUNDLE_CONTROL: opens, commits or discards a bundle, 1.4 and later.
     BundleControl,
+    /// OFPT_BUNDLE_ADD_MESSAGE: adds a message to a bundle, 1.4 and later.
     BundleAddMessage,
+    /// OFPT_CONTROLLER_STATUS: notice of a controller's connections, 1.5.
     ControllerStatus,
     /// No type of that number in that version, or no such version.
     Unknown,
@@ -156,6 +190,7 @@ const NAMES: &[(MessageKind, &str)] = &[
 ];
 
 impl MessageKind {
+    /// Returns the type that `type_byte` means in wire version `version`.
     pub fn from_wire(version: u8, type_byte: u8) -> MessageKind {
         let (table, count): (&[MessageKind], usize) = match version {
             1 => (V10, V10.len()),

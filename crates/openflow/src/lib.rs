@@ -5,6 +5,8 @@
 //! vocabulary; [`decode`] and [`encode`] lead from one to the other for OpenFlow 1.0 and 1.3. Other
 //! versions are framed and typed by their header ([`Frame::kind`]) and stay bytes.
 
+#![warn(missing_docs)]
+
 pub mod actions;
 pub mod error;
 pub mod frame;

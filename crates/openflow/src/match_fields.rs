@@ -13,7 +13,13 @@ macro_rules! fields {
         /// A field of class OFPXMC_OPENFLOW_BASIC (0x8000).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
-        pub enum Field { $($(#[$doc])* $name = $number),* }
+        pub enum Field {
+            $(
+                #[doc = concat!("`", $text, "` in `ovs-ofctl` syntax; ", $bits, " bits.")]
+                $(#[$doc])*
+                $name = $number
+            ),*
+        }
 
         /// Every basic field of 1.3 (and TCP flags, ACTSET_OUTPUT of 1.5), by number.
         pub const FIELDS: &[FieldInfo] = &[$(FieldInfo {
@@ -30,6 +36,7 @@ macro_rules! fields {
 /// What the table says of a field.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldInfo {
+    /// The field.
     pub field: Field,
     /// OXM field number in class 0x8000.
     pub number: u8,
@@ -37,23 +44,32 @@ pub struct FieldInfo {
     pub text: &'static str,
     /// Width of the value in bits; see [`Field::len`] for its bytes on the wire.
     pub bits: u8,
+    /// `true` if a match may mask the value.
     pub maskable: bool,
+    /// Condition under which a match may name the field.
     pub prereq: Prereq,
 }
 
 /// What a match must also say for a field to make sense (OpenFlow 1.3.1, table 12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prereq {
+    /// No condition.
     None,
+    /// The match names an ingress port.
     InPort,
+    /// The match requires a VLAN tag.
     Vlan,
+    /// The match names this EtherType.
     EthType(u16),
     /// IPv4 or IPv6.
     Ip,
+    /// The match names this IP protocol, over IPv4 or IPv6.
     IpProto(u8),
+    /// The match names ICMPv6.
     Icmpv6,
     /// ICMPv6 neighbour solicitation or advertisement.
     NdAny,
+    /// The match names this ICMPv6 type.
     NdType(u8),
 }
 
@@ -66,6 +82,7 @@ fields! {
     EthDst = 3, "dl_dst", 48, true, P::None;
     EthSrc = 4, "dl_src", 48, true, P::None;
     EthType = 5, "dl_type", 16, false, P::None;
+    ///
     /// 12 bits and OFPVID_PRESENT (0x1000).
     VlanVid = 6, "vlan_vid", 13, true, P::None;
     VlanPcp = 7, "vlan_pcp", 3, false, P::Vlan;
@@ -110,10 +127,12 @@ pub const OXM_CLASS_BASIC: u16 = 0x8000;
 pub const VLAN_PRESENT: u128 = 0x1000;
 
 impl Field {
+    /// Returns the field with this OXM number in class 0x8000.
     pub fn from_number(number: u8) -> Option<Field> {
         FIELDS.get(usize::from(number)).map(|info| info.field)
     }
 
+    /// Returns the field's row of [`FIELDS`].
     #[inline]
     pub fn info(self) -> &'static FieldInfo {
         &FIELDS[self as usize]
@@ -140,20 +159,29 @@ impl Field {
 /// One field of a match or of a SET_FIELD action.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum MatchField {
+    /// A field of class 0x8000.
     Basic {
+        /// The field.
         field: Field,
+        /// Value, right-aligned.
         value: u128,
         /// `None` is an exact match. A mask of all ones is kept as it came.
         mask: Option<u128>,
     },
     /// A class or field number that this crate has no name for, as it stood on the wire. `header`
     /// is the 32-bit OXM header; `payload` its length's bytes, an experimenter id included.
-    Other { header: u32, payload: Bytes },
+    Other {
+        /// OXM header: class, field, mask bit and length.
+        header: u32,
+        /// Bytes after the header.
+        payload: Bytes,
+    },
 }
 
 /// A match in the order its sender wrote it. Empty matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Match {
+    /// Fields, which a packet must all match.
     pub fields: Vec<MatchField>,
 }
 
@@ -174,6 +202,7 @@ impl Match {
         self
     }
 
+    /// Returns this match, narrowed to packets with `value` in the bits of `mask`.
     #[must_use]
     pub fn with_masked(
         mut self,
@@ -186,16 +215,19 @@ impl Match {
         self
     }
 
+    /// Returns this match, narrowed to packets from `port`.
     #[must_use]
     pub fn with_in_port(self, port: PortNo) -> Match {
         self.with(Field::InPort, port.0)
     }
 
+    /// Returns this match, narrowed to packets for `mac`.
     #[must_use]
     pub fn with_eth_dst(self, mac: MacAddr) -> Match {
         self.with(Field::EthDst, mac.to_u64())
     }
 
+    /// Returns this match, narrowed to packets from `mac`.
     #[must_use]
     pub fn with_eth_src(self, mac: MacAddr) -> Match {
         self.with(Field::EthSrc, mac.to_u64())
@@ -220,6 +252,7 @@ impl Match {
             .map(|(value, _)| value)
     }
 
+    /// Ingress port, if the match names one.
     pub fn in_port(&self) -> Option<PortNo> {
         self.exact(Field::InPort).map(|p| PortNo(p as u32))
     }

@@ -15,41 +15,77 @@ use crate::types::{
     BufferId, Cookie, DatapathId, GroupId, MacAddr, MeterId, PortNo, QueueId, TableId, flags,
 };
 
+/// A message of any version, in the vocabulary of OpenFlow 1.3. Versions that lack a message or a
+/// field refuse it when it is encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
+    /// OFPT_HELLO (1.3.5, 7.5.1).
     Hello(Hello),
+    /// OFPT_ERROR (7.4.4).
     Error(ErrorMessage),
+    /// OFPT_ECHO_REQUEST, with any bytes (7.5.2).
     EchoRequest(Bytes),
+    /// OFPT_ECHO_REPLY, with the bytes of the request (7.5.3).
     EchoReply(Bytes),
+    /// OFPT_EXPERIMENTER, OFPT_VENDOR in 1.0 (7.5.4).
     Experimenter(Experimenter),
+    /// OFPT_FEATURES_REQUEST (7.3.1).
     FeaturesRequest,
+    /// OFPT_FEATURES_REPLY (7.3.1).
     FeaturesReply(SwitchFeatures),
+    /// OFPT_GET_CONFIG_REQUEST (7.3.2).
     GetConfigRequest,
+    /// OFPT_GET_CONFIG_REPLY (7.3.2).
     GetConfigReply(SwitchConfig),
+    /// OFPT_SET_CONFIG (7.3.2).
     SetConfig(SwitchConfig),
+    /// OFPT_PACKET_IN (7.4.1).
     PacketIn(PacketIn),
+    /// OFPT_FLOW_REMOVED (7.4.2).
     FlowRemoved(FlowRemoved),
+    /// OFPT_PORT_STATUS (7.4.3).
     PortStatus(PortStatus),
+    /// OFPT_PACKET_OUT (7.3.7).
     PacketOut(PacketOut),
+    /// OFPT_FLOW_MOD (7.3.4.1).
     FlowMod(FlowMod),
+    /// OFPT_GROUP_MOD (7.3.4.2).
     GroupMod(GroupMod),
+    /// OFPT_PORT_MOD (7.3.4.3).
     PortMod(PortMod),
+    /// OFPT_TABLE_MOD (7.3.3).
     TableMod(TableMod),
+    /// OFPT_MULTIPART_REQUEST, OFPT_STATS_REQUEST in 1.0 (7.3.5).
     MultipartRequest(MultipartRequest),
+    /// OFPT_MULTIPART_REPLY, OFPT_STATS_REPLY in 1.0 (7.3.5).
     MultipartReply(MultipartReply),
+    /// OFPT_BARRIER_REQUEST (7.3.8).
     BarrierRequest,
+    /// OFPT_BARRIER_REPLY (7.3.8).
     BarrierReply,
-    QueueGetConfigRequest { port: PortNo },
+    /// OFPT_QUEUE_GET_CONFIG_REQUEST (7.3.6).
+    QueueGetConfigRequest {
+        /// Port whose queues are asked for; `ANY` for all ports.
+        port: PortNo,
+    },
+    /// OFPT_QUEUE_GET_CONFIG_REPLY (7.3.6).
     QueueGetConfigReply(QueueConfig),
+    /// OFPT_ROLE_REQUEST (7.3.9).
     RoleRequest(RoleMessage),
+    /// OFPT_ROLE_REPLY (7.3.9).
     RoleReply(RoleMessage),
+    /// OFPT_GET_ASYNC_REQUEST (7.3.10).
     GetAsyncRequest,
+    /// OFPT_GET_ASYNC_REPLY (7.3.10).
     GetAsyncReply(AsyncConfig),
+    /// OFPT_SET_ASYNC (7.3.10).
     SetAsync(AsyncConfig),
+    /// OFPT_METER_MOD (7.3.4.4).
     MeterMod(MeterMod),
 }
 
 impl Message {
+    /// Type of the message.
     pub fn kind(&self) -> MessageKind {
         use MessageKind as K;
         match self {
@@ -90,15 +126,18 @@ impl Message {
 /// OFPT_ERROR. `data` is at least 64 bytes of the message that was refused, or text for HELLO_FAILED.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorMessage {
+    /// Type and code of the error.
     pub kind: ErrorKind,
     /// Present in OFPET_EXPERIMENTER (0xffff) errors, where `kind.code` is the vendor's type.
     pub experimenter: Option<u32>,
+    /// Start of the refused message, or text.
     pub data: Bytes,
 }
 
 /// OFPT_EXPERIMENTER, or OFPT_VENDOR in 1.0: everything after the id, as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Experimenter {
+    /// Experimenter id of the vendor.
     pub experimenter: u32,
     /// In 1.1 and later the first four bytes are the vendor's type, by convention.
     pub data: Bytes,
@@ -114,11 +153,15 @@ impl Experimenter {
 /// OFPT_FEATURES_REPLY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwitchFeatures {
+    /// Identity of the switch.
     pub datapath_id: DatapathId,
+    /// Number of packets that the switch can keep.
     pub n_buffers: u32,
+    /// Number of flow tables.
     pub n_tables: u8,
     /// 1.3 and later: 0 on the main connection.
     pub auxiliary_id: u8,
+    /// Abilities of the switch.
     pub capabilities: Capabilities,
     /// 1.0 only: bitmap of OFPAT_* supported. 1.3 has it as a reserved field.
     pub actions: u32,
@@ -129,15 +172,21 @@ pub struct SwitchFeatures {
 flags! {
     /// OFPC_*, in the numbering of 1.3; 1.0's STP is bit 3 there.
     Capabilities(u32) {
+        /// Counts packets and bytes of entries.
         FLOW_STATS = 1 << 0;
+        /// Counts lookups of tables.
         TABLE_STATS = 1 << 1;
+        /// Counts packets and bytes of ports.
         PORT_STATS = 1 << 2;
-        /// GROUP_STATS in 1.3, STP in 1.0.
+        /// Counts packets and bytes of groups; in 1.0 the bit is STP.
         GROUP_STATS = 1 << 3;
+        /// Reassembles IP fragments.
         IP_REASM = 1 << 5;
+        /// Counts packets and bytes of queues.
         QUEUE_STATS = 1 << 6;
-        /// ARP_MATCH_IP in 1.0.
+        /// Matches IP addresses in ARP packets; 1.0 only.
         ARP_MATCH_IP = 1 << 7;
+        /// Blocks ports that would make a loop.
         PORT_BLOCKED = 1 << 8;
     }
 }
@@ -147,25 +196,34 @@ flags! {
 pub struct SwitchConfig {
     /// Fragment handling: 0 normal, 1 drop, 2 reassemble.
     pub flags: u16,
+    /// Number of bytes of a packet that a table miss sends to the controller.
     pub miss_send_len: u16,
 }
 
 /// A port and its state (ofp_phy_port, ofp_port).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
+    /// Number of the port.
     pub port_no: PortNo,
+    /// Hardware address.
     pub hw_addr: MacAddr,
     /// Zero-terminated in a field of 16 bytes; whole bytes kept, so that odd names pass.
     pub name: PortName,
+    /// Administrative settings.
     pub config: PortConfig,
+    /// State of the link.
     pub state: PortState,
     /// OFPPF_* in the numbering of 1.3.
     pub curr: u32,
+    /// Features that the port advertises, as OFPPF_*.
     pub advertised: u32,
+    /// Features that the port supports, as OFPPF_*.
     pub supported: u32,
+    /// Features that the other end advertises, as OFPPF_*.
     pub peer: u32,
     /// kbit/s; 1.1 and later.
     pub curr_speed: u32,
+    /// Highest speed in kbit/s; 1.1 and later.
     pub max_speed: u32,
 }
 
@@ -182,6 +240,7 @@ impl PortName {
         PortName(bytes)
     }
 
+    /// The text before the first zero byte.
     pub fn to_text(self) -> String {
         let end = self.0.iter().position(|b| *b == 0).unwrap_or(16);
         String::from_utf8_lossy(&self.0[..end]).into_owned()
@@ -197,12 +256,19 @@ impl std::fmt::Debug for PortName {
 flags! {
     /// OFPPC_*.
     PortConfig(u32) {
+        /// Administratively down.
         PORT_DOWN = 1 << 0;
+        /// Takes no part in spanning tree; 1.0 only.
         NO_STP = 1 << 1;
+        /// Drops all packets that it receives.
         NO_RECV = 1 << 2;
+        /// Drops received spanning tree packets; 1.0 only.
         NO_RECV_STP = 1 << 3;
+        /// Left out of FLOOD; 1.0 only.
         NO_FLOOD = 1 << 4;
+        /// Drops all packets to send.
         NO_FWD = 1 << 5;
+        /// Sends no PACKET_IN for its packets.
         NO_PACKET_IN = 1 << 6;
     }
 }
@@ -210,8 +276,11 @@ flags! {
 flags! {
     /// OFPPS_*. 1.0 has its STP state in bits 8 and 9.
     PortState(u32) {
+        /// No link.
         LINK_DOWN = 1 << 0;
+        /// Blocked by a protocol such as spanning tree.
         BLOCKED = 1 << 1;
+        /// Live for FAST_FAILOVER groups.
         LIVE = 1 << 2;
     }
 }
@@ -228,16 +297,22 @@ impl Port {
 pub struct PacketInReason(pub u8);
 
 impl PacketInReason {
+    /// OFPR_NO_MATCH: no entry matched, or the table-miss entry did.
     pub const NO_MATCH: PacketInReason = PacketInReason(0);
+    /// OFPR_ACTION: an entry sent it.
     pub const ACTION: PacketInReason = PacketInReason(1);
+    /// OFPR_INVALID_TTL: its TTL ran out.
     pub const INVALID_TTL: PacketInReason = PacketInReason(2);
 }
 
+/// OFPT_PACKET_IN (1.3.5, 7.4.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketIn {
+    /// Packet kept by the switch; `None` if `data` holds the whole packet.
     pub buffer_id: Option<BufferId>,
     /// Length of the packet before it was cut.
     pub total_len: u16,
+    /// Reason why the switch sends it.
     pub reason: PacketInReason,
     /// 1.1 and later; 0 in 1.0.
     pub table_id: TableId,
@@ -245,6 +320,7 @@ pub struct PacketIn {
     pub cookie: Cookie,
     /// Holds at least the in_port.
     pub r#match: Match,
+    /// The packet, perhaps cut.
     pub data: Bytes,
 }
 
@@ -253,25 +329,40 @@ pub struct PacketIn {
 pub struct FlowRemovedReason(pub u8);
 
 impl FlowRemovedReason {
+    /// OFPRR_IDLE_TIMEOUT: no packet matched in time.
     pub const IDLE_TIMEOUT: FlowRemovedReason = FlowRemovedReason(0);
+    /// OFPRR_HARD_TIMEOUT: the time was over.
     pub const HARD_TIMEOUT: FlowRemovedReason = FlowRemovedReason(1);
+    /// OFPRR_DELETE: a FLOW_MOD deleted it.
     pub const DELETE: FlowRemovedReason = FlowRemovedReason(2);
+    /// OFPRR_GROUP_DELETE: its group was deleted.
     pub const GROUP_DELETE: FlowRemovedReason = FlowRemovedReason(3);
 }
 
+/// OFPT_FLOW_REMOVED (1.3.5, 7.4.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowRemoved {
+    /// Cookie of the entry.
     pub cookie: Cookie,
+    /// Priority of the entry.
     pub priority: u16,
+    /// Reason of the removal.
     pub reason: FlowRemovedReason,
+    /// Table of the entry; 0 in 1.0.
     pub table_id: TableId,
+    /// Age of the entry, whole seconds.
     pub duration_sec: u32,
+    /// Age of the entry, nanoseconds beyond the seconds.
     pub duration_nsec: u32,
+    /// Idle time-out of the entry, in seconds.
     pub idle_timeout: u16,
     /// 1.2 and later.
     pub hard_timeout: u16,
+    /// Packets that matched.
     pub packet_count: u64,
+    /// Bytes that matched.
     pub byte_count: u64,
+    /// Match of the entry.
     pub r#match: Match,
 }
 
@@ -280,22 +371,31 @@ pub struct FlowRemoved {
 pub struct PortReason(pub u8);
 
 impl PortReason {
+    /// OFPPR_ADD: the port is new.
     pub const ADD: PortReason = PortReason(0);
+    /// OFPPR_DELETE: the port is gone.
     pub const DELETE: PortReason = PortReason(1);
+    /// OFPPR_MODIFY: the port has changed.
     pub const MODIFY: PortReason = PortReason(2);
 }
 
+/// OFPT_PORT_STATUS (1.3.5, 7.4.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortStatus {
+    /// Kind of change.
     pub reason: PortReason,
+    /// The port after the change.
     pub port: Port,
 }
 
+/// OFPT_PACKET_OUT (1.3.5, 7.3.7).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketOut {
+    /// Packet kept by the switch; `None` if `data` holds the packet.
     pub buffer_id: Option<BufferId>,
     /// `CONTROLLER` when the packet came from no port; `ANY` (OFPP_NONE) in 1.0.
     pub in_port: PortNo,
+    /// Actions on the packet; none drops it.
     pub actions: Vec<Action>,
     /// Empty when `buffer_id` names the packet.
     pub data: Bytes,
@@ -305,14 +405,20 @@ pub struct PacketOut {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FlowModCommand {
+    /// OFPFC_ADD: adds an entry, in place of an equal one.
     Add = 0,
+    /// OFPFC_MODIFY: changes the instructions of all entries that the match covers.
     Modify = 1,
+    /// OFPFC_MODIFY_STRICT: changes the instructions of the entry with this match and priority.
     ModifyStrict = 2,
+    /// OFPFC_DELETE: deletes all entries that the match covers.
     Delete = 3,
+    /// OFPFC_DELETE_STRICT: deletes the entry with this match and priority.
     DeleteStrict = 4,
 }
 
 impl FlowModCommand {
+    /// Returns the command with this number; `None` above 4.
     pub fn from_wire(n: u8) -> Option<FlowModCommand> {
         use FlowModCommand::*;
         [Add, Modify, ModifyStrict, Delete, DeleteStrict]
@@ -324,34 +430,47 @@ impl FlowModCommand {
 flags! {
     /// OFPFF_*, in the numbering of 1.3.
     FlowModFlags(u16) {
+        /// Sends FLOW_REMOVED when the entry is gone.
         SEND_FLOW_REM = 1 << 0;
+        /// Refuses an entry that overlaps another of its priority.
         CHECK_OVERLAP = 1 << 1;
-        /// 1.2 and later; in 1.0 ADD always does.
+        /// Sets the counters to zero; 1.2 and later. In 1.0 ADD always does.
         RESET_COUNTS = 1 << 2;
+        /// Counts no packets; 1.3 and later.
         NO_PKT_COUNTS = 1 << 3;
+        /// Counts no bytes; 1.3 and later.
         NO_BYT_COUNTS = 1 << 4;
-        /// 1.0 only, as bit 2 there: an entry for when the controller is lost.
+        /// An entry for the time when the controller is lost; 1.0 only, as bit 2 there.
         EMERG = 1 << 15;
     }
 }
 
+/// OFPT_FLOW_MOD (1.3.5, 7.3.4.1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowMod {
+    /// Mark that the controller gives the entry.
     pub cookie: Cookie,
     /// 1.1 and later: which entries MODIFY and DELETE concern; 0 for all.
     pub cookie_mask: Cookie,
+    /// Table; `ALL` for a delete in all tables. 0 in 1.0.
     pub table_id: TableId,
+    /// Kind of change.
     pub command: FlowModCommand,
     /// Seconds without a packet; 0 for never.
     pub idle_timeout: u16,
     /// Seconds since set or modified; 0 for never.
     pub hard_timeout: u16,
+    /// Priority; the highest entry that matches wins.
     pub priority: u16,
+    /// Packet kept by the switch that the new entry is applied to.
     pub buffer_id: Option<BufferId>,
     /// DELETE only entries that output here; `ANY` for all.
     pub out_port: PortNo,
+    /// DELETE only entries that use this group; `ANY` for all.
     pub out_group: GroupId,
+    /// Options of the entry.
     pub flags: FlowModFlags,
+    /// Packets that the entry is for.
     pub r#match: Match,
     /// 1.0 has its list of actions as one `ApplyActions`.
     pub instructions: Vec<Instruction>,
@@ -382,8 +501,11 @@ impl FlowMod {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum GroupModCommand {
+    /// OFPGC_ADD: adds a group.
     Add = 0,
+    /// OFPGC_MODIFY: replaces a group.
     Modify = 1,
+    /// OFPGC_DELETE: deletes a group, or all groups.
     Delete = 2,
 }
 
@@ -391,32 +513,48 @@ pub enum GroupModCommand {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum GroupType {
+    /// OFPGT_ALL: runs all buckets.
     All = 0,
+    /// OFPGT_SELECT: runs one bucket, chosen by the switch.
     Select = 1,
+    /// OFPGT_INDIRECT: runs the only bucket.
     Indirect = 2,
+    /// OFPGT_FF: runs the first live bucket.
     FastFailover = 3,
 }
 
+/// OFPT_GROUP_MOD (1.3.5, 7.3.4.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupMod {
+    /// Kind of change.
     pub command: GroupModCommand,
+    /// Type of the group.
     pub group_type: GroupType,
+    /// The group; `ALL` to delete all.
     pub group_id: GroupId,
+    /// Buckets of the group.
     pub buckets: Vec<Bucket>,
 }
 
+/// OFPT_PORT_MOD (1.3.5, 7.3.4.3).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortMod {
+    /// Number of the port.
     pub port_no: PortNo,
+    /// Hardware address, which must be the port's.
     pub hw_addr: MacAddr,
+    /// Settings to write.
     pub config: PortConfig,
+    /// Settings that change.
     pub mask: PortConfig,
     /// OFPPF_* in the numbering of 1.3; 0 leaves it alone.
     pub advertise: u32,
 }
 
+/// OFPT_TABLE_MOD (1.3.5, 7.3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableMod {
+    /// Table; `ALL` for all tables.
     pub table_id: TableId,
     /// Deprecated in 1.3 and kept.
     pub config: u32,
@@ -425,30 +563,42 @@ pub struct TableMod {
 /// QUEUE_GET_CONFIG_REPLY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
+    /// Port of the queues.
     pub port: PortNo,
+    /// Queues of the port.
     pub queues: Vec<PacketQueue>,
 }
 
+/// A queue of a QUEUE_GET_CONFIG_REPLY (1.3.5, 7.2.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketQueue {
+    /// Number of the queue.
     pub queue_id: QueueId,
     /// 1.2 and later.
     pub port: PortNo,
+    /// Properties, in the order of the message.
     pub properties: Vec<QueueProperty>,
 }
 
+/// A property of a queue (1.3.5, 7.2.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueueProperty {
     /// In 1/10 of a percent; above 1000 means not configured.
     MinRate(u16),
+    /// Maximum rate, in 1/10 of a percent; above 1000 means not configured.
     MaxRate(u16),
+    /// A vendor's property.
     Experimenter {
+        /// Experimenter id of the vendor.
         experimenter: u32,
+        /// Bytes after the id and its padding.
         data: Bytes,
     },
     /// A property this crate has no name for: type and what follows its 8-byte header.
     Other {
+        /// Type of the property.
         property: u16,
+        /// Bytes after the header.
         data: Bytes,
     },
 }
@@ -457,7 +607,9 @@ pub enum QueueProperty {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Role {
+    /// OFPCR_ROLE_NOCHANGE: asks for the role.
     NoChange = 0,
+    /// OFPCR_ROLE_EQUAL: shares full access; the role at first.
     Equal = 1,
     /// OFPCR_ROLE_MASTER.
     Primary = 2,
@@ -465,8 +617,10 @@ pub enum Role {
     Secondary = 3,
 }
 
+/// ROLE_REQUEST and ROLE_REPLY (1.3.5, 7.3.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoleMessage {
+    /// Role asked for or held.
     pub role: Role,
     /// Master election: a request with an older one is refused as STALE.
     pub generation_id: u64,
@@ -476,8 +630,11 @@ pub struct RoleMessage {
 /// slave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AsyncConfig {
+    /// Mask of [`PacketInReason`].
     pub packet_in_mask: [u32; 2],
+    /// Mask of [`PortReason`].
     pub port_status_mask: [u32; 2],
+    /// Mask of [`FlowRemovedReason`].
     pub flow_removed_mask: [u32; 2],
 }
 
@@ -485,40 +642,67 @@ pub struct AsyncConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u16)]
 pub enum MeterModCommand {
+    /// OFPMC_ADD: adds a meter.
     Add = 0,
+    /// OFPMC_MODIFY: replaces a meter.
     Modify = 1,
+    /// OFPMC_DELETE: deletes a meter, or all meters.
     Delete = 2,
 }
 
 flags! {
     /// OFPMF_*.
     MeterFlags(u16) {
+        /// Rates are in kbit/s.
         KBPS = 1 << 0;
+        /// Rates are in packets per second.
         PKTPS = 1 << 1;
+        /// Bands have a burst size.
         BURST = 1 << 2;
+        /// Counts packets and bytes.
         STATS = 1 << 3;
     }
 }
 
+/// OFPT_METER_MOD (1.3.5, 7.3.4.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeterMod {
+    /// Kind of change.
     pub command: MeterModCommand,
+    /// Units and options of the bands.
     pub flags: MeterFlags,
+    /// The meter; `ALL` to delete all.
     pub meter_id: MeterId,
+    /// Bands of the meter.
     pub bands: Vec<MeterBand>,
 }
 
+/// A band of a meter: packets above its rate get its treatment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeterBand {
     /// kbit/s or packets/s, by the meter's flags.
     pub rate: u32,
+    /// Burst in kbit or packets, by the meter's flags.
     pub burst_size: u32,
+    /// Treatment of packets above the rate.
     pub kind: MeterBandKind,
 }
 
+/// Treatments of a meter band (OFPMBT_*).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MeterBandKind {
+    /// OFPMBT_DROP: drops the packet.
     Drop,
-    DscpRemark { prec_level: u8 },
-    Experimenter { experimenter: u32, data: Bytes },
+    /// OFPMBT_DSCP_REMARK: raises the drop precedence in the packet's DSCP.
+    DscpRemark {
+        /// Levels to add to the drop precedence.
+        prec_level: u8,
+    },
+    /// A vendor's band.
+    Experimenter {
+        /// Experimenter id of the vendor.
+        experimenter: u32,
+        /// Bytes after the id.
+        data: Bytes,
+    },
 }

@@ -11,40 +11,63 @@ use crate::match_fields::Match;
 use crate::message::{FlowModFlags, GroupType, MeterBand, MeterFlags, Port};
 use crate::types::{Cookie, GroupId, MeterId, PortNo, QueueId, TableId};
 
+/// OFPT_MULTIPART_REQUEST (1.3.5, 7.3.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MultipartRequest {
     /// OFPMPF_REQ_MORE.
     pub more: bool,
+    /// The question.
     pub body: RequestBody,
 }
 
+/// Questions of a MULTIPART_REQUEST.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestBody {
+    /// OFPMP_DESC: who made the switch (7.3.5.1).
     Desc,
+    /// OFPMP_FLOW: entries with their counters (7.3.5.2).
     Flow(FlowStatsRequest),
+    /// OFPMP_AGGREGATE: sums over entries (7.3.5.3).
     Aggregate(FlowStatsRequest),
+    /// OFPMP_TABLE: counters of tables (7.3.5.4).
     Table,
+    /// OFPMP_PORT_STATS: counters of a port, or of all with `ANY` (7.3.5.6).
     PortStats(PortNo),
+    /// OFPMP_QUEUE: counters of queues (7.3.5.8).
     Queue {
+        /// Port of the queues; `ANY` for all ports.
         port: PortNo,
+        /// The queue; `ALL` for all queues.
         queue: QueueId,
     },
+    /// OFPMP_GROUP: counters of a group, or of all with `ALL` (7.3.5.9).
     Group(GroupId),
+    /// OFPMP_GROUP_DESC: all groups (7.3.5.10).
     GroupDesc,
+    /// OFPMP_GROUP_FEATURES: abilities of groups (7.3.5.11).
     GroupFeatures,
+    /// OFPMP_METER: counters of a meter, or of all with `ALL` (7.3.5.12).
     Meter(MeterId),
+    /// OFPMP_METER_CONFIG: a meter, or all with `ALL` (7.3.5.13).
     MeterConfig(MeterId),
+    /// OFPMP_METER_FEATURES: abilities of meters (7.3.5.14).
     MeterFeatures,
     /// Empty asks; tables in it set (1.3).
     TableFeatures(Vec<TableFeatures>),
+    /// OFPMP_PORT_DESC: all ports, 1.3 and later (7.3.5.7).
     PortDesc,
+    /// A vendor's question (7.3.5.15).
     Experimenter {
+        /// Experimenter id of the vendor.
         experimenter: u32,
+        /// Bytes after the id.
         data: Bytes,
     },
     /// A multipart type without a name here: its number and body.
     Other {
+        /// Number of the multipart type.
         kind: u16,
+        /// Bytes after the multipart header.
         body: Bytes,
     },
 }
@@ -52,50 +75,88 @@ pub enum RequestBody {
 /// A row of flow statistics that cannot be read ([`crate::decode_rows`]), as far as it can.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableRow {
+    /// Table of the entry.
     pub table_id: TableId,
+    /// Priority of the entry.
     pub priority: u16,
+    /// Cookie of the entry.
     pub cookie: Cookie,
     /// `None` if it is what cannot be read.
     pub r#match: Option<Match>,
+    /// Reason why the row cannot be read.
     pub error: DecodeError,
 }
 
+/// OFPT_MULTIPART_REPLY (1.3.5, 7.3.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MultipartReply {
     /// OFPMPF_REPLY_MORE.
     pub more: bool,
+    /// The answer, or a part of it.
     pub body: ReplyBody,
 }
 
+/// Answers of a MULTIPART_REPLY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplyBody {
+    /// OFPMP_DESC: who made the switch (7.3.5.1).
     Desc(Description),
+    /// OFPMP_FLOW: entries with their counters (7.3.5.2).
     Flow(Vec<FlowStats>),
+    /// OFPMP_AGGREGATE: sums over entries (7.3.5.3).
     Aggregate(AggregateStats),
+    /// OFPMP_TABLE: counters of tables (7.3.5.4).
     Table(Vec<TableStats>),
+    /// OFPMP_PORT_STATS: counters of ports (7.3.5.6).
     PortStats(Vec<PortStats>),
+    /// OFPMP_QUEUE: counters of queues (7.3.5.8).
     Queue(Vec<QueueStats>),
+    /// OFPMP_GROUP: counters of groups (7.3.5.9).
     Group(Vec<GroupStats>),
+    /// OFPMP_GROUP_DESC: groups (7.3.5.10).
     GroupDesc(Vec<GroupDesc>),
+    /// OFPMP_GROUP_FEATURES: abilities of groups (7.3.5.11).
     GroupFeatures(GroupFeatures),
+    /// OFPMP_METER: counters of meters (7.3.5.12).
     Meter(Vec<MeterStats>),
+    /// OFPMP_METER_CONFIG: meters (7.3.5.13).
     MeterConfig(Vec<MeterConfig>),
+    /// OFPMP_METER_FEATURES: abilities of meters (7.3.5.14).
     MeterFeatures(MeterFeatures),
+    /// OFPMP_TABLE_FEATURES: abilities of tables (7.3.5.5).
     TableFeatures(Vec<TableFeatures>),
+    /// OFPMP_PORT_DESC: ports (7.3.5.7).
     PortDesc(Vec<Port>),
-    Experimenter { experimenter: u32, data: Bytes },
-    Other { kind: u16, body: Bytes },
+    /// A vendor's answer (7.3.5.15).
+    Experimenter {
+        /// Experimenter id of the vendor.
+        experimenter: u32,
+        /// Bytes after the id.
+        data: Bytes,
+    },
+    /// A multipart type without a name here.
+    Other {
+        /// Number of the multipart type.
+        kind: u16,
+        /// Bytes after the multipart header.
+        body: Bytes,
+    },
 }
 
 /// Which entries a FLOW or AGGREGATE request concerns.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowStatsRequest {
+    /// Table; `ALL` for all tables.
     pub table_id: TableId,
+    /// Only entries that output to this port; `ANY` for all.
     pub out_port: PortNo,
     /// 1.1 and later.
     pub out_group: GroupId,
+    /// Only entries with this cookie in the bits of the mask.
     pub cookie: Cookie,
+    /// Bits of the cookie to compare; 0 for all entries.
     pub cookie_mask: Cookie,
+    /// Only entries that this match covers.
     pub r#match: Match,
 }
 
@@ -116,152 +177,242 @@ impl FlowStatsRequest {
 /// Zero-terminated texts, cut at the first zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Description {
+    /// Manufacturer, as the switch wrote it.
     pub manufacturer: Bytes,
+    /// Hardware, as the switch wrote it.
     pub hardware: Bytes,
+    /// Software, as the switch wrote it.
     pub software: Bytes,
+    /// Serial number, as the switch wrote it.
     pub serial: Bytes,
+    /// Name of the datapath for people.
     pub datapath: Bytes,
 }
 
+/// An entry with its counters (1.3.5, 7.3.5.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowStats {
+    /// Table of the entry.
     pub table_id: TableId,
+    /// Age of the entry, whole seconds.
     pub duration_sec: u32,
+    /// Age of the entry, nanoseconds beyond the seconds.
     pub duration_nsec: u32,
+    /// Priority of the entry.
     pub priority: u16,
+    /// Idle time-out in seconds; 0 for none.
     pub idle_timeout: u16,
+    /// Hard time-out in seconds; 0 for none.
     pub hard_timeout: u16,
     /// 1.3 and later.
     pub flags: FlowModFlags,
+    /// Cookie of the entry.
     pub cookie: Cookie,
+    /// Packets that matched.
     pub packet_count: u64,
+    /// Bytes that matched.
     pub byte_count: u64,
+    /// Match of the entry.
     pub r#match: Match,
+    /// Instructions of the entry.
     pub instructions: Vec<Instruction>,
 }
 
+/// Sums over entries (1.3.5, 7.3.5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AggregateStats {
+    /// Packets that matched.
     pub packet_count: u64,
+    /// Bytes that matched.
     pub byte_count: u64,
+    /// Number of entries.
     pub flow_count: u32,
 }
 
+/// Counters of a table (1.3.5, 7.3.5.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableStats {
+    /// The table.
     pub table_id: TableId,
+    /// Number of entries.
     pub active_count: u32,
+    /// Packets looked up.
     pub lookup_count: u64,
+    /// Packets that matched an entry.
     pub matched_count: u64,
     /// 1.0 only: name (32 bytes), wildcards and max_entries.
     pub v10: Option<TableStatsV10>,
 }
 
+/// Fields of table statistics that only 1.0 has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableStatsV10 {
+    /// Name of the table.
     pub name: Bytes,
+    /// Wildcards that the table supports, as OFPFW_*.
     pub wildcards: u32,
+    /// Number of entries that the table can hold.
     pub max_entries: u32,
 }
 
 /// Counters of a port; all ones means not available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortStats {
+    /// Number of the port.
     pub port_no: PortNo,
+    /// Packets received.
     pub rx_packets: u64,
+    /// Packets sent.
     pub tx_packets: u64,
+    /// Bytes received.
     pub rx_bytes: u64,
+    /// Bytes sent.
     pub tx_bytes: u64,
+    /// Received packets that were dropped.
     pub rx_dropped: u64,
+    /// Packets to send that were dropped.
     pub tx_dropped: u64,
+    /// Receive errors, the kinds below included.
     pub rx_errors: u64,
+    /// Send errors.
     pub tx_errors: u64,
+    /// Frame alignment errors.
     pub rx_frame_err: u64,
+    /// Receive overruns.
     pub rx_over_err: u64,
+    /// Checksum errors.
     pub rx_crc_err: u64,
+    /// Collisions.
     pub collisions: u64,
     /// 1.3 and later.
     pub duration_sec: u32,
+    /// Time that the port has been up, nanoseconds beyond the seconds.
     pub duration_nsec: u32,
 }
 
+/// Counters of a queue (1.3.5, 7.3.5.8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueStats {
+    /// Port of the queue.
     pub port_no: PortNo,
+    /// Number of the queue.
     pub queue_id: QueueId,
+    /// Bytes sent.
     pub tx_bytes: u64,
+    /// Packets sent.
     pub tx_packets: u64,
+    /// Packets dropped because of an overrun.
     pub tx_errors: u64,
     /// 1.3 and later.
     pub duration_sec: u32,
+    /// Time that the queue has existed, nanoseconds beyond the seconds.
     pub duration_nsec: u32,
 }
 
+/// Counters of a group (1.3.5, 7.3.5.9).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupStats {
+    /// The group.
     pub group_id: GroupId,
+    /// Number of entries and groups that refer to it.
     pub ref_count: u32,
+    /// Packets processed.
     pub packet_count: u64,
+    /// Bytes processed.
     pub byte_count: u64,
+    /// Age of the group, whole seconds.
     pub duration_sec: u32,
+    /// Age of the group, nanoseconds beyond the seconds.
     pub duration_nsec: u32,
     /// Packets and bytes per bucket.
     pub buckets: Vec<(u64, u64)>,
 }
 
+/// A group (1.3.5, 7.3.5.10).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupDesc {
+    /// Type of the group.
     pub group_type: GroupType,
+    /// The group.
     pub group_id: GroupId,
+    /// Buckets of the group.
     pub buckets: Vec<Bucket>,
 }
 
 /// Per group type: all, select, indirect, fast failover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupFeatures {
+    /// Bitmap of the [`GroupType`]s supported.
     pub types: u32,
+    /// OFPGFC_* supported.
     pub capabilities: u32,
+    /// Number of groups by type.
     pub max_groups: [u32; 4],
+    /// Bitmap of OFPAT_* by type.
     pub actions: [u32; 4],
 }
 
+/// Counters of a meter (1.3.5, 7.3.5.12).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeterStats {
+    /// The meter.
     pub meter_id: MeterId,
+    /// Number of entries that use it.
     pub flow_count: u32,
+    /// Packets that reached the meter.
     pub packet_in_count: u64,
+    /// Bytes that reached the meter.
     pub byte_in_count: u64,
+    /// Age of the meter, whole seconds.
     pub duration_sec: u32,
+    /// Age of the meter, nanoseconds beyond the seconds.
     pub duration_nsec: u32,
     /// Packets and bytes per band.
     pub bands: Vec<(u64, u64)>,
 }
 
+/// A meter (1.3.5, 7.3.5.13).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeterConfig {
+    /// Units and options of the bands.
     pub flags: MeterFlags,
+    /// The meter.
     pub meter_id: MeterId,
+    /// Bands of the meter.
     pub bands: Vec<MeterBand>,
 }
 
+/// Abilities of meters (1.3.5, 7.3.5.14).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeterFeatures {
+    /// Number of meters.
     pub max_meter: u32,
+    /// Bitmap of OFPMBT_* supported.
     pub band_types: u32,
+    /// [`MeterFlags`] supported.
     pub capabilities: u32,
+    /// Number of bands a meter.
     pub max_bands: u8,
+    /// Highest color.
     pub max_color: u8,
 }
 
+/// Abilities of a table (1.3.5, 7.3.5.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableFeatures {
+    /// The table.
     pub table_id: TableId,
     /// 32 bytes, cut at the first zero.
     pub name: Bytes,
+    /// Metadata bits that can be matched.
     pub metadata_match: u64,
+    /// Metadata bits that can be written.
     pub metadata_write: u64,
+    /// OFPTC_*.
     pub config: u32,
+    /// Number of entries that the table can hold.
     pub max_entries: u32,
+    /// Properties, in the order of the message.
     pub properties: Vec<TableFeatureProperty>,
 }
 
@@ -269,22 +420,54 @@ pub struct TableFeatures {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TableFeatureProperty {
     /// Ids of instructions (OFPTFPT_INSTRUCTIONS 0, _MISS 1).
-    Instructions { miss: bool, ids: Vec<FeatureId> },
+    Instructions {
+        /// `true` for the table-miss entry.
+        miss: bool,
+        /// Instructions supported.
+        ids: Vec<FeatureId>,
+    },
     /// OFPTFPT_NEXT_TABLES 2, _MISS 3.
-    NextTables { miss: bool, tables: Vec<TableId> },
+    NextTables {
+        /// `true` for the table-miss entry.
+        miss: bool,
+        /// Tables that GOTO_TABLE may name.
+        tables: Vec<TableId>,
+    },
     /// OFPTFPT_WRITE_ACTIONS 4, _MISS 5.
-    WriteActions { miss: bool, ids: Vec<FeatureId> },
+    WriteActions {
+        /// `true` for the table-miss entry.
+        miss: bool,
+        /// Actions supported.
+        ids: Vec<FeatureId>,
+    },
     /// OFPTFPT_APPLY_ACTIONS 6, _MISS 7.
-    ApplyActions { miss: bool, ids: Vec<FeatureId> },
+    ApplyActions {
+        /// `true` for the table-miss entry.
+        miss: bool,
+        /// Actions supported.
+        ids: Vec<FeatureId>,
+    },
     /// OXM headers: OFPTFPT_MATCH 8, WILDCARDS 10, WRITE_SETFIELD 12/13, APPLY_SETFIELD 14/15.
-    Fields { property: u16, headers: Vec<u32> },
+    Fields {
+        /// Type of the property.
+        property: u16,
+        /// OXM headers of the fields.
+        headers: Vec<u32>,
+    },
     /// Anything else (experimenters' among them): type, and what follows its 4-byte header.
-    Other { property: u16, data: Bytes },
+    Other {
+        /// Type of the property.
+        property: u16,
+        /// Bytes after the header.
+        data: Bytes,
+    },
 }
 
 /// The id of an action or instruction in a feature list; an experimenter's has data after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeatureId {
+    /// OFPIT_* or OFPAT_* number.
     pub id: u16,
+    /// Experimenter id and the bytes after it, for a vendor's instruction or action.
     pub experimenter: Option<(u32, Bytes)>,
 }

@@ -95,18 +95,22 @@ impl PacketFields {
         self.present |= 1 << field as u8;
     }
 
+    /// Ingress port.
     pub fn in_port(&self) -> PortNo {
         PortNo(self.number(Field::InPort))
     }
 
+    /// Ethernet source address.
     pub fn eth_src(&self) -> Option<MacAddr> {
         self.get(Field::EthSrc).map(|v| MacAddr::from_u64(v as u64))
     }
 
+    /// Ethernet destination address.
     pub fn eth_dst(&self) -> Option<MacAddr> {
         self.get(Field::EthDst).map(|v| MacAddr::from_u64(v as u64))
     }
 
+    /// EtherType after all VLAN tags.
     pub fn eth_type(&self) -> Option<u16> {
         self.get(Field::EthType).map(|v| v as u16)
     }
@@ -117,6 +121,7 @@ impl PacketFields {
         (vid & VLAN_PRESENT != 0).then_some(vid as u16 & 0xfff)
     }
 
+    /// IP protocol, or next header of IPv6 after its extension headers.
     pub fn ip_proto(&self) -> Option<u8> {
         self.get(Field::IpProto).map(|v| v as u8)
     }

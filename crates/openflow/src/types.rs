@@ -9,15 +9,22 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Version {
+    /// OpenFlow 1.0.
     V10 = 1,
+    /// OpenFlow 1.1.
     V11 = 2,
+    /// OpenFlow 1.2.
     V12 = 3,
+    /// OpenFlow 1.3.
     V13 = 4,
+    /// OpenFlow 1.4.
     V14 = 5,
+    /// OpenFlow 1.5.
     V15 = 6,
 }
 
 impl Version {
+    /// All versions, oldest first.
     pub const ALL: [Version; 6] = [
         Version::V10,
         Version::V11,
@@ -27,10 +34,12 @@ impl Version {
         Version::V15,
     ];
 
+    /// Returns the version of a header's first byte; `None` if there is no such version.
     pub fn from_wire(byte: u8) -> Option<Version> {
         Version::ALL.into_iter().find(|v| *v as u8 == byte)
     }
 
+    /// First byte of a header in this version.
     pub fn wire(self) -> u8 {
         self as u8
     }
@@ -77,13 +86,21 @@ id!(/// A flow table.
 impl PortNo {
     /// The largest number of a physical or logical port (OFPP_MAX).
     pub const MAX: PortNo = PortNo(0xffff_ff00);
+    /// OFPP_UNSET: the output port of the action set is not set; 1.5.
     pub const UNSET: PortNo = PortNo(0xffff_fff7);
+    /// OFPP_IN_PORT: the port by which the packet came.
     pub const IN_PORT: PortNo = PortNo(0xffff_fff8);
+    /// OFPP_TABLE: the flow tables, in a PACKET_OUT.
     pub const TABLE: PortNo = PortNo(0xffff_fff9);
+    /// OFPP_NORMAL: the switch's own forwarding.
     pub const NORMAL: PortNo = PortNo(0xffff_fffa);
+    /// OFPP_FLOOD: all ports but the ingress port and those set not to flood.
     pub const FLOOD: PortNo = PortNo(0xffff_fffb);
+    /// OFPP_ALL: all ports but the ingress port.
     pub const ALL: PortNo = PortNo(0xffff_fffc);
+    /// OFPP_CONTROLLER: the controller.
     pub const CONTROLLER: PortNo = PortNo(0xffff_fffd);
+    /// OFPP_LOCAL: the switch's own network stack.
     pub const LOCAL: PortNo = PortNo(0xffff_fffe);
     /// OFPP_ANY; OFPP_NONE in OpenFlow 1.0.
     pub const ANY: PortNo = PortNo(0xffff_ffff);
@@ -95,24 +112,34 @@ impl PortNo {
 }
 
 impl GroupId {
+    /// OFPG_MAX: the largest number of a group.
     pub const MAX: GroupId = GroupId(0xffff_ff00);
+    /// OFPG_ALL: all groups, to delete them.
     pub const ALL: GroupId = GroupId(0xffff_fffc);
+    /// OFPG_ANY: no restriction to a group.
     pub const ANY: GroupId = GroupId(0xffff_ffff);
 }
 
 impl MeterId {
+    /// OFPM_MAX: the largest number of a meter.
     pub const MAX: MeterId = MeterId(0xffff_0000);
+    /// OFPM_SLOWPATH: the meter of packets that the slow path processes.
     pub const SLOWPATH: MeterId = MeterId(0xffff_fffd);
+    /// OFPM_CONTROLLER: the meter of packets to the controller.
     pub const CONTROLLER: MeterId = MeterId(0xffff_fffe);
+    /// OFPM_ALL: all meters, in statistics and to delete them.
     pub const ALL: MeterId = MeterId(0xffff_ffff);
 }
 
 impl QueueId {
+    /// OFPQ_ALL: all queues, in statistics.
     pub const ALL: QueueId = QueueId(0xffff_ffff);
 }
 
 impl TableId {
+    /// OFPTT_MAX: the largest number of a table.
     pub const MAX: TableId = TableId(0xfe);
+    /// OFPTT_ALL: all tables.
     pub const ALL: TableId = TableId(0xff);
 }
 
@@ -121,6 +148,7 @@ impl TableId {
 pub struct MacAddr(pub [u8; 6]);
 
 impl MacAddr {
+    /// The address of all stations.
     pub const BROADCAST: MacAddr = MacAddr([0xff; 6]);
 
     /// Group bit: broadcast is a multicast address too.
@@ -128,10 +156,12 @@ impl MacAddr {
         self.0[0] & 1 == 1
     }
 
+    /// The address as a number of 48 bits.
     pub fn to_u64(self) -> u64 {
         self.0.iter().fold(0, |n, b| n << 8 | u64::from(*b))
     }
 
+    /// Makes an address of the low 48 bits of `n`.
     pub fn from_u64(n: u64) -> MacAddr {
         let b = n.to_be_bytes();
         MacAddr([b[2], b[3], b[4], b[5], b[6], b[7]])
@@ -248,12 +278,15 @@ macro_rules! flags {
             $($(#[$flag_doc])* pub const $flag: $name = $name($value);)*
             /// Every named bit with its name, lowest first.
             pub const NAMES: &[($name, &str)] = &[$(($name::$flag, stringify!($flag))),*];
+            /// No bit set.
             pub const fn empty() -> Self {
                 Self(0)
             }
+            /// Reports whether all bits of `other` are set.
             pub const fn contains(self, other: Self) -> bool {
                 self.0 & other.0 == other.0
             }
+            /// Reports whether no bit is set.
             pub const fn is_empty(self) -> bool {
                 self.0 == 0
             }

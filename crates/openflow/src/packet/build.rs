@@ -14,7 +14,9 @@ const TTL: u8 = 64;
 /// The Ethernet and IPv4 addresses of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host {
+    /// Ethernet address.
     pub mac: MacAddr,
+    /// IPv4 address.
     pub ip: Ipv4Addr,
 }
 

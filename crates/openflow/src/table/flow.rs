@@ -18,21 +18,31 @@ use clock::{Duration, Instant};
 /// An entry of a flow table, with its counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowEntry {
+    /// Table of the entry.
     pub table_id: TableId,
+    /// Priority of the entry.
     pub priority: u16,
+    /// Cookie of the entry.
     pub cookie: Cookie,
+    /// Options of the entry.
     pub flags: FlowModFlags,
     /// Seconds; 0 for never.
     pub idle_timeout: u16,
+    /// Hard time-out in seconds; 0 for none.
     pub hard_timeout: u16,
+    /// Match of the entry.
     pub r#match: Match,
+    /// Instructions of the entry.
     pub instructions: Vec<Instruction>,
+    /// Time when the entry was added.
     pub created_at: Instant,
     /// Where the hard timeout counts from.
     pub refreshed_at: Instant,
     /// The last packet, or the creation.
     pub used_at: Instant,
+    /// Packets that matched.
     pub packet_count: u64,
+    /// Bytes that matched.
     pub byte_count: u64,
     pub(super) pattern: Pattern,
     /// When this entry is to be looked at again; never later than its deadline.
@@ -74,17 +84,20 @@ impl FlowEntry {
         })
     }
 
+    /// Reports whether an instruction of the entry names this group.
     pub fn uses_group(&self, group: GroupId) -> bool {
         self.actions()
             .any(|a| matches!(a, Action::Group(g) if *g == group))
     }
 
+    /// Reports whether the entry sends packets through this meter.
     pub fn uses_meter(&self, meter: MeterId) -> bool {
         self.instructions
             .iter()
             .any(|i| matches!(i, Instruction::Meter(m) if *m == meter))
     }
 
+    /// Makes the FLOW_REMOVED that tells of the entry's removal at `now`.
     pub fn removed(&self, now: Instant, reason: FlowRemovedReason) -> FlowRemoved {
         let lived = now.since(self.created_at);
         FlowRemoved {
@@ -102,6 +115,7 @@ impl FlowEntry {
         }
     }
 
+    /// Makes the row of flow statistics for the entry at `now`.
     pub fn stats(&self, now: Instant) -> FlowStats {
         let lived = now.since(self.created_at);
         FlowStats {

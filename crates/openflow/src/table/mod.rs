@@ -38,12 +38,15 @@ use pipeline::{Trace, Walk};
 pub struct SwitchOptions {
     /// Whose rules it follows: 1.0's, or 1.3's for every later version.
     pub version: Version,
+    /// Identity of the switch.
     pub datapath_id: DatapathId,
     /// 1 to 255.
     pub n_tables: u8,
     /// Entries of one table; one more is TABLE_FULL.
     pub entries_max: usize,
+    /// Number of groups; one more is OUT_OF_GROUPS.
     pub groups_max: usize,
+    /// Number of meters; one more is OUT_OF_METERS.
     pub meters_max: usize,
     /// Addresses that NORMAL learns; it floods to those beyond.
     pub macs_max: usize,
@@ -75,11 +78,14 @@ impl Default for SwitchOptions {
 pub enum Output {
     /// The packet leaves by a port, as the actions rewrote it.
     Port {
+        /// Port that it leaves by.
         port: PortNo,
         /// What SET_QUEUE or ENQUEUE chose.
         queue: Option<QueueId>,
+        /// The packet after the actions.
         packet: Bytes,
     },
+    /// The packet goes to the controller.
     Controller(PacketIn),
 }
 
@@ -88,6 +94,7 @@ pub enum Output {
 pub enum DropReason {
     /// The port it came by is unknown, down, or set to receive nothing.
     InPortClosed,
+    /// No entry matched it.
     TableMiss,
     /// Its entries have no output.
     NoOutput,
@@ -130,6 +137,7 @@ impl PortRecord {
 }
 
 impl Switch {
+    /// Makes a switch without ports and entries.
     pub fn new(options: SwitchOptions) -> Switch {
         assert!(options.n_tables > 0, "a switch has a table");
         Switch {
@@ -259,6 +267,7 @@ impl Switch {
         self.tables.iter().flat_map(|t| t.iter().map(|(_, e)| e))
     }
 
+    /// Iterates over the ports in the order of their numbers.
     pub fn ports(&self) -> impl Iterator<Item = &Port> {
         self.ports.values().map(|r| &r.port)
     }
@@ -268,6 +277,7 @@ impl Switch {
         self.drops.get(&reason).copied().unwrap_or(0)
     }
 
+    /// Makes the answer to FEATURES_REQUEST.
     pub fn features(&self) -> SwitchFeatures {
         let v10 = self.options.version == Version::V10;
         SwitchFeatures {

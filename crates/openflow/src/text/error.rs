@@ -10,6 +10,7 @@ const FOUND_LEN_MAX: usize = 60;
 pub struct TextError {
     /// Counted in bytes from 1, line breaks included.
     pub column: usize,
+    /// Text found there, at most 60 characters; empty at the end of the text.
     pub found: String,
     /// Completes "write …".
     pub wanted: String,
