@@ -230,6 +230,7 @@ impl<V> FairTable<V> {
         self.unlink(slot as u32);
         self.slots[slot].set_owner(owner);
         self.slots[slot].set(LEFT, false);
+        self.slots[slot].set(ASKED, false);
         self.slots[slot].heard = tick(now);
         self.link(slot as u32);
         if before != owner {

@@ -324,6 +324,8 @@ impl Hosts {
         }
         self.places.set_heard(mac, true);
         if let Some(detail) = self.details.get_mut(&mac) {
+            // They are about the place that it had.
+            detail.contest = None;
             detail.lapsed = None;
         }
         // Where there is no room for it, what is known of the host counts to the port it left.

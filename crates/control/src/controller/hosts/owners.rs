@@ -49,6 +49,7 @@ struct Dispute {
 
 enum State {
     Asking {
+        home: Location,
         probes_left: u32,
     },
     /// The owner has answered: claims are refused until it is due.
@@ -160,7 +161,19 @@ impl Hosts {
             return None;
         }
         let (claimant, at) = (dispute.claimant, dispute.at);
-        if let (State::Asking { probes_left }, Some(owner)) = (&mut dispute.state, owner) {
+        let state = &mut dispute.state;
+        if let (
+            State::Asking {
+                home: asked,
+                probes_left,
+            },
+            Some(owner),
+        ) = (state, owner)
+        {
+            if let Some(home) = home.filter(|home| home != asked) {
+                // Its silence at another place counts for nothing.
+                (*asked, *probes_left) = (home, PROBES);
+            }
             let is_heard = home.is_none_or(is_heard);
             if let Some(home) = home.filter(|_| *probes_left > 0 || !is_heard) {
                 *probes_left -= u32::from(is_heard);
@@ -212,6 +225,7 @@ impl Hosts {
             claimant: mac,
             at,
             state: State::Asking {
+                home,
                 probes_left: PROBES - 1,
             },
             due,
@@ -266,6 +280,8 @@ impl Hosts {
         if let Some(gone) = gone {
             self.disown(gone);
         }
+        // Claims are against the owner that the address had.
+        self.owners.disputes.remove(&ip);
         self.owners.by_ip.insert(ip, mac);
         true
     }

@@ -346,6 +346,107 @@ fn one_frame_moves_no_host_that_has_told_no_address() {
     }
 }
 
+/// The old place went away while it was asked, and the host has spoken at a new one since.
+#[test]
+fn a_contest_ends_with_the_place_that_it_is_about() {
+    let mut hosts = hosts();
+    let mut now = Instant::START;
+    let _ = hosts.observe(now, HOST, port(HOME), |_| false, |_| false);
+    let claim = hosts.observe(now, HOST, port(ATTACKERS), |_| false, |_| false);
+    assert!(matches!(claim, Observed::Contested { ask: Some(_) }));
+    let gone = |at| at == port(HOME);
+    let observed = hosts.observe(now, HOST, port(NEW), gone, |_| false);
+    assert_eq!(observed, Observed::Placed);
+    for _ in 0..20 {
+        now += PROBE_INTERVAL;
+        assert_eq!(hosts.handle_timeout(now, HOST, |_| true), None);
+    }
+    assert_eq!(hosts.place(HOST), Some(port(NEW)));
+}
+
+/// A host that was asked whether it is alive and speaks at another port is.
+#[test]
+fn a_host_that_has_moved_is_not_asked_for_its_life() {
+    let mut hosts = hosts();
+    let mut now = Instant::START;
+    let _ = hosts.observe(now, HOST, port(HOME), |_| false, |_| false);
+    let _ = hosts.tell(now, HOST, port(HOME), address(false));
+    let idle = Duration::from_secs(600);
+    now += idle + Duration::from_secs(10);
+    assert_eq!(hosts.age(now, idle, true, |_| false).len(), 1);
+    hosts.unplace(now, port(HOME));
+    let observed = hosts.observe(now, HOST, port(NEW), |_| true, |_| false);
+    assert_eq!(observed, Observed::Placed);
+    for _ in 0..8 {
+        now += Duration::from_secs(1);
+        assert_eq!(hosts.age(now, idle, true, |_| false), []);
+    }
+    assert_eq!(hosts.place(HOST), Some(port(NEW)));
+}
+
+/// A host of each of the first ports, of which the first owns the address and the second claims it.
+fn claimed() -> (Hosts, [MacAddr; 3]) {
+    let mut hosts = hosts();
+    let now = Instant::START;
+    let macs = [0, 1, 2].map(attacker);
+    for (mac, at) in macs.into_iter().zip(1..) {
+        let _ = hosts.observe(now, mac, port(at), |_| false, |_| false);
+    }
+    let ip = address(false);
+    assert_eq!(hosts.tell(now, macs[0], port(1), ip), Told::New);
+    let claim = hosts.tell(now, macs[1], port(2), ip);
+    assert!(matches!(claim, Told::Contested { ask: Some(_) }));
+    (hosts, macs)
+}
+
+#[test]
+fn a_claim_of_an_address_ends_with_the_owner_that_it_is_against() {
+    let ip = address(false);
+    for is_forgotten in [false, true] {
+        let (mut hosts, macs) = claimed();
+        let mut now = Instant::START + ms(200);
+        if is_forgotten {
+            hosts.forget(macs[0], Some(port(1)));
+            assert_eq!(hosts.tell(now, macs[2], port(3), ip), Told::New);
+        } else {
+            hosts.unplace(now, port(1));
+            let taken = Told::Taken { from: macs[0] };
+            assert_eq!(hosts.tell(now, macs[2], port(3), ip), taken);
+        }
+        for _ in 0..20 {
+            now += PROBE_INTERVAL;
+            assert_eq!(hosts.handle_address_timeout(now, ip, |_| true), None);
+        }
+        assert_eq!(hosts.by_ip(ip), Some(macs[2]));
+    }
+}
+
+#[test]
+fn an_owner_that_has_moved_is_asked_at_its_new_place() {
+    let ip = address(false);
+    let (mut hosts, macs) = claimed();
+    let mut now = Instant::START;
+    for _ in 1..PROBES {
+        now += PROBE_INTERVAL;
+        let answer = hosts.handle_address_timeout(now, ip, |_| true);
+        assert!(matches!(answer, Some(AddressAnswer::Ask(_))));
+    }
+    hosts.unplace(now, port(1));
+    let _ = hosts.observe(now, macs[0], port(4), |_| true, |_| false);
+    for _ in 0..PROBES {
+        now += PROBE_INTERVAL;
+        let Some(AddressAnswer::Ask(question)) = hosts.handle_address_timeout(now, ip, |_| true)
+        else {
+            panic!("silence at its old place was counted");
+        };
+        assert_eq!(question.home, port(4));
+    }
+    now += PROBE_INTERVAL;
+    let (from, to) = (macs[0], macs[1]);
+    let answer = hosts.handle_address_timeout(now, ip, |_| true);
+    assert_eq!(answer, Some(AddressAnswer::Moved { from, to }));
+}
+
 /// Of eight addresses none gives way while it is told; one that was not told for long does.
 #[test]
 fn a_host_owns_eight_addresses_and_old_ones_give_way() {
