@@ -224,26 +224,27 @@ fn row<'a>(value: &'a Value, store: &Store, place: &str, unresolved: &mut Vec<St
 /// Judges the figures whose rule names another figure of the entry. Both must have been measured.
 fn relate(rows: &mut [Row]) {
     for at in 0..rows.len() {
-        let Some(relation) = &rows[at].value.relation else {
+        let value = rows[at].value;
+        let Some(relation) = &value.relation else {
             continue;
         };
         let name = relation.other();
         let other = (rows.iter()).find(|row| row.value.name.as_deref() == Some(name));
-        let holds = match (&rows[at].figure, other) {
-            (Some(ours), Some(Row { value, figure: Some(theirs), .. })) => {
-                rows[at].rule = format!("{}: {}", relation.words(), value.label);
-                Some(match relation {
-                    Relation::MoreThan(_) => ours.is_above(theirs),
-                    Relation::LessThan(_) => theirs.is_above(ours),
-                })
+        let label = other.map_or(name, |row| row.value.label.as_str());
+        let theirs = other.and_then(|row| row.figure.as_ref());
+        let both = rows[at].figure.as_ref().zip(theirs);
+        let verdict = match (relation, both) {
+            (_, None) => Verdict::NotMeasured,
+            (Relation::MoreThan(_), Some((ours, theirs))) if ours.is_above(theirs) => {
+                Verdict::Reproduced
             }
-            _ => None,
+            (Relation::LessThan(_), Some((ours, theirs))) if theirs.is_above(ours) => {
+                Verdict::Reproduced
+            }
+            _ => Verdict::Not,
         };
-        rows[at].verdict = Some(match holds {
-            Some(true) => Verdict::Reproduced,
-            Some(false) => Verdict::Not,
-            None => Verdict::NotMeasured,
-        });
+        rows[at].rule = format!("{}: {label}", relation.words());
+        rows[at].verdict = Some(verdict);
     }
 }
 

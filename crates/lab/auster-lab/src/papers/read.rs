@@ -291,7 +291,9 @@ impl<'a> Reader<'a> {
         for value in &entry.values {
             let other = value.relation.as_ref().map(Relation::other);
             if let Some(other) = other.filter(|other| !names.contains(other)) {
-                wrong(&format!("more_than, less_than: no value has the name '{other}'"));
+                wrong(&format!(
+                    "more_than, less_than: no value has the name '{other}'"
+                ));
             }
         }
         for (key, text) in [("found", &entry.found), ("why", &entry.why)] {
@@ -566,7 +568,11 @@ within_percent = 25
                 "place: 'Table 2' is in line 12 already",
             ),
             ("claim = ", "claims = ", "claim is missing"),
-            ("sentence = ", "sentences = ", "'Table 2': sentence is missing"),
+            (
+                "sentence = ",
+                "sentences = ",
+                "'Table 2': sentence is missing",
+            ),
             (
                 "within_percent = 25",
                 "more_than = \"two\"",
