@@ -1,11 +1,11 @@
 //! Requests that wait for their reply: matched by xid, bounded in number, bytes and time.
 //!
 //! Requests of one switch have deadlines in the order of their numbers, so the oldest is always the
-//! first to be late: one timer a switch is enough, and nobody looks at the others.
+//! first to be late. One timer per switch is enough.
 //!
-//! A reply whose xid is not waiting changes nothing. A multipart reply is put together here; one
-//! that never ends is given up at a number of parts, of bytes, or at its deadline, whichever comes
-//! first.
+//! A reply without a waiting request changes nothing. This module joins the parts of a multipart
+//! reply. It gives up an endless one at a number of parts, of bytes, or at its deadline, whichever
+//! comes first.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ const XID_MAX: u32 = EDGE_XID - 1;
 
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLimits {
-    /// Requests of one switch that may wait at once.
+    /// Maximum number of waiting requests of one switch.
     pub waiting_max: usize,
     pub timeout: Duration,
     pub reply_parts_max: u32,
@@ -40,12 +40,12 @@ impl Default for RequestLimits {
     }
 }
 
-/// Requests of one switch; `T` says what to do with the reply.
+/// The requests of one switch; `T` is the purpose of the reply.
 pub struct Requests<T> {
     limits: RequestLimits,
-    /// Of the xid that was given last. It only grows, and the xid follows from it.
+    /// The number of the xid that was given last. It only grows, and the xid follows from it.
     last: u64,
-    /// By number.
+    /// The waiting requests, by number.
     waiting: BTreeMap<u64, Waiting<T>>,
     counters: RequestCounters,
 }
@@ -68,7 +68,7 @@ struct Waiting<T> {
     bodies: Vec<ReplyBody>,
 }
 
-/// What a part of a multipart reply led to.
+/// The result of a part of a multipart reply.
 #[derive(Debug, PartialEq)]
 pub enum Reply<T> {
     /// Nothing waits for this xid.
@@ -106,8 +106,8 @@ impl<T> Requests<T> {
         (xid.0 <= XID_MAX).then_some(self.last - back)
     }
 
-    /// An xid whose reply is waited for; `None` when too many wait already. Its time begins with
-    /// [`Requests::handle_written`].
+    /// Returns an xid for a request with a reply; `None` when too many wait already. Its time
+    /// begins with [`Requests::handle_written`].
     pub fn start(&mut self, tag: T) -> Option<Xid> {
         if self.is_full() {
             return None;
@@ -124,7 +124,7 @@ impl<T> Requests<T> {
         Some(xid)
     }
 
-    /// Requests that wait.
+    /// The number of waiting requests.
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
@@ -139,8 +139,8 @@ impl<T> Requests<T> {
         Some(&waiting.tag)
     }
 
-    /// The message of this xid goes to the switch now. Requests are written in the order in which
-    /// they were started.
+    /// Notes that the message of this xid goes to the switch now. Requests are written in the order
+    /// in which they were started.
     pub fn handle_written(&mut self, now: Instant, xid: Xid) {
         let number = self.number(xid);
         if let Some(waiting) = number.and_then(|number| self.waiting.get_mut(&number)) {
@@ -148,12 +148,12 @@ impl<T> Requests<T> {
         }
     }
 
-    /// Whether as many wait as may.
+    /// Whether the maximum number of requests waits.
     pub fn is_full(&self) -> bool {
         self.waiting.len() >= self.limits.waiting_max
     }
 
-    /// Whether something of this tag waits.
+    /// Whether a request of this tag waits.
     pub fn waits_for(&self, tag: &T) -> bool
     where
         T: PartialEq,
@@ -161,7 +161,7 @@ impl<T> Requests<T> {
         self.waiting.values().any(|waiting| waiting.tag == *tag)
     }
 
-    /// A reply of one message (barrier, role), or an error: ends the request.
+    /// Ends a request at its reply of one message (barrier, role), or at an error.
     pub fn finish(&mut self, xid: Xid) -> Option<T> {
         let number = self.number(xid);
         let found = number.and_then(|number| self.waiting.remove(&number));
@@ -169,7 +169,7 @@ impl<T> Requests<T> {
         found.map(|waiting| waiting.tag)
     }
 
-    /// A part of a multipart reply, of `len` bytes on the wire.
+    /// Takes in a part of a multipart reply, of `len` bytes on the wire.
     pub fn handle_part(&mut self, xid: Xid, len: usize, reply: MultipartReply) -> Reply<T> {
         let number = self.number(xid).unwrap_or_default();
         let Some(waiting) = self.waiting.get_mut(&number) else {
@@ -195,7 +195,7 @@ impl<T> Requests<T> {
         Reply::Whole(waiting.tag, waiting.bodies)
     }
 
-    /// Requests that were not answered in time, the oldest first.
+    /// Removes and returns the requests that were not answered in time, the oldest first.
     pub fn handle_timeout(&mut self, now: Instant) -> Vec<T> {
         let mut late = Vec::new();
         while self.poll_timeout().is_some_and(|due| due <= now)
@@ -207,7 +207,7 @@ impl<T> Requests<T> {
         late
     }
 
-    /// All that wait, given up because the connection went.
+    /// Removes and returns all waiting requests, because the connection has ended.
     pub fn handle_down(&mut self) -> Vec<T> {
         let all = std::mem::take(&mut self.waiting);
         all.into_values().map(|waiting| waiting.tag).collect()
@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    /// Written at once.
+    /// Starts a request that is written at once.
     fn start(requests: &mut Requests<char>, now: Instant, tag: char) -> Option<Xid> {
         let xid = requests.start(tag)?;
         requests.handle_written(now, xid);

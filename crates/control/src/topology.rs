@@ -1,7 +1,7 @@
-//! The network as its administrator says it is: switches, links, and where hosts are.
+//! The administrator's description of the network: switches, links, and the places of hosts.
 //!
-//! Nothing here is believed: discovery says what is there. What is said is compared with it and the
-//! differences are told, and hosts whose place is said need not speak to be reached.
+//! The description is no evidence: discovery finds the real network. The controller compares the
+//! two and reports the differences. Hosts whose place is described need not speak to be reached.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,12 +11,12 @@ use openflow::{DatapathId, MacAddr};
 
 use crate::controller::Location;
 
-/// A checked description. Of links, the lower end is first.
+/// A checked description. Links have their lower end first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     switches: BTreeSet<DatapathId>,
     links: BTreeSet<(Location, Location)>,
-    /// Of links.
+    /// The ends of links.
     ends: BTreeSet<Location>,
     hosts: BTreeMap<MacAddr, Place>,
 }
@@ -34,7 +34,7 @@ pub enum Statement {
     Host(usize),
 }
 
-/// What is said and not found, or found and not said.
+/// A described thing that was not found, or the reverse.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Difference {
     SwitchMissing(DatapathId),
@@ -68,17 +68,17 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What discovery has found.
+/// The findings of discovery.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     /// Connected switches with their ports.
     pub switches: BTreeMap<DatapathId, BTreeSet<Location>>,
-    /// Each way.
+    /// Both directions of each link.
     pub links: BTreeSet<(Location, Location)>,
 }
 
 impl Topology {
-    /// Checks statements against each other. Everything that is wrong is told, by statement.
+    /// Checks statements against each other. Returns all mistakes, by statement.
     pub fn new(
         switches: impl IntoIterator<Item = DatapathId>,
         links: &[(Location, Location)],
@@ -154,13 +154,13 @@ impl Topology {
         self.hosts.contains_key(&mac)
     }
 
-    /// Every port that is named, and by which statement's kind it can be found again.
+    /// Every named port, with the kind of statement that names it.
     fn ports(&self) -> impl Iterator<Item = Location> + '_ {
         let ends = self.links.iter().flat_map(|(a, b)| [*a, *b]);
         ends.chain(self.hosts.values().map(|place| place.at))
     }
 
-    /// In the order of [`Difference`]. `place` says where a host is, if that is known.
+    /// The differences, in the order of [`Difference`]. `place` is a host's place, if known.
     pub fn differences(
         &self,
         found: &Found,
@@ -181,7 +181,7 @@ impl Topology {
         }
         for (a, b) in &self.links {
             let is_found = found.links.contains(&(*a, *b)) && found.links.contains(&(*b, *a));
-            // Of a switch that is not there nothing more need be said.
+            // A missing switch is reported alone, without its links.
             if !is_found && connected(&a.dpid) && connected(&b.dpid) {
                 differences.insert(Difference::LinkMissing(*a, *b));
             }
@@ -248,7 +248,7 @@ mod tests {
         let said = Topology::new([DatapathId(9)], &links, &[host(1, at(1, 7))]).unwrap();
         let found = found(
             &[at(1, 1), at(1, 2), at(2, 1), at(2, 2), at(4, 1)],
-            // One way of the first link, and one that nobody said.
+            // One direction of the first link, and one link without a description.
             &[(at(1, 2), at(2, 1)), (at(4, 1), at(2, 2))],
         );
         let differences = said.differences(&found, |_| Some(at(1, 1)));

@@ -1,4 +1,4 @@
-//! A hostile switch may report anything: it ends nothing but its own connection.
+//! A hostile switch may report anything: it harms only its own connection.
 
 use clock::{Duration, Instant};
 use control::ConnectionId;
@@ -101,7 +101,7 @@ impl Bench {
         }
     }
 
-    /// The last question of a switch of which `is_it` holds.
+    /// The last question to a switch for which `is_it` holds.
     fn question(&self, id: ConnectionId, is_it: impl Fn(&RequestBody) -> bool) -> Xid {
         let asked = |(to, frame): &(ConnectionId, Frame)| {
             let message = decode(frame).expect("readable");
@@ -125,7 +125,7 @@ impl Bench {
         self.tell(id, xid, ReplyBody::Flow(rows));
     }
 
-    /// Flow-mods to a switch that take something out, in their order.
+    /// Flow-mods to a switch that delete, in their order.
     fn deletions(&self, id: ConnectionId) -> Vec<FlowMod> {
         let heard = self.heard.iter().filter(|(to, _)| *to == id);
         let messages = heard.map(|(_, frame)| decode(frame).expect("readable"));
@@ -219,8 +219,8 @@ fn entries_that_no_host_can_have_are_taken_out_and_not_believed() {
     }
 }
 
-/// Entries with our cookie that we could not have set: each is taken out by its own table, priority
-/// and match, and nothing is believed of it.
+/// Deletes entries with our cookie that we could not have set: each by its own table, priority and
+/// match, without believing them.
 #[test]
 fn entries_of_no_shape_of_ours_are_taken_out_by_table_priority_and_match() {
     let pair = || pair_match(A, B);
@@ -338,7 +338,7 @@ fn no_count_of_a_switch_is_too_large() {
     for _ in 0..2 {
         bench.say(id, Xid(0), &Message::FlowRemoved(removed.clone()));
     }
-    // No more than 2^32 of each is believed.
+    // At most 2^32 of each count.
     assert_eq!(bench.controller.counters().packets_forbidden, 2 << 32);
     let view = &bench.controller.switches()[0];
     assert!(view.table.entries.is_some_and(|count| count <= 1_000_000));
@@ -349,7 +349,7 @@ fn status(reason: PortReason, number: u32) -> Message {
     Message::PortStatus(PortStatus { reason, port })
 }
 
-/// The bound on ports holds whenever they come.
+/// The bound on ports holds at any time.
 #[test]
 fn ports_beyond_the_bound_close_the_connection_of_their_switch() {
     let config = ControllerConfig {
@@ -361,7 +361,7 @@ fn ports_beyond_the_bound_close_the_connection_of_their_switch() {
     for number in 3..=10 {
         bench.say(id, Xid(0), &status(PortReason::ADD, number));
     }
-    // One that is known may change, and one that is unknown go.
+    // A known port may change, and an unknown one go.
     bench.say(id, Xid(0), &status(PortReason::MODIFY, 10));
     bench.say(id, Xid(0), &status(PortReason::DELETE, 11));
     assert_eq!(bench.closed, []);
@@ -394,8 +394,8 @@ fn ports_beyond_the_bound_close_the_connection_of_their_switch() {
     assert_eq!(refused, Admission::Refused(RefusedReason::TooManyPorts));
 }
 
-/// A foreign row that cannot be read does not hide the others. The controller still deletes its
-/// stale entries, and rows with its cookie that it cannot read.
+/// A foreign unreadable row does not hide the others. The controller still deletes its stale
+/// entries, and unreadable rows with its cookie.
 #[test]
 fn a_row_that_cannot_be_read_blinds_no_reconciliation() {
     for version in [Version::V13, Version::V10] {
@@ -443,15 +443,15 @@ fn a_row_that_cannot_be_read_blinds_no_reconciliation() {
     }
 }
 
-/// Makes the actions of some rows of flow statistics unreadable: a length that is none.
+/// Makes the actions of some rows of flow statistics unreadable, by an impossible length.
 fn spoil_rows(bytes: &mut [u8], version: Version, which: &[usize]) {
     // After the header and the type.
     let mut at = match version {
         Version::V10 => 12,
         _ => 16,
     };
-    // Bytes before the action: in 1.0 the row without actions, in 1.3 a row's head of 48 bytes, a match
-    // of 32 and an instruction's head of 8.
+    // Bytes before the action: in 1.0 the row without actions, in 1.3 a row's head of 48 bytes, a
+    // match of 32 and an instruction's head of 8.
     let actions_at = 88;
     let mut row = 0;
     while at < bytes.len() {
@@ -463,7 +463,7 @@ fn spoil_rows(bytes: &mut [u8], version: Version, which: &[usize]) {
     }
 }
 
-/// The switch does not say what it holds: the event says that, too.
+/// The switch does not report its entries, and the event says so.
 #[test]
 fn a_reading_that_fails_is_told_of() {
     let mut bench = Bench::new(Version::V13);

@@ -1,4 +1,4 @@
-//! The inbox against one that is written as it is described: lists, searched from the front.
+//! The inbox compared with a literal model of its description: lists, searched from the front.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +78,7 @@ impl Lane {
         packet_in
     }
 
-    /// Who has had its turn is known as long as something waits.
+    /// Turns are remembered only as long as something waits.
     fn forget_turns(&mut self) {
         if self.packet_ins.is_empty() {
             self.port_served = None;

@@ -81,19 +81,19 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever comes in which class and whatever is shed: what is delivered of a connection is in
-    /// a lawful order, each once, and only packet-ins are missing.
+    /// Deliveries of a connection are in a lawful order, each once, and only packet-ins are
+    /// missing, whatever comes in which class and whatever is shed.
     #[test]
     fn nothing_overtakes_what_it_must_follow(steps in prop::collection::vec(step(), 0..400)) {
         let mut inbox = Inbox::new(CONFIG);
-        // What came and was not delivered, by connection.
+        // Undelivered messages, by connection.
         let mut waiting = BTreeMap::<u64, Vec<(u32, Binding)>>::new();
         let polls = std::iter::repeat_n(Step::Poll, 200);
         for (xid, step) in (0..).zip(steps.into_iter().chain(polls)) {
             match step {
                 Step::Push { connection, queue, binding } => {
                     let frame = message(xid, binding);
-                    // A flow is of one port.
+                    // A flow has one port.
                     let port = match binding {
                         Binding::Flow { key, .. } => (key % 3) as u32,
                         _ => 0,
@@ -120,7 +120,7 @@ proptest! {
                             lost.push(n);
                         }
                     }
-                    // They were shed, or it has overtaken them; then they come yet.
+                    // They were shed, or the message has overtaken them; then they come later.
                     for n in lost.into_iter().rev() {
                         let (xid, binding) = lane.remove(n);
                         let is_packet_in = matches!(binding, Binding::Flow { .. });
@@ -169,7 +169,7 @@ fn what_is_urgent_goes_first_and_no_class_starves() {
     push(&mut inbox, 2, 1, 1000);
     let first = inbox.poll_frame(Instant::START).unwrap();
     assert_eq!(first.frame.xid(), Xid(1000), "the class above goes first");
-    // Now a flood above: the class below has its turn all the same.
+    // Now a flood above: the class below gets its turn all the same.
     let mut below = 0;
     for n in 0..340 {
         push(&mut inbox, 2, 0, 2000 + n);

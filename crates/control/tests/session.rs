@@ -1,5 +1,5 @@
-//! The session by transcripts: `cases/session/*.case` hold what comes in and, indented, what goes
-//! out. `AUSTER_BLESS=1` rewrites the indented lines; the difference is to be reviewed.
+//! The session by transcripts: `cases/session/*.case` hold the input and, indented, the output.
+//! `AUSTER_BLESS=1` rewrites the indented lines; review the difference.
 #![allow(
     clippy::disallowed_methods,
     reason = "cases are files, and the switch is a variable"
@@ -40,7 +40,7 @@ fn every_transcript_is_repeated() {
     assert!(count >= 10, "{count} cases");
 }
 
-/// Runs the lines of a case that are not indented, and writes down what follows from each.
+/// Runs the lines of a case that are not indented, and writes down the output of each.
 fn replay(case: &str) -> String {
     let mut got = String::new();
     let mut config = SessionConfig::default();
@@ -220,15 +220,16 @@ fn up(now: Instant) -> Session {
     session
 }
 
-/// Each of the messages that wedge or crash other controllers, on an established channel: an
-/// answer or a decision, never a panic, and the echo after it is answered unless it was closed.
+/// Sends each of the messages that wedge or crash other controllers on an established channel. Each
+/// gets an answer or a decision, never a panic, and the echo after it is answered unless the
+/// session was closed.
 #[test]
 fn hostile_messages_end_in_an_error_a_delivery_or_a_close() {
     let corpus = include_str!("../../openflow/tests/fixtures/malformed.txt");
     let (mut refused, mut count) = (0, 0);
     for line in corpus.lines().filter(|line| !line.is_empty()) {
         let (name, hex) = line.split_once(' ').expect("a name and bytes");
-        // What is no frame never reaches a session.
+        // Bytes that are no frame never reach a session.
         let Ok(frame) = Frame::new(unhex(hex.trim())) else {
             continue;
         };
@@ -249,7 +250,7 @@ fn hostile_messages_end_in_an_error_a_delivery_or_a_close() {
     assert!(refused >= 20, "{refused} refused");
 }
 
-/// The same as the first message of a connection: only a HELLO that can be read goes on.
+/// The same as the first message of a connection: only a readable HELLO goes on.
 #[test]
 fn hostile_openings_are_closed() {
     let corpus = include_str!("../../openflow/tests/fixtures/malformed.txt");
@@ -271,7 +272,7 @@ fn hostile_openings_are_closed() {
 }
 
 proptest! {
-    /// A frame that says its own length right, and nothing else right.
+    /// A frame with the right length, and nothing else right.
     #[test]
     fn no_bytes_make_a_session_panic(
         opening in any::<bool>(),

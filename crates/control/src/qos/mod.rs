@@ -1,16 +1,17 @@
-//! Services, policies and circuits: what an operator asks of the data path, and what follows.
+//! Services, policies and circuits: the operator's demands on the data path, and their
+//! consequences.
 //!
-//! [`Qos`] is what is asked for. [`check`] says all that is wrong with it, by field. [`plan`] turns
-//! it, with what is known of the [`Network`], into what each switch is to hold: flow entries, meters,
-//! queues. [`circuits`] finds ways that have room. [`diff`] says what to send where that differs
-//! from what is held, and in which order. [`flow`] is an entry as a value and on the wire.
-//! [`verify`] says from counters whether packets get what is asked for.
+//! [`Qos`] holds the demands. [`check`] finds all problems in them, by field. [`plan`] turns them,
+//! with the known facts of the [`Network`], into the wanted state of each switch: flow entries,
+//! meters, queues. [`circuits`] finds routes that have room. [`diff`] lists the messages, and their
+//! order, where the wanted state differs from the held one. [`flow`] is an entry as a value and on
+//! the wire. [`verify`] decides from counters whether packets get the demanded treatment.
 //!
 //! # How a policy and a path share a packet
 //!
-//! A path is a question of hosts (in-port, sender, receiver), a policy one of services (protocol,
-//! ports, code point). A packet has one of each, and one table has one entry for it. So there are
-//! two tables, the path's first:
+//! A path depends on hosts (in-port, sender, receiver), a policy on services (protocol, ports, code
+//! point). A packet has one of each, and one table has one entry for it. So there are two tables,
+//! the path's first:
 //!
 //! ```text
 //! table 0  path     write_metadata:OUT, write_actions(output:OUT), goto_table:1
@@ -18,49 +19,53 @@
 //!          nothing  an entry of priority 0 that adds nothing
 //! ```
 //!
-//! What was weighed:
+//! Alternatives that were rejected:
 //!
-//! - *Policies first, paths in table 1* has no port to speak of in table 0. A queue is one of the
-//!   port that a packet leaves by; number 1 may be video at one port and backup at the next. With the
-//!   path first, its output is in the metadata, which every switch of 1.3 can match. All entries
-//!   would move, too, and the places where edges, statistics and reconciliation look for them.
+//! - *Policies first, paths in table 1*: table 0 does not know the out-port yet. A queue belongs to
+//!   the port by which a packet leaves; number 1 may be video at one port and backup at the next.
+//!   With the path first, its output is in the metadata, which every switch of 1.3 can match. All
+//!   entries would move, too, and the places where edges, statistics and reconciliation look for
+//!   them.
 //! - *The treatment merged into the entries of a path* multiplies pairs by services. Each has a
 //!   timeout of its own, and the entry that names the service takes the packets by which the pair's
 //!   lives. Edges would have to know services, and they answer a packet in less than a microsecond
 //!   because they know hosts only.
 //!
-//! What follows from the path being first:
+//! Consequences of the path being first:
 //!
-//! - *Expiry*: entries of table 1 have no timeout and count for themselves. Paths live and die as
-//!   without them.
-//! - *Re-routing*: the new path's entry carries its own port, so that the policies of that port apply
-//!   from its first packet on. Nothing is sent for it.
-//! - *The edge fast path*: the entry it makes is longer by a constant. It looks at nothing more.
-//! - *Reconciliation*: paths are compared as before. Entries here are all known beforehand: the same
-//!   plan twice is no message at all.
-//! - *Turning it on and off* loses nothing: an entry that only outputs works beside one that goes on,
-//!   so that they are replaced one by one once table 1 has its lowest entry, and back before it goes.
-//!   That entry is the first that comes and the last that goes: where it is not, nothing else is ours.
+//! - *Expiry*: entries of table 1 have no timeout and counters of their own. Paths begin and expire
+//!   as they do without policies.
+//! - *Re-routing*: the new path's entry carries its own port, so that the policies of that port
+//!   apply from its first packet on. This needs no message.
+//! - *The edge fast path*: the edge's entry is longer by a constant. The edge looks at nothing
+//!   more.
+//! - *Reconciliation*: paths are compared as before. Entries here are all known beforehand: the
+//!   same plan twice needs no message.
+//! - *Turning it on and off* loses nothing: an entry that only outputs works beside one that goes
+//!   on. So the controller replaces them one by one once table 1 has its lowest entry, and back
+//!   before that goes. That entry is set first and deleted last: without it, table 1 has no other
+//!   entry of ours.
 //!
-//! What is not covered: a packet that comes up and is sent on by the controller (the first of a pair)
-//! is of no policy.
+//! Not covered: a packet that comes up and is sent on by the controller (the first of a pair) gets
+//! no policy.
 //!
-//! Action sets are carried out in the order of the specification, the output last, so that mark and
-//! queue are there before it.
+//! Switches carry out action sets in the order of the specification, the output last, so that mark
+//! and queue are set before it.
 //!
-//! A circuit is a path of its own: its entries stand in table 0 above those of pairs, whole, with
+//! A circuit is a path of its own. Its entries stand complete in table 0 above those of pairs, with
 //! their output. So it also works with OpenFlow 1.0 (ENQUEUE), which has one table and no meter;
-//! policies are refused there. The entry at the ingress comes last and goes first: without it no
-//! packet is on the circuit, so that it is there completely or not at all, whenever auster is killed.
+//! policies are refused there. The entry at the ingress is set last and deleted first. Without it
+//! no packet is on the circuit, so the circuit is there completely or not at all, whenever auster
+//! is killed.
 //!
 //! # One entry for both datapaths
 //!
 //! The kernel's datapath puts a packet into the queue that `set_queue` names. Open vSwitch's
 //! userspace datapath does not, but it writes the code point of a queue's record into the packets
-//! of `set_queue`, if the port has a QoS record of type `linux-noop`, and filters of the kernel choose
-//! the class by that. So the entries are the same, and [`plan::PortPlan`] says what a port needs.
-//! A packet has then another code point at the next switch, where a service that is told by its
-//! code point is looked for under both.
+//! of `set_queue`, if the port has a QoS record of type `linux-noop`, and filters of the kernel
+//! choose the class by that. So the entries are the same, and [`plan::PortPlan`] lists the needs of
+//! a port. A packet then has another code point at the next switch, where policies match a service
+//! by either code point.
 
 pub mod asked;
 pub mod check;
@@ -83,13 +88,13 @@ use crate::timeouts::HostName;
 pub use rate::Rate;
 pub use service::{Proto, Service};
 
-/// Code points there are: six bits.
+/// The number of code points: six bits.
 pub const CODE_POINTS: u8 = 64;
 
-/// Of policies, and of circuits: the greater wins.
+/// The highest priority of policies, and of circuits: the greater wins.
 pub const PRIORITY_MAX: u16 = 9_999;
 
-/// What the operator asks for.
+/// The operator's demands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Qos {
     pub ports: BTreeMap<Location, PortQueues>,
@@ -101,19 +106,20 @@ pub struct Qos {
 /// The queues of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortQueues {
-    /// Of the port, or what it is held to.
+    /// The rate of the port, or its limit.
     pub rate: Rate,
-    /// By the number that `set_queue` names. Number 0, stated or not, has what no other takes.
+    /// The queues by the number in `set_queue`. Number 0, stated or not, gets the packets of no
+    /// other queue.
     pub queues: BTreeMap<u8, Queue>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Queue {
-    /// The class of service that it is for, so that a policy need not know numbers.
+    /// The class of service that it serves, so that a policy can name it without a number.
     pub class: Option<String>,
-    /// Its own whatever the others do.
+    /// The guaranteed rate.
     pub min: Option<Rate>,
-    /// Never more; the port's rate if not said.
+    /// The maximum rate; the port's rate if not stated.
     pub max: Option<Rate>,
     pub burst_bytes: Option<u64>,
     /// 0 is served first.
@@ -122,13 +128,13 @@ pub struct Queue {
     pub dscp: Vec<u8>,
 }
 
-/// What is done with the packets of a service, and where.
+/// The treatment of a service's packets, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
     pub name: String,
-    /// By name.
+    /// The name of its service.
     pub service: String,
-    /// Of policies for one packet, the one with the greatest holds, alone.
+    /// The priority: of several policies for one packet, only the one with the greatest applies.
     pub priority: u16,
     pub treatment: Treatment,
     pub on: On,
@@ -153,27 +159,27 @@ pub enum QueueName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meter {
     pub rate: Rate,
-    /// What may come at once; the switch's choice if not said.
+    /// The burst; the switch's choice if not stated.
     pub burst_bytes: Option<u64>,
     pub exceeding: Exceeding,
 }
 
-/// What becomes of packets above a meter's rate.
+/// The treatment of packets above a meter's rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Exceeding {
     #[default]
     Drop,
-    /// Their drop precedence is raised by so many steps.
+    /// Raises their drop precedence by this number of steps.
     Remark(u8),
 }
 
-/// Where a policy holds.
+/// The place where a policy applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum On {
-    /// For packets that leave by these.
+    /// Packets that leave by these ports.
     Ports(BTreeSet<Location>),
     Switches(BTreeSet<DatapathId>),
-    /// Between two hosts, wherever their packets go: the queue at every switch, meter, mark and drop
+    /// Packets between two hosts, on any path: the queue at every switch, meter, mark and drop
     /// where they come in.
     Path {
         from: HostName,
@@ -182,59 +188,59 @@ pub enum On {
     Everywhere,
 }
 
-/// A way of its own for a service between two hosts.
+/// A route of its own for a service between two hosts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Circuit {
     pub name: String,
     pub from: HostName,
     pub to: HostName,
-    /// Everything between the two if not said.
+    /// The service; all packets between the two if not stated.
     pub service: Option<String>,
-    /// What it is to have. Without a `queue` it gets one of its own at each port, of this rate.
+    /// The rate. Without a `queue` it gets one of its own at each port, of this rate.
     pub rate: Option<Rate>,
     pub queue: Option<QueueName>,
     pub priority: u16,
-    /// Of its own queue, where code points choose.
+    /// The code point of its own queue, where code points choose.
     pub dscp: Option<u8>,
-    /// Whether it is set up only where there is room, and holds it.
+    /// Whether it is set up only where there is room, and reserves it.
     pub admission: bool,
-    /// Whether the answers have the same way and the same room.
+    /// Whether the answers have the same route and the same room.
     pub both: bool,
 }
 
-/// What is known of the network.
+/// The known facts of the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Network {
     pub switches: BTreeMap<DatapathId, SwitchFacts>,
-    /// Each way, where both are there.
+    /// Both directions of each link.
     pub links: BTreeMap<Location, Location>,
-    /// Of the hosts that are named, those whose place is known.
+    /// The named hosts whose place is known.
     pub hosts: BTreeMap<HostName, Location>,
 }
 
-/// What is known of a switch.
+/// The known facts of a switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwitchFacts {
     pub version: Version,
     pub table_count: u8,
     pub queues_by: QueuesBy,
     pub meters: Option<MeterFacts>,
-    /// Ports that are there, with their rates where they are known.
+    /// The present ports, with their rates where known.
     pub ports: BTreeMap<PortNo, Option<Rate>>,
 }
 
 /// How a switch's queues are made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueuesBy {
-    /// Records in Open vSwitch's database are all: the kernel's datapath.
+    /// Records in Open vSwitch's database suffice: the kernel's datapath.
     SetQueue,
     /// Records, and classes and filters of the kernel beside the switch: the userspace datapath.
     CodePoint,
-    /// Nobody reaches its database.
+    /// The switch's database is out of reach.
     Nobody,
 }
 
-/// As the switch says in METER_FEATURES.
+/// The facts that the switch reports in METER_FEATURES.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeterFacts {
     pub max: u32,
@@ -269,7 +275,7 @@ impl Qos {
 }
 
 impl PortQueues {
-    /// What the queues are sure of, all together.
+    /// The sum of the rates that the queues guarantee.
     pub fn min_sum(&self) -> Rate {
         self.queues.values().filter_map(|queue| queue.min).sum()
     }
@@ -287,7 +293,7 @@ impl Network {
 }
 
 impl SwitchFacts {
-    /// Whether policies can stand behind its paths.
+    /// Whether the switch can have policies behind its paths.
     pub fn has_policy_table(&self) -> bool {
         self.version != Version::V10 && self.table_count > 1
     }
@@ -380,8 +386,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// Switches 1, 2, 3, 4 in a ring (1-2-4 and 1-3-4). Port 9 is a host's; port N leads to switch N.
-    /// 10.0.0.1 is at switch 1, 10.0.0.2 at switch 4.
+    /// A ring of switches 1, 2, 3, 4 (1-2-4 and 1-3-4). Port 9 is a host's; port N leads to switch
+    /// N. 10.0.0.1 is at switch 1, 10.0.0.2 at switch 4.
     pub fn ring() -> Network {
         let mut network = Network::default();
         for (dpid, ports) in [

@@ -1,5 +1,5 @@
-//! Policies that packets can be of at once: found by the fields in which they differ, so that one
-//! policy is compared with those that may meet it and not with all.
+//! Finds policies that can match the same packets. The search goes by the fields in which policies
+//! differ, so one policy is compared with its few candidates and not with all.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,7 +9,7 @@ use openflow::{DatapathId, Field};
 use super::flow::Matching;
 use super::{On, Policy, Treatment};
 
-/// Policies or circuits under a name or number `K`, by what tells their packets apart.
+/// Policies or circuits under a name or number `K`, by the fields that separate their packets.
 #[derive(Clone, Debug)]
 pub struct Odds<K> {
     by_priority: BTreeMap<u16, Equals<K>>,
@@ -17,14 +17,14 @@ pub struct Odds<K> {
     compared: u64,
 }
 
-/// Those of one priority.
+/// The policies of one priority.
 #[derive(Clone, Debug)]
 struct Equals<K> {
     members: BTreeMap<K, Member>,
-    /// Their matchings, by number and owner.
+    /// Their matches, by number and owner.
     matchings: BTreeMap<u32, K>,
     fields: BTreeMap<Field, Values>,
-    /// Matchings of those that name switches, by switch, and all others.
+    /// Matches of policies that name switches, by switch, and all others.
     named: BTreeMap<DatapathId, BTreeSet<u32>>,
     anywhere: BTreeSet<u32>,
     next: u32,
@@ -32,18 +32,18 @@ struct Equals<K> {
 
 #[derive(Clone, Debug)]
 struct Member {
-    /// Those of one treatment are never at odds.
+    /// Policies of one treatment are never at odds.
     treatment: Option<Treatment>,
     on: On,
     matchings: Vec<(u32, Matching)>,
 }
 
-/// The values of one field in all matchings.
+/// The values of one field in all matches.
 #[derive(Clone, Debug, Default)]
 struct Values {
-    /// Matchings by the mask and the value that they give the field.
+    /// Matches by the mask and the value of the field.
     said: BTreeMap<u128, BTreeMap<u128, BTreeSet<u32>>>,
-    /// Matchings that do not have the field.
+    /// Matches without the field.
     free: BTreeSet<u32>,
 }
 
@@ -107,7 +107,7 @@ impl<K: Clone + Ord> Odds<K> {
         }
     }
 
-    /// Those of the same priority and another treatment that may have packets of it.
+    /// The policies of the same priority and another treatment that may match its packets.
     pub fn against<Q>(&mut self, name: &Q) -> BTreeSet<K>
     where
         K: Borrow<Q>,
@@ -141,7 +141,7 @@ impl<K: Clone + Ord> Odds<K> {
         found
     }
 
-    /// How many pairs of matchings were ever compared.
+    /// The number of pairs of matches ever compared.
     pub fn compared(&self) -> u64 {
         self.compared
     }
@@ -176,7 +176,7 @@ impl<K: Clone + Ord> Equals<K> {
         for (field, value, mask) in matching.fields() {
             let all = self.matchings.keys();
             let values = self.fields.entry(field).or_insert_with(|| Values {
-                // Those before it say nothing of a field that nobody has named yet.
+                // Earlier matches do not have a field that appears for the first time.
                 free: all.copied().collect(),
                 ..Values::default()
             });
@@ -231,7 +231,8 @@ impl<K: Clone + Ord> Equals<K> {
         }
     }
 
-    /// Matchings that may have packets of this one: the fewest that any one of its fields leaves.
+    /// Matches that may share packets with this one: the smallest set that any one of its fields
+    /// leaves.
     fn candidates(&self, on: &On, matching: &Matching) -> Vec<u32> {
         let switches = on.named_switches();
         let here: Vec<&BTreeSet<u32>> = switches
@@ -259,7 +260,7 @@ impl<K: Clone + Ord> Equals<K> {
 }
 
 impl Values {
-    /// Matchings that agree with `value` under `mask`, if there are fewer than `limit`.
+    /// Matches that agree with `value` under `mask`, if there are fewer than `limit`.
     fn meeting(&self, value: u128, mask: u128, limit: usize) -> Option<Vec<u32>> {
         if self.free.len() >= limit {
             return None;
@@ -271,7 +272,7 @@ impl Values {
             if common == *other {
                 found.extend(by_value.get(&(value & other)).into_iter().flatten());
             } else {
-                // All values that agree are in this range; of prefixes they are all of it.
+                // All values that agree are in this range; for prefixes they are all of it.
                 let range = value & common..=value & common | !common & other;
                 let alike = by_value.range(range).filter(|(theirs, _)| agrees(theirs));
                 found.extend(alike.flat_map(|(_, ids)| ids).take(limit));
@@ -337,7 +338,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a comparison of each with each, policies coming, changing and going.
+        /// Compared with a comparison of every pair, while policies come, change and go.
         #[test]
         fn those_at_odds_are_found_as_by_comparing_all(
             steps in prop::collection::vec(

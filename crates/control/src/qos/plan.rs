@@ -1,8 +1,8 @@
-//! What each switch is to hold: entries, meters, queues.
+//! Plans the wanted state of each switch: entries, meters, queues.
 //!
-//! The same [`Qos`], [`Network`] and [`Circuits`] make the same plan, entry for entry: numbers that
-//! somebody must choose (meters, queues of circuits) hang on names, so that a policy that is added
-//! changes none of another.
+//! The same [`Qos`], [`Network`] and [`Circuits`] make the same plan, entry for entry. Numbers that
+//! must be chosen (meters, queues of circuits) derive from names, so that a new policy changes no
+//! number of another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,45 +20,46 @@ use super::{
 use crate::controller::Location;
 use crate::timeouts::HostName;
 
-/// Above the entries of pairs and of their rules, also those that drop; below what keeps the
-/// controller reachable.
+/// Above the entries of pairs and of their rules, including those that drop; below the entries that
+/// keep the controller reachable.
 const CIRCUIT_PRIORITY: u16 = 3_001;
 /// In the policy table, above the entry that adds nothing.
 const POLICY_PRIORITY: u16 = 2;
 
-/// Meters that are ours where a switch has so many; below are everybody's, from 1 on. Of fewer the
-/// upper half is.
+/// The meters of auster on a switch with enough of them; those below are for everybody, from 1 on.
+/// On a switch with fewer, the upper half.
 const METERS: std::ops::RangeInclusive<u32> = 0x6000..=0x9fff;
-/// Queues of circuits, above those that anybody states.
+/// Queues of circuits, above the operator's.
 const CIRCUIT_QUEUES: std::ops::RangeInclusive<u32> = 128..=255;
 
-/// All switches.
+/// The plan of all switches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     pub switches: BTreeMap<DatapathId, SwitchPlan>,
-    /// What cannot be yet, and why: it is planned again when the network has changed.
+    /// Demands that are not possible yet, and the reasons: they are planned again when the network
+    /// has changed.
     pub waiting: BTreeSet<(Owner, String)>,
-    /// Policies that ask for an entry that one named before them has.
+    /// Policies that want an entry that a policy named before them has.
     shared: BTreeMap<(DatapathId, FlowKey), BTreeSet<String>>,
     meters: MeterIds,
 }
 
-/// A policy as it was planned last, and its service; `None` if it was not there.
+/// A policy as last planned, and its service; `None` if there was none.
 pub type Former = Option<(Policy, Option<Service>)>;
 
-/// The difference of a changed plan to the one before.
+/// The difference between a changed plan and the one before.
 #[derive(Debug, Default)]
 pub struct Touched {
-    /// Entries that may be others, as they were.
+    /// Entries that may have changed, in their former state.
     pub flows: BTreeMap<(DatapathId, FlowKey), Option<Planned>>,
     pub meters: BTreeSet<(DatapathId, MeterId)>,
-    /// Switches whose ports have other queues.
+    /// Switches whose ports have other queues now.
     pub ports: BTreeSet<DatapathId>,
-    /// How many policies were worked out, for one or for all switches.
+    /// The number of policies that were computed, for one or for all switches.
     pub policies: u64,
 }
 
-/// What a switch is to hold, or holds.
+/// The wanted or held state of a switch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SwitchPlan {
     pub flows: BTreeMap<FlowKey, Planned>,
@@ -69,23 +70,24 @@ pub struct SwitchPlan {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
     pub does: Does,
-    /// As [`Flow::rank`].
+    /// See [`Flow::rank`].
     pub rank: u8,
     pub owner: Owner,
 }
 
-/// Whose an entry is.
+/// The owner of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Owner {
-    /// Of the table, or of whom nobody remembers.
+    /// The table itself, or an unknown owner.
     Nobody,
     Policy(String),
     Circuit(String),
 }
 
-/// What a port needs. With [`QueuesBy::SetQueue`], a QoS record of type `linux-htb` and its queues.
-/// With [`QueuesBy::CodePoint`], one of type `linux-noop` whose queues have the first code point
-/// each, and in the kernel a class for each queue, filters for its code points, and short leaves.
+/// The needs of a port. With [`QueuesBy::SetQueue`], a QoS record of type `linux-htb` and its
+/// queues. With [`QueuesBy::CodePoint`], one of type `linux-noop` whose queues have the first code
+/// point each, and in the kernel a class for each queue, filters for its code points, and short
+/// leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortPlan {
     pub by: QueuesBy,
@@ -105,7 +107,7 @@ impl Plan {
         plan
     }
 
-    /// Plans policies that are others than they were, on the same network and with the same queues.
+    /// Plans changed policies, on the same network and with the same queues.
     pub fn update(
         &mut self,
         qos: &Qos,
@@ -154,7 +156,7 @@ impl Plan {
         touched
     }
 
-    /// Plans circuits and queues anew, and leaves policies as they are.
+    /// Plans circuits and queues again, and leaves policies unchanged.
     pub fn update_ways(
         &mut self,
         qos: &Qos,
@@ -188,7 +190,7 @@ impl Plan {
             let at = (dpid, key.clone());
             touched.flows.entry(at).or_insert(None);
             let switch = self.switches.entry(dpid).or_default();
-            // Of two for the same packets, which checking refuses, the one named first stays.
+            // If two match the same packets, which checking refuses, the one named first stays.
             switch.flows.entry(key).or_insert(planned);
         }
         self.waiting.extend(out.waiting);
@@ -202,7 +204,7 @@ impl Plan {
         touched
     }
 
-    /// Takes out what a policy had.
+    /// Releases the entries of a policy.
     fn release(
         &mut self,
         name: &str,
@@ -254,8 +256,8 @@ impl Plan {
         }
     }
 
-    /// Gives an entry to `name`. Two policies for the same packets are refused by checking if they
-    /// differ; otherwise the one named first has the entry.
+    /// Gives an entry to `name`. Checking refuses two different policies for the same packets;
+    /// otherwise the one named first has the entry.
     fn claim_one(
         &mut self,
         names: &Names,
@@ -287,7 +289,7 @@ impl Plan {
         }
     }
 
-    /// An entry whose policy is gone goes to the next that asks for it.
+    /// Gives an entry whose policy is gone to the next that wants it.
     fn inherit(
         &mut self,
         names: &Names,
@@ -321,7 +323,7 @@ impl Plan {
         }
     }
 
-    /// The lowest entry of the policy table stands where there are others.
+    /// Sets the lowest entry of the policy table where there are others, and removes it elsewhere.
     fn lowest(&mut self, touched: &mut Touched) {
         let miss = Flow::policy_miss();
         let dpids: BTreeSet<DatapathId> = touched.flows.keys().map(|(dpid, _)| *dpid).collect();
@@ -351,7 +353,7 @@ impl Plan {
     }
 }
 
-/// Before all entries of a table.
+/// The key before all entries of a table.
 fn first_of(table: openflow::TableId) -> FlowKey {
     FlowKey {
         table,
@@ -361,7 +363,7 @@ fn first_of(table: openflow::TableId) -> FlowKey {
 }
 
 impl Touched {
-    /// Drops what is as it was.
+    /// Drops unchanged entries from the difference.
     fn settle(&mut self, switches: &BTreeMap<DatapathId, SwitchPlan>) {
         self.flows.retain(|(dpid, key), was| {
             let is = switches.get(dpid).and_then(|switch| switch.flows.get(key));
@@ -370,7 +372,7 @@ impl Touched {
     }
 }
 
-/// Numbers of meters: by how many a switch has, of policies by name.
+/// The numbers of meters: by the number that a switch has, of policies by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct MeterIds(BTreeMap<u32, Numbers>);
 
@@ -399,9 +401,9 @@ impl MeterIds {
         self.0.entry(max).or_insert_with(|| Numbers::new(qos, max))
     }
 
-    /// Numbers policies that have a meter from now on, and frees the numbers of those that have none
-    /// any more. If others need another number because of it, numbers all anew and returns the
-    /// numbers before.
+    /// Numbers policies that have a meter from now on, and frees the numbers of those that no
+    /// longer have one. If others need another number because of it, numbers all again and returns
+    /// the former numbers.
     fn change(
         &mut self,
         qos: &Qos,
@@ -432,12 +434,13 @@ impl MeterIds {
                 } else {
                     id + 1
                 };
-                // Nobody was turned away from it.
+                // No other policy was turned away from it.
                 is_free(numbers, next)
             });
             leaves
                 && new.iter().all(|name| {
-                    // As when all are numbered in order: it gets its number, as nobody has it.
+                    // The same result as numbering all in order: it gets its wanted number, since
+                    // that is free.
                     let id = wanted_number(name, &range);
                     let id = id.filter(|id| is_free(numbers, *id));
                     id.is_some_and(|id| {
@@ -468,7 +471,7 @@ impl MeterIds {
 }
 
 impl SwitchPlan {
-    /// Whether paths are to lead on to the policy table.
+    /// Whether paths should lead on to the policy table.
     pub fn has_policies(&self) -> bool {
         let last = self.flows.keys().next_back();
         last.is_some_and(|key| key.table == POLICY_TABLE)
@@ -483,7 +486,7 @@ impl SwitchPlan {
         self.flows.range_mut(..first_of(POLICY_TABLE))
     }
 
-    /// Takes in what a switch says that it holds.
+    /// Takes in an entry that a switch reports.
     pub fn insert_held(&mut self, flow: Flow) {
         let planned = Planned {
             does: flow.does,
@@ -495,13 +498,13 @@ impl SwitchPlan {
 }
 
 impl Planned {
-    /// Whether a switch would do the same, whoever asked for it.
+    /// Whether a switch would act the same, whatever the owner.
     pub fn is_as(&self, other: &Planned) -> bool {
         (self.does, self.rank) == (other.does, other.rank)
     }
 }
 
-/// Whose an entry of a circuit is, by what it matches, and whether it is of the answers.
+/// The circuit of an entry, by its match, and whether it is for the answers.
 pub fn circuit_of<'a>(qos: &'a Qos, key: &FlowKey) -> Option<(&'a Circuit, bool)> {
     let loose = |m: &Matching| m.without(Field::InPort).without(Field::IpDscp);
     let found = loose(&key.matching);
@@ -544,7 +547,7 @@ struct Planner<'a> {
     qos: &'a Qos,
     names: &'a Names,
     network: &'a Network,
-    /// Queues that circuits have of their own.
+    /// The own queues of circuits.
     circuit_queues: BTreeMap<(Location, String), u8>,
     ids: MeterIds,
     out: Out,
@@ -559,7 +562,7 @@ struct Out {
     waiting: Vec<(Owner, String)>,
 }
 
-/// A way out of a switch for a policy: by one port or by whichever, and into which queue.
+/// The exit of a policy's packets from a switch: a port or any, and the queue.
 type Exit = (Option<PortNo>, Option<QueueId>);
 
 impl<'a> Planner<'a> {
@@ -587,7 +590,7 @@ impl<'a> Planner<'a> {
         for (at, stated) in &self.qos.ports {
             let mut stated = stated.clone();
             for queue in stated.queues.values_mut() {
-                // A name is ours: no switch holds it.
+                // The class name is ours alone: no switch holds it.
                 queue.class = None;
             }
             ports.insert(*at, stated);
@@ -695,7 +698,7 @@ impl<'a> Planner<'a> {
                 let Some(matching) = matching else {
                     continue;
                 };
-                // What is of one port is above what is of any, for the same policy.
+                // Entries of one port are above those of any, for the same policy.
                 let priority = POLICY_PRIORITY + 2 * policy.priority + u16::from(port.is_some());
                 let does = Does {
                     meter,
@@ -725,7 +728,7 @@ impl<'a> Planner<'a> {
         ports.any(|(port, _)| self.qos.queue_at(at(port), name).is_some())
     }
 
-    /// The same on every switch that has as many.
+    /// The meter's number: the same on every switch that has as many.
     fn meter_id(&mut self, policy: &Policy, max: u32) -> Option<MeterId> {
         let numbers = self.ids.of(self.qos, max);
         numbers.by_name.get(&policy.name).copied().map(MeterId)
@@ -755,8 +758,8 @@ impl<'a> Planner<'a> {
             .map(|(port, _)| (port, queue_at(port)))
             .collect();
         let kinds: BTreeSet<Option<QueueId>> = queues.values().copied().collect();
-        // A port without queues takes no notice of a number. Where one port alone has queues, its
-        // entry counts what they are to get and nothing else.
+        // A port without queues ignores a number. Where one port alone has queues, its entry counts
+        // only packets for them.
         if let (2.., 1, Some(Some(queue))) = (queues.len(), kinds.len(), kinds.first()) {
             return vec![(None, Some(*queue))];
         }
@@ -766,8 +769,9 @@ impl<'a> Planner<'a> {
         with_queue.chain(others).collect()
     }
 
-    /// The queue of a treatment at a port. Where the code point chooses and the packet gets one that
-    /// is of the queue, that is enough: the queue's first would be written over it.
+    /// The queue of a treatment at a port. Where the code point chooses, and the packet gets one
+    /// that belongs to the queue, no queue is needed: it would overwrite that code point with its
+    /// first.
     fn queue_at(
         &self,
         at: Location,
@@ -781,7 +785,7 @@ impl<'a> Planner<'a> {
         (facts.queues_by != QueuesBy::Nobody && !is_enough).then_some(QueueId(number.into()))
     }
 
-    /// Code points that a switch before may have given to packets of a policy.
+    /// Code points that an earlier switch may have written into packets of a policy.
     fn written_by(&self, policy: &Policy) -> BTreeSet<u8> {
         let mut written: BTreeSet<u8> = policy.treatment.mark.into_iter().collect();
         for (at, port) in &self.qos.ports {
@@ -890,7 +894,7 @@ impl<'a> Planner<'a> {
 }
 
 impl Treatment {
-    /// What is left of it after the first switch of a path.
+    /// The part of the treatment that applies after the first switch of a path.
     fn on_the_way(&self) -> Treatment {
         Treatment {
             queue: self.queue.clone(),
@@ -904,7 +908,8 @@ impl Treatment {
     }
 }
 
-/// Its own for as long as it is there, and the rest of the port by turns with others.
+/// The queue of a circuit: its own rate as long as it lives, and the rest of the port in turns with
+/// others.
 fn own_queue(circuit: &Circuit) -> Queue {
     Queue {
         min: circuit.rate,
@@ -935,8 +940,8 @@ fn circuit_queues(qos: &Qos, circuits: &Circuits) -> BTreeMap<(Location, String)
     queues
 }
 
-/// A number of the range for each name: the one that the name itself says, or the next that is
-/// free. Names that are left over when the range is full get none.
+/// Chooses a number of the range for each name: the one that the name hashes to, or the next free
+/// one. Names that are left over when the range is full get none.
 fn numbered(
     names: BTreeSet<&str>,
     range: std::ops::RangeInclusive<u32>,
@@ -958,7 +963,7 @@ fn numbered(
     numbers
 }
 
-/// The number that a name says; `None` if there is none.
+/// The number that a name hashes to; `None` for an empty range.
 fn wanted_number(name: &str, range: &std::ops::RangeInclusive<u32>) -> Option<u32> {
     let count = range.clone().count() as u64;
     let wanted = Fnv1a::of(name.as_bytes()).checked_rem(count)?;

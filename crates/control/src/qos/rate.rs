@@ -17,7 +17,7 @@ impl Rate {
         Rate(n * 1_000_000)
     }
 
-    /// As meters count: thousands of bits, no fraction lost on the way up.
+    /// The rate in the unit of meters: thousands of bits, rounded up.
     pub fn kbit(self) -> u64 {
         self.0.div_ceil(1000)
     }

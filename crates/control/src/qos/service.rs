@@ -1,4 +1,4 @@
-//! A service: the packets that a policy or a circuit is for.
+//! Services: the packets of a policy or a circuit.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,10 +11,10 @@ use crate::timeouts::{HostName, Prefix};
 
 const ETH_TYPE_IPV4: u16 = 0x0800;
 const ETH_TYPE_IPV6: u16 = 0x86dd;
-/// In a VLAN id that is there.
+/// The bit of a VLAN id that is present.
 const VLAN_PRESENT: u16 = 0x1000;
 
-/// Packets, by what they say of themselves. What is not said may be anything.
+/// Packets, by their own fields. An unstated field may have any value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
     pub name: String,
@@ -28,13 +28,13 @@ pub struct Service {
     pub vlan: Option<u16>,
 }
 
-/// What is carried over IP.
+/// The protocol over IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Proto {
     Tcp,
     Udp,
     Sctp,
-    /// Of the version of IP that it is used with.
+    /// The ICMP of the version of IP in use.
     Icmp,
     Number(u8),
 }
@@ -59,8 +59,8 @@ impl Service {
         }
     }
 
-    /// The same packets after somebody has written another code point into them. A service that
-    /// looks at none is the same.
+    /// The same packets after another code point was written into them. A service that matches none
+    /// is unchanged.
     #[must_use]
     pub fn marked(&self, mark: u8) -> Service {
         Service {
@@ -69,9 +69,9 @@ impl Service {
         }
     }
 
-    /// As matches of one entry each: two where both versions of IP are meant. `ends` are the hosts
-    /// it is narrowed to, and `of_ip` asks for packets that have a code point. Empty if no packet can
-    /// be all of that.
+    /// Matches of one entry each: two where both versions of IP are meant. `ends` are the hosts it
+    /// is narrowed to, and `of_ip` restricts it to packets with a code point. Empty if no packet
+    /// can match all of that.
     pub fn matchings(&self, ends: Option<(HostName, HostName)>, of_ip: bool) -> Vec<Matching> {
         let (from, to) = ends.unzip();
         let srcs: Vec<HostName> = [self.src, from].into_iter().flatten().collect();
@@ -183,7 +183,7 @@ impl Proto {
         }
     }
 
-    /// Where its ports are, if it has any.
+    /// The fields of its ports, if it has any.
     pub(super) fn port_fields(self) -> Option<(Field, Field)> {
         match self {
             Proto::Tcp | Proto::Number(6) => Some((Field::TcpSrc, Field::TcpDst)),

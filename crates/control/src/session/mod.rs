@@ -1,21 +1,21 @@
 //! The controller's end of one OpenFlow connection.
 //!
-//! A session opens with HELLO, agrees on a version, asks who the switch is (features, description,
-//! ports, role) and says [`SessionOutput::Up`]. From then on it answers echoes, checks every
-//! message and delivers those that are the application's. It never waits for the application, so
-//! the switch's keep-alive holds however busy that is.
+//! A session opens with HELLO, agrees on a version, asks the switch for its identity (features,
+//! description, ports, role) and outputs [`SessionOutput::Up`]. From then on it answers echoes,
+//! checks every message and delivers those for the application. It never waits for the application,
+//! so the switch's keep-alive holds however busy the application is.
 //!
-//! What a peer may do wrong, and what follows:
+//! Its reactions to wrong peers:
 //!
 //! | the peer | the session |
 //! | --- | --- |
 //! | opens with anything but HELLO | closes |
 //! | speaks no version of ours | HELLO_FAILED/INCOMPATIBLE, closes |
 //! | is silent during set-up | closes at the deadline |
-//! | sends a message that cannot be read | the decoder's error; closes after `malformed_max` |
+//! | sends an unreadable message | the decoder's error; closes after `malformed_max` |
 //! | sends another version mid-channel | BAD_VERSION, counted as malformed |
 //! | sends a controller's message or an unknown type | BAD_TYPE, counted as malformed |
-//! | sends a second HELLO, HELLO_FAILED or a reply nobody asked for | ignored, counted |
+//! | sends a second HELLO, HELLO_FAILED or an unsolicited reply | ignored, counted |
 //! | stops in the middle of a message | closes after `message_timeout` |
 //! | answers no echo | closes after `echo_unanswered_max` |
 //!
@@ -44,21 +44,21 @@ const ERROR_DATA_LEN: usize = 128;
 
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
-    /// 1.3 and 1.0 are what the codec speaks.
+    /// The versions to offer; the codec has 1.3 and 1.0.
     pub versions: Vec<Version>,
-    /// From the start of the connection to the peer's HELLO.
+    /// Time from the start of the connection to the peer's HELLO.
     pub hello_timeout: Duration,
-    /// From the start of the connection to [`SessionOutput::Up`].
+    /// Time from the start of the connection to [`SessionOutput::Up`].
     pub features_timeout: Duration,
-    /// From the first byte of a message to its last.
+    /// Time from the first byte of a message to its last.
     pub message_timeout: Duration,
-    /// Between two echo requests, whatever else is on the channel: they measure its delay too.
+    /// Time between two echo requests, whatever else is on the channel: they measure its delay too.
     pub echo_interval: Duration,
     /// Echo requests without any sign of life before the connection is dead.
     pub echo_unanswered_max: u32,
     /// How long the peer has to answer [`Session::handle_probe`].
     pub probe_timeout: Duration,
-    /// Messages within `malformed_window` that may be wrong; one more closes.
+    /// Maximum number of malformed messages within `malformed_window`; one more closes.
     pub malformed_max: u32,
     pub malformed_window: Duration,
     /// Role to ask for (1.3); `None` leaves the switch's default, EQUAL.
@@ -85,33 +85,33 @@ impl Default for SessionConfig {
     }
 }
 
-/// A switch that has said all it must before it is used.
+/// A switch that has reported everything that its use requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SwitchUp {
     pub version: Version,
     pub features: SwitchFeatures,
-    /// By number. From the features reply in 1.0, from PORT_DESC later.
+    /// The ports, by number. From the features reply in 1.0, from PORT_DESC later.
     pub ports: Vec<Port>,
     /// `None` when the switch refused to describe itself.
     pub description: Option<Description>,
-    /// The role granted; EQUAL where none was asked for or the switch knows none.
+    /// The role granted; EQUAL where none was requested or the switch knows none.
     pub role: Role,
 }
 
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionOutput {
-    /// To be written before anything that is queued for this connection.
+    /// A frame to write before anything that is queued for this connection.
     Transmit(Frame),
     /// The switch may be used. Comes once.
     Up(Box<SwitchUp>),
-    /// For the application. [`decode_rows`] reads it without error.
+    /// A frame for the application. [`decode_rows`] reads it without error.
     Deliver(Frame),
     /// The end: write what was transmitted before, then close. Nothing follows.
     Close(CloseReason),
 }
 
-/// Why a session ended itself.
+/// The reason that a session ended itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     NotHello(MessageKind),
@@ -190,7 +190,7 @@ pub struct SessionCounters {
     pub echo_requests_answered: u64,
     /// Messages that were answered by an error.
     pub malformed: u64,
-    /// Replies nobody asked for, second HELLOs and the like: ignored.
+    /// Unsolicited replies, second HELLOs and the like: ignored.
     pub unexpected: u64,
     /// Packet-ins and flow-removed before the switch was up.
     pub early: u64,
@@ -221,7 +221,7 @@ enum State {
 }
 
 impl Session {
-    /// Starts with our HELLO. `seed` only chooses the first xid.
+    /// Starts a session with our HELLO. `seed` only chooses the first xid.
     pub fn new(now: Instant, config: SessionConfig, seed: u64) -> Session {
         assert!(!config.versions.is_empty(), "a session without a version");
         let highest = config.versions.iter().copied().max();
@@ -245,7 +245,7 @@ impl Session {
         session
     }
 
-    /// Takes one message of the switch.
+    /// Handles one message of the switch.
     pub fn handle_frame(&mut self, now: Instant, frame: Frame) {
         if matches!(self.state, State::Closed) {
             return;
@@ -263,14 +263,14 @@ impl Session {
         }
     }
 
-    /// `count` packet-ins have come and are answered already: the peer lives.
+    /// Notes that `count` packet-ins have come and are answered already: the peer lives.
     pub fn handle_answered(&mut self, count: u64) {
         self.counters.received += count;
         self.heard();
         self.partial_since = None;
     }
 
-    /// Whether the read buffer holds the beginning of a message.
+    /// Notes whether the read buffer holds the beginning of a message.
     pub fn handle_partial(&mut self, now: Instant, partial: bool) {
         self.partial_since = match (partial, self.partial_since) {
             (false, _) => None,
@@ -278,8 +278,8 @@ impl Session {
         };
     }
 
-    /// Whether the driver has stopped reading because the inbox is full. While it has, silence is
-    /// ours and not the switch's, and no deadline that waits for the switch runs.
+    /// Notes whether the driver has stopped reading because the inbox is full. While it has, the
+    /// silence is not the switch's, and no deadline that waits for the switch runs.
     pub fn handle_paused(&mut self, now: Instant, paused: bool) {
         if self.paused && !paused {
             self.heard();
@@ -288,7 +288,7 @@ impl Session {
         self.paused = paused;
     }
 
-    /// Asks for a sign of life within `probe_timeout`: somebody else claims to be this switch.
+    /// Asks for a sign of life within `probe_timeout`: another connection claims to be this switch.
     pub fn handle_probe(&mut self, now: Instant) {
         if let State::Up(version) = self.state
             && self.probe_due.is_none()
@@ -310,7 +310,7 @@ impl Session {
         self.outputs.pop_front()
     }
 
-    /// The next deadline and what it is for.
+    /// The next deadline and its purpose.
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
         let mut deadlines = [None; 4];
         match self.state {
@@ -350,7 +350,8 @@ impl Session {
         self.counters
     }
 
-    /// Exactly one deadline's work, so that each is looked at again with the state it left.
+    /// Handles exactly one deadline, so that each is examined with the state that the one before
+    /// left.
     fn handle_due(&mut self, now: Instant) {
         let due = |at: Instant| at <= now;
         if self
@@ -380,7 +381,7 @@ impl Session {
     }
 
     fn handle_opening(&mut self, frame: Frame) {
-        // An unknown version's HELLO is still a HELLO: type 0 and its elements never changed.
+        // A HELLO of an unknown version is still a HELLO: type 0 and its elements never changed.
         let hello = match frame.type_byte() {
             0 => decode(&as_known_version(&frame)),
             1 => return self.close_refused(&frame),
@@ -445,7 +446,7 @@ impl Session {
             }
             _ => {}
         }
-        // A row that cannot be read must not hide the others from the application.
+        // An unreadable row must not hide the others from the application.
         let message = match decode_rows(&frame) {
             Ok((message, _)) => message,
             // An error is never answered by an error: two sides could do so for ever.
@@ -482,8 +483,8 @@ impl Session {
         }
     }
 
-    /// Description, ports and role, once it is known that this is a switch. Pipelined: the three
-    /// answers are independent.
+    /// Asks for description, ports and role, once the peer is known to be a switch. Pipelined: the
+    /// three answers are independent.
     fn ask_the_rest(&mut self, version: Version) {
         let requests = setup::questions(version, self.config.role);
         let asked: Vec<Xid> = requests.iter().map(|m| self.request(version, m)).collect();
@@ -540,7 +541,7 @@ impl Session {
             experimenter: None,
             data: data.clone(),
         });
-        // 1.0 has fewer codes: what it cannot say becomes the nearest it can, a bad length.
+        // 1.0 has fewer codes: one that it lacks becomes the nearest, a bad length.
         let frame = encode(version, xid, &error).or_else(|_| {
             let kind = ErrorKind::BAD_LEN;
             let error = ErrorMessage {

@@ -1,4 +1,4 @@
-//! What a switch must tell before it is used, gathered from its first answers.
+//! The facts that a switch must report before it is used, gathered from its first answers.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(super) struct Setup {
     ports: BTreeMap<PortNo, Port>,
     description: Option<Description>,
     role: Role,
-    /// Requests without their answer, by what they ask.
+    /// Requests without an answer, by their question.
     waiting: Vec<(Xid, Question)>,
 }
 
@@ -29,7 +29,7 @@ enum Question {
 
 pub(super) enum Progress {
     Waiting,
-    /// A packet-in or the like that nobody is ready for.
+    /// A packet-in or the like that comes too early.
     Early,
     Unexpected,
     /// Features are known: send [`questions`].
@@ -38,7 +38,7 @@ pub(super) enum Progress {
     Close(CloseReason),
 }
 
-/// What to ask after the features, in the order [`Setup::asked`] is told the xids.
+/// The questions after the features. [`Setup::asked`] takes their xids in the same order.
 pub(super) fn questions(version: Version, role: Option<RoleMessage>) -> Vec<Message> {
     let ask = |body| Message::MultipartRequest(MultipartRequest { more: false, body });
     let mut questions = vec![ask(RequestBody::Desc)];
@@ -90,7 +90,7 @@ impl Setup {
                 return self.bounded(port_count_max).unwrap_or(Progress::Ask);
             }
             Message::PortStatus(status) => {
-                // The description of ports may be under way: the later word counts.
+                // The description of ports may be under way: the later report counts.
                 let no = status.port.port_no;
                 match status.reason {
                     PortReason::DELETE => drop(self.ports.remove(&no)),
@@ -141,7 +141,8 @@ impl Setup {
         true
     }
 
-    /// A switch may refuse to describe itself or to know roles; the rest is needed.
+    /// Handles an error. A switch may refuse to describe itself or to know roles; the rest is
+    /// required.
     fn handle_error(&self, xid: Xid, kind: ErrorKind) -> Option<Progress> {
         if xid == self.features_xid {
             return Some(Progress::Close(CloseReason::PeerRefused(kind)));

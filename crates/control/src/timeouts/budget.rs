@@ -1,11 +1,15 @@
-//! What a flow table of C entries can hold, as arithmetic: nothing here knows a switch or a message.
+//! The arithmetic of a flow table of C entries, without switches or messages.
 //!
-//! By Little's law a table holds `N = λ·(d + T)` entries, where λ is the rate of new flows, d how
-//! long a flow sends and T how long its entry outlives it. So T is what may be chosen:
-//! [`idle_cap`]. An entry that is known to send every few milliseconds needs less:
-//! [`Tracked::idle`]. As the table fills it is looked at more often ([`poll_interval`]),
-//! above nine tenths the least recently used entries go ([`victims`]), and where all are in use
-//! some are replaced by one that is coarser ([`coarsen`]). [`Overload`] stretches all of it while
+//! By Little's law a table holds `N = λ·(d + T)` entries,
+//! where λ is the rate of new flows, d how long a flow sends
+//! and T how long its entry outlives it. Only T can be
+//! chosen: [`idle_cap`]. An entry that is known to send
+//! every few milliseconds needs less: [`Tracked::idle`]. As
+//! the table fills, the controller reads it more often
+//! ([`poll_interval`]). Above nine tenths it evicts the
+//! least recently used entries ([`victims`]), and where all
+//! are in use it replaces some by a coarse one
+//! ([`coarsen`]). [`Overload`] stretches all timeouts while
 //! the controller's processor is short.
 //!
 //! Only sums, products and quotients are used: the same input gives the same bits on any machine.
@@ -18,25 +22,26 @@ use clock::{Duration, Instant};
 pub use overload::Overload;
 pub use tracked::{Evict, Returns, Tracked, coarsen, victims};
 
-/// No idle timeout is shorter, whatever the table asks for.
+/// The shortest idle timeout, whatever the table requires.
 pub const IDLE_MIN: Duration = Duration::from_millis(500);
-/// No idle timeout is longer, however empty the table is.
+/// The longest idle timeout, however empty the table is.
 pub const IDLE_MAX: Duration = Duration::from_secs(60);
-/// The statistics are read no more often: a read of a full table costs the switch milliseconds.
+/// Minimum time between two readings of statistics: a read of a full table costs the switch
+/// milliseconds.
 pub const POLL_MIN: Duration = Duration::from_millis(250);
 pub const POLL_MAX: Duration = Duration::from_secs(5);
 
-/// N*: what timeouts aim at, eight tenths of the capacity.
+/// N*, the target of timeouts: eight tenths of the capacity.
 pub fn target(capacity: u32) -> u32 {
     share(capacity, 8)
 }
 
-/// Above it entries are evicted: nine tenths of the capacity.
+/// The level above which entries are evicted: nine tenths of the capacity.
 pub fn high_mark(capacity: u32) -> u32 {
     share(capacity, 9)
 }
 
-/// Below it nothing presses: seven tenths of the capacity.
+/// The level below which the table counts as calm: seven tenths of the capacity.
 pub fn calm_mark(capacity: u32) -> u32 {
     share(capacity, 7)
 }
@@ -49,14 +54,14 @@ fn share(capacity: u32, tenths: u64) -> u32 {
 pub fn idle_cap(capacity: u32, new_flows_per_s: f64, active: Duration) -> Duration {
     let fits_s = f64::from(target(capacity)) / new_flows_per_s;
     let idle_s = (fits_s - active.as_secs_f64()).max(0.0);
-    // No new flows: nothing presses.
+    // Without new flows the table does not fill.
     match idle_s < IDLE_MAX.as_secs_f64() {
         true => Duration::from_secs_f64(idle_s).max(IDLE_MIN),
         false => IDLE_MAX,
     }
 }
 
-/// When to read the statistics again: after a quarter of what is free has filled.
+/// The time until the next reading of statistics: until a quarter of the free places has filled.
 pub fn poll_interval(capacity: u32, entries: u32, new_flows_per_s: f64) -> Duration {
     let free = f64::from(capacity.saturating_sub(entries));
     let interval_s = free / (4.0 * new_flows_per_s);
@@ -66,32 +71,32 @@ pub fn poll_interval(capacity: u32, entries: u32, new_flows_per_s: f64) -> Durat
     }
 }
 
-/// The timeout as OpenFlow has it, in whole seconds. What the flow needs is rounded up, what the
-/// table allows to the nearest, and neither to 0, which would mean for ever: half a second becomes
-/// one. What that is too much between 0.8 and 0.9 of the table takes.
+/// The timeout in OpenFlow's unit, whole seconds. The flow's need is rounded up, the table's limit
+/// to the nearest second, and neither to 0, which would mean no timeout: half a second becomes one.
+/// The surplus fits between 0.8 and 0.9 of the table.
 pub fn whole_seconds(idle: Duration, cap: Duration) -> u16 {
     let needed = idle.as_nanos().div_ceil(1_000_000_000) as u64;
     let allowed = (cap + Duration::from_millis(500)).as_secs().max(1);
     u16::try_from(needed.clamp(1, allowed)).unwrap_or(u16::MAX)
 }
 
-/// New flows a second: windows counted, and their mean with the older ones fading.
+/// New flows a second: counted in windows, with a mean in which older ones fade.
 #[derive(Clone, Copy, Debug)]
 pub struct ArrivalRate {
     window_since: Instant,
     counted: u32,
     per_s: f64,
-    /// Windows so far, until the mean is settled.
+    /// The number of windows so far, until the mean is settled.
     windows: u8,
 }
 
 impl ArrivalRate {
     const WINDOW: Duration = Duration::from_millis(500);
-    /// Weight of the newest window. The mean is of about the last 3.5 s.
+    /// Weight of the newest window. The mean covers about the last 3.5 s.
     const WEIGHT: f64 = 0.25;
-    /// Until then it is a plain mean.
+    /// The number of windows of which a plain mean is taken first.
     const SETTLED_WINDOWS: u8 = 4;
-    /// After so many empty windows nothing is left of an earlier rate.
+    /// The number of empty windows after which an earlier rate is forgotten.
     const FORGOTTEN_WINDOWS: u64 = 120;
 
     pub fn new(now: Instant) -> ArrivalRate {
@@ -108,8 +113,8 @@ impl ArrivalRate {
         self.counted = self.counted.saturating_add(1);
     }
 
-    /// A rate that has just begun to rise counts at once: the window under way is taken for a whole
-    /// one where it already has more than the mean.
+    /// The rate. A rise counts at once: the window under way counts as a whole one where it already
+    /// exceeds the mean.
     pub fn per_s(&mut self, now: Instant) -> f64 {
         self.advance(now);
         let under_way = f64::from(self.counted) / Self::WINDOW.as_secs_f64();
@@ -143,14 +148,14 @@ impl ArrivalRate {
     }
 }
 
-/// One table: its capacity, how fast flows arrive, and how many of its entries are in use.
+/// One table: its capacity, the rate of new flows, and the number of its entries in use.
 #[derive(Clone, Debug)]
 pub struct TableBudget {
     capacity: u32,
     arrivals: ArrivalRate,
-    /// Entries as far as is known: what was read last, and what was set and removed since.
+    /// The known number of entries: the last reading, and those set and removed since.
     entries: u32,
-    /// Of them, those in use at the last read ([`Tracked::is_active`]).
+    /// The entries in use at the last reading ([`Tracked::is_active`]).
     active: u32,
     /// Entries set since the last read.
     fresh: u32,
@@ -173,13 +178,13 @@ impl TableBudget {
         self.capacity
     }
 
-    /// A TABLE_FULL error has told it, or the switch's table features.
+    /// Sets the capacity, from a TABLE_FULL error or the switch's table features.
     pub fn set_capacity(&mut self, capacity: u32) {
         self.capacity = capacity;
     }
 
-    /// An entry was set. Never less than there are: one that ended unnoticed still counts until
-    /// the next read.
+    /// Notes that an entry was set. The number is never too small: an entry that ended unnoticed
+    /// still counts until the next reading.
     pub fn handle_install(&mut self, now: Instant) {
         self.arrivals.handle_new_flow(now);
         self.entries = self.entries.saturating_add(1);
@@ -190,7 +195,7 @@ impl TableBudget {
         self.entries = self.entries.saturating_sub(1);
     }
 
-    /// The statistics were read: so many entries, so many of which are in use.
+    /// Takes in a reading: the number of entries, and of those in use.
     pub fn handle_poll(&mut self, now: Instant, entries: u32, active: u32) {
         self.entries = entries;
         self.active = active;
@@ -202,7 +207,7 @@ impl TableBudget {
         self.entries
     }
 
-    /// Of the entries, those in use at the last read.
+    /// The entries in use at the last reading.
     pub fn active(&self) -> u32 {
         self.active
     }
@@ -211,8 +216,8 @@ impl TableBudget {
         self.arrivals.per_s(now)
     }
 
-    /// T*. By Little's law too, d is the number of flows that send over the rate of new ones:
-    /// so counted it includes those that have not ended yet.
+    /// T*. By Little's law, d is the number of flows that send over the rate of new ones. Counted
+    /// this way it includes those that have not ended yet.
     pub fn idle_cap(&mut self, now: Instant) -> Duration {
         let per_s = self.arrivals.per_s(now);
         if per_s <= 0.0 {
@@ -222,8 +227,8 @@ impl TableBudget {
         idle_cap(self.capacity, per_s, Duration::from_secs_f64(active_s))
     }
 
-    /// The time of the next read. A quarter of what was free may fill sooner than its rate
-    /// has told: then it is due at once, though never before [`POLL_MIN`].
+    /// The time of the next reading. A quarter of the free places may fill sooner than the rate
+    /// predicts: then it is due at once, though never before [`POLL_MIN`].
     pub fn next_poll(&mut self, now: Instant) -> Instant {
         let per_s = self.arrivals.per_s(now);
         let was_free = self
@@ -237,12 +242,12 @@ impl TableBudget {
         self.polled_at + interval
     }
 
-    /// Entries above nine tenths: so many must go.
+    /// The number of entries above nine tenths, which must go.
     pub fn excess(&self) -> u32 {
         self.entries.saturating_sub(high_mark(self.capacity))
     }
 
-    /// Entries that may still be set before something must go.
+    /// The number of entries that may be set before others must go.
     pub fn room(&self) -> u32 {
         high_mark(self.capacity).saturating_sub(self.entries)
     }

@@ -1,30 +1,31 @@
-//! What is wrong with what the administrator asks for: everything at once.
+//! Finds all mistakes in the administrator's settings at once.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use super::{ENTRIES_MAX, FirstPackets, FlowClass, IP, Lease, Lifetime, Paper, Timeouts};
 
-/// Seconds that the fields of a flow-mod have room for, but that nobody means.
+/// The longest timeout in seconds that a person can mean; the fields of a flow-mod have room for
+/// more.
 const TIMEOUT_MAX_S: u16 = 18 * 3600;
 
-/// Ports of one class, in one direction.
+/// Maximum number of ports of one class, in one direction.
 pub const PORTS_MAX: usize = 8;
 
-/// Entries that one pair may need for its services, those of IPv4 and IPv6 together.
+/// Maximum number of entries of one pair for its services, those of IPv4 and IPv6 together.
 pub const RULES_MAX: usize = 64;
 
-/// Classes that may have a place in the order of entries.
+/// Maximum number of classes with a place in the order of entries.
 const RANKS_MAX: usize = 255;
 
 /// One mistake, by the names of the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The place of the class in its list; `None` for what is of no class.
+    /// The place of the class in its list; `None` for a mistake outside classes.
     pub class: Option<usize>,
-    /// As the setting is named.
+    /// The name of the setting.
     pub field: &'static str,
-    /// What is wrong and what would be right.
+    /// The mistake and its remedy.
     pub text: String,
 }
 
@@ -38,10 +39,10 @@ impl fmt::Display for Problem {
 }
 
 impl Timeouts {
-    /// Everything that is wrong, in the order of the fields.
+    /// Finds all mistakes, in the order of the fields.
     ///
     /// # Errors
-    /// At least one problem; nothing may be used then.
+    /// At least one mistake: then none of the settings may be used.
     pub fn validate(&self) -> Result<(), Vec<Problem>> {
         let mut problems = Problems(Vec::new());
         problems.lifetime(None, self.default);
@@ -80,8 +81,8 @@ impl Timeouts {
         }
     }
 
-    /// What is allowed and cannot be meant: classes that no packet is of, since one before them has
-    /// all of theirs.
+    /// Finds settings that are allowed but cannot be meant: classes without packets, since one
+    /// before them has all of theirs.
     pub fn doubts(&self) -> Vec<Problem> {
         let mut doubts = Vec::new();
         for (at, class) in self.classes.iter().enumerate() {
@@ -127,7 +128,7 @@ impl Problems {
         }
     }
 
-    /// `rules` counts those of the classes before it.
+    /// Checks a service. `rules` counts those of the classes before it.
     fn service(&mut self, at: usize, class: &FlowClass, rules: &mut usize) {
         let Some(service) = &class.service else {
             return;
@@ -169,7 +170,8 @@ impl Problems {
         }
     }
 
-    /// Entries that report are towards a host, from whomever.
+    /// Checks the treatment of first packets: entries that report are towards a host, from any
+    /// sender.
     fn first_packets(&mut self, at: usize, class: &FlowClass, of_all: FirstPackets) {
         let asked = class.first_packets.unwrap_or(of_all);
         if asked != of_all && [asked, of_all].contains(&FirstPackets::Report) {
@@ -242,7 +244,8 @@ impl Problems {
         }
     }
 
-    /// An idle timeout above the hard one never acts. 0 is never.
+    /// Checks the order of two timeouts: an idle timeout above the hard one never acts. 0 means
+    /// none.
     fn ordered(
         &mut self,
         class: Option<usize>,

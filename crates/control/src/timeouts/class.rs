@@ -1,4 +1,4 @@
-//! What a class is of: hosts, networks, services.
+//! Classes: the hosts, networks and services that they match.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,50 +9,50 @@ use openflow::MacAddr;
 use super::{FirstPackets, Lifetime};
 use crate::entry::{Family, Rule, proto};
 
-/// Pairs of hosts that are treated otherwise, in the direction named.
+/// Pairs of hosts with a treatment of their own, in the direction named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowClass {
     pub name: String,
-    /// From this host or network; from any without.
+    /// The sending host or network; any without.
     pub src: Option<HostName>,
-    /// To this host or network; to any without.
+    /// The receiving host or network; any without.
     pub dst: Option<HostName>,
-    /// Of these packets; of all without.
+    /// The packets of the class; all without.
     pub service: Option<Service>,
     pub lifetime: Option<Lifetime>,
     pub first_packets: Option<FirstPackets>,
-    /// Packets are dropped and counted.
+    /// Whether its packets are dropped and counted.
     pub forbid: bool,
-    /// Entries are never taken out for others, and `paper` raises their timeouts.
+    /// Whether its entries are never evicted; `paper` also raises their timeouts.
     pub priority: bool,
 }
 
-/// How an administrator names a host, or all of a network.
+/// An administrator's name for a host, or for all hosts of a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HostName {
     Mac(MacAddr),
-    /// As hosts tell it of themselves by ARP or neighbour discovery.
+    /// The address that a host claims by ARP or neighbour discovery.
     Ip(IpAddr),
     /// Hosts with an address in it.
     Net(Prefix),
 }
 
-/// Packets between two hosts that are of one protocol, and perhaps of some ports.
+/// Packets between two hosts of one protocol, and perhaps of some ports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     pub proto: Proto,
-    /// From one of these; from any if there is none.
+    /// The source ports; any if empty.
     pub src_ports: Vec<u16>,
-    /// To one of these; to any if there is none.
+    /// The destination ports; any if empty.
     pub dst_ports: Vec<u16>,
 }
 
-/// What is carried over IP.
+/// The protocol over IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Proto {
-    /// All of IPv4's ICMP, and the echoes of IPv6's: neighbour discovery is of it too.
+    /// All of IPv4's ICMP, and the echoes of IPv6's: neighbour discovery is ICMPv6 too.
     Icmp,
-    /// By its number.
+    /// A protocol by its number.
     Number(u8),
 }
 
@@ -65,7 +65,7 @@ pub struct Prefix {
 }
 
 impl FlowClass {
-    /// Whether these are its hosts.
+    /// Whether the class names these hosts.
     pub(super) fn is_of(
         &self,
         src: MacAddr,
@@ -76,7 +76,7 @@ impl FlowClass {
         is(self.src, src) && is(self.dst, dst)
     }
 
-    /// Whether whatever is of the other would be of this.
+    /// Whether this class has all packets of the other.
     pub(super) fn covers(&self, other: &FlowClass) -> bool {
         let covers = |of: Option<HostName>, other: Option<HostName>| match (of, other) {
             (None, _) => true,
@@ -93,7 +93,7 @@ impl FlowClass {
 }
 
 impl Service {
-    /// As matches say it, of these families; `rank` among the services.
+    /// The rules of the class in these families; `rank` among the services.
     pub(super) fn rules(&self, rank: u8, families: &[Family]) -> Vec<Rule> {
         let any = |ports: &[u16]| match ports {
             [] => vec![0],
@@ -177,7 +177,7 @@ impl HostName {
         }
     }
 
-    /// Whether every host of the other name is one of this. Which addresses a host has is not known
+    /// Whether every host of the other name is one of this. The addresses of hosts are not known
     /// here.
     pub(crate) fn covers(self, other: HostName) -> bool {
         match (self.prefix(), other.prefix()) {
@@ -196,7 +196,7 @@ impl HostName {
 }
 
 impl Prefix {
-    /// One address.
+    /// The prefix of one address.
     pub fn host(ip: IpAddr) -> Prefix {
         let len = bits(ip).1;
         Prefix { ip, len }
@@ -207,7 +207,7 @@ impl Prefix {
         self.ip
     }
 
-    /// Bits that all of its addresses have in common.
+    /// The number of bits that all of its addresses share.
     pub fn bits(self) -> u8 {
         self.len
     }

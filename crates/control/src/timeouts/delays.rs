@@ -1,4 +1,4 @@
-//! How long it takes until an entry is there: the last of those that were measured.
+//! Delays until an entry exists: the last of those that were measured.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use clock::{Duration, Instant};
 
 use clock::Budget;
 
-/// Measurements that are kept.
+/// Maximum number of measurements kept.
 const KEPT: usize = 1024;
 
 /// Measurements begun per second: each costs a barrier.
@@ -38,12 +38,12 @@ impl Delays {
         self.last.push_back(delay);
     }
 
-    /// Of the measurements kept.
+    /// The number of measurements kept.
     pub fn count(&self) -> usize {
         self.last.len()
     }
 
-    /// The least that so large a share of them does not exceed.
+    /// The smallest delay that this share of them does not exceed.
     pub fn quantile(&self, share: f64) -> Option<Duration> {
         let mut sorted: Vec<Duration> = self.last.iter().copied().collect();
         sorted.sort_unstable();

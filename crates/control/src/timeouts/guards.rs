@@ -1,11 +1,11 @@
-//! What is forbidden by IP address, as packets say it and not as hosts tell it.
+//! Packets forbidden by IP address, judged by their own fields and not by their hosts.
 //!
-//! A class with `forbid` that names an IP address or a network is a *guard*: entries of every switch
-//! drop the packets from or to those addresses, whoever sends them, before any entry of a pair. A
-//! class before it that lets some of these packets through comes first: its pairs have entries of
-//! their own above the guard, and packets of it that have none go to the controller. ARP and
-//! neighbour discovery are judged by their hosts alone; what the guard would drop of the latter goes
-//! to the controller.
+//! A class with `forbid` that names an IP address or a network is a *guard*: entries of every
+//! switch drop the packets from or to those addresses, whoever sends them, before any entry of a
+//! pair. An earlier class that allows some of these packets takes precedence: its pairs have
+//! entries of their own above the guard, and its packets without one go to the controller. ARP and
+//! neighbour discovery are judged by their hosts alone; neighbour discovery that the guard would
+//! drop goes to the controller.
 
 use openflow::packet::PacketFields;
 use openflow::{Field, MacAddr, Match, Version};
@@ -15,7 +15,7 @@ use crate::entry::{Family, Guard, GuardPlace, Rule, proto};
 
 const NEIGHBOUR_DISCOVERY: [u16; 2] = [135, 136];
 
-/// The packets from or to some hosts, by what they say themselves.
+/// The packets from or to some hosts, by the packets' own fields.
 #[derive(Clone, Copy, Default)]
 struct Region {
     src: End,
@@ -40,7 +40,7 @@ impl End {
         end
     }
 
-    /// `None` if no packet is of both.
+    /// The common part; `None` if no packet is in both.
     fn and(self, other: End) -> Option<End> {
         let mac = match (self.mac, other.mac) {
             (Some(a), Some(b)) if a != b => return None,
@@ -71,7 +71,7 @@ impl Region {
         region.families().next().is_some().then_some(region)
     }
 
-    /// Both, where it names no IP address, and none where it names one of each.
+    /// The families: both, where it names no IP address, and none where it names one of each.
     fn families(self) -> impl Iterator<Item = Family> {
         let nets = [self.src.net, self.dst.net];
         [Family::Ipv4, Family::Ipv6]
@@ -166,8 +166,8 @@ impl Timeouts {
         self.classes.iter().rposition(FlowClass::is_guard)
     }
 
-    /// Classes that have a rank among a pair's entries: those of services, and all up to the last
-    /// guard. The ranks are in the order of the classes.
+    /// Classes with a rank among a pair's entries: those of services, and all up to the last guard.
+    /// The ranks are in the order of the classes.
     pub(super) fn ranked(&self) -> impl Iterator<Item = (usize, &FlowClass)> {
         let last = self.last_guard();
         let classes = self.classes.iter().enumerate();
@@ -176,21 +176,21 @@ impl Timeouts {
         })
     }
 
-    /// Whether packets that the class lets through would be dropped by a guard after it.
+    /// Whether a later guard would drop packets that the class allows.
     pub(super) fn is_guarded_after(&self, at: usize) -> bool {
         let class = &self.classes[at];
         let mut later = self.classes[at + 1..].iter().filter(|c| c.is_guard());
         !class.forbid && later.any(|guard| meets(class, guard))
     }
 
-    /// The same of the class that a rule is of.
+    /// The same for the class of a rule.
     pub fn excepts(&self, rule: Rule) -> bool {
         let class = self.ranked().nth(usize::from(rule.rank));
         class.is_some_and(|(at, _)| self.is_guarded_after(at))
     }
 
-    /// The rank of the first guard that a packet is of; `None` within if it is before all that lets
-    /// packets through. Hosts are judged otherwise, and so are ARP and neighbour discovery.
+    /// The rank of the first guard that matches a packet; `None` within if it is before all classes
+    /// that allow packets. Hosts are judged separately, and so are ARP and neighbour discovery.
     pub fn guard_of(&self, fields: &PacketFields) -> Option<Option<u8>> {
         const ICMPV6: u128 = proto::ICMPV6 as u128;
         let kind = fields.get(Field::Icmpv6Type);
@@ -213,14 +213,14 @@ impl Timeouts {
         Some((!is_first).then_some(rank as u8))
     }
 
-    /// Whether a class before this guard lets some of its packets through.
+    /// Whether a class before this guard allows some of its packets.
     fn has_exception(&self, at: usize) -> bool {
         let guard = &self.classes[at];
         let mut before = self.classes[..at].iter().filter(|class| !class.forbid);
         before.any(|class| meets(class, guard))
     }
 
-    /// The entries that every switch of a version has, whoever its hosts are.
+    /// The entries of every switch of a version, whoever its hosts are.
     pub fn guards(&self, version: Version) -> Vec<Guard> {
         let mut guards: Vec<Guard> = Vec::new();
         let mut add = |place: GuardPlace, r#match: Match| {
@@ -269,7 +269,7 @@ impl Timeouts {
         if guards.is_empty() && !self.has_guards() {
             return guards;
         }
-        // Behind a second tag nobody sees the addresses.
+        // Behind a second tag the addresses cannot be seen.
         for tag in [0x8100u16, 0x88a8] {
             let tagged = Match::any().with(Field::EthType, tag);
             guards.push(Guard::new(GuardPlace::Drop(None), tagged));
@@ -282,7 +282,7 @@ impl Timeouts {
     }
 }
 
-/// Whether a packet can be of both.
+/// Whether a packet can match both.
 fn meets(class: &FlowClass, guard: &FlowClass) -> bool {
     let Some(common) = Region::of(class).and(Region::of(guard)) else {
         return false;
@@ -332,7 +332,8 @@ mod tests {
         PacketFields::parse(PortNo(1), frame)
     }
 
-    /// What a switch with these guards alone does: drops (true), sends up (false), or neither.
+    /// The treatment by a switch with these guards alone: drops (true), sends up (false), or
+    /// neither.
     fn verdict(guards: &[Guard], frame: &[u8]) -> Option<bool> {
         let its = guards.iter().filter(|g| fields(frame).matches(&g.r#match));
         let first = its.max_by_key(|guard| guard.place.priority())?;
@@ -370,7 +371,7 @@ mod tests {
         assert_eq!(verdict(&of_1_0, &from_it), Some(true));
     }
 
-    /// What an earlier class lets through is not dropped, and what it does not is.
+    /// Packets that an earlier class allows are not dropped, and others are.
     #[test]
     fn an_earlier_class_comes_before_a_guard() {
         let mut ssh = class("10.0.9.0/24", "10.0.0.2", false);

@@ -1,8 +1,8 @@
-//! The entries of one table: which timeout each gets, what goes for it, and what the statistics
-//! change. It knows no switch and no message, so that the simulator runs the same.
+//! The entries of one table: their timeouts, evictions, and the effects of statistics. Without
+//! switches and messages, so that the simulator runs the same code.
 //!
-//! A key is what the caller knows an entry by. Entries that are in the table and not here, such as
-//! those that never end, count as occupied and are never chosen.
+//! A key is the caller's identity of an entry. Entries in the table that are not known here, such
+//! as those that never end, count as occupied and are never evicted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
@@ -13,35 +13,38 @@ use super::budget::{
     Evict, POLL_MAX, POLL_MIN, Returns, TableBudget, Tracked, calm_mark, victims, whole_seconds,
 };
 
-/// So much of the capacity is chosen beforehand, to go when new entries come before the next read.
+/// The share of the capacity that is chosen in advance, to be evicted when new entries come before
+/// the next reading.
 const SPARE_SHARE: u32 = 4;
 
-/// Entries are evicted for new ones where less of the capacity than this is free.
+/// Entries are evicted for new ones where less than one part in this number of the capacity is
+/// free.
 const KEPT_FREE_SHARE: u32 = 50;
 
-/// Coarser entries give way to those they replaced once nothing has pressed for so long.
+/// How long the table must be calm before coarse entries give way to those they replaced.
 const CALM: Duration = Duration::from_secs(10);
 
-/// A quarter of what is free below nine tenths is for others until the next read.
+/// The share, one part in this number, of the free places below nine tenths that others may use
+/// until the next reading.
 const GRANT_SHARE: u32 = 4;
 
-/// What a new entry may have.
+/// The terms of a new entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admission<K> {
-    /// To take out first.
+    /// Entries to evict first.
     pub evict: Vec<K>,
-    /// `None` where all is in use and there is no room: packets go their way without an entry of
-    /// their own until some are replaced by a coarser one.
+    /// The idle timeout. `None` where all entries are in use and there is no room: then packets
+    /// have no entry of their own until some entries are replaced by a coarse one.
     pub idle_s: Option<u16>,
 }
 
-/// What a read of the statistics asks for.
+/// The consequences of a reading of the statistics.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Polled<K> {
-    /// To take out now.
+    /// Entries to evict now.
     pub evict: Vec<K>,
-    /// Above nine tenths although everything else is in use: so many must be replaced by coarser
-    /// ones ([`super::budget::coarsen`]).
+    /// The number of entries above nine tenths although everything else is in use: they must be
+    /// replaced by coarse ones ([`super::budget::coarsen`]).
     pub coarsen: u32,
 }
 
@@ -51,9 +54,9 @@ pub struct Keeper<K> {
     budget: TableBudget,
     entries: BTreeMap<K, Tracked>,
     returns: Returns,
-    /// Chosen by the last read, the first to go first; some may be gone by now.
+    /// The last reading's choice for eviction, the first to go first; some may be gone by now.
     spare: VecDeque<K>,
-    /// The number of the read under way, and how many rows it has brought.
+    /// The number of the reading under way, and the number of its rows so far.
     read: u8,
     rows: u32,
     read_at: Instant,
@@ -62,7 +65,7 @@ pub struct Keeper<K> {
     stretch: u32,
     /// When more was in use than fits, or entries were last given back.
     pressed_at: Instant,
-    /// What others may set until the next read, and what they might since the last.
+    /// The number that others may set until the next reading, and might since the last.
     granted: u32,
     reserved: u32,
 }
@@ -85,8 +88,8 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         }
     }
 
-    /// Timeouts are longer by this factor while the controller is short of time, as far as the
-    /// table has room: see [`super::budget::Overload`].
+    /// Sets the factor by which timeouts are longer while the controller is short of time, as far
+    /// as the table has room: see [`super::budget::Overload`].
     pub fn set_stretch(&mut self, factor: u32) {
         self.stretch = factor.max(1);
     }
@@ -115,7 +118,7 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         self.entries.keys().copied()
     }
 
-    /// Keys whose entries may be replaced by coarser ones: all but priority flows'.
+    /// Keys whose entries may be replaced by coarse ones: all but priority flows'.
     pub fn coarsenable(&self) -> impl Iterator<Item = K> + '_ {
         let entries = self.entries.iter().filter(|(_, e)| !e.is_priority());
         entries.map(|(key, _)| *key)
@@ -125,7 +128,7 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         self.entries.contains_key(key)
     }
 
-    /// An entry is about to be set. What is to be evicted for it counts as gone from here on.
+    /// Prepares a new entry. Its evictions count as gone from here on.
     pub fn install(&mut self, now: Instant, key: K, is_priority: bool) -> Admission<K> {
         if let Some(entry) = self.entries.get(&key) {
             // Set again: it takes no more room.
@@ -135,8 +138,8 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
                 idle_s: Some(self.idle_s(now, entry)),
             };
         }
-        // Above nine tenths the next read takes out what it finds unused. Before it only where there
-        // would be no room: what was unused then may be in use by now.
+        // Above nine tenths the next reading evicts the unused entries. Before it, entries are
+        // evicted only where there would be no room: one that was unused may be in use by now.
         let mut evict = Vec::new();
         let keep_free = self.budget.capacity() / KEPT_FREE_SHARE + 1;
         while self.occupied() + keep_free >= self.budget.capacity() {
@@ -146,7 +149,7 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
             self.take(spare);
             evict.push(spare);
         }
-        // One place is kept for a coarser entry, which must be there before what it replaces goes.
+        // One place is kept for a coarse entry, which must exist before those that it replaces go.
         if self.occupied() + 1 >= self.budget.capacity() {
             self.pressed_at = now;
             return Admission {
@@ -166,7 +169,7 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         }
     }
 
-    /// An entry that was announced is sent only now: the answer under way cannot tell of it.
+    /// Notes that an announced entry is sent only now: the answer under way cannot show it.
     pub fn handle_sent(&mut self, now: Instant, key: K, is_priority: bool) {
         match self.entries.get_mut(&key) {
             Some(entry) => entry.read = self.read,
@@ -174,14 +177,14 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         }
     }
 
-    /// With what others may have set since the last read.
+    /// The occupied places, with those that others may have taken since the last reading.
     fn occupied(&self) -> u32 {
         self.budget.entries().saturating_add(self.reserved)
     }
 
-    /// After a read: so many entries others may set until the next, without asking: a share of the
-    /// room there is, and in a full table what room was made for. Until they have heard of it they
-    /// may still use what they were granted before.
+    /// The number of entries that others may set until the next reading, without asking: a share of
+    /// the room there is, and in a full table the room made for it. Until they learn of it they may
+    /// still use their former grant.
     pub fn grant(&mut self, now: Instant) -> u32 {
         let before = self.granted;
         let free = self.free().saturating_sub(self.kept_free() + before);
@@ -191,14 +194,14 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         self.granted
     }
 
-    /// Places that are free now, for whatever kind of entry.
+    /// The number of free places, for any kind of entry.
     pub fn free(&self) -> u32 {
         self.budget.capacity().saturating_sub(self.budget.entries())
     }
 
-    /// Once the table is calm: so many entries may be set again that coarser ones have replaced, so
-    /// that it stays far from where it would become coarse again. The next are told of when it has
-    /// been calm for as long once more.
+    /// The number of entries that may be set again in a calm table after coarse ones replaced them.
+    /// The table stays far from the level where it would become coarse again. The next ones follow
+    /// after the same calm time.
     pub fn relief(&mut self, now: Instant) -> Option<u32> {
         let calm = calm_mark(self.budget.capacity());
         let room = calm.saturating_sub(self.budget.entries());
@@ -209,7 +212,7 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         })
     }
 
-    /// A coarser entry is about to be set in the place of some: its idle timeout.
+    /// Prepares a coarse entry in the place of some. Returns its idle timeout.
     pub fn replace(&mut self, now: Instant, coarse: K, replaced: &[K]) -> u16 {
         replaced.iter().for_each(|key| self.take(*key));
         self.pressed_at = now;
@@ -225,7 +228,7 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         whole_seconds(entry.idle(cap).saturating_mul(self.stretch).min(cap), cap)
     }
 
-    /// The switch has said that an entry is gone.
+    /// Notes the switch's report that an entry is gone.
     pub fn handle_removed(&mut self, key: K) {
         self.take(key);
     }
@@ -246,19 +249,19 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         None
     }
 
-    /// When to ask for the statistics next.
+    /// The time of the next request for statistics.
     pub fn next_poll(&mut self, now: Instant) -> Instant {
         self.budget.next_poll(now)
     }
 
-    /// The statistics are asked for: what is set from here on may be missing in the answer.
+    /// Notes the request for statistics: entries set from here on may be missing in the answer.
     pub fn handle_poll_sent(&mut self) {
         self.read = self.read.wrapping_add(1);
         self.rows = 0;
     }
 
-    /// One row of the answer. An entry that is not known is taken over, such as one that an earlier
-    /// controller has set.
+    /// Takes in one row of the answer. Adopts an unknown entry, such as one of an earlier
+    /// controller.
     pub fn handle_row(&mut self, now: Instant, key: K, packets: u64) {
         self.rows += 1;
         let entry = self.entries.entry(key);
@@ -267,7 +270,7 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         entry.read = self.read;
     }
 
-    /// The answer is complete; so many entries are in the table, with those that no row was for.
+    /// Ends the answer. `table_entries` are in the table, including those without a row.
     pub fn handle_poll_end(&mut self, now: Instant, table_entries: u32) -> Polled<K> {
         let read_every = now.since(self.read_at).min(POLL_MAX);
         (self.read_at, self.read_every) = (now, read_every);
@@ -307,7 +310,7 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         Polled { evict, coarsen }
     }
 
-    /// New entries until the next read, and a quarter more.
+    /// The expected number of new entries until the next reading, and a quarter more.
     fn expected(&mut self, now: Instant) -> u32 {
         (self.budget.new_flows_per_s(now) * POLL_MIN.as_secs_f64() * 1.25) as u32
     }
@@ -316,8 +319,8 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
         self.budget.capacity() / KEPT_FREE_SHARE + 2
     }
 
-    /// Entries to take out although their flows may go on, when what [`Polled::coarsen`] asks for
-    /// cannot be had. Never one that moved in the last poll.
+    /// Entries to evict although their flows may go on, when [`Polled::coarsen`] cannot be met.
+    /// Never one that moved in the last reading.
     pub fn evict_pausing(&mut self, now: Instant, count: u32) -> Vec<K> {
         let evict = self.victims(now, Evict::Pausing, count);
         evict.iter().for_each(|key| self.take(*key));
@@ -330,7 +333,7 @@ impl<K: Copy + Ord + Hash> Keeper<K> {
     }
 }
 
-/// The same for the same key in every process, as the standard library's is not.
+/// A hash that is the same for the same key in every process, unlike the standard library's.
 fn fingerprint<K: Hash>(key: &K) -> u64 {
     let mut hasher = Fnv1a::default();
     key.hash(&mut hasher);
@@ -454,8 +457,8 @@ mod tests {
         assert_eq!(table.keeper.relief(ms(40_000)), None, "no room for any");
     }
 
-    /// Between two reads others set what they were granted, after the later one too what was left of
-    /// it, and the keeper as much as it can.
+    /// Between two readings others set the granted entries, after the later one also the rest of
+    /// the old grant, and the keeper as many as it can.
     #[test]
     fn what_is_granted_to_others_stays_free() {
         for before in [0, 20, 60, 85] {
@@ -530,7 +533,7 @@ mod tests {
         );
     }
 
-    /// A path's first entry is sent when the others are confirmed: a read may fall between.
+    /// A path's first entry is sent when the others are confirmed: a reading may fall between.
     #[test]
     fn an_entry_that_is_sent_late_is_not_taken_for_gone() {
         let mut keeper = Keeper::new(ms(0), 100);
@@ -563,7 +566,7 @@ mod tests {
         assert_eq!(idle_s(500, 8), Some(2), "the table has no more");
     }
 
-    /// The same flow, gone and back: it is told by its gap how long to stay.
+    /// The same flow, gone and back: its gap sets its timeout.
     #[test]
     fn a_flow_that_comes_back_is_given_its_gaps_and_stretched_under_load() {
         let idle_s = |stretch| {

@@ -1,6 +1,7 @@
-//! Entries with a hard timeout that must be set again before it ends, as long as their flow sends.
+//! Leases: entries with a hard timeout that must be set again before it ends, as long as their flow
+//! sends.
 //!
-//! A lease is known by the flow statistics alone: so one that an edge has set, or an earlier
+//! A lease is known from the flow statistics alone. So an entry of an edge, or of an earlier
 //! controller, is a lease like any other.
 
 use std::collections::BTreeMap;
@@ -12,22 +13,22 @@ use crate::entry::{Entry, EntryKey, EntryKind, Rule};
 
 use super::Lease;
 
-/// Leases of one switch where nobody says how many entries it holds.
+/// Maximum number of leases of one switch whose table size is unknown.
 const COUNT_MAX: u32 = 1 << 20;
 
-/// Statistics are read so often within the shortest lease, that a third of it has two readings.
+/// Readings of statistics within the shortest lease, so that a third of it has two.
 const READINGS_PER_LEASE: u32 = 6;
 
 /// Stands for all sources: no host has it.
 const ANY_SOURCE: MacAddr = MacAddr([0; 6]);
 
-/// What identifies an entry between two hosts, or a coarse one for all flows to a host.
+/// The identity of an entry between two hosts, or of a coarse one for all flows to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowKey {
     pub in_port: PortNo,
     pub src: MacAddr,
     pub dst: MacAddr,
-    /// Of all packets that have no finer entry without.
+    /// `None` for the packets that have no finer entry.
     pub rule: Option<Rule>,
 }
 
@@ -35,9 +36,9 @@ pub struct RowKey {
 #[derive(Debug, Default)]
 pub struct Leases {
     held: BTreeMap<RowKey, Held>,
-    /// Of the last reading.
+    /// The number of the last reading.
     round: u8,
-    /// Set since that reading, which told of them not yet.
+    /// Leases set since that reading, which did not show them yet.
     fresh: usize,
     hard_min_s: Option<u16>,
 }
@@ -46,7 +47,7 @@ pub struct Leases {
 struct Held {
     /// The low 32 bits: no flow sends 2^32 packets between two readings.
     packets: u32,
-    /// This and the next in virtual time, which wraps after 49 days.
+    /// The time of the last change, and below the end, in virtual time, which wraps after 49 days.
     changed_ms: u32,
     until_ms: u32,
     out: PortNo,
@@ -54,23 +55,24 @@ struct Held {
     hard_s: u16,
     kind: EntryKind,
     notify: bool,
-    /// The reading that last told of it.
+    /// The reading that last showed it.
     round: u8,
-    /// Set again since that reading: whether its age began anew is the switch's affair.
+    /// Whether it was set again since that reading: some switches then restart its age, others do
+    /// not.
     is_renewed: bool,
 }
 
-/// When a lease must be renewed.
+/// The safety margin of renewals.
 #[derive(Clone, Copy, Debug)]
 pub struct Margin {
-    /// A renewal may take so long to be noticed as due and to arrive.
+    /// The maximum time for a renewal to be noticed as due and to arrive.
     pub late: Duration,
-    /// Renewals that this switch may have per second.
+    /// Maximum number of renewals of this switch per second.
     pub per_s: f64,
 }
 
 impl RowKey {
-    /// `None` for entries of other shapes, and for those that are there for a moment.
+    /// The key of a row; `None` for entries of other shapes, and for short-lived ones.
     pub fn of(key: EntryKey) -> Option<RowKey> {
         let (in_port, dst) = (key.in_port?, key.eth_dst?);
         let any = key.is_coarse().then_some(ANY_SOURCE);
@@ -93,8 +95,8 @@ impl RowKey {
 }
 
 impl Lease {
-    /// The hard timeout with which `active` leases are not renewed more often than allowed: doubled
-    /// as often as it takes. A lease is renewed when two thirds of it are over.
+    /// The hard timeout with which `active` leases need no more renewals than allowed: doubled as
+    /// often as necessary. A lease is renewed when two thirds of it are over.
     pub fn hard_s(&self, active: usize, stretch: u32) -> Option<u16> {
         let per_s = |hard_s: u64| active as u64 * 3 / (2 * hard_s);
         let mut hard_s = u64::from(self.lease_s?.max(1)) * u64::from(stretch.max(1));
@@ -108,7 +110,7 @@ impl Lease {
 }
 
 impl Leases {
-    /// Those there are, as far as is known.
+    /// The known number of leases.
     pub fn len(&self) -> usize {
         self.held.len() + self.fresh
     }
@@ -117,7 +119,7 @@ impl Leases {
         self.len() == 0
     }
 
-    /// The statistics must be read again within this time.
+    /// The maximum time until the next reading of statistics.
     pub fn interval(&self) -> Option<Duration> {
         let hard = Duration::from_secs(u64::from(self.hard_min_s?));
         Some(hard / READINGS_PER_LEASE)
@@ -133,7 +135,7 @@ impl Leases {
         self.round = self.round.wrapping_add(1);
     }
 
-    /// One entry of the statistics, and how long ago it was set or set again.
+    /// Takes in one entry of the statistics, and the time since it was set or set again.
     pub fn handle_row(
         &mut self,
         now: Instant,
@@ -173,7 +175,7 @@ impl Leases {
             } else {
                 held.changed_ms
             },
-            // The switch's word may be of before the renewal, or count from the first setting.
+            // The switch's report may be from before the renewal, or count from the first setting.
             until_ms: if held.hard_s == fresh.hard_s || held.is_renewed {
                 held.until_ms
             } else {
@@ -184,7 +186,7 @@ impl Leases {
         };
     }
 
-    /// Whatever the reading did not tell of is gone.
+    /// Removes the leases that the reading did not show.
     pub fn handle_reading_end(&mut self) {
         let round = self.round;
         self.held.retain(|_, held| held.round == round);
@@ -192,9 +194,9 @@ impl Leases {
         self.hard_min_s = self.held.values().map(|held| held.hard_s).min();
     }
 
-    /// Leases that must be renewed now, the first to end first: what is left of one is less than a
-    /// third of it, or than it takes to renew all that end before it. Only those whose flow has
-    /// sent within that third.
+    /// Leases that must be renewed now, the first to end first: less than a third of one is left,
+    /// or less than the time to renew all that end before it. Only those whose flow has sent within
+    /// that third.
     pub fn due(&self, now: Instant, margin: Margin) -> Vec<RowKey> {
         let silent = |held: &Held| {
             let silent_ms = milliseconds(now).wrapping_sub(held.changed_ms);
@@ -220,7 +222,7 @@ impl Leases {
         due.map(|(_, (_, key, _))| *key).collect()
     }
 
-    /// What the entry is, with the timeouts it has.
+    /// The entry of a lease, with its present timeouts.
     pub fn entry(&self, key: RowKey) -> Option<Entry> {
         let held = self.held.get(&key)?;
         Some(Entry {
@@ -233,7 +235,7 @@ impl Leases {
         })
     }
 
-    /// It was set again with the timeouts of `entry`. `counts_anew` as OpenFlow 1.0 does.
+    /// Notes that it was set again with the timeouts of `entry`. `counts_anew` as in OpenFlow 1.0.
     pub fn handle_renewed(&mut self, now: Instant, entry: &Entry, counts_anew: bool) {
         let held = RowKey::of(entry.key).and_then(|key| self.held.get_mut(&key));
         if let Some(held) = held {
@@ -261,18 +263,20 @@ fn lease_end(now: Instant, hard_s: u16, age: Duration) -> u32 {
     milliseconds(now + hard.saturating_sub(age))
 }
 
-/// Zero once it is over.
+/// The remaining time; zero once it is over.
 fn remaining(now: Instant, until_ms: u32) -> Duration {
     let left = until_ms.wrapping_sub(milliseconds(now)) as i32;
     Duration::from_millis(u64::try_from(left).unwrap_or(0))
 }
 
-/// max(L / 3, 3·RTT + poll): renewed with so much left, and active is who has sent within it.
+/// The time max(L / 3, 3·RTT + poll): a lease is renewed when this is left, and is active if its
+/// flow has sent within it.
 fn third(hard_s: u16, margin: Margin) -> Duration {
     (Duration::from_secs(u64::from(hard_s)) / 3).max(margin.late)
 }
 
-/// ±10 %, the same for an entry each time, so that leases given together end apart.
+/// Varies a time by ±10 %, the same for an entry each time, so that leases given together end
+/// apart.
 fn jitter(of: Duration, key: RowKey) -> Duration {
     let flow = key.src.to_u64() ^ mix(key.dst.to_u64() ^ u64::from(key.in_port.0) << 48);
     let permille = 900 + mix(flow) % 201;
@@ -312,7 +316,7 @@ mod tests {
         }
     }
 
-    /// Which entry, its packets and its age in milliseconds, and its hard timeout.
+    /// The entry, its packets and its age in milliseconds, and its hard timeout.
     type Row = (u64, u64, u64, u16);
 
     fn read(leases: &mut Leases, ms: u64, rows: impl IntoIterator<Item = Row>) {
@@ -348,7 +352,7 @@ mod tests {
         assert_eq!(leases.due(at(7500), PLENTY), [key(1)]);
         leases.handle_renewed(at(7500), &entry(1, 18), false);
         assert_eq!(leases.due(at(7500), PLENTY), []);
-        // A reading that was under way, and one after which the age has begun anew.
+        // A reading that was under way, and one after which the age has begun again.
         read(&mut leases, 7600, [(1, 71, 7600, 9)]);
         assert_eq!(leases.due(at(7600), PLENTY), []);
         read(&mut leases, 18_000, [(1, 170, 10_500, 18)]);
@@ -357,7 +361,7 @@ mod tests {
         assert_eq!(leases.due(at(20_500), PLENTY), [key(1)]);
     }
 
-    /// 3,000 leases of 9 s that end together, and 1,000 renewals a second: begun in time.
+    /// 3,000 leases of 9 s that end together, at 1,000 renewals a second: begun in time.
     #[test]
     fn many_that_end_together_are_begun_earlier() {
         let mut leases = Leases::default();

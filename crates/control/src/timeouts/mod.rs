@@ -1,9 +1,9 @@
-//! How long flow entries live, and for whom: what the administrator asks for.
+//! The lifetimes of flow entries: the administrator's settings.
 //!
-//! A [`Lifetime`] says what timeouts an entry gets and what happens before they end. [`Timeouts`]
-//! gives one to all pairs of hosts and others to the pairs that a [`FlowClass`] names; the first
-//! class that fits a pair is its class. Infrastructure and routes towards one host have no timeouts
-//! and no class: they are there as long as the switch and the host are.
+//! A [`Lifetime`] sets the timeouts of an entry, and the work before they end. [`Timeouts`] gives
+//! one to all pairs of hosts and others to the pairs that a [`FlowClass`] names; the first class
+//! that matches a pair is its class. Infrastructure and routes towards one host have no timeouts
+//! and no class: they live as long as the switch and the host.
 
 pub mod budget;
 mod check;
@@ -24,12 +24,13 @@ use crate::entry::{Family, Rule, proto};
 pub use check::{PORTS_MAX, Problem, RULES_MAX};
 pub use class::{FlowClass, HostName, Prefix, Proto, Service};
 
-/// Whoever says that a table holds more entries does not know.
+/// A table size above this counts as unknown.
 pub const ENTRIES_MAX: u32 = 1_000_000;
 
 const IP: [Family; 2] = [Family::Ipv4, Family::Ipv6];
 
-/// What goes where a service does although all else is forbidden: ARP and neighbour discovery.
+/// The rules for ARP and neighbour discovery, which pass where a service does although all else is
+/// forbidden.
 const RESOLUTION: [Rule; 3] = {
     const ARP: Rule = Rule {
         rank: u8::MAX,
@@ -49,35 +50,35 @@ const RESOLUTION: [Rule; 3] = {
     [ARP, discovery(135), discovery(136)]
 };
 
-/// What the administrator asks for.
+/// The administrator's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// For pairs of no class, and of classes that have no own.
+    /// For pairs of no class, and of classes without their own.
     pub default: Lifetime,
     pub first_packets: FirstPackets,
-    /// The first that fits a pair is its class.
+    /// The classes; the first that matches a pair is its class.
     pub classes: Vec<FlowClass>,
-    /// Entries that a switch may hold, where it does not say itself.
+    /// The number of entries that a switch may hold, where it does not report one.
     pub table_entries_max: Option<u32>,
-    /// The same for single switches; before what they say themselves.
+    /// The same for single switches; precedes their own report.
     pub switches: BTreeMap<DatapathId, u32>,
     pub load: Load,
 }
 
-/// What is told as the controller's load.
+/// The measure of the controller's load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Load {
-    /// What its process uses, over all its threads, in per cent of one core.
+    /// The use of its process, over all its threads, in per cent of one core.
     #[default]
     Process,
-    /// How busy the cores are that it may run on, with whatever else runs there.
+    /// The use of the cores that it may run on, by all programs.
     Cores,
 }
 
-/// What becomes of an entry from its first packet to its last.
+/// The life of an entry from its first packet to its last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
-    /// The same timeouts at every hop, always; 0 is never.
+    /// The same timeouts at every hop, always; 0 means none.
     Fixed {
         idle_s: u16,
         hard_s: u16,
@@ -94,38 +95,38 @@ pub struct Paper {
     pub base_s: u16,
     /// The same for priority flows while the controller uses more than `cpu_percent`.
     pub raised_s: u16,
-    /// Of the controller's [`Load`].
+    /// A threshold of the controller's [`Load`].
     pub cpu_percent: u16,
     /// Idle timeout at the other hops.
     pub idle_s: u16,
 }
 
-/// Entries live as long as packets come, and no longer than the table has room for.
+/// Entries live as long as packets come, within the room of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     /// The idle timeout while there is room.
     pub idle_max_s: u16,
-    /// The least when the table fills.
+    /// The minimum idle timeout when the table fills.
     pub idle_min_s: u16,
-    /// Hard timeout after which a flow must have been authorised again; active ones are, before it.
+    /// Hard timeout after which a flow needs a new permission; active ones are renewed before it.
     pub lease_s: Option<u16>,
-    /// Leases are lengthened up to this when there are more renewals than allowed.
+    /// The maximum to which leases are lengthened when there are more renewals than allowed.
     pub lease_max_s: u16,
     /// Renewals per second, over all switches.
     pub renewals_max: u32,
 }
 
-/// How the packets before the entry are kept from being overtaken by those after it.
+/// The method that keeps later packets from overtaking those before the entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FirstPackets {
-    /// Nothing is done: each goes through the controller until the entry is there.
+    /// None: each packet goes through the controller until the entry exists.
     Controller,
-    /// The entries of two hosts are set when one asks for the other's address, before it is told.
+    /// Sets the entries of two hosts when one asks for the other's address, before the answer.
     #[default]
     PreInstall,
-    /// Switches send on what is for a known host and report it.
+    /// Switches forward packets to a known host and report them.
     Report,
-    /// They are held until the entries are there, and sent in their order.
+    /// Holds them until the entries exist, and sends them in their order.
     Hold,
 }
 
@@ -142,8 +143,8 @@ impl Timeouts {
         }
     }
 
-    /// The class of a pair, for what is of none of its services; `has_ip` says whether a host has an
-    /// address within a prefix.
+    /// The class of a pair, for packets of none of its services; `has_ip` tests whether a host has
+    /// an address within a prefix.
     pub fn class_of(
         &self,
         src: MacAddr,
@@ -154,9 +155,9 @@ impl Timeouts {
         classes.find(|class| class.is_of(src, dst, &has_ip))
     }
 
-    /// What of a pair is of classes before the pair's own, and whether it is forbidden. Of `families`
-    /// only, unless something is forbidden: that must hold for what is not known of. Nothing, if all
-    /// is forbidden.
+    /// The rules of a pair in classes before its own, and whether all of it is forbidden. Only of
+    /// `families`, unless packets are forbidden: that must hold for unknown addresses too. Empty if
+    /// all is forbidden.
     pub fn rules_of(
         &self,
         src: MacAddr,
@@ -207,7 +208,7 @@ impl Timeouts {
         self.ranked().next().is_some()
     }
 
-    /// The class that a rule is of; none of what resolves addresses for others.
+    /// The class of a rule; none for rules that resolve addresses for others.
     pub fn class_of_rule(&self, rule: Rule) -> Option<&FlowClass> {
         let class = self.ranked().nth(usize::from(rule.rank));
         class.map(|(_, class)| class)
@@ -232,7 +233,7 @@ impl Timeouts {
         })
     }
 
-    /// Whether hosts are named by addresses that they tell.
+    /// Whether classes name hosts by IP address.
     pub fn names_ips(&self) -> bool {
         let names = self.classes.iter().flat_map(|class| [class.src, class.dst]);
         names
@@ -240,7 +241,7 @@ impl Timeouts {
             .any(|name| !matches!(name, HostName::Mac(_)))
     }
 
-    /// Those that are in use.
+    /// The lifetimes in use.
     fn lifetimes(&self) -> impl Iterator<Item = Lifetime> {
         let classes = self.classes.iter().filter_map(|class| class.lifetime);
         std::iter::once(self.default).chain(classes)
@@ -253,7 +254,7 @@ impl Timeouts {
         })
     }
 
-    /// Whether entries must be looked at one by one, however empty the tables are.
+    /// Whether single entries must be examined, however empty the tables are.
     pub fn reads_flows(&self) -> bool {
         let is_paper = |lifetime| matches!(lifetime, Lifetime::Paper(_));
         self.lease_min_s().is_some() || self.lifetimes().any(is_paper)
@@ -270,14 +271,14 @@ impl Timeouts {
         renewing.map(|lease| lease.renewals_max).max()
     }
 
-    /// Whether the paper's rule raises the timeouts of a class: those of priority flows, and of all
-    /// where none are named.
+    /// Whether the paper's rule raises the timeouts of a class: those of priority flows, and all of
+    /// them where none are named.
     pub fn raises(&self, class: Option<&FlowClass>) -> bool {
         class.is_some_and(|class| class.priority) || !self.classes.iter().any(|c| c.priority)
     }
 
-    /// How often the controller's load is to be told; `None` if nothing depends on it. By the paper,
-    /// as often as the smallest timeout in use.
+    /// The time between two samples of the controller's load; `None` if nothing depends on it. In
+    /// the paper, the smallest timeout in use.
     pub fn sample_interval(&self) -> Option<Duration> {
         let of = |lifetime| match lifetime {
             Lifetime::Fixed { .. } => None,
@@ -315,7 +316,7 @@ impl Lifetime {
         !matches!(self, Lifetime::Fixed { .. })
     }
 
-    /// As settings name it.
+    /// The name in settings.
     pub fn name(self) -> &'static str {
         match self {
             Lifetime::Fixed { .. } => "fixed",
@@ -356,7 +357,7 @@ impl FirstPackets {
         FirstPackets::Hold,
     ];
 
-    /// As settings name it.
+    /// The name in settings.
     pub fn name(self) -> &'static str {
         match self {
             FirstPackets::Controller => "controller",
@@ -512,8 +513,8 @@ mod tests {
         assert!(timeouts.names(A, |_, _| false), "all hosts are named");
     }
 
-    /// What is forbidden is so in both families, whatever is known of the hosts, and what goes before
-    /// it as well.
+    /// Forbidden packets are forbidden in both families, whatever addresses are known, and earlier
+    /// rules apply to both as well.
     #[test]
     fn where_something_is_forbidden_both_families_are_looked_at() {
         use Family::{Ipv4, Ipv6};

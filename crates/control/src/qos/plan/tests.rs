@@ -99,7 +99,7 @@ fn model(plan: &Plan, dpid: u64, out: u32) -> Switch {
     switch
 }
 
-/// Port, queue and code point that a packet from one host to the other leaves with.
+/// Port, queue and code point of a packet from one host to the other when it leaves.
 fn sent(switch: &mut Switch, in_port: u32, udp_port: u16) -> Option<(u32, Option<u32>, u8)> {
     let end = |n: u8| Host {
         mac: MacAddr([2, 0, 0, 0, 0, n]),
@@ -381,7 +381,7 @@ fn the_same_is_planned_again() {
     assert_eq!(plan(&asked, &ring()), plan(&asked, &ring()));
 }
 
-/// Policies of few services and hosts, so that several ask for one entry.
+/// Policies of few services and hosts, so that several want one entry.
 fn any_edit() -> impl Strategy<Value = Edit> {
     let service = (0usize..4, 0u16..3, prop::option::of(0u8..3)).prop_map(|(n, port, dscp)| {
         Edit::PutService(Service {
@@ -434,8 +434,8 @@ fn any_edit() -> impl Strategy<Value = Edit> {
 }
 
 proptest! {
-    /// A plan after any changes, in any order and number, is the one that is made anew of everything;
-    /// an entry that no change touched is as it was.
+    /// A plan after any changes, in any order and number, equals a new plan of everything; an entry
+    /// that no change touched stays the same.
     #[test]
     fn a_plan_that_is_changed_is_as_one_made_anew(
         turns in prop::collection::vec(prop::collection::vec(any_edit(), 1..5), 1..12),

@@ -1,4 +1,4 @@
-//! What an entry says that becomes of the packets it counts.
+//! Claims: the treatment that an entry promises to the packets it counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,34 +8,35 @@ use crate::qos::QueuesBy;
 use crate::qos::flow::{FlowKey, Then};
 use crate::qos::plan::{Owner, Planned, PortPlan};
 
-/// What entries of a policy or circuit do with packets at a switch. Those that do the same are one.
+/// The treatment of packets by entries of a policy or circuit at a switch. Entries with the same
+/// treatment make one claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Claim {
     pub owner: Owner,
-    /// Of a circuit, whether it is of the answers.
+    /// Whether it is for the answers of a circuit.
     pub is_back: bool,
-    /// By which packets leave; `None` for whichever.
+    /// The port by which packets leave; `None` for any.
     pub port: Option<PortNo>,
-    /// One of these takes them.
+    /// Queues, of which one takes the packets.
     pub queues: BTreeSet<(PortNo, u32)>,
-    /// They are chosen by the mark.
+    /// Whether the mark chooses among them.
     pub is_by_mark: bool,
-    /// It was to have one, and has none.
+    /// Whether it should have a queue, and has none.
     pub lacks_queue: bool,
-    /// They may leave by ports where none of the queues is.
+    /// Whether packets may leave by ports where none of the queues is.
     pub is_open: bool,
     pub meter: Option<MeterId>,
     pub mark: Option<u8>,
     pub drops: bool,
 }
 
-/// What is known of an entry beside itself.
+/// Facts about an entry apart from the entry itself.
 pub struct Wants<'a> {
-    /// The queues that its switch's ports are to have.
+    /// The wanted queues of its switch's ports.
     pub queues: &'a BTreeMap<PortNo, PortPlan>,
     pub ports: &'a BTreeSet<PortNo>,
     pub is_back: bool,
-    /// Who asked for it named a queue, or room that needs one.
+    /// Whether its owner named a queue, or reserves room that needs one.
     pub queue: bool,
 }
 
@@ -57,7 +58,7 @@ impl Claim {
                     u8::try_from(queue.0).is_ok_and(|n| plan.queues.queues.contains_key(&n))
                 };
                 let with = here.filter(|(_, plan)| has(plan)).map(|(at, _)| *at);
-                // One that is named and not there is not to be found there.
+                // A queue that is named and absent cannot be found there.
                 with.chain(port).map(|at| (at, queue.0)).collect()
             }
             (None, Some(mark)) => here
@@ -88,7 +89,7 @@ impl Claim {
 }
 
 impl Claim {
-    /// For people: the switch, and the ports if they are known.
+    /// The place in words: the switch, and the ports if they are known.
     pub fn place(&self, dpid: DatapathId) -> String {
         let ports: Vec<String> = self.ports().iter().map(ToString::to_string).collect();
         match ports.is_empty() {
@@ -97,7 +98,7 @@ impl Claim {
         }
     }
 
-    /// Of its queues.
+    /// The numbers of its queues.
     pub fn numbers(&self) -> BTreeSet<u32> {
         self.queues.iter().map(|(_, queue)| *queue).collect()
     }
@@ -108,7 +109,7 @@ impl Claim {
     }
 }
 
-/// A number for each claim, the same for those that share a queue, directly or by others.
+/// A number for each claim: claims that share a queue, directly or through others, have the same.
 pub(super) fn groups(claims: &[Claim]) -> Vec<usize> {
     let mut of_queue: BTreeMap<(PortNo, u32), usize> = BTreeMap::new();
     for (place, claim) in claims.iter().enumerate() {

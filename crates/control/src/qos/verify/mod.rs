@@ -1,21 +1,22 @@
-//! Whether packets get what the entries of policies and circuits name: the queue, the meter, the mark.
+//! Decides whether packets get the treatment that entries of policies and circuits name: the queue,
+//! the meter, the mark.
 //!
-//! Nothing on a switch says so. Open vSwitch's userspace datapath takes `set_queue`, counts the entry,
-//! and sends every packet through queue 0 without an error. So the counters of entries are held against
-//! those of queues and meters, under the traffic that is there.
+//! No switch reports this. Open vSwitch's userspace datapath takes `set_queue`, counts the entry,
+//! and sends every packet through queue 0 without an error. So the counters of entries are compared
+//! with those of queues and meters, under the present traffic.
 //!
-//! Counters are late, each by its own way, so a window of queues encloses that of entries on both sides:
-//! what entries counted had its way through the queues meanwhile.
+//! Each kind of counter has its own delay, so a window of queues encloses that of entries on both
+//! sides: the packets that entries counted passed the queues within it.
 //!
-//! | counters | late by, at most |
+//! | counters | maximum delay |
 //! | --- | --- |
 //! | of entries | [`FLOWS_LATE`] |
 //! | of meters, and of queues that the switch itself has | nothing |
 //! | of queues in the kernel beside the switch | [`KEPT_LATE`] |
 //!
-//! A counter that goes back has begun again, and then so does the window. What is not proved: other
-//! traffic in a queue counts for it, and of a mark it is known that its entry was met, not what left; where
-//! the code point chooses the queue, the queue proves it.
+//! A counter that goes back has begun again, and then so does the window. Limits of the proof:
+//! other traffic in a queue counts for it. For a mark, only the use of its entry is known, not the
+//! packet that left; where the code point chooses the queue, the queue proves it.
 
 mod claim;
 mod series;
@@ -31,46 +32,46 @@ pub use claim::{Claim, Wants};
 use series::Series;
 pub use series::{Came, Counter, Readings};
 
-/// Open vSwitch tells the counts of flows late, by half a second at most while it is not pressed
-/// (`max-revalidator`).
+/// Open vSwitch's delay of flow counts: half a second at most without load (`max-revalidator`).
 pub const FLOWS_LATE: Duration = Duration::from_secs(1);
-/// What keeps the queues beside a switch looks at their counters every five seconds, and writes them
-/// into the database.
+/// The delay of queue counts beside a switch: their keeper reads them every five seconds, and
+/// writes them into the database.
 pub const KEPT_LATE: Duration = Duration::from_secs(6);
-/// What is looked at without being asked: the longer, the less matters what windows have more at their
-/// ends.
+/// The window of a regular look: in a longer one, the surplus at the ends of windows matters less.
 pub const WINDOW: Duration = Duration::from_secs(60);
 
-/// Readings of one switch's entries that are kept; the oldest goes.
+/// Maximum number of readings of one switch's entries; the oldest goes.
 const POINTS_MAX: usize = 64;
-/// Readings are kept for a window and what is late at its ends.
+/// How long readings are kept: a window and the delays at its ends.
 const KEPT: Duration = Duration::from_secs(90);
-/// Of fewer packets it is not said that they are missing: neighbours are resolved in another queue.
+/// Fewer missing packets than this prove nothing: neighbours are resolved in another queue.
 const FEW: u64 = 10;
-/// Below one part in so many of what its entries counted, a queue has got nothing: single packets of
-/// others bear the same code point.
+/// Below one part in this number of its entries' packets, a queue counts as empty: single packets
+/// of others have the same code point.
 const SHARE_MIN: u128 = 10;
-/// Above one part in so many everything has come, but for what was lost before the port.
+/// Above one part in this number everything counts as arrived: some packets may be lost before the
+/// port.
 const SHARE_WHOLE: u128 = 2;
 
 const NO_DATABASE: &str = "nobody reaches the database of the switch";
 
-/// Whether it took effect. The worse, the greater.
+/// Whether a demand took effect. The worse, the greater.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
     /// Its entries counted nothing.
     NoTraffic,
-    /// What the entries counted came: at least half of it.
+    /// At least half of the counted packets arrived.
     Yes,
     Unknown,
-    /// Between a tenth and half of it.
+    /// Between a tenth and half of them arrived.
     Partly,
-    /// Less.
+    /// Less than a tenth arrived.
     No,
 }
 
 impl Effect {
-    /// Of what entries counted, and what came where they send it.
+    /// The effect, from the packets that entries counted and those that arrived where they were
+    /// sent.
     pub fn of(counted: u64, came: u64) -> Effect {
         let (counted, came) = (u128::from(counted), u128::from(came));
         match counted {
@@ -81,7 +82,7 @@ impl Effect {
         }
     }
 
-    /// For people and programs.
+    /// The name, for people and programs.
     pub fn name(self) -> &'static str {
         match self {
             Effect::NoTraffic => "no traffic",
@@ -97,52 +98,52 @@ impl Effect {
     }
 }
 
-/// Who makes a port's queues beside a switch whose datapath ignores `set_queue`.
+/// The maker of a port's queues beside a switch whose datapath ignores `set_queue`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Beside {
-    /// Nobody has said that it has.
+    /// None has reported so far.
     Nobody,
-    /// And why.
+    /// Failed, with the reason.
     Failed(String),
-    /// They are made, and nobody counts.
+    /// The queues are made, without counts.
     Silent,
     Counts(BTreeMap<u32, Came>),
 }
 
-/// What one switch has counted of late.
+/// The recent counters of one switch.
 #[derive(Clone, Debug)]
 pub struct Watch {
     claims: Vec<Claim>,
-    /// Of each claim: those that share queues are judged together.
+    /// The group of each claim: claims that share queues are judged together.
     groups: Vec<usize>,
     points: VecDeque<(Instant, Vec<u64>)>,
     told: Series,
     kept: Series,
-    /// And since when it is so.
+    /// The state of each port's queues, and since when.
     beside: BTreeMap<PortNo, (Beside, Instant)>,
 }
 
-/// What is found of a claim.
+/// The judgement of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
     pub claim: Claim,
-    /// By its entries.
+    /// Packets that its entries counted.
     pub counted: u64,
     pub queue: Option<QueueVerdict>,
     pub meter: Option<MeterVerdict>,
     pub mark: Option<MarkProof>,
-    /// The worst of it.
+    /// The worst effect found.
     pub effect: Effect,
     pub why: Option<String>,
-    /// It was looked at for so long.
+    /// The length of the window.
     pub window: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueVerdict {
-    /// By all entries that name it.
+    /// Packets counted by all entries that name it.
     pub expected: u64,
-    /// Also what it dropped for want of room.
+    /// Packets that it got, including those it dropped for want of room.
     pub got: u64,
     pub dropped: u64,
     pub effect: Effect,
@@ -155,12 +156,12 @@ pub struct MeterVerdict {
     pub effect: Effect,
 }
 
-/// By what it is known that packets get their mark.
+/// The proof that packets get their mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkProof {
     /// The code point has chosen their queue.
     Queue,
-    /// The entry that writes it counted them. What left is not seen.
+    /// The entry that writes it counted them. The packets that left are not seen.
     Entry,
 }
 
@@ -185,7 +186,7 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// What entries have counted, by what they claim.
+    /// Takes in the counts of entries, by their claims.
     pub fn note_entries(&mut self, now: Instant, counted: BTreeMap<Claim, u64>) {
         if !self.claims.iter().eq(counted.keys()) {
             self.claims = counted.keys().cloned().collect();
@@ -204,12 +205,12 @@ impl Watch {
         }
     }
 
-    /// What the switch has told of its meters and queues.
+    /// Takes in the switch's report of its meters and queues.
     pub fn note_told(&mut self, now: Instant, readings: Readings) {
         self.told.note(now, readings);
     }
 
-    /// What is known of queues beside the switch.
+    /// Takes in the state of queues beside the switch.
     pub fn note_beside(&mut self, now: Instant, ports: BTreeMap<PortNo, Beside>) {
         let counts = ports.iter().filter_map(|(port, beside)| match beside {
             Beside::Counts(counts) => Some((*port, counts)),
@@ -225,7 +226,7 @@ impl Watch {
             let old = before.get(port).map(|(old, _)| std::mem::discriminant(old));
             old == Some(std::mem::discriminant(new))
         };
-        // What was counted while nobody made them, or somebody else, is of another time.
+        // Counts from before this maker of the queues do not compare.
         if !ports.iter().all(|(port, new)| is_as_before(port, new)) {
             self.kept.clear();
         }
@@ -237,13 +238,13 @@ impl Watch {
         }
     }
 
-    /// What entries counted until now is of another time.
+    /// Notes that counters have begun again: earlier counts do not compare.
     pub fn restart(&mut self) {
         self.points.clear();
         self.told.clear();
     }
 
-    /// What is found of each claim in the readings since `from`, at most of a [`WINDOW`].
+    /// The verdict on each claim from the readings since `from`, within a [`WINDOW`] at most.
     pub fn judge(&self, now: Instant, from: Instant, by: QueuesBy) -> Vec<Verdict> {
         let series = match by {
             QueuesBy::SetQueue => Some(&self.told),
@@ -270,7 +271,7 @@ impl Watch {
             .collect()
     }
 
-    /// The longest that there is, ending as late as there can be.
+    /// The longest window, ending as late as possible.
     fn window(&self, now: Instant, from: Instant, series: Option<&Series>) -> Option<Window> {
         let at = |place: &usize| self.at(*place);
         let ends = |place: &usize| series.is_none_or(|s| s.after(at(place), now).is_some());
@@ -287,14 +288,14 @@ impl Watch {
         self.points[point].0
     }
 
-    /// By how much a claim has.
+    /// The growth of a claim's counter.
     fn grown(&self, window: Window, place: usize) -> u64 {
         let count = |point: usize| self.points[point].1[place];
         count(window.last).saturating_sub(count(window.first))
     }
 }
 
-/// What is the same for all claims of a switch.
+/// The facts common to all claims of a switch.
 struct Judging<'a> {
     watch: &'a Watch,
     now: Instant,
@@ -304,7 +305,7 @@ struct Judging<'a> {
     meters: Option<Meters>,
 }
 
-/// What meters have met in a window, and what the entries that name them have counted.
+/// The packets that meters met in a window, and those counted by the entries that name them.
 struct Meters {
     window: Window,
     met: Readings,
@@ -329,7 +330,7 @@ impl Meters {
         }
     }
 
-    /// The part of what a meter has dropped that is of entries which counted so many: it comes to no
+    /// The share of a meter's drops that falls on entries with this count: these packets reach no
     /// queue.
     fn dropped(&self, meter: MeterId, counted: u64) -> u64 {
         let dropped = self
@@ -342,16 +343,16 @@ impl Meters {
     }
 }
 
-/// Claims that share queues, and these.
+/// Claims that share queues, and these queues.
 #[derive(Clone, Debug, Default)]
 struct Group {
     expected: u64,
     queues: BTreeSet<(PortNo, u32)>,
     got: Came,
-    /// Of all queues of these ports, and of their queue 0.
+    /// Packets of all queues of these ports, and of their queue 0.
     anything: u64,
     zero: u64,
-    /// Its entries may also have sent packets to where none of its queues is.
+    /// Whether its entries may also have sent packets to ports where none of its queues is.
     is_open: bool,
 }
 
@@ -492,7 +493,7 @@ impl Judging<'_> {
         verdict.add(queue.effect, &why);
     }
 
-    /// What is known of a queue that nobody counts.
+    /// The verdict on a queue without counters.
     fn without_counters(&self, verdict: &Verdict) -> Option<(Effect, String)> {
         let ports = verdict.claim.queues.iter().map(|(port, _)| *port);
         match self.by {

@@ -1,4 +1,4 @@
-//! Counters over time, as they became known.
+//! Counters over time, by the time when they became known.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,13 +16,13 @@ pub enum Counter {
 /// Packets that came to a queue or meter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Came {
-    /// Of a queue, those that it sent; of a meter, all that it met.
+    /// Packets that a queue sent; all that a meter met.
     pub packets: u64,
     pub dropped: u64,
 }
 
 impl Came {
-    /// What was dropped for want of room had come to a queue, too.
+    /// All packets that came: those dropped for want of room had come to a queue, too.
     pub fn all(self) -> u64 {
         self.packets.saturating_add(self.dropped)
     }
@@ -35,10 +35,10 @@ impl Came {
 /// All counters at one time.
 pub type Readings = BTreeMap<Counter, Came>;
 
-/// The last reading is what is known until the next one.
+/// Readings over time. The last one holds until the next.
 #[derive(Clone, Debug)]
 pub struct Series {
-    /// What has come is counted by then. Without it a reading is of the time when it came.
+    /// The maximum delay of a counter. Without it a reading holds at the time when it came.
     late: Duration,
     readings: VecDeque<(Instant, Readings)>,
 }
@@ -69,7 +69,7 @@ impl Series {
             }
         }
         self.readings.push_back((now, readings));
-        // One that is older is what was known when the others began.
+        // An older reading holds for the time when the others began.
         let is_over =
             |next: Option<&(Instant, Readings)>| next.is_some_and(|(at, _)| *at + KEPT < now);
         while self.readings.len() > POINTS_MAX || is_over(self.readings.get(1)) {
@@ -77,14 +77,14 @@ impl Series {
         }
     }
 
-    /// What was known when entries began to count what they tell at `from`.
+    /// The reading when entries began to count their reports from `from` on.
     pub fn before(&self, from: Instant) -> Option<&Readings> {
         let mut known = self.readings.iter().rev();
         let (_, readings) = known.find(|(at, _)| *at + FLOWS_LATE <= from)?;
         Some(readings)
     }
 
-    /// What is known when all is counted that entries tell at `to`.
+    /// The first reading that includes all packets in entries' reports at `to`.
     pub fn after(&self, to: Instant, now: Instant) -> Option<&Readings> {
         let due = to + self.late;
         let found = match self.late.is_zero() {
@@ -95,7 +95,7 @@ impl Series {
         found.map(|(_, readings)| readings)
     }
 
-    /// By how much each has grown meanwhile; empty if that is not known.
+    /// The growth of each counter meanwhile; empty if unknown.
     pub fn grown(&self, from: Instant, to: Instant, now: Instant) -> Readings {
         let (Some(before), Some(after)) = (self.before(from), self.after(to, now)) else {
             return Readings::new();

@@ -36,7 +36,7 @@ fn claim(name: &str, port: PortNo, queue: u32) -> Claim {
     }
 }
 
-/// Queues of [`PORT`], 0 and on.
+/// The queues of [`PORT`], from 0 on.
 fn queues(counts: &[u64]) -> BTreeMap<u32, Came> {
     let numbered = (0u32..).zip(counts);
     numbered
@@ -53,7 +53,7 @@ fn told(counts: &[u64]) -> Readings {
     queues(counts).into_iter().map(of).collect()
 }
 
-/// A switch that itself has queues: entries have counted so many, and queues 0 and 1.
+/// A switch that itself has queues: the counts of entries, and those of queues 0 and 1.
 fn looked(readings: &[(u64, u64, [u64; 2])]) -> Vec<Verdict> {
     let mut watch = Watch::default();
     let mut now = 0;
@@ -115,7 +115,7 @@ fn what_a_switch_tells_of_its_queues_is_held_against_its_entries() {
     assert!(why.contains("nothing at all was counted"), "{why}");
 }
 
-/// What a queue has dropped for want of room had come to it.
+/// Packets that a queue has dropped for want of room had come to it.
 #[test]
 fn drops_of_a_queue_count_for_it() {
     let mut watch = Watch::default();
@@ -134,7 +134,7 @@ fn drops_of_a_queue_count_for_it() {
     );
 }
 
-/// Nothing is said before queues are known to have been read before the entries.
+/// No verdict before queues are known to have been read before the entries.
 #[test]
 fn one_reading_or_two_too_close_say_nothing() {
     let first = (0, 0, [0, 0]);
@@ -163,7 +163,7 @@ fn a_counter_that_goes_back_begins_the_window_again() {
     let verdicts = looked(&all);
     let verdict = one(&verdicts);
     assert_eq!((verdict.effect, verdict.counted), (Effect::Yes, 100));
-    // Only the queues were made anew: what they counted before is gone.
+    // Only the queues were made again: their former counts are gone.
     let after = [
         (30_000, 1010, [5, 0]),
         (40_000, 1020, [5, 10]),
@@ -192,7 +192,7 @@ fn a_window_is_of_a_minute_or_since_it_was_asked_for() {
     assert_eq!(of(90_000), (200, Duration::from_secs(20)));
 }
 
-/// The share of what a policy sends into a queue that others share with it is not known by itself.
+/// A policy's share of a queue that others use with it cannot be known alone.
 #[test]
 fn claims_that_share_queues_are_judged_together() {
     let other = PortNo(3);
@@ -265,7 +265,7 @@ fn what_a_meter_drops_comes_to_no_queue_and_is_not_missed() {
     assert_eq!(of(0, 0, 1000), (Yes, No, No), "packets do not meet it");
 }
 
-/// Of a port whose queues somebody beside the switch is to make, as it was from the beginning.
+/// A port whose queues are made beside the switch, in one state from the beginning.
 fn beside_is(state: Beside, packets: u64) -> Verdict {
     let mut watch = Watch::default();
     watch.note_beside(at(0), BTreeMap::from([(PORT, state)]));
@@ -285,7 +285,7 @@ fn queues_that_nobody_makes_or_counts_are_told_apart() {
             "not made: busy",
         ),
         (Beside::Silent, Effect::Unknown, "tells no counters"),
-        // It has stopped: nothing at all is counted any more.
+        // It has stopped: there are no counts any more.
         (
             Beside::Counts(queues(&[5, 5])),
             Effect::Unknown,
@@ -306,7 +306,7 @@ fn queues_that_nobody_makes_or_counts_are_told_apart() {
         let verdicts = watch.judge(at(20_000), at(0), by);
         assert_eq!(one(&verdicts).effect, Effect::Unknown, "{by:?}");
     }
-    // Who keeps them has come meanwhile.
+    // The keeper of the queues has come meanwhile.
     watch.note_beside(at(5000), BTreeMap::from([(PORT, Beside::Nobody)]));
     let verdicts = watch.judge(at(20_000), at(0), QueuesBy::CodePoint);
     assert_eq!(
@@ -405,10 +405,10 @@ fn a_claim_is_what_an_entry_does_where_it_does_it() {
     assert_eq!((pairs(&at_port), at_port.is_open), (vec![(3, 1)], false));
     let marked = claim(Some(3), Some(10), None, user);
     assert_eq!((pairs(&marked), marked.is_by_mark), (vec![(3, 1)], true));
-    // There code points choose nothing.
+    // Code points choose nothing there.
     assert_eq!(pairs(&claim(Some(3), Some(10), None, kernel)), []);
     assert_eq!(pairs(&claim(Some(3), Some(11), None, user)), []);
-    // It is looked for where it was sent, also if it is not there.
+    // The queue is looked for where packets were sent, even if it is absent.
     assert_eq!(pairs(&claim(Some(1), None, Some(9), kernel)), [(1, 9)]);
 
     let output = FlowKey {
@@ -437,8 +437,8 @@ fn a_claim_is_what_an_entry_does_where_it_does_it() {
     assert!(lacks.is_back);
 }
 
-/// Traffic of any shape, by the second, on a switch whose queues somebody beside it counts: every reading
-/// is as late as it may be.
+/// Traffic of any shape, by the second, on a switch whose queues are counted beside it: every
+/// reading has the maximum delay.
 #[derive(Clone, Debug)]
 struct Traffic {
     per_second: Vec<u64>,
@@ -469,7 +469,7 @@ fn traffic() -> impl Strategy<Value = Traffic> {
 }
 
 impl Traffic {
-    /// All that was sent until then.
+    /// All packets sent until then.
     fn sent(&self, ms: u64) -> u64 {
         let whole = (ms / 1000) as usize;
         let part = self
@@ -479,8 +479,8 @@ impl Traffic {
         self.per_second.iter().take(whole).sum::<u64>() + part
     }
 
-    /// What is found at each look, where `share` of a hundred packets come to queue 1 and the others to
-    /// queue 0.
+    /// The verdict of each look, where `share` of a hundred packets come to queue 1 and the others
+    /// to queue 0.
     fn looks(&self, share: u64) -> Vec<Verdict> {
         let mut watch = Watch::default();
         let mut events: Vec<(u64, Option<usize>)> = Vec::new();
@@ -533,7 +533,7 @@ proptest! {
     }
 }
 
-/// Where windows of queues are the longer ones, a part is found as such once the window is long.
+/// Where windows of queues are longer, a partial effect is found once the window is long.
 #[test]
 fn a_fifth_of_steady_traffic_is_found_as_a_part() {
     let steady = Traffic {

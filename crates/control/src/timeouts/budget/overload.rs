@@ -2,7 +2,7 @@
 
 use clock::{Duration, Instant};
 
-/// By how much timeouts and leases are stretched while the controller's processor is short.
+/// The factor by which timeouts and leases are stretched while the controller's processor is short.
 #[derive(Clone, Copy, Debug)]
 pub struct Overload {
     factor: u8,
@@ -25,7 +25,7 @@ impl Overload {
         }
     }
 
-    /// The processor's use over the last sample, as a rule a second.
+    /// Takes in the processor's use over the last sample, as a rule a second.
     pub fn handle_sample(&mut self, now: Instant, cpu_percent: f64) {
         if cpu_percent > Self::HIGH_PERCENT {
             self.samples_above += 1;
@@ -47,7 +47,7 @@ impl Overload {
         }
     }
 
-    /// 1, 2, 4 or 8.
+    /// The factor: 1, 2, 4 or 8.
     pub fn factor(&self) -> u32 {
         u32::from(self.factor)
     }

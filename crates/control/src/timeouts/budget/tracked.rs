@@ -1,4 +1,4 @@
-//! What is kept of an entry, and what is chosen by it.
+//! The record of an entry, and the choices made by it.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,34 +7,34 @@ use clock::{Duration, Instant};
 
 use super::{IDLE_MIN, POLL_MIN};
 
-/// An entry outlives this many of its flow's long gaps.
+/// The number of its flow's long gaps that an entry outlives.
 const GAPS_OUTLIVED: u32 = 4;
 
-/// What a switch says may be so old. Open vSwitch adds to its counters what its datapath has carried every
-/// half a second, and later when it is busy.
+/// The maximum age of a switch's counters. Open vSwitch adds the packets of its datapath to them
+/// every half a second, and later when it is busy.
 pub const COUNTS_LATE: Duration = Duration::from_secs(1);
 
-/// What is kept of an entry to judge it.
+/// The record by which an entry is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tracked {
     /// The low 32 bits: no flow sends 2^32 packets between two reads.
     packets: u32,
-    /// Of virtual time, which wraps after 49 days; an entry that has not moved for as long
-    /// is taken for younger than it is.
+    /// The time of the last change in virtual time, which wraps after 49 days; an entry unchanged
+    /// for longer counts as younger than it is.
     changed_ms: u32,
-    /// Long gaps between its packets, 0 while unknown: the longest of late.
+    /// Long gaps between its packets, 0 while unknown: the longest recent one.
     gap_us: u32,
     /// How often the flow came back after its entry was gone.
     returns: u8,
     is_priority: bool,
-    /// Since the last read, or set since.
+    /// Whether it has moved since the last reading, or was set since.
     is_moving: bool,
-    /// The read that has told of it last.
+    /// The last reading that showed it.
     pub(in crate::timeouts) read: u8,
 }
 
 impl Tracked {
-    /// An entry that was set at `now`.
+    /// Makes the record of an entry that was set at `now`.
     pub fn new(now: Instant, is_priority: bool) -> Tracked {
         Tracked {
             packets: 0,
@@ -47,7 +47,7 @@ impl Tracked {
         }
     }
 
-    /// The same flow's next entry: how long it was silent is one of its gaps.
+    /// The record of the same flow's next entry: its silence is one of its gaps.
     fn returned(mut self, now: Instant, is_priority: bool) -> Tracked {
         self.learn_gap(u64::from(self.silent_ms(now)) * 1000, 1);
         Tracked {
@@ -57,7 +57,7 @@ impl Tracked {
         }
     }
 
-    /// Its packet counter was read. Whether it has moved.
+    /// Takes in its packet counter. Returns whether it has moved.
     pub fn handle_poll(&mut self, now: Instant, packets: u64) -> bool {
         let gained = (packets as u32).wrapping_sub(self.packets);
         self.is_moving = gained > 0;
@@ -70,9 +70,9 @@ impl Tracked {
         self.is_moving
     }
 
-    /// Packets at random moments leave gaps of which one in twenty exceeds three times the mean
-    /// (ln 20 = 2.996), and none the time that has passed. A longer one counts at once and fades:
-    /// after 27 that were short half of it is left.
+    /// Learns a gap. Packets at random moments leave gaps of which one in twenty exceeds three
+    /// times the mean (ln 20 = 2.996), and none the time that has passed. A longer gap counts at
+    /// once and fades: after 27 short ones half of it is left.
     fn learn_gap(&mut self, passed_us: u64, gained: u32) {
         let seen = (3 * passed_us / u64::from(gained)).clamp(1, passed_us.max(1));
         let seen = u32::try_from(seen).unwrap_or(u32::MAX);
@@ -80,8 +80,8 @@ impl Tracked {
         self.gap_us = faded.max(seen);
     }
 
-    /// T_i: four long gaps, doubled for each return of the flow; as long as the table allows
-    /// where nothing is known of it.
+    /// T_i: four long gaps, doubled for each return of the flow; as long as the table allows for an
+    /// unknown flow.
     pub fn idle(&self, cap: Duration) -> Duration {
         if self.gap_us == 0 {
             return cap.max(IDLE_MIN);
@@ -104,7 +104,7 @@ impl Tracked {
         self.is_priority
     }
 
-    /// Since it was last seen to move.
+    /// The time since it was last seen to move.
     pub fn silent(&self, now: Instant) -> Duration {
         Duration::from_millis(u64::from(self.silent_ms(now)))
     }
@@ -113,15 +113,14 @@ impl Tracked {
         milliseconds(now).wrapping_sub(self.changed_ms)
     }
 
-    /// Whether its flow sends: as far as is known, without doubt in its favour.
+    /// Whether its flow sends, as far as is known, without the benefit of the doubt.
     pub fn is_active(&self, now: Instant) -> bool {
         self.is_moving || self.gap().is_some_and(|gap| self.silent(now) <= gap)
     }
 
-    /// Whether its flow may be sending still: it moved, or is silent for no longer than it was
-    /// before. When it moved is known to `read_every`, the time between two reads, and what is read
-    /// may be `COUNTS_LATE`. Of a flow that has not yet sent again the gap is taken for
-    /// [`POLL_MIN`].
+    /// Whether its flow may still be sending: it moved, or is silent for no longer than before. The
+    /// time of its last move is known to within `read_every`, the time between two readings, and
+    /// counters may be `COUNTS_LATE` old. Without a second packet the gap counts as [`POLL_MIN`].
     pub fn is_in_use(&self, now: Instant, read_every: Duration) -> bool {
         let gap = self.gap().unwrap_or(POLL_MIN);
         self.is_moving || self.silent(now) <= gap + read_every + COUNTS_LATE
@@ -132,17 +131,17 @@ fn milliseconds(now: Instant) -> u32 {
     (now.as_nanos() / 1_000_000) as u32
 }
 
-/// Which entries may be evicted.
+/// The entries that may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evict {
-    /// Those that are not in use, where the statistics are read so often.
+    /// Entries that are not in use, where the statistics are read this often.
     Unused { read_every: Duration },
-    /// Those of flows too that pause as they have before: when nothing else is left.
+    /// Also entries of flows that pause as they have before: the last choice.
     Pausing,
 }
 
 /// Up to `count` entries to evict, the first to go first: the least recently changed, never one
-/// that moved in the last poll, never a priority flow's.
+/// that moved in the last reading, never a priority flow's.
 pub fn victims<'a, K: Copy + Ord>(
     entries: impl Iterator<Item = (K, &'a Tracked)>,
     now: Instant,
@@ -171,8 +170,8 @@ pub fn victims<'a, K: Copy + Ord>(
     idle.into_iter().map(|(_, key)| key).collect()
 }
 
-/// The last resort, when all entries are in use: which groups of them to replace by one entry each
-/// so that at least `excess` become free, and how many each frees. The largest first.
+/// The last resort, when all entries are in use: the groups of them to replace by one entry each so
+/// that at least `excess` become free, and the number that each frees. The largest first.
 pub fn coarsen<G: Ord>(groups: impl Iterator<Item = G>, excess: u32) -> Vec<(G, u32)> {
     let mut sizes: BTreeMap<G, u32> = BTreeMap::new();
     for group in groups {
@@ -195,8 +194,8 @@ pub fn coarsen<G: Ord>(groups: impl Iterator<Item = G>, excess: u32) -> Vec<(G, 
     freed
 }
 
-/// Flows whose entry is gone, should they come back: in a bounded memory, of some times as many flows
-/// as the table has entries, where a newer flow replaces an older one.
+/// Remembers flows whose entry is gone, in case they come back. The memory is bounded, at some
+/// times as many flows as the table has entries, and a newer flow replaces an older one.
 #[derive(Clone, Debug)]
 pub struct Returns {
     slots: Vec<Slot>,
@@ -204,7 +203,7 @@ pub struct Returns {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    /// High bits of the hash; 0 is nothing.
+    /// High bits of the hash; 0 means empty.
     tag: u32,
     changed_ms: u32,
     gap_ms: u16,
@@ -212,9 +211,9 @@ struct Slot {
 }
 
 impl Returns {
-    /// Doublings: 0.5 s becomes 64 s.
+    /// Maximum number of doublings: 0.5 s becomes 64 s.
     pub const MAX: u8 = 7;
-    /// Entries that live for a second are followed by so many others until a flow comes back.
+    /// The number of others, per entry, that follow entries of a second until a flow comes back.
     const SLOTS_PER_ENTRY: u32 = 8;
     /// 3 MiB.
     const SLOTS_MAX: u32 = 1 << 18;
@@ -226,7 +225,7 @@ impl Returns {
         }
     }
 
-    /// The flow's entry is gone, by its timeout or by eviction.
+    /// Notes that the flow's entry is gone, by its timeout or by eviction.
     pub fn handle_gone(&mut self, flow: u64, entry: Tracked) {
         let (slot, tag) = self.place(flow);
         self.slots[slot] = Slot {
@@ -237,7 +236,7 @@ impl Returns {
         };
     }
 
-    /// The flow gets an entry: with what is known of it, if it has had one.
+    /// Makes the record of the flow's new entry, with the history of its last one if known.
     pub fn handle_install(&mut self, now: Instant, flow: u64, is_priority: bool) -> Tracked {
         let (slot, tag) = self.place(flow);
         let slot = std::mem::take(&mut self.slots[slot]);
