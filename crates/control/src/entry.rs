@@ -142,8 +142,7 @@ pub struct EntryKey {
 /// Some of the packets between two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rule {
-    /// Of several rules that match a packet, the one of the
-    /// lowest rank applies.
+    /// The order among rules: the lowest rank whose rule matches a packet applies.
     pub rank: u8,
     pub family: Family,
     /// The protocol over IP: 0 for any, and for ARP.

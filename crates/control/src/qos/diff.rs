@@ -7,13 +7,13 @@
 //!
 //! | stage | what | why then |
 //! | --- | --- | --- |
-//! | [`Order::Base`] | the lowest entry of the policy table | without it, no meter of ours exists either |
+//! | [`Order::Base`] | the lowest entry of the policy table | no meter of ours exists without it |
 //! | [`Order::Meters`] | meters, new or changed | entries name them |
-//! | [`Order::Policies`] | entries of policies | no path leads to them, or they are changed in place |
-//! | [`Order::Add`] | entries of circuits where none stood, the last switch first | the next hop exists |
-//! | [`Order::Turn`] | entries that change direction, and last those that let packets in | the whole route exists |
+//! | [`Order::Policies`] | entries of policies | no path leads there, or they change in place |
+//! | [`Order::Add`] | new entries of circuits, the last switch first | the next hop exists |
+//! | [`Order::Turn`] | changes of direction; last, entries that let packets in | the route exists |
 //! | [`Order::Close`] | deletion of entries that let packets in | |
-//! | [`Order::Clear`] | deletion of all others, the first switch first | after a while, no packet meets them |
+//! | [`Order::Clear`] | deletion of all others, the first switch first | no packet is under way |
 //! | [`Order::Unmeter`] | deletion of meters | no entry names them |
 //!
 //! The order by switches matters because packets of ordinary paths between the same hosts match the

@@ -1,16 +1,12 @@
 //! The arithmetic of a flow table of C entries, without switches or messages.
 //!
-//! By Little's law a table holds `N = λ·(d + T)` entries,
-//! where λ is the rate of new flows, d how long a flow sends
-//! and T how long its entry outlives it. Only T can be
-//! chosen: [`idle_cap`]. An entry that is known to send
-//! every few milliseconds needs less: [`Tracked::idle`]. As
-//! the table fills, the controller reads it more often
-//! ([`poll_interval`]). Above nine tenths it evicts the
-//! least recently used entries ([`victims`]), and where all
-//! are in use it replaces some by a coarse one
-//! ([`coarsen`]). [`Overload`] stretches all timeouts while
-//! the controller's processor is short.
+//! A table holds, by Little's law, `N = λ·(d + T)` entries, where λ is the rate of new flows, d how
+//! long a flow sends and T how long its entry outlives it. Only T can be chosen: [`idle_cap`]. An
+//! entry that is known to send every few milliseconds needs less: [`Tracked::idle`]. As the table
+//! fills, the controller reads it more often ([`poll_interval`]). Above nine tenths it evicts the
+//! least recently used entries ([`victims`]), and where all are in use it replaces some by a coarse
+//! one ([`coarsen`]). [`Overload`] stretches all timeouts while the controller's processor is
+//! short.
 //!
 //! Only sums, products and quotients are used: the same input gives the same bits on any machine.
 

@@ -84,7 +84,7 @@ impl Series {
         Some(readings)
     }
 
-    /// The first reading that includes all packets in entries' reports at `to`.
+    /// The reading that includes all packets in entries' reports at `to`.
     pub fn after(&self, to: Instant, now: Instant) -> Option<&Readings> {
         let due = to + self.late;
         let found = match self.late.is_zero() {
