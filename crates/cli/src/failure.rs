@@ -63,6 +63,11 @@ impl Failure {
         }
     }
 
+    /// Whether the operator's words are wrong, rather than the machine or a file.
+    pub fn is_usage(&self) -> bool {
+        self.code == 2
+    }
+
     /// The line, for what goes on after it.
     pub fn message(&self) -> &str {
         &self.message

@@ -26,6 +26,11 @@ Example:
   auster lab run scenarios/qos-paper.toml -o results/qos-paper \\
       --controller 'mine=python3 mine.py --listen {address}:{port}'")]
     Run(experiment::Args),
+    /// Check scenarios without running them, and report every mistake with its line
+    #[command(after_help = "\
+Example:
+  auster lab check scenarios/ring-failure.toml scenarios/controller-restart.toml")]
+    Check(experiment::CheckArgs),
     /// Bring a network up and leave it up
     #[command(after_help = "\
 Example:
@@ -142,7 +147,8 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Ledger::sweep();
     }
     match command {
-        Command::Run(args) => experiment::run(args),
+        Command::Run(args) => experiment::run(&args),
+        Command::Check(args) => experiment::check(&args),
         Command::Up(args) => up(*args),
         Command::Down(args) => down(args),
         Command::List(args) => list(args),

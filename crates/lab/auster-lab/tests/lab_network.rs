@@ -67,7 +67,7 @@ fn two_labs_stand_side_by_side() {
 
 #[test]
 fn a_killed_run_is_cleaned_up_by_the_next_command() {
-    let scenario = scenario("stay = true");
+    let scenario = scenario("stay = true", "", 3);
     let mut run = start_run(&scenario);
     let id = lab_of(&mut run);
     run.kill().unwrap();
@@ -84,7 +84,7 @@ fn a_killed_run_is_cleaned_up_by_the_next_command() {
 #[test]
 fn an_interrupted_run_ends_in_order() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
-        let scenario = scenario("stay = true");
+        let scenario = scenario("stay = true", "", 3);
         let mut run = start_run(&scenario);
         let id = lab_of(&mut run);
         kill(Pid::from_raw(run.id() as i32), signal).unwrap();
@@ -97,7 +97,7 @@ fn an_interrupted_run_ends_in_order() {
 fn a_run_writes_its_figures_the_raw_pings_and_the_command() {
     let out = TempDir::new().unwrap();
     let dir = out.path().display().to_string();
-    let scenario = scenario("later_pings = 2");
+    let scenario = scenario("", "", 2);
     let path = scenario.path().display().to_string();
     let run = auster(&[
         "lab",
@@ -135,7 +135,7 @@ fn a_run_writes_its_figures_the_raw_pings_and_the_command() {
 /// Both measure a path of two 10 ms links: our prober, and ping(8).
 #[test]
 fn no_round_trip_is_shorter_than_its_links_for_ping_or_for_us() {
-    let scenario = scenario("later_pings = 10\nlinks = { delay_ms = 10 }");
+    let scenario = scenario("", "links = { delay_ms = 10 }", 10);
     let path = scenario.path().display().to_string();
     let run = auster(&["lab", "run", &path, "--controller", "none", "--json"]);
     assert!(run.status.success(), "{}", text(&run.stderr));
@@ -161,7 +161,8 @@ fn no_round_trip_is_shorter_than_its_links_for_ping_or_for_us() {
 #[test]
 fn mistakes_end_in_one_line_with_their_exit_code_and_leave_nothing() {
     let broken = NamedTempFile::with_suffix(".toml").unwrap();
-    std::fs::write(broken.path(), "title = 3\n").unwrap();
+    let mistake = "title = 3\n[topology]\ngraph = \"linear,2\"\n";
+    std::fs::write(broken.path(), mistake).unwrap();
     let broken = broken.path().display().to_string();
     let before: Vec<String> = own_records();
     for (arguments, code, word) in [
@@ -191,6 +192,52 @@ fn mistakes_end_in_one_line_with_their_exit_code_and_leave_nothing() {
         assert_eq!(stderr.lines().count(), 1, "{arguments:?}: {stderr}");
     }
     assert_eq!(own_records(), before);
+}
+
+#[test]
+fn a_check_reports_every_mistake_of_every_file() {
+    let dir = TempDir::new().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let wrong = "titel = \"t\"\n[topology]\ngraph = \"linear,2\"\n[ready]\nwithin = \"60\"\n";
+    std::fs::write(path("a.toml"), wrong).unwrap();
+    std::fs::write(path("b.toml"), wrong.replace("linear", "torus")).unwrap();
+    std::fs::write(
+        path("c.toml"),
+        wrong.replace("titel", "title").replace("60", "60s"),
+    )
+    .unwrap();
+    let output = auster(&[
+        "lab",
+        "check",
+        &path("a.toml"),
+        &path("b.toml"),
+        &path("c.toml"),
+    ]);
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = text_of_lines(&output.stderr);
+    let found: Vec<String> = stderr
+        .iter()
+        .filter_map(|line| {
+            let (_, rest) = line.split_once(".toml: ")?;
+            Some(rest.split(": ").take(2).collect::<Vec<_>>().join(": "))
+        })
+        .collect();
+    let a = ["line 1: title", "line 1: titel", "line 5: ready.within"];
+    let b = [
+        "line 1: titel",
+        "line 1: title",
+        "line 3: topology.graph",
+        "line 5: ready.within",
+    ];
+    assert_eq!(found.len(), a.len() + b.len(), "{stderr:#?}");
+    assert!(
+        a.iter()
+            .chain(&b)
+            .all(|line| found.contains(&line.to_string())),
+        "{stderr:#?}"
+    );
+    let good = auster(&["lab", "check", &path("c.toml")]);
+    assert!(good.status.success(), "{}", text(&good.stderr));
 }
 
 #[test]
@@ -232,15 +279,21 @@ fn whoever_is_not_root_is_told_so() {
     );
 }
 
+fn text_of_lines(bytes: &[u8]) -> Vec<String> {
+    text(bytes).lines().map(str::to_string).collect()
+}
+
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-fn scenario(more: &str) -> NamedTempFile {
+fn scenario(first: &str, topology: &str, later: usize) -> NamedTempFile {
     let mut file = NamedTempFile::with_suffix(".toml").unwrap();
-    let text = "title = \"test\"\ntopologies = [\"linear,2\"]\nwithin_s = 180\n";
-    file.write_all(format!("{text}{more}\n").as_bytes())
-        .unwrap();
+    let text = format!(
+        "title = \"test\"\n{first}\n[topology]\ngraph = \"linear,2\"\n{topology}\n\
+         [ready]\nwithin = \"180s\"\nlater = {later}\n"
+    );
+    file.write_all(text.as_bytes()).unwrap();
     file
 }
 

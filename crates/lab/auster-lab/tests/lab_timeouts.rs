@@ -196,5 +196,9 @@ fn wrong_scenarios_are_refused_by_field() {
     refused(SCENARIO, &["--controller", "none"], &["brings its own"]);
     let other = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../scenarios/first-contact.toml");
     let other = fs::read_to_string(other).unwrap();
-    refused(&other, &["--runs", "2"], &["only scenarios on timeouts"]);
+    refused(
+        &other,
+        &["--seconds", "2"],
+        &["the events of this scenario"],
+    );
 }

@@ -1,11 +1,12 @@
 //! What an experiment found: the document that is published, and the tables on the screen.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::restart::Trial;
+use crate::engine::rows::Row;
 use cli::failure::Failure;
 use cli::table::table;
 use measure::quantiles::Quantiles;
@@ -25,7 +26,28 @@ pub struct Document {
     pub machine: Machine,
     pub passed: bool,
     pub networks: Vec<Outcome>,
+    /// The verdicts of the scenario's claims.
+    pub checks: Vec<Check>,
 }
+
+/// Keys of an [`Outcome`] that no kind of row may have as its name.
+pub const OUTCOME_KEYS: [&str; 15] = [
+    "topology",
+    "switches",
+    "links",
+    "hosts",
+    "network_up_s",
+    "connected_s",
+    "links_found_s",
+    "reachable_s",
+    "rounds",
+    "pairs",
+    "first_ms",
+    "later_ms",
+    "status",
+    "impaired_links",
+    "checks",
+];
 
 /// What one network did.
 #[derive(Debug, Default, Serialize)]
@@ -46,9 +68,9 @@ pub struct Outcome {
     pub pairs: Vec<Pair>,
     pub first_ms: Quantiles,
     pub later_ms: Quantiles,
-    pub failure: Option<FailureOutcome>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub restarts: Vec<Trial>,
+    /// The scenario's rows by their kinds.
+    #[serde(flatten)]
+    pub rows: BTreeMap<String, Vec<Row>>,
     /// As the controller tells it.
     pub status: Option<serde_json::Value>,
     pub impaired_links: Vec<link::Report>,
@@ -69,23 +91,9 @@ pub struct Pair {
     pub lost: usize,
     pub first_ms: Option<f64>,
     pub later_ms: Vec<Option<f64>>,
-    /// In the failure, if there was one.
+    /// Under the scenario's traffic, if there was any.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub failure_lost: Option<usize>,
-}
-
-/// A link cut and mended under traffic.
-#[derive(Debug, Serialize)]
-pub struct FailureOutcome {
-    pub link: [String; 2],
-    pub sent: usize,
-    pub lost_before: usize,
-    pub lost_after_cut: usize,
-    pub lost_after_repair: usize,
-    /// From the event until the last packet that was lost had been sent, to the next one of its
-    /// pair; 0 when none was.
-    pub cut_converge_ms: f64,
-    pub repair_converge_ms: f64,
+    pub traffic_lost: Option<usize>,
 }
 
 #[derive(Debug, Serialize)]
@@ -107,7 +115,7 @@ pub fn pairs(topology: &Topology, results: &[PairResult]) -> Vec<Pair> {
             .iter()
             .map(|rtt| rtt.map(milliseconds))
             .collect(),
-        failure_lost: None,
+        traffic_lost: None,
     };
     results.iter().map(pair).collect()
 }
@@ -209,8 +217,8 @@ pub fn pair_table(outcome: &Outcome) -> String {
         "max ms",
         "lost",
     ];
-    if outcome.failure.is_some() {
-        header.push("lost by failure");
+    if outcome.pairs.iter().any(|pair| pair.traffic_lost.is_some()) {
+        header.push("lost under traffic");
     }
     let rows = outcome.pairs.iter().map(|pair| {
         let later = Quantiles::of(pair.later_ms.iter().flatten().copied().collect());
@@ -224,7 +232,7 @@ pub fn pair_table(outcome: &Outcome) -> String {
             format!("{:.2}", later.max),
             pair.lost.to_string(),
         ];
-        row.extend(pair.failure_lost.map(|lost| lost.to_string()));
+        row.extend(pair.traffic_lost.map(|lost| lost.to_string()));
         row
     });
     table(&header, &rows.collect::<Vec<_>>())

@@ -203,6 +203,22 @@ impl Network {
         program::ip_batch(Some(&self.namespace(SWITCHES)), &lines)
     }
 
+    /// Tells each host the hardware address of every other. A host repeats an unanswered ARP request
+    /// only after a second, which would hide what is measured.
+    pub fn set_neighbours(&self) -> Result<(), Failure> {
+        let hosts = &self.topology.hosts;
+        hosts.iter().enumerate().try_for_each(|(own, host)| {
+            let others = hosts.iter().enumerate().filter(|(n, _)| *n != own);
+            let lines: Vec<String> = others
+                .map(|(_, other)| {
+                    let (ip, mac) = (other.address, other.mac);
+                    format!("neigh replace {ip} lladdr {mac} dev eth0 nud permanent")
+                })
+                .collect();
+            program::ip_batch(Some(&self.namespace(&host.name)), &lines)
+        })
+    }
+
     /// Leaves the network running after this process, for `auster lab down` to remove.
     pub fn release(mut self) -> Result<(), Failure> {
         self.ledger.as_mut().expect("see ledger()").release()?;

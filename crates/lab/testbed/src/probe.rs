@@ -135,27 +135,6 @@ impl Prober {
         Ok(done)
     }
 
-    /// Sends one packet per ordered pair every `interval`, for this long. Answers to the last ones
-    /// may be outstanding: see [`Prober::settle`].
-    pub fn stream(&mut self, interval: Duration, duration: Duration) -> io::Result<()> {
-        let pairs = ordered_pairs(self.hosts.len());
-        // Spread over the interval: a burst of all pairs would measure its own queueing.
-        let gap = interval / (pairs.len().max(1) as u32);
-        let start = self.elapsed();
-        let mut next = start;
-        for (from, to) in pairs.into_iter().cycle() {
-            while self.elapsed() < next {
-                self.receive(next.saturating_sub(self.elapsed()))?;
-            }
-            if next.saturating_sub(start) >= duration {
-                return Ok(());
-            }
-            self.send(from, to);
-            next += gap;
-        }
-        Ok(())
-    }
-
     /// Sends the packets of flows that are due before `until`, since the prober was made, and
     /// takes answers until then.
     pub fn carry(&mut self, flows: &mut [Flow], until: Duration) -> io::Result<()> {

@@ -13,7 +13,7 @@ mod out_of_band;
 pub mod packet;
 mod plane;
 mod report;
-mod settings;
+pub(crate) mod settings;
 mod shaper;
 mod sink;
 mod source;
@@ -28,6 +28,15 @@ use cli::failure::Failure;
 pub fn is_ours(scenario: &Path) -> bool {
     std::fs::read_to_string(scenario)
         .is_ok_and(|text| settings::is_ours(&text) || in_band::is_ours(&text))
+}
+
+/// Reads a scenario without running it.
+pub fn read(path: &Path) -> Result<(), Failure> {
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
+    match in_band::is_ours(&text) {
+        true => in_band::settings::Scenario::read(path).map(drop),
+        false => settings::Scenario::read(path).map(drop),
+    }
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {

@@ -13,7 +13,7 @@ pub mod paper;
 mod records;
 mod report;
 pub mod scale;
-mod settings;
+pub(crate) mod settings;
 
 use cli::program;
 use std::path::Path;

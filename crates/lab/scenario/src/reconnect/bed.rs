@@ -9,7 +9,6 @@ use serde_json::Value;
 use sim::link::LinkConfig;
 
 use crate::reconnect::settings::{Cell, Event, Settings, Way};
-use crate::restart::set_neighbours;
 use cli::failure::Failure;
 use testbed::netns;
 use testbed::network::{CONTROLLER, Network, Options, SWITCHES};
@@ -61,7 +60,7 @@ impl Bed {
         bed.ip(CONTROLLER, &format!("addr add {OTHER}/24 dev eth0"))?;
         bed.ip(SWITCHES, &format!("addr add {SWITCH_BY_NEAR} dev ctl0"))?;
         bed.ip(SWITCHES, &format!("addr add {SWITCH_BY_OTHER} dev ctl0"))?;
-        set_neighbours(&bed.network)?;
+        bed.network.set_neighbours()?;
         make_certificates_for(&bed.network.dir().join("pki"), NEAR)?;
         let count = if cell.event == Event::Rehome { 2 } else { 1 };
         for number in 0..count {

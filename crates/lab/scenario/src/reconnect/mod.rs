@@ -12,7 +12,7 @@
 
 mod bed;
 mod report;
-mod settings;
+pub(crate) mod settings;
 mod trial;
 
 use std::path::Path;

@@ -15,7 +15,7 @@ mod part;
 mod plots;
 mod problems;
 mod report;
-mod settings;
+pub(crate) mod settings;
 
 use std::path::Path;
 use std::time::Instant;

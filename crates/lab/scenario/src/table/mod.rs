@@ -12,7 +12,7 @@ mod occupancy;
 mod plots;
 mod problems;
 mod report;
-mod settings;
+pub(crate) mod settings;
 mod simulated;
 mod stage;
 mod wire;

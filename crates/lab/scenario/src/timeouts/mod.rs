@@ -14,7 +14,7 @@ pub mod load;
 mod plots;
 mod problems;
 mod report;
-mod settings;
+pub(crate) mod settings;
 mod steps;
 
 use std::path::Path;

@@ -3,7 +3,7 @@
 
 mod probe;
 mod report;
-mod settings;
+pub(crate) mod settings;
 mod stage;
 mod wire;
 

@@ -3,7 +3,7 @@
 //! refused.
 
 mod report;
-mod settings;
+pub(crate) mod settings;
 mod stream;
 mod trial;
 

@@ -6,7 +6,7 @@ mod chatter;
 mod found;
 mod report;
 mod rounds;
-mod settings;
+pub(crate) mod settings;
 
 use std::path::Path;
 

@@ -11,7 +11,7 @@ mod figures;
 mod plots;
 mod problems;
 mod report;
-mod settings;
+pub(crate) mod settings;
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -3,7 +3,7 @@
 
 mod bed;
 mod report;
-mod settings;
+pub(crate) mod settings;
 
 use std::path::Path;
 use std::time::{Duration, Instant};

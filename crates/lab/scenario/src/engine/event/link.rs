@@ -1,0 +1,42 @@
+//! `cut = "s1-s2"` and `mend = "s1-s2"`: a link goes down and up, at both ends.
+
+use cli::failure::Failure;
+use testbed::network::Network;
+use testbed::plane::{Controller, Plane};
+use testbed::topology::Topology;
+
+use super::Event;
+use crate::engine::reader::Section;
+
+pub struct Link {
+    switches: [String; 2],
+    up: bool,
+}
+
+impl Link {
+    pub fn read(section: &Section<'_>, verb: &'static str, up: bool) -> Option<Box<dyn Event>> {
+        let words = section.text(verb)?;
+        let Some((a, b)) = words.split_once('-') else {
+            let right = format!("write two switches, such as {verb} = \"s1-s2\"");
+            section.problem(verb, format!("'{words}' is not a link; {right}"));
+            return None;
+        };
+        let switches = [a, b].map(str::to_string);
+        Some(Box::new(Link { switches, up }))
+    }
+}
+
+impl Event for Link {
+    fn check(&self, topology: &Topology, _: &Controller) -> Result<(), String> {
+        let [a, b] = &self.switches;
+        match topology.link_between(a, b) {
+            Some(_) => Ok(()),
+            None => Err(format!("{} has no link {a}-{b}", topology.name)),
+        }
+    }
+
+    fn apply(&self, network: &mut Network, _: &Plane) -> Result<(), Failure> {
+        let [a, b] = &self.switches;
+        network.set_link(a, b, self.up)
+    }
+}

@@ -1,0 +1,35 @@
+//! What happens to a network at a moment, one file per kind.
+
+mod link;
+mod process;
+
+use cli::failure::Failure;
+use testbed::network::Network;
+use testbed::plane::{Controller, Plane};
+use testbed::topology::Topology;
+
+use crate::engine::reader::Section;
+
+/// One change of a running network.
+pub trait Event: Sync {
+    /// Refuses a network or a controller that the event cannot be done to.
+    fn check(&self, topology: &Topology, controller: &Controller) -> Result<(), String>;
+
+    fn apply(&self, network: &mut Network, plane: &Plane) -> Result<(), Failure>;
+}
+
+/// Keys of `[[at]]` that make something happen.
+pub const VERBS: [&str; 4] = ["cut", "mend", "kill", "start"];
+
+/// The event of one `[[at]]`; none if it only names a moment.
+pub fn read(section: &Section<'_>) -> Option<Box<dyn Event>> {
+    let verbs: Vec<&str> = VERBS.into_iter().filter(|verb| section.has(verb)).collect();
+    if let [_, second, ..] = verbs[..] {
+        section.problem(second, "one verb for each [[at]]; write another [[at]]");
+    }
+    let cut = link::Link::read(section, "cut", false);
+    let mend = link::Link::read(section, "mend", true);
+    let kill = process::Process::read(section, "kill", false);
+    let start = process::Process::read(section, "start", true);
+    cut.or(mend).or(kill).or(start)
+}

@@ -1,0 +1,457 @@
+//! What an operator reads about a scenario with mistakes.
+
+use std::path::Path;
+
+use testbed::plane::{Controller, Transport};
+
+use crate::engine::reader::Problem;
+use crate::engine::schema::{Circumstances, Scenario};
+
+const GOOD: &str = r#"title = "test"
+runs = 2
+[topology]
+graph = "ring,4"
+hosts_per_edge = 2
+arp = "static"
+[control]
+delay_ms = 1
+[matrix]
+down = ["200ms", "1s"]
+[ready]
+within = "60s"
+pings = "streams"
+[[traffic]]
+id = "calm"
+kind = "ping"
+pairs = "ring"
+interval = "10ms"
+[[traffic]]
+id = "new"
+kind = "ping"
+pairs = "new"
+count = 2
+interval = "20ms"
+begins = "back"
+[[probe]]
+id = "auster"
+kind = "status"
+[[at]]
+id = "gone"
+time = "500ms"
+kill = "controller"
+[[at]]
+id = "back"
+after = "gone"
+time = "$down"
+start = "controller"
+[[at]]
+id = "end"
+after = "back"
+time = "3s"
+[[row]]
+name = "restarts"
+lost = "calm.lost"
+late = { value = "max(new.works_ms)", window = ["back", "end"] }
+[[claim]]
+of = "down=1*"
+that = "max(lost) == 0 and late <= 2000"
+"#;
+
+fn read(text: &str, controller: &Controller) -> Result<Scenario, Vec<Problem>> {
+    let around = Circumstances {
+        beside: Path::new("."),
+        controller,
+        runs: None,
+    };
+    Scenario::read(text, &around)
+}
+
+fn auster() -> Controller {
+    Controller::parse("auster", Transport::Quic).unwrap()
+}
+
+fn refused(text: &str) -> Vec<Problem> {
+    match read(text, &auster()) {
+        Ok(_) => panic!("read without a mistake:\n{text}"),
+        Err(found) => found,
+    }
+}
+
+/// A part of the scenario, what it is replaced by, the line, and words of the message.
+const MISTAKES: [(&str, &str, usize, &str); 49] = [
+    (
+        "title = \"test\"",
+        "",
+        1,
+        "title: missing; write such as title =",
+    ),
+    (
+        "title = \"test\"",
+        "title = 3",
+        1,
+        "title: 3 is not a string",
+    ),
+    (
+        "title = \"test\"",
+        "titel = \"test\"",
+        1,
+        "titel: unknown key; did you mean title?",
+    ),
+    (
+        "title = \"test\"",
+        "title = \"test",
+        1,
+        "invalid basic string",
+    ),
+    (
+        "runs = 2",
+        "runs = 0",
+        2,
+        "runs: 0 is not a whole number from 1 to 1000",
+    ),
+    (
+        "runs = 2",
+        "runs = 2.5",
+        2,
+        "runs: 2.5 is not a whole number",
+    ),
+    (
+        "runs = 2",
+        "runs = 2\nspeed = 3",
+        3,
+        "speed: unknown key; did you mean seed?",
+    ),
+    ("runs = 2", "runs = 50", 14, "new: ring,4 has too few pairs"),
+    (
+        "runs = 2",
+        "stay = \"yes\"",
+        2,
+        "stay: 'yes' is not true or false",
+    ),
+    (
+        "[topology]",
+        "[topolgy]",
+        3,
+        "topolgy: unknown key; did you mean topology?",
+    ),
+    ("ring,4", "torus,4", 4, "topology.graph: "),
+    ("ring,4", "nowhere.toml", 4, "nowhere.toml"),
+    (
+        "graph = \"ring,4\"",
+        "",
+        3,
+        "topology.graph: missing; write such as graph = \"ring,4\"",
+    ),
+    (
+        "hosts_per_edge = 2",
+        "hosts_per_edge = \"2\"",
+        5,
+        "'2' is not a whole number from 1 to 1024",
+    ),
+    (
+        "arp = \"static\"",
+        "arp = \"statik\"",
+        6,
+        "'statik' is unknown; did you mean static?",
+    ),
+    (
+        "delay_ms = 1",
+        "delay = 1",
+        7,
+        "control: unknown key delay; known: burst_frames",
+    ),
+    (
+        "delay_ms = 1",
+        "delay_sm = 1",
+        7,
+        "control: unknown key delay_sm; did you mean delay_ms?",
+    ),
+    (
+        "delay_ms = 1",
+        "loss_percent = 101",
+        7,
+        "loss_percent = 101 is not within 0 to 100",
+    ),
+    (
+        "down = [\"200ms\", \"1s\"]",
+        "down = \"1s\"",
+        10,
+        "matrix.down: '1s' is not a list",
+    ),
+    (
+        "down = [",
+        "unused = [1]\ndown = [",
+        10,
+        "no field uses it; write \"$unused\"",
+    ),
+    (
+        "\"$down\"",
+        "\"$donw\"",
+        36,
+        "[matrix] has no donw; did you mean down?",
+    ),
+    (
+        "\"1s\"",
+        "\"1 sec\"",
+        36,
+        "at.time: '1 sec' is not a time; write a number and us, ms, s",
+    ),
+    (
+        "\"60s\"",
+        "60",
+        12,
+        "ready.within: 60 is not a time with its unit",
+    ),
+    ("\"60s\"", "\"1h\"", 12, "'1h' is not a time"),
+    ("\"60s\"", "\"20min\"", 12, "'20min' is outside 1s to 600s"),
+    (
+        "pings = \"streams\"",
+        "pings = \"all\"",
+        22,
+        "every pair has talked before the run",
+    ),
+    (
+        "pings = \"streams\"",
+        "pings = \"streams\"\nlater = 3",
+        14,
+        "only pings = \"all\" takes it",
+    ),
+    (
+        "kind = \"ping\"",
+        "kind = \"pong\"",
+        16,
+        "traffic.kind: 'pong' is unknown; did you mean ping?",
+    ),
+    (
+        "kind = \"ping\"",
+        "",
+        14,
+        "traffic.kind: missing; write such as kind = \"ping\"",
+    ),
+    (
+        "kind = \"status\"",
+        "kind = \"counter\"",
+        28,
+        "probe.kind: 'counter' is unknown; known: status",
+    ),
+    (
+        "pairs = \"ring\"",
+        "",
+        14,
+        "missing; write such as pairs = \"all\"",
+    ),
+    (
+        "pairs = \"ring\"",
+        "between = [\"h1-h99\"]",
+        17,
+        "no host h99; known: h1, h2",
+    ),
+    (
+        "pairs = \"ring\"",
+        "pairs = \"ring\"\ncount = 2",
+        18,
+        "only pairs = \"new\" takes a count",
+    ),
+    (
+        "interval = \"10ms\"",
+        "interval = \"100us\"",
+        18,
+        "packets a second are more than 20000",
+    ),
+    (
+        "begins = \"back\"",
+        "begins = \"bakc\"",
+        25,
+        "no [[at]] before it has id = \"bakc\"; did you mean back?",
+    ),
+    (
+        "id = \"new\"",
+        "id = \"calm\"",
+        20,
+        "traffic.id: 'calm' is there twice",
+    ),
+    (
+        "id = \"new\"",
+        "id = \"New One\"",
+        20,
+        "'New One' is no name",
+    ),
+    (
+        "kill = \"controller\"",
+        "kill = \"controler\"",
+        32,
+        "did you mean controller?",
+    ),
+    (
+        "kill = \"controller\"",
+        "cut = \"s1-s9\"",
+        32,
+        "at.cut: ring,4 has no link s1-s9",
+    ),
+    (
+        "kill = \"controller\"",
+        "cut = \"s1\"",
+        32,
+        "'s1' is not a link; write two switches",
+    ),
+    (
+        "kill = \"controller\"",
+        "kill = \"controller\"\nmend = \"s1-s2\"",
+        32,
+        "one verb for each [[at]]",
+    ),
+    (
+        "after = \"gone\"",
+        "after = \"end\"",
+        35,
+        "no [[at]] before it has id = \"end\"",
+    ),
+    (
+        "id = \"end\"",
+        "id = \"done\"",
+        29,
+        "no [[at]] has id = \"end\"",
+    ),
+    (
+        "calm.lost",
+        "clam.lost",
+        44,
+        "row.lost: no clam.lost; did you mean calm.lost?",
+    ),
+    (
+        "calm.lost",
+        "calm.rtt_ms",
+        44,
+        "'calm.rtt_ms' has many values; write such as max(calm.rtt_ms)",
+    ),
+    (
+        "calm.lost",
+        "calm.lost == 0",
+        44,
+        "comparisons belong in [[claim]]",
+    ),
+    (
+        "[\"back\", \"end\"]",
+        "[\"end\", \"back\"]",
+        45,
+        "\"back\" does not come after \"end\"",
+    ),
+    (
+        "max(lost) == 0 and",
+        "max(last) == 0 and",
+        48,
+        "claim.that: no last; did you mean",
+    ),
+    (
+        "max(lost) == 0 and",
+        "max(lost) = 0 and",
+        48,
+        "cannot be read from '= 0 and late <= 2000' on",
+    ),
+];
+
+#[test]
+fn each_mistake_is_reported_with_its_line_its_field_and_what_would_be_right() {
+    assert!(read(GOOD, &auster()).is_ok());
+    for (from, to, line, words) in MISTAKES {
+        assert!(GOOD.contains(from), "{from}");
+        let text = GOOD.replacen(from, to, 1);
+        let found = refused(&text);
+        let is_it = |p: &&Problem| p.line == line && p.text.contains(words);
+        let shown: Vec<String> = found.iter().map(Problem::to_string).collect();
+        assert!(
+            found.iter().any(|p| is_it(&p)),
+            "{to}: wanted line {line}: {words}\nfound: {shown:#?}"
+        );
+    }
+}
+
+#[test]
+fn mistakes_of_claims_are_reported_too() {
+    for (from, to, words) in [
+        (
+            "of = \"down=1*\"",
+            "of = \"down=9*\"",
+            "no cell is like 'down=9*'; cells are such as 'down=200ms'",
+        ),
+        (
+            "of = \"down=1*\"",
+            "row = \"restart\"",
+            "no [[row]] is named 'restart'; did you mean restarts?",
+        ),
+        (
+            "that = \"max(lost)",
+            "taht = \"max(lost)",
+            "claim.taht: unknown key; did you mean that?",
+        ),
+        (
+            "max(lost) == 0 and late <= 2000",
+            "max(lost)",
+            "compares nothing",
+        ),
+        (
+            "name = \"restarts\"",
+            "name = \"pairs\"",
+            "'pairs' is a part of every result",
+        ),
+        (
+            "lost = \"calm.lost\"",
+            "down = \"calm.lost\"",
+            "not run or like an axis",
+        ),
+    ] {
+        let found = refused(&GOOD.replacen(from, to, 1));
+        assert!(
+            found.iter().any(|p| p.text.contains(words)),
+            "{to}: {found:#?}"
+        );
+    }
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once_and_each_once() {
+    let text = GOOD
+        .replace("runs = 2", "runs = 0")
+        .replace("\"60s\"", "60")
+        .replace("\"controller\"", "\"controler\"")
+        .replace("calm.lost", "clam.lost");
+    let lines: Vec<usize> = refused(&text).iter().map(|p| p.line).collect();
+    assert_eq!(lines, [2, 12, 32, 37, 44]);
+}
+
+#[test]
+fn relays_are_killed_only_where_there_are_relays() {
+    let text = GOOD.replace("\"controller\"", "\"relay-switch\"");
+    assert!(read(&text, &auster()).is_ok());
+    let tcp = Controller::parse("auster", Transport::Tcp).unwrap();
+    let found = read(&text, &tcp).err().unwrap();
+    assert!(found[0].text.contains("--transport quic"), "{found:?}");
+}
+
+#[test]
+fn runs_share_a_network_while_it_stays_the_same() {
+    let scenario = read(GOOD, &auster()).ok().unwrap();
+    assert_eq!(scenario.networks.len(), 1);
+    let runs = &scenario.networks[0].runs;
+    let order: Vec<(u64, usize)> = runs.iter().map(|run| (run.number, run.cell)).collect();
+    assert_eq!(order, [(1, 0), (1, 1), (2, 0), (2, 1)]);
+    let graphs = "title = \"t\"\nruns = 2\n[topology]\ngraph = \"$graph\"\n\
+                  [matrix]\ngraph = [\"ring,4\", \"linear,3\"]\n";
+    let scenario = read(graphs, &auster()).ok().unwrap();
+    assert_eq!(scenario.networks.len(), 4);
+    assert_eq!(scenario.cells[1].name, "graph=linear,3");
+}
+
+#[test]
+fn the_scenarios_of_the_project_are_read() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../scenarios");
+    for name in [
+        "first-contact.toml",
+        "ring-failure.toml",
+        "controller-restart.toml",
+        "relay-restart.toml",
+    ] {
+        let text = std::fs::read_to_string(dir.join(name)).unwrap();
+        assert!(read(&text, &auster()).is_ok(), "{name}");
+    }
+}

@@ -1,0 +1,19 @@
+//! The engine: experiments that are nothing but data.
+//!
+//! A scenario names a network, the traffic on it, events in time, and figures of windows between
+//! events. Each run of each cell of its matrix gives rows of figures; claims are expressions over
+//! rows.
+
+mod event;
+mod expression;
+mod matrix;
+#[cfg(test)]
+mod mistakes;
+mod probe;
+mod reader;
+mod readiness;
+pub mod rows;
+pub mod runner;
+mod schema;
+mod timeline;
+mod traffic;

@@ -1,0 +1,579 @@
+//! TOML with the place of every value, read so that one pass finds all mistakes.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use cli::toml_problem;
+use serde::Deserialize;
+use sim::link::LinkConfig;
+use testbed::impairment::Impairment;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// A mistake in a scenario and its place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Problem {
+    pub line: usize,
+    pub text: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.text)
+    }
+}
+
+/// The mistakes found so far. Cells of a matrix repeat a mistake; it is kept once.
+pub struct Problems<'a> {
+    text: &'a str,
+    found: RefCell<BTreeSet<Problem>>,
+}
+
+impl<'a> Problems<'a> {
+    pub fn new(text: &'a str) -> Problems<'a> {
+        Problems {
+            text,
+            found: RefCell::default(),
+        }
+    }
+
+    fn add(&self, at: usize, text: String) {
+        let line = self.text[..at].matches('\n').count() + 1;
+        self.found.borrow_mut().insert(Problem { line, text });
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.found.borrow().is_empty()
+    }
+
+    /// All mistakes in the order of their lines.
+    pub fn into_list(self) -> Vec<Problem> {
+        self.found.into_inner().into_iter().collect()
+    }
+}
+
+/// A TOML value and the byte where it starts.
+#[derive(Clone, Debug)]
+pub struct Node {
+    at: usize,
+    value: Value,
+}
+
+#[derive(Clone, Debug)]
+enum Value {
+    Text(String),
+    Number(f64),
+    Truth(bool),
+    List(Vec<Node>),
+    Table(Vec<Entry>),
+    Date,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    key: String,
+    at: usize,
+    node: Node,
+}
+
+impl Node {
+    /// Reads a document. TOML's own mistakes come alone: the rest of the text means nothing.
+    pub fn parse(text: &str) -> Result<Node, Problem> {
+        let table = DeTable::parse(text).map_err(|e| {
+            let before = e.span().map_or(0, |span| span.start);
+            let words = toml_problem(text, &e);
+            Problem {
+                line: text[..before].matches('\n').count() + 1,
+                text: words
+                    .split_once(": ")
+                    .map_or(words.clone(), |(_, rest)| rest.to_string()),
+            }
+        })?;
+        let value = Value::Table(entries(table.get_ref()));
+        Ok(Node { at: 0, value })
+    }
+
+    fn of(value: &Spanned<DeValue<'_>>) -> Node {
+        let number = |text: &str| Value::Number(text.replace('_', "").parse().unwrap_or(f64::NAN));
+        let own = match value.get_ref() {
+            DeValue::String(text) => Value::Text(text.to_string()),
+            DeValue::Integer(integer) => {
+                let parsed = i64::from_str_radix(integer.as_str(), integer.radix());
+                Value::Number(parsed.map_or(f64::NAN, |n| n as f64))
+            }
+            DeValue::Float(float) => number(float.as_str()),
+            DeValue::Boolean(truth) => Value::Truth(*truth),
+            DeValue::Array(list) => Value::List(list.iter().map(Node::of).collect()),
+            DeValue::Table(table) => Value::Table(entries(table)),
+            DeValue::Datetime(_) => Value::Date,
+        };
+        Node {
+            at: value.span().start,
+            value: own,
+        }
+    }
+
+    /// The value as a cell's name shows it.
+    pub fn words(&self) -> String {
+        match &self.value {
+            Value::Text(text) => text.clone(),
+            Value::Number(number) => number.to_string(),
+            Value::Truth(truth) => truth.to_string(),
+            Value::List(_) | Value::Table(_) | Value::Date => self.kind().to_string(),
+        }
+    }
+
+    fn kind(&self) -> &'static str {
+        match self.value {
+            Value::Text(_) => "a string",
+            Value::Number(_) => "a number",
+            Value::Truth(_) => "true or false",
+            Value::List(_) => "a list",
+            Value::Table(_) => "a table",
+            Value::Date => "a date",
+        }
+    }
+
+    fn toml(&self) -> toml::Value {
+        match &self.value {
+            Value::Text(text) => text.clone().into(),
+            Value::Number(n) if n.fract() == 0.0 => (*n as i64).into(),
+            Value::Number(n) => (*n).into(),
+            Value::Truth(truth) => (*truth).into(),
+            Value::List(list) => list.iter().map(Node::toml).collect::<Vec<_>>().into(),
+            Value::Table(entries) => {
+                let entries = entries.iter().map(|e| (e.key.clone(), e.node.toml()));
+                toml::Value::Table(entries.collect())
+            }
+            Value::Date => "date".into(),
+        }
+    }
+}
+
+/// Entries in the order of the file.
+fn entries(table: &DeTable<'_>) -> Vec<Entry> {
+    let entries = table.iter().map(|(key, node)| Entry {
+        key: key.get_ref().to_string(),
+        at: key.span().start,
+        node: Node::of(node),
+    });
+    let mut entries: Vec<Entry> = entries.collect();
+    entries.sort_by_key(|entry| entry.at);
+    entries
+}
+
+/// The values that one cell of the matrix gives to `$names`.
+#[derive(Clone, Debug, Default)]
+pub struct Parameters {
+    values: Vec<(String, Node)>,
+    used: RefCell<BTreeSet<String>>,
+}
+
+impl Parameters {
+    pub fn new(values: Vec<(String, Node)>) -> Parameters {
+        Parameters {
+            values,
+            used: RefCell::default(),
+        }
+    }
+
+    pub fn values(&self) -> &[(String, Node)] {
+        &self.values
+    }
+
+    pub fn is_used(&self, name: &str) -> bool {
+        self.used.borrow().contains(name)
+    }
+
+    fn get(&self, name: &str) -> Option<&Node> {
+        let (_, node) = self.values.iter().find(|(known, _)| known == name)?;
+        self.used.borrow_mut().insert(name.to_string());
+        Some(node)
+    }
+}
+
+/// A table of the scenario. Each read marks its key as known; [`Section::finish`] reports the rest.
+pub struct Section<'a> {
+    path: String,
+    at: usize,
+    entries: &'a [Entry],
+    parameters: &'a Parameters,
+    problems: &'a Problems<'a>,
+    known: RefCell<Vec<&'a str>>,
+}
+
+impl<'a> Section<'a> {
+    pub fn new(root: &'a Node, parameters: &'a Parameters, problems: &'a Problems<'a>) -> Self {
+        let entries = match &root.value {
+            Value::Table(entries) => entries.as_slice(),
+            _ => &[],
+        };
+        Section {
+            path: String::new(),
+            at: root.at,
+            entries,
+            parameters,
+            problems,
+            known: RefCell::default(),
+        }
+    }
+
+    /// Reports a mistake in a field, or in the section where the field is missing.
+    pub fn problem(&self, key: &str, text: impl fmt::Display) {
+        let entry = self.entries.iter().find(|entry| entry.key == key);
+        let at = entry.map_or(self.at, |entry| entry.at);
+        self.problems
+            .add(at, format!("{}: {text}", self.field(key)));
+    }
+
+    fn field(&self, key: &str) -> String {
+        match self.path.as_str() {
+            "" => key.to_string(),
+            path => format!("{path}.{key}"),
+        }
+    }
+
+    /// The value of a key, with a `$name` replaced by the cell's value.
+    fn node(&self, key: &'a str) -> Option<&'a Node> {
+        self.known.borrow_mut().push(key);
+        let entry = self.entries.iter().find(|entry| entry.key == key)?;
+        match &entry.node.value {
+            Value::Text(text) if text.starts_with('$') => {
+                let found = self.parameters.get(&text[1..]);
+                if found.is_none() {
+                    let axes = self.parameters.values.iter().map(|(name, _)| name.as_str());
+                    let right = suggestion(&text[1..], axes);
+                    self.problem(key, format!("[matrix] has no {}; {right}", &text[1..]));
+                }
+                found
+            }
+            _ => Some(&entry.node),
+        }
+    }
+
+    fn wrong(&self, key: &str, wanted: &str, node: &Node) {
+        self.problem(key, format!("{} is not {wanted}", shown(node)));
+    }
+
+    /// The values of this cell of the matrix.
+    pub fn parameters(&self) -> &'a [(String, Node)] {
+        self.parameters.values()
+    }
+
+    /// Marks a key as known that is read elsewhere.
+    pub fn know(&self, key: &'a str) {
+        self.known.borrow_mut().push(key);
+    }
+
+    pub fn has(&self, key: &str) -> bool {
+        self.entries.iter().any(|entry| entry.key == key)
+    }
+
+    /// Reports a key that must be there.
+    fn missing(&self, key: &str, example: &str) {
+        // A `$name` that the matrix lacks is already reported.
+        if !self.has(key) {
+            self.problem(key, format!("missing; write such as {key} = {example}"));
+        }
+    }
+
+    pub fn text(&self, key: &'a str) -> Option<String> {
+        let node = self.node(key)?;
+        match &node.value {
+            Value::Text(text) => Some(text.clone()),
+            _ => {
+                self.wrong(key, "a string", node);
+                None
+            }
+        }
+    }
+
+    pub fn required_text(&self, key: &'a str, example: &str) -> Option<String> {
+        let text = self.text(key);
+        self.missing(key, example);
+        text
+    }
+
+    /// One of a few words.
+    pub fn word(&self, key: &'a str, words: &[&'static str]) -> Option<&'static str> {
+        let text = self.text(key)?;
+        let found = words.iter().find(|word| **word == text);
+        if found.is_none() {
+            let right = suggestion(&text, words.iter().copied());
+            self.problem(key, format!("'{text}' is unknown; {right}"));
+        }
+        found.copied()
+    }
+
+    /// One of a few words, which must be there.
+    pub fn required_word(&self, key: &'a str, words: &[&'static str]) -> Option<&'static str> {
+        let word = self.word(key, words);
+        self.missing(key, &format!("\"{}\"", words[0]));
+        word
+    }
+
+    pub fn truth(&self, key: &'a str) -> Option<bool> {
+        let node = self.node(key)?;
+        match node.value {
+            Value::Truth(truth) => Some(truth),
+            _ => {
+                self.wrong(key, "true or false", node);
+                None
+            }
+        }
+    }
+
+    pub fn count(&self, key: &'a str, range: RangeInclusive<u64>) -> Option<u64> {
+        let node = self.node(key)?;
+        let (least, most) = (*range.start(), *range.end());
+        match node.value {
+            Value::Number(n) if n.fract() == 0.0 && (least as f64..=most as f64).contains(&n) => {
+                Some(n as u64)
+            }
+            _ => {
+                self.wrong(key, &format!("a whole number from {least} to {most}"), node);
+                None
+            }
+        }
+    }
+
+    /// A time with its unit.
+    pub fn duration(&self, key: &'a str, range: RangeInclusive<Duration>) -> Option<Duration> {
+        let node = self.node(key)?;
+        let Value::Text(text) = &node.value else {
+            self.wrong(
+                key,
+                "a time with its unit, such as \"250ms\" or \"3s\"",
+                node,
+            );
+            return None;
+        };
+        let Some(duration) = duration(text) else {
+            let unit = "write a number and us, ms, s or min, such as \"250ms\"";
+            self.problem(key, format!("'{text}' is not a time; {unit}"));
+            return None;
+        };
+        if !range.contains(&duration) {
+            let limits = format!("{:?} to {:?}", range.start(), range.end());
+            self.problem(key, format!("'{text}' is outside {limits}"));
+            return None;
+        }
+        Some(duration)
+    }
+
+    pub fn required_duration(
+        &self,
+        key: &'a str,
+        range: RangeInclusive<Duration>,
+    ) -> Option<Duration> {
+        let duration = self.duration(key, range);
+        self.missing(key, "\"250ms\"");
+        duration
+    }
+
+    /// A list of strings.
+    pub fn texts(&self, key: &'a str) -> Option<Vec<String>> {
+        let node = self.node(key)?;
+        let texts = match &node.value {
+            Value::List(list) => list
+                .iter()
+                .map(|item| match &item.value {
+                    Value::Text(text) => Some(text.clone()),
+                    _ => None,
+                })
+                .collect(),
+            _ => None,
+        };
+        if texts.is_none() {
+            self.wrong(key, "a list of strings", node);
+        }
+        texts
+    }
+
+    /// What a link does to frames; a wire if the key is not there.
+    pub fn impairment(&self, key: &'a str) -> LinkConfig {
+        let Some(node) = self.node(key) else {
+            return LinkConfig::default();
+        };
+        let read = Impairment::deserialize(node.toml())
+            .map_err(|e| unknown_field(e.message()))
+            .and_then(|impairment| impairment.config());
+        read.unwrap_or_else(|problem| {
+            self.problem(key, problem);
+            LinkConfig::default()
+        })
+    }
+
+    fn inner(&self, key: &str, node: &'a Node) -> Option<Section<'a>> {
+        let Value::Table(entries) = &node.value else {
+            self.wrong(key, "a table", node);
+            return None;
+        };
+        Some(Section {
+            path: self.field(key),
+            at: node.at,
+            entries,
+            parameters: self.parameters,
+            problems: self.problems,
+            known: RefCell::default(),
+        })
+    }
+
+    pub fn section(&self, key: &'a str) -> Option<Section<'a>> {
+        let node = self.node(key)?;
+        self.inner(key, node)
+    }
+
+    /// The tables written as `[[key]]`.
+    pub fn sections(&self, key: &'a str) -> Vec<Section<'a>> {
+        let Some(node) = self.node(key) else {
+            return Vec::new();
+        };
+        let Value::List(list) = &node.value else {
+            self.problem(key, format!("write [[{key}]], once for each"));
+            return Vec::new();
+        };
+        list.iter()
+            .filter_map(|item| self.inner(key, item))
+            .collect()
+    }
+
+    /// Each key with its list of values, for the axes of the matrix.
+    pub fn axes(&self) -> Vec<(String, Vec<Node>)> {
+        let axis = |entry: &'a Entry| {
+            self.known.borrow_mut().push(&entry.key);
+            match &entry.node.value {
+                Value::List(list) if !list.is_empty() => Some((entry.key.clone(), list.clone())),
+                _ => {
+                    self.wrong(&entry.key, "a list of values, such as [1, 2]", &entry.node);
+                    None
+                }
+            }
+        };
+        self.entries.iter().filter_map(axis).collect()
+    }
+
+    /// The keys that nothing has read yet, in the order of the file.
+    pub fn other_keys(&self) -> Vec<&'a str> {
+        let known = self.known.borrow();
+        let keys = self.entries.iter().map(|entry| entry.key.as_str());
+        keys.filter(|key| !known.contains(key)).collect()
+    }
+
+    /// A table where a plain string could stand too.
+    pub fn text_or_section(&self, key: &'a str) -> Option<Result<String, Section<'a>>> {
+        let node = self.node(key)?;
+        match &node.value {
+            Value::Text(text) => Some(Ok(text.clone())),
+            Value::Table(_) => self.inner(key, node).map(Err),
+            _ => {
+                self.wrong(key, "an expression in quotes", node);
+                None
+            }
+        }
+    }
+
+    /// Reports keys that nobody has read, each with a known key close to it.
+    pub fn finish(self) {
+        for key in self.other_keys() {
+            let known = self.known.borrow();
+            let right = suggestion(key, known.iter().copied());
+            self.problem(key, format!("unknown key; {right}"));
+        }
+    }
+}
+
+fn shown(node: &Node) -> String {
+    match &node.value {
+        Value::Text(text) => format!("'{text}'"),
+        Value::Number(number) => number.to_string(),
+        _ => node.kind().to_string(),
+    }
+}
+
+/// A number directly followed by its unit.
+fn duration(text: &str) -> Option<Duration> {
+    let digits = text.find(|c: char| c != '.' && !c.is_ascii_digit())?;
+    let (number, unit) = text.split_at(digits);
+    let number: f64 = number.parse().ok()?;
+    let seconds = match unit.trim_start() {
+        "us" => number / 1e6,
+        "ms" => number / 1e3,
+        "s" => number,
+        "min" => number * 60.0,
+        _ => return None,
+    };
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+/// Adds a suggestion to serde's words for a misspelt key.
+fn unknown_field(message: &str) -> String {
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    match (message.starts_with("unknown field"), quoted.next()) {
+        (true, Some(key)) => {
+            let right = suggestion(key, quoted);
+            format!("unknown key {key}; {right}")
+        }
+        _ => message.trim().replace('\n', " "),
+    }
+}
+
+/// What would be right: the closest of the known words, or all of them.
+pub fn suggestion<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> String {
+    let known: BTreeSet<&str> = known.collect();
+    let near = known.iter().map(|right| (distance(word, right), *right));
+    match near
+        .min()
+        .filter(|(far, right)| *far <= 2.min(right.len().saturating_sub(1)))
+    {
+        Some((_, right)) => format!("did you mean {right}?"),
+        None if known.is_empty() => "there are none".to_string(),
+        None => {
+            let known: Vec<&str> = known.into_iter().collect();
+            format!("known: {}", known.join(", "))
+        }
+    }
+}
+
+/// The least number of characters to insert, remove or replace.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_needs_its_unit() {
+        assert_eq!(duration("250ms"), Some(Duration::from_millis(250)));
+        assert_eq!(duration("1.5 s"), Some(Duration::from_millis(1500)));
+        assert_eq!(duration("2min"), Some(Duration::from_secs(120)));
+        for wrong in ["250", "ms", "1..2s", "-1s", "3 sec", "1h", ""] {
+            assert_eq!(duration(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_close_word_is_suggested_and_otherwise_all() {
+        let known = || ["window", "name"].into_iter();
+        assert_eq!(suggestion("widnow", known()), "did you mean window?");
+        assert_eq!(suggestion("speed", known()), "known: name, window");
+        assert_eq!(suggestion("x", ["y"].into_iter()), "known: y");
+        assert_eq!(suggestion("x", [].into_iter()), "there are none");
+    }
+}

@@ -1,0 +1,394 @@
+//! Runs a scenario on real networks, one after the other, with figures and verdicts.
+
+use std::collections::BTreeSet;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ::report::machine::Machine;
+use cli::date::unix_seconds;
+use cli::failure::Failure;
+use cli::output::{note, say, say_part};
+use cli::signals::Signals;
+use measure::quantiles::Quantiles;
+use testbed::network::{Network, Options};
+use testbed::plane::{Controller, Plane, Transport};
+use testbed::probe::{Prober, Sample};
+use testbed::{status, tools};
+
+use crate::engine::probe::Series;
+use crate::engine::reader::Problem;
+use crate::engine::readiness::{PAIRS_AT_ONCE, Readiness, ping_failure};
+use crate::engine::rows::{self, Measured, Row};
+use crate::engine::schema::{Cell, Circumstances, NetworkRuns, Run, Scenario};
+use crate::engine::timeline::{self, END, START, time_of};
+use crate::experiment::Args;
+use crate::report::{self, Check, Document, Outcome, milliseconds, seconds};
+
+/// Pairs beyond which the table of all pairs says nothing.
+const PAIRS_SHOWN_MAX: usize = 20;
+
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let path = &args.scenario;
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
+    if args.quick {
+        return Err(Failure::usage(
+            "--quick: this scenario names no part for it",
+        ));
+    }
+    if args.seconds.is_some() {
+        return Err(Failure::usage(
+            "--seconds: the events of this scenario say how long a run lasts",
+        ));
+    }
+    let transport = args.transport.unwrap_or(Transport::Tcp);
+    let controller = Controller::parse(args.one_controller()?, transport)?;
+    let around = Circumstances {
+        beside: path.parent().unwrap_or(Path::new(".")),
+        controller: &controller,
+        runs: args.runs.map(u64::from),
+    };
+    let scenario = Scenario::read(&text, &around).map_err(|found| mistakes(path, &found))?;
+    // Said by itself, before the title.
+    tools::require_network_tools()?;
+    if let Some(out) = &args.out {
+        // Not after minutes of pings.
+        std::fs::create_dir_all(out).map_err(|e| Failure::file(out, e))?;
+    }
+    // Before anything that starts a thread; see `Signals::take`.
+    let signals = Signals::take()?;
+    note!("{}: {controller}", scenario.title);
+    let mut experiment = Experiment {
+        stays: scenario.stay && !args.once && !args.json,
+        scenario: &scenario,
+        controller: &controller,
+        signals,
+        raw: Vec::new(),
+        rows: Vec::new(),
+    };
+    let mut outcomes = Vec::new();
+    let count = scenario.networks.len();
+    for (number, network) in scenario.networks.iter().enumerate() {
+        outcomes.push(experiment.network(network, number + 1 == count)?);
+    }
+    let Experiment {
+        raw, rows, stays, ..
+    } = experiment;
+    let checks = rows::verdicts(&scenario, &rows);
+    let document = Document {
+        title: scenario.title.clone(),
+        scenario: path.display().to_string(),
+        command: std::env::args().collect(),
+        controller: controller.to_string(),
+        started_unix_s: unix_seconds(),
+        machine: Machine::here(),
+        passed: outcomes.iter().all(Outcome::passed) && checks.iter().all(|check| check.passed),
+        networks: outcomes,
+        checks,
+    };
+    if !args.json && !stays {
+        document.networks.iter().for_each(show_details);
+    }
+    if !args.json {
+        say_part!("{}", rows::tables(&scenario, &rows));
+    }
+    conclude(args, &document, &raw)
+}
+
+/// Reads scenarios and reports all their mistakes.
+pub fn check(path: &Path) -> Result<(), Failure> {
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
+    // Every process of the control plane is there.
+    let controller = Controller::parse("auster", Transport::Quic)?;
+    let around = Circumstances {
+        beside: path.parent().unwrap_or(Path::new(".")),
+        controller: &controller,
+        runs: None,
+    };
+    match Scenario::read(&text, &around) {
+        Ok(_) => Ok(()),
+        Err(found) => Err(mistakes(path, &found)),
+    }
+}
+
+/// One line for each mistake.
+fn mistakes(path: &Path, found: &[Problem]) -> Failure {
+    let lines = found
+        .iter()
+        .map(|problem| format!("{}: {problem}", path.display()));
+    Failure::usage(lines.collect::<Vec<_>>().join("\n"))
+}
+
+struct Experiment<'a> {
+    scenario: &'a Scenario,
+    controller: &'a Controller,
+    signals: Signals,
+    stays: bool,
+    /// By network, a line per packet.
+    raw: Vec<(String, Vec<String>)>,
+    rows: Vec<Row>,
+}
+
+impl Experiment<'_> {
+    /// One network from nothing to nothing, with all its runs.
+    fn network(&mut self, planned: &NetworkRuns, last: bool) -> Result<Outcome, Failure> {
+        let cell = &self.scenario.cells[planned.runs[0].cell];
+        let topology = cell.topology.clone();
+        note!(
+            "\n{}: {} switches, {} links, {} hosts",
+            topology.name,
+            topology.switches.len(),
+            topology.links.len(),
+            topology.hosts.len()
+        );
+        let mut outcome = Outcome {
+            topology: topology.name.clone(),
+            switches: topology.switches.len(),
+            links: topology.links.len(),
+            hosts: topology.hosts.len(),
+            ..Outcome::default()
+        };
+        let options = Options {
+            patch: false,
+            seed: cell.network.seed,
+            control: cell.network.control.clone(),
+            port_buffer_bytes: None,
+        };
+        let begun = Instant::now();
+        let mut network = Network::start(topology, &self.controller.to_string(), &options)?;
+        outcome.network_up_s = seconds(begun.elapsed());
+        note!(
+            "  {:6.2} s  network up, as lab {}",
+            outcome.network_up_s,
+            network.id()
+        );
+        if cell.network.static_arp {
+            network.set_neighbours()?;
+        }
+        let started = Instant::now();
+        let plane = Plane::start(&mut network, self.controller)?;
+        let hosts = network.topology.hosts.iter();
+        let namespaces: Vec<_> = hosts
+            .map(|host| (network.namespace(&host.name), host.address))
+            .collect();
+        let mut prober = Prober::new(namespaces).map_err(Failure::machine)?;
+        for (n, run) in planned.runs.iter().enumerate() {
+            let cell = &self.scenario.cells[run.cell];
+            let mut readiness = Readiness {
+                network: &mut network,
+                plane: &plane,
+                prober: &mut prober,
+                signals: &self.signals,
+                cell,
+            };
+            match n {
+                0 => readiness.first(started, run, &mut outcome)?,
+                _ => readiness.again(run)?,
+            }
+            let rows = one_run(cell, run, &mut network, &plane, &mut prober, &mut outcome)?;
+            rows.iter().for_each(|row| note!("  {}", rows::line(row)));
+            for row in &rows {
+                outcome
+                    .rows
+                    .entry(row.name.clone())
+                    .or_default()
+                    .push(row.clone());
+            }
+            self.rows.extend(rows);
+        }
+        outcome.status = plane.status();
+        let samples = worth_keeping(planned, prober.samples(), &self.scenario.cells);
+        self.raw.push((
+            outcome.topology.clone(),
+            report::raw_lines(&network.topology, &samples),
+        ));
+        if last && self.stays {
+            show_details(&outcome);
+            self.watch(&mut network, &plane, &mut prober)?;
+        }
+        drop(prober);
+        outcome.impaired_links = network.stop();
+        Ok(outcome)
+    }
+
+    /// A live view of the network until a signal comes.
+    fn watch(
+        &self,
+        network: &mut Network,
+        plane: &Plane,
+        prober: &mut Prober,
+    ) -> Result<(), Failure> {
+        let terminal = std::io::stdout().is_terminal();
+        let rest = Duration::from_secs(if terminal { 1 } else { 10 });
+        note!(
+            "\nThe network stays up as lab {0}: try `auster lab exec {0} h1 -- ping 10.0.0.2`.\n\
+             Ctrl-C ends it.\n",
+            network.id()
+        );
+        let mut drawn = 0;
+        while !self.signals.wait(rest) {
+            if let Some(casualty) = network.casualty() {
+                return Err(Failure::machine(casualty));
+            }
+            let results = prober.ping_all(0, PAIRS_AT_ONCE).map_err(ping_failure)?;
+            let rtts: Vec<f64> = results
+                .iter()
+                .filter_map(|pair| pair.first.map(milliseconds))
+                .collect();
+            let (sent, answered) = (results.len(), rtts.len());
+            let q = Quantiles::of(rtts);
+            let known = plane.status();
+            let text = format!(
+                "  {answered} of {sent} pairs reachable, round trip p50 {:.2} ms, max {:.2} ms\n{}",
+                q.p50,
+                q.max,
+                status::switch_table(known.as_ref())
+            );
+            if terminal && drawn > 0 {
+                say_part!("\x1b[{drawn}F\x1b[J");
+            }
+            drawn = text.lines().count();
+            say_part!("{text}");
+            let _ = std::io::stdout().flush();
+        }
+        Ok(())
+    }
+}
+
+/// Traffic and events of one run, and the rows that come of them.
+fn one_run(
+    cell: &Cell,
+    run: &Run,
+    network: &mut Network,
+    plane: &Plane,
+    prober: &mut Prober,
+    outcome: &mut Outcome,
+) -> Result<Vec<Row>, Failure> {
+    let planned = timeline::schedule(&cell.moments);
+    let Some(end) = time_of(&planned, END) else {
+        // Nothing but readiness is measured.
+        return Ok(Vec::new());
+    };
+    let first = prober.samples().len();
+    let start = prober.elapsed();
+    let epoch = Instant::now() - start;
+    let mut flows = Vec::new();
+    for (stream, pairs) in cell.traffic.iter().zip(&run.pairs) {
+        let begins = time_of(&planned, &stream.begins).unwrap_or_default();
+        flows.extend(stream.kind.flows(pairs, start + begins));
+    }
+    // Traffic has a thread of its own: it does not stop while processes end and start.
+    let (times, series) = std::thread::scope(|scope| {
+        let until = start + end;
+        let probes = cell.probes.iter();
+        let observers: Vec<_> = probes
+            .map(|(_, probe)| scope.spawn(move || probe.observe(plane, epoch, until)))
+            .collect();
+        let events = scope.spawn(|| events(cell, network, plane, epoch, start));
+        let carried = prober.carry(&mut flows, start + end);
+        let times = joined(events)?;
+        let series: Vec<Series> = observers.into_iter().map(joined).collect();
+        carried
+            .and_then(|()| prober.settle())
+            .map_err(ping_failure)?;
+        Ok::<_, Failure>((times, series))
+    })?;
+    let samples = &prober.samples()[first..];
+    for pair in &mut outcome.pairs {
+        let hosts = &cell.topology.hosts;
+        let is_own = |s: &&Sample| hosts[s.from].name == pair.from && hosts[s.to].name == pair.to;
+        let lost = samples.iter().filter(is_own).filter(|s| s.rtt.is_none());
+        pair.traffic_lost = Some(pair.traffic_lost.unwrap_or(0) + lost.count());
+    }
+    let measured = Measured {
+        times: &times,
+        samples,
+        series: &series,
+    };
+    Ok(rows::rows(cell, run, &measured))
+}
+
+/// Applies events at their times. Returns each moment as it happened, on the prober's clock.
+fn events(
+    cell: &Cell,
+    network: &mut Network,
+    plane: &Plane,
+    epoch: Instant,
+    start: Duration,
+) -> Result<Vec<(String, Duration)>, Failure> {
+    let mut planned = timeline::schedule(&cell.moments);
+    planned.sort_by_key(|(_, time)| *time);
+    let mut times = Vec::new();
+    for (id, time) in planned {
+        std::thread::sleep((start + time).saturating_sub(epoch.elapsed()));
+        let happened = if id == START { start } else { epoch.elapsed() };
+        times.push((id.clone(), happened));
+        for (_, event) in cell.events.iter().filter(|(moment, _)| *moment == id) {
+            event.apply(network, plane)?;
+        }
+    }
+    Ok(times)
+}
+
+fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
+    let result = thread.join();
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// The packets of a run as a reader wants them one by one: all, or of the many that calm streams
+/// send only those that were lost.
+fn worth_keeping(planned: &NetworkRuns, samples: &[Sample], cells: &[Cell]) -> Vec<Sample> {
+    let mut steady = BTreeSet::new();
+    let mut has_new = false;
+    for run in &planned.runs {
+        for (stream, pairs) in cells[run.cell].traffic.iter().zip(&run.pairs) {
+            match stream.kind.is_new_each_run() {
+                true => has_new = true,
+                false => steady.extend(pairs.iter().copied()),
+            }
+        }
+    }
+    let wanted = |s: &&Sample| !has_new || s.rtt.is_none() || !steady.contains(&(s.from, s.to));
+    samples.iter().filter(wanted).copied().collect()
+}
+
+fn conclude(
+    args: &Args,
+    document: &Document,
+    raw: &[(String, Vec<String>)],
+) -> Result<(), Failure> {
+    if let Some(dir) = &args.out {
+        report::write(dir, document, raw)?;
+        note!("\nwritten to {}", dir.display());
+    }
+    if args.json {
+        let text = serde_json::to_string_pretty(document)
+            .map_err(|e| Failure::negative(format!("results as JSON: {e}")))?;
+        say!("{text}");
+    } else {
+        say!("\n{}", report::summary_table(&document.networks));
+    }
+    let failed = |about: &str, checks: &[Check]| -> Vec<String> {
+        let failed = checks.iter().filter(|check| !check.passed);
+        failed
+            .map(|check| format!("{about}{}: {}", check.what, check.found))
+            .collect()
+    };
+    let networks = document.networks.iter();
+    let mut all: Vec<String> = networks
+        .flat_map(|o| failed(&format!("{}: ", o.topology), &o.checks))
+        .collect();
+    all.extend(failed("", &document.checks));
+    match all.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::negative(all.join("; "))),
+    }
+}
+
+/// Tables of one network: its pairs, if they are few, and its switches.
+fn show_details(outcome: &Outcome) {
+    if (1..=PAIRS_SHOWN_MAX).contains(&outcome.pairs.len()) {
+        say!("\n{}", report::pair_table(outcome));
+        say_part!("{}", status::switch_table(outcome.status.as_ref()));
+    }
+}

@@ -1,0 +1,646 @@
+//! A scenario as its file describes it, checked as a whole before anything runs.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+
+use sim::link::LinkConfig;
+use testbed::plane::Controller;
+use testbed::topology::Topology;
+use testbed::topology_file::topology;
+
+use crate::engine::event::{self, Event};
+use crate::engine::expression::{Expression, Shape};
+use crate::engine::matrix;
+use crate::engine::probe::{self, Probe};
+use crate::engine::reader::{Node, Parameters, Problem, Problems, Section, suggestion};
+use crate::engine::timeline::{self, END, Moment, START, Window, time_of};
+use crate::engine::traffic::{self, Pair, Traffic};
+use crate::report::OUTCOME_KEYS;
+
+/// An experiment.
+pub struct Scenario {
+    /// One line that says what it shows.
+    pub title: String,
+    /// Stay up with a live view until Ctrl-C.
+    pub stay: bool,
+    pub cells: Vec<Cell>,
+    pub claims: Vec<Claim>,
+    /// The networks in the order in which they are brought up.
+    pub networks: Vec<NetworkRuns>,
+}
+
+/// One combination of the matrix's values, with everything they decide.
+pub struct Cell {
+    /// `kill=controller, down=1s`; empty without a matrix.
+    pub name: String,
+    pub parameters: Vec<(String, String)>,
+    pub network: NetworkSpec,
+    pub topology: Topology,
+    pub ready: Ready,
+    pub traffic: Vec<Stream>,
+    pub moments: Vec<Moment>,
+    /// Each with the moment when it happens.
+    pub events: Vec<(String, Box<dyn Event>)>,
+    pub probes: Vec<(String, Box<dyn Probe>)>,
+    pub rows: Vec<RowSpec>,
+}
+
+/// What a network is made from. Runs that ask for the same one share it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NetworkSpec {
+    graph: String,
+    hosts_per_edge: Option<usize>,
+    links: LinkConfig,
+    /// Hosts know each other's hardware addresses from the start.
+    pub static_arp: bool,
+    /// What the link between switches and controller does.
+    pub control: LinkConfig,
+    pub seed: u64,
+}
+
+/// What must hold before each run.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    pub within: Duration,
+    pub pings: Pings,
+    /// Packets after the first one of a pair.
+    pub later: usize,
+}
+
+/// The pairs of hosts that must reach each other before a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pings {
+    All,
+    /// Those of traffic that begins with the run. Others must not have talked before.
+    Streams,
+}
+
+pub struct Stream {
+    pub id: String,
+    /// The moment when it begins.
+    pub begins: String,
+    pub kind: Box<dyn Traffic>,
+}
+
+/// A kind of row; each run gives one.
+#[derive(Clone, Debug)]
+pub struct RowSpec {
+    pub name: String,
+    pub columns: Vec<Column>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Column {
+    pub name: String,
+    pub value: Expression,
+    /// From one moment to another.
+    pub window: [String; 2],
+}
+
+/// What must hold of the rows of every cell that is meant.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    pub row: String,
+    /// A pattern of cells' names.
+    pub of: String,
+    pub that: Expression,
+    pub says: String,
+}
+
+/// The runs on one network.
+pub struct NetworkRuns {
+    pub runs: Vec<Run>,
+}
+
+pub struct Run {
+    pub number: u64,
+    pub cell: usize,
+    /// The pairs of each stream.
+    pub pairs: Vec<Vec<Pair>>,
+}
+
+/// What a scenario's file does not decide.
+pub struct Circumstances<'a> {
+    /// Paths of topology files are relative to it.
+    pub beside: &'a Path,
+    pub controller: &'a Controller,
+    pub runs: Option<u64>,
+}
+
+const CELLS_MAX: usize = 10_000;
+const RUNS_MAX: u64 = 1000;
+const PACKETS_PER_SECOND_MAX: f64 = 20_000.0;
+const TIME_MAX: Duration = Duration::from_secs(600);
+
+impl Scenario {
+    /// Reads a scenario, or finds all its mistakes.
+    pub fn read(text: &str, around: &Circumstances<'_>) -> Result<Scenario, Vec<Problem>> {
+        let root = Node::parse(text).map_err(|problem| vec![problem])?;
+        let problems = Problems::new(text);
+        let scenario = read(&root, &problems, around);
+        let found = problems.into_list();
+        match scenario {
+            Some(scenario) if found.is_empty() => Ok(scenario),
+            _ => Err(found),
+        }
+    }
+}
+
+fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Option<Scenario> {
+    let none = Parameters::default();
+    let top = Section::new(root, &none, problems);
+    let matrix = top.section("matrix");
+    let axes = matrix.as_ref().map(Section::axes).unwrap_or_default();
+    let count: usize = axes.iter().map(|(_, values)| values.len()).product();
+    if count > CELLS_MAX {
+        top.problem("matrix", format!("{count} cells are more than {CELLS_MAX}"));
+        return None;
+    }
+    let parameters: Vec<Parameters> = matrix::cells(&axes)
+        .into_iter()
+        .map(Parameters::new)
+        .collect();
+    let title = top.required_text("title", "\"A ring loses a link\"");
+    let stay = top.truth("stay").unwrap_or(false);
+    let runs = top.count("runs", 1..=RUNS_MAX);
+    let runs = around.runs.or(runs).unwrap_or(1);
+    let cells: Vec<Option<Cell>> = parameters
+        .iter()
+        .map(|values| cell(&Section::new(root, values, problems), around))
+        .collect();
+    for (axis, _) in &axes {
+        if let Some(matrix) = &matrix
+            && !parameters.iter().any(|values| values.is_used(axis))
+        {
+            matrix.problem(
+                axis,
+                format!("no field uses it; write \"${axis}\" where it belongs"),
+            );
+        }
+    }
+    // The cells have read these.
+    for key in [
+        "seed", "topology", "control", "ready", "traffic", "at", "probe", "row",
+    ] {
+        top.know(key);
+    }
+    let claims = top.sections("claim");
+    let cells = cells.into_iter().collect::<Option<Vec<Cell>>>();
+    let claims = claims
+        .into_iter()
+        .map(|section| claim(section, cells.as_deref()))
+        .collect::<Vec<_>>();
+    let networks = cells
+        .as_ref()
+        .filter(|_| problems.is_empty())
+        .and_then(|cells| {
+            networks(cells, runs)
+                .map_err(|problem| top.problem("traffic", problem))
+                .ok()
+        });
+    top.finish();
+    Some(Scenario {
+        title: title?,
+        stay,
+        cells: cells?,
+        claims: claims.into_iter().collect::<Option<_>>()?,
+        networks: networks?,
+    })
+}
+
+fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
+    let parameters: Vec<(String, String)> = top
+        .parameters()
+        .iter()
+        .map(|(name, node)| (name.clone(), node.words()))
+        .collect();
+    let name: Vec<String> = parameters
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    let network = network(top, around);
+    let ready = ready(top);
+    let (moments, events) = moments(top, network.as_ref().map(|(_, topology)| topology), around);
+    let times = timeline::schedule(&moments);
+    let mut names: Vec<(String, Shape)> = Vec::new();
+    let mut ids = BTreeSet::new();
+    let mut rate = 0.0;
+    let mut streams = Vec::new();
+    for section in top.sections("traffic") {
+        let id = new_id(&section, &mut ids);
+        let begins = moment(&section, "begins", &times).unwrap_or_else(|| START.to_string());
+        let kind = traffic::read(&section);
+        if let (Some(kind), Some(id)) = (&kind, &id) {
+            let figures = kind.figures().iter();
+            names.extend(figures.map(|(figure, shape)| (format!("{id}.{figure}"), *shape)));
+            if kind.is_new_each_run() && ready.pings == Pings::All {
+                let right = "write pings = \"streams\" in [ready]";
+                section.problem(
+                    "pairs",
+                    format!("every pair has talked before the run; {right}"),
+                );
+            }
+            let topology = network.as_ref().map(|(_, topology)| topology);
+            match topology.map(|topology| kind.pairs(topology, &BTreeSet::new())) {
+                Some(Ok(pairs)) => rate += kind.packets_per_s(pairs.len()),
+                Some(Err(problem)) => {
+                    let key = if section.has("between") {
+                        "between"
+                    } else {
+                        "pairs"
+                    };
+                    section.problem(key, problem);
+                }
+                None => {}
+            }
+            if rate > PACKETS_PER_SECOND_MAX {
+                let most = format!("more than {PACKETS_PER_SECOND_MAX}; give a longer interval");
+                section.problem("interval", format!("{rate:.0} packets a second are {most}"));
+            }
+        }
+        section.finish();
+        if let (Some(id), Some(kind)) = (id, kind) {
+            streams.push(Stream { id, begins, kind });
+        }
+    }
+    let mut probes = Vec::new();
+    for section in top.sections("probe") {
+        let id = new_id(&section, &mut ids);
+        let kind = probe::read(&section);
+        section.finish();
+        if let (Some(id), Some(kind)) = (id, kind) {
+            let figures = kind.figures().iter();
+            names.extend(figures.map(|(figure, shape)| (format!("{id}.{figure}"), *shape)));
+            probes.push((id, kind));
+        }
+    }
+    if !(streams.is_empty() && moments.is_empty()) {
+        match time_of(&times, END) {
+            None => top.problem("at", "no [[at]] has id = \"end\", when the traffic ends"),
+            Some(end) if times.iter().any(|(_, time)| *time > end) => {
+                top.problem(
+                    "at",
+                    "something happens after \"end\"; give it a later time",
+                );
+            }
+            Some(_) => {}
+        }
+    }
+    let rows = rows(top, &times, &names);
+    let (network, topology) = network?;
+    Some(Cell {
+        name: name.join(", "),
+        parameters,
+        network,
+        topology,
+        ready,
+        traffic: streams,
+        moments,
+        events,
+        probes,
+        rows,
+    })
+}
+
+fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<(NetworkSpec, Topology)> {
+    let control = top.impairment("control");
+    let seed = top.count("seed", 0..=u64::from(u32::MAX)).unwrap_or(1);
+    let Some(section) = top.section("topology") else {
+        if !top.has("topology") {
+            top.problem(
+                "topology",
+                "missing; write [topology] and graph = \"ring,4\"",
+            );
+        }
+        return None;
+    };
+    let graph = section.required_text("graph", "\"ring,4\"");
+    let hosts_per_edge = section
+        .count("hosts_per_edge", 1..=1024)
+        .map(|n| n as usize);
+    let links = section.impairment("links");
+    let static_arp = section.word("arp", &["static", "asked"]) == Some("static");
+    let graph = graph?;
+    let built = match graph.ends_with(".toml") {
+        true => topology(
+            &around.beside.join(&graph).to_string_lossy(),
+            hosts_per_edge,
+        ),
+        false => topology(&graph, hosts_per_edge),
+    };
+    let built = built.and_then(|topology| around.controller.check(&topology).map(|()| topology));
+    let mut topology = match built {
+        Ok(topology) => topology,
+        Err(failure) => {
+            section.problem("graph", failure.message());
+            section.finish();
+            return None;
+        }
+    };
+    if !links.is_wire() {
+        let all = topology.links.iter_mut();
+        all.for_each(|link| link.impairment = links.clone());
+    }
+    section.finish();
+    let spec = NetworkSpec {
+        graph,
+        hosts_per_edge,
+        links,
+        static_arp,
+        control,
+        seed,
+    };
+    Some((spec, topology))
+}
+
+fn ready(top: &Section<'_>) -> Ready {
+    let mut ready = Ready {
+        within: Duration::from_secs(60),
+        pings: Pings::All,
+        later: 3,
+    };
+    let Some(section) = top.section("ready") else {
+        return ready;
+    };
+    let range = Duration::from_secs(1)..=TIME_MAX;
+    ready.within = section.duration("within", range).unwrap_or(ready.within);
+    if section.word("pings", &["all", "streams"]) == Some("streams") {
+        ready.pings = Pings::Streams;
+    }
+    let later = section.count("later", 0..=1000);
+    if later.is_some() && ready.pings == Pings::Streams {
+        section.problem("later", "only pings = \"all\" takes it");
+    }
+    ready.later = later.map_or(ready.later, |n| n as usize);
+    section.finish();
+    ready
+}
+
+type Events = Vec<(String, Box<dyn Event>)>;
+
+fn moments(
+    top: &Section<'_>,
+    topology: Option<&Topology>,
+    around: &Circumstances<'_>,
+) -> (Vec<Moment>, Events) {
+    let (mut moments, mut events) = (Vec::<Moment>::new(), Vec::new());
+    for section in top.sections("at") {
+        let mut ids = moments.iter().map(|moment| moment.id.clone()).collect();
+        let id = new_id(&section, &mut ids);
+        let times = timeline::schedule(&moments);
+        let after = moment(&section, "after", &times).unwrap_or_else(|| START.to_string());
+        let time = section.required_duration("time", Duration::ZERO..=TIME_MAX);
+        let event = event::read(&section);
+        if let (Some(event), Some(topology)) = (&event, topology)
+            && let Err(problem) = event.check(topology, around.controller)
+        {
+            let verb = event::VERBS.into_iter().find(|verb| section.has(verb));
+            section.problem(verb.unwrap_or("id"), problem);
+        }
+        section.finish();
+        let (Some(id), Some(time)) = (id, time) else {
+            continue;
+        };
+        events.extend(event.map(|event| (id.clone(), event)));
+        moments.push(Moment { id, after, time });
+    }
+    (moments, events)
+}
+
+fn rows(
+    top: &Section<'_>,
+    times: &[(String, Duration)],
+    names: &[(String, Shape)],
+) -> Vec<RowSpec> {
+    let known: Vec<(&str, Shape)> = names
+        .iter()
+        .map(|(n, shape)| (n.as_str(), *shape))
+        .collect();
+    let mut rows = Vec::<RowSpec>::new();
+    for section in top.sections("row") {
+        let name = section
+            .required_text("name", "\"failure\"")
+            .unwrap_or_default();
+        if OUTCOME_KEYS.contains(&name.as_str()) {
+            section.problem(
+                "name",
+                format!("'{name}' is a part of every result; take another"),
+            );
+        }
+        if rows.iter().any(|row| row.name == name) {
+            section.problem("name", format!("'{name}' is there twice"));
+        }
+        let whole = [START, END].map(str::to_string);
+        let whole = window(&section, times).unwrap_or(whole);
+        let mut columns = Vec::new();
+        let keys = section.other_keys();
+        if keys.is_empty() {
+            section.problem(
+                "name",
+                "the row has no column; write such as lost = \"pings.lost\"",
+            );
+        }
+        for key in keys {
+            if !is_name(key) || key == "run" || top.parameters().iter().any(|(axis, _)| axis == key)
+            {
+                let right = "a column is named in a-z, 0-9 and _, and not run or like an axis";
+                section.problem(key, right);
+            }
+            let (value, window) = match section.text_or_section(key) {
+                Some(Ok(text)) => (Some(text), whole.clone()),
+                Some(Err(inner)) => {
+                    let value = inner.required_text("value", "\"pings.lost\"");
+                    let window = window(&inner, times).unwrap_or_else(|| whole.clone());
+                    inner.finish();
+                    (value, window)
+                }
+                None => continue,
+            };
+            let Some(value) = value else { continue };
+            // A claim may still name a column that cannot be computed.
+            let value = column(&value, &known).unwrap_or_else(|problem| {
+                section.problem(key, problem);
+                Expression::parse("0").expect("a number")
+            });
+            columns.push(Column {
+                name: key.to_string(),
+                value,
+                window,
+            });
+        }
+        rows.push(RowSpec { name, columns });
+    }
+    rows
+}
+
+fn column(text: &str, known: &[(&str, Shape)]) -> Result<Expression, String> {
+    let value = Expression::parse(text)?;
+    match value.check(known)? {
+        shape if shape.truth => Err("a column is a number; comparisons belong in [[claim]]".into()),
+        shape if shape.many => Err(format!(
+            "'{text}' has many values; write such as max({text}) or p50({text})"
+        )),
+        _ => Ok(value),
+    }
+}
+
+fn claim(section: Section<'_>, cells: Option<&[Cell]>) -> Option<Claim> {
+    let that = section.required_text("that", "\"max(lost) == 0\"");
+    let says = section.text("says");
+    let row = section.text("row");
+    let of = section.text("of").unwrap_or_else(|| "*".to_string());
+    // Rows of a scenario with mistakes are not all known.
+    let claim = cells.and_then(|cells| {
+        let rows = &cells.first()?.rows;
+        let name = row.clone().or_else(|| Some(rows.first()?.name.clone()));
+        let Some(found) = rows.iter().find(|known| Some(&known.name) == name.as_ref()) else {
+            let known = rows.iter().map(|known| known.name.as_str());
+            let name = name.unwrap_or_default();
+            section.problem(
+                "row",
+                format!("no [[row]] is named '{name}'; {}", suggestion(&name, known)),
+            );
+            return None;
+        };
+        if row.is_none() && rows.len() > 1 {
+            let right = "name one: row = \"…\"";
+            section.problem(
+                "row",
+                format!("there are {} kinds of rows; {right}", rows.len()),
+            );
+        }
+        if !cells.iter().any(|cell| matrix::is_meant(&of, &cell.name)) {
+            let example = &cells[0].name;
+            section.problem(
+                "of",
+                format!("no cell is like '{of}'; cells are such as '{example}'"),
+            );
+        }
+        let that = that?;
+        let many = Shape {
+            truth: false,
+            many: true,
+        };
+        let columns: Vec<(&str, Shape)> = found
+            .columns
+            .iter()
+            .map(|c| (c.name.as_str(), many))
+            .collect();
+        let parsed = Expression::parse(&that).and_then(|parsed| match parsed.check(&columns)? {
+            shape if shape.truth => Ok(parsed),
+            _ => Err(format!(
+                "'{that}' compares nothing; write such as {that} == 0"
+            )),
+        });
+        let parsed = parsed
+            .map_err(|problem| section.problem("that", problem))
+            .ok()?;
+        Some(Claim {
+            row: found.name.clone(),
+            of,
+            says: says.unwrap_or(that),
+            that: parsed,
+        })
+    });
+    section.finish();
+    claim
+}
+
+/// The id of a section, which must be a name and new.
+fn new_id(section: &Section<'_>, ids: &mut BTreeSet<String>) -> Option<String> {
+    let id = section.required_text("id", "\"pings\"")?;
+    if !is_name(&id) || id == START {
+        section.problem(
+            "id",
+            format!("'{id}' is no name; use a-z, 0-9 and _, and not start"),
+        );
+    } else if !ids.insert(id.clone()) {
+        section.problem("id", format!("'{id}' is there twice"));
+    }
+    Some(id)
+}
+
+fn is_name(text: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+    text.starts_with(|c: char| c.is_ascii_lowercase()) && text.chars().all(allowed)
+}
+
+/// A field that names a moment.
+fn moment<'a>(section: &Section<'a>, key: &'a str, times: &[(String, Duration)]) -> Option<String> {
+    let id = section.text(key)?;
+    known_moment(section, key, &id, times).then_some(id)
+}
+
+fn known_moment(section: &Section<'_>, key: &str, id: &str, times: &[(String, Duration)]) -> bool {
+    let is_known = time_of(times, id).is_some();
+    if !is_known {
+        let known = suggestion(id, times.iter().map(|(known, _)| known.as_str()));
+        section.problem(
+            key,
+            format!("no [[at]] before it has id = \"{id}\"; {known}"),
+        );
+    }
+    is_known
+}
+
+fn window(section: &Section<'_>, times: &[(String, Duration)]) -> Option<[String; 2]> {
+    let ids = section.texts("window")?;
+    let Ok(window) = <[String; 2]>::try_from(ids) else {
+        section.problem("window", "name two moments, such as [\"start\", \"end\"]");
+        return None;
+    };
+    let [from, to] = &window;
+    let known = window
+        .iter()
+        .all(|id| known_moment(section, "window", id, times));
+    let found = Window::between(times, &window)?;
+    if known && found.to <= found.from {
+        section.problem("window", format!("\"{to}\" does not come after \"{from}\""));
+    }
+    Some(window)
+}
+
+/// Runs in rounds over all cells. Runs in a row on the same network share it.
+fn networks(cells: &[Cell], runs: u64) -> Result<Vec<NetworkRuns>, String> {
+    let mut networks: Vec<NetworkRuns> = Vec::new();
+    let mut last: Option<&NetworkSpec> = None;
+    for (number, cell) in matrix::rounds(cells.len(), runs) {
+        let spec = &cells[cell].network;
+        if last != Some(spec) {
+            networks.push(NetworkRuns { runs: Vec::new() });
+            last = Some(spec);
+        }
+        let run = Run {
+            number,
+            cell,
+            pairs: Vec::new(),
+        };
+        networks.last_mut().expect("just pushed").runs.push(run);
+    }
+    for network in &mut networks {
+        choose_pairs(network, cells)?;
+    }
+    Ok(networks)
+}
+
+/// Pairs that talk in every run are not new to any of them.
+fn choose_pairs(network: &mut NetworkRuns, cells: &[Cell]) -> Result<(), String> {
+    let mut used = BTreeSet::new();
+    for run in &network.runs {
+        let cell = &cells[run.cell];
+        for stream in cell.traffic.iter().filter(|s| !s.kind.is_new_each_run()) {
+            used.extend(stream.kind.pairs(&cell.topology, &BTreeSet::new())?);
+        }
+    }
+    for run in &mut network.runs {
+        let cell = &cells[run.cell];
+        for stream in &cell.traffic {
+            let pairs = stream.kind.pairs(&cell.topology, &used);
+            let pairs = pairs.map_err(|problem| format!("{}: {problem}", stream.id))?;
+            used.extend(pairs.iter().copied());
+            run.pairs.push(pairs);
+        }
+    }
+    Ok(())
+}

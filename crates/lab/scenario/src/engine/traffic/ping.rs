@@ -1,0 +1,315 @@
+//! `kind = "ping"`: echo requests at a steady rate over pairs of hosts.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use testbed::probe::{Flow, Sample};
+use testbed::topology::Topology;
+
+use super::{Pair, Traffic};
+use crate::engine::expression::{Shape, Value};
+use crate::engine::reader::{Section, suggestion};
+use crate::engine::timeline::Window;
+use crate::report::milliseconds;
+
+pub struct Ping {
+    pairs: Pairs,
+    interval: Duration,
+}
+
+enum Pairs {
+    /// Every host to every other.
+    All,
+    /// The first host of each edge switch to that of the next one.
+    Ring,
+    /// So many pairs at different switches that have not talked on this network.
+    New(usize),
+    Named(Vec<String>),
+}
+
+const ONE: Shape = Shape {
+    truth: false,
+    many: false,
+};
+const MANY: Shape = Shape {
+    truth: false,
+    many: true,
+};
+
+const FIGURES: [(&str, Shape); 5] = [
+    ("sent", ONE),
+    ("lost", ONE),
+    // From the window's event until the packet after the last lost one; 0 without loss.
+    ("outage_ms", ONE),
+    // Of each answered packet.
+    ("rtt_ms", MANY),
+    // Of each pair: until the first answer had come and no later packet was lost.
+    ("works_ms", MANY),
+];
+
+const INTERVAL_MIN: Duration = Duration::from_micros(100);
+const INTERVAL_MAX: Duration = Duration::from_secs(60);
+
+impl Ping {
+    pub fn read(section: &Section<'_>) -> Option<Ping> {
+        let interval = section.required_duration("interval", INTERVAL_MIN..=INTERVAL_MAX);
+        let count = section.count("count", 1..=1000);
+        let pairs = if section.has("between") {
+            section.texts("between").map(Pairs::Named)
+        } else {
+            match section.word("pairs", &["all", "ring", "new"]) {
+                Some("all") => Some(Pairs::All),
+                Some("ring") => Some(Pairs::Ring),
+                Some(_) => Some(Pairs::New(count.unwrap_or(1) as usize)),
+                None if section.has("pairs") => None,
+                None => {
+                    let example = "\"all\", or between = [\"h1-h2\"]";
+                    section.problem("pairs", format!("missing; write such as pairs = {example}"));
+                    None
+                }
+            }
+        };
+        if count.is_some() && !matches!(pairs, Some(Pairs::New(_))) {
+            section.problem("count", "only pairs = \"new\" takes a count");
+        }
+        Some(Ping {
+            pairs: pairs?,
+            interval: interval?,
+        })
+    }
+}
+
+impl Traffic for Ping {
+    fn pairs(&self, topology: &Topology, used: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
+        match &self.pairs {
+            Pairs::All => Ok(all(topology)),
+            Pairs::Ring => match ring(topology) {
+                none if none.is_empty() => {
+                    Err(format!("{} has hosts at one switch only", topology.name))
+                }
+                pairs => Ok(pairs),
+            },
+            Pairs::New(count) => {
+                let unused = between_switches(topology);
+                let is_unused =
+                    |(a, b): &Pair| !used.contains(&(*a, *b)) && !used.contains(&(*b, *a));
+                let pairs: Vec<Pair> = unused.into_iter().filter(is_unused).take(*count).collect();
+                if pairs.len() < *count {
+                    return Err(format!(
+                        "{} has too few pairs of hosts that never talked; give more \
+                         topology.hosts_per_edge or fewer runs",
+                        topology.name
+                    ));
+                }
+                Ok(pairs)
+            }
+            Pairs::Named(names) => names.iter().map(|name| named(topology, name)).collect(),
+        }
+    }
+
+    fn is_new_each_run(&self) -> bool {
+        matches!(self.pairs, Pairs::New(_))
+    }
+
+    /// Spreads the pairs over the interval: a burst would measure its own queueing.
+    fn flows(&self, pairs: &[Pair], from: Duration) -> Vec<Flow> {
+        let flow = |(n, pair): (usize, &Pair)| Flow {
+            from: pair.0,
+            to: pair.1,
+            interval: self.interval,
+            next: from + self.interval * n as u32 / pairs.len() as u32,
+        };
+        pairs.iter().enumerate().map(flow).collect()
+    }
+
+    fn packets_per_s(&self, pairs: usize) -> f64 {
+        pairs as f64 / self.interval.as_secs_f64()
+    }
+
+    fn figures(&self) -> &'static [(&'static str, Shape)] {
+        &FIGURES
+    }
+
+    fn figure(&self, name: &str, window: &Window, pairs: &[Pair], samples: &[Sample]) -> Value {
+        let within = |s: &&Sample| pairs.contains(&(s.from, s.to)) && window.has(s.sent);
+        let samples: Vec<&Sample> = samples.iter().filter(within).collect();
+        let lost = || samples.iter().filter(|s| s.rtt.is_none());
+        match name {
+            "sent" => Value::One(samples.len() as f64),
+            "lost" => Value::One(lost().count() as f64),
+            "outage_ms" => Value::One(lost().map(|s| s.sent).max().map_or(0.0, |last| {
+                milliseconds((last + self.interval).saturating_sub(window.event))
+            })),
+            "rtt_ms" => {
+                let rtts = samples.iter().filter_map(|s| s.rtt);
+                Value::Many(rtts.map(milliseconds).collect())
+            }
+            _ => Value::Many(
+                pairs
+                    .iter()
+                    .map(|pair| works_ms(*pair, window, &samples))
+                    .collect(),
+            ),
+        }
+    }
+}
+
+fn works_ms(pair: Pair, window: &Window, samples: &[&Sample]) -> f64 {
+    let samples = samples.iter().filter(|s| (s.from, s.to) == pair);
+    let samples: Vec<&Sample> = samples.copied().collect();
+    let at = works_at(&samples);
+    at.map_or(f64::NAN, |at| milliseconds(at.saturating_sub(window.event)))
+}
+
+/// The time when the first answer had come and the next packet after the last lost one was due.
+fn works_at(samples: &[&Sample]) -> Option<Duration> {
+    let answers = samples.iter().filter_map(|s| Some(s.sent + s.rtt?));
+    let first_answer = answers.min()?;
+    let lost = samples.iter().rposition(|s| s.rtt.is_none());
+    match lost {
+        None => Some(first_answer),
+        Some(last) => samples
+            .get(last + 1)
+            .map(|next| next.sent.max(first_answer)),
+    }
+}
+
+/// Every ordered pair. Sources take turns.
+fn all(topology: &Topology) -> Vec<Pair> {
+    let count = topology.hosts.len();
+    let distances = 1..count;
+    distances
+        .flat_map(|distance| (0..count).map(move |from| (from, (from + distance) % count)))
+        .collect()
+}
+
+fn ring(topology: &Topology) -> Vec<Pair> {
+    let mut seen = BTreeSet::new();
+    let hosts = topology.hosts.iter().enumerate();
+    let firsts: Vec<usize> = hosts
+        .filter(|(_, host)| seen.insert(host.at.switch))
+        .map(|(n, _)| n)
+        .collect();
+    match firsts.len() {
+        0 | 1 => Vec::new(),
+        2 => vec![(firsts[0], firsts[1])],
+        count => (0..count)
+            .map(|n| (firsts[n], firsts[(n + 1) % count]))
+            .collect(),
+    }
+}
+
+/// Unordered pairs of hosts at different switches, the close ones first.
+fn between_switches(topology: &Topology) -> Vec<Pair> {
+    let count = topology.hosts.len();
+    let at = |n: usize| topology.hosts[n].at.switch;
+    let all = (1..count).flat_map(|distance| (distance..count).map(move |b| (b - distance, b)));
+    all.filter(|(a, b)| at(*a) != at(*b)).collect()
+}
+
+fn named(topology: &Topology, name: &str) -> Result<Pair, String> {
+    let place = |host: &str| {
+        let found = topology.hosts.iter().position(|known| known.name == host);
+        let names = topology.hosts.iter().map(|known| known.name.as_str());
+        found.ok_or_else(|| format!("no host {host}; {}", suggestion(host, names)))
+    };
+    let (from, to) = name
+        .split_once('-')
+        .ok_or_else(|| format!("'{name}' is not two hosts; write such as h1-h2"))?;
+    Ok((place(from)?, place(to)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+    const TEN_MS: Ping = Ping {
+        pairs: Pairs::All,
+        interval: MS_10,
+    };
+    const MS_10: Duration = Duration::from_millis(10);
+
+    fn topology() -> Topology {
+        Topology::generate("ring,4", Some(3)).unwrap()
+    }
+
+    /// A packet every 10 ms for 3 s, over one pair.
+    fn samples(lost_ms: &[u64]) -> Vec<Sample> {
+        let sample = |n: u64| Sample {
+            from: 0,
+            to: 3,
+            sent: MS(n * 10),
+            rtt: (!lost_ms.contains(&(n * 10))).then_some(MS(2)),
+        };
+        (0..300).map(sample).collect()
+    }
+
+    fn figure(name: &str, from_ms: u64, to_ms: u64, lost_ms: &[u64]) -> Value {
+        let window = Window {
+            event: MS(from_ms),
+            from: MS(from_ms.saturating_sub(20)),
+            to: MS(to_ms - 20),
+        };
+        TEN_MS.figure(name, &window, &[(0, 3)], &samples(lost_ms))
+    }
+
+    #[test]
+    fn an_outage_lasts_from_the_event_to_the_packet_after_the_last_lost_one() {
+        let lost = [500, 990, 1000, 1010, 1040, 2500];
+        assert_eq!(figure("lost", 1000, 2000, &lost), Value::One(4.0));
+        assert_eq!(figure("outage_ms", 1000, 2000, &lost), Value::One(50.0));
+        assert_eq!(figure("outage_ms", 1000, 2000, &[]), Value::One(0.0));
+        assert_eq!(figure("sent", 1000, 2000, &lost), Value::One(100.0));
+        assert_eq!(figure("rtt_ms", 1000, 1030, &lost), Value::Many(vec![2.0]));
+    }
+
+    #[test]
+    fn a_new_pair_works_from_the_packet_after_its_last_lost_one() {
+        let at = |lost: &[u64]| match figure("works_ms", 0, 3020, lost) {
+            Value::Many(works) => works[0],
+            Value::One(_) => panic!("one for each pair"),
+        };
+        assert_eq!(at(&[]), 2.0, "its first answer");
+        assert_eq!(at(&[0, 10]), 22.0, "the first answer");
+        assert_eq!(at(&[0, 800]), 810.0, "an answer between does not count");
+        assert!(at(&[2990]).is_nan(), "the last one was lost");
+    }
+
+    #[test]
+    fn new_pairs_are_between_switches_and_never_the_same_twice() {
+        let topology = topology();
+        let mut used: BTreeSet<Pair> = ring(&topology).into_iter().collect();
+        assert_eq!(
+            ring(&topology),
+            [(0, 3), (3, 6), (6, 9), (9, 0)],
+            "the first hosts"
+        );
+        let two = Ping {
+            pairs: Pairs::New(2),
+            interval: MS_10,
+        };
+        for run in 0..25 {
+            let pairs = two.pairs(&topology, &used).unwrap();
+            assert!(pairs.iter().all(|pair| used.insert(*pair)), "run {run}");
+        }
+        let problem = two.pairs(&topology, &used).unwrap_err();
+        assert!(problem.contains("hosts_per_edge"), "{problem}");
+    }
+
+    #[test]
+    fn pairs_are_spread_over_the_interval() {
+        let pairs = all(&topology());
+        assert_eq!(pairs.len(), 12 * 11);
+        let flows = TEN_MS.flows(&pairs[..4], MS(100));
+        let next: Vec<Duration> = flows.iter().map(|flow| flow.next).collect();
+        let us = Duration::from_micros;
+        assert_eq!(next, [us(100_000), us(102_500), us(105_000), us(107_500)]);
+        assert_eq!(named(&topology(), "h1-h3"), Ok((0, 2)));
+        assert!(
+            named(&topology(), "h1-h33")
+                .unwrap_err()
+                .contains("no host h33")
+        );
+    }
+}
