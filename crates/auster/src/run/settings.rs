@@ -812,7 +812,7 @@ mod tests {
         assert!(fits_topology(&config).is_ok());
     }
 
-    /// What `docs/run.md` shows is a file that works, and its numbers are the defaults it says.
+    /// The settings that `docs/run.md` shows are a file that works, with the default numbers.
     #[test]
     fn the_manuals_example_is_read_and_its_numbers_are_the_defaults() {
         let manual = include_str!("../../../../docs/run.md");
