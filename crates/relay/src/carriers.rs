@@ -1,8 +1,8 @@
-//! The classes that a policy map tells the network of: one code point, one connection.
+//! Carriers: one connection for each code point that a policy map gives to control messages.
 //!
-//! A network that tells code points apart reorders them, which one connection would take for loss.
-//! So each class of a session has a connection of its own, a *carrier*. A lane is wholly on one of
-//! them. Which one is its sender's business: whoever receives takes any lane on any carrier.
+//! A network that distinguishes code points reorders them, which one connection would take for
+//! loss. So each class of a session has a connection of its own, a *carrier*. A lane is wholly on
+//! one of them. The sender chooses which one: the receiver takes any lane on any carrier.
 
 use openflow::Match;
 use sched::policy::{Action, QUEUES_MAX, Rule};
@@ -12,18 +12,19 @@ use super::kind::Kind;
 use super::place::queue_of_lane;
 use super::wire::{Settings, Side};
 
-/// Connections of one session. A network tells two or three classes apart, eight at most.
+/// Maximum number of connections of one session. A network distinguishes two or three classes,
+/// eight at most.
 pub const CARRIERS_MAX: usize = 8;
 
-/// Which connection each lane is on, for as long as the connections last.
+/// The connection of each lane, for as long as the connections last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Carriers {
-    /// The most urgent first; one at least.
+    /// The code points, the most urgent first; at least one.
     code_points: Vec<u8>,
     of_queue: [u8; QUEUES_MAX],
     of_state: u8,
     of_exchange: u8,
-    /// Of agents whose streams or datagrams are packets to the map.
+    /// The connection of agents whose streams or datagrams count as packets in the map.
     of_packet: u8,
 }
 
@@ -34,7 +35,7 @@ impl Default for Carriers {
 }
 
 impl Carriers {
-    /// One connection carries everything.
+    /// Makes one connection that carries everything.
     pub fn one(dscp: u8) -> Carriers {
         Carriers {
             code_points: vec![dscp],
@@ -45,17 +46,17 @@ impl Carriers {
         }
     }
 
-    /// One connection per code point that `map` gives to control messages.
+    /// Makes one connection per code point that `map` gives to control messages.
     pub fn of(map: &PolicyMap) -> Carriers {
         Carriers::among(map, code_points(map))
     }
 
-    /// As `map` would have it, with the connections that there are.
+    /// Assigns lanes as `map` demands, to the existing connections.
     pub fn among(map: &PolicyMap, code_points: Vec<u8>) -> Carriers {
         if code_points.is_empty() {
             return Carriers::one(0);
         }
-        // The nearest class below, so that nothing is taken for more urgent than it is.
+        // The nearest class below, so that no message counts as more urgent than it is.
         let carrier = |dscp: u8| {
             let at = code_points.iter().position(|point| *point <= dscp);
             at.unwrap_or(code_points.len() - 1) as u8
@@ -64,7 +65,7 @@ impl Carriers {
         for (action, _) in control_actions(map) {
             if let Action::Dscp(dscp) | Action::Both(_, dscp) = action {
                 let of = &mut known[usize::from(map.queue_of(action, dscp)).min(QUEUES_MAX - 1)];
-                // Of two code points in a queue the greater has it.
+                // Of two code points in a queue the greater applies.
                 *of = Some(of.map_or(carrier(dscp), |o: u8| o.min(carrier(dscp))));
             }
         }
@@ -84,13 +85,13 @@ impl Carriers {
         }
     }
 
-    /// Of each connection, the most urgent first.
+    /// The code point of each connection, the most urgent first.
     pub fn code_points(&self) -> &[u8] {
         &self.code_points
     }
 
-    /// The place of the connection that carries `lane`, on which messages of `kind` are. OpenFlow's
-    /// packets are dealt to `flow_lanes` lanes.
+    /// The place of the connection that carries `lane`, for messages of `kind`. OpenFlow's packets
+    /// are dealt to `flow_lanes` lanes.
     pub fn carrier_of(&self, kind: Kind, lane: Lane, flow_lanes: u16) -> usize {
         match (kind, lane.kind) {
             (Kind::Packet, LaneKind::Flow) => {
@@ -100,7 +101,7 @@ impl Carriers {
         }
     }
 
-    /// As [`Carriers::carrier_of`], of what is on no lane of a flow.
+    /// The place like [`Carriers::carrier_of`], for messages outside the lanes of flows.
     pub fn carrier_of_kind(&self, kind: Kind) -> usize {
         usize::from(match kind {
             Kind::Echo => 0,
@@ -112,9 +113,9 @@ impl Carriers {
     }
 }
 
-/// The queue of what `map` cannot tell apart by message: a lane, or all of another agent's stream.
-/// Its messages may be of several queues: state is waited for, replies are long, and packets have
-/// flow set-up before them.
+/// The queue of traffic that `map` cannot distinguish by message: a lane, or all of another agent's
+/// stream. Its messages may be of several queues: state is waited for, replies are long, and
+/// packets have flow set-up before them.
 pub(super) fn queue_of_kind(map: &PolicyMap, kind: Kind) -> u8 {
     let (traffic, is_first) = match kind {
         Kind::Echo => (TrafficType::Session, true),
@@ -132,7 +133,7 @@ pub(super) fn queue_of_kind(map: &PolicyMap, kind: Kind) -> u8 {
     map.queue_of(action.map_or(map.default, |(action, _)| action), 0)
 }
 
-/// The code points that `map` gives to control messages, the greatest first; none if it marks
+/// The code points that `map` gives to control messages, the greatest first; empty if it marks
 /// nothing.
 pub fn code_points(map: &PolicyMap) -> Vec<u8> {
     let control = [
@@ -153,14 +154,14 @@ pub fn code_points(map: &PolicyMap) -> Vec<u8> {
         .collect();
     points.sort_unstable_by(|a, b| b.cmp(a));
     points.dedup();
-    // What is beyond goes with the last.
+    // Code points beyond the limit share the last connection.
     points.truncate(CARRIERS_MAX);
     points
 }
 
 /// The code points that both ends use: those of the greater generation, of equal ones the
-/// controller side's. Both ends come to the same. Empty if one of them has none: all goes over one
-/// connection then, and each marks it as it likes.
+/// controller side's. Both ends compute the same. Empty if one of them has none: then one
+/// connection carries everything, and each end marks it as it likes.
 pub fn settle(ours: &Settings, theirs: &Settings) -> Vec<u8> {
     if ours.code_points.is_empty() || theirs.code_points.is_empty() {
         return Vec::new();
@@ -181,7 +182,7 @@ fn takes_all(rule: &Rule, traffic: TrafficType) -> bool {
     is_of && is_any && rule.xid.is_none() && rule.fields == Match::default()
 }
 
-/// What is done with control messages, with the traffic type that a rule asks for.
+/// The actions for control messages, with the traffic type that a rule names.
 fn control_actions(map: &PolicyMap) -> impl Iterator<Item = (Action, Option<TrafficType>)> {
     let control = map.rules.iter();
     let control = control.filter(|rule| rule.traffic != Some(TrafficType::Data));

@@ -1,10 +1,10 @@
-//! One channel's two directions: what was sent and is kept until it is delivered, and what was
-//! received and waits for its turn.
+//! The two directions of one channel: records sent and kept until they are delivered, and records
+//! received that wait for their turn.
 //!
-//! The records kept for resumption are at once the send queue and the credit: a sender admits a
-//! message only while the window that its receiver granted has room for it, and a record leaves
-//! the window when the receiver has handed it to its socket. So a receiver may read every stream
-//! as it comes and hold what it must, never more than the window; nothing can starve.
+//! The records kept for resumption are at once the send queue and the credit. A sender admits a
+//! message only while the window that its receiver granted has room for it. A record leaves the
+//! window when the receiver has handed it to its socket. So a receiver may read every stream at
+//! once and hold at most the window; no stream can starve.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -20,49 +20,49 @@ use super::wire::{
     Agent, BareRecords, ChannelId, Cursor, HEAD_FOLLOWS, RAW_CHUNK_BYTES_MAX, Record, WireError,
 };
 
-/// Charged to the window for each record, whatever its length.
+/// Bytes charged to the window for each record, whatever its length.
 const RECORD_OVERHEAD_BYTES: usize = 32;
 
-/// What a raw stream's record carries at most where it waits in a queue: it is the unit that an
-/// urgent message waits for.
+/// Maximum bytes of a raw stream's record in a queue: the unit that an urgent message waits for.
 const QUEUED_CHUNK_BYTES_MAX: usize = 2 * 1024;
 
-/// A sender admits a message when the window has any room at all, so one message may exceed it.
+/// Maximum excess of a window: a sender admits a message when the window has any room at all, so
+/// one message may exceed it.
 const WINDOW_SLACK_BYTES: usize = 128 * 1024;
 
-/// A record's body above this is given to the connection as it is. Shorter ones are copied together:
-/// for every packet QUIC looks through what it has of a lane from the first piece on, which took 40 %
-/// of a relay's time for messages of 100 bytes.
+/// Maximum length of a record's body that is copied together with others; a longer one is given to
+/// the connection unchanged. For every packet QUIC searches the pieces of a lane from the first on,
+/// which took 40 % of a relay's time for messages of 100 bytes.
 const JOINED_BYTES_MAX: usize = 2 * 1024;
 
-/// What the head of a record takes as a rule: epoch, counts, and the length of a piece.
+/// The usual length of a record's head: epoch, counts, and the length of a piece.
 const HEAD_BYTES: usize = 10;
 
 fn cost(body: Option<&Bytes>) -> usize {
     RECORD_OVERHEAD_BYTES + body.map_or(0, Bytes::len)
 }
 
-/// From the local socket to the other end.
+/// The direction from the local socket to the other end.
 #[derive(Debug)]
 pub(super) struct Outbound {
     agent: Agent,
     direction: Direction,
     flow_lanes: u16,
-    /// That packets of the local socket were dealt to.
+    /// The number of lanes to which packets of the local socket were dealt.
     dealt_lanes: Option<u16>,
-    /// The other end takes records without a head.
+    /// Whether the other end takes records without a head.
     is_bare: bool,
     sequencer: Sequencer,
     lanes: BTreeMap<Lane, Kept>,
     cost: usize,
-    /// Of these, not yet taken by the connection there is now.
+    /// Bytes of these that the present connection has not taken yet.
     unsent_bytes: usize,
     /// The lane of each flow that has records here. A flow keeps it until all are delivered, even
     /// if its next message is of another queue.
     flows: BTreeMap<FlowKey, FlowLane>,
     pub window_bytes: usize,
     fences: usize,
-    /// The local socket gives no more.
+    /// Whether the local socket has ended.
     pub ended: bool,
     end_sent: bool,
     pub queued: Queued,
@@ -70,7 +70,7 @@ pub(super) struct Outbound {
     pub tally: Tally,
 }
 
-/// What waits in the session's queues of one channel.
+/// The messages of one channel in the session's queues.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Queued {
     pub count: usize,
@@ -86,7 +86,7 @@ struct FlowLane {
     records: usize,
 }
 
-/// The next of what a local socket gave.
+/// The next message or piece from a local socket.
 pub(super) enum Taken {
     Message(Frame),
     Piece(Bytes),
@@ -96,17 +96,17 @@ pub(super) enum Taken {
 #[derive(Debug, Default)]
 struct Kept {
     records: VecDeque<KeptRecord>,
-    /// Records before the first of `records`: all delivered.
+    /// The number of records before the first of `records`: all delivered.
     delivered: u64,
-    /// Records given to the connection there is now.
+    /// The number of records given to the present connection.
     sent: u64,
-    /// Records that the other end has said are delivered: more than `sent` where copies of them came
-    /// before it was known what it has. Those are sent all the same, since the place of a record in
-    /// its stream is implied, and kept until then.
+    /// The number of records that the other end reported delivered. It exceeds `sent` where copies
+    /// arrived before the other end's position was known. Such records are sent all the same, and
+    /// kept until then: the place of a record in its stream is implied.
     told: u64,
-    /// That of the last of these in the present stream.
+    /// The stamp of the last of these in the present stream.
     stamp: Option<Stamp>,
-    /// What the connection was given last, and may not have taken yet.
+    /// Bytes that the connection was given last, and may not have taken yet.
     in_hand_bytes: usize,
 }
 
@@ -174,18 +174,19 @@ impl Outbound {
         self.cost < self.window_bytes && self.fences < FENCES_IN_FLIGHT_MAX
     }
 
-    /// Whether the queues may be given another message of this channel.
+    /// Whether the queues take another message of this channel.
     pub fn has_queue_room(&self) -> bool {
         self.cost + self.queued.bytes < self.window_bytes
     }
 
-    /// Lanes that packets of the local socket are dealt to, once one was: a flow keeps its lane.
+    /// The number of lanes to which packets of the local socket are dealt, once one was: a flow
+    /// keeps its lane.
     pub fn dealt_lanes(&self) -> Option<u16> {
         self.dealt_lanes
     }
 
-    /// Takes what the local socket gave as far as there is room. Returns the lanes that have got
-    /// something to send. Packets are dealt to `flow_lanes` lanes.
+    /// Takes bytes from the local socket as far as there is room. Returns the lanes with something
+    /// to send. Packets are dealt to `flow_lanes` lanes.
     pub fn handle_local(
         &mut self,
         buf: &mut BytesMut,
@@ -219,7 +220,7 @@ impl Outbound {
         Ok(lanes)
     }
 
-    /// Takes one message, or a piece of a raw stream, of what the local socket gave.
+    /// Takes one message, or a piece of a raw stream, from the bytes of the local socket.
     pub fn take(&self, buf: &mut BytesMut) -> Result<Option<Taken>, openflow::FrameError> {
         match self.agent {
             _ if self.ended => Ok(None),
@@ -232,7 +233,7 @@ impl Outbound {
         }
     }
 
-    /// A message that has left the queues; `None` is the channel's end.
+    /// Takes a message that has left the queues; `None` is the channel's end.
     pub fn push_scheduled(&mut self, tag: &Tag, body: Option<Bytes>) -> Lane {
         let Some(body) = body else {
             return self.end();
@@ -257,7 +258,7 @@ impl Outbound {
         }
     }
 
-    /// The lane that [`Outbound::push_scheduled`] would put a message on.
+    /// The lane on which [`Outbound::push_scheduled`] would put a message.
     pub fn lane_of(&self, tag: &Tag) -> Lane {
         let place = match (
             place_of_tag(tag, self.direction, self.flow_lanes),
@@ -272,13 +273,13 @@ impl Outbound {
         self.sequencer.lane_of(place, tag.domain)
     }
 
-    /// Whether the mode of order is keyed. Only OpenFlow has keys.
+    /// Sets whether the mode of order is keyed. Only OpenFlow has keys.
     pub fn set_keyed(&mut self, is_keyed: bool) {
         self.sequencer
             .set_keyed(is_keyed && self.agent == Agent::OpenFlow);
     }
 
-    /// Whether the other end takes records without a head. Only OpenFlow has them.
+    /// Sets whether the other end takes records without a head. Only OpenFlow has them.
     pub fn set_bare(&mut self, is_bare: bool) {
         self.is_bare = is_bare && self.agent == Agent::OpenFlow;
     }
@@ -287,7 +288,7 @@ impl Outbound {
         self.sequencer.is_keyed()
     }
 
-    /// Nothing follows: the local socket has ended.
+    /// Ends the direction: the local socket has ended.
     pub fn end(&mut self) -> Lane {
         self.ended = true;
         self.end_sent = true;
@@ -328,7 +329,7 @@ impl Outbound {
         self.lanes.get(&lane).map_or(0, |kept| kept.sent)
     }
 
-    /// The next records of `lane`, about `bytes_max` of them; empty when all are sent.
+    /// The next records of `lane`, about `bytes_max` bytes; empty when all are sent.
     pub fn take_unsent(&mut self, lane: Lane, bytes_max: usize) -> Vec<Bytes> {
         let mut chunks = Vec::new();
         let Some(kept) = self.lanes.get_mut(&lane) else {
@@ -382,8 +383,8 @@ impl Outbound {
         chunks
     }
 
-    /// The records of `lane` from place `since` on that [`Outbound::take_unsent`] gave.
-    /// An end is not: what it ends must be there anyway.
+    /// The records of `lane` from place `since` on that [`Outbound::take_unsent`] gave. Ends are
+    /// not copied: the records before them must have arrived anyway.
     pub fn copies(&self, id: ChannelId, lane: Lane, since: u64) -> Vec<CopiedRecord> {
         let Some(kept) = self.lanes.get(&lane) else {
             return Vec::new();
@@ -397,7 +398,8 @@ impl Outbound {
             .collect()
     }
 
-    /// Copies of all that the other end is not known to have delivered. Ends are not.
+    /// Copies of all records that the other end is not known to have delivered. Ends are not
+    /// copied.
     pub fn kept(&self, id: ChannelId) -> impl Iterator<Item = CopiedRecord> {
         self.lanes.iter().flat_map(move |(lane, kept)| {
             let records = kept.records.iter().enumerate();
@@ -407,8 +409,8 @@ impl Outbound {
         })
     }
 
-    /// Bytes that the connection has not taken yet. What it was given last of a lane counts until
-    /// it asks for more.
+    /// Bytes that the connection has not taken yet. The last bytes of a lane count until the
+    /// connection asks for more.
     pub fn unsent_bytes(&self) -> usize {
         self.unsent_bytes
     }
@@ -423,7 +425,7 @@ impl Outbound {
         })
     }
 
-    /// The other end has handed over everything up to these positions.
+    /// Takes in the positions up to which the other end has handed over everything.
     pub fn handle_delivered(&mut self, cursors: &[Cursor]) -> Result<(), WireError> {
         for (lane, count) in cursors {
             let kept = self.lanes.get_mut(lane);
@@ -436,7 +438,7 @@ impl Outbound {
         Ok(())
     }
 
-    /// Forgets what of a lane was both sent and delivered.
+    /// Forgets the records of a lane that were both sent and delivered.
     fn forget_delivered(&mut self, lane: Lane) {
         let Some(kept) = self.lanes.get_mut(&lane) else {
             return;
@@ -452,7 +454,7 @@ impl Outbound {
         }
     }
 
-    /// A new connection: the other end has received this much of the old one.
+    /// Starts on a new connection: the other end has received these positions of the old one.
     pub fn rewind(&mut self, received: &[Cursor]) -> Result<(), WireError> {
         for kept in self.lanes.values_mut() {
             kept.sent = kept.delivered;
@@ -507,8 +509,8 @@ fn forget_record(flows: &mut BTreeMap<FlowKey, FlowLane>, key: FlowKey) {
     }
 }
 
-/// Whether `before`, what the record before it was stamped with, says all that its own head would,
-/// and its message cannot be taken for a head.
+/// Whether the stamp of the record before (`before`) implies its whole head, and its message cannot
+/// be mistaken for a head.
 fn is_bare_after(record: &Record, before: Option<&Stamp>) -> bool {
     let first = record.body.as_ref().and_then(|body| body.first());
     before == Some(&record.stamp) && first.is_some_and(|first| *first != HEAD_FOLLOWS)
@@ -520,7 +522,7 @@ impl Kept {
     }
 }
 
-/// From the other end to the local socket.
+/// The direction from the other end to the local socket.
 #[derive(Debug)]
 pub(super) struct Inbound {
     agent: Agent,
@@ -529,12 +531,12 @@ pub(super) struct Inbound {
     received: BTreeMap<Lane, u64>,
     /// Records that have come by stream.
     streamed: BTreeMap<Lane, u64>,
-    /// Where records come without heads: what those of each lane are told by.
+    /// Readers of records without heads, by lane, where such records come.
     bare: Option<BTreeMap<Lane, BareRecords>>,
     ahead: Ahead,
     copies: CopyCounters,
     ready: VecDeque<(Lane, Held)>,
-    /// Given to the local socket, which has not confirmed it.
+    /// Records given to the local socket, which has not confirmed them.
     writing: Vec<(Lane, usize, bool)>,
     delivered: BTreeMap<Lane, u64>,
     unreported: BTreeSet<Lane>,
@@ -542,23 +544,23 @@ pub(super) struct Inbound {
     unreported_fences: usize,
     cost: usize,
     window_bytes: usize,
-    /// What the sender admits: its own window, if that is smaller.
+    /// The window that the sender observes: its own, if that is smaller.
     sender_window_bytes: usize,
-    /// The end has been handed over.
+    /// Whether the end has been handed over.
     pub ended: bool,
     end_writing: bool,
     pub tally: Tally,
 }
 
-/// What a record leaves at the receiver.
+/// A received record without its position.
 #[derive(Debug)]
 struct Held {
     is_fence: bool,
-    /// `None`: the end.
+    /// `None` for the end.
     body: Option<Bytes>,
 }
 
-/// What the local socket shall write, and whether it shall be closed for writing then.
+/// The bytes for the local socket to write, and whether to close it for writing then.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct LocalWrite {
     pub chunks: Vec<Bytes>,
@@ -590,7 +592,7 @@ impl Inbound {
         }
     }
 
-    /// Records of `lane` that have come so far.
+    /// The number of records of `lane` that have come so far.
     pub fn received(&self, lane: Lane) -> u64 {
         self.received.get(&lane).copied().unwrap_or(0)
     }
@@ -599,12 +601,13 @@ impl Inbound {
         self.received.iter().map(|(lane, n)| (*lane, *n)).collect()
     }
 
-    /// Records of `lane` that have come by stream so far: where its next stream starts.
+    /// The number of records of `lane` that have come by stream so far: where its next stream
+    /// starts.
     pub fn streamed(&self, lane: Lane) -> u64 {
         self.streamed.get(&lane).copied().unwrap_or(0)
     }
 
-    /// What the other end has been told of a window.
+    /// Sets the window that the other end was told.
     pub fn set_sender_window(&mut self, bytes: usize) {
         self.sender_window_bytes = bytes.min(self.window_bytes);
     }
@@ -615,7 +618,7 @@ impl Inbound {
             let streamed = self.streamed.entry(lane).or_default();
             let place = *streamed;
             *streamed += 1;
-            // It may be here as a copy.
+            // The record may be here as a copy.
             if place == self.received(lane) {
                 self.accept(lane, record)?;
             }
@@ -631,7 +634,7 @@ impl Inbound {
         }
     }
 
-    /// A copy of a record that comes, came or was lost on its lane.
+    /// Takes in a copy of a record that comes, came or was lost on its lane.
     pub fn handle_copy(&mut self, lane: Lane, place: u64, record: Record) -> Result<(), WireError> {
         let next = self.received(lane);
         if place < next {
@@ -680,9 +683,9 @@ impl Inbound {
         }
     }
 
-    /// A new connection: its streams start behind what has been received. What is ahead of that the
-    /// other end sends again, and must not be told that it has been delivered before.
-    /// `is_bare`: both ends take records without a head.
+    /// Starts on a new connection: its streams start behind the records received. The other end
+    /// sends again the records ahead of that point, and must not learn before that they were
+    /// delivered. `is_bare`: both ends take records without a head.
     pub fn rewind(&mut self, is_bare: bool) {
         self.bare = (is_bare && self.agent == Agent::OpenFlow).then(BTreeMap::new);
         self.streamed = self.received.clone();
@@ -693,7 +696,7 @@ impl Inbound {
         !self.ready.is_empty()
     }
 
-    /// What to write next, about `bytes_max` of it. To be confirmed before more is taken.
+    /// Takes the next bytes to write, about `bytes_max`. Confirm them before taking more.
     pub fn take_ready(&mut self, bytes_max: usize) -> LocalWrite {
         assert!(self.writing.is_empty(), "one write at a time");
         let mut write = LocalWrite::default();
@@ -712,7 +715,7 @@ impl Inbound {
         write
     }
 
-    /// The local socket has taken all that [`Inbound::take_ready`] gave.
+    /// Confirms that the local socket has taken all bytes of [`Inbound::take_ready`].
     pub fn handle_written(&mut self) {
         for (lane, cost, is_fence) in self.writing.drain(..) {
             *self.delivered.entry(lane).or_default() += 1;
@@ -724,7 +727,7 @@ impl Inbound {
         self.ended |= self.end_writing;
     }
 
-    /// Whether the sender may be waiting for what it has not been told.
+    /// Whether the sender may be waiting for a report.
     pub fn report_is_urgent(&self) -> bool {
         self.unreported_bytes > self.sender_window_bytes / 4
             || self.unreported_fences > FENCES_IN_FLIGHT_MAX / 4
@@ -746,7 +749,7 @@ impl Inbound {
             .collect()
     }
 
-    /// After a new connection the other end has lost what it was told: tell all again.
+    /// Makes the next report complete: on a new connection the other end has lost the earlier ones.
     pub fn forget_reports(&mut self) {
         self.unreported = self.delivered.keys().copied().collect();
     }

@@ -1,9 +1,8 @@
-//! Copies of records that are sent a second time by datagram, so that a lost packet need not be
-//! sent again to be there.
+//! Copies of records that are sent a second time by datagram, so that a lost packet is no delay.
 //!
-//! A copy says which record of which lane it is. It is taken when it is the next of its lane, kept
-//! a while when it is one of those behind, and dropped when its record is there: by place, so
-//! nothing is handed over twice.
+//! A copy names the lane and place of its record. The receiver takes it when it is the next of its
+//! lane, keeps it a while when it is one of those behind, and drops it when its record has come.
+//! The place ensures that no record is handed over twice.
 
 use std::collections::BTreeMap;
 
@@ -12,29 +11,29 @@ use sched::Lane;
 
 use super::wire::{ChannelId, Record};
 
-/// Copies of one channel that wait for a record before them, and their bytes.
+/// Limits on copies of one channel that wait for an earlier record: their number, and their bytes.
 const WAITING_MAX: usize = 64;
 const WAITING_BYTES_MAX: usize = 64 * 1024;
 
-/// A record to be sent again by datagram.
+/// A record that is sent again by datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopiedRecord {
     pub channel: ChannelId,
     pub lane: Lane,
-    /// Records of the lane before it.
+    /// The number of records of the lane before it.
     pub place: u64,
     pub head: Bytes,
     pub body: Bytes,
 }
 
-/// What became of the copies that a session was given, each counted once.
+/// The outcomes of the copies that a session received, each counted once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyCounters {
-    /// Were there before their record: what they were sent for.
+    /// Copies that arrived before their record, as intended.
     pub used: u64,
-    /// Their record was there.
+    /// Copies whose record had arrived.
     pub doubled: u64,
-    /// Too far ahead of their lane or of a channel that is not there.
+    /// Copies too far ahead of their lane, or of an absent channel.
     pub refused: u64,
 }
 
@@ -54,7 +53,7 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// False when there is no room.
+    /// Keeps a copy. Returns false when there is no room.
     pub fn keep(&mut self, lane: Lane, place: u64, record: Record) -> bool {
         let bytes = record.body.as_ref().map_or(0, Bytes::len);
         let is_full = self.waiting.len() >= WAITING_MAX || self.bytes + bytes > WAITING_BYTES_MAX;

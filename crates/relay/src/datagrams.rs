@@ -1,13 +1,13 @@
-//! Datagrams of agents that speak UDP, such as SNMP: carried as they come, each by itself, or lost.
+//! Datagrams of agents that speak UDP, such as SNMP: each is carried by itself, unchanged, or lost.
 //!
-//! At the end that listens every local peer has a number, under which its datagrams go to the other
-//! end; there each number has a socket of its own, so that what the agent answers comes back under
-//! the same number and goes to the peer that asked. The number's parity says whose peer it is.
-//! Nothing is agreed on beforehand: a datagram names its agent, so that none waits for another.
+//! At the listening end every local peer has a number, under which its datagrams go to the other
+//! end. There each number has a socket of its own, so that the agent's answers return under the
+//! same number to the peer that asked. The number's parity names the end of the peer. No agreement
+//! is needed beforehand: a datagram names its agent, so that none waits for another.
 //!
-//! On the wire, with the integers of [`super::wire`]: `peer, 0x3fff, length of the name, name`, then
-//! the payload up to the datagram's end. No lane has that number, so it is no copy of a record. An
-//! answer has an empty name.
+//! On the wire, with the integers of [`super::wire`]: `peer, 0x3fff, length of the name, name`,
+//! then the payload up to the datagram's end. No lane has that number, so it is no copy of a
+//! record. An answer has an empty name.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -17,25 +17,25 @@ use clock::{Duration, Instant};
 use super::kind::{Kind, PerKind};
 use super::wire::{Side, TEXT_BYTES_MAX, WireError, cut, put, take, text};
 
-/// Peers of one end, and as many of the other end's. For one more, that which has been silent for the
-/// longest is forgotten.
+/// Maximum number of peers of one end, and of the other end's. One more replaces the one that has
+/// been silent for the longest.
 pub const PEERS_MAX: usize = 1024;
-/// A peer that has been silent for so long, both ways, is forgotten.
+/// How long a peer may be silent in both directions before it is forgotten.
 pub const PEER_IDLE_MAX: Duration = Duration::from_secs(60);
-/// What UDP over IPv4 carries at most: 65,535 less both headers.
+/// Maximum payload of UDP over IPv4: 65,535 less both headers.
 pub const PAYLOAD_BYTES_MAX: usize = 65_507;
-/// What waits for the connection: beyond, the newest is dropped.
+/// Maximum number of datagrams that wait for the connection; beyond, the newest is dropped.
 pub const WAITING_MAX: usize = 1024;
 pub const WAITING_BYTES_MAX: usize = 256 * 1024;
 
-/// In the place of a lane's number.
+/// The number in the place of a lane's.
 const NO_LANE: u64 = 0x3fff;
 
 /// One datagram of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentDatagram {
     pub peer: PeerId,
-    /// Whom it is for; `None` of an answer, which is for the peer.
+    /// The agent that it is for; `None` for an answer, which is for the peer.
     pub agent: Option<String>,
     pub payload: Bytes,
 }
@@ -56,7 +56,7 @@ impl AgentDatagram {
         out.freeze()
     }
 
-    /// What `datagram` is, or `None` when it is the copy of a record.
+    /// Reads `datagram`, or returns `None` when it is the copy of a record.
     pub fn take(mut datagram: Bytes) -> Result<Option<AgentDatagram>, WireError> {
         let short = WireError("a datagram that ends early");
         let mut at = &datagram[..];
@@ -100,7 +100,8 @@ impl<L: Clone + Ord> Numbers<L> {
         }
     }
 
-    /// The number of `local`, which has sent something. Also how many peers that has cost.
+    /// The number of `local`, which has sent a datagram, and the number of peers that were
+    /// forgotten for it.
     pub fn number_of(&mut self, now: Instant, local: L) -> (PeerId, usize) {
         if let Some(id) = self.of.get(&local).copied() {
             self.locals.touch(now, &id);
@@ -113,7 +114,7 @@ impl<L: Clone + Ord> Numbers<L> {
         (id, self.forget(evicted))
     }
 
-    /// Who has that number and is sent something now.
+    /// The peer with that number, which is sent a datagram now.
     pub fn local_of(&mut self, now: Instant, id: PeerId) -> Option<L> {
         self.locals.touch(now, &id).map(|local| local.clone())
     }
@@ -141,7 +142,7 @@ impl<L: Clone + Ord> Numbers<L> {
     }
 }
 
-/// A bounded table that forgets what was not touched for the longest.
+/// A bounded table that forgets the entry untouched for the longest.
 #[derive(Debug)]
 pub struct Recent<K, V> {
     entries_max: usize,
@@ -158,7 +159,7 @@ impl<K: Copy + Ord, V> Recent<K, V> {
         }
     }
 
-    /// The value of `key`, which is used now.
+    /// Returns the value of `key`, and marks it as used now.
     pub fn touch(&mut self, now: Instant, key: &K) -> Option<&mut V> {
         let (at, value) = self.entries.get_mut(key)?;
         self.by_time.remove(&(*at, *key));
@@ -167,7 +168,7 @@ impl<K: Copy + Ord, V> Recent<K, V> {
         Some(value)
     }
 
-    /// What had to be forgotten for it.
+    /// Inserts a value. Returns the entry that was forgotten for it.
     pub fn insert(&mut self, now: Instant, key: K, value: V) -> Option<(K, V)> {
         let before = self.remove(&key).map(|value| (key, value));
         let is_full = self.entries.len() >= self.entries_max;
@@ -184,7 +185,7 @@ impl<K: Copy + Ord, V> Recent<K, V> {
         Some(value)
     }
 
-    /// Those that were not touched for [`PEER_IDLE_MAX`].
+    /// Removes and returns the entries that were not touched for [`PEER_IDLE_MAX`].
     pub fn take_silent(&mut self, now: Instant) -> Vec<(K, V)> {
         let mut silent = Vec::new();
         while let Some((at, key)) = self.by_time.first().copied()
@@ -213,7 +214,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// False when there is no room.
+    /// Queues a datagram. Returns false when there is no room.
     pub fn push(&mut self, kind: Kind, datagram: Bytes) -> bool {
         if self.count >= WAITING_MAX || self.bytes + datagram.len() > WAITING_BYTES_MAX {
             return false;
@@ -224,7 +225,7 @@ impl Waiting {
         true
     }
 
-    /// The next of the most urgent class that `is_wanted`.
+    /// Takes the next datagram of the most urgent class that `is_wanted`.
     pub fn pop(&mut self, is_wanted: impl Fn(Kind) -> bool) -> Option<(Kind, Bytes)> {
         let wanted = Kind::ALL.into_iter().filter(|kind| is_wanted(*kind));
         let has_some = |kind: &Kind| !self.queues.get(*kind).is_empty();
@@ -243,7 +244,7 @@ impl Waiting {
         self.count == 0
     }
 
-    /// Forgets all; how many that were.
+    /// Forgets all datagrams. Returns their number.
     pub fn clear(&mut self) -> usize {
         std::mem::take(self).count
     }
@@ -313,7 +314,7 @@ mod tests {
         numbers.handle_timeout(at(60));
         assert_eq!(numbers.local_of(at(60), silent), None);
         assert_eq!(numbers.local_of(at(60), answered), Some("answered"));
-        // A number is never given again: a late answer is nobody else's.
+        // A number is never given again: a late answer reaches nobody else.
         assert_ne!(numbers.number_of(at(61), "silent").0, silent);
     }
 
@@ -342,7 +343,8 @@ mod tests {
             let _ = AgentDatagram::take(bytes.into());
         }
 
-        /// Whatever speaks and is answered: an answer goes to who has the number, or to nobody.
+        /// Any peer may speak and be answered: an answer goes to the peer with the number, or to
+        /// nobody.
         #[test]
         fn numbers_belong_to_one_peer_each_and_are_bounded(
             steps in proptest::collection::vec((0u64..20, 0u16..3000), 1..3000)

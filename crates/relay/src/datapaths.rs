@@ -1,20 +1,20 @@
-//! Which datapaths a switch speaks for, where the certificate of its relay names one: by OpenFlow its
-//! FEATURES_REPLY says it, by OVSDB the column `datapath_id`.
+//! The datapaths that a switch claims, where the certificate of its relay names one: by OpenFlow in
+//! its FEATURES_REPLY, by OVSDB in the column `datapath_id`.
 
 use openflow::DatapathId;
 
 /// Finds the datapath ids that a database names, in its bytes as they come.
 ///
-/// Nothing else of JSON is understood than texts, escapes and nesting, and nothing is kept but the
-/// text that is arriving, so that it costs no memory whatever the database says.
+/// It understands only the texts, escapes and nesting of JSON, and keeps only the text that is
+/// arriving. So it needs little memory whatever the database sends.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Claims {
     place: Place,
-    /// The text that is arriving, or was the last, as far as it could be of interest.
+    /// The text that is arriving, or was the last, as far as it can matter.
     text: Vec<u8>,
-    /// The last thing was a text that says `datapath_id`.
+    /// Whether the last thing was the text `datapath_id`.
     is_key: bool,
-    /// Within the value of that key, so many values are open.
+    /// The number of open values within the value of that key.
     value_depth: Option<u32>,
 }
 
@@ -24,16 +24,16 @@ enum Place {
     Structure,
     Text,
     Escape,
-    /// So many hex digits are to come, behind those of that value.
+    /// The number of hex digits to come, behind those of that value.
     Unicode(u8, u32),
 }
 
 const KEY: &[u8] = b"datapath_id";
-/// Longer than the key and than any datapath id.
+/// A length above that of the key and of any datapath id.
 const TEXT_BYTES_MAX: usize = 24;
 
 impl Claims {
-    /// Takes what comes next. The first datapath in it that is not `certified`.
+    /// Takes the next bytes. Returns the first datapath in them that is not `certified`.
     pub fn handle(&mut self, bytes: &[u8], certified: DatapathId) -> Option<DatapathId> {
         let mut claims = bytes.iter().filter_map(|byte| self.take(*byte));
         claims.find(|id| *id != certified)
@@ -61,7 +61,7 @@ impl Claims {
                 let value = value << 4 | digit;
                 self.place = match left {
                     1 => {
-                        // What is not ASCII is in neither the key nor an id.
+                        // Characters beyond ASCII are in neither the key nor an id.
                         self.push(u8::try_from(value).unwrap_or(u8::MAX));
                         Place::Text
                     }
@@ -97,7 +97,7 @@ impl Claims {
         }
     }
 
-    /// What Open vSwitch writes are 16 hex digits.
+    /// The datapath id, in Open vSwitch's form of 16 hex digits.
     fn datapath(&self) -> Option<DatapathId> {
         let digits = std::str::from_utf8(&self.text).ok()?;
         let is_id = digits.len() == 16 && digits.bytes().all(|b| b.is_ascii_hexdigit());
@@ -112,7 +112,7 @@ mod tests {
 
     const OURS: DatapathId = DatapathId(7);
 
-    /// The same, however the stream is cut.
+    /// The same result, however the stream is cut.
     fn first(text: &str) -> Option<DatapathId> {
         let whole = Claims::default().handle(text.as_bytes(), OURS);
         let mut claims = Claims::default();

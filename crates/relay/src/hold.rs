@@ -1,16 +1,16 @@
-//! Holding first packets beside the switch, so that none of a flow is overtaken by those behind it.
+//! Holds first packets beside the switch, so that no packet of a flow is overtaken by later ones.
 //!
-//! Of the packet-ins of one flow, that is of one port and the same addresses, the first goes to the
-//! controller and the others wait here, in their order. When the entry comes that takes the first,
-//! what waits is sent by packet-outs with the entry's actions, then the entry is handed to the switch,
-//! and what the switch has sent up meanwhile follows it the same way. So the detour of the packets
-//! behind the first is the way to this relay and not the way to the controller, and the entry becomes
-//! active when none is on it but those of that short way.
+//! A flow is the packet-ins of one port and the same addresses. The first packet-in goes to the
+//! controller and the others wait here, in order. When an entry comes that takes the first, the
+//! relay sends the waiting packets by packet-outs with the entry's actions. Then it hands the entry
+//! to the switch. Packets that the switch has sent up meanwhile follow the same way. So the packets
+//! behind the first detour only over this relay and not over the controller. When the entry becomes
+//! active, only packets of that short detour are under way.
 //!
-//! A packet-out alone says what becomes of one packet and not of the next: after it an entry is
-//! awaited for [`ENTRY_WAIT`] more, and then what waits goes up as it would have. It goes up, in its
-//! order, as well when it has waited for too long or is too much. Nothing is dropped here but what an
-//! entry without actions drops.
+//! A packet-out alone decides about one packet and not about the next. After it the relay waits
+//! [`ENTRY_WAIT`] for an entry, and then sends the waiting packets up as usual. It also sends them
+//! up, in order, when they have waited for too long or are too many. The relay drops no packet
+//! unless an entry has no actions.
 //!
 //! Packet-ins that wait are as if the switch had been slower to send them: other messages pass.
 
@@ -27,16 +27,16 @@ use openflow::{
     decode, encode,
 };
 
-/// What may be held.
+/// The limits of holding.
 #[derive(Clone, Copy, Debug)]
 pub struct HoldLimits {
-    /// Frames of one flow.
+    /// Maximum number of frames of one flow.
     pub frames_max: usize,
-    /// Bytes of all flows, packet-ins with their headers.
+    /// Maximum bytes of all flows, packet-ins with their headers.
     pub bytes_max: usize,
-    /// How long a flow waits for its entry.
+    /// Maximum time that a flow waits for its entry.
     pub wait: Duration,
-    /// Flows that wait; of one more nothing is held.
+    /// Maximum number of flows that wait; packets of one more are not held.
     pub flows_max: usize,
 }
 
@@ -51,45 +51,47 @@ impl Default for HoldLimits {
     }
 }
 
-/// For the entry of a packet that the controller has sent on; those that send both do so at once.
+/// Time to wait for the entry of a packet that the controller has sent on; controllers that send
+/// both do so at once.
 pub const ENTRY_WAIT: Duration = Duration::from_millis(20);
 
-/// An entry that was handed to the switch may not be active for so long (Open vSwitch: up to 17 ms),
-/// and what misses it meanwhile is sent from here.
+/// Time until an entry in the switch is active (Open vSwitch: up to 17 ms). Packets that miss it
+/// meanwhile are sent from here.
 const ENTRY_SETTLES: Duration = Duration::from_millis(50);
 
-/// Entries that are remembered for so long; of older ones beyond that only their own flow's packets
-/// are sent by them.
+/// Maximum number of entries that are remembered for that time; older ones beyond it serve only the
+/// packets of their own flow.
 const ON_THEIR_WAY_MAX: usize = 256;
 
-/// After a flow was given up it goes up as if it were not held.
+/// How long packets of a flow are not held after it was given up.
 const GIVEN_UP: Duration = Duration::from_secs(1);
 
-/// Of packet-outs that are made here.
+/// The xid of packet-outs that are made here.
 const XID: Xid = Xid(0x686f_6c64);
 
-/// Packets, or flows where it says so.
+/// Counters of packets, or of flows where stated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HoldCounters {
-    /// Flows of which the first packet went to the controller.
+    /// Flows whose first packet went to the controller.
     pub flows: u64,
     pub held: u64,
-    /// Sent with the actions of the entry that came for them.
+    /// Packets sent with the actions of the entry that came for them.
     pub released: u64,
-    /// The same, having missed that entry while it was on its way.
+    /// Packets sent the same way that missed the entry while it was on its way.
     pub followed: u64,
-    /// Not taken by the entry that came for their flow: sent up.
+    /// Packets that the entry for their flow does not match: sent up.
     pub not_taken: u64,
-    /// No entry came in time: sent up.
+    /// Packets without an entry in time: sent up.
     pub timed_out: u64,
-    /// There were too many, or what could not wait came behind them: sent up.
+    /// Packets sent up because there were too many, or because one that could not wait came behind
+    /// them.
     pub overflowed: u64,
     /// Flows that were not held because too many were.
     pub flows_refused: u64,
 }
 
 impl HoldCounters {
-    /// What one connection has counted from `before` to `after`.
+    /// Adds the counts of one connection from `before` to `after`.
     pub fn add_since(&mut self, before: &HoldCounters, after: &HoldCounters) {
         self.flows += after.flows - before.flows;
         self.held += after.held - before.held;
@@ -102,11 +104,11 @@ impl HoldCounters {
     }
 }
 
-/// For one connection of a switch. Frames in both directions go through it.
+/// The held packets of one connection of a switch. Frames in both directions pass through it.
 pub struct Hold {
     limits: HoldLimits,
     flows: BTreeMap<FlowKey, Flow>,
-    /// Looked at when due: a flow that is on another one by then has left it behind.
+    /// Deadlines, examined when due: a flow whose deadline has moved has left its old one behind.
     deadlines: BTreeSet<(Instant, FlowKey)>,
     asked_count: usize,
     held_bytes: usize,
@@ -129,7 +131,7 @@ struct FlowKey {
 }
 
 enum Flow {
-    /// The first is with the controller.
+    /// The first packet is with the controller.
     Asked(Asked),
     /// The entry has been handed to the switch.
     Set {
@@ -157,10 +159,10 @@ struct Waiting {
     packet_in: PacketIn,
 }
 
-/// What becomes of packets that an entry takes.
+/// The treatment of packets that an entry matches.
 enum Verdict {
     Actions(Vec<Action>),
-    /// More than a packet-out can do.
+    /// Beyond a packet-out.
     Unsayable,
 }
 
@@ -179,7 +181,7 @@ impl Hold {
         }
     }
 
-    /// A message of the switch.
+    /// Handles a message of the switch.
     pub fn handle_up(&mut self, now: Instant, frame: Frame) {
         let Some((key, packet_in)) = read(&frame) else {
             return self.up.push_back(frame);
@@ -187,7 +189,7 @@ impl Hold {
         let is_whole = packet_in.buffer_id.is_none()
             && packet_in.data.len() >= usize::from(packet_in.total_len);
         if !is_whole {
-            // It cannot be sent from here, and must not overtake what waits.
+            // It cannot be sent from here, and must not overtake the waiting packets.
             self.give_up(now, &key, |counters| &mut counters.overflowed);
             return self.up.push_back(frame);
         }
@@ -229,7 +231,7 @@ impl Hold {
         }
     }
 
-    /// Messages of the controller, as they came in one piece.
+    /// Handles messages of the controller that came in one piece.
     pub fn handle_down(&mut self, now: Instant, frames: impl IntoIterator<Item = Frame>) {
         let mut frames: VecDeque<Frame> = frames.into_iter().collect();
         while let Some(frame) = frames.pop_front() {
@@ -246,12 +248,12 @@ impl Hold {
         }
     }
 
-    /// What is for the controller.
+    /// Returns the next message for the controller.
     pub fn poll_up(&mut self) -> Option<Frame> {
         self.up.pop_front()
     }
 
-    /// What is for the switch.
+    /// Returns the next message for the switch.
     pub fn poll_down(&mut self) -> Option<Frame> {
         self.down.pop_front()
     }
@@ -283,7 +285,7 @@ impl Hold {
         self.counters
     }
 
-    /// Frames that wait.
+    /// The number of waiting frames.
     pub fn held_count(&self) -> usize {
         let waiting = self.flows.values().map(|flow| match flow {
             Flow::Asked(asked) => asked.waiting.len(),
@@ -292,8 +294,8 @@ impl Hold {
         waiting.sum()
     }
 
-    /// Of a packet that came up although its entry has been handed to the switch: it does what the
-    /// entry says. As a first one it would be overtaken.
+    /// The packet-out for a packet that came up although its entry has been handed to the switch:
+    /// it carries the entry's actions. As a first packet it would be overtaken.
     fn late_for(&self, now: Instant, packet_in: &PacketIn, frame: &Frame) -> Option<Frame> {
         let fields = fields(packet_in);
         let recent = self.on_their_way.iter().filter(|late| late.until > now);
@@ -305,7 +307,7 @@ impl Hold {
         }
     }
 
-    /// The first of a flow.
+    /// Handles the first packet of a flow.
     fn ask(&mut self, now: Instant, key: FlowKey, frame: Frame, first: PacketIn) {
         if self.flows.len() >= self.limits.flows_max && !self.flows.contains_key(&key) {
             self.counters.flows_refused += 1;
@@ -324,7 +326,7 @@ impl Hold {
         self.up.push_back(frame);
     }
 
-    /// What waits goes up, in its order, and so does what follows for a while.
+    /// Sends the waiting packets up, in order, and those that follow for a while.
     fn give_up(
         &mut self,
         now: Instant,
@@ -383,13 +385,13 @@ impl Hold {
         found.map(|(key, _)| key.clone())
     }
 
-    /// `behind`: what came with it.
+    /// Handles a flow-mod. `behind`: the messages that came with it.
     fn handle_flow_mod(&mut self, now: Instant, frame: Frame, behind: &mut VecDeque<Frame>) {
         let Ok(Message::FlowMod(flow_mod)) = decode(&frame) else {
             return self.down.push_back(frame);
         };
         if flow_mod.command != FlowModCommand::Add {
-            // An entry that a packet was sent by may be another one from now on.
+            // The entry by which packets are sent may be another one from now on.
             self.flows
                 .retain(|_, flow| !matches!(flow, Flow::Set { .. }));
             self.on_their_way.clear();
@@ -423,7 +425,7 @@ impl Hold {
         });
     }
 
-    /// Some controllers send the entry before the packet that asked for it: it must be first.
+    /// Sends the first packet before its entry: some controllers send the entry first.
     fn send_first(&mut self, key: &FlowKey, behind: &mut VecDeque<Frame>) {
         let Some(Flow::Asked(asked)) = self.flows.get(key) else {
             return;
@@ -473,7 +475,7 @@ impl Hold {
 }
 
 impl Waiting {
-    /// With bytes of its own, not those of all that was read with it.
+    /// Copies the packet's own bytes, so that those read with it can be freed.
     fn copy(frame: &Frame, mut packet_in: PacketIn) -> Waiting {
         let frame = Frame::new(bytes::Bytes::copy_from_slice(frame.bytes()));
         let frame = frame.expect("as long as it was");
@@ -488,7 +490,7 @@ fn fields(packet_in: &PacketIn) -> PacketFields {
     PacketFields::parse(in_port, &packet_in.data)
 }
 
-/// A packet-in whose packet is of a flow: IP, to one host, and no resolution of addresses.
+/// Reads a packet-in whose packet is of a flow: IP, to one host, and no resolution of addresses.
 fn read(frame: &Frame) -> Option<(FlowKey, PacketIn)> {
     use Field as F;
     const NEIGHBOUR_DISCOVERY: std::ops::RangeInclusive<u128> = 133..=137;
@@ -523,7 +525,8 @@ fn read(frame: &Frame) -> Option<(FlowKey, PacketIn)> {
     Some((key, packet_in))
 }
 
-/// `None` if it is no answer to a packet-in: it does not say where packets go.
+/// The verdict of a flow-mod; `None` if it is no answer to a packet-in: it does not decide where
+/// packets go.
 fn verdict(flow_mod: &FlowMod) -> Option<Verdict> {
     let to_controller = |action: &Action| matches!(action, Action::Output { port, .. } if *port == PortNo::CONTROLLER);
     if flow_mod.table_id != TableId(0) {
@@ -541,7 +544,7 @@ fn verdict(flow_mod: &FlowMod) -> Option<Verdict> {
     })
 }
 
-/// Whether what becomes of a packet depends on entries or groups, which may have come before it.
+/// Whether the treatment of a packet depends on entries or groups, which may have come before it.
 fn asks_tables(actions: &[Action]) -> bool {
     actions.iter().any(|action| match action {
         Action::Output { port, .. } => *port == PortNo::TABLE,
@@ -550,7 +553,8 @@ fn asks_tables(actions: &[Action]) -> bool {
     })
 }
 
-/// The packet once more, with these actions; `None` if no message of the version can say that.
+/// A packet-out of the packet with these actions; `None` if no message of the version can encode
+/// it.
 fn packet_out(frame: &Frame, packet_in: &PacketIn, actions: &[Action]) -> Option<Frame> {
     let version = frame.version()?;
     let message = PacketOut {

@@ -1,22 +1,23 @@
-//! Kinds of messages that an operator may choose, as a relay tells them apart: by their lane.
+//! Kinds of messages that an operator may choose; a relay distinguishes them by their lane.
 
 use sched::{Lane, LaneKind};
 
-/// What travels on lanes of one kind, the most urgent first.
+/// The traffic on lanes of one kind, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     Echo,
-    /// State changes one way, notices the other, and whatever nothing may overtake.
+    /// State changes in one direction, notices in the other, and all messages that nothing may
+    /// overtake.
     State,
-    /// Packet-ins one way, packet-outs the other.
+    /// Packet-ins in one direction, packet-outs in the other.
     Packet,
-    /// Requests one way, replies the other.
+    /// Requests in one direction, replies in the other.
     Exchange,
-    /// Agents other than OpenFlow, where none of the above is chosen for them.
+    /// Agents other than OpenFlow, unless one of the above is chosen for them.
     Other,
 }
 
-/// Names by which an operator knows them, the first of each the one that is written.
+/// The operator's names for kinds; the first of each is the written form.
 const NAMES: [(Kind, &[&str]); 5] = [
     (Kind::Echo, &["echo"]),
     (
@@ -37,7 +38,7 @@ impl Kind {
         Kind::Other,
     ];
 
-    /// Of a lane of OpenFlow.
+    /// The kind of a lane of OpenFlow.
     pub fn of(lane: Lane) -> Kind {
         match lane.kind {
             LaneKind::Echo => Kind::Echo,

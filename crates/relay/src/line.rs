@@ -1,4 +1,5 @@
-//! What waits for one limited way to the other end: the queues of a policy map, and what it counted.
+//! The queues before a limited connection to the other end: those of a policy map, with their
+//! counters.
 //!
 //! A relay's session has one for all of its channels; a relay that carries each connection over
 //! another has one per connection.
@@ -14,11 +15,11 @@ use sched::{Binding, Classifier, Direction, Scheduler, Tag};
 use super::carriers::queue_of_kind;
 use super::kind::Kind;
 
-/// What can wait.
+/// A thing that can wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
     Message(Bytes),
-    /// Nothing follows on this channel.
+    /// The end of this channel.
     End,
 }
 
@@ -31,11 +32,11 @@ pub struct Line {
     scheduler: Scheduler<Item>,
     hits: Vec<u64>,
     default_hits: u64,
-    /// Filled where the map asks what is in them.
+    /// Filled where the map depends on their packets.
     buffers: Option<Buffers>,
 }
 
-/// A line in numbers, since the start or the last map.
+/// The counters of a line, since the start or the last map.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LineStatus {
     pub algorithm: Algorithm,
@@ -61,7 +62,7 @@ impl Line {
         }
     }
 
-    /// Another map from now on. What waits stays where it is.
+    /// Changes the map. Waiting messages stay where they are.
     pub fn set_map(&mut self, map: &PolicyMap) {
         self.classifier = Classifier::new(map);
         let before = self.buffers.take();
@@ -93,7 +94,7 @@ impl Line {
         self.scheduler.push(now, verdict.tag, message);
     }
 
-    /// A message that goes the other way: what goes this way may be about it.
+    /// Notes a message of the other direction, which messages of this direction may refer to.
     pub fn handle_other_way(
         &mut self,
         now: Instant,
@@ -115,18 +116,18 @@ impl Line {
         self.scheduler.push(now, tag, Item::Message(piece));
     }
 
-    /// Nothing follows on `channel`.
+    /// Queues the end of `channel`.
     pub fn push_end(&mut self, now: Instant, channel: u64) {
         let tag = self.tag(channel, Kind::Other, Binding::Fence, 0);
         self.scheduler.push(now, tag, Item::End);
     }
 
-    /// What is sent next.
+    /// Takes the next message to send.
     pub fn pop(&mut self, now: Instant) -> Option<(Tag, Item)> {
         self.scheduler.pop(now)
     }
 
-    /// As [`Line::pop`], of what has somewhere to go.
+    /// Takes the next message like [`Line::pop`], among those that may go.
     pub fn pop_if(
         &mut self,
         now: Instant,
@@ -135,7 +136,7 @@ impl Line {
         self.scheduler.pop_if(now, admits)
     }
 
-    /// A packet-in that was given up.
+    /// Returns a packet-in that was shed.
     pub fn poll_shed(&mut self) -> Option<(ShedReason, Tag, Item)> {
         self.scheduler.poll_shed()
     }
@@ -145,7 +146,7 @@ impl Line {
         self.scheduler.has_room()
     }
 
-    /// While blocked, the messages of a channel stay where they are.
+    /// Blocks a channel: its messages stay where they are.
     pub fn set_blocked(&mut self, channel: u64, is_blocked: bool) {
         self.scheduler.set_blocked(channel, is_blocked);
     }
@@ -172,7 +173,7 @@ impl Line {
         self.scheduler.bytes()
     }
 
-    /// Of all queues together: above it sources are not read.
+    /// The limit in bytes of all queues together: above it sources are not read.
     pub fn bytes_hard(&self) -> usize {
         self.map.scheduling.bytes_hard
     }
@@ -202,7 +203,8 @@ impl Line {
     }
 }
 
-/// PACKET_OUTs alone name buffers, and not every map asks for their packets.
+/// The buffers, if needed: PACKET_OUTs alone name buffers, and not every map depends on their
+/// packets.
 fn buffers(direction: Direction, classifier: &Classifier) -> Option<Buffers> {
     let asks = direction == Direction::ToSwitch && classifier.reads_packet_outs();
     asks.then(Buffers::default)

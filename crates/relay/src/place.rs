@@ -1,7 +1,7 @@
-//! Where an OpenFlow message belongs among the lanes of its channel.
+//! The place of an OpenFlow message among the lanes of its channel.
 //!
-//! The type decides almost always. Of packets alone a few fixed fields are read, and whatever does
-//! not look as expected goes where it cannot do harm: on the state lane, or on the first flow lane.
+//! The type almost always decides. The relay reads a few fixed fields of packets alone. An
+//! unexpected message goes where it cannot do harm: on the state lane, or on the first flow lane.
 
 use openflow::{Frame, MessageKind, PortNo};
 use sched::Lane;
@@ -26,26 +26,26 @@ pub fn place_of(frame: &Frame, direction: Direction, flow_lanes: u16) -> Place {
                 Some(packet) if packet.stands_alone => flow_place(Some(packet.data), flow_lanes),
                 _ => Place::State,
             },
-            // A packet that goes the wrong way is the far end's to refuse, in order.
+            // A packet in the wrong direction is the far end's to refuse, in order.
             _ => Place::Fence,
         },
     }
 }
 
-/// As a state message of keyed mode: by its key, if it has one.
+/// The place of a state message in keyed mode: by its key, if it has one.
 pub(super) fn keyed_place(frame: &Frame) -> Place {
     key_of(frame).map_or(Place::State, Place::Keyed)
 }
 
-/// The place of a message that was scheduled: the lanes of different queues are different, so that
-/// none waits for a lost packet of a lesser one.
+/// The place of a message that was scheduled: different queues have different lanes, so that no
+/// message waits for a lost packet of a less urgent queue.
 pub(super) fn place_of_tag(tag: &Tag, direction: Direction, flow_lanes: u16) -> Place {
     match tag.binding {
         Binding::Fence => Place::Fence,
         Binding::State => Place::State,
         Binding::Exchange => Place::Exchange,
         Binding::Free => Place::Free,
-        // Towards the controller lanes do not know of packets that follow state.
+        // Towards the controller, lanes have no packets that follow state.
         Binding::Flow { after_state, .. }
             if after_state && direction == Direction::ToController =>
         {
@@ -74,7 +74,7 @@ fn flow_place(data: Option<&[u8]>, flow_lanes: u16) -> Place {
     Place::Flow((hash % u64::from(flow_lanes.max(1))) as u16)
 }
 
-/// The same number for all packets of a flow: addresses, and what is said about ports.
+/// A hash of a packet's addresses and port fields: the same for all packets of a flow.
 fn flow_hash(data: &[u8]) -> u64 {
     openflow::packet::PacketFields::parse(PortNo(0), data).flow_key()
 }

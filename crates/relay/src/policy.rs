@@ -1,14 +1,14 @@
 //! A policy map on its way to both ends of a relay pair, or to none.
 //!
-//! The end that is told a map reads it, offers it to the other end in pieces, and waits. The other
+//! The end that is given a map reads it, offers it to the other end in pieces, and waits. The other
 //! end reads it too, and stages it or refuses it with all its errors. Then the map is committed at
-//! the far end, and when that is confirmed here as well. Whatever breaks before leaves both ends
-//! with the map they had; the one case in between, a confirmation that is lost, is made up for on
-//! the next connection: the ends tell each other what they have, and the greater generation is
-//! offered to the end that has the lesser. Equal generations of different maps stay as they are, and
-//! say so ([`PolicyExchange::is_in_sync`]).
+//! the far end, and after the confirmation here as well. A break before that leaves both ends with
+//! the map they had. In one case the ends differ: when a confirmation is lost. The next connection
+//! repairs that: the ends report their maps, and the greater generation is offered to the end that
+//! has the lesser. Different maps of equal generation stay, and are reported
+//! ([`PolicyExchange::is_in_sync`]).
 //!
-//! Messages that wait are not classified again.
+//! Waiting messages are not classified again.
 
 use std::collections::VecDeque;
 
@@ -20,22 +20,22 @@ use sha2::{Digest as _, Sha256};
 
 use super::session::PolicyStatus;
 
-/// The longest canonical text of a map that is taken; 64 rules and 16 queues have some 12 kB.
+/// Maximum length of a map's canonical text; 64 rules and 16 queues have some 12 kB.
 pub const MAP_BYTES_MAX: usize = 256 * 1024;
 
-/// Bytes of one piece: other control messages wait for no more than this.
+/// Maximum bytes of one piece: other control messages wait for no more than this.
 pub const CHUNK_BYTES_MAX: usize = 16 * 1024;
 
-/// How long the other end may take to answer. One that knows nothing of policy maps never does.
+/// Maximum time for the other end to answer. One that does not know policy maps never does.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Bytes of the reasons that a refusal carries.
+/// Maximum bytes of the reasons in a refusal.
 const REASONS_BYTES_MAX: usize = 32 * 1024;
 
-/// What is said of one map on the control stream.
+/// The messages about one map on the control stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PolicyMessage {
-    /// What the sender has committed.
+    /// The map that the sender has committed.
     Active {
         generation: u64,
         digest: MapDigest,
@@ -62,35 +62,35 @@ pub enum PolicyMessage {
     },
 }
 
-/// What became of a map at the other end.
+/// The outcome of a map at the other end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Staged,
     Committed,
-    /// All that is wrong, a line each.
+    /// All mistakes, a line each.
     Refused(String),
 }
 
-/// What is to be done.
+/// Work for the caller.
 #[must_use]
 #[derive(Clone, Debug, PartialEq)]
 pub enum PolicyEvent {
     Send(PolicyMessage),
-    /// This map from now on.
+    /// Use this map from now on.
     Activate(PolicyMap),
     /// A push has ended.
     Done(Result<MapDigest, String>),
 }
 
-/// One end's part of it.
+/// One end of the exchange.
 #[derive(Debug)]
 pub struct PolicyExchange {
     active: PolicyMap,
     digest: MapDigest,
     is_connected: bool,
-    /// No map is taken.
+    /// Whether all maps are refused.
     gives_only: bool,
-    /// Generation and digest of what the other end has.
+    /// Generation and digest of the other end's map.
     peer: Option<(u64, MapDigest)>,
     offer: Option<Offer>,
     arriving: Option<Arriving>,
@@ -98,18 +98,18 @@ pub struct PolicyExchange {
     events: VecDeque<PolicyEvent>,
 }
 
-/// A map that the other end was offered and has not confirmed.
+/// A map that was offered to the other end without a confirmation so far.
 #[derive(Debug)]
 struct Offer {
     map: PolicyMap,
     digest: MapDigest,
-    /// From the first look at the clock after it was made.
+    /// The deadline, counted from the first look at the clock after it was made.
     until: Option<Instant>,
-    /// Somebody waits to be told what became of it.
+    /// Whether a caller waits for the outcome.
     is_asked_for: bool,
 }
 
-/// A map that has not come whole.
+/// A map of which pieces are missing.
 #[derive(Debug)]
 struct Arriving {
     generation: u64,
@@ -133,7 +133,7 @@ impl PolicyExchange {
         }
     }
 
-    /// From now on no map is taken, whoever offers it.
+    /// Refuses all maps from now on.
     pub fn give_only(&mut self) {
         self.gives_only = true;
     }
@@ -146,12 +146,12 @@ impl PolicyExchange {
         self.digest
     }
 
-    /// Generation and digest of what the other end has; `None` while it has not said so.
+    /// Generation and digest of the other end's map; `None` until it has reported one.
     pub fn peer(&self) -> Option<(u64, MapDigest)> {
         self.peer
     }
 
-    /// What has arrived whole and waits to be committed.
+    /// The map that has arrived whole and waits to be committed.
     pub fn staged(&self) -> Option<(&PolicyMap, MapDigest)> {
         self.staged.as_ref().map(|(map, digest)| (map, *digest))
     }
@@ -170,10 +170,10 @@ impl PolicyExchange {
         self.peer.map(|(_, digest)| digest == self.digest)
     }
 
-    /// Reads `text` and offers it to the other end. [`PolicyEvent::Done`] tells the outcome.
+    /// Reads `text` and offers it to the other end. [`PolicyEvent::Done`] reports the outcome.
     ///
     /// # Errors
-    /// All that is wrong with the map, or why it cannot be offered now.
+    /// All mistakes in the map, or the reason that it cannot be offered now.
     pub fn push(&mut self, text: &str) -> Result<MapDigest, String> {
         let map = self.read_new(text)?;
         if !self.is_connected {
@@ -187,10 +187,11 @@ impl PolicyExchange {
         Ok(digest)
     }
 
-    /// As [`PolicyExchange::push`]; with nobody at the other end the map is in use at once.
+    /// Reads and offers a map like [`PolicyExchange::push`]; without a peer the map is in use at
+    /// once.
     ///
     /// # Errors
-    /// As of [`PolicyExchange::push`].
+    /// The same as those of [`PolicyExchange::push`].
     pub fn load(&mut self, text: &str) -> Result<MapDigest, String> {
         if self.is_connected {
             return self.push(text);
@@ -202,18 +203,18 @@ impl PolicyExchange {
         Ok(digest)
     }
 
-    /// What was offered will not be taken.
+    /// Ends the offer without success.
     pub fn fail(&mut self, why: &str) {
         self.give_up(why);
     }
 
-    /// The control stream is there.
+    /// Notes that the control stream is open.
     pub fn handle_connected(&mut self) {
         self.is_connected = true;
         self.announce();
     }
 
-    /// What was under way is given up, at this end as at the other.
+    /// Gives up an exchange under way, as the other end does.
     pub fn handle_disconnected(&mut self) {
         self.is_connected = false;
         self.peer = None;
@@ -251,7 +252,7 @@ impl PolicyExchange {
         self.events.pop_front()
     }
 
-    /// To be called every now and then: an answer is not waited for without end.
+    /// Handles timeouts. Call it regularly: the wait for an answer is limited.
     pub fn handle_timeout(&mut self, now: Instant) {
         let Some(offer) = &mut self.offer else {
             return;
@@ -339,7 +340,7 @@ impl PolicyExchange {
     }
 
     fn handle_chunk(&mut self, offset: u64, bytes: &[u8]) {
-        // Of a map that was refused there may be more on the way.
+        // More pieces of a refused map may be on the way.
         let Some(arriving) = &mut self.arriving else {
             return;
         };
@@ -368,7 +369,7 @@ impl PolicyExchange {
         }
     }
 
-    /// The map that has arrived, if it is what was announced, good, and newer than ours.
+    /// Reads the map that has arrived, if it is the announced one, valid, and newer than ours.
     fn read(&self, arrived: &Arriving) -> Result<PolicyMap, String> {
         if MapDigest(Sha256::digest(&arrived.bytes).into()) != arrived.digest {
             return Err("E15: it has another digest than was announced".to_owned());
@@ -476,10 +477,10 @@ mod tests {
         )
     }
 
-    /// Two ends and what is on the way between them.
+    /// Two ends and the messages on the way between them.
     struct Pair {
         ends: [PolicyExchange; 2],
-        /// To each end.
+        /// The messages to each end.
         wire: [VecDeque<PolicyMessage>; 2],
         activated: [Vec<u64>; 2],
         done: Vec<Result<MapDigest, String>>,
@@ -525,7 +526,7 @@ mod tests {
             }
         }
 
-        /// One message reaches end `at`; false if there was none.
+        /// Delivers one message to end `at`; returns false if there was none.
         fn step(&mut self, at: usize) -> bool {
             let Some(message) = self.wire[at].pop_front() else {
                 return false;
@@ -578,7 +579,7 @@ mod tests {
         for code in ["E06", "E12", "E14"] {
             assert!(wrong.contains(code), "{wrong}");
         }
-        // What the first end lets pass the second judges for itself.
+        // A map that the first end accepts is checked again by the second.
         let text = Bytes::from("Generation: 6\nRule #1: udp_dst=70000, action=drop\n");
         let digest = MapDigest(Sha256::digest(&text).into());
         let begin = |digest| PolicyMessage::Begin {

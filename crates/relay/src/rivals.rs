@@ -1,32 +1,33 @@
-//! Two relays whose certificates have one name. A relay has one session, so each ends the other's
-//! when it comes, which then comes again: from the outside it looks as if one were restarted.
+//! Detects two relays whose certificates have one name. A relay has one session, so each new one
+//! ends the other's, which then returns: to an observer one relay seems to restart.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use clock::{Duration, Instant};
 
-/// So many times within [`WINDOW`] may be one relay that is restarted. Two that take turns need
-/// some tenths of a second for each.
+/// Maximum number of restarts of one relay within [`WINDOW`]. Two that take turns need some tenths
+/// of a second for each.
 pub const EVICTIONS_MAX: usize = 3;
 pub const WINDOW: Duration = Duration::from_secs(10);
-/// Between two warnings about one name.
+/// Minimum time between two warnings about one name.
 pub const WARNING_PAUSE: Duration = Duration::from_secs(60);
-/// Names that are looked after at once: those evicted last.
+/// Maximum number of names that are watched: those evicted last.
 pub const NAMES_MAX: usize = 64;
 
-/// Who was evicted lately by another relay of the same name.
+/// The recent evictions of relays by another of the same name.
 #[derive(Debug, Default)]
 pub struct Rivals {
     names: BTreeMap<String, Turns>,
     counters: RivalCounters,
 }
 
-/// Since the start.
+/// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RivalCounters {
-    /// Times that a relay came while another connection of its name was up, for another session.
+    /// The number of times that a relay came while another connection of its name was up, for
+    /// another session.
     pub evictions: u64,
-    /// Of these, those above `EVICTIONS_MAX` within [`WINDOW`].
+    /// The evictions above `EVICTIONS_MAX` within [`WINDOW`].
     pub conflicts: u64,
 }
 
@@ -44,8 +45,8 @@ impl Turns {
 }
 
 impl Rivals {
-    /// A relay called `name` has taken the place of one that was connected. Whether the operator is
-    /// to be warned of it now.
+    /// Notes that a relay called `name` has taken the place of one that was connected. Returns
+    /// whether to warn the operator now.
     pub fn handle_eviction(&mut self, now: Instant, name: &str) -> bool {
         self.counters.evictions += 1;
         if self.names.len() >= NAMES_MAX && !self.names.contains_key(name) {
@@ -84,7 +85,7 @@ mod tests {
         Instant::START + Duration::from_millis(ms)
     }
 
-    /// The times of `evictions` of one name at which there was a warning.
+    /// The times of `evictions` of one name that led to a warning.
     fn warnings(rivals: &mut Rivals, name: &str, evictions: impl Iterator<Item = u64>) -> Vec<u64> {
         let mut warned = Vec::new();
         for ms in evictions {

@@ -1,17 +1,17 @@
-//! One end of a relay pair: its channels, and what survives when the connection between the ends
-//! breaks.
+//! One end of a relay pair: its channels, and the state that survives when the connection between
+//! the ends breaks.
 //!
 //! The driver carries bytes: local sockets to [`Session::handle_local`] and from
 //! [`Session::poll_local`], lanes to [`Session::handle_lane`] and from [`Session::poll_lane`], the
 //! control stream likewise. After any of these it calls [`Session::schedule`], which moves messages
-//! from the queues to the lanes, and drains [`Session::poll_event`], which says what has become
-//! possible. The exchange of [`Settings`] comes first and is the driver's, because the
-//! controller side must read the session's id to find the session.
+//! from the queues to the lanes, and drains [`Session::poll_event`], which reports the new work.
+//! The driver exchanges [`Settings`] first, because the controller side must read the session's id
+//! to find the session.
 //!
-//! While there is no connection the local sockets stay open for the grace time. On the next
-//! connection both ends name their channels and what they have received of each lane, and send the
-//! rest. If the other end has been restarted it knows nothing of the session: every channel that it
-//! had been told of is closed, since a protocol session cannot be taken up in the middle.
+//! Without a connection the local sockets stay open for the grace time. On the next connection both
+//! ends name their channels and the positions received of each lane, and send the rest. If the
+//! other end has been restarted it does not know the session. Then every channel that it knew of is
+//! closed, since a protocol session cannot be taken up in the middle.
 
 mod policy;
 
@@ -39,46 +39,47 @@ use super::wire::{
 
 pub use policy::PolicyStatus;
 
-/// Channels that one session may have.
+/// Maximum number of channels of one session.
 pub const CHANNELS_MAX: usize = 4096;
 
-/// What may be dealt to lanes and not taken by the connection, of all channels together and for
-/// each connection that there is, where messages are scheduled. An urgent message waits for as much: measured on 20 Mbit/s, 4 KiB cost
-/// 2.8 ms where default buffers cost 93 ms. Less would leave the connection idle between wake-ups.
+/// Maximum bytes dealt to lanes that a connection has not taken, of all channels together and for
+/// each connection, where messages are scheduled. An urgent message waits for as many: measured on
+/// 20 Mbit/s, 4 KiB cost 2.8 ms where default buffers cost 93 ms. Less would leave the connection
+/// idle between wake-ups.
 pub const LOWER_BYTES_MAX: usize = 4 * 1024;
 
-/// One channel takes at most this part of what the queues hold together.
+/// The part of the queues' capacity, one in this number, that one channel may use.
 const QUEUE_SHARE: usize = 4;
 
 /// The name of the agent whose channels carry OVSDB.
 pub const OVSDB: &str = "ovsdb";
 
-/// Channels that are gone and whose counts nobody has asked for.
+/// Maximum number of ended channels with counts that no caller has fetched.
 const FINISHED_MAX: usize = 1024;
 
-/// Of [`Config::shares_lanes`].
+/// The number of lanes with [`Config::shares_lanes`].
 pub const SHARED_LANES: u16 = 8;
 
-/// What a relay end is told once.
+/// The configuration of a relay end.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub side: Side,
-    /// Per channel and direction: bytes that may be under way or held.
+    /// Maximum bytes under way or held, per channel and direction.
     pub window_bytes: usize,
     /// Lanes for the packets of one channel, 1 to 256.
     pub flow_lanes: u16,
-    /// [`SHARED_LANES`] are for all channels of the session together, each of which has an equal part
-    /// of them from its first packet on, and one at least. Where packets of all channels leave together
-    /// each lane that is in them costs a header, and they are lost together anyway. Without effect
-    /// where messages are scheduled.
+    /// Whether all channels of the session share [`SHARED_LANES`]. Each has an equal part of them
+    /// from its first packet on, and at least one. Packets of all channels that leave together cost
+    /// a header for each lane among them, and are lost together anyway. Without effect where
+    /// messages are scheduled.
     pub shares_lanes: bool,
     /// How long local sockets outlive the connection between the ends.
     pub grace: Duration,
-    /// What is to be sent a second time by datagram.
+    /// The kinds that are sent a second time by datagram.
     pub copied: PerKind<bool>,
-    /// Keyed only where the other end's is, too.
+    /// The mode of order; keyed only if the other end's is keyed, too.
     pub order: OrderMode,
-    /// What other agents' streams and datagrams count as, by the agent's name; without one as
+    /// The class of other agents' streams and datagrams, by the agent's name; without one
     /// [`Kind::Other`].
     pub classes: BTreeMap<String, Kind>,
 }
@@ -97,17 +98,17 @@ impl Config {
         }
     }
 
-    /// What the agent called `name` counts as.
+    /// The class of the agent called `name`.
     pub fn class_of(&self, name: &str) -> Kind {
         self.classes.get(name).copied().unwrap_or(Kind::Other)
     }
 }
 
-/// What has become possible, or must be done.
+/// New work for the driver.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The other end has a new channel: dial what it is for.
+    /// The other end has a new channel: dial its destination.
     Opened {
         channel: ChannelId,
         agent: Agent,
@@ -117,32 +118,32 @@ pub enum Event {
     Closed { channel: ChannelId, reason: String },
     /// The lane has something to send. Comes only while connected.
     Transmit { channel: ChannelId, lane: Lane },
-    /// There is something for the local socket.
+    /// There are bytes for the local socket.
     Deliver { channel: ChannelId },
-    /// There is room again for what the local socket gives.
+    /// There is room again for bytes of the local socket.
     Room { channel: ChannelId },
-    /// There is something for the control stream.
+    /// There is a message for the control stream.
     Control,
     /// Another map is in use: it may ask for other connections.
     Mapped,
-    /// A channel was closed because its switch says that it is another one than its relay's
-    /// certificate names. The same claim is told once in a row.
+    /// A channel was closed because its switch claims another datapath than its relay's certificate
+    /// names. Repetitions of the same claim are not reported.
     WrongDatapath {
         channel: ChannelId,
         said: DatapathId,
         certified: DatapathId,
     },
-    /// What became of the policy map that was pushed.
+    /// The outcome of the policy map that was pushed.
     Policy { outcome: Result<MapDigest, String> },
 }
 
-/// A channel in numbers.
+/// The counters of a channel.
 #[derive(Clone, Debug)]
 pub struct ChannelStatus {
     pub channel: ChannelId,
     pub agent: Agent,
     pub name: String,
-    /// What all lanes of an agent other than OpenFlow count as. OpenFlow's say it themselves.
+    /// The class of all lanes of an agent other than OpenFlow. OpenFlow's lanes have their own.
     pub class: Option<Kind>,
     /// From the local socket.
     pub taken: Tally,
@@ -150,27 +151,27 @@ pub struct ChannelStatus {
     pub given: Tally,
     pub lanes_out: Vec<Cursor>,
     pub lanes_in: Vec<Cursor>,
-    /// Kept until the other end has delivered it.
+    /// Bytes kept until the other end has delivered them.
     pub kept_bytes: usize,
     /// Messages that wait in the session's queues.
     pub queued_count: usize,
     pub queued_bytes: usize,
     pub shed: Shed,
-    /// Arrived, and not yet taken by the local socket.
+    /// Bytes that have arrived, and that the local socket has not taken yet.
     pub held_bytes: usize,
-    /// Of these, messages that wait for something they must not overtake.
+    /// The messages among these that wait for one they must not overtake.
     pub held_count: usize,
 }
 
-/// What one end says of a session before it knows that the other end knows it.
+/// The messages that one end sends for a session before it learns whether the other end knows it.
 #[derive(Clone, Debug, Default)]
 pub struct Early {
     /// For the control stream, up to the end of the resumption.
     pub messages: Vec<Control>,
-    /// Channels that these name.
+    /// The channels that these name.
     pub said: BTreeSet<ChannelId>,
-    /// Copies of what the other end may not have, in the order of each lane. It drops by place what
-    /// it has.
+    /// Copies of records that the other end may not have, in the order of each lane. The other end
+    /// drops by place the ones it has.
     pub records: Vec<CopiedRecord>,
 }
 
@@ -179,7 +180,7 @@ pub struct Early {
 pub struct Session {
     config: Config,
     id: SessionId,
-    /// As [`Settings::life`].
+    /// See [`Settings::life`].
     life: u64,
     link: Link,
     channels: BTreeMap<ChannelId, Channel>,
@@ -187,29 +188,29 @@ pub struct Session {
     /// Ids of the other end below this have been seen.
     next_peer: u64,
     peer_window_bytes: usize,
-    /// What both ends keep; strict until the other one has said.
+    /// The order that both ends keep; strict until the other one has answered.
     order: OrderMode,
     peer_takes_datagrams: bool,
-    /// Records may have no heads.
+    /// Whether records may have no heads.
     is_bare: bool,
     control: VecDeque<Control>,
     events: VecDeque<Event>,
     finished: VecDeque<ChannelStatus>,
-    /// Where there is a policy map: what waits to be dealt to lanes.
+    /// The messages that wait to be dealt to lanes, where there is a policy map.
     line: Option<Line>,
-    /// How that map is exchanged with the other end's.
+    /// The exchange of that map with the other end.
     policy: Option<PolicyExchange>,
-    /// On which of the connections there are each lane is.
+    /// The connection of each lane.
     carriers: Carriers,
-    /// Dealt to lanes and not taken by the connection that they are on.
+    /// Bytes dealt to lanes that their connection has not taken.
     lower_bytes: [usize; CARRIERS_MAX],
     /// Channels that are not read for want of room in the queues.
     stalled: BTreeSet<ChannelId>,
-    /// Of what the last [`Session::poll_lane`] gave.
+    /// Copies of the last output of [`Session::poll_lane`].
     copies: Vec<CopiedRecord>,
-    /// Of channels that are gone, or never were.
+    /// Copies of channels that are gone, or never existed.
     copies_past: CopyCounters,
-    /// At the controller side: the only datapath that the other relay's certificate lets it carry.
+    /// At the controller side: the only datapath that the other relay's certificate allows.
     certified: Option<DatapathId>,
     /// Channels that were closed because of it.
     datapaths_refused: u64,
@@ -218,7 +219,7 @@ pub struct Session {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
-    /// Local sockets are given up at `until`, once.
+    /// Local sockets are closed at `until`, once.
     Down {
         until: Option<Instant>,
     },
@@ -231,24 +232,24 @@ enum Link {
 struct Channel {
     agent: Agent,
     name: String,
-    /// Of all lanes of an agent other than OpenFlow.
+    /// The class of all lanes of an agent other than OpenFlow.
     class: Kind,
     out: Outbound,
     inn: Inbound,
-    /// The other end may know of it.
+    /// Whether the other end may know of it.
     announced: bool,
-    /// On resumption: the other end still has it.
+    /// On resumption: whether the other end still has it.
     named: bool,
-    /// Its lanes are full, and the line knows.
+    /// Whether its lanes are full, as noted in the line.
     is_blocked: bool,
-    /// Which switch it is a connection of, once that has been said.
+    /// The switch of this connection, once it is known.
     datapath: Option<DatapathId>,
-    /// What a database says of its datapaths.
+    /// The datapaths that a database claims.
     claims: Claims,
 }
 
 impl Channel {
-    /// The datapath that `chunks`, which come from the switch, speak for against its certificate.
+    /// The datapath that `chunks` from the switch claim against the certificate.
     fn foreign(&mut self, certified: DatapathId, chunks: &[Bytes]) -> Option<DatapathId> {
         match self.agent {
             Agent::OpenFlow => {
@@ -325,7 +326,7 @@ impl Session {
         }
     }
 
-    /// As [`Session::new`], with messages scheduled by `map`.
+    /// Makes a session like [`Session::new`], with messages scheduled by `map`.
     pub fn with_policy(now: Instant, config: Config, id: SessionId, map: &PolicyMap) -> Session {
         Session {
             line: Some(Line::new(direction(config.side), map)),
@@ -334,20 +335,20 @@ impl Session {
         }
     }
 
-    /// Another map from now on, where there is one already.
+    /// Changes the map, where there is one already.
     fn set_policy(&mut self, map: &PolicyMap) {
         if let Some(line) = &mut self.line {
             line.set_map(map);
         }
     }
 
-    /// The queues in numbers; `None` where messages are not scheduled.
+    /// The counters of the queues; `None` where messages are not scheduled.
     pub fn line(&self) -> Option<LineStatus> {
         self.line.as_ref().map(Line::status)
     }
 
-    /// What this end says first. `resumed`: the controller side has found the session again; the
-    /// switch side has channels to resume.
+    /// The first message of this end. `resumed`: the controller side has found the session again;
+    /// the switch side has channels to resume.
     pub fn settings(&self, resumed: bool) -> Settings {
         let map = self.policy_map();
         let points = map.map(Carriers::of);
@@ -366,24 +367,25 @@ impl Session {
         }
     }
 
-    /// At the controller side, of a new session: what tells it from others under its id, at random.
-    /// A switch that was elsewhere meanwhile has begun another there, and must not resume this one.
+    /// Sets a random number, at the controller side of a new session, that distinguishes it from
+    /// others under its id. A switch that was connected elsewhere meanwhile has begun another
+    /// session there, and must not resume this one.
     pub fn set_life(&mut self, life: u64) {
         self.life = life;
     }
 
-    /// At the controller side: no switch behind the other relay may say that it is another datapath.
-    /// A channel on which one does is closed before its controller or manager hears of it.
+    /// Sets the only datapath, at the controller side, that switches behind the other relay may
+    /// claim. A channel with another claim is closed before its controller or manager learns of it.
     pub fn set_certified(&mut self, certified: Option<DatapathId>) {
         self.certified = certified;
     }
 
-    /// Channels that were closed because their switch said that it is another datapath.
+    /// The number of channels closed because their switch claimed another datapath.
     pub fn datapaths_refused(&self) -> u64 {
         self.datapaths_refused
     }
 
-    /// Whether who says `peer` means this session, at the controller side.
+    /// Whether a peer with these settings means this session, at the controller side.
     pub fn is_meant(&self, peer: &Settings) -> bool {
         peer.session == self.id && peer.resumed && (peer.life == self.life || peer.life == 0)
     }
@@ -392,12 +394,12 @@ impl Session {
         self.id
     }
 
-    /// Whether a channel is there that the other end has been told of.
+    /// Whether a channel exists that the other end knows of.
     pub fn is_resumable(&self) -> bool {
         self.channels.values().any(|channel| channel.announced)
     }
 
-    /// The order that is kept.
+    /// The order in use.
     pub fn order(&self) -> OrderMode {
         self.order
     }
@@ -406,9 +408,10 @@ impl Session {
         self.link == Link::Up
     }
 
-    /// What the switch side may say behind settings that are [`Settings::early`]: which channels it
-    /// has and what it has received of them. To be followed by [`Session::handle_taken_up`] if the
-    /// other end knows the session, by [`Session::handle_connected`] if it does not.
+    /// The messages that the switch side may send right behind settings that are
+    /// [`Settings::early`]: its channels and the positions received of them. Call
+    /// [`Session::handle_taken_up`] afterwards if the other end knows the session, and
+    /// [`Session::handle_connected`] if it does not.
     pub fn resume_early(&self) -> Early {
         let mut early = Early::default();
         for (id, channel) in self.channels.iter().filter(|(_, c)| c.announced) {
@@ -428,7 +431,7 @@ impl Session {
         early
     }
 
-    /// The other end knows the session, and has been told of `said` before it said so.
+    /// Notes that the other end knows the session, and was sent `said` before its answer.
     pub fn handle_taken_up(
         &mut self,
         peer: &Settings,
@@ -437,7 +440,7 @@ impl Session {
         self.connect(peer, true, Some(said))
     }
 
-    /// A connection is there and settings are exchanged. `resumed`: both ends know the session.
+    /// Notes a connection with exchanged settings. `resumed`: both ends know the session.
     pub fn handle_connected(&mut self, peer: &Settings, resumed: bool) -> Result<(), WireError> {
         self.connect(peer, resumed, None)
     }
@@ -483,7 +486,7 @@ impl Session {
                 name,
             });
             let cursors = channel.inn.cursors();
-            // The other end may have heard the end of the resumption: this one is new to it.
+            // The other end may have read the end of the resumption: this channel is new to it.
             channel.named |= said.is_some();
             if resumed && said.is_none() {
                 self.control.push_back(Control::Received {
@@ -522,7 +525,7 @@ impl Session {
             .retain(|event| !matches!(event, Event::Transmit { .. } | Event::Control));
     }
 
-    /// When the local sockets are given up for want of a connection.
+    /// When the local sockets are closed for want of a connection.
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
         match self.link {
             Link::Down { until } => Some((until?, "grace")),
@@ -538,7 +541,7 @@ impl Session {
         self.policy_timeout(now);
     }
 
-    /// A local socket was accepted: a new channel. `None` when there are too many.
+    /// Opens a channel for an accepted local socket. Returns `None` when there are too many.
     pub fn open(&mut self, agent: Agent, name: &str) -> Option<ChannelId> {
         if self.channels.len() >= CHANNELS_MAX {
             return None;
@@ -548,7 +551,7 @@ impl Session {
         let mut channel = self.channel(agent, name.to_owned());
         if !matches!(self.link, Link::Down { .. }) {
             channel.announced = true;
-            // On resumption the other end cannot name what it has not heard of.
+            // On resumption the other end cannot name a channel that it does not know.
             channel.named = true;
             self.say(Control::Open {
                 channel: id,
@@ -560,8 +563,8 @@ impl Session {
         Some(id)
     }
 
-    /// Takes what the local socket gave, as far as there is room; the rest stays in `buf` until
-    /// [`Event::Room`]. False when the channel is gone or wants no more.
+    /// Takes bytes of the local socket, as far as there is room; the rest stays in `buf` until
+    /// [`Event::Room`]. Returns false when the channel is gone or takes no more.
     pub fn handle_local(&mut self, now: Instant, id: ChannelId, buf: &mut BytesMut) -> bool {
         if self.line.is_some() {
             return self.queue_local(now, id, buf);
@@ -584,7 +587,7 @@ impl Session {
         }
     }
 
-    /// What a channel whose first packet comes now deals its packets to.
+    /// The number of lanes for the packets of a channel whose first packet comes now.
     fn share_of_lanes(&self) -> u16 {
         let lanes = self.config.flow_lanes;
         if !self.config.shares_lanes {
@@ -624,15 +627,15 @@ impl Session {
         }
     }
 
-    /// Moves messages from the queues to the lanes while the connection takes them. To be called
-    /// after anything else, before events are drained.
+    /// Moves messages from the queues to the lanes while the connection takes them. Call it after
+    /// any other method, before events are drained.
     pub fn schedule(&mut self, now: Instant) {
         self.schedule_some(now, usize::MAX);
     }
 
-    /// As [`Session::schedule`] on a line with a rate: no more than one message beyond `bytes_max`,
-    /// and no further than the last message of a queue, so that it is not joined to less urgent
-    /// ones. Returns the bytes that were moved, at least 1 if anything was.
+    /// Moves messages like [`Session::schedule`] on a line with a rate: at most one message beyond
+    /// `bytes_max`, and no further than the last message of a queue, so that it is not joined to
+    /// less urgent ones. Returns the bytes that were moved, at least 1 if any was.
     pub fn schedule_some(&mut self, now: Instant, bytes_max: usize) -> usize {
         let mut moved = 0;
         if self.line.is_none() {
@@ -680,7 +683,7 @@ impl Session {
         self.link == Link::Up && self.line.as_ref().is_some_and(|line| !line.is_empty())
     }
 
-    /// Puts what has left the queues on its lane.
+    /// Puts a message from the queues on its lane.
     fn deal(&mut self, tag: sched::Tag, item: Item) {
         let id = ChannelId(tag.channel);
         let Some(channel) = self.channels.get_mut(&id) else {
@@ -722,7 +725,7 @@ impl Session {
         }
     }
 
-    /// Tells the line whether the channel's lanes take more.
+    /// Notes in the line whether the channel's lanes take more.
     fn set_blocked(&mut self, id: ChannelId) {
         if let (Some(line), Some(channel)) = (&mut self.line, self.channels.get_mut(&id)) {
             let is_blocked = !channel.out.has_room();
@@ -733,7 +736,7 @@ impl Session {
         }
     }
 
-    /// After all lanes have gone back to what the other end has.
+    /// Counts unsent bytes again, after all lanes have gone back to the other end's positions.
     fn count_lower(&mut self) {
         let ids: Vec<ChannelId> = self.channels.keys().copied().collect();
         ids.into_iter().for_each(|id| self.set_blocked(id));
@@ -747,22 +750,22 @@ impl Session {
         }
     }
 
-    /// The connections that lanes are dealt to from now on. What a lane has given to a connection
-    /// stays there; its next stream begins where that ends.
+    /// Sets the connections that lanes are dealt to from now on. Records that a lane has given to a
+    /// connection stay there; its next stream begins after them.
     pub fn set_carriers(&mut self, carriers: Carriers) {
         self.carriers = carriers;
         self.count_lower();
         self.transmit_all();
     }
 
-    /// Which connection carries `lane` of channel `id`.
+    /// The connection that carries `lane` of channel `id`.
     pub fn carrier_of(&self, id: ChannelId, lane: Lane) -> usize {
         let lanes = self.config.flow_lanes;
         self.carriers
             .carrier_of(self.kind_of(id, lane), lane, lanes)
     }
 
-    /// What `lane` of channel `id` carries.
+    /// The kind of messages on `lane` of channel `id`.
     pub fn kind_of(&self, id: ChannelId, lane: Lane) -> Kind {
         let channel = self.channels.get(&id);
         channel.map_or(Kind::Other, |channel| channel.kind_of(lane))
@@ -782,7 +785,7 @@ impl Session {
         self.carriers.code_points()
     }
 
-    /// What the channel carries; `None` when it is gone.
+    /// The agent of a channel; `None` when it is gone.
     pub fn agent(&self, id: ChannelId) -> Option<Agent> {
         self.channels.get(&id).map(|channel| channel.agent)
     }
@@ -801,7 +804,7 @@ impl Session {
         }
     }
 
-    /// The local socket will give no more.
+    /// Notes that the local socket has ended.
     pub fn handle_local_end(&mut self, now: Instant, id: ChannelId) {
         let Some(channel) = self.channels.get_mut(&id).filter(|c| !c.out.ended) else {
             return;
@@ -816,7 +819,7 @@ impl Session {
         }
     }
 
-    /// The local socket is broken, or could not be dialled.
+    /// Closes a channel whose local socket is broken, or could not be dialled.
     pub fn reset(&mut self, id: ChannelId, reason: String) {
         if self.close(id, &reason) {
             self.say(Control::Reset {
@@ -826,8 +829,8 @@ impl Session {
         }
     }
 
-    /// What the local socket shall write next, about `bytes_max` of it. To be answered with
-    /// [`Session::handle_written`]. `None` when the channel is gone.
+    /// Returns the next bytes for the local socket to write, about `bytes_max`. Call
+    /// [`Session::handle_written`] afterwards. `None` when the channel is gone.
     pub fn poll_local(
         &mut self,
         now: Instant,
@@ -870,7 +873,7 @@ impl Session {
         self.reset(channel, reason);
     }
 
-    /// The local socket has taken what [`Session::poll_local`] gave.
+    /// Notes that the local socket has taken the bytes of [`Session::poll_local`].
     pub fn handle_written(&mut self, now: Instant, id: ChannelId) {
         let Some(channel) = self.channels.get_mut(&id) else {
             return;
@@ -878,7 +881,8 @@ impl Session {
         let had_report = channel.inn.has_report();
         channel.inn.handle_written();
         let urgent = channel.inn.report_is_urgent();
-        // An OpenFlow session has no half: what its peer no longer reads need not be sent.
+        // An OpenFlow session cannot be half open: messages that its peer no longer reads need not
+        // be sent.
         let end = channel.inn.ended && channel.agent == Agent::OpenFlow && !channel.out.ended;
         if end {
             self.handle_local_end(now, id);
@@ -908,10 +912,12 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a stream for a lane of channel `id` may be read: `None` while the channel may yet
-    /// be opened by a control message, or the lane has to come as far by the connection that
-    /// carried it before; false when the channel is gone. An error when the stream starts with
-    /// what was received already.
+    /// Whether a stream for a lane of channel `id` may be read. `None` while a control message may
+    /// still open the channel, or while earlier records of the lane are due on its former
+    /// connection. False when the channel is gone.
+    ///
+    /// # Errors
+    /// The stream starts with records that were received already.
     pub fn admits(&self, id: ChannelId, lane: Lane, first: u64) -> Result<Option<bool>, WireError> {
         match self.channels.get(&id) {
             Some(channel) => match channel.inn.streamed(lane).cmp(&first) {
@@ -924,14 +930,14 @@ impl Session {
         }
     }
 
-    /// Where a new stream for `lane` starts.
+    /// The position at which a new stream for `lane` starts.
     pub fn lane_position(&self, id: ChannelId, lane: Lane) -> u64 {
         self.channels
             .get(&id)
             .map_or(0, |channel| channel.out.sent(lane))
     }
 
-    /// The next records of a lane, about `bytes_max` of them. `None` when the channel is gone.
+    /// The next records of a lane, about `bytes_max` bytes. `None` when the channel is gone.
     pub fn poll_lane(&mut self, id: ChannelId, lane: Lane, bytes_max: usize) -> Option<Vec<Bytes>> {
         let channel = self.channels.get_mut(&id)?;
         if self.link != Link::Up {
@@ -950,19 +956,19 @@ impl Session {
             self.lower_bytes[carrier] += channel.out.unsent_bytes();
             self.lower_bytes[carrier] -= before;
         }
-        // What a copy has delivered before it was sent is forgotten now.
+        // Records that a copy delivered before they were sent are forgotten now.
         if channel.out.has_room() != had_room || channel.out.is_done() {
             self.note_delivered(id, had_room);
         }
         Some(chunks)
     }
 
-    /// Copies of what the last [`Session::poll_lane`] gave, to be sent by datagram a little later.
+    /// Copies of the last output of [`Session::poll_lane`], to be sent by datagram a little later.
     pub fn take_copies(&mut self) -> Vec<CopiedRecord> {
         std::mem::take(&mut self.copies)
     }
 
-    /// A datagram of the other end.
+    /// Handles a datagram of the other end.
     pub fn handle_copy(&mut self, mut datagram: Bytes) -> Result<(), WireError> {
         let CopyHeader {
             channel: id,
@@ -986,7 +992,7 @@ impl Session {
         Ok(())
     }
 
-    /// What became of the copies that came.
+    /// The outcomes of the copies that came.
     pub fn copies(&self) -> CopyCounters {
         let mut all = self.copies_past;
         let channels = self.channels.values();
@@ -994,7 +1000,7 @@ impl Session {
         all
     }
 
-    /// A control message of the other end, other than [`Control::Settings`].
+    /// Handles a control message of the other end, other than [`Control::Settings`].
     pub fn handle_control(&mut self, message: Control) -> Result<(), WireError> {
         match message {
             Control::Settings(_) => Err(WireError("settings twice")),
@@ -1031,8 +1037,8 @@ impl Session {
         }
     }
 
-    /// The next message for the control stream. What has been delivered is said with
-    /// `reports`, which the driver asks for at its leisure, or at once when it is urgent.
+    /// The next message for the control stream. With `reports` it includes delivered positions,
+    /// which the driver requests when convenient, or at once when they are urgent.
     pub fn poll_control(&mut self, reports: bool) -> Option<Control> {
         if matches!(self.link, Link::Down { .. }) {
             return None;
@@ -1061,7 +1067,8 @@ impl Session {
         self.events.pop_front()
     }
 
-    /// A channel that is gone, as it was at its end. The oldest are forgotten if nobody asks.
+    /// Returns the status of an ended channel at its end. The oldest are forgotten if they are not
+    /// fetched.
     pub fn poll_finished(&mut self) -> Option<ChannelStatus> {
         self.finished.pop_front()
     }
@@ -1072,7 +1079,7 @@ impl Session {
             .map(|(id, channel)| channel.status(*id))
     }
 
-    /// Every channel goes through here at its end.
+    /// Closes a channel. Every channel ends here.
     fn close(&mut self, id: ChannelId, reason: &str) -> bool {
         let Some(channel) = self.channels.remove(&id) else {
             return false;
@@ -1189,7 +1196,7 @@ impl Session {
         Ok(())
     }
 
-    /// What follows from less being kept.
+    /// Handles the consequences of fewer kept bytes.
     fn note_delivered(&mut self, id: ChannelId, had_room: bool) {
         let has_room = self.channels.get(&id).is_some_and(|c| c.out.has_room());
         if self.line.is_none() && !had_room && has_room {
@@ -1248,7 +1255,7 @@ impl Session {
     }
 }
 
-/// Which way the local sockets of `side` send.
+/// The direction in which the local sockets of `side` send.
 fn direction(side: Side) -> Direction {
     match side {
         Side::Switch => Direction::ToController,
@@ -1256,12 +1263,12 @@ fn direction(side: Side) -> Direction {
     }
 }
 
-/// A switch says who it is in its FEATURES_REPLY.
+/// The datapath id in a switch's FEATURES_REPLY.
 pub fn datapath_of(frame: &Frame) -> Option<DatapathId> {
     datapath_in(frame.bytes())
 }
 
-/// The same of the bytes of one message, of whatever version: all have this type in common.
+/// The same from the bytes of one message of any version: this type is common to all.
 fn datapath_in(message: &[u8]) -> Option<DatapathId> {
     const FEATURES_REPLY: u8 = 6;
     let id = message.get(8..)?.first_chunk::<8>()?;

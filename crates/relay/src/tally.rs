@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::wire::Agent;
 
-/// What went one way through one end of a channel.
+/// The traffic in one direction through one end of a channel.
 #[derive(Clone, Debug)]
 pub struct Tally {
     pub messages: u64,
@@ -49,7 +49,7 @@ impl Tally {
         }
     }
 
-    /// A message has passed, or a piece of a raw stream.
+    /// Adds a message, or a piece of a raw stream, that has passed.
     pub fn add(&mut self, bytes: &[u8]) {
         self.messages += 1;
         self.bytes += bytes.len() as u64;

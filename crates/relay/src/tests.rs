@@ -1,5 +1,5 @@
-//! Both ends of a relay and a network between them that interleaves streams as it likes, cuts them
-//! at any byte, and loses the connection.
+//! Tests both ends of a relay over a network that interleaves streams at will, cuts them at any
+//! byte, and loses the connection.
 
 mod policies;
 
@@ -26,7 +26,7 @@ impl Choice {
     }
 }
 
-/// One end with what it has on the way to the other.
+/// One end with the bytes on the way to the other.
 struct End {
     session: Session,
     control: Vec<u8>,
@@ -141,7 +141,7 @@ impl End {
         some
     }
 
-    /// Whether something has become possible.
+    /// Handles events. Returns whether there was new work.
     fn drain_events(&mut self) -> bool {
         self.session.schedule(Instant::START);
         let mut some = false;
@@ -167,7 +167,8 @@ impl End {
 struct Pair {
     ends: [End; 2],
     connected: bool,
-    /// What the switch side has said already, while it does not know that it is connected.
+    /// The channels that the switch side has named already, while it does not know that it is
+    /// connected.
     early: Option<BTreeSet<ChannelId>>,
     flow_lanes: usize,
 }
@@ -203,7 +204,8 @@ impl Pair {
         self.connected = true;
     }
 
-    /// The switch side goes on before it is told that the other end knows the session.
+    /// Connects while the switch side goes on before it learns that the other end knows the
+    /// session.
     fn connect_early(&mut self) {
         let [a, b] = &mut self.ends;
         let settings = a.session.settings(true);
@@ -218,7 +220,7 @@ impl Pair {
         self.connected = true;
     }
 
-    /// It is told.
+    /// Tells the switch side.
     fn take_up(&mut self) {
         let [a, b] = &mut self.ends;
         if let Some(said) = self.early.take() {
@@ -227,7 +229,7 @@ impl Pair {
         }
     }
 
-    /// The switch side has not read that far.
+    /// Whether the switch side has not read that far.
     fn is_unread(&self, from: usize) -> bool {
         from == 1 && self.early.is_some()
     }
@@ -343,7 +345,7 @@ impl Pair {
         }
     }
 
-    /// Everything that can move moves, until nothing does.
+    /// Moves everything until nothing can move.
     fn settle(&mut self, ids: &[ChannelId]) {
         if !self.connected {
             self.connect(true);
@@ -442,8 +444,8 @@ fn frames(bytes: &[u8]) -> Vec<Frame> {
     frames
 }
 
-/// The messages that went in at one end came out at the other: each once, bytes unchanged, in an
-/// order that OpenFlow allows. Returns how many overtook another.
+/// Asserts that the messages of one end left the other: each once, bytes unchanged, in an order
+/// that OpenFlow allows. Returns the number of messages that overtook another.
 fn assert_carried(direction: Direction, sent: &[Bytes], output: &[u8], lanes: u16) -> usize {
     let out = frames(output);
     assert_eq!(out.len(), sent.len(), "no loss and no duplicate");
@@ -559,9 +561,9 @@ proptest! {
     }
 }
 
-/// A map under which packets of one destination are worth more than others.
-/// A copy that was ahead of its lane when the connection broke was handed over before its record was
-/// sent on the next one.
+/// A map under which packets of one destination are more urgent than others. A copy that was ahead
+/// of its lane when the connection broke was handed over before its record was sent on the next
+/// one.
 #[test]
 fn a_copy_does_not_outlive_its_connection() {
     carry_by(8_408_365_951_361_897_946, 100, None, true);
@@ -604,8 +606,8 @@ fn packet_in(flow: u8, number: u32) -> Bytes {
     bytes.into()
 }
 
-/// What is dealt to lanes while nobody sends is little; what comes late and matters goes before
-/// all that waits; and the end comes last.
+/// Few bytes are dealt to lanes while nobody sends. A late urgent message goes before all that
+/// wait, and the end comes last.
 #[test]
 fn a_backlog_waits_above_the_lanes_and_what_matters_passes_it() {
     const BACKLOG: u32 = 300;
@@ -665,8 +667,8 @@ fn lanes_do_overtake() {
     );
 }
 
-/// What one end has sent of flow lanes for these packets, by lane; both ends bear records without
-/// heads if `is_bare`.
+/// The bytes that one end has sent on flow lanes for these packets, by lane; both ends take records
+/// without heads if `is_bare`.
 fn sent_of(packets: &[Bytes], channels: usize, shares_lanes: bool, is_bare: bool) -> Vec<Vec<u8>> {
     let session = |side, id| {
         let mut config = Config::new(side);
@@ -793,7 +795,7 @@ fn local_sockets_outlive_the_connection_for_the_grace_time_and_no_longer() {
     assert_eq!(end.session.poll_timeout(), None);
 }
 
-/// What was told to a relay that has died is closed; what it never heard of is carried.
+/// Channels that a dead relay knew are closed; those that it never knew are carried.
 #[test]
 fn a_restarted_peer_closes_old_channels_and_keeps_those_it_never_knew() {
     let mut pair = Pair::new(4 << 20);

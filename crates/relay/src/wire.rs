@@ -1,21 +1,20 @@
-//! What the two ends of a relay say to each other, byte by byte.
+//! The protocol between the two ends of a relay, byte by byte.
 //!
 //! Integers are the variable-length ones of QUIC (RFC 9000, 16): 1, 2, 4 or 8 bytes.
 //!
 //! - The control stream is the first bidirectional one. It carries [`Control`] messages, each
 //!   `type, length, body`; an unknown type is skipped, so that later versions may add some.
 //! - A lane is one unidirectional stream: a [`LaneHeader`], then records. The place of a record in
-//!   its lane is implied; the header says where the stream starts.
-//! - A datagram is the copy of one record: `channel, lane, place`, then the record as on its lane; or
-//!   what an agent that speaks UDP has sent, see [`super::datagrams`], which may also be all of a
-//!   unidirectional stream of type 2.
-//! - A record is `epoch (1 byte), after × 2 + extended`, if extended `flags` and, if these say so,
-//!   `number`, otherwise `count, (lane, n)…`, then the OpenFlow message as it came, which says its
-//!   own length. Raw channels put a length
-//!   before the bytes.
-//! - Where both ends' settings say that they take bare records, an OpenFlow record whose head is that
-//!   of the record before it in its stream has none, and begins with the message. A head is then
-//!   told by a 0 before it, which is no version of OpenFlow.
+//!   its lane is implied; the header gives the stream's first place.
+//! - A datagram is the copy of one record: `channel, lane, place`, then the record as on its lane.
+//!   Otherwise it is the datagram of an agent that speaks UDP, see [`super::datagrams`], which may
+//!   also be all of a unidirectional stream of type 2.
+//! - A record is `epoch (1 byte), after × 2 + extended`, if extended `flags` and, if these announce
+//!   it, `number`, otherwise `count, (lane, n)…`, then the unchanged OpenFlow message, which
+//!   contains its own length. Raw channels put a length before the bytes.
+//! - Where both ends' settings accept bare records, an OpenFlow record whose head equals that of
+//!   the record before it in its stream has none, and begins with the message. A 0 marks a head
+//!   then, since no version of OpenFlow is 0.
 
 mod policy;
 mod settings;
@@ -29,18 +28,18 @@ use super::policy::PolicyMessage;
 
 pub use settings::{OrderMode, Settings};
 
-/// The protocol of this module, in TLS's ALPN.
+/// The name of this protocol in TLS's ALPN.
 pub const ALPN: &[u8] = b"auster-relay/1";
 
-/// Bytes of a raw stream that one record carries at most.
+/// Maximum bytes of a raw stream in one record.
 pub const RAW_CHUNK_BYTES_MAX: usize = 16 * 1024;
 
-/// Names of channels, switches and reasons are cut to this.
+/// Maximum bytes of the names of channels and switches, and of reasons; longer ones are cut.
 pub const TEXT_BYTES_MAX: usize = 255;
 
 const CONTROL_BODY_BYTES_MAX: u64 = 64 * 1024;
 const LANES_MAX: u64 = 4 * SCOPES as u64 * (LANE_INDEX_MAX as u64 + 1);
-/// The control message after those of policy maps.
+/// The type of the control message after those of policy maps.
 const JOIN: u64 = 12;
 const DSCP_MAX: u8 = 63;
 const FLAG_FENCE: u8 = 1;
@@ -52,7 +51,7 @@ const FLAG_NUMBERED: u8 = 4;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId(pub u64);
 
-/// What a session is known by after its connection broke. Chosen at random by the switch side.
+/// The identity of a session after its connection broke. Chosen at random by the switch side.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub [u8; 16]);
 
@@ -62,7 +61,7 @@ impl std::fmt::Debug for SessionId {
     }
 }
 
-/// What a channel carries.
+/// The content of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Agent {
     /// OpenFlow messages, dealt to lanes.
@@ -71,72 +70,72 @@ pub enum Agent {
     Raw,
 }
 
-/// Says which end of the pair one is.
+/// The end of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     Switch,
     Controller,
 }
 
-/// Position in one lane: how many records.
+/// A position in one lane: the number of records.
 pub type Cursor = (Lane, u64);
 
 /// A message of the control stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Control {
     Settings(Settings),
-    /// A new channel, or on resumption one that is still there.
+    /// A new channel, or on resumption one that still exists.
     Open {
         channel: ChannelId,
         agent: Agent,
         name: String,
     },
-    /// On resumption: records of each lane that have been received.
+    /// On resumption: the received records of each lane.
     Received {
         channel: ChannelId,
         cursors: Vec<Cursor>,
     },
-    /// Every channel that is still there has been named.
+    /// The end of the list of channels that still exist.
     ResumeEnd,
     /// Records of each lane that have been handed over, and need not be kept any more.
     Delivered {
         channel: ChannelId,
         cursors: Vec<Cursor>,
     },
-    /// The channel is gone, at once.
+    /// The immediate end of a channel.
     Reset {
         channel: ChannelId,
         reason: String,
     },
     /// A policy map on its way; earlier versions skip it.
     Policy(PolicyMessage),
-    /// First and only message on the control stream of a further connection, which is to carry
-    /// what `session` has of one class; the answer is the same. Closed by who does not know the
-    /// session.
+    /// The first and only message on the control stream of a further connection, which carries the
+    /// messages of one class of `session`; the answer is the same. An end that does not know the
+    /// session closes it.
     Join {
         session: SessionId,
         dscp: u8,
     },
 }
 
-/// How a lane's stream begins.
+/// The beginning of a lane's stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneHeader {
     pub channel: ChannelId,
     pub lane: Lane,
-    /// Records of the lane before the first one of this stream.
+    /// The number of records of the lane before the first one of this stream.
     pub first: u64,
 }
 
-/// One message with what it must not overtake, or the end of the channel's direction.
+/// One message with the records it must not overtake, or the end of the channel's direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     pub stamp: Stamp,
-    /// `None`: nothing follows on this channel in this direction.
+    /// The message; `None` at the end of this direction of the channel.
     pub body: Option<Bytes>,
 }
 
-/// What the other end sent is not this protocol. Its connection ends.
+/// The error of a peer that breaks this protocol. Its connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WireError(pub &'static str);
 
@@ -218,7 +217,7 @@ impl CopyHeader {
 }
 
 impl Record {
-    /// What goes before the body.
+    /// Writes the bytes before the body.
     pub fn encode_head(&self, agent: Agent, out: &mut BytesMut) {
         let numbered = self.stamp.number;
         let extended = self.stamp.fence.is_some() || self.body.is_none();
@@ -262,7 +261,7 @@ impl Record {
     }
 }
 
-/// The message behind `head_len` bytes, taken off with them if it is there.
+/// Takes the message behind `head_len` bytes off, with them, if it is there.
 fn take_body(
     buf: &mut BytesMut,
     head_len: usize,
@@ -300,7 +299,7 @@ fn take_body(
     Ok(Some(buf.split_to(body_len).freeze()))
 }
 
-/// Before a head where records may have none.
+/// The byte before a head where records may have none.
 pub(super) const HEAD_FOLLOWS: u8 = 0;
 
 /// Takes records off the stream of one lane of OpenFlow, some of which have no head.
@@ -310,13 +309,13 @@ pub struct BareRecords {
 }
 
 impl BareRecords {
-    /// As [`Record::take`].
+    /// Takes one record, like [`Record::take`].
     pub fn take(&mut self, buf: &mut BytesMut) -> Result<Option<Record>, WireError> {
         let Some(first) = buf.first() else {
             return Ok(None);
         };
         if *first == HEAD_FOLLOWS {
-            // Looked at from behind it, so that it stays if the rest is not here yet.
+            // Reads behind the byte, so that it stays if the rest is not here yet.
             let mut rest = buf.split_off(1);
             let record = Record::take(&mut rest, Agent::OpenFlow);
             if let Ok(Some(record)) = &record {
@@ -702,7 +701,7 @@ mod tests {
             bytes.extend_from_slice(&frame(9));
             sent.extend([record, bare]);
         }
-        // Bytes that come one by one, but for the long body.
+        // Bytes that come one by one, apart from the long body.
         let (mut reader, mut arrived, mut taken) =
             (BareRecords::default(), BytesMut::new(), vec![]);
         while !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! What the fuzz target `experimenter` checks, on the inputs that are kept and on random ones.
+//! Checks the same as the fuzz target `experimenter`, on the kept inputs and on random ones.
 
 #![allow(clippy::disallowed_methods, reason = "a test reads files")]
 
@@ -16,7 +16,7 @@ fn experimenter_holds_for_its_fuzz_corpus() {
     let mut count = 0;
     for file in std::fs::read_dir(corpus).expect("a corpus") {
         let path = file.expect("a file").path();
-        // The last one to be named is the one that fails.
+        // The last name printed is that of the failing one.
         println!("{}", path.display());
         experimenter::check(&std::fs::read(&path).expect("it can be read"));
         count += 1;
@@ -24,7 +24,7 @@ fn experimenter_holds_for_its_fuzz_corpus() {
     assert!(count >= 10, "{count} inputs in {corpus}");
 }
 
-/// Bodies of the right shape and of any.
+/// Bodies of the right shape and of any shape.
 fn messages() -> impl Strategy<Value = Vec<u8>> {
     let body = prop_oneof![
         (0u8..12, proptest::collection::vec(any::<u8>(), 0..80))

@@ -780,12 +780,12 @@ impl Controller {
     /// forgets the switch it was serving, as when its grace is over, and closes its connection. A
     /// timer that panicked does not fire again by itself.
     ///
-    /// Starting one switch anew is enough, although the panic may leave state half-changed. State of
-    /// one switch (ports, entries, requests, statistics) is dropped with it. State of all switches
-    /// together (links in use, paths, routes) is computed from ports, links and hosts: here, and
-    /// again when the switch is back. Entries of other switches stay correct, because the controller
-    /// notes an entry and queues its flow-mod in one step, and keeps the queue. A step may lose what
-    /// it had taken out to work on: packets that wait, or one reading of counters.
+    /// Starting one switch anew is enough, although the panic may leave state half-changed. State
+    /// of one switch (ports, entries, requests, statistics) is dropped with it. State of all
+    /// switches together (links in use, paths, routes) is computed from ports, links and hosts:
+    /// here, and again when the switch is back. Entries of other switches stay correct, because the
+    /// controller notes an entry and queues its flow-mod in one step, and keeps the queue. A step
+    /// may lose the work it had in hand: packets that wait, or one reading of counters.
     pub fn handle_panicked(&mut self, now: Instant) {
         self.counters.panics += 1;
         let dpid = self.in_hand.take();

@@ -1,10 +1,10 @@
 //! A policy map in OFPT_EXPERIMENTER messages (OpenFlow 1.0: OFPT_VENDOR), byte by byte.
 //!
-//! They are for whoever has an OpenFlow connection and nothing else: a controller that is none of
+//! They serve peers with an OpenFlow connection and nothing else: a controller that is none of
 //! ours, or two relays joined by TCP or TLS. After the OpenFlow header come the experimenter's
 //! number and the type, 32 bits each, in the same place in all versions, then the body. Numbers are
-//! big-endian, padding is zero and not looked at, and a map is its canonical text, whose SHA-256 is
-//! its digest.
+//! big-endian, padding is zero and ignored, and a map is its canonical text, whose SHA-256 is its
+//! digest.
 //!
 //! | type | name | body |
 //! | --- | --- | --- |
@@ -12,12 +12,17 @@
 //! | 1 | SET_BEGIN | generation (8), digest (32), bytes of the map (8) |
 //! | 2 | SET_CHUNK | offset (8), bytes of the map |
 //! | 3 | COMMIT | generation (8), digest (32) |
-//! | 4 | ACK | generation (8), digest (32), 0 staged, 1 committed or 2 refused, pad 7, reasons |
+//! | 4 | ACK | generation (8), digest (32), outcome (1), pad 7, reasons |
 //! | 5 | GET | 0 active or 1 staged, pad 7 |
-//! | 6 | GET_REPLY | as asked (1), flags (1: more follows, 2: there is none), rules (2), pad 4, generation (8), digest (32), messages that no rule took (8), per rule: number (2), pad 6, messages (8); text |
+//! | 6 | GET_REPLY | head (see below), per rule: number (2), pad 6, messages (8); text |
 //! | 7 | STATUS | generation (8), digest (32) |
 //! | 8 | QSTATS_REQUEST | |
 //! | 9 | QSTATS_REPLY | per queue: eleven counters (8 each) in the order of [`QueueCounters`] |
+//!
+//! The outcome in ACK is 0 staged, 1 committed or 2 refused.
+//!
+//! The head of GET_REPLY: as asked (1), flags (1: more follows, 2: there is none), rules (2), pad
+//! 4, generation (8), digest (32), messages that no rule took (8).
 
 mod talk;
 
@@ -31,8 +36,8 @@ use super::policy::{Answer, CHUNK_BYTES_MAX, PolicyMessage};
 
 pub use talk::{PolicyTalk, TalkEvent};
 
-/// No number is registered for auster. This one is from the quarter of the space that may be
-/// assigned locally.
+/// The experimenter's number. None is registered for auster; this one is from the quarter of the
+/// space that may be assigned locally.
 pub const EXPERIMENTER_ID: u32 = 0x0052_5553;
 
 /// The number of this layout, in CAP.
@@ -41,7 +46,7 @@ pub const PROTOCOL: u8 = 1;
 /// OFPT_EXPERIMENTER, and OFPT_VENDOR in 1.0.
 const TYPE_EXPERIMENTER: u8 = 4;
 const TYPE_ERROR: u8 = 1;
-/// Of the message concerned in an error: what OpenFlow asks for at least.
+/// Bytes of the message concerned in an error: the minimum of OpenFlow.
 const ERROR_DATA_LEN: usize = 64;
 const COUNTERS_LEN: usize = 11 * 8;
 
@@ -62,7 +67,7 @@ const FLAG_NONE: u8 = 2;
 /// One of our messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExperimenterMessage {
-    /// Asks whether somebody takes policy maps here, or says so.
+    /// Asks whether the peer takes policy maps, or answers that it does.
     Cap {
         is_reply: bool,
         map_bytes_max: u32,
@@ -75,14 +80,14 @@ pub enum ExperimenterMessage {
     QueueStatsReply(Vec<QueueCounters>),
 }
 
-/// Which map is asked for.
+/// The map that is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     Active,
     Staged,
 }
 
-/// A map as it is read back, or the first part of what is left of it.
+/// A map as it is read back, or the first part of its rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapPart {
     pub which: Which,
@@ -109,7 +114,7 @@ pub fn is_about(id: u32, bytes: &[u8]) -> bool {
     is_of(id, bytes) || is_error && bytes.get(HEADER_LEN + 4..).is_some_and(|at| is_of(id, at))
 }
 
-/// What an ERROR about one of our own messages says.
+/// The kind of an ERROR about one of our own messages.
 pub fn error_about(id: u32, frame: &Frame) -> Option<ErrorKind> {
     if frame.kind() != MessageKind::Error {
         return None;
@@ -165,7 +170,7 @@ impl ExperimenterMessage {
     /// Reads `frame`, which is of our experimenter.
     ///
     /// # Errors
-    /// What is to be answered to it.
+    /// The error to answer with.
     pub fn decode(frame: &Frame) -> Result<ExperimenterMessage, ErrorKind> {
         let mut at = frame.body().get(4..).ok_or(ErrorKind::BAD_LEN)?;
         let number = at.try_get_u32().map_err(|_| ErrorKind::BAD_LEN)?;
@@ -218,7 +223,7 @@ impl ExperimenterMessage {
 }
 
 impl MapPart {
-    /// `text` with what is said of it, in as many parts as it takes.
+    /// Splits `text`, with the facts about it, into as many parts as it takes.
     pub fn all(of: &MapPart, text: Bytes) -> Vec<MapPart> {
         let starts = (0..text.len().max(1)).step_by(CHUNK_BYTES_MAX);
         let part = |start: usize| {
@@ -236,12 +241,12 @@ impl MapPart {
 fn put_header(out: &mut BytesMut, version: u8, ty: u8, xid: Xid) {
     out.put_u8(version);
     out.put_u8(ty);
-    // The length, once it is known.
+    // Filled in once the length is known.
     out.put_u16(0);
     out.put_u32(xid.0);
 }
 
-/// What is too long was cut by whoever made it: no body is.
+/// Ends a message. Its maker has kept it short enough: no body is too long.
 fn finish(mut out: BytesMut) -> Frame {
     out.truncate(FRAME_LEN_MAX);
     let len = (out.len() as u16).to_be_bytes();
@@ -401,7 +406,7 @@ fn put_counters(out: &mut BytesMut, queue: &QueueCounters) {
     counters.into_iter().for_each(|n| out.put_u64(n));
 }
 
-/// [`COUNTERS_LEN`] bytes are there.
+/// Takes counters; [`COUNTERS_LEN`] bytes are there.
 fn take_counters(at: &mut &[u8]) -> QueueCounters {
     let mut next = || at.get_u64();
     QueueCounters {

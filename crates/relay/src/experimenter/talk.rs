@@ -1,9 +1,9 @@
 //! One end of an exchange of policy maps over one OpenFlow connection.
 //!
-//! The end next to the switch speaks when it is spoken to: to a controller that knows nothing of
-//! these messages it never says any. The end next to the controller asks once, by CAP, as soon as
-//! its controller has said something after HELLO; a plain switch answers that by an ERROR, which is
-//! kept from the controller, and then there is nobody to exchange maps with.
+//! The end next to the switch only answers: a controller that does not know these messages never
+//! gets any. The end next to the controller asks once, by CAP, as soon as its controller has sent a
+//! message after HELLO. A plain switch answers that by an ERROR, which is kept from the controller,
+//! and then there is no peer to exchange maps with.
 
 use std::collections::VecDeque;
 
@@ -19,22 +19,22 @@ use super::super::session::PolicyStatus;
 use super::super::wire::Side;
 use super::{ExperimenterMessage, MapPart, Which, error, error_about, is_of};
 
-/// Of what nobody has asked for.
+/// The xid of unsolicited messages.
 const XID_NONE: Xid = Xid(0);
 
-/// What is to be done.
+/// Work for the caller.
 #[must_use]
 #[derive(Clone, Debug, PartialEq)]
 pub enum TalkEvent {
-    /// To the other end of the connection.
+    /// Send to the other end of the connection.
     Send(Frame),
-    /// To our own switch or controller.
+    /// Send to our own switch or controller.
     Own(Frame),
-    /// This map from now on.
+    /// Use this map from now on.
     Activate(PolicyMap),
     /// A push has ended.
     Done(Result<MapDigest, String>),
-    /// The other end schedules nothing, and said so with this error.
+    /// The other end schedules nothing, and answered with this error.
     Nobody(ErrorKind),
 }
 
@@ -53,17 +53,17 @@ pub struct PolicyTalk {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peer {
-    /// It has said nothing, and was not asked.
+    /// It has sent nothing, and was not asked.
     Unknown,
     Asked,
     /// It takes and gives maps.
     Exchanges,
-    /// It has no idea of them.
+    /// It does not know them.
     Nobody,
 }
 
 impl PolicyTalk {
-    /// `side` is where we are; `id` the experimenter's number.
+    /// Makes an end at `side`; `id` is the experimenter's number.
     pub fn new(side: Side, id: u32, active: PolicyMap) -> PolicyTalk {
         PolicyTalk {
             side,
@@ -76,10 +76,10 @@ impl PolicyTalk {
         }
     }
 
-    /// Looks at what our own side sends. True if it is not for the other end.
+    /// Handles a frame from our own side. Returns true if it is not for the other end.
     pub fn handle_own(&mut self, frame: &Frame) -> bool {
         if is_of(self.id, frame.bytes()) {
-            // The map is between the relays: who sits behind one has no say in it.
+            // The map is between the relays: peers behind one may not change it.
             self.faults += 1;
             if self.side == Side::Controller {
                 let refusal = error(frame, ErrorKind::REQUEST_EPERM);
@@ -101,13 +101,13 @@ impl PolicyTalk {
         self.say(XID_NONE, &cap(false));
     }
 
-    /// From now on no map is taken, whoever offers it.
+    /// Refuses all maps from now on.
     pub fn give_only(&mut self) {
         self.exchange.give_only();
     }
 
-    /// Looks at what the other end sends. True if it is not for our own side. `line` is what is
-    /// told of the queues.
+    /// Handles a frame from the other end. Returns true if it is not for our own side. `line` gives
+    /// the counters of the queues.
     pub fn handle(&mut self, frame: &Frame, line: impl FnOnce() -> LineStatus) -> bool {
         if let Some(kind) = error_about(self.id, frame) {
             self.handle_error(kind);
@@ -130,11 +130,11 @@ impl PolicyTalk {
         true
     }
 
-    /// Reads `text` and offers it to the other end; where nobody is there, it is in use here at
-    /// once. [`TalkEvent::Done`] tells the outcome.
+    /// Reads `text` and offers it to the other end; without a peer there, it is in use here at
+    /// once. [`TalkEvent::Done`] reports the outcome.
     ///
     /// # Errors
-    /// All that is wrong with the map, or why it cannot be offered now.
+    /// All mistakes in the map, or the reason that it cannot be offered now.
     pub fn push(&mut self, text: &str) -> Result<MapDigest, String> {
         let pushed = match (self.peer, self.side) {
             (Peer::Exchanges, _) => self.exchange.push(text),
@@ -147,7 +147,7 @@ impl PolicyTalk {
         pushed
     }
 
-    /// To be called every now and then.
+    /// Handles timeouts. Call it regularly.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.exchange.handle_timeout(now);
         self.drain(XID_NONE);
@@ -165,7 +165,7 @@ impl PolicyTalk {
         self.exchange.status()
     }
 
-    /// Whether the other end takes and gives maps; `None` while that is not known.
+    /// Whether the other end takes and gives maps; `None` while unknown.
     pub fn has_peer(&self) -> Option<bool> {
         match self.peer {
             Peer::Unknown | Peer::Asked => None,
@@ -174,12 +174,12 @@ impl PolicyTalk {
         }
     }
 
-    /// Messages that were wrong, unknown or not theirs to send, of both sides.
+    /// The number of messages that were wrong, unknown or not for their sender, from both sides.
     pub fn faults(&self) -> u64 {
         self.faults
     }
 
-    /// `message`, if it may come now.
+    /// Returns `message`, if it may come now.
     fn admit(&self, message: ExperimenterMessage) -> Result<ExperimenterMessage, ErrorKind> {
         use ExperimenterMessage as M;
         let is_asker = self.side == Side::Controller;
@@ -210,7 +210,7 @@ impl PolicyTalk {
                 if !is_reply {
                     self.say(xid, &cap(true));
                 }
-                // Who asks again has another map.
+                // A peer that asks again has another map.
                 self.peer = Peer::Exchanges;
                 self.exchange.handle_connected();
                 self.drain(XID_NONE);
@@ -268,7 +268,7 @@ impl PolicyTalk {
         while let Some(event) = self.exchange.poll_event() {
             match event {
                 PolicyEvent::Send(message) => {
-                    // Only an answer is one to what was asked.
+                    // Only an answer can be a reply to a request.
                     let is_answer = matches!(message, PolicyMessage::Ack { .. });
                     let xid = if is_answer { xid } else { XID_NONE };
                     self.say(xid, &ExperimenterMessage::Policy(message));
@@ -317,7 +317,7 @@ mod tests {
         frame(&[4, 5, 0, 8, 0, 0, 0, 1])
     }
 
-    /// Two relays and what is on the way to each.
+    /// Two relays and the messages on the way to each.
     struct Pair {
         /// Beside the controller, beside the switch.
         ends: [PolicyTalk; 2],
@@ -391,7 +391,7 @@ mod tests {
         assert_eq!(pair.ends.each_ref().map(PolicyTalk::faults), [0, 0]);
     }
 
-    /// A connection that breaks takes its exchange with it; the maps stay and meet on the next one.
+    /// A connection that breaks ends its exchange; the maps stay and meet on the next one.
     #[test]
     fn broken_after_any_message_both_relays_keep_a_whole_map_and_agree_on_the_next_connection() {
         let mut seen = [0; 3];

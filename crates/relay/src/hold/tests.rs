@@ -82,7 +82,7 @@ fn ups(hold: &mut Hold) -> Vec<(u8, u32)> {
     found
 }
 
-/// Packets by packet-outs, and `None` for an entry.
+/// The packets of packet-outs, and `None` for an entry.
 fn downs(hold: &mut Hold) -> Vec<Option<(u8, u32)>> {
     let mut found = Vec::new();
     while let Some(frame) = hold.poll_down() {
@@ -136,7 +136,7 @@ fn packet_outs_have_the_entrys_actions_and_the_packets_port() {
     assert_eq!(message.data[..], packet(0, 1));
 }
 
-/// As controllers do that add the flow before they send the packet.
+/// Some controllers add the flow before they send the packet.
 #[test]
 fn the_first_is_first_even_if_its_entry_comes_before_it() {
     let mut hold = Hold::new(HoldLimits::default());
@@ -239,7 +239,7 @@ fn beyond_each_bound_all_goes_up_and_is_counted() {
     assert_eq!(hold.counters().flows_refused, 4);
 }
 
-/// Bytes that wait no more leave room, however they went.
+/// Bytes that no longer wait leave room, however they went.
 #[test]
 fn what_is_held_no_more_counts_no_more() {
     let version = Version::V13;
@@ -265,7 +265,7 @@ fn what_is_held_no_more_counts_no_more() {
     assert_eq!(hold.counters().overflowed, 0);
 }
 
-/// What was given up once is asked for once a second.
+/// A flow that was given up goes to the controller for a second.
 #[test]
 fn after_a_flow_was_given_up_nothing_of_it_waits_for_a_second() {
     let version = Version::V13;
@@ -295,7 +295,7 @@ fn entries_on_their_way_are_remembered_to_a_bound() {
     assert_eq!(hold.on_their_way.len(), ON_THEIR_WAY_MAX);
 }
 
-/// Neighbour discovery, as ARP, is no flow: a host that waits for it sends nothing that could
+/// Neighbour discovery, like ARP, is no flow: a host that waits for it sends no packet that could
 /// overtake.
 #[test]
 fn resolutions_of_addresses_do_not_wait() {
@@ -388,7 +388,7 @@ fn what_the_entry_does_not_take_goes_up_and_what_it_drops_is_dropped() {
     assert_eq!(first.actions, []);
 }
 
-/// Set for somebody else, or before anybody asked.
+/// Set for another flow, or before any packet asked.
 #[test]
 fn a_packet_that_misses_an_entry_on_its_way_follows_it() {
     let version = Version::V13;
@@ -398,7 +398,7 @@ fn a_packet_that_misses_an_entry_on_its_way_follows_it() {
     hold.handle_up(NOW + ms(17), packet_in(version, packet(0, 0)));
     assert_eq!(downs(&mut hold), [Some((0, 0))]);
     assert_eq!(ups(&mut hold), []);
-    // Much later it is not there, whatever was sent.
+    // Much later the packet is not there, whatever was sent.
     hold.handle_up(NOW + ENTRY_SETTLES, packet_in(version, packet(0, 1)));
     assert_eq!(ups(&mut hold), [(0, 1)]);
 }
@@ -438,7 +438,7 @@ struct World {
     hold: Hold,
     answers: Answers,
     delay: Duration,
-    /// Between an entry's arrival at the switch and the first packet that finds it.
+    /// Time between an entry's arrival at the switch and the first packet that finds it.
     activation: Duration,
     queue: BTreeMap<(Instant, u64), Happens>,
     queued: u64,
@@ -552,8 +552,8 @@ fn of_flow(packets: &[(u8, u32)], flow: u8) -> Vec<u32> {
 }
 
 proptest! {
-    /// Whatever arrives when, and however the controller answers: every packet is delivered once,
-    /// each flow in its order, and where there are entries one packet of each goes up.
+    /// Every packet is delivered once and each flow in its order, whatever arrives when and however
+    /// the controller answers. Where there are entries, one packet of each flow goes up.
     #[test]
     fn every_flow_keeps_its_order(
         arrivals in prop::collection::vec((0u8..4, 0u64..4000), 1..120),
@@ -589,7 +589,7 @@ proptest! {
         }
         world.run();
         let has_entries = !matches!(answers, Answers::PacketAlone | Answers::Nothing);
-        // 64 frames of a flow at most wait: more would go up, which the other tests are about.
+        // At most 64 frames of a flow wait: more would go up, which the other tests cover.
         prop_assume!(world.hold.counters().overflowed == 0);
         for flow in 0..4 {
             let sent: Vec<u32> = (0..counts[usize::from(flow)]).collect();

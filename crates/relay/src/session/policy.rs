@@ -1,5 +1,5 @@
-//! The session's part in carrying a policy map to both ends; what is said stands in
-//! [`super::super::policy`].
+//! The session's part in carrying a policy map to both ends; [`super::super::policy`] defines the
+//! messages.
 
 use clock::Instant;
 use sched::PolicyMap;
@@ -9,21 +9,21 @@ use super::super::policy::{Answer, PolicyEvent, PolicyExchange, PolicyMessage};
 use super::super::wire::Control;
 use super::{Event, Session};
 
-/// The map of one end, and what it knows of the other's.
+/// The map of one end, and the known state of the other's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PolicyStatus {
     pub generation: u64,
     pub digest: MapDigest,
-    /// Generation and digest, as far as the other end has said.
+    /// Generation and digest, as far as the other end has reported.
     pub peer: Option<(u64, MapDigest)>,
     pub is_in_sync: Option<bool>,
 }
 
 impl Session {
-    /// Reads a map and offers it to the other end. [`Event::Policy`] tells the outcome.
+    /// Reads a map and offers it to the other end. [`Event::Policy`] reports the outcome.
     ///
     /// # Errors
-    /// All that is wrong with the map, or why it cannot be offered.
+    /// All mistakes in the map, or the reason that it cannot be offered.
     pub fn push_policy(&mut self, text: &str) -> Result<MapDigest, String> {
         let Some(exchange) = &mut self.policy else {
             return Err("this relay does not schedule: start it with --policy auster".to_owned());
@@ -33,11 +33,11 @@ impl Session {
         pushed
     }
 
-    /// As [`Session::push_policy`]; while there is no connection the map is in use here at once,
-    /// and offered when there is one.
+    /// Reads and offers a map like [`Session::push_policy`]. Without a connection the map is in use
+    /// here at once, and offered when there is one.
     ///
     /// # Errors
-    /// As of [`Session::push_policy`].
+    /// The same as those of [`Session::push_policy`].
     pub fn load_policy(&mut self, text: &str) -> Result<MapDigest, String> {
         let Some(exchange) = &mut self.policy else {
             return Err("this relay does not schedule: start it with --policy auster".to_owned());
@@ -47,7 +47,7 @@ impl Session {
         loaded
     }
 
-    /// `None` where messages are not scheduled.
+    /// The state of the policy map; `None` where messages are not scheduled.
     pub fn policy(&self) -> Option<PolicyStatus> {
         self.policy.as_ref().map(PolicyExchange::status)
     }

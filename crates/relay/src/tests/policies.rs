@@ -1,5 +1,5 @@
-//! Under every discipline, with queues so short that packet-ins are shed: what comes out at the far
-//! end is what went in but for those, in an order that the law allows.
+//! Tests every discipline, with queues so short that packet-ins are shed: all other messages arrive
+//! at the far end, in an order that the law allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ Scheduler: algo={algorithm}
     PolicyMap::parse(&text).unwrap().0
 }
 
-/// What happened to the messages of one channel in one direction.
+/// The fate of the messages of one channel in one direction.
 #[derive(Debug, Default)]
 struct Outcome {
     shed: u64,
@@ -93,7 +93,7 @@ fn carry_short(seed: u64, algorithm: &str) -> Outcome {
     outcome
 }
 
-/// Returns how many messages overtook another.
+/// Returns the number of messages that overtook another.
 fn assert_lawful(
     map: &PolicyMap,
     direction: Direction,

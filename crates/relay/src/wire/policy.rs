@@ -13,7 +13,7 @@ const CHUNK: u64 = 9;
 const COMMIT: u64 = 10;
 const ACK: u64 = 11;
 
-/// Writes the body, and gives the type.
+/// Writes the body, and returns the type.
 pub(super) fn encode(body: &mut BytesMut, message: &PolicyMessage) -> u64 {
     let name = |body: &mut BytesMut, generation: u64, digest: &MapDigest| {
         body.put_u64(generation);

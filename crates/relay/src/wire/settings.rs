@@ -9,38 +9,37 @@ use super::{DSCP_MAX, SessionId, Side, WireError, put, take};
 pub struct Settings {
     pub side: Side,
     pub session: SessionId,
-    /// The controller side still has the session. The switch side says true if it has channels
-    /// to resume.
+    /// Whether the session is resumed: the controller side still has it, and the switch side has
+    /// channels to resume.
     pub resumed: bool,
-    /// What the sender of this takes per channel before it has handed it over, in bytes.
+    /// The bytes that the sender of this takes per channel before it has handed them over.
     pub window_bytes: u64,
-    /// What the sender's policy map marks control messages with, the greatest first. Empty if it
-    /// has no map, and of earlier versions, which do not say.
+    /// The code points that the sender's policy map gives to control messages, the greatest first.
+    /// Empty without a map, and from earlier versions.
     pub code_points: Vec<u8>,
-    /// Of that map.
+    /// The generation of that map.
     pub generation: u64,
-    /// Which of the sessions that the switch side has had under this id: what the controller side
-    /// has drawn for it, and the switch side was told. 0 if it was told nothing, and of earlier
-    /// versions.
+    /// The number that distinguishes the sessions of the switch side under this id: drawn by the
+    /// controller side and sent to the switch side. 0 if none was sent, and from earlier versions.
     pub life: u64,
-    /// The switch side goes on as if the session was known, and does not wait to be told. If it is
-    /// not, what it says up to [`super::Control::ResumeEnd`] is void.
+    /// Whether the switch side continues as if the session was known, without waiting for the
+    /// answer. If it is not, its messages up to [`super::Control::ResumeEnd`] are void.
     pub early: bool,
-    /// What the sender's operator allows. Both must allow keyed mode, or it is strict.
+    /// The mode that the sender's operator allows. Both must allow keyed mode, or it is strict.
     pub order: OrderMode,
-    /// The sender knows datagrams of agents; earlier versions do not.
+    /// Whether the sender knows datagrams of agents; earlier versions do not.
     pub takes_datagrams: bool,
-    /// The sender knows records without a head; earlier versions do not.
+    /// Whether the sender knows records without a head; earlier versions do not.
     pub takes_bare_records: bool,
 }
 
-/// Which order is kept among state changes.
+/// The order that is kept among state changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OrderMode {
-    /// Theirs, as they came. The default, and the mode of earlier versions.
+    /// The order of arrival. The default, and the mode of earlier versions.
     #[default]
     Strict,
-    /// That of those about the same addresses, and of all with those that are about more.
+    /// The order of arrival among changes of the same addresses, and with those that concern more.
     Keyed,
 }
 
@@ -104,7 +103,8 @@ pub(super) fn decode(body: &[u8]) -> Result<Settings, WireError> {
     })
 }
 
-/// With what is behind them. Earlier versions say at most how many there are.
+/// Reads the code points, and returns the bytes behind them. Earlier versions send at most their
+/// number.
 fn take_code_points(mut at: &[u8]) -> Result<(Vec<u8>, &[u8]), WireError> {
     let count = take(&mut at).unwrap_or(0);
     if count > u64::from(DSCP_MAX) + 1 {
