@@ -828,7 +828,7 @@ mod tests {
         let deletes = said(&mut edge, [EdgeUpdate::Forget(B)]);
         assert_eq!(kinds(&deletes), ["delete", "delete"]);
         assert_eq!(asked(&mut edge, NOW, A, B, 1, None), None);
-        // The pair's entry was sent a moment ago, but it has been taken out since.
+        // The pair's entry was sent a moment ago, but it has been deleted since.
         said(
             &mut edge,
             [EdgeUpdate::Host {
