@@ -213,6 +213,8 @@ fn lab_says_what_is_wrong() {
         ("lab up ring,4 --links loss_percent=101", Root, 2, "0 to 100"),
         ("lab up ring,4", Nobody, 3, "needs root: run it with sudo"),
         ("lab up ring,4", RootWithoutTools, 3, "not found: apt-get install iproute2 openvswitch-switch"),
+        ("lab check missing.toml", Root, 5, "missing.toml: No such file or directory; check"),
+        ("lab check broken.toml", Root, 2, "broken.toml: line 1: "),
         ("lab run missing.toml", Root, 5, "missing.toml: No such file or directory; check"),
         ("lab run broken.toml", Root, 2, "broken.toml: "),
         ("lab run lab.toml --controller ssl:1.2.3.4", Root, 2, "write auster, none or tcp:HOST:PORT"),
@@ -462,8 +464,8 @@ impl Place {
             let made = place.run(words, Root);
             assert_eq!(made.code, Some(0), "{made:?}");
         }
-        let scenario =
-            "title = \"a line\"\ntopologies = [\"linear,2\"]\nwithin_s = 9\nlater_pings = 1\n";
+        let scenario = "title = \"a line\"\n[topology]\ngraph = \"linear,2\"\n\
+                        [ready]\nwithin = \"9s\"\nlater = 1\n";
         let no_packets = [
             0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 1, 0, 0, 0,
         ];
