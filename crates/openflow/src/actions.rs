@@ -1,4 +1,4 @@
-//! What a flow entry does with a packet: actions, instructions, and the buckets of groups.
+//! Treatment of a packet: actions, instructions, and the buckets of groups.
 
 use bytes::Bytes;
 
@@ -89,7 +89,7 @@ impl Action {
     }
 }
 
-/// What happens to a packet that an entry matched (1.1 and later; 1.0 has APPLY_ACTIONS only).
+/// Treatment of a packet that an entry matched (1.1 and later; 1.0 has APPLY_ACTIONS only).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Instruction {
     /// OFPIT_GOTO_TABLE: continues in this table, which must have a higher number.
@@ -118,7 +118,7 @@ pub enum Instruction {
     },
 }
 
-/// One way through a group.
+/// Bucket of a group: one of its treatments of a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Bucket {
     /// Relative weight, for SELECT groups.

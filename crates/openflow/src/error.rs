@@ -144,7 +144,7 @@ errors! {
 }
 
 impl ErrorKind {
-    /// Whether it is about a FLOW_MOD.
+    /// Reports whether the error refuses a FLOW_MOD.
     pub fn is_of_flow_mod(self) -> bool {
         self.ty == ErrorKind::FLOW_MOD_UNKNOWN.ty || self.ty == ErrorKind::FLOW_MOD_UNSUPPORTED.ty
     }
@@ -172,9 +172,9 @@ impl fmt::Display for ErrorKind {
 pub struct DecodeError {
     /// Error to answer with.
     pub kind: ErrorKind,
-    /// What was being read, in the words of the specification.
+    /// Part of the message that was being read, in the words of the specification.
     pub what: &'static str,
-    /// Where, in bytes from the start of the message.
+    /// Place of the mistake, in bytes from the start of the message.
     pub offset: usize,
 }
 
@@ -186,8 +186,9 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Why a message cannot be written. Never the peer's fault.
+/// Reason why a message cannot be written. Never the peer's fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum EncodeError {
     /// This version has no words for `what`.
     Unsupported {

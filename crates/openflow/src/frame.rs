@@ -17,14 +17,28 @@ pub const HEADER_LEN: usize = 8;
 pub const FRAME_LEN_MAX: usize = 65_535;
 
 /// One message in its original bytes: at least a header, and as long as the header says.
+///
+/// ```
+/// use bytes::BytesMut;
+/// use openflow::{Frame, MessageKind, Version};
+///
+/// // A whole HELLO of OpenFlow 1.3, and the start of another message.
+/// let mut buf = BytesMut::from(&[4, 0, 0, 8, 0, 0, 0, 1, 4, 2][..]);
+/// let frame = Frame::split_from(&mut buf)?.unwrap();
+/// assert_eq!(frame.version(), Some(Version::V13));
+/// assert_eq!(frame.kind(), MessageKind::Hello);
+/// assert_eq!(Frame::split_from(&mut buf)?, None);
+/// assert_eq!(buf.len(), 2);
+/// # Ok::<(), openflow::FrameError>(())
+/// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Frame {
     bytes: Bytes,
 }
 
-/// Why a byte stream is not OpenFlow any more. Its connection ends: there is no way to find the
-/// next message.
+/// Reason why a byte stream is not OpenFlow. Close the connection: nothing marks the next message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum FrameError {
     /// The header announces fewer bytes than the header itself has.
     LengthBelowHeader {
@@ -102,7 +116,7 @@ impl Frame {
         Ok(Frame { bytes })
     }
 
-    /// The version byte, which may be none that we know.
+    /// Version byte, which may be no version of OpenFlow.
     pub fn version_byte(&self) -> u8 {
         self.bytes[0]
     }
@@ -117,7 +131,7 @@ impl Frame {
         self.bytes[1]
     }
 
-    /// What the header says this is, under the numbering of its version.
+    /// Type of the message, from version and type byte.
     pub fn kind(&self) -> MessageKind {
         MessageKind::from_wire(self.version_byte(), self.type_byte())
     }
@@ -127,7 +141,7 @@ impl Frame {
         Xid((&self.bytes[4..]).get_u32())
     }
 
-    /// The same message under another xid: what a relay needs that merges two xid spaces.
+    /// Copies the message with another transaction id, for relays that merge two connections.
     #[must_use]
     pub fn with_xid(&self, xid: Xid) -> Frame {
         let mut bytes = BytesMut::from(&self.bytes[..]);
@@ -142,7 +156,7 @@ impl Frame {
         &self.bytes
     }
 
-    /// What follows the header.
+    /// Bytes after the header.
     pub fn body(&self) -> &[u8] {
         &self.bytes[HEADER_LEN..]
     }

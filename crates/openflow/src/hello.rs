@@ -3,7 +3,16 @@
 
 use crate::types::Version;
 
-/// What a HELLO says: the version of its header and its bitmap, if it has one.
+/// Body of a HELLO: the bitmap of versions, if it has one.
+///
+/// ```
+/// use openflow::Version;
+/// use openflow::hello::{Hello, negotiate};
+///
+/// let theirs = Hello::offering(&[Version::V10, Version::V13]);
+/// let ours = [Version::V13, Version::V15];
+/// assert_eq!(negotiate(&ours, Version::V13.wire(), &theirs), Some(Version::V13));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
     /// Bit n set: wire version n is spoken. More words than one are kept as they came.

@@ -1,4 +1,4 @@
-//! What a message is, by version and type byte alone: one table, no parsing.
+//! Type of a message, from version and type byte alone: one table, no parsing.
 //!
 //! Type bytes were renumbered between 1.0 and 1.1 and given new meanings up to 1.5
 //! (`ofp-msgs.h` of Open vSwitch lists them all).

@@ -1,9 +1,30 @@
-//! OpenFlow, without sockets, clocks or allocation by a peer's word.
+//! OpenFlow messages, their text form, packet fields and a reference switch, without I/O or clock.
 //!
-//! Two layers on the wire. A [`Frame`] is a checked header and the bytes as they came: what relays
-//! forward and queues hold. A [`Message`] is the typed form, one for all versions, in OpenFlow 1.5
-//! vocabulary; [`decode`] and [`encode`] lead from one to the other for OpenFlow 1.0 and 1.3. Other
-//! versions are framed and typed by their header ([`Frame::kind`]) and stay bytes.
+//! A message has two forms. A [`Frame`] is a checked header and the original bytes; relays forward
+//! it and queues hold it. A [`Message`] is the typed form, one for all versions, in the vocabulary
+//! of OpenFlow 1.3. [`decode`] and [`encode`] convert them for OpenFlow 1.0 and 1.3. Messages of
+//! other versions are framed and typed by their header ([`Frame::kind`]) and stay bytes.
+//!
+//! ```
+//! use openflow::message::FlowMod;
+//! use openflow::{Action, Match, Message, PortNo, Version, Xid, decode, encode};
+//!
+//! let any = Match::any().with_in_port(PortNo(1));
+//! let message = Message::FlowMod(FlowMod::add(10, any, vec![Action::output(PortNo(2))]));
+//! let frame = encode(Version::V13, Xid(1), &message)?;
+//! assert_eq!(decode(&frame)?, message);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Sections named in the docs are those of the OpenFlow 1.3.5 specification, unless they name
+//! another version. No number in a peer's message makes the decoder allocate more than the message
+//! itself holds.
+//!
+//! # Features
+//! All are on by default.
+//! - `packet`: match fields of Ethernet frames, and frames for tests (module `packet`).
+//! - `text`: messages in the words of `ovs-ofctl` (module `text`); turns `packet` on.
+//! - `table`: the reference switch (module `table`); turns `packet` on.
 
 #![warn(missing_docs)]
 
@@ -15,8 +36,11 @@ pub mod kind;
 pub mod match_fields;
 pub mod message;
 pub mod multipart;
+#[cfg(feature = "packet")]
 pub mod packet;
+#[cfg(feature = "table")]
 pub mod table;
+#[cfg(feature = "text")]
 pub mod text;
 pub mod types;
 pub mod wire;
@@ -27,8 +51,13 @@ pub use frame::{Frame, FrameError};
 pub use kind::MessageKind;
 pub use match_fields::{Field, Match, MatchField};
 pub use message::Message;
+#[cfg(feature = "packet")]
 pub use packet::PacketFields;
 pub use types::{
     BufferId, Cookie, DatapathId, GroupId, MacAddr, MeterId, PortNo, QueueId, TableId, Version, Xid,
 };
 pub use wire::{decode, decode_rows, encode};
+
+#[cfg(all(doctest, feature = "table", feature = "text"))]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -13,6 +13,7 @@ macro_rules! fields {
         /// A field of class OFPXMC_OPENFLOW_BASIC (0x8000).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
+        #[non_exhaustive]
         pub enum Field {
             $(
                 #[doc = concat!("`", $text, "` in `ovs-ofctl` syntax; ", $bits, " bits.")]
@@ -33,8 +34,9 @@ macro_rules! fields {
     };
 }
 
-/// What the table says of a field.
+/// Row of the table of fields.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct FieldInfo {
     /// The field.
     pub field: Field,
@@ -50,7 +52,7 @@ pub struct FieldInfo {
     pub prereq: Prereq,
 }
 
-/// What a match must also say for a field to make sense (OpenFlow 1.3.1, table 12).
+/// Condition under which a match may name a field (OpenFlow 1.3.1, table 12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prereq {
     /// No condition.
@@ -179,6 +181,17 @@ pub enum MatchField {
 }
 
 /// A match in the order its sender wrote it. Empty matches everything.
+///
+/// ```
+/// use openflow::{Field, Match};
+///
+/// let dns = Match::any()
+///     .with(Field::EthType, 0x0800u16)
+///     .with(Field::IpProto, 17u8)
+///     .with(Field::UdpDst, 53u16);
+/// assert_eq!(dns.exact(Field::UdpDst), Some(53));
+/// assert_eq!(Field::UdpDst.info().text, "udp_dst");
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Match {
     /// Fields, which a packet must all match.
@@ -191,7 +204,7 @@ impl Match {
         Match::default()
     }
 
-    /// This match, narrowed to `field` being `value`.
+    /// Returns this match, narrowed to packets with `value` in `field`.
     #[must_use]
     pub fn with(mut self, field: Field, value: impl Into<u128>) -> Match {
         self.fields.push(MatchField::Basic {

@@ -1,7 +1,8 @@
-//! Messages as values: one form for all versions, in the vocabulary of OpenFlow 1.5.
+//! Messages as values: one form for all versions, in the vocabulary of OpenFlow 1.3.
 //!
-//! What a version cannot say is an [`EncodeError::Unsupported`](crate::EncodeError), never a guess.
-//! Sizes of the bodies follow the specification; fields that are only padding are not kept.
+//! A message or field that a version lacks is an [`EncodeError::Unsupported`](crate::EncodeError),
+//! never a guess. Sizes of the bodies follow the specification; fields that are only padding are
+//! not kept.
 
 use bytes::Bytes;
 
@@ -123,7 +124,8 @@ impl Message {
     }
 }
 
-/// OFPT_ERROR. `data` is at least 64 bytes of the message that was refused, or text for HELLO_FAILED.
+/// OFPT_ERROR. `data` is at least 64 bytes of the message that was refused, or text for
+/// HELLO_FAILED.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorMessage {
     /// Type and code of the error.
@@ -139,7 +141,7 @@ pub struct ErrorMessage {
 pub struct Experimenter {
     /// Experimenter id of the vendor.
     pub experimenter: u32,
-    /// In 1.1 and later the first four bytes are the vendor's type, by convention.
+    /// Bytes after the id. In 1.1 and later the first four are the vendor's type, by convention.
     pub data: Bytes,
 }
 
@@ -292,7 +294,7 @@ impl Port {
     }
 }
 
-/// Why a packet went to the controller (OFPR_*); 1.0 and 1.3 share 0 and 1.
+/// Reason why a packet went to the controller (OFPR_*); 1.0 and 1.3 share 0 and 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PacketInReason(pub u8);
 
@@ -324,7 +326,7 @@ pub struct PacketIn {
     pub data: Bytes,
 }
 
-/// Why an entry went (OFPRR_*).
+/// Reason of an entry's removal (OFPRR_*).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FlowRemovedReason(pub u8);
 
@@ -583,7 +585,7 @@ pub struct PacketQueue {
 /// A property of a queue (1.3.5, 7.2.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueueProperty {
-    /// In 1/10 of a percent; above 1000 means not configured.
+    /// Minimum rate, in 1/10 of a percent; above 1000 means not configured.
     MinRate(u16),
     /// Maximum rate, in 1/10 of a percent; above 1000 means not configured.
     MaxRate(u16),

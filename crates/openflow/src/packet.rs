@@ -1,4 +1,4 @@
-//! What a data-plane frame says, as the fields an OpenFlow match can ask for.
+//! Match fields of a data-plane frame.
 //!
 //! Parsing is total: a frame that is cut short, malformed or unknown has fewer fields, never an
 //! error. Fields of a fragment's transport header are absent, of first fragments too, so that all
@@ -33,9 +33,24 @@ pub(crate) const IP_SCTP: u8 = 132;
 const VLAN_TAGS_MAX: usize = 2;
 
 /// Fields of one frame and where its headers start. Two are equal when all fields are.
+///
+/// ```
+/// use openflow::packet::build::{self, Host};
+/// use openflow::{Field, Match, PacketFields, PortNo};
+///
+/// let frame = build::udp(Host::numbered(1), Host::numbered(2), (5000, 53), b"?");
+/// let fields = PacketFields::parse(PortNo(1), &frame);
+/// assert_eq!(fields.get(Field::UdpDst), Some(53));
+/// assert!(fields.matches(&Match::any().with(Field::IpProto, 17u8)));
+///
+/// // A frame that is cut short has fewer fields.
+/// let fields = PacketFields::parse(PortNo(1), &frame[..14]);
+/// assert_eq!(fields.eth_type(), Some(0x0800));
+/// assert_eq!(fields.ip_proto(), None);
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct PacketFields {
-    /// By field number; 0 where absent.
+    /// Values by field number; 0 where absent.
     values: [u128; FIELDS.len()],
     /// Bit n: field n is there.
     present: u64,
@@ -77,7 +92,7 @@ impl PacketFields {
         (self.present >> field as u8 & 1 == 1).then(|| self.values[field as usize])
     }
 
-    /// Which fields there are: bit n says so of field n.
+    /// Bitmap of the fields present: bit n stands for field n.
     pub fn present(&self) -> u64 {
         self.present
     }
@@ -88,7 +103,7 @@ impl PacketFields {
         self.values[field as usize]
     }
 
-    /// Says that `field` is `value`: what a switch knows besides the frame (metadata, tunnel id).
+    /// Sets `field` to `value`, for what a switch knows besides the frame: metadata, tunnel id.
     #[inline]
     pub fn set(&mut self, field: Field, value: impl Into<u128>) {
         self.values[field as usize] = value.into() & field.ones();
@@ -126,7 +141,7 @@ impl PacketFields {
         self.get(Field::IpProto).map(|v| v as u8)
     }
 
-    /// Whether `match` holds for this packet. A field the packet lacks matches nothing, and
+    /// Reports whether `match` holds for this packet. A field the packet lacks matches nothing, and
     /// neither does a field this crate has no name for.
     pub fn matches(&self, r#match: &Match) -> bool {
         r#match.fields.iter().all(|f| match f {
@@ -139,7 +154,7 @@ impl PacketFields {
         })
     }
 
-    /// Which flow this packet is of: a hash of its port and IP 5-tuple, or else its MAC addresses,
+    /// Returns the packet's flow: a hash of its port and IP 5-tuple, or else its MAC addresses,
     /// or else its port alone. The same on every machine and in every run.
     pub fn flow_key(&self) -> u64 {
         use Field as F;
@@ -174,6 +189,7 @@ impl PacketFields {
         hash.finish()
     }
 
+    #[cfg(feature = "table")]
     pub(crate) fn layout(&self) -> &Layout {
         &self.layout
     }

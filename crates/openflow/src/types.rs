@@ -105,7 +105,7 @@ impl PortNo {
     /// OFPP_ANY; OFPP_NONE in OpenFlow 1.0.
     pub const ANY: PortNo = PortNo(0xffff_ffff);
 
-    /// Whether this is a port of the switch rather than a reserved number.
+    /// Reports whether this is a port of the switch rather than a reserved number.
     pub fn is_ordinary(self) -> bool {
         self.0 != 0 && self < PortNo::MAX
     }

@@ -123,7 +123,7 @@ impl<'a> PacketOut<'a> {
     }
 }
 
-/// Whether `actions` ask for nothing that other messages have set up.
+/// Reports whether `actions` ask for nothing that other messages have set up.
 fn stand_alone(version: Version, mut actions: &[u8]) -> Option<bool> {
     const OUTPUT: u16 = 0;
     const GROUP: u16 = 22;
@@ -190,7 +190,7 @@ impl FlowFields {
         (mask != 0).then_some((self.values[field as usize], mask))
     }
 
-    /// Whether every packet of the flow has `value` in the bits of `mask`.
+    /// Reports whether every packet of the flow has `value` in the bits of `mask`.
     #[inline]
     pub fn implies(&self, field: Field, value: u128, mask: u128) -> bool {
         let at = field as usize;

@@ -91,8 +91,8 @@ pub fn udp6(
     frame
 }
 
-/// `from` asks the host at `to`, and nobody else, whether it has `target`. The question comes from no
-/// IPv4 address (RFC 5227), so that the host's cache stays as it is.
+/// `from` asks the host at `to`, and nobody else, whether it has `target`. The question comes from
+/// no IPv4 address (RFC 5227), so that the host's cache stays as it is.
 pub fn arp_probe(from: MacAddr, to: MacAddr, target: Ipv4Addr) -> Vec<u8> {
     let asker = Host {
         mac: from,
@@ -105,8 +105,9 @@ pub fn arp_probe(from: MacAddr, to: MacAddr, target: Ipv4Addr) -> Vec<u8> {
     arp(ArpOperation::REQUEST, asker, asked, to)
 }
 
-/// `from` asks the host at `to`, and nobody else, whether it has `target`. The question comes from no
-/// IPv6 address (RFC 4861, 7.2.3), so that the host's cache stays as it is and it answers to all nodes.
+/// `from` asks the host at `to`, and nobody else, whether it has `target`. The question comes from
+/// no IPv6 address (RFC 4861, 7.2.3), so that the host's cache stays as it is and it answers to all
+/// nodes.
 pub fn neighbour_probe(from: MacAddr, to: MacAddr, target: Ipv6Addr) -> Vec<u8> {
     let [.., a, b, c] = target.octets();
     let group = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c]);
@@ -114,8 +115,8 @@ pub fn neighbour_probe(from: MacAddr, to: MacAddr, target: Ipv6Addr) -> Vec<u8> 
     neighbour(NEIGHBOUR_SOLICITATION, (from, to), ips, target, None)
 }
 
-/// `from`, with its Ethernet and IPv6 address, asks all hosts of its group for the Ethernet address of
-/// `target`.
+/// `from`, with its Ethernet and IPv6 address, asks all hosts of its group for the Ethernet address
+/// of `target`.
 pub fn neighbour_solicitation(from: (MacAddr, Ipv6Addr), target: Ipv6Addr) -> Vec<u8> {
     let [.., a, b, c] = target.octets();
     let group = Ipv6Addr::from([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c]);

@@ -1,7 +1,8 @@
 //! What actions do to a packet's bytes, and which of them a switch accepts.
 //!
 //! Checksums follow: that of IPv4 is computed anew, those of TCP, UDP and ICMP are adjusted by what
-//! changed (RFC 1624), so that a packet that was wrong stays wrong, and SCTP's CRC is computed anew.
+//! changed (RFC 1624), so that a packet that was wrong stays wrong, and SCTP's CRC is computed
+//! anew.
 
 use std::collections::BTreeMap;
 
@@ -416,8 +417,8 @@ fn set_slot(action: &Action) -> Option<(u8, u8)> {
     })
 }
 
-/// Whether a switch takes `actions` in an entry that matches `pattern`, or anywhere if `None`.
-/// Groups are for the caller to look up.
+/// Reports whether a switch takes `actions` in an entry that matches `pattern`, or anywhere if
+/// `None`. Groups are for the caller to look up.
 ///
 /// # Errors
 /// The OFPBAC_* to answer.

@@ -76,7 +76,8 @@ impl FlowEntry {
         }
     }
 
-    /// Whether any action of the entry outputs to `port`, in APPLY_ACTIONS or WRITE_ACTIONS.
+    /// Reports whether any action of the entry outputs to `port`, in APPLY_ACTIONS or
+    /// WRITE_ACTIONS.
     pub fn outputs_to(&self, port: PortNo) -> bool {
         self.actions().any(|a| match a {
             Action::Output { port: p, .. } | Action::Enqueue { port: p, .. } => *p == port,
@@ -225,7 +226,7 @@ impl FlowTable {
         ids.iter().find(same).copied()
     }
 
-    /// Whether a packet could match both `pattern` and an entry of this priority.
+    /// Reports whether a packet could match both `pattern` and an entry of this priority.
     pub fn overlaps(&self, pattern: &Pattern, priority: u16) -> bool {
         self.entries
             .values()
@@ -295,7 +296,7 @@ impl Pattern {
         Ok(Pattern(said.collect()))
     }
 
-    /// Whether the prerequisites of `field` hold for every packet that matches.
+    /// Reports whether the prerequisites of `field` hold for every packet that matches.
     pub fn allows(&self, field: Field) -> bool {
         let is = |field, wanted: &[u128]| self.exact(field).is_some_and(|v| wanted.contains(&v));
         let ip = || is(Field::EthType, &[0x0800, 0x86dd]);
@@ -316,8 +317,8 @@ impl Pattern {
         }
     }
 
-    /// Whether every packet this matches is matched by `wider` too: what non-strict MODIFY and
-    /// DELETE, and statistics, select by.
+    /// Reports whether every packet this matches is matched by `wider` too: what non-strict MODIFY
+    /// and DELETE, and statistics, select by.
     pub fn is_within(&self, wider: &Pattern) -> bool {
         wider.0.iter().all(|w| {
             let narrower =
@@ -326,7 +327,7 @@ impl Pattern {
         })
     }
 
-    /// Whether some packet could match both.
+    /// Reports whether some packet could match both.
     pub fn overlaps(&self, other: &Pattern) -> bool {
         self.0.iter().all(|t| {
             other

@@ -155,7 +155,8 @@ impl Switch {
         found
     }
 
-    /// Whether the entry outputs where DELETE or a statistics request asks; `ANY` asks nothing.
+    /// Reports whether the entry outputs where DELETE or a statistics request asks; `ANY` asks
+    /// nothing.
     pub(super) fn outputs(&self, entry: &FlowEntry, port: PortNo, group: GroupId) -> bool {
         // 1.0 has no groups, and whatever the field holds says nothing.
         let any_group = group == GroupId::ANY || self.options.version == Version::V10;

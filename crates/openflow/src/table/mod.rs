@@ -33,24 +33,24 @@ use flow::{EntryId, FlowTable};
 use group::{Groups, Meters};
 use pipeline::{Trace, Walk};
 
-/// What a model switch is and how much it holds.
+/// Identity and capacity of a reference switch.
 #[derive(Clone, Debug)]
 pub struct SwitchOptions {
-    /// Whose rules it follows: 1.0's, or 1.3's for every later version.
+    /// Rules that it follows: those of 1.0, or of 1.3 for every later version.
     pub version: Version,
     /// Identity of the switch.
     pub datapath_id: DatapathId,
     /// 1 to 255.
     pub n_tables: u8,
-    /// Entries of one table; one more is TABLE_FULL.
+    /// Number of entries a table; one more is TABLE_FULL.
     pub entries_max: usize,
     /// Number of groups; one more is OUT_OF_GROUPS.
     pub groups_max: usize,
     /// Number of meters; one more is OUT_OF_METERS.
     pub meters_max: usize,
-    /// Addresses that NORMAL learns; it floods to those beyond.
+    /// Number of addresses that NORMAL learns; it floods to others.
     pub macs_max: usize,
-    /// As it describes itself.
+    /// Hardware in its description.
     pub hardware: &'static str,
     /// Open vSwitch starts the hard timeout again on MODIFY; OpenFlow says it does not.
     pub modify_restarts_hard_timeout: bool,
@@ -72,7 +72,7 @@ impl Default for SwitchOptions {
     }
 }
 
-/// What comes out for one packet that went in. Nothing at all means that it was dropped.
+/// Output for a packet. A packet without any output was dropped.
 #[must_use]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
@@ -80,7 +80,7 @@ pub enum Output {
     Port {
         /// Port that it leaves by.
         port: PortNo,
-        /// What SET_QUEUE or ENQUEUE chose.
+        /// Queue that SET_QUEUE or ENQUEUE chose.
         queue: Option<QueueId>,
         /// The packet after the actions.
         packet: Bytes,
@@ -89,8 +89,9 @@ pub enum Output {
     Controller(PacketIn),
 }
 
-/// Why a packet, or one of its copies, went nowhere.
+/// Reason why a packet, or one of its copies, was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum DropReason {
     /// The port it came by is unknown, down, or set to receive nothing.
     InPortClosed,
@@ -107,6 +108,24 @@ pub enum DropReason {
 }
 
 /// A switch with its tables, groups, meters and ports.
+///
+/// ```
+/// use clock::Instant;
+/// use openflow::message::FlowMod;
+/// use openflow::table::{DropReason, Output, Switch};
+/// use openflow::{Action, Match, Message, PortNo};
+///
+/// let mut switch = Switch::with_ports([1, 2]);
+/// let now = Instant::START;
+/// let frame = [0; 60];
+/// assert_eq!(switch.process(now, PortNo(1), &frame), []);
+/// assert_eq!(switch.drops(DropReason::TableMiss), 1);
+///
+/// let entry = FlowMod::add(1, Match::any(), vec![Action::output(PortNo(2))]);
+/// switch.apply(now, &Message::FlowMod(entry)).unwrap();
+/// let outputs = switch.process(now, PortNo(1), &frame);
+/// assert!(matches!(outputs[..], [Output::Port { port: PortNo(2), .. }]));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Switch {
     options: SwitchOptions,
@@ -172,7 +191,7 @@ impl Switch {
     /// PACKET_OUT has outputs instead and goes to [`packet_out`](Switch::packet_out).
     ///
     /// # Errors
-    /// What to answer as OFPT_ERROR; nothing was changed then.
+    /// The error to answer with. The switch has not changed then.
     pub fn apply(&mut self, now: Instant, message: &Message) -> Result<Vec<Message>, ErrorKind> {
         Ok(match message {
             Message::FlowMod(m) => self.flow_mod(now, m)?,
@@ -209,7 +228,7 @@ impl Switch {
     /// Carries out a PACKET_OUT.
     ///
     /// # Errors
-    /// What to answer as OFPT_ERROR.
+    /// The error to answer with.
     pub fn packet_out(&mut self, now: Instant, m: &PacketOut) -> Result<Vec<Output>, ErrorKind> {
         if m.buffer_id.is_some() {
             return Err(ErrorKind::BUFFER_UNKNOWN);
@@ -245,7 +264,7 @@ impl Switch {
         self.count(now, Some(in_port), packet.len(), trace)
     }
 
-    /// Where the packet would go, without it going there.
+    /// Returns the output that a packet would have, without counting it or learning from it.
     pub fn output_of(&self, in_port: PortNo, packet: &[u8]) -> Vec<Output> {
         let mut walk = Walk::new(self);
         walk.receive(in_port, Bytes::copy_from_slice(packet));

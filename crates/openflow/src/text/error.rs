@@ -1,14 +1,15 @@
-//! What is wrong with a text, in one line that says what to write instead.
+//! Mistakes in a text, each in one line that says what to write instead.
 
 use std::fmt;
 
 /// Longest piece of the text that an error quotes, in characters.
 const FOUND_LEN_MAX: usize = 60;
 
-/// Where a text is no flow, group, meter or message, and what would be right there.
+/// First mistake in the text of a flow, group, meter or message.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TextError {
-    /// Counted in bytes from 1, line breaks included.
+    /// Column in bytes from 1, line breaks included.
     pub column: usize,
     /// Text found there, at most 60 characters; empty at the end of the text.
     pub found: String,

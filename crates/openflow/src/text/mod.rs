@@ -40,7 +40,15 @@ use crate::error::ErrorKind;
 use crate::frame::Frame;
 use crate::wire::decode;
 
-/// The message in the words of `ovs-ofctl ofp-print`, without the last newline.
+/// Prints a message in the words of `ovs-ofctl ofp-print`, without the last newline.
+///
+/// ```
+/// use openflow::{Message, Version, Xid, encode, text};
+///
+/// let frame = encode(Version::V13, Xid(1), &Message::BarrierRequest)?;
+/// assert_eq!(text::print(&frame), "OFPT_BARRIER_REQUEST (OF1.3) (xid=0x1):");
+/// # Ok::<(), openflow::EncodeError>(())
+/// ```
 pub fn print(frame: &Frame) -> String {
     let error = match (frame.version(), decode(frame)) {
         (Some(version), Ok(message)) => return messages::message(version, frame.xid(), &message),

@@ -15,7 +15,7 @@ use super::read_actions::{read_actions, read_instructions, small};
 use super::read_match::{self, MatchReader, masked_number, number};
 use super::values;
 
-/// `priority=10,tcp,nw_dst=10.0.0.0/8,actions=output:2` for OpenFlow 1.3.
+/// Parses a flow, such as `priority=10,tcp,nw_dst=10.0.0.0/8,actions=output:2` for OpenFlow 1.3.
 ///
 /// A first word `add`, `modify`, `modify_strict`, `delete` or `delete_strict` says what is done
 /// with the entry, as in the files of `ovs-ofctl`; without one it is added. A delete that names no
@@ -30,7 +30,7 @@ pub fn parse_flow_mod(text: &str) -> Result<FlowMod, TextError> {
 /// The same for `version`, whose actions some words mean: `mod_vlan_vid`, `strip_vlan`, `enqueue`.
 ///
 /// # Errors
-/// As [`parse_flow_mod`].
+/// Fails as [`parse_flow_mod`] does.
 pub fn parse_flow_mod_as(version: Version, text: &str) -> Result<FlowMod, TextError> {
     read_flow_mod(version, text, 0, Style::Command)
 }
@@ -185,7 +185,7 @@ fn group_id(item: &Item<'_>) -> Result<GroupId, TextError> {
 /// reads it; a first word `add`, `modify` or `delete` says what is done with it.
 ///
 /// # Errors
-/// As [`parse_flow_mod`].
+/// Fails as [`parse_flow_mod`] does.
 pub fn parse_group_mod(text: &str) -> Result<GroupMod, TextError> {
     read_group_mod(Version::V13, text, 0)
 }
@@ -313,7 +313,7 @@ fn read_bucket(
 /// it; a first word `add`, `modify` or `delete` says what is done with it.
 ///
 /// # Errors
-/// As [`parse_flow_mod`].
+/// Fails as [`parse_flow_mod`] does.
 pub fn parse_meter_mod(text: &str) -> Result<MeterMod, TextError> {
     read_meter_mod(text, 0)
 }

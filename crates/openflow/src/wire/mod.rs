@@ -51,8 +51,8 @@ pub fn decode(frame: &Frame) -> Result<Message, DecodeError> {
     }
 }
 
-/// Reads `frame` like [`decode`], but leaves out rows of flow statistics that cannot be read, if the
-/// length they announce is sound. The second value has those rows.
+/// Reads `frame` like [`decode`], but leaves out rows of flow statistics that cannot be read, if
+/// the length they announce is sound. The second value has those rows.
 ///
 /// # Errors
 /// Those of [`decode`].

@@ -1,7 +1,7 @@
 //! OXM TLVs and the matches made of them (OpenFlow 1.3.1, 7.2.3).
 //!
-//! What is checked is what Open vSwitch checks: lengths, values and masks within the width of
-//! their field, no value bit outside its mask, prerequisites (which must come first), no field twice.
+//! What is checked is what Open vSwitch checks: lengths, values and masks within the width of their
+//! field, no value bit outside its mask, prerequisites (which must come first), no field twice.
 //! Only masks wider than their field it lets through, and this does not. Classes and fields without
 //! a name here (Nicira's, experimenters') are kept as they came.
 
@@ -168,7 +168,7 @@ fn identity(field: &MatchField) -> (u32, Option<[u8; 4]>) {
     }
 }
 
-/// Whether the fields read so far allow a field that demands `prereq`.
+/// Reports whether the fields read so far allow a field that demands `prereq`.
 fn holds(prereq: Prereq, earlier: &Match) -> bool {
     let is = |field, value| earlier.exact(field) == Some(value);
     let is_ethernet = |ty: u16| is(Field::EthType, u128::from(ty));

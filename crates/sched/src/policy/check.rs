@@ -204,7 +204,7 @@ fn without_packet(draft: &RuleDraft, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Whether a message of this kind is about a packet or a flow.
+/// Reports whether a message of this kind is about a packet or a flow.
 fn carries_packet(kind: MessageKind) -> bool {
     use MessageKind as K;
     matches!(
@@ -270,7 +270,7 @@ fn types_of(rule: &Rule) -> &'static [TrafficType] {
     }
 }
 
-/// Whether the earlier rule takes all that the later one matches, types apart.
+/// Reports whether the earlier rule takes all that the later one matches, types apart.
 fn covers(earlier: &RuleDraft, later: &RuleDraft) -> bool {
     let (a, b) = (&earlier.rule, &later.rule);
     let says = |a: bool, b: bool| a || b;
@@ -285,8 +285,8 @@ fn covers(earlier: &RuleDraft, later: &RuleDraft) -> bool {
         && implied(&b.fields, &a.fields)
 }
 
-/// Whether all packets of `narrow` are packets of `wide`. What the fields of `narrow` need counts
-/// as said: `udp_dst=5` is within `ip_proto=17`.
+/// Reports whether all packets of `narrow` are packets of `wide`. What the fields of `narrow` need
+/// counts as said: `udp_dst=5` is within `ip_proto=17`.
 fn implied(narrow: &Match, wide: &Match) -> bool {
     wide.fields.iter().all(|field| {
         let MatchField::Basic { field, value, mask } = field else {
@@ -317,7 +317,7 @@ fn need_of(narrow: &Match, field: Field) -> Option<u128> {
     <[u128; 1]>::try_from(values).ok().map(|[value]| value)
 }
 
-/// Whether two rules have packets in common, and each has others besides.
+/// Reports whether two rules have packets in common, and each has others besides.
 fn crosses(a: &Rule, b: &Rule) -> bool {
     let differ = |one: bool, other: bool, equal: bool| one && other && !equal;
     let apart = differ(
@@ -360,7 +360,7 @@ fn fields_meet(a: &Match, b: &Match) -> bool {
     is_left
 }
 
-/// Whether all that `narrow` matches is matched by `wide`, types included.
+/// Reports whether all that `narrow` matches is matched by `wide`, types included.
 fn within(narrow: &Rule, wide: &Rule) -> bool {
     let xid = match (wide.xid, narrow.xid) {
         (None, _) => true,

@@ -85,7 +85,7 @@ pub(super) enum Unread {
     Value { wanted: String },
 }
 
-/// Whether `key` may name a field at all; [`read`] says which.
+/// Reports whether `key` may name a field at all; [`read`] says which.
 pub(super) fn is_field(key: &str) -> bool {
     matches!(key, "tp_src" | "tp_dst" | "nw_tos" | "dl_vlan") || named(key).is_some()
 }

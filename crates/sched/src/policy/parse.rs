@@ -145,7 +145,7 @@ impl Reader {
         );
     }
 
-    /// Whether this is the first line of its kind; says so if not.
+    /// Reports whether this is the first line of its kind; says so if not.
     fn once(&mut self, word: &'static str, at: Position) -> bool {
         if self.seen.contains(&word) {
             self.problem(

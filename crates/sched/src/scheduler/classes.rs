@@ -148,7 +148,7 @@ impl Classes {
         self.backlogged
     }
 
-    /// Whether messages of the channel at `place` stay where they are.
+    /// Reports whether messages of the channel at `place` stay where they are.
     pub(super) fn is_blocked(&self, place: Id) -> bool {
         self.channels
             .get(place as usize)

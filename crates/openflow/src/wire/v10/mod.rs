@@ -348,5 +348,5 @@ fn encode_flow_mod(m: &FlowMod, w: &mut Writer) -> Result<(), EncodeError> {
     actions::encode_instructions(&m.instructions, w)
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "text"))]
 mod tests;
