@@ -194,6 +194,27 @@ fn mistakes_end_in_one_line_with_their_exit_code_and_leave_nothing() {
     assert_eq!(own_records(), before);
 }
 
+/// The experiment of `docs/lab-experiment.md` is checked, and runs, as the page says.
+#[test]
+fn the_guides_experiment_runs() {
+    let page = include_str!("../../../../docs/lab-experiment.md");
+    let (_, block) = page.split_once("```toml\n").unwrap();
+    let (text, _) = block.split_once("```").unwrap();
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("flap.toml").display().to_string();
+    std::fs::write(&file, text).unwrap();
+    let checked = auster(&["lab", "check", &file]);
+    assert!(checked.status.success(), "{}", self::text(&checked.stderr));
+    let output = auster(&["lab", "run", &file, "--runs", "1", "--json"]);
+    let document = common::lab::measured(&output);
+    let rows = document["networks"][0]["flap"].as_array().unwrap();
+    assert_eq!(rows.len(), 2, "{document}");
+    assert!(
+        rows.iter().all(|row| row["outage_ms"].is_number()),
+        "{document}"
+    );
+}
+
 #[test]
 fn a_check_reports_every_mistake_of_every_file() {
     let dir = TempDir::new().unwrap();
