@@ -1,5 +1,5 @@
-//! Any message is one of ours or refused with an error that names it, what is read is written back
-//! the same, and an end that hears it stays within its bounds.
+//! Every message decodes to one of ours or to an error that names it, every decoded message encodes
+//! to the same bytes, and an end that receives it stays within its bounds.
 //!
 //! The input is bodies of messages, each behind its length and its version.
 

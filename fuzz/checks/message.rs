@@ -1,4 +1,5 @@
-//! What is read can be written, and what was written is read back the same, to the byte.
+//! Every decoded message can be encoded, and every encoded message decodes to the same, to the
+//! byte.
 //!
 //! The input is a message; the length in its header is made to fit.
 

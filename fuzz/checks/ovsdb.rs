@@ -55,7 +55,7 @@ fn check_values(message: &Message) {
     }
 }
 
-/// What comes out of a session with one request of each kind: list_dbs (0), get_schema (1),
+/// The outputs of a session with one request of each kind: list_dbs (0), get_schema (1),
 /// monitor_cond (2) and lock (3).
 fn outputs(stream: &[u8], piece_len: usize) -> Vec<Output> {
     // Made once: it would be most of the work.

@@ -1,12 +1,12 @@
-//! The two ends of a relay and a connection between them that breaks. Local sockets give messages of
-//! any type, whole and in pieces; some lanes are carried and others wait; and where the first byte says
-//! so, the other end is hostile: control messages, records and copies of any bytes reach it.
+//! The two ends of a relay and a connection between them that breaks. Local sockets send messages
+//! of any type, whole and in pieces. Some lanes are carried and others wait. With a certain first
+//! byte the other end is hostile: control messages, records and copies of any bytes reach it.
 //!
-//! What is held to: nothing panics, each input leads to a bounded number of events, and where nobody
-//! is hostile every message comes out at the other end once, as it went in, over any breaks.
+//! Checks that nothing panics, that each input leads to a bounded number of events, and that where
+//! nobody is hostile every message leaves the other end once, unchanged, over any breaks.
 //!
-//! After the first byte one operation after the other; an input that ends within an operation is as if
-//! zeros followed.
+//! The input is one operation after the other, behind the first byte. An input that ends within an
+//! operation is continued with zeros.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -67,11 +67,11 @@ struct Pair {
 struct End {
     session: Session,
     channels: Vec<ChannelId>,
-    /// What local sockets gave and there was no room for.
+    /// Bytes from local sockets for which there was no room.
     unread: BTreeMap<ChannelId, BytesMut>,
     ready: BTreeSet<(ChannelId, Lane)>,
     streams: BTreeMap<(ChannelId, Lane), Stream>,
-    /// Written to local sockets.
+    /// Bytes written to local sockets.
     written: BTreeMap<ChannelId, BytesMut>,
     /// Messages that its local sockets gave, and those that came out of them.
     given: BTreeMap<u32, Bytes>,
@@ -208,7 +208,7 @@ impl Pair {
         self.judge(taken.map_err(|error| format!("{lane:?}: {error}")))
     }
 
-    /// What comes of another's error: the connection ends, which is all that may.
+    /// Handles an error that the other end caused: the connection ends, and nothing else may.
     fn judge(&mut self, result: Result<(), String>) -> Result<(), String> {
         match result {
             Err(_) if self.is_hostile() => {
@@ -307,7 +307,7 @@ impl Pair {
         Ok(moved)
     }
 
-    /// What may be handed over goes to the local socket.
+    /// Writes the messages that may be handed over to the local socket.
     fn write(&mut self, at: usize, id: ChannelId) -> Result<(), String> {
         let is_hostile = self.is_hostile();
         let [a, b] = &mut self.ends;

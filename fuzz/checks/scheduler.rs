@@ -92,7 +92,7 @@ struct Model {
     limits: u8,
     now: Instant,
     pushed: u64,
-    /// By number, which is the order of arrival.
+    /// Waiting messages by number, which is the order of arrival.
     waiting: BTreeMap<u64, (Tag, Instant)>,
     /// The first message of each channel.
     firsts: BTreeMap<u64, u64>,
@@ -203,7 +203,7 @@ impl Model {
         }
     }
 
-    /// What waits that `number` must follow.
+    /// The waiting messages that `number` must follow.
     fn predecessors<'a>(&'a self, number: u64, tag: &'a Tag) -> impl Iterator<Item = u64> + 'a {
         let earlier = self.waiting.range(..number);
         let binding = earlier.filter(move |(earlier, (of, _))| {

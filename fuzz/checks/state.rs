@@ -1,14 +1,16 @@
 //! A controller process with its sessions and edges, two honest switches, and two hostile ones that
 //! say anything: replies, errors, port changes, entries and statistics of any cookie and match, and
-//! connections under any datapath id and version. In between an operator uses the API and time passes.
+//! connections under any datapath id and version. In between an operator uses the API and time
+//! passes.
 //!
-//! What is held to: nothing panics, every bound holds, each input leads to a bounded number of
-//! messages, hostile input changes nothing that the controller knows of the honest switches, and in
-//! the end, when the hostile ones have gone, the honest switches hold what the controller wants
-//! there, their links are known and their hosts reach each other.
+//! Checks that nothing panics, that every bound holds, that each input leads to a bounded number of
+//! messages, and that hostile input changes nothing that the controller knows of the honest
+//! switches. In the end the hostile switches leave. Then the honest switches must hold the entries
+//! that the controller wants there, their links must be known and their hosts must reach each
+//! other.
 //!
-//! The first two bytes say which controller it is. Then one operation after the other; an input that
-//! ends within an operation is as if zeros followed.
+//! The first two bytes say which controller it is. Then one operation after the other; an input
+//! that ends within an operation is as if zeros followed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
@@ -41,7 +43,7 @@ use sched::PolicyMap;
 use sim::host::Host;
 use sim::process::{Process, ProcessConfig, ProcessOutput};
 
-/// What an operation may lead to: messages, packets and deadlines.
+/// The most messages, packets and deadlines that an operation may lead to.
 const CONSEQUENCES_MAX: usize = 60_000;
 /// Requests that a hostile switch remembers, to answer them later.
 const REQUESTS_KEPT: usize = 8;
@@ -49,7 +51,7 @@ const REQUESTS_KEPT: usize = 8;
 const HOST_COUNT_MAX: usize = 48;
 const PATH_COUNT_MAX: usize = 64;
 const SWITCH_COUNT_MAX: usize = 5;
-/// Of a switch's table.
+/// The number of entries that a switch's table holds.
 const ENTRIES_MAX: usize = 400;
 const PORT_COUNT_MAX: usize = 4096;
 /// A few for each pair of hosts.
@@ -118,7 +120,7 @@ impl Input<'_> {
         (0..len).map(|_| self.u8()).collect()
     }
 
-    /// Of honest hosts, of hostile ones, and of none.
+    /// A hardware address of an honest host, of a hostile one, or of none.
     fn mac(&mut self) -> MacAddr {
         match self.u8() % 16 {
             n @ 0..=9 => MacAddr([2, 0, 0, 0, 0, n + 1]),
@@ -228,7 +230,7 @@ impl Input<'_> {
         }
     }
 
-    /// Of the shape that entries of ours have, or of any.
+    /// A row of flow statistics in the shape of our entries, or in any shape.
     fn row(&mut self) -> FlowStats {
         let mut row = self.any_row();
         if self.flag() {
@@ -461,7 +463,7 @@ fn any_port(input: &mut Input<'_>) -> Port {
     }
 }
 
-/// What a hostile switch answers by itself.
+/// The requests that a hostile switch answers by itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answers {
     All,
@@ -499,13 +501,13 @@ struct World {
     hosts: Vec<Host>,
     connections: u64,
     waiting: VecDeque<Consequence>,
-    /// Entries that have ended by their timeouts, of which nobody was told.
+    /// Entries that have ended by their timeouts without a message to the controller.
     ended: BTreeSet<(usize, EntryKey)>,
-    /// LLDP that hostile switches were told to send out.
+    /// LLDP frames that hostile switches were ordered to send.
     lldp: Vec<Bytes>,
 }
 
-/// What the controller knows of the honest switches.
+/// The controller's knowledge of the honest switches.
 #[derive(Debug, PartialEq)]
 struct Known {
     switches: Vec<(DatapathId, Option<ConnectionId>, Version, usize, Instant)>,
@@ -625,7 +627,7 @@ impl World {
         }
     }
 
-    /// What happens to honest switches.
+    /// Disturbs an honest switch.
     fn disturb_honest(&mut self, input: &mut Input<'_>) -> Result<(), String> {
         let peer = input.pick(&HONEST);
         match input.u8() % 4 {
@@ -651,7 +653,7 @@ impl World {
         self.settle()
     }
 
-    /// What an operator asks for.
+    /// Runs a request of an operator.
     fn operate(&mut self, input: &mut Input<'_>) -> Result<(), String> {
         let now = self.now;
         let what = input.u8() % 12;
@@ -721,7 +723,7 @@ impl World {
         self.settle()
     }
 
-    /// What a hostile switch does.
+    /// Runs an attack of a hostile switch.
     fn attack(&mut self, op: u8, peer: usize, input: &mut Input<'_>) {
         match op {
             9 => {
@@ -892,7 +894,7 @@ impl World {
         }
     }
 
-    /// Of a request that the switch has heard, as a rule.
+    /// The transaction id of a request that the switch has received, as a rule.
     fn xid(&mut self, peer: usize, input: &mut Input<'_>) -> Xid {
         let requests = &self.peers[peer].requests;
         match usize::from(input.u8()) % (REQUESTS_KEPT + 1) {
@@ -1174,7 +1176,7 @@ impl World {
         ))
     }
 
-    /// Entries of paths of which a switch does not tell when they end.
+    /// Entries of paths whose end a switch does not report.
     fn silent(&self, peer: usize) -> BTreeSet<EntryKey> {
         let entries = self.peers[peer].switch.entries();
         let entries = entries.filter_map(|entry| Entry::from_stats(&entry.stats(self.now)));
@@ -1203,8 +1205,8 @@ impl World {
     }
 
     /// Whether the same is known of the honest switches as before, but for hosts where they really
-    /// are. A new port waits until all switches have answered a barrier, and the packets of its hosts
-    /// wait with it: they are heard when a hostile switch answers at last, or goes.
+    /// are. A new port waits until all switches have answered a barrier, and the packets of its
+    /// hosts wait with it: they are heard when a hostile switch answers at last, or goes.
     fn is_kept(&self, before: &Known, now: &Known) -> bool {
         let is_true = |(mac, at): &&(MacAddr, Location)| {
             let hosts = self.hosts.iter().zip(PLACES);
@@ -1295,7 +1297,8 @@ impl World {
         Ok(())
     }
 
-    /// Links are known, hosts are where they are, and each honest switch holds what is wanted there.
+    /// Links are known, hosts are where they are, and each honest switch holds what is wanted
+    /// there.
     fn agrees(&self, when: &str) -> Result<(), String> {
         let controller = &self.process.controller;
         let at = |peer: usize, port| Location {
@@ -1333,8 +1336,8 @@ impl World {
             let entries = self.peers[peer].switch.entries();
             let held = entries.filter_map(|entry| Entry::from_stats(&entry.stats(self.now)));
             let held: BTreeSet<_> = held.filter(told).map(shape).collect();
-            // The entries of a path past its first switch may end before the first one, whose end is
-            // heard: by the paper's rule they do. The next packet has them set again.
+            // The entries of a path past its first switch may end before the first one, whose end
+            // is heard: by the paper's rule they do. The next packet has them set again.
             let is_fault = |(key, _): &&(EntryKey, PortNo)| !self.ended.contains(&(peer, *key));
             let missing: Vec<_> = wanted.difference(&held).filter(is_fault).collect();
             let extra: Vec<_> = held.difference(&wanted).collect();

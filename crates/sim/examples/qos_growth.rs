@@ -1,6 +1,6 @@
-//! What policies cost on 50 switches, by their number: messages and virtual time until every switch has
-//! confirmed them, and messages for the same again, for one more, and after the controller was
-//! started anew. Every policy is on every switch.
+//! The cost of policies on 50 switches, by their number: messages and virtual time until every
+//! switch has confirmed them, and messages for the same again, for one more, and after the
+//! controller was started anew. Every policy is on every switch.
 //!
 //! `cargo run --example qos_growth -p auster-sim`
 

@@ -1,9 +1,10 @@
 //! The flows that a datapath such as Open vSwitch's keeps of what it has looked up in the tables.
 //!
-//! A flow is of one in-port, one Ethernet type, and of the addresses that the tables made it look at:
-//! an entry is passed over by its in-port alone where that differs. It is kept until ten seconds after
-//! its last packet. When the tables have changed, flows are looked up again a while later; until then
-//! their packets go as before. A packet without a flow finds the tables as they are.
+//! A flow is of one in-port, one Ethernet type, and of the addresses that the tables made it look
+//! at: an entry is passed over by its in-port alone where that differs. It is kept until ten
+//! seconds after its last packet. When the tables have changed, flows are looked up again a while
+//! later; until then their packets go as before. A packet without a flow finds the tables as they
+//! are.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +18,13 @@ use openflow::{Field, MacAddr, Match, MatchField, PortNo};
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
 pub struct FlowCache {
-    /// From a change of the tables until flows follow it. Zero: none are kept.
+    /// Time from a change of the tables until flows follow it. Zero: none are kept.
     delay: Duration,
     flows: BTreeMap<FlowKey, Flow>,
     due: Option<Instant>,
 }
 
-/// What was not looked at is `None`.
+/// The header fields that the tables look at; `None` for a field that they do not look at.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct FlowKey {
     in_port: PortNo,
@@ -33,7 +34,7 @@ struct FlowKey {
 }
 
 struct Flow {
-    /// A packet of it, and what became of that.
+    /// A packet of the flow, and the outputs it got.
     packet: Bytes,
     outputs: Vec<Output>,
     used_at: Instant,
@@ -152,7 +153,7 @@ impl Flow {
 }
 
 impl Mask {
-    /// `None` if an entry looks at what flows here are not told apart by.
+    /// Returns `None` if an entry looks at a field that flows here do not record.
     fn of(switch: &Switch, in_port: PortNo) -> Option<Mask> {
         let mut mask = Mask {
             src: false,
@@ -206,7 +207,7 @@ mod tests {
     }
 
     impl Bed {
-        /// What misses goes up.
+        /// A switch whose table sends every packet without an entry to the controller.
         fn new() -> Bed {
             let mut bed = Bed {
                 switch: Switch::with_ports([1, 2]),
@@ -231,7 +232,7 @@ mod tests {
             self.cache.handle_timeout(self.now, &self.switch);
         }
 
-        /// From host 1 at port 1 to another: where it goes.
+        /// Sends a packet from host 1 at port 1 to another host and returns its output port.
         fn send(&mut self, to: u8, eth_type: u16) -> PortNo {
             let packet = ethernet(mac(1), mac(to), eth_type, &[to; 46]).into();
             let outputs = self

@@ -21,7 +21,7 @@ pub struct Host {
     pub ip6: Option<Ipv6Addr>,
     arp: BTreeMap<Ipv4Addr, MacAddr>,
     unresolved: VecDeque<(Ipv4Addr, Packet)>,
-    /// A host that has gone silent neither hears nor answers.
+    /// Whether the host is silent: it neither receives nor answers.
     pub silent: bool,
     /// Echo replies, by the address that answered and the sequence number.
     pub pongs: BTreeMap<(Ipv4Addr, u16), u32>,
@@ -29,7 +29,7 @@ pub struct Host {
     pub datagrams: BTreeMap<u64, u32>,
     /// The same numbers as they came.
     pub arrivals: Vec<u64>,
-    /// ARP requests heard, by who asked and for whom.
+    /// ARP requests received, by sender and target.
     pub arp_heard: BTreeMap<(Ipv4Addr, Ipv4Addr), u32>,
     pub received: u64,
     /// Whether every frame is kept in `recorded`, whoever it is for.

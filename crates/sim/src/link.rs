@@ -14,10 +14,10 @@ use clock::{Duration, Instant, SplitMix64};
 /// (IEEE 802.3). Counted by the rate, so that 100 Mbit/s carries what a 100 Mbit/s line carries.
 pub const LINE_OVERHEAD_BYTES: u64 = 24;
 
-/// What one direction of a link does to frames. The default is a wire: no loss, no delay.
+/// The effect of one direction of a link on frames. The default is a wire: no loss, no delay.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkConfig {
-    /// Propagation delay, one way.
+    /// Propagation delay in one direction.
     pub delay: Duration,
     /// Variation around `delay`; a delay never falls below zero.
     pub jitter: Jitter,
@@ -30,7 +30,8 @@ pub struct LinkConfig {
     pub spared_frames: u64,
     /// Line rate in bit/s; `None` sends in no time.
     pub rate_bps: Option<u64>,
-    /// What may wait for the line, overhead included; a frame beyond it is dropped at the tail.
+    /// The number of bytes that may wait for the line, overhead included. The line drops a frame
+    /// beyond it at the tail.
     pub queue_bytes_max: u64,
     /// Whether jitter may let a frame overtake an earlier one.
     pub reorder: bool,
@@ -69,7 +70,7 @@ impl LinkConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jitter {
     None,
-    /// Evenly between `delay - this` and `delay + this`.
+    /// Evenly distributed between `delay - this` and `delay + this`.
     Uniform(Duration),
     /// Around `delay` with this standard deviation, never beyond six of them: the sum of twelve
     /// even draws, which needs no logarithm and so is the same on every machine.
@@ -79,15 +80,15 @@ pub enum Jitter {
 /// Why a frame did not get through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// By chance, as configured.
+    /// A random loss, as configured.
     Loss,
     /// The queue before the line held `queue_bytes_max`.
     QueueFull,
-    /// `frames_max` frames were on their way.
+    /// A drop because `frames_max` frames were on the link.
     TooManyFrames,
 }
 
-/// What became of the frames so far. `offered` is the sum of the others and those on their way.
+/// The fate of the frames so far. `offered` is the sum of the others and those under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
     pub offered: u64,
@@ -97,11 +98,11 @@ pub struct LinkCounters {
     pub too_many_frames: u64,
 }
 
-/// The Gilbert-Elliott model: a link is good, where nothing is lost, or bad, and may change with each
-/// frame. As `loss gemodel P R 1-H` of netem, by what it looks like in place of its chances.
+/// The Gilbert-Elliott model: a link is good, where nothing is lost, or bad, and may change with
+/// each frame. As `loss gemodel P R 1-H` of netem, by what it looks like in place of its chances.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Burst {
-    /// How many frames a bad time lasts on average, 1 at least.
+    /// The mean length of a bad time in frames, 1 at least.
     pub frames: f64,
     /// Chance that a frame is lost in it, 0 to 1. Loss in all cannot be above that.
     pub loss: f64,
@@ -134,7 +135,7 @@ pub struct Link<F> {
     line_free_at: Instant,
     /// The latest delivery so far, which in-order frames may not undercut.
     last_due: Instant,
-    /// By due time, then by arrival: equal times keep their order.
+    /// Frames in order of due time, then of arrival: equal times keep their order.
     on_the_way: BTreeMap<(Instant, u64), F>,
     counters: LinkCounters,
 }
@@ -276,7 +277,7 @@ impl Fate {
         }
     }
 
-    /// Whether the next frame is lost. In bursts each frame takes two draws, whatever comes of it.
+    /// Whether the next frame is lost. In bursts each frame takes two draws, whatever the result.
     fn draw(&mut self, draws: &mut SplitMix64) -> bool {
         match self {
             Fate::EachByItself { loss_below } => draws.next() < *loss_below,
@@ -423,7 +424,8 @@ mod tests {
         assert_eq!(send(all, 3, 1000, ms(1)).len(), 0);
     }
 
-    /// As many frames as without bursts, in bad times of the length that is asked for.
+    /// Bursts lose the same share of frames as single losses, in bad times of the configured
+    /// length.
     #[test]
     fn bursts_lose_as_many_frames_and_as_long_in_a_row_as_configured() {
         const FRAMES: u64 = 200_000;
@@ -459,7 +461,7 @@ mod tests {
         }
     }
 
-    /// What netem says of its parameters: P is to bad, R to good.
+    /// The parameters of netem's model: P is the chance to turn bad, R the chance to turn good.
     #[test]
     fn a_bad_time_has_the_chances_of_the_model() {
         let (to_bad, to_good) = Burst {

@@ -21,20 +21,20 @@ use crate::process::{Process, ProcessConfig, ProcessOutput};
 pub struct NetworkConfig {
     pub process: ProcessConfig,
     pub version: Version,
-    /// One way, between a switch and the controller.
+    /// Delay in one direction, between a switch and the controller.
     pub control_delay: Duration,
-    /// One way, over a link.
+    /// Delay in one direction, over a link.
     pub link_delay: Duration,
     /// How long after a change of its table a switch's packets go as before where a flow was kept
     /// of them, whatever a barrier says. Such a switch says that it is Open vSwitch. Zero: none is.
     pub activation_delay: Duration,
     /// Whether first packets are held beside each switch.
     pub hold: bool,
-    /// Of data packets, in millionths.
+    /// Loss of data packets, in millionths.
     pub loss_ppm: u32,
     /// How long a switch waits before it connects again.
     pub reconnect_delay: Duration,
-    /// Of a switch's table.
+    /// The number of entries that a switch's table holds.
     pub entries_max: usize,
 }
 
@@ -77,7 +77,7 @@ pub struct Network {
     /// When the process and each switch were last put on the queue for, so that they are not twice.
     process_due: Option<Instant>,
     trace: u64,
-    /// Of LLDP frames alone, in millionths.
+    /// Loss of LLDP frames alone, in millionths.
     lldp_loss_ppm: u32,
     /// Stopped processes, and what waits for each.
     stopped: BTreeSet<Part>,
@@ -129,9 +129,9 @@ struct Link {
     up: bool,
     /// Loses everything while both ports stay up.
     dark: bool,
-    /// Where it is not the network's.
+    /// The cable's own delay, where it differs from the network's.
     delay: Option<Duration>,
-    /// Of every packet, in millionths.
+    /// Loss of every packet, in millionths.
     loss_ppm: u32,
 }
 
@@ -325,7 +325,7 @@ impl Network {
         self.process.as_ref().expect("the controller runs")
     }
 
-    /// What an operator asks of the controller.
+    /// Runs an operator's question on the controller and returns the answer.
     pub fn ask<R>(&mut self, question: impl FnOnce(&mut Controller, Instant) -> R) -> R {
         let now = self.now;
         let process = self.process.as_mut().expect("the controller runs");
@@ -404,7 +404,7 @@ impl Network {
         );
     }
 
-    /// What somebody else than the controller sets in a switch.
+    /// Changes a switch's tables as somebody other than the controller.
     pub fn apply(&mut self, switch: SwitchId, message: &Message) {
         let applied = self.switches[switch.0].switch.apply(self.now, message);
         assert!(applied.is_ok(), "{message:?}: {applied:?}");
@@ -428,22 +428,22 @@ impl Network {
         self.links[id.0].dark = dark;
     }
 
-    /// What this cable takes, one way.
+    /// Sets the delay of this cable in one direction.
     pub fn set_delay(&mut self, id: LinkId, delay: Duration) {
         self.links[id.0].delay = Some(delay);
     }
 
-    /// How much of what it carries this cable loses, in millionths, either way.
+    /// Sets the loss of this cable, in millionths, in either direction.
     pub fn set_loss(&mut self, id: LinkId, ppm: u32) {
         self.links[id.0].loss_ppm = ppm;
     }
 
-    /// How many LLDP frames all cables lose, in millionths.
+    /// Sets the loss of LLDP frames on all cables, in millionths.
     pub fn set_lldp_loss(&mut self, ppm: u32) {
         self.lldp_loss_ppm = ppm;
     }
 
-    /// Other delay of all control channels, one way, for what is sent from now on.
+    /// Sets the delay of all control channels in one direction, for messages sent from now on.
     pub fn set_control_delay(&mut self, delay: Duration) {
         self.config.control_delay = delay;
     }
@@ -473,7 +473,7 @@ impl Network {
         }
     }
 
-    /// What a stopped process would have to take in itself.
+    /// Returns the stopped process that this event would have to reach.
     fn stopped_by(&self, happening: &Happening) -> Option<Part> {
         let relay = |connection: &ConnectionId| {
             let mut nodes = self.switches.iter();
@@ -515,7 +515,7 @@ impl Network {
         self.waiting.push_back((part, happening));
     }
 
-    /// What shall carry nothing that can go another way.
+    /// Drains parts of the network: they carry no traffic that has another path.
     pub fn set_drained(&mut self, drained: Drained) {
         if let Some(process) = &mut self.process {
             process.controller.set_drained(self.now, drained);
@@ -546,7 +546,7 @@ impl Network {
         self.switches[switch.0].is_mute = true;
     }
 
-    /// As [`NetworkConfig::activation_delay`], of one switch.
+    /// Sets [`NetworkConfig::activation_delay`] for one switch.
     pub fn set_activation_delay(&mut self, switch: SwitchId, delay: Duration) {
         self.switches[switch.0].cache.set_delay(delay);
     }
@@ -585,7 +585,7 @@ impl Network {
         self.hosts[host.0].1 = end;
     }
 
-    /// What an administrator or the process around it tells the controller.
+    /// Runs a command of an administrator, or of the process around the controller, on it.
     pub fn tell_controller(&mut self, tell: impl FnOnce(&mut Controller, Instant)) {
         if let Some(process) = &mut self.process {
             tell(&mut process.controller, self.now);
@@ -602,7 +602,7 @@ impl Network {
         }
     }
 
-    /// The process is gone; what was on its way to these switches still arrives, at once.
+    /// Stops the process. Messages already under way to these switches still arrive, at once.
     pub fn kill_controller_after(&mut self, reached: &[SwitchId]) {
         let is_it = |happening: &Happening| match happening {
             Happening::ToSwitch { switch, .. } => reached.contains(switch),
@@ -673,8 +673,8 @@ impl Network {
         self.now = end;
     }
 
-    /// Runs until switches have been sent so many more messages of these types, or until `end`;
-    /// whether there were as many.
+    /// Runs until switches have been sent `count` more messages of these types, or until `end`.
+    /// Returns whether the count was reached.
     pub fn run_until_heard(&mut self, types: &[u8], count: u64, end: Instant) -> bool {
         let heard = |network: &Network| -> u64 {
             let nodes = network.switches.iter();
@@ -842,7 +842,7 @@ impl Network {
         }
     }
 
-    /// What the relay beside a switch has for either side, and when it is to be asked again.
+    /// Forwards the frames that the relay beside a switch holds ready, and sets its next timer.
     fn drain_hold(&mut self, id: SwitchId) {
         let Some(connection) = self.switches[id.0].connection else {
             return;

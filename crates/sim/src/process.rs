@@ -20,14 +20,14 @@ pub struct ProcessConfig {
     pub controller: ControllerConfig,
     pub session: SessionConfig,
     pub inbox: InboxConfig,
-    /// By which the inbox sorts.
+    /// The policy by which the inbox sorts.
     pub policy: PolicyMap,
-    /// What one message costs the application.
+    /// The time that one message costs the application.
     pub service_time: Duration,
 }
 
 impl Default for ProcessConfig {
-    /// As the controller runs when it is told nothing.
+    /// The configuration of a controller that runs without flags.
     fn default() -> ProcessConfig {
         ProcessConfig {
             controller: ControllerConfig::default(),
@@ -48,7 +48,7 @@ pub struct Process {
     /// When the application is done with the message it has.
     busy_until: Instant,
     outputs: VecDeque<ProcessOutput>,
-    /// Everything the controller said, in order.
+    /// Every event of the controller, in order.
     pub events: Vec<(Instant, Event)>,
 }
 
@@ -107,7 +107,7 @@ impl Process {
         self.drain(now);
     }
 
-    /// What an operator asks of the controller, as `driver::Driver::ask`.
+    /// Runs an operator's question on the controller, like `driver::Driver::ask`.
     pub fn ask<R>(&mut self, now: Instant, question: impl FnOnce(&mut Controller) -> R) -> R {
         let answer = question(&mut self.controller);
         self.drain(now);

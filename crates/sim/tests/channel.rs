@@ -124,7 +124,7 @@ fn a_line_waits_as_long_as_m_d_1() {
     }
 }
 
-/// What does not fit is lost, and nothing else: a share of (rho - 1) / rho.
+/// An overloaded line loses the messages that do not fit and no others: a share of (rho - 1) / rho.
 #[test]
 fn an_overloaded_line_loses_the_overload() {
     for (load, below) in [(1.05, 0), (1.2, 0), (1.2, 3000)] {
@@ -192,7 +192,7 @@ fn one_fifo_does_what_was_published() {
     assert!((880.0..925.0).contains(&kbit), "{kbit} kbit/s");
 }
 
-/// Published 22 ± 2 ms; what waits below the scheduler is all of it.
+/// Published 22 ± 2 ms; the wait below the scheduler is all of it.
 #[test]
 fn priorities_leave_what_waits_below_them() {
     for (below, right_ms) in [(131_072, 23.15), (3000, 2.67)] {

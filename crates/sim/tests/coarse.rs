@@ -1,5 +1,5 @@
-//! More pairs in use than fit into a switch between others: they share entries, and nothing is lost,
-//! let through or left behind by that.
+//! More pairs in use than fit into a switch between others: they share entries, and nothing is
+//! lost, let through or left behind by that.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ const LIMIT: u32 = 100;
 const EDGES: usize = 4;
 const HOSTS_PER_EDGE: usize = 4;
 
-/// Between two datagrams of a pair.
+/// Time between two datagrams of a pair.
 const GAP: Duration = Duration::from_millis(200);
 
 /// Numbers of a pair's datagrams.
@@ -49,7 +49,7 @@ struct Star {
     cores: Vec<SwitchId>,
     edges: Vec<SwitchId>,
     hosts: Vec<HostId>,
-    /// From each edge to each core.
+    /// Links from each edge to each core.
     links: Vec<LinkId>,
     sent: BTreeMap<(HostId, HostId), Vec<(Instant, u64)>>,
     occupancy_max: usize,
@@ -99,7 +99,7 @@ impl Star {
         star
     }
 
-    /// In steps, so that the fullest the tables are is seen.
+    /// Runs in steps, so that the fullest state of the tables is seen.
     fn run(&mut self, time: Duration) {
         let step = ms(20);
         let end = self.network.now() + time;
@@ -141,7 +141,7 @@ impl Star {
         self.hosts.iter().flat_map(to).collect()
     }
 
-    /// Of a pair's datagrams sent in that time: how many, and how many have arrived.
+    /// The number of a pair's datagrams sent in that time, and the number of these that arrived.
     fn told(&self, pair: (HostId, HostId), from: Instant, until: Instant) -> (usize, usize) {
         let sent = &self.sent[&pair];
         let within = sent.iter().filter(|(at, _)| (from..until).contains(at));
@@ -158,7 +158,7 @@ impl Star {
         pairs.filter(|(_, lost)| *lost > 0).collect()
     }
 
-    /// What was sent by then has had its time to arrive.
+    /// The time before which every datagram sent has had its time to arrive.
     fn settled(&self) -> Instant {
         Instant(self.network.now().as_nanos() - 500_000_000)
     }
@@ -262,7 +262,7 @@ fn pairs_share_entries_where_they_do_not_fit_and_nothing_is_lost() {
     }
 }
 
-/// Without a limit there is nothing coarse: what the test above sees is the table's doing.
+/// Without a limit no entry is shared: the test above sees an effect of the table's limit.
 #[test]
 fn where_all_fit_each_pair_has_its_own() {
     let mut star = Star::new(Version::V13, 1, 1);
@@ -327,8 +327,8 @@ fn what_is_forbidden_stays_so_where_entries_are_coarse() {
     }
 }
 
-/// Edge switches are too small as well, and behind one port are many. Somebody else speaks there, whom
-/// nobody has heard, to one whom all pairs share entries to.
+/// Edge switches are too small as well, and behind one port are many. Somebody else speaks there,
+/// whom nobody has heard, to one whom all pairs share entries to.
 #[test]
 fn a_new_sender_is_learned_where_entries_are_coarse() {
     let mut star = Star::new(Version::V13, 1, 3);
@@ -367,8 +367,8 @@ fn a_new_sender_is_learned_where_entries_are_coarse() {
     assert_eq!(star.lost(begin, star.settled()), []);
 }
 
-/// A host to whom all share entries moves to another edge: from when it has been heard there, all
-/// that is for it arrives there.
+/// A host for which all share entries moves to another edge. Once the controller has a packet
+/// from it there, all packets for it arrive there.
 #[test]
 fn coarse_entries_follow_a_host_that_moves() {
     for (version, unplug) in VERSIONS.into_iter().flat_map(|v| [(v, true), (v, false)]) {
@@ -380,7 +380,8 @@ fn coarse_entries_follow_a_host_that_moves() {
         let host = star.hosts[0];
         let new = star.edges[2];
         star.network.move_host(host, new, unplug);
-        // Held for discovery, then heard by what it sends all the time, and asked for at its old port.
+        // Held for discovery, then heard by what it sends all the time, and asked for at its old
+        // port.
         star.run(ms(3000));
         let begin = star.network.now();
         star.run(ms(8000));

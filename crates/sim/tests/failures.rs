@@ -1,4 +1,4 @@
-//! What breaks, and how little of it traffic sees.
+//! Failures of links, switches and controllers, and how little of them traffic sees.
 
 use clock::Duration;
 use control::controller::{Alarm, ControllerConfig, Event, Mode};
@@ -38,7 +38,7 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// Pings both ways, so that both ARP caches and both paths are there.
+/// Pings in both directions, so that both ARP caches and both paths are there.
 fn establish(network: &mut Network, a: HostId, b: HostId) {
     network.run_for(ms(2000));
     for seq in 0..3 {
@@ -206,7 +206,7 @@ fn switches_that_come_back_late_cost_established_flows_nothing() {
     }
 }
 
-/// What the new process adopted it must also mend.
+/// A new process must also mend the paths that it adopted.
 #[test]
 fn adopted_paths_are_moved_when_their_link_dies() {
     for mode in MODES {
@@ -333,7 +333,7 @@ fn forged_and_replayed_lldp_makes_no_link() {
     );
 }
 
-/// An LLDP frame of the running process, heard on a port of a host who records it.
+/// An LLDP frame of the running process, received on the port of a host that records it.
 fn sim_lldp(network: &mut Network, at: SwitchId) -> Vec<u8> {
     let host = network.add_host(at);
     network.host_mut(host).record = true;

@@ -1,5 +1,5 @@
-//! What becomes of the first packets of a conversation: how many take the way over the controller,
-//! and how many are overtaken by those behind them.
+//! The first packets of a conversation: how many go over the controller, and how many are
+//! overtaken by those behind them.
 
 use clock::{Duration, Instant};
 use control::controller::{Alarm, ControllerConfig, Event, Mode};
@@ -12,10 +12,10 @@ use sim::network::{HostId, Network, NetworkConfig, SwitchId};
 use sim::process::ProcessConfig;
 use sim::topology;
 
-/// One way; both ways are the 17 ms of the paper's testbed.
+/// Delay in one direction; both add up to the 17 ms of the paper's testbed.
 const CONTROL_DELAY: Duration = Duration::from_micros(8500);
 
-/// As on Open vSwitch at its worst.
+/// The longest activation delay measured on Open vSwitch.
 const ACTIVATION_DELAY: Duration = Duration::from_millis(17);
 
 /// 425 packets a second: 5 Mbit/s of 1470 bytes.
@@ -110,7 +110,7 @@ fn reordered(arrivals: &[u64]) -> usize {
     late.count()
 }
 
-/// What became of a stream of 400 packets.
+/// The fate of a stream of 400 packets.
 #[derive(Debug, PartialEq)]
 struct Streamed {
     packet_ins: u64,
@@ -361,8 +361,8 @@ fn entries_made_from_reports_overtake_nothing() {
     }
 }
 
-/// Two ways of the same length in hops, one of them much longer in time: the entry goes the way that
-/// the packets before it have gone.
+/// Two paths of the same length in hops, one of them much longer in time: the entry takes the
+/// path of the packets before it.
 #[test]
 fn an_entry_goes_the_way_of_the_route_before_it() {
     let timeouts = Timeouts {
@@ -429,7 +429,7 @@ fn whoever_is_reported_is_looked_at() {
     assert_eq!(network.host(peer).datagrams.len(), 100);
 }
 
-/// Two hosts behind one port hear each other there.
+/// Two hosts behind one port reach each other there.
 #[test]
 fn what_stays_behind_a_port_is_not_reported() {
     let timeouts = Timeouts {
@@ -736,7 +736,7 @@ fn nor_is_what_only_an_edge_has_seen() {
     assert!(took >= SETTLED, "{took:?}");
 }
 
-/// Of a switch that does not say it is Open vSwitch, nobody knows when an entry is active.
+/// Nobody knows when an entry is active in a switch that does not say it is Open vSwitch.
 #[test]
 fn of_other_switches_a_barrier_is_not_believed() {
     let mut network = Network::new(NetworkConfig::default(), 1);
@@ -774,7 +774,7 @@ fn neighbour_discovery_waits_until_entries_have_settled() {
     assert!(took >= SETTLED, "{took:?}");
 }
 
-/// Of neighbour discovery, by its type.
+/// A message of neighbour discovery, by its type.
 fn solicitation(src: MacAddr, dst: MacAddr, kind: u8) -> Vec<u8> {
     let header = [&[0x60, 0, 0, 0, 0, 24, 58, 255][..], &[0xfe; 32]].concat();
     let message = [&[kind, 0, 0, 0][..], &[0; 20]].concat();

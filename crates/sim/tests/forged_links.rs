@@ -1,4 +1,4 @@
-//! Hosts that hand LLDP on, and cables that nobody has stated.
+//! Hosts that forward LLDP, and cables that the file does not list.
 
 use std::collections::BTreeSet;
 
@@ -241,8 +241,8 @@ fn a_stated_edge_is_never_a_link() {
     assert_eq!(lldp.count(), 0, "no LLDP goes out there");
 }
 
-/// A ring of three of which the file says two cables: the third is an alarm and is never used, nor
-/// flooded to, and what the file says comes up.
+/// A ring of three with two of its cables in the file: the third raises an alarm and is never
+/// used, nor flooded to, and the links of the file come up.
 #[test]
 fn links_that_are_not_stated_are_not_used_where_links_are_enforced() {
     let mut plain = network(ControllerConfig::default());
@@ -299,7 +299,7 @@ fn links_that_are_not_stated_are_not_used_where_links_are_enforced() {
     }
 }
 
-/// LLDP that a slow control channel has kept is ours, and nobody's forgery.
+/// LLDP that a slow control channel has kept is ours and no forgery.
 #[test]
 fn our_own_late_lldp_is_counted_and_no_alarm() {
     let (mut network, line, _) = talked();

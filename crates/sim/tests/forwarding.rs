@@ -29,7 +29,7 @@ fn network(mode: Mode, version: Version, seed: u64) -> Network {
     )
 }
 
-/// Pings between all pairs, one after the other, and what came back; then what every host heard.
+/// Pings between all pairs, one after the other, and their replies; then every host's records.
 fn all_pairs_ping(mut network: Network, topology: &Topology) -> Network {
     network.run_for(Duration::from_millis(1500));
     for (i, from) in topology.hosts.iter().enumerate() {
@@ -89,7 +89,7 @@ fn all_pairs_ping_on_switches_of_openflow_1_0() {
     }
 }
 
-/// With 2 ms each way to the controller a network of switches far away must be as right.
+/// A network of switches 2 ms from the controller in each direction must be as right.
 #[test]
 fn a_distant_controller_changes_the_delay_and_nothing_else() {
     for mode in MODES {

@@ -1,4 +1,4 @@
-//! What the fuzz targets `state` and `relay` check, on the inputs that are kept and on random ones.
+//! Runs the checks of the fuzz targets `state` and `relay` on the kept inputs and on random ones.
 
 #![allow(
     clippy::disallowed_methods,
@@ -100,7 +100,7 @@ fn smaller(run: Run, mut data: Vec<u8>) -> Vec<u8> {
     data
 }
 
-/// What a fault is called without its numbers.
+/// The name of a fault, without its numbers.
 fn kind(why: &str) -> String {
     let letters = why.chars().filter(|c| !c.is_ascii_digit());
     letters.take(60).collect()
@@ -110,8 +110,8 @@ fn hex(data: &[u8]) -> String {
     data.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Random inputs from one seed on until so many operations are done. Each kind of fault is told once,
-/// with the least input that has it.
+/// Runs random inputs from one seed on until `operations` are done. Reports each kind of fault
+/// once, with the least input that has it.
 fn explore(target: &str, run: Run, seed: u64, operations: u64) -> BTreeSet<String> {
     let (kept, mut random) = (corpus(target), Random(SplitMix64::new(seed)));
     let (mut done, mut inputs) = (0, 0);
@@ -176,7 +176,7 @@ fn target() -> (String, Run) {
     }
 }
 
-/// As long as one likes: FUZZ_TARGET, FUZZ_SEED, FUZZ_OPERATIONS.
+/// Runs for as long as one likes: FUZZ_TARGET, FUZZ_SEED, FUZZ_OPERATIONS.
 #[test]
 #[ignore = "ten million operations"]
 fn a_target_holds_for_many_random_operations() {

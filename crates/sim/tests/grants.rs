@@ -89,7 +89,7 @@ fn an_edge_with_room_withholds_nothing() {
     assert_eq!(edge.counters().entries_withheld, 0);
 }
 
-/// As a switch's database says it: before the switch is there, and later anew.
+/// A switch's database reports the limit before the switch is there, and later a new one.
 #[test]
 fn a_limit_that_a_database_tells_holds_as_one_that_is_configured() {
     let dpid = DatapathId(1);

@@ -1,5 +1,5 @@
-//! Who is who: a host keeps its place and its IP addresses against whoever claims them, and gives
-//! them up when it has gone.
+//! Identity of hosts: a host keeps its place and its IP addresses against whoever claims them, and
+//! gives them up when it has gone.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -106,8 +106,8 @@ impl Net {
         self.network.run_for(ms(50));
     }
 
-    /// The victim's hardware address from the attacker's port, for 8 s. The victim must keep its place,
-    /// and the alarm must name the attacker's port.
+    /// The victim's hardware address from the attacker's port, for 8 s. The victim must keep its
+    /// place, and the alarm must name the attacker's port.
     fn attack_place(&mut self, attacker: HostId) {
         let mac = self.mac(self.victim);
         for n in 0..800u16 {
@@ -163,7 +163,8 @@ fn a_host_with_another_address_than_before_keeps_its_place() {
 }
 
 /// The host has told no address and answers no question. Its packets go by entries, those of its
-/// switch's edge and those of a path, so that nobody hears them: but while it is asked. None is lost.
+/// switch's edge and those of a path, so that nobody hears them: but while it is asked. None is
+/// lost.
 #[test]
 fn a_host_that_cannot_be_asked_is_heard_by_its_traffic() {
     for version in VERSIONS {
@@ -485,8 +486,8 @@ fn barring_none() -> Timeouts {
     Timeouts::fixed(60, 0)
 }
 
-/// The attackers send UDP from an IPv4 address to the peer and the far host, from their own hardware
-/// address, and say nothing of themselves.
+/// The attackers send UDP from an IPv4 address to the peer and the far host, from their own
+/// hardware address, and say nothing of themselves.
 fn send_all(net: &mut Net, ip: &str, first: u64, count: u64) {
     for number in first..first + count {
         for attacker in [net.near_attacker, net.far_attacker] {
@@ -520,7 +521,8 @@ fn send_all_6(net: &mut Net, ip: &str, first: u64, count: u64) {
     }
 }
 
-/// How many frames the peer and the far host have recorded that carry one of these numbers over UDP.
+/// The number of frames with one of these numbers over UDP that the peer and the far host have
+/// recorded.
 fn arrived(net: &Net, first: u64, count: u64) -> usize {
     let hosts = [net.peer, net.far].map(|host| net.network.host(host));
     let frames = hosts.into_iter().flat_map(|host| &host.recorded);
@@ -536,8 +538,8 @@ fn arrived(net: &Net, first: u64, count: u64) -> usize {
     frames.filter(is_it).count()
 }
 
-/// Whoever is barred by its IP address is barred though it never says that it has the address, on one
-/// switch and on two, and whatever entries it had before.
+/// Whoever is barred by its IP address is barred though it never says that it has the address, on
+/// one switch and on two, and whatever entries it had before.
 #[test]
 fn packets_of_a_barred_address_go_nowhere() {
     for (version, late) in VERSIONS.into_iter().flat_map(|v| [(v, false), (v, true)]) {
@@ -609,8 +611,8 @@ fn a_barred_host_does_not_answer_by_another_source() {
     }
 }
 
-/// What an earlier class allows of a network that is forbidden goes on, however long its hosts were
-/// silent; all else of the network does not.
+/// Traffic that an earlier class allows in a forbidden network goes on, however long its hosts
+/// were silent; the rest of the network's traffic does not.
 #[test]
 fn a_class_before_the_forbidden_one_lets_its_hosts_through() {
     for version in VERSIONS {

@@ -75,7 +75,7 @@ fn ping_both_ways(network: &mut Network, a: HostId, b: HostId, seq: u16) {
     assert_eq!((pongs(a, b), pongs(b, a)), (Some(1), Some(1)), "ping {seq}");
 }
 
-/// What edges have set in a switch: in-port, source, destination, out-port.
+/// The entries of edges in a switch: in-port, source, destination, out-port.
 fn local_entries(network: &Network, at: SwitchId) -> Vec<(PortNo, MacAddr, MacAddr, PortNo)> {
     let entries = network.switch(at).entries();
     let entries = entries.filter_map(|entry| Entry::from_stats(&entry.stats(network.now())));
@@ -191,7 +191,7 @@ fn a_dead_port_takes_its_entries_along_and_no_other() {
     }
 }
 
-/// To another port of the switch and to the other switch, with the old port down or not.
+/// Moves to another port of the switch and to the other switch, with the old port down or not.
 #[test]
 fn a_host_that_moves_leaves_no_entry_behind() {
     for ((mode, version), unplug) in CASES.into_iter().flat_map(|c| [(c, true), (c, false)]) {

@@ -160,7 +160,7 @@ fn strict_order_is_lawful_in_keyed_mode_too_and_slower() {
     assert!(delays[1] < delays[0], "{delays:?}");
 }
 
-/// What the tests above would say if nothing kept the order.
+/// The tests above would find violations if nothing kept the order.
 #[test]
 fn without_the_order_layer_the_law_is_broken() {
     for algorithm in ALGORITHMS {

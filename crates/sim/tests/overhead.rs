@@ -37,7 +37,8 @@ const IDEAL: Host = Host {
 const ETHERNET_IP_TCP: u64 = 14 + 20 + 32;
 const ETHERNET_IP_UDP: u64 = 14 + 20 + 8;
 
-/// Over a link of 1 ms each way; messages of 220 bytes to the controller at these milliseconds.
+/// A link of 1 ms in each direction; messages of 220 bytes to the controller at these
+/// milliseconds.
 fn setup(carrier: Carrier, at_ms: &[u64]) -> Setup {
     let message = |ms: &u64| Message {
         due: ms * 1_000_000,
@@ -159,8 +160,8 @@ fn acknowledgements_race_with_messages() {
     assert!(frames(thin) < 1.02, "{}", frames(thin));
 }
 
-/// What the relays say of a lane and of a record goes with it, and a message takes along the report
-/// of what came half a second ago.
+/// A relay sends its data about a lane and a record with the record. A message takes along the
+/// report of deliveries that are half a second old.
 #[test]
 fn a_relay_says_of_each_record_and_lane_and_reports_with_the_next_message() {
     for (records, lane, record) in [(RELAY_RECORDS_1, 4, 2), (RELAY_RECORDS, 4 + 3, 0)] {

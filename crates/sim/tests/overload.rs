@@ -93,7 +93,7 @@ fn a_flood_delays_neither_echoes_nor_other_switches() {
     assert!(network.process().inbox.is_empty(), "and it recovers");
 }
 
-/// Until `switch` has heard one more message of `type_byte`.
+/// Runs until `switch` has received one more message of `type_byte`.
 fn wait(
     network: &mut Network,
     switch: SwitchId,
@@ -209,7 +209,7 @@ fn a_multipart_reply_without_end_is_given_up() {
     );
 }
 
-/// 1,000 replies that nobody asked for.
+/// Sends 1,000 replies that answer no request.
 #[test]
 fn forged_replies_change_nothing() {
     let mut network = Network::new(NetworkConfig::default(), 1);

@@ -20,7 +20,7 @@ use openflow::{
     encode,
 };
 
-/// A controller and switches that answer when they are told to.
+/// A controller and switches that answer on request.
 struct Bench {
     controller: Controller,
     now: Instant,
@@ -209,7 +209,7 @@ impl Bench {
     }
 }
 
-/// What a switch may have to confirm, with the barriers between.
+/// The number of bytes that a switch may have to confirm, with the barriers between.
 const IN_FLIGHT_MAX: usize = (512 << 10) + 1024;
 
 /// 100,000 hosts in proactive mode, whose switch comes back with an empty table.

@@ -1,4 +1,4 @@
-//! What a stream sees when its way changes: packets lost, and packets overtaken.
+//! The effect of a change of path on a stream: packets lost, and packets overtaken.
 
 use std::collections::BTreeSet;
 
@@ -136,7 +136,8 @@ fn drain_waiting(network: &mut Network, ring: &Topology, links: &[usize], wait: 
     network.set_drained(drained);
 }
 
-/// Five switches in a circle, and two hosts: one hop of 5 ms, or four of 2 ms each the other way.
+/// Five switches in a circle, and two hosts: one hop of 5 ms, or four of 2 ms each in the other
+/// direction.
 fn ring(mode: Mode, to: usize) -> (Network, Topology, (HostId, HostId)) {
     ring_in(network(mode), to)
 }
@@ -153,7 +154,7 @@ fn ring_in(mut network: Network, to: usize) -> (Network, Topology, (HostId, Host
     (network, ring, pair)
 }
 
-/// To a slower way, that is, where nothing can overtake.
+/// Moves to a slower path, where nothing can overtake.
 #[test]
 fn a_planned_change_loses_nothing_and_reorders_nothing() {
     // A controller next door is faster than entries become active, and the ingress than the rest.
@@ -174,7 +175,7 @@ fn a_planned_change_loses_nothing_and_reorders_nothing() {
     }
 }
 
-/// To a faster way: what is sent in the difference of the delays overtakes.
+/// Moves to a faster path: packets sent in the difference of the delays overtake.
 #[test]
 fn a_planned_change_to_a_faster_way_reorders_the_difference_and_loses_nothing() {
     for mode in MODES {
@@ -192,7 +193,7 @@ fn a_planned_change_to_a_faster_way_reorders_the_difference_and_loses_nothing() 
     }
 }
 
-/// The slow way to begin with, and both directions on it.
+/// Both directions on the slow path at the start.
 fn on_the_slow_way() -> (Network, Topology, (HostId, HostId)) {
     on_the_slow_way_of(network(Mode::Reactive))
 }
@@ -233,7 +234,7 @@ fn a_planned_change_in_a_pause_reorders_nothing_even_to_a_faster_way() {
     assert_eq!(moved(&network), (0, 0));
 }
 
-/// Of a stream that does not pause, the difference of the delays is overtaken, and it is told.
+/// Packets within the difference of the two delays are overtaken, and the controller reports it.
 #[test]
 fn who_does_not_pause_is_moved_under_traffic_when_the_wait_is_over() {
     let (mut network, ring, pair) = on_the_slow_way();
@@ -249,7 +250,7 @@ fn who_does_not_pause_is_moved_under_traffic_when_the_wait_is_over() {
     assert_eq!(after, NOTHING, "the link was still in use");
 }
 
-/// Of what goes by UDP, streams only.
+/// Lets streams pass and forbids all other UDP traffic.
 fn only_streams() -> Timeouts {
     const STREAM_PORT: u16 = 4001;
     let class = |name: &str, dst_ports: &[u16], forbid| FlowClass {
@@ -275,8 +276,8 @@ fn only_streams() -> Timeouts {
     }
 }
 
-/// The ways part where services are told apart: each turns in its own pause, and never falls to what
-/// drops the rest.
+/// The ways part where services are told apart: each turns in its own pause, and never falls to
+/// what drops the rest.
 #[test]
 fn services_turn_in_a_pause_and_what_is_forbidden_stays_so() {
     let (mut network, ring, pair) = on_the_slow_way();
@@ -347,8 +348,8 @@ fn a_service_without_an_entry_turns_in_the_pause_of_its_pair() {
     assert_eq!((seen, moved(&network)), (NOTHING, (2, 0)));
 }
 
-/// Others are refused where it waits, and nothing may go: what it has there is not taken for what was
-/// refused.
+/// Others are refused where it waits, and nothing may go: what it has there is not taken for what
+/// was refused.
 #[test]
 fn a_path_waits_on_where_the_table_is_full_for_others() {
     // Two of every switch's own, the path, both ways back, and what takes over.
@@ -419,8 +420,8 @@ fn fixed(idle_s: u16, hard_s: u16) -> Timeouts {
     }
 }
 
-/// A FLOW_REMOVED may arrive after the next entry of its key was sent: here the old entry ends in the
-/// moment in which the wait for a pause is over.
+/// A FLOW_REMOVED may arrive after the next entry of its key was sent: here the old entry ends in
+/// the moment in which the wait for a pause is over.
 #[test]
 fn an_end_that_is_told_late_ends_nothing_that_was_sent_since() {
     let mut network = network(Mode::Reactive);
@@ -557,8 +558,8 @@ fn what_has_no_other_way_stays() {
     }
 }
 
-/// A link fails: what is on it, and what is sent until the switch has said so and the new way is
-/// active, is lost. It returns: nothing is lost.
+/// Packets on a failed link are lost, and those sent until the switch has reported the failure
+/// and the new path is active. When the link returns, nothing is lost.
 #[test]
 fn a_failure_costs_its_round_trip_and_a_return_nothing() {
     for (mode, to) in MODES.into_iter().flat_map(|mode| [(mode, 1), (mode, 2)]) {

@@ -117,8 +117,8 @@ impl Scene {
         }
     }
 
-    /// What the kernel of the machine at the other end of a cable says unasked, by the address of
-    /// its port.
+    /// Sends the ARP request that the kernel of the machine at the other end of a cable sends
+    /// unasked, with the address of its port.
     fn speak_as_kernel(&mut self, cable: usize, side: usize, [end, other]: [Location; 2]) {
         let [a, b, c, d] = other.port.0.to_be_bytes();
         let address = Address {
@@ -267,7 +267,7 @@ fn a_machine_that_stops_splits_nothing() {
     });
 }
 
-/// Of a machine with two switches on it, which neighbours of both outlive.
+/// A machine with two switches on it stops; neighbours of both outlive it.
 #[test]
 fn two_neighbours_that_stop_split_nothing() {
     pauses("two switches", |scene| {
@@ -305,7 +305,7 @@ fn only_lldp_lost_for_six_seconds_splits_nothing() {
     }
 }
 
-/// From the beginning, and from a moment on.
+/// The control channel is slow from the beginning, and from a moment on.
 #[test]
 fn a_slow_control_channel_splits_nothing() {
     for shape in SHAPES {
@@ -411,7 +411,7 @@ fn a_link_mended_on_a_busy_machine_costs_nothing() {
     assert!(losses.is_empty(), "{losses:#?}");
 }
 
-/// What may happen to a network with loops, in any order. No end of a cable that was ever a link
+/// Runs the faults of a network with loops in any order. No end of a cable that was ever a link
 /// is taken for an edge, nothing circles, and when it is over everything is back.
 #[test]
 fn no_order_of_faults_makes_a_loop() {

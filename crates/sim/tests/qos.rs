@@ -1,4 +1,5 @@
-//! Services, policies and circuits on a whole network: the controller, model switches, virtual time.
+//! Services, policies and circuits on a whole network: the controller, model switches, virtual
+//! time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +29,7 @@ const FLOW_MOD: u8 = 14;
 const BARRIER_REQUEST: u8 = 20;
 const METER_MOD: u8 = 29;
 const MULTIPART_REQUEST: u8 = 18;
-/// What a change of QoS is made of.
+/// The messages of a change of QoS.
 const CHANGES: [u8; 3] = [FLOW_MOD, BARRIER_REQUEST, METER_MOD];
 
 /// UDP to this port is video.
@@ -211,7 +212,7 @@ fn links(network: &Network, topology: &Topology) -> BTreeMap<Location, Location>
 enum Found {
     /// Nobody is let in.
     Absent,
-    /// By these switches.
+    /// Let in and led to its end, through these switches.
     Whole(Vec<DatapathId>),
     /// Let in, and it ends there.
     Half(Location),
@@ -284,7 +285,7 @@ fn policy_state(network: &mut Network, policy: &str) -> (Installation, BTreeSet<
     (policy.state, policy.reasons.clone())
 }
 
-/// The link between two switches that follow each other on a way.
+/// The link between two switches that follow each other on a path.
 fn link_between(network: &Network, topology: &Topology, a: DatapathId, b: DatapathId) -> LinkId {
     let mut links = topology.links.iter();
     let is_it = |id: &&LinkId| {
@@ -395,7 +396,7 @@ fn a_circuit_that_does_not_fit_is_refused_by_the_link_that_is_full() {
     );
 }
 
-/// Who waits for the answer is told by field, and nothing is changed.
+/// The caller that waits for the answer gets the field at fault, and nothing is changed.
 #[test]
 fn a_circuit_that_is_asked_for_now_and_has_no_room_is_refused_by_field() {
     let mut network = network();
@@ -561,9 +562,9 @@ fn restart(network: &mut Network, ring: &Topology, qos: &Qos) {
     ask_for(network, qos);
 }
 
-/// Killed after every message of the set-up, or of what takes it out again, while what is on its way
-/// still reaches some switches and not others: what is there is never half, and a new process makes
-/// it whole, or nothing is left of it.
+/// The controller is killed after every message that sets the circuit up or removes it, while
+/// messages under way still reach some switches and not others. The entries are never half there:
+/// a new process completes them, or nothing is left.
 #[test]
 fn killed_at_any_message_a_circuit_is_whole_or_absent() {
     for is_removal in [false, true] {
@@ -674,7 +675,7 @@ fn a_new_process_finds_all_of_it_and_sends_nothing() {
     assert_eq!(lost(&network, b, 0, 20_000), 0);
 }
 
-/// After a restart the databases are reached some seconds after the switches.
+/// After a restart the controller reaches the databases some seconds after the switches.
 #[test]
 fn a_circuit_stays_while_databases_are_still_on_their_way() {
     let (mut network, ring) = prepared();
@@ -966,8 +967,8 @@ fn counters_are_read_and_told_by_policy_and_circuit() {
     assert_eq!(report.circuits["backup"].hops.len(), 3);
 }
 
-/// Switches whose datapath ignores `set_queue`, and what keeps the queues beside them: it counts what
-/// entries put into queues, except where nobody does.
+/// Switches whose datapath ignores `set_queue`, and what keeps the queues beside them: it counts
+/// what entries put into queues, except where nobody does.
 struct Beside {
     nobody_at: Option<DatapathId>,
     /// There everything is in queue 0.
@@ -986,7 +987,7 @@ impl Beside {
         });
     }
 
-    /// What the counters are now.
+    /// Counts packets by queue and hands the counts to the controller.
     fn count(&self, network: &mut Network, topology: &Topology) {
         let wanted = network.ask(|controller, _| controller.wanted_queues());
         let mut told: BTreeMap<DatapathId, BTreeMap<PortNo, verify::Beside>> = BTreeMap::new();

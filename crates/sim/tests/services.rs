@@ -103,7 +103,7 @@ impl Two {
             .tell_controller(|controller, now| controller.set_timeouts(now, timeouts));
     }
 
-    /// From the one to the other; whether it arrives.
+    /// Sends a packet from one host to the other. Returns whether it arrives.
     fn arrives(&mut self, port: u16, number: u64) -> bool {
         let [from, to] = [self.a, self.b].map(|host| self.network.host(host).address);
         let frame = udp(from, to, (9, port), &number.to_be_bytes());
@@ -149,8 +149,8 @@ impl Two {
     }
 }
 
-/// In both versions: at once when it is said, while the rest of the pair goes on, and no longer than
-/// it is said.
+/// In both versions: at once when it is said, while the rest of the pair goes on, and no longer
+/// than it is said.
 #[test]
 fn a_forbidden_service_ends_at_once_and_the_rest_of_its_pair_does_not() {
     for version in VERSIONS {
@@ -294,8 +294,8 @@ fn a_service_is_forbidden_in_both_families() {
     assert!(arrives(80) && !arrives(53));
 }
 
-/// A controller that takes over finds the entries and leaves them: nothing slips through and nothing
-/// is interrupted.
+/// A controller that takes over finds the entries and leaves them: nothing slips through and
+/// nothing is interrupted.
 #[test]
 fn a_new_controller_takes_services_over() {
     let mut long = class("slow", "udp", &[7]);
@@ -319,7 +319,7 @@ fn a_new_controller_takes_services_over() {
     assert_eq!(two.entries(EntryKind::Barrier), []);
 }
 
-/// What drops, with nothing left of its pair that it stands beside.
+/// The controller removes entries that only drop when the entries of their pair are gone.
 #[test]
 fn a_new_controller_takes_out_what_only_drops() {
     let mut two = two(Version::V13, vec![forbidden("dns", "udp", &[53])]);

@@ -1,4 +1,4 @@
-//! What is forbidden between two hosts does not pass between any two messages of the controller: a
+//! Forbidden traffic between two hosts does not pass between any two messages of the controller: a
 //! switch may be at one for as long as it likes before it takes the next.
 
 use std::net::Ipv4Addr;
@@ -25,7 +25,7 @@ struct Bench {
     controller: Controller,
     switch: Switch,
     now: Instant,
-    /// What became of a packet to port 53 after each change of the table: whether it passed.
+    /// The fate of a packet to port 53 after each change of the table: whether it passed.
     passed: Vec<bool>,
 }
 
@@ -108,7 +108,7 @@ impl Bench {
         self.drain();
     }
 
-    /// What comes up is answered.
+    /// Sends a packet and lets the controller answer its packet-in. Returns whether it passed.
     fn send(&mut self, at: PortNo, from: u8, to: u8, port: u16) -> bool {
         let frame = udp(host(from), host(to), (9, port), &[]);
         let outputs = self.switch.process(self.now, at, &frame);
@@ -193,7 +193,7 @@ impl Bench {
     }
 }
 
-/// What drops is there before what leads.
+/// Entries that drop are in the table before those that forward.
 #[test]
 fn what_is_forbidden_does_not_pass_while_a_path_is_set() {
     let mut bench = Bench::new(vec![class("dns", &[53], true)]);
@@ -238,7 +238,7 @@ fn what_is_forbidden_does_not_pass_while_entries_are_set_again() {
     assert!(!bench.passed.contains(&true), "{:?}", bench.passed);
 }
 
-/// What leads goes before what drops some of it.
+/// Entries that forward are removed before those that drop some of their traffic.
 #[test]
 fn what_is_forbidden_does_not_pass_while_a_path_is_taken_away() {
     let dns = class("dns", &[53], true);

@@ -161,8 +161,8 @@ fn a_port_that_bounces_leaves_room_and_is_forgotten_in_five_minutes() {
     assert_eq!(network.process().controller.host_count(), 3);
 }
 
-/// A host that is heard by nobody is asked before it is forgotten; one whose packets go by entries is
-/// not even asked.
+/// A host that is heard by nobody is asked before it is forgotten; one whose packets go by entries
+/// is not even asked.
 #[test]
 fn only_hosts_that_are_gone_are_forgotten() {
     for mode in [Mode::Reactive, Mode::Hybrid, Mode::Proactive] {
@@ -286,8 +286,8 @@ fn link_local_frames_are_not_flooded() {
     assert_eq!(network.host(b).recorded.len(), 1);
 }
 
-/// Finding F6: random sources to a known host. New paths are so many a second, and each port has its
-/// share of them; packets arrive all the same.
+/// Finding F6: random sources to a known host. The controller sets a limited number of new paths a
+/// second, and each port has its share of them; packets arrive all the same.
 #[test]
 fn random_sources_get_so_many_paths_and_others_theirs() {
     let mut network = network(ControllerConfig {

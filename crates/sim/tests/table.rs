@@ -6,7 +6,8 @@ use sim::table::{Outcome, Policy, Setup, Traffic, occupancy_bound};
 
 const CAPACITY: u32 = 1000;
 
-/// New flows as multiples of those at which entries that outlive their flows by 10 s fill the table.
+/// New flows as multiples of those at which entries that outlive their flows by 10 s fill the
+/// table.
 fn setup(policy: Policy, load: f64) -> Setup {
     let lasts_s = Setup::mean_duration().as_secs_f64() + 10.0;
     Setup {
@@ -67,8 +68,8 @@ fn a_lease_keeps_within_the_table_loses_nothing_and_cuts_no_active_flow_off() {
             outcome.evicted_active * 20 <= outcome.evicted,
             "{load}: {outcome:?}"
         );
-        // Counters may be a second late, so that of five times too many flows some are not yet known to
-        // have ended when others come: the controller carries their packets.
+        // Counters may be a second late, so that of five times too many flows some are not yet
+        // known to have ended when others come: the controller carries their packets.
         let carried_max = if load < 5.0 { 0 } else { outcome.flows / 1000 };
         assert!(
             outcome.counts.without_entry <= carried_max,
@@ -101,8 +102,8 @@ fn a_lease_misses_less_than_fixed_timeouts_and_the_paper_s_rule() {
     }
 }
 
-/// Twice as many as fit, each every 200 ms: entries for whole destinations take their packets, or some
-/// have no entry; either way nothing is refused and nobody who sends is cut off.
+/// Twice as many as fit, each every 200 ms: entries for whole destinations take their packets, or
+/// some have no entry; either way nothing is refused and nobody who sends is cut off.
 #[test]
 fn where_more_is_in_use_than_fits_entries_become_coarser() {
     let busy = |policy| Setup {

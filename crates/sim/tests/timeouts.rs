@@ -86,8 +86,8 @@ fn three(network: &mut Network) -> Three {
     hosts
 }
 
-/// What a switch tells comes by class, so that the end of an entry can be heard of after the packet
-/// that missed it.
+/// A switch's messages are sorted by class, so that the end of an entry can arrive after the
+/// packet that missed it.
 #[test]
 fn the_end_of_an_earlier_entry_does_not_take_out_the_one_set_since() {
     for version in VERSIONS {
@@ -255,7 +255,8 @@ fn ip(network: &Network, host: HostId) -> HostName {
     HostName::Ip(network.host(host).address.ip.into())
 }
 
-/// A file that is read again as it is changes nothing, so nothing is sent; one in which a class is new does.
+/// A file that is read again as it is changes nothing, so nothing is sent; one in which a class is
+/// new does.
 #[test]
 fn the_same_timeouts_again_send_nothing() {
     const FLOW_MOD: u8 = 14;
@@ -342,8 +343,8 @@ fn what_is_forbidden_ends_at_once_and_may_be_allowed_again() {
     }
 }
 
-/// A network is forbidden in which one host has an address from the beginning, and another tells one
-/// while it sends: each ends as soon as that is known. A host beside them goes on.
+/// A network is forbidden in which one host has an address from the beginning, and another tells
+/// one while it sends: each ends as soon as that is known. A host beside them goes on.
 #[test]
 fn a_forbidden_network_is_every_host_with_an_address_in_it() {
     let mut network = network(leases(10), Version::V13, ROOMY);
@@ -384,7 +385,7 @@ fn a_forbidden_network_is_every_host_with_an_address_in_it() {
     assert_eq!(arrived(&network, a, 2000, 400), 400, "the other direction");
 }
 
-/// A neighbour solicitation, from this host to everybody, for nobody.
+/// A neighbour solicitation from this host to a multicast group, for an address that no host has.
 fn solicitation(mac: MacAddr, ip: Ipv6Addr) -> Vec<u8> {
     let group = MacAddr([0x33, 0x33, 0xff, 0, 0, 9]);
     let to: Ipv6Addr = "ff02::1:ff00:9".parse().unwrap();
@@ -488,7 +489,7 @@ fn a_table_that_is_full_is_made_room_in_and_nothing_is_lost() {
     }
 }
 
-/// What was refused is there after all, once others are silent.
+/// An entry that the full table refused is set after all, once others are silent.
 #[test]
 fn a_refused_entry_is_sent_again() {
     let timeouts = Timeouts {
@@ -518,8 +519,8 @@ fn a_refused_entry_is_sent_again() {
     }
     network.run_for(ms(2000));
     let (a, b) = (hosts[6], hosts[7]);
-    // One alone. The answer to its address resolution is refused its entry, and no other packet asks
-    // for that again.
+    // One alone. The answer to its address resolution is refused its entry, and no other packet
+    // asks for that again.
     network.stream(a, b, 0, 1, ms(20));
     network.run_for(ms(2500));
     assert!(
@@ -591,7 +592,7 @@ fn the_papers_rule_raises_the_ingress_above_75_percent() {
     );
 }
 
-/// What the paper objects to: under its rule a flow is interrupted every second.
+/// The paper's objection: under its rule a flow is interrupted every second.
 #[test]
 fn under_the_papers_rule_entries_lapse_while_packets_come() {
     let timeouts = Timeouts {
@@ -709,7 +710,7 @@ impl Bench {
         let _ = self.switch.handle_timeout(self.now);
     }
 
-    /// As an edge does it.
+    /// Sets an entry like an edge.
     fn set(&mut self, flow: u32) {
         let (src, dst) = (host(flow).mac, host(u32::MAX).mac);
         let entry = Entry {

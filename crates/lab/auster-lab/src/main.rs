@@ -1,5 +1,5 @@
-//! `auster-lab`: the laboratory. `auster lab`, `bench`, `sim`, `model` and `papers` are its commands:
-//! `auster` starts it with the words that it was given itself.
+//! `auster-lab`: the laboratory. `auster lab`, `bench`, `sim`, `model` and `papers` are its
+//! commands: `auster` starts it with the words that it was given itself.
 
 // What stands above a flag is its help, where [ ] is grammar and no link.
 #![allow(rustdoc::broken_intra_doc_links)]

@@ -62,7 +62,7 @@ struct Learner {
     known: u64,
 }
 
-/// A packet-in to a host that has been heard.
+/// A packet-in for a host that has sent before.
 struct Learned {
     packet_in: PacketIn,
     src: MacAddr,

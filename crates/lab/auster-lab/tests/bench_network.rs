@@ -14,7 +14,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-/// One way between switches and controller: so long that nothing a busy machine does resembles it.
+/// Delay in one direction between switches and controller: so long that no delay of a busy machine
+/// resembles it.
 const CONTROL_MS: f64 = 50.0;
 
 fn start(words: &str) -> Child {

@@ -126,7 +126,7 @@ fn a_link_without_impairment_delays_nothing_by_itself() {
     assert!(rtts[0] < 20.0, "{rtts:?}");
 }
 
-/// 10 % each way: 19 % of 1000 round trips fail, with a deviation of 12.
+/// A loss of 10 % in each direction: 19 % of 1000 round trips fail, with a deviation of 12.
 #[test]
 fn the_same_seed_loses_as_many_packets_and_counts_them() {
     let lost: Vec<usize> = (0..2)

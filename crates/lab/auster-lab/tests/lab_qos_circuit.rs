@@ -1,6 +1,6 @@
-//! A small part of the experiment on a circuit, for what must hold on any machine: it is admitted with
-//! its queues, one that has no room is refused by field and changes nothing, and it moves with its
-//! queues when its link fails. As root, with Open vSwitch.
+//! A small part of the experiment on a circuit, for what must hold on any machine: it is admitted
+//! with its queues, one that has no room is refused by field and changes nothing, and it moves with
+//! its queues when its link fails. As root, with Open vSwitch.
 
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
@@ -77,7 +77,8 @@ fn a_circuit_moves_with_its_queues_and_one_that_has_no_room_is_refused() {
     let before = &trial["before"];
     assert!(number(&before[1]["rate_mbps"]) < 7.5, "{before}");
 
-    // A sender that the machine held up sends all at once what it has missed, and queues lose of that.
+    // A sender that the machine held up sends all at once what it has missed, and queues lose of
+    // that.
     let is_steady = number(&trial["sender_late_ms"]) <= 100.0;
     for window in [&trial["before"][0], &trial["after"][0]] {
         let loss = number(&window["lost"]) / number(&window["sent"]);

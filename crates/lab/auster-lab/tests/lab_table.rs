@@ -1,5 +1,5 @@
-//! A flow table under pressure on Open vSwitch, as small as tells something: what must hold on any
-//! machine, by counts with wide margins. As root.
+//! A flow table under pressure on Open vSwitch, in the smallest size that shows anything: demands
+//! that must hold on any machine, by counts with wide margins. As root.
 
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;

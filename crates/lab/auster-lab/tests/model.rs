@@ -83,8 +83,8 @@ fn every_cell_of_the_claims_on_overhead_is_within_a_tenth() {
     assert_eq!(holds_every_cell(&path), 0);
 }
 
-/// No constant of the model was fitted to these: 100 of 118 cells are within 10 %. Most of the others
-/// have 5 % loss, Nagle's algorithm on a long path, or a window that is full.
+/// No constant of the model was fitted to these: 100 of 118 cells are within 10 %. Most of the
+/// others have 5 % loss, Nagle's algorithm on a long path, or a window that is full.
 #[test]
 fn the_cells_that_the_model_does_not_hold_are_these() {
     let known = [

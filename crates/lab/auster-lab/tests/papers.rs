@@ -167,7 +167,7 @@ impl Fixture {
     }
 }
 
-/// What a reader of the page sees, without its pictures.
+/// The text of the page that a reader sees, without its pictures.
 fn text(page: &str) -> String {
     let body = page.split_once("<body>").unwrap().1;
     let mut text = String::new();

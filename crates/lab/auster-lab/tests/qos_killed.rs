@@ -39,8 +39,8 @@ fn whenever_it_is_killed_nothing_is_half_and_a_new_process_makes_it_whole() {
     let document: Value = serde_json::from_slice(&output.stdout).unwrap();
     let (extent, totals) = (&document["extent"], &document["totals"]);
     assert_eq!(totals["rounds"], rounds);
-    // What there is to be half of: six links' ports and four hosts', two circuits both ways over four and
-    // two switches, and four policies on each switch, two of them a queue at each port.
+    // What there is to be half of: six links' ports and four hosts', two circuits both ways over
+    // four and two switches, and four policies on each switch, two of them a queue at each port.
     let parts = (&extent["ports"], &extent["circuit_entries"]);
     assert_eq!(parts, (&10.into(), &12.into()), "{extent}");
     assert_eq!(extent["meters"], 4, "{extent}");

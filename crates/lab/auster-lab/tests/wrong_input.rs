@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// Who runs a command, and with what in reach.
+/// The user who runs a command, and the tools in reach.
 #[derive(Clone, Copy, Debug)]
 enum As {
     Root,
@@ -436,7 +436,7 @@ struct Place {
     dir: TempDir,
     tcp: TcpListener,
     udp: UdpSocket,
-    /// The program, where nobody may run it.
+    /// A directory with the program that the user `nobody` can run.
     program: TempDir,
 }
 
@@ -584,7 +584,7 @@ impl Place {
     }
 }
 
-/// In the environment of everything that a case starts.
+/// The variable in the environment of everything that a case starts.
 const MARK: &str = "AUSTER_WRONG_INPUT_TEST";
 
 impl Ended {

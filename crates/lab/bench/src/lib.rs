@@ -1,7 +1,7 @@
 //! `auster bench`: what controllers, switches, channels and networks do, in figures.
 //!
-//! Every subcommand measures with its own module. The `measure` crate summarises, the `report` crate
-//! writes tables, documents and plots.
+//! Every subcommand measures with its own module. The `measure` crate summarises, the `report`
+//! crate writes tables, documents and plots.
 
 pub mod channel;
 mod controller;

@@ -67,7 +67,7 @@ const TYPE_HELLO: u8 = 0;
 const TYPE_ECHO_REQUEST: u8 = 2;
 const TYPE_PACKET_IN: u8 = 10;
 const DELAY_MS_MAX: f64 = 10_000.0;
-/// Of one connection: a peer with more late answers is not read.
+/// Bytes of late answers of one connection: a peer with more is not read.
 const LATE_BYTES_MAX: usize = 16 << 20;
 
 pub fn run(args: Args) -> Result<(), Failure> {
@@ -237,7 +237,7 @@ struct Server<'a> {
     connections: HashMap<RawFd, Connection>,
     buffer: Vec<u8>,
     delay: Duration,
-    /// For the first late answer.
+    /// The timer for the first late answer.
     timer: TimerFd,
 }
 
@@ -354,7 +354,7 @@ impl<'a> Server<'a> {
     }
 }
 
-/// In an event's data, where else a file descriptor stands.
+/// The timer's mark in an event's data, in place of a file descriptor.
 const TIMER: u64 = u64::MAX;
 
 fn fd_data(of: &impl AsRawFd) -> u64 {

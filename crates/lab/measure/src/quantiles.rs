@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// Of answered packets only; all zero when there are none.
+/// Quantiles of the delays of answered packets; all zero when there are none.
 #[derive(Clone, Copy, Debug, Default, Serialize, PartialEq)]
 pub struct Quantiles {
     pub count: usize,

@@ -7,12 +7,12 @@ use serde::Serialize;
 
 use crate::quantiles::nearest_rank;
 
-/// What a figure is told by. All zero when there was no sample; the unit is that of the samples.
+/// A summary of samples. All zero when there was no sample; the unit is that of the samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
     pub count: u64,
     pub mean: f64,
-    /// Of the sample (n - 1); 0 for a single one.
+    /// Standard deviation of the sample (n - 1); 0 for a single one.
     pub sd: f64,
     /// Half the width of the 95 % confidence interval of the mean, by Student's t. It takes the
     /// samples for independent.

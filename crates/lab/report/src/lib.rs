@@ -1,4 +1,4 @@
-//! What is kept of a measurement: one document, the machine, raw data, plots.
+//! The results kept of a measurement: one document, the machine, raw data, plots.
 
 pub mod machine;
 pub mod output;

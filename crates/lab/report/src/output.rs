@@ -1,5 +1,5 @@
-//! How a bench tells what it found: a live line, a table, one JSON document, and a directory with
-//! the command, the machine, the raw data and the plots.
+//! The output of a bench: a live line, a table, one JSON document, and a directory with the
+//! command, the machine, the raw data and the plots.
 
 use std::fmt::Arguments;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub struct OutputArgs {
 }
 
 impl OutputArgs {
-    /// Makes the directory, so that a wrong name is told now and not after minutes.
+    /// Makes the directory, so that a wrong name fails now and not after minutes.
     pub fn open(&self) -> Result<Results, Failure> {
         Results::create(self.out.as_deref())
     }
@@ -61,8 +61,8 @@ impl OutputArgs {
     }
 }
 
-/// What a bench publishes. `settings` and `runs` are the bench's own; `docs/schema/` has a schema
-/// for each.
+/// The document that a bench publishes. `settings` and `runs` are the bench's own;
+/// `docs/schema/` has a schema for each.
 #[derive(Debug, Serialize)]
 pub struct Document<S: Serialize, R: Serialize> {
     pub bench: &'static str,

@@ -1,8 +1,8 @@
 //! Figures as pictures: SVG without a script, that follows the reader's light or dark theme.
 //!
-//! Series are told apart by colour, by dash and by marker, so that neither a colour-blind reader
-//! nor a black-and-white print loses one. The colours are those of Okabe and Ito, lightened for
-//! a dark ground. The legend is below the figure and never on the data.
+//! Series differ by colour, by dash and by marker, so that neither a colour-blind reader nor a
+//! black-and-white print loses one. The colours are those of Okabe and Ito, lightened for a dark
+//! ground. The legend is below the figure and never on the data.
 
 mod axis;
 mod canvas;
@@ -15,7 +15,7 @@ const HEIGHT: f64 = 330.0;
 const LEFT: f64 = 76.0;
 const RIGHT: f64 = 24.0;
 const TOP: f64 = 46.0;
-/// With more points the line alone is clearer.
+/// The number of points above which the line alone is clearer than markers.
 const MARKED_POINTS_MAX: usize = 60;
 
 /// One line of a plot.
@@ -47,7 +47,7 @@ pub struct Bars {
     /// A name, and a value per group.
     pub parts: Vec<(String, Vec<f64>)>,
     pub stacked: bool,
-    /// By part and group, half the width of an interval about the value.
+    /// Half the width of an interval about the value, by part and group.
     pub error: Option<Vec<Vec<f64>>>,
 }
 
@@ -192,7 +192,7 @@ impl Bars {
     }
 }
 
-/// What both kinds of picture have: the y axis with its grid.
+/// The common base of both kinds of picture: the y axis with its grid.
 struct Frame {
     ys: Axis,
 }

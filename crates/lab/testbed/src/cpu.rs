@@ -1,9 +1,9 @@
-//! What cores and processes were busy, as Linux counts it.
+//! The time that cores and processes were busy, as Linux counts it.
 
 /// USER_HZ: what /proc counts in.
 pub const TICKS_PER_S: f64 = 100.0;
 
-/// That the core was not idle since the machine started.
+/// The number of ticks that the core was not idle since the machine started.
 pub fn core_ticks(core: usize) -> u64 {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     busy_ticks(&text, core)
@@ -24,7 +24,7 @@ fn busy_ticks(stat: &str, core: usize) -> u64 {
         .sum()
 }
 
-/// That a process has run, in all its threads.
+/// The number of ticks that a process has run, in all its threads.
 pub fn process_ticks(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     run_ticks(&text)

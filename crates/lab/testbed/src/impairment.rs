@@ -6,19 +6,20 @@ use std::time::Duration;
 use serde::Deserialize;
 use sim::link::{Burst, Jitter, LinkConfig};
 
-/// In both directions. What is left out is a wire's: no delay, no loss, no limit.
+/// An impairment of a link in both directions. The default of each field is a wire's: no delay, no
+/// loss, no limit.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Impairment {
     pub delay_ms: Option<f64>,
-    /// Evenly up to this much more or less than `delay_ms`.
+    /// The largest difference from `delay_ms`, evenly distributed.
     pub jitter_ms: Option<f64>,
     /// `jitter_ms` is the standard deviation of a normal distribution.
     pub jitter_normal: Option<bool>,
     pub loss_percent: Option<f64>,
-    /// Loss comes in bad times of so many frames on average.
+    /// The mean length in frames of the bad times in which loss comes.
     pub burst_frames: Option<f64>,
-    /// Of the frames in a bad time; all of them if it is not said.
+    /// Loss of the frames in a bad time; all of them if it is not given.
     pub burst_loss_percent: Option<f64>,
     pub rate_mbps: Option<f64>,
     pub queue_bytes: Option<u64>,

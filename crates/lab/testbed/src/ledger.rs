@@ -1,4 +1,4 @@
-//! What a lab has made on this machine, written down before it is made.
+//! The record of everything a lab makes on this machine, written before it is made.
 //!
 //! `/run/auster/labs/<id>.json` is the record and `/run/auster/labs/<id>/` the lab's directory.
 //! Whoever finds the record of a lab whose owner is gone (killed, even with SIGKILL) can remove all
@@ -36,7 +36,7 @@ pub struct Record {
     pub controller: String,
     pub switch_count: usize,
     pub started_unix_s: u64,
-    /// Who removes the lab at its end. `None`: it stays until `auster lab down`.
+    /// The process that removes the lab at its end. `None`: it stays until `auster lab down`.
     pub owner: Option<Process>,
     pub namespaces: Vec<String>,
     pub processes: Vec<Process>,

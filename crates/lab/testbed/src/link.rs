@@ -52,15 +52,15 @@ pub struct TapEnd {
     pub device: String,
 }
 
-/// What one direction did, in the file of `--counters`. Bytes are those of the frame, from the
-/// destination address to the last of the payload.
+/// The counters of one direction, in the file of `--counters`. Bytes are those of the frame, from
+/// the destination address to the last of the payload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     pub from: String,
     pub to: String,
     pub offered: u64,
     pub offered_bytes: u64,
-    /// Of those offered, the frames that carry IP.
+    /// The offered frames that carry IP.
     pub ip_frames: u64,
     pub ip_bytes: u64,
     pub delivered: u64,
@@ -73,7 +73,7 @@ pub struct Report {
     pub too_many_frames: u64,
     /// Delivered by the model, refused by the device: it was down.
     pub write_failed: u64,
-    /// By how much this process delivered later than the model says.
+    /// The lateness of this process's deliveries against the model.
     pub late_mean_us: f64,
     pub late_max_us: f64,
 }
@@ -85,7 +85,7 @@ const FRAME_BYTES_MAX: usize = 65_600;
 /// Where the EtherType of an untagged frame is, and the two that mean IP.
 const ETHERTYPE: std::ops::Range<usize> = 12..14;
 const IP_ETHERTYPES: [[u8; 2]; 2] = [[0x08, 0x00], [0x86, 0xdd]];
-/// Lost frames that are told one by one.
+/// The number of lost frames that are reported one by one.
 const FIRST_LOST_MAX: usize = 16;
 /// Buffers kept for reuse.
 const SPARE_BUFFERS_MAX: usize = 1024;

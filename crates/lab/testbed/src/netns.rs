@@ -187,7 +187,7 @@ pub fn widen_packet_sockets(process: u32, buffer_bytes: usize) -> io::Result<()>
     Ok(())
 }
 
-/// What a system call returned that makes a descriptor.
+/// Turns the result of a system call that makes a descriptor into that descriptor or its error.
 fn owned(returned: libc::c_long) -> io::Result<OwnedFd> {
     if returned < 0 {
         return Err(io::Error::last_os_error());

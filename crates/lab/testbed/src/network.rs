@@ -43,12 +43,12 @@ pub struct Options {
     /// Join switches by OVS patch ports: cheap at scale, but OVS walks the whole path in one
     /// lookup, so there are no hops to measure.
     pub patch: bool,
-    /// Of the impaired links' randomness.
+    /// Seed of the impaired links' randomness.
     pub seed: u64,
-    /// Between switches and controller.
+    /// Link between switches and controller.
     pub control: LinkConfig,
-    /// What each port of Open vSwitch may keep while its process does not run. By itself that is the
-    /// system's default, 92 frames: at 60 Mbit/s, 18 ms.
+    /// Bytes that each port of Open vSwitch may keep while its process does not run. `None` keeps
+    /// the system's default, 92 frames: at 60 Mbit/s, 18 ms.
     pub port_buffer_bytes: Option<usize>,
 }
 
@@ -132,7 +132,7 @@ impl Network {
         self.end(role, Signal::SIGKILL)
     }
 
-    /// Ends the process of a role with SIGTERM, and waits until it has said goodbye.
+    /// Ends the process of a role with SIGTERM, and waits until it has ended.
     pub fn terminate(&mut self, role: &str) -> Result<(), Failure> {
         self.end(role, Signal::SIGTERM)
     }
@@ -203,8 +203,8 @@ impl Network {
         program::ip_batch(Some(&self.namespace(SWITCHES)), &lines)
     }
 
-    /// Tells each host the hardware address of every other. A host repeats an unanswered ARP request
-    /// only after a second, which would hide what is measured.
+    /// Tells each host the hardware address of every other. A host repeats an unanswered ARP
+    /// request only after a second, which would hide what is measured.
     pub fn set_neighbours(&self) -> Result<(), Failure> {
         let hosts = &self.topology.hosts;
         hosts.iter().enumerate().try_for_each(|(own, host)| {

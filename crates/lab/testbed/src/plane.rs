@@ -1,4 +1,4 @@
-//! Who controls a lab's switches, and over what: auster itself, another controller, or nobody.
+//! The controller of a lab's switches and its transport: auster, another controller, or none.
 //!
 //! auster runs as a process of the lab in the controller's namespace. Over `tcp` and `tls` the
 //! switches dial it; over `quic` a relay on either side carries their channel. A controller of the
@@ -119,7 +119,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// As scenarios and the ledger name it.
+    /// The name in scenarios and in the ledger.
     pub fn role(self) -> &'static str {
         match self {
             Part::Controller => "controller",
@@ -202,7 +202,7 @@ impl Plane {
         }
     }
 
-    /// What the controller says of itself; `None` when it cannot be asked.
+    /// The controller's status document; `None` when it cannot be read.
     pub fn status(&self) -> Option<Value> {
         let mut status = read_status(self.status.as_ref()?)?;
         // Behind relays the controller sees the last step only, which is TCP.
@@ -227,7 +227,7 @@ impl Plane {
     }
 }
 
-/// What a controller says of itself at its status socket.
+/// Reads a controller's status document from its status socket.
 pub fn read_status(socket: &Path) -> Option<Value> {
     let mut text = Vec::new();
     let mut socket = UnixStream::connect(socket).ok()?;
@@ -474,7 +474,7 @@ pub fn forward(args: ForwardArgs) -> Result<(), Failure> {
     }
 }
 
-/// Copies both ways, each in a thread that ends with its direction.
+/// Copies in both directions, each in a thread that ends with its direction.
 fn join(a: TcpStream, b: TcpStream) -> std::io::Result<()> {
     a.set_nodelay(true)?;
     b.set_nodelay(true)?;

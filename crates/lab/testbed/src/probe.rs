@@ -16,7 +16,7 @@ use crate::netns;
 /// How long an answer may take before its packet counts as lost, as ping(8) waits after its last.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Of one echo request, ping(8)'s default: 8 bytes of ICMP header and 56 of data.
+/// Bytes of one echo request, ping(8)'s default: 8 bytes of ICMP header and 56 of data.
 const REQUEST_BYTES: usize = 64;
 const ECHO_REPLY: u8 = 0;
 const ECHO_REQUEST: u8 = 8;
@@ -26,10 +26,10 @@ const MARK: [u8; 8] = *b"auster\x01\x01";
 /// one caused.
 const REST: Duration = Duration::from_millis(10);
 
-/// What the operating system may keep a sender waiting without a packet being left out.
+/// The longest that the operating system may hold up a sender without a packet being left out.
 const HELD_UP_MAX: Duration = Duration::from_millis(10);
 
-/// One echo request and what came of it.
+/// One echo request and its result.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample {
     pub from: usize,
@@ -40,7 +40,7 @@ pub struct Sample {
     pub rtt: Option<Duration>,
 }
 
-/// What one ordered pair of hosts saw.
+/// The result of one ordered pair of hosts.
 #[derive(Clone, Debug)]
 pub struct PairResult {
     pub from: usize,

@@ -8,7 +8,7 @@ pub fn switch_count(status: Option<&Value>) -> usize {
     list(status, "switches").len()
 }
 
-/// Directions of links: a link that works both ways counts twice.
+/// The number of directions of links: a link that works in both counts twice.
 pub fn link_count(status: Option<&Value>) -> usize {
     list(status, "links").len()
 }

@@ -12,7 +12,7 @@ use cli::failure::Failure;
 /// Where `ip netns` keeps namespaces by name.
 pub const NETNS_DIR: &str = "/run/netns";
 
-/// What a real network needs, and the Debian package each comes in.
+/// The programs that a real network needs, with the Debian package of each.
 const PROGRAMS: [(&str, &str); 5] = [
     ("ip", "iproute2"),
     ("ovsdb-server", "openvswitch-switch"),
@@ -50,7 +50,7 @@ pub fn require_network_tools() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What impaired links alone need: no switch, so much less than a lab.
+/// Checks for the tools that impaired links alone need: no switch, so fewer than for a lab.
 pub fn require_link_tools() -> Result<(), Failure> {
     if !nix::unistd::geteuid().is_root() {
         return Err(Failure::machine(

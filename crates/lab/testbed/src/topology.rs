@@ -1,4 +1,4 @@
-//! What a lab is made of: switches, hosts and links, generated from a few words.
+//! The parts of a lab: switches, hosts and links, generated from a few words.
 //!
 //! Nothing here touches the machine. Switches are `s1`, `s2`, … with datapath ids 1, 2, …; hosts
 //! are `h1`, `h2`, … with 10.0.0.1, 10.0.0.2, … in 10.0.0.0/8 and Mininet's hardware addresses.
@@ -20,7 +20,7 @@ pub const FORMS: &str = "single,N | linear,N | ring,N | tree,depth=D,fanout=F | 
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
-    /// What it was made from.
+    /// The words or the file that it was made from.
     pub name: String,
     pub switches: Vec<Switch>,
     pub hosts: Vec<Host>,

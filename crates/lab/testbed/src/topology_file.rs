@@ -26,7 +26,7 @@ struct TopologyFile {
 #[serde(deny_unknown_fields)]
 struct SwitchEntry {
     name: String,
-    /// As `ovs-vsctl` prints it, `0x…` or decimal.
+    /// The datapath id as `ovs-vsctl` prints it, `0x…` or decimal.
     dpid: Option<String>,
 }
 

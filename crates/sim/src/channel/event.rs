@@ -1,4 +1,4 @@
-//! What happens next, in one total order: by time, then by when it was put in.
+//! A queue of events in one total order: by time, then by order of insertion.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;

@@ -10,18 +10,18 @@ use sched::{Direction, Scheduler, Tag};
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 const BITS: u64 = 8;
 
-/// What a line is made of.
+/// The properties of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LineSetup {
     pub rate_bps: u64,
-    /// From the end of sending to arrival.
+    /// Time from the end of sending to arrival.
     pub propagation: Duration,
     /// The scheduler gives messages down while fewer bytes than this wait below it or are being
     /// sent; with 0, one message when the one before has left.
     pub below_bytes: usize,
 }
 
-/// A message on its way through a line.
+/// A message on a line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Message {
     pub wire_bytes: u32,
@@ -35,7 +35,7 @@ pub(super) struct Message {
 pub(super) enum Owner {
     /// An attempt of a transaction of the target.
     Target { transaction: u32, attempt: u8 },
-    /// By its place in the setup.
+    /// A cross source, named by its index in the setup.
     Cross(u8),
 }
 
@@ -48,7 +48,7 @@ pub struct LineTally {
     pub bytes_sent: u64,
     /// How long the wire was sending.
     pub busy_ns: u64,
-    /// From being offered to the start of sending, of all messages sent.
+    /// Time from offer to the start of sending, summed over all messages sent.
     pub waited_ns: u128,
     /// Times that the wire stood still while something waited. A line that conserves work has none.
     pub idle_with_work: u64,

@@ -33,17 +33,18 @@ pub(crate) use arrivals::Source;
 use line::{Line, Message, Owner};
 use traffic::{Pool, Sending};
 
-/// What is simulated.
+/// The simulated channel and its load.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Both ends have it.
     pub map: PolicyMap,
     pub line: LineSetup,
-    /// What the controller takes for an answer, and evenly up to this much more. Without any,
-    /// answers would keep step with the wire: all of a run would find its queue full, or none.
+    /// Time the controller takes for an answer. `controller_jitter` adds an even random share of
+    /// itself. Without jitter, answers keep step with the wire: in a run all of them would find the
+    /// queue full, or none.
     pub controller: Duration,
     pub controller_jitter: Duration,
-    /// What the model charges a packet-in for its classification.
+    /// Time the model charges a packet-in for its classification.
     pub classification: Duration,
     pub target: Target,
     pub cross: Vec<Cross>,
@@ -52,7 +53,7 @@ pub struct Setup {
     pub is_answered: bool,
     /// How long transactions begin.
     pub duration: Duration,
-    /// How long those under way then may take at most.
+    /// The longest time for transactions still under way after that.
     pub drain: Duration,
 }
 
@@ -64,7 +65,7 @@ pub struct Target {
     pub arrivals: Arrivals,
 }
 
-/// Everything else on the way in one direction.
+/// A source of other traffic in one direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cross {
     pub direction: Direction,
@@ -80,11 +81,11 @@ pub struct Retry {
     pub times: u8,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Transactions begun, done with the first attempt, done, and given up after all attempts. The
-    /// rest was under way when the run ended.
+    /// others were under way when the run ended.
     pub begun: u64,
     pub done_at_once: u64,
     pub done: u64,
@@ -92,13 +93,13 @@ pub struct Outcome {
     /// Messages of the target sent by switch and controller, retries included, and those lost.
     pub messages: u64,
     pub messages_lost: u64,
-    /// Of each transaction done: from the first packet-in to the packet-out.
+    /// Delay of each completed transaction, from its first packet-in to the packet-out.
     pub delays_ns: Vec<u64>,
-    /// Of each first packet-in that arrived: its way to the controller.
+    /// Time each first packet-in that arrived took to the controller.
     pub one_way_ns: Vec<u64>,
-    /// Offered and lost of each cross source.
+    /// Messages offered and lost, for each cross source.
     pub cross: Vec<(u64, u64)>,
-    /// To the controller, to the switch.
+    /// Counts of the line to the controller and of the line to the switch.
     pub lines: [LineTally; 2],
     /// When it ended.
     pub virtual_time: Duration,
@@ -413,7 +414,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What a scheduler knows of a data packet.
+/// The tag that tells a scheduler about a data packet.
 fn data_tag(verdict: &DataVerdict, bytes: u32) -> Tag {
     Tag {
         queue: verdict.queue,

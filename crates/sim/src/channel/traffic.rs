@@ -13,16 +13,17 @@ use sched::Direction;
 /// IPv4 and TCP headers without options, which every message has on the wire.
 pub const HEADER_BYTES: usize = 40;
 
-/// Of an OpenFlow message on the wire with these headers, as published.
+/// The published length of an OpenFlow message on the wire, these headers included.
 pub const MESSAGE_BYTES: usize = 220;
 
 /// Flows of one source. A queue holds fewer, so none waits beside one of its own flow.
 const FLOWS: u16 = 4096;
 
-/// What the other messages of a channel, and data packets beside them, are.
+/// The kind of the other messages on a channel, or of data packets beside them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
-    /// Packet-ins one way, packet-outs the other, each of another flow, to this UDP port.
+    /// Packet-ins in one direction, packet-outs in the other, each of another flow, to this UDP
+    /// port.
     Packets { udp_dst: u16, in_port: u32 },
     /// Echo requests.
     Echo,
@@ -30,7 +31,7 @@ pub enum Traffic {
     Data { bytes: u32 },
 }
 
-/// What is sent.
+/// A message or packet that a source sends.
 #[derive(Clone, Debug)]
 pub(super) enum Sending {
     Message(Frame),
@@ -38,7 +39,7 @@ pub(super) enum Sending {
     Packet(Bytes),
 }
 
-/// What a source sends, in turn.
+/// The messages or packets of a source, which it sends in turn.
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
     sendings: Vec<Sending>,
@@ -77,7 +78,7 @@ const PACKET_IN_HEAD_BYTES: usize = 8 + 16 + 16 + 2;
 /// Header, buffer, port, length of actions, padding; one output action.
 const PACKET_OUT_HEAD_BYTES: usize = 8 + 16 + 16;
 const ETHERNET_IP_UDP_BYTES: usize = 14 + 20 + 8;
-/// Of the data packet, before the switch cuts it to what the message holds.
+/// Length of the data packet, before the switch cuts it to the length that the message holds.
 const PACKET_BYTES: u16 = 512;
 
 fn message(message: &Message) -> Sending {

@@ -12,19 +12,19 @@ use super::script::{DOMAIN_SHIFT, DOMAINS, FLOWS, Made, Rank};
 pub(super) struct Judge {
     direction: Direction,
     sent: Vec<Sent>,
-    /// By domain of barriers.
+    /// Scopes by domain of barriers.
     scopes: Vec<Scope>,
     last_free: Option<u32>,
     latest: u32,
     pub delivered: u64,
-    /// Came out after one that was sent later.
+    /// The number of messages that came out after one that was sent later.
     pub overtaken: u64,
 }
 
-/// What a domain's messages may have to do with: its own, and the fences of domain 0.
+/// The messages that order a domain's messages: its own, and the fences of domain 0.
 #[derive(Clone, Debug)]
 struct Scope {
-    /// Of what was sent, and of what has come out.
+    /// Counts of the messages that were sent, and of those that have come out.
     before: Counts,
     out: Counts,
     /// Numbers of the state messages, and of these how many have come out without a gap.
@@ -32,7 +32,7 @@ struct Scope {
     states_done: u32,
     last_state: Option<u32>,
     last_exchange: Option<u32>,
-    /// Of flow-mods by kind of address, and by the addresses themselves.
+    /// The last flow-mod of each kind of address, and of each address.
     last_of_kind: [Option<u32>; 2],
     last_of_key: [Vec<Option<u32>>; 2],
     last_of_flow: Vec<Option<u32>>,
@@ -50,7 +50,7 @@ struct Counts {
 struct Sent {
     rank: Rank,
     domain: u8,
-    /// What was sent before it.
+    /// Counts of the messages sent before it.
     before: Counts,
     digest: u64,
     is_out: bool,
@@ -119,12 +119,12 @@ impl Judge {
         }
     }
 
-    /// Sent and not come out.
+    /// The number of messages sent that have not come out.
     pub fn missing(&self) -> u64 {
         self.sent.len() as u64 - self.delivered
     }
 
-    /// Of these, what is no packet-in: nothing else may be shed.
+    /// The number of missing messages other than packet-ins: nothing else may be shed.
     pub fn lost(&self) -> u64 {
         let may_be_shed = |sent: &&Sent| {
             self.direction == Direction::ToController && matches!(sent.rank, Rank::Flow(_))

@@ -23,10 +23,10 @@ use script::{DOMAIN_SHIFT, DOMAINS, Script};
 
 pub use script::Traffic;
 
-/// What is sent, and through what.
+/// The messages of an experiment, and the carrier and network that they cross.
 #[derive(Clone, Debug)]
 pub struct Experiment {
-    /// In all: of all channels in both directions.
+    /// The number of messages of all channels in both directions.
     pub messages: u64,
     pub traffic: Traffic,
     /// Connections, in turn of OpenFlow 1.3 and 1.0.
@@ -35,14 +35,14 @@ pub struct Experiment {
     pub carrier: Carrier,
     pub network: Network,
     pub relay: RelayTerms,
-    /// Offered to each direction of the network, as a share of its rate, in bursts.
+    /// Load offered to each direction of the network, as a share of its rate, in bursts.
     pub load: f64,
 }
 
-/// What of a relay pair is not as it is without flags.
+/// The settings of a relay pair that flags can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayTerms {
-    /// Under way or held, per channel and direction.
+    /// Bytes under way or held, per channel and direction.
     pub window_bytes: usize,
     /// Everything is sent a second time by datagram.
     pub is_copied: bool,
@@ -59,7 +59,7 @@ impl Default for RelayTerms {
     }
 }
 
-/// What carries the messages.
+/// The carrier of the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// Two relay sessions, their lanes a stream each.
@@ -72,12 +72,12 @@ pub enum Carrier {
     SchedulerUnbound,
 }
 
-/// The way between the two ends, in each direction.
+/// The path between the two ends, in each direction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Network {
     pub rate_bps: u64,
     pub delay: Duration,
-    /// Added evenly from nothing to this, for each packet by itself.
+    /// The largest extra delay, evenly distributed from nothing to this, for each packet by itself.
     pub jitter: Duration,
     /// Chance that a packet is lost, in millionths. Its stream has it again after `resend`.
     pub loss_ppm: u32,
@@ -89,13 +89,13 @@ pub struct Network {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Breaks {
     Never,
-    /// After so much time, as long as there is something to say.
+    /// A break each time this much time has passed, while there are messages to send.
     Every(Duration),
-    /// So many times, when so many parts of the messages were made.
+    /// This number of breaks, spread evenly over the messages as they are made.
     Times(u64),
 }
 
-/// What came of it.
+/// The result of an experiment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     pub sent: u64,
@@ -113,16 +113,16 @@ pub struct Report {
     /// Nothing came out any more, though there was something to say.
     pub is_deadlocked: bool,
     pub virtual_time: Duration,
-    /// From a message's coming to its relay until it is handed over at the other, of all that go
-    /// to the switch: all added up.
+    /// The sum, over all messages to the switch, of the time from a message's arrival at its relay
+    /// until the other relay hands it over.
     pub delay: Duration,
     pub delayed: u64,
-    /// Of what came out, where and when.
+    /// A digest of the messages that came out, with the place and time of each.
     pub digest: u64,
 }
 
 impl Report {
-    /// Of a message to the switch.
+    /// The mean delay of a message to the switch.
     pub fn mean_delay(&self) -> Duration {
         let nanos = self.delay.as_nanos() / u128::from(self.delayed.max(1));
         Duration::from_nanos(nanos as u64)
@@ -184,7 +184,7 @@ impl Experiment {
         report
     }
 
-    /// What each channel says in one direction.
+    /// The sequence of messages of each channel in one direction.
     fn talks(&self, direction: Direction, seeds: &mut SplitMix64) -> Vec<Talk> {
         let count = u64::from(self.channels.max(1)) * 2;
         let per_second = Experiment::per_second_at_full_load(self.network.rate_bps);
@@ -227,7 +227,7 @@ struct Talk {
     judge: Judge,
     source: Source,
     left: u64,
-    /// Made, and not taken by the session yet.
+    /// Bytes made that the session has not taken yet.
     unread: BytesMut,
     /// When each message was made, by number.
     came: Vec<Instant>,

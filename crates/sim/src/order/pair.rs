@@ -13,18 +13,18 @@ use sched::Lane;
 use super::{Breaks, DIRECTIONS, Experiment, Network, Report, Talk};
 use crate::channel::EventQueue;
 
-/// Of one packet.
+/// Payload of one packet, in bytes.
 const PACKET_BYTES: usize = 1200;
-/// To a local socket at once.
+/// The most bytes written to a local socket at once.
 const WRITE_BYTES: usize = 64 * 1024;
 /// A local socket that is not read holds this much, and is asked again after that.
 const UNREAD_BYTES_MAX: usize = 64 * 1024;
 const RETRY: Duration = Duration::from_millis(1);
-/// From a record to its copy.
+/// Time from a record to its copy.
 const COPY_DELAY: Duration = Duration::from_millis(2);
-/// When nothing comes out for so long, nothing will: longer than any loss, break or pause lasts.
+/// Time without a message after which none will come: longer than any loss, break or pause lasts.
 const DEADLOCK: Duration = Duration::from_secs(60);
-/// From a break to the next connection.
+/// Time from a break to the next connection.
 const RECONNECT: Duration = Duration::from_millis(20);
 
 pub(super) struct Pair {
@@ -32,11 +32,11 @@ pub(super) struct Pair {
     ends: [End; 2],
     events: EventQueue<Event>,
     random: SplitMix64,
-    /// Counts connections, so that what was under way on an old one is known.
+    /// The number of connections so far, so that data under way on an old one is recognised.
     connection: u32,
     is_held: bool,
     is_connected: bool,
-    /// Of all messages, and how many were made.
+    /// The number of messages in all, and the number made so far.
     messages: u64,
     made: u64,
     breaks_asked: u64,
@@ -52,7 +52,7 @@ struct End {
     has_control: bool,
     control_due: Instant,
     is_sending: bool,
-    /// What its local sockets were given, by channel.
+    /// Bytes written to its local sockets, by channel.
     written: BTreeMap<ChannelId, BytesMut>,
 }
 
@@ -460,7 +460,7 @@ impl Pair {
         }
     }
 
-    /// The connection breaks, unless all has been said.
+    /// Breaks the connection, unless all messages have been made.
     fn disconnect(&mut self, now: Instant) {
         let mut talks = self.ends.iter().flat_map(|end| end.talks.values());
         if talks.all(|talk| talk.left == 0) {

@@ -17,14 +17,14 @@ use clock::SplitMix64;
 /// Flows of one channel and direction.
 pub(super) const FLOWS: u16 = 256;
 
-/// What a message may not overtake, as the one who made it knows.
+/// The messages that a message may not overtake, as known to its maker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rank {
     Fence,
     State,
-    /// In keyed mode a state message that is about more than one pair of addresses.
+    /// A state message, in keyed mode, that concerns more than one pair of addresses.
     Wide,
-    /// In keyed mode a flow-mod by the addresses it names: Ethernet's or IP's, and which.
+    /// A flow-mod, in keyed mode, with the addresses it names: Ethernet's or IP's, and which.
     Keyed {
         is_ip: bool,
         key: u16,
@@ -34,7 +34,7 @@ pub(super) enum Rank {
     Free,
 }
 
-/// What is said, and by which order it is judged.
+/// The kind of messages sent, and the order by which they are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
     /// Every kind there is, half of them packets.
@@ -42,8 +42,8 @@ pub enum Traffic {
     /// The same towards the controller. Towards the switch half are flow-mods for one pair of
     /// addresses each, and every message is of one of four domains of barriers.
     Keyed,
-    /// Towards the switch flow-mods for one pair of addresses each, a barrier after so many; echoes
-    /// the other way.
+    /// Towards the switch flow-mods for one pair of addresses each, with a barrier after every
+    /// `barrier_every` of them; echoes in the other direction.
     FlowMods { barrier_every: Option<u32> },
 }
 
@@ -51,7 +51,7 @@ pub enum Traffic {
 pub const DOMAIN_SHIFT: u32 = 30;
 pub const DOMAINS: u8 = 4;
 
-/// What was made: the message, what it may not overtake, and its domain of barriers.
+/// A message with its rank in the order and its domain of barriers.
 pub(super) struct Made {
     pub frame: Frame,
     pub rank: Rank,
@@ -263,7 +263,8 @@ impl Script {
         self.encoded(number, &message)
     }
 
-    /// Any other kind that goes this way, by its type alone; its body is not read on the way.
+    /// A message of any other kind in this direction, by its type alone; the relays do not read its
+    /// body.
     fn other(&mut self, number: u32) -> (Frame, Rank) {
         use MessageKind as K;
         const TO_SWITCH: [MessageKind; 18] = [

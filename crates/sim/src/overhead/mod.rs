@@ -1,4 +1,4 @@
-//! What it costs in bytes to carry messages: as published, and as it is.
+//! The cost in bytes of carrying messages: as published, and on a real wire.
 //!
 //! [`paper`] has the published equations. [`wire`] has what real TCP, TLS and QUIC put on a wire.
 

@@ -1,4 +1,5 @@
-//! The overhead of TCP and QUIC by the equations of the paper on quicSDN (Kumar and Dezfouli, 2023), 1 to 5.
+//! The overhead of TCP and QUIC by the equations of the paper on quicSDN (Kumar and Dezfouli,
+//! 2023), 1 to 5.
 //!
 //! They are kept as they are, with headers that no real stack has. Where the text says two things,
 //! the choice is named here: the law of bursts is a parameter ([`BurstLaw`]), and Eq. 3 is read as
@@ -12,7 +13,8 @@ const UDP: u32 = 8;
 const SHORT_HEADER: u32 = 2;
 const FRAME_HEADER: u32 = 1;
 const MTU: u32 = 1500;
-/// Of `d` data packets: between one each and one for two, `(d + d/2) / 2`.
+/// Acknowledgements for each of `d` data packets: the mean of one each and one for two,
+/// `(d + d/2) / 2`.
 const ACKS_PER_PACKET: f64 = 0.75;
 
 const TCP_PACKET: u32 = PHYSICAL + IP + TCP;
@@ -20,7 +22,7 @@ const TCP_ROOM: u32 = MTU - IP - TCP;
 /// An acknowledgement is charged with one frame.
 const QUIC_ACK: u32 = PHYSICAL + IP + UDP + SHORT_HEADER + FRAME_HEADER;
 
-/// What a burst is, of which the text says no more than "message burstiness probabilities".
+/// The meaning of a burst. The text says no more than "message burstiness probabilities".
 /// All have lambda T_b messages arrive in the time T_b, on average.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BurstLaw {
@@ -83,7 +85,7 @@ pub struct Case {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Overhead {
     pub packets: f64,
-    /// Of headers, with data and with acknowledgements.
+    /// Header bytes of packets with data, and of acknowledgements.
     pub data_bytes: f64,
     pub ack_bytes: f64,
 }
@@ -109,7 +111,7 @@ impl Overhead {
 }
 
 impl Point {
-    /// Of TCP's bytes, those that QUIC saves.
+    /// The share of TCP's bytes that QUIC saves.
     pub fn saving(&self) -> f64 {
         1.0 - self.quic.bytes() / self.tcp.bytes()
     }
@@ -204,7 +206,7 @@ mod tests {
         }
     }
 
-    /// As the specification prints it: thousands with a comma, KB whole, halves up.
+    /// Formats as the specification prints it: thousands with a comma, KB whole, halves up.
     fn words(overhead: &Overhead, by: f64) -> String {
         let comma = |n: f64| {
             let n = n.round() as u64;
@@ -255,8 +257,8 @@ mod tests {
     }
 
     /// The last row has no T_b, and one for every number of agents: "A x 1,717: A x (117 + 88)" and
-    /// "A x 1,704: A x (102 + 75)", 12 to 14 %. These are the figures of 500 messages in T_b and five
-    /// agents; others are at most two packets off.
+    /// "A x 1,704: A x (102 + 75)", 12 to 14 %. These are the figures of 500 messages in T_b and
+    /// five agents; others are at most two packets off.
     #[test]
     fn the_last_row_is_that_of_long_buffering() {
         let point = case(1000.0, 5, 500.0).point(BurstLaw::Window);
@@ -270,8 +272,9 @@ mod tests {
         }
     }
 
-    /// "Maximum saving over all lambda, T_b", on lambda T_b of 1, 2, 4 and 5 times powers of ten. By the
-    /// steady law a finer grid finds up to five points more, where bursts happen to fill their packets.
+    /// "Maximum saving over all lambda, T_b", on lambda T_b of 1, 2, 4 and 5 times powers of
+    /// ten. By the steady law a finer grid finds up to five points more, where bursts happen to
+    /// fill their packets.
     #[test]
     fn the_largest_savings_are_as_printed() {
         let largest = |law, agents, message_bytes| {

@@ -1,4 +1,4 @@
-//! Who sets the entries: the policies that are compared, each as what it sends on what it hears.
+//! The controllers that set the entries: each compared policy, with the messages that it sends.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -24,15 +24,15 @@ pub enum Policy {
         idle_s: u16,
         hard_s: u16,
     },
-    /// The paper's rule at the ingress, no flow being a priority flow. How often statistics are read
-    /// and what is dropped it leaves open; here every second while the table is empty and ten times
-    /// as often when it is full, and what has not moved in between goes.
+    /// The paper's rule at the ingress, no flow being a priority flow. How often statistics are
+    /// read and what is dropped it leaves open; here every second while the table is empty and ten
+    /// times as often when it is full, and what has not moved in between goes.
     Paper(Paper),
     Lease {
         lease: Lease,
-        /// Where more is in use than fits, flows to a destination get one entry for each port by which
-        /// they come in, as between switches: here by so many. Otherwise, and where that frees too
-        /// few, flows that pause lose theirs.
+        /// Where more is in use than fits, flows to a destination get one entry for each port by
+        /// which they come in, as between switches: here by so many. Otherwise, and where that
+        /// frees too few, flows that pause lose theirs.
         aggregates: Option<u16>,
     },
 }
@@ -64,8 +64,8 @@ pub(super) enum Command {
         key: Key,
         idle_s: u16,
         hard_s: u16,
-        /// The packet that asked for it is in the flow-mod (`buffer_id`), as POX's learning switches
-        /// do: it goes nowhere if the entry is refused. Otherwise a packet-out sends it.
+        /// The packet that asked for it is in the flow-mod (`buffer_id`), as POX's learning
+        /// switches do: it goes nowhere if the entry is refused. Otherwise a packet-out sends it.
         has_packet: bool,
     },
     Evict(Key),
@@ -77,15 +77,15 @@ pub(super) enum Command {
     ReadRows,
 }
 
-/// What the controller counts.
+/// The controller's own counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub renewals: u64,
-    /// In the second that had most.
+    /// Renewals in the second that had most.
     pub renewals_per_s_max: u64,
     /// Entries for a whole destination, from one port.
     pub coarse_entries: u64,
-    /// Of them, those taken out again because nothing pressed.
+    /// The number of these entries taken out again because the table had room.
     pub coarse_relieved: u64,
     /// Reads that found more in use than fits.
     pub all_in_use: u64,
@@ -338,8 +338,8 @@ impl Controller {
         }
     }
 
-    /// Coarse entries that have replaced fewest go first once nothing presses. Whoever sends still comes
-    /// up once: there is no ingress beside this switch that would know who does.
+    /// Coarse entries that have replaced fewest go first once nothing presses. Whoever sends still
+    /// comes up once: there is no ingress beside this switch that would know who does.
     fn relieve(&mut self, now: Instant, out: &mut Vec<Command>) {
         if self.coarse.is_empty() {
             return;

@@ -1,9 +1,9 @@
 //! One switch with a flow table that is too small, under policies that are compared on one trace.
 //!
-//! Packets come by `trace`. One that finds no entry goes to the controller and comes back by a
+//! Packets come from `trace`. A packet without an entry goes to the controller and returns in a
 //! packet-out; the controller's answer takes effect after a round trip. `lease` is the code that
-//! runs in production ([`control::timeouts`]). The model's switch is a table with timeouts that are
-//! exact, where a real one looks at them once a second or less often.
+//! runs in production ([`control::timeouts`]). The model's switch is a table with exact timeouts; a
+//! real switch checks them once a second or less often.
 
 mod controller;
 mod switch;
@@ -22,21 +22,21 @@ use crate::channel::event::EventQueue;
 pub use self::controller::{Counts, Policy};
 pub use self::trace::{Packet, Trace, Traffic};
 
-/// What is run.
+/// The setup of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
     pub policy: Policy,
     /// Entries that the table holds.
     pub capacity: u32,
     pub traffic: Traffic,
-    /// One way between switch and controller.
+    /// Delay in one direction between switch and controller.
     pub delay: Duration,
     pub duration: Duration,
-    /// No flow begins after so many.
+    /// The number of flows after which none begins.
     pub flows_max: u32,
 }
 
-/// What became of it.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     pub flows: u64,
@@ -46,7 +46,7 @@ pub struct Outcome {
     pub alive_mean: f64,
     /// Packets without an entry: a packet-in each.
     pub misses: u64,
-    /// Of them, those of flows that had an entry before.
+    /// The number of misses of flows that had an entry before.
     pub misses_again: u64,
     /// Entries set, and set again; renewals are not among them.
     pub adds: u64,
@@ -57,14 +57,14 @@ pub struct Outcome {
     pub lost: u64,
     /// Entries taken out, by the controller or the switch.
     pub evicted: u64,
-    /// Of them, those whose flow sent before and after, both within its last gap, and while the entry
-    /// would have been there.
+    /// The number of evicted entries whose flow was active: it sent before and after, both within
+    /// its last gap, and while the entry would have been there.
     pub evicted_active: u64,
     /// Likewise, where more was in use than fits; not among the former.
     pub evicted_pausing: u64,
     pub evicted_pausing_active: u64,
     pub occupancy_max: u32,
-    /// Over the time after the first quarter.
+    /// Mean occupancy after the first quarter of the time.
     pub occupancy_mean: f64,
     /// New entries between two reads, where there were most.
     pub adds_per_read_max: u32,
@@ -80,7 +80,8 @@ pub(crate) struct Key(u32);
 impl Key {
     const COARSE: u32 = 1 << 31;
 
-    /// Flows to a destination come in by so many ports, and each of these has its coarse entry.
+    /// The key of a coarse entry: flows to a destination arrive by `entrances` ports, and each port
+    /// has its own entry.
     fn coarse(flow: Key, destination: u16, entrances: u16) -> Key {
         let entrance = (flow.0 >> 8) % u32::from(entrances.clamp(1, Key::ENTRANCES_MAX));
         Key(Key::COARSE | entrance << 16 | u32::from(destination))
@@ -123,7 +124,7 @@ struct Run {
     trace: Trace,
     table: Table,
     controller: Controller,
-    /// On their way.
+    /// Messages under way.
     messages: EventQueue<OnTheWay>,
     flows: BTreeMap<u32, Flow>,
     outcome: Outcome,
@@ -140,7 +141,7 @@ enum OnTheWay {
     ToSwitch(Command),
 }
 
-/// What the judge knows of a flow that goes on.
+/// The judge's knowledge of a flow that goes on.
 #[derive(Clone, Copy)]
 struct Flow {
     sent: Instant,
@@ -149,7 +150,7 @@ struct Flow {
     evicted: Option<Eviction>,
 }
 
-/// An eviction of which the next packet tells whether the flow was active.
+/// An eviction. The flow's next packet shows whether the flow was active.
 #[derive(Clone, Copy)]
 struct Eviction {
     /// It was active if it sends again by then.
@@ -157,7 +158,7 @@ struct Eviction {
     is_pausing: bool,
 }
 
-/// What happens next; of what happens at one time, the first of these.
+/// The kind of the next event. Events at the same time are taken in this order.
 enum Next {
     Expiry,
     Message,

@@ -1,4 +1,4 @@
-//! The flow table of one switch: so many entries, their timeouts, and what is done when it is full.
+//! The flow table of one switch: its capacity, its timeouts, and its behaviour when it is full.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ pub(super) struct TableFull;
 pub(super) struct Row {
     pub key: Key,
     pub packets: u64,
-    /// Since it was set or set again.
+    /// Time since it was set or set again.
     pub age: Duration,
     pub idle_s: u16,
     pub hard_s: u16,
@@ -26,7 +26,7 @@ pub(super) struct Table {
     capacity: usize,
     entries: BTreeMap<Key, Entry>,
     expiries: EventQueue<Key>,
-    /// By last use, where the switch evicts by itself.
+    /// Entries by last use, where the switch evicts by itself.
     by_use: Option<BTreeSet<(Instant, Key)>>,
 }
 
@@ -37,7 +37,7 @@ struct Entry {
     used: Instant,
     idle_s: u16,
     hard_s: u16,
-    /// When its expiry is looked at; older events of it are void.
+    /// Time of the next check of its expiry; older events of it are void.
     looked_at: Option<Instant>,
 }
 

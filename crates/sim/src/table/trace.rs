@@ -1,7 +1,7 @@
 //! Flows as a campus has them: a model fitted to published statistics, drawn from a seed.
 //!
-//! * Packets of a flow: the distribution of 6,517,484 flows of one hour (10 June 2015, 19:00 UTC) at
-//!   the Internet-facing interface of the AGH university, its median 2 and mean 104
+//! * Packets of a flow: the distribution of 6,517,484 flows of one hour (10 June 2015, 19:00 UTC)
+//!   at the Internet-facing interface of the AGH university, its median 2 and mean 104
 //!   (P. Jurkiewicz, *flow-models 2.0*, SoftwareX 24, 2023, data set `agh_2015061019_IPv4_anon`).
 //! * New flows: the same hour's 1,810 a second, of which the numbers of single seconds deviate by
 //!   21 %. Only the deviation is used; the rate is what is asked for.
@@ -21,13 +21,13 @@ use clock::{Duration, Instant, SplitMix64};
 
 use crate::channel::event::EventQueue;
 
-/// What comes to the switch.
+/// The traffic that reaches the switch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Traffic {
-    /// New flows as described above, so many a second on average.
+    /// New flows as described above, `flows_per_s` a second on average.
     Campus { flows_per_s: f64, destinations: u16 },
-    /// So many that begin one after the other within this time and send for ever, each at about this
-    /// distance.
+    /// Flows that begin one after the other within `over` and send for ever, each at about the
+    /// distance `gap`.
     Steady {
         flows: u32,
         gap: Duration,
@@ -70,8 +70,8 @@ const LENGTHS: [(u32, u32); 22] = [
     (1_048_576, 1_000_000),
 ];
 
-/// Milliseconds and flows, in 1e-6: exp(μ + σ z) with σ = ln(200 / 10) / (3.090 - 0.842) = 1.332 and
-/// μ = ln 10 - 0.842 σ = 1.181, in seconds.
+/// Milliseconds and flows, in 1e-6: exp(μ + σ z) with σ = ln(200 / 10) / (3.090 - 0.842) = 1.332
+/// and μ = ln 10 - 0.842 σ = 1.181, in seconds.
 const DURATIONS: [(u32, u32); 24] = [
     (23, 0),
     (211, 20_000),
@@ -129,7 +129,7 @@ struct Flow {
     id: u32,
     destination: u16,
     is_first: bool,
-    /// To come, the last one first.
+    /// Gaps still to come, the last one first.
     gaps_us: Gaps,
 }
 
@@ -196,7 +196,7 @@ impl Trace {
         self.events.next_at()
     }
 
-    /// What comes next: a packet, or `None` where new flows were drawn.
+    /// Returns the next packet, or `None` where new flows were drawn.
     pub fn step(&mut self) -> Option<Packet> {
         let (at, event) = self.events.pop()?;
         let mut flow = match event {
@@ -274,7 +274,7 @@ impl Shape {
         }
     }
 
-    /// Mean time from the first packet to the last, over so many flows of a seed.
+    /// Mean time from the first packet to the last, over `flows` flows of a seed.
     pub fn mean_duration(seed: u64, flows: u32) -> Duration {
         let mut random = SplitMix64::new(seed);
         let mut sum_us = 0;
@@ -307,7 +307,7 @@ fn quantile(table: &[(u32, u32)], random: &mut SplitMix64) -> u32 {
     low + (part as u32 + 1).min(high - low)
 }
 
-/// Evenly from 0 to 1, without 1.
+/// A random number evenly distributed from 0 to 1, without 1.
 fn share(random: &mut SplitMix64) -> f64 {
     (random.next() >> 11) as f64 / (1_u64 << 53) as f64
 }

@@ -11,10 +11,10 @@ use bench::channel::scenario::HostEntry;
 use cli::failure::Failure;
 use cli::table::table;
 
-/// What the model promises of a measured cell.
+/// The largest difference from a measured cell that the model promises.
 pub const TOLERANCE_PERCENT: f64 = 10.0;
 
-/// What `auster bench channel` has kept.
+/// The results that `auster bench channel` has kept.
 pub struct Measured {
     relay_wire: u8,
     cells: Vec<MeasuredCell>,
@@ -196,7 +196,7 @@ impl Comparison {
         })
     }
 
-    /// How many cells the model does not hold.
+    /// The number of cells outside the model's tolerance.
     pub fn outside(&self) -> usize {
         self.cells.iter().filter(|cell| !cell.is_within).count()
     }

@@ -9,9 +9,10 @@ use cli::table::table;
 use report::output::Results;
 use report::plot::{Plot, Series};
 
-/// What the paper says of its testbed, for two agents.
+/// The saving that the paper gives for its testbed, for two agents.
 const PUBLISHED_SAVING_PERCENT: f64 = 82.0;
-/// Where the largest savings are looked for, and what Fig. 2 is drawn over: these times powers of ten.
+/// Where the largest savings are looked for, and what Fig. 2 is drawn over: these times powers of
+/// ten.
 const MEAN_DIGITS: &[i32] = &[1, 2, 4, 5];
 const MEAN_DECADES: std::ops::Range<i32> = -3..4;
 const PLOT_MS_DIGITS: &[i32] = &[1, 2, 5];
@@ -34,7 +35,7 @@ struct Row {
     figures: Pair,
 }
 
-/// Over all of lambda T_b.
+/// Extremes over all of lambda T_b.
 #[derive(Serialize)]
 struct Largest {
     law: &'static str,
@@ -261,7 +262,7 @@ fn words(packets: f64, bytes: f64, ack_bytes: f64) -> String {
     format!("{}: {} + {}", packets.round(), kb(bytes), kb(ack_bytes))
 }
 
-/// Written as decimal numbers, so that 0.2 is the number that is printed so.
+/// Steps written as decimal numbers, so that 0.2 is the number that is printed so.
 fn steps(digits: &[i32], decades: std::ops::Range<i32>) -> impl Iterator<Item = f64> {
     let number = |(digit, decade)| format!("{digit}e{decade}").parse().ok();
     decades

@@ -22,12 +22,12 @@ use measure::stats::Summary;
 use report::output::Results;
 use report::plot::{Plot, Series};
 
-/// What kernel TCP has without `tcp_rto_min_us`.
+/// The shortest retransmission timeout of kernel TCP without `tcp_rto_min_us`.
 const RTO_MIN: Duration = Duration::from_millis(200);
-/// What savings are told of, and against what; then TLS with the same window.
+/// The baselines of savings; TLS with the same window is a third.
 const BASELINES: [&str; 2] = ["tcp", "tls"];
 
-/// As `auster bench channel` names its figures, as far as the model has them.
+/// The figures of a cell that the model has, by their names in `auster bench channel`.
 #[derive(Clone, Debug, Serialize)]
 pub struct CellResult {
     pub method: &'static str,
@@ -38,14 +38,14 @@ pub struct CellResult {
     pub loss_percent: f64,
     pub agents: usize,
     pub seed: u64,
-    /// Of both ends, as all that follows.
+    /// Messages of both ends, like all figures below.
     pub messages: u64,
     pub undelivered: u64,
     pub application_bytes: u64,
     pub overhead_bytes_per_message: f64,
     pub overhead_line_bytes_per_message: f64,
     pub frames_per_message: f64,
-    /// Of the overhead.
+    /// The part of the overhead that handshakes take.
     pub handshake_bytes_per_message: f64,
 }
 
@@ -61,7 +61,7 @@ pub fn cells(choices: &[Choice]) -> Result<Vec<Cell>, String> {
     Ok(cells)
 }
 
-/// On as many threads as there are cores; what a cell gives depends on its seed alone.
+/// Runs the cells on as many threads as there are cores; a cell's result depends on its seed alone.
 pub fn run(cells: &[Cell], host: HostEntry, relay_wire: u8) -> Result<Vec<CellResult>, Failure> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let all: Vec<Result<CellResult, Failure>> = std::thread::scope(|scope| {
@@ -132,7 +132,7 @@ impl CellResult {
         }
     }
 
-    /// What one printed table has in common.
+    /// The properties that one printed table shares.
     fn group(&self) -> (String, String, usize) {
         let sizes = Sizes(self.sizes_bytes.clone()).to_string();
         (sizes, self.rtt().to_string(), self.agents)
@@ -248,7 +248,7 @@ struct Figure<'a> {
     frames: f64,
 }
 
-/// In the order in which they first appear.
+/// Figures in the order in which they first appear.
 fn figures(results: &[CellResult]) -> Vec<Figure<'_>> {
     let mut groups: Vec<Vec<&CellResult>> = Vec::new();
     for result in results {
@@ -323,7 +323,7 @@ impl Figure<'_> {
         }
     }
 
-    /// Of a method over QUIC, where there is something to compare it with.
+    /// The savings of a method over QUIC, where there is something to compare it with.
     fn savings(&self, others: &[&Figure]) -> Option<Entry> {
         let method = Method::parse(self.first.method).ok()?;
         let against = |name: &str| {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use measure::stats::Summary;
 
-/// Digits that a figure is shown with, if nobody says how many decimals.
+/// Significant digits of a figure, where the list gives no number of decimals.
 const DIGITS: i32 = 3;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -13,16 +13,16 @@ pub struct Figure {
     pub spread: Option<Spread>,
 }
 
-/// What a figure may as well have been.
+/// The range of values that a figure may as well have had.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Spread {
     /// Half the width of the 95 % confidence interval.
     Ci95(f64),
-    /// From the least to the most of the runs.
+    /// The least and the greatest value of the runs.
     Range(f64, f64),
 }
 
-/// What of a summary is the figure.
+/// The statistic of a summary that is the figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stat {
     Mean,
@@ -33,10 +33,10 @@ pub enum Stat {
     Count,
 }
 
-/// What is made of several values.
+/// The figure made of several values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Several {
-    /// With its confidence interval.
+    /// The mean with its confidence interval.
     Mean,
     Sum,
     Least,
@@ -47,9 +47,9 @@ pub enum Several {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Against {
     Ratio,
-    /// By how many percent it is less.
+    /// The percentage by which it is less.
     Saves,
-    /// By how many percent it is more.
+    /// The percentage by which it is more.
     Adds,
     Difference,
 }
@@ -84,8 +84,12 @@ impl Against {
 }
 
 impl Figure {
-    /// Of what a path has found: numbers or summaries. Nothing, where nothing was measured; a
-    /// problem, where it is no figure.
+    /// The figure of the numbers or summaries that a path has found. `None` where nothing was
+    /// measured.
+    ///
+    /// # Errors
+    ///
+    /// Names the problem where a value is no figure.
     pub fn of(
         values: &[&Value],
         stat: Option<Stat>,
@@ -258,7 +262,7 @@ fn ordered(a: f64, b: f64) -> Spread {
     Spread::Range(a.min(b), a.max(b))
 }
 
-/// So many that `DIGITS` digits are shown.
+/// The number of decimals that shows `DIGITS` digits.
 fn decimals(value: f64) -> usize {
     if value == 0.0 {
         return 1;
@@ -267,7 +271,7 @@ fn decimals(value: f64) -> usize {
     (DIGITS - before).clamp(0, 6) as usize
 }
 
-/// With a comma between thousands.
+/// Formats a number with a comma between thousands.
 pub fn show(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
     let (sign, text) = match text.strip_prefix('-') {

@@ -32,7 +32,7 @@ pub struct Item<'a> {
     pub entry: &'a Entry,
     pub anchor: String,
     pub verdict: Verdict,
-    /// How many of the figures that have a rule were measured, of how many.
+    /// The number of figures with a rule that were measured, and the number of figures with a rule.
     pub measured: (usize, usize),
     pub rows: Vec<Row<'a>>,
     pub found: Option<String>,
@@ -46,7 +46,7 @@ pub struct Item<'a> {
 #[derive(Debug)]
 pub struct Row<'a> {
     pub value: &'a Value,
-    /// With unit and spread; or why there is none.
+    /// Our figure with unit and spread, or the reason why there is none.
     pub ours: Result<String, String>,
     pub paper: String,
     pub rule: String,
@@ -139,7 +139,7 @@ impl<'a> Book<'a> {
         self.chapters.iter().flat_map(|chapter| &chapter.items)
     }
 
-    /// How many entries have each verdict, those that were measured in part by themselves.
+    /// The number of entries of each verdict; those measured in part are counted apart.
     pub fn counts(&self) -> Vec<(String, Verdict, usize)> {
         let mut counts = Vec::new();
         for verdict in Verdict::ALL {
@@ -161,7 +161,7 @@ impl<'a> Book<'a> {
 }
 
 impl Item<'_> {
-    /// Nothing of it is missing.
+    /// Whether nothing of it is missing.
     pub fn is_whole(&self) -> bool {
         self.verdict == Verdict::NotMeasured || self.measured.0 == self.measured.1
     }
@@ -321,7 +321,7 @@ fn operand_of(operand: &Operand, store: &Store) -> Result<Figure, Missing> {
     Ok(figure.times(operand.times / per))
 }
 
-/// How many of the checks hold, of how many.
+/// The number of checks that hold, and the number of checks.
 fn checks(words: &str, value: &Value, store: &Store) -> Result<(usize, usize), Missing> {
     let stored = document(&value.measurement, store)?;
     let mut lists = Vec::new();
@@ -410,8 +410,8 @@ fn rule_words(value: &Value) -> String {
     words.join("; ")
 }
 
-/// Of all that is judged: far better, all as said, some of it, none of it. What is missing says so
-/// beside it.
+/// The verdict over all judged rows: far better, all as said, some of it, none of it. Missing
+/// values say so beside it.
 fn verdict(entry: &Entry, rows: &[Row]) -> (Verdict, (usize, usize)) {
     let judged: Vec<&Row> = rows.iter().filter(|row| row.value.is_judged()).collect();
     let known = || {

@@ -1,6 +1,6 @@
-//! The list of the papers' figures, tables and headline numbers: `scenarios/papers.toml`. It says what
-//! a paper claims, where our figure of it is, and by which rule the two are compared. It has no
-//! result in it.
+//! The list of the papers' figures, tables and headline numbers: `scenarios/papers.toml`. It says
+//! what a paper claims, where our figure of it is, and by which rule the two are compared. It has
+//! no result in it.
 
 use crate::papers::figure::{Against, Several, Stat};
 use crate::papers::path::Path;
@@ -16,15 +16,15 @@ pub struct List {
 /// A command whose results the figures are read from.
 #[derive(Debug)]
 pub struct Measurement {
-    /// Of its directory: `results/<date>-<name>`, or `<name>` in that of a run.
+    /// Name of its directory: `results/<date>-<name>`, or `<name>` in the directory of a run.
     pub name: String,
-    /// What `make papers` runs.
+    /// The form that `make papers` runs.
     pub whole: Option<Form>,
-    /// What `make papers QUICK=1` runs.
+    /// The form that `make papers QUICK=1` runs.
     pub quick: Option<Form>,
-    /// What the stored results are from, for which an hour is too short.
+    /// The form that made the stored results, for which an hour is too short.
     pub long: Option<Form>,
-    /// Whoever measures it, if it is no command of this program.
+    /// The person or program that measures it, if it is no command of this program.
     pub by: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub struct Paper {
     pub title: String,
     pub authors: String,
     pub source: String,
-    /// What draws or defines something, and finds nothing.
+    /// Figures and tables that draw or define something, and find nothing.
     pub drawings: Vec<Drawing>,
     pub entries: Vec<Entry>,
 }
@@ -58,7 +58,7 @@ pub struct Drawing {
 pub struct Entry {
     pub place: String,
     pub title: String,
-    /// What the paper says, in our words.
+    /// The paper's claim, in our words.
     pub claim: String,
     /// The paper's own sentence, shortened, with its section. An entry beyond the paper has none.
     pub sentence: Option<String>,
@@ -70,7 +70,7 @@ pub struct Entry {
     pub is_beyond: bool,
     /// It cannot be repeated at all.
     pub is_impossible: bool,
-    /// What holds it where there is nothing to measure.
+    /// Tests that hold the claim where there is nothing to measure.
     pub tests: Vec<String>,
     pub values: Vec<Value>,
     pub plots: Vec<Plot>,
@@ -78,7 +78,7 @@ pub struct Entry {
 
 #[derive(Debug)]
 pub struct Value {
-    /// For `{name}`.
+    /// Name in a sentence, as `{name}`.
     pub name: Option<String>,
     pub label: String,
     pub measurement: String,
@@ -89,7 +89,7 @@ pub struct Value {
     pub rule: Option<Rule>,
     /// A relation that the paper claims between this figure and another of the entry.
     pub relation: Option<Relation>,
-    /// Where it is far better than the paper.
+    /// The bound that makes it far better than the paper.
     pub exceeds: Option<Bound>,
 }
 
@@ -115,7 +115,7 @@ pub struct Operand {
     pub per: Option<Path>,
 }
 
-/// What the paper has there.
+/// The paper's value or words.
 #[derive(Debug, PartialEq)]
 pub enum Said {
     Number(f64),
@@ -124,9 +124,9 @@ pub enum Said {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rule {
-    /// Of the paper's number.
+    /// The largest difference from the paper's number, in percent.
     WithinPercent(f64),
-    /// Of the paper's number: our interval meets this one.
+    /// The largest difference from the paper's number: our interval meets this one.
     Within(f64),
     Bound(Bound),
 }
@@ -205,7 +205,7 @@ impl Which {
         }
     }
 
-    /// What all commands together may take.
+    /// The most minutes that all commands together may take.
     pub fn minutes_max(self) -> Option<f64> {
         match self {
             Which::Whole => Some(60.0),

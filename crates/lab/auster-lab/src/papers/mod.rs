@@ -1,10 +1,10 @@
-//! `auster papers`: every figure, table and headline number of the papers, run, held against what the
-//! paper says, and told in one page.
+//! `auster papers`: runs every figure, table and headline number of the papers, compares them with
+//! the papers' claims, and writes one report.
 //!
-//! `list` is what is claimed and where our figure of it is, `read` its file · `run` runs the commands ·
-//! `store` finds what they left · `path` and `figure` read figures out of it · `judge` holds both
-//! against each other · `page` and `markdown` tell it. What they tell comes from the list and from
-//! the documents of results alone.
+//! `list` has the claims and the places of our figures, `read` parses its file · `run` runs the
+//! commands · `store` finds their results · `path` and `figure` read figures out of them · `judge`
+//! compares both · `page` and `markdown` write the report. It comes from the list and from the
+//! documents of results alone.
 
 mod figure;
 mod judge;
@@ -138,7 +138,7 @@ mod tests {
         Store::open(list, &[root().join("results")]).unwrap_or_else(|e| panic!("{}", e.message()))
     }
 
-    /// By paper everything that it numbers.
+    /// Everything that each paper numbers.
     const PLACES: [(&str, &[&str]); 5] = [
         (
             "pso",

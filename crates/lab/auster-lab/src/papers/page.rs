@@ -208,7 +208,7 @@ fn picture(svg: &str) -> Markup {
     }
 }
 
-/// What our plots escape.
+/// Decodes the entities that our plots escape.
 fn unescape(text: &str) -> String {
     text.replace("&lt;", "<")
         .replace("&gt;", ">")
@@ -216,7 +216,7 @@ fn unescape(text: &str) -> String {
         .replace("&amp;", "&")
 }
 
-/// What an entry is from: commands and tests.
+/// The origin of an entry: commands and tests.
 fn origin(item: &Item, store: &Store) -> Markup {
     html! {
         @if !item.sources.is_empty() || !item.entry.tests.is_empty() {

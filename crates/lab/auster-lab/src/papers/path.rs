@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-/// A way from the root of a document to one value or to several.
+/// A path from the root of a document to one value or to several.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Path {
     steps: Vec<Step>,
@@ -39,7 +39,8 @@ impl fmt::Display for Path {
 }
 
 impl Path {
-    /// `key.key[key=word, key="some words", key^="their beginning"].key`, and `[*]` for every element.
+    /// `key.key[key=word, key="some words", key^="their beginning"].key`, and `[*]` for every
+    /// element.
     pub fn parse(text: &str) -> Result<Path, String> {
         let mut reader = Reader {
             rest: text,

@@ -1,4 +1,4 @@
-//! The list from its text. Everything that is wrong with it is told at once, by line and field.
+//! The list from its text. All errors are reported at once, by line and field.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -265,7 +265,7 @@ impl<'a> Reader<'a> {
         entry
     }
 
-    /// What has to be said of every entry.
+    /// Checks the fields that every entry must have.
     fn whole(&mut self, at: &Range<usize>, entry: &Entry) {
         let place = &entry.place;
         let mut wrong = |problem: &str| self.fields.problem(at, format!("'{place}': {problem}"));

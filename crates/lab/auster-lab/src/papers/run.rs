@@ -1,5 +1,5 @@
-//! `auster papers run`: the commands of the list, one after the other, each within its time, and the
-//! report of what they left.
+//! `auster papers run`: the commands of the list, one after the other, each within its time, and
+//! the report of what they left.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -23,16 +23,16 @@ use cli::progress::Progress;
 
 pub const LIST: &str = "scenarios/papers.toml";
 pub const REPORT_FILE: &str = "report.html";
-/// What a command says, beside its result.
+/// The file of a command's output, beside its result.
 const OUTPUT_FILE: &str = "output.txt";
 
 /// A command that takes longer than this many times what the list says is ended.
 const LATE_FACTOR: f64 = 1.5;
-/// And never sooner than after this.
+/// The shortest time after which a command is ended.
 const LIMIT_MIN: Duration = Duration::from_secs(60);
-/// What is not begun when less than this is left of the time of all.
+/// No command begins when less than this is left of the time of all.
 const LEFT_MIN: Duration = Duration::from_secs(10);
-/// For a command that was told to end: it takes its networks down and writes what it has.
+/// Time for a command that has to end: it takes its networks down and writes its results.
 const GRACE: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// "It ran, and the answer is no": a verdict, and so a result.
@@ -133,7 +133,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     conclude(&measurements)
 }
 
-/// What was asked for, with the form there is of it.
+/// The requested measurements, each with its form if it has one.
 fn chosen<'l>(list: &'l List, args: &Args) -> Vec<(&'l Measurement, Option<&'l Form>)> {
     let is_wanted = |name: &String| args.only.is_empty() || args.only.contains(name);
     let all = list.measurements.iter();
@@ -203,7 +203,7 @@ fn not_in_this_run(measurement: &Measurement) -> Ran {
     }
 }
 
-/// What could not be run is a failure, what it found is none.
+/// Fails if a measurement could not be run. Its findings are no failure.
 fn conclude(measurements: &[Ran]) -> Result<(), Failure> {
     let lost = measurements
         .iter()
@@ -220,7 +220,7 @@ fn conclude(measurements: &[Ran]) -> Result<(), Failure> {
     }
 }
 
-/// The commands on their way.
+/// The frame of a run: its start, time limit, program, directory and interrupt.
 struct Course {
     started: Instant,
     time: Option<Duration>,
@@ -353,7 +353,7 @@ enum End {
     Interrupted,
 }
 
-/// The last line of what a command has said, or how it ended.
+/// The last line of a command's output, or its exit status.
 fn said(status: ExitStatus, out: &Path) -> String {
     let lines = File::open(out.join(OUTPUT_FILE)).map(BufReader::new);
     let lines = lines.into_iter().flat_map(|file| file.lines());

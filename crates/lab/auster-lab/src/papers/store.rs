@@ -1,5 +1,5 @@
-//! The results that there are: for each measurement of the list the newest document among the
-//! directories given, and what runs have said of those that have none.
+//! The stored results: for each measurement of the list the newest document among the directories
+//! given, and the runs' records of those that have none.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use serde_json::Value;
 use crate::papers::list::{List, Measurement, Which};
 use cli::failure::Failure;
 
-/// What a run writes beside its results.
+/// The file that a run writes beside its results.
 pub const RUN_FILE: &str = "run.json";
 const RESULT_FILE: &str = "result.json";
 
-/// By the name of the measurement.
+/// Stored results by the name of the measurement.
 #[derive(Debug, Default)]
 pub struct Store {
     found: BTreeMap<String, Stored>,
@@ -29,7 +29,7 @@ pub struct Stored {
     pub document: Value,
 }
 
-/// What `auster papers run` did.
+/// The record of a run of `auster papers run`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RunRecord {
     pub which: String,
@@ -78,7 +78,7 @@ impl Store {
         Ok(store)
     }
 
-    /// As if it had been opened from there.
+    /// Makes the paths relative to `root`, as if the store had been opened from there.
     #[cfg(test)]
     pub fn relative_to(&mut self, root: &Path) {
         for stored in self.found.values_mut() {
@@ -96,7 +96,7 @@ impl Store {
         self.found.len()
     }
 
-    /// Why there is no result, as far as a run has said.
+    /// The reason why there is no result, if a run has recorded it.
     pub fn why_missing(&self, measurement: &str) -> String {
         let mut all = self.runs.iter().rev().flat_map(|run| &run.measurements);
         let ran = all.find(|ran| ran.name == measurement);

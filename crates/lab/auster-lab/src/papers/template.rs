@@ -1,4 +1,5 @@
-//! Sentences with `{name}` for a value: `{name}` is the figure, `{name:±}` the figure with its spread.
+//! Sentences with `{name}` for a value: `{name}` is the figure, `{name:±}` the figure with its
+//! spread.
 
 /// The names that a text has.
 pub fn names(text: &str) -> impl Iterator<Item = &str> {

@@ -36,7 +36,7 @@ const ENTRIES: [u32; 10] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512];
 const RULES: [usize; 8] = [1, 2, 4, 5, 8, 16, 32, RULES_MAX];
 /// One operation of the TCAM, as published.
 const TCAM_US: f64 = 20.0;
-/// What the paper says of all of its Fig. 10.
+/// The paper's limit for all of its Fig. 10.
 const PUBLISHED_MAX_US: f64 = 300.0;
 
 #[derive(Serialize)]
@@ -59,7 +59,7 @@ struct Model {
     us: f64,
 }
 
-/// Of a packet-in that no rule but the last takes.
+/// The measured time of a packet-in that no rule but the last takes.
 #[derive(Serialize)]
 struct Measured {
     rules: usize,

@@ -1,4 +1,4 @@
-//! What a cell's runs come to.
+//! The figures of a cell's runs.
 
 use hdrhistogram::Histogram;
 use sched::Direction;
@@ -8,7 +8,7 @@ use sim::channel::{Outcome, Setup};
 use super::scenario::{Expectation, TargetEntry, Variant};
 use measure::stats::Summary;
 
-/// Longer delays are told as this one, an hour.
+/// The longest delay recorded, an hour; longer ones count as this.
 const DELAY_MAX_NS: u64 = 3_600_000_000_000;
 
 /// A figure by its name in a scenario.
@@ -18,19 +18,20 @@ pub enum Figure {
     /// Messages of the target lost, of those that its transactions send one way, or both where both
     /// are loaded: nothing is lost where nothing else is sent.
     LossPercent,
-    /// Of all that it sends, both ways and retries included.
+    /// The share of lost messages among all that the target sends, both directions and retries
+    /// included.
     LossOfSentPercent,
-    /// From the first packet-in to the packet-out.
+    /// Time from the first packet-in to the packet-out.
     HopMs,
     HopP50Ms,
     HopP99Ms,
-    /// From the packet-in to its arrival, where the first one arrived.
+    /// Time from the packet-in to its arrival, where the first one arrived.
     OneWayMs,
     OneWayP50Ms,
-    /// Of packets whose first packet-in and packet-out came through.
+    /// The throughput of packets whose first packet-in and packet-out came through.
     ThroughputKbit,
     EndToEndMs,
-    /// Of the messages that load the channel.
+    /// The loss of the messages that load the channel.
     CrossLossPercent,
     /// Transactions done, of those begun.
     DonePercent,
@@ -286,7 +287,7 @@ fn percent(part: u64, whole: u64) -> f64 {
     100.0 * part as f64 / (whole as f64).max(1.0)
 }
 
-/// Not a number when there is none.
+/// The mean in milliseconds; not a number when there is none.
 fn mean_ms(nanos: &[u64]) -> f64 {
     nanos.iter().map(|n| *n as f64).sum::<f64>() / nanos.len() as f64 / 1e6
 }
@@ -336,7 +337,7 @@ mod tests {
         }
     }
 
-    /// Out-of-band both ways are loaded, in-band one.
+    /// Out-of-band traffic loads both directions, in-band traffic one.
     #[test]
     fn loss_is_of_the_messages_that_go_where_the_load_is() {
         let directions = |text: &str| {

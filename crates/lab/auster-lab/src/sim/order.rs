@@ -32,8 +32,8 @@ pub struct Args {
     /// What may be under way per channel and direction, with --mode: smallest, default or bytes
     #[arg(long, value_name = "WINDOW", default_value = "default", value_delimiter = ',', value_parser = seeds::window, requires = "mode")]
     window: Vec<usize>,
-    /// The delay of flow-mods instead, in strict and in keyed mode, by how often there is a barrier,
-    /// at a round trip of 100 ms
+    /// The delay of flow-mods instead, in strict and in keyed mode, by how often there is a
+    /// barrier, at a round trip of 100 ms
     #[arg(long, conflicts_with_all = ["mode", "messages", "channels"])]
     delays: bool,
     /// By each discipline or seed, of all channels in both directions
@@ -103,7 +103,7 @@ const SCHEDULERS: [(&str, Algorithm); 7] = [
     ("hierarchy", Algorithm::Hierarchy),
 ];
 
-/// What a run without the order layer sends: enough to see it break.
+/// The number of messages of a run without the order layer: enough to see it break.
 const UNORDERED_MESSAGES: u64 = 20_000;
 
 const RATE_BPS: u64 = 20_000_000;

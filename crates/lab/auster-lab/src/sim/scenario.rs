@@ -1,5 +1,5 @@
-//! What is simulated, as an operator writes it: one channel, the ways to schedule it, the loads,
-//! and the figures that others have found.
+//! The simulated channel, as an operator writes it: the ways to schedule it, the loads, and figures
+//! found by others.
 
 use cli::toml_problem;
 use clock::Duration;
@@ -10,7 +10,7 @@ use sim::channel::{Arrivals, Cross, LineSetup, Retry, Setup, Target, Traffic};
 
 use super::figures::Figure;
 
-/// What a scenario says it is of; a control channel if it says nothing.
+/// The kind that a scenario names. `None` means a control channel.
 pub fn kind(text: &str) -> Option<String> {
     let document: toml::Table = toml::from_str(text).ok()?;
     Some(document.get("kind")?.as_str()?.to_owned())
@@ -24,11 +24,11 @@ pub struct Scenario {
     #[serde(default = "one")]
     pub seed: u64,
     pub runs: u64,
-    /// Of virtual time, each run.
+    /// Seconds of virtual time, each run.
     pub seconds: f64,
-    /// Offered to the line, as shares of its rate.
+    /// Loads offered to the line, as shares of its rate.
     pub loads: Vec<f64>,
-    /// In the notation of `auster policy`.
+    /// Policy in the notation of `auster policy`.
     pub policy: String,
     pub line: LineEntry,
     pub target: TargetEntry,
@@ -44,16 +44,16 @@ pub struct Scenario {
 #[serde(deny_unknown_fields)]
 pub struct LineEntry {
     pub rate_mbit: f64,
-    /// One way.
+    /// Propagation delay in one direction.
     pub propagation_ms: f64,
     pub controller_ms: f64,
-    /// Evenly up to this much more, so that answers do not keep step with the wire.
+    /// The largest extra time, evenly distributed, so that answers do not keep step with the wire.
     #[serde(default)]
     pub controller_jitter_ms: f64,
-    /// What the model charges for the classification of a packet-in.
+    /// Time that the model charges for the classification of a packet-in.
     #[serde(default)]
     pub classification_us: f64,
-    /// Whether the controller answers; without, the way to it is all that is measured.
+    /// Whether the controller answers; without, only the path to it is measured.
     #[serde(default = "yes")]
     pub answered: bool,
 }
@@ -62,7 +62,7 @@ pub struct LineEntry {
 #[serde(deny_unknown_fields)]
 pub struct TargetEntry {
     pub udp_dst: u16,
-    /// Of packets in the data plane, each of which becomes a packet-in.
+    /// The rate of packets in the data plane, each of which becomes a packet-in.
     pub kbit: f64,
     pub packet_bytes: u32,
     #[serde(default)]
@@ -73,10 +73,10 @@ pub struct TargetEntry {
 #[serde(deny_unknown_fields)]
 pub struct CrossEntry {
     pub traffic: CrossTraffic,
-    /// To its packets.
+    /// Destination port of its packets.
     #[serde(default = "some_port")]
     pub udp_dst: u16,
-    /// Of a data packet.
+    /// Length of a data packet.
     #[serde(default)]
     pub packet_bytes: u32,
     #[serde(default)]
@@ -104,7 +104,7 @@ pub enum ArrivalsEntry {
     Even,
     #[default]
     Poisson,
-    /// On for 20 ms and off for 5 ms on average, the peak 1.25 times the mean.
+    /// Bursts of 20 ms with pauses of 5 ms on average, the peak 1.25 times the mean.
     Bursts,
 }
 
@@ -113,11 +113,11 @@ pub enum ArrivalsEntry {
 pub struct RetryEntry {
     pub after_ms: f64,
     pub times: u8,
-    /// How long what is under way at the end may take, without new transactions.
+    /// Time for transactions under way at the end, without new ones.
     pub drain_ms: f64,
 }
 
-/// One way to schedule.
+/// One method of scheduling.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
@@ -127,7 +127,7 @@ pub struct Variant {
     pub below_bytes: usize,
     /// Limit of each queue.
     pub queue_messages: usize,
-    /// Added to the hop delay to make the end-to-end delay.
+    /// Time added to the hop delay to make the end-to-end delay.
     #[serde(default)]
     pub beyond_ms: f64,
     /// Instead of the cross traffic's.
@@ -151,7 +151,7 @@ pub enum SchedulerEntry {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Expectation {
-    /// Who found it.
+    /// The source of the figure.
     pub by: String,
     pub variant: String,
     pub load: f64,
@@ -159,11 +159,11 @@ pub struct Expectation {
     pub value: Option<f64>,
     /// Half the interval about it.
     pub spread: Option<f64>,
-    /// The same in percent of it.
+    /// Half the interval in percent of the value.
     pub percent: Option<f64>,
     pub above: Option<f64>,
     pub below: Option<f64>,
-    /// Why it is known not to hold: then it is told and not demanded.
+    /// The reason why it is known not to hold: then it is reported and not demanded.
     pub but: Option<String>,
 }
 

@@ -35,12 +35,13 @@ pub const CONTROLLER_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 const PORT: u16 = 6653;
 const RELAY_PORT: u16 = 6654;
 const ALPN: &[u8] = b"auster-bench/1";
-/// More than any cell has messages under way: the default of 100 would stall a stream per message.
+/// More streams than any cell has messages under way: the default of 100 would stall a stream per
+/// message.
 const STREAMS_MAX: u32 = 100_000;
 
 type Problem = Box<dyn std::error::Error + Send + Sync>;
 
-/// What an end is, besides its cell.
+/// The terms of an end: its cell, its direction and its security.
 #[derive(Clone)]
 pub struct Terms {
     pub cell: Arc<Cell>,
@@ -49,7 +50,7 @@ pub struct Terms {
     pub security: Security,
 }
 
-/// An end that hears those who dial it, or the one that will dial.
+/// An end that listens, or the one that will dial.
 pub enum Bound {
     Dialler,
     Tcp(TcpListener),
@@ -63,7 +64,7 @@ pub struct Channel {
     pub outlets: Vec<Outlet>,
     /// Readers and drivers; they end with this.
     pub tasks: JoinSet<()>,
-    /// What closes connections when it is dropped.
+    /// Values that close connections when they are dropped.
     pub keep: Vec<Box<dyn Any + Send>>,
 }
 

@@ -27,9 +27,10 @@ const LINE_OVERHEAD_BYTES: f64 = sim::link::LINE_OVERHEAD_BYTES as f64;
 const DELIVERY_TIME_MAX: Duration = Duration::from_secs(20);
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(30);
 const END_TIME_MAX: Duration = Duration::from_secs(10);
-/// From the last connection to the first message: handshakes' last words cross before.
+/// Time from the last connection to the first message: the last messages of handshakes cross
+/// before.
 const SETTLE: Duration = Duration::from_millis(100);
-/// For the last acknowledgements, besides a round trip: delayed ones wait for 40 ms.
+/// Time for the last acknowledgements, besides a round trip: delayed ones wait for 40 ms.
 const ACKNOWLEDGE: Duration = Duration::from_millis(100);
 const POLL: Duration = Duration::from_millis(50);
 
@@ -43,31 +44,32 @@ pub struct CellResult {
     pub rtt_deviation_ms: f64,
     pub rate_per_s: f64,
     pub loss_percent: f64,
-    /// That a bad time lasts on average, or 0 where each frame is lost by itself; and the loss in one.
+    /// The mean length of a bad time, or 0 where each frame is lost by itself; and the loss in a
+    /// bad time.
     pub burst_frames: f64,
     pub burst_loss_percent: f64,
     pub agents: usize,
     pub seed: u64,
-    /// Of both ends, as all that follows.
+    /// Messages of both ends, like all figures below.
     pub messages: u64,
     pub undelivered: u64,
-    /// Not ours, or delivered twice.
+    /// Messages that are not ours, or were delivered twice.
     pub wrong: u64,
     pub application_bytes: u64,
     /// Frames offered to the link less the messages delivered.
     pub overhead_bytes_per_message: f64,
-    /// With preamble, FCS and gap of each frame.
+    /// The overhead with preamble, FCS and gap of each frame.
     pub overhead_line_bytes_per_message: f64,
     pub frames_per_message: f64,
     pub delay_ms: Summary,
     /// Messages that came after a later one of their agent; and of their agent and flow.
     pub overtaken: u64,
     pub overtaken_in_flow: u64,
-    /// Of the threads of both ends; what the kernel does when the link hands it a frame is the
-    /// link's.
+    /// CPU time of the threads of both ends. The kernel's work when the link hands it a frame
+    /// counts for the link.
     pub cpu_us_per_message: f64,
     pub link_cpu_us_per_message: f64,
-    /// By how much agents woke late at worst: this machine, not the method.
+    /// The longest that an agent woke late: a property of this machine, not of the method.
     pub pacing_late_max_ms: f64,
     pub to_controller: LinkFigures,
     pub to_switch: LinkFigures,
@@ -90,7 +92,7 @@ pub struct LinkFigures {
     pub dropped: u64,
     pub late_mean_us: f64,
     pub late_max_us: f64,
-    /// What the kernel counted at the sending device, and at the receiving one.
+    /// The kernel's counts at the sending device, and at the receiving one.
     pub device_sent_frames: u64,
     pub device_sent_bytes: u64,
     pub device_received_frames: u64,
@@ -123,7 +125,7 @@ pub fn run(
 }
 
 struct Ends {
-    /// Of the switch's end and the controller's.
+    /// Queues of orders for the switch's end and the controller's.
     orders: Vec<UnboundedSender<Order>>,
     events: Receiver<(Direction, Event)>,
     threads: Vec<JoinHandle<()>>,
@@ -212,7 +214,8 @@ impl Ends {
         }
     }
 
-    /// What `wanted` makes of an event of each end, the switch's first; `None` when interrupted.
+    /// Waits for an event of each end and returns what `wanted` makes of them, the switch's first;
+    /// `None` when interrupted.
     fn both<T>(
         &self,
         by: Instant,
@@ -350,7 +353,7 @@ struct Overhead {
 }
 
 impl Overhead {
-    /// Of what crossed the link, or tried to, what was not the messages themselves.
+    /// The traffic on the link beyond the messages themselves, for each message.
     fn of(messages: u64, application_bytes: u64, frames: u64, frame_bytes: u64) -> Overhead {
         let messages = messages.max(1) as f64;
         let bytes = frame_bytes as f64 - application_bytes as f64;

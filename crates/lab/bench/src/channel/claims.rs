@@ -1,4 +1,4 @@
-//! What the relay pair is to be better at than TCP and TLS, held to the figures of the same run.
+//! Claims that the relay pair is better than TCP and TLS, checked against figures of the same run.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use super::report::Figures;
 /// A connection per agent and TCP_NODELAY, as Open vSwitch does it.
 const BASELINES: [&str; 2] = ["tcp", "tls"];
 
-/// What two runs of the same cell may differ by in bytes.
+/// The factor by which two runs of the same cell may differ in bytes.
 const AGENTS_NOISE: f64 = 1.02;
 
 /// One claim under one condition.
@@ -19,7 +19,7 @@ pub struct Claim {
     pub condition: String,
     pub agents: usize,
     pub claim: String,
-    /// What must not be above the bound.
+    /// The figure that must not be above the bound.
     pub figure: f64,
     pub bound: f64,
     pub holds: bool,
@@ -106,7 +106,7 @@ impl Cell<'_> {
         });
     }
 
-    /// That `method` has at most a part of what `baseline` has.
+    /// Claims that `method` has at most the share `bound` of the figure of `baseline`.
     fn ratio(
         &self,
         found: &mut Vec<Claim>,
@@ -142,7 +142,7 @@ impl Cell<'_> {
         }
     }
 
-    /// What is saved does not become less with more agents than two.
+    /// Claims that more agents than two do not save less.
     fn more_agents(&self, found: &mut Vec<Claim>, of_two: &Cell) {
         if self.0[0].group.agents <= AGENTS {
             return;

@@ -34,7 +34,7 @@ const DEVICE_QUEUE_FRAMES: u32 = 20_000;
 const BURST_MAX: u32 = 32;
 const READ_BYTES: usize = 64 * 1024;
 
-/// What an end tells about itself.
+/// An event that an end reports.
 pub enum Event {
     /// The device is up and the listener listens.
     Device(File),
@@ -45,7 +45,7 @@ pub enum Event {
     Failed(String),
 }
 
-/// What an end is told.
+/// An order to an end.
 pub enum Order {
     Connect,
     /// Time zero of the messages.
@@ -53,13 +53,13 @@ pub enum Order {
     Stop,
 }
 
-/// What one end has to say at the end.
+/// The results of one end.
 pub struct Outcome {
     pub tally: Tally,
-    /// Of this end's thread between start and stop.
+    /// CPU time of this end's thread between start and stop.
     pub cpu: Duration,
     pub device: DeviceCounters,
-    /// By how much agents woke later than they should, at worst.
+    /// The longest that an agent woke late.
     pub pacing_late_max: Duration,
     /// Why a connection broke, if one did.
     pub broken: Option<String>,
@@ -166,7 +166,7 @@ async fn live(
     }))
 }
 
-/// Sends an agent's messages, each when it is due, and answers by how much it woke late at worst.
+/// Sends an agent's messages, each when it is due. Returns the longest that it woke late.
 async fn send(
     source: Source,
     mut outlet: Outlet,
@@ -194,7 +194,7 @@ async fn send(
     Ok(late_max)
 }
 
-/// What arrives at an end, from all its connections.
+/// The messages that arrive at an end, from all its connections.
 pub struct Inbox {
     start: OnceLock<Instant>,
     messages: u64,
@@ -250,7 +250,7 @@ impl Inbox {
         }
     }
 
-    /// The first reason why something broke is the one that tells.
+    /// Keeps the first error: later ones follow from it.
     pub fn note(&self, error: &dyn Display) {
         self.lock().broken.get_or_insert_with(|| error.to_string());
     }

@@ -11,9 +11,9 @@ use sim::link::{Burst, Jitter, LinkConfig};
 use super::method::{METHODS, Method};
 use super::source::{MESSAGE_BYTES_MAX, MESSAGE_BYTES_MIN, Source};
 
-/// Frames each way at the start that are not lost, per agent: its connection is set up with them.
+/// Frames at the start of each direction that are not lost, per agent: they set its connection up.
 const SPARED_FRAMES_PER_AGENT: u64 = 20;
-/// From here on a tenth of a millisecond of the machine's is nothing to the path's.
+/// The round-trip time above which a tenth of a millisecond of the machine's does not matter.
 pub const LONG_RTT_MS: f64 = 20.0;
 
 /// One measurement: a method under one condition, with one seed.
@@ -27,10 +27,10 @@ pub struct Cell {
     pub seed: u64,
 }
 
-/// What the methods of a table's column have in common.
+/// The condition that the methods of a table's column share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
-    /// Of each end: its agents share it.
+    /// Messages a second at each end: its agents share it.
     pub rate_per_s: f64,
     pub loss_percent: f64,
     pub bursts: Bursts,
@@ -71,9 +71,9 @@ pub struct Rtt {
 /// How loss comes: each frame by itself, or in bad times, as the Gilbert-Elliott model has it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bursts {
-    /// That a bad time lasts on average; 0 for no such times.
+    /// The mean length of a bad time in frames; 0 for no such times.
     pub frames: f64,
-    /// Of the frames in one.
+    /// Loss of the frames in a bad time.
     pub loss_percent: f64,
 }
 
@@ -93,7 +93,7 @@ pub struct Choice {
     pub sizes: Vec<Sizes>,
     pub agents: Option<usize>,
     pub seconds: Option<f64>,
-    /// Of the seconds that a table has: for a quick look.
+    /// The share of a table's seconds to run: for a quick look.
     pub share: f64,
     pub seeds: u64,
     pub seed: u64,
@@ -216,7 +216,7 @@ const BURSTS: Bursts = Bursts {
     frames: 4.0,
     loss_percent: 100.0,
 };
-/// At each end, where nothing else is said: OpenFlow and OVSDB.
+/// Agents at each end by default: OpenFlow and OVSDB.
 pub const AGENTS: usize = 2;
 const BASELINES: [&str; 5] = ["tcp", "tcp-nagle", "tls", "tls-nagle", "tls-shared"];
 const STOCK_QUIC: [&str; 4] = ["quic-2s", "quic-16s", "quic-msg", "relay"];
@@ -452,13 +452,13 @@ impl Cell {
         Duration::from_secs_f64(messages / self.condition.rate_per_s)
     }
 
-    /// Of both ends.
+    /// The number of messages of both ends.
     pub fn messages(&self) -> u64 {
         2 * self.agents as u64 * u64::from(self.messages_per_agent)
     }
 
-    /// How many of `places` this cell takes. Where a fraction of a millisecond counts, or the
-    /// messages take much of a core, a cell has the machine to itself.
+    /// The number of `places` that this cell takes. Where a fraction of a millisecond counts, or
+    /// the messages take much of a core, a cell has the machine to itself.
     pub fn places(&self, places: usize) -> usize {
         let Condition {
             rate_per_s, rtt, ..
@@ -511,7 +511,7 @@ impl Bursts {
         loss_percent: 100.0,
     };
 
-    /// That `loss_percent` of all frames can be lost in them.
+    /// Checks that `loss_percent` of all frames can be lost in bad times.
     pub fn check(self, loss_percent: f64) -> Result<(), String> {
         match self.model() {
             Some(burst) if !burst.can_lose(loss_percent / 100.0) => Err(format!(

@@ -1,4 +1,4 @@
-//! Where QUIC loses: computed, so that nobody has to look for it, or not to.
+//! The conditions where QUIC loses, computed so that none is overlooked.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use super::cell::CellResult;
 use super::method::Method;
 use super::report::Figures;
 
-/// What every method is held to: a connection per agent and TCP_NODELAY, as Open vSwitch does it.
+/// The baselines of every method: a connection per agent and TCP_NODELAY, as Open vSwitch does it.
 const BASELINES: [&str; 2] = ["tcp", "tls"];
 
 /// One figure of a QUIC method that is worse than that of a baseline under the same condition.

@@ -1,6 +1,6 @@
-//! The ways to carry messages that are compared: the columns of the tables.
+//! The compared methods to carry messages: the columns of the tables.
 
-/// One way to carry the messages of all agents between the two ends.
+/// A method to carry the messages of all agents between the two ends.
 #[derive(Debug, PartialEq)]
 pub struct Method {
     pub name: &'static str,
@@ -21,7 +21,7 @@ pub enum Carrier {
     Relay(Relay),
 }
 
-/// What of the relay pair is not as it is without flags.
+/// The settings of the relay pair that flags can change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Relay {
     /// `--coalesce packet=…`; 0 is without.
@@ -48,7 +48,7 @@ pub struct Quic {
     pub window_floor_bytes: Option<u64>,
 }
 
-/// What of a QUIC connection the messages go into.
+/// The streams of a QUIC connection that carry the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Streams {
     PerAgent,
@@ -189,11 +189,12 @@ const fn coalescing(name: &'static str, about: &'static str, window_us: u64) -> 
     }
 }
 
-/// Of what crosses the link between relays; documents say which, but for those of version 1. 1: two
-/// bytes before each record, and 16 lanes of each agent.
+/// The version of the relays' format on the link. Documents name it, except those of version 1:
+/// two bytes before each record, and 16 lanes of each agent.
 pub const RELAY_WIRE: u8 = 2;
 
-/// In the order of the tables. `quic-*` are stock quinn but for what is said, and its stream limits.
+/// In the order of the tables. `quic-*` are stock quinn but for what is said, and its stream
+/// limits.
 pub static METHODS: [Method; 32] = [
     TCP_METHOD,
     tcp(

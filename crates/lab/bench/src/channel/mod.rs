@@ -42,7 +42,7 @@ use cli::progress::Progress;
 use cli::temp_dir::TempDir;
 use testbed::tools;
 
-/// Of a table's time, with --quick.
+/// The share of a table's time that `--quick` runs.
 const QUICK_SHARE: f64 = 1.0 / 3.0;
 
 #[derive(clap::Args)]
@@ -113,8 +113,8 @@ enum Preset {
     Sizes,
     /// All of these
     All,
-    /// What the relay saves of the bytes of TCP and TLS by rate, RTT 0.32 ms, 1 % loss, with 2, 4, 8
-    /// and 16 agents: 7 min
+    /// What the relay saves of the bytes of TCP and TLS by rate, RTT 0.32 ms, 1 % loss, with 2, 4,
+    /// 8 and 16 agents: 7 min
     ClaimsOverhead,
     /// What the relay saves of their delay at 0, 1 and 5 % loss, also in bursts and under jitter,
     /// alone and with duplicates: 5 min a seed
@@ -130,7 +130,7 @@ struct Settings {
     seed: u64,
     seeds: u64,
     parallel: u8,
-    /// What the kernel's TCP was told; quinn has its own of the same name.
+    /// The congestion control of the kernel's TCP; quinn has its own of the same name.
     tcp_congestion: &'static str,
     /// [`method::RELAY_WIRE`].
     relay_wire: u8,

@@ -18,7 +18,7 @@ pub fn lane(writer: impl AsyncWrite + Send + Unpin + 'static) -> Lane {
     Arc::new(Mutex::new(Box::new(writer)))
 }
 
-/// What an agent writes its messages to.
+/// The place where an agent writes its messages.
 pub enum Outlet {
     Lane(Lane),
     /// One message on each in turn.
@@ -28,7 +28,7 @@ pub enum Outlet {
     },
     /// A stream of its own for each message.
     PerMessage(quinn::Connection),
-    /// Written together with what comes within the window.
+    /// A hold that writes the messages of one window together.
     Held {
         hold: Arc<Hold>,
         lane: usize,
@@ -36,8 +36,7 @@ pub enum Outlet {
 }
 
 impl Outlet {
-    /// Returns when the message is on its way as far as this process is concerned: written, or
-    /// held for the window.
+    /// Returns when this process has done its part: the message is written, or held for the window.
     pub async fn send(&mut self, message: &[u8]) -> io::Result<()> {
         match self {
             Outlet::Lane(lane) => write(lane, message).await,

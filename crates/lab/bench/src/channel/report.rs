@@ -10,7 +10,7 @@ use measure::stats::Summary;
 use report::output::Results;
 use report::plot::{Plot, Series};
 
-/// Lines that a plot tells apart by colour and dash.
+/// The number of lines that a plot can distinguish by colour and dash.
 const LINES_MAX: usize = 8;
 /// Those that go into the first plot when there are more.
 const KNOWN: [&str; 8] = [
@@ -49,7 +49,7 @@ pub struct Figures {
     pub link_cpu_us: f64,
 }
 
-/// What one printed table has in common.
+/// The condition that one printed table shares.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Group {
     pub sizes: String,
@@ -60,7 +60,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// For a title, where loss comes in bursts.
+    /// The loss for a title, where loss comes in bursts.
     fn loss(&self) -> String {
         match &*self.bursts {
             "" => String::new(),
@@ -70,7 +70,7 @@ impl Group {
 }
 
 impl Figures {
-    /// In the order in which methods and conditions first appear.
+    /// The figures, in the order in which methods and conditions first appear.
     pub fn of(results: &[CellResult]) -> Vec<Figures> {
         let mut groups: Vec<Vec<&CellResult>> = Vec::new();
         for result in results {

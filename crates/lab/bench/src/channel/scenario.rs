@@ -1,4 +1,5 @@
-//! What is modelled, as an operator writes it. `[wire]` is also what `auster bench channel` measures.
+//! The scenario of a model, as an operator writes it. `auster bench channel` also measures its
+//! `[wire]`.
 
 use std::path::Path;
 
@@ -13,7 +14,7 @@ use crate::channel::grid::{Choice, Rtt, Sizes};
 use crate::channel::method::Method;
 use cli::toml_problem;
 
-/// What `auster model` takes without a scenario.
+/// The scenario that `auster model` uses by default.
 pub const BUILT_IN: &str = include_str!("../../../../../scenarios/overhead.toml");
 
 /// More than any published figure needs, and seconds of work.
@@ -40,7 +41,7 @@ pub struct PaperEntry {
     pub message_bytes: u32,
     pub messages_per_agent: u32,
     pub agents: Vec<u32>,
-    /// Of each agent.
+    /// Messages a second of each agent.
     pub rates_per_s: Vec<f64>,
     /// T_b.
     pub buffering_ms: Vec<f64>,
@@ -51,12 +52,12 @@ pub struct PaperEntry {
 pub struct WireEntry {
     pub methods: Vec<String>,
     pub agents: Vec<usize>,
-    /// Of each end, all its agents together.
+    /// Messages a second of each end, all its agents together.
     pub rates_per_s: Vec<f64>,
     pub loss_percent: Vec<f64>,
-    /// As `--rtt` takes them.
+    /// Round-trip times in the syntax of `--rtt`.
     pub rtts_ms: Vec<String>,
-    /// As `--size` takes them.
+    /// Sizes in the syntax of `--size`.
     pub sizes_bytes: Vec<String>,
     pub seconds: Option<f64>,
     #[serde(default = "one")]
@@ -65,7 +66,7 @@ pub struct WireEntry {
     pub seeds: u64,
 }
 
-/// What of the machine goes into bytes; `sim::overhead::wire::Host` has the meanings.
+/// The properties of the machine that change bytes; `sim::overhead::wire::Host` has the meanings.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostEntry {
@@ -192,7 +193,7 @@ impl WireEntry {
         }
     }
 
-    /// What `auster bench channel` makes of it, for each number of agents.
+    /// The choices of `auster bench channel` for it, one for each number of agents.
     pub fn choices(&self) -> Vec<Choice> {
         let of = |agents: &usize| Choice {
             tables: Vec::new(),

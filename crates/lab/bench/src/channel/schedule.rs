@@ -18,7 +18,7 @@ use cli::progress::Progress;
 const AROUND_A_CELL: Duration = Duration::from_millis(600);
 const POLL: Duration = Duration::from_millis(100);
 
-/// What came of all cells, in their order.
+/// The results of all cells, in their order.
 #[derive(Default)]
 pub struct Outcomes {
     pub results: Vec<CellResult>,

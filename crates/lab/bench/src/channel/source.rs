@@ -12,7 +12,7 @@ use sched::Direction;
 pub const FLOWS: u16 = 64;
 /// The largest header of the two messages, the packet's headers in it, and the stamp.
 pub const MESSAGE_BYTES_MIN: usize = PACKET_IN_HEAD + PACKET_HEAD + STAMP_BYTES;
-/// What the length field of an OpenFlow header holds.
+/// The longest message that the length field of an OpenFlow header can express.
 pub const MESSAGE_BYTES_MAX: usize = 65_535;
 
 /// Length of everything before the packet.
@@ -24,14 +24,14 @@ const PACKET_HEAD: usize = 14 + 20 + 8;
 const STAMP_BYTES: usize = 16;
 const OPENFLOW_HEADER: usize = 8;
 
-/// What a message says about itself.
+/// The sender's data in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// Since the start of the measurement.
+    /// Due time since the start of the measurement.
     pub due: Duration,
     pub agent: u16,
     pub flow: u16,
-    /// Of this agent's messages, from 0.
+    /// The number of this message among its agent's messages, from 0.
     pub number: u32,
 }
 
@@ -88,7 +88,8 @@ impl Iterator for Source {
 }
 
 /// A packet-in or packet-out of OpenFlow 1.3, of exactly `size_bytes`, with a UDP packet of the
-/// stamp's flow in it. Sizes outside [`MESSAGE_BYTES_MIN`] and [`MESSAGE_BYTES_MAX`] are not asked for.
+/// stamp's flow in it. Sizes outside [`MESSAGE_BYTES_MIN`] and [`MESSAGE_BYTES_MAX`] are not asked
+/// for.
 pub fn encode(stamp: &Stamp, direction: Direction, size_bytes: usize, to: &mut BytesMut) {
     let start = to.len();
     let head = head_bytes(direction);

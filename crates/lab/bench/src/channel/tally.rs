@@ -1,4 +1,4 @@
-//! What one end has received: delays, and what came in another order than it was sent.
+//! The messages that one end has received: their delays, and those that arrived out of order.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 use super::source::{FLOWS, Stamp};
 
-/// What arrived at one end.
+/// The tally of messages that arrived at one end.
 pub struct Tally {
     delays_us: Histogram<u64>,
     delay_sum: Duration,
@@ -117,7 +117,7 @@ impl Agent {
     }
 }
 
-/// For delays in microseconds, to three digits.
+/// A histogram for delays in microseconds, to three digits.
 pub fn new_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, DELAY_US_MAX, 3).expect("the bounds are constants that fit")
 }

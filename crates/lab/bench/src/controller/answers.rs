@@ -1,5 +1,5 @@
-//! What an emulated switch answers when its controller asks about it: a switch without entries,
-//! groups, meters and queues, whose ports are up.
+//! The answers of an emulated switch to its controller's requests: it has no entries, groups,
+//! meters or queues, and its ports are up.
 
 use bytes::Bytes;
 use openflow::message::{
@@ -14,9 +14,9 @@ use openflow::{ErrorKind, Frame, MacAddr, Message, PortNo, Version};
 
 use super::layout::Layout;
 
-/// As Open vSwitch says it.
+/// The number of tables that Open vSwitch reports.
 const TABLE_COUNT: u8 = 254;
-/// Of the message that an error quotes.
+/// Bytes of the message that an error quotes.
 const QUOTED_BYTES: usize = 64;
 /// 10 Gbit/s.
 const SPEED_KBPS: u32 = 10_000_000;

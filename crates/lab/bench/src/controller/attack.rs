@@ -22,7 +22,7 @@ use super::worker::thread_cpu;
 use measure::stats::Summary;
 use report::plot::Series;
 
-/// What the attacker does.
+/// The attacker's behaviour.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Attack {
     /// Packet-ins a second; without it as fast as the connection takes them.
@@ -34,10 +34,10 @@ pub struct Attack {
     pub hosts: u32,
 }
 
-/// What came of it.
+/// The result of an attack.
 #[derive(Clone, Debug, Default)]
 pub struct Attacked {
-    /// From the start of the run.
+    /// Time from the start of the run.
     pub start_ns: u64,
     pub end_ns: u64,
     pub sent: u64,
@@ -52,11 +52,11 @@ const BATCH: u32 = 256;
 const RATE_STEP: Duration = Duration::from_millis(1);
 const TICK: Duration = Duration::from_millis(5);
 const CARE_NS: u64 = 50_000_000;
-/// Of the plot.
+/// Length of a slot in the plot.
 const SLOT_NS: u64 = 100_000_000;
-/// So long delays must be as before to count as recovered.
+/// Time for which delays must be as before to count as recovered.
 const RECOVERED_NS: u64 = 500_000_000;
-/// Up to this times the p99 before the attack is as before it.
+/// The factor up to which the p99 counts as the same as before the attack.
 const RECOVERED_RATIO: f64 = 2.0;
 
 /// Runs to the end of the measured time.
@@ -156,7 +156,7 @@ impl Attacker<'_> {
         }
     }
 
-    /// In the second third of the measured time.
+    /// Whether it is the second third of the measured time.
     fn attacks(&mut self, now_ns: u64) -> bool {
         let third = self.plan.interval.as_nanos() as u64;
         let Some(measure_ns) = self.measure_ns else {
@@ -241,26 +241,26 @@ impl Attacker<'_> {
 pub struct AttackDocument {
     pub before: Summary,
     pub during: Summary,
-    /// From the end of the attack on.
+    /// Delays after the end of the attack.
     pub after: Summary,
     /// p99 during the attack by p99 before it.
     pub ratio_p99: f64,
-    /// From the end of the attack to the first half second, in steps of 0.1 s, whose p99 is at most
-    /// twice what it was before. None: not while it was measured.
+    /// Time from the end of the attack to the first half second, in steps of 0.1 s, whose p99 is at
+    /// most twice the p99 before. `None`: not while it was measured.
     pub recovered_s: Option<f64>,
     pub packet_ins: u64,
     pub packet_ins_per_s: f64,
     pub attacker_cpu: f64,
-    /// Since the attack began.
+    /// Time since the attack began.
     pub attacker_closed_s: Option<f64>,
     pub memory_growth_mib: Option<f64>,
-    /// Of 0.1 s each.
+    /// Slots of 0.1 s each.
     pub slots: Vec<Slot>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Slot {
-    /// From the start of the attack.
+    /// Time from the start of the attack.
     pub since_s: f64,
     pub p50_us: f64,
     pub p99_us: f64,

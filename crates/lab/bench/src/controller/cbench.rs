@@ -91,7 +91,7 @@ pub struct Args {
 
 /// cbench keeps 64 KiB of packet-ins in its buffer.
 const WINDOW: usize = 800;
-/// For learning; more than cbench's own patience, which has no end.
+/// Time for learning; more than cbench's own patience, which has no end.
 const LEARN_MAX: Duration = Duration::from_secs(60);
 
 pub fn run(args: &Args) -> Result<(), Failure> {

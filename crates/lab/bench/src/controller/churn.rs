@@ -18,10 +18,10 @@ use super::worker::thread_cpu;
 
 const READ_BYTES: usize = 64 << 10;
 const TICK: Duration = Duration::from_millis(5);
-/// After a visit that failed, so that a controller that is gone is not run at.
+/// Pause after a visit that failed, so that visitors do not flood a controller that is gone.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// What the visitors of a thread have in common.
+/// The state that the visitors of a thread share.
 struct Shared {
     control: Arc<Control>,
     is_measuring: Cell<bool>,
@@ -31,7 +31,7 @@ struct Shared {
     visits: RefCell<hdrhistogram::Histogram<u64>>,
 }
 
-/// As many visitors at once as the plan has switches.
+/// Runs as many visitors at once as the plan has switches.
 pub fn run(plan: &Plan, thread: usize, control: &Arc<Control>) -> Result<Measured, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -25,7 +25,7 @@ pub struct Run {
     pub setup: Setup,
     pub target: Option<TargetUsage>,
     pub is_storm: bool,
-    /// Between switches, where they have links.
+    /// Frames between switches, where they have links.
     pub links: Option<Carried>,
     /// Why connections were lost, if some were.
     pub problem: Option<String>,
@@ -39,32 +39,32 @@ pub struct Setup {
     pub switches_ready: u32,
     /// At the end of the run.
     pub switches_lost: u32,
-    /// From the first connection to the last answer about features.
+    /// Time from the first connection to the last answer about features.
     pub admitted_s: f64,
-    /// From the first connection to the last probe that was answered.
+    /// Time from the first connection to the last probe that was answered.
     pub ready_s: f64,
-    /// For all sources to be answered once.
+    /// Time for all sources to be answered once.
     pub learn_s: f64,
     /// False: the time for it ran out.
     pub learned: bool,
 }
 
-/// Of the controller, while it was measured.
+/// The controller's use of CPU and memory while it was measured.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TargetUsage {
     pub cpu: Duration,
     pub memory_peak_bytes: u64,
-    /// By so much it rose meanwhile.
+    /// The growth of memory meanwhile.
     pub memory_growth_bytes: u64,
 }
 
 pub struct Conductor<'a> {
     pub plan: &'a Plan,
-    /// Put before the live line.
+    /// Title put before the live line.
     pub title: &'a str,
     pub interrupt: &'a Interrupt,
     pub progress: &'a Progress,
-    /// What the controller has used so far, where that can be seen.
+    /// The controller's use so far, where it can be seen.
     pub usage: &'a dyn Fn() -> Option<Usage>,
 }
 

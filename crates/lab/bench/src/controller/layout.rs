@@ -62,7 +62,7 @@ impl Layout {
         elsewhere.unwrap_or(DESTINATION)
     }
 
-    /// With an IPv4 address of its own among all hosts as long as no switch has more than 1,023.
+    /// A host with an IPv4 address of its own among all hosts, if no switch has more than 1,023.
     pub fn host(&self, host: u32) -> Host {
         let [_, a, b, c] = ((u32::from(self.switch) << 10) + (host & 0x3ff) + 1).to_be_bytes();
         Host {
@@ -83,7 +83,7 @@ impl Layout {
         (1..=self.port_count).chain(links).map(PortNo)
     }
 
-    /// To the next switch of the line and to the one before.
+    /// Links to the next switch of the line and to the one before.
     pub fn links(&self) -> impl Iterator<Item = Link> + use<> {
         let (to_next, to_previous) = (self.port_count + 1, self.port_count + 2);
         let next = (self.switch + 1 < self.line).then(|| Link {

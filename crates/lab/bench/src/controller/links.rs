@@ -1,5 +1,5 @@
-//! What crosses from one emulated switch to another: frames over the links between them, and the
-//! word that a packet has arrived. The switches may be of different threads.
+//! The traffic from one emulated switch to another: frames over the links between them, and the
+//! notice that a packet has arrived. The switches may be of different threads.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-/// For one thread, under way at once: more than its switches may have waiting.
+/// The most crossings under way at once for one thread: more than its switches may have waiting.
 const UNDER_WAY_MAX: usize = 1 << 17;
 
 pub struct Crossing {
@@ -29,7 +29,7 @@ pub enum Crosses {
     },
 }
 
-/// A way to each thread of a run.
+/// A queue to each thread of a run.
 pub struct Links {
     senders: Vec<Sender<Crossing>>,
     receivers: Vec<Mutex<Option<Receiver<Crossing>>>>,
@@ -38,13 +38,13 @@ pub struct Links {
     unconnected: AtomicU64,
 }
 
-/// Over the whole run, setting up included.
+/// Counts over the whole run, setting up included.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Carried {
     pub frames: u64,
     /// Frames and words of arrival that the bench had no place for.
     pub dropped: u64,
-    /// To a switch that was not connected, or not yet: nobody is there to tell of them.
+    /// Frames to a switch that was not connected, or not yet.
     pub unconnected: u64,
 }
 
@@ -65,7 +65,7 @@ impl Links {
         }
     }
 
-    /// To the thread that has the switch.
+    /// Sends to the thread that has the switch.
     pub fn send(&self, crossing: Crossing) {
         let thread = usize::from(crossing.to) % self.senders.len();
         let is_frame = matches!(crossing.what, Crosses::Frame { .. });
@@ -84,7 +84,7 @@ impl Links {
         self.unconnected.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What comes to a thread; for its first caller only.
+    /// The receiver of a thread's crossings; for its first caller only.
     pub fn receiver(&self, thread: usize) -> Option<Receiver<Crossing>> {
         let mut receiver = self.receivers[thread]
             .lock()

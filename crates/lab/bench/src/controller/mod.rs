@@ -57,8 +57,8 @@ pub struct Args {
     #[arg(long, value_name = "CMD", conflicts_with = "target")]
     start: Option<String>,
 
-    /// Another controller to measure in turn with the first: a command as for --start, or the method
-    /// of one that runs. May be given several times
+    /// Another controller to measure in turn with the first: a command as for --start, or the
+    /// method of one that runs. May be given several times
     #[arg(long, value_name = "CMD")]
     compare: Vec<String>,
 
@@ -82,8 +82,8 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     storm_rate: Option<f64>,
 
-    /// Packet-ins a second of the attacker, for --workload attack [default: as many as the connection
-    /// takes]
+    /// Packet-ins a second of the attacker, for --workload attack [default: as many as the
+    /// connection takes]
     #[arg(long, value_name = "N")]
     attack_rate: Option<f64>,
 
@@ -208,11 +208,11 @@ pub enum WorkloadArg {
     Paths,
     /// One host of a switch asks for another by ARP, is told, and each sends the other an IP packet
     ArpIp,
-    /// As macs; in the second half of the time one port of the first switch storms, and the delay at
-    /// the other switches is measured
+    /// As macs; in the second half of the time one port of the first switch storms, and the delay
+    /// at the other switches is measured
     Storm,
-    /// As macs; in the second third of the time one more switch floods packet-ins and reads nothing,
-    /// and the delay at the others is told for each third
+    /// As macs; in the second third of the time one more switch floods packet-ins and reads
+    /// nothing, and the delay at the others is told for each third
     Attack,
     /// As many connections at once as switches: each is taken in, leaves, and comes again
     Churn,

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-/// What counts as an answer.
+/// The messages that count as an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wanted {
@@ -23,7 +23,7 @@ pub enum Kind {
     PacketOut,
 }
 
-/// What a verified answer is to its packet-in.
+/// The relation of a verified answer to its packet-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It waited since then.
@@ -44,7 +44,7 @@ pub struct Outstanding {
     free_at: usize,
     free_count: usize,
     in_flight: usize,
-    /// Of each source, the packet-ins that a FLOW_MOD without a buffer may be for.
+    /// For each source, the packet-ins that a FLOW_MOD without a buffer may be for.
     by_source: Vec<Chain>,
     wanted: Wanted,
 }
@@ -85,7 +85,7 @@ const GOT_FLOW_MOD: u8 = 1;
 const GOT_PACKET_OUT: u8 = 2;
 
 impl Outstanding {
-    /// For `in_flight_max` at once. A tag is below 2^31, so it is a buffer id too.
+    /// Makes room for `in_flight_max` at once. A tag is below 2^31, so it is a buffer id too.
     pub fn new(in_flight_max: usize, source_count: u32, wanted: Wanted) -> Outstanding {
         let slot_count = (in_flight_max * 2).next_power_of_two().max(16);
         let unused = Slot {
@@ -145,8 +145,8 @@ impl Outstanding {
         Some(tag)
     }
 
-    /// A slot that is used again leaves the chain that it was in. Those before it, which have waited
-    /// longer, leave with it.
+    /// A slot that is used again leaves the chain that it was in. Those before it, which have
+    /// waited longer, leave with it.
     fn unchain(&mut self, at: u32) {
         let Slot { source, next, .. } = self.slots[at as usize];
         let Chain { last, .. } = self.by_source[source as usize];
@@ -171,9 +171,9 @@ impl Outstanding {
         is_it.then_some(at)
     }
 
-    /// The packet-in of a source that a FLOW_MOD is for when it says nothing else: FLOW_MODs come in
-    /// the order of packet-ins, so it is the oldest that had none, given up or not. If all had one,
-    /// it is the latest.
+    /// The packet-in of a source that a FLOW_MOD is for when it says nothing else: FLOW_MODs come
+    /// in the order of packet-ins, so it is the oldest that had none, given up or not. If all had
+    /// one, it is the latest.
     pub fn find_source(&mut self, source: u32) -> Option<u32> {
         let Chain { mut first, last } = *self.by_source.get(source as usize)?;
         if last == NO_SLOT {
@@ -202,7 +202,7 @@ impl Outstanding {
         self.slots.iter().position(waiting).map(|at| at as u32)
     }
 
-    /// Of a slot that [`Outstanding::find`] finds.
+    /// The tag of a slot that [`Outstanding::find`] finds.
     pub fn tag(&self, at: u32) -> u32 {
         self.slots[at as usize].generation << self.slot_bits | at
     }

@@ -1,4 +1,4 @@
-//! What a run does, and how the threads that do it hear and tell how far they are.
+//! The plan of a run, and the state by which its threads report their progress to each other.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
@@ -24,38 +24,38 @@ pub struct Plan {
     pub switch_count: u16,
     pub port_count: u32,
     pub source_count: u32,
-    /// Of the first switch; the others follow.
+    /// Datapath id of the first switch; the others follow.
     pub dpid_first: u64,
-    /// So many switches connect, then there is a pause.
+    /// The number of switches that connect before each pause.
     pub connect_group: u32,
     pub connect_pause: Duration,
     pub thread_count: usize,
     pub mode: Mode,
     pub workload: Workload,
-    /// For the controller to answer every source once.
+    /// Time for the controller to answer every source once.
     pub learn_max: Duration,
     pub warmup: Duration,
     pub interval: Duration,
     pub interval_count: u32,
-    /// Of each switch, while the load runs.
+    /// Interval of each switch's echo requests while the load runs.
     pub echo_interval: Duration,
 }
 
-/// What the packet-ins are.
+/// The kind of packet-ins.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Workload {
-    /// From all sources to one destination, as cbench's.
+    /// Packet-ins from all sources to one destination, as cbench's.
     Macs,
-    /// From all sources to each other.
+    /// Packet-ins from all sources to each other.
     Hosts,
-    /// From all sources to the destination of another switch of the line that they form.
+    /// Packet-ins from all sources to the destination of another switch of the line that they form.
     Paths,
-    /// ARP request and reply and an IP packet each way, between two hosts of a switch.
+    /// ARP request and reply and an IP packet in each direction, between two hosts of a switch.
     ArpIp,
-    /// As `Macs`, the second half of the time under a storm of so many packet-ins a second, all of
-    /// one host of the first switch. That one is not measured.
+    /// The load of `Macs`. In the second half of the time, a storm of this many packet-ins a second
+    /// runs beside it, all of one host of the first switch. That switch is not measured.
     Storm { rate: f64 },
-    /// As `Macs`, the second third of the time beside one more switch that attacks.
+    /// The load of `Macs`, with one more switch that attacks in the second third of the time.
     Attack(Attack),
     /// None: switches connect, are taken in, and leave.
     Churn,
@@ -194,7 +194,7 @@ impl Control {
         }
     }
 
-    /// Since the run began.
+    /// Time since the run began.
     pub fn now_ns(&self) -> u64 {
         self.start.elapsed().as_nanos() as u64
     }
@@ -241,13 +241,13 @@ impl Control {
     }
 }
 
-/// What one thread, or all together, measured.
+/// The measurements of one thread, or of all together.
 pub struct Measured {
     pub elapsed: Duration,
-    /// Within that time.
+    /// Answers within that time.
     pub answered: u64,
     pub intervals: Vec<Interval>,
-    /// Of the measured packet-ins, with what came for them afterwards.
+    /// The tally of the measured packet-ins, with answers that arrived afterwards.
     pub tally: Tally,
     pub delays: Delays,
     /// Open loop: how much later than intended packet-ins were sent.
@@ -255,12 +255,12 @@ pub struct Measured {
     pub cpu: Vec<Duration>,
     /// When each switch was asked for its features, from the start of the run.
     pub admitted_ns: Vec<u64>,
-    /// Of [`Workload::Storm`]: delays before it, and how many packet-ins it was.
+    /// The delays before a storm ([`Workload::Storm`]), and the number of its packet-ins.
     pub quiet: Histogram<u64>,
     pub strays: u64,
     /// Those that the connection did not take.
     pub strays_unsent: u64,
-    /// Of [`Workload::Attack`].
+    /// The result of [`Workload::Attack`].
     pub attacked: Option<Attacked>,
 }
 

@@ -1,5 +1,5 @@
-//! What the rounds found: the document, the table, the plots, and the sentences that a table does
-//! not say.
+//! The results of the rounds: the document, the table, the plots, and the sentences that a table
+//! does not say.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -20,9 +20,9 @@ use report::output::{Document, OutputArgs, Results};
 use report::plot::{Bars, Plot, Series};
 
 const US_PER_NS: f64 = 1e-3;
-/// A thread that has so much of a core has no more to give.
+/// The share of a core above which a thread has no more to give.
 const BUSY: f64 = 0.9;
-/// As a part of all cores: generator and controller keep each other from running.
+/// The busy share of all cores at which generator and controller keep each other from running.
 const FULL: f64 = 0.95;
 
 #[derive(Serialize)]
@@ -51,13 +51,13 @@ struct SettingsDocument {
 struct SubjectDocument {
     name: String,
     transport: String,
-    /// Of one that ran already.
+    /// The method of a controller that ran already.
     method: Option<String>,
-    /// Of one that was started.
+    /// The command of a controller that was started.
     command: Option<String>,
-    /// Over the rounds.
+    /// Answers a second over the rounds.
     answered_per_s: Summary,
-    /// Of all measured packet-ins of all rounds.
+    /// Delays of all measured packet-ins of all rounds.
     latency_us: Summary,
     echo_us: Summary,
     /// The median over rounds of this one's figure by the first one's in the same round.
@@ -92,7 +92,7 @@ struct RoundDocument {
     problem: Option<String>,
 }
 
-/// The half before the storm is told here; the round's `latency_us` is of the half in it.
+/// The half before the storm; the round's `latency_us` is of the half in it.
 #[derive(Serialize)]
 struct StormDocument {
     quiet_latency_us: Summary,
@@ -117,7 +117,7 @@ struct TargetDocument {
     memory_peak_mib: f64,
 }
 
-/// What kept the figure from being higher, as far as processor time tells.
+/// The limit on the figure, as far as processor time shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Bottleneck {

@@ -144,7 +144,7 @@ fn list(numbers: &[u32]) -> String {
     numbers.join(", ")
 }
 
-/// As `auster bench controller` would be asked for it.
+/// The settings of `auster bench controller` with the same flags.
 fn settings(args: &Args, switches: u32) -> Result<Settings, Failure> {
     #[derive(clap::Parser)]
     struct Flags {

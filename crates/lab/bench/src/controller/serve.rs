@@ -20,7 +20,7 @@ pub const UNSENT_BYTES_MAX: usize = 1 << 20;
 /// Reads in a row before another switch has its turn.
 const READS_MAX: usize = 4;
 
-/// What the switches of a thread share.
+/// The state that the switches of a thread share.
 pub struct Shared {
     pub control: Arc<Control>,
     pub delays: RefCell<Delays>,
@@ -44,7 +44,7 @@ impl Shared {
 /// A switch between its connection and the thread's pacer.
 pub struct Emulated {
     pub switch: Switch,
-    /// To be written. Whoever adds to it calls [`Emulated::wake`].
+    /// Bytes to be written. Callers that add to it call [`Emulated::wake`].
     pub out: Vec<u8>,
     /// It has a connection.
     pub is_up: bool,

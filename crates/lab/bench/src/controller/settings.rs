@@ -20,9 +20,10 @@ const PORTS_MAX: u32 = 1000;
 /// The free slots of one switch are numbered in fewer bits than a buffer id has.
 const WINDOW_MAX: usize = 1 << 16;
 const WINDOW_DEFAULT: usize = 512;
-/// For learning, in modes with a smaller window: it is not measured.
+/// The window for learning, in modes with a smaller window: it is not measured.
 const LEARN_WINDOW: usize = 64;
-/// From here on one ARP per switch, flooded to all others, is more than the load itself.
+/// The number of switches above which one ARP per switch, flooded to all others, is more than the
+/// load itself.
 const ARP_SWITCHES_MAX: u32 = 256;
 const RATE_MAX: f64 = 1e8;
 const STORM_RATE_DEFAULT: f64 = 100_000.0;
@@ -54,7 +55,7 @@ impl Subject {
         }
     }
 
-    /// Where it runs.
+    /// The address where it runs.
     pub fn method(&self) -> Option<String> {
         match &self.kind {
             SubjectKind::Method(method) => Some(method.to_string()),
@@ -62,7 +63,7 @@ impl Subject {
         }
     }
 
-    /// What starts it.
+    /// The command that starts it.
     pub fn command(&self) -> Option<String> {
         match &self.kind {
             SubjectKind::Method(_) => None,
@@ -73,7 +74,7 @@ impl Subject {
 
 pub struct Settings {
     pub subjects: Vec<Subject>,
-    /// Of every run; its method is each subject's.
+    /// The plan of every run; its method is each subject's.
     pub plan: Plan,
     pub rounds: u32,
     pub keep: bool,
@@ -170,7 +171,7 @@ impl Settings {
         })
     }
 
-    /// What is measured, and against what.
+    /// The headline: the load that is measured, and the controllers compared.
     pub fn headline(&self) -> String {
         let plan = &self.plan;
         let how = match plan.mode {

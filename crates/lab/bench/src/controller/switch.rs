@@ -1,5 +1,5 @@
-//! One emulated switch: what it says and how it judges what it is told. No socket and no clock:
-//! bytes and nanoseconds go in, bytes come out.
+//! One emulated switch: the messages that it sends and its verdicts on those that it receives. No
+//! socket and no clock: bytes and nanoseconds go in, bytes come out.
 //!
 //! A controller that is still setting the switch up drops packet-ins. So the switch waits until the
 //! controller has been quiet, announces the destination host, and probes until a packet for it is
@@ -38,7 +38,7 @@ pub enum Announce {
     Keepalive,
 }
 
-/// What all switches of a run have in common.
+/// The properties that all switches of a run share.
 #[derive(Clone, Debug)]
 pub struct Profile {
     pub version: Version,
@@ -51,9 +51,9 @@ pub struct Profile {
     /// The same for every load.
     pub in_flight_max: usize,
     pub timeout_ns: u64,
-    /// So long must the controller have been quiet.
+    /// Time for which the controller must have been quiet.
     pub settle_ns: u64,
-    /// So long it may take until a probe is answered.
+    /// The longest time until a probe is answered.
     pub ready_max_ns: u64,
     pub announce: Announce,
     pub traffic: Traffic,
@@ -74,7 +74,8 @@ pub enum Traffic {
 
 /// A controller that never falls silent is taken as it is after this.
 const SETTLE_MAX_NS: u64 = 2_000_000_000;
-/// Between two announcements; more than the 100 ms after which a changed port counts for auster.
+/// Time between two announcements; more than the 100 ms after which a changed port counts for
+/// auster.
 const PROBE_INTERVAL_NS: u64 = 200_000_000;
 const LOOPBACK_ETHERTYPE: u16 = 0x9000;
 /// All packets of a storm are of one host, so they come in at one port.
@@ -108,7 +109,7 @@ pub enum Load {
     Idle,
     /// Every source once.
     Learn,
-    /// As many as the window lets wait.
+    /// Packet-ins whenever the window has room.
     Closed,
     /// When [`Switch::send`] is called.
     Open,
@@ -157,11 +158,11 @@ pub struct Switch {
     /// Delays of packet-ins sent from here on are recorded.
     record_from_ns: u64,
     admitted_ns: Option<u64>,
-    /// For other switches; whoever hands over bytes takes them.
+    /// Crossings for other switches; the caller that hands over bytes takes them.
     pub crossings: Vec<Crossing>,
     /// Ports of links over which LLDP has come.
     links_heard: Vec<u32>,
-    /// Of exchanges, by their slots.
+    /// Steps of exchanges, by their slots.
     steps: Vec<exchange::Step>,
     pub tally: Tally,
 }
@@ -299,7 +300,7 @@ impl Switch {
         self.send_of(source, target, since_ns, out);
     }
 
-    /// A packet-in of a storm: nobody waits for its answer.
+    /// Sends a packet-in of a storm, which waits for no answer.
     pub fn send_stray(&self, out: &mut Vec<u8>) {
         self.send_stray_of(STORM_SOURCE, out);
     }
@@ -320,7 +321,7 @@ impl Switch {
         }
     }
 
-    /// To be called some times a second.
+    /// Handles the tick; call it several times a second.
     pub fn handle_tick(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let expired = now_ns.saturating_sub(self.profile.timeout_ns);
         self.tally.missing += self.outstanding.expire(expired);
@@ -373,7 +374,7 @@ impl Switch {
         }
     }
 
-    /// Asks for an echo: its way there and back is what control messages wait under the load.
+    /// Sends an echo request: its round trip is the wait of control messages under the load.
     pub fn send_echo(&self, now_ns: u64, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         let data = Bytes::copy_from_slice(&now_ns.to_be_bytes());
         push(

@@ -17,7 +17,7 @@ const LAYOUT: Layout = Layout {
     line: 0,
 };
 
-/// A switch, what it has said, and what was recorded.
+/// A switch, the bytes it has sent, and its records.
 pub(super) struct Bench {
     pub switch: Switch,
     version: Version,
@@ -63,7 +63,7 @@ impl Bench {
         }
     }
 
-    /// Under closed load from the start, all recorded.
+    /// A switch under closed load from the start, all recorded.
     fn loaded(is_buffered: bool, wanted: Wanted) -> Bench {
         let mut bench = Bench::new(Version::V13, is_buffered, wanted);
         bench.switch.set_load(Load::Closed);
@@ -89,7 +89,7 @@ impl Bench {
         said
     }
 
-    /// What is sent as far as the window allows.
+    /// The packet-ins that the switch sends as far as the window allows.
     pub(super) fn packet_ins(&mut self, now_ns: u64) -> Vec<PacketIn> {
         self.switch.fill(now_ns, &mut self.out);
         let said = self.said().into_iter();

@@ -1,4 +1,4 @@
-//! What was counted at one switch, and summed over all.
+//! The counts at one switch, and summed over all.
 
 use serde::Serialize;
 
@@ -15,10 +15,10 @@ pub struct Tally {
     pub late: u64,
     /// The same kind of answer again.
     pub duplicate: u64,
-    /// The other kind beside the one that counts; on a line of switches, one hop on; among exchanges,
-    /// another switch's broadcast.
+    /// The other kind beside the one that counts; on a line of switches, one hop on; among
+    /// exchanges, another switch's broadcast.
     pub companion: u64,
-    /// Sent to every port although the destination has said where it is.
+    /// Answers sent to every port although the destination's port is known.
     pub flooded: u64,
     /// Out of another port than the destination's.
     pub wrong_port: u64,
@@ -45,7 +45,7 @@ impl Tally {
         }
     }
 
-    /// What was counted since `before`.
+    /// The counts since `before`.
     #[must_use]
     pub fn since(&self, before: &Tally) -> Tally {
         let mut difference = *self;
@@ -64,7 +64,7 @@ impl Tally {
         self.answered + self.late + self.companion + self.flooded + self.wrong()
     }
 
-    /// What an honest controller has none of, in words; empty if there is none.
+    /// The faults that an honest controller has none of, in words; empty if there is none.
     pub fn faults(&self) -> String {
         let faults = self.fields().into_iter().filter(|(name, count)| {
             !matches!(*name, "sent" | "answered" | "companion" | "discovery") && *count > 0

@@ -14,10 +14,10 @@ use cli::interrupt::Interrupt;
 
 /// Stands for the port in a command.
 pub const PORT: &str = "{port}";
-/// From the start to a socket that accepts: a Java controller takes this long.
+/// Time from the start to a socket that accepts: a Java controller takes this long.
 const LISTEN_MAX: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
-/// From SIGTERM to SIGKILL.
+/// Time from SIGTERM to SIGKILL.
 const STOP_MAX: Duration = Duration::from_secs(3);
 
 /// A command that was started, with everything it started itself: one process group.
@@ -27,7 +27,7 @@ pub struct Target {
     command: String,
 }
 
-/// What the processes of a target have used.
+/// CPU time and memory that the processes of a target have used.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Usage {
     pub cpu: Duration,
@@ -113,13 +113,13 @@ impl Drop for Target {
     }
 }
 
-/// Of one process that somebody else started.
+/// The usage of one process that somebody else started.
 pub fn usage_of(pid: i32) -> Usage {
     usage_where(|stat| stat.pid == pid)
 }
 
-/// A port that nobody has at the moment. It is the command's to take; that somebody else is faster
-/// is possible and shows.
+/// A port that is free at the moment. The command has to take it; if another process is faster,
+/// the command fails visibly.
 fn free_port(transport: Transport) -> Result<u16, Failure> {
     let any: SocketAddr = ([127, 0, 0, 1], 0).into();
     let port = match transport {
@@ -139,7 +139,7 @@ fn listens(transport: Transport, port: u16) -> bool {
     }
 }
 
-/// What is read of `/proc/PID/stat`.
+/// The fields that are read of `/proc/PID/stat`.
 struct Stat {
     pid: i32,
     group: i32,

@@ -17,9 +17,9 @@ pub const TYPE_FLOW_MOD: u8 = 14;
 
 /// Ethernet, IPv4 and UDP headers.
 const HEADERS_LEN: usize = 14 + 20 + 8;
-/// As long as cbench's packet.
+/// The length of cbench's packet.
 const PACKET_LEN: usize = 64;
-/// Before the tag in the payload; nobody else's packets have it there.
+/// The mark before the tag in the payload; other packets do not have it there.
 pub const MAGIC: u32 = 0x6175_7374;
 pub const UDP_PORTS: (u16, u16) = (31256, 22635);
 const UDP_CHECKSUM_AT: usize = 14 + 20 + 6;
@@ -109,7 +109,7 @@ pub fn packet_in(
     Ok(openflow::encode(version, Xid(0), &message)?.bytes().clone())
 }
 
-/// What the packet of a template says of itself.
+/// The fields that a template's packet carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     pub eth_dst: u64,
@@ -138,7 +138,7 @@ impl Packet {
 pub enum Output {
     Nowhere,
     Port(u32),
-    /// To FLOOD or ALL, or to several ports.
+    /// Output to FLOOD or ALL, or to several ports.
     Flood,
 }
 
@@ -152,7 +152,7 @@ pub struct Answer<'a> {
     pub eth_src: Option<u64>,
     pub eth_dst: Option<u64>,
     pub output: Output,
-    /// Of a PACKET_OUT.
+    /// The packet of a PACKET_OUT.
     pub data: &'a [u8],
 }
 

@@ -27,7 +27,7 @@ const TICK_NS: u64 = 10_000_000;
 const CARE_INTERVAL_NS: u64 = 50_000_000;
 /// Packet-ins on a schedule that are due within this are sent together: a timer is no finer.
 const SCHEDULE_STEP_NS: u64 = 50_000;
-/// What a storm leaves unsent at a connection that takes no more.
+/// Bytes that a storm leaves unsent at a connection that takes no more.
 const STORM_UNSENT_BYTES_MAX: usize = 256 << 10;
 /// Connections that one thread opens at once.
 const CONNECTING_MAX: usize = 64;
@@ -324,7 +324,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// After the first interval: delays from here on are those of the storm.
+    /// Begins the storm after the first interval: later delays are those of the storm.
     fn begin_storm(&mut self, now_ns: u64) {
         let Workload::Storm { rate } = self.plan.workload else {
             return;

@@ -1,8 +1,8 @@
-//! Traffic beside what is measured, of which every packet is a flow that no switch has an entry
-//! for: work for the controller.
+//! Traffic beside the measured traffic. Each of its packets is a flow for which no switch has an
+//! entry: work for the controller.
 //!
-//! Strangers at one host send to strangers at another; a flow is a pair of them, so that few
-//! addresses make many flows. Sent at a steady rate whatever becomes of it.
+//! Strangers at one host send to strangers at another. A flow is a pair of them, so that few
+//! addresses make many flows. The rate is steady, whatever happens to the packets.
 
 use std::io;
 use std::ops::Range;
@@ -17,11 +17,12 @@ use serde::Serialize;
 use crate::network::stranger::{Door, ipv4_to, stranger};
 use cli::failure::Failure;
 
-/// On either side; their pairs are new for an hour at 10 flows a second and a minute at 1,000.
+/// The number of strangers on either side; their pairs are new for an hour at 10 flows a second
+/// and a minute at 1,000.
 pub const STRANGERS: usize = 256;
 const UDP: u8 = 17;
 const PORT_FIRST: u16 = 20_000;
-/// Between introductions, which are new flows too.
+/// Time between introductions, which are new flows too.
 const INTRODUCTION_INTERVAL: Duration = Duration::from_millis(4);
 /// How long the network may take for the last packets.
 const LAST_PACKETS_TIME: Duration = Duration::from_millis(300);
@@ -47,7 +48,7 @@ pub struct Source {
     to: Arc<Door>,
     /// Strangers at `from`; those at `to` have the numbers after these.
     numbers: Range<usize>,
-    /// So that a pair is not used again in the next step.
+    /// The number of flows so far, so that a pair is not used again in the next step.
     flows: Arc<AtomicU64>,
 }
 
@@ -118,7 +119,7 @@ impl Running {
     }
 }
 
-/// What the other host's kernel drops without a word: IEEE's EtherType for local experiments.
+/// A frame that the other host's kernel drops silently: IEEE's EtherType for local experiments.
 fn introduction(from: Host, to: Host) -> Vec<u8> {
     build::ethernet(from.mac, to.mac, 0x88b5, &[0; 46])
 }

@@ -1,4 +1,4 @@
-//! What one transfer size and one stream came to, as the document has it.
+//! The figures of one transfer size and of one stream, as the document has them.
 
 use serde::Serialize;
 
@@ -78,7 +78,7 @@ impl TcpRun {
         }
     }
 
-    /// Of the median transfer.
+    /// The rate of the median transfer.
     pub fn mbps(&self) -> f64 {
         match self.time_ms.p50 {
             0.0 => 0.0,
@@ -98,12 +98,13 @@ pub struct UdpRun {
     pub lost_percent: f64,
     pub duplicates: Option<u64>,
     pub jitter_ms: f64,
-    /// One way.
+    /// Delay in one direction.
     pub delay_ms: Option<Summary>,
     pub reordered: u64,
-    /// Of those that arrived.
+    /// The share of reordered datagrams among those that arrived.
     pub reordered_percent: f64,
-    /// Of reordered datagrams: how many arrived between what overtook them and them.
+    /// The extent of reordering: for each reordered datagram, the number of datagrams that arrived
+    /// between the one that overtook it and itself.
     pub extent: Option<Summary>,
     pub late_ms: Option<Summary>,
     /// The most that a datagram was sent after it was due; not the network's doing.
@@ -138,7 +139,7 @@ impl UdpRun {
         }
     }
 
-    /// As a tool tells it.
+    /// The figures of a stream as a tool reports them.
     pub fn told(tool: Tool, pace: &Pace, said: &Datagrams) -> UdpRun {
         UdpRun {
             by: By::Tool(tool),

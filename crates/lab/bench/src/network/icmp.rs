@@ -16,12 +16,12 @@ use measure::stats::Summary;
 
 const ICMP: u8 = 1;
 const ECHO_REPLY: u8 = 0;
-/// As much data as ping(8) sends.
+/// The data of an echo request, as long as ping(8)'s.
 const DATA: [u8; 56] = [0x61; 56];
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
-/// Between two pings of a trial, and twice the first one's round trip before the second, so that a
-/// later one meets the entries that the first one caused: a controller sends some of them only when
-/// others are in place.
+/// Time between two pings of a trial, and twice the first one's round trip before the second, so
+/// that a later one meets the entries that the first one caused: a controller sends some of them
+/// only when others are in place.
 const REST: Duration = Duration::from_millis(10);
 pub const LATER_PINGS: usize = 3;
 

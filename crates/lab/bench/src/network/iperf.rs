@@ -1,8 +1,8 @@
 //! iperf (2) and iperf3 between the same two hosts, as a check on our own figures.
 //!
-//! What each calls by the same name is not always the same. Both count reordered datagrams as
-//! RFC 4737 does and report RFC 3550's jitter; their transfer time ends when the sender has
-//! written, or has been acknowledged, and not when the connection is closed.
+//! The two tools do not always give a name the same meaning as we do. Both count reordered
+//! datagrams as RFC 4737 does and report RFC 3550's jitter. Their transfer time ends when the
+//! sender has written, or has been acknowledged, and not when the connection is closed.
 
 use std::io::Read;
 use std::process::Stdio;
@@ -22,7 +22,7 @@ use testbed::tools;
 
 const IPERF_PORT: u16 = 5001;
 const IPERF3_PORT: u16 = 5201;
-/// What a client may take beyond its own duration.
+/// The longest that a client may take beyond its own duration.
 const PATIENCE: Duration = Duration::from_secs(30);
 const SERVER_START_TIME: Duration = Duration::from_millis(200);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -41,7 +41,7 @@ pub struct Versions {
     pub iperf3: String,
 }
 
-/// What a tool says of a UDP stream.
+/// The figures that a tool reports of a UDP stream.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Datagrams {
     pub sent: u64,
@@ -215,7 +215,7 @@ impl Tool {
     }
 }
 
-/// From `[  1] 0.0000-0.0198 sec  0.062 MBytes ...`, the last such line.
+/// The seconds in `[  1] 0.0000-0.0198 sec  0.062 MBytes ...`, the last such line.
 fn iperf_seconds(text: &str) -> Option<f64> {
     let line = text.lines().rfind(|line| line.contains(" sec "))?;
     let interval = line.split_once(']')?.1.split_whitespace().next()?;

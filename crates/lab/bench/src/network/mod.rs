@@ -107,7 +107,7 @@ pub struct Args {
     output: OutputArgs,
 }
 
-/// What was asked for, as the document says it.
+/// The requested settings, as the document has them.
 #[derive(Clone, Debug, Serialize)]
 pub struct Settings {
     pub topology: String,
@@ -119,7 +119,8 @@ pub struct Settings {
     pub background_from: String,
     pub background_to: String,
     pub controllers: Vec<String>,
-    /// Of links between switches, and of that to the controller, in the words of `--links`.
+    /// Impairments of links between switches, and of the link to the controller, in the syntax of
+    /// `--links`.
     pub link_impairment: Option<String>,
     pub control_impairment: Option<String>,
     pub seed: u64,

@@ -11,7 +11,7 @@ pub struct Arrival {
     pub received_ns: u64,
 }
 
-/// What became of a stream.
+/// The fate of a stream's datagrams.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Verdict {
     /// Different packets that arrived.
@@ -19,7 +19,7 @@ pub struct Verdict {
     pub duplicates: u64,
     /// The estimator after the last packet, as receivers report it.
     pub jitter_ns: f64,
-    /// One way, in order of arrival.
+    /// Delays in one direction, in order of arrival.
     pub delays_ns: Vec<u64>,
     pub reordered: Vec<Reordered>,
 }

@@ -8,7 +8,7 @@ use crate::network::udp::{Pace, Stream};
 use cli::failure::Failure;
 use report::output::Results;
 
-/// Lines of CSV; none are made when nobody keeps them.
+/// Lines of CSV; none are made when they are not kept.
 pub struct Raw {
     is_kept: bool,
     pings: String,

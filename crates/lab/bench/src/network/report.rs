@@ -8,7 +8,7 @@ use measure::stats::Summary;
 use report::output::Results;
 use report::plot::{Bars, Plot, Series};
 
-/// What is measured, and against what.
+/// The heading: the network that is measured, and the controllers compared.
 pub fn heading(settings: &Settings) -> String {
     let mut text = format!(
         "Between {} and {} of {} ({} switches of Open vSwitch, {} hosts): round trips of {} new \
@@ -355,7 +355,7 @@ fn beside(run: &Run) -> String {
     }
 }
 
-/// As `--sizes` takes it.
+/// Formats a number of bytes in the syntax of `--sizes`.
 fn bytes(count: u64) -> String {
     for (unit, letter) in [(1 << 30, "G"), (1 << 20, "M"), (1 << 10, "K")] {
         if count.is_multiple_of(unit) {

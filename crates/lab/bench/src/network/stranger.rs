@@ -20,8 +20,8 @@ use cli::failure::Failure;
 use testbed::netns;
 use testbed::network::Network;
 
-/// Of all the strangers of a run. auster takes 1,024 hosts for behind one port and no more, and
-/// others have bounds of their own.
+/// The number of all strangers of a run behind one port. auster accepts 1,024 hosts behind one port
+/// and no more, and other controllers have bounds of their own.
 pub const STRANGERS_PER_PORT_MAX: usize = 1000;
 
 /// Strangers are numbered over the whole network: 10.64.0.0 onwards, beyond the lab's own hosts.

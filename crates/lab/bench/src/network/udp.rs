@@ -1,8 +1,8 @@
-//! A UDP stream at a stated rate and what becomes of it: loss, jitter, delay, reordering.
+//! A UDP stream at a stated rate and its fate: loss, jitter, delay, reordering.
 //!
-//! Each datagram is due at a time that follows from the start and the rate alone, whatever became
-//! of those before; it carries its number and when it was sent. The receiver takes the kernel's
-//! time of arrival. Both clocks are one, so that the delay is known one way.
+//! Each datagram is due at a time that follows from the start and the rate alone, whatever happened
+//! to those before. It carries its number and its time of sending. The receiver takes the kernel's
+//! time of arrival. Both clocks are one, so the delay in one direction is known.
 
 use std::io::{self, IoSliceMut};
 use std::net::{Ipv4Addr, UdpSocket};
@@ -34,7 +34,7 @@ const SOURCE_PORT: u16 = 9000;
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     pub rate_mbps: f64,
-    /// Of UDP payload, as iperf counts it.
+    /// Bytes of UDP payload, as iperf counts them.
     pub datagram_bytes: usize,
     pub duration: Duration,
 }
@@ -49,7 +49,7 @@ impl Pace {
     }
 }
 
-/// Who sends, and to which port.
+/// The sender of a stream.
 pub enum Sender<'a> {
     /// The host itself, which the network knows.
     Known(UdpSocket),
@@ -63,7 +63,7 @@ pub enum Sender<'a> {
 }
 
 impl Sender<'_> {
-    /// What the kernel has no room for is lost like others.
+    /// Sends one datagram. One that the kernel has no room for is lost like others.
     fn send(&self, payload: &[u8]) {
         match self {
             Sender::Known(socket) => {
@@ -90,7 +90,7 @@ pub struct Stream {
     pub arrivals: Vec<Arrival>,
 }
 
-/// From the host itself.
+/// A stream from the host itself.
 pub fn stream_known(ends: &Ends, pace: &Pace, interrupt: &Interrupt) -> Result<Stream, Failure> {
     let receiver = open_receiver(ends).map_err(failed)?;
     let address = receiver.local_addr().map_err(failed)?;
@@ -103,7 +103,7 @@ pub fn stream_known(ends: &Ends, pace: &Pace, interrupt: &Interrupt) -> Result<S
     stream(&sender, receiver, pace, interrupt)
 }
 
-/// From a stranger beside it, to `to`, which is `ends`' own second host.
+/// A stream from a stranger beside it, to `to`, which is `ends`' own second host.
 pub fn stream_new(
     ends: &Ends,
     (door, identity, to): (&Door, Host, &Door),

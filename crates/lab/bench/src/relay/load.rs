@@ -18,7 +18,7 @@ use cli::failure::Failure;
 
 /// Until the first message of every switch has come out.
 const SET_UP_MAX: Duration = Duration::from_secs(60);
-/// From the last message written until it comes out.
+/// Time from the last message written until it comes out.
 const DRAIN_MAX: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_micros(200);
 const READ_BYTES: usize = 256 << 10;
@@ -137,7 +137,7 @@ impl Load {
         Ok(sent)
     }
 
-    /// A message of each switch in turn, so many a second of all together.
+    /// Sends a message of each switch in turn, at `rate_per_s` for all together.
     fn pace(&self, switches: &mut [TcpStream], rate_per_s: u32) -> io::Result<u64> {
         let started = Instant::now();
         let (mut sent, mut count) = (0, 0);

@@ -1,9 +1,9 @@
-//! `auster bench relay`: how many OpenFlow messages a second a pair of relays carries, what each end
-//! spends on one, and what many switches cost the controllers' relay.
+//! `auster bench relay`: how many OpenFlow messages a second a pair of relays carries, what each
+//! end spends on one, and what many switches cost the controllers' relay.
 //!
 //! The relays are processes of this program, joined by QUIC with certificates at both ends, over
-//! loopback. Packet-ins are written to the switch's relay as fast as it takes them, one or many in a
-//! write, and counted where the controller's relay hands them over.
+//! loopback. Packet-ins are written to the switch's relay as fast as it takes them, one or many in
+//! a write, and counted where the controller's relay hands them over.
 
 mod load;
 mod processes;
@@ -21,8 +21,8 @@ use load::Load;
 use processes::{Certificates, Relays};
 use report::{Cell, Row};
 
-/// Measures a pair of relays over loopback: messages a second, CPU time of each end per message, and
-/// memory per switch.
+/// Measures a pair of relays over loopback: messages a second, CPU time of each end per message,
+/// and memory per switch.
 #[derive(clap::Args)]
 pub struct Args {
     /// Switches behind relays of their own, all at one controllers' relay: 1 to 1000

@@ -14,7 +14,7 @@ use cli::failure::Failure;
 use cli::program;
 use cli::temp_dir::TempDir;
 
-/// For both ends, in a directory that goes with it.
+/// Certificates for both ends, in a directory that is removed with this value.
 pub struct Certificates {
     dir: TempDir,
 }
@@ -73,7 +73,7 @@ pub struct Relays {
     pub switch_port: u16,
 }
 
-/// What both have used so far.
+/// CPU time and memory that both have used so far.
 #[derive(Clone, Copy)]
 pub struct Used {
     pub switch: Usage,
@@ -122,7 +122,7 @@ impl Relays {
 
 struct Process {
     child: Child,
-    /// Kept open: nobody shall fail to write to it.
+    /// The relay's output, kept open so that writing to it does not fail.
     _stdout: BufReader<std::process::ChildStdout>,
 }
 

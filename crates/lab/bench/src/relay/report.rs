@@ -8,7 +8,7 @@ use super::processes::Used;
 use cli::table::table;
 use measure::stats::Summary;
 
-/// One row: so many switches, by so many messages in a write, at a rate or as fast as they go.
+/// One row: the number of switches, of messages in a write, and a rate or as fast as they go.
 #[derive(Clone, Debug)]
 pub struct Cell {
     pub switches: u32,
@@ -20,7 +20,7 @@ pub struct Cell {
 pub struct Measured {
     pub messages: u64,
     pub elapsed: Duration,
-    /// From the first connection until the first message of every switch has come out.
+    /// Time from the first connection until the first message of every switch has come out.
     pub set_up: Duration,
     pub before: Used,
     pub after: Used,
@@ -30,7 +30,7 @@ pub struct Measured {
 pub struct Row {
     pub switches: u32,
     pub batch: u32,
-    /// Of all switches; none: as fast as they go.
+    /// Messages a second of all switches; `None`: as fast as they go.
     rate_per_s: Option<u32>,
     runs: usize,
     set_up_s: Summary,
@@ -38,12 +38,12 @@ pub struct Row {
     /// CPU time of each end, per message.
     switch_cpu_us: Summary,
     controller_cpu_us: Summary,
-    /// By the dearer end, of which one core has a second in each second.
+    /// The rate at which the end with more CPU time per message fills one core.
     messages_per_s_of_one_core: Summary,
     /// The most that was resident.
     switch_peak_mib: Summary,
     controller_peak_mib: Summary,
-    /// Beyond one switch, for each.
+    /// Memory of each switch beyond the first.
     switch_kib_each: Option<f64>,
     controller_kib_each: Option<f64>,
 }
@@ -93,7 +93,7 @@ impl Row {
     }
 }
 
-/// What each switch has cost beyond the first, of the rows that are at a rate.
+/// Sets the memory of each switch beyond the first, against the row of one switch at a rate.
 pub fn charge_switches(rows: &mut [Row]) {
     let one = rows
         .iter()

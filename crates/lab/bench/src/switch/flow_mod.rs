@@ -1,4 +1,4 @@
-//! The flow-mod delay: until the barrier reply, and until the data plane does what it was told.
+//! The flow-mod delay: until the barrier reply, and until the data plane follows the flow-mod.
 //!
 //! Packets of one flow go out of the ingress host at a steady pace. Their old path is back to where
 //! they came from; then a flow-mod and a barrier request are written with one call, and the new
@@ -22,33 +22,33 @@ const BEFORE: usize = 10;
 /// Packets sent after the barrier reply that took the new path, before the train is stopped.
 const AFTER: usize = 20;
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
-/// A packet that has not come out of the switch so long after the one before it is lost.
+/// Time after the packet before it at which a packet still in the switch counts as lost.
 const SETTLE_MAX: Duration = Duration::from_millis(100);
 
 /// One run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
-    /// From the call that writes the flow-mod to the barrier reply read.
+    /// Time from the call that writes the flow-mod to the barrier reply read.
     pub barrier_ms: f64,
-    /// From the same to the first packet at the other host.
+    /// Time from the same call to the first packet at the other host.
     pub data_plane_ms: f64,
     /// Packets sent after the barrier reply that took the old path.
     pub stale: usize,
-    /// From the barrier reply to the last of them sent; 0 without.
+    /// Time from the barrier reply to the last of them sent; 0 without.
     pub stale_ms: f64,
     /// Packets that took neither path.
     pub lost: usize,
-    /// Between the sending of the last packet on the old path and the first on the new one: the
-    /// data plane changed somewhere in it.
+    /// Time between the sending of the last packet on the old path and of the first on the new one:
+    /// the data plane changed somewhere in it.
     pub resolution_ms: f64,
 }
 
-/// What was written down in one run, in nanoseconds of one clock.
+/// The times recorded in one run, in nanoseconds of one clock.
 #[derive(Debug)]
 pub struct Record {
     pub written: u64,
     pub barrier: u64,
-    /// By packet number.
+    /// Times of sending, by packet number.
     pub sent: Vec<u64>,
     /// Packets back at the ingress host, and at the egress host.
     pub old: Vec<Seen>,
@@ -93,11 +93,11 @@ impl Record {
     }
 }
 
-/// Of one transport.
+/// The figures of one transport.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     pub runs: usize,
-    /// Not in the figures: the new path was not taken within a second.
+    /// Runs not in the figures: the new path was not taken within a second.
     pub lost: usize,
     pub barrier_ms: Summary,
     pub data_plane_ms: Summary,
@@ -135,7 +135,7 @@ impl Figures {
 pub const CSV_HEADER: &str =
     "barrier_ms,data_plane_ms,stale_packets,stale_ms,lost_packets,resolution_ms";
 
-/// For a file: a line per run, lost ones with nothing.
+/// A line for a file: one per run, lost ones with nothing.
 pub fn csv_line(run: &Option<Outcome>) -> String {
     run.map_or(",,,,,".to_owned(), |o| {
         format!(

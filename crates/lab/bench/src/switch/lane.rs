@@ -19,12 +19,12 @@ use cli::failure::Failure;
 
 /// Above it a probe is lost.
 pub const LOST_AFTER: Duration = Duration::from_secs(1);
-/// From the connection to the first packet-in of each interface; a new link may take seconds.
+/// Time from the connection to the first packet-in of each interface; a new link may take seconds.
 const PORT_SEARCH_MAX: Duration = Duration::from_secs(15);
 
 /// Flows with a rule of their own.
 pub const MATCHED_FLOW: u32 = 1;
-/// In a rule, and never sent: see [`Lane::prepare`].
+/// A flow in a rule that is never sent: see [`Lane::prepare`].
 const DECOY_FLOW: u32 = 0;
 /// The first of the flows that come and go.
 const FIRST_FLOW: u32 = 0x0100_0000;
@@ -50,7 +50,7 @@ impl Kind {
     }
 }
 
-/// What probes meet that have no rule of their own.
+/// The treatment of probes that have no rule of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Otherwise {
     /// They become packet-ins.
@@ -136,7 +136,7 @@ impl Lane {
         self.channel.carry_out(vec![listening(to_packet_ins)]).await
     }
 
-    /// Sets the table: what happens to probes, and `ballast` entries that match nothing.
+    /// Sets the table: the treatment of probes, and `ballast` entries that match nothing.
     ///
     /// The decoy matches the whole source address, which makes a switch with a flow cache (Open
     /// vSwitch) look at all of it: every new flow is then new to the cache too.
@@ -212,7 +212,7 @@ impl Lane {
         self.channel.carry_out(vec![Message::FlowMod(all)]).await
     }
 
-    /// How many entries of a kind the switch has.
+    /// The number of entries of a kind that the switch has.
     pub async fn count(&mut self, kind: Kind) -> Result<u32, Failure> {
         let request = RequestBody::Aggregate(of_kind(kind));
         let xid = self.channel.send(&[ask(request)]).await?;

@@ -121,8 +121,8 @@ enum Figure {
     Capacity,
 }
 
-/// The pauses between exchanges are up to so long, and random: a neighbour on the
-/// machine, or a timer in the switch, that is busy at even intervals does not keep in step.
+/// The longest pause between exchanges. Pauses are random, so that a neighbour on the machine, or
+/// a timer in the switch, that is busy at even intervals does not keep in step.
 const PAUSE_MAX_US: u64 = 2000;
 
 /// `settings` of the document.
@@ -189,7 +189,7 @@ pub fn run(args: Args) -> Result<(), Failure> {
 struct Bench<'a> {
     args: &'a Args,
     lanes: &'a mut [Lane],
-    /// By lane.
+    /// Samples by lane.
     samples: Vec<Samples>,
     interrupt: &'a Interrupt,
     progress: Progress,

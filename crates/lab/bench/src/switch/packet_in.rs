@@ -7,10 +7,10 @@
 //!   writes it to the return of the one that reads its reply. That is the way up and the way down.
 //!   It follows on the data path's probe at once: the processors that it wakes have slept as
 //!   shortly as those that a packet-in and a packet-out wake, and not as deeply as after a pause;
-//! - *end to end*, after a pause: a probe of a flow without an entry, from host to host, through the controller,
-//!   which answers the packet-in with a packet-out and installs nothing. *Controller* is its time
-//!   in here, from the return of the call that reads the packet-in to that of the one that writes
-//!   the packet-out.
+//! - *end to end*, after a pause: a probe of a flow without an entry, from host to host, through
+//!   the controller, which answers the packet-in with a packet-out and installs nothing.
+//!   *Controller* is its time in here, from the return of the call that reads the packet-in to that
+//!   of the one that writes the packet-out.
 //!
 //! *Switch* is what remains of end to end: the miss, making the packet-in, carrying out the
 //! packet-out. All are of the same run, so their means sum up.
@@ -28,7 +28,7 @@ use cli::date::now_ns;
 use cli::failure::Failure;
 use measure::stats::Summary;
 
-/// Of the echo, so that it is as long as a packet-out with a probe: 24 bytes of packet-out, 16 of
+/// The data of an echo request as long as a packet-out with a probe: 24 bytes of packet-out, 16 of
 /// its action and 60 of the probe, less the 8 of the header.
 const ECHO_DATA: [u8; 92] = [0x5a; 92];
 
@@ -53,7 +53,7 @@ pub struct Parts {
     pub controller_ms: f64,
     pub switch_ms: f64,
     pub end_to_end_ms: f64,
-    /// From the sending of the probe to its packet-in.
+    /// Time from the sending of the probe to its packet-in.
     pub packet_in_ms: f64,
 }
 
@@ -77,11 +77,11 @@ impl Times {
     }
 }
 
-/// Of one transport.
+/// The figures of one transport.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
     pub runs: usize,
-    /// Not in the figures: a probe or its packet-in did not come within a second.
+    /// Runs not in the figures: a probe or its packet-in did not come within a second.
     pub lost: usize,
     pub data_path_ms: Summary,
     pub control_path_ms: Summary,
@@ -108,7 +108,7 @@ impl Figures {
     }
 }
 
-/// For a file: a line per run, lost ones with nothing.
+/// A line for a file: one per run, lost ones with nothing.
 pub fn csv_line(run: &Option<Parts>) -> String {
     run.map_or(",,,,,".to_owned(), |p| {
         let parts = [

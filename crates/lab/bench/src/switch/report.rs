@@ -57,7 +57,7 @@ impl Figures {
     }
 }
 
-/// All tables, with what is to be said about them.
+/// All tables, with remarks on them.
 pub fn text(all: &[Figures]) -> String {
     let sections = [
         packet_ins(all),
@@ -300,7 +300,7 @@ fn capacities(all: &[Figures]) -> String {
     )
 }
 
-/// As the readers of the paper know it.
+/// The transport's name as readers of the paper know it.
 fn label(transport: &str) -> String {
     match transport {
         "ssl" => "TLS".to_owned(),

@@ -17,7 +17,7 @@ use cli::failure::Failure;
 
 /// The sender keeps at least this much of the rate that it is asked for.
 const SENDER_SHARE_MIN: f64 = 0.95;
-/// From the last packet sent, or the last progress, to the end of waiting.
+/// Time from the last packet sent, or the last progress, to the end of waiting.
 const PROGRESS_MAX: Duration = Duration::from_millis(500);
 const HALVINGS: u32 = 3;
 
@@ -28,11 +28,11 @@ pub struct Settings {
     pub step: Duration,
 }
 
-/// One offered rate and what came of it.
+/// One offered rate and its result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Step {
     pub offered_per_s: u32,
-    /// As it was sent.
+    /// The rate at which it was sent.
     pub sent_per_s: f64,
     pub flows: u32,
     pub packet_ins: u32,
@@ -41,7 +41,7 @@ pub struct Step {
     /// Entries in the table.
     pub entries: u32,
     pub holds: bool,
-    /// From the first packet sent to the last one delivered.
+    /// Time from the first packet sent to the last one delivered.
     pub took_s: f64,
 }
 
@@ -51,10 +51,10 @@ impl Step {
     }
 }
 
-/// Of one transport.
+/// The figures of one transport.
 #[derive(Clone, Debug, Serialize)]
 pub struct Figures {
-    /// Of the steps that hold; 0 if none does.
+    /// The highest rate of the steps that hold; 0 if none does.
     pub highest_per_s: f64,
     pub limited_by: Limit,
     pub steps: Vec<Step>,

@@ -1,11 +1,12 @@
-//! What is measured: an Open vSwitch of our own, reached over every transport at once, or a switch
-//! that somebody else has, with two interfaces of this machine at two of its ports.
+//! The measured switch: an Open vSwitch of our own, reached over every transport at once, or a
+//! switch that somebody else has, with two interfaces of this machine at two of its ports.
 //!
 //! Ours is a lab of one bridge and two hosts. The bridge is connected over all transports all the
-//! time, as to several controllers, and packet-ins go to one of them by turns: the same ports, hosts
-//! and table for all. (A bridge per transport was tried: the first had 0.03 ms more of data path
-//! than the others, whatever its transport.) Over QUIC, which Open vSwitch does not speak, the bridge
-//! is connected to `auster relay switch` beside it; the relay's other end is in this process.
+//! time, as to several controllers, and packet-ins go to one of them by turns: the same ports,
+//! hosts and table for all. (A bridge per transport was tried: the first had 0.03 ms more of data
+//! path than the others, whatever its transport.) Over QUIC, which Open vSwitch does not speak, the
+//! bridge is connected to `auster relay switch` beside it; the relay's other end is in this
+//! process.
 
 use cli::program;
 use std::collections::BTreeMap;
@@ -35,7 +36,8 @@ use testbed::topology::Topology;
 const TCP_PORT: u16 = 6653;
 const TLS_PORT: u16 = 6654;
 const QUIC_PORT: u16 = 6655;
-/// Open vSwitch dials within a second; its first try may find nobody.
+/// Time in which Open vSwitch connects: it dials within a second, and its first try may be too
+/// early.
 const CONNECT_MAX: Duration = Duration::from_secs(20);
 
 /// Connections by the relay that wait for their turn.

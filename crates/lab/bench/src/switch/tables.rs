@@ -17,15 +17,15 @@ use measure::stats::Summary;
 /// Entries between two barriers.
 const BATCH: u32 = 1000;
 
-/// Of one transport: FLOW multipart requests for all of our entries.
+/// The figures of one transport: FLOW multipart requests for all of our entries.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReadFigures {
-    /// In the table.
+    /// The number of entries in the table.
     pub entries: u32,
     pub reads: usize,
     /// Reads that gave another number of entries.
     pub wrong: usize,
-    /// From the call that writes the request to the last part of the answer.
+    /// Time from the call that writes the request to the last part of the answer.
     pub read_ms: Summary,
     pub entries_per_s: Summary,
 }
@@ -91,7 +91,7 @@ pub async fn read(lane: &mut Lane, kind: Kind) -> Result<Read, Failure> {
     })
 }
 
-/// How many entries the table took.
+/// The number of entries that the table took.
 #[derive(Clone, Debug, Serialize)]
 pub struct Capacity {
     /// Counted by the switch.

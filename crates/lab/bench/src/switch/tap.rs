@@ -30,10 +30,10 @@ const DESTINATION: MacAddr = MacAddr([0x02, 0x75, 0xff, 0xff, 0xff, 0xff]);
 const MARK: [u8; 6] = *b"auster";
 /// Room for the answers of a whole step of the set-up rate.
 const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
-/// A sender that was held up for longer than so many packets does not catch up.
+/// The number of packets after which a sender that was held up does not catch up.
 const CATCH_UP_PACKETS: u64 = 50;
 
-/// What a probe says of itself. Every flow has a source address of its own.
+/// The data in a probe. Every flow has a source address of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Probe {
     pub flow: u32,
@@ -47,7 +47,8 @@ impl Probe {
         MacAddr([0x02, 0x75, a, b, c, d])
     }
 
-    /// `token` tells the probes of this run of the bench from those of another on the same wire.
+    /// The frame of a probe. `token` tells the probes of this run of the bench from those of
+    /// another on the same wire.
     pub fn frame(self, token: u32) -> [u8; FRAME_BYTES] {
         let mut frame = [0; FRAME_BYTES];
         frame[..6].copy_from_slice(&DESTINATION.0);
@@ -146,7 +147,7 @@ impl Tap {
         }
     }
 
-    /// Sends from a thread of its own, evenly, until it is told to stop or all is sent.
+    /// Sends from a thread of its own, evenly, until it is stopped or all is sent.
     pub fn start_train(&self, cars: Cars) -> io::Result<Train> {
         let socket = self.socket.get_ref().try_clone()?;
         let (token, sent, stop) = (
@@ -166,7 +167,7 @@ impl Tap {
     }
 }
 
-/// What a train is made of.
+/// The packets of a train.
 #[derive(Clone, Copy, Debug)]
 pub struct Cars {
     /// The flow of its packets, with rising sequence numbers, or of the first packet if each is

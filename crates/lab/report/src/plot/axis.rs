@@ -1,4 +1,4 @@
-//! What an axis covers, where its ticks are, and how they are written.
+//! The range of an axis, the places of its ticks, and their labels.
 
 /// About as many on a linear axis.
 const TICKS: f64 = 6.0;

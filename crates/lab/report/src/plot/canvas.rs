@@ -113,7 +113,7 @@ impl Canvas {
         ));
     }
 
-    /// What follows is of this series, until `close`.
+    /// Opens a group for this series. Shapes belong to it until `close`.
     pub fn open_series(&mut self, n: usize) {
         self.push(format!("<g class=\"s{}\">", n % STYLES.len()));
     }
@@ -150,7 +150,7 @@ impl Canvas {
         ));
     }
 
-    /// With caps, from one y to another.
+    /// Draws a bar with caps, from one y to another.
     pub fn error_bar(&mut self, x: f64, from: f64, to: f64) {
         let left = x - 3.5;
         self.push(format!(

@@ -1,9 +1,9 @@
-//! What frames are made of: headers as Linux, rustls and quinn write them, in bytes.
+//! The sizes of headers as Linux, rustls and quinn write them, in bytes.
 
 pub const ETHERNET: u32 = 14;
 pub const IPV4: u32 = 20;
 pub const UDP: u32 = 8;
-/// With the timestamps that Linux negotiates.
+/// The TCP header with the timestamps that Linux negotiates.
 pub const TCP: u32 = 20 + 12;
 /// Ethernet, IP and TCP: a bare acknowledgement.
 pub const TCP_FRAME: u32 = ETHERNET + IPV4 + TCP;
@@ -13,14 +13,15 @@ pub const MSS: u32 = 1500 - IPV4 - TCP;
 /// Header 5, content type 1, tag 16 of a TLS 1.3 record.
 pub const TLS_RECORD: u32 = 5 + 1 + 16;
 pub const TLS_RECORD_MAX: u32 = 16 << 10;
-/// Of a QUIC packet.
+/// The authentication tag of a QUIC packet.
 pub const AEAD_TAG: u32 = 16;
 /// UDP payload that quinn's path MTU discovery ends with, over Ethernet.
 pub const QUIC_MTU: u32 = 1452;
 /// quinn begins no STREAM frame with less room than its longest header.
 pub const STREAM_HEADER_MAX: u32 = 1 + 8 + 8 + 8;
 
-/// A SACK option in an acknowledgement that has timestamps: padding 2, kind and length 2, 8 a block.
+/// A SACK option in an acknowledgement that has timestamps: padding 2, kind and length 2, 8 a
+/// block.
 pub fn sack(blocks: usize) -> u32 {
     match blocks.min(3) as u32 {
         0 => 0,
@@ -79,7 +80,8 @@ mod tests {
         assert_eq!(stream_header(2, 220, 1400, false), 1 + 1 + 2);
         assert_eq!(packet_number(127, 0), 1);
         assert_eq!(packet_number(128, 0), 2);
-        // quinn's defaults: an id of 8 bytes. 27 bytes and 20 at least, as the specification has it.
+        // quinn's defaults: an id of 8 bytes. 27 bytes and 20 at least, as the specification has
+        // it.
         assert_eq!(short_header(8, 2), 27);
     }
 }

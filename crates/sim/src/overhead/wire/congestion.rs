@@ -1,5 +1,5 @@
-//! How much a QUIC connection may have in flight: quinn's CUBIC (RFC 9438), and our relays' control,
-//! which after a loss keeps the window that carries what the path is seen to deliver.
+//! The congestion windows of QUIC connections: quinn's CUBIC (RFC 9438), and our relays' control,
+//! which after a loss keeps the window that carries the rate that the path is seen to deliver.
 
 use std::collections::VecDeque;
 
@@ -10,14 +10,14 @@ use super::setup::Congestion;
 const MTU: f64 = QUIC_MTU as f64;
 const CUBIC_C: f64 = 0.4;
 
-/// Of quinn: RFC 9002, 7.2, with its first MTU of 1,200.
+/// CUBIC's constants in quinn: RFC 9002, 7.2, with its first MTU of 1,200.
 const CUBIC_WINDOW_FIRST: f64 = 14_720.0;
 const CUBIC_WINDOW_MIN: f64 = 2.0 * MTU;
 const CUBIC_BETA: f64 = 0.7;
 /// RFC 9438, 4.3: what CUBIC grows by where Reno would be faster.
 const CUBIC_FRIENDLY: f64 = 3.0 * (1.0 - CUBIC_BETA) / (1.0 + CUBIC_BETA);
 
-/// Of the relays (`net::quic`), by the same names.
+/// The constants of the relays (`net::quic`), by the same names.
 const WESTWOOD_WINDOW_FIRST: f64 = 20.0 * MTU;
 const WESTWOOD_WINDOW_MIN: f64 = 10.0 * MTU;
 const WESTWOOD_BETA: f64 = 0.85;
@@ -42,7 +42,7 @@ pub struct Window {
     delivery: Delivery,
 }
 
-/// Of Westwood: the present stretch without a loss.
+/// Westwood's growth in the present stretch without a loss.
 #[derive(Clone, Copy, Debug)]
 struct Growth {
     since: Nanos,
@@ -118,7 +118,7 @@ impl Window {
         }
     }
 
-    /// All packets of one acknowledgement have been told.
+    /// Handles the end of one acknowledgement, after all its packets.
     pub fn handle_acks_end(&mut self, now: Nanos, srtt: Nanos) {
         let delivery = &mut self.delivery;
         let Some(since) = delivery.since else {
@@ -201,7 +201,8 @@ impl Window {
 }
 
 impl Delivery {
-    /// What carries the greatest rate seen while no queue stands, with what the peer has not told of.
+    /// The window that carries the greatest rate seen without a standing queue, and the data
+    /// that the peer has not acknowledged yet because it delays its acknowledgements.
     fn window(&self, ack_delay: Nanos) -> f64 {
         let rate = self.rates.iter().copied().fold(0.0, f64::max);
         let in_flight = rate * self.rtt_min.unwrap_or(0) as f64;
@@ -217,7 +218,7 @@ mod tests {
 
     const RTT: Nanos = 100 * MS;
 
-    /// After `flights` of `bytes` each, one in a round trip.
+    /// A window after `flights` of `bytes` each, one in a round trip.
     fn after(kind: Congestion, flights: u64, bytes: u32) -> (Window, Nanos) {
         let mut window = Window::new(kind, 0.0, 5 * MS);
         let mut now = 0;

@@ -11,20 +11,21 @@ use super::congestion::Window;
 use super::setup::Congestion;
 use super::{MS, Nanos};
 
-/// What quinn's timers are good for.
+/// The granularity of quinn's timers.
 const GRANULARITY: Nanos = MS;
 const PACKET_THRESHOLD: u64 = 3;
-/// What an ACK frame counts its delay in.
+/// The unit in which an ACK frame counts its delay.
 const ACK_DELAY_UNIT: Nanos = 8000;
 const ACK_BLOCKS_MAX: usize = 64;
-/// A packet that is older than so many newer ones is lost, whatever comes.
+/// The number of newer packets after which a missing packet counts as lost.
 const MISSING_FOR_MAX: u64 = 128;
 
 #[derive(Clone, Copy, Debug)]
 pub struct QuicSetup {
     /// Bytes of the id in packets to the other end.
     pub connection_id: u32,
-    /// Packets that may come before an acknowledgement goes alone, and by how much one may overtake another.
+    /// Packets that may come before an acknowledgement goes alone, and by how much one may overtake
+    /// another.
     pub ack_threshold: u64,
     pub reorder_threshold: u64,
     /// Both ends announce it, or ask for it with ACK_FREQUENCY.
@@ -53,7 +54,7 @@ pub struct Packet {
     asks_at_once: bool,
 }
 
-/// What an ACK frame says: ranges, the lowest first, and how long the largest has waited.
+/// The contents of an ACK frame: ranges, the lowest first, and how long the largest has waited.
 #[derive(Clone, Debug)]
 struct Told {
     ranges: Vec<(u64, u64)>,
@@ -102,9 +103,9 @@ pub struct Quic {
 
 #[derive(Debug, Default)]
 struct Acks {
-    /// What is told: all that has come, but for what the peer knows to be told.
+    /// Ranges of received packets to report, without those that the peer knows to be reported.
     ranges: Vec<(u64, u64)>,
-    /// Of those below the largest, what has not come.
+    /// Packets below the largest that have not arrived.
     missing: VecDeque<u64>,
     largest: u64,
     largest_at: Nanos,
@@ -156,7 +157,7 @@ impl Quic {
         }
     }
 
-    /// What is written on it goes alone, and nothing follows.
+    /// Writes bytes on a stream that carries nothing else and ends after them.
     pub fn write_once(&mut self, stream: u64, bytes: u32) {
         self.waiting.push_back(Chunk {
             stream,
@@ -244,7 +245,8 @@ impl Quic {
         let mut acks = self.acks.take(now, may_send);
         let ack_bytes = acks.as_ref().map_or(0, |(_, bytes)| *bytes);
         room -= ack_bytes;
-        // IMMEDIATE_ACK, where the acknowledgement would be late otherwise; else a PING if nothing else.
+        // IMMEDIATE_ACK, where the acknowledgement would be late otherwise; else a PING if nothing
+        // else.
         let asks_at_once = is_probe && self.setup.ack_threshold > 1;
         let mut payload = ack_bytes + u32::from(asks_at_once);
         let mut chunks = Vec::new();
@@ -420,7 +422,8 @@ impl Acks {
         }
     }
 
-    /// An acknowledgement would let the peer see a loss that it has not been told of (draft-ietf-quic-ack-frequency, 6.1).
+    /// An acknowledgement would let the peer see a loss that it has not been told of
+    /// (draft-ietf-quic-ack-frequency, 6.1).
     fn is_overdue(&self, threshold: u64) -> bool {
         if threshold > self.largest_told {
             return false;
@@ -448,7 +451,7 @@ impl Acks {
         }
     }
 
-    /// The peer knows that all up to `told` have been acknowledged.
+    /// Forgets ranges up to `told`: the peer knows that they have been acknowledged.
     fn forget(&mut self, told: u64) {
         self.ranges.retain_mut(|range| {
             range.0 = range.0.max(told + 1);

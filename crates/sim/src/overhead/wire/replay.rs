@@ -11,11 +11,11 @@ use super::tcp::{Segment, Tcp};
 use super::{MS, Nanos};
 use crate::link::Link;
 
-/// Between the handshakes and the first message.
+/// Time between the handshakes and the first message.
 const SETTLE: Nanos = 100 * MS;
-/// For the last acknowledgements: delayed ones wait for 40 ms.
+/// Time for the last acknowledgements: delayed ones wait for 40 ms.
 const ACKNOWLEDGE: Nanos = 100 * MS;
-/// What has not arrived so long after the last message was due never will.
+/// The time after the last message's due time when a message still missing counts as lost.
 const GIVE_UP: Nanos = 20_000 * MS;
 
 /// The first bidirectional stream.
@@ -33,7 +33,7 @@ enum Frame {
     Quic(u16, Packet),
 }
 
-/// What an end's thread has to do.
+/// A piece of work for an end's thread.
 enum Work {
     Message(Message),
     Read(u16),
@@ -43,18 +43,18 @@ enum Work {
 
 struct End {
     connections: Vec<Connection>,
-    /// Of each connection: bytes by stream that wait for the window to close.
+    /// Bytes by stream, for each connection, that wait for the window to close.
     held: Vec<Vec<(u64, u32)>>,
     work: Vec<Work>,
     turn_at: Option<Nanos>,
     free_at: Nanos,
-    /// By how much timers are late.
+    /// The lateness of timers.
     timer: Nanos,
     due: VecDeque<Message>,
     sent: u64,
     /// Lanes that have their stream.
     begun: BTreeSet<u64>,
-    /// Streams with deliveries that the other end is to be told of, and when at the latest.
+    /// Streams with deliveries to report to the other end, and the latest time for the report.
     unreported: BTreeSet<u64>,
     report_at: Option<Nanos>,
 }
@@ -63,9 +63,9 @@ pub struct Replay<'a> {
     setup: &'a Setup,
     now: Nanos,
     ends: [End; 2],
-    /// From either end.
+    /// The link from either end.
     links: [Link<Frame>; 2],
-    /// When a window closes: of which end and connection.
+    /// Times at which windows close, each with its end and connection.
     flushes: BinaryHeap<Reverse<(Nanos, usize, u16)>>,
     outcome: Outcome,
 }
@@ -472,7 +472,7 @@ impl End {
         }
     }
 
-    /// What was delivered, for each channel a message on the control stream.
+    /// Sends a report of deliveries, one message for each channel, on the control stream.
     fn report(&mut self, now: Nanos, setup: &Setup, is_sending: bool) {
         let (Some(records), Some(at)) = (records(setup), self.report_at) else {
             return;

@@ -1,4 +1,4 @@
-//! What is carried over what, and what came of it.
+//! The setup of one cell of the model and its result.
 
 use clock::{Duration, SplitMix64};
 
@@ -6,7 +6,7 @@ use super::replay::Replay;
 use super::{Nanos, bytes};
 use crate::link::{LINE_OVERHEAD_BYTES, LinkConfig};
 
-/// What carries the messages of all agents.
+/// The carrier of the messages of all agents.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Carrier {
     Tcp(TcpCarrier),
@@ -32,7 +32,7 @@ pub struct QuicCarrier {
     pub ack_delay: Duration,
     pub congestion: Congestion,
     pub window_floor_bytes: u64,
-    /// What our relays say besides the messages.
+    /// The records that our relays send besides the messages.
     pub records: Option<Records>,
 }
 
@@ -49,26 +49,26 @@ pub enum Streams {
     PerAgent,
     RoundRobin(u16),
     PerMessage,
-    /// So many of each agent, by the message's [`Message::lane`].
+    /// This number of streams for each agent, chosen by the message's [`Message::lane`].
     Lanes(u16),
 }
 
-/// A message in a relay's lane is a record, and what was delivered is told on the control stream.
+/// A message in a relay's lane is a record. Reports of deliveries go on the control stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Records {
     pub header_bytes: u32,
-    /// Before the first record of a lane.
+    /// Bytes before the first record of a lane.
     pub lane_header_bytes: u32,
-    /// After so long a report goes with the next message, and after `report_every` by itself.
+    /// Age at which a report goes with the next message; after `report_every` it goes by itself.
     pub report_rides_after: Duration,
     pub report_every: Duration,
-    /// Of a channel, and of each of its lanes that had deliveries.
+    /// Bytes of a channel's report, and of each of its lanes that had deliveries.
     pub report_bytes: u32,
     pub report_lane_bytes: u32,
 }
 
-/// Stream type, channel, lane and position, then a 0, epoch and dependency, which the records behind
-/// the first do not repeat; of a report type, length, channel and count; lane and position.
+/// Stream type, channel, lane and position, then a 0, epoch and dependency, which the records
+/// behind the first do not repeat; of a report type, length, channel and count; lane and position.
 pub const RELAY_RECORDS: Records = Records {
     header_bytes: 0,
     lane_header_bytes: 4 + 3,
@@ -77,36 +77,36 @@ pub const RELAY_RECORDS: Records = Records {
     report_bytes: 4,
     report_lane_bytes: 3,
 };
-/// As before records could be without a head.
+/// The records before they could be without a head.
 pub const RELAY_RECORDS_1: Records = Records {
     header_bytes: 2,
     lane_header_bytes: 4,
     ..RELAY_RECORDS
 };
-/// Of each agent, unless messages wait for others.
+/// Lanes of each agent, unless messages wait for others.
 pub const RELAY_LANES: u16 = 16;
-/// What both relays ask each other for.
+/// The delay of acknowledgements that both relays ask each other for.
 pub const RELAY_ACK_DELAY: Duration = Duration::from_millis(5);
-/// What quinn has and announces.
+/// The delay of acknowledgements that quinn uses and announces.
 pub const QUINN_ACK_DELAY: Duration = Duration::from_millis(25);
 
 /// How a machine keeps up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Host {
-    /// From what happens to the turn of the thread that it is for.
+    /// Time from an event to the turn of the thread that handles it.
     pub wake: Duration,
-    /// What a turn takes for each message or packet in it, of TCP and of QUIC.
+    /// Time that a turn takes for each message or packet in it, of TCP and of QUIC.
     pub tcp_item: Duration,
     pub quic_item: Duration,
-    /// By how much the link delivers late.
+    /// The lateness of the link's deliveries.
     pub late: Duration,
-    /// By how much QUIC's timers are late.
+    /// The lateness of QUIC's timers.
     pub timer: Duration,
 }
 
 impl Default for Host {
-    /// The two cores that `results/2026-11-22-channel` was measured on, busy with other work: fitted to
-    /// its table of overhead, but for the timers.
+    /// The two cores that `results/2026-11-22-channel` was measured on, busy with other work:
+    /// fitted to its table of overhead, but for the timers.
     fn default() -> Host {
         Host {
             wake: Duration::from_micros(60),
@@ -125,7 +125,7 @@ impl Default for Host {
 pub struct Message {
     pub due: Nanos,
     pub agent: u16,
-    /// Of its agent, where it goes by [`Streams::Lanes`].
+    /// The lane of its agent, used with [`Streams::Lanes`].
     pub lane: u16,
     pub bytes: u32,
 }
@@ -137,15 +137,15 @@ pub struct Setup {
     /// Messages of a connection wait this long for others and are written together.
     pub window: Duration,
     pub agents: u16,
-    /// Of either direction: to the controller, and to the switch.
+    /// Messages of either direction: to the controller, and to the switch.
     pub messages: [Vec<Message>; 2],
     pub link: LinkConfig,
-    /// Of the frames that each direction loses.
+    /// Seeds of the losses of frames in each direction.
     pub seeds: [u64; 2],
     pub host: Host,
 }
 
-/// What crossed the link, or tried to.
+/// The traffic that crossed the link, or tried to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Delivered, and not.
@@ -154,7 +154,7 @@ pub struct Outcome {
     pub application_bytes: u64,
     pub frames: u64,
     pub frame_bytes: u64,
-    /// Of `frames` and `frame_bytes`.
+    /// The share of `frames` and `frame_bytes` that handshakes took.
     pub handshake_frames: u64,
     pub handshake_bytes: u64,
 }
@@ -165,7 +165,7 @@ impl Outcome {
         (self.frame_bytes as f64 - self.application_bytes as f64) / self.messages.max(1) as f64
     }
 
-    /// With preamble, FCS and gap of each frame.
+    /// The overhead with preamble, FCS and gap of each frame.
     pub fn line_overhead_bytes(&self) -> f64 {
         self.overhead_bytes() + LINE_OVERHEAD_BYTES as f64 * self.frames_per_message()
     }
@@ -175,7 +175,8 @@ impl Outcome {
     }
 }
 
-/// Messages of one agent by a Poisson process, those that `auster bench channel` sends with the seed.
+/// Messages of one agent by a Poisson process, those that `auster bench channel` sends with the
+/// seed.
 pub fn poisson(agent: u16, per_second: f64, count: u32, bytes: u32, seed: u64) -> Vec<Message> {
     let mut seeds = SplitMix64::new(seed ^ u64::from(agent) << 48);
     let mut draws = SplitMix64::new(seeds.next());
@@ -246,7 +247,8 @@ const TLS_TO_CONTROLLER: [u32; 5] = [TCP_SYN, 66, 66 + 240, 66, 66 + 760];
 /// ServerHello to Finished in one flight; session tickets.
 const TLS_TO_SWITCH: [u32; 4] = [TCP_SYN, 66, 66 + 960, 66 + 200];
 const QUIC_FULL: u32 = bytes::UDP_FRAME + 1200;
-/// What path MTU discovery tries, each way: quinn's, and the relays', which begins with the most.
+/// The packet sizes that path MTU discovery tries in each direction: quinn's, and the relays',
+/// which begin with the largest.
 const MTU_PROBES: [u32; 4] = [1326, 1389, 1420, 1452];
 const RELAY_MTU_PROBES: [u32; 1] = [1452];
 const QUIC_TO_CONTROLLER: [u32; 4] = [QUIC_FULL, QUIC_FULL, 120, 90];

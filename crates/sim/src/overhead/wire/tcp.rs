@@ -7,14 +7,14 @@ use std::collections::VecDeque;
 use super::bytes::{MSS, TCP_FRAME, TLS_RECORD, TLS_RECORD_MAX, sack};
 use super::{MS, Nanos};
 
-/// Delayed acknowledgements wait for so long at least (`TCP_ATO_MIN`, `TCP_DELACK_MIN`).
+/// The shortest wait of a delayed acknowledgement (`TCP_ATO_MIN`, `TCP_DELACK_MIN`).
 const ATO_MIN: Nanos = 40 * MS;
 const RTO_MAX: Nanos = 120_000 * MS;
 /// Two jiffies and a half at 250 Hz: the least that a reordering timer waits.
 const REORDER_TIMER_MIN: Nanos = 2 * MS;
 /// Segments acknowledged at once at the start and after a long gap (`TCP_MAX_QUICKACKS`).
 const QUICK_ACKS: u32 = 16;
-/// What a receiver takes for a full segment until it has seen a longer one (`TCP_MSS_DEFAULT`).
+/// A receiver's full segment until it has seen a longer one (`TCP_MSS_DEFAULT`).
 const RECEIVE_MSS_FIRST: u32 = 536;
 const CWND_FIRST: f64 = 10.0;
 const CWND_MIN: f64 = 2.0;
@@ -27,7 +27,7 @@ pub struct Segment {
     seq: u64,
     pub len: u32,
     ack: u64,
-    /// What the receiver has beyond `ack`.
+    /// Ranges that the receiver has beyond `ack`.
     sacked: Vec<(u64, u64)>,
 }
 
@@ -63,7 +63,8 @@ struct Sender {
     in_flight: VecDeque<InFlight>,
     cwnd: f64,
     ssthresh: f64,
-    /// The peak of what was in flight since the last acknowledgement, and whether the window was in the way.
+    /// The peak of bytes in flight since the last acknowledgement, and whether the window limited
+    /// it.
     is_limited: bool,
     phase: Phase,
     srtt: Nanos,
@@ -89,7 +90,7 @@ enum Phase {
         delivered: f64,
         out: f64,
     },
-    /// After a timeout.
+    /// The state after a timeout.
     Loss {
         until: u64,
     },
@@ -98,7 +99,7 @@ enum Phase {
 #[derive(Debug)]
 struct Receiver {
     next: u64,
-    /// `rcv_nxt` as it was last told.
+    /// The `rcv_nxt` of the last acknowledgement.
     told: u64,
     beyond: Vec<(u64, u64)>,
     mss: u32,

@@ -1,4 +1,4 @@
-//! What keyed mode gains: the delay of flow-mods with barriers between them, over a long path that
+//! The gain of keyed mode: the delay of flow-mods with barriers between them, over a long path that
 //! loses packets.
 
 use clock::Duration;
@@ -16,14 +16,14 @@ use cli::table::table;
 use measure::stats;
 use report::output::Document;
 
-/// One way; the round trip is twice that.
+/// Delay in one direction; the round trip is twice that.
 const DELAY: Duration = Duration::from_millis(50);
-/// From a lost packet until its second copy is sent: a round trip, and the packets behind it that
-/// tell of the loss.
+/// Time from a lost packet until its second copy is sent: a round trip, and the packets behind it
+/// that reveal the loss.
 const RESEND: Duration = Duration::from_millis(103);
 const PER_SECOND: f64 = 1_000.0;
 const BARRIERS: [Option<u32>; 6] = [None, Some(1000), Some(500), Some(100), Some(20), Some(1)];
-/// Flow-mods of a run; as many echoes go the other way.
+/// Flow-mods of a run; the same number of echoes goes in the other direction.
 const FLOW_MODS: u64 = 20_000;
 
 #[derive(Serialize)]

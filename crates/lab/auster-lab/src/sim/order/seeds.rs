@@ -18,7 +18,8 @@ use cli::progress::Progress;
 use cli::table::table;
 use report::output::Document;
 
-/// A window that has room is given a whole message: with one byte a channel has a message under way.
+/// The smallest window. A window with room takes a whole message, so with one byte a channel has
+/// one message under way.
 const SMALLEST_BYTES: usize = 1;
 
 #[derive(Serialize)]
@@ -115,7 +116,8 @@ pub fn run(args: &Args, order: OrderMode) -> Result<(), Failure> {
     }
 }
 
-/// Each thread takes the next run until there is none; rows come back in the order of the runs.
+/// Runs all on several threads: each takes the next run until there is none. Rows are in the order
+/// of the runs.
 fn carry_out(args: &Args, order: OrderMode, runs: &[Run], interrupt: &Interrupt) -> Vec<Row> {
     let progress = Progress::start();
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());

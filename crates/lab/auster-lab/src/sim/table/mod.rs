@@ -53,7 +53,7 @@ pub struct Cell {
     pub occupancy_bound: Summary,
     /// Packets without an entry.
     pub misses: Summary,
-    /// Of them, of flows that had one before.
+    /// The misses of flows that had an entry before.
     pub misses_again: Summary,
     pub flow_mods: Summary,
     pub table_full: Summary,
@@ -202,7 +202,7 @@ impl Cell {
     }
 }
 
-/// What every run of a `lease` has to keep.
+/// The demands on every run of a `lease`, with the verdict on each.
 fn verdicts(scenario: &Scenario, places: &[Place], outcomes: &[Vec<Outcome>]) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     for policy in scenario.policy.iter().filter(|p| p.kind == Kind::Lease) {

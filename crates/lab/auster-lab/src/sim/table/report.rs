@@ -141,8 +141,8 @@ fn row(cell: &Cell) -> Vec<String> {
     ]
 }
 
-/// Of each table: misses by load, misses against occupancy for each load, and the busiest load's
-/// occupancy over time.
+/// Plots for each table the misses by load, the misses against occupancy for each load, and the
+/// busiest load's occupancy over time.
 pub fn plot(cells: &[Cell], kept: &Results) -> Result<(), Failure> {
     let mut capacities: Vec<u32> = cells.iter().map(|cell| cell.capacity).collect();
     capacities.dedup();

@@ -1,4 +1,4 @@
-//! What is simulated of a flow table, as an operator writes it.
+//! The scenario of a simulated flow table, as an operator writes it.
 
 use clock::Duration;
 use control::timeouts::{Lease, Paper};
@@ -17,21 +17,22 @@ pub struct Scenario {
     #[serde(default = "one")]
     pub seed: u64,
     pub runs: u64,
-    /// Of virtual time, each run.
+    /// Seconds of virtual time, each run.
     pub seconds: f64,
     /// Entries that the table holds.
     pub capacities: Vec<u32>,
     /// New flows, as multiples of what fits.
     #[serde(default)]
     pub loads: Vec<f64>,
-    /// What fits: new flows at which a table is full whose entries outlive their flows by so long.
+    /// The idle timeout in the definition of a load of 1: at that rate of new flows, a table is
+    /// full whose entries outlive their flows by this time.
     #[serde(default = "ten")]
     pub fits_idle_s: f64,
-    /// No flow begins after so many.
+    /// The number of flows after which none begins.
     pub flows: Option<u32>,
     #[serde(default = "some_destinations")]
     pub destinations: u16,
-    /// One way between switch and controller.
+    /// Delay in one direction between switch and controller.
     pub delay_ms: f64,
     /// Flows that send for ever, instead of those that come and go.
     pub steady: Option<SteadyEntry>,
@@ -42,9 +43,9 @@ pub struct Scenario {
 #[serde(deny_unknown_fields)]
 pub struct SteadyEntry {
     pub flows: u32,
-    /// Between two packets of one.
+    /// Time between two packets of one flow.
     pub gap_ms: u32,
-    /// Within which they begin.
+    /// Time within which they begin.
     pub over_s: u32,
 }
 
@@ -55,7 +56,7 @@ pub struct PolicyEntry {
     pub kind: Kind,
     pub idle_s: Option<u16>,
     pub hard_s: Option<u16>,
-    /// Of `lease`.
+    /// The lease of a `lease` policy.
     pub lease_s: Option<u16>,
     pub lease_max_s: Option<u16>,
     pub renewals_max: Option<u32>,
@@ -66,7 +67,7 @@ pub struct PolicyEntry {
     pub entrances: Option<u16>,
 }
 
-/// As at a switch with links to three others.
+/// Entrances of a switch with links to three others.
 const ENTRANCES: u16 = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -193,7 +194,7 @@ impl Scenario {
     }
 }
 
-/// Of one run: a flow is known by less than 31 bits.
+/// The most flows of one run: a flow is known by less than 31 bits.
 const FLOWS_MAX: u32 = 100_000_000;
 
 impl PolicyEntry {

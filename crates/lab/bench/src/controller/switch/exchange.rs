@@ -1,6 +1,6 @@
-//! Two hosts of a switch that do not know each other: one asks for the other by ARP, and when it is
-//! told, each sends the other an IP packet. Every frame is a packet-in, the next one follows when
-//! the one before has come out where its receiver is, and the last one's arrival is the answer.
+//! Two hosts of a switch that do not know each other: one asks for the other by ARP. After the
+//! reply each sends the other an IP packet. Every frame is a packet-in, and the next one follows
+//! when the one before has come out where its receiver is. The last one's arrival is the answer.
 //!
 //! The frames carry the number of their exchange, ARP in its padding. An ARP reply that the
 //! controller makes itself is known by its addresses.
@@ -15,7 +15,7 @@ use crate::controller::wire::{self, Answer, MAGIC, NO_BUFFER, Output, Packet, UD
 
 const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
 const ARP_REPLY: [u8; 2] = [0, 2];
-/// After the number: to the least that Ethernet carries.
+/// Padding after the number, to the shortest frame of Ethernet.
 const PADDING: [u8; 10] = [0; 10];
 
 /// The frame that is under way.
@@ -36,7 +36,8 @@ impl Step {
         }
     }
 
-    /// Who sends and who is to receive the frame, of the host that asks and the one that is asked.
+    /// The sender and the receiver of the frame, given the host that asks and the one that is
+    /// asked.
     fn hosts(self, asker: u32, asked: u32) -> (u32, u32) {
         match self {
             Step::Request | Step::There => (asker, asked),
@@ -104,7 +105,7 @@ impl Switch {
         }
     }
 
-    /// Which frame of which exchange has arrived, if one has.
+    /// The frame and exchange that have arrived, if one has.
     fn judge_arrival(&self, answer: &Answer, message: &[u8]) -> Result<(u32, Step), Verdict> {
         if answer.buffer_id != NO_BUFFER {
             return Err(Verdict::WrongBuffer);
@@ -158,8 +159,8 @@ impl Switch {
         }
     }
 
-    /// The exchange that an ARP reply of the controller's own making is for: it tells the right
-    /// address to a host that asked.
+    /// The exchange that the controller's own ARP reply answers: it gives the right address to a
+    /// host that asked.
     fn find_told(&self, packet: &Packet, data: &[u8]) -> Option<u32> {
         let (operation, told) = (data.get(20..22)?, data.get(22..28)?);
         if data[12..14] != ETHERTYPE_ARP || operation != ARP_REPLY {

@@ -23,7 +23,7 @@ fn loaded() -> Bench {
     bench
 }
 
-/// What the switch says to a packet-out of `packet_in` to `port`: the next frame's packet-in.
+/// The switch's reply to a packet-out of `packet_in` to `port`: the next frame's packet-in.
 fn next(bench: &mut Bench, now_ns: u64, packet_in: &PacketIn, port: u32) -> Option<PacketIn> {
     bench.tell(now_ns, &Message::PacketOut(packet_out(packet_in, port)));
     match bench.said().pop() {

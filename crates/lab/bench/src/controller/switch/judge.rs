@@ -1,4 +1,4 @@
-//! What an answer of the controller is: for which packet-in, and whether it does what is right.
+//! The judgement of a controller's answer: its packet-in, and whether it does what is right.
 
 use bytes::Bytes;
 use openflow::{Action, Frame, Message, PortNo};
@@ -9,7 +9,7 @@ use crate::controller::wire::{Answer, NO_BUFFER, Output, Packet};
 
 const LLDP_ETHERTYPES: [[u8; 2]; 2] = [[0x88, 0xcc], [0x89, 0x42]];
 
-/// What an answer is before it is known whether it is the first.
+/// The verdict on an answer before it is known whether it is the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Of(u32),

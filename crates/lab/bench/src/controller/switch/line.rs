@@ -34,8 +34,8 @@ impl Switch {
         }
     }
 
-    /// What is to be counted here: nothing if the packet has come to its destination, because then
-    /// it is its sender's.
+    /// Forwards an answer's packet and returns the verdict to count here. `None` if the packet has
+    /// reached its destination, because its sender counts it then.
     fn send_on(&mut self, now_ns: u64, answer: &Answer, message: &[u8]) -> Option<Verdict> {
         if answer.buffer_id != NO_BUFFER {
             return Some(Verdict::WrongBuffer);
@@ -86,7 +86,7 @@ impl Switch {
         }
     }
 
-    /// What has come from another switch.
+    /// Handles a frame or notice from another switch.
     pub fn handle_crossing(
         &mut self,
         what: Crosses,
