@@ -13,7 +13,7 @@ use cli::failure::Failure;
 use cli::output::say;
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// How long before its end a certificate is warned of.
+/// The time before a certificate's end at which the warnings begin.
 const WARNED_BEFORE: Duration = Duration::from_secs(30 * 86_400);
 
 /// `-p`, `-c`, `-C` and `--crl` together, where the first three are there.
@@ -31,16 +31,17 @@ pub fn files(
     })
 }
 
-/// What the files say now, for every handshake from now on; or everything that is wrong with them,
-/// and what `security` had stays.
+/// Reads the files again for every later handshake. If anything is wrong with them, returns every
+/// problem, and `security` keeps its credentials.
 pub fn reload(files: &CredentialFiles, security: &Security) -> Result<(), Failure> {
     security.replace(Arc::new(files.load()?));
     warn_of_expiry(security);
     Ok(())
 }
 
-/// For a relay: SIGHUP reads the files of each security again, and does nothing where there are none.
-/// It also warns once a day of what expires soon. Ends with what is returned.
+/// Reloads a relay's credentials: SIGHUP reads the files of each security again, and does nothing
+/// where there are none. The tasks also warn once a day of certificates that expire soon. They end
+/// with the returned set.
 pub fn keep(held: Vec<(CredentialFiles, Security)>) -> Result<JoinSet<()>, Failure> {
     let mut hung_up = signal(SignalKind::hangup())
         .map_err(|error| Failure::machine(format!("cannot handle signals: {error}")))?;

@@ -24,7 +24,7 @@ const READ_BYTES: usize = 64 << 10;
 pub struct Channel {
     connection: Connection,
     buffer: BytesMut,
-    /// When the bytes in `buffer` were read.
+    /// The time at which the bytes in `buffer` were read.
     read_ns: u64,
     xid: u32,
 }
@@ -126,7 +126,7 @@ impl Channel {
         }
     }
 
-    /// As `next`, but not longer than this.
+    /// Waits like `next`, but no longer than this.
     pub async fn next_within(&mut self, at_most: Duration) -> Result<Option<Received>, Failure> {
         match timeout(at_most, self.next()).await {
             Ok(received) => received.map(Some),
@@ -149,7 +149,7 @@ impl Channel {
         self.received(xid).await.map(|received| received.message)
     }
 
-    /// As `answer`, with its time.
+    /// Returns the answer to `xid` with the time at which it arrived.
     pub async fn received(&mut self, xid: Xid) -> Result<Received, Failure> {
         let wait = async {
             loop {
@@ -174,7 +174,7 @@ impl Channel {
         self.answer(xid).await.map(drop)
     }
 
-    /// As `carry_out`, but an error is an answer too.
+    /// Works like `carry_out`, but accepts an error as an answer.
     pub async fn try_carry_out(
         &mut self,
         mut messages: Vec<Message>,

@@ -1,4 +1,5 @@
-//! The product: controller, relays, queues, policies, certificates. The laboratory uses parts of it.
+//! The product: controller, relays, queues, policies, certificates. The laboratory uses parts of
+//! it.
 
 // What stands above a flag is its help, where [ ] is grammar and no link.
 #![allow(rustdoc::broken_intra_doc_links)]

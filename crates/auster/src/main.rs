@@ -1,5 +1,5 @@
-//! `auster`: the southbound of an OpenFlow network. This file knows the commands and nothing of what
-//! they do; each has its own module. Those of the laboratory are another program's.
+//! `auster`: the southbound of an OpenFlow network. This file knows the commands, and each command
+//! has its own module. The laboratory's commands belong to another program.
 
 // What stands above a flag is its help, where [ ] is grammar and no link.
 #![allow(rustdoc::broken_intra_doc_links)]

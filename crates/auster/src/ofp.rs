@@ -184,7 +184,7 @@ fn next_frame(bytes: &mut BytesMut) -> Result<Frame, Failure> {
     }
 }
 
-/// What a capture held.
+/// The contents of a capture, counted.
 #[derive(Default)]
 struct Tally {
     messages: u64,
@@ -193,7 +193,7 @@ struct Tally {
     other_packets: u64,
     types: BTreeMap<String, u64>,
     streams: StreamCounts,
-    /// Why the file ended early.
+    /// The reason why the file ended early.
     cut: Option<String>,
 }
 
@@ -366,7 +366,7 @@ pub(crate) fn dotted(address: SocketAddr) -> String {
     format!("{}.{}", address.ip(), address.port())
 }
 
-/// Since 1970, with all the digits a capture may have.
+/// The seconds since 1970, with all the digits that a capture may have.
 fn seconds(time: std::time::Duration) -> String {
     format!("{}.{:09}", time.as_secs(), time.subsec_nanos())
 }

@@ -33,7 +33,7 @@ use cli::failure::Failure;
 use cli::output::{self, say};
 use report::{Reporter, Source};
 
-/// For the last datagram to leave, which tells the other relay not to wait.
+/// The time for the last datagram to leave, which tells the other relay not to wait.
 const GOODBYE: Duration = Duration::from_millis(50);
 
 #[derive(clap::Subcommand)]
@@ -201,7 +201,8 @@ enum Order {
 pub fn run(command: Command) -> Result<(), Failure> {
     output::become_service();
     cli::turns::ask_for_short_turns();
-    // A switch and its controller are two files; a thousand of them are more than most shells allow.
+    // A switch and its controller are two files; a thousand of them are more than most shells
+    // allow.
     cli::process::raise_file_limit();
     let runtime = tokio::runtime::Runtime::new().map_err(Failure::machine)?;
     match command {
@@ -406,7 +407,7 @@ async fn run_direct(
     stop(reporter).await
 }
 
-/// What the relay has in the place of a switch's connection.
+/// Wraps a switch's connection in the holder, if the relay has one.
 fn held(holder: &Option<Arc<Holder>>, connection: Connection) -> Connection {
     match holder {
         Some(holder) => holder.hold(connection),
@@ -466,7 +467,8 @@ impl CommonArgs {
             .early_data(self.early_data))
     }
 
-    /// For what is on our own side, which has the other role than the relay at the other end.
+    /// The security of our own side, whose peers have the other role than the relay at the other
+    /// end.
     fn local_security(&self, peer: Role, agents: &Agents) -> Result<Security, Failure> {
         let is_given = self.local_key.is_some() || self.local_ca.is_some();
         if is_given && !agents.any_is_certified() {
@@ -506,7 +508,7 @@ impl CommonArgs {
         })
     }
 
-    /// What only the one connection for all can carry.
+    /// Refuses the options that only the one connection for all can carry.
     fn refuse_what_direct_has_not(&self, agents: &Agents, nudge: bool) -> Result<(), Failure> {
         if let Some(name) = agents.names().find(|name| *name != OPENFLOW) {
             return Err(Failure::usage(format!(
@@ -551,7 +553,7 @@ impl CommonArgs {
     }
 }
 
-/// Where policy maps come from and go to beside the other relay.
+/// The sources and destinations of policy maps beside the other relay.
 #[derive(Default)]
 struct Maps {
     store: Option<PathBuf>,
@@ -559,7 +561,7 @@ struct Maps {
 }
 
 impl Maps {
-    /// Also puts the stored map in the place of an older one.
+    /// Parses the options. Also replaces an older map by the stored one.
     fn parse(args: &SwitchArgs, scheduling: &mut Scheduling) -> Result<Maps, Failure> {
         let given = [
             ("--policy-store", args.policy_store.is_some()),
@@ -605,7 +607,7 @@ fn method(text: &str, protocol: Protocol) -> Result<Method, Failure> {
     Method::parse(text, protocol).map_err(Failure::usage)
 }
 
-/// Those that a switch relay dials, in order of preference: one, or several by QUIC.
+/// The relays that a switch relay dials, in order of preference: one, or several by QUIC.
 fn relays(given: &[String]) -> Result<Vec<Method>, Failure> {
     let mut relays: Vec<Method> = Vec::new();
     for text in given {

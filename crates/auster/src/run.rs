@@ -158,9 +158,9 @@ pub fn check_settings(text: &str, file: &Path) -> Result<(), Vec<String>> {
     Settings::parse(text, file).map(drop)
 }
 
-/// How long connections have to write what is queued when the process ends.
+/// The time that connections have to write queued messages when the process ends.
 const STOP_MAX: Duration = Duration::from_secs(2);
-/// For the application to hear of another policy map.
+/// The time that the application has to take another policy map.
 const RELOAD_MAX: Duration = Duration::from_secs(2);
 
 type ControllerDriver = Driver<Controller>;
@@ -339,7 +339,7 @@ async fn reload_policy(argument: &str, driver: &ControllerDriver, printer: &mut 
     }
 }
 
-/// What is wrong anywhere in the file refuses it whole, and what is in use stays.
+/// Reads `drain` again. A mistake anywhere in the file refuses it whole, and the old setting stays.
 async fn reload_drained(
     file: &Path,
     driver: &ControllerDriver,
@@ -359,7 +359,7 @@ async fn reload_drained(
     }
 }
 
-/// Of the file only `[qos]` is taken. What the API was asked for stays beside it.
+/// Reads only `[qos]` from the file. The requests made by the API stay beside it.
 async fn reload_qos(file: &Path, held: &Held, printer: &mut Printer) {
     let name = file.display().to_string();
     let section = match Settings::reread_qos(file) {
@@ -379,7 +379,7 @@ fn told(section: &qos::Section, refused: Refused) -> String {
     }
 }
 
-/// As with the map: one that cannot be is refused whole, and the one in use stays.
+/// Reads the topology again. A topology with a mistake is refused whole, and the old one stays.
 async fn reload_topology(
     file: &Path,
     driver: &ControllerDriver,
@@ -403,8 +403,8 @@ async fn reload_topology(
     }
 }
 
-/// Of the file only `[timeouts]` is taken; what is wrong anywhere in it refuses it whole, and what is
-/// in use stays.
+/// Reads only `[timeouts]` from the file. A mistake anywhere in the file refuses it whole, and the
+/// old settings stay.
 async fn reload_timeouts(
     file: &Path,
     settings: &Settings,
@@ -504,7 +504,7 @@ fn signal_stream(kind: SignalKind) -> Result<tokio::signal::unix::Signal, Failur
     signal(kind).map_err(|error| Failure::machine(format!("cannot handle signals: {error}")))
 }
 
-/// From the operating system's generator, which on Linux is this file.
+/// Reads a seed from the operating system's generator, which on Linux is this file.
 fn random_seed() -> Result<[u8; 32], Failure> {
     let path = "/dev/urandom";
     let mut seed = [0; 32];

@@ -1,5 +1,5 @@
-//! The REST API as a client sees it: over a socket, and under a fuzzer that is driven by the document
-//! that the API gives of itself.
+//! The REST API as a client sees it: over a socket, and under a fuzzer that is driven by the
+//! document that the API gives of itself.
 
 mod common;
 

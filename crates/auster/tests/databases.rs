@@ -307,8 +307,8 @@ async fn whoever_is_ended_leaves_queues_that_are_complete_or_absent() {
     assert!(complete > 3 && absent > 3, "{complete} {absent}");
 }
 
-/// Open vSwitch says that it has read the rows, somebody beside it whether the kernel has the queues, and
-/// the controller hears of its table's limit.
+/// Open vSwitch reports that it has read the rows, a helper beside it reports whether the kernel
+/// has the queues, and the controller learns the limit of its table.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_real_switch_takes_the_rows_in_and_tells_its_limit() {
     let switch = DummySwitch::start(2);

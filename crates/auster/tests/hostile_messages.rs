@@ -42,8 +42,8 @@ fn cases() -> impl Iterator<Item = (usize, &'static str, Vec<u8>)> {
     })
 }
 
-/// What `bytes` lead to: every distinct kind of answer, in order, until a last message after
-/// them is refused or the connection closes.
+/// The result of `bytes`: every distinct kind of answer, in order, until a last message after them
+/// is refused or the connection closes.
 fn outcome(attacker: &mut Switch, bytes: &[u8]) -> String {
     // Two last words, the second when the first is answered: an echo, which nothing else waits for
     // in a relay, and a type that does not exist, which a relay lets nothing overtake. When both
@@ -98,7 +98,7 @@ fn outcome(attacker: &mut Switch, bytes: &[u8]) -> String {
     }
 }
 
-/// As the first bytes, and then a HELLO, as if nothing had been.
+/// Sends the bytes first, and then a HELLO as if nothing had happened.
 fn as_first_bytes(to: SocketAddr, n: usize, bytes: &[u8]) -> String {
     let mut attacker = Switch::connect(to, ATTACKER + n as u64);
     let mut with_hello = bytes.to_vec();

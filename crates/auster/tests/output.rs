@@ -98,7 +98,7 @@ fn port_status(port: u32, is_up: bool) -> Vec<u8> {
     bytes
 }
 
-/// So many ports of a switch come up and go down.
+/// Takes this number of ports of a switch up and down.
 async fn flap(port: u16, ports: u32) {
     let mut switch = switch_at(port, 7).await;
     for n in 1..=ports {

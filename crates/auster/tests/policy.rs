@@ -62,9 +62,9 @@ fn what_is_shown_is_a_map_of_the_same_digest() {
     assert_eq!(document["messages"].as_array().map(Vec::len), Some(36));
 }
 
-/// 70 messages of Open vSwitch with two bridges and `auster run`. `ovs-ofctl ofp-parse-pcap` counts 19
-/// of type 2 on the connection of the second bridge, and on that of the first two packets to port
-/// 20000.
+/// The capture has 70 messages of Open vSwitch with two bridges and `auster run`. `ovs-ofctl
+/// ofp-parse-pcap` counts 19 of type 2 on the connection of the second bridge, and on that of the
+/// first two packets to port 20000.
 #[test]
 fn a_capture_is_explained_message_by_message_and_switch_by_switch() {
     let map = "Rule #1: traffic_type=2, dpid=00000000000000a1, action=queue_id:0

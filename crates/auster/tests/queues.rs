@@ -59,7 +59,7 @@ impl Wire {
         command.output().unwrap()
     }
 
-    /// What it says when all went well.
+    /// The output of a successful command.
     fn done(&self, line: &str) -> String {
         let output = self.queues(line);
         let error = String::from_utf8_lossy(&output.stderr);
@@ -190,8 +190,8 @@ fn packets_land_in_the_class_of_their_code_point() {
         assert!(wire.packets(2) - before >= 5, "EF to {address}");
     }
     run("ip", &words(&["-n", &wire.names[0]], "neigh flush dev q0"));
-    // To somebody who is not there: questions, and nothing else. What else the kernel says of itself
-    // meanwhile (router solicitations, multicast reports) is data.
+    // To an address that nobody has: questions, and nothing else. Other packets of the kernel
+    // meanwhile (router solicitations, multicast reports) are data.
     for address in ["10.9.0.77", "fd09::77"] {
         let before = wire.packets(2);
         let line = format!("netns exec {} ping -c 1 -W 1 {address}", wire.names[0]);
@@ -651,8 +651,8 @@ fn stated_queues_are_records_where_set_queue_is_honoured() {
     assert_eq!((database.count("qos"), database.count("queue")), (0, 1));
 }
 
-/// The case that nothing else tells: Open vSwitch takes queues and flows, and every packet is in queue
-/// 0. Queues of auster's make the same flow do what it says.
+/// The case that nothing else reports: Open vSwitch takes queues and flows, and every packet is in
+/// queue 0. Queues made by auster let the same flow work.
 #[test]
 fn verify_tells_queues_that_flows_reach_from_those_that_they_do_not() {
     let lab = Lab::up(&["single,2", "--controller", "none"]);

@@ -1,5 +1,6 @@
-//! `auster queues keep`, and the relay that does the same: what a controller writes into a database is
-//! what the kernel has, on real interfaces, with a real ovsdb-server and a real Open vSwitch.
+//! `auster queues keep`, and the relay that does the same: the kernel has the queues that a
+//! controller writes into a database, on real interfaces, with a real ovsdb-server and a real Open
+//! vSwitch.
 
 mod common;
 
@@ -36,8 +37,8 @@ fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Interface `q0` in a namespace, and a database beside it that says that it is a port of a userspace
-/// bridge. Nobody else carries out what that says.
+/// Interface `q0` in a namespace, and a database beside it that says that it is a port of a
+/// userspace bridge. No other program carries out the database's rows.
 struct Bench {
     namespaces: [String; 2],
     dir: TempDir,
@@ -100,7 +101,7 @@ impl Bench {
         Kept::start(&self.namespaces[0], &["queues", "keep", "--db", &db])
     }
 
-    /// As a controller writes it; queue 1 has this minimum.
+    /// Writes rows as a controller does; queue 1 has this minimum.
     fn ask(&self, min_rate: u64) {
         self.vsctl(&format!(
             "set port q0 qos=@q -- --id=@q create qos type=linux-noop external_ids:auster=run \
@@ -115,7 +116,7 @@ impl Bench {
         self.vsctl(&format!("set queue {queue} {what}"));
     }
 
-    /// What the row says of the kernel.
+    /// The row's report about the kernel.
     fn said(&self) -> String {
         let qos = self.vsctl("get port q0 qos");
         let ids = self.vsctl(&format!("get qos {qos} external_ids"));
@@ -125,7 +126,7 @@ impl Bench {
         })
     }
 
-    /// What queue 1 has counted, as the row tells.
+    /// The counter of queue 1 in the row.
     fn told(&self) -> Option<u64> {
         let qos = self.vsctl("get port q0 qos");
         let ids = self.vsctl(&format!("get qos {qos} external_ids"));
@@ -334,8 +335,8 @@ fn a_relay_keeps_the_queues_of_its_switch() {
     assert!(!done && said.contains("--queues-db ptcp:1"), "{said}");
 }
 
-/// A policy is active when its packets were counted in their queue, and not before; where nobody makes the
-/// queue, it is not in effect and that is told.
+/// A policy is active after its packets were counted in their queue, and not before. Where no
+/// program makes the queue, it is reported as not in effect.
 #[test]
 fn a_policy_is_active_when_its_packets_were_seen_in_their_queue() {
     let lab = Lab::up(&["single,2", "--controller", "none"]);
@@ -419,8 +420,8 @@ fn a_policy_is_active_when_its_packets_were_seen_in_their_queue() {
     wait("it is active", || done("show").contains(": active, seen "));
 }
 
-/// All of it: a controller over the database, Open vSwitch, and its kernel. The controller tells rows
-/// that are written from queues that are in effect, and `set_queue` of a flow chooses one.
+/// The whole chain: a controller over the database, Open vSwitch, and its kernel. The controller
+/// distinguishes written rows from queues in effect, and `set_queue` of a flow chooses one.
 #[tokio::test(flavor = "multi_thread")]
 async fn on_open_vswitch_a_controllers_queues_are_in_effect_when_the_kernel_has_them() {
     let lab = Lab::up(&["single,2", "--controller", "none"]);

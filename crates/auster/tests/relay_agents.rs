@@ -1,6 +1,6 @@
 //! Further agents of a switch beside OpenFlow and OVSDB, through one pair of relays over one QUIC
-//! connection: net-snmp by datagrams, syslog by TCP and by UDP to rsyslog, NETCONF to netconfd. All of
-//! them are Debian's, and none knows of relays.
+//! connection: net-snmp by datagrams, syslog by TCP and by UDP to rsyslog, NETCONF to netconfd. All
+//! of them are Debian's, and none knows of relays.
 
 mod common;
 
@@ -19,7 +19,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 const SYS_NAME: &str = ".1.3.6.1.2.1.1.5.0";
-/// What the agent implements: more than a packet of QUIC has room for, asked for at once.
+/// The subtree that the agent implements. Its rows asked for at once exceed a QUIC packet.
 const SYS_OR_TABLE: &str = ".1.3.6.1.2.1.1.9";
 
 const NETCONF_USER: &str = "operator";
@@ -191,7 +191,7 @@ impl Netconf {
         self.messages.recv_timeout(PATIENCE).expect("a message")
     }
 
-    /// What is asked, and its reply.
+    /// Sends a request and returns its reply.
     fn ask(&mut self, request: &str) -> String {
         self.last_id += 1;
         let id = self.last_id;

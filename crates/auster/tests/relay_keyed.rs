@@ -1,6 +1,6 @@
-//! `--order keyed` on real Open vSwitch: what a controller sends through two relays over a link that
-//! loses packets leaves the switch as the same messages leave one beside it, and every answer comes
-//! between the barriers that it belongs between. In network namespaces of its own, so it takes root.
+//! `--order keyed` on real Open vSwitch. A controller's messages through two relays over a link
+//! that loses packets leave the switch in the same state as without relays. Every answer comes
+//! between its own two barriers. The tests make network namespaces of their own, so they need root.
 
 mod common;
 
@@ -36,7 +36,7 @@ const GROUPS: u64 = 4;
 /// No step makes it, so what names it is refused.
 const NO_GROUP: u64 = 99;
 
-/// What a controller says, the same for each seed.
+/// A controller's messages, the same for each seed.
 struct Script {
     random: SplitMix64,
     frames: Vec<Frame>,
@@ -182,8 +182,8 @@ fn packet(key: u64) -> Bytes {
     bytes.into()
 }
 
-/// What a switch answered between one barrier's reply and the next, whose xid ends it. Answers of
-/// different kinds may overtake each other there, so they are sorted.
+/// The answers of a switch between one barrier's reply and the next, whose xid ends them. Answers
+/// of different kinds may overtake each other there, so they are sorted.
 type Answers = Vec<(Vec<String>, u32)>;
 
 /// Says all at once to the switch behind `stream`, and hears it out.
@@ -360,7 +360,7 @@ impl Site {
         self.dir.path().join(name).display().to_string()
     }
 
-    /// What the relay at `side` says of its one session.
+    /// The status of the one session of the relay at `side`.
     fn status(&self, side: &str) -> Value {
         let socket = UnixStream::connect(self.path(&format!("{side}.status")));
         let mut text = String::new();

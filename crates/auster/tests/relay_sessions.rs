@@ -1,6 +1,6 @@
-//! What a session between two relays outlives: another address of the switch, a path that is dead,
-//! another address of the controller's relay; and what it does not, another controller relay. In
-//! network namespaces of their own with two cables between them, so it takes root.
+//! A session between two relays outlives another address of the switch, a dead path, and another
+//! address of the controller's relay. It does not outlive another controller relay. The tests make
+//! network namespaces of their own with two cables between them, so they need root.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -143,7 +143,7 @@ impl Site {
         });
     }
 
-    /// What the relay says of its one session.
+    /// The status of the relay's one session.
     fn status(&self, relay: &str) -> Value {
         let mut socket = UnixStream::connect(self.path(&format!("{relay}.status"))).unwrap();
         let mut text = String::new();
@@ -307,7 +307,7 @@ fn another_address_of_the_switch_costs_no_message_and_no_handshake() {
     assert_eq!(counts(&site.status("switch")), [0, 0, 1, 0]);
 }
 
-/// As a firewall that has forgotten the switch's port.
+/// A firewall that has forgotten the switch's port.
 #[test]
 fn a_port_that_is_heard_no_more_is_left_for_another() {
     let mut site = Site::new();

@@ -1,5 +1,5 @@
-//! `auster run` and both relays get other certificates while they run: SIGHUP reads the files again,
-//! ends nothing, and takes nothing that will not do.
+//! `auster run` and both relays get other certificates while they run: SIGHUP reads the files
+//! again, ends nothing, and refuses files that cannot be used.
 
 mod common;
 
@@ -49,7 +49,7 @@ impl Pki {
         self.files("s1", "controllerca")
     }
 
-    /// As who dials the controllers' side.
+    /// The security of a client of the controllers' side.
     fn dialler(&self) -> Security {
         Security::new(Arc::new(self.switch().load().unwrap())).expecting(Role::Controller)
     }
@@ -69,7 +69,7 @@ fn flags(files: &CredentialFiles) -> Vec<String> {
     words.into()
 }
 
-/// What is in the files of `from` from now on in those of `to`.
+/// Copies the contents of the files of `from` to those of `to`.
 fn copy(from: &CredentialFiles, to: &CredentialFiles) {
     for (from, to) in [
         (&from.private_key, &to.private_key),

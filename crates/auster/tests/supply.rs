@@ -1,6 +1,6 @@
-//! Holds `Cargo.lock` to `deny.toml` as `cargo deny check` would, without network and without a tool
-//! that takes minutes to build: advisories, licences, duplicates and sources. The advisories are
-//! a copy, `supply/advisories.tsv`; `scripts/advisories` renews it.
+//! Holds `Cargo.lock` to `deny.toml` as `cargo deny check` would, without network and without a
+//! tool that takes minutes to build: advisories, licences, duplicates and sources. The advisories
+//! are a copy, `supply/advisories.tsv`; `scripts/advisories` renews it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -68,7 +68,7 @@ fn concerning<'a>(name: &str, version: &Version) -> Vec<&'a str> {
     rows.filter(concerns).map(|row| row[1]).collect()
 }
 
-/// Whether an SPDX expression holds with licences that are `allowed`. `/` is the old way to write OR.
+/// Whether an SPDX expression holds with licences that are `allowed`. `/` is the old form of OR.
 fn permits(expression: &str, allowed: &BTreeSet<String>) -> bool {
     fn any(words: &mut &[&str], allowed: &BTreeSet<String>) -> bool {
         let mut holds = all(words, allowed);

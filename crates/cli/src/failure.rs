@@ -15,7 +15,7 @@ Exit codes:
   4  the network or its trust: address in use, peer unreachable, bad certificate
   5  a file that cannot be read or written";
 
-/// Why a command ended, and the exit code that says so.
+/// The reason why a command ended, and its exit code.
 #[derive(Debug)]
 pub struct Failure {
     code: u8,
@@ -23,7 +23,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// It ran, and the answer is no.
+    /// The failure of a command that ran and whose answer is no.
     pub fn negative(message: impl Display) -> Failure {
         Failure {
             code: 1,
@@ -80,7 +80,7 @@ impl Failure {
     }
 }
 
-/// What is said after a file's path. An error of the system comes with what to do about it.
+/// The text after a file's path in a message. An error of the system comes with advice.
 pub trait FileProblem {
     fn say(self) -> String;
 }

@@ -8,14 +8,14 @@ use tokio::sync::watch;
 
 use crate::failure::Failure;
 
-/// As a shell tells of a process that Ctrl-C ended.
+/// The exit code with which a shell reports a process that Ctrl-C ended.
 const EXIT_TWICE_INTERRUPTED: i32 = 130;
 
 /// The first SIGINT, SIGTERM or SIGHUP: the bench ends in order, with the figures so far. The
-/// second one ends the process where it stands.
+/// second one ends the process at once.
 ///
-/// By handlers and not by `signals`' mask, because a process that a bench starts (a second
-/// controller) would inherit the mask and could not be stopped.
+/// It installs handlers instead of the mask of `signals`: a process that a bench starts (a second
+/// controller) would inherit the mask, and these signals could not stop it.
 #[derive(Clone)]
 pub struct Interrupt {
     is_set: Arc<AtomicBool>,

@@ -1,4 +1,4 @@
-//! What the commands of both programs share: how they end ([`failure`]), what they say
+//! Code that the commands of both programs share: how they end ([`failure`]), their output
 //! ([`output`], [`progress`], [`table`]), their log, signals, help pages, and other programs.
 
 pub mod date;

@@ -1,8 +1,8 @@
-//! How many lines of one kind are written: peers cause most of them, and could fill a disk.
+//! Limits the number of lines of one kind: peers cause most of them, and could fill a disk.
 //!
-//! A kind is an event of `auster run`, or a place in the code that logs. Each has a budget of
-//! [`LINES_BURST`] lines at once and [`LINES_PER_S`] a second on average, so one that is spent hides
-//! no other. What is left out is counted, and told a second later.
+//! A kind is an event of `auster run`, or a place in the code that logs. Each kind has its own
+//! budget of [`LINES_BURST`] lines at once and [`LINES_PER_S`] a second on average, so a noisy kind
+//! hides no other. Lines beyond the budget are counted, and the count is reported a second later.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,7 @@ pub const TOLD_EVERY: Duration = Duration::from_secs(1);
 struct Line {
     budget: Budget,
     left_out: u64,
-    /// When those are told.
+    /// The time at which the dropped lines are reported.
     due: Instant,
 }
 
@@ -83,13 +83,13 @@ impl<K: Ord + Clone> Lines<K> {
         self.of(now, kind).leave_out(now, count);
     }
 
-    /// When [`Lines::poll_left_out`] has something next.
+    /// The time at which [`Lines::poll_left_out`] has its next line.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let lines = self.0.values().filter(|line| line.left_out > 0);
         lines.map(|line| line.due).min()
     }
 
-    /// A kind, and how many of it were left out since that was last told.
+    /// A kind, and the number of its lines dropped since the last report.
     pub fn poll_left_out(&mut self, now: Instant) -> Option<(K, u64)> {
         self.0.iter_mut().find_map(|(kind, line)| {
             let count = line.poll_left_out(now)?;
@@ -105,8 +105,8 @@ impl<K: Ord + Clone> Lines<K> {
     }
 }
 
-/// The same for the log: each place that logs an error, a warning or an information has its budget.
-/// Who asks for `debug` or `trace` gets all of it.
+/// The same for the log: each place that logs an error, a warning or an information has its own
+/// budget. The levels `debug` and `trace` have no limit.
 #[derive(Clone)]
 pub struct LogLimits {
     clock: Clock,
@@ -125,7 +125,7 @@ struct State {
     has_thread: bool,
 }
 
-/// In the code.
+/// A place in the code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     level: Level,
@@ -160,7 +160,7 @@ impl LogLimits {
         is_taken
     }
 
-    /// Whoever logs may not come back for long.
+    /// Reports dropped lines from a thread: the next log line may be a long time away.
     fn keep_telling(&self) {
         loop {
             let mut state = self.lock();
@@ -174,7 +174,7 @@ impl LogLimits {
         }
     }
 
-    /// At the end: what is still to be told.
+    /// Writes the remaining reports at the end.
     pub fn finish(&self) {
         self.tell(self.clock.now() + TOLD_EVERY);
     }

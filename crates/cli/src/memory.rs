@@ -1,9 +1,10 @@
-//! How the C library gives memory back.
+//! Sets how the C library returns memory to the system.
 //!
-//! By default glibc moves its bound with use: after a large block was freed, the next block of that
-//! size comes from a heap. A buffer that grows there is copied, and the heap keeps what was freed.
-//! Peers that send large messages then hold twice what they may. With a fixed bound a large block is
-//! a mapping of its own: it grows in place, and its memory is gone when it is freed (mallopt(3)).
+//! The default of glibc adapts its threshold for mappings. After a large block was freed, the next
+//! block of that size comes from a heap. A buffer that grows there is copied, and the heap keeps
+//! the freed memory. Peers that send large messages then hold twice their limit. With a fixed
+//! threshold a large block is a mapping of its own: it grows in place, and its memory is returned
+//! when it is freed (mallopt(3)).
 #![allow(unsafe_code)] // The call has no wrapper.
 
 /// Blocks from here on are mappings. Buffers of the hot paths are smaller.

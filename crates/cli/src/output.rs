@@ -1,10 +1,10 @@
 //! Standard output and standard error, for which no work ever waits.
 //!
-//! A reader may pause (a pager, a full pipe, a log collector that restarts) or go. What a command
-//! writes on standard error, and what a service writes on standard output, goes into a queue of
-//! [`QUEUE_BYTES_MAX`] and a thread writes it. Lines beyond are dropped and counted; the count stands
-//! where they are missing. Other commands write their answer on standard output themselves, since
-//! `| less` must get all of it; an answer that could not be written fails the command in `main`.
+//! A reader may pause (a pager, a full pipe, a log collector that restarts) or exit. Standard error
+//! of a command, and standard output of a service, go through a queue of [`QUEUE_BYTES_MAX`] that a
+//! thread writes. Lines beyond the bound are dropped and counted; the count is printed in their
+//! place. Other commands write their answer to standard output directly, since `| less` must get
+//! all of it. An answer that could not be written fails the command in `main`.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -19,11 +19,11 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use crate::failure::Failure;
 
-/// What waits for a reader, of each of the two.
+/// The greatest number of bytes that wait for a reader, for each of the two outputs.
 const QUEUE_BYTES_MAX: usize = 1 << 20;
-/// For the reader to take what waits when the process ends.
+/// The time that a reader has for the waiting output when the process ends.
 const FLUSH_MAX: Duration = Duration::from_secs(1);
-/// For a reader that shares a file with somebody who has made it non-blocking.
+/// The pause before the next try where another process has made a shared file non-blocking.
 const RETRY: Duration = Duration::from_millis(10);
 
 /// Writes a line to standard output, as `println!` does, and never panics.
@@ -34,7 +34,7 @@ macro_rules! say {
         $crate::output::to_stdout(format_args!("{}\n", format_args!($($words)*)))
     };
 }
-/// As `print!`.
+/// Writes to standard output as `print!` does.
 #[macro_export]
 macro_rules! say_part {
     ($($words:tt)*) => { $crate::output::to_stdout(format_args!($($words)*)) };
@@ -46,7 +46,7 @@ macro_rules! note {
         $crate::output::to_stderr(format_args!("{}\n", format_args!($($words)*)))
     };
 }
-/// As `eprint!`.
+/// Writes to standard error as `eprint!` does.
 #[macro_export]
 macro_rules! note_part {
     ($($words:tt)*) => { $crate::output::to_stderr(format_args!($($words)*)) };
@@ -58,21 +58,21 @@ static STDERR: Queue = Queue::new();
 /// Whether standard output goes through its queue.
 static IS_SERVICE: AtomicBool = AtomicBool::new(false);
 static IS_JSON_LOG: AtomicBool = AtomicBool::new(false);
-/// What has become of standard output that was written directly.
+/// The error of a direct write to standard output, if one failed.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
 
-/// From here on nothing waits for a reader of standard output. Said by commands that run until they
-/// are stopped.
+/// Makes standard output drop lines instead of waiting for its reader. Commands that run until they
+/// are stopped call it.
 pub fn become_service() {
     IS_SERVICE.store(true, Ordering::Relaxed);
 }
 
-/// How the lines that are missing are counted in the output: the line to say it with.
+/// Sets the line that reports the number of missing lines in the output.
 pub fn count_drops_as(stdout: Notice) {
     STDOUT.lock().notice = stdout;
 }
 
-/// From here on what is said beside the log, in its place, is said as JSON.
+/// Makes notices beside the log JSON documents from now on.
 pub fn log_as_json() {
     IS_JSON_LOG.store(true, Ordering::Relaxed);
     STDERR.lock().notice = |count| log_line("WARN", "auster::output", &missing(count));
@@ -102,7 +102,7 @@ pub fn dropped() -> [u64; 2] {
     [&STDOUT, &STDERR].map(|queue| queue.lock().dropped_in_all)
 }
 
-/// Behind [`say!`].
+/// Writes the text of [`say!`].
 pub fn to_stdout(text: fmt::Arguments<'_>) {
     if IS_SERVICE.load(Ordering::Relaxed) {
         return STDOUT.push(text.to_string().into_bytes(), Fd::Out);
@@ -117,7 +117,7 @@ pub fn to_stdout(text: fmt::Arguments<'_>) {
     }
 }
 
-/// Behind [`note!`].
+/// Writes the text of [`note!`].
 pub fn to_stderr(text: fmt::Arguments<'_>) {
     STDERR.push(text.to_string().into_bytes(), Fd::Err);
 }
@@ -134,8 +134,8 @@ pub fn check() -> Result<(), Failure> {
     failed.take().map_or(Ok(()), |error| Err(failure(error)))
 }
 
-/// How a command ends whose answer could not be written. A reader that has gone has seen enough:
-/// that is no failure of ours, and no success.
+/// The failure of a command whose answer could not be written. A reader that has gone has seen
+/// enough: that is no failure of ours, and no success.
 pub fn failure(error: io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::negative(format!("standard output: {error}")),
@@ -199,10 +199,10 @@ struct Queue {
     changed: Condvar,
 }
 
-/// What waits, as bytes and as a number of lines.
+/// Waiting output, in bytes and in lines.
 struct Waiting {
     block: Block,
-    /// Since it was last told.
+    /// Lines dropped since the last report.
     dropped: u64,
     dropped_in_all: u64,
     notice: Notice,

@@ -42,5 +42,5 @@ pub fn man(args: &ManArgs, command: Command) -> Result<(), Failure> {
     clap_mangen::generate_to(command, &args.dir).map_err(|e| Failure::file(&args.dir, e))
 }
 
-/// What holds of every program's help, for its tests.
+/// Checks of every program's help, for its tests.
 pub mod check;

@@ -1,4 +1,4 @@
-//! What a process asks of the kernel and the C library before it starts its work.
+//! Settings of the kernel and the C library that a process makes before it starts its work.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 

@@ -14,7 +14,7 @@ const PROGRESS_INTERVAL_MS: u64 = 100;
 pub struct Progress {
     start: Instant,
     is_live: bool,
-    /// When it was last written, in milliseconds from the start.
+    /// The time of the last write, in milliseconds from the start.
     written_ms: AtomicU64,
 }
 
@@ -38,7 +38,7 @@ impl Progress {
         note_part!("\r\x1b[?7l{line}\x1b[K\x1b[?7h");
     }
 
-    /// Removes the line, so that something else can be said.
+    /// Removes the line, so that other output can follow.
     pub fn clear(&self) {
         if self.is_live {
             note_part!("\r\x1b[K");

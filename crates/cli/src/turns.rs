@@ -13,8 +13,8 @@ use nix::libc;
 /// The least that the kernel grants.
 const TURN: Duration = Duration::from_micros(100);
 
-/// For this thread and those that it starts. Where the kernel does not have it, or somebody has
-/// chosen another scheduling class, nothing changes.
+/// Asks for short turns, for this thread and those that it starts. Nothing changes where the kernel
+/// cannot do it, or where another scheduling class was chosen.
 pub fn ask_for_short_turns() {
     // SAFETY: the priority of the calling thread is read.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };

@@ -36,33 +36,34 @@ const READ_BYTES_MAX: usize = 64 << 10;
 /// The beginning of a message up to this is put before what is read next; a longer one grows where
 /// it is.
 const HEAD_BYTES_MAX: usize = 4 << 10;
-/// What one refill takes from the outbox; most updates for the edge are no bytes.
+/// The greatest number of items that one refill takes from the outbox. Most updates for the edge
+/// write no bytes.
 const REFILL_MAX: usize = 512;
-/// Where each message has to be classified.
+/// The same where each message has to be classified.
 const SCHEDULED_MAX: usize = 64;
 /// An empty queue longer than this is given back: a burst must not leave its room behind in every
 /// connection.
 const IDLE_QUEUE_LEN_MAX: usize = 16;
-/// Above this much unwritten, packet-ins are shed: each would only add an answer to it.
+/// The unwritten bytes above which packet-ins are shed: each would only add an answer.
 const OUTBOX_BYTES_HIGH: usize = 1 << 20;
-/// With so much unwritten to a peer that is stuck it is read at a walk ([`Share`]): it asks and does
-/// not listen. Not at all would be wrong: an echo request of one that is merely slow must not wait for
-/// all that.
+/// With so many unwritten bytes, a peer that is stuck is read slowly ([`Share`]): it asks and does
+/// not read. Do not stop reading entirely: a slow peer's echo request must still be answered in
+/// time.
 const UNREAD_BYTES_MAX: usize = 256 << 10;
 /// Bytes of messages that are read ahead while the inbox has no room for them: an echo request is
 /// found and answered behind so many.
 const AHEAD_BYTES_MAX: usize = 256 << 10;
 /// A peer that takes no byte for so long is gone or hostile.
 const WRITE_STALL_MAX: Duration = Duration::from_secs(10);
-/// For the last bytes, once the end is decided.
+/// The time for the last bytes, once the end is decided.
 const CLOSING_MAX: Duration = Duration::from_secs(1);
-/// So many messages ahead the edge looks at packet-ins: about as many as a core has outstanding
-/// reads of memory.
+/// The number of messages ahead that the edge looks for packet-ins: about the number of memory
+/// reads that a core can have outstanding.
 const LOOK_AHEAD: usize = 16;
 /// The type byte of PACKET_IN, in every version.
 const PACKET_IN: u8 = 10;
 
-/// Serves the connection until it ends, and then says so.
+/// Serves the connection until it ends, and then reports its end.
 pub(super) async fn run(
     shared: Arc<Shared>,
     config: Arc<DriverConfig>,
@@ -137,19 +138,19 @@ struct Task {
     output: Output,
     /// The peer did not take all of the last write.
     is_stuck: bool,
-    /// When the peer last took a byte, or had none to take.
+    /// The time when the peer last took a byte, or had none to take.
     written_at: Instant,
     /// Taken from the outbox, not yet in the output or in `waiting`.
     sending: VecDeque<Outgoing>,
-    /// What the peer is too slow for. Without it everything goes straight to the output.
+    /// Messages that the peer is too slow for. Without it everything goes straight to the output.
     waiting: Option<Box<Waiting>>,
     /// Packets that the switch keeps, where the policy map asks for them.
     buffers: Buffers,
     policy: Arc<Policy>,
     policy_number: u64,
-    /// What ends the connection when `sending` and `waiting` are in the output.
+    /// The reason that ends the connection when `sending` and `waiting` are in the output.
     ending: Option<Ended>,
-    /// For the application; what is left after a turn had no room in the inbox.
+    /// Messages for the application. Those left after a turn had no room in the inbox.
     undelivered: VecDeque<(Option<Tag>, Frame)>,
     undelivered_bytes: usize,
     /// Barriers that the peer was sent and has not answered.
@@ -157,11 +158,12 @@ struct Task {
     is_paused: bool,
     share: Share,
     echo_sent: Option<(Xid, Instant)>,
-    /// Once set nothing more is read; what is queued is written, then the connection closes.
+    /// The reason of the end. Once it is set nothing more is read; queued messages are written,
+    /// then the connection closes.
     ended: Option<Ended>,
     facts: Facts,
     timer: Pin<Box<Sleep>>,
-    /// When `timer` fires.
+    /// The time at which `timer` fires.
     armed: Instant,
     /// Whom the bell wakes.
     waker: Option<Waker>,
@@ -180,15 +182,15 @@ thread_local! {
     });
 }
 
-/// What of the input the edge has looked at.
+/// The part of the input that the edge has already looked at.
 #[derive(Default)]
 struct Ahead {
-    /// From the beginning of the input.
+    /// The length from the beginning of the input.
     bytes: usize,
     messages: usize,
 }
 
-/// How a turn ends that does not wait.
+/// The end of a turn that does not wait.
 enum Turn {
     /// There is more to do, after the others.
     More,
@@ -339,7 +341,7 @@ impl Task {
         }
     }
 
-    /// Whoever adds to what is unwritten is not heard until some of it is written.
+    /// Whether too much is unwritten: the driver then reads nothing that would add to it.
     fn is_full(&self) -> bool {
         let waiting = self.waiting.as_ref().map_or(0, |w| w.uncounted_bytes());
         self.output.is_full_with(waiting)
@@ -479,7 +481,7 @@ impl Task {
         used
     }
 
-    /// Has the edge look at messages before it is given them. The one whose turn it is begins at
+    /// Lets the edge look at messages before their turn. The current message begins at
     /// `used`.
     #[inline]
     fn look_ahead(&self, input: &[u8], used: usize, ahead: &mut Ahead) {
@@ -651,7 +653,8 @@ impl Task {
         }
     }
 
-    /// Where nothing could overtake anything, nothing is held back.
+    /// Whether messages must go through the scheduler. Where nothing could overtake anything,
+    /// nothing is held back.
     fn must_schedule(&self) -> bool {
         !self.policy.is_trivial()
     }
@@ -697,7 +700,7 @@ impl Task {
         }
     }
 
-    /// Has messages wait that the outbox does not count.
+    /// Queues messages that the outbox does not count.
     fn hold_back(&mut self, now: Instant, messages: &mut BytesMut) {
         if messages.is_empty() {
             return;
@@ -707,7 +710,7 @@ impl Task {
         waiting.push_all(now, &self.policy, place, messages, &self.buffers);
     }
 
-    /// Has wait what was taken from the outbox, a refill of it. It is still counted there.
+    /// Queues a refill from the outbox. The outbox still counts it.
     fn schedule(&mut self, now: Instant) {
         let place = self.place();
         let waiting = (self.waiting).get_or_insert_with(|| Box::new(Waiting::new(&self.policy)));
@@ -785,7 +788,7 @@ impl Task {
         facts.is_admitted = is_admitted;
     }
 
-    /// Writes what is still queued, as far as the peer takes it in time.
+    /// Writes the queued messages, as far as the peer takes them in time.
     async fn close(&mut self, reason: Ended) -> Ended {
         let last_words = async {
             loop {
@@ -809,7 +812,7 @@ impl Task {
     }
 }
 
-/// How far [`Task::read`] came.
+/// The result of [`Task::read`].
 enum Read {
     /// Its share; there may be more.
     Some,
@@ -827,7 +830,7 @@ enum Sent {
     All,
 }
 
-/// What a message that waits counts for: short ones cost more than their bytes.
+/// The bytes that a waiting message counts for: short messages cost more than their bytes.
 fn counted(frame: &Frame) -> usize {
     frame.len() + size_of::<(Option<Tag>, Frame)>()
 }

@@ -1,28 +1,31 @@
-//! The databases of many switches over OVSDB: what each tells of its datapaths, and the queues that
-//! their ports shall have, kept so.
+//! The databases of many switches over OVSDB: the datapaths that each reports, and the queues of
+//! their ports, which the driver keeps as the controller wants them.
 //!
-//! A database dials in (`ovs-vsctl set-manager`) or is dialled, again and again. It says itself
-//! which datapaths are its own, by `Bridge.datapath_id`; the first to say so has it as long as its
-//! connection lives, and a certificate that names a datapath speaks for no other.
+//! A database dials in (`ovs-vsctl set-manager`) or is dialled, again and again. It names its own
+//! datapaths by `Bridge.datapath_id`. The first database to name a datapath has it as long as its
+//! connection lives. A certificate that names a datapath speaks for no other.
 //!
-//! [`Databases::want`] says what all ports shall have. Of a datapath that it does not name, nothing
-//! is changed, so that a controller that has just started takes nothing away. Each port is changed
-//! by one transaction ([`ovsdb::vswitch::qos`]); one that fails, because somebody else was quicker
-//! or because the database refuses it, is worked out anew and tried again, later each time. Rows
-//! with our mark that nothing refers to are removed wherever they are seen.
+//! [`Databases::want`] says what all ports shall have. The driver changes nothing on a datapath
+//! that it does not name, so a controller that has just started takes nothing away. One transaction
+//! ([`ovsdb::vswitch::qos`]) changes each port. A transaction may fail because another client was
+//! quicker or because the database refuses it. Then it is computed anew and tried again, later each
+//! time. Rows with our mark that nothing refers to are removed wherever they are seen.
 //!
 //! | what | bound | at the bound |
 //! | --- | --- | --- |
-//! | connections of a listener | [`CONNECTIONS_MAX`], [`CONNECTIONS_PER_SOURCE_MAX`] of one address | closed, counted |
+//! | connections of a listener | [`CONNECTIONS_MAX`] | closed, counted |
+//! | connections of one address | [`CONNECTIONS_PER_SOURCE_MAX`] | the same |
 //! | from the connection to all rows | [`SETUP_MAX`] | the connection is closed |
 //! | rows of one database | [`ROWS_MAX`] | the same |
-//! | bytes of one message | [`MESSAGE_BYTES_MAX`]; [`FIRST_BYTES_MAX`] until the rows are asked for | the same |
-//! | memory that the values of one message take | [`PARSED_BYTES_MAX`]; [`FIRST_PARSED_BYTES_MAX`] until then | the same |
+//! | bytes of one message | [`MESSAGE_BYTES_MAX`] | the same |
+//! | until the rows are asked for | [`FIRST_BYTES_MAX`] | the same |
+//! | memory of one message's values | [`PARSED_BYTES_MAX`] | the same |
+//! | until the rows are asked for | [`FIRST_PARSED_BYTES_MAX`] | the same |
 //! | from the first byte of a message to its last | [`MESSAGE_TIMEOUT`] | the same |
-//! | memory of all databases: rows, and messages that arrive | [`BYTES_MAX`] | the same, of the one that asks for more |
-//! | of those of one network, a /24 or /64, beyond 256 KiB each | [`NETWORK_BYTES_MAX`] | the same |
+//! | memory of all databases: rows, arriving messages | [`BYTES_MAX`] | the asking one is closed |
+//! | one network's (/24, /64) beyond 256 KiB each | [`NETWORK_BYTES_MAX`] | the same |
 //! | large messages that are parsed at a time | 1 | the others wait |
-//! | bytes that a database does not read | [`UNSENT_BYTES_MAX`] | the same |
+//! | bytes that a database does not read | [`UNSENT_BYTES_MAX`] | the connection is closed |
 //! | bridges of one database | [`BRIDGES_MAX`], by name | the others are not seen |
 //! | transactions that wait for an answer | [`IN_FLIGHT_MAX`] of one database | the others wait |
 //! | between two looks at all rows | 20 ms and four times what a look takes | changes wait |
@@ -75,30 +78,30 @@ pub type Views = BTreeMap<DatapathId, DatapathView>;
 /// A datapath as its database has it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DatapathView {
-    /// Who is at the other end of the connection.
+    /// The database at the other end of the connection.
     pub database: String,
     pub bridge: String,
     /// `system`, `netdev`, …
     pub datapath_type: String,
     /// Entries that its first table takes, if that is limited.
     pub flow_limit: Option<u32>,
-    /// By name.
+    /// The ports, by name.
     pub ports: BTreeMap<String, PortView>,
     connection: u64,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct PortView {
-    /// In OpenFlow; more than one of a bond.
+    /// The OpenFlow port numbers; a bond has more than one.
     pub numbers: Vec<u32>,
     /// Bits per second.
     pub link_speed: Option<u64>,
     pub queues: QueuesState,
-    /// What they have counted, if somebody beside the switch makes them and tells.
+    /// The queues' counters, if another process makes the queues and reports them.
     pub counts: Option<QueueCounts>,
 }
 
-/// How far a port is from what it shall have.
+/// The progress of a port's queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QueuesState {
     /// None are there, and none are wanted.
@@ -110,7 +113,7 @@ pub enum QueuesState {
     /// There is no such port.
     NoPort,
     Changing,
-    /// It will be tried again.
+    /// A change failed, and will be tried again.
     Failed(String),
     /// The rows are as wanted; Open vSwitch has not said that it has read them, or nobody beside it
     /// that the kernel has what they ask for, where that makes the queues.
@@ -125,7 +128,7 @@ pub struct Databases {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// What the tasks of all connections share.
+/// The state that the tasks of all connections share.
 struct Shared {
     clock: Clock,
     wanted: watch::Sender<Arc<Wanted>>,
@@ -135,7 +138,7 @@ struct Shared {
 }
 
 impl QueuesState {
-    /// For people and programs.
+    /// The name for people and programs.
     pub fn name(&self) -> &'static str {
         match self {
             QueuesState::Absent => "absent",
@@ -149,7 +152,7 @@ impl QueuesState {
         }
     }
 
-    /// What is wrong, in one line.
+    /// The problem, in one line.
     pub fn problem(&self) -> Option<String> {
         match self {
             QueuesState::Taken(taken) => Some(taken.to_string()),
@@ -206,7 +209,7 @@ impl Databases {
         &self.listening
     }
 
-    /// What all ports shall have from now on, in place of what was said before.
+    /// Sets what all ports shall have from now on, in place of the previous request.
     pub fn want(&self, wanted: Wanted) {
         self.shared.wanted.send_replace(Arc::new(wanted));
     }
@@ -269,7 +272,7 @@ async fn accept(shared: Arc<Shared>, mut listener: Listener) {
     }
 }
 
-/// Dials until the task is aborted. The same problem is told once.
+/// Dials until the task is aborted. The same problem is reported once.
 async fn dial(shared: Arc<Shared>, method: Method, security: Security, mut reconnect: Reconnect) {
     let mut told = String::new();
     loop {

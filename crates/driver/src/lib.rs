@@ -1,35 +1,43 @@
 //! Runs the pure controller on real connections.
 //!
-//! Each connection is one task: it reads, splits frames, lets its [`control::session::Session`]
+//! Each connection is one task. It reads, splits frames, lets its [`control::session::Session`]
 //! answer what must be answered at once, and writes. The application (a [`Controller`], for all
-//! connections) runs on a thread of its own and sees only what the sessions deliver, through a
-//! bounded inbox. So an application that is slow, or stuck, delays no hello, echo or error: they
-//! never leave the connection's task.
+//! connections) runs on a thread of its own. It sees only what the sessions deliver, through a
+//! bounded inbox. So a slow or stuck application delays no hello, echo or error: they never leave
+//! the connection's task.
 //!
-//! Each connection also has its [`control::edge::Edge`]: packet-ins that it can answer never leave the task
-//! either, and are answered in the buffer they were read into.
+//! Each connection also has its [`control::edge::Edge`]: packet-ins that it can answer never leave
+//! the task either. It answers them in the buffer that they were read into.
 //!
-//! A task works in turns. In one it reads what has arrived, takes all whole messages, writes what
-//! follows from them, and hands what is for the application over, each with one call. Buffers for
-//! that belong to the thread: a connection holds only bytes that had to wait.
+//! A task works in turns. In one turn it reads the bytes that have arrived, takes all whole
+//! messages, writes the answers, and hands over the messages for the application, each with one
+//! call. The buffers for a turn belong to the thread: a connection holds only bytes that had to
+//! wait.
 //!
-//! What is bounded, for one connection:
+//! The bounds of one connection:
 //!
 //! | what | bound | at the bound |
 //! | --- | --- | --- |
-//! | bytes read and not yet taken | 64 KiB and one message; none when idle | the connection is not read |
-//! | one turn | 64 KiB, 1024 packet-ins that the edge answers or 16 other messages | the others of its thread have theirs |
-//! | packet-ins for the application | [`DriverConfig::packet_in_rate_max`], a twentieth of it at once | the connection is not read for 1 ms, counted |
-//! | packet-ins waiting for it | [`InboxConfig::packet_ins_max`], 4 MiB | the oldest of the fullest port is shed and counted |
-//! | other messages waiting for it | [`InboxConfig::messages_max`], and those of one turn | the connection is not read until there is room |
-//! | handed to a transport that is stuck | 4 KiB at a time, and what its own buffer takes | the rest waits in the queues of the policy map |
-//! | unwritten to a peer that is stuck | 256 KiB | it is read at a walk, 32 messages in 10 ms: its packet-ins would only add to it |
-//! | answers of the session | 64 KiB | the connection is not read until they are written |
+//! | bytes read and not yet taken | 64 KiB and one message; none when idle | no reads |
+//! | bytes of one turn | 64 KiB | the thread serves its next connection |
+//! | messages of one turn | 1024 packet-ins at the edge or 16 others | the same |
+//! | packet-ins for the application | [`DriverConfig::packet_in_rate_max`] | pauses 1 ms, counted |
+//! | packet-ins at once | a twentieth of that rate | the same |
+//! | packet-ins in the inbox | [`InboxConfig::packet_ins_max`], 4 MiB | sheds and counts (1) |
+//! | other messages in the inbox | [`InboxConfig::messages_max`], and one turn's | no reads (2) |
+//! | handed to a stuck transport | 4 KiB at a time, and its own buffer | the rest waits (3) |
+//! | unwritten to a stuck peer | 256 KiB | slow reads: 32 messages in 10 ms (4) |
+//! | answers of the session | 64 KiB | no reads until they are written |
 //! | answers of the edge | 256 KiB | the same |
 //! | messages of the application | 4 MiB | the connection is closed: its peer does not read |
 //! | bytes the peer does not take | 10 s | the connection is closed |
 //!
-//! Above 1 MiB of unwritten messages its packet-ins are shed already: each would add to them.
+//! 1. The inbox sheds the oldest packet-in of the fullest port.
+//! 2. Until there is room.
+//! 3. The queues of the policy map hold the rest.
+//! 4. The peer's packet-ins would only add to the unwritten bytes.
+//!
+//! Above 1 MiB of unwritten messages the connection sheds its packet-ins: each would add to them.
 //!
 //! [`databases`] connects to the switches' databases beside that, each by an [`ovsdb::Client`], and
 //! keeps the operator's queues in them. [`reconnect`] says when whoever lost a connection dials
@@ -78,13 +86,13 @@ use shared::Shared;
 pub use outbox::OUTBOX_BYTES_MAX;
 pub use policy::PolicyView;
 
-/// Takes a lock, poisoned or not. Code under the driver's locks does not panic on what a peer sends.
+/// Takes a lock, poisoned or not. Code under the driver's locks does not panic on a peer's input.
 /// If it ever did, a poisoned lock would end every connection instead of one.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the driver drives. [`Controller`] is the one; tests have others.
+/// The application behind the driver. The product uses [`Controller`]; tests have others.
 pub trait Application: Send + 'static {
     fn handle_up(
         &mut self,
@@ -148,11 +156,11 @@ pub struct DriverConfig {
     pub inbox: InboxConfig,
     /// Packet-ins of one connection that the application is given in a second.
     pub packet_in_rate_max: u32,
-    /// In which order what waits is sent and processed.
+    /// The order in which waiting messages are sent and processed.
     pub policy: PolicyMap,
     /// The only datapaths that may connect; `None` for any.
     pub allowed: Option<BTreeSet<DatapathId>>,
-    /// For the first xid of each session.
+    /// The seed of the first xid of each session.
     pub seed: u64,
 }
 
@@ -169,12 +177,12 @@ impl Default for DriverConfig {
     }
 }
 
-/// What happened, for logs.
+/// An event, for logs.
 #[derive(Clone, Debug)]
 pub enum Notice {
     /// The application says so.
     Event(Event),
-    /// So many hosts were learned beside those that an event tells of.
+    /// The number of hosts learned beside those that an event names.
     HostsLearned(u64),
     /// A connection's switch was admitted.
     Up {
@@ -187,7 +195,7 @@ pub enum Notice {
     Down {
         connection: ConnectionId,
         datapath_id: Option<DatapathId>,
-        /// It had been [`Notice::Up`].
+        /// Whether [`Notice::Up`] came before.
         was_up: bool,
         peer: transport::PeerIdentity,
         reason: Ended,
@@ -203,7 +211,7 @@ pub enum Ended {
     Io(io::ErrorKind),
     Framing(FrameError),
     Refused(RefusedReason),
-    /// Not in [`DriverConfig::allowed`].
+    /// The datapath is not in [`DriverConfig::allowed`].
     NotAllowed(DatapathId),
     /// [`OUTBOX_BYTES_MAX`] is reached.
     NotReading,
@@ -215,8 +223,8 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// Whether auster turned away a peer that speaks OpenFlow, if its switch was not up yet. Anybody
-    /// who finds an open port sends nothing, or something else.
+    /// Whether auster turned away a peer that speaks OpenFlow and whose switch was not up yet.
+    /// Anybody who finds an open port sends nothing, or something else.
     pub fn is_refusal(&self) -> bool {
         match self {
             Ended::Session(reason) => !matches!(
@@ -287,15 +295,15 @@ impl fmt::Display for Ended {
 pub struct ConnectionView {
     pub id: ConnectionId,
     pub peer: transport::PeerIdentity,
-    /// Known once its switch has told its features.
+    /// The datapath id, once the switch has sent its features.
     pub datapath_id: Option<DatapathId>,
     pub version: Option<Version>,
     /// The application serves it.
     pub is_admitted: bool,
     pub session: SessionCounters,
-    /// What was answered beside the connection, without the application.
+    /// The messages answered in the connection's task, without the application.
     pub edge: EdgeCounters,
-    /// Of session, application and edge together.
+    /// The messages of session, application and edge together.
     pub messages_sent: u64,
     pub echo_rtt: Option<Duration>,
     pub inbox_backlog: usize,
@@ -407,7 +415,7 @@ impl<A: Application> Driver<A> {
         self.shared.connection_count()
     }
 
-    /// By queue of the policy map.
+    /// The inbox's counters, by queue of the policy map.
     pub fn inbox_class_counters(&self) -> [ClassCounters; QUEUES_MAX] {
         self.shared.inbox_class_counters()
     }
@@ -437,7 +445,7 @@ impl<A: Application> Driver<A> {
         self.shared.notices_lost()
     }
 
-    /// Asks every connection to write what is queued, and to close.
+    /// Asks every connection to write its queued messages, and to close.
     pub fn stop(&self) {
         self.shared.stop();
     }

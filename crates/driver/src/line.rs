@@ -34,7 +34,7 @@ pub(super) struct Facts {
     pub(super) has_been_up: bool,
     pub(super) session: SessionCounters,
     pub(super) edge: EdgeCounters,
-    /// Without those of the edge, which counts its own.
+    /// The messages sent, without those of the edge, which counts its own.
     pub(super) messages_sent: u64,
     pub(super) echo_rtt: Option<std::time::Duration>,
     pub(super) packet_ins_shed_unread: u64,
@@ -58,7 +58,7 @@ impl Line {
         super::lock(&self.facts)
     }
 
-    /// Ends the connection when what was sent before has been written.
+    /// Ends the connection when all earlier messages have been written.
     pub(super) fn end(&self, reason: Ended) {
         self.outbox.end(reason);
         self.bell.ring();
@@ -82,7 +82,7 @@ impl Bell {
         }
     }
 
-    /// Whoever is woken from now on. Ask [`Bell::was_rung`] afterwards.
+    /// Sets the waker that the bell wakes from now on. Ask [`Bell::was_rung`] afterwards.
     pub(super) fn wakes(&self, waker: &Waker) {
         *super::lock(&self.waker) = Some(waker.clone());
     }

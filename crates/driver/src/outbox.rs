@@ -1,4 +1,4 @@
-//! What the application has sent and the connection has not yet taken over.
+//! Messages that the application has sent and the connection has not yet taken over.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -16,7 +16,8 @@ use super::Ended;
 #[derive(Default)]
 pub(super) struct Outbox {
     queue: Mutex<Queue>,
-    /// Of what waits here, and of what the task has taken over but not put into its output.
+    /// The bytes that wait here, and those that the task has taken over but not put into its
+    /// output.
     bytes: AtomicUsize,
     packet_outs_shed: AtomicU64,
 }
@@ -27,13 +28,13 @@ struct Queue {
     orders: Orders,
 }
 
-/// In the application's order.
+/// An item in the application's order.
 pub(super) enum Outgoing {
     Frame(Frame),
     Edge(EdgeUpdate),
 }
 
-/// What is not written.
+/// Requests to the connection that write no message.
 #[derive(Default)]
 pub(super) struct Orders {
     pub(super) probe: bool,
@@ -49,8 +50,8 @@ const PACKETS_BYTES_MAX: usize = 2 << 20;
 pub const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
 impl Outgoing {
-    /// What it counts for against the bound: what it holds, and its place. Other updates for the edge
-    /// than packets are no messages, and no more than there are hosts.
+    /// The bytes that count against the bound: the contents, and the place in the queue. Updates
+    /// for the edge other than packets are no messages, and there are no more of them than hosts.
     pub(super) fn bytes(&self) -> usize {
         let carried = match self {
             Outgoing::Frame(frame) => frame.len(),

@@ -1,5 +1,4 @@
-//! What a connection is about to write: messages back to back, so that one call writes many of
-//! them.
+//! The next bytes that a connection writes: messages back to back, so that one call writes many.
 
 use std::io;
 use std::pin::Pin;
@@ -16,7 +15,7 @@ use net::transport::Writer;
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 /// Other messages that may wait, of the edge mostly.
 const BULK_BYTES_MAX: usize = 256 << 10;
-/// With more than this waiting nothing is taken from the outbox: there it is counted.
+/// The waiting bytes above which nothing is taken from the outbox: there it is counted.
 const BULK_BYTES_HIGH: usize = 64 << 10;
 /// A buffer that has grown above this is not kept for the next connection.
 const LENT_BYTES_MAX: usize = 1 << 20;
@@ -24,9 +23,9 @@ const LENT_BYTES_MAX: usize = 1 << 20;
 /// Empty, it holds no memory: its buffer is lent to it by the thread for one turn.
 #[derive(Default)]
 pub(super) struct Output {
-    /// Of the session: they go before anything else, from the next end of a message on.
+    /// Answers of the session: they go before anything else, from the next end of a message on.
     answers: BytesMut,
-    /// Of the edge and the application, in their order.
+    /// Messages of the edge and the application, in their order.
     pub(super) bulk: BytesMut,
     /// Bytes at the head of `bulk` that end a message whose beginning is written.
     begun: usize,

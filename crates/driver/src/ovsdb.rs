@@ -39,9 +39,9 @@ pub struct Client {
     clock: Clock,
     input: BytesMut,
     unwritten: Bytes,
-    /// Came while an answer was awaited.
+    /// Output that came while an answer was awaited.
     waiting: VecDeque<Output>,
-    /// What it takes of a budget, if it is of many.
+    /// The memory taken from a budget, if the client is one of many.
     charge: Option<Charge>,
 }
 
@@ -52,13 +52,13 @@ pub enum ClientError {
     Session(CloseReason),
     Request(RequestError),
     Io(io::Error),
-    /// What was asked was not done, and why.
+    /// The peer did not do what was asked, with the reason.
     Refused {
         asked: &'static str,
         why: String,
     },
     Transact(TransactError),
-    /// It takes more memory than there is for databases, or for those of its network.
+    /// The client needs more memory than the databases, or those of its network, have left.
     Budget,
     /// The server says more than anybody has asked for while an answer is awaited.
     Unasked,
@@ -126,7 +126,7 @@ impl Client {
         self
     }
 
-    /// For requests and replicas; what it sends leaves in [`Client::next`].
+    /// The session, for requests and replicas; its output leaves in [`Client::next`].
     pub fn session(&mut self) -> (&mut Session, Instant) {
         (&mut self.session, self.clock.now())
     }
@@ -234,7 +234,7 @@ impl Client {
 }
 
 impl Client {
-    /// Gives what was read to the session. Cancel-safe.
+    /// Gives the bytes read to the session. Cancel-safe.
     async fn take_input(&mut self) -> Result<(), ClientError> {
         let is_big = self.session.arriving_bytes() + self.input.len() > BIG_BYTES;
         let turn = match is_big {

@@ -13,7 +13,7 @@ pub(super) struct Policy {
     map: PolicyMap,
     classifier: Classifier,
     reads_packet_outs: bool,
-    /// By rule, and last of the default.
+    /// Messages by rule; the last number is the default's.
     hits: Vec<AtomicU64>,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct PolicyInUse {
     current: Mutex<Arc<Policy>>,
     /// Counts maps: whoever holds one of an older number takes the new one.
     number: AtomicU64,
-    /// Of connections' queues that have run empty.
+    /// The counters of connections' queues that have run empty.
     sent: Mutex<[QueueCounters; QUEUES_MAX]>,
 }
 
@@ -32,9 +32,9 @@ pub struct PolicyView {
     pub map: PolicyMap,
     /// Messages that each rule took, both ways, since the map is in use.
     pub hits: Vec<u64>,
-    /// Those that no rule took.
+    /// Messages that no rule took.
     pub hits_default: u64,
-    /// What had to wait for a peer that did not read, by queue, since the start.
+    /// The messages that had to wait for a peer that did not read, by queue, since the start.
     pub sent: Vec<QueueCounters>,
 }
 

@@ -8,7 +8,7 @@ pub const BACKOFF_MIN: Duration = Duration::from_millis(100);
 pub const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// A connection that lived this long was a good one.
 pub const ALIVE_MIN: Duration = Duration::from_secs(10);
-/// Of the wait, either way.
+/// The greatest random change of the wait, up or down, as a percentage.
 const JITTER_PERCENT: u64 = 20;
 
 #[derive(Clone, Debug)]

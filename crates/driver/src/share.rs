@@ -9,26 +9,26 @@
 use clock::Budget;
 use clock::{Duration, Instant};
 
-/// What one turn takes: so many packet-ins that the edge answers,
+/// The credit of one turn. A packet-in that the edge answers costs 1.
 pub(super) const TURN_CREDIT: u32 = 1024;
-/// or so many of the messages that cost this.
+/// The credit that any other message costs.
 const MESSAGE_COST: u32 = 64;
-/// Of a peer that asks and does not read: so many messages, whatever they are,
+/// The messages of any kind that one period takes from a peer that asks and does not read.
 const WALK_MESSAGES: u32 = 32;
-/// and then nothing for so long.
+/// The length of that period.
 const WALK_PERIOD: Duration = Duration::from_millis(10);
-/// For so long a connection is not read that has no packet-in left for the application.
+/// The pause of a connection that has used up its packet-ins for the application.
 const REST: Duration = Duration::from_millis(1);
-/// So much of a second's packet-ins may come at once.
+/// The part of a second's packet-ins that may come at once, as a divisor.
 const BURST_SHARE: u32 = 20;
 
-/// Of one connection.
+/// The share of one connection.
 pub(super) struct Share {
     packet_ins: Budget,
-    /// Left of this turn.
+    /// The credit left of this turn.
     credit: u32,
     is_walking: bool,
-    /// Nothing more is taken before.
+    /// The time before which nothing more is taken.
     rests_until: Option<Instant>,
     rests: u64,
 }
@@ -63,12 +63,12 @@ impl Share {
         };
     }
 
-    /// Nothing more is taken in this turn.
+    /// Whether this turn is over.
     pub(super) fn is_spent(&self) -> bool {
         self.credit == 0
     }
 
-    /// When the next turn may take something, if not at once.
+    /// The time when the next turn may take something, if not at once.
     pub(super) fn due(&self) -> Option<Instant> {
         self.rests_until
     }
@@ -92,7 +92,7 @@ impl Share {
         true
     }
 
-    /// How often the connection was not read because it had used up its packet-ins.
+    /// The number of times that the connection was not read because it had used up its packet-ins.
     pub(super) fn rests(&self) -> u64 {
         self.rests
     }
@@ -108,7 +108,7 @@ mod tests {
         NOW + Duration::from_millis(ms)
     }
 
-    /// What one turn takes of a peer that has any number of messages.
+    /// Returns the messages that one turn takes from a peer that has any number of them.
     fn turn(share: &mut Share, now: Instant, is_unread: bool, is_packet_in: bool) -> u32 {
         share.begin(now, is_unread);
         let mut taken = 0;

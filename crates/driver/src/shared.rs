@@ -1,6 +1,6 @@
-//! What the connections' tasks and the application thread have in common: the inbox and the news
-//! of connections, under one lock so that a connection's news comes before its messages. Both sides
-//! take it once for many messages.
+//! The state that the connections' tasks and the application thread have in common: the inbox and
+//! the news of connections. Both are under one lock, so a connection's news comes before its
+//! messages. Both sides take the lock once for many messages.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +26,7 @@ pub(super) struct Shared {
     pub(super) policy: PolicyInUse,
     state: Mutex<State>,
     wake: Condvar,
-    /// How long a task may take to hear of a probe.
+    /// The time that a task may take to answer a probe.
     pub(super) probe_timeout: Duration,
     notices: mpsc::Sender<Notice>,
     notices_lost: AtomicU64,
@@ -60,7 +60,7 @@ pub(super) struct Down {
     pub(super) is_untold: bool,
 }
 
-/// What the application thread does next.
+/// The next piece of work of the application thread.
 pub(super) enum Work {
     News(News),
     Frame(Delivery),

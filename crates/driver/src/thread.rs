@@ -56,7 +56,7 @@ struct Thread<'a, A> {
     shared: &'a Shared,
     /// The connections that the application knows.
     admitted: HashMap<ConnectionId, Admitted>,
-    /// Those whose bell is to be rung.
+    /// Lines whose bell is to be rung.
     touched: Vec<Arc<Line>>,
     hosts: HostNotices,
     /// Probes whose tasks may not have taken them yet, oldest first.
@@ -82,13 +82,13 @@ struct Admitted {
 struct HostNotices {
     budget: Budget,
     untold: u64,
-    /// When those are told of.
+    /// The time at which the counted hosts are reported.
     due: Option<Instant>,
 }
 
-/// Learned hosts that are told of one by one, in a second.
+/// The number of learned hosts in a second that are reported one by one.
 const HOST_NOTICES_MAX: u32 = 100;
-/// The others are told of by number, so often.
+/// The interval at which the other hosts are reported, as a number.
 const HOSTS_PERIOD: Duration = Duration::from_secs(1);
 
 impl HostNotices {
@@ -100,7 +100,7 @@ impl HostNotices {
         }
     }
 
-    /// Whether one more is told of by itself; else it is counted.
+    /// Whether one more host is reported by itself; otherwise it is counted.
     fn take(&mut self, now: Instant) -> bool {
         let is_told = self.budget.take(now);
         if !is_told {
@@ -112,9 +112,9 @@ impl HostNotices {
 }
 
 impl<A: Application> Thread<'_, A> {
-    /// Does one piece of work and, if it is the last for now, carries out what follows. It catches a
-    /// panic in it, ends the connection that the work was for and no other, and lets the application
-    /// repair its state.
+    /// Does one piece of work and, if it is the last for now, carries out its results. If the work
+    /// panics, this ends the work's connection and no other, and lets the application repair its
+    /// state.
     fn perform(&mut self, now: Instant, work: Work, is_last: bool, asked: &Receiver<Ask<A>>) {
         let line = match &work {
             Work::News(News::Up(line, _)) => Some(line.clone()),
@@ -124,8 +124,8 @@ impl<A: Application> Thread<'_, A> {
             Work::Frame(delivery) => Some(delivery.connection),
             _ => None,
         };
-        // Unwind safe: the application repairs itself in `handle_panicked` before it gets more work,
-        // and this thread changes its own maps in single steps.
+        // Unwind safe: the application repairs itself in `handle_panicked` before it gets more
+        // work, and this thread changes its own maps in single steps.
         let done = catch_unwind(AssertUnwindSafe(|| self.try_to(now, work, is_last, asked)));
         if done.is_err() {
             let line = line.or_else(|| Some(self.admitted.get(&id?)?.line.clone()));
@@ -325,14 +325,14 @@ fn await_turn(probes: &mut VecDeque<Probe>, line: &Arc<Line>, due: Instant) {
     }
 }
 
-/// For one connection.
+/// An order for one connection.
 enum Order {
     Send(Outgoing),
     End(Ended),
     Probe,
 }
 
-/// Above this a connection's task begins to write while there is more for it.
+/// The bytes above which a connection's task begins to write while there is more for it.
 const UNHEARD_BYTES_MAX: usize = 64 << 10;
 
 impl Down {

@@ -1,5 +1,5 @@
-//! What waits to be written to a peer that does not take everything at once: by the policy map's
-//! queues, so that what is urgent goes before what has waited longer.
+//! Messages that wait for a peer that does not take everything at once, in the policy map's queues:
+//! an urgent message goes before one that has waited longer.
 //!
 //! It exists only as long as something waits. What is pushed here is in the order in which it was
 //! said, by the application and the edge alike, and that is the order that the law is about:
@@ -21,21 +21,21 @@ use sched::{Direction, Scheduler};
 
 use super::policy::Policy;
 
-/// So much is handed to the transport at first, and again whenever it does not take everything;
-/// twice as much after each time that it does. What is handed over can be overtaken no more.
+/// The bytes handed to the transport at first, and again whenever it does not take everything. The
+/// step doubles each time that it does. No message overtakes bytes that were handed over.
 const STEP_BYTES_MIN: usize = 4 << 10;
 const STEP_BYTES_MAX: usize = 64 << 10;
 
 pub(super) struct Waiting {
     scheduler: Scheduler<Held>,
-    /// Of messages that the outbox does not count.
+    /// The bytes of messages that the outbox does not count.
     uncounted_bytes: usize,
     step_bytes: usize,
 }
 
 struct Held {
     frame: Frame,
-    /// What the outbox is told when it is handed over.
+    /// The bytes that the outbox subtracts when the message is handed over.
     counted_bytes: usize,
 }
 
@@ -124,12 +124,12 @@ impl Waiting {
     }
 }
 
-/// Of the connection, for the classifier.
+/// The connection's place, for the classifier.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) channel: u64,
     pub(super) datapath: Option<DatapathId>,
 }
 
-/// What may stay in the transport's buffer when it is stuck.
+/// The bytes that may stay in the transport's buffer when it is stuck.
 pub(super) const STUCK_BYTES_MAX: usize = STEP_BYTES_MIN;

@@ -318,7 +318,8 @@ async fn echo_and_hello_are_answered_while_the_handler_is_stuck() {
     );
 }
 
-/// What is no packet-in is never shed: the connection waits, and everything comes in order.
+/// Messages other than packet-ins are never shed: the connection waits, and everything comes in
+/// order.
 #[tokio::test]
 async fn a_full_inbox_stops_the_reading_and_loses_nothing() {
     let stage = Stage::new(DriverConfig {

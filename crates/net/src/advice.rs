@@ -1,8 +1,8 @@
-//! What an operator can do about an error of the system, in the words that follow its path or method.
+//! Advice for an operator about an error of the system. It follows the path or method in a message.
 
 use std::io::{Error, ErrorKind};
 
-/// For a file that is read, written or made.
+/// Returns the advice for a file that is read, written or made.
 pub fn file_problem(error: &Error) -> String {
     let said = match error.kind() {
         ErrorKind::NotFound => "No such file or directory; check the path",
@@ -22,7 +22,7 @@ pub fn file_problem(error: &Error) -> String {
     said.to_owned()
 }
 
-/// For an address or a Unix socket that is to be listened on.
+/// Returns the advice for an address or a Unix socket to listen on.
 pub fn bind_problem(error: &Error) -> String {
     let said = match error.kind() {
         ErrorKind::AddrInUse => "the address is in use; stop what listens there, or take another",

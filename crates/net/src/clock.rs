@@ -26,7 +26,7 @@ impl Clock {
         tokio::time::Instant::from_std(self.start + at.since(Instant::START))
     }
 
-    /// How long until `at`; zero if it is past.
+    /// The time until `at`; zero if it is past.
     pub fn until(self, at: Instant) -> Duration {
         at.since(self.now())
     }

@@ -2,8 +2,8 @@
 //! `tcp:HOST[:PORT]`, `ssl:`, `unix:FILE` dial; `ptcp:[PORT][:HOST]`, `pssl:`, `punix:FILE` listen.
 //! `quic:` and `pquic:` extend it and follow the same rules, over UDP.
 //!
-//! As there, a passive method without HOST binds every IPv4 address, and port 0 asks the system for
-//! a free one.
+//! The defaults are Open vSwitch's too: a passive method without HOST binds every IPv4 address, and
+//! port 0 asks the system for a free one.
 
 mod udp;
 
@@ -14,7 +14,7 @@ use std::str::FromStr;
 
 pub use udp::UdpMethod;
 
-/// Where to dial, or where to listen.
+/// The address to dial, or to listen on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
     Dial(Transport, Host, u16),
@@ -23,7 +23,7 @@ pub enum Method {
     ListenUnix(PathBuf),
 }
 
-/// What carries the bytes between two machines.
+/// The protocol that carries the bytes between two machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Transport {
     Tcp,
@@ -43,7 +43,7 @@ pub enum Host {
     Name(String),
 }
 
-/// What is spoken over the connection: it decides the port when none is given.
+/// The protocol spoken over the connection. It decides the port when none is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     OpenFlow,
@@ -51,7 +51,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// As registered with IANA.
+    /// The port registered with IANA.
     pub fn port(self) -> u16 {
         match self {
             Protocol::OpenFlow => 6653,
@@ -60,7 +60,7 @@ impl Protocol {
     }
 }
 
-/// What is wrong with a method, and what would be right.
+/// The mistake in a method, and the correct form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MethodError {
     given: String,

@@ -12,12 +12,12 @@ const TCP_HEADERS_BYTES: u64 = 14 + 20 + 32;
 /// Ethernet, IPv4 and UDP.
 const UDP_HEADERS_BYTES: u64 = 14 + 20 + 8;
 const SEGMENT_BYTES: u64 = 1448;
-/// What may be sent ahead of the rate, or made up for after a task that woke late.
+/// The time that may be sent ahead of the rate, or caught up after a task that woke late.
 const AHEAD: Duration = Duration::from_micros(250);
 
-/// What leaves the queues at a time takes about so long: an urgent message waits for one of these.
+/// The time that one piece from the queues takes: an urgent message waits for one piece at most.
 const PIECE: Duration = Duration::from_micros(300);
-/// And is no longer than this, a segment or datagram.
+/// The greatest size of a piece, a segment or datagram.
 const PIECE_BYTES_MAX: u64 = 1100;
 
 /// Says when there is time to send again. Everything that one relay sends over its limited link
@@ -36,7 +36,7 @@ impl Pace {
         }
     }
 
-    /// Until when nothing may be sent; `None` when something may now.
+    /// The time until which nothing may be sent; `None` if the link is free.
     pub fn wait(&self) -> Option<std::time::Instant> {
         let at = self.meter().wait(self.clock.now())?;
         Some(self.clock.deadline(at).into_std())
@@ -75,7 +75,7 @@ impl Pace {
 #[derive(Debug)]
 struct Meter {
     bytes_per_second: u64,
-    /// When what has been charged is through.
+    /// The time at which all charged bytes have left.
     through: Instant,
     /// Charged, and not seen to leave.
     promised: u64,

@@ -1,9 +1,9 @@
 //! QUIC endpoints with certificates on both sides.
 //!
-//! The application protocol (ALPN) says what a connection carries: [`ALPN_STREAM`] one OpenFlow or
-//! OVSDB byte stream, on the first bidirectional stream, which the dialling side opens; [`ALPN_RELAY`]
-//! the tunnel between two relays. No early data, so nothing of the southbound can be replayed, unless
-//! both relays ask for it: see `tunnel::early`.
+//! The application protocol (ALPN) says what a connection carries. [`ALPN_STREAM`] is one OpenFlow
+//! or OVSDB byte stream, on the first bidirectional stream, which the dialling side opens.
+//! [`ALPN_RELAY`] is the tunnel between two relays. There is no early data, so nobody can replay
+//! southbound messages, unless both relays ask for it: see `tunnel::early`.
 
 mod dialling;
 mod udp;
@@ -41,31 +41,34 @@ pub const ALPN_RELAY: &[u8] = b"auster-relay/1";
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Three tries within the idle timeout.
 pub const KEEP_ALIVE: Duration = Duration::from_millis(900);
-/// What the peer may have in flight to us on one stream, and on all of a connection.
+/// The bytes that the peer may have in flight to us on one stream, and on all of a connection.
 pub const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 /// Sent but not acknowledged bytes that a connection keeps.
 pub const SEND_WINDOW_BYTES: u64 = 1 << 20;
-/// A burst of a busy peer while this task waits for a core, or the first datagrams of 1,000 that dial
-/// at once; the kernel's default is 208 KiB, 90 of these.
+/// Room for a burst of a busy peer while this task waits for a core, or for the first datagrams of
+/// 1,000 that dial at once. The kernel's default is 208 KiB, 90 of these.
 const SOCKET_BUFFER_BYTES: usize = 2 << 20;
 
-/// Packets that the peer may receive without saying so, if it says so within [`ACK_DELAY_MAX`].
+/// Packets that the peer may leave unacknowledged, for [`ACK_DELAY_MAX`] at most.
 /// QUIC's own rule, one acknowledgement for two packets, costs 25 bytes of a message of 220.
 pub const ACK_THRESHOLD: u32 = 10;
-/// Also what a probe for a lost last packet waits for, so it is short; quinn can have it different
-/// for no two connections of a listener, or a long path's would be longer.
+/// The longest delay of an acknowledgement. A probe for a lost last packet waits for it too, so it
+/// is short. Quinn cannot set it for each connection of a listener; otherwise that of a long path
+/// would be longer.
 pub const ACK_DELAY_MAX: Duration = Duration::from_millis(5);
-/// A gap is told at once, so that what was lost is sent again a round trip later.
+/// A gap is reported at once, so that lost packets are sent again a round trip later.
 const ACK_GAP: u32 = 1;
-/// Of a round trip, after which a packet before one that has arrived is lost. RFC 9002 (6.1.2)
-/// recommends 9/8; paths of the southbound hardly reorder, and three later packets are proof anyway.
+/// The part of a round trip after which a packet before an arrived one counts as lost. RFC 9002
+/// (6.1.2) recommends 9/8. Paths of the southbound hardly reorder, and three later packets are
+/// proof anyway.
 const LOSS_TIME_THRESHOLD: f32 = 17.0 / 16.0;
-/// Of what a path may carry, quinn first tries the most, 1452 bytes, and then what is so much less:
-/// seldom more than one probe, where its own 20 take six, 8 kB each way for messages of 220 bytes.
+/// The step of path MTU discovery. Quinn first tries the largest packet, 1452 bytes, and then
+/// packets smaller by this step. It seldom needs more than one probe. Its own step of 20 takes six
+/// probes, 8 kB each way for messages of 220 bytes.
 const MTU_STEP_BYTES: u16 = 127;
 /// A listener tells its connections apart by these, and keeps some eight for each.
 const LISTENER_ID_BYTES: usize = 4;
-/// Who dials has a socket for each connection.
+/// The dialling side has a socket for each connection, so its connection id needs no bytes.
 const DIALLER_ID_BYTES: usize = 0;
 
 /// The listening side under `alpn`; `None` without certificates.
@@ -92,7 +95,7 @@ pub fn client_config(security: &Security, alpn: &[&[u8]]) -> Option<ClientConfig
     Some(config)
 }
 
-/// What all our QUIC connections have in common; a tunnel widens the stream limits.
+/// The transport settings of all our QUIC connections; a tunnel widens the stream limits.
 pub fn transport_config() -> TransportConfig {
     let mut config = TransportConfig::default();
     let mut acks = AckFrequencyConfig::default();
@@ -138,8 +141,8 @@ pub fn bind_socket(local: SocketAddr) -> io::Result<std::net::UdpSocket> {
     Ok(socket.into())
 }
 
-/// As [`endpoint`], below a scheduler: few datagrams wait, and each has code point `dscp`, or that
-/// which the marks have for its destination. `pace` is told of each.
+/// Opens an endpoint like [`endpoint`], below a scheduler: few datagrams wait. Each has code point
+/// `dscp`, or the code point that the marks have for its destination. `pace` counts each datagram.
 pub fn line_endpoint(
     local: SocketAddr,
     server: Option<ServerConfig>,
@@ -168,7 +171,7 @@ fn line_socket(
     Ok(Arc::new(socket))
 }
 
-/// What [`line_endpoint`] marks and paces by.
+/// The code points and the pace of a [`line_endpoint`].
 pub struct Marking {
     pub dscp: u8,
     pub pace: Option<Arc<Pace>>,

@@ -2,15 +2,15 @@
 //! early data, but for two relays that both ask for it ([`Security::early_data`]).
 //!
 //! A peer is trusted when its certificate chains to our CA file, is in its validity and, where it
-//! has an extended key usage, allows this side. Beyond the chain, a certificate made by `auster pki`
-//! says what its owner is ([`Role`]) and which datapath; one marked as a switch is refused where a
-//! controller is expected and the other way round, so that a stolen switch key opens no switch.
-//! Certificates of `ovs-pki` have no such mark and pass on the chain alone, as they do in Open
-//! vSwitch.
+//! has an extended key usage, allows this side. Beyond the chain, a certificate made by `auster
+//! pki` names its owner's [`Role`] and datapath. A certificate marked as a switch is refused where
+//! a controller is expected, and the other way round: a stolen switch key opens no switch.
+//! Certificates of `ovs-pki` have no such mark and pass on the chain alone, as in Open vSwitch.
 //!
-//! Like Open vSwitch, a dialler does not compare the host it dialled with the certificate: `ovs-pki`
-//! writes the certificate's title there as a DNS name, and addresses of a control network are seldom
-//! in certificates. [`Security::server_name`] asks for the comparison, as `--ssl-server-name` does.
+//! A dialler does not compare the host it dialled with the certificate, like Open vSwitch:
+//! `ovs-pki` writes the certificate's title there as a DNS name, and addresses of a control network
+//! are seldom in certificates. [`Security::server_name`] asks for the comparison, as
+//! `--ssl-server-name` does.
 
 mod files;
 mod identity;
@@ -30,7 +30,7 @@ use rustls_pki_types::{CertificateDer, ServerName};
 pub use files::{CredentialFiles, Credentials, CredentialsError, Expiry, ExpiryKind, FileFault};
 pub use identity::{CertificateIdentity, Role};
 
-/// What a connection needs besides its method: our certificates, and what the peer must be.
+/// The needs of a connection besides its method: our certificates, and the required peer.
 #[derive(Clone, Debug, Default)]
 pub struct Security {
     credentials: Option<Arc<Current>>,
@@ -40,7 +40,7 @@ pub struct Security {
 }
 
 impl Security {
-    /// For `tcp:` and `unix:`; dialling `ssl:` with it is an error.
+    /// The security of `tcp:` and `unix:`; dialling `ssl:` with it is an error.
     pub fn plain() -> Security {
         Security::default()
     }
@@ -91,14 +91,14 @@ impl Security {
         self.early_data
     }
 
-    /// What judges who dials us; `None` without certificates.
+    /// The verifier of clients that dial us; `None` without certificates.
     pub fn client_verifier(&self) -> Option<Arc<dyn ClientCertVerifier>> {
         let current = self.credentials.clone()?;
         let verifier = verify::ClientVerifier::new(current, self.peer_role);
         Some(Arc::new(verifier))
     }
 
-    /// What judges whom we dial; `None` without certificates.
+    /// The verifier of servers that we dial; `None` without certificates.
     pub fn server_verifier(&self) -> Option<Arc<dyn ServerCertVerifier>> {
         let current = self.credentials.clone()?;
         let name = self.server_name.clone();
@@ -167,12 +167,13 @@ impl ResolvesClientCert for Current {
     }
 }
 
-/// What was agreed on.
+/// The parameters agreed on in a handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFacts {
     /// `TLSv1.3` or `TLSv1.2`.
     pub version: &'static str,
-    /// Such as `TLS13_AES_256_GCM_SHA384`; `None` over QUIC, where the library does not tell.
+    /// The cipher suite, such as `TLS13_AES_256_GCM_SHA384`; `None` over QUIC, where the library
+    /// does not report it.
     pub cipher: Option<String>,
 }
 
@@ -189,7 +190,7 @@ impl TlsFacts {
     }
 }
 
-/// What the first certificate calls its owner.
+/// The owner's common name in the first certificate.
 pub fn common_name(chain: Option<&[CertificateDer<'_>]>) -> Option<String> {
     use x509_parser::prelude::{FromDer, X509Certificate};
     let (_, certificate) = X509Certificate::from_der(chain?.first()?).ok()?;
@@ -197,7 +198,7 @@ pub fn common_name(chain: Option<&[CertificateDer<'_>]>) -> Option<String> {
     Some(names.next()?.as_str().ok()?.to_owned())
 }
 
-/// Who the peer is by its first certificate, which the verifier has already read once.
+/// The peer's identity in its first certificate, which the verifier has already read once.
 pub fn peer_identity(chain: Option<&[CertificateDer<'_>]>) -> CertificateIdentity {
     chain
         .and_then(<[_]>::first)

@@ -26,11 +26,13 @@ pub use listen::{Listener, bind_unix};
 pub use socket::LineSocket;
 pub use turns::{Asked, Network, NoTurn, Turn, Turns};
 
-/// From the turn of a TLS or QUIC handshake to its last byte; also the longest wait for that turn.
+/// The time from the turn of a TLS or QUIC handshake to its last byte; also the longest wait for
+/// that turn.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
-/// From an accepted connection to the whole of its first TLS message. A peer sends it at once.
+/// The time from an accepted connection to the whole of its first TLS message. A peer sends it at
+/// once.
 pub const FIRST_FLIGHT_TIMEOUT: Duration = Duration::from_millis(1500);
-/// From the call to an established TCP connection.
+/// The time from the call to an established TCP connection.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub type Reader = Box<dyn AsyncRead + Send + Sync + Unpin>;
@@ -39,7 +41,7 @@ pub type Writer = Box<dyn AsyncWrite + Send + Sync + Unpin>;
 /// An established connection. It counts against its listener's limits until it is dropped.
 pub struct Connection {
     pub reader: Reader,
-    /// Shutting it down delivers what was written; dropping it may not.
+    /// Shutting it down delivers all written bytes; dropping it may not.
     pub writer: Writer,
     pub peer: PeerIdentity,
     /// Keep it as long as the halves.
@@ -49,13 +51,13 @@ pub struct Connection {
     pub place: Option<Place>,
 }
 
-/// Who is at the other end, as far as the transport can tell.
+/// The peer's identity, as far as the transport knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerIdentity {
-    /// In the grammar of methods, such as `ssl:10.0.0.7:41022`.
+    /// The address in the grammar of methods, such as `ssl:10.0.0.7:41022`.
     pub address: String,
     pub transport: TransportKind,
-    /// What the certificate says; `None` without one, or without that mark in it.
+    /// The role in the certificate; `None` without a certificate, or without that mark in it.
     pub role: Option<Role>,
     pub datapath_id: Option<DatapathId>,
     /// The common name in the certificate.
@@ -73,7 +75,7 @@ pub enum TransportKind {
 }
 
 impl TransportKind {
-    /// As methods are written.
+    /// The name of the transport in methods.
     pub fn name(self) -> &'static str {
         match self {
             TransportKind::Tcp => "tcp",

@@ -30,7 +30,7 @@ pub struct Place {
 }
 
 impl Workers {
-    /// As many threads as this process may use cores.
+    /// The number of cores that this process may use, one thread for each.
     pub fn count_default() -> NonZeroUsize {
         std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
     }

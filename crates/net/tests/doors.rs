@@ -40,7 +40,7 @@ async fn few_handshakes(pki: &Pki) -> Listener {
     listener.unwrap()
 }
 
-/// By handshakes that are refused one by one it would be the last of them.
+/// If handshakes were refused one by one, the connection of another network would be the last.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silent_connections_of_one_network_keep_no_other_waiting() {
     const SILENT: usize = 200;

@@ -1,5 +1,5 @@
-//! What the listening and the dialling side of TLS refuse, and what is said of files that will not
-//! do.
+//! The peers that the listening and the dialling side of TLS refuse, and the messages about files
+//! that cannot be used.
 
 mod common;
 

@@ -38,7 +38,7 @@ pub(super) struct Joined {
 pub(super) struct Live {
     /// Tells a task of an earlier connection, which may be a moment late to end, that it is one.
     pub generation: u64,
-    /// With the control stream.
+    /// The connection with the control stream.
     pub connection: quinn::Connection,
     /// The first is `connection`.
     carriers: Vec<Carrier>,
@@ -171,7 +171,7 @@ impl Live {
         of.unwrap_or(&self.carriers[0])
     }
 
-    /// Of the connections that lanes are dealt to, the greatest first.
+    /// The code points of the connections that lanes are dealt to, the greatest first.
     fn code_points(&self) -> Vec<u8> {
         let first = self.carriers[0].dscp;
         let mut points: Vec<u8> = self.further().filter(|dscp| *dscp < first).collect();
@@ -180,7 +180,7 @@ impl Live {
         points
     }
 
-    /// Of the further connections.
+    /// Keeps those further connections for which `is_kept` holds.
     fn keep(&mut self, is_kept: impl Fn(&Carrier) -> bool) {
         let mut is_first = true;
         self.carriers
@@ -259,7 +259,7 @@ impl State {
     }
 }
 
-/// What the tasks of one connection's lanes share.
+/// The state that the tasks of one connection's lanes share.
 #[derive(Clone)]
 pub(super) struct Lanes {
     pub end: Arc<End>,
@@ -267,12 +267,12 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// As [`End::with`], unless the connection is not the one there is now.
+    /// Calls [`End::with`], unless another connection has replaced this one.
     pub fn with<R>(&self, work: impl FnOnce(&mut Session) -> R) -> Result<R, LinkError> {
         self.with_state(|state| work(&mut state.session))
     }
 
-    /// As [`Lanes::with`], if the lane still has that seat.
+    /// Calls [`Lanes::with`], if the lane still has that seat.
     pub fn seated<R>(
         &self,
         seat: &Seat,

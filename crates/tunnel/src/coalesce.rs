@@ -19,12 +19,12 @@ use net::alarm::Alarm;
 #[derive(Default)]
 pub(super) struct Window {
     lanes: BTreeMap<(ChannelId, Lane), Arc<Notify>>,
-    /// Wakes who sends datagrams, if any wait.
+    /// Wakes the task that sends datagrams, if any wait.
     datagrams: Option<Arc<Notify>>,
     closes: Option<Instant>,
 }
 
-/// Of all windows so far.
+/// The counters of all windows so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WindowCounters {
     /// Times that a message found its lane asleep and waited.
@@ -61,7 +61,7 @@ impl Window {
         self.open(wait, counting)
     }
 
-    /// As [`Window::hold`], of a datagram.
+    /// Holds a datagram, as [`Window::hold`] holds a record.
     pub fn hold_datagrams(
         &mut self,
         wake: &Arc<Notify>,

@@ -11,7 +11,7 @@ use relay::{CopiedRecord, CopyCounters};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
-/// At once a copy would be in the same packet.
+/// The delay of a copy: sent at once it would be in the same packet.
 const COPY_DELAY: Duration = Duration::from_millis(2);
 /// Copies that wait for their time.
 const WAITING_MAX: usize = 1024;
@@ -26,7 +26,7 @@ pub struct CopyStatus {
     pub overflowed: u64,
     /// The other relay takes none, or is gone.
     pub unwanted: u64,
-    /// Those of the other relay.
+    /// The copies of the other relay.
     pub came: CopyCounters,
 }
 

@@ -35,7 +35,7 @@ const STREAM_TYPE: u8 = 2;
 const DATAGRAM_BYTES_MAX: usize = PAYLOAD_BYTES_MAX + 1024;
 /// Datagrams of one connection that are on streams of their own and not acknowledged.
 const LONG_MAX: usize = 64;
-/// What one peer has sent and its socket has not.
+/// The greatest number of datagrams from one peer that its socket has not sent yet.
 const UNSENT_MAX: usize = 64;
 const LOOKUP_TIME_MAX: Duration = Duration::from_secs(5);
 
@@ -45,7 +45,7 @@ pub struct DatagramStatus {
     /// Local peers that are known, and sockets for peers of the other end.
     pub peers: usize,
     pub sockets: usize,
-    /// Of local sockets.
+    /// Datagrams taken from local sockets.
     pub taken: u64,
     pub taken_bytes: u64,
     /// To local sockets.
@@ -71,7 +71,7 @@ pub struct Dropped {
     pub overflowed: u64,
     /// Too long for a datagram while as many as may be were on streams.
     pub too_long: u64,
-    /// Nothing here has that agent's name.
+    /// Datagrams of an agent that has no target here.
     pub no_target: u64,
     /// An answer for a peer that is forgotten.
     pub late: u64,
@@ -129,7 +129,7 @@ impl DatagramListener {
     }
 }
 
-/// Who has sent a datagram, and to which of our sockets.
+/// The local peer that sent a datagram, and our socket that received it.
 #[derive(Clone, Debug)]
 pub struct LocalPeer {
     socket: Arc<UdpSocket>,
@@ -162,7 +162,7 @@ impl Ord for LocalPeer {
     }
 }
 
-/// What one end has of datagrams. Its lock is taken under the session's, never around it.
+/// The datagrams of one end. Its lock is taken under the session's, never around it.
 pub(super) struct Datagrams {
     table: Mutex<Table>,
     /// Something waits for the connection.

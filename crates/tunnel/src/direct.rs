@@ -36,15 +36,15 @@ use net::transport::{self, Connection, LineSocket, Reader, Writer};
 pub use policy::Pushed;
 
 const READ_BYTES: usize = 64 * 1024;
-/// What leaves the queues at a time: one segment, so that an urgent message waits for one. It ends
-/// with the last message of a queue: the far end has none of a segment before all of it.
+/// The bytes that leave the queues at a time: one segment, so that an urgent message waits for one.
+/// A batch ends with the last message of a queue: the far end gets a segment whole or not at all.
 const BATCH_BYTES: usize = 1400;
 /// The same where nothing is scheduled.
 const COPY_BYTES: usize = 64 * 1024;
-/// How long a target is dialled before the connection that asked for it is given up.
+/// The time that a target is dialled before the connection that asked for it is given up.
 const DIAL_TIME_MAX: Duration = Duration::from_secs(5);
 const DIAL_PAUSE: Duration = Duration::from_millis(200);
-/// After one direction has ended, for the other to say what it still has.
+/// The time that the other direction has for its remaining bytes after one has ended.
 const LINGER: Duration = Duration::from_secs(1);
 /// Connections that are gone and whose counts nobody has asked for.
 const FINISHED_MAX: usize = 1024;
@@ -60,7 +60,7 @@ pub struct Direct {
     /// Connections whose switch said that it is another datapath than its certificate names.
     datapaths_refused: AtomicU64,
     state: Mutex<State>,
-    /// Where messages are scheduled: the map that the next connection begins with.
+    /// The map that the next connection begins with, where messages are scheduled.
     newest: Option<watch::Sender<Arc<PolicyMap>>>,
 }
 
@@ -89,7 +89,7 @@ struct Carried {
 
 struct Counts {
     line: Option<Line>,
-    /// Which switch it is a connection of, once that has been said.
+    /// The switch of the connection, once the messages have named it.
     datapath: Option<DatapathId>,
     /// How its map is exchanged with whoever is at the other end.
     talk: Option<PolicyTalk>,
@@ -126,8 +126,8 @@ impl Direct {
         })
     }
 
-    /// What the socket of the limited link is told: of connections that are accepted here, if this
-    /// end is beside the controller.
+    /// The socket options of the limited link: for accepted connections, if this end is beside the
+    /// controller.
     pub fn line_socket(scheduling: &Scheduling) -> Option<LineSocket> {
         let map = scheduling.policy.as_ref()?;
         Some(LineSocket {
@@ -197,7 +197,7 @@ impl Direct {
         }
     }
 
-    /// Connections that are gone, each told once.
+    /// The connections that have ended, each reported once.
     pub fn take_finished(&self) -> Vec<(String, ChannelStatus)> {
         let name = self.target.to_string();
         let finished = std::mem::take(&mut self.lock().finished);
@@ -322,7 +322,7 @@ impl Direct {
         }
     }
 
-    /// From our side over the link, by the queues.
+    /// Carries messages from our side over the link, by the queues.
     async fn schedule(&self, carried: &Carried, mut reader: Reader, mut writer: Writer) -> String {
         let mut input = BytesMut::new();
         let mut batch = BytesMut::new();
@@ -384,7 +384,8 @@ impl Direct {
         Ok(())
     }
 
-    /// What is sent next, a segment of it. Says until when to wait where the rate allows none.
+    /// Fills `batch` with the next segment. Returns the time to wait for where the rate allows
+    /// none.
     fn fill(&self, carried: &Carried, batch: &mut BytesMut) -> Option<Instant> {
         let now = self.clock.now();
         let mut counts = carried.lock();

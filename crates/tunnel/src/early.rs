@@ -1,24 +1,24 @@
-//! Early data (0-RTT), between two relays that have both asked for it: what the other end of a broken
-//! session may lack goes with the first packets of the handshake by which it is dialled again.
+//! Early data (0-RTT), between two relays that have both asked for it. The records that the other
+//! end of a broken session may lack travel with the first packets of the handshake that resumes it.
 //!
-//! Whoever sees such packets can send them again, or hold them back and send them much later; he can
-//! neither read nor change them. What keeps that harmless:
+//! An attacker who sees such packets can repeat them, or delay them for long. He can neither read
+//! nor change them. These rules keep that harmless:
 //!
-//! - Who dials says no more than this: which session it is, what has been received of each lane, and
-//!   records that name their channel, lane and place. Nothing that would begin a session, and no
-//!   datagram of an agent.
-//! - A ticket is good for one handshake. Who listens has it in memory alone and takes it out when it
-//!   is shown, so early data that is repeated cannot be read here; it is counted. The first one of two
-//!   may still come late, when the session has gone on without it:
-//! - A session takes each place of a lane once, from whichever connection. What is early is therefore
-//!   the next record, which is handed over now instead of later, or one that is there, which is dropped
-//!   and counted; the same bytes either way, as only the owner of the ticket can have written them.
+//! - The dialling end sends no more than this: the session's name, the records received of each
+//!   lane, and records that name their channel, lane and place. It sends nothing that would begin a
+//!   session, and no datagram of an agent.
+//! - A ticket is good for one handshake. The listening end has it in memory alone and takes it out
+//!   when it is shown. So repeated early data cannot be read here, and is counted. The first of two
+//!   copies may still come late, when the session has gone on without it:
+//! - A session takes each place of a lane once, from any connection. An early record is therefore
+//!   the next one, which is handed over sooner, or a known one, which is dropped and counted. Its
+//!   bytes are the same either way, since only the owner of the ticket can have written them.
 //! - Until the handshake is confirmed, which takes an answer by the owner of the ticket, nothing is
 //!   sent, and the connection that the session has is left alone.
 //! - The certificate that the ticket stands for is verified again, at both ends.
 //!
-//! Where the ticket is not known, because that relay was restarted or has forgotten it, the handshake
-//! goes on as one without early data, and all is said again behind it.
+//! If the ticket is unknown, because that relay was restarted or has forgotten it, the handshake
+//! goes on without early data, and the dialling end sends everything again behind it.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::convert::Infallible;
@@ -47,11 +47,12 @@ use super::{copies, peer_name};
 use net::quic;
 use net::tls::Security;
 
-/// That a relay gives for each handshake. Each address that is dialled takes one.
+/// The number of tickets that a relay gives for each handshake. Each dialled address takes one.
 const TICKETS_GIVEN: usize = 4;
-/// That who dials keeps; the oldest are forgotten.
+/// The number of tickets that the dialling end keeps; the oldest are forgotten.
 const TICKETS_KEPT: usize = 2 * TICKETS_GIVEN;
-/// That who listens keeps for all relays, some 1.5 kB each; the oldest are forgotten.
+/// The number of tickets that the listening end keeps for all relays, some 1.5 kB each; the oldest
+/// are forgotten.
 const TICKETS_REMEMBERED: usize = 4096;
 
 /// Early data of one end.
@@ -59,16 +60,17 @@ const TICKETS_REMEMBERED: usize = 4096;
 pub struct EarlyStatus {
     /// Handshakes that this end began with early data.
     pub sent: u64,
-    /// Of these, those whose early data the other end took, and those that went on without.
+    /// Handshakes among these whose early data the other end took, and those that went on without.
     pub accepted: u64,
     pub rejected: u64,
     /// Records that came before their handshake was confirmed, and were handed over.
     pub taken: u64,
-    /// That were there already.
+    /// Records that were there already.
     pub repeated: u64,
-    /// That came before one before them in their lane. They are not kept beyond the confirmation.
+    /// Records that came before their predecessor in the lane. They are not kept beyond the
+    /// confirmation.
     pub ahead: u64,
-    /// Of a channel that is not there, or no records.
+    /// Records of a channel that is not there, or input that is no record.
     pub refused: u64,
 }
 
@@ -107,18 +109,18 @@ impl End {
     }
 }
 
-/// What the end that dials has said first, on the control stream.
+/// The first words of the dialling end, on the control stream.
 pub(super) struct Said {
     pub send: SendStream,
     pub recv: RecvStream,
     pub ours: Settings,
     pub early: Early,
-    /// Of the records, those that were sent.
+    /// The number of early records that were sent.
     sent: usize,
 }
 
-/// Says which session this is and, if it is to go on, what has been received of it and what the other
-/// end may lack.
+/// Sends the session's name and, if the session is to go on, what has been received of it and the
+/// records that the other end may lack.
 pub(super) async fn say(end: &Arc<End>, connection: &quinn::Connection) -> Result<Said, LinkError> {
     let (mut send, recv) = connection.open_bi().await?;
     let (ours, early) = end.with(|session| {
@@ -156,7 +158,7 @@ impl Said {
     }
 }
 
-/// At the end that dials: the tickets of the relay that has the session.
+/// The dialling end: the tickets of the relay that has the session.
 pub(super) struct Dialling {
     current: Mutex<Arc<Pool>>,
     verifier: Arc<dyn ServerCertVerifier>,
@@ -179,7 +181,7 @@ impl Dialling {
         }))
     }
 
-    /// By which the next connection for `end` is made, and where its tickets will be.
+    /// The settings of the next connection for `end`, and the pool that its tickets will be in.
     pub fn config(&self, end: &Arc<End>) -> (quinn::ClientConfig, Arc<Pool>) {
         let keeps = Arc::new(Pool::default());
         let is_resumable = end.with(|session| session.is_resumable());
@@ -240,8 +242,8 @@ impl Dialling {
         !kept.tickets.is_empty()
     }
 
-    /// Shakes hands, with early data where `connecting` has a ticket. What has been said by that, if
-    /// the other end has taken it.
+    /// Shakes hands, with early data where `connecting` has a ticket. Returns the early data that
+    /// the other end has taken, if any.
     pub async fn shake(
         &self,
         end: &Arc<End>,
@@ -295,7 +297,8 @@ impl Pool {
     }
 }
 
-/// The pools of one connection as rustls sees them, whatever the relay is called: two addresses may be of one relay.
+/// The pools of one connection as rustls sees them, whatever the relay is called: two addresses may
+/// belong to one relay.
 struct Purse {
     keeps: Arc<Pool>,
     /// Tickets are shown, with early data.
@@ -336,18 +339,18 @@ impl ClientSessionStore for Purse {
     }
 }
 
-/// At the end that listens.
+/// The listening end.
 pub(super) struct Listening {
     tickets: Arc<Tickets>,
     verifier: Arc<dyn ClientCertVerifier>,
     strays: AtomicU64,
 }
 
-/// What came to a listener of early data that was for no session.
+/// Early data that came to a listener and belonged to no session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StrayStatus {
-    /// Handshakes with a ticket that is not known here: it was used before, is of another process, or
-    /// forgotten. What came with it could not be read.
+    /// Handshakes with a ticket that is not known here: it was used before, comes from another
+    /// process, or is forgotten. The early data could not be read.
     pub tickets: u64,
     /// Handshakes that named a session which is not here, or no more.
     pub sessions: u64,
@@ -429,7 +432,8 @@ impl Listening {
         }
     }
 
-    /// A ticket brings the certificate of the handshake that it was given in, which may be long ago.
+    /// Verifies the certificate that a ticket brings: it is from the handshake that gave the
+    /// ticket, which may be long ago.
     fn verify(&self, connection: &quinn::Connection) -> Result<(), LinkError> {
         let chain = chain_of(connection);
         let refuse = |problem: &dyn std::fmt::Display| {

@@ -29,13 +29,13 @@ use net::clock::Clock;
 use net::method::Method;
 use net::transport::{self, Connection, TransportKind};
 
-/// How long a target is dialled before its channel is given up. Longer than a controller takes to
-/// restart, shorter than an inactivity probe.
+/// The time that a target is dialled before its channel is given up. It is longer than a controller
+/// takes to restart, and shorter than an inactivity probe.
 const DIAL_TIME_MAX: Duration = Duration::from_secs(5);
 const DIAL_PAUSE: Duration = Duration::from_millis(200);
-/// What waits in memory between a channel and a target in this process.
+/// The bytes that wait in memory between a channel and a target in this process.
 const HAND_BUFFER_BYTES: usize = 64 * 1024;
-/// How often deadlines that are seconds long are looked at.
+/// The interval between two looks at deadlines that are seconds long.
 const TICK: Duration = Duration::from_millis(100);
 
 /// One end of a relay pair: a session and its local sockets.
@@ -51,7 +51,7 @@ pub struct End {
     /// A window was opened, or closes earlier.
     pub(super) window_opened: Arc<Notify>,
     pub(super) coalescing: coalesce::Counting,
-    /// Where anything is sent twice.
+    /// The copier, where anything is sent twice.
     pub(super) copier: Option<Copier>,
     pub(super) datagrams: Datagrams,
     pub(super) early: early::Counting,
@@ -75,12 +75,12 @@ pub struct End {
 pub(super) struct State {
     pub session: Session,
     pub link: Option<Live>,
-    /// In its place, where UDP does not get through.
+    /// The TLS connection in its place, where UDP does not get through.
     pub tls: Option<LiveTls>,
     channels: BTreeMap<ChannelId, Arc<Local>>,
     /// The other relay's address and name, when there is a connection.
     pub peer: String,
-    /// How it was dialled last.
+    /// The method by which it was dialled last.
     pub relay: Option<Method>,
     pub failovers: u64,
     /// Waits for what becomes of a policy map.
@@ -459,7 +459,7 @@ impl End {
         }
     }
 
-    /// How long a message may wait for others to leave with.
+    /// The time that a message may wait for others to leave with.
     pub(super) fn wait_of(&self, kind: Kind) -> Duration {
         match self.is_scheduled() {
             // What waits there waits in the queues.

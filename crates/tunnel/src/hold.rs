@@ -60,12 +60,12 @@ impl Holder {
         }
     }
 
-    /// Of all connections.
+    /// The counters of all connections.
     pub fn counters(&self) -> HoldCounters {
         *self.lock()
     }
 
-    /// Until both directions have ended, or one has failed.
+    /// Runs until both directions have ended, or one has failed.
     async fn run(&self, mut up: Way, mut down: Way) -> String {
         let clock = Clock::start();
         let mut hold = Hold::new(HoldLimits::default());
@@ -105,7 +105,7 @@ impl Holder {
     }
 }
 
-/// What was read goes through, and what comes of it is to be written.
+/// Passes the bytes that were read through `hold`; its output is then to be written.
 fn step(
     clock: Clock,
     hold: &mut Hold,

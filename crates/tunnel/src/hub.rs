@@ -43,9 +43,9 @@ const HANDSHAKES_MAX: usize = 128;
 /// Fewer wait than quinn keeps (`max_incoming`), which refuses any beyond, of any network. Of one
 /// network no more than are left for the others.
 const WAITING_MAX: usize = 896;
-/// Who has waited for so long has given up, or is about to.
+/// The longest wait for a turn. A relay that has waited longer has given up, or is about to.
 const TURN_MAX: Duration = Duration::from_secs(4);
-/// Once one address has to prove that it is its own, all have to for so long.
+/// The time for which all addresses have to prove that they are genuine, once one of them has to.
 const TOLD_FOR: Duration = Duration::from_secs(1);
 /// Finished channels of forgotten relays that nobody has asked for.
 const FINISHED_MAX: usize = 1024;
@@ -53,11 +53,11 @@ const FINISHED_MAX: usize = 1024;
 /// Accepts other relays on one address.
 pub struct Hub {
     endpoint: Endpoint,
-    /// Where early data is asked for.
+    /// The tickets, where early data is asked for.
     early: Option<Listening>,
-    /// For relays that UDP does not get through to; on the same port.
+    /// The listener for relays that UDP does not get through to; on the same port.
     tls: tokio::sync::Mutex<Option<Listener>>,
-    /// By which class of which relay goes where.
+    /// The code points, by class and relay, of the destinations.
     marks: quic::Marks,
     /// Sessions that further connections may join.
     awaited: Mutex<BTreeMap<SessionId, Awaited>>,
@@ -90,7 +90,7 @@ struct TurnCounts {
 /// Handshakes by QUIC since the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TurnStatus {
-    /// Those that had their turn, whatever came of them.
+    /// Handshakes that had their turn, whatever their result.
     pub begun: u64,
     /// Answered by a Retry, because many others were under way.
     pub told_to_wait: u64,
@@ -100,7 +100,7 @@ pub struct TurnStatus {
     pub crowded: u64,
 }
 
-/// Who may join a session, and where that is told.
+/// The relay that may join a session, and the channel that receives it.
 struct Awaited {
     name: String,
     joined: mpsc::Sender<Joined>,
@@ -282,13 +282,13 @@ impl Hub {
         self.early.as_ref().map(Listening::strays)
     }
 
-    /// Of relays that came while another connection of their name was up.
+    /// The counters of relays that came while another connection of their name was up.
     pub fn rivals(&self) -> RivalCounters {
         let rivals = self.rivals.lock();
         rivals.unwrap_or_else(PoisonError::into_inner).counters()
     }
 
-    /// As [`End::take_finished`], of all relays.
+    /// Calls [`End::take_finished`] for all relays.
     pub fn take_finished(&self) -> Vec<(String, ChannelStatus)> {
         let mut all =
             std::mem::take(&mut *self.finished.lock().unwrap_or_else(PoisonError::into_inner));
@@ -307,7 +307,7 @@ impl Hub {
             .for_each(|served| served.end.close(reason));
     }
 
-    /// Keeps what is to be told of an end that is forgotten.
+    /// Keeps the remaining reports of an end that is forgotten.
     fn bury(&self, end: &Arc<End>) {
         if let Some(map) = end.policy_map() {
             let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
@@ -430,7 +430,7 @@ impl Hub {
         joined.send(join).await.map_err(gone)
     }
 
-    /// What we send over `connection` has this code point.
+    /// Marks everything that we send over `connection` with this code point.
     fn mark(&self, connection: &quinn::Connection, dscp: u8) {
         let address = connection.remote_address();
         self.marks.set(address, dscp);
@@ -507,8 +507,8 @@ impl Hub {
         Some(end)
     }
 
-    /// The relay at `from` takes the place of that at `other`, which is connected. Why, as far as can
-    /// be known.
+    /// Notes that the relay at `from` takes the place of the connected one at `other`. Returns the
+    /// reason, as far as it can be known.
     fn evict(&self, name: &str, from: &str, other: &str) -> &'static str {
         let mut rivals = self.rivals.lock().unwrap_or_else(PoisonError::into_inner);
         if rivals.handle_eviction(self.clock.now(), name) {
@@ -609,7 +609,8 @@ impl Hub {
         self.await_return(end, connects, was_stopped).await;
     }
 
-    /// It may be resumed for a while, and is forgotten then; at once if it was stopped.
+    /// Keeps the session for a while, so that it may be resumed, and then forgets it; at once if it
+    /// was stopped.
     async fn await_return(&self, end: Arc<End>, connects: u64, was_stopped: bool) {
         let reason = if was_stopped {
             "the other relay was stopped"

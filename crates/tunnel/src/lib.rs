@@ -5,7 +5,7 @@
 //! and keeps at it; [`Hub`] accepts such connections and has an `End` for each switch. [`Direct`]
 //! is the other kind of relay: it carries each connection over another of its own.
 //!
-//! What decides anything is in the session, under one lock that is never held across a wait.
+//! The session makes all decisions, under one lock that is never held across a wait.
 
 mod carriers;
 mod coalesce;
@@ -54,20 +54,21 @@ pub use switch::switch;
 /// false alarm costs a reconnection and nothing else: channels are resumed.
 pub const LINK_IDLE_TIMEOUT: Duration = Duration::from_millis(1000);
 const LINK_KEEP_ALIVE: Duration = Duration::from_millis(300);
-/// Until the path is measured; a third of it is the first retransmission of a handshake.
+/// The round trip time until the path is measured; a third of it is the first retransmission of a
+/// handshake.
 const LINK_INITIAL_RTT: Duration = Duration::from_millis(100);
 /// Streams of all lanes of all channels together.
 const STREAMS_MAX: u32 = 65_536;
-/// Of these a connection is granted so many at first, and more as they are used: quinn makes an entry
-/// for each, and for all of them that took 5 ms and 3 MiB at either end of each handshake.
+/// The streams that a connection is granted at first; it gets more as they are used. Quinn makes an
+/// entry for each stream. All entries together took 5 ms and 3 MiB at either end of each handshake.
 const STREAMS_MIN: u32 = 256;
 /// The sessions bound what they hold per channel, so this only keeps one burst in flight.
 const LINK_WINDOW_BYTES: u32 = 16 << 20;
 
 /// Copies that have come and are not read; beyond, they are lost.
 const COPIES_UNREAD_BYTES_MAX: usize = 256 << 10;
-/// Copies that wait for the congestion window. QUIC sends datagrams before streams: more of them would
-/// hold up what they are copies of.
+/// Copies that wait for the congestion window. QUIC sends datagrams before streams: more copies
+/// would delay the records that they duplicate.
 const COPIES_UNSENT_BYTES_MAX: usize = 4 << 10;
 
 /// Name of the agent whose channels carry OpenFlow.
@@ -75,7 +76,7 @@ pub const OPENFLOW: &str = "openflow";
 /// Name of the agent that speaks OVSDB.
 pub const OVSDB: &str = relay::OVSDB;
 
-/// Where channels go that the other end has opened.
+/// The target of channels that the other end has opened.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// Dialled once per channel. `{name}` in a path is the other relay's name.
@@ -86,23 +87,24 @@ pub enum Target {
     Datagrams(UdpMethod),
 }
 
-/// What both kinds of end are told.
+/// The configuration of both kinds of end.
 #[derive(Clone, Debug)]
 pub struct EndConfig {
     pub session: Config,
-    /// By agent.
+    /// The targets, by agent.
     pub targets: BTreeMap<String, Target>,
-    /// For targets that are `ssl:` or `quic:`.
+    /// The security of targets that are `ssl:` or `quic:`.
     pub target_security: Security,
     pub scheduling: Scheduling,
 }
 
-/// How what is sent over the limited link is scheduled.
+/// The scheduling of messages over the limited link.
 #[derive(Clone, Debug, Default)]
 pub struct Scheduling {
-    /// Without one, messages go in the order in which they come, and nothing is shed.
+    /// The policy map. Without one, messages go in the order in which they come, and nothing is
+    /// shed.
     pub policy: Option<Arc<PolicyMap>>,
-    /// Holds what is sent, headers included, to a rate.
+    /// Limits the sent bytes, headers included, to a rate.
     pub pace: Option<Arc<Pace>>,
     /// Bytes per second that the path is known to carry for us: QUIC's window does not fall below
     /// what that takes.
@@ -110,7 +112,8 @@ pub struct Scheduling {
     /// The experimenter's number of messages that carry policy maps where there is no QUIC; ours
     /// if it is not given.
     pub experimenter: Option<u32>,
-    /// How long messages of each kind may wait for others to leave with, where there is no policy.
+    /// The time that messages of each kind may wait for others to leave with, where there is no
+    /// policy.
     pub coalescing: PerKind<Duration>,
 }
 
@@ -120,7 +123,7 @@ pub struct EndStatus {
     /// The other relay, as its certificate names it.
     pub peer: String,
     pub address: Option<String>,
-    /// What carries the session now: `Quic`, `Tls` where UDP does not get through, or nothing.
+    /// The transport of the session now: `Quic`, `Tls` where UDP does not get through, or nothing.
     pub transport: Option<TransportKind>,
     pub is_up: bool,
     /// The method that it was dialled by, at the switch's end.
@@ -129,7 +132,7 @@ pub struct EndStatus {
     pub failovers: u64,
     /// Sessions begun: the first, and those after which no relay knew the one before.
     pub sessions: u64,
-    /// That of changes of the switch's state. Without QUIC it is strict.
+    /// The order of changes of the switch's state. Without QUIC it is strict.
     pub order: OrderMode,
     /// Connections after the first: resumptions and restarts of the other end.
     pub reconnects: u64,
@@ -157,19 +160,19 @@ pub struct EndStatus {
 /// One QUIC connection between two ends in numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionStatus {
-    /// What this end marks it with, where it schedules.
+    /// The code point that this end marks the connection with, where it schedules.
     pub code_point: u8,
     pub rtt: Duration,
     pub lost_packets: u64,
 }
 
 impl EndStatus {
-    /// Of the connection with the control stream.
+    /// The round trip time of the connection with the control stream.
     pub fn rtt(&self) -> Option<Duration> {
         self.connections.first().map(|connection| connection.rtt)
     }
 
-    /// Of all connections there are now.
+    /// The lost packets of all present connections.
     pub fn lost_packets(&self) -> u64 {
         self.connections.iter().map(|c| c.lost_packets).sum()
     }
@@ -201,7 +204,7 @@ impl Scheduling {
         }
     }
 
-    /// The same of who dials.
+    /// The same for the dialling side.
     fn dialling(
         &self,
         local: SocketAddr,
@@ -243,7 +246,7 @@ fn transport_config(scheduling: &Scheduling) -> TransportConfig {
     config
 }
 
-/// What a certificate calls its owner, fit for a file name; `unnamed` when it says nothing.
+/// The owner's name in a certificate, fit for a file name; `unnamed` when it has none.
 fn peer_name(connection: &quinn::Connection) -> String {
     use rustls_pki_types::CertificateDer;
     let chain = connection

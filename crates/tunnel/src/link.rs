@@ -1,7 +1,7 @@
-//! What there is between two ends: the connection with the control stream, those that joined it,
-//! and a task per lane and direction.
+//! The link between two ends: the connection with the control stream, those that joined it, and a
+//! task per lane and direction.
 //!
-//! Whatever goes wrong here ends the connection and nothing else; the session resumes on the next.
+//! An error here ends the connection and nothing else; the session resumes on the next one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) const SETTINGS_TIMEOUT: Duration = Duration::from_secs(3);
 /// Deliveries are reported together for this long, unless the sender may be waiting for them: until
 /// then it keeps what it has sent, within its window.
 const REPORT_DELAY: Duration = Duration::from_secs(1);
-/// After so long a report goes with the next message, whose packet is sent anyway.
+/// The age at which a report goes with the next message, whose packet is sent anyway.
 const REPORT_RIDES_AFTER: Duration = Duration::from_millis(500);
 /// Where messages are scheduled a flow keeps its lane until the last message is reported.
 const SCHEDULED_REPORT_DELAY: Duration = Duration::from_millis(10);
@@ -50,11 +50,11 @@ pub(super) struct Greeted {
     pub carriers: Carriers,
     pub send: SendStream,
     pub recv: RecvStream,
-    /// What has been read of the control stream beyond the settings.
+    /// Bytes read from the control stream beyond the settings.
     pub buf: BytesMut,
     pub peer: Settings,
     pub resumed: bool,
-    /// At the switch's end: the channels that the other end has been told of already.
+    /// The channels that the other end already knows, at the switch's end.
     pub said: Option<BTreeSet<ChannelId>>,
 }
 
@@ -218,7 +218,7 @@ pub(super) async fn run(end: &Arc<End>, greeted: Greeted) -> LinkError {
     error
 }
 
-/// Of a task that ends with the connection alone.
+/// The error of a task that ends with the connection alone.
 async fn fails(task: impl Future<Output = LinkError>) -> Result<(), LinkError> {
     Err(task.await)
 }

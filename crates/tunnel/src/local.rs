@@ -10,14 +10,14 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::end::{End, Local};
 use net::transport::{Reader, Ticket, Writer};
 
-/// What is read shares its buffer with what else was read into it, and that is kept until the other
-/// end has delivered it all: a buffer of the greatest size for each short message would be most of
-/// the memory of a relay with many switches.
+/// The smallest read. Messages that were read together share a buffer, which is kept until the
+/// other end has delivered them all. A buffer of the greatest size for each short message would be
+/// most of the memory of a relay with many switches.
 const READ_BYTES_MIN: usize = 2 * 1024;
 const READ_BYTES_MAX: usize = 64 * 1024;
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// Closes the channel if its task panics, so that a panic ends one channel and both ends hear of it.
+/// Closes the channel if its task panics: a panic ends one channel, and both ends learn of it.
 struct Closing {
     end: Arc<End>,
     id: ChannelId,
@@ -35,7 +35,7 @@ impl Drop for Closing {
     }
 }
 
-/// From the socket into the session, no faster than its window allows.
+/// Reads from the socket into the session, no faster than its window allows.
 pub(super) async fn read(
     end: Arc<End>,
     id: ChannelId,
@@ -79,7 +79,8 @@ pub(super) async fn read(
     }
 }
 
-/// From the session to the socket. What is written is reported, and makes room at the other end.
+/// Writes from the session to the socket. Written bytes are reported, and make room at the other
+/// end.
 pub(super) async fn write(end: Arc<End>, id: ChannelId, local: Arc<Local>, mut writer: Writer) {
     let _closing = Closing {
         end: end.clone(),

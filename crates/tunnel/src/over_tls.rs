@@ -1,9 +1,9 @@
-//! What there is between two ends where UDP does not get through: one TLS connection, with the same
+//! The link between two ends where UDP does not get through: one TLS connection, with the same
 //! session in it.
 //!
 //! Frames of `kind (1 byte), length (4), body` carry whole control messages and whole records. No
-//! frame waits for credit: a session admits no more than its window, and its other end takes all
-//! that comes. What TCP loses holds up every lane, which is what QUIC is for.
+//! frame waits for credit: a session admits no more than its window, and its other end takes
+//! everything. A packet that TCP loses delays every lane, which QUIC avoids.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
@@ -35,7 +35,7 @@ const DATAGRAM: u8 = 4;
 const HEADER_BYTES: usize = 5;
 /// A control message, or one record beyond [`BATCH_BYTES`].
 const FRAME_BYTES_MAX: usize = 256 << 10;
-/// What is given to the connection at a time.
+/// The bytes given to the connection at a time.
 const BATCH_BYTES: usize = 16 << 10;
 const READ_BYTES: usize = 64 << 10;
 
@@ -45,7 +45,7 @@ pub(super) struct LiveTls {
     wants: Arc<Wants>,
 }
 
-/// What the connection's task is asked for.
+/// The requests to the connection's task.
 #[derive(Default)]
 struct Wants {
     /// Lanes that have something to send, the most urgent first.
@@ -74,7 +74,7 @@ impl LiveTls {
         self.wants.breaks.notify_one();
     }
 
-    /// Ends it for good, and says so.
+    /// Ends the session for good, and informs the other end.
     pub fn stop(&self) {
         self.wants.stops.notify_one();
     }
@@ -89,7 +89,7 @@ pub(super) struct GreetedTls {
     pub resumed: bool,
 }
 
-/// How a connection ended.
+/// The end of a connection.
 pub(super) enum Ended {
     Broken(LinkError),
     /// The other relay will not come back.

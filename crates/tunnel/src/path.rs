@@ -1,13 +1,13 @@
-//! What follows a connection when the addresses below it change.
+//! Keeps a connection when the addresses below it change.
 //!
-//! QUIC knows a connection by its id: datagrams that come from elsewhere are still its own, once the
-//! other end has answered there (RFC 9000, 9). Who dialled has a socket without an address of its
-//! own, so the kernel sends from whichever this machine has, and something is sent every
-//! [`LINK_KEEP_ALIVE`](super::LINK_KEEP_ALIVE). It does not take another socket: quinn-proto 0.11.19
-//! names an id for the new path even when the connection is already gone, and the endpoint panics.
-//! A port that a firewall on the way has forgotten is therefore found out as any dead path is, and
-//! the session goes on by another connection. Who listens gives the code point of the old address
-//! to the new one.
+//! QUIC knows a connection by its id. Datagrams from another address still belong to it, once the
+//! other end has answered there (RFC 9000, 9). The dialling end has a socket without an address of
+//! its own, so the kernel sends from any address that this machine has, and something is sent every
+//! [`LINK_KEEP_ALIVE`](super::LINK_KEEP_ALIVE). It does not take another socket: quinn-proto
+//! 0.11.19 names an id for the new path even when the connection is already gone, and the endpoint
+//! panics. If a firewall on the path has forgotten the port, the path is therefore found dead like
+//! any other, and the session goes on by another connection. The listening end gives the code point
+//! of the old address to the new one.
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -17,7 +17,7 @@ use tokio::time;
 
 use net::quic::Marks;
 
-/// How often it is looked.
+/// The interval between two looks.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// An address of this machine that is not chosen yet, of the same family as `to`.
@@ -28,7 +28,7 @@ pub(super) fn any_address(to: SocketAddr) -> SocketAddr {
     }
 }
 
-/// For as long as the connection is driven.
+/// Runs as long as the connection is driven.
 pub(super) async fn follow(connection: quinn::Connection, marks: Marks) -> Infallible {
     let mut address = connection.remote_address();
     loop {

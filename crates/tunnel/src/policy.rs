@@ -14,16 +14,17 @@ impl End {
     /// Gives both ends another policy map, or neither.
     ///
     /// # Errors
-    /// All that is wrong with the map, here or at the other end, or what kept it from getting there.
+    /// Every problem of the map, here or at the other end, or the reason why it did not get there.
     pub async fn push_policy(self: &Arc<Self>, text: &str) -> Result<MapDigest, String> {
         self.change_policy(|session| session.push_policy(text))
             .await
     }
 
-    /// As [`End::push_policy`]; while there is no connection the map is in use here at once.
+    /// Pushes a map like [`End::push_policy`]; while there is no connection the map is in use here
+    /// at once.
     ///
     /// # Errors
-    /// As of [`End::push_policy`].
+    /// The errors of [`End::push_policy`].
     pub async fn load_policy(self: &Arc<Self>, text: &str) -> Result<MapDigest, String> {
         self.change_policy(|session| session.load_policy(text))
             .await

@@ -33,13 +33,13 @@ const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// found at once.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_millis(1500);
-/// Until the first answer to a handshake: what a connection may be silent for.
+/// The time until the first answer to a handshake: the longest silence of a connection.
 const ANSWER_TIMEOUT: Duration = LINK_IDLE_TIMEOUT;
 /// For the rest of it, from there on: the relay may be answering 1,000 others first. Trying again
 /// sooner would put this one at the end of that queue.
 const TURN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Of a relay before the next one in order is dialled too: more than a round trip, less than anybody
-/// waits for.
+/// The time that one relay has before the next one in order is dialled too: more than a round trip,
+/// and too short for anybody to notice.
 const HEAD_START: Duration = Duration::from_millis(250);
 /// One unanswered handshake may be the other relay's restart, or a busy machine.
 const UNANSWERED_MAX: u32 = 2;
@@ -108,8 +108,9 @@ pub async fn switch(end: &Arc<End>, methods: &[Method], security: &Security) -> 
     }
 }
 
-/// Counts attempts that nothing came back of. Whether UDP may be blocked on the way; then TCP to the
-/// same port may not be. A relay that answers and has no time yet would have less of it for TLS.
+/// Counts attempts without any answer. Returns whether a firewall may block UDP; TCP to the same
+/// port may still pass. A relay that answers but has no time yet would have even less of it for
+/// TLS.
 fn note_unanswered(unanswered: &mut u32, failures: &[(usize, DialError)]) -> bool {
     let any = |of: fn(&DialError) -> bool| failures.iter().any(|(_, error)| of(error));
     if any(|error| matches!(error, DialError::Unfinished)) {
@@ -139,13 +140,13 @@ fn tell(methods: &[Method], told: &mut BTreeMap<usize, String>, failures: Vec<(u
 #[derive(Clone, Copy, Default)]
 struct Present {
     relay: Option<usize>,
-    /// It has said that it ends.
+    /// The relay has announced its end.
     is_stopped: bool,
 }
 
 impl Present {
-    /// In which order relays are dialled: the present one first, since only it can know the session;
-    /// the others by preference.
+    /// The order in which relays are dialled: the present one first, since only it can know the
+    /// session; the others by preference.
     fn order(self, count: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..count).collect();
         let rank = |relay: &usize| match Some(*relay) == self.relay {
@@ -160,7 +161,7 @@ impl Present {
 
 #[derive(Clone, Debug)]
 enum DialError {
-    /// Nothing came back.
+    /// No answer came.
     Unanswered,
     /// Something came back, and no more in time.
     Unfinished,
@@ -177,7 +178,7 @@ impl std::fmt::Display for DialError {
     }
 }
 
-/// What `shaking` comes to, for as long as there is hope for it.
+/// The result of `shaking`, while it can still succeed.
 async fn in_time<T>(
     shaking: impl Future<Output = Result<T, quinn::ConnectionError>>,
     heard: &quic::Heard,
@@ -208,17 +209,17 @@ struct Dialled {
 struct Connected {
     connection: quinn::Connection,
     marks: quic::Marks,
-    /// As early data that was taken.
+    /// The early data that the other end took.
     said: Option<Said>,
 }
 
-/// Where a relay is.
+/// The place of a relay.
 #[derive(Clone)]
 struct Target {
     method: Method,
     host: Host,
     port: u16,
-    /// What TLS is told.
+    /// The server name for TLS.
     name: String,
 }
 
@@ -229,7 +230,7 @@ struct Dialler<'a> {
     targets: Vec<Target>,
     security: &'a Security,
     config: quinn::ClientConfig,
-    /// Where early data is asked for.
+    /// The tickets, where early data is asked for.
     early: Option<Arc<Dialling>>,
 }
 

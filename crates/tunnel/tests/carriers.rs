@@ -123,7 +123,7 @@ fn config(side: Side, policy: &str, targets: &[(&str, Target)]) -> EndConfig {
 struct Pair {
     switch: Connection,
     controller: Connection,
-    /// Of other agents, at the controller's side.
+    /// Streams of other agents, at the controller's side.
     streams: mpsc::Receiver<Connection>,
     counts: [Counts; 2],
     end: Arc<End>,
@@ -228,7 +228,7 @@ impl Pair {
             .unwrap_or_else(|_| panic!("{:?}", self.end.status()));
     }
 
-    /// What went to the hub since, by code point.
+    /// The bytes that went to the hub since, by code point.
     fn grown(&self, before: &BTreeMap<u8, usize>) -> BTreeMap<u8, usize> {
         let after = self.counts[0].lock().unwrap().clone();
         let grown = |(dscp, n): (u8, usize)| (dscp, n - before.get(&dscp).copied().unwrap_or(0));

@@ -231,7 +231,7 @@ async fn where_udp_does_not_get_through_datagrams_go_by_tls() {
     }
 }
 
-/// What cannot go is dropped and counted, by why.
+/// Datagrams that cannot be sent are dropped and counted, by reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_drop_is_counted_under_its_reason() {
     let pair = Pair::new(None).await;

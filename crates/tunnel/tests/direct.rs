@@ -258,7 +258,7 @@ async fn without_a_policy_messages_keep_their_order() {
     assert!(got.iter().map(Frame::bytes).eq(&sent));
 }
 
-/// What is not OpenFlow ends its own connection and no other.
+/// Bytes that are not OpenFlow end their own connection and no other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_peer_that_does_not_speak_openflow_is_cut_off() {
     let (listener, at) = controller().await;

@@ -1,4 +1,4 @@
-//! Early data between two relays, on a path that records what passes, holds it back and says it again.
+//! Early data between two relays, on a path that records packets, delays them and repeats them.
 
 #[path = "../../net/tests/common/mod.rs"]
 mod common;
@@ -26,7 +26,7 @@ use tunnel::{
     EarlyStatus, End, EndConfig, EndStatus, Hub, OPENFLOW, Scheduling, StrayStatus, Target, switch,
 };
 
-/// As the relay that listens has them.
+/// The number that the listening relay keeps.
 const TICKETS_REMEMBERED: usize = 4096;
 const TICKETS_GIVEN: usize = 4;
 
@@ -38,19 +38,19 @@ struct Path(Mutex<State>);
 struct State {
     target: Option<SocketAddr>,
     rule: Rule,
-    /// What each that dialled said until he was answered, in the order in which they came.
+    /// The packets of each dialler until it was answered, in the order in which they came.
     came: Vec<(SocketAddr, Vec<Bytes>)>,
     answered: BTreeSet<SocketAddr>,
     /// Those that were not heard at first, and will not be.
     lost: BTreeSet<SocketAddr>,
 }
 
-/// What becomes of what goes to the target, and of its answers.
+/// The treatment of packets to the target, and of its answers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Rule {
     #[default]
     Passes,
-    /// Who dials is heard until he has been answered.
+    /// The dialler's packets pass until it has been answered.
     FirstFlightPasses,
     /// The dialler is heard and gets no answer, so all that it says is early.
     NotAnswered,
@@ -87,7 +87,7 @@ impl Path {
         self.lock().came.len()
     }
 
-    /// What was said first by who dialled behind so many others.
+    /// The first packets of the dialler with this number.
     fn first_flight(&self, number: usize) -> Vec<Bytes> {
         self.lock().came[number].1.clone()
     }
@@ -197,7 +197,8 @@ fn port(method: &Method) -> u16 {
 }
 
 impl Pair {
-    /// Who asks for early data: the end that dials, the end that listens.
+    /// Makes a pair of relays. The arguments are whether the dialling and the listening end ask for
+    /// early data.
     async fn new(dials: bool, listens: bool) -> Pair {
         let pki = Pki::new();
         let switch = pki.switch();
@@ -297,7 +298,7 @@ impl Pair {
         self.hub.status().pop()
     }
 
-    /// What the switch's relay says of its session.
+    /// The settings that the switch's relay announces for its session.
     fn end_settings(&self) -> relay::Settings {
         let session = relay::Session::new(
             clock::Instant::START,
@@ -626,7 +627,8 @@ async fn early_data_for_a_session_of_any_life_is_for_none() {
     assert_eq!(pair.taken(), EarlyStatus::default());
 }
 
-/// What would go early is for the relay whose certificate the ticket stands for, and that is over.
+/// Early data is for the relay whose certificate the ticket stands for, and that certificate is
+/// over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_goes_early_to_a_relay_whose_certificate_is_over() {
     const LASTS: Duration = Duration::from_secs(5);

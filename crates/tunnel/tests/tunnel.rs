@@ -320,7 +320,7 @@ async fn every_version_and_type_passes_byte_for_byte_both_ways() {
     }
 }
 
-/// By a map that marks, over windows that are small, with a floor below them.
+/// A map that marks, over small windows with a floor below them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn scheduled_messages_pass_byte_for_byte_and_are_counted_by_rule() {
     let text = "Rule #1: traffic_type=1, action=dscp:CS6
@@ -567,7 +567,7 @@ async fn a_reader_that_stops_is_waited_for_within_the_window() {
     writes.await.unwrap();
 }
 
-/// What an operator sees when the controller's relay dies: the switch's connection is closed, since
+/// The controller's relay dies, as an operator sees it: the switch's connection is closed, since
 /// its session is lost, and the next one works.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restarted_controller_relay_closes_old_channels_and_carries_new_ones() {
@@ -676,8 +676,9 @@ async fn trickle(from: &mut TcpStream, kind: u8, numbers: std::ops::Range<u32>) 
     sent
 }
 
-/// A translator on the way gives the switch's relay another address twice: neither the connection
-/// nor a message is lost. The relay's connection id is what it is known by, and its own has no byte.
+/// A translator on the path gives the switch's relay another address twice: neither the connection
+/// nor a message is lost. The path's packets name the relay's connection id; the dialler's own id
+/// has no byte.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_switchs_address_may_change_under_a_connection() {
     let pair = Pair::new().await;
@@ -737,8 +738,8 @@ async fn many_relays_share_the_socket_of_one() {
     }
 }
 
-/// More dial at once than may shake hands at a time: the others are told to wait, and do. No handshake
-/// is begun that comes to nothing, and nobody takes the way round by TLS.
+/// More relays dial at once than may shake hands at a time: the others are told to wait, and do. No
+/// handshake begins in vain, and nobody falls back to TLS.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stampede_is_served_in_turn() {
     const RELAYS: usize = 200;
@@ -772,7 +773,7 @@ async fn a_stampede_is_served_in_turn() {
     assert_eq!((turns.begun, turns.too_late), (connects, 0), "{turns:?}");
 }
 
-/// A relay that answers and gets no further is not dialled by TLS instead: it would have to do more.
+/// A relay that answers and gets no further is not dialled by TLS instead: that would cost it more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_anything_comes_back_by_udp_tls_is_not_tried() {
     let front = UdpSocket::bind("127.0.0.1:0").await.unwrap();

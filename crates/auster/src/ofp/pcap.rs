@@ -15,7 +15,7 @@ pub const PACKET_LEN_MAX: usize = 262_144;
 const FILE_HEADER_LEN: usize = 24;
 const RECORD_HEADER_LEN: usize = 16;
 
-/// Why a file is no pcap file, or ends before it should.
+/// The reason why a file is no pcap file, or ends too early.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PcapError {
     TooShort,
@@ -49,7 +49,7 @@ impl std::fmt::Display for PcapError {
     }
 }
 
-/// How a packet starts.
+/// The first header of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     Ethernet,
@@ -165,7 +165,7 @@ impl Packets {
     }
 }
 
-/// What is left of `packet` from its IP header on.
+/// Returns the part of `packet` from its IP header on.
 fn network_packet(link: Link, packet: &Bytes) -> Option<Bytes> {
     let (mut at, mut ty) = match link {
         Link::Raw => return Some(packet.clone()),

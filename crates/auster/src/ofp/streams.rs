@@ -31,7 +31,7 @@ pub struct Captured {
     pub frame: Frame,
 }
 
-/// What went wrong with streams, in events.
+/// The errors of streams, in events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounts {
     /// Bytes that never came, after which the stream went on.

@@ -67,7 +67,7 @@ pub struct Signer {
 }
 
 impl Signer {
-    /// From PEM texts; RSA authorities of `ovs-pki` sign too.
+    /// Makes a signer from PEM texts; RSA authorities of `ovs-pki` sign too.
     pub fn new(certificate: &str, key: &str) -> Result<Signer, String> {
         let key = KeyPair::from_pem(key).map_err(|e| format!("the CA's key is not usable: {e}"))?;
         let issuer = Issuer::from_ca_cert_pem(certificate, key)
@@ -94,7 +94,7 @@ impl Signer {
     }
 }
 
-/// What the owner itself can ask for.
+/// The parts of a certificate that its owner can request.
 fn requested(owner: &Owner) -> Result<CertificateParams, Failure> {
     let names: Vec<String> = std::iter::once(&owner.name)
         .chain(&owner.hosts)

@@ -1,5 +1,5 @@
-//! Policy maps in the `external_ids` of a bridge in Open vSwitch's database: how an operator gives a
-//! relay at the switch its map before it is connected to anything, and reads back what is in use.
+//! Policy maps in the `external_ids` of a bridge in Open vSwitch's database. An operator gives a
+//! relay at the switch its map before the relay has any connection, and reads back the map in use.
 //!
 //! | key | written by | |
 //! | --- | --- | --- |
@@ -21,7 +21,7 @@ pub const ACTIVE: &str = "auster-pmt-active";
 /// The column they are in, of table `Bridge`.
 pub const COLUMN: &str = "external_ids";
 
-/// What one bridge's row says.
+/// The policy keys of one bridge's row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgePolicy {
     pub bridge: String,
@@ -115,7 +115,7 @@ impl BridgePolicy {
     }
 }
 
-/// What [`ACTIVE`] says of a map.
+/// The value of [`ACTIVE`] for a map.
 pub fn active(generation: u64, digest: &MapDigest) -> String {
     format!("{generation}:{digest}")
 }

@@ -98,22 +98,22 @@ struct Explainer<'a, W> {
     args: &'a Args,
     map: PolicyMap,
     classifier: Classifier,
-    /// By index of the rule; `None` is the default.
+    /// Messages by index of the rule; `None` is the default.
     hits: BTreeMap<Option<usize>, u64>,
-    /// Of a capture: a number for each connection, and the switch once it has said which.
+    /// The connections of a capture: a number for each, and the switch once it has named itself.
     switches: BTreeMap<SocketAddr, (u64, Option<DatapathId>)>,
     buffers: Buffers,
     out: W,
 }
 
-/// Where a message comes from, as far as it is known.
+/// The origin of a message, as far as it is known.
 #[derive(Default)]
 struct Source {
     /// Both ends of the connection, for the eye.
     ends: String,
     way: Option<Direction>,
     datapath: Option<DatapathId>,
-    /// What is in the buffer that the message names.
+    /// The packet in the buffer that the message names.
     kept: Option<PacketFields>,
 }
 

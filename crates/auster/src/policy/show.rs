@@ -42,7 +42,7 @@ fn in_words(map: &PolicyMap) -> String {
     lines.join("\n")
 }
 
-/// By traffic type, then by number.
+/// The kinds of messages, by traffic type, then by number.
 fn kinds(profile: Profile) -> Vec<MessageKind> {
     let mut kinds: Vec<MessageKind> = MessageKind::all().collect();
     kinds.sort_by_key(|kind| traffic_of(*kind, profile));

@@ -12,7 +12,7 @@ use crate::database::Client;
 use crate::ofp;
 use cli::failure::Failure;
 
-/// For a relay to take the map, and perhaps its other end.
+/// The time that a relay has to take the map, with its other end if it has one.
 const TAKING_TIME_MAX: Duration = Duration::from_secs(10);
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -53,7 +53,7 @@ pub fn push(ovsdb: &str, bridge: &str, map: &PolicyMap) -> Result<(), Failure> {
     })
 }
 
-/// What the rows of all bridges say.
+/// Prints the policy keys of all bridges' rows.
 pub fn status(ovsdb: &str, json: bool) -> Result<(), Failure> {
     let method = method(ovsdb)?;
     let lost = |problem: String| Failure::network(format!("{ovsdb}: {problem}"));

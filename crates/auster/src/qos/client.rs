@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::run::{ApiAddress, Duplex};
 use cli::failure::Failure;
 
-/// For the whole of it: the API gives up before.
+/// The time for the whole answer: the API gives up earlier.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 
@@ -115,7 +115,7 @@ impl Client {
     }
 }
 
-/// In one line, with every field that is wrong.
+/// The failure in one line, with every field that is wrong.
 fn failure(status: StatusCode, problem: &Value) -> Failure {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let errors = problem["errors"].as_array();

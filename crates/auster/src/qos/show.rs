@@ -1,4 +1,4 @@
-//! What the API answers, for people.
+//! Shows the API's answers to people.
 
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ fn lines(documents: &Value, state: &Value, key: &str) -> Vec<String> {
     lines
 }
 
-/// With when it was last seen, if it was.
+/// The state, and the time when it was last seen, if it was.
 fn state_of(of: &Value) -> String {
     let state = text(&of["state"]);
     match of["seen_ago_s"].as_u64() {
@@ -95,7 +95,7 @@ fn state_of(of: &Value) -> String {
     }
 }
 
-/// What `auster qos set` would take.
+/// The fields that `auster qos set` would take.
 fn fields(document: &Value) -> String {
     let mut shown = Vec::new();
     for (key, value) in document.as_object().into_iter().flatten() {

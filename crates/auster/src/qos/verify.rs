@@ -1,7 +1,7 @@
 //! `auster qos verify`: whether packets get what policies and circuits name, hop by hop.
 //!
-//! The counters are the controller's to read and to judge. This asks it four times: to have them read
-//! before, when the time begins, when it ends, and when everything is counted that is counted late.
+//! The controller reads and judges the counters. This command asks it four times: to have them read
+//! before, when the time begins, when it ends, and when the late counters have arrived too.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::{ApiArgs, print, write};
 use cli::failure::Failure;
 use cli::table::table;
 
-/// For a switch to answer, after the time that its counters are late.
+/// The time that a switch has to answer, after the delay of its counters.
 const ANSWER: Duration = Duration::from_millis(500);
 
 const KINDS: [(&str, &str); 2] = [("policies", "policy"), ("circuits", "circuit")];
@@ -60,7 +60,7 @@ pub async fn run(args: Args) -> Result<(), Failure> {
     }
 }
 
-/// What is found of these names; all without any.
+/// Selects the results for these names; without names, all of them.
 fn chosen(document: &Value, names: &[String]) -> Result<Value, Failure> {
     let mut chosen = json!({ "at_ms": document["at_ms"] });
     for (kind, _) in KINDS {
@@ -168,7 +168,7 @@ fn at(hop: &Value) -> String {
     }
 }
 
-/// Why it cannot be said that all of it takes effect.
+/// The reason why some of it may not take effect.
 fn problem(document: &Value) -> Option<String> {
     let mut problems = Vec::new();
     let mut is_any = false;

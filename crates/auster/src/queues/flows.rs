@@ -19,15 +19,16 @@ use crate::queues::plan::{Class, Plan, reserved_code_points};
 
 /// "auqu": whose entries these are, to dump or delete them by.
 pub const COOKIE: u64 = 0x6175_7175 << 32;
-/// Above anything a controller sets.
+/// The priority of tunnel entries, above anything a controller sets.
 const PRIORITY_TUNNEL: u16 = 65_500;
 const PRIORITY_EDGE: u16 = 65_400;
-/// Above the paths of a controller, below what keeps the controller reachable.
+/// The priority of service entries: above the paths of a controller, below the entries that keep
+/// the controller reachable.
 pub const PRIORITY_SERVICE: u16 = 40_000;
-/// What a data packet gets that bore a code point of control: best effort.
+/// The code point of a data packet that bore a code point of control: best effort.
 const REMARKED: u8 = 0;
 
-/// What is steered and what is marked on one bridge. Ports are names or numbers.
+/// The packets that one bridge steers and marks. Ports are names or numbers.
 #[derive(Clone, Debug, Default)]
 pub struct Steering {
     /// Ports where data comes in.
@@ -42,7 +43,7 @@ pub struct Tunnel {
     pub switch_port: String,
     /// The port that leads to the controller's.
     pub controller_port: String,
-    /// Where the controller's relay listens.
+    /// The address on which the controller's relay listens.
     pub controller: IpAddr,
     pub controller_l4_port: u16,
     /// The switch's relay, if another one's tunnel shares a port with this.

@@ -1,11 +1,12 @@
-//! `auster queues keep`, and what a relay does beside a switch: the kernel's queues are as the rows say
-//! that a controller has written.
+//! `auster queues keep`, which a relay also does beside a switch: it keeps the kernel's queues as
+//! the rows say that a controller has written.
 //!
-//! A controller reaches the database and not the kernel. So somebody in the network namespace of the
-//! switch follows the database, makes what the rows ask for ([`changes`] says what that is, [`tc`] does
-//! it), and says in the row what is in effect or why it is not. What it has made stays when it ends, and
-//! when it begins it finds it as it was: unchanged rows change nothing in the kernel. What the queues have
-//! counted it writes into the row, too, since nobody else can tell the controller.
+//! A controller reaches the database and not the kernel. This code runs in the network namespace of
+//! the switch and follows the database. It makes the queues that the rows ask for ([`changes`]
+//! computes the steps, [`tc`] takes them), and writes into the row whether they are in effect, or
+//! why not. Its queues stay when it ends. When it starts again it finds them: unchanged rows change
+//! nothing in the kernel. It also writes the queues' counters into the row, since no other process
+//! can report them to the controller.
 //!
 //! | what | bound | at the bound |
 //! | --- | --- | --- |
@@ -36,18 +37,18 @@ use crate::queues::{ANSWER_TIMEOUT, socket_bytes};
 use changes::{Asked, Known, Outcome, Step};
 use cli::failure::Failure;
 
-/// For more changes of the rows to come.
+/// The wait for more changes of the rows.
 const SETTLE: Duration = Duration::from_millis(20);
 const LOOK: Duration = Duration::from_secs(5);
-/// One look in so many compares all that the kernel has with the rows, which takes four calls of `tc`
-/// for each interface; counters take one.
+/// The number of looks per full check. A check compares everything in the kernel with the rows,
+/// which takes four calls of `tc` for each interface; counters take one.
 const LOOKS_PER_CHECK: u32 = 12;
-/// After the database was lost.
+/// The pause after the database was lost.
 const REST: Duration = Duration::from_secs(2);
 
 const OURS: Owner = Owner::Controller;
 
-/// Where the switch's database is, as `flag` says.
+/// The method of the switch's database, given by `flag`.
 pub fn database(flag: &str, text: &str) -> Result<Method, Failure> {
     match Method::parse(text, Protocol::Ovsdb) {
         Ok(method @ (Method::DialUnix(_) | Method::Dial(Transport::Tcp, ..))) => Ok(method),
@@ -113,7 +114,7 @@ impl Keeper {
         }
     }
 
-    /// Which interfaces have queues of ours.
+    /// Reads which interfaces have queues of ours.
     async fn see(&mut self) {
         let seen = tokio::task::spawn_blocking(|| tc::interfaces_of(OURS)).await;
         match seen {
@@ -207,7 +208,7 @@ fn act((name, step): (String, Step)) -> Done {
     (name, step, done)
 }
 
-/// What the queues of these interfaces have counted, as far as they are there.
+/// The counters of the queues of these interfaces, as far as they are there.
 fn count(names: Vec<String>) -> BTreeMap<String, QueueCounts> {
     let of = |name: String| {
         let interface = Interface {

@@ -1,10 +1,10 @@
 //! `auster queues`: what an interface sends first, and how much of it.
 //!
-//! [`plan`] turns a policy map into classes and [`stated`] queues that the operator states; [`tc`]
-//! makes them in the kernel, [`records`] has Open vSwitch make them where its datapath can choose
-//! among them. [`keep`] makes in the kernel what a controller has written into the records. [`flows`]
-//! keeps data out of the classes of control and puts services into queues; [`verify`] tells from counters
-//! whether they get there.
+//! [`plan`] turns a policy map into classes and [`stated`] queues that the operator states. [`tc`]
+//! makes them in the kernel. [`records`] has Open vSwitch make them where its datapath can choose
+//! among them. [`keep`] makes in the kernel the queues that a controller has written into the
+//! records. [`flows`] keeps data out of the classes of control and puts services into queues.
+//! [`verify`] reads from counters whether packets get there.
 
 pub mod flows;
 pub mod keep;
@@ -36,11 +36,11 @@ use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::output::say;
 
-/// Of a socket, where the kernel does not say.
+/// The size of a socket's buffer, where the kernel does not report it.
 const SOCKET_BYTES: u32 = 212_992;
 const DATABASE_SOCKET: &str = "/var/run/openvswitch/db.sock";
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Where relays listen if nothing else is said.
+/// The port on which relays listen by default.
 const RELAY_PORT: u16 = 6654;
 
 #[derive(clap::Subcommand)]
@@ -534,7 +534,7 @@ impl FlowsArgs {
 }
 
 impl PortArgs {
-    /// Refuses with all that is wrong: `problems`, and what is at the port that auster did not make.
+    /// Refuses with every problem: `problems`, and anything at the port that auster did not make.
     fn check(&self, record: Option<&Port>, mut problems: Vec<String>) -> Result<(), Failure> {
         let port = &self.port;
         let by_switch = record.is_some_and(Port::honours_set_queue);

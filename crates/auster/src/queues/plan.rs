@@ -1,5 +1,5 @@
-//! What the queues of an interface shall be: classes from a policy map and a link rate, or as
-//! [`stated`](super::stated) one by one. No I/O.
+//! The queues that an interface shall have: classes from a policy map and a link rate, or one by
+//! one as [`stated`](super::stated). No I/O.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -14,8 +14,8 @@ pub const CODE_POINTS: u8 = 64;
 const LEAF_PACKETS_MAX: u32 = 25;
 /// Shorter ones lose what comes in one burst.
 pub const LEAF_PACKETS_MIN: u32 = 4;
-/// What the kernel charges a socket for a full Ethernet frame (measured; a 1500-byte frame's
-/// buffer, its headroom and its descriptor).
+/// The bytes that the kernel charges a socket for a full Ethernet frame (measured; a 1500-byte
+/// frame's buffer, its headroom and its descriptor).
 const FRAME_TRUESIZE_BYTES: u32 = 2304;
 /// The least link that is not an error of units: ten full frames a second.
 pub const RATE_MIN: Rate = Rate(128_000);
@@ -31,13 +31,13 @@ pub struct Rate(pub u64);
 /// All classes of one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Of the link.
+    /// The rate of the link.
     pub rate: Rate,
-    /// By number, which for a policy map is the most urgent first.
+    /// The classes by number. In a policy map, number 0 is the most urgent.
     pub classes: Vec<Class>,
-    /// Where unmarked packets go, in `classes`.
+    /// The class of unmarked packets, in `classes`.
     pub default: usize,
-    /// Where ARP, neighbour discovery and LLDP go: without them the link is there for nobody.
+    /// The class of ARP, neighbour discovery and LLDP: without them nobody can use the link.
     pub neighbours: usize,
     /// Packets that each class may hold.
     pub leaf_packets: u32,
@@ -56,10 +56,10 @@ pub struct Class {
     pub rate: Rate,
     /// Never more, even of what is left.
     pub rate_max: Rate,
-    /// What may be sent at once; if not said, what its rate needs.
+    /// The bytes that may be sent at once; if not stated, the amount that the rate needs.
     pub burst_bytes: Option<u64>,
     pub code_points: CodePoints,
-    /// What Open vSwitch writes into packets that a flow has put in this queue.
+    /// The code point that Open vSwitch writes into packets that a flow has put in this queue.
     pub mark: Option<u8>,
     /// Whether the map gives OpenFlow messages a code point of it.
     pub is_control: bool,
@@ -211,7 +211,7 @@ fn queues_of(map: &PolicyMap) -> [u8; CODE_POINTS as usize] {
     queue_of
 }
 
-/// What each queue is sure of: what it asks for, and by weight of what that leaves.
+/// The guarantee of each queue: its own request, and by weight a share of the rest.
 fn guarantees(map: &PolicyMap, queues: &BTreeSet<u8>, rate: Rate) -> Result<Vec<Rate>, String> {
     let config = |queue: &u8| {
         let queues = &map.scheduling.queues;

@@ -106,7 +106,7 @@ impl Port {
         done.map(|_| true).map_err(|error| error.to_string())
     }
 
-    /// Of auster's, in the order of their numbers.
+    /// The queues made by auster, in the order of their numbers.
     pub fn queues(&self) -> Vec<QueueRecord> {
         let qos = self.row.qos.as_ref().filter(|qos| qos.owner.is_some());
         let record = |(number, row): (&u32, &QueueRow)| QueueRecord {

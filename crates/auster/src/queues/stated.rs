@@ -15,7 +15,7 @@ use crate::queues::plan::{
 };
 use cli::toml_problem;
 
-/// What a queue that asks for nothing is sure of: a full frame a second. HTB refuses zero.
+/// The guarantee of a queue that asks for nothing: a full frame a second. HTB refuses zero.
 const NO_GUARANTEE: Rate = Rate(12_000);
 /// The default queue is sure of this part of the link, if that is left.
 const DEFAULT_SHARE: u64 = 100;
@@ -29,7 +29,7 @@ pub struct Words {
     fields: Vec<(String, String)>,
 }
 
-/// What a file of queues says.
+/// The contents of a file of queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct File {
     pub rate: Option<String>,
@@ -44,13 +44,13 @@ struct Stated {
     max: Option<Rate>,
     priority: Option<u8>,
     burst_bytes: Option<u64>,
-    /// In the order in which they were written: packets are marked with the first.
+    /// The code points in the order in which they were written: packets are marked with the first.
     dscp: Vec<u8>,
     /// One was written, be it wrong.
     has_dscp: bool,
 }
 
-/// How packets come into a queue.
+/// The rule by which packets come into a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChosenBy {
     /// Their code point, so that each queue has to have one.
@@ -157,11 +157,10 @@ pub fn plan(
     judge(rate, queues, chosen_by, socket_bytes, wrong)
 }
 
-/// The classes of what the rows of a database ask for; of a port without queues the one that all
-/// packets are in.
+/// The classes for the rows of a database. A port without queues has one class for all packets.
 ///
 /// # Errors
-/// As [`plan`].
+/// The errors of [`plan`].
 pub fn of_rows(
     rate_bps: Option<u64>,
     queues: &BTreeMap<u32, Queue>,
@@ -185,7 +184,7 @@ pub fn of_rows(
     judge(rate, &words, ChosenBy::Dscp, socket_bytes, wrong)
 }
 
-/// What is `wrong` already is told with the rest.
+/// Reports the problems already in `wrong` together with its own.
 fn judge(
     rate: Option<Rate>,
     queues: &[Words],
@@ -325,7 +324,7 @@ fn code_point(text: &str) -> Option<u8> {
     number.or_else(named)
 }
 
-/// What only all fields together show.
+/// Checks the fields together, for problems that no single field shows.
 fn check(
     rate: Option<Rate>,
     stated: &[Stated],

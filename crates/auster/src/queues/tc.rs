@@ -5,7 +5,8 @@
 //! is short because HTB's own never drops, and Open vSwitch feeds all ports through one socket: a
 //! long queue of a slow class fills that socket, and packets of every class are refused.
 //!
-//! What is ours is known by the handle of the root, and who of us made it; anything else is left alone.
+//! The handle of the root marks the queues as auster's, and names the owner. Auster changes no
+//! others.
 
 use cli::program;
 use std::collections::BTreeSet;
@@ -25,7 +26,7 @@ const QUEUE_MINOR: u16 = 0x10;
 const QUANTUM_BYTES: u64 = 1514;
 /// Two full frames. Less, and a class waits for its timer between frames.
 const BURST_BYTES_MIN: u64 = 3028;
-/// How much of the link's time may be sent at once when the timer comes late.
+/// The part of the link's second that may be sent at once when the timer comes late, as a divisor.
 const BURST_PER_SECOND: u64 = 1000;
 
 const PROTOCOL_LLDP: &str = "0x88cc";
@@ -54,11 +55,11 @@ pub fn check_name(name: &str) -> Result<(), String> {
     ))
 }
 
-/// How the classes of an interface are numbered.
+/// The numbers of an interface's classes.
 #[derive(Clone, Copy)]
 struct Numbering {
     link: u16,
-    /// Of queue 0.
+    /// The minor number of queue 0.
     queue: u16,
 }
 
@@ -67,14 +68,14 @@ impl Numbering {
         link: LINK_MINOR,
         queue: QUEUE_MINOR,
     };
-    /// As Open vSwitch makes them from a QoS record.
+    /// The numbers that Open vSwitch gives the queues of a QoS record.
     const OPEN_VSWITCH: Numbering = Numbering {
         link: 0xfffe,
         queue: 1,
     };
 }
 
-/// Who made the queues that an interface has.
+/// The program that made an interface's queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Maker {
@@ -82,7 +83,7 @@ pub enum Maker {
     OpenVswitch,
 }
 
-/// What a call of [`Interface::set`] found to do.
+/// The change that a call of [`Interface::set`] made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     None,
@@ -100,7 +101,7 @@ impl Change {
     }
 }
 
-/// What is at the root of an interface.
+/// The queueing discipline at the root of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Root {
     /// The kernel's own choice.
@@ -127,7 +128,7 @@ pub struct QueueState {
     pub min_rate_bps: u64,
     pub max_rate_bps: u64,
     pub burst_bytes: u64,
-    /// In runs, such as `0-39,46`.
+    /// The code points in runs, such as `0-39,46`.
     pub dscp: String,
     pub is_default: bool,
     pub packets_max: u32,
@@ -183,7 +184,7 @@ impl Interface<'_> {
         }
     }
 
-    /// What the queues of `owner` have counted, if they are there.
+    /// The counters of the queues of `owner`, if they are there.
     pub fn counts(&self, owner: Owner) -> Result<Option<QueueCounts>, Failure> {
         Ok(read_counts(&self.class_text()?, handle_of(owner)))
     }
@@ -200,7 +201,7 @@ impl Interface<'_> {
         }
     }
 
-    /// Why an interface with this at its root is left alone by all of `owners`.
+    /// The reason why none of `owners` changes an interface with this at its root.
     pub fn taken(&self, owners: &[Owner], root: &Root) -> Option<String> {
         let name = self.name;
         match root {
@@ -318,7 +319,7 @@ impl Interface<'_> {
             .map_err(|f| self.explain(f))
     }
 
-    /// What `tc` says is for those who know it.
+    /// Adds an explanation to an error message of `tc`.
     fn explain(&self, failure: Failure) -> Failure {
         let said = failure.message();
         let name = self.name;
@@ -355,7 +356,8 @@ fn read_qdiscs(json: &str) -> Result<Vec<Value>, Failure> {
     serde_json::from_str(json).map_err(unreadable)
 }
 
-/// Of the root qdisc, in `tc`'s hexadecimal. Kernel and Open vSwitch choose `1:`, `8001:` and so on.
+/// The handle of the root qdisc, in `tc`'s hexadecimal. Kernel and Open vSwitch choose `1:`,
+/// `8001:` and so on.
 fn handle_of(owner: Owner) -> &'static str {
     match owner {
         Owner::Command => "a057",
@@ -443,7 +445,7 @@ fn burst_of(class: &Class) -> u64 {
     class.burst_bytes.unwrap_or(burst_bytes(class.rate))
 }
 
-/// What may be sent at once at a rate.
+/// The bytes that may be sent at once at a rate.
 pub fn burst_bytes(rate: Rate) -> u64 {
     (rate.0 / 8 / BURST_PER_SECOND).max(BURST_BYTES_MIN)
 }
@@ -549,7 +551,7 @@ fn read_classes(text: &str, numbering: Numbering) -> State {
     state
 }
 
-/// What the classes below a handle have counted; `None` if there are none.
+/// The counters of the classes below a handle; `None` if there are none.
 fn read_counts(text: &str, handle: &str) -> Option<QueueCounts> {
     let is_its = text.contains(&format!("class htb {handle}:"));
     let state = is_its.then(|| read_classes(text, Numbering::OURS))?;

@@ -1,8 +1,8 @@
 //! `auster queues verify`: whether packets get into the queues that flows name.
 //!
-//! Nothing on a switch says so: userspace Open vSwitch takes `set_queue`, counts the flow, makes the
-//! queues, and sends every packet through queue 0 without an error. So the counters of flows and of
-//! queues are both read twice under real traffic and held against each other.
+//! Nothing on a switch says so: userspace Open vSwitch takes `set_queue`, counts the flow, makes
+//! the queues, and sends every packet through queue 0 without an error. The command therefore reads
+//! the counters of flows and of queues twice under real traffic, and compares them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -44,7 +44,7 @@ pub struct Args {
     json: bool,
 }
 
-/// What is published.
+/// The published document.
 #[derive(Debug, Serialize)]
 struct Document {
     port: String,
@@ -74,9 +74,9 @@ struct QueueVerdict {
     bytes: u64,
     rate_bps: f64,
     dropped: u64,
-    /// How many flows name it.
+    /// The number of flows that name it.
     flows: usize,
-    /// What those counted meanwhile.
+    /// The packets that those flows counted meanwhile.
     flow_packets: u64,
     effect: Effect,
 }
@@ -84,7 +84,7 @@ struct QueueVerdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Effect {
-    /// What the flows counted came into the queue.
+    /// The packets that the flows counted came into the queue.
     Yes,
     /// Some of it did.
     Partly,
@@ -163,7 +163,7 @@ pub async fn run(args: Args, interrupt: &Interrupt) -> Result<(), Failure> {
     }
 }
 
-/// Until the time is over, or the interrupt.
+/// Waits until the time is over, or the interrupt.
 async fn pause(time: Duration, interrupt: &Interrupt) {
     tokio::select! {
         () = tokio::time::sleep(time) => {}
@@ -488,7 +488,7 @@ impl QueueVerdict {
     }
 }
 
-/// Why the queues are not what the flows say. Where flows could not be read there is nothing to say.
+/// The reason why the queues do not match the flows. Without readable flows there is none.
 fn problem(
     queues: &[QueueVerdict],
     flows: Option<&[FlowVerdict]>,

@@ -18,7 +18,7 @@ pub struct Agents {
     pub active: BTreeMap<String, Method>,
     pub passive_udp: BTreeMap<String, UdpMethod>,
     pub active_udp: BTreeMap<String, UdpMethod>,
-    /// Where one was given.
+    /// The classes that were given.
     pub classes: BTreeMap<String, Kind>,
 }
 
@@ -47,7 +47,7 @@ impl Agents {
         methods.any(super::is_certified)
     }
 
-    /// Where what the other end carries here goes.
+    /// The targets of the channels that the other end opens.
     pub fn targets(&self) -> BTreeMap<String, Target> {
         let streams = self.active.iter();
         let streams = streams.map(|(name, method)| (name.clone(), Target::Dial(method.clone())));
@@ -57,7 +57,7 @@ impl Agents {
         streams.chain(datagrams).collect()
     }
 
-    /// Once nothing is wrong any more, so that an error stands alone.
+    /// Warns after all checks have passed, so that an error stands alone.
     pub fn warn_if_exposed(&self) {
         for (name, method) in self.passive.iter().chain(&self.active) {
             if method.is_exposed() {

@@ -19,10 +19,10 @@ use tokio::time::sleep;
 use super::report::Source;
 use crate::policy::database::{self, BridgePolicy};
 
-/// After the database was lost, or a map was not taken for a reason that may pass.
+/// The pause after the database was lost, or a map was refused for a reason that may pass.
 const REST: Duration = Duration::from_secs(2);
 
-/// What is watched, and what was said of it.
+/// The database that is watched, and the last report about it.
 pub struct Bootstrap {
     source: Source,
     maps: watch::Receiver<Arc<PolicyMap>>,

@@ -21,10 +21,10 @@ use crate::database::Client;
 /// Bridges that come by themselves are given this long.
 const PATIENCE: Duration = Duration::from_millis(50);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// After a nudge, for the bridges to be answered; also the least time between two, and as often as
-/// Open vSwitch itself dials at first.
+/// The time that the bridges have to answer after a nudge. It is also the least time between two
+/// nudges, and the interval at which Open vSwitch itself dials at first.
 const REST: Duration = Duration::from_secs(1);
-/// How often it is looked whether the controller has left its bridges.
+/// The interval between two checks whether the controller has left its bridges.
 const TICK: Duration = Duration::from_millis(100);
 /// Longer than the other end dials for a channel.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(6);
@@ -81,9 +81,9 @@ fn sessions(end: &Arc<End>) -> usize {
     sessions.count()
 }
 
-/// Has the controller dialled for nobody, for its HELLO, which both sides send without being asked
-/// (OpenFlow 1.3.5, 6.3.1). Open vSwitch waits for it no longer than its back-off, and then waits
-/// without dialling.
+/// Dials the controller for no bridge and waits for its HELLO, which both sides send without being
+/// asked (OpenFlow 1.3.5, 6.3.1). Open vSwitch waits for the HELLO no longer than its back-off, and
+/// then waits without dialling.
 async fn controller_answers(end: &Arc<End>) -> bool {
     let (mut ours, theirs) = transport::memory(PROBE_BUFFER_BYTES);
     end.adopt(OPENFLOW, theirs);

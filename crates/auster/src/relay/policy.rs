@@ -1,7 +1,8 @@
 //! Policy maps by a relay's status socket: a request to push one, and its answer.
 //!
-//! A request is `policy push [NAME]` on a line, the map after it, and the end of what is sent; NAME
-//! is the relay it is for, all of them if it is left out. Who sends nothing is told the status.
+//! A request is `policy push [NAME]` on a line, the map after it, and the end of the stream. NAME
+//! is the relay that it is for; without NAME it is for all of them. A client that sends nothing
+//! gets the status.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +18,12 @@ use super::report::Source;
 /// The first words of a request to push a map.
 pub const PUSH: &str = "policy push";
 
-/// Who asks for the status says nothing, and waits for no longer than this.
+/// The wait for a client's first word: a client that asks for the status sends none.
 const FIRST_WORD_TIME_MAX: Duration = Duration::from_millis(20);
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
 
-/// What somebody asks for; `None` is the status.
+/// The client's request; `None` is the status.
 pub async fn request(connection: &mut Connection) -> Option<String> {
     let mut text = Vec::new();
     let mut reader = (&mut connection.reader).take(REQUEST_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! What a relay says of itself: its state on a socket, and a line per finished channel in a file.
+//! The relay's reports: its state on a socket, and a line per finished channel in a file.
 
 use std::fs::File;
 use std::io::Write;
@@ -21,7 +21,7 @@ use tunnel::{ConnectionStatus, DatagramStatus, Direct, End, EndStatus, Holder, H
 use super::policy;
 use cli::failure::Failure;
 
-/// How often finished channels are written down.
+/// The interval at which finished channels are written to the file.
 const RECORD_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Whose state it is.

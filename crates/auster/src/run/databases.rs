@@ -1,5 +1,5 @@
-//! The databases of the switches: connections to them, what they say to the controller, and what the
-//! controller wants of them.
+//! The databases of the switches: the connections, their reports to the controller, and the
+//! controller's requests to them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::settings::Settings;
 use super::warn_if_exposed;
 use cli::failure::Failure;
 
-/// For the controller to take what it could not be told.
+/// The pause before the controller is told again what it could not take.
 const RETRY: Duration = Duration::from_secs(1);
 /// Between two looks at what it wants: it plans within milliseconds of a change, and tells nobody.
 const LOOK: Duration = Duration::from_millis(200);
@@ -66,13 +66,13 @@ impl Kept {
     }
 }
 
-/// What a database says that the controller has to know.
+/// A database's report for the controller.
 #[derive(Clone, Debug, PartialEq)]
 struct Said {
     flow_limit: Option<u32>,
     by: QueuesBy,
     rates: BTreeMap<PortNo, Rate>,
-    /// Where the kernel beside the switch makes the queues.
+    /// The queues that another process makes in the kernel beside the switch.
     beside: BTreeMap<PortNo, Beside>,
 }
 
@@ -195,8 +195,9 @@ fn wanted(
     plans.iter().filter_map(of_switch).collect()
 }
 
-/// Databases have names where the controller has numbers. `None` while ports have no numbers yet, as
-/// after a start of the switch: what they have is not to be taken for unwanted.
+/// Gives the queues of the controller's port numbers the names in the database. Returns `None`
+/// while ports have no numbers yet, as after a start of the switch: their present queues must not
+/// count as unwanted.
 fn named(
     plans: &BTreeMap<PortNo, PortPlan>,
     ports: &BTreeMap<String, PortView>,

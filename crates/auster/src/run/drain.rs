@@ -1,5 +1,5 @@
-//! What an administrator is about to take out: `drain = ["0x3", "0x1:2"]`, and how long what uses
-//! it may wait for a pause: `drain_wait_s = 3`.
+//! The switches and ports that an administrator is about to take out: `drain = ["0x3", "0x1:2"]`,
+//! and the time that paths over them may wait for a pause: `drain_wait_s = 3`.
 
 use clock::Duration;
 use control::controller::{Drained, Location};

@@ -1,4 +1,4 @@
-//! What happens, for people (a line each) or programs (a JSON document a line each), on standard
+//! Prints events, for people (a line each) or programs (a JSON document a line each), on standard
 //! output.
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ pub struct Printer {
     json: bool,
     clock: Clock,
     lines: Lines<String>,
-    /// What was said of each datapath's database.
+    /// The last report about each datapath's database.
     databases: BTreeMap<DatapathId, Value>,
 }
 
@@ -42,7 +42,7 @@ impl Printer {
         }
     }
 
-    /// When [`Printer::handle_timeout`] has something to say.
+    /// The time at which [`Printer::handle_timeout`] has a report.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.lines.poll_timeout()
     }
@@ -51,7 +51,7 @@ impl Printer {
         self.tell_left_out(now);
     }
 
-    /// At the end: what is still to be told.
+    /// Prints the remaining reports at the end.
     pub fn finish(&mut self) {
         if let Some(due) = self.poll_timeout() {
             self.tell_left_out(due + limits::TOLD_EVERY);
@@ -72,7 +72,7 @@ impl Printer {
         }
     }
 
-    /// What peers can cause, as often as they like.
+    /// Prints an event that peers can cause at any rate.
     fn print_limited(&mut self, kind: &str, text: &str, document: Value) {
         let now = self.clock.now();
         self.tell_left_out(now);
@@ -129,7 +129,7 @@ impl Printer {
         );
     }
 
-    /// What has changed since it was told.
+    /// Prints the changes since the last report.
     pub fn databases(&mut self, views: &Views) {
         let said: BTreeMap<DatapathId, Value> = views
             .iter()
@@ -166,7 +166,7 @@ impl Printer {
         );
     }
 
-    /// With everything that is wrong with it.
+    /// Reports that a policy map was refused, with every problem.
     pub fn policy_refused(&mut self, argument: &str, failure: &Failure) {
         self.print(
             &format!(
@@ -203,7 +203,7 @@ impl Printer {
         );
     }
 
-    /// With everything that is wrong with it; `what` it is a file of.
+    /// Reports that a file was refused, with every problem; `what` names its kind.
     pub fn file_refused(&mut self, what: &str, file: &str, problems: &str) {
         self.print(
             &format!("{what} {file} refused, the one in use stays: {problems}"),
@@ -218,7 +218,7 @@ impl Printer {
         );
     }
 
-    /// Those `settings` of the configuration have changed, and stay as they were.
+    /// Reports that those `settings` of the configuration have changed, and stay as they were.
     pub fn restart_needed(&mut self, file: &str, settings: &[&str]) {
         let names = settings.join(", ");
         self.print(
@@ -236,7 +236,7 @@ impl Printer {
         );
     }
 
-    /// With everything that is wrong with them.
+    /// Reports that the timeouts were refused, with every problem.
     pub fn timeouts_refused(&mut self, file: &str, problem: &str) {
         self.print(
             &format!("timeouts of {file} refused, those in use stay: {problem}"),
@@ -319,7 +319,8 @@ impl Printer {
         self.print_limited("refused", &line, document);
     }
 
-    /// Whoever read standard output may be gone; the network is worth more than the log.
+    /// Prints the text or the document. The reader of standard output may be gone; the network is
+    /// worth more than the log.
     fn print(&mut self, text: &str, document: Value) {
         match self.json {
             true => say!("{}", with_time(document)),
@@ -341,7 +342,7 @@ fn lines_dropped(count: u64) -> String {
 
 const HOST_LEARNED: &str = "host_learned";
 
-/// What an event's budget goes by: its name, and of an alarm which one it is, so that one alarm
+/// The key of an event's budget: its name, and for an alarm also its subject, so that one alarm
 /// hides no other.
 fn kind(event: &Event, document: &Value) -> String {
     let name = document["event"].as_str().unwrap_or_default();

@@ -43,7 +43,7 @@ impl<'a> Fields<'a> {
         self.problems.push((line, problem.to_string()));
     }
 
-    /// What is allowed and cannot be meant.
+    /// Notes a setting that is allowed and probably a mistake.
     pub fn doubt(&mut self, at: &Range<usize>, doubt: impl Display) {
         let line = self.line(at);
         self.doubts.push((line, doubt.to_string()));

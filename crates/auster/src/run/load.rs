@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// What is sampled, and how often.
+/// The load to sample, and the period.
 type Wanted = Option<(Load, Duration)>;
 
 /// Samples as long as it is there.
@@ -92,7 +92,7 @@ impl Used {
         }
     }
 
-    /// By all its threads, so that two busy cores are 200 %.
+    /// The time used by all threads of this process, so that two busy cores are 200 %.
     fn by_process() -> Used {
         let busy_us = getrusage(UsageWho::RUSAGE_SELF).map_or(0, |usage| {
             usage.user_time().num_microseconds() + usage.system_time().num_microseconds()
@@ -105,7 +105,8 @@ impl Used {
         }
     }
 
-    /// By anybody, of `/proc/stat`: `cpuN user nice system idle iowait irq softirq steal …`.
+    /// The time used by any process, from `/proc/stat`: `cpuN user nice system idle iowait irq
+    /// softirq steal …`.
     fn of_cores(stat: &str, is_ours: impl Fn(usize) -> bool) -> Used {
         const IDLE: usize = 3;
         const IOWAIT: usize = 4;

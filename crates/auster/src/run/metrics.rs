@@ -1,7 +1,7 @@
-//! What `auster run` counts, for Prometheus: one exposition in the OpenMetrics text format.
+//! The counters of `auster run`, for Prometheus: one exposition in the OpenMetrics text format.
 //!
-//! Names begin with `auster_`; units are base units. No label is ever a host's: series are bounded by
-//! switches, listeners, classes of the policy map, and reasons that are written down here.
+//! Names begin with `auster_`; units are base units. No label names a host: the number of series is
+//! bounded by switches, listeners, classes of the policy map, and the reasons listed here.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use tokio::time::timeout;
 use cli::output;
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// For the application to be asked. What is known without it is told in any case.
+/// The time that the application has to answer. Other figures are reported in any case.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// Where the figures are read.
+/// The sources of the figures.
 #[derive(Clone)]
 pub struct Metrics {
     driver: Arc<Driver<Controller>>,
@@ -47,11 +47,11 @@ type Labels = Vec<(&'static str, String)>;
 struct Family {
     name: &'static str,
     help: &'static str,
-    /// Without a label, one.
+    /// The samples; without a label there is one.
     samples: Vec<(Labels, Value)>,
 }
 
-/// What the application answers.
+/// The application's answer.
 struct Answer {
     switches: Vec<SwitchView>,
     links: usize,
@@ -128,7 +128,7 @@ impl Metrics {
         }
     }
 
-    /// What the inbox and the policy map have counted.
+    /// The counters of the inbox and the policy map.
     fn of_driver(&self) -> Vec<Family> {
         let policy = self.driver.policy();
         let received = self.driver.inbox_class_counters();
@@ -176,7 +176,7 @@ impl Metrics {
     }
 }
 
-/// When the content of each file of the certificates expires; none without certificates.
+/// The expiry of each file of the certificates; none without certificates.
 fn of_certificates(security: &Security) -> Family {
     let credentials = security.credentials();
     let expiries = credentials.iter().flat_map(|held| held.expiries());

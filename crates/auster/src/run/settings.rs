@@ -1,4 +1,4 @@
-//! What `auster run` shall do, from its flags and its file; a flag wins.
+//! The settings of `auster run`, from its flags and its file; a flag wins.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -50,29 +50,29 @@ impl From<Mode> for control::controller::Mode {
 pub struct Settings {
     pub listen: Vec<Method>,
     pub connect: Vec<Method>,
-    /// Where switches' databases come, and where they are.
+    /// The methods of switches' databases: listening and dialling.
     pub ovsdb: Vec<Method>,
     pub status: Option<PathBuf>,
-    /// Where the API is served.
+    /// The address at which the API is served.
     pub api: Option<ApiAddress>,
-    /// What else clients may call it.
+    /// Further names by which clients may call the API.
     pub api_hosts: Vec<String>,
     pub json: bool,
-    /// That serve connections.
+    /// The number of threads that serve connections.
     pub threads: NonZeroUsize,
     pub controller: ControllerConfig,
     pub driver: DriverConfig,
-    /// Where some of this is read again.
+    /// The file of which some settings are read again.
     pub config: Option<PathBuf>,
-    /// What is about to be taken out.
+    /// The switches and ports about to be taken out.
     pub drained: Drained,
-    /// What is asked of the data path.
+    /// The requests for the data path.
     pub qos: Section,
-    /// What `driver.policy` is read from.
+    /// The file of `driver.policy`.
     pub policy: String,
-    /// What `controller.topology` is read from.
+    /// The file of `controller.topology`.
     pub topology: Option<PathBuf>,
-    /// What is allowed in the file and cannot be meant.
+    /// Settings in the file that are allowed and probably mistakes.
     doubts: Vec<String>,
     files: TlsFiles,
 }
@@ -121,7 +121,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// With the files it names, and with what is left open.
+    /// Reads the files that the settings name, and sets the defaults.
     pub fn complete(self) -> Result<Settings, Failure> {
         let mut settings = self;
         fits_mode(settings.controller.mode, &settings.controller.timeouts)?;
@@ -198,7 +198,7 @@ impl Settings {
         Ok(Security::plain())
     }
 
-    /// Where the certificates are, if all three files are given.
+    /// The files of the certificates, if all three are given.
     pub fn credential_files(&self) -> Option<CredentialFiles> {
         let files = &self.files;
         certificates::files(
@@ -209,8 +209,8 @@ impl Settings {
         )
     }
 
-    /// Which settings of `other`, given later, differ from these and are not read while `auster run`
-    /// runs: names of keys, and of tables in brackets.
+    /// The settings of `other`, given later, that differ from these and are not read while `auster
+    /// run` runs: names of keys, and of tables in brackets.
     pub fn restart_needed(&self, other: &Settings) -> Vec<&'static str> {
         let (ours, theirs) = (self, other);
         // As their text: the types have no equality, and need none otherwise.
@@ -298,12 +298,12 @@ impl Settings {
         Ok(())
     }
 
-    /// Of the file, what is asked of the data path.
+    /// Reads the requests for the data path from the file again.
     pub fn reread_qos(path: &Path) -> Result<Section, Failure> {
         Ok(Settings::read(path)?.qos)
     }
 
-    /// Of the file, what is about to be taken out.
+    /// Reads the switches and ports about to be taken out from the file again.
     pub fn reread_drained(path: &Path) -> Result<Drained, Failure> {
         Ok(Settings::read(path)?.drained)
     }
@@ -457,7 +457,7 @@ impl TlsFiles {
     }
 }
 
-/// Where the API is.
+/// The address of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiAddress {
     Ip(SocketAddr),
@@ -474,7 +474,7 @@ impl fmt::Display for ApiAddress {
     }
 }
 
-/// Without a host it is this machine's own.
+/// Parses an address. Without a host it is this machine's own.
 pub fn api_address(text: &str) -> Result<ApiAddress, String> {
     if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
         return Ok(ApiAddress::Unix(path.into()));
@@ -506,7 +506,7 @@ pub fn api_host(text: &str) -> Result<String, String> {
 /// Settings of `[controller]` that say what `[timeouts]` does with policy fixed.
 const OLD_TIMEOUTS: [&str; 2] = ["idle_timeout_s", "hard_timeout_s"];
 
-/// As long as `[timeouts]` says nothing.
+/// The idle timeout while `[timeouts]` says nothing.
 pub(super) const IDLE_TIMEOUT_S: u16 = 60;
 
 fn read_controller(config: &mut ControllerConfig, fields: &mut Fields<'_>, table: &DeTable<'_>) {
@@ -626,7 +626,7 @@ fn fits_mode(mode: control::controller::Mode, timeouts: &Timeouts) -> Result<(),
     Ok(())
 }
 
-/// What is said of links and edges must be told by a topology, and not be said otherwise there.
+/// Checks that settings of links and edges have a topology to refer to, and do not contradict it.
 fn fits_topology(config: &ControllerConfig) -> Result<(), Failure> {
     let Some(topology) = &config.topology else {
         return match config.links {
@@ -657,7 +657,7 @@ fn method(text: &str, passive: bool, otherwise: &str) -> Result<Method, String> 
     }
 }
 
-/// Where a database comes or is, as Open vSwitch's own can be reached.
+/// The method of a database, in the forms by which Open vSwitch's own can be reached.
 pub(super) fn ovsdb_method(text: &str) -> Result<Method, String> {
     let method = Method::parse(text, Protocol::Ovsdb).map_err(|error| error.to_string())?;
     match method {

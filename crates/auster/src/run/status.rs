@@ -1,16 +1,20 @@
 //! The status socket: whoever connects gets one JSON document on one line, and the end.
 //!
 //! ```text
-//! {"switches":[{"dpid","address","transport","tls","version","ports","flows","table":{…},"messages_in",
-//!   "messages_out","packet_ins_at_edge","flow_mods_at_edge","packet_outs_at_edge","entries_withheld_at_edge","echo_rtt_ms","inbox_backlog","outbox_bytes","packet_ins_shed","packet_in_rests"}],
+//! {"switches":[{"dpid","address","transport","tls","version","ports","flows","table":{…},
+//!   "messages_in","messages_out","packet_ins_at_edge","flow_mods_at_edge","packet_outs_at_edge",
+//!   "entries_withheld_at_edge","echo_rtt_ms","inbox_backlog","outbox_bytes","packet_ins_shed",
+//!   "packet_in_rests"}],
 //!  "links":[{"from","to"}], "hosts":[{"mac","at","ips"}],
 //!  "topology_differences":["link … is not found"] (null without a topology file),
 //!  "policy":{"generation","sha256","algorithm","rules":[{"id","hits"}],"default_hits",
 //!    "queues":[{"received":{…},"sent":{…}}]},
-//!  "timeouts":{"policy","first_packets","load_percent","stretch","leases","packets_forbidden","paths_rerouted",
+//!  "timeouts":{"policy","first_packets","load_percent","stretch","leases","packets_forbidden",
+//!    "paths_rerouted",
 //!    "paths_moved_in_pause","paths_moved_under_traffic",
 //!    "delays":{"count","p50_ms","p99_ms"}},
-//!  "databases":[{"dpid","address","bridge","datapath_type","flow_limit","ports":{name: {"numbers","queues","problem"}}}],
+//!  "databases":[{"dpid","address","bridge","datapath_type","flow_limit",
+//!    "ports":{name: {"numbers","queues","problem"}}}],
 //!  "connections":{"total","up"}, "drops":{reason: count}, "refused":{listener: {reason: count}},
 //!  "ended":{reason: count} (connections that have ended, as in the events)}
 //! ```
@@ -47,7 +51,7 @@ pub struct Status {
 const READERS_MAX: usize = 16;
 /// A controller may know millions; a document of them all would be of use to nobody.
 const HOSTS_SHOWN_MAX: usize = 10_000;
-/// For the application to be asked, and again for the reader to read.
+/// The time that the application has to answer, and again the reader to read.
 const STEP_MAX: Duration = Duration::from_secs(2);
 
 impl Status {
@@ -165,8 +169,9 @@ impl Status {
         })
     }
 
-    /// `received` is what went to the application, `sent` what had to wait for a switch that did not
-    /// read at once and does so no more; what never waits is in neither.
+    /// The policy's counters. `received` counts messages for the application. `sent` counts
+    /// messages that had to wait for a slow switch and have left since. Messages that never wait
+    /// are in neither.
     fn policy(&self) -> Value {
         let view = self.driver.policy();
         let rules = view.map.rules.iter().zip(&view.hits);

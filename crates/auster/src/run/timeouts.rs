@@ -191,8 +191,8 @@ fn first_packets(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Option<FirstPa
     fields.parsed(table, "first_packets", "preinstall", str::parse)
 }
 
-/// What the table says of how long entries live, if it says anything. Without a policy the settings
-/// are those of `default`'s.
+/// The lifetime of entries in the table, if the table states one. Without a policy the settings are
+/// those of `default`'s.
 fn lifetime(fields: &mut Fields<'_>, table: &DeTable<'_>, default: Lifetime) -> Option<Lifetime> {
     let named = fields.parsed(table, "policy", "lease", Policy::parse);
     if named.is_none() && table.contains_key("policy") {
@@ -222,7 +222,7 @@ fn seconds(fields: &mut Fields<'_>, table: &DeTable<'_>, key: &str) -> Option<u1
     found.and_then(|n| u16::try_from(n).ok())
 }
 
-/// Without an idle timeout it is the usual one, or the hard one if that is less.
+/// The fixed lifetime. The default idle timeout is the usual one, or the hard one if that is less.
 fn fixed(fields: &mut Fields<'_>, table: &DeTable<'_>) -> Lifetime {
     let hard_s = seconds(fields, table, "hard_s").unwrap_or(0);
     let usual_s = match hard_s {

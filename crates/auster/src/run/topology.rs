@@ -17,7 +17,7 @@ use openflow::{DatapathId, MacAddr, PortNo};
 use super::fields::Fields;
 use cli::failure::Failure;
 
-/// Where in the file ports are named.
+/// The lines of the file that name ports.
 pub struct Lines {
     ports: Vec<(Location, usize)>,
 }

@@ -29,8 +29,8 @@ impl Relays {
         Relays::with_agents(bridges_port, controller_port, database, &[])
     }
 
-    /// As [`Relays::start`], with further agents: what each is to the switch's relay, and to the
-    /// controller's.
+    /// Starts relays like [`Relays::start`], with further agents: each agent's option for the
+    /// switch's relay, and for the controller's.
     pub fn with_agents(
         bridges_port: u16,
         controller_port: u16,
@@ -98,7 +98,7 @@ impl Relays {
         }
     }
 
-    /// What the relay at `side` says of itself.
+    /// The status of the relay at `side`.
     pub fn status(&self, side: &str) -> Value {
         let socket = UnixStream::connect(self.dir.path().join(format!("{side}.status")));
         let mut text = String::new();
@@ -120,7 +120,7 @@ pub fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// As [`free_port`], of UDP.
+/// Finds a free UDP port, as [`free_port`] does for TCP.
 pub fn free_udp_port() -> u16 {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.local_addr().unwrap().port()

@@ -24,7 +24,7 @@ pub struct Switch {
     datapath: DatapathId,
 }
 
-/// What became of a connection.
+/// The result of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Came {
     Message(Frame),
@@ -213,7 +213,7 @@ pub fn packet_in(in_port: u32, data: Bytes) -> Message {
     })
 }
 
-/// Who has 10.0.0.2, says 10.0.0.1 at 02:00:00:00:0a:01.
+/// An ARP request for 10.0.0.2, sent by 10.0.0.1 at 02:00:00:00:0a:01.
 pub fn arp_request() -> Bytes {
     let mut frame = vec![0xff; 6];
     let mac = [2, 0, 0, 0, 0x0a, 1];

@@ -1,4 +1,4 @@
-//! What the databases may take of this process's memory: all together, and those of one network.
+//! The memory that the databases may take in this process: all together, and those of one network.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,14 +16,15 @@ pub(crate) struct Budget {
 #[derive(Debug, Default)]
 struct Held {
     bytes: usize,
-    /// Beyond what each connection has free.
+    /// The bytes of each network, beyond the free part of each connection.
     by_network: BTreeMap<Network, usize>,
 }
 
-/// So much of a connection counts against no network: many small switches may have one.
+/// The part of a connection's memory that counts against no network: many small switches may share
+/// one.
 const FREE_BYTES: usize = 256 << 10;
 
-/// What one connection takes; given back when it is dropped.
+/// The memory that one connection takes; returned when the charge is dropped.
 #[derive(Debug)]
 pub(crate) struct Charge {
     budget: Arc<Budget>,

@@ -21,13 +21,13 @@ use super::{
 use crate::ovsdb::{Client, ClientError};
 use net::transport::{Connection, Ticket};
 
-/// For more changes to come, before all rows are looked at.
+/// The wait for more changes, before all rows are looked at.
 const SETTLE: Duration = Duration::from_millis(20);
-/// Of the time that a look has taken, until the next.
+/// The pause until the next look, as a multiple of the time that the last look took.
 const REST_PER_LOOK: u32 = 4;
 const RETRY_MIN: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(30);
-/// After a datapath was found to be another connection's.
+/// The pause after another connection was found to own a datapath.
 const CONTEST: Duration = Duration::from_secs(5);
 
 const OURS: Owner = Owner::Controller;
@@ -100,7 +100,7 @@ impl Drop for Leaving {
     }
 }
 
-/// What one transaction is for.
+/// The object that one transaction changes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Work {
     Port(DatapathId, String),
@@ -121,7 +121,7 @@ struct Kept {
     in_flight: BTreeMap<RequestId, Work>,
     failed: BTreeMap<Work, String>,
     retry: Duration,
-    /// Before then, what has failed is not tried.
+    /// The time before which a failed change is not tried again.
     retry_at: Instant,
     /// Told already.
     contested: BTreeSet<DatapathId>,
@@ -270,7 +270,7 @@ impl Kept {
     }
 }
 
-/// What one datapath's ports have and shall have.
+/// The present and the wanted queues of one datapath's ports.
 struct Plan<'a> {
     dpid: DatapathId,
     bridge: &'a Bridge,
@@ -331,14 +331,14 @@ impl Plan<'_> {
         failed.map_or(QueuesState::Changing, QueuesState::Failed)
     }
 
-    /// Of queues that the kernel has as the rows say.
+    /// The counters of a port whose queues are in the kernel as the rows say.
     fn counts(&self, port: &Port) -> Option<QueueCounts> {
         let qos = port.qos.as_ref().filter(|qos| qos.is_for_kernel())?;
         let is_made = qos.in_kernel() == InKernel::Made;
         qos.counts().filter(|_| is_made)
     }
 
-    /// How far queues are whose rows are as wanted.
+    /// The progress of queues whose rows are as wanted.
     fn done(&self, port: &Port) -> QueuesState {
         let in_kernel = port.qos.as_ref().map(Qos::in_kernel);
         match (self.bridge.way(), in_kernel) {

@@ -5,7 +5,7 @@ use std::fmt;
 
 use super::{Host, MethodError, parse_host, parse_port, split_active, split_passive};
 
-/// Where datagrams go, or where they come from.
+/// The destination or the source of datagrams.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UdpMethod {
     pub is_passive: bool,

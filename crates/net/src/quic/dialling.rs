@@ -1,4 +1,5 @@
-//! The socket of who dials: one connection's own, of which there may be a thousand in a process.
+//! The socket of the dialling side: one connection's own, of which there may be a thousand in a
+//! process.
 //!
 //! It tells whether anything at all has come, which a connection does not say before it is there:
 //! where nothing has, UDP may be blocked on the way. And it takes its datagrams one by one: for

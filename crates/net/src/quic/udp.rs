@@ -31,13 +31,13 @@ const SEND_BUFFER_BYTES: usize = 4096;
 pub struct Marks(Arc<RwLock<BTreeMap<SocketAddr, u8>>>);
 
 impl Marks {
-    /// From now on.
+    /// Marks later datagrams to `destination` with `dscp`.
     pub fn set(&self, destination: SocketAddr, dscp: u8) {
         let mut marks = self.0.write().unwrap_or_else(PoisonError::into_inner);
         marks.insert(destination, dscp);
     }
 
-    /// What went to `from` goes to `to` now.
+    /// Moves the mark of `from` to the address `to`.
     pub fn rename(&self, from: SocketAddr, to: SocketAddr) {
         let mut marks = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(dscp) = marks.remove(&from) {
@@ -63,7 +63,7 @@ pub struct MarkingSocket {
     state: UdpSocketState,
     dscp: u8,
     marks: Marks,
-    /// Is told of every datagram that leaves.
+    /// The pace that counts every datagram that leaves.
     pace: Option<Arc<Pace>>,
 }
 

@@ -23,17 +23,18 @@ use super::{ACK_DELAY_MAX, ACK_THRESHOLD};
 
 /// RFC 9438, section 5.
 const C: f64 = 0.4;
-/// What is left of the window after a loss: of two connections one falls to 0.7 (RFC 9438, 4.6).
+/// The part of the window that remains after a loss. It counts for two connections, one of which
+/// falls to 0.7 (RFC 9438, 4.6).
 const BETA: f64 = 0.85;
 /// Packets per round trip while a Reno of that weight would grow faster:
 /// 3 × 2² × (1 - BETA) / (1 + BETA).
 const ALPHA: f64 = 0.97;
 /// Ten for each connection that it counts for (RFC 9002, section 7.2).
 const INITIAL_WINDOW_PACKETS: u64 = 20;
-/// A peer that tells of every tenth packet starves a window of fewer, and so does quinn, which sends
-/// only what leaves room for a whole packet.
+/// The smallest window. A peer that acknowledges every tenth packet starves a smaller one. So does
+/// quinn, which sends only while there is room for a whole packet.
 const WINDOW_PACKETS_MIN: u64 = ACK_THRESHOLD as u64;
-/// After an outage (RFC 9002, section 7.6.2).
+/// The window after an outage (RFC 9002, section 7.6.2).
 const OUTAGE_WINDOW_PACKETS: u64 = 2;
 /// A path that loses up to this part of what is sent is not full for that alone: 1/16.
 const LOSS_SHARE: u64 = 16;
@@ -54,14 +55,15 @@ impl ControllerFactory for WestwoodConfig {
 #[derive(Clone, Debug)]
 struct Westwood {
     window: u64,
-    /// Below it the window doubles each round trip.
+    /// The window below which it doubles each round trip.
     threshold: u64,
     mtu: u64,
-    /// Of packets that were sent before it, a loss is the same event.
+    /// The time of the last loss event. A loss of packets sent before it belongs to the same event.
     event_at: Option<Instant>,
-    /// Of packets that were sent before it, an acknowledgement does not widen the window.
+    /// The time of the last narrowing. Acknowledgements of packets sent before it do not widen the
+    /// window.
     narrowed_at: Option<Instant>,
-    /// Before it was last narrowed.
+    /// The window before it was last narrowed.
     widest: u64,
     growth: Option<Growth>,
     delivery: Delivery,
@@ -73,11 +75,11 @@ struct Growth {
     since: Instant,
     /// Seconds until the window is again as wide as it was.
     k: f64,
-    /// What Reno would have.
+    /// The window that Reno would have.
     reno: f64,
 }
 
-/// How fast the path delivers.
+/// The path's rate of delivery.
 #[derive(Clone, Debug, Default)]
 struct Delivery {
     since: Option<Instant>,
@@ -187,7 +189,7 @@ impl Westwood {
         self.growth = None;
     }
 
-    /// Everything that was sent for a while is lost: what was known of the path is not true.
+    /// Everything sent for a while is lost: the measurements of the path are no longer true.
     fn handle_outage(&mut self) {
         self.threshold = ((self.window as f64 * BETA) as u64).max(self.window_min());
         self.widest = self.window;
@@ -268,7 +270,8 @@ mod tests {
     /// allows, up to `demand` in a round trip.
     struct Path {
         now: Instant,
-        /// What it carries in a round trip, and what waits beyond that.
+        /// The bytes that the path carries in a round trip, and the bytes that it queues beyond
+        /// them.
         carries: u64,
         queue: u64,
         /// One packet of so many is lost, whatever waits; 0 loses none.

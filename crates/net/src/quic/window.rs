@@ -1,4 +1,4 @@
-//! What a scheduled QUIC connection may have in flight, and how little it may hold unsent.
+//! Bounds the bytes that a scheduled QUIC connection has in flight, and those that it holds unsent.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::WestwoodConfig;
 const UNSENT_BYTES_MAX: u64 = 3 * 1024;
 /// The window's floor covers this many packets more than the guaranteed rate takes.
 const FLOOR_PACKETS: u64 = 2;
-/// For so long an acknowledgement may be on its way on a busy machine.
+/// The time that an acknowledgement may take on a busy machine.
 const ACK_LATE_MAX: Duration = Duration::from_millis(25);
 
 /// Makes the controllers of connections below a scheduler: [`WestwoodConfig`] with a floor.

@@ -27,8 +27,8 @@ pub struct CredentialFiles {
     pub certificate: PathBuf,
     /// Whom we trust: one certificate or more.
     pub ca: PathBuf,
-    /// Which of the peers' certificates are revoked: a list by each CA in `ca`, and by each
-    /// intermediate that peers show.
+    /// The file of revoked certificates: a list by each CA in `ca`, and by each intermediate that
+    /// peers show.
     pub crl: Option<PathBuf>,
 }
 
@@ -41,20 +41,20 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// When the content of each file expires, in the order key pair, CA, revocation list.
+    /// The expiry of each file, in the order key pair, CA, revocation list.
     pub fn expiries(&self) -> &[Expiry] {
         &self.expiries
     }
 }
 
 impl fmt::Debug for Credentials {
-    /// Without the key.
+    /// Leaves out the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Credentials({} certificates)", self.own.cert.len())
     }
 }
 
-/// When the first thing in a file expires.
+/// The earliest expiry in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expiry {
     pub path: PathBuf,
@@ -62,7 +62,7 @@ pub struct Expiry {
     pub at: SystemTime,
 }
 
-/// What a file has in it.
+/// The kind of a file's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpiryKind {
     Certificate,
@@ -91,7 +91,7 @@ pub struct CredentialsError {
 #[derive(Debug)]
 pub struct FileFault {
     pub path: PathBuf,
-    /// What to say after the path.
+    /// The text after the path.
     pub problem: String,
     /// The file could not be read at all.
     pub is_unreadable: bool,
@@ -200,8 +200,8 @@ impl CredentialFiles {
 
 type Verifiers = (Arc<dyn ClientCertVerifier>, Arc<WebPkiServerVerifier>);
 
-/// What judges the chain of a client and of a server. A certificate of a CA without a revocation
-/// list is refused where there are lists at all.
+/// Makes the verifiers of a client's and of a server's chain. If there are revocation lists, a
+/// certificate of a CA without one is refused.
 fn verifiers(
     roots: RootCertStore,
     crls: Vec<CertificateRevocationListDer<'static>>,

@@ -1,4 +1,4 @@
-//! Who a certificate says its owner is: URIs in the subject alternative name, `urn:auster:role:…`
+//! The owner that a certificate names: URIs in the subject alternative name, `urn:auster:role:…`
 //! and `urn:auster:dpid:<16 hex digits>`, as `auster pki` writes them.
 
 use std::fmt;
@@ -7,7 +7,7 @@ use openflow::DatapathId;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// What a certificate may be used as.
+/// The use that a certificate is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     Controller,
@@ -15,7 +15,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The URI that says so in a certificate.
+    /// The URI of the role in a certificate.
     pub fn urn(self) -> String {
         format!("{ROLE_URN}{self}")
     }
@@ -30,7 +30,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// What is known of a certificate's owner; both are `None` for certificates made elsewhere.
+/// The owner that a certificate names; both are `None` for certificates made elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CertificateIdentity {
     pub role: Option<Role>,

@@ -1,4 +1,5 @@
-//! The two verifiers: chain, validity, key usage and revocation as webpki checks them, then the role.
+//! The two verifiers. They check chain, validity, key usage and revocation with webpki, then the
+//! role.
 
 use std::sync::Arc;
 

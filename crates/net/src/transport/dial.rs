@@ -24,8 +24,8 @@ pub async fn connect(method: &Method, security: &Security) -> Result<Connection,
     connect_line(method, security, None).await
 }
 
-/// As [`connect`]; with `line`, the connection is a limited link below a scheduler and holds little
-/// that is unsent.
+/// Dials like [`connect`]. With `line`, the connection is a limited link below a scheduler and
+/// holds few unsent bytes.
 pub async fn connect_line(
     method: &Method,
     security: &Security,
@@ -139,7 +139,7 @@ fn connect_problem(error: &io::Error) -> String {
     }
 }
 
-/// What the certificate would have to name if a comparison was asked for, and what goes into SNI.
+/// The name for SNI, which the certificate must have if a comparison is asked for.
 pub fn server_name(host: &Host) -> Result<ServerName<'static>, String> {
     match host {
         Host::V4(address) => Ok(ServerName::IpAddress((*address).into())),

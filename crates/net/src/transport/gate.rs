@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex};
 
 use super::turns::{Network, source_of};
 
-/// What a listener takes on. Above them a connection is closed at once, and counted.
+/// The limits of a listener. It closes a connection beyond them at once, and counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     pub connections_max: usize,
-    /// From one IPv4 address or one /64 of IPv6. An address of loopback may have three quarters of
-    /// `connections_max`: a relay or a lab brings a whole network.
+    /// Connections from one IPv4 address or one /64 of IPv6. An address of loopback may have three
+    /// quarters of `connections_max`: a relay or a lab brings a whole network.
     pub connections_per_source_max: usize,
-    /// Handshakes in flight, at most 32 of one network (/24 or /64). Others wait for their turn; each
-    /// takes at most [`super::HANDSHAKE_TIMEOUT`].
+    /// Handshakes in flight, at most 32 of one network (/24 or /64). Other handshakes wait for
+    /// their turn; each takes at most [`super::HANDSHAKE_TIMEOUT`].
     pub handshakes_max: usize,
 }
 
@@ -107,7 +107,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Where the connection comes from; `None` by a Unix socket.
+    /// The network that the connection comes from; `None` by a Unix socket.
     pub fn network(&self) -> Option<Network> {
         self.network
     }
@@ -122,7 +122,7 @@ impl Gate {
         })
     }
 
-    /// Admits a connection from `source`, or counts and tells why not.
+    /// Admits a connection from `source`, or counts the refusal and returns its reason.
     pub(super) fn admit(self: &Arc<Gate>, source: Option<IpAddr>) -> Result<Ticket, Refusal> {
         let per_source_max = match source {
             Some(address) if address.to_canonical().is_loopback() => {

@@ -42,9 +42,10 @@ pub struct Listener {
 const ACCEPTED_MAX: usize = 64;
 /// Connections that have said nothing yet, and as many that wait for the turn of their handshake.
 const WAITING_MAX: usize = 4096;
-/// Less than quinn keeps of those that wait (`max_incoming`): it refuses any beyond, of any network.
+/// The greatest number of waiting QUIC handshakes. It is below quinn's own bound (`max_incoming`),
+/// beyond which quinn refuses any network.
 const QUIC_WAITING_MAX: usize = 896;
-/// When the system has no file descriptor left, trying at once would burn a core.
+/// The pause when the system has no file descriptor left: trying at once would burn a core.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 impl Listener {
@@ -57,8 +58,8 @@ impl Listener {
         Listener::bind_with(None, None, method, security, limits).await
     }
 
-    /// As [`Listener::bind`]; with `line`, connections are a limited link below a scheduler and
-    /// hold little that is unsent.
+    /// Binds like [`Listener::bind`]. With `line`, connections are a limited link below a scheduler
+    /// and hold few unsent bytes.
     pub async fn bind_line(
         line: Option<LineSocket>,
         method: &Method,
@@ -68,7 +69,8 @@ impl Listener {
         Listener::bind_with(None, line, method, security, limits).await
     }
 
-    /// As [`Listener::bind`], but each connection lives on one of `workers`, from its handshake on.
+    /// Binds like [`Listener::bind`], but each connection lives on one of `workers`, from its
+    /// handshake on.
     pub async fn bind_over(
         workers: Option<&Workers>,
         method: &Method,
@@ -180,7 +182,7 @@ impl Drop for Listener {
     }
 }
 
-/// What each accepting task shares with the handshakes it starts.
+/// The state that each accepting task shares with the handshakes it starts.
 #[derive(Clone)]
 struct Door {
     gate: Arc<Gate>,
@@ -415,7 +417,7 @@ fn unix_to(place: &Place, stream: UnixStream) -> io::Result<UnixStream> {
     UnixStream::from_std(stream)
 }
 
-/// What a Unix socket's owner may do with it, and nobody else: whoever connects may be a switch, a
+/// The mode of a Unix socket: only its owner may use it. Whoever connects may be a switch, a
 /// controller, or push a policy map.
 const UNIX_MODE: Mode = Mode::from_bits_truncate(0o600);
 /// Connections that wait to be accepted.
@@ -425,7 +427,7 @@ const UNIX_BACKLOG: i32 = 1024;
 /// replaced.
 ///
 /// # Errors
-/// As `bind` gives them: a file that is no socket, or a socket in use, stays as it is.
+/// The errors of `bind`. A file that is no socket, or a socket in use, stays as it is.
 pub fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
     let refuses = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;

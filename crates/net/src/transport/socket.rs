@@ -29,7 +29,7 @@ const UNIX_SEND_BUFFER_BYTES: usize = 64 << 10;
 /// Switches that reconnect all at once; the system caps it at net.core.somaxconn.
 const LISTEN_QUEUE_MAX: i32 = 4096;
 
-/// For an established TCP connection.
+/// Sets the options of an established TCP connection.
 pub(super) fn tune_tcp(stream: &tokio::net::TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
@@ -43,7 +43,7 @@ pub(super) fn tune_tcp(stream: &tokio::net::TcpStream) -> io::Result<()> {
     )
 }
 
-/// For a TCP connection that is the limited link below a scheduler.
+/// Sets the options of a TCP connection that is the limited link below a scheduler.
 pub(super) fn tune_line(stream: &tokio::net::TcpStream, line: LineSocket) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_tcp_notsent_lowat(LINE_UNSENT_BYTES_MAX)?;
@@ -57,7 +57,7 @@ pub(super) fn tune_line(stream: &tokio::net::TcpStream, line: LineSocket) -> io:
     Ok(())
 }
 
-/// What the socket of a scheduled link is told.
+/// The socket options of a scheduled link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineSocket {
     /// A TCP connection has one code point for all that it carries.

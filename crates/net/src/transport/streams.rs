@@ -27,7 +27,7 @@ pub(super) fn tcp(stream: TcpStream, peer: PeerIdentity, ticket: Option<Ticket>)
     }
 }
 
-/// As [`tcp`], over a connection that holds little.
+/// Makes a connection like [`tcp`], over a socket that holds few unsent bytes.
 pub(super) fn line(stream: TcpStream, peer: PeerIdentity, ticket: Option<Ticket>) -> Connection {
     let (reader, writer) = tokio::io::split(BoundedTcp(stream));
     Connection {

@@ -1,13 +1,13 @@
-//! Handshakes that are not done yet, by network: one network cannot keep the others waiting.
+//! Unfinished handshakes, by network: one network cannot keep the others waiting.
 //!
-//! A network is a /24 of IPv4 or a /64 of IPv6. A connection passes two stages. At first it has not
-//! said anything ([`Turns::hear`]): it costs a socket and is given up for a newer one of its network
-//! when there are too many. Once its first flight is here it asks for a turn ([`Turns::ask`]), since
-//! from then on it costs processor time.
+//! A network is a /24 of IPv4 or a /64 of IPv6. A connection passes two stages. At first it has
+//! sent nothing ([`Turns::hear`]): it costs a socket, and a newer connection of its network
+//! replaces it when there are too many. When its first flight has arrived it asks for a turn
+//! ([`Turns::ask`]), since from then on it costs processor time.
 //!
-//! At either stage a network has at most its share, and at most as much as is left for all others, so
-//! that each greedy network leaves half of what it finds. Loopback may bring a whole network
-//! of switches through a relay or a lab: it has no share and may take fifteen times what is left.
+//! In either stage a network has at most its share, and at most as much as is left for all others,
+//! so each greedy network leaves half of what it finds. Loopback may bring a whole network of
+//! switches through a relay or a lab: it has no share and may take fifteen times what is left.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -20,14 +20,14 @@ use tokio::time::timeout;
 
 /// Handshakes under way of one network, where turns are given to more than four times as many.
 const NETWORK_TURNS_MAX: usize = 32;
-/// Connections of one network that have not said anything.
+/// Connections of one network that have sent nothing yet.
 const NETWORK_SILENT_MAX: usize = 128;
 /// Connections of one network that wait for their turn.
 const NETWORK_WAITING_MAX: usize = 1024;
-/// How often what is left for the others loopback may have.
+/// The share of loopback, as a multiple of what is left for the others.
 const LOOPBACK_FACTOR: usize = 15;
 
-/// Where a connection comes from, as far as shares are concerned.
+/// The network that a connection's share belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Network {
     prefix: IpAddr,
@@ -61,7 +61,8 @@ impl Network {
     }
 }
 
-/// Who a connection counts against: an IPv4 address, or a /64 of IPv6, which one host has.
+/// The source that a connection counts against: an IPv4 address, or a /64 of IPv6, which one host
+/// has.
 pub(super) fn source_of(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(_) => Network::of(address).prefix,
@@ -99,7 +100,7 @@ struct State {
 
 #[derive(Debug, Default)]
 struct Pending {
-    /// Oldest first; a dropped sender tells that it is given up.
+    /// The oldest comes first. Dropping the sender ends the wait of its connection.
     silent: VecDeque<(u64, oneshot::Sender<()>)>,
     waiting: VecDeque<oneshot::Sender<Turn>>,
     under_way: usize,
@@ -132,7 +133,7 @@ impl Asked {
     }
 }
 
-/// A connection that has said nothing yet.
+/// A connection that has sent nothing yet.
 #[derive(Debug)]
 pub struct Silent {
     turns: Arc<Turns>,
@@ -142,7 +143,7 @@ pub struct Silent {
 }
 
 impl Turns {
-    /// At most `turns_max` handshakes at a time; `waiting_max` more may be silent, and as many wait.
+    /// Allows `turns_max` handshakes at a time; `waiting_max` more may be silent, and as many wait.
     pub fn new(turns_max: usize, waiting_max: usize) -> Arc<Turns> {
         Arc::new(Turns {
             turns_max,
@@ -185,7 +186,8 @@ impl Turns {
         Asked(turn)
     }
 
-    /// So many are under way that an address must prove that it is its own, before it costs more.
+    /// Whether so many handshakes are under way that an address must prove that it is genuine
+    /// first.
     pub fn is_busy(&self, network: Network) -> bool {
         let state = self.lock();
         let pending = state.networks.get(&network);
@@ -220,8 +222,8 @@ impl Turns {
 }
 
 impl State {
-    /// Has `sender` wait for a turn. Returns who is given up for that: the oldest of the network, or
-    /// `sender` itself.
+    /// Lets `sender` wait for a turn. Returns the connection that loses its place for it: the
+    /// oldest of the network, or `sender` itself.
     fn enqueue(
         &mut self,
         turns: &Turns,
@@ -334,7 +336,7 @@ mod tests {
         Network::of(address.parse().unwrap())
     }
 
-    /// What has come of a wait so far.
+    /// The result of a wait that is already over; `None` while it is still pending.
     async fn now<T>(wait: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
         tokio::select! {
             biased;

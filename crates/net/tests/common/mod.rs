@@ -25,7 +25,7 @@ pub struct Pki {
     ca: CertifiedIssuer<'static, KeyPair>,
 }
 
-/// What a certificate is made with.
+/// The contents of a certificate.
 #[derive(Clone, Default)]
 pub struct Leaf {
     pub uris: Vec<String>,

@@ -15,12 +15,12 @@ use tokio::time;
 use super::{COPY_BYTES, Carried, Counts, Direct};
 use net::transport::{Reader, Writer};
 
-/// How often an answer that does not come is looked for.
+/// The interval between two checks for a missing answer.
 const TICK: time::Duration = time::Duration::from_millis(500);
-/// Beyond what the queues take: who asks so much and reads nothing is cut off.
+/// The bound of answers beyond the queues: a peer that asks for more and reads nothing is cut off.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 
-/// What became of a pushed map at one connection.
+/// The result of a pushed map at one connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pushed {
     /// The connection, or what will be dialled for the first one.
@@ -102,7 +102,7 @@ impl Direct {
         }
     }
 
-    /// What later connections begin with.
+    /// Sets the map that later connections begin with.
     fn raise(&self, map: PolicyMap) {
         if let Some(newest) = &self.newest {
             newest.send_if_modified(|active| {
@@ -115,8 +115,8 @@ impl Direct {
         }
     }
 
-    /// Of the connections the one whose ends differ, or the first that has another end; else what
-    /// this end has.
+    /// The status of the first connection whose ends differ, or of the first that has another end.
+    /// Without one, the status of this end alone.
     pub(super) fn policy_status(&self, open: &[Arc<Carried>]) -> Option<PolicyStatus> {
         let newest = self.newest.as_ref()?.borrow().clone();
         let statuses = open.iter().filter_map(|carried| {
@@ -134,7 +134,7 @@ impl Direct {
         Some(*differing.or(told.first()).unwrap_or(&alone))
     }
 
-    /// From the link to our own side, but for what is about policy maps.
+    /// Carries messages from the link to our own side, except for those about policy maps.
     pub(super) async fn deliver(
         &self,
         carried: &Carried,
@@ -210,7 +210,7 @@ impl Direct {
         Ok(())
     }
 
-    /// Looks at deadlines for as long as it is polled.
+    /// Handles deadlines as long as it is polled.
     pub(super) async fn tick(&self, carried: &Carried) {
         loop {
             time::sleep(TICK).await;

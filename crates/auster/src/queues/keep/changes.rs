@@ -1,4 +1,4 @@
-//! What rows ask of the kernel, what is to be done, and what is said of it. No I/O.
+//! The queues that rows ask for, the steps towards them, and the results to write. No I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,11 +10,11 @@ use crate::queues::plan::Plan;
 use crate::queues::stated;
 use crate::queues::tc::check_name;
 
-/// What the rows of a database ask for.
+/// The queues that the rows of a database ask for.
 #[derive(Debug)]
 pub struct Asked {
     rows: BTreeMap<Uuid, Qos>,
-    /// By name; with the row that asks, and all that is wrong with it.
+    /// The interfaces by name, each with the row that asks and every problem of that row.
     interfaces: BTreeMap<String, (Uuid, Result<Plan, String>)>,
     /// All that the database has, whatever is asked of them.
     names: BTreeSet<String>,
@@ -26,7 +26,7 @@ pub enum Step {
     Clear,
 }
 
-/// What has become of a step.
+/// The result of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     pub step: Step,
@@ -81,8 +81,9 @@ fn plan(qos: &Qos, interface: &Interface, socket_bytes: u32) -> Result<Plan, Str
     plan.map_err(|problems| problems.join("; "))
 }
 
-/// What is to be done, where `present` are the interfaces that have queues of a controller's. At a tick
-/// what failed is tried again; at one that is a check, all is compared with what the kernel has.
+/// Returns the steps to take, where `present` are the interfaces with queues made for a controller.
+/// At a tick, failed steps are tried again. At a tick with a check, everything is compared with the
+/// kernel's state.
 pub fn steps(
     asked: &Asked,
     known: &Known,
@@ -119,7 +120,7 @@ pub fn steps(
     clears.chain(sets).collect()
 }
 
-/// What the rows do not say yet of the kernel.
+/// The changes of rows that do not match the kernel's state yet.
 pub fn said(asked: &Asked, known: &Known) -> Vec<Transaction> {
     let mut said: BTreeMap<Uuid, InKernel> = BTreeMap::new();
     for (name, (row, plan)) in &asked.interfaces {
@@ -156,7 +157,7 @@ pub fn made(asked: &Asked, known: &Known) -> Vec<String> {
     made.map(|(name, _)| name.clone()).collect()
 }
 
-/// What the rows do not tell yet of what these interfaces have counted; of a bond's, together.
+/// The changes of rows whose counters are old. A bond's row gets the sum over its interfaces.
 pub fn counted(asked: &Asked, counts: &BTreeMap<String, QueueCounts>) -> Vec<Transaction> {
     let mut of_rows: BTreeMap<Uuid, QueueCounts> = BTreeMap::new();
     for (name, counts) in counts {
@@ -197,10 +198,10 @@ mod tests {
         name: &'static str,
         mark: &'static str,
         kind: &'static str,
-        /// Of queue 1, in bits a second.
+        /// The guarantee of queue 1, in bits a second.
         min_rate: u64,
         dscp: Option<u8>,
-        /// Of the record, and what the interface tells.
+        /// The record's rate, and the rate that the interface reports.
         rates: (Option<u64>, Option<u64>),
         said: Option<String>,
     }
@@ -219,7 +220,7 @@ mod tests {
         Uuid(table << 64 | number as u128)
     }
 
-    /// What a database with these ports says.
+    /// The requests of a database with these ports.
     fn asked(datapath_type: &str, ports: &[Row]) -> Asked {
         let reference = |table, number| json!(["uuid", uuid(table, number).to_string()]);
         let map = |pairs: &[(&str, String)]| json!(["map", pairs]);
@@ -261,7 +262,7 @@ mod tests {
         Asked::of(&vswitch::bridges(&replica), SOCKET_BYTES)
     }
 
-    /// As much of Open vSwitch's as is monitored.
+    /// The part of Open vSwitch's schema that is monitored.
     fn schema() -> Schema {
         let any = json!({"min": 0, "max": "unlimited"});
         let column = |key: &str, value: Option<&str>| {
@@ -305,7 +306,7 @@ mod tests {
         done.map(|(name, step)| (name, outcome(step))).collect()
     }
 
-    /// What is written into rows, by row.
+    /// The texts written into rows, by row.
     fn texts(said: &[Transaction]) -> Vec<String> {
         let operations = said.iter().flat_map(|said| &said.operations);
         let texts = operations.map(|operation| match operation {

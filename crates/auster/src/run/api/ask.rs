@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::Api;
 use super::problem::Problem;
 
-/// For the switch to answer, with everything.
+/// The time that the switch has for its whole answer.
 const ANSWER_MAX: Duration = Duration::from_secs(12);
 /// Between two looks for the answer: at first, and doubled up to the other.
 const LOOK_MIN: Duration = Duration::from_millis(1);

@@ -42,7 +42,7 @@ use cli::failure::Failure;
 use problem::Problem;
 pub use server::Duplex;
 
-/// What handlers know.
+/// The state that handlers share.
 #[derive(Clone)]
 pub struct Api {
     pub driver: Arc<Driver<Controller>>,
@@ -50,7 +50,7 @@ pub struct Api {
     pub held: Arc<Held>,
     pub views: watch::Receiver<Views>,
     pub metrics: Metrics,
-    /// Those that Ryu's clients have asked for, by switch and number, for rules to name.
+    /// The meters that Ryu's clients have asked for, by switch and number, for rules to name.
     pub meters: Arc<Mutex<BTreeMap<(DatapathId, u32), Meter>>>,
 }
 
@@ -152,7 +152,7 @@ impl<S: Send + Sync> FromRequest<S> for Body {
     }
 }
 
-/// The body as JSON, `None` without one. It is not asked what the client calls it: curl says it is a
+/// The body as JSON, `None` without one. The content type is not checked: curl sends that of a
 /// form.
 async fn json(request: Request) -> Result<Option<Value>, Problem> {
     let bytes = axum::body::to_bytes(request.into_body(), server::BODY_BYTES_MAX).await;

@@ -18,9 +18,9 @@ use utoipa_axum::routes;
 use super::Api;
 use super::problem::Problem;
 
-/// For the controller's thread to be asked.
+/// The time that the controller's thread has to answer.
 const ASK_MAX: Duration = Duration::from_secs(2);
-/// Of the entries of a switch that are told; there may be a million.
+/// The greatest number of a switch's entries in an answer; a switch may have a million.
 const FLOWS_SHOWN_MAX: usize = 10_000;
 
 pub fn router() -> OpenApiRouter<Api> {
@@ -44,7 +44,7 @@ pub struct SwitchDocument {
     #[schema(example = "0000000000000001")]
     pub dpid: String,
     pub is_connected: bool,
-    /// Of OpenFlow.
+    /// The OpenFlow version.
     #[schema(example = "1.3")]
     pub version: String,
     pub software: Option<String>,
@@ -54,7 +54,7 @@ pub struct SwitchDocument {
     pub database: Option<DatabaseDocument>,
 }
 
-/// What a switch's database says (OVSDB).
+/// The state that a switch's database reports (OVSDB).
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct DatabaseDocument {
     pub address: String,
@@ -65,11 +65,11 @@ pub struct DatabaseDocument {
     pub ports: Vec<DatabasePort>,
 }
 
-/// How far a port is from the queues it shall have.
+/// The progress of a port towards its requested queues.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct DatabasePort {
     pub name: String,
-    /// In OpenFlow; more than one of a bond.
+    /// The OpenFlow port numbers; a bond has more than one.
     pub numbers: Vec<u32>,
     /// absent, left, taken, no port, changing, failed, written, in effect.
     #[schema(example = "in effect")]
@@ -123,7 +123,7 @@ pub struct MeterCounters {
     pub flow_count: u32,
     pub packets_in: u64,
     pub bytes_in: u64,
-    /// Above the rate of each band.
+    /// The packets above the rate of each band.
     pub bands: Vec<BandCounters>,
 }
 
@@ -135,7 +135,7 @@ pub struct BandCounters {
 
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct FlowStatistics {
-    /// How many there are, shown or not.
+    /// The number of all entries, shown or not.
     pub flow_count: u64,
     /// The first 10,000.
     pub flows: Vec<FlowCounters>,
@@ -160,7 +160,7 @@ pub struct FlowCounters {
 }
 
 impl Api {
-    /// By datapath id.
+    /// The switches by datapath id.
     pub async fn switches(&self) -> Result<Vec<SwitchView>, Problem> {
         let asked = self.driver.ask(|controller| controller.switches());
         let asked = timeout(ASK_MAX, asked).await;
@@ -263,19 +263,19 @@ macro_rules! statistics {
 }
 
 statistics!(
-    /// What its ports have counted.
+    /// The counters of the switch's ports.
     port_statistics "port_statistics", "/v1/switches/{dpid}/ports", PortStatistics,
     RequestBody::PortStats(PortNo::ANY), ports
 );
 
 statistics!(
-    /// What the queues of its ports have counted.
+    /// The counters of the queues of the switch's ports.
     queue_statistics "queue_statistics", "/v1/switches/{dpid}/queues", QueueStatistics,
     RequestBody::Queue { port: PortNo::ANY, queue: QueueId::ALL }, queues
 );
 
 statistics!(
-    /// What its meters have counted.
+    /// The counters of the switch's meters.
     meter_statistics "meter_statistics", "/v1/switches/{dpid}/meters", MeterStatistics,
     RequestBody::Meter(MeterId::ALL), meters
 );
@@ -369,7 +369,7 @@ fn flows(bodies: Vec<ReplyBody>) -> FlowStatistics {
     }
 }
 
-/// As ovs-ofctl shows them: those that are applied as they are, the others by name.
+/// The actions as ovs-ofctl shows them: `apply_actions` as they are, other instructions by name.
 fn actions(instructions: &[Instruction]) -> String {
     if instructions.is_empty() {
         return "drop".to_owned();

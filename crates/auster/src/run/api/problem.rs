@@ -1,5 +1,5 @@
-//! What is told to who has asked for something that cannot be: RFC 9457, with one entry for each
-//! field that is wrong.
+//! The answer to a request that cannot be carried out: RFC 9457, with one entry for each wrong
+//! field.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -19,13 +19,13 @@ pub struct Problem {
     pub title: &'static str,
     #[schema(minimum = 400, maximum = 599)]
     pub status: u16,
-    /// What is wrong, for people.
+    /// The problem, in plain words.
     pub detail: String,
     /// One for each field that is wrong.
     pub errors: Vec<FieldError>,
 }
 
-/// What is wrong with one field.
+/// The problem of one field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct FieldError {
     /// Into the body (RFC 6901); empty for the whole of it, or for what is not in it.

@@ -31,7 +31,7 @@ pub fn router() -> OpenApiRouter<Api> {
         .routes(routes!(get_circuit, put_circuit, delete_circuit))
 }
 
-/// What is asked for, by who has made it.
+/// The requested ports, by origin.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Ports {
     /// In the configuration.

@@ -2,12 +2,15 @@
 //!
 //! | what | bound | at the bound |
 //! | --- | --- | --- |
-//! | connections | [`CONNECTIONS_MAX`] | the one idle for longest, a second at least, is closed; if none is, others wait to be accepted |
-//! | connections of a source | [`CONNECTIONS_PER_SOURCE_MAX`] | its own one idle for longest is closed; if none is, the new one is |
+//! | connections | [`CONNECTIONS_MAX`] | the longest idle one is closed (1) |
+//! | connections of a source | [`CONNECTIONS_PER_SOURCE_MAX`] | its own longest idle one is (2) |
 //! | a connection, and its idle time | [`CONNECTION_MAX`], [`HEAD_MAX`] | it is closed |
-//! | the head of a request, and its time | [`HEAD_BYTES_MAX`], [`HEAD_MAX`] | the connection is closed |
+//! | a request's head, and its time | [`HEAD_BYTES_MAX`], [`HEAD_MAX`] | the connection is closed |
 //! | a body | [`BODY_BYTES_MAX`] | 413 |
 //! | a request, from its head to its answer | [`REQUEST_MAX`] | 503 |
+//!
+//! (1) It must be idle for a second at least. If none is, new connections wait to be accepted. (2)
+//! If none is idle, the new connection is closed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -41,12 +44,12 @@ const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEAD_MAX: Duration = Duration::from_secs(10);
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 const REQUEST_MAX: Duration = Duration::from_secs(20);
-/// Before that a connection does not give way to another: its request may be on the way.
+/// The idle time before a connection gives way to another: its request may be on the path.
 const IDLE_MIN: Duration = Duration::from_secs(1);
-/// After an error of accept, such as too many open files.
+/// The pause after an error of accept, such as too many open files.
 const REST: Duration = Duration::from_millis(50);
 
-/// Where clients come.
+/// The socket on which clients connect.
 pub enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
@@ -69,7 +72,7 @@ impl Listener {
     }
 }
 
-/// What HTTP is spoken over.
+/// A byte stream below HTTP.
 pub trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 type Stream = Box<dyn Duplex>;
@@ -129,7 +132,7 @@ pub fn serve(listener: Listener, router: Router, names: &[String]) -> JoinHandle
     })
 }
 
-/// Who connects, as far as connections are counted: an IPv6 host has all addresses of its network.
+/// The source that a connection counts against: an IPv6 host has all addresses of its network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
     ThisMachine,
@@ -171,7 +174,7 @@ struct Client {
     handle: Option<AbortHandle>,
 }
 
-/// What became of a new connection.
+/// The decision about a new connection.
 #[derive(Debug, PartialEq, Eq)]
 enum Admission {
     Taken(u64),
@@ -298,7 +301,7 @@ impl Drop for Busy {
 #[derive(Clone, Copy, Debug)]
 struct At(IpAddr);
 
-/// What holds for every request.
+/// Adds the checks that every request must pass.
 pub fn guarded(router: Router, names: &[String]) -> Router {
     let names: Arc<[String]> = names.into();
     router

@@ -1,4 +1,4 @@
-//! How far what is asked for is: what switches and databases have confirmed, and why the rest waits.
+//! The progress of requests: what switches and databases have confirmed, and why the rest waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,14 +19,14 @@ use super::Api;
 use super::problem::Problem;
 use crate::run::qos::held::Layers;
 
-/// For the controller's thread to be asked.
+/// The time that the controller's thread has to answer.
 pub const ASK_MAX: Duration = Duration::from_secs(2);
 
 pub fn router() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(state))
 }
 
-/// By name, and of queues by port.
+/// The state of policies and circuits by name, and of queues by port.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 pub struct StateDocument {
     pub queues: BTreeMap<String, PortState>,
@@ -34,17 +34,18 @@ pub struct StateDocument {
     pub circuits: BTreeMap<String, CircuitState>,
 }
 
-/// Of the queues of a port.
+/// The state of a port's queues.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct PortState {
-    /// As the database of the switch has them: `in effect`, `written`, `changing`, `failed`, `taken`
-    /// (somebody else has given the port queues), `no port`, `absent`, or `no database`.
+    /// The state in the switch's database: `in effect`, `written`, `changing`, `failed`, `taken`
+    /// (another program has given the port queues), `no port`, `absent`, or `no database`.
     #[schema(example = "in effect")]
     pub state: String,
     pub reasons: Vec<String>,
 }
 
-/// Of a policy. That switches have confirmed it is no proof that packets meet it; `active` is it.
+/// The state of a policy. `installed` means that switches have confirmed it; `active`, that packets
+/// get it.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct PolicyState {
     /// `waiting`, `installing`, `installed`, `active` (counters have shown that packets get what it
@@ -53,23 +54,23 @@ pub struct PolicyState {
     pub state: String,
     /// Seconds since counters last showed that it takes effect; null if they never have.
     pub seen_ago_s: Option<u64>,
-    /// Why it waits or has no effect, all of it or at some switches.
+    /// The reasons why it waits or has no effect, everywhere or at some switches.
     pub reasons: Vec<String>,
-    /// What it was met by, by switch.
+    /// The packets that met the policy, by switch.
     pub switches: BTreeMap<String, CountDocument>,
 }
 
-/// Of a circuit.
+/// The state of a circuit.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct CircuitState {
-    /// As of a policy.
+    /// The same states as a policy's.
     #[schema(example = "active")]
     pub state: String,
     pub seen_ago_s: Option<u64>,
     pub reasons: Vec<String>,
-    /// From the sender on; empty without a way.
+    /// The hops from the sender on; empty without a path.
     pub hops: Vec<HopDocument>,
-    /// What was let in by the sender.
+    /// The packets that the sender's switch let in.
     pub sent: CountDocument,
     pub answered: CountDocument,
 }
@@ -82,7 +83,7 @@ pub struct HopDocument {
     pub out_port: u32,
 }
 
-/// As last read, which is done every ten seconds.
+/// The counters as last read, which happens every ten seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, ToSchema)]
 pub struct CountDocument {
     pub packets: u64,

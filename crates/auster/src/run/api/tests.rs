@@ -300,7 +300,7 @@ async fn what_is_no_request_is_told_so() {
     }
 }
 
-/// Without switches all waits, and nothing has counted.
+/// Without switches everything waits, and no counter has a value.
 #[tokio::test]
 async fn what_is_found_of_policies_and_circuits_is_told_by_name() {
     let served = Served::new();

@@ -22,36 +22,37 @@ pub fn router() -> OpenApiRouter<Api> {
     OpenApiRouter::new().routes(routes!(verify))
 }
 
-/// By name.
+/// The results by name.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct VerifyDocument {
-    /// When this was answered, by the clock of `from_ms`.
+    /// The time of this answer, by the clock of `from_ms`.
     pub at_ms: u64,
     pub policies: BTreeMap<String, VerifiedDocument>,
     pub circuits: BTreeMap<String, VerifiedDocument>,
 }
 
-/// What is found of a policy or circuit.
+/// The result for a policy or circuit.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct VerifiedDocument {
-    /// As in `/v1/state`: of the last minute, whatever `from_ms` says.
+    /// The state as in `/v1/state`: of the last minute, whatever `from_ms` says.
     #[schema(example = "active")]
     pub state: String,
     pub reasons: Vec<String>,
     /// Seconds since counters last showed that it takes effect; null if they never have.
     pub seen_ago_s: Option<u64>,
-    /// Where its packets leave switches. Of a circuit in the order of its way, the answers after it.
+    /// The hops where its packets leave switches. The hops of a circuit are in path order, and
+    /// those of the answers follow.
     pub hops: Vec<HopEffect>,
 }
 
-/// What is found of packets of a policy or circuit at one switch.
+/// The packets of a policy or circuit at one switch.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct HopEffect {
     #[schema(example = "0000000000000001")]
     pub dpid: String,
-    /// By which they leave; empty if by whichever.
+    /// The ports by which they leave; empty means any port.
     pub ports: Vec<u32>,
-    /// Of a circuit: these are the answers.
+    /// Whether these are the answers of a circuit.
     pub answers: bool,
     /// The worst of queue, meter and mark. `yes`: at least half of what entries counted came there;
     /// `partly`: at least a tenth; `no`: less; `no traffic`: they counted nothing; `unknown`.
@@ -60,7 +61,7 @@ pub struct HopEffect {
     pub why: Option<String>,
     /// Packets that its entries counted.
     pub counted: u64,
-    /// In so many seconds.
+    /// The length of the measurement in seconds.
     pub seconds: f64,
     pub queue: Option<QueueEffect>,
     pub meter: Option<MeterEffect>,
@@ -94,13 +95,13 @@ pub struct MeterEffect {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct MarkEffect {
     pub dscp: u8,
-    /// `queue`: it has chosen their queue. `entry`: the entry that writes it counted them; what left
-    /// the switch is not seen.
+    /// The proof. `queue`: the mark has chosen the packets' queue. `entry`: the entry that writes
+    /// the mark has counted them; nothing shows the packets after the switch.
     pub proved_by: Option<String>,
 }
 
-/// What counters say of each hop, and the counters are read anew: who asks twice, some seconds apart,
-/// finds what was counted meanwhile.
+/// Returns the counters' evidence for each hop, and has the counters read anew. Ask twice, some
+/// seconds apart, to see the packets counted meanwhile.
 #[utoipa::path(get, path = "/v1/verify", tag = "qos", operation_id = "verify",
     params(("from_ms" = Option<u64>, Query,
         description = "What was counted since, by `at_ms` of an answer before; at most a minute of it, \

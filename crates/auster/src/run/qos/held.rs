@@ -16,10 +16,10 @@ use super::locate::{Item, locate};
 use super::read::Sources;
 use super::tree::{Node, Wrong};
 
-/// For the controller to take what is asked for.
+/// The time that the controller has to take a request.
 const APPLY_MAX: Duration = Duration::from_secs(5);
 
-/// What is asked for, by whom.
+/// The requests of both layers.
 pub struct Held {
     driver: Arc<Driver<Controller>>,
     clock: Clock,
@@ -47,17 +47,17 @@ pub enum Put {
 /// One change of the API's layer.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// In the place of what has its name; and what was written of it.
+    /// Puts an item in the place of one with the same name, with its text.
     Put(Box<Put>, Node),
     Delete(Item),
 }
 
-/// Why nothing was changed.
+/// The reason why nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It is in the configuration.
+    /// The item is in the configuration.
     OfTheFile(Item),
-    /// It is there already, and was to be made anew.
+    /// The item exists already, and the request was to create it.
     Exists(Item),
     /// There is none.
     Unknown(Item),
@@ -260,7 +260,7 @@ impl Layers {
         whole
     }
 
-    /// What both have.
+    /// The items that both layers have.
     fn doubles(&self) -> Vec<Item> {
         let items = items(&self.file).into_iter();
         items.filter(|item| contains(&self.api, item)).collect()

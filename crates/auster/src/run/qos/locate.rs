@@ -42,7 +42,7 @@ impl Sources {
         }
     }
 
-    /// Of what was written of it.
+    /// The place where the item was written.
     pub fn place(&self, item: &Item) -> Place {
         let node = self.get(item);
         node.map(|node| node.place.clone()).unwrap_or_default()
@@ -58,7 +58,8 @@ impl Sources {
     }
 }
 
-/// What is wrong with `qos`, at the place in `sources`, or under the name of what is elsewhere.
+/// The problem of `qos` with its place in `sources`, or with the item's name if it was written
+/// elsewhere.
 pub fn locate(qos: &Qos, problem: &Problem, sources: &Sources) -> Wrong {
     let what = named(qos, &problem.what);
     let Some((item, rest)) = item(qos, &problem.field) else {
@@ -87,7 +88,7 @@ pub fn locate(qos: &Qos, problem: &Problem, sources: &Sources) -> Wrong {
     }
 }
 
-/// What `policies[2].queue` is about, and what follows.
+/// The item that a field such as `policies[2].queue` names, and the rest of the field.
 fn item<'f>(qos: &Qos, field: &'f str) -> Option<(Item, &'f str)> {
     let (kind, rest) = field.split_once('[')?;
     let (key, rest) = rest.split_once(']')?;
@@ -102,7 +103,7 @@ fn item<'f>(qos: &Qos, field: &'f str) -> Option<(Item, &'f str)> {
     Some((item, rest))
 }
 
-/// As deep as there is something written, and the field it is.
+/// The deepest node written along `path`, and the name of its field.
 fn descend<'n>(node: &'n Node, path: &str) -> (&'n Node, Option<String>) {
     let mut found = (node, None);
     for step in path.split('.').filter(|step| !step.is_empty()) {

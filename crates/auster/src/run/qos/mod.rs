@@ -1,9 +1,9 @@
-//! What is asked of the data path, in two layers: the `[qos]` section of the configuration, and what
-//! the API has been asked for. A name, or a port, is of one layer: neither changes what is the
-//! other's, so that reading the file again takes away nothing that somebody else has made.
+//! The requests for the data path, in two layers: the `[qos]` section of the configuration, and the
+//! requests made by the API. A name, or a port, is of one layer. Neither layer changes the other's
+//! items, so reading the file again removes nothing that a client of the API has made.
 //!
-//! A change is taken whole or not at all: both layers are put together, checked against the network
-//! by the controller, and what is in use stays if anything is wrong.
+//! A change is taken whole or not at all. Both layers are put together, and the controller checks
+//! them against the network. If anything is wrong, the old requests stay in use.
 
 pub mod held;
 mod locate;

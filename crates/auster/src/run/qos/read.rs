@@ -46,14 +46,14 @@ const CIRCUIT: [&str; 10] = [
 ];
 const SECTION: [&str; 4] = ["port", "service", "policy", "circuit"];
 
-/// Of policies and circuits that say none.
+/// The priority of policies and circuits that state none.
 pub const PRIORITY: u16 = 100;
 
 const BURST_BYTES_MAX: u64 = 1 << 30;
 const U8_MAX: u64 = u8::MAX as u64;
 const U16_MAX: u64 = u16::MAX as u64;
 
-/// Where each thing was written.
+/// The place where each item was written.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     pub ports: BTreeMap<Location, Node>,
@@ -325,7 +325,7 @@ pub fn circuit(reader: &mut Reader, node: &Node) -> Option<Circuit> {
     })
 }
 
-/// By its number, or by the class that it is for.
+/// The queue's number, or the class that it is for.
 fn queue_name(reader: &mut Reader, node: &Node) -> Option<QueueName> {
     let value = node.get("queue")?;
     match (value.as_number(), value.as_text()) {

@@ -27,7 +27,7 @@ use super::read::{self, Sources};
 use super::tree::{Node, Reader, Wrong};
 use crate::run::fields::{Fields, line_of};
 
-/// What it says, and where.
+/// The contents of the section, and their places.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
     pub qos: Qos,
@@ -37,7 +37,7 @@ pub struct Section {
 }
 
 impl Section {
-    /// What is wrong whatever the network is goes to `fields`.
+    /// Reads the section. Mistakes that do not depend on the network go to `fields`.
     pub fn read<'a>(
         fields: &mut Fields<'a>,
         root: &DeTable<'a>,
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(section.tell(&[wrong]), ["net.toml:10: queue: no"]);
     }
 
-    /// What cannot be read, and what cannot be meant, both by line and field.
+    /// Mistakes and doubtful settings are both reported by line and field.
     #[test]
     fn all_that_is_wrong_is_told_by_line_and_field() {
         let problems = read("[qos]\nport = 7\n[[qos.service]]\nname = \"a b\"\nvlan = -1\n");

@@ -1,4 +1,4 @@
-//! What is asked of the data path as JSON: the fields that [`super::read`] takes.
+//! The requests for the data path as JSON: the fields that [`super::read`] takes.
 
 use control::controller::Location;
 use control::qos::{
@@ -14,7 +14,7 @@ pub struct PortDocument {
     #[schema(example = "0000000000000001:2")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// Of the port, or what it is held to.
+    /// The port's rate, or the rate that it is limited to.
     #[schema(example = "100mbit")]
     pub rate: String,
     pub queues: Vec<QueueDocument>,
@@ -23,7 +23,7 @@ pub struct PortDocument {
 /// One queue of a port.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct QueueDocument {
-    /// That which SET_QUEUE names. Queue 0, stated or not, has what no other takes.
+    /// The number that SET_QUEUE names. Queue 0, stated or not, carries what no other queue takes.
     #[schema(minimum = 0, maximum = 127)]
     pub number: u8,
     /// The class of service that it is for, so that policies need not know numbers.
@@ -82,8 +82,8 @@ pub struct ServiceDocument {
     pub vlan: Option<u16>,
 }
 
-/// What is done with the packets of a service, and where: at ports, on switches, between two hosts,
-/// or everywhere if none of these is said.
+/// The treatment of a service's packets, and the place: at ports, on switches, between two hosts,
+/// or everywhere if none of these is given.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct PolicyDocument {
     #[schema(
@@ -94,7 +94,7 @@ pub struct PolicyDocument {
     pub name: String,
     #[schema(example = "voice", pattern = "^[A-Za-z0-9_.-]{1,64}$")]
     pub service: String,
-    /// Of policies for one packet, the one with the greatest holds, alone.
+    /// The priority: of several policies for one packet, only the one with the greatest holds.
     #[schema(minimum = 0, maximum = 9999, default = 100, required = false)]
     pub priority: u16,
     /// The number or class of a queue.
@@ -109,7 +109,7 @@ pub struct PolicyDocument {
     #[serde(skip_serializing_if = "is_false")]
     #[schema(default = false, required = false)]
     pub drop: bool,
-    /// For packets that leave by these.
+    /// The ports by which the packets leave.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ports: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -152,7 +152,7 @@ pub struct CircuitDocument {
     /// Everything between the two if not said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<String>,
-    /// Without a queue it gets one of its own at each port, of this rate.
+    /// The rate. Without a queue the circuit gets one of its own at each port, of this rate.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(example = "10mbit")]
     pub rate: Option<String>,
@@ -160,7 +160,7 @@ pub struct CircuitDocument {
     pub queue: Option<NumberOrName>,
     #[schema(minimum = 0, maximum = 9999, default = 100, required = false)]
     pub priority: u16,
-    /// Of its own queue, where code points choose.
+    /// The code point of the circuit's own queue, where code points choose.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 63)]
     pub dscp: Option<u8>,

@@ -1,7 +1,7 @@
-//! What somebody has written, in TOML or in JSON, as one kind of tree that is read in one way.
+//! Input in TOML or in JSON, as one kind of tree that is read in one way.
 //!
-//! Every mistake is told at once, each with its place: a line of a file, or a JSON pointer (RFC 6901)
-//! into a body, and always the field.
+//! Every mistake is reported at once, each with its place: a line of a file, or a JSON pointer into
+//! a body (RFC 6901), and always the field.
 
 use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
@@ -30,15 +30,15 @@ enum Tree {
     Number(Option<u64>, String),
     Bool(bool),
     List(Vec<Node>),
-    /// In the order they were written.
+    /// A table, in the order its entries were written.
     Table(Vec<(String, Node)>),
     /// A time, a fraction.
     Other(String),
-    /// As if nothing had been written.
+    /// JSON's null, which counts as absent.
     Null,
 }
 
-/// What is wrong, and where.
+/// A mistake, and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
     pub place: Place,
@@ -149,7 +149,7 @@ impl Node {
         }
     }
 
-    /// Of a table, in the order they were written.
+    /// The entries of a table, in the order they were written.
     pub fn entries(&self) -> &[(String, Node)] {
         match &self.tree {
             Tree::Table(entries) => entries,
@@ -157,7 +157,7 @@ impl Node {
         }
     }
 
-    /// Of a list.
+    /// The items of a list.
     pub fn items(&self) -> &[Node] {
         match &self.tree {
             Tree::List(items) => items,
@@ -183,7 +183,7 @@ impl Node {
         matches!(self.tree, Tree::Table(_))
     }
 
-    /// For who has written it, cut short.
+    /// The text for its author, cut short.
     fn shown(&self) -> String {
         let whole = match &self.tree {
             Tree::Text(text) => format!("\"{text}\""),

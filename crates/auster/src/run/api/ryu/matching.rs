@@ -1,5 +1,5 @@
-//! A match as clients of Ryu write it: a JSON table of fields, by old names and new, with numbers as
-//! numbers or as texts, decimal or hexadecimal.
+//! A match as clients of Ryu write it: a JSON table of fields, by old names and new, with numbers
+//! as numbers or as texts, decimal or hexadecimal.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -320,8 +320,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes, there is a match or a reason; what is read and shown is read the same, but
-        /// for ports whose protocol is not said: Ryu shows them without it.
+        /// Any input gives a match or a reason. A match that is read and shown reads the same
+        /// again, except for ports without a protocol: Ryu shows them without it.
         #[test]
         fn what_is_read_is_shown_and_read_again(
             fields in prop::collection::btree_map(key(), value(), 0..5)

@@ -1,11 +1,12 @@
 //! The paths of two applications of Ryu, for programs that were written for them: `ofctl_rest`
-//! (`/stats/…`) and `rest_qos` (`/qos/…`). Shapes of answers are those of Ryu 4.34 for OpenFlow 1.3;
-//! what cannot be done here is answered with 501 and says why.
+//! (`/stats/…`) and `rest_qos` (`/qos/…`). Shapes of answers are those of Ryu 4.34 for OpenFlow
+//! 1.3. A request that auster cannot carry out gets 501 and the reason.
 //!
 //! | Ryu | here |
 //! | --- | --- |
 //! | `GET /stats/…` | asked of the switch |
-//! | `POST /stats/flowentry/…`, `meterentry`, `groupentry`, `portdesc`, `role`, `experimenter` | 501: auster looks after the tables |
+//! | `POST /stats/flowentry/…`, `meterentry`, `groupentry` | 501: auster looks after the tables |
+//! | `POST /stats/portdesc`, `role`, `experimenter` | 501, too |
 //! | `/qos/queue/{switch}` | queues of ports, as `/v1/queues` |
 //! | `/qos/rules/{switch}` | a service and a policy for each rule |
 //! | `/qos/meter/{switch}` | kept, and used by rules that name the number |

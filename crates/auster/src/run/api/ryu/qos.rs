@@ -1,6 +1,6 @@
 //! `/qos/…`, as Ryu's `rest_qos` has it. A rule is a service and a policy of the API, called
-//! `ryu-SWITCH-NUMBER`; queues are those of `/v1/queues`. So they are checked as those are, and what
-//! is wrong changes nothing.
+//! `ryu-SWITCH-NUMBER`; queues are those of `/v1/queues`. The same checks apply to them, and a
+//! request with a mistake changes nothing.
 
 mod meters;
 mod queues;
@@ -36,7 +36,7 @@ fn no_method(method: &Method) -> Problem {
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail)
 }
 
-/// Those that are meant and connected.
+/// The connected switches that the text names.
 async fn switches(api: &Api, text: &str) -> Result<Vec<DatapathId>, Problem> {
     let views = api.switches().await?;
     let up = views.iter().filter(|view| view.connection.is_some());
@@ -76,7 +76,7 @@ fn failure(details: impl Into<Value>) -> Value {
     json!({"result": "failure", "details": details.into()})
 }
 
-/// What was refused, as a result.
+/// A refusal, as a result.
 fn refused(refused: Refused) -> Value {
     let problem = Problem::from(refused);
     let errors = problem.errors.iter().map(|error| error.detail.clone());

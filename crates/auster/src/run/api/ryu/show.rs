@@ -11,7 +11,7 @@ use openflow::{Action, GroupId, Instruction, MacAddr, Match, MeterId, PortNo, Ta
 use serde_json::{Map, Value, json};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// What a switch's answer is shown as: a list, but for its description.
+/// The JSON form of a switch's answer: a list, except for its description.
 pub fn bodies(bodies: Vec<ReplyBody>) -> Value {
     let mut shown = Vec::new();
     for body in bodies {
@@ -70,7 +70,7 @@ pub fn flow(row: &FlowStats) -> Value {
     })
 }
 
-/// Of the entry on the wire, as OpenFlow 1.3 has it: clients look at it, so it is not left out.
+/// The length of the entry in OpenFlow 1.3's encoding: clients look at it, so it is not left out.
 fn flow_length(row: &FlowStats) -> usize {
     let oxm = |field: &MatchField| match field {
         MatchField::Basic { field, mask, .. } => {

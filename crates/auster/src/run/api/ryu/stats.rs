@@ -52,7 +52,7 @@ async fn of_two_parts(
     answer(&api, &kind, &dpid, [Some(&first), Some(&second)], request).await
 }
 
-/// What changes a switch under the controller's hands.
+/// The requests that change a switch without the controller's knowledge.
 const CHANGES: [&str; 6] = [
     "flowentry",
     "meterentry",
@@ -106,7 +106,7 @@ async fn answer(
     Ok(Json(shown).into_response())
 }
 
-/// Ryu takes numbers as Python writes them, decimal or `0x…`; here also as they are shown elsewhere.
+/// The datapath id in Ryu's forms, decimal or `0x…`, or in the form that other paths show.
 pub fn dpid_of(text: &str) -> Result<DatapathId, Problem> {
     let decimal = text.bytes().all(|b| b.is_ascii_digit());
     let found = match text.parse::<u64>() {
@@ -169,7 +169,7 @@ fn body(
     })
 }
 
-/// Which entries are asked for; OpenFlow has no filter by priority, so that is done here.
+/// The filter of entries. OpenFlow has no filter by priority, so the controller applies it here.
 struct Filter {
     request: FlowStatsRequest,
     priority: Option<u128>,

@@ -69,7 +69,7 @@ fn config(queues: &PortQueues) -> Value {
 }
 
 impl Api {
-    /// As the switch's database has it; its number where that is not connected.
+    /// The port's name in the switch's database; its number where no database is connected.
     fn port_name(&self, dpid: DatapathId, port: PortNo) -> String {
         let views = self.views.borrow();
         let ports = views.get(&dpid).into_iter().flat_map(|view| &view.ports);

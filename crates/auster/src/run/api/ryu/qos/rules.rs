@@ -202,7 +202,7 @@ async fn set_rule(
     })
 }
 
-/// What is asked for, and everything in it that cannot be.
+/// The requested rule, or every mistake in it.
 fn parse_rule(
     dpid: DatapathId,
     id: u32,
