@@ -264,6 +264,8 @@ fn a_raw_value_that_changes_changes_the_report() {
         ],
     );
 
+    // Slower than without the scheme.
+    document["cells"][0]["delay_ms"]["mean"] = json!(100.0);
     document["cells"][1]["lost"] = json!(3);
     document["checks"][1]["passed"] = json!(false);
     fixture.put(&document);
@@ -479,8 +481,8 @@ fn a_wrong_list_is_told_by_line_all_at_once() {
         &stderr,
         &[
             "papers.toml:7: minutes is 0; it must be a number from 0.01 to 600",
-            "papers.toml:35: from: 'cells[algorithm=\"ours, strict\", load].delay_ms' is no path",
-            "papers.toml:47: 'at_mots' is not known in [[paper.entry.value]]",
+            "papers.toml:36: from: 'cells[algorithm=\"ours, strict\", load].delay_ms' is no path",
+            "papers.toml:48: 'at_mots' is not known in [[paper.entry.value]]",
         ],
     );
 }
