@@ -1,6 +1,8 @@
 //! The product: controller, relays, queues, policies, certificates. The laboratory uses parts of
 //! it.
 
+// The pages are read beside the source: links may lead to private items.
+#![allow(rustdoc::private_intra_doc_links)]
 // What stands above a flag is its help, where [ ] is grammar and no link.
 #![allow(rustdoc::broken_intra_doc_links)]
 // They panic when nobody can be written to, and wait when nobody reads: see `cli::output`.

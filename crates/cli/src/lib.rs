@@ -1,6 +1,9 @@
 //! Code that the commands of both programs share: how they end ([`failure`]), their output
 //! ([`output`], [`progress`], [`table`]), their log, signals, help pages, and other programs.
 
+// The pages are read beside the source: links may lead to private items.
+#![allow(rustdoc::private_intra_doc_links)]
+
 pub mod date;
 pub mod failure;
 pub mod interrupt;

@@ -3,6 +3,9 @@
 //! Every subcommand measures with its own module. The `measure` crate summarises, the `report`
 //! crate writes tables, documents and plots.
 
+// The pages are read beside the source: links may lead to private items.
+#![allow(rustdoc::private_intra_doc_links)]
+
 pub mod channel;
 mod controller;
 pub mod network;

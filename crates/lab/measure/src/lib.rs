@@ -1,4 +1,7 @@
 //! Statistics of what was measured.
 
+// The pages are read beside the source: links may lead to private items.
+#![allow(rustdoc::private_intra_doc_links)]
+
 pub mod quantiles;
 pub mod stats;

@@ -1,5 +1,8 @@
 //! Networks on this machine: namespaces, Open vSwitch, impaired links, who controls them, probes.
 
+// The pages are read beside the source: links may lead to private items.
+#![allow(rustdoc::private_intra_doc_links)]
+
 pub mod cpu;
 pub mod impairment;
 pub mod ledger;
