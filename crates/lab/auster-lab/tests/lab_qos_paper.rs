@@ -15,7 +15,7 @@ title = 'reduced'
 [qos_paper]
 rate = '10mbit'
 scale = 0.001
-repetitions = 1
+runs = 1
 pings = 2
 sizes_mb = [500, 1000]
 udp_mbps = 5
@@ -37,7 +37,7 @@ transfer_ratio_max = 100
 icmp_ratio_max = 100
 udp_loss_percent_max = 100
 [qos_paper.quick]
-repetitions = 1
+runs = 1
 sizes_mb = [20]
 controllers = ['none']
 ";

@@ -243,7 +243,7 @@ fn bench_switch_says_what_is_wrong() {
     check(&[
         ("bench switch --runs 0", Root, 2, "0 is not in 1..=1000000"),
         ("bench switch --only speed", Root, 2, "possible values: packet-in, flow-mod"),
-        ("bench switch --transports pigeon", Root, 2, "possible values: tcp, ssl, quic"),
+        ("bench switch --transports pigeon", Root, 2, "possible values: tcp, tls, quic"),
         ("bench switch --spacing-us 0", Root, 2, "0 is not in 10..=10000"),
         ("bench switch udp:1.2.3.4", Root, 2, "'udp:' is no connection method"),
         ("bench switch ptcp:0 --ingress lo --egress x", Root, 2, "write --listen ptcp:0"),

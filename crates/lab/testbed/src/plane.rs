@@ -31,11 +31,21 @@ const FOREIGN_START_TIME_MAX: Duration = Duration::from_secs(120);
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
     Tcp,
+    #[value(alias = "ssl")]
     Tls,
     Quic,
 }
 
 impl Transport {
+    /// The word of Open vSwitch's connection methods.
+    pub fn scheme(self) -> &'static str {
+        match self {
+            Transport::Tcp => "tcp",
+            Transport::Tls => "ssl",
+            Transport::Quic => "quic",
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Transport::Tcp => "tcp",

@@ -32,8 +32,9 @@ use cli::progress::Progress;
 use lane::{Kind, Lane, Otherwise};
 use report::{Figures, Samples};
 use set_up::Ladder;
-use subject::{Subject, Transport};
+use subject::Subject;
 use testbed::ledger::Ledger;
+use testbed::plane::Transport;
 
 /// Measure a switch: packet-in delay by part, flow-mod delay by barrier and by data plane, flow
 /// set-up rate, read rate and capacity of its table
@@ -68,7 +69,7 @@ pub struct Args {
     #[arg(short = 'C', long, value_name = "FILE")]
     ca_cert: Option<PathBuf>,
     /// What our own Open vSwitch is reached over
-    #[arg(long, value_enum, value_delimiter = ',', default_values = ["tcp", "ssl", "quic"])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values = ["tcp", "tls", "quic"])]
     transports: Vec<Transport>,
     /// What to measure, instead of everything
     #[arg(long, value_enum, value_delimiter = ',')]

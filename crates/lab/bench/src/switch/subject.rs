@@ -30,7 +30,7 @@ use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use testbed::netns;
 use testbed::network::{CONTROLLER, CONTROLLER_ADDRESS, Network, Options, SWITCHES};
-use testbed::plane::{identity, make_certificates, wait_for_listener};
+use testbed::plane::{Transport, identity, make_certificates, wait_for_listener};
 use testbed::topology::Topology;
 
 const TCP_PORT: u16 = 6653;
@@ -42,24 +42,6 @@ const CONNECT_MAX: Duration = Duration::from_secs(20);
 
 /// Connections by the relay that wait for their turn.
 const HANDED_MAX: usize = 16;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Transport {
-    Tcp,
-    #[value(alias = "tls")]
-    Ssl,
-    Quic,
-}
-
-impl Transport {
-    pub fn name(self) -> &'static str {
-        match self {
-            Transport::Tcp => "tcp",
-            Transport::Ssl => "ssl",
-            Transport::Quic => "quic",
-        }
-    }
-}
 
 /// Lanes, and what must live as long as they do.
 pub struct Subject {
@@ -117,7 +99,7 @@ pub fn own(runtime: &Runtime, transports: &[Transport], token: u32) -> Result<Su
         let opened = runtime
             .block_on(async { tokio::time::timeout(CONNECT_MAX, open(door, is_alone)).await });
         let Ok(Some(channel)) = opened else {
-            let name = transport.name();
+            let name = transport.scheme();
             let why = network.casualty();
             let why = why.unwrap_or_else(|| network.last_words("ovs-vswitchd.log"));
             return Err(Failure::machine(format!(
@@ -172,7 +154,7 @@ async fn find_lanes(
     }
     let mut lanes = Vec::new();
     for (number, (transport, channel)) in (0..).zip(transports.iter().zip(channels)) {
-        lanes.push(Lane::new(transport.name(), channel, ends.clone(), number).await?);
+        lanes.push(Lane::new(transport.scheme(), channel, ends.clone(), number).await?);
     }
     Ok(lanes)
 }
@@ -226,7 +208,7 @@ pub async fn foreign(
 async fn open_door(transport: Transport, security: &Security) -> Result<Door, Failure> {
     let method = match transport {
         Transport::Tcp => format!("ptcp:{TCP_PORT}:{CONTROLLER_ADDRESS}"),
-        Transport::Ssl => format!("pssl:{TLS_PORT}:{CONTROLLER_ADDRESS}"),
+        Transport::Tls => format!("pssl:{TLS_PORT}:{CONTROLLER_ADDRESS}"),
         Transport::Quic => format!("pquic:{QUIC_PORT}:{CONTROLLER_ADDRESS}"),
     };
     let method: Method = method.parse().map_err(Failure::machine)?;
@@ -265,7 +247,7 @@ fn point_bridge(
     transports: &[Transport],
     pki: &Path,
 ) -> Result<(), Failure> {
-    if transports.contains(&Transport::Ssl) {
+    if transports.contains(&Transport::Tls) {
         let files = [
             "switch-privkey.pem",
             "switch-cert.pem",
@@ -292,7 +274,7 @@ fn point_bridge(
     }
     let targets = transports.iter().map(|transport| match transport {
         Transport::Tcp => format!("tcp:{CONTROLLER_ADDRESS}:{TCP_PORT}"),
-        Transport::Ssl => format!("ssl:{CONTROLLER_ADDRESS}:{TLS_PORT}"),
+        Transport::Tls => format!("ssl:{CONTROLLER_ADDRESS}:{TLS_PORT}"),
         Transport::Quic => format!("tcp:127.0.0.1:{TCP_PORT}"),
     });
     let mut words: Vec<String> = Vec::new();

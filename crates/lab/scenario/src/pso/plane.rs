@@ -188,11 +188,8 @@ fn relay_arguments(
     policy: &Path,
     pki: &Path,
 ) {
-    let (dial, listen) = match transport {
-        Transport::Tcp => ("tcp", "ptcp"),
-        Transport::Tls => ("ssl", "pssl"),
-        Transport::Quic => ("quic", "pquic"),
-    };
+    let dial = transport.scheme();
+    let listen = format!("p{dial}");
     match role {
         "relay-switch" => {
             let bridges = format!("ptcp:{OPENFLOW_PORT}:127.0.0.1");

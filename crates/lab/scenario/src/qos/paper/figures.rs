@@ -104,7 +104,7 @@ impl Measure {
     }
 }
 
-/// One repetition of one figure.
+/// One run of one figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Sample {
     pub controller: String,
@@ -119,7 +119,7 @@ pub struct Sample {
     pub lost: u64,
 }
 
-/// One figure under every controller, over all repetitions.
+/// One figure under every controller, over all runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub measure: Measure,
@@ -284,7 +284,7 @@ pub fn served(settings: &Settings, beside: &[Beside]) -> Check {
     Check {
         what: format!("{name}: what is measured is in its queue between s2 and s3"),
         passed: least > 0,
-        found: format!("at least {least} packets of a repetition"),
+        found: format!("at least {least} packets of a run"),
     }
 }
 
@@ -344,7 +344,7 @@ mod tests {
                     for (cell, value) in Cell::ALL.into_iter().zip([10.0, 40.0, 11.0]) {
                         for round in 0..3 {
                             // Each controller is slower than the one before, by less than a
-                            // repetition differs from the next.
+                            // run differs from the next.
                             let value = value + f64::from(round) + 0.5 * rank as f64;
                             let is_udp = measure == Measure::Udp;
                             samples.push(Sample {

@@ -151,7 +151,7 @@ impl Experiment<'_> {
     /// All samples, or those until the interrupt.
     fn run(&self, say: &dyn Fn(String)) -> Result<(Vec<Sample>, Vec<Beside>), Failure> {
         let (mut samples, mut beside) = (Vec::new(), Vec::new());
-        for round in 0..self.settings.repetitions {
+        for round in 0..self.settings.runs {
             let Some(mut beds) = self.beds(round)? else {
                 return Ok((samples, beside));
             };
@@ -163,22 +163,22 @@ impl Experiment<'_> {
             }
             self.progress.clear();
             say(format!(
-                "  {:4.0} s  repetition {} of {}",
+                "  {:4.0} s  run {} of {}",
                 self.started.elapsed().as_secs_f64(),
                 round + 1,
-                self.settings.repetitions
+                self.settings.runs
             ));
         }
         Ok((samples, beside))
     }
 
-    /// New networks for every repetition: in which order Open vSwitch looks at its ports is drawn as
+    /// New networks for every run: in which order Open vSwitch looks at its ports is drawn as
     /// they are made, and beside traffic without queues that decides who finds room in one of them.
     fn beds(&self, round: u32) -> Result<Option<Vec<Bed>>, Failure> {
         let mut beds = Vec::new();
         for candidate in &self.settings.controllers {
             self.progress.say(format_args!(
-                "repetition {}: starting the network of {}",
+                "run {}: starting the network of {}",
                 round + 1,
                 candidate.name
             ));
@@ -214,7 +214,7 @@ impl Experiment<'_> {
                 let place = (turn + round as usize) % beds.len();
                 let bed = &mut beds[place];
                 self.progress.say(format_args!(
-                    "{}, repetition {}, {}: {step:?}",
+                    "{}, run {}, {}: {step:?}",
                     bed.name,
                     round + 1,
                     cell.name()

@@ -9,7 +9,7 @@ use auster::queues::plan::Rate;
 use bench::network::udp;
 use testbed::plane::{Controller, Transport};
 
-const REPETITIONS_MAX: u32 = 100;
+const RUNS_MAX: u32 = 100;
 const SIZE_MB_MAX: u32 = 100_000;
 /// Less is a handful of datagrams, more is hours.
 const BYTES: std::ops::RangeInclusive<u64> = 10_000..=10_000_000_000;
@@ -139,7 +139,7 @@ pub fn of(settings: &Settings) -> Vec<Problem> {
     }
     if let Some(quick) = &settings.quick {
         sizes(settings, &quick.sizes_mb, QUICK, &mut problems);
-        repetitions(settings, quick.repetitions, QUICK, &mut problems);
+        check_runs(settings, quick.runs, QUICK, &mut problems);
         for name in &quick.controllers {
             problems.check(
                 settings.controllers.iter().any(|c| c.name == *name),
@@ -178,7 +178,7 @@ fn top(settings: &Settings, problems: &mut Problems) {
         "above 0 and up to 1",
     );
     sizes(settings, &settings.sizes_mb, TOP, problems);
-    repetitions(settings, settings.repetitions, TOP, problems);
+    check_runs(settings, settings.runs, TOP, problems);
     let mbps = rate.map_or(f64::MAX, |rate| rate.0 as f64 / 1e6);
     problems.check(
         settings.udp_mbps > 0.0 && settings.udp_mbps <= mbps,
@@ -221,31 +221,19 @@ fn sizes(settings: &Settings, sizes: &[u32], table: &'static str, problems: &mut
     );
 }
 
-fn repetitions(
-    settings: &Settings,
-    repetitions: u32,
-    table: &'static str,
-    problems: &mut Problems,
-) {
-    problems.check(
-        (1..=REPETITIONS_MAX).contains(&repetitions),
-        table,
-        "repetitions",
-        "1 to 100",
-    );
+fn check_runs(settings: &Settings, runs: u32, table: &'static str, problems: &mut Problems) {
+    problems.check((1..=RUNS_MAX).contains(&runs), table, "runs", "1 to 100");
     let each = (HOPS.len() * Cell::ALL.len()) as u32;
-    let strangers = settings
-        .pings
-        .saturating_mul(each.saturating_mul(repetitions));
+    let strangers = settings.pings.saturating_mul(each.saturating_mul(runs));
     problems.check(
         settings.pings > 0 && strangers <= STRANGERS_MAX,
         table,
         match table {
             TOP => "pings",
-            _ => "repetitions",
+            _ => "runs",
         },
         format!(
-            "at least 1 ping, and with {each} for each repetition no more than {STRANGERS_MAX} \
+            "at least 1 ping, and with {each} for each run no more than {STRANGERS_MAX} \
              hosts behind h1's port; these are {strangers}"
         ),
     );

@@ -43,7 +43,7 @@ pub struct LeftOut {
     pub why: String,
 }
 
-/// The background traffic of a repetition.
+/// The background traffic of a run.
 #[derive(Debug, Serialize)]
 pub struct Beside {
     pub controller: String,
@@ -90,12 +90,12 @@ impl Document {
 
     fn text(&self) -> String {
         let mut text = format!(
-            "{}\n{}\n{}, {} processors; {} repetitions: median (least to most)\n",
+            "{}\n{}\n{}, {} processors; {} runs: median (least to most)\n",
             self.title,
             self.settings.words(),
             self.machine.cpu,
             self.machine.cpu_count,
-            self.settings.repetitions,
+            self.settings.runs,
         );
         for left in &self.left_out {
             let _ = writeln!(text, "{left}");

@@ -30,8 +30,8 @@ pub struct Settings {
     pub rate: String,
     /// What is sent of each size.
     pub scale: f64,
-    pub repetitions: u32,
-    /// New flows to each host in a repetition.
+    pub runs: u32,
+    /// New flows to each host in a run.
     pub pings: u32,
     /// The paper's sizes, in 10^6 bytes.
     pub sizes_mb: Vec<u32>,
@@ -84,7 +84,7 @@ pub struct Claims {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quick {
-    pub repetitions: u32,
+    pub runs: u32,
     pub sizes_mb: Vec<u32>,
     /// By name.
     pub controllers: Vec<String>,
@@ -125,16 +125,16 @@ impl Settings {
             .quick
             .take()
             .ok_or_else(|| Failure::usage("--quick: this scenario has no [qos_paper.quick]"))?;
-        self.repetitions = quick.repetitions;
+        self.runs = quick.runs;
         self.sizes_mb = quick.sizes_mb;
         self.controllers
             .retain(|c| quick.controllers.contains(&c.name));
         Ok(self)
     }
 
-    /// What the command line says of repetitions wins.
-    pub fn bound(&mut self, repetitions: Option<u32>) -> Result<(), Failure> {
-        self.repetitions = repetitions.unwrap_or(self.repetitions);
+    /// What the command line says of runs wins.
+    pub fn bound(&mut self, runs: Option<u32>) -> Result<(), Failure> {
+        self.runs = runs.unwrap_or(self.runs);
         let problems = problems::of(self);
         let told: Vec<String> = problems.iter().map(|problem| problem.text()).collect();
         match told.is_empty() {
@@ -227,13 +227,13 @@ impl Settings {
         let names: Vec<&str> = self.controllers.iter().map(|c| c.name.as_str()).collect();
         let sizes: Vec<String> = self.sizes_mb.iter().map(u32::to_string).collect();
         format!(
-            "6 switches, 8 hosts, links of {}; under {}; {} repetitions\n\
+            "6 switches, 8 hosts, links of {}; under {}; {} runs\n\
              Sizes are the paper's, {} MB; of each {} is sent (scale {}), UDP at {} Mbit/s\n\
              Background: h5 to h7 and h6 to h8, a TCP connection and {} new flows/s each\n\
              QoS on s2 to s3: {}",
             self.rate,
             names.join(", "),
-            self.repetitions,
+            self.runs,
             sizes.join(", "),
             match self.scale {
                 1.0 => "all".to_owned(),
@@ -271,10 +271,7 @@ pub mod tests {
         assert!(is_ours(TEXT) && !is_ours("title = 'x'\ntopologies = ['ring,4']"));
         let settings = whole();
         assert_eq!(settings.sizes_mb, [100, 200, 350, 500, 750, 1000]);
-        assert_eq!(
-            (settings.rate(), settings.repetitions),
-            (Rate(100_000_000), 5)
-        );
+        assert_eq!((settings.rate(), settings.runs), (Rate(100_000_000), 5));
         let (service, rest) = settings.classes();
         assert_eq!(service.rate, Rate(20_000_000));
         assert_eq!(service.rate_max, settings.rate());
