@@ -453,11 +453,11 @@ impl Bench<'_> {
             };
         }
         let stream = match flow {
-            Flow::Known => udp::stream_known(&subject.ends, pace, interrupt)?,
+            Flow::Known => udp::stream_known(&subject.ends, pace, &|| interrupt.is_set())?,
             Flow::New => {
                 let identity = stranger(subject.new_strangers(1).start);
                 let doors = (&subject.from, identity, &subject.to);
-                udp::stream_new(&subject.ends, doors, pace, interrupt)?
+                udp::stream_new(&subject.ends, doors, pace, &|| interrupt.is_set())?
             }
         };
         raw.stream(&subject.label, background, flow, pace, &stream);

@@ -20,7 +20,6 @@ use crate::network::order::Arrival;
 use crate::network::stranger::Door;
 use crate::network::tcp::Ends;
 use cli::failure::Failure;
-use cli::interrupt::Interrupt;
 use testbed::netns;
 
 /// Stream, number and time.
@@ -84,14 +83,20 @@ impl Sender<'_> {
 /// A stream that was sent, as both ends saw it.
 #[derive(Debug, Default)]
 pub struct Stream {
+    /// When the first datagram was due, on the clock of the datagrams.
+    pub began_ns: u64,
     pub sent: u64,
     /// The most that a datagram was sent after it was due: the sender's own fault.
     pub sender_late_max: Duration,
     pub arrivals: Vec<Arrival>,
 }
 
-/// A stream from the host itself.
-pub fn stream_known(ends: &Ends, pace: &Pace, interrupt: &Interrupt) -> Result<Stream, Failure> {
+/// A stream from the host itself, which ends early when `is_over` says so.
+pub fn stream_known(
+    ends: &Ends,
+    pace: &Pace,
+    is_over: &dyn Fn() -> bool,
+) -> Result<Stream, Failure> {
     let receiver = open_receiver(ends).map_err(failed)?;
     let address = receiver.local_addr().map_err(failed)?;
     let sender = netns::within(&ends.from, || {
@@ -100,7 +105,7 @@ pub fn stream_known(ends: &Ends, pace: &Pace, interrupt: &Interrupt) -> Result<S
         socket.connect(address).map(|()| socket)
     });
     let sender = Sender::Known(sender.map_err(failed)?);
-    stream(&sender, receiver, pace, interrupt)
+    stream(&sender, receiver, pace, is_over)
 }
 
 /// A stream from a stranger beside it, to `to`, which is `ends`' own second host.
@@ -108,7 +113,7 @@ pub fn stream_new(
     ends: &Ends,
     (door, identity, to): (&Door, Host, &Door),
     pace: &Pace,
-    interrupt: &Interrupt,
+    is_over: &dyn Fn() -> bool,
 ) -> Result<Stream, Failure> {
     // So that a late datagram's refusal asks nobody where the stranger is.
     to.introduce(std::iter::once(identity))?;
@@ -120,7 +125,7 @@ pub fn stream_new(
         to: to.host,
         port,
     };
-    stream(&sender, receiver, pace, interrupt)
+    stream(&sender, receiver, pace, is_over)
 }
 
 fn failed(error: io::Error) -> Failure {
@@ -134,24 +139,27 @@ fn open_receiver(ends: &Ends) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Sends until all is sent, or until the interrupt.
+/// Sends until all is sent, or until `is_over` says so.
 fn stream(
     sender: &Sender,
     receiver: UdpSocket,
     pace: &Pace,
-    interrupt: &Interrupt,
+    is_over: &dyn Fn() -> bool,
 ) -> Result<Stream, Failure> {
     let id = real_ns();
     let count = pace.count();
     let sent_all = Arc::new(AtomicBool::new(false));
     let ended = sent_all.clone();
     let receiver = std::thread::spawn(move || receive(&receiver, id, count, &ended));
-    let mut stream = Stream::default();
     let mut payload = vec![0; pace.datagram_bytes];
     payload[..8].copy_from_slice(&id.to_be_bytes());
     let start = Instant::now();
+    let mut stream = Stream {
+        began_ns: real_ns(),
+        ..Stream::default()
+    };
     for number in 0..count {
-        if interrupt.is_set() {
+        if is_over() {
             break;
         }
         let due = start + pace.interval().mul_f64(number as f64);
@@ -228,7 +236,7 @@ fn nanoseconds(time: TimeSpec) -> u64 {
 }
 
 /// The clock that the kernel stamps arrivals with.
-fn real_ns() -> u64 {
+pub fn real_ns() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_nanos() as u64)
 }

@@ -352,12 +352,102 @@ const MISTAKES: [(&str, &str, usize, &str); 49] = [
 
 #[test]
 fn each_mistake_is_reported_with_its_line_its_field_and_what_would_be_right() {
-    assert!(read(GOOD, &auster()).is_ok());
-    for (from, to, line, words) in MISTAKES {
-        assert!(GOOD.contains(from), "{from}");
-        let text = GOOD.replacen(from, to, 1);
+    each_is_reported(GOOD, &MISTAKES);
+    each_is_reported(UDP, &UDP_MISTAKES);
+}
+
+const UDP: &str = r#"title = "test"
+[topology]
+graph = "ring,3"
+[[traffic]]
+id = "stream"
+kind = "udp"
+from = "h1"
+to = "h3"
+rate_mbps = 5
+payload_bytes = 1000
+streams = 2
+burst = "300ms"
+pause = "2s"
+[[at]]
+id = "end"
+time = "3s"
+[[row]]
+name = "all"
+lost = "stream.lost"
+"#;
+
+const UDP_MISTAKES: [(&str, &str, usize, &str); 10] = [
+    (
+        "from = \"h1\"",
+        "",
+        4,
+        "traffic.from: missing; write such as from = \"h1\"",
+    ),
+    (
+        "from = \"h1\"",
+        "from = \"h9\"",
+        7,
+        "no host h9; did you mean h1?",
+    ),
+    (
+        "from = \"h1\"",
+        "from = \"h3\"",
+        7,
+        "from and to are the same host",
+    ),
+    (
+        "rate_mbps = 5",
+        "",
+        4,
+        "rate_mbps: missing; write such as rate_mbps = 5",
+    ),
+    (
+        "rate_mbps = 5",
+        "rate_mbps = 0",
+        9,
+        "0 is not a number from 0.001 to below 10000",
+    ),
+    (
+        "rate_mbps = 5",
+        "rate_mbps = 500",
+        9,
+        "traffic.rate_mbps: 125000 packets a second are more than 20000",
+    ),
+    (
+        "rate_mbps = 5",
+        "rate_mbps = 5\npackets_per_s = 3",
+        10,
+        "rate_mbps says it already",
+    ),
+    (
+        "payload_bytes = 1000",
+        "payload_bytes = 9000",
+        10,
+        "9000 is not a whole number from 24 to 1472",
+    ),
+    (
+        "streams = 2",
+        "streams = 0",
+        11,
+        "0 is not a whole number from 1 to 64",
+    ),
+    (
+        "pause = \"2s\"",
+        "",
+        12,
+        "traffic.burst: burst and pause need each other",
+    ),
+];
+
+/// Makes each mistake in a scenario that has none.
+fn each_is_reported(good: &str, mistakes: &[(&str, &str, usize, &str)]) {
+    assert!(read(good, &auster()).is_ok());
+    for (from, to, line, words) in mistakes {
+        assert!(good.contains(from), "{from}");
+        let text = good.replacen(from, to, 1);
         let found = refused(&text);
-        let is_it = |p: &&Problem| p.line == line && p.text.contains(words);
+        let is_it = |p: &&Problem| p.line == *line && p.text.contains(words);
         let shown: Vec<String> = found.iter().map(Problem::to_string).collect();
         assert!(
             found.iter().any(|p| is_it(&p)),

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use cli::toml_problem;
@@ -335,6 +335,19 @@ impl<'a> Section<'a> {
             }
             _ => {
                 self.wrong(key, &format!("a whole number from {least} to {most}"), node);
+                None
+            }
+        }
+    }
+
+    /// A number, with or without a fraction.
+    pub fn number(&self, key: &'a str, range: Range<f64>) -> Option<f64> {
+        let node = self.node(key)?;
+        match node.value {
+            Value::Number(n) if range.contains(&n) => Some(n),
+            _ => {
+                let limits = format!("from {} to below {}", range.start, range.end);
+                self.wrong(key, &format!("a number {limits}"), node);
                 None
             }
         }

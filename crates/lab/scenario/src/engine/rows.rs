@@ -4,20 +4,21 @@ use std::time::Duration;
 
 use measure::quantiles::Quantiles;
 use serde::{Serialize, Serializer};
-use testbed::probe::Sample;
 
 use crate::engine::expression::{self, Value};
 use crate::engine::matrix;
 use crate::engine::probe::Series;
 use crate::engine::schema::{Cell, Column, RowSpec, Run, Scenario};
 use crate::engine::timeline::Window;
+use crate::engine::traffic::Record;
 use crate::report::Check;
 
 /// What one run has measured.
 pub struct Measured<'a> {
     /// Each moment as it happened.
     pub times: &'a [(String, Duration)],
-    pub samples: &'a [Sample],
+    /// Of each stream.
+    pub records: &'a [Box<dyn Record>],
     /// Of each probe.
     pub series: &'a [Series],
 }
@@ -59,7 +60,7 @@ pub fn rows(cell: &Cell, run: &Run, measured: &Measured<'_>) -> Vec<Row> {
             let value = window.map(|window| {
                 column
                     .value
-                    .value(&|name| figure(cell, run, measured, &window, name))
+                    .value(&|name| figure(cell, measured, &window, name))
             });
             match value {
                 Some(Value::One(one)) => (column.name.clone(), one),
@@ -78,11 +79,10 @@ pub fn rows(cell: &Cell, run: &Run, measured: &Measured<'_>) -> Vec<Row> {
 }
 
 /// A figure of traffic or of a probe. The schema has checked its name.
-fn figure(cell: &Cell, run: &Run, measured: &Measured<'_>, window: &Window, name: &str) -> Value {
+fn figure(cell: &Cell, measured: &Measured<'_>, window: &Window, name: &str) -> Value {
     let (id, figure) = name.split_once('.').unwrap_or((name, ""));
     if let Some(n) = cell.traffic.iter().position(|stream| stream.id == id) {
-        let kind = &cell.traffic[n].kind;
-        return kind.figure(figure, window, &run.pairs[n], measured.samples);
+        return measured.records[n].figure(figure, window);
     }
     let n = cell.probes.iter().position(|(known, _)| known == id);
     n.map_or(Value::One(f64::NAN), |n| {

@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use ::report::machine::Machine;
+use bench::network::tcp::Ends;
 use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::output::{note, say, say_part};
@@ -13,7 +15,7 @@ use cli::signals::Signals;
 use measure::quantiles::Quantiles;
 use testbed::network::{Network, Options};
 use testbed::plane::{Controller, Plane, Transport};
-use testbed::probe::{Prober, Sample};
+use testbed::probe::{Flow, Prober, Sample};
 use testbed::{status, tools};
 
 use crate::engine::probe::Series;
@@ -22,6 +24,7 @@ use crate::engine::readiness::{PAIRS_AT_ONCE, Readiness, ping_failure};
 use crate::engine::rows::{self, Measured, Row};
 use crate::engine::schema::{Cell, Circumstances, NetworkRuns, Run, Scenario};
 use crate::engine::timeline::{self, END, START, time_of};
+use crate::engine::traffic::{Echoes, Record, Sender, Stage};
 use crate::experiment::Args;
 use crate::report::{self, Check, Document, Outcome, milliseconds, seconds};
 
@@ -272,26 +275,43 @@ fn one_run(
     let first = prober.samples().len();
     let start = prober.elapsed();
     let epoch = Instant::now() - start;
-    let mut flows = Vec::new();
-    for (stream, pairs) in cell.traffic.iter().zip(&run.pairs) {
+    let senders = cell.traffic.iter().zip(&run.pairs);
+    let senders = senders.map(|(stream, pairs)| {
         let begins = time_of(&planned, &stream.begins).unwrap_or_default();
-        flows.extend(stream.kind.flows(pairs, start + begins));
-    }
-    // Traffic has a thread of its own: it does not stop while processes end and start.
-    let (times, series) = std::thread::scope(|scope| {
+        let ends = pairs.iter().map(|(from, to)| Ends::of(network, *from, *to));
+        stream.kind.sender(Stage {
+            pairs: pairs.clone(),
+            ends: ends.collect(),
+            epoch,
+            from: start + begins,
+            until: start + end,
+        })
+    });
+    let senders: Vec<Sender<'_>> = senders.collect();
+    // Traffic has threads of its own: it does not stop while processes end and start.
+    let (times, series, records) = std::thread::scope(|scope| {
         let until = start + end;
         let probes = cell.probes.iter();
         let observers: Vec<_> = probes
             .map(|(_, probe)| scope.spawn(move || probe.observe(plane, epoch, until)))
             .collect();
         let events = scope.spawn(|| events(cell, network, plane, epoch, start));
+        let streams = senders.into_iter().map(|sender| match sender {
+            Sender::Prober(flows) => Stream::Echoes(flows),
+            Sender::Thread(work) => Stream::Own(scope.spawn(work)),
+        });
+        let streams: Vec<Stream<'_>> = streams.collect();
+        let mut flows: Vec<Flow> = streams.iter().flat_map(Stream::flows).copied().collect();
         let carried = prober.carry(&mut flows, start + end);
         let times = joined(events)?;
         let series: Vec<Series> = observers.into_iter().map(joined).collect();
         carried
             .and_then(|()| prober.settle())
             .map_err(ping_failure)?;
-        Ok::<_, Failure>((times, series))
+        let samples = &prober.samples()[first..];
+        let records = streams.into_iter().map(|stream| stream.record(samples));
+        let records = records.collect::<Result<Vec<_>, Failure>>()?;
+        Ok::<_, Failure>((times, series, records))
     })?;
     let samples = &prober.samples()[first..];
     for pair in &mut outcome.pairs {
@@ -302,10 +322,33 @@ fn one_run(
     }
     let measured = Measured {
         times: &times,
-        samples,
+        records: &records,
         series: &series,
     };
     Ok(rows::rows(cell, run, &measured))
+}
+
+/// A stream under way.
+enum Stream<'scope> {
+    Echoes(Vec<Flow>),
+    Own(ScopedJoinHandle<'scope, Result<Box<dyn Record>, Failure>>),
+}
+
+impl Stream<'_> {
+    fn flows(&self) -> &[Flow] {
+        match self {
+            Stream::Echoes(flows) => flows,
+            Stream::Own(_) => &[],
+        }
+    }
+
+    /// Waits for the end of the stream.
+    fn record(self, samples: &[Sample]) -> Result<Box<dyn Record>, Failure> {
+        match self {
+            Stream::Echoes(flows) => Ok(Box::new(Echoes::of(&flows, samples))),
+            Stream::Own(thread) => joined(thread),
+        }
+    }
 }
 
 /// Applies events at their times. Returns each moment as it happened, on the prober's clock.
@@ -330,7 +373,7 @@ fn events(
     Ok(times)
 }
 
-fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, T>) -> T {
+fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     let result = thread.join();
     result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

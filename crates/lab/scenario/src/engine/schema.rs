@@ -243,20 +243,20 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
             }
             let topology = network.as_ref().map(|(_, topology)| topology);
             match topology.map(|topology| kind.pairs(topology, &BTreeSet::new())) {
-                Some(Ok(pairs)) => rate += kind.packets_per_s(pairs.len()),
+                Some(Ok(pairs)) => {
+                    let (own, key) = kind.packets_per_s(pairs.len());
+                    rate += own;
+                    if rate > PACKETS_PER_SECOND_MAX {
+                        let most = format!("more than {PACKETS_PER_SECOND_MAX}");
+                        section.problem(key, format!("{rate:.0} packets a second are {most}"));
+                    }
+                }
                 Some(Err(problem)) => {
-                    let key = if section.has("between") {
-                        "between"
-                    } else {
-                        "pairs"
-                    };
-                    section.problem(key, problem);
+                    let keys = ["between", "pairs", "from"];
+                    let key = keys.into_iter().find(|key| section.has(key));
+                    section.problem(key.unwrap_or("kind"), problem);
                 }
                 None => {}
-            }
-            if rate > PACKETS_PER_SECOND_MAX {
-                let most = format!("more than {PACKETS_PER_SECOND_MAX}; give a longer interval");
-                section.problem("interval", format!("{rate:.0} packets a second are {most}"));
             }
         }
         section.finish();

@@ -211,7 +211,7 @@ impl Bed {
             let streams = self
                 .ends
                 .each_ref()
-                .map(|ends| scope.spawn(|| stream_known(ends, &pace, interrupt)));
+                .map(|ends| scope.spawn(|| stream_known(ends, &pace, &|| interrupt.is_set())));
             std::thread::sleep(settings.settle());
             let from_ns = real_ns();
             let verified = self.queues(&["verify", "--json", "--seconds", &seconds]);

@@ -124,7 +124,7 @@ fn send(
             break;
         }
         let began_ns = real_ns();
-        let stream = udp::stream_known(ends, &pace, interrupt)?;
+        let stream = udp::stream_known(ends, &pace, &|| interrupt.is_set())?;
         bursts.push(Burst {
             began_ns,
             interval_ns: pace.interval().as_secs_f64() * 1e9,

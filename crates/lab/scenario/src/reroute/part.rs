@@ -218,6 +218,7 @@ mod tests {
             began_ns: BEGAN,
             interval_ns: MS as f64,
             stream: Stream {
+                began_ns: BEGAN,
                 sent,
                 sender_late_max: Duration::from_millis(1),
                 arrivals: numbers.iter().enumerate().map(arrival).collect(),

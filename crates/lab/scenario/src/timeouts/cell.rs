@@ -142,7 +142,7 @@ pub fn stream(
         .map(|(core, pid)| Watch::start(core, pid));
     let pace = settings.pace(rate_mbps);
     let found: Vec<Result<Stream, Failure>> = std::thread::scope(|scope| {
-        let one = || scope.spawn(|| udp::stream_known(&bed.ends, &pace, interrupt));
+        let one = || scope.spawn(|| udp::stream_known(&bed.ends, &pace, &|| interrupt.is_set()));
         let threads: Vec<_> = (0..streams.streams).map(|_| one()).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
             thread
@@ -392,6 +392,7 @@ mod tests {
     fn a_known_sequence_comes_to_known_figures() {
         // Two a second; 1 is late by one place, 5 lost, 4 comes twice and late by two.
         let stream = Stream {
+            began_ns: 0,
             sent: 8,
             sender_late_max: Duration::from_millis(3),
             arrivals: arrivals(&[0, 2, 1, 3, 6, 7, 4, 4]),

@@ -1,16 +1,21 @@
 //! Traffic between hosts, one file per kind.
 
 mod ping;
+mod udp;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use testbed::probe::{Flow, Sample};
+use bench::network::tcp::Ends;
+use cli::failure::Failure;
+use testbed::probe::Flow;
 use testbed::topology::Topology;
 
 use crate::engine::expression::{Shape, Value};
-use crate::engine::reader::Section;
+use crate::engine::reader::{Section, suggestion};
 use crate::engine::timeline::Window;
+
+pub use ping::Echoes;
 
 /// Hosts by their place in the topology: from, to.
 pub type Pair = (usize, usize);
@@ -21,25 +26,67 @@ pub trait Traffic: Sync {
     fn pairs(&self, topology: &Topology, used: &BTreeSet<Pair>) -> Result<Vec<Pair>, String>;
 
     /// Whether its pairs are new to the network in each run.
-    fn is_new_each_run(&self) -> bool;
+    fn is_new_each_run(&self) -> bool {
+        false
+    }
 
-    /// Streams over these pairs from a moment on.
-    fn flows(&self, pairs: &[Pair], from: Duration) -> Vec<Flow>;
-
-    fn packets_per_s(&self, pairs: usize) -> f64;
+    /// Packets a second over so many pairs, and the field that decides it.
+    fn packets_per_s(&self, pairs: usize) -> (f64, &'static str);
 
     /// The names of its figures.
     fn figures(&self) -> &'static [(&'static str, Shape)];
 
-    /// A figure over the packets that were sent in a window.
-    fn figure(&self, name: &str, window: &Window, pairs: &[Pair], samples: &[Sample]) -> Value;
+    /// Prepares the packets of one run.
+    fn sender(&self, stage: Stage) -> Sender<'_>;
 }
 
-const KINDS: [&str; 1] = ["ping"];
+/// The hosts and the time of a stream in one run.
+pub struct Stage {
+    pub pairs: Vec<Pair>,
+    /// The same hosts as a socket needs them.
+    pub ends: Vec<Ends>,
+    /// The zero of the run's clock.
+    pub epoch: Instant,
+    pub from: Duration,
+    pub until: Duration,
+}
+
+/// The sender of a stream's packets.
+pub enum Sender<'a> {
+    /// The prober, which sends the echo requests of all streams.
+    Prober(Vec<Flow>),
+    /// A thread of the stream's own.
+    Thread(Box<dyn FnOnce() -> Result<Box<dyn Record>, Failure> + Send + 'a>),
+}
+
+/// The fate of a stream's packets in one run.
+pub trait Record: Send {
+    /// A figure over the packets that were sent in a window.
+    fn figure(&self, name: &str, window: &Window) -> Value;
+}
+
+const ONE: Shape = Shape {
+    truth: false,
+    many: false,
+};
+const MANY: Shape = Shape {
+    truth: false,
+    many: true,
+};
+
+const KINDS: [&str; 2] = ["ping", "udp"];
 
 pub fn read(section: &Section<'_>) -> Option<Box<dyn Traffic>> {
     match section.required_word("kind", &KINDS)? {
         "ping" => Some(Box::new(ping::Ping::read(section)?)),
+        "udp" => Some(Box::new(udp::Udp::read(section)?)),
         _ => None,
     }
+}
+
+/// The place of a host in a topology.
+fn host(topology: &Topology, name: &str) -> Result<usize, String> {
+    let found = topology.hosts.iter().position(|known| known.name == name);
+    let names = topology.hosts.iter().map(|known| known.name.as_str());
+    found.ok_or_else(|| format!("no host {name}; {}", suggestion(name, names)))
 }

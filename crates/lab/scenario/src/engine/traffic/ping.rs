@@ -6,9 +6,9 @@ use std::time::Duration;
 use testbed::probe::{Flow, Sample};
 use testbed::topology::Topology;
 
-use super::{Pair, Traffic};
+use super::{MANY, ONE, Pair, Record, Sender, Stage, Traffic, host};
 use crate::engine::expression::{Shape, Value};
-use crate::engine::reader::{Section, suggestion};
+use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 use crate::report::milliseconds;
 
@@ -26,15 +26,6 @@ enum Pairs {
     New(usize),
     Named(Vec<String>),
 }
-
-const ONE: Shape = Shape {
-    truth: false,
-    many: false,
-};
-const MANY: Shape = Shape {
-    truth: false,
-    many: true,
-};
 
 const FIGURES: [(&str, Shape); 5] = [
     ("sent", ONE),
@@ -111,45 +102,68 @@ impl Traffic for Ping {
         matches!(self.pairs, Pairs::New(_))
     }
 
-    /// Spreads the pairs over the interval: a burst would measure its own queueing.
-    fn flows(&self, pairs: &[Pair], from: Duration) -> Vec<Flow> {
-        let flow = |(n, pair): (usize, &Pair)| Flow {
-            from: pair.0,
-            to: pair.1,
-            interval: self.interval,
-            next: from + self.interval * n as u32 / pairs.len() as u32,
-        };
-        pairs.iter().enumerate().map(flow).collect()
-    }
-
-    fn packets_per_s(&self, pairs: usize) -> f64 {
-        pairs as f64 / self.interval.as_secs_f64()
+    fn packets_per_s(&self, pairs: usize) -> (f64, &'static str) {
+        (pairs as f64 / self.interval.as_secs_f64(), "interval")
     }
 
     fn figures(&self) -> &'static [(&'static str, Shape)] {
         &FIGURES
     }
 
-    fn figure(&self, name: &str, window: &Window, pairs: &[Pair], samples: &[Sample]) -> Value {
-        let within = |s: &&Sample| pairs.contains(&(s.from, s.to)) && window.has(s.sent);
-        let samples: Vec<&Sample> = samples.iter().filter(within).collect();
+    fn sender(&self, stage: Stage) -> Sender<'_> {
+        Sender::Prober(flows(&stage.pairs, self.interval, stage.from))
+    }
+}
+
+/// Spreads the pairs over the interval: a burst would measure its own queueing.
+fn flows(pairs: &[Pair], interval: Duration, from: Duration) -> Vec<Flow> {
+    let flow = |(n, pair): (usize, &Pair)| Flow {
+        from: pair.0,
+        to: pair.1,
+        interval,
+        next: from + interval * n as u32 / pairs.len() as u32,
+    };
+    pairs.iter().enumerate().map(flow).collect()
+}
+
+/// The echo requests of one stream.
+pub struct Echoes {
+    flows: Vec<Flow>,
+    samples: Vec<Sample>,
+}
+
+impl Echoes {
+    /// Takes the samples of these flows.
+    pub fn of(flows: &[Flow], samples: &[Sample]) -> Echoes {
+        let is_own = |s: &&Sample| flows.iter().any(|f| (f.from, f.to) == (s.from, s.to));
+        Echoes {
+            flows: flows.to_vec(),
+            samples: samples.iter().filter(is_own).copied().collect(),
+        }
+    }
+}
+
+impl Record for Echoes {
+    fn figure(&self, name: &str, window: &Window) -> Value {
+        let within = |s: &&Sample| window.has(s.sent);
+        let samples: Vec<&Sample> = self.samples.iter().filter(within).collect();
         let lost = || samples.iter().filter(|s| s.rtt.is_none());
+        let interval = self.flows.first().map(|flow| flow.interval);
         match name {
             "sent" => Value::One(samples.len() as f64),
             "lost" => Value::One(lost().count() as f64),
             "outage_ms" => Value::One(lost().map(|s| s.sent).max().map_or(0.0, |last| {
-                milliseconds((last + self.interval).saturating_sub(window.event))
+                let next = last + interval.unwrap_or_default();
+                milliseconds(next.saturating_sub(window.event))
             })),
             "rtt_ms" => {
                 let rtts = samples.iter().filter_map(|s| s.rtt);
                 Value::Many(rtts.map(milliseconds).collect())
             }
-            _ => Value::Many(
-                pairs
-                    .iter()
-                    .map(|pair| works_ms(*pair, window, &samples))
-                    .collect(),
-            ),
+            _ => {
+                let pairs = self.flows.iter().map(|flow| (flow.from, flow.to));
+                Value::Many(pairs.map(|pair| works_ms(pair, window, &samples)).collect())
+            }
         }
     }
 }
@@ -208,15 +222,10 @@ fn between_switches(topology: &Topology) -> Vec<Pair> {
 }
 
 fn named(topology: &Topology, name: &str) -> Result<Pair, String> {
-    let place = |host: &str| {
-        let found = topology.hosts.iter().position(|known| known.name == host);
-        let names = topology.hosts.iter().map(|known| known.name.as_str());
-        found.ok_or_else(|| format!("no host {host}; {}", suggestion(host, names)))
-    };
     let (from, to) = name
         .split_once('-')
         .ok_or_else(|| format!("'{name}' is not two hosts; write such as h1-h2"))?;
-    Ok((place(from)?, place(to)?))
+    Ok((host(topology, from)?, host(topology, to)?))
 }
 
 #[cfg(test)]
@@ -224,10 +233,6 @@ mod tests {
     use super::*;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
-    const TEN_MS: Ping = Ping {
-        pairs: Pairs::All,
-        interval: MS_10,
-    };
     const MS_10: Duration = Duration::from_millis(10);
 
     fn topology() -> Topology {
@@ -251,7 +256,8 @@ mod tests {
             from: MS(from_ms.saturating_sub(20)),
             to: MS(to_ms - 20),
         };
-        TEN_MS.figure(name, &window, &[(0, 3)], &samples(lost_ms))
+        let flows = flows(&[(0, 3)], MS_10, MS(0));
+        Echoes::of(&flows, &samples(lost_ms)).figure(name, &window)
     }
 
     #[test]
@@ -301,7 +307,7 @@ mod tests {
     fn pairs_are_spread_over_the_interval() {
         let pairs = all(&topology());
         assert_eq!(pairs.len(), 12 * 11);
-        let flows = TEN_MS.flows(&pairs[..4], MS(100));
+        let flows = flows(&pairs[..4], MS_10, MS(100));
         let next: Vec<Duration> = flows.iter().map(|flow| flow.next).collect();
         let us = Duration::from_micros;
         assert_eq!(next, [us(100_000), us(102_500), us(105_000), us(107_500)]);

@@ -150,6 +150,7 @@ mod tests {
             received_ns: BEGAN + number * MS + MS / 2,
         });
         let stream = Stream {
+            began_ns: 0,
             sent: 1000,
             sender_late_max: Duration::ZERO,
             arrivals: arrivals.collect(),

@@ -253,7 +253,7 @@ impl Bench<'_> {
             let senders = lines.each_ref().map(|(ends, mbps)| {
                 let pace = settings.pace(*mbps);
                 scope.spawn(move || {
-                    let stream = stream_known(ends, &pace, interrupt)?;
+                    let stream = stream_known(ends, &pace, &|| interrupt.is_set())?;
                     Ok::<_, Failure>(Course::of(stream, &pace, began_ns))
                 })
             });

@@ -125,7 +125,7 @@ impl Bed {
 
     /// Datagrams that were sent, and that were lost of them.
     pub fn stream(&self, pace: &Pace, interrupt: &Interrupt) -> Result<(u64, u64), Failure> {
-        let stream = udp::stream_known(&self.ends, pace, interrupt)?;
+        let stream = udp::stream_known(&self.ends, pace, &|| interrupt.is_set())?;
         let received = order::judge(&stream.arrivals).received;
         Ok((stream.sent, stream.sent.saturating_sub(received)))
     }
