@@ -13,7 +13,7 @@ use openflow::multipart::{FlowStats, FlowStatsRequest};
 use openflow::packet::PacketFields;
 use openflow::{Action, Cookie, Field, Instruction, MacAddr, Match, MatchField, PortNo, Version};
 
-use crate::qos::flow::{POLICY_TABLE, path_instructions};
+use crate::pipeline::{POLICY_TABLE, path_instructions};
 
 /// "aust" in the upper half of every cookie of ours.
 pub const COOKIE_PREFIX: Cookie = Cookie(0x6175_7374_0000_0000);

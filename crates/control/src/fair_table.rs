@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use clock::{Duration, Instant, mix};
 use openflow::{DatapathId, MacAddr};
 
-use crate::controller::Location;
+use crate::Location;
 use clock::Budget;
 
 /// How much of the table may be whose.

@@ -16,12 +16,16 @@ pub mod entry;
 mod fair_table;
 pub mod inbox;
 mod lldp;
+mod location;
 mod mac_table;
+pub mod pipeline;
 pub mod qos;
 pub mod requests;
 pub mod session;
 pub mod timeouts;
 pub mod topology;
+
+pub use location::Location;
 
 /// A connection's number from the driver; never reused in one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

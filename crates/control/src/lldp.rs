@@ -12,7 +12,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use openflow::{DatapathId, MacAddr, PortNo};
 use sha2::Sha256;
 
-use crate::controller::Location;
+use crate::Location;
 use crate::entry::ETH_TYPE_LLDP;
 
 /// "Nearest bridge": no conforming bridge forwards it.

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use openflow::{DatapathId, MacAddr};
 
-use crate::controller::Location;
+use crate::Location;
 
 /// A checked description. Links have their lower end first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

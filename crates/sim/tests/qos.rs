@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use clock::Duration;
 use control::controller::{ControllerConfig, Installation, Location};
+use control::pipeline::POLICY_TABLE;
 use control::qos::asked::Edit;
 use control::qos::check::POLICIES_MAX;
-use control::qos::flow::{Flow, OPENS, POLICY_TABLE};
+use control::qos::flow::{Flow, OPENS};
 use control::qos::verify;
 use control::qos::{
     Circuit, Exceeding, Meter, On, Policy, PortQueues, Proto, Qos, Queue, QueueName, QueuesBy,

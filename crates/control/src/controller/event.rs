@@ -1,29 +1,15 @@
 //! Reports of the controller: events for logs, rows for status tables.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use clock::{Duration, Instant};
 use openflow::multipart::Description;
-use openflow::{DatapathId, ErrorKind, MacAddr, PortNo, Version};
+use openflow::{DatapathId, ErrorKind, MacAddr, Version};
 
-use crate::ConnectionId;
 use crate::topology::Difference;
+use crate::{ConnectionId, Location};
 
 use super::tables::TableCounters;
-
-/// A port of a switch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Location {
-    pub dpid: DatapathId,
-    pub port: PortNo,
-}
-
-impl fmt::Display for Location {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.dpid, self.port)
-    }
-}
 
 /// An event, for people and logs.
 #[derive(Clone, Debug, PartialEq, Eq)]

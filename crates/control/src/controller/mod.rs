@@ -71,7 +71,8 @@ use crate::timeouts::delays::Delays;
 use crate::topology::Topology;
 use clock::Budget;
 
-pub use event::{Alarm, Event, HostView, LinkView, Location, SwitchView, TableView, TimeoutsView};
+pub use crate::Location;
+pub use event::{Alarm, Event, HostView, LinkView, SwitchView, TableView, TimeoutsView};
 pub use tables::TableCounters;
 
 use administered::Administered;

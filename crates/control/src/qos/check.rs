@@ -15,7 +15,7 @@ use super::{
     CODE_POINTS, Circuit, Exceeding, Meter, Network, On, PRIORITY_MAX, Policy, PortQueues, Qos,
     Queue, QueueName, QueuesBy, Rate, Service, SwitchFacts, Treatment,
 };
-use crate::controller::Location;
+use crate::Location;
 use crate::timeouts::HostName;
 
 /// Maximum number of each kind.

@@ -14,7 +14,7 @@ use std::fmt;
 use openflow::{DatapathId, PortNo};
 
 use super::{Circuit, Network, Qos, QueueName, QueuesBy, Rate};
-use crate::controller::Location;
+use crate::Location;
 use crate::timeouts::HostName;
 
 /// One switch of a route, with its in-port and out-port.

@@ -16,11 +16,7 @@ use openflow::{
 
 use super::{Exceeding, Meter, Rate};
 use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, is_ours};
-
-/// The table of paths and circuits.
-pub const PATH_TABLE: TableId = TableId(0);
-/// The table to which a path leads on.
-pub const POLICY_TABLE: TableId = TableId(1);
+use crate::pipeline::{PATH_TABLE, POLICY_TABLE};
 
 const ETH_TYPE_IPV6: u128 = 0x86dd;
 
@@ -332,18 +328,6 @@ impl Does {
         }
         Some(())
     }
-}
-
-/// The instructions of a path's entry with policies behind it.
-pub fn path_instructions(out: PortNo) -> Vec<Instruction> {
-    vec![
-        Instruction::WriteActions(vec![Action::output(out)]),
-        Instruction::WriteMetadata {
-            metadata: out.0.into(),
-            mask: u64::MAX,
-        },
-        Instruction::GotoTable(POLICY_TABLE),
-    ]
 }
 
 impl Meter {

@@ -83,7 +83,7 @@ use std::fmt;
 
 use openflow::{DatapathId, PortNo, Version};
 
-use crate::controller::Location;
+use crate::Location;
 use crate::timeouts::HostName;
 pub use rate::Rate;
 pub use service::{Proto, Service};

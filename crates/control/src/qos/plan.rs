@@ -12,12 +12,13 @@ use openflow::{DatapathId, Field, MeterId, PortNo, QueueId, Version};
 use super::asked::Names;
 use super::check::obstacle;
 use super::circuits::{Circuits, Hop, Route};
-use super::flow::{Does, Flow, FlowKey, Matching, OPENS, PATH_TABLE, POLICY_TABLE, Then};
+use super::flow::{Does, Flow, FlowKey, Matching, OPENS, Then};
 use super::{
     Circuit, Meter, Network, On, Policy, PortQueues, Qos, Queue, QueuesBy, Service, SwitchFacts,
     Treatment,
 };
-use crate::controller::Location;
+use crate::Location;
+use crate::pipeline::{PATH_TABLE, POLICY_TABLE};
 use crate::timeouts::HostName;
 
 /// Above the entries of pairs and of their rules, including those that drop; below the entries that

@@ -8,8 +8,9 @@ use openflow::multipart::{FlowStats, MultipartRequest, ReplyBody, RequestBody};
 use openflow::{DatapathId, Message, MeterId, Version};
 
 use crate::entry::{Entry, EntryKind};
+use crate::pipeline::{PATH_TABLE, POLICY_TABLE};
 use crate::qos::circuits::Hop;
-use crate::qos::flow::{Flow, FlowKey, Matching, OPENS, PATH_TABLE, POLICY_TABLE, Then};
+use crate::qos::flow::{Flow, FlowKey, Matching, OPENS, Then};
 use crate::qos::plan::{Owner, SwitchPlan, circuit_of, is_our_meter};
 use crate::qos::{Circuit, Meter, MeterFacts};
 

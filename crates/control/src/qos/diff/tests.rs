@@ -3,12 +3,13 @@ use openflow::PortNo;
 use proptest::prelude::*;
 
 use super::super::circuits::Circuits;
-use super::super::flow::{Does, POLICY_TABLE, Then};
+use super::super::flow::{Does, Then};
 use super::super::plan::Plan;
 use super::super::tests::{at, circuit, class, cut, gold, host, link, policy, ring};
 use super::super::{Exceeding, Network, On, Proto, Qos, Rate, Service, Treatment};
 use super::*;
-use crate::controller::Location;
+use crate::Location;
+use crate::pipeline::POLICY_TABLE;
 
 fn nobody() -> BTreeSet<DatapathId> {
     BTreeSet::new()

@@ -7,10 +7,10 @@ use proptest::prelude::*;
 
 use super::super::asked::{Asked, Edit};
 use super::super::diff::Diff;
-use super::super::flow::path_instructions;
 use super::super::tests::{at, circuit, class, gold, host, policy, queue, ring};
 use super::super::{CODE_POINTS, Exceeding, MeterFacts, Proto, Rate};
 use super::*;
+use crate::pipeline::path_instructions;
 
 /// UDP to this port is video.
 const VIDEO: u16 = 5004;

@@ -2,7 +2,8 @@ use openflow::{Field, QueueId};
 use proptest::prelude::*;
 
 use super::*;
-use crate::qos::flow::{Does, FlowKey, Matching, PATH_TABLE, POLICY_TABLE, Then};
+use crate::pipeline::{PATH_TABLE, POLICY_TABLE};
+use crate::qos::flow::{Does, FlowKey, Matching, Then};
 use crate::qos::plan::{Owner, Planned, PortPlan};
 use crate::qos::tests::gold;
 

@@ -10,8 +10,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use control::pipeline::POLICY_TABLE;
 use control::qos::check::QUEUE_NUMBER_MAX;
-use control::qos::flow::{OPENS, POLICY_TABLE};
+use control::qos::flow::OPENS;
 use serde::Serialize;
 
 use crate::qos::controlled::Controlled;
