@@ -130,7 +130,8 @@ impl Controller {
         self.qos_soon(now);
         let wanted = self.administered.topology.is_some();
         if wanted && !std::mem::replace(&mut self.administered.is_pending, true) {
-            self.timer(now + self.config.port_hold + SETTLE, Timer::Topology);
+            self.outbox
+                .timer(now + self.config.port_hold + SETTLE, Timer::Topology);
         }
     }
 
@@ -159,7 +160,7 @@ impl Controller {
         for (mac, place) in topology.hosts() {
             if self.role(now, place.at) == PortRole::Edge && self.hosts.adopt(now, mac, place.at) {
                 let at = place.at;
-                self.event(Event::HostLearned { mac, at });
+                self.outbox.event(Event::HostLearned { mac, at });
             }
         }
     }
@@ -168,10 +169,11 @@ impl Controller {
         let differences = self.differences_to(topology);
         let before = std::mem::replace(&mut self.administered.differences, differences.clone());
         for difference in differences.difference(&before).take(TOLD_MAX) {
-            self.event(Event::TopologyDiffers(difference.clone()));
+            self.outbox
+                .event(Event::TopologyDiffers(difference.clone()));
         }
         if differences.is_empty() && !before.is_empty() {
-            self.event(Event::TopologyAgrees);
+            self.outbox.event(Event::TopologyAgrees);
         }
     }
 

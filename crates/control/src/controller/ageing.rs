@@ -29,7 +29,7 @@ impl Controller {
     /// Starts the ageing of hosts, once there are any.
     pub(super) fn age_soon(&mut self, now: Instant) {
         if !std::mem::replace(&mut self.ageing_pending, true) {
-            self.timer(now + STEP_INTERVAL, Timer::Ageing);
+            self.outbox.timer(now + STEP_INTERVAL, Timer::Ageing);
         }
     }
 
@@ -74,10 +74,10 @@ impl Controller {
             may
         };
         if let Some(at) = hosts.filter(|_| may(&mut self.pressure_alarms.hosts)) {
-            self.alarm(Alarm::HostTableFull { at });
+            self.outbox.alarm(Alarm::HostTableFull { at });
         }
         if let Some(at) = details.filter(|_| may(&mut self.pressure_alarms.details)) {
-            self.alarm(Alarm::HostAddressesFull { at });
+            self.outbox.alarm(Alarm::HostAddressesFull { at });
         }
     }
 

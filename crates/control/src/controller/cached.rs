@@ -75,7 +75,8 @@ impl Controller {
         if !is_blank {
             self.note_ended(now, dpid, None);
         } else if switch.is_open_vswitch() {
-            self.send_flow_mod(dpid, look_at_addresses(self.generation));
+            self.outbox
+                .send_flow_mod(dpid, look_at_addresses(self.outbox.generation));
         }
     }
 

@@ -441,7 +441,7 @@ impl Controller {
             switch.entries.remove(&key);
             switch.table.handle_removed(key);
         }
-        self.send_flow_mod(dpid, key.to_delete());
+        self.outbox.send_flow_mod(dpid, key.to_delete());
     }
 
     /// Forgets a switch and its coarse entries.

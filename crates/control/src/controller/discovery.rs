@@ -15,9 +15,10 @@ use openflow::{DatapathId, MacAddr, Message};
 use crate::lldp::LldpError;
 
 use super::links::{Heard, Removed};
+use super::outbox::Request;
 use super::port_state::{Ends, MEMORY, PortRole};
 use super::ports::Cause;
-use super::switch::{Request, SwitchPort};
+use super::switch::SwitchPort;
 use super::{Alarm, Controller, Event, LinkPolicy, Location, Mode, Timer};
 
 /// Lost LLDP frames in a row that end a link. At 30 % loss that happens to a link once in two days.
@@ -152,14 +153,14 @@ impl Controller {
             interval / SENDS_WHILE_LATE
         } else {
             // 90 to 110 %, so that the ports of a network do not send in step.
-            let jitter = self.random() % 100;
+            let jitter = self.outbox.random() % 100;
             interval * (900 + 2 * jitter as u32) / 1000
         };
         let due = now + next.max(SEND_INTERVAL_MIN.min(interval));
         if let Some(port) = self.port_mut(at) {
             port.lldp_due = due;
         }
-        self.timer(due, Timer::Lldp(at));
+        self.outbox.timer(due, Timer::Lldp(at));
         // A switch that does not answer is not sent more: it would have to catch up later.
         let asked = self.pulse(at.dpid).and_then(|pulse| pulse.asked);
         if asked.is_some_and(|asked| now.since(asked) >= interval) {
@@ -191,15 +192,15 @@ impl Controller {
         if let Some(port) = self.port_mut(at) {
             port.outstanding = outstanding;
         }
-        self.counters.lldp_sent += 1;
-        self.packet_out(at.dpid, &[at.port], &frame);
+        self.outbox.counters.lldp_sent += 1;
+        self.outbox.packet_out(at.dpid, &[at.port], &frame);
     }
 
     /// Sends the next LLDP out of `at` now.
     fn lldp_now(&mut self, now: Instant, at: Location) {
         if let Some(port) = self.port_mut(at) {
             port.lldp_due = now;
-            self.timer(now, Timer::Lldp(at));
+            self.outbox.timer(now, Timer::Lldp(at));
         }
     }
 
@@ -218,6 +219,7 @@ impl Controller {
         }
         let request = Request::Pulse { asked: now };
         if self
+            .outbox
             .request(now, dpid, request, &Message::BarrierRequest)
             .is_some()
             && let Some(switch) = self.switches.get_mut(&dpid)
@@ -270,7 +272,7 @@ impl Controller {
             return;
         }
         if now < self.round.due {
-            return self.timer(self.round.due, Timer::Round);
+            return self.outbox.timer(self.round.due, Timer::Round);
         }
         let connected = self.switches.values().filter(|s| s.connection.is_some());
         let connected: BTreeSet<DatapathId> = connected.map(|s| s.dpid).collect();
@@ -350,7 +352,7 @@ impl Controller {
             self.claim_lost(now, end);
         }
         for (from, to) in removed.links {
-            self.event(Event::LinkDown { from, to });
+            self.outbox.event(Event::LinkDown { from, to });
         }
         self.mend_paths(now, cause, moved);
         self.refresh_routes(now);
@@ -372,7 +374,7 @@ impl Controller {
             port.state.handle_claim_lost();
             port.hold(now, hold);
             self.lldp_now(now, at);
-            self.timer(now + hold, Timer::HoldOver(at.dpid));
+            self.outbox.timer(now + hold, Timer::HoldOver(at.dpid));
         }
     }
 
@@ -381,19 +383,20 @@ impl Controller {
             return;
         };
         if !port.lldp_budget.take(now) {
-            self.counters.lldp_limited += 1;
+            self.outbox.counters.lldp_limited += 1;
             return;
         }
         match self.believe(now, to, &packet_in.data) {
             Ok((from, heard)) => {
-                self.counters.lldp_accepted += 1;
+                self.outbox.counters.lldp_accepted += 1;
                 self.passes(now, from, to, heard);
             }
-            Err(LldpError::NotOurs) => self.counters.lldp_foreign += 1,
-            Err(LldpError::Late) => self.counters.lldp_late += 1,
+            Err(LldpError::NotOurs) => self.outbox.counters.lldp_foreign += 1,
+            Err(LldpError::Late) => self.outbox.counters.lldp_late += 1,
             Err(LldpError::Forged(why)) => {
-                self.counters.lldp_refused += 1;
-                self.alarm_once(now, Alarm::LldpForged { at: to, why });
+                self.outbox.counters.lldp_refused += 1;
+                self.outbox
+                    .alarm_once(now, Alarm::LldpForged { at: to, why });
             }
         }
     }
@@ -450,9 +453,11 @@ impl Controller {
     fn passes(&mut self, now: Instant, from: Location, to: Location, heard: Heard) {
         for end in [from, to] {
             if self.is_stated_edge(end) {
-                self.counters.lldp_refused += 1;
+                self.outbox.counters.lldp_refused += 1;
                 let why = "over a port that is stated to be an edge";
-                return self.alarm_once(now, Alarm::LldpForged { at: to, why });
+                return self
+                    .outbox
+                    .alarm_once(now, Alarm::LldpForged { at: to, why });
             }
         }
         let is_new = self.links.proof(from, to).is_none();
@@ -468,8 +473,10 @@ impl Controller {
             }
         }
         if self.config.links == LinkPolicy::Enforce && !self.administered.says_link(from, to) {
-            self.counters.lldp_refused += 1;
-            return self.alarm_once(now, Alarm::LinkNotStated { from, to });
+            self.outbox.counters.lldp_refused += 1;
+            return self
+                .outbox
+                .alarm_once(now, Alarm::LinkNotStated { from, to });
         }
         // Entries of an earlier process may name hosts at these ports.
         let is_read = |dpid| self.switches.get(&dpid).is_some_and(|s| s.synced);
@@ -478,9 +485,11 @@ impl Controller {
         }
         let had_hosts = self.had_hosts(now, from, to);
         if had_hosts && now.since(proof.quiet_since) < HOLD_DOWN {
-            self.counters.lldp_refused += 1;
+            self.outbox.counters.lldp_refused += 1;
             let why = "relayed over a port with hosts";
-            return self.alarm_once(now, Alarm::LldpForged { at: to, why });
+            return self
+                .outbox
+                .alarm_once(now, Alarm::LldpForged { at: to, why });
         }
         let state = |at| self.port(at).map(|port| &port.state);
         let was_link = [from, to].map(|at| state(at).is_some_and(|state| state.was_link()));
@@ -495,7 +504,8 @@ impl Controller {
         }
         if had_hosts {
             let excess = proof.excess;
-            self.alarm_once(now, Alarm::EdgeBecameLink { from, to, excess });
+            self.outbox
+                .alarm_once(now, Alarm::EdgeBecameLink { from, to, excess });
             // Two hosts that forward LLDP look the same.
             if !self.administered.says_link(from, to) {
                 self.links.doubt([from, to], now + MEMORY);
@@ -521,7 +531,7 @@ impl Controller {
 
     fn link_up(&mut self, now: Instant, from: Location, to: Location) {
         self.links.establish(from, to);
-        self.event(Event::LinkUp { from, to });
+        self.outbox.event(Event::LinkUp { from, to });
         for end in [from, to] {
             if let Some(port) = self.port_mut(end) {
                 port.state.handle_link();

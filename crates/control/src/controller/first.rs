@@ -194,10 +194,10 @@ impl Controller {
             || held_by.of_port(packet.at) >= HELD_PER_PORT_MAX
             || held_by.of_switch(packet.at.dpid) >= HELD_PER_SWITCH_MAX
         {
-            self.counters.resolutions_hold_full += 1;
+            self.outbox.counters.resolutions_hold_full += 1;
             return false;
         }
-        self.counters.resolutions_held += 1;
+        self.outbox.counters.resolutions_held += 1;
         self.first.next += 1;
         let id = self.first.next;
         let message = HeldMessage {
@@ -215,7 +215,7 @@ impl Controller {
                 entries.held.push(id);
             }
         }
-        self.timer(now + HOLD_MAX, Timer::Resolution(id));
+        self.outbox.timer(now + HOLD_MAX, Timer::Resolution(id));
         true
     }
 
@@ -273,7 +273,7 @@ impl Controller {
             dst,
             out_port: to.port,
         };
-        self.tell_edge(at.dpid, update);
+        self.outbox.tell_edge(at.dpid, update);
     }
 
     fn routes_under_way(&mut self) -> Option<Token> {
@@ -339,7 +339,7 @@ impl Controller {
 
     pub(super) fn resolution_due(&mut self, now: Instant, id: u64) {
         if self.first.held.contains_key(&id) {
-            self.counters.resolutions_timed_out += 1;
+            self.outbox.counters.resolutions_timed_out += 1;
             self.send_held(now, id);
         }
     }

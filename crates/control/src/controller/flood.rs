@@ -18,7 +18,7 @@ use clock::Budget;
 
 use super::forwarding::Packet;
 use super::port_state::PortRole;
-use super::{Alarm, Controller, ControllerOutput, Location};
+use super::{Alarm, Controller, Location};
 
 /// How long a port must be over its budget before it counts as storming, and the pause that ends
 /// this time.
@@ -105,7 +105,7 @@ impl Controller {
             .port_mut(at)
             .is_some_and(|port| port.flood_budget.take(now));
         if !within {
-            self.counters.flood_limited += 1;
+            self.outbox.counters.flood_limited += 1;
             self.note_storm(now, at);
         }
         within
@@ -122,13 +122,13 @@ impl Controller {
             return false;
         };
         if !port.flood_packet_outs.has(now, cost) {
-            self.counters.flood_limited += 1;
+            self.outbox.counters.flood_limited += 1;
             self.note_storm(now, at);
             return false;
         }
         let budgets = [&mut switch.flood_packet_outs, &mut self.flood_packet_outs];
         if !budgets.into_iter().all(|budget| budget.has(now, cost)) {
-            self.counters.flood_limited_shared += 1;
+            self.outbox.counters.flood_limited_shared += 1;
             return false;
         }
         port.flood_packet_outs.take_many(now, cost);
@@ -142,7 +142,7 @@ impl Controller {
             && port.storm.is_alarming(now)
             && self.storm_alarms.take(now)
         {
-            self.alarm(Alarm::BroadcastStorm { at });
+            self.outbox.alarm(Alarm::BroadcastStorm { at });
         }
     }
 
@@ -152,7 +152,7 @@ impl Controller {
         if !self.may_spread(now, packet.at) {
             return;
         }
-        self.counters.flooded += 1;
+        self.outbox.counters.flooded += 1;
         let home = self.hosts.place(packet.src);
         let connected = self.switches.values();
         let connected = connected.filter_map(|s| Some((s.dpid, s.version, s.connection?)));
@@ -178,12 +178,10 @@ impl Controller {
                 }
             };
             let Some(frame) = frame else {
-                self.counters.unencodable += 1;
+                self.outbox.counters.unencodable += 1;
                 continue;
             };
-            self.counters.packet_outs += 1;
-            self.outputs
-                .push_back(ControllerOutput::Send { connection, frame });
+            self.outbox.send_packet_out(connection, frame);
         }
     }
 }

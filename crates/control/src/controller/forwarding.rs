@@ -53,10 +53,10 @@ impl Controller {
     /// Handles a packet-in. Its reason is ignored: Open vSwitch sets ACTION for a packet that came
     /// over a patch port from a packet-out and missed.
     pub(super) fn handle_packet_in(&mut self, now: Instant, dpid: DatapathId, packet_in: PacketIn) {
-        self.counters.packet_ins += 1;
+        self.outbox.counters.packet_ins += 1;
         let in_port = packet_in.r#match.in_port();
         let Some(port) = in_port.filter(|port| port.is_ordinary()) else {
-            self.counters.packet_ins_no_port += 1;
+            self.outbox.counters.packet_ins_no_port += 1;
             return;
         };
         let at = Location { dpid, port };
@@ -65,7 +65,7 @@ impl Controller {
             return self.handle_lldp(now, at, &packet_in);
         }
         if fields.eth_dst().is_some_and(is_link_local) {
-            self.counters.packet_ins_link_local += 1;
+            self.outbox.counters.packet_ins_link_local += 1;
             return;
         }
         let is_shown = packet_in.reason == edge::SHOWN;
@@ -74,21 +74,21 @@ impl Controller {
             return self.learn_from(now, at, packet_in, &fields);
         }
         if !self.has_room_for_updates() {
-            self.counters.packet_ins_shed_busy += 1;
+            self.outbox.counters.packet_ins_shed_busy += 1;
             return;
         }
         let is_copy = is_report(packet_in.cookie);
-        self.counters.packet_ins_copied += u64::from(is_copy);
+        self.outbox.counters.packet_ins_copied += u64::from(is_copy);
         if packet_in.data.len() < usize::from(packet_in.total_len) && !is_copy {
-            self.counters.packet_ins_truncated += 1;
+            self.outbox.counters.packet_ins_truncated += 1;
             return;
         }
         match self.role(now, at) {
-            PortRole::Gone => self.counters.packet_ins_no_port += 1,
+            PortRole::Gone => self.outbox.counters.packet_ins_no_port += 1,
             // The packet itself is on its way, and the next one tells the controller the same.
             PortRole::Held | PortRole::Link | PortRole::Silent | PortRole::Claimed if is_copy => {}
             PortRole::Held if self.is_hold_full(at) => {
-                self.counters.packet_ins_hold_full += 1;
+                self.outbox.counters.packet_ins_hold_full += 1;
             }
             role => {
                 let (buffer_id, data) = (packet_in.buffer_id, packet_in.data);
@@ -148,7 +148,7 @@ impl Controller {
 
     fn handle_packet(&mut self, now: Instant, role: PortRole, held: Held, fields: &PacketFields) {
         if role == PortRole::Gone {
-            self.counters.packet_ins_no_port += 1;
+            self.outbox.counters.packet_ins_no_port += 1;
         } else if role == PortRole::Held {
             self.held_by.add(held.at);
             self.held.push_back(held);
@@ -159,7 +159,7 @@ impl Controller {
                 _ => self.handle_at_edge(now, &packet, fields),
             }
         } else {
-            self.counters.packet_ins_no_sender += 1;
+            self.outbox.counters.packet_ins_no_sender += 1;
         }
     }
 
@@ -171,7 +171,7 @@ impl Controller {
             return;
         }
         if self.guards_from((packet.src, packet.dst), fields) {
-            self.counters.packets_forbidden += 1;
+            self.outbox.counters.packets_forbidden += 1;
             return;
         }
         if self.forbids_packet((packet.src, packet.dst), fields) {
@@ -207,7 +207,7 @@ impl Controller {
         if place.is_some() && !packet.dst.is_multicast() {
             return self.handle_on_link(now, packet, fields);
         }
-        self.counters.packet_ins_claimed += 1;
+        self.outbox.counters.packet_ins_claimed += 1;
     }
 
     /// Handles a packet that misses an entry half-way. Sends it to its destination, and mends the
@@ -216,7 +216,7 @@ impl Controller {
         if packet.dst.is_multicast() {
             // Broadcasts never travel on links, so a switch sent it that this controller does not
             // control alone.
-            self.counters.packet_ins_broadcast_on_link += 1;
+            self.outbox.counters.packet_ins_broadcast_on_link += 1;
             return;
         }
         if self.is_forged(now, packet, fields) {
@@ -224,7 +224,7 @@ impl Controller {
         }
         let pair = (packet.src, packet.dst);
         if self.guards_from(pair, fields) || self.forbids_packet(pair, fields) {
-            self.counters.packets_forbidden += 1;
+            self.outbox.counters.packets_forbidden += 1;
             return;
         }
         let Some(to) = self.hosts.place(packet.dst) else {
@@ -239,7 +239,7 @@ impl Controller {
         // Behind a hidden link the packet may come in here again.
         let port = self.port_mut(packet.at);
         if !port.is_some_and(|port| port.half_way_budget.take(now)) {
-            self.counters.packet_ins_half_way_limited += 1;
+            self.outbox.counters.packet_ins_half_way_limited += 1;
             return;
         }
         self.send_to(packet.at, to, packet.data);
@@ -287,7 +287,7 @@ impl Controller {
                 match before {
                     Some(from) => self.host_moved(now, mac, from, at),
                     None => {
-                        self.event(Event::HostLearned { mac, at });
+                        self.outbox.event(Event::HostLearned { mac, at });
                         self.routes_soon(now);
                     }
                 }
@@ -298,7 +298,7 @@ impl Controller {
             Observed::Defended { claimant, alarm } => {
                 self.unlift(now, mac, at);
                 if alarm {
-                    self.alarm(Alarm::HostSpoofed {
+                    self.outbox.alarm(Alarm::HostSpoofed {
                         mac,
                         home: at,
                         at: claimant,
@@ -311,30 +311,30 @@ impl Controller {
                     self.watch_host(mac, question.home);
                     self.ask_host(mac, &question);
                 }
-                self.counters.packet_ins_contested += 1;
+                self.outbox.counters.packet_ins_contested += 1;
                 false
             }
             Observed::Rejected { alarm } => {
                 if let Some(home) = self.hosts.place(mac).filter(|_| alarm) {
-                    self.alarm(Alarm::HostSpoofed { mac, home, at });
+                    self.outbox.alarm(Alarm::HostSpoofed { mac, home, at });
                 }
-                self.counters.packet_ins_contested += 1;
+                self.outbox.counters.packet_ins_contested += 1;
                 false
             }
             Observed::TooManyMoves { alarm } => {
                 if alarm {
-                    self.alarm(Alarm::HostMovesTooOften { mac });
+                    self.outbox.alarm(Alarm::HostMovesTooOften { mac });
                 }
-                self.counters.packet_ins_contested += 1;
+                self.outbox.counters.packet_ins_contested += 1;
                 false
             }
             Observed::Full => {
-                self.counters.packet_ins_host_table_full += 1;
+                self.outbox.counters.packet_ins_host_table_full += 1;
                 false
             }
         };
         if !owns && self.config.arp_inspection {
-            self.counters.address_claims_dropped += 1;
+            self.outbox.counters.address_claims_dropped += 1;
             return false;
         }
         may_use
@@ -353,7 +353,7 @@ impl Controller {
             && !self.ensure_path(now, packet.src, packet.dst, packet.at, to)
             && !self.may_detour(now, packet.at)
         {
-            self.counters.packet_ins_detour_limited += 1;
+            self.outbox.counters.packet_ins_detour_limited += 1;
             return;
         }
         if !packet.is_copy {
@@ -372,12 +372,12 @@ impl Controller {
     /// hop on from here: the entries there may still exist.
     pub(super) fn send_to(&mut self, at: Location, to: Location, data: &[u8]) {
         if self.is_connected(to.dpid) {
-            return self.packet_out(to.dpid, &[to.port], data);
+            return self.outbox.packet_out(to.dpid, &[to.port], data);
         }
         let distances = self.links.distances(to.dpid, |_| true);
         match self.links.next_port(at.dpid, &distances, 0) {
-            Some(port) if port != at.port => self.packet_out(at.dpid, &[port], data),
-            _ => self.counters.unreachable += 1,
+            Some(port) if port != at.port => self.outbox.packet_out(at.dpid, &[port], data),
+            _ => self.outbox.counters.unreachable += 1,
         }
     }
 
@@ -387,14 +387,14 @@ impl Controller {
         let Some(said) = other_sender(fields, packet.src) else {
             return false;
         };
-        self.counters.senders_forged += 1;
+        self.outbox.counters.senders_forged += 1;
         let (at, mac) = (packet.at, packet.src);
         let is_over = |since: Instant| now.since(since) >= ALARM_INTERVAL;
         if let Some(port) = self.port_mut(at)
             && port.forged_at.is_none_or(is_over)
         {
             port.forged_at = Some(now);
-            self.alarm(Alarm::SenderForged { at, mac, said });
+            self.outbox.alarm(Alarm::SenderForged { at, mac, said });
         }
         true
     }
@@ -428,10 +428,10 @@ impl Controller {
             } => {
                 let due = self.hosts.dispute_due(ip);
                 if let Some(due) = due {
-                    self.timer(due, Timer::AddressQuestion(ip));
+                    self.outbox.timer(due, Timer::AddressQuestion(ip));
                 }
                 if alarm {
-                    self.alarm(Alarm::AddressClaimed {
+                    self.outbox.alarm(Alarm::AddressClaimed {
                         ip,
                         owner: mac,
                         claimant,
@@ -444,26 +444,26 @@ impl Controller {
                 if let Some(question) = ask {
                     self.ask_owner(question);
                 }
-                self.counters.address_claims += 1;
+                self.outbox.counters.address_claims += 1;
                 false
             }
             Told::Rejected { owner, alarm } => {
                 if alarm {
                     let claimant = mac;
-                    self.alarm(Alarm::AddressClaimed {
+                    self.outbox.alarm(Alarm::AddressClaimed {
                         ip,
                         owner,
                         claimant,
                         at,
                     });
                 }
-                self.counters.address_claims += 1;
+                self.outbox.counters.address_claims += 1;
                 false
             }
             // The address is nobody else's, but nothing relies on it.
             Told::TooMany => true,
             Told::NoRoom => {
-                self.counters.packet_ins_host_table_full += 1;
+                self.outbox.counters.packet_ins_host_table_full += 1;
                 false
             }
         }
@@ -503,9 +503,10 @@ impl Controller {
     /// Asks a host at all of its addresses. Its packets come up until it has answered or the
     /// question has ended.
     fn ask_host(&mut self, mac: MacAddr, question: &Question) {
-        self.timer(question.due, Timer::HostQuestion(mac));
+        self.outbox.timer(question.due, Timer::HostQuestion(mac));
         let home = question.home;
-        self.send_flow_mod(home.dpid, watch(home.port, mac, self.generation));
+        self.outbox
+            .send_flow_mod(home.dpid, watch(home.port, mac, self.outbox.generation));
         for ip in &question.ips {
             self.probe(home, mac, *ip);
         }
@@ -514,7 +515,8 @@ impl Controller {
     /// Deletes the entry that sends a host's packets up, once the question to it has ended.
     fn unlift(&mut self, now: Instant, mac: MacAddr, home: Location) {
         self.note_ended(now, home.dpid, Some(home.port));
-        self.send_flow_mod(home.dpid, EntryKey::watch(home.port, mac).to_delete());
+        self.outbox
+            .send_flow_mod(home.dpid, EntryKey::watch(home.port, mac).to_delete());
     }
 
     fn ask_owner(&mut self, question: AddressQuestion) {
@@ -524,7 +526,7 @@ impl Controller {
             home,
             due,
         } = question;
-        self.timer(due, Timer::AddressQuestion(ip));
+        self.outbox.timer(due, Timer::AddressQuestion(ip));
         self.probe(home, owner, ip);
     }
 
@@ -533,12 +535,12 @@ impl Controller {
             IpAddr::V4(ip) => arp_probe(OWN_MAC, mac, ip),
             IpAddr::V6(ip) => neighbour_probe(OWN_MAC, mac, ip),
         };
-        self.packet_out(home.dpid, &[home.port], &probe);
+        self.outbox.packet_out(home.dpid, &[home.port], &probe);
     }
 
     /// Handles the move of an IP address to another host.
     fn address_moved(&mut self, now: Instant, ip: IpAddr, from: MacAddr, to: MacAddr) {
-        self.event(Event::AddressMoved { ip, from, to });
+        self.outbox.event(Event::AddressMoved { ip, from, to });
         let places = [from, to].map(|mac| (mac, self.hosts.place(mac)));
         for (mac, at) in places {
             if let Some(at) = at.filter(|_| self.config.timeouts.names_ips()) {
@@ -551,7 +553,7 @@ impl Controller {
     }
 
     fn host_moved(&mut self, now: Instant, mac: MacAddr, from: Location, to: Location) {
-        self.event(Event::HostMoved { mac, from, to });
+        self.outbox.event(Event::HostMoved { mac, from, to });
         self.forget_host(now, mac, from);
         self.mend_paths_of(now, Cause::Unknown, &[mac]);
         self.routes_soon(now);

@@ -82,7 +82,8 @@ impl Controller {
 
     pub(super) fn send_guards(&mut self, dpid: DatapathId) {
         for guard in self.guards(dpid, &self.config.timeouts) {
-            self.send_flow_mod(dpid, guard.to_add(self.generation));
+            self.outbox
+                .send_flow_mod(dpid, guard.to_add(self.outbox.generation));
         }
     }
 
@@ -92,10 +93,11 @@ impl Controller {
             let old = self.guards(dpid, before);
             let new = self.guards(dpid, &self.config.timeouts);
             for guard in new.iter().filter(|guard| !old.contains(guard)) {
-                self.send_flow_mod(dpid, guard.to_add(self.generation));
+                self.outbox
+                    .send_flow_mod(dpid, guard.to_add(self.outbox.generation));
             }
             for guard in old.iter().filter(|guard| !new.contains(guard)) {
-                self.send_flow_mod(dpid, guard.to_delete());
+                self.outbox.send_flow_mod(dpid, guard.to_delete());
             }
         }
     }
@@ -115,7 +117,8 @@ impl Controller {
             let is_held = held.iter().any(|row| guard.is_row(row));
             counts[usize::from(!is_held)] += 1;
             if !is_held {
-                self.send_flow_mod(dpid, guard.to_add(self.generation));
+                self.outbox
+                    .send_flow_mod(dpid, guard.to_add(self.outbox.generation));
             }
         }
         // A guard with other actions has been overwritten.
@@ -123,7 +126,7 @@ impl Controller {
         for row in &held {
             if !wanted.iter().any(|guard| is_place(row, guard)) {
                 counts[2] += 1;
-                self.send_flow_mod(dpid, delete_row(row));
+                self.outbox.send_flow_mod(dpid, delete_row(row));
             }
         }
         counts
@@ -134,14 +137,16 @@ impl Controller {
         let (priority, m) = (removed.priority, &removed.r#match);
         if let Some(switch) = self.switches.get_mut(&dpid) {
             let counts = &mut switch.guard_counts;
-            self.counters.packets_forbidden += counts.handle_end(priority, m, removed.packet_count);
+            self.outbox.counters.packets_forbidden +=
+                counts.handle_end(priority, m, removed.packet_count);
         }
         let wanted = self.guards(dpid, &self.config.timeouts);
         let is_it = |guard: &&Guard| guard.is_at(removed.priority, &removed.r#match);
         if let Some(guard) = wanted.iter().find(is_it)
             && removed.reason == FlowRemovedReason::DELETE
         {
-            self.send_flow_mod(dpid, guard.to_add(self.generation));
+            self.outbox
+                .send_flow_mod(dpid, guard.to_add(self.outbox.generation));
         }
     }
 }

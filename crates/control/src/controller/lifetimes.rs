@@ -32,7 +32,7 @@ impl Controller {
         self.change_guards(&before);
         if self.reports() != reported {
             self.routes_pending = true;
-            self.timer(now, Timer::Routes);
+            self.outbox.timer(now, Timer::Routes);
         }
         self.fit_tables(now);
         let placed = self
@@ -159,7 +159,7 @@ impl Controller {
 
     /// Drops a forbidden packet, and sets an entry that drops the packets after it.
     pub(super) fn bar(&mut self, now: Instant, packet: &Packet<'_>) {
-        self.counters.packets_forbidden += 1;
+        self.outbox.counters.packets_forbidden += 1;
         let Location { dpid, port } = packet.at;
         let pair = (packet.src, packet.dst);
         if self.admits(pair) {
@@ -192,7 +192,8 @@ impl Controller {
         };
         if let Some(switch) = self.switches.get_mut(&dpid) {
             switch.entries.handle_sent(now, entry);
-            self.send_flow_mod(dpid, entry.to_add(self.generation));
+            self.outbox
+                .send_flow_mod(dpid, entry.to_add(self.outbox.generation));
         }
     }
 
@@ -225,7 +226,7 @@ impl Controller {
                 switch.entries.remove(&key);
                 switch.table.handle_removed(key);
                 self.note_ended(now, dpid, key.in_port);
-                self.send_flow_mod(dpid, key.to_delete());
+                self.outbox.send_flow_mod(dpid, key.to_delete());
             }
         }
     }

@@ -13,7 +13,7 @@ use crate::edge::{Closed, Deliver, EdgeConfig, EdgeUpdate};
 use crate::entry::Entry;
 
 use super::forwarding::Packet;
-use super::{Controller, ControllerOutput, Location, Mode};
+use super::{Controller, Location, Mode};
 
 impl Controller {
     /// Starts the edge of a switch. In proactive mode it has nothing to answer: all entries exist
@@ -22,7 +22,7 @@ impl Controller {
         if self.config.mode == Mode::Proactive {
             return;
         }
-        let seed = self.random();
+        let seed = self.outbox.random();
         let (idle_timeout_s, hard_timeout_s) = self.timeouts_of_edges(None);
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
@@ -35,12 +35,12 @@ impl Controller {
             .handle_edge_started(idle_timeout_s, hard_timeout_s);
         let config = EdgeConfig {
             version: switch.version,
-            generation: self.generation,
+            generation: self.outbox.generation,
             idle_timeout_s,
             hard_timeout_s,
             seed,
         };
-        self.tell_edge(dpid, EdgeUpdate::Start(config));
+        self.outbox.tell_edge(dpid, EdgeUpdate::Start(config));
         self.start_grant(dpid);
     }
 
@@ -77,7 +77,8 @@ impl Controller {
             buffer_id: packet.buffer_id,
             data: packet.data.clone(),
         };
-        self.tell_edge(dpid, EdgeUpdate::Deliver(Box::new(deliver)));
+        self.outbox
+            .tell_edge(dpid, EdgeUpdate::Deliver(Box::new(deliver)));
     }
 
     /// Tells the edge that this host is at this edge port.
@@ -86,11 +87,12 @@ impl Controller {
         if let Some(state) = self.port_mut(at)
             && !std::mem::replace(&mut state.edge_open, true)
         {
-            self.tell_edge(at.dpid, EdgeUpdate::Open(port));
+            self.outbox.tell_edge(at.dpid, EdgeUpdate::Open(port));
         }
         // The controller decides every pair of a host in a class.
         if self.edge_may_answer(at.dpid) && !self.is_in_class(mac) {
-            self.tell_edge(at.dpid, EdgeUpdate::Host { mac, port });
+            self.outbox
+                .tell_edge(at.dpid, EdgeUpdate::Host { mac, port });
         }
     }
 
@@ -104,7 +106,10 @@ impl Controller {
         }
         let port = at.port;
         let closed = Closed::new(port, &hosts);
-        if self.tell_edge(at.dpid, EdgeUpdate::Close { port, hosts }) {
+        if self
+            .outbox
+            .tell_edge(at.dpid, EdgeUpdate::Close { port, hosts })
+        {
             self.routes_deleted(now, at.dpid, |entry| closed.deletes(entry));
         }
     }
@@ -113,7 +118,7 @@ impl Controller {
     /// entries that it set for the host.
     pub(super) fn forget_host(&mut self, now: Instant, mac: MacAddr, at: Location) {
         self.note_ended(now, at.dpid, None);
-        if self.tell_edge(at.dpid, EdgeUpdate::Forget(mac)) {
+        if self.outbox.tell_edge(at.dpid, EdgeUpdate::Forget(mac)) {
             self.routes_deleted(now, at.dpid, |entry| {
                 entry.key.eth_src == Some(mac) || entry.key.eth_dst == Some(mac)
             });
@@ -143,20 +148,6 @@ impl Controller {
     /// Makes the edge send up a host's packets while somebody else claims its address: the
     /// controller must learn whether the host is alive.
     pub(super) fn watch_host(&mut self, mac: MacAddr, home: Location) {
-        self.tell_edge(home.dpid, EdgeUpdate::Watch(mac));
-    }
-
-    /// Sends an update to the edge of a switch. Returns whether there is an edge.
-    pub(super) fn tell_edge(&mut self, dpid: DatapathId, update: EdgeUpdate) -> bool {
-        let connection = self
-            .switches
-            .get(&dpid)
-            .and_then(|switch| switch.connection);
-        let Some(connection) = connection.filter(|_| self.config.mode != Mode::Proactive) else {
-            return false;
-        };
-        self.outputs
-            .push_back(ControllerOutput::Edge { connection, update });
-        true
+        self.outbox.tell_edge(home.dpid, EdgeUpdate::Watch(mac));
     }
 }

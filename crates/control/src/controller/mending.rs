@@ -66,7 +66,7 @@ impl Controller {
     fn mend(&mut self, now: Instant, pair: Pair, mend: Mend) {
         let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
         let hops = places.and_then(|(from, to)| self.find_path(pair, from, to));
-        let behind = |hop: &Hop| self.is_behind(hop.dpid, BEHIND_MAX);
+        let behind = |hop: &Hop| self.outbox.is_behind(hop.dpid, BEHIND_MAX);
         let behind = hops.iter().flatten().find(|hop| behind(hop));
         if let Some(dpid) = behind.map(|hop| hop.dpid)
             && let Some(switch) = self.switches.get_mut(&dpid)
@@ -106,7 +106,7 @@ impl Controller {
     /// Examines the paths that have waited for a switch that has confirmed something, or is gone.
     pub(super) fn make_room(&mut self, now: Instant, dpid: DatapathId) {
         let is_connected = self.is_connected(dpid);
-        if is_connected && self.is_behind(dpid, BEHIND_MAX) {
+        if is_connected && self.outbox.is_behind(dpid, BEHIND_MAX) {
             return;
         }
         let mut left = if is_connected { UNPARKED } else { usize::MAX };

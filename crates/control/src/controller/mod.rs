@@ -34,8 +34,8 @@ mod lifetimes;
 mod links;
 mod local;
 mod mending;
+mod outbox;
 mod paths;
-mod pipe;
 mod policies;
 mod port_state;
 mod ports;
@@ -50,7 +50,6 @@ mod updates;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
-use std::net::IpAddr;
 
 use clock::{Duration, Instant, SplitMix64};
 use openflow::message::PortStatus;
@@ -87,6 +86,7 @@ use hosts::Hosts;
 pub use links::Drained;
 use links::Links;
 use mending::Mending;
+use outbox::{Outbox, Timer};
 use paths::Paths;
 use port_state::Pasts;
 use ports::LEAVE_AFTER;
@@ -97,12 +97,6 @@ pub use qos::{
 use questions::Questions;
 use switch::Switch;
 use updates::Updates;
-
-/// Minimum time between two alarms of one kind at one port.
-const ALARM_INTERVAL: Duration = Duration::from_secs(60);
-
-/// Maximum number of ports and kinds with an alarm in that time.
-const ALARMED_MAX: usize = 4096;
 
 /// A deadline that is this late proves that the process was stopped.
 const STOPPED: Duration = Duration::from_secs(2);
@@ -407,12 +401,7 @@ pub struct Sizes {
 
 pub struct Controller {
     config: ControllerConfig,
-    /// The time of the last input.
-    now: Instant,
-    outputs: VecDeque<ControllerOutput>,
-    /// Switches with outputs since the last [`Controller::flush`].
-    touched: Vec<DatapathId>,
-    timers: BTreeSet<(Instant, Timer)>,
+    outbox: Outbox,
     switches: BTreeMap<DatapathId, Switch>,
     connections: BTreeMap<ConnectionId, DatapathId>,
     links: Links,
@@ -422,8 +411,6 @@ pub struct Controller {
     round: Round,
     /// All LLDP that was certainly sent before this time has arrived or is lost.
     heard_everywhere: Instant,
-    /// When alarms were last raised, by kind and port.
-    alarmed: BTreeMap<(&'static str, Location), Instant>,
     /// The end of the pause after the process was stopped: no deadline is looked at before.
     resumes_at: Instant,
     hosts: Hosts,
@@ -453,9 +440,6 @@ pub struct Controller {
     prover: Prover,
     /// Policy talks with switches and the relays beside them.
     shared: BTreeMap<ConnectionId, policies::Shared>,
-    /// The part of every cookie that tells this process's entries from its predecessors'.
-    generation: u16,
-    random: SplitMix64,
     routes_revision: u64,
     has_had_routes: bool,
     /// Whether `Timer::Routes` and `Timer::Adopt` are set.
@@ -464,31 +448,6 @@ pub struct Controller {
     /// The switch that the current message or timer is about: a panic is attributed to it.
     in_hand: Option<DatapathId>,
     ageing_pending: bool,
-    counters: ControllerCounters,
-}
-
-/// Deadlines. A timer is examined when it fires: code that moves a deadline leaves the timer in
-/// place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Timer {
-    Lldp(Location),
-    PortChange(Location),
-    HoldOver(DatapathId),
-    Leave(DatapathId),
-    Round,
-    Grace(DatapathId),
-    HostQuestion(MacAddr),
-    AddressQuestion(IpAddr),
-    Requests(DatapathId),
-    Poll(DatapathId),
-    Renewals(DatapathId),
-    Update(u64),
-    Resolution(u64),
-    Routes,
-    Adopt,
-    Ageing,
-    Topology,
-    Qos,
 }
 
 fn shares_of_hosts(config: &ControllerConfig) -> Shares {
@@ -496,54 +455,6 @@ fn shares_of_hosts(config: &ControllerConfig) -> Shares {
         count_max: config.host_count_max,
         per_switch_max: config.hosts_per_switch_max,
         per_port_max: config.hosts_per_port_max,
-    }
-}
-
-impl Timer {
-    /// The switch that it is about.
-    fn dpid(self) -> Option<DatapathId> {
-        match self {
-            Timer::Lldp(at) | Timer::PortChange(at) => Some(at.dpid),
-            Timer::Grace(dpid)
-            | Timer::HoldOver(dpid)
-            | Timer::Leave(dpid)
-            | Timer::Requests(dpid)
-            | Timer::Poll(dpid)
-            | Timer::Renewals(dpid) => Some(dpid),
-            Timer::HostQuestion(_)
-            | Timer::AddressQuestion(_)
-            | Timer::Update(_)
-            | Timer::Resolution(_)
-            | Timer::Round
-            | Timer::Routes
-            | Timer::Adopt
-            | Timer::Ageing
-            | Timer::Topology
-            | Timer::Qos => None,
-        }
-    }
-
-    fn reason(self) -> &'static str {
-        match self {
-            Timer::Lldp(_) => "lldp",
-            Timer::PortChange(_) => "port change",
-            Timer::HoldOver(_) => "port hold",
-            Timer::Leave(_) => "switch away",
-            Timer::Round => "round of barriers",
-            Timer::Grace(_) => "switch grace",
-            Timer::HostQuestion(_) => "host question",
-            Timer::AddressQuestion(_) => "address question",
-            Timer::Requests(_) => "request",
-            Timer::Poll(_) => "table statistics",
-            Timer::Renewals(_) => "renewals",
-            Timer::Update(_) => "update",
-            Timer::Resolution(_) => "held resolution",
-            Timer::Routes => "routes",
-            Timer::Adopt => "adopt",
-            Timer::Ageing => "hosts that are silent",
-            Timer::Topology => "topology",
-            Timer::Qos => "qos",
-        }
     }
 }
 
@@ -561,10 +472,7 @@ impl Controller {
                 .fold(0, |n, b| n << 8 | u64::from(*b))
         };
         Controller {
-            now: Instant::START,
-            outputs: VecDeque::new(),
-            touched: Vec::new(),
-            timers: BTreeSet::new(),
+            outbox: Outbox::new(&config, word(8) as u16, SplitMix64::new(word(16))),
             switches: BTreeMap::new(),
             connections: BTreeMap::new(),
             links: Links::default(),
@@ -572,7 +480,6 @@ impl Controller {
             port_addresses: BTreeMap::new(),
             round: Round::default(),
             heard_everywhere: Instant::START,
-            alarmed: BTreeMap::new(),
             resumes_at: Instant::START,
             hosts: Hosts::new(shares_of_hosts(&config), word(24)),
             paths: Paths::new(&config),
@@ -600,15 +507,12 @@ impl Controller {
             delays: Delays::new(Instant::START),
             prover: Prover::new(seed, word(0)),
             shared: BTreeMap::new(),
-            generation: word(8) as u16,
-            random: SplitMix64::new(word(16)),
             routes_revision: 0,
             has_had_routes: false,
             routes_pending: false,
             adopt_pending: false,
             in_hand: None,
             ageing_pending: false,
-            counters: ControllerCounters::default(),
             config,
         }
     }
@@ -623,7 +527,7 @@ impl Controller {
         up: SwitchUp,
         peer: PeerIdentity,
     ) -> Admission {
-        self.now = now;
+        self.outbox.now = now;
         let dpid = up.features.datapath_id;
         self.in_hand = Some(dpid);
         let admission = self.take_up(now, connection, up, peer);
@@ -641,12 +545,14 @@ impl Controller {
         let dpid = up.features.datapath_id;
         if let Some(reason) = self.refusal(connection, &up, peer) {
             if let RefusedReason::DuplicateDatapath { .. } = reason {
-                self.event(Event::Alarm(Alarm::DuplicateDatapath { dpid, connection }));
+                self.outbox
+                    .event(Event::Alarm(Alarm::DuplicateDatapath { dpid, connection }));
             }
             return Admission::Refused(reason);
         }
         if let Some(older) = self.switches.get(&dpid).and_then(|s| s.connection) {
-            self.close(older, RefusedReason::DuplicateDatapath { dpid });
+            self.outbox
+                .close(older, RefusedReason::DuplicateDatapath { dpid });
             self.handle_down(now, older);
         }
         self.connections.insert(connection, dpid);
@@ -657,9 +563,9 @@ impl Controller {
 
     /// Handles a message of an admitted connection. Ignores messages of any other.
     pub fn handle_frame(&mut self, now: Instant, connection: ConnectionId, frame: Frame) {
-        self.now = now;
+        self.outbox.now = now;
         let Some(dpid) = self.connections.get(&connection).copied() else {
-            self.counters.frames_ignored += 1;
+            self.outbox.counters.frames_ignored += 1;
             return;
         };
         self.in_hand = Some(dpid);
@@ -678,7 +584,7 @@ impl Controller {
             return;
         }
         let Ok((message, unreadable)) = decode_rows(frame) else {
-            self.counters.frames_ignored += 1;
+            self.outbox.counters.frames_ignored += 1;
             return;
         };
         let xid = frame.xid();
@@ -694,7 +600,7 @@ impl Controller {
             }
             Message::Error(error) => self.handle_error(now, dpid, xid, error.kind),
             // The session has requested and handled these; nothing here depends on them.
-            _ => self.counters.unsolicited += 1,
+            _ => self.outbox.counters.unsolicited += 1,
         }
     }
 
@@ -702,7 +608,7 @@ impl Controller {
     /// switch without links, hosts and paths is forgotten at once, so that peers that only claim to
     /// be switches do not fill `switch_count_max`.
     pub fn handle_down(&mut self, now: Instant, connection: ConnectionId) {
-        self.now = now;
+        self.outbox.now = now;
         if let Some(dpid) = self.connections.remove(&connection) {
             let outer = self.in_hand.replace(dpid);
             self.take_down(now, connection, dpid);
@@ -718,11 +624,12 @@ impl Controller {
         switch.connection = None;
         switch.synced = false;
         switch.down_since = Some(now);
-        let unanswered = switch.requests.handle_down();
+        self.outbox.handle_down(dpid);
+        let unanswered = self.outbox.end_requests(dpid);
         let grace = now + self.config.switch_grace;
-        self.timer(grace, Timer::Grace(dpid));
-        self.timer(now + LEAVE_AFTER, Timer::Leave(dpid));
-        self.event(Event::SwitchDown { dpid });
+        self.outbox.timer(grace, Timer::Grace(dpid));
+        self.outbox.timer(now + LEAVE_AFTER, Timer::Leave(dpid));
+        self.outbox.event(Event::SwitchDown { dpid });
         self.topology_soon(now);
         self.qos_down(now, dpid);
         self.pipe_down(now, dpid);
@@ -740,11 +647,8 @@ impl Controller {
         if now < self.resumes_at {
             return;
         }
-        self.now = now;
-        while let Some((due, timer)) = self.timers.first().copied()
-            && due <= now
-        {
-            self.timers.pop_first();
+        self.outbox.now = now;
+        while let Some(timer) = self.outbox.pop_timer(now) {
             self.in_hand = timer.dpid();
             match timer {
                 Timer::Lldp(at) => self.lldp_due(now, at),
@@ -788,9 +692,9 @@ impl Controller {
     /// controller notes an entry and queues its flow-mod in one step, and keeps the queue. A step
     /// may lose the work it had in hand: packets that wait, or one reading of counters.
     pub fn handle_panicked(&mut self, now: Instant) {
-        self.counters.panics += 1;
+        self.outbox.counters.panics += 1;
         let dpid = self.in_hand.take();
-        self.alarm(Alarm::Panicked { dpid });
+        self.outbox.alarm(Alarm::Panicked { dpid });
         // The panic may have happened in one of their timers.
         (self.routes_pending, self.adopt_pending) = (false, false);
         self.topology_again();
@@ -802,23 +706,23 @@ impl Controller {
         self.adopt_soon(now);
         let others: Vec<DatapathId> = self.switches.keys().copied().collect();
         for dpid in others {
-            self.timer(now, Timer::HoldOver(dpid));
+            self.outbox.timer(now, Timer::HoldOver(dpid));
         }
     }
 
     /// Returns the next output, or `None` when there is none. Only then are barriers sent, so that
     /// all changes since the last time share them.
     pub fn poll_output(&mut self) -> Option<ControllerOutput> {
-        if self.outputs.is_empty() {
-            self.flush();
+        if self.outbox.is_empty() {
+            self.outbox.flush();
         }
-        self.outputs.pop_front()
+        self.outbox.pop()
     }
 
     /// Notes that the process itself was stopped. Then it handles the messages that came meanwhile
     /// before any deadline.
     fn note_stop(&mut self, now: Instant) {
-        let late = self.timers.first().map_or(now, |(due, _)| *due);
+        let late = self.outbox.poll_timeout().map_or(now, |(due, _)| due);
         if now.since(late) < STOPPED || now.since(self.resumes_at) < STOPPED {
             return;
         }
@@ -827,20 +731,20 @@ impl Controller {
         let away = self.switches.values_mut();
         for switch in away.filter(|switch| switch.connection.is_none()) {
             switch.down_since = Some(now);
-            self.timers.insert((grace, Timer::Grace(switch.dpid)));
+            self.outbox.timer(grace, Timer::Grace(switch.dpid));
         }
     }
 
     /// The next deadline and its purpose.
     pub fn poll_timeout(&self) -> Option<(Instant, &'static str)> {
-        let (due, timer) = self.timers.first()?;
-        Some(((*due).max(self.resumes_at), timer.reason()))
+        let (due, timer) = self.outbox.poll_timeout()?;
+        Some((due.max(self.resumes_at), timer.reason()))
     }
 
     /// Sets the drained switches and links. Paths that use them and have an alternative move to it,
     /// without loss. New paths use those again that are no longer drained.
     pub fn set_drained(&mut self, now: Instant, drained: Drained) {
-        self.now = now;
+        self.outbox.now = now;
         if self.links.set_drained(drained) {
             if self.config.mode != Mode::Hybrid {
                 self.refresh_coarse(now);
@@ -902,16 +806,15 @@ impl Controller {
 
     /// The sizes of the controller's tables; every one is bounded.
     pub fn sizes(&self) -> Sizes {
-        let switches = self.switches.values();
         Sizes {
-            timers: self.timers.len(),
+            timers: self.outbox.timer_count(),
             held_packets: self.held.len(),
-            requests: switches.map(|switch| switch.requests.len()).sum(),
+            requests: self.outbox.request_count(),
         }
     }
 
     pub fn counters(&self) -> ControllerCounters {
-        self.counters
+        self.outbox.counters
     }
 
     fn refusal(
@@ -931,7 +834,7 @@ impl Controller {
             return Some(RefusedReason::Auxiliary);
         }
         if up.ports.len() > self.config.port_count_max {
-            self.counters.too_many_ports += 1;
+            self.outbox.counters.too_many_ports += 1;
             return Some(RefusedReason::TooManyPorts);
         }
         match self.switches.get(&dpid) {
@@ -940,8 +843,8 @@ impl Controller {
                 if peer.dpid.is_some() {
                     return None;
                 }
-                self.outputs
-                    .push_back(ControllerOutput::Probe { connection: older });
+                self.outbox
+                    .push_output(ControllerOutput::Probe { connection: older });
                 Some(RefusedReason::DuplicateDatapath { dpid })
             }
             None if self.switches.len() >= self.config.switch_count_max => {
@@ -949,49 +852,6 @@ impl Controller {
             }
             None => None,
         }
-    }
-
-    fn close(&mut self, connection: ConnectionId, reason: RefusedReason) {
-        self.outputs
-            .push_back(ControllerOutput::Close { connection, reason });
-    }
-
-    fn event(&mut self, event: Event) {
-        self.outputs.push_back(ControllerOutput::Event(event));
-    }
-
-    fn alarm(&mut self, alarm: Alarm) {
-        self.event(Event::Alarm(alarm));
-    }
-
-    /// Raises an alarm that a peer can cause as often as it likes: once a minute for each port and
-    /// kind. Further ones are counted.
-    fn alarm_once(&mut self, now: Instant, alarm: Alarm) {
-        if let Some(key) = alarm.damped_by() {
-            let is_recent = |at: &Instant| now.since(*at) < ALARM_INTERVAL;
-            if self.alarmed.get(&key).is_some_and(is_recent) {
-                self.counters.alarms_damped += 1;
-                return;
-            }
-            if self.alarmed.len() >= ALARMED_MAX {
-                self.alarmed.retain(|_, at| is_recent(at));
-            }
-            if self.alarmed.len() >= ALARMED_MAX {
-                self.counters.alarms_damped += 1;
-                return;
-            }
-            self.alarmed.insert(key, now);
-        }
-        self.alarm(alarm);
-    }
-
-    fn timer(&mut self, due: Instant, timer: Timer) {
-        self.timers.insert((due, timer));
-    }
-
-    /// A number for jitter, never for a secret.
-    fn random(&mut self) -> u64 {
-        self.random.next()
     }
 }
 

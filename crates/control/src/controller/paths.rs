@@ -288,12 +288,12 @@ impl Controller {
             return Some(asked_by);
         }
         if self.paths.is_over_share(asked_by) {
-            self.counters.paths_over_share += 1;
+            self.outbox.counters.paths_over_share += 1;
             return None;
         }
         let budget = self.port_mut(asked_by).map(|port| &mut port.path_budget);
         if budget.is_some_and(|budget| !budget.take(now)) {
-            self.counters.paths_limited += 1;
+            self.outbox.counters.paths_limited += 1;
             return None;
         }
         Some(asked_by)
@@ -345,20 +345,22 @@ impl Controller {
             return None;
         }
         if !self.paths.contains(pair) && self.paths.len() >= self.paths.count_max {
-            self.counters.path_table_full += 1;
+            self.outbox.counters.path_table_full += 1;
             return None;
         }
-        if self.is_behind(from.dpid, BEHIND_MAX) || self.is_behind(to.dpid, BEHIND_MAX) {
-            self.counters.paths_put_off += 1;
+        if self.outbox.is_behind(from.dpid, BEHIND_MAX)
+            || self.outbox.is_behind(to.dpid, BEHIND_MAX)
+        {
+            self.outbox.counters.paths_put_off += 1;
             return None;
         }
         let Some(hops) = self.find_path(pair, from, to) else {
-            self.counters.unreachable += 1;
+            self.outbox.counters.unreachable += 1;
             return None;
         };
-        let is_behind = |hop: &Hop| self.is_behind(hop.dpid, BEHIND_MAX);
+        let is_behind = |hop: &Hop| self.outbox.is_behind(hop.dpid, BEHIND_MAX);
         if hops.iter().any(is_behind) {
-            self.counters.paths_put_off += 1;
+            self.outbox.counters.paths_put_off += 1;
             return None;
         }
         let full = |hop: &Hop| {
@@ -372,7 +374,7 @@ impl Controller {
         if self.admit_all(now, pair, &hops).is_err() {
             return None;
         }
-        self.counters.paths_installed += 1;
+        self.outbox.counters.paths_installed += 1;
         let ingress = hops.first().map(|hop| hop.dpid);
         if let Some(switch) = ingress.and_then(|dpid| self.switches.get_mut(&dpid)) {
             switch.table.missed();
@@ -564,7 +566,7 @@ impl Controller {
                 // Its host has moved, which is handled elsewhere.
                 continue;
             }
-            self.counters.paths_rerouted += 1;
+            self.outbox.counters.paths_rerouted += 1;
             let (hop, rules) = (hops[0], self.rules_of(pair));
             let asked_by = self.paths.asked_by(pair).unwrap_or(from);
             let revision = self.paths.insert(now, pair, hops, asked_by);
@@ -649,7 +651,7 @@ impl Controller {
     }
 
     pub(super) fn reroute(&mut self, now: Instant, pair: Pair, hops: Vec<Hop>, how: How) {
-        self.counters.paths_rerouted += 1;
+        self.outbox.counters.paths_rerouted += 1;
         let inlet = hops.first().map(Hop::inlet);
         if let Some(asked_by) = self.paths.asked_by(pair).or(inlet) {
             self.set_path(now, pair, hops, how, asked_by);

@@ -70,7 +70,7 @@ impl Controller {
             match event {
                 TalkEvent::Send(frame) => {
                     let send = ControllerOutput::Send { connection, frame };
-                    self.outputs.push_back(send);
+                    self.outbox.push_output(send);
                 }
                 TalkEvent::Nobody(error) => events.push(Event::PolicyAlone { dpid, error }),
                 // The map in use is the controller's own, and no caller waits for an outcome.
@@ -83,7 +83,9 @@ impl Controller {
             let generation = status.generation;
             events.push(Event::PolicyShared { dpid, generation });
         }
-        events.into_iter().for_each(|event| self.event(event));
+        events
+            .into_iter()
+            .for_each(|event| self.outbox.event(event));
     }
 }
 

@@ -88,7 +88,7 @@ impl Controller {
             Location { dpid, port: *no }
         });
         for at in up.collect::<Vec<_>>() {
-            self.timer(now, Timer::Lldp(at));
+            self.outbox.timer(now, Timer::Lldp(at));
         }
     }
 
@@ -122,7 +122,7 @@ impl Controller {
         let due = known.changed_at + CHANGE_INTERVAL;
         let first = known.pending.replace(state).is_none();
         if first {
-            self.timer(due, Timer::PortChange(at));
+            self.outbox.timer(due, Timer::PortChange(at));
         }
     }
 
@@ -131,8 +131,8 @@ impl Controller {
     fn refuse_ports(&mut self, now: Instant, dpid: DatapathId) {
         let connection = self.switches.get(&dpid).and_then(|s| s.connection);
         if let Some(connection) = connection {
-            self.counters.too_many_ports += 1;
-            self.close(connection, RefusedReason::TooManyPorts);
+            self.outbox.counters.too_many_ports += 1;
+            self.outbox.close(connection, RefusedReason::TooManyPorts);
             self.handle_down(now, connection);
         }
     }
@@ -182,12 +182,12 @@ impl Controller {
             return;
         }
         if is_up {
-            self.event(Event::PortUp(at));
+            self.outbox.event(Event::PortUp(at));
             self.qos_soon(now);
-            self.timer(now, Timer::Lldp(at));
-            self.timer(now + hold, Timer::HoldOver(at.dpid));
+            self.outbox.timer(now, Timer::Lldp(at));
+            self.outbox.timer(now + hold, Timer::HoldOver(at.dpid));
         } else {
-            self.event(Event::PortDown(at));
+            self.outbox.event(Event::PortDown(at));
             self.lose(now, at, was_edge);
         }
     }
@@ -261,18 +261,20 @@ impl Controller {
             .switches
             .get_mut(&dpid)
             .and_then(|s| s.connection.take());
+        self.outbox.handle_down(dpid);
         self.pipe_down(now, dpid);
-        let Some(mut switch) = self.switches.remove(&dpid) else {
+        let Some(switch) = self.switches.remove(&dpid) else {
             return;
         };
+        let unanswered = self.outbox.forget(dpid);
         let counted = self.switches.values().map(|s| s.table.leases_counted);
         self.lease_count = counted.sum();
         if let Some(connection) = connection {
             self.connections.remove(&connection);
             self.shared.remove(&connection);
-            self.close(connection, RefusedReason::Fault);
+            self.outbox.close(connection, RefusedReason::Fault);
         }
-        for request in switch.requests.handle_down() {
+        for request in unanswered {
             self.handle_unanswered(now, dpid, request);
         }
         self.port_addresses.retain(|_, of| *of != dpid);
@@ -283,7 +285,7 @@ impl Controller {
         self.round_answered(now, dpid);
         self.qos_lost(dpid);
         self.forget_coarse(dpid);
-        self.event(Event::SwitchLost { dpid });
+        self.outbox.event(Event::SwitchLost { dpid });
         let removed = self.links.remove_where(|end| end.dpid == dpid);
         self.links_lost(now, removed, Cause::Unknown, &[]);
     }

@@ -11,7 +11,7 @@ use openflow::multipart::{MultipartRequest, ReplyBody, RequestBody};
 use openflow::{DatapathId, ErrorKind, Message};
 
 use super::Controller;
-use super::switch::Request;
+use super::outbox::Request;
 
 pub const QUESTIONS_MAX: usize = 256;
 /// How long a question is kept.
@@ -96,14 +96,14 @@ impl Controller {
         let id = self.questions.start(now).ok_or(NotAsked::TooMany)?;
         let message = Message::MultipartRequest(MultipartRequest { more: false, body });
         if self
+            .outbox
             .request(now, dpid, Request::Question(id), &message)
             .is_some()
         {
             return Ok(id);
         }
         self.questions.open.remove(&id);
-        let requests = self.switches.get(&dpid).map(|switch| &switch.requests);
-        match requests.is_some_and(|requests| requests.is_full()) {
+        match self.outbox.has_requests_max(dpid) {
             true => Err(NotAsked::TooMany),
             false => Err(NotAsked::NotInVersion),
         }

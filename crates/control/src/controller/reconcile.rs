@@ -18,13 +18,13 @@ use crate::timeouts::ENTRIES_MAX;
 
 use super::entries::Entries;
 use super::links::Hop;
+use super::outbox::Request;
 use super::paths::Pair;
 use super::port_state::PortRole;
 use super::qos::Told;
 use super::questions::Answered;
 use super::routes::ADOPTED_KEPT;
 use super::services::of_rules;
-use super::switch::Request;
 use super::{Alarm, Controller, Event, Location, Mode, Timer};
 
 /// Time for discovery after the last change before adopted entries are judged.
@@ -61,12 +61,12 @@ impl Controller {
         if !unreadable.is_empty() {
             self.handle_unreadable(dpid, xid, &unreadable);
         }
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+        let Some(reply) = self.outbox.handle_part(dpid, xid, len, reply) else {
             return;
         };
-        match switch.requests.handle_part(xid, len, reply) {
+        match reply {
             Reply::Partial => {}
-            Reply::Unsolicited => self.counters.unsolicited += 1,
+            Reply::Unsolicited => self.outbox.counters.unsolicited += 1,
             Reply::Oversized(request) => self.handle_unanswered(now, dpid, request),
             Reply::Whole(Request::Entries, bodies) => {
                 let rows = bodies.into_iter().flat_map(|body| match body {
@@ -98,18 +98,19 @@ impl Controller {
 
     /// Counts unreadable rows, and deletes those with our cookie: no auster has sent such an entry.
     fn handle_unreadable(&mut self, dpid: DatapathId, xid: Xid, rows: &[UnreadableRow]) {
-        let of = &mut self.counters.rows_unreadable;
+        let of = &mut self.outbox.counters.rows_unreadable;
         *of = of.saturating_add(rows.len() as u64);
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
-        if switch.requests.tag(xid) != Some(&Request::Entries) {
+        if self.outbox.asked(dpid, xid) != Some(Request::Entries) {
             return;
         }
         switch.unreadable += rows.len();
         for row in rows.iter().filter(|row| is_ours(row.cookie)) {
             if let Some(r#match) = &row.r#match {
-                self.send_flow_mod(dpid, delete_of(row.table_id, row.priority, r#match));
+                self.outbox
+                    .send_flow_mod(dpid, delete_of(row.table_id, row.priority, r#match));
             }
         }
     }
@@ -140,7 +141,7 @@ impl Controller {
                 Some(entry) => drop(held.insert(entry.key, entry)),
                 None => {
                     tally.deleted += 1;
-                    self.send_flow_mod(dpid, delete_row(row));
+                    self.outbox.send_flow_mod(dpid, delete_row(row));
                 }
             }
         }
@@ -164,7 +165,7 @@ impl Controller {
             added,
             deleted,
         } = tally;
-        self.event(Event::Reconciled {
+        self.outbox.event(Event::Reconciled {
             dpid,
             kept,
             added,
@@ -196,11 +197,12 @@ impl Controller {
                 tally.kept += 1;
             } else if let Some(row) = theirs.iter().find(is_same) {
                 if !sends_to_controller(row) {
-                    self.alarm(Alarm::ForeignInfrastructure { dpid });
+                    self.outbox.alarm(Alarm::ForeignInfrastructure { dpid });
                 }
             } else {
                 tally.added += 1;
-                self.send_flow_mod(dpid, entry.to_add(self.generation));
+                self.outbox
+                    .send_flow_mod(dpid, entry.to_add(self.outbox.generation));
             }
         }
     }
@@ -242,7 +244,8 @@ impl Controller {
             if let Some(switch) = self.switches.get_mut(&dpid) {
                 switch.entries.handle_sent(now, entry);
             }
-            self.send_flow_mod(dpid, entry.to_add(self.generation));
+            self.outbox
+                .send_flow_mod(dpid, entry.to_add(self.outbox.generation));
         }
     }
 
@@ -299,7 +302,7 @@ impl Controller {
                 }
             } else {
                 tally.deleted += 1;
-                self.send_flow_mod(dpid, key.to_delete());
+                self.outbox.send_flow_mod(dpid, key.to_delete());
             }
         }
     }
@@ -307,7 +310,8 @@ impl Controller {
     pub(super) fn adopt_soon(&mut self, now: Instant) {
         self.topology_soon(now);
         if !std::mem::replace(&mut self.adopt_pending, true) {
-            self.timer(now + self.config.port_hold + SETTLE, Timer::Adopt);
+            self.outbox
+                .timer(now + self.config.port_hold + SETTLE, Timer::Adopt);
         }
     }
 
@@ -387,7 +391,7 @@ impl Controller {
         if broken {
             self.note_ended(now, at.dpid, Some(at.port));
             for key in self.forget_entry(at, pair) {
-                self.send_flow_mod(at.dpid, key.to_delete());
+                self.outbox.send_flow_mod(at.dpid, key.to_delete());
             }
         }
     }
@@ -424,7 +428,7 @@ impl Controller {
                 switch.table.handle_removed(key);
             }
             self.note_ended(now, dpid, key.in_port);
-            self.send_flow_mod(dpid, key.to_delete());
+            self.outbox.send_flow_mod(dpid, key.to_delete());
         }
     }
 
@@ -499,7 +503,7 @@ impl Controller {
 
     fn adopt_host(&mut self, now: Instant, mac: MacAddr, at: Location) {
         if self.hosts.adopt(now, mac, at) {
-            self.event(Event::HostLearned { mac, at });
+            self.outbox.event(Event::HostLearned { mac, at });
             self.age_soon(now);
         }
     }

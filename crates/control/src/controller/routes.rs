@@ -47,7 +47,7 @@ impl Controller {
             return;
         }
         if !std::mem::replace(&mut self.routes_pending, true) {
-            self.timer(now + GATHER, Timer::Routes);
+            self.outbox.timer(now + GATHER, Timer::Routes);
         }
     }
 

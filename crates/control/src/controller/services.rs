@@ -221,7 +221,8 @@ impl Controller {
                     switch.entries.handle_sent(now, entry);
                     switch.table.handle_sent(now, &entry);
                 }
-                self.send_flow_mod(dpid, entry.to_add(self.generation));
+                self.outbox
+                    .send_flow_mod(dpid, entry.to_add(self.outbox.generation));
             }
             None if is_used => {}
             _ => self.drop_rest(now, pair, gone),

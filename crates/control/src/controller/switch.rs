@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 
 use clock::{Duration, Instant};
-use openflow::message::{FlowMod, PacketOut, Port, SwitchConfig};
+use openflow::message::{Port, SwitchConfig};
 use openflow::multipart::{Description, MultipartRequest, RequestBody};
-use openflow::{
-    Action, Cookie, DatapathId, ErrorKind, MacAddr, Message, PortNo, Version, Xid, encode,
-};
+use openflow::{DatapathId, ErrorKind, MacAddr, Message, PortNo, Version, Xid};
 
 use crate::ConnectionId;
 use crate::entry::ask_for_entries;
@@ -21,12 +19,12 @@ use super::entries::Entries;
 use super::flood::{EdgePorts, PORT_PART, SWITCH_PART, Storm, packet_out_budget};
 use super::guards::GuardCounts;
 use super::mending::Mend;
+use super::outbox::Request;
 use super::paths::Pair;
-use super::pipe::Pipe;
 use super::port_state::{Past, PortState};
-use super::questions::{Answered, QuestionId};
+use super::questions::Answered;
 use super::tables::Table;
-use super::{Alarm, Controller, ControllerConfig, ControllerOutput, Event, Location, SwitchView};
+use super::{Alarm, Controller, ControllerConfig, Event, Location, SwitchView};
 
 /// Packets of one port that the controller carries each second while the port's new paths are over
 /// their budget.
@@ -49,8 +47,6 @@ pub(super) struct Switch {
     pub ports: BTreeMap<PortNo, SwitchPort>,
     /// The entries that it should hold: those that were sent or adopted and have not gone.
     pub entries: Entries,
-    pub requests: Requests<Request>,
-    pub pipe: Pipe,
     /// Paths to mend when the switch is no longer behind.
     pub parked: BTreeMap<Pair, Mend>,
     /// The end of the pause after TABLE_FULL: no path is set here before, to avoid a storm of
@@ -104,38 +100,8 @@ pub(super) struct SwitchPort {
     pub pending: Option<Option<Port>>,
 }
 
-/// The purpose of a request of ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Request {
-    Entries,
-    /// The barrier after LLDP.
-    Pulse {
-        asked: Instant,
-    },
-    /// The barrier after the first entry of a path that was asked for then.
-    Delay {
-        since: Instant,
-    },
-    /// Table statistics.
-    Table,
-    /// Flow statistics, to look at single entries.
-    Rows,
-    TableFeatures,
-    /// Statistics for somebody else.
-    Question(QuestionId),
-    MeterFeatures,
-    /// The settings of meters.
-    Meters,
-    /// The barrier after a portion of QoS.
-    Qos,
-    /// Counters of policies and circuits.
-    QosRows,
-    QosMeters,
-    QosQueues,
-}
-
 impl Switch {
-    fn new(now: Instant, up: &SwitchUp, config: &ControllerConfig, first_xid: u32) -> Switch {
+    fn new(now: Instant, up: &SwitchUp, config: &ControllerConfig) -> Switch {
         Switch {
             dpid: up.features.datapath_id,
             connection: None,
@@ -145,8 +111,6 @@ impl Switch {
             synced: false,
             ports: BTreeMap::new(),
             entries: Entries::default(),
-            requests: Requests::new(config.requests, first_xid),
-            pipe: Pipe::default(),
             parked: BTreeMap::new(),
             full_until: Instant::START,
             kept_until: Instant::START,
@@ -225,8 +189,11 @@ impl Controller {
     pub(super) fn admit(&mut self, now: Instant, connection: ConnectionId, up: SwitchUp) {
         let dpid = up.features.datapath_id;
         self.qos_up(now, dpid, up.features.n_tables);
-        let first_xid = self.random() as u32;
-        let fresh = || Switch::new(now, &up, &self.config, first_xid);
+        let first_xid = self.outbox.random() as u32;
+        let limits = self.config.requests;
+        let requests = || Requests::new(limits, first_xid);
+        self.outbox.open(dpid, (connection, up.version), requests);
+        let fresh = || Switch::new(now, &up, &self.config);
         let switch = self.switches.entry(dpid).or_insert_with(fresh);
         switch.connection = Some(connection);
         switch.version = up.version;
@@ -235,7 +202,7 @@ impl Controller {
         switch.down_since = None;
         switch.table.handle_up();
         switch.description = up.description;
-        self.event(Event::SwitchUp {
+        self.outbox.event(Event::SwitchUp {
             dpid,
             version: up.version,
         });
@@ -244,7 +211,7 @@ impl Controller {
             flags: 0,
             miss_send_len: 0xffff,
         };
-        self.send(dpid, &Message::SetConfig(config));
+        self.outbox.send(dpid, &Message::SetConfig(config));
         self.send_guards(dpid);
         self.start_edge(dpid);
         self.take_over_ports(now, dpid, up.ports);
@@ -257,7 +224,7 @@ impl Controller {
         }
         let body = RequestBody::Flow(ask_for_entries());
         let message = Message::MultipartRequest(MultipartRequest { more: false, body });
-        self.request(now, dpid, Request::Entries, &message);
+        self.outbox.request(now, dpid, Request::Entries, &message);
     }
 
     pub(super) fn is_connected(&self, dpid: DatapathId) -> bool {
@@ -274,97 +241,20 @@ impl Controller {
         self.switches.get_mut(&at.dpid)?.ports.get_mut(&at.port)
     }
 
-    /// Sends a message without a reply. Returns its xid if it could be sent.
-    pub(super) fn send(&mut self, dpid: DatapathId, message: &Message) -> Option<Xid> {
-        let switch = self.switches.get_mut(&dpid)?;
-        let xid = switch.requests.next_xid();
-        self.send_as(dpid, xid, message, false).then_some(xid)
-    }
-
-    /// Sends a request; `None` if it could not be sent, and then nothing waits for it.
-    pub(super) fn request(
-        &mut self,
-        now: Instant,
-        dpid: DatapathId,
-        request: Request,
-        message: &Message,
-    ) -> Option<Xid> {
-        self.now = now;
-        let switch = self.switches.get_mut(&dpid)?;
-        let xid = switch.requests.start(request)?;
-        if !self.send_as(dpid, xid, message, true) {
-            self.switches.get_mut(&dpid)?.requests.finish(xid);
-            return None;
-        }
-        Some(xid)
-    }
-
-    fn send_as(&mut self, dpid: DatapathId, xid: Xid, message: &Message, is_request: bool) -> bool {
-        let Some(switch) = self.switches.get(&dpid) else {
-            return false;
-        };
-        let Some(connection) = switch.connection else {
-            return false;
-        };
-        let Ok(frame) = encode(switch.version, xid, message) else {
-            self.counters.unencodable += 1;
-            return false;
-        };
-        match message {
-            Message::PacketOut(_) => self
-                .outputs
-                .push_back(ControllerOutput::Send { connection, frame }),
-            _ => self.push(dpid, frame, is_request.then_some(xid)),
-        }
-        true
-    }
-
-    pub(super) fn send_flow_mod(&mut self, dpid: DatapathId, mut flow_mod: FlowMod) {
-        if self
-            .switches
-            .get(&dpid)
-            .is_some_and(|s| s.version == Version::V10)
-        {
-            flow_mod.cookie_mask = Cookie(0);
-        }
-        self.lead_on(dpid, &mut flow_mod);
-        self.counters.flow_mods += 1;
-        self.send(dpid, &Message::FlowMod(flow_mod));
-    }
-
-    /// Sends `data` out of `ports`, without an in-port.
-    pub(super) fn packet_out(&mut self, dpid: DatapathId, ports: &[PortNo], data: &[u8]) {
-        let Some(switch) = self.switches.get(&dpid) else {
-            return;
-        };
-        let in_port = match switch.version {
-            Version::V10 => PortNo::ANY,
-            _ => PortNo::CONTROLLER,
-        };
-        let message = PacketOut {
-            buffer_id: None,
-            in_port,
-            actions: ports.iter().map(|port| Action::output(*port)).collect(),
-            data: bytes::Bytes::copy_from_slice(data),
-        };
-        self.counters.packet_outs += 1;
-        self.send(dpid, &Message::PacketOut(message));
-    }
-
     pub(super) fn handle_answer(&mut self, now: Instant, dpid: DatapathId, xid: Xid) {
         if self.barrier_over(now, dpid, xid, true) {
             return;
         }
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+        if !self.switches.contains_key(&dpid) {
             return;
-        };
-        match switch.requests.finish(xid) {
+        }
+        match self.outbox.finish(dpid, xid) {
             Some(Request::Pulse { asked }) => self.pulse_answered(now, dpid, asked),
             Some(Request::Delay { since }) => self.delays.handle(now.since(since)),
             Some(Request::Qos) => self.qos_confirmed(now, dpid),
             // A barrier reply under the xid of a multipart request: the request is over.
             Some(request) => self.handle_unanswered(now, dpid, request),
-            None => self.counters.unsolicited += 1,
+            None => self.outbox.counters.unsolicited += 1,
         }
     }
 
@@ -375,14 +265,14 @@ impl Controller {
         xid: Xid,
         error: ErrorKind,
     ) {
-        self.counters.errors_received += 1;
+        self.outbox.counters.errors_received += 1;
         if self.barrier_over(now, dpid, xid, false) {
             return;
         }
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+        if !self.switches.contains_key(&dpid) {
             return;
-        };
-        match switch.requests.finish(xid) {
+        }
+        match self.outbox.finish(dpid, xid) {
             Some(Request::Question(id)) => {
                 return self.questions.answer(id, Answered::Refused(error));
             }
@@ -393,8 +283,18 @@ impl Controller {
         if error == ErrorKind::FLOW_MOD_TABLE_FULL {
             self.handle_table_full(now, dpid);
         } else if error.is_of_flow_mod() {
-            self.alarm(Alarm::FlowModRefused { dpid, error });
+            self.outbox.alarm(Alarm::FlowModRefused { dpid, error });
         }
+    }
+
+    pub(super) fn requests_due(&mut self, now: Instant, dpid: DatapathId) {
+        for request in self.outbox.late_requests(now, dpid) {
+            self.handle_unanswered(now, dpid, request);
+        }
+        while let Some(xid) = self.outbox.late_barrier(now, dpid) {
+            self.barrier_over(now, dpid, xid, false);
+        }
+        self.outbox.watch_requests(dpid);
     }
 
     /// Handles a request whose connection ended, that the switch refused, or that timed out.

@@ -32,8 +32,8 @@ use crate::timeouts::keeper::Keeper;
 use crate::timeouts::leases::{Leases, RowKey};
 
 use super::cached::outlasts_flows;
+use super::outbox::Request;
 use super::paths::TABLE_FULL_PAUSE;
-use super::switch::Request;
 use super::{Controller, TableView, Timer};
 
 /// Tenths of the limit above which single entries are examined.
@@ -296,7 +296,7 @@ impl Controller {
         if let Some(switch) = self.switches.get_mut(&dpid) {
             let due = due.max(now);
             switch.table.poll_due = Some(due);
-            self.timer(due, Timer::Poll(dpid));
+            self.outbox.timer(due, Timer::Poll(dpid));
         }
     }
 
@@ -308,7 +308,7 @@ impl Controller {
             return;
         };
         if due > now {
-            return self.timer(due, Timer::Poll(dpid));
+            return self.outbox.timer(due, Timer::Poll(dpid));
         }
         switch.table.poll_due = None;
         if switch.connection.is_some() && switch.table.asked_at.is_none() {
@@ -347,7 +347,7 @@ impl Controller {
 
     fn ask(&mut self, now: Instant, dpid: DatapathId, request: Request, body: RequestBody) -> bool {
         let message = Message::MultipartRequest(MultipartRequest { more: false, body });
-        self.request(now, dpid, request, &message).is_some()
+        self.outbox.request(now, dpid, request, &message).is_some()
     }
 
     /// Handles the answer to a request about the table, or its absence.
@@ -453,7 +453,7 @@ impl Controller {
             }
             budget.handle_poll(now, row.active_count, table.active);
         }
-        if !switch.requests.waits_for(&Request::Rows) {
+        if !self.outbox.waits_for(dpid, Request::Rows) {
             self.poll_over(now, dpid);
         }
     }
@@ -508,7 +508,7 @@ impl Controller {
             let packets = row.packet_count;
             table.leases.handle_row(now, &entry, packets, age, limit);
         }
-        self.counters.packets_forbidden += forbidden;
+        self.outbox.counters.packets_forbidden += forbidden;
         table.leases.handle_reading_end();
         self.lease_count += table.leases.len();
         self.lease_count -= table.leases_counted;
@@ -600,7 +600,7 @@ impl Controller {
             };
             switch.table.handle_removed(key);
             switch.entries.remove(&key);
-            self.send_flow_mod(dpid, key.to_delete());
+            self.outbox.send_flow_mod(dpid, key.to_delete());
             if self.paths.holds(pair, dpid, key) {
                 self.entry_ended(now, pair, dpid, key, true);
             }

@@ -8,14 +8,14 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use clock::{Duration, Instant};
-use openflow::{DatapathId, Message};
+use openflow::{DatapathId, Message, Xid};
 
 use crate::entry::{Entry, EntryKey, EntryKind};
 
+use super::Controller;
 use super::first::{SETTLE, Token};
+use super::outbox::{Request, Timer};
 use super::paths::{Pair, Waited};
-use super::switch::Request;
-use super::{Controller, Timer};
 
 /// Time before entries are deleted that no packet should use any more.
 pub(super) const DRAIN: Duration = Duration::from_millis(100);
@@ -173,12 +173,43 @@ impl Controller {
         };
         if !taken {
             update.is_unsure = true;
-            self.counters.stages_unconfirmed += 1;
+            self.outbox.counters.stages_unconfirmed += 1;
         }
         update.waiting -= 1;
         if update.waiting == 0 {
             self.delay_or_next_stage(now, id);
         }
+    }
+
+    /// Ends the barrier `xid`. Returns whether updates could wait for it. `is_taken`: the switch has
+    /// answered it.
+    pub(super) fn barrier_over(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        xid: Xid,
+        is_taken: bool,
+    ) -> bool {
+        let Some(passed) = self.outbox.finish_barrier(dpid, xid) else {
+            return false;
+        };
+        for update in passed {
+            self.barrier_passed(now, update, is_taken);
+        }
+        self.outbox.touch(dpid);
+        self.make_room(now, dpid);
+        true
+    }
+
+    /// Ends the waits for a connection that is gone.
+    pub(super) fn pipe_down(&mut self, now: Instant, dpid: DatapathId) {
+        let Some(waiting) = self.outbox.drop_pipe(dpid) else {
+            return;
+        };
+        for update in waiting {
+            self.barrier_passed(now, update, true);
+        }
+        self.make_room(now, dpid);
     }
 
     pub(super) fn update_due(&mut self, now: Instant, id: u64) {
@@ -201,7 +232,7 @@ impl Controller {
         }
         update.due = now + delay;
         let due = update.due;
-        self.timer(due, Timer::Update(id));
+        self.outbox.timer(due, Timer::Update(id));
     }
 
     fn next_stage(&mut self, now: Instant, id: u64) {
@@ -226,7 +257,7 @@ impl Controller {
             self.updates.under_way.remove(&id);
             return;
         }
-        let asked = |dpid: &&DatapathId| self.wait_for(**dpid, id, confirm == Some(**dpid));
+        let asked = |dpid: &&DatapathId| self.outbox.wait_for(**dpid, id, confirm == Some(**dpid));
         let waiting = touched.iter().filter(asked).count();
         let Some(update) = self.updates.under_way.get_mut(&id) else {
             return;
@@ -243,7 +274,8 @@ impl Controller {
             && self.delays.takes(now)
         {
             let request = Request::Delay { since };
-            self.request(now, dpid, request, &Message::BarrierRequest);
+            self.outbox
+                .request(now, dpid, request, &Message::BarrierRequest);
         }
     }
 
@@ -281,10 +313,11 @@ impl Controller {
                     if old.is_some_and(|old| old.out != entry.out) {
                         self.note_ended(now, dpid, key.in_port);
                     }
-                    self.send_flow_mod(dpid, entry.to_add(self.generation));
+                    self.outbox
+                        .send_flow_mod(dpid, entry.to_add(self.outbox.generation));
                     if let Guard::Path(pair, revision) = guard {
                         let is_awaited = self.paths.handle_set(pair, dpid, &entry);
-                        self.counters.paths_moved_under_traffic +=
+                        self.outbox.counters.paths_moved_under_traffic +=
                             u64::from(is_awaited == Waited::InVain);
                         let is_first = entry.notify && entry.kind == EntryKind::Pair;
                         if is_first && is_awaited == Waited::Not {
@@ -296,7 +329,7 @@ impl Controller {
                     switch.entries.remove(&key);
                     switch.table.handle_removed(key);
                     self.note_ended(now, dpid, key.in_port);
-                    self.send_flow_mod(dpid, key.to_delete());
+                    self.outbox.send_flow_mod(dpid, key.to_delete());
                 }
             }
         }

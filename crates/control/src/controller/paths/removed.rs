@@ -27,7 +27,7 @@ impl Controller {
         let key = EntryKey::from_match(removed.priority, &removed.r#match);
         let key = key.filter(|_| is_ours(removed.cookie));
         let Some(key) = key.filter(|_| self.switches.contains_key(&dpid)) else {
-            self.counters.unsolicited += 1;
+            self.outbox.counters.unsolicited += 1;
             return;
         };
         let is_idle = removed.reason == FlowRemovedReason::IDLE_TIMEOUT;
@@ -45,7 +45,7 @@ impl Controller {
         };
         let is_earlier = switch.entries.is_earlier(now, &key, removed);
         if let Some(kind) = EntryKind::of(removed.cookie).filter(|kind| kind.is_drop()) {
-            self.counters.packets_forbidden += removed.packet_count.min(FRESH_MAX);
+            self.outbox.counters.packets_forbidden += removed.packet_count.min(FRESH_MAX);
             let is_it = |entry: &Entry| entry.kind == kind;
             if !is_earlier && switch.entries.get(&key).is_some_and(is_it) {
                 switch.entries.remove(&key);
@@ -68,7 +68,7 @@ impl Controller {
         let waited = self.paths.handle_pause(pair, dpid, key, is_idle);
         if waited != Waited::Not {
             switch.entries.remove(&key);
-            let counters = &mut self.counters;
+            let counters = &mut self.outbox.counters;
             counters.paths_moved_in_pause += u64::from(waited == Waited::ForPause);
             counters.paths_moved_under_traffic += u64::from(waited == Waited::InVain);
             return;

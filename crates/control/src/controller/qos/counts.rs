@@ -12,7 +12,7 @@ use crate::qos::plan::{SwitchPlan, is_our_meter};
 use crate::qos::verify::{Came, Counter, Readings};
 use crate::qos::{Exceeding, QueuesBy};
 
-use super::super::switch::Request;
+use super::super::outbox::Request;
 use super::super::{Controller, Timer};
 use super::SwitchQos;
 
@@ -55,7 +55,7 @@ impl Controller {
         if self.qos.counts_at.is_none() && self.qos.is_used() {
             let due = now + COUNTS_INTERVAL;
             self.qos.counts_at = Some(due);
-            self.timer(due, Timer::Qos);
+            self.outbox.timer(due, Timer::Qos);
         }
     }
 
@@ -128,7 +128,7 @@ impl Controller {
         };
         for (request, body) in asks {
             let message = Message::MultipartRequest(MultipartRequest { more: false, body });
-            match self.request(now, dpid, request, &message) {
+            match self.outbox.request(now, dpid, request, &message) {
                 Some(_) => reading.left += 1,
                 None => reading.is_short = true,
             }

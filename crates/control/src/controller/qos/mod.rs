@@ -262,6 +262,7 @@ impl Controller {
         let policies = qos.policies.len() as u64;
         self.qos.work.judged += policies;
         let asked = std::mem::replace(&mut self.qos.asked, Asked::new(qos));
+        self.outbox.set_qos_used(self.qos.is_used());
         let (old, new) = (asked.qos(), self.qos.asked.qos());
         let is_same = (&old.policies, &old.services, &old.ports)
             == (&new.policies, &new.services, &new.ports);
@@ -298,6 +299,7 @@ impl Controller {
             scope.policies.extend(about.policies);
             undos.extend(self.qos.asked.apply(edit));
         }
+        self.outbox.set_qos_used(self.qos.is_used());
         if undos.is_empty() {
             return Ok(());
         }
@@ -306,6 +308,7 @@ impl Controller {
             for undo in undos.into_iter().rev() {
                 self.qos.asked.undo(undo);
             }
+            self.outbox.set_qos_used(self.qos.is_used());
             return Err(problems);
         }
         self.note_ends(&scope);
@@ -500,7 +503,7 @@ impl Controller {
         if self.qos.is_used() && self.qos.plan_at.is_none() {
             let due = now + GATHER;
             self.qos.plan_at = Some(due);
-            self.timer(due, Timer::Qos);
+            self.outbox.timer(due, Timer::Qos);
         }
     }
 
@@ -508,7 +511,7 @@ impl Controller {
     pub(super) fn qos_restart_timers(&mut self) {
         let due = [self.qos.plan_at, self.qos.again_at, self.qos.counts_at];
         for due in due.into_iter().flatten() {
-            self.timer(due, Timer::Qos);
+            self.outbox.timer(due, Timer::Qos);
         }
     }
 
@@ -516,7 +519,7 @@ impl Controller {
     fn qos_again(&mut self, due: Instant) {
         if self.qos.again_at.is_none_or(|at| due < at) {
             self.qos.again_at = Some(due);
-            self.timer(due, Timer::Qos);
+            self.outbox.timer(due, Timer::Qos);
         }
     }
 

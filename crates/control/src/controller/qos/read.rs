@@ -14,8 +14,8 @@ use crate::qos::flow::{Flow, FlowKey, Matching, OPENS, Then};
 use crate::qos::plan::{Owner, SwitchPlan, circuit_of, is_our_meter};
 use crate::qos::{Circuit, Meter, MeterFacts};
 
+use super::super::outbox::Request;
 use super::super::reconcile::delete_row;
-use super::super::switch::Request;
 use super::super::{Controller, Location, Timer};
 use super::{QUEUES_WAIT, SETTLE, SwitchQos, two_ways};
 
@@ -84,6 +84,7 @@ impl Controller {
     pub(in crate::controller) fn qos_lost(&mut self, dpid: DatapathId) {
         self.qos.switches.remove(&dpid);
         self.qos.held.remove(&dpid);
+        self.outbox.set_qos_used(self.qos.is_used());
         self.qos.unsettled.all = true;
         self.qos_counts_restart(dpid);
     }
@@ -106,7 +107,7 @@ impl Controller {
                     counts.insert(flow.key.clone(), (row.packet_count, row.byte_count));
                     held.insert_held(flow);
                 }
-                None => self.send_flow_mod(dpid, delete_row(row)),
+                None => self.outbox.send_flow_mod(dpid, delete_row(row)),
             }
         }
         let has_miss = held.flows.contains_key(&Flow::policy_miss().key);
@@ -116,15 +117,19 @@ impl Controller {
         };
         if is_first {
             let led = switch.leads_on || !told.leading.is_empty();
-            switch.leads_on = led && has_miss && wants_policies;
+            let leads_on = led && has_miss && wants_policies;
+            switch.leads_on = leads_on;
             switch.has_entries = true;
             self.qos.unsettled.all = true;
             if held != SwitchPlan::default() || self.qos.held.contains_key(&dpid) {
                 self.qos.held.insert(dpid, held);
             }
-            if switch.leads_on {
+            self.outbox.set_qos_used(self.qos.is_used());
+            self.outbox.set_leads_on(dpid, leads_on);
+            if leads_on {
                 // Entries that its edge has set until now are read once more.
-                self.tell_edge(dpid, crate::edge::EdgeUpdate::LeadOn(true));
+                self.outbox
+                    .tell_edge(dpid, crate::edge::EdgeUpdate::LeadOn(true));
                 self.ask_entries(now, dpid);
             }
         }
@@ -164,11 +169,12 @@ impl Controller {
         let switches = self.qos.switches.iter();
         let done = switches.filter(|(dpid, switch)| is_done(dpid, switch) && is_alone(dpid));
         for dpid in done.map(|(dpid, _)| *dpid).collect::<Vec<_>>() {
-            self.send_flow_mod(dpid, key.to_delete());
+            self.outbox.send_flow_mod(dpid, key.to_delete());
             if let Some(held) = self.qos.held.get_mut(&dpid) {
                 held.flows.remove(&key);
             }
         }
+        self.outbox.set_qos_used(self.qos.is_used());
     }
 
     /// Notes that all entries have their proper form. If that is the plain one, reads once more
@@ -208,7 +214,7 @@ impl Controller {
         ];
         for (request, body) in asks {
             let message = Message::MultipartRequest(MultipartRequest { more: false, body });
-            if self.request(now, dpid, request, &message).is_none() {
+            if self.outbox.request(now, dpid, request, &message).is_none() {
                 self.handle_qos_answer(now, dpid, request, Vec::new());
             }
         }
@@ -250,6 +256,7 @@ impl Controller {
                 if !meters.is_empty() || self.qos.held.contains_key(&dpid) {
                     self.qos.held.entry(dpid).or_default().meters = meters;
                 }
+                self.outbox.set_qos_used(self.qos.is_used());
             }
             _ => {}
         }
@@ -281,7 +288,7 @@ impl Controller {
             is_any = true;
         }
         for due in later {
-            self.timer(due, Timer::Qos);
+            self.outbox.timer(due, Timer::Qos);
         }
         if is_any {
             self.qos_soon(now);

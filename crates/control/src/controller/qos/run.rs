@@ -3,16 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use clock::{Duration, Instant};
-use openflow::message::{FlowMod, FlowModCommand};
 use openflow::{DatapathId, ErrorKind, Message, Xid};
 
 use crate::edge::EdgeUpdate;
-use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
+use crate::entry::EntryKey;
 use crate::qos::diff::{Change, Diff, Stage};
 use crate::qos::flow::{Flow, FlowKey};
 use crate::qos::plan::Owner;
 
-use super::super::switch::Request;
+use super::super::outbox::Request;
 use super::super::updates::DRAIN;
 use super::super::{Controller, Timer};
 use super::{LEAD_ON_AFTER, REFUSED_PAUSE, Sent};
@@ -101,7 +100,7 @@ impl Controller {
             if drains && !std::mem::replace(&mut run.has_drained, true) {
                 let due = now + DRAIN;
                 run.resume_at = Some(due);
-                return self.timer(due, Timer::Qos);
+                return self.outbox.timer(due, Timer::Qos);
             }
             run.has_drained = false;
             match run.steps.pop_front() {
@@ -145,10 +144,12 @@ impl Controller {
                 false => self.send_again(dpid, portion),
             };
             left -= sent;
-            let asked = self.request(now, dpid, Request::Qos, &Message::BarrierRequest);
+            let asked = self
+                .outbox
+                .request(now, dpid, Request::Qos, &Message::BarrierRequest);
             if let Some(switch) = self.qos.switches.get_mut(&dpid).filter(|_| asked.is_some()) {
                 switch.waiting_since = Some(now);
-                self.timer(now + BARRIER_WAIT, Timer::Qos);
+                self.outbox.timer(now + BARRIER_WAIT, Timer::Qos);
             }
         }
     }
@@ -166,9 +167,9 @@ impl Controller {
             let Some(version) = self.switches.get(&dpid).map(|switch| switch.version) else {
                 continue;
             };
-            let message = change.to_message(version, self.generation);
-            self.counters.flow_mods += u64::from(matches!(message, Message::FlowMod(_)));
-            match self.send(dpid, &message) {
+            let message = change.to_message(version, self.outbox.generation);
+            self.outbox.counters.flow_mods += u64::from(matches!(message, Message::FlowMod(_)));
+            match self.outbox.send(dpid, &message) {
                 Some(xid) => {
                     let held = self.qos.held.entry(dpid).or_default();
                     let key = change.key();
@@ -184,6 +185,7 @@ impl Controller {
                 }
             }
         }
+        self.outbox.set_qos_used(self.qos.is_used());
         count
     }
 
@@ -201,8 +203,9 @@ impl Controller {
             if let Some(switch) = self.switches.get_mut(&dpid)
                 && let Some(entry) = switch.entries.get(&key).copied()
             {
-                switch.entries.handle_sent(self.now, entry);
-                self.send_flow_mod(dpid, entry.to_add(self.generation));
+                switch.entries.handle_sent(self.outbox.now, entry);
+                self.outbox
+                    .send_flow_mod(dpid, entry.to_add(self.outbox.generation));
             }
         }
         count
@@ -242,6 +245,7 @@ impl Controller {
                 sent.undo(held);
             }
         }
+        self.outbox.set_qos_used(self.qos.is_used());
         self.qos_soon(now);
     }
 
@@ -261,6 +265,7 @@ impl Controller {
                 sent.undo(held);
             }
         }
+        self.outbox.set_qos_used(self.qos.is_used());
         self.qos_soon(now);
         if self.qos.is_used() {
             self.advance_qos(now);
@@ -286,6 +291,7 @@ impl Controller {
         if let Change::AddMeter(id, _) = &change {
             held.meters.remove(id);
         }
+        self.outbox.set_qos_used(self.qos.is_used());
         let why = format!("switch {dpid} refuses it: {error}");
         self.qos_failed(now, dpid, &change, why);
     }
@@ -329,20 +335,10 @@ impl Controller {
         };
         switch.leads_on = is_on;
         switch.is_plain = false;
-        self.tell_edge(dpid, EdgeUpdate::LeadOn(is_on));
+        self.outbox.set_leads_on(dpid, is_on);
+        self.outbox.tell_edge(dpid, EdgeUpdate::LeadOn(is_on));
         if self.is_connected(dpid) {
             self.ask_entries(now, dpid);
-        }
-    }
-
-    /// Changes an entry of a path where paths lead on to policies.
-    pub(in crate::controller) fn lead_on(&self, dpid: DatapathId, flow_mod: &mut FlowMod) {
-        let is_path = self.qos.is_used()
-            && is_ours(flow_mod.cookie)
-            && flow_mod.command == FlowModCommand::Add
-            && EntryKind::of(flow_mod.cookie).is_some_and(EntryKind::leads_on);
-        if is_path && self.qos.leads_on(dpid) {
-            Entry::lead_on(&mut flow_mod.instructions);
         }
     }
 }

@@ -193,7 +193,7 @@ impl Controller {
         }
         watch.note_entries(now, claims);
         told.into_iter().for_each(|told| watch.note_told(now, told));
-        self.timer(due, Timer::Qos);
+        self.outbox.timer(due, Timer::Qos);
         self.judge(now, dpid);
     }
 

@@ -25,7 +25,8 @@ impl Controller {
         let told = switch.table.told_edge;
         if told.is_none_or(|(idle, hard)| differs(idle, idle_s) || differs(hard, hard_s)) {
             switch.table.handle_edge_told(idle_s, hard_s);
-            self.tell_edge(dpid, EdgeUpdate::Timeouts { idle_s, hard_s });
+            self.outbox
+                .tell_edge(dpid, EdgeUpdate::Timeouts { idle_s, hard_s });
         }
     }
 
@@ -39,7 +40,8 @@ impl Controller {
         let granted = table.keeper.as_mut().map(|keeper| keeper.grant(now));
         if granted.is_some() || table.granted.is_some() {
             table.granted = granted;
-            self.tell_edge(dpid, EdgeUpdate::Grant(granted.unwrap_or(u32::MAX)));
+            self.outbox
+                .tell_edge(dpid, EdgeUpdate::Grant(granted.unwrap_or(u32::MAX)));
         }
     }
 
@@ -55,7 +57,7 @@ impl Controller {
             && (is_configured || switch.table.keeper.is_some())
         {
             switch.table.granted = Some(0);
-            self.tell_edge(dpid, EdgeUpdate::Grant(0));
+            self.outbox.tell_edge(dpid, EdgeUpdate::Grant(0));
         }
     }
 

@@ -30,9 +30,9 @@ impl Controller {
         if switch.table.full.is_none() {
             switch.table.full = Some(0);
         }
-        self.tell_edge(dpid, EdgeUpdate::Pause(until));
+        self.outbox.tell_edge(dpid, EdgeUpdate::Pause(until));
         if is_first {
-            self.alarm(Alarm::FlowTableFull { dpid });
+            self.outbox.alarm(Alarm::FlowTableFull { dpid });
         }
         // An answer under way does not show all entries that took the room.
         if !is_asked {
@@ -65,7 +65,7 @@ impl Controller {
         switch.table.full = None;
         if is_room_made {
             switch.full_until = now;
-            self.tell_edge(dpid, EdgeUpdate::Pause(now));
+            self.outbox.tell_edge(dpid, EdgeUpdate::Pause(now));
             return self.ask_entries(now, dpid);
         }
         let entries = switch.entries.values();

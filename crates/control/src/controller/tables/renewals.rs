@@ -79,7 +79,8 @@ impl Controller {
             if switch.entries.contains_key(&entry.key) {
                 switch.entries.handle_sent(now, entry);
             }
-            self.send_flow_mod(dpid, entry.to_add(self.generation));
+            self.outbox
+                .send_flow_mod(dpid, entry.to_add(self.outbox.generation));
         }
     }
 
@@ -88,7 +89,7 @@ impl Controller {
             && switch.table.renewals_due.is_none()
         {
             switch.table.renewals_due = Some(due);
-            self.timer(due, Timer::Renewals(dpid));
+            self.outbox.timer(due, Timer::Renewals(dpid));
         }
     }
 

@@ -4,7 +4,7 @@
 //! The controller sends a switch at most [`WINDOW_BYTES`] of unconfirmed messages. Further messages
 //! wait here, in order, so that neither a hundred thousand entries nor a slow switch fill the
 //! connection's queue. A barrier confirms everything before it, so many changes share one. It is
-//! sent when the caller has no more to send ([`Controller::poll_output`]), and at the latest after
+//! sent when the caller has no more to send ([`Outbox::flush`]), and at the latest after
 //! [`PORTION_BYTES`]. Packet-outs do not wait here: they change nothing.
 
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use clock::Instant;
 use openflow::{DatapathId, Frame, Message, Xid, encode};
 
-use super::{Controller, ControllerOutput, Timer};
+use super::{ControllerOutput, Outbox, Request, Timer};
 
 /// Maximum of unconfirmed bytes of a switch: a quarter of the bound that ends a connection that
 /// takes nothing.
@@ -21,7 +21,7 @@ pub(super) const WINDOW_BYTES: usize = 512 << 10;
 /// Maximum of bytes that one barrier confirms, as long as more follow.
 const PORTION_BYTES: usize = WINDOW_BYTES / 4;
 
-/// Maximum number of barriers under way to one switch. Changes after the last of them share the
+/// Maximum number of barriers under way to one channel. Changes after the last of them share the
 /// next.
 const BARRIERS_MAX: usize = 16;
 
@@ -83,8 +83,8 @@ impl Pipe {
         self.may_ask() && (self.is_awaited() || (is_behind && self.unfenced_bytes > 0))
     }
 
-    /// The number of messages and updates that wait for the switch.
-    pub(super) fn backlog(&self) -> usize {
+    /// The number of messages and updates that wait for the channel.
+    pub(in crate::controller) fn backlog(&self) -> usize {
         self.queue.len() + self.waiting.len()
     }
 
@@ -101,7 +101,7 @@ impl Pipe {
         Some(passed.map(|(_, update)| update).collect())
     }
 
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+    pub(in crate::controller) fn poll_timeout(&self) -> Option<Instant> {
         self.barriers.front().map(|barrier| barrier.deadline)
     }
 
@@ -112,13 +112,18 @@ impl Pipe {
     }
 }
 
-impl Controller {
+impl Outbox {
     /// Writes a message, or queues it behind those that wait.
-    pub(super) fn push(&mut self, dpid: DatapathId, frame: Frame, request: Option<Xid>) {
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+    pub(in crate::controller) fn push(
+        &mut self,
+        dpid: DatapathId,
+        frame: Frame,
+        request: Option<Xid>,
+    ) {
+        let Some(channel) = self.channels.get_mut(&dpid) else {
             return;
         };
-        let pipe = &mut switch.pipe;
+        let pipe = &mut channel.pipe;
         pipe.pushed += 1;
         pipe.queue.push_back(Queued {
             position: pipe.pushed,
@@ -133,9 +138,9 @@ impl Controller {
 
     /// Writes the messages for which the window has room.
     fn write(&mut self, dpid: DatapathId) {
-        while let Some(switch) = self.switches.get_mut(&dpid)
-            && let Some(connection) = switch.connection
-            && let pipe = &mut switch.pipe
+        while let Some(channel) = self.channels.get_mut(&dpid)
+            && let Some(connection) = channel.connection
+            && let pipe = &mut channel.pipe
             && let Some(next) = pipe.queue.front()
             && pipe.has_window(next.frame.len())
             && let Some(Queued { frame, request, .. }) = pipe.queue.pop_front()
@@ -146,7 +151,7 @@ impl Controller {
             self.outputs
                 .push_back(ControllerOutput::Send { connection, frame });
             if let Some(xid) = request {
-                switch.requests.handle_written(self.now, xid);
+                channel.requests.handle_written(self.now, xid);
                 self.watch_requests(dpid);
             }
             if is_portion {
@@ -156,21 +161,21 @@ impl Controller {
     }
 
     fn send_barrier(&mut self, dpid: DatapathId) {
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+        let Some(channel) = self.channels.get_mut(&dpid) else {
             return;
         };
-        let Some(connection) = switch.connection else {
+        let Some(connection) = channel.connection else {
             return;
         };
-        let xid = switch.requests.next_xid();
-        let Ok(frame) = encode(switch.version, xid, &Message::BarrierRequest) else {
+        let xid = channel.requests.next_xid();
+        let Ok(frame) = encode(channel.version, xid, &Message::BarrierRequest) else {
             return;
         };
-        let pipe = &mut switch.pipe;
+        let pipe = &mut channel.pipe;
         pipe.fenced = pipe.written();
         pipe.barriers.push_back(Barrier {
             xid,
-            deadline: self.now + self.config.requests.timeout,
+            deadline: self.now + self.request_timeout,
             position: pipe.fenced,
             bytes: std::mem::take(&mut pipe.unfenced_bytes),
         });
@@ -179,14 +184,14 @@ impl Controller {
         self.watch_requests(dpid);
     }
 
-    /// Sets the one timer for all outstanding requests of a switch.
-    fn watch_requests(&mut self, dpid: DatapathId) {
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+    /// Sets the one timer for all outstanding requests of a channel.
+    pub(in crate::controller) fn watch_requests(&mut self, dpid: DatapathId) {
+        let Some(channel) = self.channels.get_mut(&dpid) else {
             return;
         };
-        let deadlines = [switch.requests.poll_timeout(), switch.pipe.poll_timeout()];
+        let deadlines = [channel.requests.poll_timeout(), channel.pipe.poll_timeout()];
         let due = deadlines.into_iter().flatten().min();
-        let pipe = &mut switch.pipe;
+        let pipe = &mut channel.pipe;
         if let Some(due) = due
             && pipe.timer_at.is_none_or(|set| due < set)
         {
@@ -195,27 +200,33 @@ impl Controller {
         }
     }
 
-    pub(super) fn requests_due(&mut self, now: Instant, dpid: DatapathId) {
-        let Some(switch) = self.switches.get_mut(&dpid) else {
-            return;
+    /// Ends the requests of a switch that are late, and returns them.
+    pub(in crate::controller) fn late_requests(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+    ) -> Vec<Request> {
+        let Some(channel) = self.channels.get_mut(&dpid) else {
+            return Vec::new();
         };
-        if switch.pipe.timer_at.is_some_and(|set| set <= now) {
-            switch.pipe.timer_at = None;
+        if channel.pipe.timer_at.is_some_and(|set| set <= now) {
+            channel.pipe.timer_at = None;
         }
-        for request in switch.requests.handle_timeout(now) {
-            self.handle_unanswered(now, dpid, request);
-        }
-        while let Some(switch) = self.switches.get(&dpid)
-            && let Some(xid) = switch.pipe.late(now)
-        {
-            self.barrier_over(now, dpid, xid, false);
-        }
-        self.watch_requests(dpid);
+        channel.requests.handle_timeout(now)
     }
 
-    fn touch(&mut self, dpid: DatapathId) {
-        if let Some(switch) = self.switches.get_mut(&dpid)
-            && !std::mem::replace(&mut switch.pipe.is_touched, true)
+    /// The first barrier of a switch that was not answered in time.
+    pub(in crate::controller) fn late_barrier(
+        &self,
+        now: Instant,
+        dpid: DatapathId,
+    ) -> Option<Xid> {
+        self.channels.get(&dpid)?.pipe.late(now)
+    }
+
+    pub(in crate::controller) fn touch(&mut self, dpid: DatapathId) {
+        if let Some(channel) = self.channels.get_mut(&dpid)
+            && !std::mem::replace(&mut channel.pipe.is_touched, true)
         {
             self.touched.push(dpid);
         }
@@ -223,14 +234,14 @@ impl Controller {
 
     /// Writes the messages that waited for more, and the barriers: the caller has no more to send
     /// for now.
-    pub(super) fn flush(&mut self) {
+    pub(in crate::controller) fn flush(&mut self) {
         for dpid in std::mem::take(&mut self.touched) {
             self.write(dpid);
-            let Some(switch) = self.switches.get_mut(&dpid) else {
+            let Some(channel) = self.channels.get_mut(&dpid) else {
                 continue;
             };
-            switch.pipe.is_touched = false;
-            if switch.pipe.wants_barrier() {
+            channel.pipe.is_touched = false;
+            if channel.pipe.wants_barrier() {
                 self.send_barrier(dpid);
             }
         }
@@ -238,12 +249,17 @@ impl Controller {
 
     /// Makes an update wait until the switch has confirmed all messages pushed before. Returns
     /// false if it has, or is not connected. `anew`: somebody else has changed the switch as well.
-    pub(super) fn wait_for(&mut self, dpid: DatapathId, update: u64, anew: bool) -> bool {
-        let switch = self.switches.get_mut(&dpid);
-        let Some(switch) = switch.filter(|switch| switch.connection.is_some()) else {
+    pub(in crate::controller) fn wait_for(
+        &mut self,
+        dpid: DatapathId,
+        update: u64,
+        anew: bool,
+    ) -> bool {
+        let channel = self.channels.get_mut(&dpid);
+        let Some(channel) = channel.filter(|channel| channel.connection.is_some()) else {
             return false;
         };
-        let pipe = &mut switch.pipe;
+        let pipe = &mut channel.pipe;
         pipe.pushed += u64::from(anew);
         if pipe.pushed == pipe.confirmed {
             return false;
@@ -253,45 +269,29 @@ impl Controller {
         true
     }
 
-    /// Ends the barrier `xid`. Returns whether it was one of this pipe. `is_taken`: the switch has
-    /// answered it.
-    pub(super) fn barrier_over(
+    /// Ends the barrier `xid`. Returns the updates that waited for it; `None` if there is no such
+    /// barrier.
+    pub(in crate::controller) fn finish_barrier(
         &mut self,
-        now: Instant,
         dpid: DatapathId,
         xid: Xid,
-        is_taken: bool,
-    ) -> bool {
-        let switch = self.switches.get_mut(&dpid);
-        let Some(passed) = switch.and_then(|switch| switch.pipe.finish(xid)) else {
-            return false;
-        };
-        for update in passed {
-            self.barrier_passed(now, update, is_taken);
-        }
-        self.touch(dpid);
-        self.make_room(now, dpid);
-        true
+    ) -> Option<Vec<u64>> {
+        self.channels.get_mut(&dpid)?.pipe.finish(xid)
     }
 
     /// Drops everything that waited for a connection that is gone: the switch's entries are
-    /// compared when it is back.
-    pub(super) fn pipe_down(&mut self, now: Instant, dpid: DatapathId) {
-        let Some(switch) = self.switches.get_mut(&dpid) else {
-            return;
-        };
-        let pipe = std::mem::take(&mut switch.pipe);
-        switch.pipe.is_touched = pipe.is_touched;
-        switch.pipe.timer_at = pipe.timer_at;
-        for (_, update) in pipe.waiting {
-            self.barrier_passed(now, update, true);
-        }
-        self.make_room(now, dpid);
+    /// compared when it is back. Returns the updates that waited; `None` if there is no channel.
+    pub(in crate::controller) fn drop_pipe(&mut self, dpid: DatapathId) -> Option<Vec<u64>> {
+        let channel = self.channels.get_mut(&dpid)?;
+        let pipe = std::mem::take(&mut channel.pipe);
+        channel.pipe.is_touched = pipe.is_touched;
+        channel.pipe.timer_at = pipe.timer_at;
+        Some(pipe.waiting.into_iter().map(|(_, update)| update).collect())
     }
 
     /// Whether more than `max` messages and updates wait for a switch to confirm others.
-    pub(super) fn is_behind(&self, dpid: DatapathId, max: usize) -> bool {
-        let switch = self.switches.get(&dpid);
-        switch.is_some_and(|switch| switch.pipe.backlog() >= max)
+    pub(in crate::controller) fn is_behind(&self, dpid: DatapathId, max: usize) -> bool {
+        let channel = self.channels.get(&dpid);
+        channel.is_some_and(|channel| channel.pipe.backlog() >= max)
     }
 }

@@ -1,0 +1,446 @@
+//! The outputs of all machines: messages to switches, updates for edges, events and deadlines.
+//!
+//! A machine gets the outbox with each input and leaves its outputs there, in their order. The
+//! outbox has the switches' requests and the messages that wait for confirmations ([`pipe`]). It
+//! decides nothing.
+
+mod pipe;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+
+use clock::{Duration, Instant, SplitMix64};
+use openflow::message::{FlowMod, FlowModCommand, MultipartReply, PacketOut};
+use openflow::{Action, Cookie, DatapathId, Frame, MacAddr, Message, PortNo, Version, Xid, encode};
+
+use crate::edge::EdgeUpdate;
+use crate::entry::{Entry, EntryKind, is_ours};
+use crate::requests::{Reply, Requests};
+use crate::{ConnectionId, Location};
+
+use super::questions::QuestionId;
+use super::{
+    Alarm, ControllerConfig, ControllerCounters, ControllerOutput, Event, Mode, RefusedReason,
+};
+use pipe::Pipe;
+
+/// Minimum time between two alarms of one kind at one port.
+const ALARM_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Maximum number of ports and kinds with an alarm in that time.
+const ALARMED_MAX: usize = 4096;
+
+pub(super) struct Outbox {
+    /// The time of the last input.
+    pub now: Instant,
+    pub counters: ControllerCounters,
+    /// The part of every cookie that tells this process's entries from its predecessors'.
+    pub generation: u16,
+    outputs: VecDeque<ControllerOutput>,
+    timers: BTreeSet<(Instant, Timer)>,
+    channels: BTreeMap<DatapathId, Channel>,
+    /// Switches with outputs since the last [`Outbox::flush`].
+    touched: Vec<DatapathId>,
+    /// When alarms were last raised, by kind and port.
+    alarmed: BTreeMap<(&'static str, Location), Instant>,
+    request_timeout: Duration,
+    has_edges: bool,
+    is_qos_used: bool,
+    random: SplitMix64,
+}
+
+/// The messages to one switch.
+struct Channel {
+    /// `None` while the switch is in its grace.
+    connection: Option<ConnectionId>,
+    version: Version,
+    requests: Requests<Request>,
+    pipe: Pipe,
+    /// Whether the entries of its paths lead on to policies.
+    leads_on: bool,
+}
+
+/// The purpose of a request of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Request {
+    Entries,
+    /// The barrier after LLDP.
+    Pulse {
+        asked: Instant,
+    },
+    /// The barrier after the first entry of a path that was asked for then.
+    Delay {
+        since: Instant,
+    },
+    /// Table statistics.
+    Table,
+    /// Flow statistics, to look at single entries.
+    Rows,
+    TableFeatures,
+    /// Statistics for somebody else.
+    Question(QuestionId),
+    MeterFeatures,
+    /// The settings of meters.
+    Meters,
+    /// The barrier after a portion of QoS.
+    Qos,
+    /// Counters of policies and circuits.
+    QosRows,
+    QosMeters,
+    QosQueues,
+}
+
+/// Deadlines. A timer is examined when it fires: code that moves a deadline leaves the timer in
+/// place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    Lldp(Location),
+    PortChange(Location),
+    HoldOver(DatapathId),
+    Leave(DatapathId),
+    Round,
+    Grace(DatapathId),
+    HostQuestion(MacAddr),
+    AddressQuestion(IpAddr),
+    Requests(DatapathId),
+    Poll(DatapathId),
+    Renewals(DatapathId),
+    Update(u64),
+    Resolution(u64),
+    Routes,
+    Adopt,
+    Ageing,
+    Topology,
+    Qos,
+}
+
+impl Timer {
+    /// The switch that it is about.
+    pub(super) fn dpid(self) -> Option<DatapathId> {
+        match self {
+            Timer::Lldp(at) | Timer::PortChange(at) => Some(at.dpid),
+            Timer::Grace(dpid)
+            | Timer::HoldOver(dpid)
+            | Timer::Leave(dpid)
+            | Timer::Requests(dpid)
+            | Timer::Poll(dpid)
+            | Timer::Renewals(dpid) => Some(dpid),
+            Timer::HostQuestion(_)
+            | Timer::AddressQuestion(_)
+            | Timer::Update(_)
+            | Timer::Resolution(_)
+            | Timer::Round
+            | Timer::Routes
+            | Timer::Adopt
+            | Timer::Ageing
+            | Timer::Topology
+            | Timer::Qos => None,
+        }
+    }
+
+    pub(super) fn reason(self) -> &'static str {
+        match self {
+            Timer::Lldp(_) => "lldp",
+            Timer::PortChange(_) => "port change",
+            Timer::HoldOver(_) => "port hold",
+            Timer::Leave(_) => "switch away",
+            Timer::Round => "round of barriers",
+            Timer::Grace(_) => "switch grace",
+            Timer::HostQuestion(_) => "host question",
+            Timer::AddressQuestion(_) => "address question",
+            Timer::Requests(_) => "request",
+            Timer::Poll(_) => "table statistics",
+            Timer::Renewals(_) => "renewals",
+            Timer::Update(_) => "update",
+            Timer::Resolution(_) => "held resolution",
+            Timer::Routes => "routes",
+            Timer::Adopt => "adopt",
+            Timer::Ageing => "hosts that are silent",
+            Timer::Topology => "topology",
+            Timer::Qos => "qos",
+        }
+    }
+}
+
+impl Outbox {
+    pub(super) fn new(config: &ControllerConfig, generation: u16, random: SplitMix64) -> Outbox {
+        Outbox {
+            now: Instant::START,
+            counters: ControllerCounters::default(),
+            generation,
+            outputs: VecDeque::new(),
+            timers: BTreeSet::new(),
+            channels: BTreeMap::new(),
+            touched: Vec::new(),
+            alarmed: BTreeMap::new(),
+            request_timeout: config.requests.timeout,
+            has_edges: config.mode != Mode::Proactive,
+            is_qos_used: false,
+            random,
+        }
+    }
+
+    /// Opens the channel to a switch that has connected. `requests` are for one that is new.
+    pub(super) fn open(
+        &mut self,
+        dpid: DatapathId,
+        (connection, version): (ConnectionId, Version),
+        requests: impl FnOnce() -> Requests<Request>,
+    ) {
+        let fresh = || Channel {
+            connection: None,
+            version,
+            requests: requests(),
+            pipe: Pipe::default(),
+            leads_on: false,
+        };
+        let channel = self.channels.entry(dpid).or_insert_with(fresh);
+        (channel.connection, channel.version) = (Some(connection), version);
+    }
+
+    /// Notes that a switch's connection has ended, or is about to.
+    pub(super) fn handle_down(&mut self, dpid: DatapathId) {
+        if let Some(channel) = self.channels.get_mut(&dpid) {
+            channel.connection = None;
+        }
+    }
+
+    /// Ends the requests of a switch, and returns them.
+    pub(super) fn end_requests(&mut self, dpid: DatapathId) -> Vec<Request> {
+        let channel = self.channels.get_mut(&dpid);
+        channel.map_or(Vec::new(), |channel| channel.requests.handle_down())
+    }
+
+    /// Forgets a switch. Returns its requests.
+    pub(super) fn forget(&mut self, dpid: DatapathId) -> Vec<Request> {
+        let unanswered = self.end_requests(dpid);
+        self.channels.remove(&dpid);
+        unanswered
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.outputs.is_empty()
+    }
+
+    pub(super) fn pop(&mut self) -> Option<ControllerOutput> {
+        self.outputs.pop_front()
+    }
+
+    pub(super) fn push_output(&mut self, output: ControllerOutput) {
+        self.outputs.push_back(output);
+    }
+
+    pub(super) fn close(&mut self, connection: ConnectionId, reason: RefusedReason) {
+        self.push_output(ControllerOutput::Close { connection, reason });
+    }
+
+    pub(super) fn event(&mut self, event: Event) {
+        self.push_output(ControllerOutput::Event(event));
+    }
+
+    pub(super) fn alarm(&mut self, alarm: Alarm) {
+        self.event(Event::Alarm(alarm));
+    }
+
+    /// Raises an alarm that a peer can cause as often as it likes: once a minute for each port and
+    /// kind. Further ones are counted.
+    pub(super) fn alarm_once(&mut self, now: Instant, alarm: Alarm) {
+        if let Some(key) = alarm.damped_by() {
+            let is_recent = |at: &Instant| now.since(*at) < ALARM_INTERVAL;
+            if self.alarmed.get(&key).is_some_and(is_recent) {
+                self.counters.alarms_damped += 1;
+                return;
+            }
+            if self.alarmed.len() >= ALARMED_MAX {
+                self.alarmed.retain(|_, at| is_recent(at));
+            }
+            if self.alarmed.len() >= ALARMED_MAX {
+                self.counters.alarms_damped += 1;
+                return;
+            }
+            self.alarmed.insert(key, now);
+        }
+        self.alarm(alarm);
+    }
+
+    pub(super) fn timer(&mut self, due: Instant, timer: Timer) {
+        self.timers.insert((due, timer));
+    }
+
+    /// The next deadline.
+    pub(super) fn poll_timeout(&self) -> Option<(Instant, Timer)> {
+        self.timers.first().copied()
+    }
+
+    /// Takes the next timer that is due.
+    pub(super) fn pop_timer(&mut self, now: Instant) -> Option<Timer> {
+        let (due, timer) = self.poll_timeout()?;
+        if due > now {
+            return None;
+        }
+        self.timers.pop_first();
+        Some(timer)
+    }
+
+    pub(super) fn timer_count(&self) -> usize {
+        self.timers.len()
+    }
+
+    /// The requests to all switches that wait for their replies.
+    pub(super) fn request_count(&self) -> usize {
+        let channels = self.channels.values();
+        channels.map(|channel| channel.requests.len()).sum()
+    }
+
+    /// A number for jitter, never for a secret.
+    pub(super) fn random(&mut self) -> u64 {
+        self.random.next()
+    }
+
+    /// Sends a message without a reply. Returns its xid if it could be sent.
+    pub(super) fn send(&mut self, dpid: DatapathId, message: &Message) -> Option<Xid> {
+        let channel = self.channels.get_mut(&dpid)?;
+        let xid = channel.requests.next_xid();
+        self.send_as(dpid, xid, message, false).then_some(xid)
+    }
+
+    /// Sends a request; `None` if it could not be sent, and then nothing waits for it.
+    pub(super) fn request(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        request: Request,
+        message: &Message,
+    ) -> Option<Xid> {
+        self.now = now;
+        let channel = self.channels.get_mut(&dpid)?;
+        let xid = channel.requests.start(request)?;
+        if !self.send_as(dpid, xid, message, true) {
+            self.channels.get_mut(&dpid)?.requests.finish(xid);
+            return None;
+        }
+        Some(xid)
+    }
+
+    fn send_as(&mut self, dpid: DatapathId, xid: Xid, message: &Message, is_request: bool) -> bool {
+        let Some(channel) = self.channels.get(&dpid) else {
+            return false;
+        };
+        let Some(connection) = channel.connection else {
+            return false;
+        };
+        let Ok(frame) = encode(channel.version, xid, message) else {
+            self.counters.unencodable += 1;
+            return false;
+        };
+        match message {
+            Message::PacketOut(_) => self.push_output(ControllerOutput::Send { connection, frame }),
+            _ => self.push(dpid, frame, is_request.then_some(xid)),
+        }
+        true
+    }
+
+    pub(super) fn send_flow_mod(&mut self, dpid: DatapathId, mut flow_mod: FlowMod) {
+        if let Some(channel) = self.channels.get(&dpid) {
+            if channel.version == Version::V10 {
+                flow_mod.cookie_mask = Cookie(0);
+            }
+            if channel.leads_on && self.is_qos_used {
+                lead_on(&mut flow_mod);
+            }
+        }
+        self.counters.flow_mods += 1;
+        self.send(dpid, &Message::FlowMod(flow_mod));
+    }
+
+    /// Sets whether the entries of a switch's paths lead on to policies.
+    pub(super) fn set_leads_on(&mut self, dpid: DatapathId, leads_on: bool) {
+        if let Some(channel) = self.channels.get_mut(&dpid) {
+            channel.leads_on = leads_on;
+        }
+    }
+
+    /// Notes whether there are any policies or circuits; without them no entry leads on.
+    pub(super) fn set_qos_used(&mut self, is_used: bool) {
+        self.is_qos_used = is_used;
+    }
+
+    /// Sends `data` out of `ports`, without an in-port.
+    pub(super) fn packet_out(&mut self, dpid: DatapathId, ports: &[PortNo], data: &[u8]) {
+        let Some(channel) = self.channels.get(&dpid) else {
+            return;
+        };
+        let in_port = match channel.version {
+            Version::V10 => PortNo::ANY,
+            _ => PortNo::CONTROLLER,
+        };
+        let message = PacketOut {
+            buffer_id: None,
+            in_port,
+            actions: ports.iter().map(|port| Action::output(*port)).collect(),
+            data: bytes::Bytes::copy_from_slice(data),
+        };
+        self.counters.packet_outs += 1;
+        self.send(dpid, &Message::PacketOut(message));
+    }
+
+    /// Sends an encoded packet-out, which may be the same for several switches.
+    pub(super) fn send_packet_out(&mut self, connection: ConnectionId, frame: Frame) {
+        self.counters.packet_outs += 1;
+        self.push_output(ControllerOutput::Send { connection, frame });
+    }
+
+    /// Sends an update to the edge of a switch. Returns whether there is an edge.
+    pub(super) fn tell_edge(&mut self, dpid: DatapathId, update: EdgeUpdate) -> bool {
+        let channel = self.channels.get(&dpid);
+        let connection = channel.and_then(|channel| channel.connection);
+        let Some(connection) = connection.filter(|_| self.has_edges) else {
+            return false;
+        };
+        self.push_output(ControllerOutput::Edge { connection, update });
+        true
+    }
+
+    /// Ends the request of this xid, and returns it.
+    pub(super) fn finish(&mut self, dpid: DatapathId, xid: Xid) -> Option<Request> {
+        self.channels.get_mut(&dpid)?.requests.finish(xid)
+    }
+
+    /// Handles a part of a multipart reply.
+    pub(super) fn handle_part(
+        &mut self,
+        dpid: DatapathId,
+        xid: Xid,
+        len: usize,
+        reply: MultipartReply,
+    ) -> Option<Reply<Request>> {
+        let channel = self.channels.get_mut(&dpid)?;
+        Some(channel.requests.handle_part(xid, len, reply))
+    }
+
+    /// The request that waits under this xid.
+    pub(super) fn asked(&self, dpid: DatapathId, xid: Xid) -> Option<Request> {
+        self.channels.get(&dpid)?.requests.tag(xid).copied()
+    }
+
+    pub(super) fn waits_for(&self, dpid: DatapathId, request: Request) -> bool {
+        let channel = self.channels.get(&dpid);
+        channel.is_some_and(|channel| channel.requests.waits_for(&request))
+    }
+
+    /// Whether a switch has the maximum number of requests.
+    pub(super) fn has_requests_max(&self, dpid: DatapathId) -> bool {
+        let channel = self.channels.get(&dpid);
+        channel.is_some_and(|channel| channel.requests.is_full())
+    }
+}
+
+/// Changes an entry of a path where paths lead on to policies.
+fn lead_on(flow_mod: &mut FlowMod) {
+    let is_path = is_ours(flow_mod.cookie)
+        && flow_mod.command == FlowModCommand::Add
+        && EntryKind::of(flow_mod.cookie).is_some_and(EntryKind::leads_on);
+    if is_path {
+        Entry::lead_on(&mut flow_mod.instructions);
+    }
+}
