@@ -7,10 +7,9 @@ use std::collections::BTreeSet;
 use clock::{Duration, Instant};
 use openflow::MacAddr;
 
-use super::paths::Pair;
 use super::port_state::PortRole;
 use super::ports::Cause;
-use super::{Controller, Event, LinkPolicy, Location, Mode, Timer};
+use super::{Controller, Event, Mode, Timer};
 use crate::topology::{Difference, Found, Topology};
 
 /// Time for discovery after the last change.
@@ -19,43 +18,12 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// Reported differences of each kind in one change; further ones appear in the status only.
 const TOLD_MAX: usize = 32;
 
+/// The comparison with the administrator's topology.
 #[derive(Default)]
 pub(super) struct Administered {
-    topology: Option<Topology>,
     /// The differences of the last report.
     differences: BTreeSet<Difference>,
     is_pending: bool,
-}
-
-impl Administered {
-    pub(super) fn new(topology: Option<Topology>) -> Administered {
-        Administered {
-            topology,
-            ..Administered::default()
-        }
-    }
-
-    /// Whether the topology names this host's place.
-    pub(super) fn names(&self, mac: MacAddr) -> bool {
-        self.topology.as_ref().is_some_and(|t| t.has_host(mac))
-    }
-
-    /// Whether the topology has a cable between these ports.
-    pub(super) fn says_link(&self, a: Location, b: Location) -> bool {
-        let topology = self.topology.as_ref();
-        topology.is_some_and(|t| t.has_link(a, b))
-    }
-
-    /// Whether the topology has a cable that ends at this port.
-    pub(super) fn says_end(&self, at: Location) -> bool {
-        self.topology.as_ref().is_some_and(|t| t.has_end(at))
-    }
-
-    /// Whether the topology names the places of both hosts, so that their entries need no packet.
-    pub(super) fn says_both(&self, (src, dst): Pair) -> bool {
-        let topology = self.topology.as_ref();
-        topology.is_some_and(|t| t.has_host(src) && t.has_host(dst))
-    }
 }
 
 impl Controller {
@@ -75,7 +43,8 @@ impl Controller {
                 return Err(missing);
             }
         }
-        self.administered = Administered::new(topology);
+        self.administered = Administered::default();
+        self.network.set_topology(topology);
         for switch in self.switches.values_mut() {
             switch.edge_ports = None;
         }
@@ -87,12 +56,12 @@ impl Controller {
 
     /// Ends all doubt about links that the topology names.
     fn trust_stated_links(&mut self, now: Instant) {
-        let links = self.links.iter();
-        let said = links.filter(|(a, b)| self.administered.says_link(*a, *b));
+        let links = self.network.links.iter();
+        let said = links.filter(|(a, b)| self.network.says_link(*a, *b));
         let said: Vec<_> = said.collect();
         let mut is_any = false;
         for (a, b) in said {
-            is_any |= self.links.trust([a, b]);
+            is_any |= self.network.links.trust([a, b]);
         }
         if is_any {
             self.routes_soon(now);
@@ -101,14 +70,14 @@ impl Controller {
 
     /// Removes links that the topology no longer names.
     fn enforce_links(&mut self, now: Instant) {
-        if self.config.links != LinkPolicy::Enforce {
+        if !self.network.enforces_links() {
             return;
         }
-        let links = self.links.iter();
-        let unsaid = links.filter(|(a, b)| !self.administered.says_link(*a, *b));
+        let links = self.network.links.iter();
+        let unsaid = links.filter(|(a, b)| !self.network.says_link(*a, *b));
         let unsaid: Vec<_> = unsaid.collect();
         if !unsaid.is_empty() {
-            let removed = self.links.remove(&unsaid);
+            let removed = self.network.links.remove(&unsaid);
             self.links_lost(now, removed, Cause::Unknown, &[]);
         }
     }
@@ -116,19 +85,19 @@ impl Controller {
     /// The differences between the network and the administrator's topology; empty without a
     /// topology.
     pub fn topology_differences(&self) -> Vec<Difference> {
-        let topology = self.administered.topology.as_ref();
+        let topology = self.network.topology();
         let differences = topology.map(|topology| self.differences_to(topology));
         differences.unwrap_or_default().into_iter().collect()
     }
 
     pub fn has_topology(&self) -> bool {
-        self.administered.topology.is_some()
+        self.network.topology().is_some()
     }
 
     /// Schedules a comparison after a change that the topology may concern.
     pub(super) fn topology_soon(&mut self, now: Instant) {
         self.qos_soon(now);
-        let wanted = self.administered.topology.is_some();
+        let wanted = self.network.topology().is_some();
         if wanted && !std::mem::replace(&mut self.administered.is_pending, true) {
             self.outbox
                 .timer(now + self.config.port_hold + SETTLE, Timer::Topology);
@@ -143,7 +112,7 @@ impl Controller {
     pub(super) fn topology_due(&mut self, now: Instant) {
         self.administered.is_pending = false;
         // A copy, so that a panic below does not lose the administrator's topology.
-        let Some(topology) = self.administered.topology.clone() else {
+        let Some(topology) = self.network.topology().cloned() else {
             return;
         };
         self.place_hosts(now, &topology);
@@ -158,7 +127,8 @@ impl Controller {
 
     fn place_hosts(&mut self, now: Instant, topology: &Topology) {
         for (mac, place) in topology.hosts() {
-            if self.role(now, place.at) == PortRole::Edge && self.hosts.adopt(now, mac, place.at) {
+            if self.network.role(place.at) == PortRole::Edge && self.hosts.adopt(now, mac, place.at)
+            {
                 let at = place.at;
                 self.outbox.event(Event::HostLearned { mac, at });
             }
@@ -178,15 +148,14 @@ impl Controller {
     }
 
     fn differences_to(&self, topology: &Topology) -> BTreeSet<Difference> {
-        let connected = self.switches.values().filter(|s| s.connection.is_some());
-        let ports = connected.map(|switch| {
+        let ports = self.network.connected().map(|switch| {
             let dpid = switch.dpid;
             let at = |port: &_| super::Location { dpid, port: *port };
             (dpid, switch.ports.keys().map(at).collect())
         });
         let found = Found {
             switches: ports.collect(),
-            links: self.links.iter().collect(),
+            links: self.network.links.iter().collect(),
         };
         topology.differences(&found, |mac| self.hosts.place(mac))
     }

@@ -5,8 +5,8 @@ use openflow::MacAddr;
 
 use crate::timeouts::HostName;
 
-use super::administered::Administered;
 use super::hosts::{HostCounters, STEP_INTERVAL};
+use super::network::Network;
 use super::paths::Paths;
 use super::{Alarm, Controller, Mode, Timer};
 
@@ -14,8 +14,8 @@ use super::{Alarm, Controller, Mode, Timer};
 const ALARM_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Whether a host stays although it is silent: a path uses it, or the administrator names it.
-pub(super) fn is_active(paths: &Paths, administered: &Administered) -> impl Fn(MacAddr) -> bool {
-    move |mac| paths.has_host(mac) || administered.names(mac)
+pub(super) fn is_active(paths: &Paths, net: &Network) -> impl Fn(MacAddr) -> bool {
+    move |mac| paths.has_host(mac) || net.names(mac)
 }
 
 /// The times of the last alarms.
@@ -36,7 +36,7 @@ impl Controller {
     pub(super) fn ageing_due(&mut self, now: Instant) {
         self.ageing_pending = false;
         let hears_all = self.config.mode != Mode::Proactive;
-        let is_active = is_active(&self.paths, &self.administered);
+        let is_active = is_active(&self.paths, &self.network);
         let host_idle = self.config.host_idle;
         for question in self.hosts.age(now, host_idle, hears_all, is_active) {
             for ip in question.ips {

@@ -69,7 +69,7 @@ impl Controller {
 
     /// Notes that the switch is about to be sent its entries. `is_blank`: it has none yet.
     pub(super) fn note_admitted(&mut self, now: Instant, dpid: DatapathId, is_blank: bool) {
-        let Some(switch) = self.switches.get(&dpid) else {
+        let Some(switch) = self.network.switch(dpid) else {
             return;
         };
         if !is_blank {
@@ -98,10 +98,12 @@ impl Controller {
 
     /// Whether the switch keeps no flows, apart from single ports.
     fn keeps_none(&self, now: Instant, dpid: DatapathId) -> bool {
-        self.switches.get(&dpid).is_some_and(|switch| {
+        let is_known = self.network.switch(dpid).is_some_and(|switch| {
             let is_known = switch.synced && switch.connection.is_some();
-            is_known && switch.is_open_vswitch() && switch.kept_until <= now
-        })
+            is_known && switch.is_open_vswitch()
+        });
+        let switch = self.switches.get(&dpid);
+        is_known && switch.is_some_and(|switch| switch.kept_until <= now)
     }
 
     /// The inlets between two ports of one switch, where its edge sets the entries.

@@ -110,7 +110,7 @@ impl Controller {
         if excess == 0 || !self.may_coarsen() {
             return excess;
         }
-        let mut by_way = self.coarsenable(now, dpid);
+        let mut by_way = self.coarsenable(dpid);
         let ways = by_way
             .iter()
             .flat_map(|(way, rows)| rows.iter().map(|_| *way));
@@ -148,7 +148,7 @@ impl Controller {
     }
 
     /// Entries of pairs that a coarse one may replace, by in-port, destination and out-port.
-    fn coarsenable(&self, now: Instant, dpid: DatapathId) -> BTreeMap<Way, Vec<RowKey>> {
+    fn coarsenable(&self, dpid: DatapathId) -> BTreeMap<Way, Vec<RowKey>> {
         let mut by_way: BTreeMap<Way, Vec<RowKey>> = BTreeMap::new();
         let mut trees = BTreeMap::new();
         let Some(switch) = self.switches.get(&dpid) else {
@@ -161,7 +161,7 @@ impl Controller {
             };
             let port = row.in_port;
             let at = Location { dpid, port };
-            let is_right = self.role(now, at) == PortRole::Link
+            let is_right = self.network.role(at) == PortRole::Link
                 && self.leads(at, row.dst, entry.out, &mut trees);
             if is_right {
                 let way = (port, row.dst, entry.out);
@@ -192,7 +192,8 @@ impl Controller {
             return home.port == out;
         }
         let distances = self.tree(home.dpid, trees);
-        self.links
+        self.network
+            .links
             .is_shortest(Location { dpid, port: out }, distances)
     }
 
@@ -201,7 +202,7 @@ impl Controller {
         to: DatapathId,
         trees: &'a mut BTreeMap<DatapathId, Distances>,
     ) -> &'a Distances {
-        let search = || self.links.distances(to, |_| true);
+        let search = || self.network.links.distances(to, |_| true);
         trees.entry(to).or_insert_with(search)
     }
 
@@ -358,15 +359,15 @@ impl Controller {
                 dpid: at.dpid,
                 port,
             };
-            self.port(place).is_some_and(|port| port.state.is_up())
+            self.network.is_up(place)
         };
         let Some(home) = self.hosts.place(dst) else {
             // While the entry may have been adopted and its host not yet heard.
-            let may_be = self.role(now, at) != PortRole::Edge && self.is_young(now, at.dpid);
+            let may_be = self.network.role(at) != PortRole::Edge && self.is_young(now, at.dpid);
             return (may_be && is_up(at.port) && is_up(out)).then_some(out);
         };
-        if self.role(now, at) != PortRole::Link {
-            let role = self.role(now, at);
+        if self.network.role(at) != PortRole::Link {
+            let role = self.network.role(at);
             let is_held = !matches!(role, PortRole::Gone | PortRole::Edge);
             return (is_held && self.leads(at, dst, out, trees)).then_some(out);
         }
@@ -378,7 +379,7 @@ impl Controller {
         } else {
             let distances = self.tree(home.dpid, trees);
             let hash = destination_hash(dst);
-            self.links.next_port(at.dpid, distances, hash)
+            self.network.links.next_port(at.dpid, distances, hash)
         };
         right.filter(|port| *port != at.port && is_up(*port))
     }

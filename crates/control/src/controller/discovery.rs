@@ -8,18 +8,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use clock::{Duration, Instant};
-use openflow::message::PacketIn;
-use openflow::{DatapathId, MacAddr, Message};
+use clock::{Budget, Duration, Instant};
+use openflow::message::Port;
+use openflow::{DatapathId, Message};
 
-use crate::lldp::LldpError;
+use crate::Location;
+use crate::lldp::{LldpError, Outstanding, Prover};
 
 use super::links::{Heard, Removed};
-use super::outbox::Request;
-use super::port_state::{Ends, MEMORY, PortRole};
-use super::ports::Cause;
-use super::switch::SwitchPort;
-use super::{Alarm, Controller, Event, LinkPolicy, Location, Mode, Timer};
+use super::network::Network;
+use super::outbox::{Outbox, Request, Timer};
+use super::port_state::{Ends, MEMORY, Pasts, PortRole, PortState};
+use super::{Alarm, ControllerConfig};
 
 /// Lost LLDP frames in a row that end a link. At 30 % loss that happens to a link once in two days.
 const LOST_MAX: usize = 10;
@@ -29,7 +29,7 @@ const LOST_MAX: usize = 10;
 const SENDS_WHILE_LATE: u32 = 5;
 
 /// LLDP frames per interval while a port is held, so that lost frames do not make a link an edge.
-pub(super) const SENDS_WHILE_HELD: u32 = 5;
+const SENDS_WHILE_HELD: u32 = 5;
 
 /// Minimum time between two LLDP frames of one port.
 const SEND_INTERVAL_MIN: Duration = Duration::from_millis(20);
@@ -45,9 +45,48 @@ const IN_A_ROW: u32 = 3;
 /// How long LLDP must pass a port that had hosts, while no host speaks there, before it is a link.
 const HOLD_DOWN: Duration = Duration::from_secs(30);
 
+const CHANGE_INTERVAL: Duration = Duration::from_millis(100);
+
+pub(super) struct Discovery {
+    prover: Prover,
+    /// Time between two LLDP frames to the same port, while none is missing.
+    interval: Duration,
+    /// How long a new port neither learns nor is flooded to.
+    port_hold: Duration,
+    request_timeout: Duration,
+    pulses: BTreeMap<DatapathId, Pulse>,
+    ports: BTreeMap<Location, ProbedPort>,
+    past: Pasts,
+    round: Round,
+    /// All LLDP that was certainly sent before this time has arrived or is lost.
+    heard_everywhere: Instant,
+}
+
+/// LLDP of one port, and the damping of its changes.
+struct ProbedPort {
+    /// The earliest end of discovery's first chance.
+    held_until: Instant,
+    lldp_due: Instant,
+    lldp_sent_at: Option<Instant>,
+    /// LLDP frames since the hold began, and when there were enough of them.
+    lldp_sent_held: u32,
+    held_sent_at: Option<Instant>,
+    outstanding: Outstanding,
+    lldp_budget: Budget,
+    changed_at: Instant,
+    /// The latest state, not applied yet because the port flaps; `Some(None)` is a deletion.
+    pending: Option<Option<Port>>,
+}
+
+/// A port whose LLDP is due.
+pub(super) struct Due {
+    is_fresh: bool,
+    last: Option<Instant>,
+}
+
 /// LLDP and barriers of one switch.
 #[derive(Default)]
-pub(super) struct Pulse {
+struct Pulse {
     /// When the outstanding barrier was asked for.
     asked: Option<Instant>,
     /// Whether another one is wanted after its answer.
@@ -63,7 +102,7 @@ const ANSWERS_MAX: usize = 16;
 /// A barrier of every switch: after it, every LLDP frame that went out before has arrived at the
 /// other end, or is lost. One round at a time serves all ports that wait for one.
 #[derive(Default)]
-pub(super) struct Round {
+struct Round {
     /// When the round under way began, and the switches that have not answered.
     started: Option<Instant>,
     waiting: BTreeSet<DatapathId>,
@@ -116,166 +155,257 @@ impl Pulse {
     }
 
     /// Forgets the requests of a session that has ended.
-    pub(super) fn handle_down(&mut self) {
+    fn handle_down(&mut self) {
         self.asked = None;
         self.is_wanted_again = false;
         self.unanswered = 0;
     }
 }
 
-impl Controller {
-    pub(super) fn lldp_due(&mut self, now: Instant, at: Location) {
-        if self.links.end_doubt(now, at) {
-            self.routes_soon(now);
+impl ProbedPort {
+    fn new(now: Instant) -> ProbedPort {
+        ProbedPort {
+            held_until: now,
+            lldp_due: now,
+            lldp_sent_at: None,
+            lldp_sent_held: 0,
+            held_sent_at: None,
+            outstanding: Outstanding::default(),
+            lldp_budget: Budget::new(now, 10, 20),
+            changed_at: now,
+            pending: None,
         }
-        let connected = self.is_connected(at.dpid);
-        let is_edge = self.is_stated_edge(at);
-        let Some(port) = self.port(at) else {
-            return;
+    }
+
+    /// Begins discovery's first chance.
+    fn hold(&mut self, now: Instant, hold: Duration) {
+        self.held_until = now + hold;
+        self.lldp_sent_held = 0;
+        self.held_sent_at = None;
+    }
+}
+
+impl Discovery {
+    pub(super) fn new(config: &ControllerConfig, prover: Prover) -> Discovery {
+        Discovery {
+            prover,
+            interval: config.lldp_interval,
+            port_hold: config.port_hold,
+            request_timeout: config.requests.timeout,
+            pulses: BTreeMap::new(),
+            ports: BTreeMap::new(),
+            past: Pasts::default(),
+            round: Round::default(),
+            heard_everywhere: Instant::START,
+        }
+    }
+
+    pub(super) fn handle_up(&mut self, dpid: DatapathId) {
+        self.pulses.entry(dpid).or_default();
+    }
+
+    /// Forgets a switch. Returns whether there was one.
+    pub(super) fn forget(&mut self, now: Instant, net: &mut Network, dpid: DatapathId) -> bool {
+        let Some(switch) = net.forget(dpid) else {
+            return false;
         };
-        if !port.state.is_up() || port.lldp_due > now || !connected || is_edge {
-            return;
+        self.pulses.remove(&dpid);
+        for (port, known) in switch.ports {
+            let at = Location { dpid, port };
+            self.ports.remove(&at);
+            self.past.note(now, at, known.state.past());
         }
-        let is_fresh = port.state.is_fresh();
-        let last = port.lldp_sent_at;
-        self.forget_lost(now, at);
-        let late: Vec<Location> = self
+        true
+    }
+
+    /// Whether a port's LLDP is due.
+    pub(super) fn due(&self, net: &Network, now: Instant, at: Location) -> Option<Due> {
+        let connected = net.is_connected(at.dpid);
+        let is_edge = net.is_stated_edge(at);
+        let (known, port) = (net.port(at)?, self.ports.get(&at)?);
+        if !known.state.is_up() || port.lldp_due > now || !connected || is_edge {
+            return None;
+        }
+        Some(Due {
+            is_fresh: known.state.is_fresh(),
+            last: port.lldp_sent_at,
+        })
+    }
+
+    /// Sends a port's LLDP that is due, and asks for the barriers that show whether it was lost.
+    pub(super) fn send_due(
+        &mut self,
+        net: &Network,
+        now: Instant,
+        (at, due): (Location, Due),
+        outbox: &mut Outbox,
+    ) {
+        let Due { is_fresh, last } = due;
+        let late: Vec<Location> = net
             .links
             .proofs_from(at)
             .filter(|(_, proof)| !proof.is_link || last.is_some_and(|last| proof.heard < last))
             .map(|(to, _)| to)
-            .filter(|to| self.is_connected(to.dpid))
+            .filter(|to| net.is_connected(to.dpid))
             .collect();
-        let interval = self.config.lldp_interval;
+        let interval = self.interval;
         let next = if is_fresh {
-            self.config.port_hold / SENDS_WHILE_HELD
+            self.port_hold / SENDS_WHILE_HELD
         } else if !late.is_empty() {
             interval / SENDS_WHILE_LATE
         } else {
             // 90 to 110 %, so that the ports of a network do not send in step.
-            let jitter = self.outbox.random() % 100;
+            let jitter = outbox.random() % 100;
             interval * (900 + 2 * jitter as u32) / 1000
         };
         let due = now + next.max(SEND_INTERVAL_MIN.min(interval));
-        if let Some(port) = self.port_mut(at) {
+        if let Some(port) = self.ports.get_mut(&at) {
             port.lldp_due = due;
         }
-        self.outbox.timer(due, Timer::Lldp(at));
+        outbox.timer(due, Timer::Lldp(at));
         // A switch that does not answer is not sent more: it would have to catch up later.
-        let asked = self.pulse(at.dpid).and_then(|pulse| pulse.asked);
+        let asked = self.pulses.get(&at.dpid).and_then(|pulse| pulse.asked);
         if asked.is_some_and(|asked| now.since(asked) >= interval) {
             return;
         }
-        self.send_lldp(now, at);
-        let is_held = self
-            .port(at)
-            .is_some_and(|p| is_fresh && p.held_sent_at.is_some());
+        self.send_lldp(net, now, at, outbox);
+        let port = self.ports.get(&at);
+        let is_held = port.is_some_and(|p| is_fresh && p.held_sent_at.is_some());
         if is_held || !late.is_empty() {
-            self.ask_pulse(now, at.dpid);
+            self.ask_pulse(now, at.dpid, outbox);
         }
         for to in late {
-            self.ask_pulse(now, to.dpid);
+            self.ask_pulse(now, to.dpid, outbox);
         }
     }
 
-    fn send_lldp(&mut self, now: Instant, at: Location) {
-        let Some(port) = self.port_mut(at) else {
+    fn send_lldp(&mut self, net: &Network, now: Instant, at: Location, outbox: &mut Outbox) {
+        let (Some(known), Some(port)) = (net.port(at), self.ports.get_mut(&at)) else {
             return;
         };
-        let (hw_addr, mut outstanding) = (port.hw_addr, std::mem::take(&mut port.outstanding));
         port.lldp_sent_at = Some(now);
         port.lldp_sent_held += 1;
         if port.lldp_sent_held == SENDS_WHILE_HELD {
             port.held_sent_at = Some(now);
         }
-        let frame = self.prover.frame(now, at, hw_addr, &mut outstanding);
-        if let Some(port) = self.port_mut(at) {
-            port.outstanding = outstanding;
-        }
-        self.outbox.counters.lldp_sent += 1;
-        self.outbox.packet_out(at.dpid, &[at.port], &frame);
+        let outstanding = &mut port.outstanding;
+        let frame = self.prover.frame(now, at, known.hw_addr, outstanding);
+        outbox.counters.lldp_sent += 1;
+        outbox.packet_out(at.dpid, &[at.port], &frame);
     }
 
     /// Sends the next LLDP out of `at` now.
-    fn lldp_now(&mut self, now: Instant, at: Location) {
-        if let Some(port) = self.port_mut(at) {
+    fn lldp_now(&mut self, now: Instant, at: Location, outbox: &mut Outbox) {
+        if let Some(port) = self.ports.get_mut(&at) {
             port.lldp_due = now;
-            self.outbox.timer(now, Timer::Lldp(at));
+            outbox.timer(now, Timer::Lldp(at));
         }
     }
 
-    fn pulse(&self, dpid: DatapathId) -> Option<&Pulse> {
-        self.switches.get(&dpid).map(|switch| &switch.pulse)
+    /// Sends LLDP out of all ports of a switch that are up: links that outlived its connection need
+    /// a confirmation.
+    pub(super) fn confirm_links(
+        &mut self,
+        net: &Network,
+        now: Instant,
+        dpid: DatapathId,
+        outbox: &mut Outbox,
+    ) {
+        let ports = net.switch(dpid).into_iter().flat_map(|s| &s.ports);
+        for (port, _) in ports.filter(|(_, known)| known.state.is_up()) {
+            self.lldp_now(now, Location { dpid, port: *port }, outbox);
+        }
     }
 
     /// Asks a switch for a barrier, if none is under way.
-    fn ask_pulse(&mut self, now: Instant, dpid: DatapathId) {
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+    fn ask_pulse(&mut self, now: Instant, dpid: DatapathId, outbox: &mut Outbox) {
+        let Some(pulse) = self.pulses.get_mut(&dpid) else {
             return;
         };
-        if switch.pulse.asked.is_some() {
-            switch.pulse.is_wanted_again = true;
+        if pulse.asked.is_some() {
+            pulse.is_wanted_again = true;
             return;
         }
         let request = Request::Pulse { asked: now };
-        if self
-            .outbox
-            .request(now, dpid, request, &Message::BarrierRequest)
-            .is_some()
-            && let Some(switch) = self.switches.get_mut(&dpid)
-        {
-            switch.pulse.asked = Some(now);
-            switch.pulse.is_wanted_again = false;
+        let asked = outbox.request(now, dpid, request, &Message::BarrierRequest);
+        if asked.is_some() {
+            pulse.asked = Some(now);
+            pulse.is_wanted_again = false;
         }
     }
 
-    pub(super) fn pulse_answered(&mut self, now: Instant, dpid: DatapathId, asked: Instant) {
-        let Some(switch) = self.switches.get_mut(&dpid) else {
-            return;
+    /// Notes that a switch has answered a barrier. Returns whether there is such a switch.
+    pub(super) fn pulse_answered(
+        &mut self,
+        now: Instant,
+        (dpid, asked): (DatapathId, Instant),
+        outbox: &mut Outbox,
+    ) -> bool {
+        let Some(pulse) = self.pulses.get_mut(&dpid) else {
+            return false;
         };
-        switch.pulse.handle_answer(now, asked);
-        switch.pulse.asked = None;
-        if std::mem::take(&mut switch.pulse.is_wanted_again) {
-            self.ask_pulse(now, dpid);
+        pulse.handle_answer(now, asked);
+        pulse.asked = None;
+        if std::mem::take(&mut pulse.is_wanted_again) {
+            self.ask_pulse(now, dpid, outbox);
         }
-        if self.round.started.is_some_and(|started| asked >= started) {
-            self.round_answered(now, dpid);
-        }
-        self.settle_ports(now, dpid);
+        true
     }
 
-    /// Notes that a switch has answered, or will not.
-    pub(super) fn round_answered(&mut self, now: Instant, dpid: DatapathId) {
-        self.round.waiting.remove(&dpid);
-        if let Some(started) = self.round.started.filter(|_| self.round.waiting.is_empty()) {
-            self.round.started = None;
-            let wanted = self
-                .round
-                .wanted
-                .extract_if(.., |_, since| *since <= started);
-            let ready: Vec<DatapathId> = wanted.map(|(dpid, _)| dpid).collect();
-            self.heard_everywhere = self.heard_everywhere.max(started);
-            for dpid in ready {
-                self.settle_ports(now, dpid);
-            }
-            self.next_round(now);
+    /// Notes a barrier without an answer: the session has ended, or it lives and the timeout of
+    /// requests has passed. Returns whether the barrier counts as answered. A switch that leaves
+    /// two unanswered answers none: a session that is silent for that long ends.
+    pub(super) fn pulse_unanswered(
+        &mut self,
+        net: &Network,
+        now: Instant,
+        dpid: DatapathId,
+        outbox: &mut Outbox,
+    ) -> Option<bool> {
+        let pulse = self.pulses.get_mut(&dpid)?;
+        if !net.is_connected(dpid) {
+            pulse.handle_down();
+            return Some(false);
         }
+        pulse.unanswered += 1;
+        if pulse.unanswered >= 2 {
+            return Some(true);
+        }
+        pulse.asked = None;
+        self.ask_pulse(now, dpid, outbox);
+        Some(false)
+    }
+
+    /// Whether a barrier that was asked for then is one of the round under way.
+    pub(super) fn is_of_round(&self, asked: Instant) -> bool {
+        self.round.started.is_some_and(|started| asked >= started)
+    }
+
+    /// Notes that a switch has answered, or will not. Returns the switches with ports that waited
+    /// for the round, if it is over.
+    pub(super) fn round_answered(&mut self, dpid: DatapathId) -> Option<Vec<DatapathId>> {
+        let round = &mut self.round;
+        round.waiting.remove(&dpid);
+        let started = round.started.filter(|_| round.waiting.is_empty())?;
+        round.started = None;
+        let wanted = round.wanted.extract_if(.., |_, since| *since <= started);
+        let ready: Vec<DatapathId> = wanted.map(|(dpid, _)| dpid).collect();
+        self.heard_everywhere = self.heard_everywhere.max(started);
+        Some(ready)
     }
 
     /// Begins a round if one is wanted and none is under way.
-    pub(super) fn next_round(&mut self, now: Instant) {
+    pub(super) fn next_round(&mut self, net: &Network, now: Instant, outbox: &mut Outbox) {
         // A barrier that takes this long was not asked of every switch: there were too many
         // requests.
-        let timeout = self.config.requests.timeout;
-        let is_under_way = |started: Instant| now.since(started) < timeout;
+        let is_under_way = |started: Instant| now.since(started) < self.request_timeout;
         if self.round.started.is_some_and(is_under_way) || self.round.wanted.is_empty() {
             return;
         }
         if now < self.round.due {
-            return self.outbox.timer(self.round.due, Timer::Round);
+            return outbox.timer(self.round.due, Timer::Round);
         }
-        let connected = self.switches.values().filter(|s| s.connection.is_some());
-        let connected: BTreeSet<DatapathId> = connected.map(|s| s.dpid).collect();
+        let connected: BTreeSet<DatapathId> = net.connected().map(|s| s.dpid).collect();
         if connected.is_empty() {
             return;
         }
@@ -283,42 +413,20 @@ impl Controller {
         self.round.started = Some(now);
         self.round.waiting.clone_from(&connected);
         for dpid in connected {
-            self.ask_pulse(now, dpid);
+            self.ask_pulse(now, dpid, outbox);
         }
-    }
-
-    /// Handles a barrier without an answer: the session has ended, or it lives and the timeout of
-    /// requests has passed. A switch that leaves two unanswered answers none: a session that is
-    /// silent for that long ends.
-    pub(super) fn pulse_unanswered(&mut self, now: Instant, dpid: DatapathId, asked: Instant) {
-        let Some(switch) = self.switches.get_mut(&dpid) else {
-            return;
-        };
-        if switch.connection.is_none() {
-            switch.pulse.handle_down();
-            return self.round_answered(now, dpid);
-        }
-        switch.pulse.unanswered += 1;
-        if switch.pulse.unanswered >= 2 {
-            return self.pulse_answered(now, dpid, asked);
-        }
-        switch.pulse.asked = None;
-        self.ask_pulse(now, dpid);
-        self.round_answered(now, dpid);
     }
 
     /// Frames that left the one switch until this time would have been heard at the other.
     fn heard_until(&self, from: DatapathId, to: DatapathId) -> Option<Instant> {
-        self.pulse(from)?.heard_until(self.pulse(to)?)
+        self.pulses.get(&from)?.heard_until(self.pulses.get(&to)?)
     }
 
     /// Removes links and claims of a port whose LLDP is certainly lost.
-    fn forget_lost(&mut self, now: Instant, from: Location) {
-        let Some(port) = self.port(from) else {
-            return;
-        };
+    pub(super) fn remove_lost(&self, net: &mut Network, from: Location) -> Option<Removed> {
+        let port = self.ports.get(&from)?;
         let up_since = |dpid| {
-            let switch = self.switches.get(&dpid);
+            let switch = net.switch(dpid);
             let up = switch.filter(|switch| switch.connection.is_some());
             up.map(|switch| switch.up_since)
         };
@@ -330,96 +438,88 @@ impl Controller {
                 port.outstanding.count(heard.max(a).max(b), until) >= LOST_MAX
             })
         };
-        let proofs = self.links.proofs_from(from);
+        let proofs = net.links.proofs_from(from);
         let gone = proofs.filter(|(to, proof)| is_lost(*to, proof.heard));
         let gone: Vec<_> = gone.map(|(to, _)| (from, to)).collect();
-        if !gone.is_empty() {
-            let removed = self.links.remove(&gone);
-            self.links_lost(now, removed, Cause::Unknown, &[]);
-        }
-    }
-
-    /// Handles the removal of links and claims, with `moved` hosts that were thought to be there:
-    /// the consequences for ports and paths.
-    pub(super) fn links_lost(
-        &mut self,
-        now: Instant,
-        removed: Removed,
-        cause: Cause,
-        moved: &[MacAddr],
-    ) {
-        for end in removed.claims.iter().flat_map(|(from, to)| [*from, *to]) {
-            self.claim_lost(now, end);
-        }
-        for (from, to) in removed.links {
-            self.outbox.event(Event::LinkDown { from, to });
-        }
-        self.mend_paths(now, cause, moved);
-        self.refresh_routes(now);
-        self.topology_soon(now);
+        (!gone.is_empty()).then(|| net.links.remove(&gone))
     }
 
     /// Gives discovery another chance at a port that lost its claim: the other end may be another
     /// switch.
-    fn claim_lost(&mut self, now: Instant, at: Location) {
-        let hold = self.config.port_hold;
-        let is_left = self.links.ends(at) == Ends::default();
-        let Some(port) = self
-            .port_mut(at)
-            .filter(|port| is_left && port.state.is_up())
-        else {
+    pub(super) fn claim_lost(
+        &mut self,
+        net: &mut Network,
+        now: Instant,
+        at: Location,
+        outbox: &mut Outbox,
+    ) {
+        let hold = self.port_hold;
+        let is_left = net.links.ends(at) == Ends::default();
+        let known = net.port_mut(at);
+        let Some(known) = known.filter(|known| is_left && known.state.is_up()) else {
             return;
         };
-        if !port.state.was_link() {
-            port.state.handle_claim_lost();
-            port.hold(now, hold);
-            self.lldp_now(now, at);
-            self.outbox.timer(now + hold, Timer::HoldOver(at.dpid));
+        if !known.state.was_link() {
+            known.state.handle_claim_lost();
+            if let Some(port) = self.ports.get_mut(&at) {
+                port.hold(now, hold);
+            }
+            self.lldp_now(now, at, outbox);
+            outbox.timer(now + hold, Timer::HoldOver(at.dpid));
         }
     }
 
-    pub(super) fn handle_lldp(&mut self, now: Instant, to: Location, packet_in: &PacketIn) {
-        let Some(port) = self.port_mut(to) else {
-            return;
-        };
+    /// Handles LLDP that came in. `have_flows`: whether flows enter the network at either port.
+    /// Returns the ends of a link that it proves.
+    pub(super) fn handle_lldp(
+        &mut self,
+        net: &mut Network,
+        now: Instant,
+        (to, data): (Location, &[u8]),
+        have_flows: impl Fn(Location, Location) -> bool,
+        outbox: &mut Outbox,
+    ) -> Option<(Location, Location)> {
+        let port = self.ports.get_mut(&to)?;
         if !port.lldp_budget.take(now) {
-            self.outbox.counters.lldp_limited += 1;
-            return;
+            outbox.counters.lldp_limited += 1;
+            return None;
         }
-        match self.believe(now, to, &packet_in.data) {
+        match self.believe(net, now, to, data) {
             Ok((from, heard)) => {
-                self.outbox.counters.lldp_accepted += 1;
-                self.passes(now, from, to, heard);
+                outbox.counters.lldp_accepted += 1;
+                let link = (from, to);
+                let is_up = self.passes(net, now, (link, heard), have_flows, outbox);
+                return is_up.then_some(link);
             }
-            Err(LldpError::NotOurs) => self.outbox.counters.lldp_foreign += 1,
-            Err(LldpError::Late) => self.outbox.counters.lldp_late += 1,
+            Err(LldpError::NotOurs) => outbox.counters.lldp_foreign += 1,
+            Err(LldpError::Late) => outbox.counters.lldp_late += 1,
             Err(LldpError::Forged(why)) => {
-                self.outbox.counters.lldp_refused += 1;
-                self.outbox
-                    .alarm_once(now, Alarm::LldpForged { at: to, why });
+                outbox.counters.lldp_refused += 1;
+                outbox.alarm_once(now, Alarm::LldpForged { at: to, why });
             }
         }
+        None
     }
 
     /// The port that sent the frame, if everything about the frame is valid.
     fn believe(
         &mut self,
+        net: &Network,
         now: Instant,
         to: Location,
         data: &[u8],
     ) -> Result<(Location, Heard), LldpError> {
         let proven = self.prover.read(data)?;
         let from = proven.from;
-        let before = self.links.proof(from, to).map(|proof| proof.heard);
+        let before = net.links.proof(from, to).map(|proof| proof.heard);
         let heard_until = self.heard_until(from.dpid, to.dpid);
         let excess = self.excess(from.dpid, to.dpid);
-        let is_up = |at| self.port(at).is_some_and(|port| port.state.is_up());
-        let are_up = is_up(from) && is_up(to);
+        let are_up = net.is_up(from) && net.is_up(to);
         if from == to {
             return Err(LldpError::NotOurs);
         }
         // The frame is proven to be ours, so the port has gone since.
-        let sender = self.port_mut(from).ok_or(LldpError::Late)?;
+        let sender = self.ports.get_mut(&from).ok_or(LldpError::Late)?;
         let sent_at = sender.outstanding.take(proven.nonce)?;
         let age = now.since(sent_at);
         // A frame that a silent control path has kept is as good as when it was sent. A frame that
@@ -444,140 +544,190 @@ impl Controller {
     /// The time that LLDP from the one to the other spends on the control paths: half a round trip
     /// of each.
     fn excess(&self, from: DatapathId, to: DatapathId) -> Option<Duration> {
-        let of = |dpid| self.pulse(dpid).and_then(Pulse::round_trip);
+        let of = |dpid| self.pulses.get(&dpid).and_then(Pulse::round_trip);
         Some((of(from)? + of(to)?) / 2)
     }
 
-    /// Notes that LLDP passes from one port to another. From now on neither is an edge. Whether
-    /// they are ends of a link is decided separately.
-    fn passes(&mut self, now: Instant, from: Location, to: Location, heard: Heard) {
-        for end in [from, to] {
-            if self.is_stated_edge(end) {
-                self.outbox.counters.lldp_refused += 1;
-                let why = "over a port that is stated to be an edge";
-                return self
-                    .outbox
-                    .alarm_once(now, Alarm::LldpForged { at: to, why });
-            }
+    /// Notes that LLDP passes from one port to another. From now on neither is an edge. Returns
+    /// whether they are ends of a link from now on.
+    fn passes(
+        &mut self,
+        net: &mut Network,
+        now: Instant,
+        ((from, to), heard): ((Location, Location), Heard),
+        have_flows: impl Fn(Location, Location) -> bool,
+        outbox: &mut Outbox,
+    ) -> bool {
+        if [from, to].iter().any(|end| net.is_stated_edge(*end)) {
+            outbox.counters.lldp_refused += 1;
+            let why = "over a port that is stated to be an edge";
+            outbox.alarm_once(now, Alarm::LldpForged { at: to, why });
+            return false;
         }
-        let is_new = self.links.proof(from, to).is_none();
-        let proof = *self.links.note(now, (from, to), heard);
+        let is_new = net.links.proof(from, to).is_none();
+        let proof = *net.links.note(now, (from, to), heard);
         if proof.is_link {
-            return;
+            return false;
         }
         if is_new {
             // The other direction is wanted as well, and the next frame of this one soon.
-            self.lldp_now(now, from);
-            if self.links.proof(to, from).is_none() {
-                self.lldp_now(now, to);
+            self.lldp_now(now, from, outbox);
+            if net.links.proof(to, from).is_none() {
+                self.lldp_now(now, to, outbox);
             }
         }
-        if self.config.links == LinkPolicy::Enforce && !self.administered.says_link(from, to) {
-            self.outbox.counters.lldp_refused += 1;
-            return self
-                .outbox
-                .alarm_once(now, Alarm::LinkNotStated { from, to });
+        if net.enforces_links() && !net.says_link(from, to) {
+            outbox.counters.lldp_refused += 1;
+            outbox.alarm_once(now, Alarm::LinkNotStated { from, to });
+            return false;
         }
         // Entries of an earlier process may name hosts at these ports.
-        let is_read = |dpid| self.switches.get(&dpid).is_some_and(|s| s.synced);
-        if !is_read(from.dpid) || !is_read(to.dpid) {
-            return;
+        if !net.is_synced(from.dpid) || !net.is_synced(to.dpid) {
+            return false;
         }
-        let had_hosts = self.had_hosts(now, from, to);
+        let had_hosts = had_hosts(net, now, from, to);
         if had_hosts && now.since(proof.quiet_since) < HOLD_DOWN {
-            self.outbox.counters.lldp_refused += 1;
+            outbox.counters.lldp_refused += 1;
             let why = "relayed over a port with hosts";
-            return self
-                .outbox
-                .alarm_once(now, Alarm::LldpForged { at: to, why });
+            outbox.alarm_once(now, Alarm::LldpForged { at: to, why });
+            return false;
         }
-        let state = |at| self.port(at).map(|port| &port.state);
+        let state = |at| net.port(at).map(|port| &port.state);
         let was_link = [from, to].map(|at| state(at).is_some_and(|state| state.was_link()));
-        let is_silent = was_link.contains(&true) && !self.links.is_link(to, from);
+        let is_silent = was_link.contains(&true) && !net.links.is_link(to, from);
         if is_silent && proof.in_a_row < IN_A_ROW {
-            return;
+            return false;
         }
-        if had_hosts && self.have_flows(from, to) {
+        if had_hosts && have_flows(from, to) {
             // Its hosts speak, according to the entries.
-            self.links.disturb(now, from);
-            return;
+            net.links.disturb(now, from);
+            return false;
         }
         if had_hosts {
             let excess = proof.excess;
-            self.outbox
-                .alarm_once(now, Alarm::EdgeBecameLink { from, to, excess });
+            outbox.alarm_once(now, Alarm::EdgeBecameLink { from, to, excess });
             // Two hosts that forward LLDP look the same.
-            if !self.administered.says_link(from, to) {
-                self.links.doubt([from, to], now + MEMORY);
+            if !net.says_link(from, to) {
+                net.links.doubt([from, to], now + MEMORY);
             }
         }
-        self.link_up(now, from, to);
+        true
     }
 
-    /// Whether either port had hosts at a time when the other port could not have let them through.
-    fn had_hosts(&self, now: Instant, from: Location, to: Location) -> bool {
-        let past = |at| self.port(at).map(|port| port.state.past());
-        let (Some(a), Some(b)) = (past(from), past(to)) else {
-            return false;
-        };
-        a.speaks_against(now, &b) || b.speaks_against(now, &a)
-    }
-
-    /// Whether flows enter the network at either port.
-    fn have_flows(&self, a: Location, b: Location) -> bool {
-        let mut first = self.paths.hops().filter_map(|(_, hops)| hops.first());
-        first.any(|hop| hop.entrance() == a || hop.entrance() == b)
-    }
-
-    fn link_up(&mut self, now: Instant, from: Location, to: Location) {
-        self.links.establish(from, to);
-        self.outbox.event(Event::LinkUp { from, to });
-        for end in [from, to] {
-            if let Some(port) = self.port_mut(end) {
-                port.state.handle_link();
-            }
-            self.evict_hosts(now, end);
+    /// Notes that a port is an end of a link from now on.
+    pub(super) fn handle_link(&self, net: &mut Network, end: Location) {
+        if let Some(port) = net.port_mut(end) {
+            port.state.handle_link();
         }
-        self.mend_paths(now, Cause::Unknown, &[]);
-        if self.links.has_doubts() && self.config.mode != Mode::Hybrid {
-            self.drain_paths(now);
-        }
-        self.routes_soon(now);
-        self.adopt_soon(now);
     }
 
     /// Makes edges of ports whose hold is over and whose LLDP certainly went out without an answer.
-    pub(super) fn settle_ports(&mut self, now: Instant, dpid: DatapathId) {
-        let Some(switch) = self.switches.get(&dpid).filter(|switch| switch.synced) else {
-            return;
+    /// Returns whether there are any.
+    pub(super) fn settle_ports(
+        &mut self,
+        net: &mut Network,
+        now: Instant,
+        dpid: DatapathId,
+    ) -> bool {
+        let (Some(switch), Some(pulse)) = (net.switch(dpid), self.pulses.get(&dpid)) else {
+            return false;
         };
-        let waits = |port: &SwitchPort| port.state.is_fresh() && port.held_until <= now;
         let ports = switch
             .ports
             .iter()
-            .filter(|(_, port)| port.state.is_fresh());
+            .filter(|(_, known)| known.state.is_fresh());
         // When the LLDP of its hold was certainly sent, and when the controller learned that.
-        let sent = ports.filter_map(|(no, port)| {
-            let known = switch.pulse.done_by(port.held_sent_at?)?;
-            Some((Location { dpid, port: *no }, known, waits(port)))
+        let sent = ports.filter_map(|(no, _)| {
+            let at = Location { dpid, port: *no };
+            let port = self.ports.get(&at)?;
+            let known = pulse.done_by(port.held_sent_at?)?;
+            Some((at, known, port.held_until <= now))
         });
         let sent: Vec<(Location, Instant, bool)> = sent.collect();
         let mut is_any = false;
         for (at, known, is_over) in sent {
-            if self.role(now, at) != PortRole::Held {
+            if net.role(at) != PortRole::Held {
                 continue;
             }
             if known > self.heard_everywhere {
                 let wanted = self.round.wanted.entry(dpid).or_insert(known);
                 *wanted = known.max(*wanted);
-            } else if let Some(port) = self.port_mut(at).filter(|_| is_over) {
+            } else if let Some(port) = net.port_mut(at).filter(|_| is_over) {
                 port.state.settle(now);
                 is_any = true;
             }
         }
-        if is_any {
-            self.hold_over(now);
-        }
-        self.next_round(now);
+        is_any
     }
+
+    /// Takes a port's new state. Returns it if it is to be applied now; a state that comes too soon
+    /// after the last change waits.
+    pub(super) fn damp(
+        &mut self,
+        now: Instant,
+        at: Location,
+        state: Option<Port>,
+        outbox: &mut Outbox,
+    ) -> Option<Option<Port>> {
+        let Some(port) = self.ports.get_mut(&at) else {
+            return Some(state);
+        };
+        let calm = port.pending.is_none() && now.since(port.changed_at) >= CHANGE_INTERVAL;
+        if calm {
+            return Some(state);
+        }
+        let due = port.changed_at + CHANGE_INTERVAL;
+        let first = port.pending.replace(state).is_none();
+        if first {
+            outbox.timer(due, Timer::PortChange(at));
+        }
+        None
+    }
+
+    /// Takes a port's state that has waited.
+    pub(super) fn take_pending(&mut self, at: Location) -> Option<Option<Port>> {
+        self.ports.get_mut(&at)?.pending.take()
+    }
+
+    /// Applies a port's state, or its deletion. Returns whether it is up, if that has changed.
+    pub(super) fn apply_port(
+        &mut self,
+        net: &mut Network,
+        now: Instant,
+        (at, state): (Location, Option<&Port>),
+    ) -> Option<bool> {
+        let was_up = net.is_up(at);
+        let is_up = state.is_some_and(Port::is_up);
+        if let Some(state) = state {
+            let past = &mut self.past;
+            let fresh = || PortState::new(past.recall(at));
+            let known = net.set_port(at, state.hw_addr, fresh)?;
+            let fresh = || ProbedPort::new(now);
+            let port = self.ports.entry(at).or_insert_with(fresh);
+            port.pending = None;
+            if is_up && !was_up {
+                known.state.handle_up();
+                port.changed_at = now;
+                port.lldp_due = now;
+                port.hold(now, self.port_hold);
+            } else if !is_up {
+                port.changed_at = if was_up { now } else { port.changed_at };
+                known.state.handle_down(now);
+            }
+        } else if let Some(mut known) = net.remove_port(at) {
+            self.ports.remove(&at);
+            known.state.handle_down(now);
+            self.past.note(now, at, known.state.past());
+        }
+        (is_up != was_up).then_some(is_up)
+    }
+}
+
+/// Whether either port had hosts at a time when the other port could not have let them through.
+fn had_hosts(net: &Network, now: Instant, from: Location, to: Location) -> bool {
+    let past = |at| net.port(at).map(|port| port.state.past());
+    let (Some(a), Some(b)) = (past(from), past(to)) else {
+        return false;
+    };
+    a.speaks_against(now, &b) || b.speaks_against(now, &a)
 }

@@ -70,18 +70,18 @@ impl Storm {
 
 impl Controller {
     /// Returns the edge ports of a switch.
-    pub(super) fn edge_ports(&mut self, now: Instant, dpid: DatapathId) -> Arc<[PortNo]> {
-        let Some(switch) = self.switches.get(&dpid) else {
+    pub(super) fn edge_ports(&mut self, dpid: DatapathId) -> Arc<[PortNo]> {
+        let Some(switch) = self.network.switch(dpid) else {
             return Arc::default();
         };
         let changes = switch.ports.values().map(|port| port.state.changes());
-        let as_of = (self.links.revision(), changes.sum());
-        let kept = switch.edge_ports.as_ref();
+        let as_of = (self.network.links.revision(), changes.sum());
+        let kept = self.switches.get(&dpid).and_then(|s| s.edge_ports.as_ref());
         if let Some(kept) = kept.filter(|kept| kept.as_of == as_of) {
             return kept.ports.clone();
         }
         let at = |port: &PortNo| Location { dpid, port: *port };
-        let is_edge = |port: &PortNo| self.role(now, at(port)) == PortRole::Edge;
+        let is_edge = |port: &PortNo| self.network.role(at(port)) == PortRole::Edge;
         let ports: Arc<[PortNo]> = switch.ports.keys().copied().filter(is_edge).collect();
         let kept = EdgePorts {
             ports: ports.clone(),
@@ -154,11 +154,11 @@ impl Controller {
         }
         self.outbox.counters.flooded += 1;
         let home = self.hosts.place(packet.src);
-        let connected = self.switches.values();
+        let connected = self.network.connected();
         let connected = connected.filter_map(|s| Some((s.dpid, s.version, s.connection?)));
         let mut frames: BTreeMap<(Version, Arc<[PortNo]>), Option<Frame>> = BTreeMap::new();
         for (dpid, version, connection) in connected.collect::<Vec<_>>() {
-            let mut ports = self.edge_ports(now, dpid);
+            let mut ports = self.edge_ports(dpid);
             let is_here = |at: &Location| at.dpid == dpid;
             if is_here(&packet.at) || home.as_ref().is_some_and(is_here) {
                 let is_other = |port: &PortNo| {

@@ -83,7 +83,7 @@ impl Controller {
             self.outbox.counters.packet_ins_truncated += 1;
             return;
         }
-        match self.role(now, at) {
+        match self.network.role(at) {
             PortRole::Gone => self.outbox.counters.packet_ins_no_port += 1,
             // The packet itself is on its way, and the next one tells the controller the same.
             PortRole::Held | PortRole::Link | PortRole::Silent | PortRole::Claimed if is_copy => {}
@@ -119,7 +119,7 @@ impl Controller {
             data,
             is_copy: true,
         };
-        if self.role(now, at) == PortRole::Edge
+        if self.network.role(at) == PortRole::Edge
             && let Some(packet) = Packet::read(&held, fields)
         {
             self.observe(now, &packet, fields);
@@ -132,7 +132,7 @@ impl Controller {
             self.in_hand = Some(packet.at.dpid);
             self.held_by.remove(packet.at);
             let fields = PacketFields::parse(packet.at.port, &packet.data);
-            self.handle_packet(now, self.role(now, packet.at), packet, &fields);
+            self.handle_packet(now, self.network.role(packet.at), packet, &fields);
         }
         self.in_hand = None;
         self.refresh_coarse(now);
@@ -198,11 +198,11 @@ impl Controller {
     fn handle_at_claimed(&mut self, now: Instant, packet: &Packet<'_>, fields: &PacketFields) {
         let place = self.hosts.place(packet.src);
         if place == Some(packet.at) {
-            self.links.disturb(now, packet.at);
+            self.network.links.disturb(now, packet.at);
             return self.handle_at_edge(now, packet, fields);
         }
-        if place.is_none() && !self.port_addresses.contains_key(&packet.src) {
-            self.links.disturb(now, packet.at);
+        if place.is_none() && !self.network.is_port_address(packet.src) {
+            self.network.links.disturb(now, packet.at);
         }
         if place.is_some() && !packet.dst.is_multicast() {
             return self.handle_on_link(now, packet, fields);
@@ -250,14 +250,9 @@ impl Controller {
     fn observe(&mut self, now: Instant, packet: &Packet<'_>, fields: &PacketFields) -> bool {
         let (mac, at) = (packet.src, packet.at);
         let before = self.hosts.place(mac);
-        let switches = &self.switches;
-        let home_gone = |home: Location| {
-            let port = switches
-                .get(&home.dpid)
-                .and_then(|s| s.ports.get(&home.port));
-            !port.is_some_and(|port| port.state.is_up())
-        };
-        let is_active = is_active(&self.paths, &self.administered);
+        let net = &self.network;
+        let home_gone = |home: Location| !net.is_up(home);
+        let is_active = is_active(&self.paths, &self.network);
         let observed = self.hosts.observe(now, mac, at, home_gone, is_active);
         let is_there = matches!(
             observed,
@@ -272,9 +267,8 @@ impl Controller {
         self.tell_forgotten(now);
         // The kernel of a switch's machine sends packets of its own out of its ports, also over
         // cables.
-        let is_host = is_there && !self.port_addresses.contains_key(&mac);
-        if let Some(port) = self.port_mut(at).filter(|_| is_host) {
-            port.state.handle_host(now);
+        if is_there && !self.network.is_port_address(mac) {
+            self.network.handle_host(now, at);
         }
         if is_there {
             let ip = ip.filter(|_| owns).map(HostName::Ip);
@@ -371,11 +365,11 @@ impl Controller {
     /// Sends a packet out at the destination's own switch. While that is disconnected, sends it one
     /// hop on from here: the entries there may still exist.
     pub(super) fn send_to(&mut self, at: Location, to: Location, data: &[u8]) {
-        if self.is_connected(to.dpid) {
+        if self.network.is_connected(to.dpid) {
             return self.outbox.packet_out(to.dpid, &[to.port], data);
         }
-        let distances = self.links.distances(to.dpid, |_| true);
-        match self.links.next_port(at.dpid, &distances, 0) {
+        let distances = self.network.links.distances(to.dpid, |_| true);
+        match self.network.links.next_port(at.dpid, &distances, 0) {
             Some(port) if port != at.port => self.outbox.packet_out(at.dpid, &[port], data),
             _ => self.outbox.counters.unreachable += 1,
         }
@@ -470,7 +464,7 @@ impl Controller {
     }
 
     pub(super) fn host_question_due(&mut self, now: Instant, mac: MacAddr) {
-        let heard = self.heard(now, self.hosts.place(mac));
+        let heard = self.heard(self.hosts.place(mac));
         match self.hosts.handle_timeout(now, mac, |at| heard == Some(at)) {
             Some(Answer::Ask(question)) => self.ask_host(mac, &question),
             Some(Answer::Moved { from, to }) => {
@@ -484,7 +478,7 @@ impl Controller {
 
     pub(super) fn address_question_due(&mut self, now: Instant, ip: IpAddr) {
         let owner = self.hosts.by_ip(ip);
-        let heard = self.heard(now, owner.and_then(|owner| self.hosts.place(owner)));
+        let heard = self.heard(owner.and_then(|owner| self.hosts.place(owner)));
         let answer = self
             .hosts
             .handle_address_timeout(now, ip, |at| heard == Some(at));
@@ -496,8 +490,10 @@ impl Controller {
     }
 
     /// The place, if frames of a host there reach the controller.
-    fn heard(&self, now: Instant, at: Option<Location>) -> Option<Location> {
-        at.filter(|at| self.is_connected(at.dpid) && self.role(now, *at) == PortRole::Edge)
+    fn heard(&self, at: Option<Location>) -> Option<Location> {
+        at.filter(|at| {
+            self.network.is_connected(at.dpid) && self.network.role(*at) == PortRole::Edge
+        })
     }
 
     /// Asks a host at all of its addresses. Its packets come up until it has answered or the

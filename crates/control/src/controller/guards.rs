@@ -62,7 +62,7 @@ impl GuardCounts {
 impl Controller {
     /// The guards that a switch should have.
     fn guards(&self, dpid: DatapathId, timeouts: &Timeouts) -> Vec<Guard> {
-        let Some(version) = self.switches.get(&dpid).map(|switch| switch.version) else {
+        let Some(version) = self.network.version(dpid) else {
             return Vec::new();
         };
         let mut guards = timeouts.guards(version);
@@ -75,8 +75,7 @@ impl Controller {
     /// Whether the edge of a switch may answer. It may not where every IPv6 packet must be judged,
     /// since the edge cannot tell which packets those are.
     pub(super) fn edge_may_answer(&self, dpid: DatapathId) -> bool {
-        let switch = self.switches.get(&dpid);
-        let is_1_0 = switch.is_some_and(|switch| switch.version == Version::V10);
+        let is_1_0 = self.network.version(dpid) == Some(Version::V10);
         !(is_1_0 && self.config.timeouts.guards_ipv6())
     }
 

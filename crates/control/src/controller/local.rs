@@ -24,7 +24,9 @@ impl Controller {
         }
         let seed = self.outbox.random();
         let (idle_timeout_s, hard_timeout_s) = self.timeouts_of_edges(None);
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+        let (Some(switch), Some(version)) =
+            (self.switches.get_mut(&dpid), self.network.version(dpid))
+        else {
             return;
         };
         for port in switch.ports.values_mut() {
@@ -34,7 +36,7 @@ impl Controller {
             .table
             .handle_edge_started(idle_timeout_s, hard_timeout_s);
         let config = EdgeConfig {
-            version: switch.version,
+            version,
             generation: self.outbox.generation,
             idle_timeout_s,
             hard_timeout_s,
@@ -133,8 +135,8 @@ impl Controller {
         dpid: DatapathId,
         is_deleted: impl Fn(&Entry) -> bool,
     ) {
-        let switch = self.switches.get_mut(&dpid);
-        let Some(switch) = switch.filter(|switch| switch.version == Version::V10) else {
+        let is_1_0 = self.network.version(dpid) == Some(Version::V10);
+        let Some(switch) = self.switches.get_mut(&dpid).filter(|_| is_1_0) else {
             return;
         };
         let before = switch.entries.len();

@@ -77,7 +77,7 @@ impl Controller {
         let (moved, cause) = match mend.why {
             Why::Broken { moved, cause } => (moved, cause),
             Why::Drained(how) => {
-                if let Some(hops) = hops.filter(|hops| !self.links.is_drained(hops)) {
+                if let Some(hops) = hops.filter(|hops| !self.network.links.is_drained(hops)) {
                     self.reroute(now, pair, hops, how);
                 }
                 return;
@@ -105,7 +105,7 @@ impl Controller {
 
     /// Examines the paths that have waited for a switch that has confirmed something, or is gone.
     pub(super) fn make_room(&mut self, now: Instant, dpid: DatapathId) {
-        let is_connected = self.is_connected(dpid);
+        let is_connected = self.network.is_connected(dpid);
         if is_connected && self.outbox.is_behind(dpid, BEHIND_MAX) {
             return;
         }

@@ -34,6 +34,7 @@ mod lifetimes;
 mod links;
 mod local;
 mod mending;
+mod network;
 mod outbox;
 mod paths;
 mod policies;
@@ -78,17 +79,16 @@ use administered::Administered;
 use ageing::PressureAlarms;
 use coarse::Coarse;
 use counts::Counts;
-use discovery::Round;
+use discovery::Discovery;
 use first::{FirstPacketState, SETTLE};
 use forwarding::Held;
 pub use hosts::HostCounters;
 use hosts::Hosts;
 pub use links::Drained;
-use links::Links;
 use mending::Mending;
+use network::Network;
 use outbox::{Outbox, Timer};
 use paths::Paths;
-use port_state::Pasts;
 use ports::LEAVE_AFTER;
 use qos::QosState;
 pub use qos::{
@@ -404,13 +404,8 @@ pub struct Controller {
     outbox: Outbox,
     switches: BTreeMap<DatapathId, Switch>,
     connections: BTreeMap<ConnectionId, DatapathId>,
-    links: Links,
-    past: Pasts,
-    /// Hardware addresses of switch ports: no evidence of a host.
-    port_addresses: BTreeMap<MacAddr, DatapathId>,
-    round: Round,
-    /// All LLDP that was certainly sent before this time has arrived or is lost.
-    heard_everywhere: Instant,
+    network: Network,
+    discovery: Discovery,
     /// The end of the pause after the process was stopped: no deadline is looked at before.
     resumes_at: Instant,
     hosts: Hosts,
@@ -437,7 +432,6 @@ pub struct Controller {
     lease_count: usize,
     renewals: Budget,
     delays: Delays,
-    prover: Prover,
     /// Policy talks with switches and the relays beside them.
     shared: BTreeMap<ConnectionId, policies::Shared>,
     routes_revision: u64,
@@ -475,11 +469,8 @@ impl Controller {
             outbox: Outbox::new(&config, word(8) as u16, SplitMix64::new(word(16))),
             switches: BTreeMap::new(),
             connections: BTreeMap::new(),
-            links: Links::default(),
-            past: Pasts::default(),
-            port_addresses: BTreeMap::new(),
-            round: Round::default(),
-            heard_everywhere: Instant::START,
+            network: Network::new(&config),
+            discovery: Discovery::new(&config, Prover::new(seed, word(0))),
             resumes_at: Instant::START,
             hosts: Hosts::new(shares_of_hosts(&config), word(24)),
             paths: Paths::new(&config),
@@ -496,7 +487,7 @@ impl Controller {
             storm_alarms: Budget::new(Instant::START, 1, 10),
             pressure_alarms: PressureAlarms::default(),
             first: FirstPacketState::default(),
-            administered: Administered::new(config.topology.clone()),
+            administered: Administered::default(),
             qos: QosState::default(),
             table_limits: BTreeMap::new(),
             questions: Questions::default(),
@@ -505,7 +496,6 @@ impl Controller {
             lease_count: 0,
             renewals: lifetimes::renewal_budget(Instant::START, &config.timeouts),
             delays: Delays::new(Instant::START),
-            prover: Prover::new(seed, word(0)),
             shared: BTreeMap::new(),
             routes_revision: 0,
             has_had_routes: false,
@@ -550,7 +540,7 @@ impl Controller {
             }
             return Admission::Refused(reason);
         }
-        if let Some(older) = self.switches.get(&dpid).and_then(|s| s.connection) {
+        if let Some(older) = self.network.switch(dpid).and_then(|s| s.connection) {
             self.outbox
                 .close(older, RefusedReason::DuplicateDatapath { dpid });
             self.handle_down(now, older);
@@ -618,12 +608,9 @@ impl Controller {
 
     fn take_down(&mut self, now: Instant, connection: ConnectionId, dpid: DatapathId) {
         self.shared.remove(&connection);
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+        if !self.network.handle_down(now, dpid) {
             return;
-        };
-        switch.connection = None;
-        switch.synced = false;
-        switch.down_since = Some(now);
+        }
         self.outbox.handle_down(dpid);
         let unanswered = self.outbox.end_requests(dpid);
         let grace = now + self.config.switch_grace;
@@ -704,7 +691,7 @@ impl Controller {
         }
         self.routes_soon(now);
         self.adopt_soon(now);
-        let others: Vec<DatapathId> = self.switches.keys().copied().collect();
+        let others: Vec<DatapathId> = self.network.switches().map(|s| s.dpid).collect();
         for dpid in others {
             self.outbox.timer(now, Timer::HoldOver(dpid));
         }
@@ -728,10 +715,8 @@ impl Controller {
         }
         self.resumes_at = now + RESUME;
         let grace = now + self.config.switch_grace;
-        let away = self.switches.values_mut();
-        for switch in away.filter(|switch| switch.connection.is_none()) {
-            switch.down_since = Some(now);
-            self.outbox.timer(grace, Timer::Grace(switch.dpid));
+        for dpid in self.network.restart_graces(now) {
+            self.outbox.timer(grace, Timer::Grace(dpid));
         }
     }
 
@@ -745,7 +730,7 @@ impl Controller {
     /// without loss. New paths use those again that are no longer drained.
     pub fn set_drained(&mut self, now: Instant, drained: Drained) {
         self.outbox.now = now;
-        if self.links.set_drained(drained) {
+        if self.network.links.set_drained(drained) {
             if self.config.mode != Mode::Hybrid {
                 self.refresh_coarse(now);
                 self.drain_paths(now);
@@ -756,16 +741,30 @@ impl Controller {
 
     /// The switches, by datapath id.
     pub fn switches(&self) -> Vec<SwitchView> {
-        let view = |switch: &Switch| {
-            let mut view = switch.view();
-            view.table.coarse = self.coarse.count(switch.dpid);
-            view
+        let view = |switch: &network::Switch| {
+            let dpid = switch.dpid;
+            let state = self.switches.get(&dpid);
+            let table = state.map_or(TableView::default(), |state| state.table.view());
+            SwitchView {
+                dpid,
+                connection: switch.connection,
+                version: switch.version,
+                port_count: switch.ports.len(),
+                flow_count: state.map_or(0, |state| state.entries.len()),
+                up_since: switch.up_since,
+                description: switch.description.clone(),
+                table: TableView {
+                    coarse: self.coarse.count(dpid),
+                    ..table
+                },
+            }
         };
-        self.switches.values().map(view).collect()
+        self.network.switches().map(view).collect()
     }
 
     pub fn links(&self) -> Vec<LinkView> {
-        self.links
+        self.network
+            .links
             .iter()
             .map(|(from, to)| LinkView { from, to })
             .collect()
@@ -837,7 +836,7 @@ impl Controller {
             self.outbox.counters.too_many_ports += 1;
             return Some(RefusedReason::TooManyPorts);
         }
-        match self.switches.get(&dpid) {
+        match self.network.switch(dpid) {
             Some(switch) => {
                 let older = switch.connection.filter(|older| *older != connection)?;
                 if peer.dpid.is_some() {
@@ -847,7 +846,7 @@ impl Controller {
                     .push_output(ControllerOutput::Probe { connection: older });
                 Some(RefusedReason::DuplicateDatapath { dpid })
             }
-            None if self.switches.len() >= self.config.switch_count_max => {
+            None if self.network.switch_count() >= self.config.switch_count_max => {
                 Some(RefusedReason::TooManySwitches)
             }
             None => None,

@@ -151,6 +151,12 @@ impl Paths {
             .map(|(pair, path)| (*pair, &path.hops[..]))
     }
 
+    /// Whether paths begin at either port.
+    pub(super) fn enter_at(&self, a: Location, b: Location) -> bool {
+        let mut first = self.hops().filter_map(|(_, hops)| hops.first());
+        first.any(|hop| hop.entrance() == a || hop.entrance() == b)
+    }
+
     pub(super) fn pairs(&self) -> impl Iterator<Item = Pair> {
         self.paths.keys().copied()
     }
@@ -284,7 +290,7 @@ impl Controller {
             return Some(path.asked_by);
         }
         let asked_by = self.paths.asker(pair, asker);
-        if self.administered.says_both(pair) {
+        if self.network.says_both(pair) {
             return Some(asked_by);
         }
         if self.paths.is_over_share(asked_by) {
@@ -383,12 +389,12 @@ impl Controller {
     }
 
     pub(super) fn find_path(&self, pair: Pair, from: Location, to: Location) -> Option<Vec<Hop>> {
-        let connected = |dpid| self.is_connected(dpid);
+        let connected = |dpid| self.network.is_connected(dpid);
         let is_allowed = from != to && self.admits(pair);
         if !is_allowed || !connected(from.dpid) || !connected(to.dpid) {
             return None;
         }
-        let distances = self.links.distances(to.dpid, connected);
+        let distances = self.network.links.distances(to.dpid, connected);
         // Where switches report, the packets before the entry take the route of its destination, so
         // the path is the same: otherwise later packets could be faster. Where entries are coarse,
         // all paths of one route share them.
@@ -396,7 +402,7 @@ impl Controller {
             true => destination_hash(pair.1),
             false => pair_hash(pair),
         };
-        let mut hops = self.links.path(from, to, &distances, hash)?;
+        let mut hops = self.network.links.path(from, to, &distances, hash)?;
         if self.config.mode == Mode::Hybrid {
             hops.truncate(1);
         }
@@ -505,7 +511,7 @@ impl Controller {
 
     /// Whether a path was set before any packet, so that it must not go for want of packets.
     pub(super) fn is_lasting(&self, pair: Pair) -> bool {
-        self.config.mode == Mode::Hybrid && self.administered.says_both(pair)
+        self.config.mode == Mode::Hybrid && self.network.says_both(pair)
     }
 
     pub(super) fn pair_entry(
@@ -544,15 +550,16 @@ impl Controller {
                 continue;
             };
             let search = || {
-                self.links
-                    .distances(to.dpid, |dpid| self.is_connected(dpid))
+                self.network
+                    .links
+                    .distances(to.dpid, |dpid| self.network.is_connected(dpid))
             };
             let distances = trees.entry(to.dpid).or_insert_with(search);
             let out = Location {
                 dpid: hop.dpid,
                 port: hop.out_port,
             };
-            let goes_on = hop.dpid != to.dpid && !self.links.is_shortest(out, distances);
+            let goes_on = hop.dpid != to.dpid && !self.network.links.is_shortest(out, distances);
             if goes_on && let Some(from) = self.hosts.place(pair.0) {
                 astray.push((*pair, *hop, from, to));
             }
@@ -581,13 +588,13 @@ impl Controller {
     /// active before the first packet takes it, so nothing is lost. If the new route is the faster
     /// one, its packets overtake those on the old one, unless it begins after a pause.
     pub(super) fn drain_paths(&mut self, now: Instant) {
-        let wait = self.links.drain_wait();
+        let wait = self.network.links.drain_wait();
         let how = match wait >= PAUSE {
             true => How::InPause(wait),
             false => How::Moved(SETTLE),
         };
         let paths = self.paths.paths.iter();
-        let drained = paths.filter(|(_, path)| self.links.is_drained(&path.hops));
+        let drained = paths.filter(|(_, path)| self.network.links.is_drained(&path.hops));
         let drained: Vec<Pair> = drained.map(|(pair, _)| *pair).collect();
         for pair in drained {
             self.note_broken(pair, Why::Drained(how));
@@ -659,10 +666,7 @@ impl Controller {
     }
 
     fn is_whole(&self, pair: Pair, path: &Path) -> bool {
-        let up = |dpid, port| {
-            self.port(Location { dpid, port })
-                .is_some_and(|port| port.state.is_up())
-        };
+        let up = |dpid, port| self.network.is_up(Location { dpid, port });
         let is_left = |yielding: &Yielding| yielding.has_ended() || self.is_linked(&yielding.hops);
         let linked = self.is_linked(&path.hops) && path.yielding.as_ref().is_none_or(is_left);
         let (Some(first), Some(last)) = (path.hops.first(), path.hops.last()) else {
@@ -675,7 +679,7 @@ impl Controller {
             port: last.out_port,
         };
         let place = self.hosts.place(pair.1);
-        let leads_on = place.is_none_or(|at| at == out) || self.links.peer(out).is_some();
+        let leads_on = place.is_none_or(|at| at == out) || self.network.links.peer(out).is_some();
         linked && ends_up && leads_on
     }
 
@@ -690,7 +694,7 @@ impl Controller {
                 dpid: pair[1].dpid,
                 port: pair[1].in_port,
             };
-            self.links.peer(from) == Some(to)
+            self.network.links.peer(from) == Some(to)
         })
     }
 

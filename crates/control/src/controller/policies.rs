@@ -37,7 +37,7 @@ impl Controller {
     /// Asks whether there is a relay beside the switch.
     pub(super) fn share_policy(&mut self, connection: ConnectionId) {
         let switch = self.connections.get(&connection);
-        let switch = switch.and_then(|dpid| self.switches.get(dpid));
+        let switch = switch.and_then(|dpid| self.network.switch(*dpid));
         if let (Some(map), Some(switch)) = (&self.config.policy, switch) {
             let mut talk = PolicyTalk::new(Side::Controller, EXPERIMENTER_ID, map.clone());
             talk.give_only();

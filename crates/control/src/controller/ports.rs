@@ -1,21 +1,16 @@
-//! Ports: their state as the switch reports it, damped, and the consequences for links and hosts.
-//!
-//! A change is applied at once, the next of the same port not before [`CHANGE_INTERVAL`]. A port
-//! that flaps ten thousand times a second costs ten changes a second, and its last state is kept.
+//! The consequences of what discovery finds: ports that come and go, links, and switches that leave.
 
 use std::collections::BTreeSet;
 
 use clock::{Duration, Instant};
-use openflow::message::{Port, PortReason};
-use openflow::{DatapathId, PortNo};
+use openflow::message::{PacketIn, Port, PortReason};
+use openflow::{DatapathId, MacAddr, PortNo};
 
 use super::first::SETTLE;
 use super::links::Removed;
-use super::port_state::{Ends, PortRole, Stated};
-use super::switch::SwitchPort;
-use super::{Controller, Event, LinkPolicy, Location, Mode, RefusedReason, Timer};
-
-const CHANGE_INTERVAL: Duration = Duration::from_millis(100);
+use super::network::Switch;
+use super::port_state::{Ends, PortRole};
+use super::{Controller, Event, Location, Mode, RefusedReason, Timer};
 
 /// How long a switch is left alone after its session has ended. If a relay or a network to several
 /// switches fails, the other sessions have ended as well by then.
@@ -31,38 +26,119 @@ pub(super) enum Cause {
 }
 
 impl Controller {
-    pub(super) fn role(&self, _now: Instant, at: Location) -> PortRole {
-        let Some(port) = self.port(at) else {
-            return PortRole::Gone;
-        };
-        port.state.role(self.links.ends(at), self.stated(at))
-    }
-
-    /// Whether a switch was ever found behind the port since it came up.
-    pub(super) fn is_end(&self, at: Location) -> bool {
-        let was_link = self.port(at).is_some_and(|port| port.state.was_link());
-        was_link || self.links.ends(at) != Ends::default()
-    }
-
-    pub(super) fn is_stated_edge(&self, at: Location) -> bool {
-        self.config.edge_ports.contains(&at)
-    }
-
-    fn stated(&self, at: Location) -> Stated {
-        if self.is_stated_edge(at) {
-            Stated::Edge
-        } else if self.config.links == LinkPolicy::Enforce && self.administered.says_end(at) {
-            Stated::LinkEnd
-        } else {
-            Stated::Nothing
+    pub(super) fn lldp_due(&mut self, now: Instant, at: Location) {
+        if self.network.links.end_doubt(now, at) {
+            self.routes_soon(now);
         }
+        let Some(due) = self.discovery.due(&self.network, now, at) else {
+            return;
+        };
+        if let Some(removed) = self.discovery.remove_lost(&mut self.network, at) {
+            self.links_lost(now, removed, Cause::Unknown, &[]);
+        }
+        let (net, outbox) = (&self.network, &mut self.outbox);
+        self.discovery.send_due(net, now, (at, due), outbox);
+    }
+
+    pub(super) fn pulse_answered(&mut self, now: Instant, dpid: DatapathId, asked: Instant) {
+        let outbox = &mut self.outbox;
+        if !self.discovery.pulse_answered(now, (dpid, asked), outbox) {
+            return;
+        }
+        if self.discovery.is_of_round(asked) {
+            self.round_answered(now, dpid);
+        }
+        self.settle_ports(now, dpid);
+    }
+
+    pub(super) fn pulse_unanswered(&mut self, now: Instant, dpid: DatapathId, asked: Instant) {
+        let (net, outbox) = (&self.network, &mut self.outbox);
+        match self.discovery.pulse_unanswered(net, now, dpid, outbox) {
+            Some(true) => self.pulse_answered(now, dpid, asked),
+            Some(false) => self.round_answered(now, dpid),
+            None => {}
+        }
+    }
+
+    /// Notes that a switch has answered, or will not.
+    pub(super) fn round_answered(&mut self, now: Instant, dpid: DatapathId) {
+        if let Some(ready) = self.discovery.round_answered(dpid) {
+            for dpid in ready {
+                self.settle_ports(now, dpid);
+            }
+            self.next_round(now);
+        }
+    }
+
+    pub(super) fn next_round(&mut self, now: Instant) {
+        let (net, outbox) = (&self.network, &mut self.outbox);
+        self.discovery.next_round(net, now, outbox);
+    }
+
+    /// Makes edges of ports that discovery has had its chance at.
+    pub(super) fn settle_ports(&mut self, now: Instant, dpid: DatapathId) {
+        if !self.network.is_synced(dpid) {
+            return;
+        }
+        if self.discovery.settle_ports(&mut self.network, now, dpid) {
+            self.hold_over(now);
+        }
+        self.next_round(now);
+    }
+
+    /// Handles the removal of links and claims, with `moved` hosts that were thought to be there:
+    /// the consequences for ports and paths.
+    pub(super) fn links_lost(
+        &mut self,
+        now: Instant,
+        removed: Removed,
+        cause: Cause,
+        moved: &[MacAddr],
+    ) {
+        for end in removed.claims.iter().flat_map(|(from, to)| [*from, *to]) {
+            let (net, outbox) = (&mut self.network, &mut self.outbox);
+            self.discovery.claim_lost(net, now, end, outbox);
+        }
+        for (from, to) in removed.links {
+            self.outbox.event(Event::LinkDown { from, to });
+        }
+        self.mend_paths(now, cause, moved);
+        self.refresh_routes(now);
+        self.topology_soon(now);
+    }
+
+    pub(super) fn handle_lldp(&mut self, now: Instant, to: Location, packet_in: &PacketIn) {
+        let (net, outbox) = (&mut self.network, &mut self.outbox);
+        let have_flows = |a, b| self.paths.enter_at(a, b);
+        let frame = (to, &packet_in.data[..]);
+        let link = self
+            .discovery
+            .handle_lldp(net, now, frame, have_flows, outbox);
+        if let Some((from, to)) = link {
+            self.link_up(now, from, to);
+        }
+    }
+
+    fn link_up(&mut self, now: Instant, from: Location, to: Location) {
+        self.network.links.establish(from, to);
+        self.outbox.event(Event::LinkUp { from, to });
+        for end in [from, to] {
+            self.discovery.handle_link(&mut self.network, end);
+            self.evict_hosts(now, end);
+        }
+        self.mend_paths(now, Cause::Unknown, &[]);
+        if self.network.links.has_doubts() && self.config.mode != Mode::Hybrid {
+            self.drain_paths(now);
+        }
+        self.routes_soon(now);
+        self.adopt_soon(now);
     }
 
     /// Takes over the ports that a switch reported when it connected. Ports of an earlier
     /// connection that are missing have gone; those that were up stay unchanged.
     pub(super) fn take_over_ports(&mut self, now: Instant, dpid: DatapathId, ports: Vec<Port>) {
         let told: BTreeSet<PortNo> = ports.iter().map(|p| p.port_no).collect();
-        let Some(switch) = self.switches.get(&dpid) else {
+        let Some(switch) = self.network.switch(dpid) else {
             return;
         };
         let known = switch.ports.keys().copied();
@@ -77,19 +153,8 @@ impl Controller {
             };
             self.apply_port(now, at, Some(port));
         }
-        // Links that outlived the connection need a confirmation.
-        let up = self
-            .switches
-            .get_mut(&dpid)
-            .into_iter()
-            .flat_map(|s| &mut s.ports);
-        let up = up.filter(|(_, port)| port.state.is_up()).map(|(no, port)| {
-            port.lldp_due = now;
-            Location { dpid, port: *no }
-        });
-        for at in up.collect::<Vec<_>>() {
-            self.outbox.timer(now, Timer::Lldp(at));
-        }
+        let (net, outbox) = (&self.network, &mut self.outbox);
+        self.discovery.confirm_links(net, now, dpid, outbox);
     }
 
     pub(super) fn handle_port_status(
@@ -105,31 +170,22 @@ impl Controller {
         };
         let state = (reason != PortReason::DELETE).then_some(port);
         let is_full = |ports: usize| ports >= self.config.port_count_max;
-        let switch = self.switches.get(&dpid);
+        let switch = self.network.switch(dpid);
         if let Some(switch) = switch.filter(|s| is_full(s.ports.len()))
             && !switch.ports.contains_key(&at.port)
             && state.is_some()
         {
             return self.refuse_ports(now, dpid);
         }
-        let Some(known) = self.port_mut(at) else {
-            return self.apply_port(now, at, state);
-        };
-        let calm = known.pending.is_none() && now.since(known.changed_at) >= CHANGE_INTERVAL;
-        if calm {
-            return self.apply_port(now, at, state);
-        }
-        let due = known.changed_at + CHANGE_INTERVAL;
-        let first = known.pending.replace(state).is_none();
-        if first {
-            self.outbox.timer(due, Timer::PortChange(at));
+        if let Some(state) = self.discovery.damp(now, at, state, &mut self.outbox) {
+            self.apply_port(now, at, state);
         }
     }
 
     /// Closes the connection of a switch with too many ports, so that one switch cannot fill the
     /// memory.
     fn refuse_ports(&mut self, now: Instant, dpid: DatapathId) {
-        let connection = self.switches.get(&dpid).and_then(|s| s.connection);
+        let connection = self.network.switch(dpid).and_then(|s| s.connection);
         if let Some(connection) = connection {
             self.outbox.counters.too_many_ports += 1;
             self.outbox.close(connection, RefusedReason::TooManyPorts);
@@ -138,66 +194,40 @@ impl Controller {
     }
 
     pub(super) fn port_change_due(&mut self, now: Instant, at: Location) {
-        if let Some(state) = self.port_mut(at).and_then(|port| port.pending.take()) {
+        if let Some(state) = self.discovery.take_pending(at) {
             self.apply_port(now, at, state);
         }
     }
 
     fn apply_port(&mut self, now: Instant, at: Location, state: Option<Port>) {
-        if !at.port.is_ordinary() {
+        if !at.port.is_ordinary() || !self.network.knows(at.dpid) {
             return;
         }
-        let hold = self.config.port_hold;
-        let was_edge = self.role(now, at) == PortRole::Edge;
-        let Some(switch) = self.switches.get_mut(&at.dpid) else {
-            return;
-        };
-        switch.edge_ports = None;
-        let was_up = switch.ports.get(&at.port).is_some_and(|p| p.state.is_up());
-        let is_up = state.as_ref().is_some_and(Port::is_up);
-        if let Some(state) = &state {
-            let config = &self.config;
-            let past = &mut self.past;
-            let fresh = || SwitchPort::new(now, state, past.recall(at), config);
-            let port = switch.ports.entry(at.port).or_insert_with(fresh);
-            let former = std::mem::replace(&mut port.hw_addr, state.hw_addr);
-            self.port_addresses.remove(&former);
-            self.port_addresses.insert(state.hw_addr, at.dpid);
-            port.pending = None;
-            if is_up && !was_up {
-                port.state.handle_up();
-                port.changed_at = now;
-                port.lldp_due = now;
-                port.hold(now, hold);
-            } else if !is_up {
-                port.changed_at = if was_up { now } else { port.changed_at };
-                port.state.handle_down(now);
+        let was_edge = self.network.role(at) == PortRole::Edge;
+        self.note_port(now, at, state.is_some());
+        let change = (at, state.as_ref());
+        match self.discovery.apply_port(&mut self.network, now, change) {
+            Some(true) => {
+                self.outbox.event(Event::PortUp(at));
+                self.qos_soon(now);
+                self.outbox.timer(now, Timer::Lldp(at));
+                let hold = self.config.port_hold;
+                self.outbox.timer(now + hold, Timer::HoldOver(at.dpid));
             }
-        } else if let Some(mut port) = switch.ports.remove(&at.port) {
-            port.state.handle_down(now);
-            self.port_addresses.remove(&port.hw_addr);
-            self.past.note(now, at, port.state.past());
-        }
-        if is_up == was_up {
-            return;
-        }
-        if is_up {
-            self.outbox.event(Event::PortUp(at));
-            self.qos_soon(now);
-            self.outbox.timer(now, Timer::Lldp(at));
-            self.outbox.timer(now + hold, Timer::HoldOver(at.dpid));
-        } else {
-            self.outbox.event(Event::PortDown(at));
-            self.lose(now, at, was_edge);
+            Some(false) => {
+                self.outbox.event(Event::PortDown(at));
+                self.lose(now, at, was_edge);
+            }
+            None => {}
         }
     }
 
     /// Removes the links and hosts of a port that is down. An edge port was no link since it came
     /// up, so only its hosts have paths over it.
     fn lose(&mut self, now: Instant, at: Location, was_edge: bool) {
-        let removed = match self.links.ends(at) == Ends::default() {
+        let removed = match self.network.links.ends(at) == Ends::default() {
             true => Removed::default(),
-            false => self.links.remove_where(|end| end == at),
+            false => self.network.links.remove_where(|end| end == at),
         };
         let hosts = self.hosts.unplace(now, at);
         self.close_edge(now, at, hosts.clone());
@@ -214,11 +244,11 @@ impl Controller {
     /// alternative. Each new route is set before the old one is left. The other paths stay
     /// unchanged.
     pub(super) fn leave_switch(&mut self, now: Instant, dpid: DatapathId) {
-        let is_away = |switch: &super::Switch| {
+        let is_away = |switch: &Switch| {
             let away = switch.down_since.filter(|_| switch.connection.is_none());
             away.is_some_and(|since| now.since(since) >= LEAVE_AFTER)
         };
-        if self.switches.get(&dpid).is_some_and(is_away) {
+        if self.network.switch(dpid).is_some_and(is_away) {
             if self.config.mode != Mode::Hybrid {
                 self.refresh_coarse(now);
                 self.lead_paths_around(now, dpid);
@@ -230,7 +260,7 @@ impl Controller {
     /// Handles the end of a switch's grace: links and paths avoid it. Its hosts keep their place,
     /// since it will most likely return with them.
     pub(super) fn grace_over(&mut self, now: Instant, dpid: DatapathId) {
-        let Some(switch) = self.switches.get(&dpid) else {
+        let Some(switch) = self.network.switch(dpid) else {
             return;
         };
         let over = |since: Instant| now.since(since) >= self.config.switch_grace;
@@ -241,32 +271,32 @@ impl Controller {
 
     /// Whether the switch has a link, a host or a path that would be lost with it.
     pub(super) fn is_of_use(&self, dpid: DatapathId) -> bool {
-        let Some(switch) = self.switches.get(&dpid) else {
+        let Some(switch) = self.network.switch(dpid) else {
             return false;
         };
         let has_path = || {
-            let mut entries = switch.entries.values();
+            let table = self.switches.get(&dpid);
+            let mut entries = table.into_iter().flat_map(|table| table.entries.values());
             entries.any(|entry| entry.key.eth_dst.is_some_and(|mac| !mac.is_multicast()))
         };
         let mut ports = switch.ports.iter();
         ports.any(|(port, known)| {
             let has_host = known.state.past().host.is_some();
-            has_host || self.is_end(Location { dpid, port: *port })
+            has_host || self.network.is_end(Location { dpid, port: *port })
         }) || has_path()
     }
 
     /// Forgets everything about a switch, and closes its connection if it has one.
     pub(super) fn forget_switch(&mut self, now: Instant, dpid: DatapathId) {
-        let connection = self
-            .switches
-            .get_mut(&dpid)
-            .and_then(|s| s.connection.take());
+        let connection = self.network.take_connection(dpid);
         self.outbox.handle_down(dpid);
         self.pipe_down(now, dpid);
-        let Some(switch) = self.switches.remove(&dpid) else {
+        let net = &mut self.network;
+        if !self.discovery.forget(now, net, dpid) {
             return;
-        };
+        }
         let unanswered = self.outbox.forget(dpid);
+        self.switches.remove(&dpid);
         let counted = self.switches.values().map(|s| s.table.leases_counted);
         self.lease_count = counted.sum();
         if let Some(connection) = connection {
@@ -277,16 +307,11 @@ impl Controller {
         for request in unanswered {
             self.handle_unanswered(now, dpid, request);
         }
-        self.port_addresses.retain(|_, of| *of != dpid);
-        for (port, known) in switch.ports {
-            let at = Location { dpid, port };
-            self.past.note(now, at, known.state.past());
-        }
         self.round_answered(now, dpid);
         self.qos_lost(dpid);
         self.forget_coarse(dpid);
         self.outbox.event(Event::SwitchLost { dpid });
-        let removed = self.links.remove_where(|end| end.dpid == dpid);
+        let removed = self.network.links.remove_where(|end| end.dpid == dpid);
         self.links_lost(now, removed, Cause::Unknown, &[]);
     }
 

@@ -90,7 +90,7 @@ impl Controller {
         dpid: DatapathId,
         body: RequestBody,
     ) -> Result<QuestionId, NotAsked> {
-        if !self.is_connected(dpid) {
+        if !self.network.is_connected(dpid) {
             return Err(NotAsked::NoSwitch);
         }
         let id = self.questions.start(now).ok_or(NotAsked::TooMany)?;

@@ -25,6 +25,7 @@ use super::qos::Told;
 use super::questions::Answered;
 use super::routes::ADOPTED_KEPT;
 use super::services::of_rules;
+use super::switch::Switch;
 use super::{Alarm, Controller, Event, Location, Mode, Timer};
 
 /// Time for discovery after the last change before adopted entries are judged.
@@ -129,7 +130,7 @@ impl Controller {
         let is_blank = rows.as_ref().is_some_and(Vec::is_empty) && unreadable == 0;
         let mut rows = rows.unwrap_or_default();
         let told = Told::of(&mut rows, self.qos.wants_policies());
-        let is_first = self.switches.get(&dpid).is_some_and(|s| !s.synced);
+        let is_first = self.network.switch(dpid).is_some_and(|s| !s.synced);
         self.read_qos(now, dpid, &told, is_first);
         let (mut ours, theirs): (Vec<FlowStats>, Vec<FlowStats>) =
             rows.into_iter().partition(|row| is_ours(row.cookie));
@@ -151,13 +152,9 @@ impl Controller {
             self.set_missing(now, dpid, &held, &mut tally);
         }
         self.adopt_held(now, dpid, &held, &mut tally);
-        if let Some(switch) = self.switches.get_mut(&dpid) {
-            switch.synced = true;
-            for port in edges_told(&held) {
-                if let Some(port) = switch.ports.get_mut(&port) {
-                    port.state.handle_told();
-                }
-            }
+        self.network.handle_synced(dpid);
+        for port in edges_told(&held) {
+            self.network.handle_told(Location { dpid, port });
         }
         self.settle_ports(now, dpid);
         let Tally {
@@ -261,10 +258,7 @@ impl Controller {
             if entry.kind == EntryKind::Infrastructure {
                 continue;
             }
-            let up = |port: PortNo| {
-                self.port(Location { dpid, port })
-                    .is_some_and(|p| p.state.is_up())
-            };
+            let up = |port: PortNo| self.network.is_up(Location { dpid, port });
             let sound = (entry.kind.is_drop() || up(entry.out)) && key.in_port.is_none_or(up);
             let pair = key.eth_src.zip(key.eth_dst);
             let forbids = pair.is_some_and(|pair| self.forbids(pair));
@@ -307,6 +301,12 @@ impl Controller {
         }
     }
 
+    /// The switches whose entries have been compared.
+    fn synced(&self) -> impl Iterator<Item = (&DatapathId, &Switch)> {
+        let switches = self.switches.iter();
+        switches.filter(|(dpid, _)| self.network.is_synced(**dpid))
+    }
+
     pub(super) fn adopt_soon(&mut self, now: Instant) {
         self.topology_soon(now);
         if !std::mem::replace(&mut self.adopt_pending, true) {
@@ -320,7 +320,7 @@ impl Controller {
     pub(super) fn adopt_entries(&mut self, now: Instant) {
         self.adopt_hosts(now);
         let mut beginnings: BTreeMap<Pair, BTreeSet<Location>> = BTreeMap::new();
-        for (dpid, switch) in self.switches.iter().filter(|(_, switch)| switch.synced) {
+        for (dpid, switch) in self.synced() {
             for entry in switch.entries.values() {
                 let key = &entry.key;
                 let Some(pair) = key.eth_src.zip(key.eth_dst) else {
@@ -328,7 +328,7 @@ impl Controller {
                 };
                 let at = key.in_port.map(|port| Location { dpid: *dpid, port });
                 let at = at.filter(|_| !entry.kind.is_drop());
-                let at = at.filter(|at| self.role(now, *at) == PortRole::Edge);
+                let at = at.filter(|at| self.network.role(*at) == PortRole::Edge);
                 if let Some(at) = at {
                     beginnings.entry(pair).or_default().insert(at);
                 }
@@ -358,7 +358,7 @@ impl Controller {
     /// Whether the switch connected so recently that hosts and other switches of before may still
     /// come back.
     pub(super) fn is_young(&self, now: Instant, dpid: DatapathId) -> bool {
-        let switch = self.switches.get(&dpid);
+        let switch = self.network.switch(dpid);
         switch.is_some_and(|switch| now.since(switch.up_since) < ADOPTED_KEPT)
     }
 
@@ -369,7 +369,7 @@ impl Controller {
             .get(&at.dpid)
             .and_then(|s| s.entries.get(&key));
         let is_local = entry.is_some_and(|entry| entry.kind == EntryKind::Local);
-        let broken = match self.trace(now, pair, at) {
+        let broken = match self.trace(pair, at) {
             Trace::Unsure => false,
             Trace::Broken => true,
             Trace::Whole(hops, end) => {
@@ -413,7 +413,7 @@ impl Controller {
     /// Deletes dropping entries that have no leading entries of their pair beside them any more.
     fn drop_barriers(&mut self, now: Instant) {
         let mut idle = Vec::new();
-        for (dpid, switch) in self.switches.iter().filter(|(_, switch)| switch.synced) {
+        for (dpid, switch) in self.synced() {
             let entries = switch.entries.values();
             for entry in entries.filter(|entry| entry.kind == EntryKind::Barrier) {
                 let key = entry.key.without_rule();
@@ -433,11 +433,12 @@ impl Controller {
     }
 
     /// Follows a pair's entries from the ingress to an edge port.
-    fn trace(&self, now: Instant, pair: Pair, from: Location) -> Trace {
+    fn trace(&self, pair: Pair, from: Location) -> Trace {
         let mut at = from;
         let mut hops = Vec::new();
         while hops.len() < HOPS_MAX {
-            let Some(switch) = self.switches.get(&at.dpid).filter(|s| s.synced) else {
+            let is_synced = self.network.is_synced(at.dpid);
+            let Some(switch) = self.switches.get(&at.dpid).filter(|_| is_synced) else {
                 return Trace::Unsure;
             };
             let key = EntryKey::pair(at.port, pair.0, pair.1);
@@ -454,7 +455,7 @@ impl Controller {
                 in_port,
                 out_port,
             });
-            match self.role(now, out) {
+            match self.network.role(out) {
                 PortRole::Edge => return Trace::Whole(hops, out),
                 PortRole::Held | PortRole::Claimed | PortRole::Silent => return Trace::Unsure,
                 PortRole::Gone => return Trace::Broken,
@@ -462,7 +463,7 @@ impl Controller {
                     let end = self.hosts.place(pair.1);
                     return end.map_or(Trace::Unsure, |end| Trace::Whole(hops, end));
                 }
-                PortRole::Link => match self.links.peer(out) {
+                PortRole::Link => match self.network.links.peer(out) {
                     Some(peer) => at = peer,
                     None => return Trace::Unsure,
                 },
@@ -474,7 +475,7 @@ impl Controller {
     /// Learns hosts from routes: a route that ends at an edge port shows where its host is.
     fn adopt_hosts(&mut self, now: Instant) {
         let mut found = Vec::new();
-        for (dpid, switch) in self.switches.iter().filter(|(_, switch)| switch.synced) {
+        for (dpid, switch) in self.synced() {
             let routes = switch
                 .entries
                 .values()
@@ -485,7 +486,7 @@ impl Controller {
                     port: entry.out,
                 };
                 if let Some(mac) = entry.key.eth_dst.filter(|mac| !self.hosts.is_known(*mac))
-                    && self.role(now, out) == PortRole::Edge
+                    && self.network.role(out) == PortRole::Edge
                 {
                     found.push((mac, out));
                 }

@@ -69,9 +69,10 @@ impl Controller {
         let mut turned = BTreeSet::new();
         let mut stale = Vec::new();
         for (dpid, switch) in &self.switches {
-            if !switch.synced {
+            let known = self.network.switch(*dpid);
+            let Some(known) = known.filter(|known| known.synced) else {
                 continue;
-            }
+            };
             let none = BTreeMap::new();
             let wanted = wanted.get(dpid).unwrap_or(&none);
             for (key, (entry, distance)) in wanted {
@@ -86,7 +87,7 @@ impl Controller {
                     by_distance.entry(*distance).or_default().push(change);
                 }
             }
-            let young = now.since(switch.up_since) < ADOPTED_KEPT;
+            let young = now.since(known.up_since) < ADOPTED_KEPT;
             for entry in switch.entries.values() {
                 let key = &entry.key;
                 // A host known only from entries may in truth be behind a port towards a switch
@@ -132,8 +133,9 @@ impl Controller {
         }
         for (mac, home) in self.hosts.placed() {
             let search = || {
-                self.links
-                    .distances(home.dpid, |dpid| self.is_connected(dpid))
+                self.network
+                    .links
+                    .distances(home.dpid, |dpid| self.network.is_connected(dpid))
             };
             let distances = trees.entry(home.dpid).or_insert_with(search);
             for (dpid, distance) in &*distances {
@@ -156,7 +158,9 @@ impl Controller {
         let out = if dpid == home.dpid {
             Some(home.port)
         } else {
-            self.links.next_port(dpid, distances, destination_hash(mac))
+            self.network
+                .links
+                .next_port(dpid, distances, destination_hash(mac))
         };
         let Some(out) = out else {
             return Vec::new();
@@ -176,14 +180,14 @@ impl Controller {
             return vec![from(None)];
         }
         let says_which = |dpid| {
-            let switch = self.switches.get(&dpid);
-            switch.is_some_and(|switch| switch.version != Version::V10)
+            let version = self.network.version(dpid);
+            version.is_some_and(|version| version != Version::V10)
         };
         let reports = self.reports() && says_which(dpid);
         if !reports && self.config.mode == Mode::Reactive {
             return Vec::new();
         }
-        let links = self.links.ports(dpid).filter(|port| *port != out);
+        let links = self.network.links.ports(dpid).filter(|port| *port != out);
         let mut entries: Vec<Entry> = links.map(|port| from(Some(port))).collect();
         if reports {
             entries.push(entry(EntryKey::report(mac), EntryKind::Report));

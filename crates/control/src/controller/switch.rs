@@ -2,29 +2,26 @@
 
 use std::collections::BTreeMap;
 
-use clock::{Duration, Instant};
-use openflow::message::{Port, SwitchConfig};
-use openflow::multipart::{Description, MultipartRequest, RequestBody};
-use openflow::{DatapathId, ErrorKind, MacAddr, Message, PortNo, Version, Xid};
+use clock::Instant;
+use openflow::message::SwitchConfig;
+use openflow::multipart::{MultipartRequest, RequestBody};
+use openflow::{DatapathId, ErrorKind, Message, PortNo, Xid};
 
 use crate::ConnectionId;
 use crate::entry::ask_for_entries;
-use crate::lldp::Outstanding;
 use crate::requests::Requests;
 use crate::session::SwitchUp;
 use clock::Budget;
 
-use super::discovery::Pulse;
 use super::entries::Entries;
 use super::flood::{EdgePorts, PORT_PART, SWITCH_PART, Storm, packet_out_budget};
 use super::guards::GuardCounts;
 use super::mending::Mend;
 use super::outbox::Request;
 use super::paths::Pair;
-use super::port_state::{Past, PortState};
 use super::questions::Answered;
 use super::tables::Table;
-use super::{Alarm, Controller, ControllerConfig, Event, Location, SwitchView};
+use super::{Alarm, Controller, ControllerConfig, Event, Location};
 
 /// Packets of one port that the controller carries each second while the port's new paths are over
 /// their budget.
@@ -35,18 +32,11 @@ const DETOUR_PER_S: u32 = 5000;
 const HALF_WAY_PER_S: u32 = 25_000;
 const HALF_WAY_BURST: u32 = 5000;
 
+/// The state of one switch beside what the network view has.
 pub(super) struct Switch {
-    pub dpid: DatapathId,
-    /// `None` while it is in its grace.
-    pub connection: Option<ConnectionId>,
-    pub version: Version,
-    pub up_since: Instant,
-    pub down_since: Option<Instant>,
-    /// Whether its entries have been compared since it connected.
-    pub synced: bool,
-    pub ports: BTreeMap<PortNo, SwitchPort>,
     /// The entries that it should hold: those that were sent or adopted and have not gone.
     pub entries: Entries,
+    pub ports: BTreeMap<PortNo, SwitchPort>,
     /// Paths to mend when the switch is no longer behind.
     pub parked: BTreeMap<Pair, Mend>,
     /// The end of the pause after TABLE_FULL: no path is set here before, to avoid a storm of
@@ -62,22 +52,9 @@ pub(super) struct Switch {
     pub guard_counts: GuardCounts,
     /// The budget of broadcasts from its ports.
     pub flood_packet_outs: Budget,
-    pub pulse: Pulse,
-    description: Option<Description>,
 }
 
 pub(super) struct SwitchPort {
-    pub hw_addr: MacAddr,
-    pub state: PortState,
-    /// The earliest end of discovery's first chance.
-    pub held_until: Instant,
-    pub lldp_due: Instant,
-    pub lldp_sent_at: Option<Instant>,
-    /// LLDP frames since the hold began, and when there were enough of them.
-    pub lldp_sent_held: u32,
-    pub held_sent_at: Option<Instant>,
-    pub outstanding: Outstanding,
-    pub lldp_budget: Budget,
     /// The budgets of broadcasts from here, and of the packet-outs that they cost.
     pub flood_budget: Budget,
     pub flood_packet_outs: Budget,
@@ -91,26 +68,17 @@ pub(super) struct SwitchPort {
     pub half_way_budget: Budget,
     /// When the last alarm about a forged sender here was raised.
     pub forged_at: Option<Instant>,
-    pub changed_at: Instant,
     /// Until when packets from here may have a kept flow that the switch's entries would not make.
     pub kept_until: Instant,
     /// Whether the switch's edge answers for the port.
     pub edge_open: bool,
-    /// The latest state, not applied yet because the port flaps; `Some(None)` is a deletion.
-    pub pending: Option<Option<Port>>,
 }
 
 impl Switch {
-    fn new(now: Instant, up: &SwitchUp, config: &ControllerConfig) -> Switch {
+    fn new(now: Instant, config: &ControllerConfig) -> Switch {
         Switch {
-            dpid: up.features.datapath_id,
-            connection: None,
-            version: up.version,
-            up_since: now,
-            down_since: None,
-            synced: false,
-            ports: BTreeMap::new(),
             entries: Entries::default(),
+            ports: BTreeMap::new(),
             parked: BTreeMap::new(),
             full_until: Instant::START,
             kept_until: Instant::START,
@@ -119,49 +87,15 @@ impl Switch {
             edge_ports: None,
             guard_counts: GuardCounts::default(),
             flood_packet_outs: packet_out_budget(now, config.flood_packet_outs_max, SWITCH_PART),
-            pulse: Pulse::default(),
-            description: None,
         }
-    }
-
-    pub(super) fn view(&self) -> SwitchView {
-        SwitchView {
-            dpid: self.dpid,
-            connection: self.connection,
-            version: self.version,
-            port_count: self.ports.len(),
-            flow_count: self.entries.len(),
-            up_since: self.up_since,
-            description: self.description.clone(),
-            table: self.table.view(),
-        }
-    }
-
-    pub(super) fn is_open_vswitch(&self) -> bool {
-        let hardware = self.description.as_ref().map(|d| &d.hardware[..]);
-        hardware == Some(b"Open vSwitch")
     }
 }
 
 impl SwitchPort {
-    pub(super) fn new(
-        now: Instant,
-        port: &Port,
-        past: Past,
-        config: &ControllerConfig,
-    ) -> SwitchPort {
+    fn new(now: Instant, config: &ControllerConfig) -> SwitchPort {
         let flood = config.flood_rate_max;
         let of_paths = config.path_rate_max;
         SwitchPort {
-            hw_addr: port.hw_addr,
-            state: PortState::new(past),
-            held_until: now,
-            lldp_due: now,
-            lldp_sent_at: None,
-            lldp_sent_held: 0,
-            held_sent_at: None,
-            outstanding: Outstanding::default(),
-            lldp_budget: Budget::new(now, 10, 20),
             flood_budget: Budget::new(now, flood, flood.max(1)),
             flood_packet_outs: packet_out_budget(now, config.flood_packet_outs_max, PORT_PART),
             storm: Storm::default(),
@@ -169,18 +103,9 @@ impl SwitchPort {
             detour_budget: Budget::new(now, DETOUR_PER_S, DETOUR_PER_S),
             half_way_budget: Budget::new(now, HALF_WAY_PER_S, HALF_WAY_BURST),
             forged_at: None,
-            changed_at: now,
             kept_until: Instant::START,
             edge_open: false,
-            pending: None,
         }
-    }
-
-    /// Begins discovery's first chance.
-    pub(super) fn hold(&mut self, now: Instant, hold: Duration) {
-        self.held_until = now + hold;
-        self.lldp_sent_held = 0;
-        self.held_sent_at = None;
     }
 }
 
@@ -193,15 +118,11 @@ impl Controller {
         let limits = self.config.requests;
         let requests = || Requests::new(limits, first_xid);
         self.outbox.open(dpid, (connection, up.version), requests);
-        let fresh = || Switch::new(now, &up, &self.config);
+        self.network.handle_up(now, connection, &up);
+        self.discovery.handle_up(dpid);
+        let fresh = || Switch::new(now, &self.config);
         let switch = self.switches.entry(dpid).or_insert_with(fresh);
-        switch.connection = Some(connection);
-        switch.version = up.version;
-        switch.synced = false;
-        switch.up_since = now;
-        switch.down_since = None;
         switch.table.handle_up();
-        switch.description = up.description;
         self.outbox.event(Event::SwitchUp {
             dpid,
             version: up.version,
@@ -227,10 +148,19 @@ impl Controller {
         self.outbox.request(now, dpid, Request::Entries, &message);
     }
 
-    pub(super) fn is_connected(&self, dpid: DatapathId) -> bool {
-        self.switches
-            .get(&dpid)
-            .is_some_and(|s| s.connection.is_some())
+    /// Notes that a port was reported, or is gone.
+    pub(super) fn note_port(&mut self, now: Instant, at: Location, is_there: bool) {
+        let Some(switch) = self.switches.get_mut(&at.dpid) else {
+            return;
+        };
+        switch.edge_ports = None;
+        if is_there {
+            let config = &self.config;
+            let fresh = || SwitchPort::new(now, config);
+            switch.ports.entry(at.port).or_insert_with(fresh);
+        } else {
+            switch.ports.remove(&at.port);
+        }
     }
 
     pub(super) fn port(&self, at: Location) -> Option<&SwitchPort> {
@@ -245,7 +175,7 @@ impl Controller {
         if self.barrier_over(now, dpid, xid, true) {
             return;
         }
-        if !self.switches.contains_key(&dpid) {
+        if !self.network.knows(dpid) {
             return;
         }
         match self.outbox.finish(dpid, xid) {
@@ -269,7 +199,7 @@ impl Controller {
         if self.barrier_over(now, dpid, xid, false) {
             return;
         }
-        if !self.switches.contains_key(&dpid) {
+        if !self.network.knows(dpid) {
             return;
         }
         match self.outbox.finish(dpid, xid) {
@@ -302,7 +232,7 @@ impl Controller {
         match request {
             Request::Pulse { asked } => self.pulse_unanswered(now, dpid, asked),
             // Without an answer nothing can be compared, but the switch must still be usable.
-            Request::Entries if self.is_connected(dpid) => self.reconcile(now, dpid, None),
+            Request::Entries if self.network.is_connected(dpid) => self.reconcile(now, dpid, None),
             Request::Entries | Request::Delay { .. } => {}
             Request::Table | Request::Rows | Request::TableFeatures => {
                 self.table_unanswered(now, dpid, request);

@@ -210,8 +210,11 @@ impl Controller {
         switch.table.asked_at = None;
         let is_told = switch.table.said_max.is_some();
         // Open vSwitch reports a number that means nothing.
-        let says_nothing = switch.is_open_vswitch();
-        let version = switch.version;
+        let Some(known) = self.network.switch(dpid) else {
+            return;
+        };
+        let says_nothing = known.is_open_vswitch();
+        let version = known.version;
         if asks_limit && !is_told && !says_nothing {
             let (request, body) = match version {
                 Version::V10 => (Request::Table, RequestBody::Table),
@@ -232,7 +235,7 @@ impl Controller {
     pub(super) fn fit_tables(&mut self, now: Instant) {
         for dpid in self.switches.keys().copied().collect::<Vec<_>>() {
             self.fit_table(now, dpid);
-            if self.wants_polls(dpid) && self.is_connected(dpid) {
+            if self.wants_polls(dpid) && self.network.is_connected(dpid) {
                 self.poll_at(now, dpid, now + POLL_MIN);
             }
         }
@@ -256,7 +259,7 @@ impl Controller {
             return;
         }
         self.fit_table(now, dpid);
-        if self.wants_polls(dpid) && self.is_connected(dpid) {
+        if self.wants_polls(dpid) && self.network.is_connected(dpid) {
             self.poll_at(now, dpid, now + POLL_MIN);
         }
     }
@@ -311,7 +314,7 @@ impl Controller {
             return self.outbox.timer(due, Timer::Poll(dpid));
         }
         switch.table.poll_due = None;
-        if switch.connection.is_some() && switch.table.asked_at.is_none() {
+        if self.network.is_connected(dpid) && switch.table.asked_at.is_none() {
             self.poll(now, dpid);
         }
     }
@@ -330,13 +333,13 @@ impl Controller {
         if let Some(keeper) = table.keeper.as_mut().filter(|_| with_rows) {
             keeper.handle_poll_sent();
         }
-        let version = switch.version;
+        let version = self.network.version(dpid);
         if !self.ask(now, dpid, Request::Table, RequestBody::Table) {
             return self.poll_over(now, dpid);
         }
         if with_rows {
             let mut rows = FlowStatsRequest::all();
-            if version != Version::V10 {
+            if version != Some(Version::V10) {
                 rows.table_id = TableId(0);
                 rows.cookie = COOKIE_PREFIX;
                 rows.cookie_mask = COOKIE_PREFIX_MASK;
@@ -555,7 +558,7 @@ impl Controller {
         };
         let table = &mut switch.table;
         table.asked_at = None;
-        if wants_polls && switch.connection.is_some() {
+        if wants_polls && self.network.is_connected(dpid) {
             let by_room = table.keeper.as_mut().map(|keeper| keeper.next_poll(now));
             let by_lease = self.config.timeouts.lease_min_s().map(|hard_s| {
                 let hard = Duration::from_secs(hard_s.into());

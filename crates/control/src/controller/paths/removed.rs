@@ -20,13 +20,13 @@ impl Controller {
         dpid: DatapathId,
         removed: &FlowRemoved,
     ) {
-        let is_known = is_ours(removed.cookie) && self.switches.contains_key(&dpid);
+        let is_known = is_ours(removed.cookie) && self.network.knows(dpid);
         if is_known && EntryKind::of(removed.cookie) == Some(EntryKind::Guard) {
             return self.guard_removed(dpid, removed);
         }
         let key = EntryKey::from_match(removed.priority, &removed.r#match);
         let key = key.filter(|_| is_ours(removed.cookie));
-        let Some(key) = key.filter(|_| self.switches.contains_key(&dpid)) else {
+        let Some(key) = key.filter(|_| self.network.knows(dpid)) else {
             self.outbox.counters.unsolicited += 1;
             return;
         };

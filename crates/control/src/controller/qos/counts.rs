@@ -75,7 +75,7 @@ impl Controller {
         let held = held.filter(|(_, held)| !held.flows.is_empty());
         let switches: Vec<DatapathId> = held.map(|(dpid, _)| *dpid).collect();
         for dpid in switches {
-            let is_synced = self.switches.get(&dpid).is_some_and(|s| s.synced);
+            let is_synced = self.network.is_synced(dpid);
             let switch = self.qos.switches.get(&dpid);
             let may_read = |switch: &SwitchQos| {
                 let is_fresh = |at: Instant| now < at + READINGS_APART;
@@ -88,7 +88,7 @@ impl Controller {
     }
 
     fn read_counts_of(&mut self, now: Instant, dpid: DatapathId) {
-        let Some(version) = self.switches.get(&dpid).map(|switch| switch.version) else {
+        let Some(version) = self.network.version(dpid) else {
             return;
         };
         let rows = |cookie, cookie_mask| {

@@ -698,7 +698,7 @@ impl Controller {
     fn away(&self, now: Instant) -> BTreeSet<DatapathId> {
         let is_away = |(dpid, switch): &(&DatapathId, &SwitchQos)| {
             let is_read = switch.has_entries && switch.has_meters && switch.is_known;
-            !is_read || !self.is_connected(**dpid) || !self.qos.is_in_time(**dpid, now)
+            !is_read || !self.network.is_connected(**dpid) || !self.qos.is_in_time(**dpid, now)
         };
         let away = self.qos.switches.iter().filter(is_away);
         away.map(|(dpid, _)| *dpid).collect()
@@ -782,7 +782,7 @@ impl Controller {
         let mut kept = Vec::new();
         let mut over = Vec::new();
         for (dpid, held) in &self.qos.held {
-            let up_since = self.switches.get(dpid).map(|switch| switch.up_since);
+            let up_since = self.network.switch(*dpid).map(|switch| switch.up_since);
             let Some(until) = up_since.map(|at| at + ADOPTED_KEPT).filter(|at| *at > now) else {
                 continue;
             };
@@ -823,7 +823,7 @@ impl Controller {
     }
 
     fn switch_facts(&self, dpid: DatapathId, state: &SwitchQos) -> Option<SwitchFacts> {
-        let switch = self.switches.get(&dpid)?;
+        let switch = self.network.switch(dpid)?;
         let queues = self.qos.queues.get(&dpid);
         let rate = |port| queues.and_then(|queues| queues.rates.get(port)).copied();
         let ports = switch.ports.keys().map(|port| (*port, rate(port)));
@@ -849,7 +849,7 @@ impl Controller {
     fn network_of(&self, is_there: impl Fn(&SwitchQos) -> bool) -> Network {
         let switches = self.qos.switches.keys().copied().collect();
         let mut network = self.facts_of(&switches, is_there);
-        network.links = two_ways(&self.links);
+        network.links = two_ways(&self.network.links);
         network.links.retain(|from, to| {
             [from, to]
                 .iter()
@@ -870,8 +870,7 @@ impl Controller {
             HostName::Net(_) => None,
         };
         let heard = mac.and_then(|mac| self.hosts.place(mac));
-        let is_edge =
-            |at: &Location| self.port(*at).is_some_and(|p| p.state.is_up()) && !self.is_end(*at);
+        let is_edge = |at: &Location| self.network.is_up(*at) && !self.network.is_end(*at);
         heard.or_else(|| self.qos.adopted.get(&name).copied().filter(is_edge))
     }
 }

@@ -197,7 +197,7 @@ impl Controller {
     /// Asks for a switch's meters, once for each connection, and only if something depends on them.
     pub(super) fn ask_meters(&mut self, now: Instant, dpid: DatapathId) {
         let is_used = self.qos.is_used();
-        let version = self.switches.get(&dpid).map(|switch| switch.version);
+        let version = self.network.version(dpid);
         let Some(switch) = self.qos.switches.get_mut(&dpid) else {
             return;
         };
@@ -313,7 +313,7 @@ impl Controller {
     /// hosts, which speak over these entries alone, may not be found for a long time.
     pub(super) fn adopt_circuits(&mut self) {
         self.claim_held();
-        let links = two_ways(&self.links);
+        let links = two_ways(&self.network.links);
         let mut found: Vec<(Circuit, Vec<Hop>)> = Vec::new();
         for (dpid, held) in &self.qos.held {
             let openings = held.ways().filter(|(_, planned)| planned.rank == OPENS);
@@ -371,7 +371,7 @@ impl Controller {
             hops.push(hop);
             match links.get(&hop.outlet()) {
                 Some(next) => at = *next,
-                None if self.is_end(hop.outlet()) => return None,
+                None if self.network.is_end(hop.outlet()) => return None,
                 None => return Some(hops),
             }
         }

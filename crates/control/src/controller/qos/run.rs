@@ -128,7 +128,7 @@ impl Controller {
             let Some(switch) = self.qos.switches.get(&dpid) else {
                 continue;
             };
-            if !self.is_connected(dpid) {
+            if !self.network.is_connected(dpid) {
                 // The switch is planned for again when it comes back.
                 self.qos.run.current.remove(&dpid);
                 continue;
@@ -164,7 +164,7 @@ impl Controller {
         }
         let count = portion.len();
         for change in portion {
-            let Some(version) = self.switches.get(&dpid).map(|switch| switch.version) else {
+            let Some(version) = self.network.version(dpid) else {
                 continue;
             };
             let message = change.to_message(version, self.outbox.generation);
@@ -337,7 +337,7 @@ impl Controller {
         switch.is_plain = false;
         self.outbox.set_leads_on(dpid, is_on);
         self.outbox.tell_edge(dpid, EdgeUpdate::LeadOn(is_on));
-        if self.is_connected(dpid) {
+        if self.network.is_connected(dpid) {
             self.ask_entries(now, dpid);
         }
     }

@@ -254,7 +254,7 @@ impl Controller {
             return claims;
         };
         let held = self.qos.held.get(&dpid);
-        let ports = self.switches.get(&dpid).map(|switch| switch.ports.keys());
+        let ports = self.network.switch(dpid).map(|switch| switch.ports.keys());
         let ports = ports
             .into_iter()
             .flatten()

@@ -48,7 +48,7 @@ impl Controller {
                 continue;
             }
             // Dropping entries at the beginning of a path are never evicted.
-            let is_barrier = is_barred && !self.is_end(hop.entrance());
+            let is_barrier = is_barred && !self.network.is_end(hop.entrance());
             let is_priority = has_priority || is_barrier;
             let key = row_key(pair, hop);
             let table = self.switches.get_mut(&hop.dpid).map(|s| &mut s.table);

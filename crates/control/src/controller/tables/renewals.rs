@@ -73,7 +73,7 @@ impl Controller {
             let Some(entry) = renewed else {
                 continue;
             };
-            let counts_anew = switch.version == Version::V10;
+            let counts_anew = self.network.version(dpid) == Some(Version::V10);
             switch.table.leases.handle_renewed(now, &entry, counts_anew);
             switch.table.counters.renewals += 1;
             if switch.entries.contains_key(&entry.key) {

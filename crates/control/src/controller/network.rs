@@ -1,0 +1,280 @@
+//! The network as far as it is known: switches, ports, links, and the administrator's statements.
+//!
+//! All machines read it. The controller changes it where a switch connects or leaves, and
+//! discovery ([`super::discovery`]) where ports and links change.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clock::Instant;
+use openflow::multipart::Description;
+use openflow::{DatapathId, MacAddr, PortNo, Version};
+
+use crate::session::SwitchUp;
+use crate::topology::Topology;
+use crate::{ConnectionId, Location};
+
+use super::links::Links;
+use super::paths::Pair;
+use super::port_state::{Ends, PortRole, PortState, Stated};
+use super::{ControllerConfig, LinkPolicy};
+
+pub(super) struct Network {
+    pub links: Links,
+    switches: BTreeMap<DatapathId, Switch>,
+    /// Hardware addresses of switch ports: no evidence of a host.
+    port_addresses: BTreeMap<MacAddr, DatapathId>,
+    /// The administrator's description of the network.
+    topology: Option<Topology>,
+    edge_ports: BTreeSet<Location>,
+    link_policy: LinkPolicy,
+}
+
+pub(super) struct Switch {
+    pub dpid: DatapathId,
+    /// `None` while it is in its grace.
+    pub connection: Option<ConnectionId>,
+    pub version: Version,
+    pub up_since: Instant,
+    pub down_since: Option<Instant>,
+    /// Whether its entries have been compared since it connected.
+    pub synced: bool,
+    pub description: Option<Description>,
+    pub ports: BTreeMap<PortNo, SwitchPort>,
+}
+
+pub(super) struct SwitchPort {
+    pub hw_addr: MacAddr,
+    pub state: PortState,
+}
+
+impl Switch {
+    pub(super) fn is_open_vswitch(&self) -> bool {
+        let hardware = self.description.as_ref().map(|d| &d.hardware[..]);
+        hardware == Some(b"Open vSwitch")
+    }
+}
+
+impl Network {
+    pub(super) fn new(config: &ControllerConfig) -> Network {
+        Network {
+            links: Links::default(),
+            switches: BTreeMap::new(),
+            port_addresses: BTreeMap::new(),
+            topology: config.topology.clone(),
+            edge_ports: config.edge_ports.clone(),
+            link_policy: config.links,
+        }
+    }
+
+    pub(super) fn switch(&self, dpid: DatapathId) -> Option<&Switch> {
+        self.switches.get(&dpid)
+    }
+
+    pub(super) fn switches(&self) -> impl Iterator<Item = &Switch> {
+        self.switches.values()
+    }
+
+    pub(super) fn switch_count(&self) -> usize {
+        self.switches.len()
+    }
+
+    pub(super) fn knows(&self, dpid: DatapathId) -> bool {
+        self.switches.contains_key(&dpid)
+    }
+
+    pub(super) fn connected(&self) -> impl Iterator<Item = &Switch> {
+        let switches = self.switches.values();
+        switches.filter(|switch| switch.connection.is_some())
+    }
+
+    pub(super) fn is_connected(&self, dpid: DatapathId) -> bool {
+        let switch = self.switches.get(&dpid);
+        switch.is_some_and(|switch| switch.connection.is_some())
+    }
+
+    pub(super) fn is_synced(&self, dpid: DatapathId) -> bool {
+        self.switches.get(&dpid).is_some_and(|switch| switch.synced)
+    }
+
+    pub(super) fn version(&self, dpid: DatapathId) -> Option<Version> {
+        self.switches.get(&dpid).map(|switch| switch.version)
+    }
+
+    pub(super) fn port(&self, at: Location) -> Option<&SwitchPort> {
+        self.switches.get(&at.dpid)?.ports.get(&at.port)
+    }
+
+    pub(super) fn is_up(&self, at: Location) -> bool {
+        self.port(at).is_some_and(|port| port.state.is_up())
+    }
+
+    /// Whether a port of a switch has this hardware address.
+    pub(super) fn is_port_address(&self, mac: MacAddr) -> bool {
+        self.port_addresses.contains_key(&mac)
+    }
+
+    pub(super) fn role(&self, at: Location) -> PortRole {
+        let Some(port) = self.port(at) else {
+            return PortRole::Gone;
+        };
+        port.state.role(self.links.ends(at), self.stated(at))
+    }
+
+    /// Whether a switch was ever found behind the port since it came up.
+    pub(super) fn is_end(&self, at: Location) -> bool {
+        let was_link = self.port(at).is_some_and(|port| port.state.was_link());
+        was_link || self.links.ends(at) != Ends::default()
+    }
+
+    pub(super) fn is_stated_edge(&self, at: Location) -> bool {
+        self.edge_ports.contains(&at)
+    }
+
+    fn stated(&self, at: Location) -> Stated {
+        if self.is_stated_edge(at) {
+            Stated::Edge
+        } else if self.enforces_links() && self.says_end(at) {
+            Stated::LinkEnd
+        } else {
+            Stated::Nothing
+        }
+    }
+
+    /// Whether only links of the administrator's topology are used.
+    pub(super) fn enforces_links(&self) -> bool {
+        self.link_policy == LinkPolicy::Enforce
+    }
+
+    pub(super) fn topology(&self) -> Option<&Topology> {
+        self.topology.as_ref()
+    }
+
+    /// Whether the topology names this host's place.
+    pub(super) fn names(&self, mac: MacAddr) -> bool {
+        self.topology.as_ref().is_some_and(|t| t.has_host(mac))
+    }
+
+    /// Whether the topology has a cable between these ports.
+    pub(super) fn says_link(&self, a: Location, b: Location) -> bool {
+        let topology = self.topology.as_ref();
+        topology.is_some_and(|t| t.has_link(a, b))
+    }
+
+    /// Whether the topology has a cable that ends at this port.
+    fn says_end(&self, at: Location) -> bool {
+        self.topology.as_ref().is_some_and(|t| t.has_end(at))
+    }
+
+    /// Whether the topology names the places of both hosts, so that their entries need no packet.
+    pub(super) fn says_both(&self, (src, dst): Pair) -> bool {
+        let topology = self.topology.as_ref();
+        topology.is_some_and(|t| t.has_host(src) && t.has_host(dst))
+    }
+
+    pub(super) fn set_topology(&mut self, topology: Option<Topology>) {
+        self.topology = topology;
+    }
+
+    /// Notes that a switch has connected. Its entries are unknown.
+    pub(super) fn handle_up(&mut self, now: Instant, connection: ConnectionId, up: &SwitchUp) {
+        let dpid = up.features.datapath_id;
+        let ports = match self.switches.remove(&dpid) {
+            Some(known) => known.ports,
+            None => BTreeMap::new(),
+        };
+        let switch = Switch {
+            dpid,
+            connection: Some(connection),
+            version: up.version,
+            up_since: now,
+            down_since: None,
+            synced: false,
+            description: up.description.clone(),
+            ports,
+        };
+        self.switches.insert(dpid, switch);
+    }
+
+    /// Notes that a switch's connection has ended. Returns whether there is such a switch.
+    pub(super) fn handle_down(&mut self, now: Instant, dpid: DatapathId) -> bool {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
+            return false;
+        };
+        switch.connection = None;
+        switch.synced = false;
+        switch.down_since = Some(now);
+        true
+    }
+
+    /// Ends the use of a switch's connection. Returns it.
+    pub(super) fn take_connection(&mut self, dpid: DatapathId) -> Option<ConnectionId> {
+        self.switches.get_mut(&dpid)?.connection.take()
+    }
+
+    /// Begins the grace of all switches without a connection anew. Returns them.
+    pub(super) fn restart_graces(&mut self, now: Instant) -> Vec<DatapathId> {
+        let away = self.switches.values_mut();
+        let away = away.filter(|switch| switch.connection.is_none());
+        let away = away.map(|switch| {
+            switch.down_since = Some(now);
+            switch.dpid
+        });
+        away.collect()
+    }
+
+    /// Notes that a switch's entries have been compared.
+    pub(super) fn handle_synced(&mut self, dpid: DatapathId) {
+        if let Some(switch) = self.switches.get_mut(&dpid) {
+            switch.synced = true;
+        }
+    }
+
+    /// Forgets a switch, and returns what was known.
+    pub(super) fn forget(&mut self, dpid: DatapathId) -> Option<Switch> {
+        let switch = self.switches.remove(&dpid)?;
+        self.port_addresses.retain(|_, of| *of != dpid);
+        Some(switch)
+    }
+
+    pub(super) fn port_mut(&mut self, at: Location) -> Option<&mut SwitchPort> {
+        self.switches.get_mut(&at.dpid)?.ports.get_mut(&at.port)
+    }
+
+    /// Notes a port and its hardware address. `fresh` is the state of one that was not known.
+    pub(super) fn set_port(
+        &mut self,
+        at: Location,
+        hw_addr: MacAddr,
+        fresh: impl FnOnce() -> PortState,
+    ) -> Option<&mut SwitchPort> {
+        let switch = self.switches.get_mut(&at.dpid)?;
+        let port = switch.ports.entry(at.port).or_insert_with(|| SwitchPort {
+            hw_addr,
+            state: fresh(),
+        });
+        let former = std::mem::replace(&mut port.hw_addr, hw_addr);
+        self.port_addresses.remove(&former);
+        self.port_addresses.insert(hw_addr, at.dpid);
+        Some(port)
+    }
+
+    pub(super) fn remove_port(&mut self, at: Location) -> Option<SwitchPort> {
+        let port = self.switches.get_mut(&at.dpid)?.ports.remove(&at.port)?;
+        self.port_addresses.remove(&port.hw_addr);
+        Some(port)
+    }
+
+    /// Notes that a host was accepted at a port.
+    pub(super) fn handle_host(&mut self, now: Instant, at: Location) {
+        if let Some(port) = self.port_mut(at) {
+            port.state.handle_host(now);
+        }
+    }
+
+    /// Notes that entries of an earlier process name a host at a port.
+    pub(super) fn handle_told(&mut self, at: Location) {
+        if let Some(port) = self.port_mut(at) {
+            port.state.handle_told();
+        }
+    }
+}
