@@ -108,8 +108,8 @@ impl Controller {
 
     /// The inlets between two ports of one switch, where its edge sets the entries.
     pub(super) fn local_inlets(&self, from: Location, to: Location) -> Inlets {
-        let switch = self.switches.get(&from.dpid);
-        match switch.is_some_and(|switch| switch.table.has_lasting_edge()) {
+        let table = self.tables.get(from.dpid);
+        match table.is_some_and(|table| table.has_lasting_edge()) {
             true => Inlets::Ports(vec![from, to]),
             false => Inlets::Unknown,
         }

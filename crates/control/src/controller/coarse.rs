@@ -115,7 +115,7 @@ impl Controller {
             .iter()
             .flat_map(|(way, rows)| rows.iter().map(|_| *way));
         let chosen = budget::coarsen(ways, excess);
-        let table = self.switches.get(&dpid).map(|switch| &switch.table);
+        let table = self.tables.get(dpid);
         let mut free = table.and_then(|table| table.free()).unwrap_or(0);
         let mut entrances = BTreeSet::new();
         let mut freed = 0;
@@ -151,11 +151,11 @@ impl Controller {
     fn coarsenable(&self, dpid: DatapathId) -> BTreeMap<Way, Vec<RowKey>> {
         let mut by_way: BTreeMap<Way, Vec<RowKey>> = BTreeMap::new();
         let mut trees = BTreeMap::new();
-        let Some(switch) = self.switches.get(&dpid) else {
+        let Some(table) = self.tables.get(dpid) else {
             return by_way;
         };
-        for row in switch.table.coarsenable() {
-            let entry = switch.entries.get(&row.entry_key());
+        for row in table.coarsenable() {
+            let entry = table.entries().get(&row.entry_key());
             let Some(entry) = entry.filter(|entry| entry.kind == EntryKind::Pair) else {
                 continue;
             };
@@ -219,8 +219,8 @@ impl Controller {
         let (port, dst, out) = way;
         self.coarse.set(Location { dpid, port }, dst, out);
         let entry = self.coarse_entry(port, dst, out);
-        if let Some(switch) = self.switches.get_mut(&dpid) {
-            switch.table.handle_coarse(now, entry.key, rows.len());
+        if let Some(table) = self.tables.get_mut(dpid) {
+            table.handle_coarse(now, entry.key, rows.len());
         }
         let delete = |row: &RowKey| Change {
             dpid,
@@ -281,7 +281,7 @@ impl Controller {
             return None;
         }
         let dpid = hop.dpid;
-        let entries = self.switches.get(&dpid).map(|switch| &switch.entries);
+        let entries = self.tables.get(dpid).map(|table| table.entries());
         let out = |key: EntryKey| entries.and_then(|e| e.get(&key)).map(|entry| entry.out);
         let entry = self.coarse_entry(hop.in_port, pair.1, hop.out_port);
         let is_other = |out: Option<PortNo>| out.is_some_and(|out| out != hop.out_port);
@@ -301,7 +301,7 @@ impl Controller {
 
     /// Whether an entry at its switch carries a path's packets there.
     pub(super) fn is_carried(&self, pair: Pair, hop: &Hop) -> bool {
-        let entries = self.switches.get(&hop.dpid).map(|switch| &switch.entries);
+        let entries = self.tables.get(hop.dpid).map(|table| table.entries());
         let out = |key: EntryKey| entries.and_then(|e| e.get(&key)).map(|entry| entry.out);
         let coarse = EntryKey::coarse(hop.in_port, pair.1);
         out(hop.key(pair)).or_else(|| out(coarse)) == Some(hop.out_port)
@@ -438,9 +438,9 @@ impl Controller {
         if let (Some(port), Some(dst)) = (key.in_port, key.eth_dst) {
             self.coarse.remove(Location { dpid, port }, dst);
         }
-        if let Some(switch) = self.switches.get_mut(&dpid) {
-            switch.entries.remove(&key);
-            switch.table.handle_removed(key);
+        if let Some(table) = self.tables.get_mut(dpid) {
+            table.forget(&key);
+            table.handle_removed(key);
         }
         self.outbox.send_flow_mod(dpid, key.to_delete());
     }
@@ -459,7 +459,7 @@ impl Controller {
         if self.coarse.count(dpid) == 0 {
             return;
         }
-        let table = self.switches.get_mut(&dpid).map(|switch| &mut switch.table);
+        let table = self.tables.get_mut(dpid);
         let Some(mut room) = table.and_then(|table| table.relief(now)) else {
             return;
         };
@@ -501,8 +501,8 @@ impl Controller {
                 });
             }
         }
-        if let Some(switch) = self.switches.get_mut(&at.dpid) {
-            switch.table.handle_refined(adds.len());
+        if let Some(table) = self.tables.get_mut(at.dpid) {
+            table.handle_refined(adds.len());
         }
         let coarse = Change {
             dpid: at.dpid,

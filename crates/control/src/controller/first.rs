@@ -248,7 +248,7 @@ impl Controller {
     fn set_local(&mut self, now: Instant, ends: (End, End)) -> Option<Token> {
         let ((src, from), (dst, to)) = ends;
         let dpid = from.dpid;
-        let is_full = self.switches.get(&dpid)?.full_until > now;
+        let is_full = self.tables.get(dpid)?.is_full(now);
         if is_full {
             return None;
         }

@@ -88,7 +88,7 @@ impl Controller {
 
     /// Replaces the guards: sets the new ones before it deletes the old ones.
     pub(super) fn change_guards(&mut self, before: &Timeouts) {
-        for dpid in self.switches.keys().copied().collect::<Vec<_>>() {
+        for dpid in self.network.dpids() {
             let old = self.guards(dpid, before);
             let new = self.guards(dpid, &self.config.timeouts);
             for guard in new.iter().filter(|guard| !old.contains(guard)) {
@@ -134,8 +134,8 @@ impl Controller {
     /// Handles the end of a guard; somebody else may have deleted it.
     pub(super) fn guard_removed(&mut self, dpid: DatapathId, removed: &FlowRemoved) {
         let (priority, m) = (removed.priority, &removed.r#match);
-        if let Some(switch) = self.switches.get_mut(&dpid) {
-            let counts = &mut switch.guard_counts;
+        if let Some(table) = self.tables.get_mut(dpid) {
+            let counts = table.guard_counts();
             self.outbox.counters.packets_forbidden +=
                 counts.handle_end(priority, m, removed.packet_count);
         }

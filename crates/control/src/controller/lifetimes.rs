@@ -5,16 +5,11 @@ use openflow::{DatapathId, MacAddr, PortNo};
 
 use crate::entry::{Entry, EntryKey, EntryKind, Rule};
 use crate::timeouts::{FlowClass, Lifetime, Timeouts};
-use clock::Budget;
 
 use super::forwarding::Packet;
 use super::links::Hop;
 use super::paths::Pair;
 use super::{Controller, Location, Mode, TimeoutsView, Timer};
-
-/// Extra idle timeout past the ingress, so that the ingress entry ends first: switches look for
-/// expired entries once a second, and not at the same time.
-const DOWNSTREAM_EXTRA_S: u16 = 2;
 
 /// Idle timeout of an entry that drops forbidden packets.
 const BARRED_IDLE_S: u16 = 10;
@@ -27,7 +22,7 @@ impl Controller {
             return;
         }
         let reported = self.reports();
-        self.renewals = renewal_budget(now, &timeouts);
+        self.tables.set_timeouts(now, &timeouts);
         let before = std::mem::replace(&mut self.config.timeouts, timeouts);
         self.change_guards(&before);
         if self.reports() != reported {
@@ -50,35 +45,17 @@ impl Controller {
     /// Takes in the controller's load, in the meaning of [`Timeouts::load`], over the last
     /// [`Timeouts::sample_interval`].
     pub fn handle_load(&mut self, now: Instant, percent: f64) {
-        self.load_percent = percent;
-        let before = self.overload.factor();
-        self.overload.handle_sample(now, percent);
-        let factor = self.overload.factor();
-        if factor != before {
-            for switch in self.switches.values_mut() {
-                switch.table.set_stretch(factor);
-            }
-        }
+        self.tables.handle_load(now, percent);
         self.tell_edges_timeouts(now);
     }
 
     /// The present timeouts of all switches, for status tables.
     pub fn timeouts_view(&self) -> TimeoutsView {
-        let timeouts = &self.config.timeouts;
-        TimeoutsView {
-            policy: timeouts.default.name(),
-            first_packets: timeouts.first_packets.name(),
-            load_percent: self.load_percent,
-            stretch: self.overload.factor(),
-            leases: self.lease_count,
-            delays: self.delays.count(),
-            delay_p50: self.delays.quantile(0.5),
-            delay_p99: self.delays.quantile(0.99),
-        }
+        self.tables.timeouts_view(&self.config.timeouts)
     }
 
     fn tell_edges_timeouts(&mut self, now: Instant) {
-        for dpid in self.switches.keys().copied().collect::<Vec<_>>() {
+        for dpid in self.network.dpids() {
             self.tell_edge_timeouts(now, dpid);
         }
     }
@@ -114,32 +91,9 @@ impl Controller {
         ingress: bool,
         table_s: Option<u16>,
     ) -> (u16, u16) {
-        match lifetime {
-            Lifetime::Fixed { idle_s, hard_s } => (idle_s, hard_s),
-            Lifetime::Paper(paper) if ingress => {
-                let is_raised = self.load_percent > f64::from(paper.cpu_percent)
-                    && self.config.timeouts.raises(class);
-                let hard_s = if is_raised {
-                    paper.raised_s
-                } else {
-                    paper.base_s
-                };
-                (0, hard_s)
-            }
-            Lifetime::Paper(paper) => (paper.idle_s, 0),
-            Lifetime::Lease(lease) => {
-                let stretch = self.overload.factor();
-                let stretched = u16::try_from(stretch).unwrap_or(u16::MAX);
-                let most_s = lease.idle_max_s.saturating_mul(stretched);
-                let idle_s = table_s.map_or(most_s, |s| s.clamp(lease.idle_min_s, most_s));
-                if ingress {
-                    let hard_s = lease.hard_s(self.lease_count, stretch);
-                    (idle_s, hard_s.unwrap_or(0))
-                } else {
-                    (idle_s.saturating_add(DOWNSTREAM_EXTRA_S), 0)
-                }
-            }
-        }
+        let timeouts = &self.config.timeouts;
+        let kind = (lifetime, class);
+        self.tables.timeouts_at(timeouts, kind, ingress, table_s)
     }
 
     pub(super) fn class_of(&self, (src, dst): Pair) -> Option<&FlowClass> {
@@ -166,10 +120,10 @@ impl Controller {
             return self.bar_by_path(now, packet);
         }
         let key = EntryKey::pair(port, packet.src, packet.dst);
-        let known = self.switches.get(&dpid);
-        let is_set = known.is_some_and(|switch| {
-            let entry = switch.entries.get(&key);
-            entry.is_some_and(|entry| entry.kind == EntryKind::Barred) || switch.full_until > now
+        let known = self.tables.get(dpid);
+        let is_set = known.is_some_and(|table| {
+            let entry = table.entries().get(&key);
+            entry.is_some_and(|entry| entry.kind == EntryKind::Barred) || table.is_full(now)
         });
         let hop = Hop {
             dpid,
@@ -190,8 +144,8 @@ impl Controller {
             hard_timeout_s: 0,
             notify: true,
         };
-        if let Some(switch) = self.switches.get_mut(&dpid) {
-            switch.entries.handle_sent(now, entry);
+        if let Some(table) = self.tables.get_mut(dpid) {
+            table.note_sent(now, entry);
             self.outbox
                 .send_flow_mod(dpid, entry.to_add(self.outbox.generation));
         }
@@ -212,8 +166,8 @@ impl Controller {
             self.fit_rules(now, pair);
         }
         let mut allowed: Vec<(DatapathId, EntryKey)> = Vec::new();
-        for (dpid, switch) in &self.switches {
-            let barred = switch.entries.values();
+        for (dpid, table) in self.tables.iter() {
+            let barred = table.entries().values();
             for entry in barred.filter(|entry| entry.kind == EntryKind::Barred) {
                 let pair = entry.key.eth_src.zip(entry.key.eth_dst);
                 if pair.is_some_and(|pair| is_concerned(pair) && self.admits(pair)) {
@@ -222,18 +176,12 @@ impl Controller {
             }
         }
         for (dpid, key) in allowed {
-            if let Some(switch) = self.switches.get_mut(&dpid) {
-                switch.entries.remove(&key);
-                switch.table.handle_removed(key);
+            if let Some(table) = self.tables.get_mut(dpid) {
+                table.forget(&key);
+                table.handle_removed(key);
                 self.note_ended(now, dpid, key.in_port);
                 self.outbox.send_flow_mod(dpid, key.to_delete());
             }
         }
     }
-}
-
-/// The budget of renewals; a twentieth of a second's renewals may go at once.
-pub(super) fn renewal_budget(now: Instant, timeouts: &Timeouts) -> Budget {
-    let per_s = timeouts.renewals_max().unwrap_or(1);
-    Budget::new(now, per_s, (per_s / 20).max(1))
 }

@@ -32,9 +32,9 @@ impl Controller {
         for port in switch.ports.values_mut() {
             port.edge_open = false;
         }
-        switch
-            .table
-            .handle_edge_started(idle_timeout_s, hard_timeout_s);
+        if let Some(table) = self.tables.get_mut(dpid) {
+            table.handle_edge_started(idle_timeout_s, hard_timeout_s);
+        }
         let config = EdgeConfig {
             version,
             generation: self.outbox.generation,
@@ -136,13 +136,13 @@ impl Controller {
         is_deleted: impl Fn(&Entry) -> bool,
     ) {
         let is_1_0 = self.network.version(dpid) == Some(Version::V10);
-        let Some(switch) = self.switches.get_mut(&dpid).filter(|_| is_1_0) else {
+        let Some(table) = self.tables.get_mut(dpid).filter(|_| is_1_0) else {
             return;
         };
-        let before = switch.entries.len();
+        let before = table.entries().len();
         let is_kept = |entry: &Entry| !entry.kind.is_route() || !is_deleted(entry);
-        switch.entries.retain(is_kept);
-        if switch.entries.len() < before {
+        table.retain(is_kept);
+        if table.entries().len() < before {
             self.routes_soon(now);
         }
     }

@@ -66,8 +66,6 @@ use crate::lldp::Prover;
 use crate::requests::RequestLimits;
 use crate::session::SwitchUp;
 use crate::timeouts::Timeouts;
-use crate::timeouts::budget::Overload;
-use crate::timeouts::delays::Delays;
 use crate::topology::Topology;
 use clock::Budget;
 
@@ -96,6 +94,7 @@ pub use qos::{
 };
 use questions::Questions;
 use switch::Switch;
+use tables::{Table, Tables};
 use updates::Updates;
 
 /// A deadline that is this late proves that the process was stopped.
@@ -422,16 +421,8 @@ pub struct Controller {
     first: FirstPacketState,
     administered: Administered,
     qos: QosState,
-    /// Maximum numbers of entries of tables, from the switches' databases.
-    table_limits: BTreeMap<DatapathId, u32>,
+    tables: Tables,
     questions: Questions,
-    /// The last sample of the load, in percent of one core.
-    load_percent: f64,
-    overload: Overload,
-    /// Entries with a lease, over all switches.
-    lease_count: usize,
-    renewals: Budget,
-    delays: Delays,
     /// Policy talks with switches and the relays beside them.
     shared: BTreeMap<ConnectionId, policies::Shared>,
     routes_revision: u64,
@@ -489,13 +480,8 @@ impl Controller {
             first: FirstPacketState::default(),
             administered: Administered::default(),
             qos: QosState::default(),
-            table_limits: BTreeMap::new(),
+            tables: Tables::new(&config.timeouts),
             questions: Questions::default(),
-            load_percent: 0.0,
-            overload: Overload::new(),
-            lease_count: 0,
-            renewals: lifetimes::renewal_budget(Instant::START, &config.timeouts),
-            delays: Delays::new(Instant::START),
             shared: BTreeMap::new(),
             routes_revision: 0,
             has_had_routes: false,
@@ -743,14 +729,14 @@ impl Controller {
     pub fn switches(&self) -> Vec<SwitchView> {
         let view = |switch: &network::Switch| {
             let dpid = switch.dpid;
-            let state = self.switches.get(&dpid);
-            let table = state.map_or(TableView::default(), |state| state.table.view());
+            let state = self.tables.get(dpid);
+            let table = state.map_or(TableView::default(), Table::view);
             SwitchView {
                 dpid,
                 connection: switch.connection,
                 version: switch.version,
                 port_count: switch.ports.len(),
-                flow_count: state.map_or(0, |state| state.entries.len()),
+                flow_count: state.map_or(0, |table| table.entries().len()),
                 up_since: switch.up_since,
                 description: switch.description.clone(),
                 table: TableView {
@@ -799,8 +785,8 @@ impl Controller {
 
     /// The entries that a switch should hold: those that were sent or adopted and have not gone.
     pub fn entries(&self, dpid: DatapathId) -> impl Iterator<Item = Entry> {
-        let switch = self.switches.get(&dpid).into_iter();
-        switch.flat_map(|switch| switch.entries.values().copied())
+        let table = self.tables.get(dpid).into_iter();
+        table.flat_map(|table| table.entries().values().copied())
     }
 
     /// The sizes of the controller's tables; every one is bounded.

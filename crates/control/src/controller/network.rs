@@ -74,6 +74,10 @@ impl Network {
         self.switches.values()
     }
 
+    pub(super) fn dpids(&self) -> Vec<DatapathId> {
+        self.switches.keys().copied().collect()
+    }
+
     pub(super) fn switch_count(&self) -> usize {
         self.switches.len()
     }

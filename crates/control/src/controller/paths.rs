@@ -369,11 +369,7 @@ impl Controller {
             self.outbox.counters.paths_put_off += 1;
             return None;
         }
-        let full = |hop: &Hop| {
-            self.switches
-                .get(&hop.dpid)
-                .is_some_and(|s| s.full_until > now)
-        };
+        let full = |hop: &Hop| self.tables.get(hop.dpid).is_some_and(|s| s.is_full(now));
         if hops.iter().any(full) {
             return None;
         }
@@ -382,8 +378,8 @@ impl Controller {
         }
         self.outbox.counters.paths_installed += 1;
         let ingress = hops.first().map(|hop| hop.dpid);
-        if let Some(switch) = ingress.and_then(|dpid| self.switches.get_mut(&dpid)) {
-            switch.table.missed();
+        if let Some(table) = ingress.and_then(|dpid| self.tables.get_mut(dpid)) {
+            table.missed();
         }
         Some(hops)
     }
@@ -716,14 +712,14 @@ impl Controller {
             guard: Guard::Stale(pair),
         };
         let is_coarse = |hop: &&Hop| {
-            let switch = self.switches.get(&hop.dpid);
-            let has_own = switch.is_some_and(|s| s.entries.contains_key(&hop.key(pair)));
+            let table = self.tables.get(hop.dpid);
+            let has_own = table.is_some_and(|s| s.entries().contains_key(&hop.key(pair)));
             self.coarse.carries(hop, pair.1) && !has_own
         };
         let (first, rest) = path.hops.split_at(1.min(path.hops.len()));
         let is_there = |key: EntryKey, dpid| {
-            let switch = self.switches.get(&dpid);
-            gone != Some(dpid) || switch.is_some_and(|s| s.entries.contains_key(&key))
+            let table = self.tables.get(dpid);
+            gone != Some(dpid) || table.is_some_and(|s| s.entries().contains_key(&key))
         };
         let first = first.iter().filter(|hop| is_there(hop.key(pair), hop.dpid));
         let successors = path.yielding.iter();

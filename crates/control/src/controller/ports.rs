@@ -275,8 +275,8 @@ impl Controller {
             return false;
         };
         let has_path = || {
-            let table = self.switches.get(&dpid);
-            let mut entries = table.into_iter().flat_map(|table| table.entries.values());
+            let table = self.tables.get(dpid);
+            let mut entries = table.into_iter().flat_map(|table| table.entries().values());
             entries.any(|entry| entry.key.eth_dst.is_some_and(|mac| !mac.is_multicast()))
         };
         let mut ports = switch.ports.iter();
@@ -297,8 +297,7 @@ impl Controller {
         }
         let unanswered = self.outbox.forget(dpid);
         self.switches.remove(&dpid);
-        let counted = self.switches.values().map(|s| s.table.leases_counted);
-        self.lease_count = counted.sum();
+        self.tables.forget(dpid);
         if let Some(connection) = connection {
             self.connections.remove(&connection);
             self.shared.remove(&connection);

@@ -25,7 +25,7 @@ use super::qos::Told;
 use super::questions::Answered;
 use super::routes::ADOPTED_KEPT;
 use super::services::of_rules;
-use super::switch::Switch;
+use super::tables::Table;
 use super::{Alarm, Controller, Event, Location, Mode, Timer};
 
 /// Time for discovery after the last change before adopted entries are judged.
@@ -101,13 +101,13 @@ impl Controller {
     fn handle_unreadable(&mut self, dpid: DatapathId, xid: Xid, rows: &[UnreadableRow]) {
         let of = &mut self.outbox.counters.rows_unreadable;
         *of = of.saturating_add(rows.len() as u64);
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+        let Some(table) = self.tables.get_mut(dpid) else {
             return;
         };
         if self.outbox.asked(dpid, xid) != Some(Request::Entries) {
             return;
         }
-        switch.unreadable += rows.len();
+        table.handle_unreadable(rows.len());
         for row in rows.iter().filter(|row| is_ours(row.cookie)) {
             if let Some(r#match) = &row.r#match {
                 self.outbox
@@ -126,7 +126,7 @@ impl Controller {
     ) {
         let mut tally = Tally::default();
         let known = rows.is_some();
-        let unreadable = self.switches.get(&dpid).map_or(0, |s| s.unreadable);
+        let unreadable = self.tables.get(dpid).map_or(0, Table::unreadable);
         let is_blank = rows.as_ref().is_some_and(Vec::is_empty) && unreadable == 0;
         let mut rows = rows.unwrap_or_default();
         let told = Told::of(&mut rows, self.qos.wants_policies());
@@ -212,7 +212,7 @@ impl Controller {
         held: &BTreeMap<EntryKey, Entry>,
         tally: &mut Tally,
     ) {
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+        let Some(table) = self.tables.get_mut(dpid) else {
             return;
         };
         let paths = &self.paths;
@@ -227,10 +227,8 @@ impl Controller {
             | EntryKind::Report
             | EntryKind::Coarse => true,
         };
-        switch
-            .entries
-            .retain(|entry| wanted(entry) || held.contains_key(&entry.key));
-        let missing = switch.entries.values().filter(|entry| {
+        table.retain(|entry| wanted(entry) || held.contains_key(&entry.key));
+        let missing = table.entries().values().filter(|entry| {
             !matches!(entry.kind, EntryKind::Local | EntryKind::Barred)
                 && held.get(&entry.key).map(|h| h.out) != Some(entry.out)
         });
@@ -238,8 +236,8 @@ impl Controller {
         missing.sort_by_key(|entry| !entry.kind.is_drop());
         for entry in missing {
             tally.added += 1;
-            if let Some(switch) = self.switches.get_mut(&dpid) {
-                switch.entries.handle_sent(now, entry);
+            if let Some(table) = self.tables.get_mut(dpid) {
+                table.note_sent(now, entry);
             }
             self.outbox
                 .send_flow_mod(dpid, entry.to_add(self.outbox.generation));
@@ -281,14 +279,14 @@ impl Controller {
                 EntryKind::Local => self.config.mode != Mode::Proactive,
                 EntryKind::Watch | EntryKind::Guard => false,
             };
-            let Some(switch) = self.switches.get_mut(&dpid) else {
+            let Some(table) = self.tables.get_mut(dpid) else {
                 return;
             };
-            if switch.entries.contains_key(key) {
+            if table.entries().contains_key(key) {
                 tally.kept += 1;
-            } else if sound && fits && switch.entries.len() < ENTRIES_MAX as usize {
+            } else if sound && fits && table.entries().len() < ENTRIES_MAX as usize {
                 tally.kept += 1;
-                switch.entries.adopt(*entry);
+                table.adopt(*entry);
                 if let (EntryKind::Coarse, Some(port), Some(dst)) =
                     (entry.kind, key.in_port, key.eth_dst)
                 {
@@ -302,9 +300,9 @@ impl Controller {
     }
 
     /// The switches whose entries have been compared.
-    fn synced(&self) -> impl Iterator<Item = (&DatapathId, &Switch)> {
-        let switches = self.switches.iter();
-        switches.filter(|(dpid, _)| self.network.is_synced(**dpid))
+    fn synced(&self) -> impl Iterator<Item = (&DatapathId, &Table)> {
+        let tables = self.tables.iter();
+        tables.filter(|(dpid, _)| self.network.is_synced(**dpid))
     }
 
     pub(super) fn adopt_soon(&mut self, now: Instant) {
@@ -320,8 +318,8 @@ impl Controller {
     pub(super) fn adopt_entries(&mut self, now: Instant) {
         self.adopt_hosts(now);
         let mut beginnings: BTreeMap<Pair, BTreeSet<Location>> = BTreeMap::new();
-        for (dpid, switch) in self.synced() {
-            for entry in switch.entries.values() {
+        for (dpid, table) in self.synced() {
+            for entry in table.entries().values() {
                 let key = &entry.key;
                 let Some(pair) = key.eth_src.zip(key.eth_dst) else {
                     continue;
@@ -358,16 +356,13 @@ impl Controller {
     /// Whether the switch connected so recently that hosts and other switches of before may still
     /// come back.
     pub(super) fn is_young(&self, now: Instant, dpid: DatapathId) -> bool {
-        let switch = self.network.switch(dpid);
-        switch.is_some_and(|switch| now.since(switch.up_since) < ADOPTED_KEPT)
+        let known = self.network.switch(dpid);
+        known.is_some_and(|known| now.since(known.up_since) < ADOPTED_KEPT)
     }
 
     fn adopt_path(&mut self, now: Instant, pair: Pair, at: Location) {
         let key = EntryKey::pair(at.port, pair.0, pair.1);
-        let entry = self
-            .switches
-            .get(&at.dpid)
-            .and_then(|s| s.entries.get(&key));
+        let entry = self.tables.get(at.dpid).and_then(|s| s.entries().get(&key));
         let is_local = entry.is_some_and(|entry| entry.kind == EntryKind::Local);
         let broken = match self.trace(pair, at) {
             Trace::Unsure => false,
@@ -399,13 +394,13 @@ impl Controller {
     /// Forgets a pair's entry and those of its rules.
     fn forget_entry(&mut self, at: Location, pair: Pair) -> BTreeSet<EntryKey> {
         let key = EntryKey::pair(at.port, pair.0, pair.1);
-        let Some(switch) = self.switches.get_mut(&at.dpid) else {
+        let Some(table) = self.tables.get_mut(at.dpid) else {
             return BTreeSet::new();
         };
-        let rules = of_rules(&switch.entries, key).map(|entry| entry.key);
+        let rules = of_rules(table.entries(), key).map(|entry| entry.key);
         let its: BTreeSet<EntryKey> = rules.chain([key]).collect();
         for key in &its {
-            switch.entries.remove(key);
+            table.forget(key);
         }
         its
     }
@@ -413,19 +408,19 @@ impl Controller {
     /// Deletes dropping entries that have no leading entries of their pair beside them any more.
     fn drop_barriers(&mut self, now: Instant) {
         let mut idle = Vec::new();
-        for (dpid, switch) in self.synced() {
-            let entries = switch.entries.values();
+        for (dpid, table) in self.synced() {
+            let entries = table.entries().values();
             for entry in entries.filter(|entry| entry.kind == EntryKind::Barrier) {
                 let key = entry.key.without_rule();
-                if leading(&switch.entries, key).is_none() && !self.paths.owns(*dpid, key) {
+                if leading(table.entries(), key).is_none() && !self.paths.owns(*dpid, key) {
                     idle.push((*dpid, entry.key));
                 }
             }
         }
         for (dpid, key) in idle {
-            if let Some(switch) = self.switches.get_mut(&dpid) {
-                switch.entries.remove(&key);
-                switch.table.handle_removed(key);
+            if let Some(table) = self.tables.get_mut(dpid) {
+                table.forget(&key);
+                table.handle_removed(key);
             }
             self.note_ended(now, dpid, key.in_port);
             self.outbox.send_flow_mod(dpid, key.to_delete());
@@ -438,11 +433,11 @@ impl Controller {
         let mut hops = Vec::new();
         while hops.len() < HOPS_MAX {
             let is_synced = self.network.is_synced(at.dpid);
-            let Some(switch) = self.switches.get(&at.dpid).filter(|_| is_synced) else {
+            let Some(table) = self.tables.get(at.dpid).filter(|_| is_synced) else {
                 return Trace::Unsure;
             };
             let key = EntryKey::pair(at.port, pair.0, pair.1);
-            let Some(entry) = leading(&switch.entries, key) else {
+            let Some(entry) = leading(table.entries(), key) else {
                 return Trace::Broken;
             };
             let out = Location {
@@ -475,9 +470,9 @@ impl Controller {
     /// Learns hosts from routes: a route that ends at an edge port shows where its host is.
     fn adopt_hosts(&mut self, now: Instant) {
         let mut found = Vec::new();
-        for (dpid, switch) in self.synced() {
-            let routes = switch
-                .entries
+        for (dpid, table) in self.synced() {
+            let routes = table
+                .entries()
                 .values()
                 .filter(|entry| entry.kind.is_route());
             for entry in routes {

@@ -68,7 +68,7 @@ impl Controller {
         let mut by_distance: BTreeMap<u32, Vec<Change>> = BTreeMap::new();
         let mut turned = BTreeSet::new();
         let mut stale = Vec::new();
-        for (dpid, switch) in &self.switches {
+        for (dpid, table) in self.tables.iter() {
             let known = self.network.switch(*dpid);
             let Some(known) = known.filter(|known| known.synced) else {
                 continue;
@@ -76,7 +76,7 @@ impl Controller {
             let none = BTreeMap::new();
             let wanted = wanted.get(dpid).unwrap_or(&none);
             for (key, (entry, distance)) in wanted {
-                let held = switch.entries.get(key).map(|held| held.out);
+                let held = table.entries().get(key).map(|held| held.out);
                 if held != Some(entry.out) {
                     turned.extend(held.map(|_| *distance));
                     let change = Change {
@@ -88,7 +88,7 @@ impl Controller {
                 }
             }
             let young = now.since(known.up_since) < ADOPTED_KEPT;
-            for entry in switch.entries.values() {
+            for entry in table.entries().values() {
                 let key = &entry.key;
                 // A host known only from entries may in truth be behind a port towards a switch
                 // that is not here yet.

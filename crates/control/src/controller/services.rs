@@ -217,9 +217,9 @@ impl Controller {
             Some(rule) if is_used && !is_evicted => {
                 self.paths.keep(pair, rule.rule);
                 let entry = self.rule_entry(pair, &hop, &rule, &rules, None);
-                if let Some(switch) = self.switches.get_mut(&dpid) {
-                    switch.entries.handle_sent(now, entry);
-                    switch.table.handle_sent(now, &entry);
+                if let Some(table) = self.tables.get_mut(dpid) {
+                    table.note_sent(now, entry);
+                    table.handle_sent(now, &entry);
                 }
                 self.outbox
                     .send_flow_mod(dpid, entry.to_add(self.outbox.generation));
@@ -231,11 +231,11 @@ impl Controller {
 
     /// Whether the pair has an entry that ends by itself when unused.
     fn is_used(&self, pair: Pair, hop: &Hop, rules: &[PairRule]) -> bool {
-        let Some(switch) = self.switches.get(&hop.dpid) else {
+        let Some(table) = self.tables.get(hop.dpid) else {
             return false;
         };
         let leads = |key: EntryKey| {
-            let entry = switch.entries.get(&key);
+            let entry = table.entries().get(&key);
             entry.is_some_and(|entry| !entry.kind.is_drop())
         };
         let used = rules.iter().filter(|rule| !rule.kept && !rule.drops);
@@ -254,8 +254,8 @@ impl Controller {
         };
         let (hop, rules) = (*hop, rules.to_vec());
         let wanted = self.rules_of(pair);
-        let own = self.switches.get(&hop.dpid);
-        let own = own.and_then(|switch| switch.entries.get(&hop.key(pair)));
+        let own = self.tables.get(hop.dpid);
+        let own = own.and_then(|table| table.entries().get(&hop.key(pair)));
         let is_right = own.is_none_or(|own| own.kind.is_drop() == self.forbids(pair));
         if is_same(&rules, &wanted) && is_right {
             return;
@@ -272,10 +272,10 @@ impl Controller {
         let Some((hop, _)) = self.paths.beginning(pair) else {
             return;
         };
-        let Some(switch) = self.switches.get(&hop.dpid) else {
+        let Some(table) = self.tables.get(hop.dpid) else {
             return;
         };
-        let its = of_rules(&switch.entries, hop.key(pair));
+        let its = of_rules(table.entries(), hop.key(pair));
         let rules = its.filter_map(|entry| {
             Some(PairRule {
                 rule: entry.key.rule?,

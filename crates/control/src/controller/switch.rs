@@ -13,14 +13,11 @@ use crate::requests::Requests;
 use crate::session::SwitchUp;
 use clock::Budget;
 
-use super::entries::Entries;
 use super::flood::{EdgePorts, PORT_PART, SWITCH_PART, Storm, packet_out_budget};
-use super::guards::GuardCounts;
 use super::mending::Mend;
 use super::outbox::Request;
 use super::paths::Pair;
 use super::questions::Answered;
-use super::tables::Table;
 use super::{Alarm, Controller, ControllerConfig, Event, Location};
 
 /// Packets of one port that the controller carries each second while the port's new paths are over
@@ -34,22 +31,13 @@ const HALF_WAY_BURST: u32 = 5000;
 
 /// The state of one switch beside what the network view has.
 pub(super) struct Switch {
-    /// The entries that it should hold: those that were sent or adopted and have not gone.
-    pub entries: Entries,
     pub ports: BTreeMap<PortNo, SwitchPort>,
     /// Paths to mend when the switch is no longer behind.
     pub parked: BTreeMap<Pair, Mend>,
-    /// The end of the pause after TABLE_FULL: no path is set here before, to avoid a storm of
-    /// retries.
-    pub full_until: Instant,
     /// Until when any port may have kept flows that the entries would not make (`cached.rs`).
     pub kept_until: Instant,
-    pub table: Table,
-    /// Unreadable rows in the reading of entries under way.
-    pub unreadable: usize,
     /// Cached until something changes.
     pub edge_ports: Option<EdgePorts>,
-    pub guard_counts: GuardCounts,
     /// The budget of broadcasts from its ports.
     pub flood_packet_outs: Budget,
 }
@@ -77,15 +65,10 @@ pub(super) struct SwitchPort {
 impl Switch {
     fn new(now: Instant, config: &ControllerConfig) -> Switch {
         Switch {
-            entries: Entries::default(),
             ports: BTreeMap::new(),
             parked: BTreeMap::new(),
-            full_until: Instant::START,
             kept_until: Instant::START,
-            table: Table::default(),
-            unreadable: 0,
             edge_ports: None,
-            guard_counts: GuardCounts::default(),
             flood_packet_outs: packet_out_budget(now, config.flood_packet_outs_max, SWITCH_PART),
         }
     }
@@ -121,8 +104,8 @@ impl Controller {
         self.network.handle_up(now, connection, &up);
         self.discovery.handle_up(dpid);
         let fresh = || Switch::new(now, &self.config);
-        let switch = self.switches.entry(dpid).or_insert_with(fresh);
-        switch.table.handle_up();
+        self.switches.entry(dpid).or_insert_with(fresh);
+        self.tables.handle_up(dpid);
         self.outbox.event(Event::SwitchUp {
             dpid,
             version: up.version,
@@ -140,8 +123,8 @@ impl Controller {
     }
 
     pub(super) fn ask_entries(&mut self, now: Instant, dpid: DatapathId) {
-        if let Some(switch) = self.switches.get_mut(&dpid) {
-            switch.unreadable = 0;
+        if let Some(table) = self.tables.get_mut(dpid) {
+            table.handle_asked();
         }
         let body = RequestBody::Flow(ask_for_entries());
         let message = Message::MultipartRequest(MultipartRequest { more: false, body });
@@ -180,7 +163,7 @@ impl Controller {
         }
         match self.outbox.finish(dpid, xid) {
             Some(Request::Pulse { asked }) => self.pulse_answered(now, dpid, asked),
-            Some(Request::Delay { since }) => self.delays.handle(now.since(since)),
+            Some(Request::Delay { since }) => self.tables.handle_delay(now.since(since)),
             Some(Request::Qos) => self.qos_confirmed(now, dpid),
             // A barrier reply under the xid of a multipart request: the request is over.
             Some(request) => self.handle_unanswered(now, dpid, request),

@@ -15,9 +15,9 @@ mod edges;
 mod full;
 mod renewals;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use clock::{Duration, Instant};
+use clock::{Budget, Duration, Instant};
 use openflow::multipart::{
     FlowStats, FlowStatsRequest, MultipartRequest, ReplyBody, RequestBody, TableStats,
 };
@@ -26,15 +26,18 @@ use openflow::{DatapathId, Message, TableId, Version};
 use crate::entry::{
     COOKIE_PREFIX, COOKIE_PREFIX_MASK, Entry, EntryKey, EntryKind, is_dropping_guard, is_ours,
 };
-use crate::timeouts::ENTRIES_MAX;
-use crate::timeouts::budget::{POLL_MAX, POLL_MIN, high_mark};
+use crate::timeouts::budget::{Overload, POLL_MAX, POLL_MIN, high_mark};
+use crate::timeouts::delays::Delays;
 use crate::timeouts::keeper::Keeper;
 use crate::timeouts::leases::{Leases, RowKey};
+use crate::timeouts::{ENTRIES_MAX, FlowClass, Lifetime, Timeouts};
 
 use super::cached::outlasts_flows;
+use super::entries::Entries;
+use super::guards::GuardCounts;
 use super::outbox::Request;
 use super::paths::TABLE_FULL_PAUSE;
-use super::{Controller, TableView, Timer};
+use super::{Controller, TableView, TimeoutsView, Timer};
 
 /// Tenths of the limit above which single entries are examined.
 const ROWS_SHARE: u32 = 7;
@@ -43,8 +46,16 @@ const ROWS_SHARE: u32 = 7;
 const UNSEEN_MAX: u32 = 10_000;
 
 /// The known state of a switch's flow table.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Table {
+    /// The entries that it should hold: those that were sent or adopted and have not gone.
+    entries: Entries,
+    /// The end of the pause after TABLE_FULL: no path is set here before, to avoid a storm of
+    /// retries.
+    full_until: Instant,
+    /// Unreadable rows in the reading of entries under way.
+    unreadable: usize,
+    guard_counts: GuardCounts,
     /// The limit that the switch reports.
     said_max: Option<u32>,
     /// The limit learned from TABLE_FULL.
@@ -53,12 +64,12 @@ pub(super) struct Table {
     keeper: Option<Keeper<RowKey>>,
     leases: Leases,
     /// The leases of this table that are part of the number over all switches.
-    pub leases_counted: usize,
+    leases_counted: usize,
     to_renew: VecDeque<RowKey>,
     /// When the rest of the renewals goes on, if more were due than allowed.
     renewals_due: Option<Instant>,
     /// The number of entries in the last reading.
-    entries: Option<u32>,
+    entry_count: Option<u32>,
     active: u32,
     poll_due: Option<Instant>,
     /// Since when statistics are under way.
@@ -76,6 +87,162 @@ pub(super) struct Table {
     /// Whether the edge was ever told timeouts that end entries in use, or used until lately.
     edge_ends_early: bool,
     counters: TableCounters,
+}
+
+/// The tables of all switches, and the load that their entries cause.
+pub(super) struct Tables {
+    tables: BTreeMap<DatapathId, Table>,
+    /// Maximum numbers of entries, from the switches' databases.
+    limits: BTreeMap<DatapathId, u32>,
+    /// The last sample of the load, in percent of one core.
+    load_percent: f64,
+    overload: Overload,
+    /// Entries with a lease, over all switches.
+    lease_count: usize,
+    renewals: Budget,
+    delays: Delays,
+}
+
+impl Tables {
+    pub(super) fn new(timeouts: &Timeouts) -> Tables {
+        Tables {
+            tables: BTreeMap::new(),
+            limits: BTreeMap::new(),
+            load_percent: 0.0,
+            overload: Overload::new(),
+            lease_count: 0,
+            renewals: renewal_budget(Instant::START, timeouts),
+            delays: Delays::new(Instant::START),
+        }
+    }
+
+    pub(super) fn get(&self, dpid: DatapathId) -> Option<&Table> {
+        self.tables.get(&dpid)
+    }
+
+    pub(super) fn get_mut(&mut self, dpid: DatapathId) -> Option<&mut Table> {
+        self.tables.get_mut(&dpid)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&DatapathId, &Table)> {
+        self.tables.iter()
+    }
+
+    pub(super) fn handle_up(&mut self, dpid: DatapathId) {
+        self.tables.entry(dpid).or_default().handle_up();
+    }
+
+    pub(super) fn forget(&mut self, dpid: DatapathId) {
+        self.tables.remove(&dpid);
+        let counted = self.tables.values().map(|table| table.leases_counted);
+        self.lease_count = counted.sum();
+    }
+
+    pub(super) fn set_timeouts(&mut self, now: Instant, timeouts: &Timeouts) {
+        self.renewals = renewal_budget(now, timeouts);
+    }
+
+    pub(super) fn handle_load(&mut self, now: Instant, percent: f64) {
+        self.load_percent = percent;
+        let before = self.overload.factor();
+        self.overload.handle_sample(now, percent);
+        let factor = self.overload.factor();
+        if factor != before {
+            for table in self.tables.values_mut() {
+                table.set_stretch(factor);
+            }
+        }
+    }
+
+    /// Fits a table to its limit, which may have changed.
+    fn fit(&mut self, now: Instant, dpid: DatapathId, timeouts: &Timeouts) {
+        let Some(table) = self.tables.get_mut(&dpid) else {
+            return;
+        };
+        let configured = timeouts.switches.get(&dpid).copied();
+        let limit = configured
+            .or(self.limits.get(&dpid).copied())
+            .or(table.said_max)
+            .or(timeouts.table_entries_max)
+            .into_iter()
+            .chain(table.learnt_max)
+            .min();
+        match (limit, &mut table.keeper) {
+            (Some(limit), Some(keeper)) => keeper.set_capacity(limit),
+            (Some(limit), keeper) => {
+                let mut fresh = Keeper::new(now, limit);
+                fresh.set_stretch(self.overload.factor());
+                *keeper = Some(fresh);
+            }
+            (None, keeper) => *keeper = None,
+        }
+    }
+
+    /// Takes a set-up delay that was measured.
+    pub(super) fn handle_delay(&mut self, delay: Duration) {
+        self.delays.handle(delay);
+    }
+
+    /// Whether another set-up delay is to be measured now.
+    pub(super) fn wants_delay(&mut self, now: Instant) -> bool {
+        self.delays.takes(now)
+    }
+
+    pub(super) fn timeouts_view(&self, timeouts: &Timeouts) -> TimeoutsView {
+        TimeoutsView {
+            policy: timeouts.default.name(),
+            first_packets: timeouts.first_packets.name(),
+            load_percent: self.load_percent,
+            stretch: self.overload.factor(),
+            leases: self.lease_count,
+            delays: self.delays.count(),
+            delay_p50: self.delays.quantile(0.5),
+            delay_p99: self.delays.quantile(0.99),
+        }
+    }
+
+    /// Idle and hard timeout of an entry of this lifetime. `table_s` is the idle timeout for which
+    /// the tables on its path have room, where they are limited.
+    pub(super) fn timeouts_at(
+        &self,
+        timeouts: &Timeouts,
+        (lifetime, class): (Lifetime, Option<&FlowClass>),
+        ingress: bool,
+        table_s: Option<u16>,
+    ) -> (u16, u16) {
+        match lifetime {
+            Lifetime::Fixed { idle_s, hard_s } => (idle_s, hard_s),
+            Lifetime::Paper(paper) if ingress => {
+                let is_raised =
+                    self.load_percent > f64::from(paper.cpu_percent) && timeouts.raises(class);
+                let hard_s = if is_raised {
+                    paper.raised_s
+                } else {
+                    paper.base_s
+                };
+                (0, hard_s)
+            }
+            Lifetime::Paper(paper) => (paper.idle_s, 0),
+            Lifetime::Lease(lease) => {
+                let stretch = self.overload.factor();
+                let stretched = u16::try_from(stretch).unwrap_or(u16::MAX);
+                let most_s = lease.idle_max_s.saturating_mul(stretched);
+                let idle_s = table_s.map_or(most_s, |s| s.clamp(lease.idle_min_s, most_s));
+                if ingress {
+                    let hard_s = lease.hard_s(self.lease_count, stretch);
+                    (idle_s, hard_s.unwrap_or(0))
+                } else {
+                    (idle_s.saturating_add(DOWNSTREAM_EXTRA_S), 0)
+                }
+            }
+        }
+    }
+}
+
+/// The budget of renewals; a twentieth of a second's renewals may go at once.
+fn renewal_budget(now: Instant, timeouts: &Timeouts) -> Budget {
+    let per_s = timeouts.renewals_max().unwrap_or(1);
+    Budget::new(now, per_s, (per_s / 20).max(1))
 }
 
 /// Counters of a switch's entries.
@@ -99,7 +266,7 @@ pub struct TableCounters {
 impl Table {
     pub(super) fn view(&self) -> TableView {
         TableView {
-            entries: self.entries,
+            entries: self.entry_count,
             limit: self.keeper.as_ref().map(Keeper::capacity),
             leases: self.leases.len(),
             coarse: 0,
@@ -108,10 +275,56 @@ impl Table {
         }
     }
 
+    pub(super) fn entries(&self) -> &Entries {
+        &self.entries
+    }
+
+    /// Notes that an entry is sent. Returns the entry of its key that was wanted before.
+    pub(super) fn note_sent(&mut self, now: Instant, entry: Entry) -> Option<Entry> {
+        self.entries.handle_sent(now, entry)
+    }
+
+    /// Notes that the switch has an entry that this process has not sent.
+    pub(super) fn adopt(&mut self, entry: Entry) {
+        self.entries.adopt(entry);
+    }
+
+    /// Notes that an entry is no longer wanted, or has gone.
+    pub(super) fn forget(&mut self, key: &EntryKey) -> Option<Entry> {
+        self.entries.remove(key)
+    }
+
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&Entry) -> bool) {
+        self.entries.retain(is_kept);
+    }
+
+    /// Whether no path is set here for now.
+    pub(super) fn is_full(&self, now: Instant) -> bool {
+        self.full_until > now
+    }
+
+    pub(super) fn guard_counts(&mut self) -> &mut GuardCounts {
+        &mut self.guard_counts
+    }
+
+    /// Unreadable rows in the reading of entries under way.
+    pub(super) fn unreadable(&self) -> usize {
+        self.unreadable
+    }
+
+    pub(super) fn handle_unreadable(&mut self, count: usize) {
+        self.unreadable += count;
+    }
+
+    /// Notes that the entries are asked for.
+    pub(super) fn handle_asked(&mut self) {
+        self.unreadable = 0;
+    }
+
     /// Handles a connection: others may have changed the entries meanwhile.
     pub(super) fn handle_up(&mut self) {
         (self.said_max, self.learnt_max) = (None, None);
-        (self.entries, self.asked_at, self.full) = (None, None, None);
+        (self.entry_count, self.asked_at, self.full) = (None, None, None);
     }
 
     pub(super) fn handle_removed(&mut self, key: EntryKey) {
@@ -194,21 +407,25 @@ impl Table {
             return self.full.is_some();
         };
         let known = u32::try_from(keeper.len()).unwrap_or(u32::MAX);
-        let entries = known.max(self.entries.unwrap_or(0));
+        let entries = known.max(self.entry_count.unwrap_or(0));
         u64::from(entries) * 10 >= u64::from(keeper.capacity()) * u64::from(ROWS_SHARE)
             || self.full.is_some()
     }
 }
 
+/// Extra idle timeout past the ingress, so that the ingress entry ends first: switches look for
+/// expired entries once a second, and not at the same time.
+const DOWNSTREAM_EXTRA_S: u16 = 2;
+
 impl Controller {
     /// Starts the care of a switch's table, after its entries have been compared.
     pub(super) fn start_table(&mut self, now: Instant, dpid: DatapathId) {
         let asks_limit = self.config.timeouts.default.is_adaptive();
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+        let Some(table) = self.tables.get_mut(dpid) else {
             return;
         };
-        switch.table.asked_at = None;
-        let is_told = switch.table.said_max.is_some();
+        table.asked_at = None;
+        let is_told = table.said_max.is_some();
         // Open vSwitch reports a number that means nothing.
         let Some(known) = self.network.switch(dpid) else {
             return;
@@ -233,7 +450,7 @@ impl Controller {
 
     /// Fits all tables to limits that may have changed.
     pub(super) fn fit_tables(&mut self, now: Instant) {
-        for dpid in self.switches.keys().copied().collect::<Vec<_>>() {
+        for dpid in self.network.dpids() {
             self.fit_table(now, dpid);
             if self.wants_polls(dpid) && self.network.is_connected(dpid) {
                 self.poll_at(now, dpid, now + POLL_MIN);
@@ -246,14 +463,14 @@ impl Controller {
     /// call.
     pub fn set_table_limit(&mut self, now: Instant, dpid: DatapathId, limit: Option<u32>) {
         let limit = limit.map(|limit| limit.clamp(1, ENTRIES_MAX));
-        let is_known = self.table_limits.contains_key(&dpid);
+        let is_known = self.tables.limits.contains_key(&dpid);
         let before = match limit {
             // So that databases cannot make the map grow without switches.
-            Some(_) if !is_known && self.table_limits.len() >= self.config.switch_count_max => {
+            Some(_) if !is_known && self.tables.limits.len() >= self.config.switch_count_max => {
                 return;
             }
-            Some(limit) => self.table_limits.insert(dpid, limit),
-            None => self.table_limits.remove(&dpid),
+            Some(limit) => self.tables.limits.insert(dpid, limit),
+            None => self.tables.limits.remove(&dpid),
         };
         if before == limit {
             return;
@@ -265,66 +482,44 @@ impl Controller {
     }
 
     fn fit_table(&mut self, now: Instant, dpid: DatapathId) {
-        let timeouts = &self.config.timeouts;
-        let Some(switch) = self.switches.get_mut(&dpid) else {
-            return;
-        };
-        let table = &mut switch.table;
-        let configured = timeouts.switches.get(&dpid).copied();
-        let limit = configured
-            .or(self.table_limits.get(&dpid).copied())
-            .or(table.said_max)
-            .or(timeouts.table_entries_max)
-            .into_iter()
-            .chain(table.learnt_max)
-            .min();
-        match (limit, &mut table.keeper) {
-            (Some(limit), Some(keeper)) => keeper.set_capacity(limit),
-            (Some(limit), keeper) => {
-                let mut fresh = Keeper::new(now, limit);
-                fresh.set_stretch(self.overload.factor());
-                *keeper = Some(fresh);
-            }
-            (None, keeper) => *keeper = None,
-        }
+        self.tables.fit(now, dpid, &self.config.timeouts);
     }
 
     fn wants_polls(&self, dpid: DatapathId) -> bool {
-        let table = self.switches.get(&dpid).map(|switch| &switch.table);
+        let table = self.tables.get(dpid);
         table.is_some_and(|table| table.keeper.is_some() || table.full.is_some())
             || self.config.timeouts.reads_flows()
     }
 
     fn poll_at(&mut self, now: Instant, dpid: DatapathId, due: Instant) {
-        if let Some(switch) = self.switches.get_mut(&dpid) {
+        if let Some(table) = self.tables.get_mut(dpid) {
             let due = due.max(now);
-            switch.table.poll_due = Some(due);
+            table.poll_due = Some(due);
             self.outbox.timer(due, Timer::Poll(dpid));
         }
     }
 
     pub(super) fn poll_due(&mut self, now: Instant, dpid: DatapathId) {
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+        let Some(table) = self.tables.get_mut(dpid) else {
             return;
         };
-        let Some(due) = switch.table.poll_due else {
+        let Some(due) = table.poll_due else {
             return;
         };
         if due > now {
             return self.outbox.timer(due, Timer::Poll(dpid));
         }
-        switch.table.poll_due = None;
-        if self.network.is_connected(dpid) && switch.table.asked_at.is_none() {
+        table.poll_due = None;
+        if self.network.is_connected(dpid) && table.asked_at.is_none() {
             self.poll(now, dpid);
         }
     }
 
     fn poll(&mut self, now: Instant, dpid: DatapathId) {
         let reads_flows = self.config.timeouts.reads_flows();
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+        let Some(table) = self.tables.get_mut(dpid) else {
             return;
         };
-        let table = &mut switch.table;
         (table.asked_at, table.read_at) = (Some(now), Some(now));
         let with_rows = reads_flows || table.is_filling();
         if !with_rows {
@@ -408,8 +603,8 @@ impl Controller {
         if !(1..ENTRIES_MAX).contains(&max) {
             return;
         }
-        if let Some(switch) = self.switches.get_mut(&dpid)
-            && switch.table.said_max.replace(max) != Some(max)
+        if let Some(table) = self.tables.get_mut(dpid)
+            && table.said_max.replace(max) != Some(max)
         {
             self.fit_table(now, dpid);
             self.poll_at(now, dpid, now + POLL_MIN);
@@ -425,11 +620,10 @@ impl Controller {
         if let Some(v10) = &row.v10 {
             self.handle_said_max(now, dpid, v10.max_entries);
         }
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+        let Some(table) = self.tables.get_mut(dpid) else {
             return;
         };
-        let table = &mut switch.table;
-        let is_first = table.entries.replace(row.active_count).is_none();
+        let is_first = table.entry_count.replace(row.active_count).is_none();
         if let Some(asked_at) = table.asked_at {
             table.round_trip = now.since(asked_at);
         }
@@ -443,10 +637,9 @@ impl Controller {
             table.learnt_max = Some(row.active_count);
             self.fit_table(now, dpid);
         }
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+        let Some(table) = self.tables.get_mut(dpid) else {
             return;
         };
-        let table = &mut switch.table;
         if let Some(keeper) = &mut table.keeper {
             let budget = keeper.budget();
             // Edges set entries that only this reading shows.
@@ -467,10 +660,9 @@ impl Controller {
         dpid: DatapathId,
         rows: impl Iterator<Item = FlowStats>,
     ) {
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+        let Some(table) = self.tables.tables.get_mut(&dpid) else {
             return;
         };
-        let table = &mut switch.table;
         let limit = table.keeper.as_ref().map(Keeper::capacity);
         table.leases.handle_reading_start();
         let mut count = 0;
@@ -481,7 +673,7 @@ impl Controller {
         for row in rows {
             count += 1;
             if is_dropping_guard(&row) {
-                let counts = &mut switch.guard_counts;
+                let counts = &mut table.guard_counts;
                 forbidden += counts.handle(row.priority, &row.r#match, row.packet_count);
                 continue;
             }
@@ -493,7 +685,7 @@ impl Controller {
                 continue;
             };
             // The statistics of 1.0 have no flags.
-            let wanted = switch.entries.get(&entry.key);
+            let wanted = table.entries.get(&entry.key);
             if wanted.is_none() && entry.kind == EntryKind::Coarse {
                 // Nothing would turn it when its host moves.
                 strays.push(entry.key);
@@ -513,10 +705,10 @@ impl Controller {
         }
         self.outbox.counters.packets_forbidden += forbidden;
         table.leases.handle_reading_end();
-        self.lease_count += table.leases.len();
-        self.lease_count -= table.leases_counted;
+        self.tables.lease_count += table.leases.len();
+        self.tables.lease_count -= table.leases_counted;
         table.leases_counted = table.leases.len();
-        let entries = table.entries.unwrap_or(0).max(count);
+        let entries = table.entry_count.unwrap_or(0).max(count);
         let polled = table.keeper.as_mut().map(|keeper| {
             let polled = keeper.handle_poll_end(now, entries);
             table.active = keeper.budget().active();
@@ -541,7 +733,7 @@ impl Controller {
     /// there were any.
     fn make_coarse(&mut self, now: Instant, dpid: DatapathId, excess: u32) -> bool {
         let rest = self.coarsen(now, dpid, excess);
-        let table = self.switches.get_mut(&dpid).map(|s| &mut s.table);
+        let table = self.tables.get_mut(dpid);
         let keeper = table.and_then(|table| table.keeper.as_mut());
         let pausing = keeper.map_or(Vec::new(), |keeper| keeper.evict_pausing(now, rest));
         self.evict(now, dpid, &pausing);
@@ -553,10 +745,9 @@ impl Controller {
         self.tell_edge_timeouts(now, dpid);
         self.relieve(now, dpid);
         let wants_polls = self.wants_polls(dpid);
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+        let Some(table) = self.tables.get_mut(dpid) else {
             return;
         };
-        let table = &mut switch.table;
         table.asked_at = None;
         if wants_polls && self.network.is_connected(dpid) {
             let by_room = table.keeper.as_mut().map(|keeper| keeper.next_poll(now));
@@ -588,21 +779,21 @@ impl Controller {
         for row in keys {
             let key = row.entry_key();
             let pair = (row.src, row.dst);
-            let Some(switch) = self.switches.get_mut(&dpid) else {
+            let Some(table) = self.tables.get_mut(dpid) else {
                 return;
             };
-            switch.table.counters.evictions += 1;
-            switch.table.evicted_at = Some(now);
+            table.counters.evictions += 1;
+            table.evicted_at = Some(now);
             self.note_ended(now, dpid, key.in_port);
             if key.is_coarse() {
                 self.drop_coarse(dpid, key);
                 continue;
             }
-            let Some(switch) = self.switches.get_mut(&dpid) else {
+            let Some(table) = self.tables.get_mut(dpid) else {
                 return;
             };
-            switch.table.handle_removed(key);
-            switch.entries.remove(&key);
+            table.handle_removed(key);
+            table.entries.remove(&key);
             self.outbox.send_flow_mod(dpid, key.to_delete());
             if self.paths.holds(pair, dpid, key) {
                 self.entry_ended(now, pair, dpid, key, true);

@@ -271,7 +271,7 @@ impl Controller {
     /// Measures, for some paths, the delay until the first entry exists.
     fn measure(&mut self, now: Instant, dpid: DatapathId, pair: Pair, revision: u64) {
         if let Some(since) = self.paths.sent_at(pair, revision)
-            && self.delays.takes(now)
+            && self.tables.wants_delay(now)
         {
             let request = Request::Delay { since };
             self.outbox
@@ -295,21 +295,21 @@ impl Controller {
                 Guard::Routes(revision) => self.routes_revision == revision,
                 Guard::Coarse => self.agrees_with_coarse(dpid, &step),
             };
-            let Some(switch) = self.switches.get_mut(&dpid).filter(|_| wanted) else {
+            let Some(table) = self.tables.get_mut(dpid).filter(|_| wanted) else {
                 continue;
             };
             // The refusal does not name the entry: a dropping one may be missing.
             if let (Guard::Path(pair, _), Step::Add(entry)) = (guard, step)
                 && entry.notify
-                && switch.full_until > now
+                && table.is_full(now)
                 && self.paths.has_barrier(pair)
             {
                 continue;
             }
             match step {
                 Step::Add(entry) => {
-                    let old = switch.entries.handle_sent(now, entry);
-                    switch.table.handle_sent(now, &entry);
+                    let old = table.note_sent(now, entry);
+                    table.handle_sent(now, &entry);
                     if old.is_some_and(|old| old.out != entry.out) {
                         self.note_ended(now, dpid, key.in_port);
                     }
@@ -326,8 +326,8 @@ impl Controller {
                     }
                 }
                 Step::Delete(key) => {
-                    switch.entries.remove(&key);
-                    switch.table.handle_removed(key);
+                    table.forget(&key);
+                    table.handle_removed(key);
                     self.note_ended(now, dpid, key.in_port);
                     self.outbox.send_flow_mod(dpid, key.to_delete());
                 }

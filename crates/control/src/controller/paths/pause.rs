@@ -170,12 +170,12 @@ impl Controller {
         let last = leads.last()?.key;
         let is_it = |hop: &&Hop| hop.dpid == dpid && hop.key(pair) == last.without_rule();
         let before = *old.iter().find(is_it)?;
-        let switch = self.switches.get(&dpid)?;
+        let table = self.tables.get(dpid)?;
         // Packets without an entry now use another one, and must not find a successor before that
         // ends.
-        leads.retain(|entry| switch.entries.contains_key(&entry.key));
+        leads.retain(|entry| table.entries().contains_key(&entry.key));
         // Successors are extra entries for some time.
-        if leads.is_empty() || switch.table.is_filling() {
+        if leads.is_empty() || table.is_filling() {
             return None;
         }
         let path = self.paths.paths.get_mut(&pair)?;

@@ -37,19 +37,19 @@ impl Controller {
         if key.is_coarse() {
             return self.coarse_ended(dpid, key, removed.reason);
         }
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+        let Some(table) = self.tables.get_mut(dpid) else {
             return;
         };
         let Some(pair) = key.eth_src.zip(key.eth_dst) else {
             return;
         };
-        let is_earlier = switch.entries.is_earlier(now, &key, removed);
+        let is_earlier = table.entries().is_earlier(now, &key, removed);
         if let Some(kind) = EntryKind::of(removed.cookie).filter(|kind| kind.is_drop()) {
             self.outbox.counters.packets_forbidden += removed.packet_count.min(FRESH_MAX);
             let is_it = |entry: &Entry| entry.kind == kind;
-            if !is_earlier && switch.entries.get(&key).is_some_and(is_it) {
-                switch.entries.remove(&key);
-                switch.table.handle_removed(key);
+            if !is_earlier && table.entries().get(&key).is_some_and(is_it) {
+                table.forget(&key);
+                table.handle_removed(key);
                 // Somebody else has deleted it: no packet may pass without it.
                 if kind == EntryKind::Barrier && self.paths.holds(pair, dpid, key) {
                     self.drop_path(now, pair);
@@ -64,16 +64,16 @@ impl Controller {
         if removed.reason == FlowRemovedReason::DELETE && !self.paths.holds(pair, dpid, key) {
             return;
         }
-        switch.table.handle_removed(key);
+        table.handle_removed(key);
         let waited = self.paths.handle_pause(pair, dpid, key, is_idle);
         if waited != Waited::Not {
-            switch.entries.remove(&key);
+            table.forget(&key);
             let counters = &mut self.outbox.counters;
             counters.paths_moved_in_pause += u64::from(waited == Waited::ForPause);
             counters.paths_moved_under_traffic += u64::from(waited == Waited::InVain);
             return;
         }
-        if switch.entries.remove(&key).is_some() && self.paths.holds(pair, dpid, key) {
+        if table.forget(&key).is_some() && self.paths.holds(pair, dpid, key) {
             self.entry_ended(now, pair, dpid, key, false);
         }
     }

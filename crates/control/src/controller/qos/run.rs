@@ -200,10 +200,10 @@ impl Controller {
         state.is_resending = true;
         let count = portion.len();
         for key in portion {
-            if let Some(switch) = self.switches.get_mut(&dpid)
-                && let Some(entry) = switch.entries.get(&key).copied()
+            if let Some(table) = self.tables.get_mut(dpid)
+                && let Some(entry) = table.entries().get(&key).copied()
             {
-                switch.entries.handle_sent(self.outbox.now, entry);
+                table.note_sent(self.outbox.now, entry);
                 self.outbox
                     .send_flow_mod(dpid, entry.to_add(self.outbox.generation));
             }

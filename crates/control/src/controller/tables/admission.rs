@@ -51,7 +51,7 @@ impl Controller {
             let is_barrier = is_barred && !self.network.is_end(hop.entrance());
             let is_priority = has_priority || is_barrier;
             let key = row_key(pair, hop);
-            let table = self.switches.get_mut(&hop.dpid).map(|s| &mut s.table);
+            let table = self.tables.get_mut(hop.dpid);
             let Some(keeper) = table.and_then(|table| table.keeper.as_mut()) else {
                 continue;
             };
@@ -61,13 +61,13 @@ impl Controller {
             self.evict(now, hop.dpid, &admission.evict);
             let Some(admitted_s) = admission.idle_s else {
                 self.give_back(pair, &hops[..at]);
-                let full = self.switches.get_mut(&hop.dpid);
-                full.into_iter().for_each(|s| s.table.counters.no_room += 1);
+                let full = self.tables.get_mut(hop.dpid);
+                full.into_iter().for_each(|s| s.counters.no_room += 1);
                 return Err(NoRoom);
             };
             idle_s = Some(idle_s.map_or(admitted_s, |idle_s| idle_s.min(admitted_s)));
             // Many at once: the table is read sooner than planned.
-            let due = self.switches.get(&hop.dpid).and_then(|s| s.table.poll_due);
+            let due = self.tables.get(hop.dpid).and_then(|s| s.poll_due);
             if let (Some(next), Some(due)) = (next_poll, due)
                 && next < due
             {
@@ -80,10 +80,10 @@ impl Controller {
     /// Gives back places that were taken for entries which are not set now.
     fn give_back(&mut self, pair: Pair, hops: &[Hop]) {
         for (dpid, key) in hops.iter().map(|hop| (hop.dpid, hop.key(pair))) {
-            if let Some(switch) = self.switches.get_mut(&dpid)
-                && !switch.entries.contains_key(&key)
+            if let Some(table) = self.tables.get_mut(dpid)
+                && !table.entries.contains_key(&key)
             {
-                switch.table.handle_removed(key);
+                table.handle_removed(key);
             }
         }
     }
@@ -106,7 +106,7 @@ impl Controller {
             rule.drops || class.is_some_and(|class| class.priority)
         };
         let wanted: Vec<(RowKey, bool)> = rules.iter().map(|r| (key(r), priority(r))).collect();
-        let table = self.switches.get_mut(&hop.dpid).map(|s| &mut s.table);
+        let table = self.tables.get_mut(hop.dpid);
         let Some(keeper) = table.and_then(|table| table.keeper.as_mut()) else {
             return true;
         };
@@ -122,10 +122,8 @@ impl Controller {
         }
         if is_full {
             taken.into_iter().for_each(|key| keeper.handle_removed(key));
-            let switch = self.switches.get_mut(&hop.dpid);
-            switch
-                .into_iter()
-                .for_each(|s| s.table.counters.no_room += 1);
+            let table = self.tables.get_mut(hop.dpid);
+            table.into_iter().for_each(|s| s.counters.no_room += 1);
         }
         self.evict(now, hop.dpid, &evict);
         !is_full

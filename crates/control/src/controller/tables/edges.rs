@@ -11,20 +11,20 @@ use super::super::Controller;
 impl Controller {
     /// Tells an edge the timeouts of its entries when they have changed by more than an eighth.
     pub(in crate::controller) fn tell_edge_timeouts(&mut self, now: Instant, dpid: DatapathId) {
-        let table = self.switches.get_mut(&dpid).map(|s| &mut s.table);
+        let table = self.tables.get_mut(dpid);
         let keeper = table.and_then(|table| table.keeper.as_mut());
         let idle_s = keeper.map(|keeper| {
             let cap = keeper.budget().idle_cap(now);
             whole_seconds(cap, cap)
         });
         let (idle_s, hard_s) = self.timeouts_of_edges(idle_s);
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+        let Some(table) = self.tables.get_mut(dpid) else {
             return;
         };
         let differs = |told: u16, now: u16| told.abs_diff(now) > told / 8;
-        let told = switch.table.told_edge;
+        let told = table.told_edge;
         if told.is_none_or(|(idle, hard)| differs(idle, idle_s) || differs(hard, hard_s)) {
-            switch.table.handle_edge_told(idle_s, hard_s);
+            table.handle_edge_told(idle_s, hard_s);
             self.outbox
                 .tell_edge(dpid, EdgeUpdate::Timeouts { idle_s, hard_s });
         }
@@ -33,10 +33,9 @@ impl Controller {
     /// Tells an edge the number of entries that it may set until the next reading: nobody learns of
     /// them before. Unlimited where the limit is no longer known.
     pub(super) fn grant_to_edge(&mut self, now: Instant, dpid: DatapathId) {
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+        let Some(table) = self.tables.get_mut(dpid) else {
             return;
         };
-        let table = &mut switch.table;
         let granted = table.keeper.as_mut().map(|keeper| keeper.grant(now));
         if granted.is_some() || table.granted.is_some() {
             table.granted = granted;
@@ -52,11 +51,11 @@ impl Controller {
             .switches
             .get(&dpid)
             .or(timeouts.table_entries_max.as_ref());
-        let is_configured = configured.is_some() || self.table_limits.contains_key(&dpid);
-        if let Some(switch) = self.switches.get_mut(&dpid)
-            && (is_configured || switch.table.keeper.is_some())
+        let is_configured = configured.is_some() || self.tables.limits.contains_key(&dpid);
+        if let Some(table) = self.tables.get_mut(dpid)
+            && (is_configured || table.keeper.is_some())
         {
-            switch.table.granted = Some(0);
+            table.granted = Some(0);
             self.outbox.tell_edge(dpid, EdgeUpdate::Grant(0));
         }
     }
@@ -64,7 +63,7 @@ impl Controller {
     /// Handles a packet that an edge has shown, as it does when its entries are used up: the table
     /// may need a reading sooner than planned.
     pub(in crate::controller) fn edge_has_shown(&mut self, now: Instant, dpid: DatapathId) {
-        let table = self.switches.get(&dpid).map(|switch| &switch.table);
+        let table = self.tables.get(dpid);
         if let Some(table) = table.filter(|table| table.granted.is_some())
             && let Some(due) = table.poll_due
         {

@@ -19,16 +19,16 @@ impl Controller {
     /// Handles a refused entry. Packets go on by packet-outs, and no path is set there until room
     /// has been made.
     pub(in crate::controller) fn handle_table_full(&mut self, now: Instant, dpid: DatapathId) {
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+        let Some(table) = self.tables.get_mut(dpid) else {
             return;
         };
-        switch.table.counters.table_full += 1;
-        let is_first = switch.full_until <= now;
+        table.counters.table_full += 1;
+        let is_first = table.full_until <= now;
         let until = now + TABLE_FULL_PAUSE;
-        switch.full_until = until;
-        let is_asked = switch.table.asked_at.is_some();
-        if switch.table.full.is_none() {
-            switch.table.full = Some(0);
+        table.full_until = until;
+        let is_asked = table.asked_at.is_some();
+        if table.full.is_none() {
+            table.full = Some(0);
         }
         self.outbox.tell_edge(dpid, EdgeUpdate::Pause(until));
         if is_first {
@@ -37,10 +37,8 @@ impl Controller {
         // An answer under way does not show all entries that took the room.
         if !is_asked {
             self.poll(now, dpid);
-            let switch = self.switches.get_mut(&dpid);
-            switch
-                .into_iter()
-                .for_each(|s| s.table.asked_for_limit = true);
+            let table = self.tables.get_mut(dpid);
+            table.into_iter().for_each(|s| s.asked_for_limit = true);
         }
     }
 
@@ -54,21 +52,21 @@ impl Controller {
         is_room_made: bool,
         told: &BTreeSet<EntryKey>,
     ) {
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+        let Some(table) = self.tables.get_mut(dpid) else {
             return;
         };
-        let readings = switch.table.full.map_or(1, |readings| readings + 1);
+        let readings = table.full.map_or(1, |readings| readings + 1);
         if !is_room_made && readings < FULL_READINGS_MAX {
-            switch.table.full = Some(readings);
+            table.full = Some(readings);
             return;
         }
-        switch.table.full = None;
+        table.full = None;
         if is_room_made {
-            switch.full_until = now;
+            table.full_until = now;
             self.outbox.tell_edge(dpid, EdgeUpdate::Pause(now));
             return self.ask_entries(now, dpid);
         }
-        let entries = switch.entries.values();
+        let entries = table.entries.values();
         let refused = entries.filter(|entry| !told.contains(&entry.key));
         for entry in refused.copied().collect::<Vec<_>>() {
             let pair = entry.key.eth_src.zip(entry.key.eth_dst);

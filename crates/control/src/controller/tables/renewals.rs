@@ -22,11 +22,11 @@ impl Controller {
             let Step::Add(entry) = change.step else {
                 continue;
             };
-            let switch = self.switches.get_mut(&change.dpid);
-            if let Some(switch) = switch.filter(|_| entry.hard_timeout_s > 0) {
-                switch.table.leases.handle_install(entry.hard_timeout_s);
-                switch.table.leases_counted += 1;
-                self.lease_count += 1;
+            let table = self.tables.get_mut(change.dpid);
+            if let Some(table) = table.filter(|_| entry.hard_timeout_s > 0) {
+                table.leases.handle_install(entry.hard_timeout_s);
+                table.leases_counted += 1;
+                self.tables.lease_count += 1;
             }
         }
     }
@@ -35,11 +35,10 @@ impl Controller {
         let Some(most) = self.config.timeouts.renewals_max() else {
             return;
         };
-        let all = self.lease_count.max(1) as f64;
-        let Some(switch) = self.switches.get_mut(&dpid) else {
+        let all = self.tables.lease_count.max(1) as f64;
+        let Some(table) = self.tables.get_mut(dpid) else {
             return;
         };
-        let table = &mut switch.table;
         let interval = table.leases.interval().unwrap_or(POLL_MAX);
         let margin = Margin {
             late: table.round_trip * 3 + interval.clamp(POLL_MIN, POLL_MAX),
@@ -50,7 +49,7 @@ impl Controller {
     }
 
     pub(in crate::controller) fn renewals_due(&mut self, now: Instant, dpid: DatapathId) {
-        let table = self.switches.get_mut(&dpid).map(|s| &mut s.table);
+        let table = self.tables.get_mut(dpid);
         if let Some(table) = table.filter(|t| t.renewals_due.is_some_and(|due| due <= now)) {
             table.renewals_due = None;
             self.renew(now, dpid);
@@ -59,25 +58,25 @@ impl Controller {
 
     /// Renews leases, as many as are allowed now.
     fn renew(&mut self, now: Instant, dpid: DatapathId) {
-        while let Some(switch) = self.switches.get(&dpid)
-            && let Some(row) = switch.table.to_renew.front().copied()
+        while let Some(table) = self.tables.get(dpid)
+            && let Some(row) = table.to_renew.front().copied()
         {
             let renewed = self.renewed_entry(now, dpid, row);
-            if renewed.is_some() && !self.renewals.take(now) {
+            if renewed.is_some() && !self.tables.renewals.take(now) {
                 return self.renew_later(now + RENEWAL_PAUSE, dpid);
             }
-            let Some(switch) = self.switches.get_mut(&dpid) else {
+            let Some(table) = self.tables.get_mut(dpid) else {
                 return;
             };
-            switch.table.to_renew.pop_front();
+            table.to_renew.pop_front();
             let Some(entry) = renewed else {
                 continue;
             };
             let counts_anew = self.network.version(dpid) == Some(Version::V10);
-            switch.table.leases.handle_renewed(now, &entry, counts_anew);
-            switch.table.counters.renewals += 1;
-            if switch.entries.contains_key(&entry.key) {
-                switch.entries.handle_sent(now, entry);
+            table.leases.handle_renewed(now, &entry, counts_anew);
+            table.counters.renewals += 1;
+            if table.entries.contains_key(&entry.key) {
+                table.entries.handle_sent(now, entry);
             }
             self.outbox
                 .send_flow_mod(dpid, entry.to_add(self.outbox.generation));
@@ -85,10 +84,10 @@ impl Controller {
     }
 
     fn renew_later(&mut self, due: Instant, dpid: DatapathId) {
-        if let Some(switch) = self.switches.get_mut(&dpid)
-            && switch.table.renewals_due.is_none()
+        if let Some(table) = self.tables.get_mut(dpid)
+            && table.renewals_due.is_none()
         {
-            switch.table.renewals_due = Some(due);
+            table.renewals_due = Some(due);
             self.outbox.timer(due, Timer::Renewals(dpid));
         }
     }
@@ -105,16 +104,15 @@ impl Controller {
             return None;
         };
         let is_priority = class.is_some_and(|class| class.priority);
-        let hard_s = lease.hard_s(self.lease_count, self.overload.factor())?;
+        let hard_s = lease.hard_s(self.tables.lease_count, self.tables.overload.factor())?;
         let key = row.entry_key();
         let is_path = match row.rule {
             Some(_) => self.paths.has_rule(pair, dpid, key),
             None => self.paths.holds(pair, dpid, key),
         };
-        let switch = self.switches.get_mut(&dpid)?;
+        let table = self.tables.get_mut(dpid)?;
         // The reading may be older than the path's last move.
-        let wanted_out = switch.entries.get(&key).map(|wanted| wanted.out);
-        let table = &mut switch.table;
+        let wanted_out = table.entries.get(&key).map(|wanted| wanted.out);
         let mut entry = table.leases.entry(row)?;
         entry.out = wanted_out.unwrap_or(entry.out);
         let is_of_path = matches!(entry.kind, EntryKind::Pair | EntryKind::Service);
