@@ -45,9 +45,7 @@ impl Controller {
         }
         self.administered = Administered::default();
         self.network.set_topology(topology);
-        for switch in self.switches.values_mut() {
-            switch.edge_ports = None;
-        }
+        self.ingress.forget_edge_ports();
         self.enforce_links(now);
         self.trust_stated_links(now);
         self.topology_soon(now);

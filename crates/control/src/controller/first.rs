@@ -35,9 +35,9 @@ use openflow::{Field, MacAddr};
 use crate::edge::EdgeUpdate;
 use crate::timeouts::FirstPackets;
 
-use super::cached::Inlets;
 use super::counts::Counts;
 use super::forwarding::Packet;
+use super::ingress::Inlets;
 use super::paths::Pair;
 use super::updates::Stage;
 use super::{Controller, Location, Mode, Timer};
@@ -183,7 +183,10 @@ impl Controller {
             let entries = self.first.under_way.get(token);
             entries.is_some_and(|entries| {
                 let is_there = is_arp && entries.is_taken;
-                !is_there || !self.is_active_at_once(now, &entries.inlets)
+                !is_there
+                    || !self
+                        .ingress
+                        .is_active_at_once(&self.network, now, &entries.inlets)
             })
         });
         if tokens.is_empty() {
@@ -261,6 +264,15 @@ impl Controller {
         Some(token)
     }
 
+    /// The inlets between two ports of one switch, where its edge sets the entries.
+    fn local_inlets(&self, from: Location, to: Location) -> Inlets {
+        let table = self.tables.get(from.dpid);
+        match table.is_some_and(|table| table.has_lasting_edge()) {
+            true => Inlets::Ports(vec![from, to]),
+            false => Inlets::Unknown,
+        }
+    }
+
     /// Sets an entry between two hosts of one switch through its edge.
     pub(super) fn install_locally(&mut self, now: Instant, from: End, to: End) {
         let ((src, at), (dst, to)) = (from, to);
@@ -299,7 +311,7 @@ impl Controller {
         };
         entries.is_taken = true;
         let inlets = entries.inlets.clone();
-        if !self.is_active_at_once(now, &inlets) {
+        if !self.ingress.is_active_at_once(&self.network, now, &inlets) {
             return;
         }
         let Some(entries) = self.first.under_way.get_mut(&token) else {

@@ -14,9 +14,7 @@ use crate::entry::{ETH_TYPE_LLDP, EntryKey, is_report, watch};
 use crate::timeouts::HostName;
 
 use super::ageing::is_active;
-use super::hosts::{
-    ALARM_INTERVAL, AddressAnswer, AddressQuestion, Answer, Observed, Question, Told,
-};
+use super::hosts::{AddressAnswer, AddressQuestion, Answer, Observed, Question, Told};
 use super::port_state::PortRole;
 use super::ports::Cause;
 use super::{Alarm, Controller, Event, Location, Mode, Timer};
@@ -69,7 +67,7 @@ impl Controller {
             return;
         }
         let is_shown = packet_in.reason == edge::SHOWN;
-        self.note_packet(now, at, &packet_in.data, is_shown);
+        self.ingress.note_packet(now, at, &packet_in.data, is_shown);
         if is_shown {
             return self.learn_from(now, at, packet_in, &fields);
         }
@@ -186,7 +184,9 @@ impl Controller {
                 }
             }
             _ => {
-                if self.may_flood(now, packet.at) && !self.hold_question(now, packet, fields) {
+                if self.ingress.may_flood(now, packet.at, &mut self.outbox)
+                    && !self.hold_question(now, packet, fields)
+                {
                     self.spread(now, packet);
                 }
             }
@@ -237,8 +237,7 @@ impl Controller {
             self.ensure_path(now, packet.src, packet.dst, from, to);
         }
         // Behind a hidden link the packet may come in here again.
-        let port = self.port_mut(packet.at);
-        if !port.is_some_and(|port| port.half_way_budget.take(now)) {
+        if !self.ingress.may_carry_half_way(now, packet.at) {
             self.outbox.counters.packet_ins_half_way_limited += 1;
             return;
         }
@@ -345,7 +344,7 @@ impl Controller {
         }
         if self.config.mode != Mode::Proactive
             && !self.ensure_path(now, packet.src, packet.dst, packet.at, to)
-            && !self.may_detour(now, packet.at)
+            && !self.ingress.may_detour(now, packet.at)
         {
             self.outbox.counters.packet_ins_detour_limited += 1;
             return;
@@ -355,11 +354,19 @@ impl Controller {
         }
     }
 
-    /// Whether the controller may carry one more packet for a port whose new paths exceed its
-    /// budget.
-    fn may_detour(&mut self, now: Instant, at: Location) -> bool {
-        let port = self.port_mut(at);
-        port.is_some_and(|port| port.detour_budget.take(now))
+    fn flood(&mut self, now: Instant, packet: &Packet<'_>) {
+        let outbox = &mut self.outbox;
+        if self.ingress.may_flood(now, packet.at, outbox) {
+            self.spread(now, packet);
+        }
+    }
+
+    /// Sends a packet out of every other edge port, within the budgets.
+    pub(super) fn spread(&mut self, now: Instant, packet: &Packet<'_>) {
+        let home = self.hosts.place(packet.src);
+        let what = (packet, home, self.connections.len());
+        let (net, outbox) = (&self.network, &mut self.outbox);
+        self.ingress.spread(net, now, what, outbox);
     }
 
     /// Sends a packet out at the destination's own switch. While that is disconnected, sends it one
@@ -383,11 +390,7 @@ impl Controller {
         };
         self.outbox.counters.senders_forged += 1;
         let (at, mac) = (packet.at, packet.src);
-        let is_over = |since: Instant| now.since(since) >= ALARM_INTERVAL;
-        if let Some(port) = self.port_mut(at)
-            && port.forged_at.is_none_or(is_over)
-        {
-            port.forged_at = Some(now);
+        if self.ingress.handle_forged(now, at) {
             self.outbox.alarm(Alarm::SenderForged { at, mac, said });
         }
         true
@@ -510,7 +513,7 @@ impl Controller {
 
     /// Deletes the entry that sends a host's packets up, once the question to it has ended.
     fn unlift(&mut self, now: Instant, mac: MacAddr, home: Location) {
-        self.note_ended(now, home.dpid, Some(home.port));
+        self.ingress.note_ended(now, home.dpid, Some(home.port));
         self.outbox
             .send_flow_mod(home.dpid, EntryKey::watch(home.port, mac).to_delete());
     }

@@ -179,7 +179,7 @@ impl Controller {
             if let Some(table) = self.tables.get_mut(dpid) {
                 table.forget(&key);
                 table.handle_removed(key);
-                self.note_ended(now, dpid, key.in_port);
+                self.ingress.note_ended(now, dpid, key.in_port);
                 self.outbox.send_flow_mod(dpid, key.to_delete());
             }
         }

@@ -24,14 +24,10 @@ impl Controller {
         }
         let seed = self.outbox.random();
         let (idle_timeout_s, hard_timeout_s) = self.timeouts_of_edges(None);
-        let (Some(switch), Some(version)) =
-            (self.switches.get_mut(&dpid), self.network.version(dpid))
-        else {
+        let Some(version) = self.network.version(dpid) else {
             return;
         };
-        for port in switch.ports.values_mut() {
-            port.edge_open = false;
-        }
+        self.ingress.close_edges(dpid);
         if let Some(table) = self.tables.get_mut(dpid) {
             table.handle_edge_started(idle_timeout_s, hard_timeout_s);
         }
@@ -86,9 +82,7 @@ impl Controller {
     /// Tells the edge that this host is at this edge port.
     pub(super) fn tell_host(&mut self, mac: MacAddr, at: Location) {
         let port = at.port;
-        if let Some(state) = self.port_mut(at)
-            && !std::mem::replace(&mut state.edge_open, true)
-        {
+        if self.ingress.open_edge(at) {
             self.outbox.tell_edge(at.dpid, EdgeUpdate::Open(port));
         }
         // The controller decides every pair of a host in a class.
@@ -102,10 +96,8 @@ impl Controller {
     /// the port. It is told even if it never knew of the port: an edge of an earlier connection may
     /// have.
     pub(super) fn close_edge(&mut self, now: Instant, at: Location, hosts: Vec<MacAddr>) {
-        self.note_ended(now, at.dpid, None);
-        if let Some(port) = self.port_mut(at) {
-            port.edge_open = false;
-        }
+        self.ingress.note_ended(now, at.dpid, None);
+        self.ingress.close_edge(at);
         let port = at.port;
         let closed = Closed::new(port, &hosts);
         if self
@@ -119,7 +111,7 @@ impl Controller {
     /// Withdraws a host that has left, or that the edge must not answer for: the edge deletes the
     /// entries that it set for the host.
     pub(super) fn forget_host(&mut self, now: Instant, mac: MacAddr, at: Location) {
-        self.note_ended(now, at.dpid, None);
+        self.ingress.note_ended(now, at.dpid, None);
         if self.outbox.tell_edge(at.dpid, EdgeUpdate::Forget(mac)) {
             self.routes_deleted(now, at.dpid, |entry| {
                 entry.key.eth_src == Some(mac) || entry.key.eth_dst == Some(mac)

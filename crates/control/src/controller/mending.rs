@@ -25,12 +25,38 @@ const UNPARKED: usize = 256;
 #[derive(Default)]
 pub(super) struct Mending {
     pairs: BTreeMap<Pair, Mend>,
+    /// Paths that wait until a switch is no longer behind.
+    parked: BTreeMap<DatapathId, BTreeMap<Pair, Mend>>,
+}
+
+impl Mending {
+    fn park(&mut self, dpid: DatapathId, pair: Pair, mend: Mend) {
+        self.parked.entry(dpid).or_default().insert(pair, mend);
+    }
+
+    /// Takes up a path that waits for a switch. Returns whether there was one.
+    fn unpark(&mut self, dpid: DatapathId) -> bool {
+        let Some(parked) = self.parked.get_mut(&dpid) else {
+            return false;
+        };
+        if let Some((pair, mend)) = parked.pop_first() {
+            self.pairs.entry(pair).or_insert(mend);
+            return true;
+        }
+        self.parked.remove(&dpid);
+        false
+    }
+
+    /// Forgets what waits for a switch.
+    pub(super) fn forget(&mut self, dpid: DatapathId) {
+        self.parked.remove(&dpid);
+    }
 }
 
 /// The reason to set a path again, and the path's revision.
 #[derive(Clone, Copy)]
-pub(super) struct Mend {
-    pub why: Why,
+struct Mend {
+    why: Why,
     /// The revision to mend: a path that was set since is right, or has been noted again.
     revision: u64,
 }
@@ -69,10 +95,9 @@ impl Controller {
         let behind = |hop: &Hop| self.outbox.is_behind(hop.dpid, BEHIND_MAX);
         let behind = hops.iter().flatten().find(|hop| behind(hop));
         if let Some(dpid) = behind.map(|hop| hop.dpid)
-            && let Some(switch) = self.switches.get_mut(&dpid)
+            && self.network.knows(dpid)
         {
-            switch.parked.insert(pair, mend);
-            return;
+            return self.mending.park(dpid, pair, mend);
         }
         let (moved, cause) = match mend.why {
             Why::Broken { moved, cause } => (moved, cause),
@@ -110,11 +135,7 @@ impl Controller {
             return;
         }
         let mut left = if is_connected { UNPARKED } else { usize::MAX };
-        while left > 0
-            && let Some(switch) = self.switches.get_mut(&dpid)
-            && let Some((pair, mend)) = switch.parked.pop_first()
-        {
-            self.mending.pairs.entry(pair).or_insert(mend);
+        while left > 0 && self.mending.unpark(dpid) {
             left -= 1;
         }
         self.go_on_mending(now);

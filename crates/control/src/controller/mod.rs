@@ -8,7 +8,7 @@
 //! - *Nothing floods inside the network.* A broadcast goes to the controller at the edge port where
 //!   it enters, and out of every other edge port by packet-outs. There is no spanning tree to
 //!   converge and no loop to find, on any topology. The price is controller time, so each port has
-//!   a budget of broadcasts, and all together have one (`flood.rs`).
+//!   a budget of broadcasts, and all together have one (`ingress/flood.rs`).
 //! - *A first packet arrives.* The controller sends it out at its destination, while it sets
 //!   entries from there back to the ingress. Barriers confirm each step. A packet that misses
 //!   half-way is sent to its destination as well, and its path repaired.
@@ -19,17 +19,16 @@
 
 mod administered;
 mod ageing;
-mod cached;
 mod coarse;
 mod counts;
 mod discovery;
 mod entries;
 mod event;
 mod first;
-mod flood;
 mod forwarding;
 mod guards;
 mod hosts;
+mod ingress;
 mod lifetimes;
 mod links;
 mod local;
@@ -67,7 +66,6 @@ use crate::requests::RequestLimits;
 use crate::session::SwitchUp;
 use crate::timeouts::Timeouts;
 use crate::topology::Topology;
-use clock::Budget;
 
 pub use crate::Location;
 pub use event::{Alarm, Event, HostView, LinkView, SwitchView, TableView, TimeoutsView};
@@ -82,6 +80,7 @@ use first::{FirstPacketState, SETTLE};
 use forwarding::Held;
 pub use hosts::HostCounters;
 use hosts::Hosts;
+use ingress::Ingress;
 pub use links::Drained;
 use mending::Mending;
 use network::Network;
@@ -93,7 +92,6 @@ pub use qos::{
     CircuitReport, Count, HopVerdict, Installation, PolicyReport, QosReport, QosWork, VerifyReport,
 };
 use questions::Questions;
-use switch::Switch;
 use tables::{Table, Tables};
 use updates::Updates;
 
@@ -401,7 +399,6 @@ pub struct Sizes {
 pub struct Controller {
     config: ControllerConfig,
     outbox: Outbox,
-    switches: BTreeMap<DatapathId, Switch>,
     connections: BTreeMap<ConnectionId, DatapathId>,
     network: Network,
     discovery: Discovery,
@@ -414,9 +411,7 @@ pub struct Controller {
     mending: Mending,
     held: VecDeque<Held>,
     held_by: Counts,
-    /// The budget of all broadcasts.
-    flood_packet_outs: Budget,
-    storm_alarms: Budget,
+    ingress: Ingress,
     pressure_alarms: PressureAlarms,
     first: FirstPacketState,
     administered: Administered,
@@ -458,7 +453,6 @@ impl Controller {
         };
         Controller {
             outbox: Outbox::new(&config, word(8) as u16, SplitMix64::new(word(16))),
-            switches: BTreeMap::new(),
             connections: BTreeMap::new(),
             network: Network::new(&config),
             discovery: Discovery::new(&config, Prover::new(seed, word(0))),
@@ -470,12 +464,7 @@ impl Controller {
             mending: Mending::default(),
             held: VecDeque::new(),
             held_by: Counts::default(),
-            flood_packet_outs: flood::packet_out_budget(
-                Instant::START,
-                config.flood_packet_outs_max,
-                1,
-            ),
-            storm_alarms: Budget::new(Instant::START, 1, 10),
+            ingress: Ingress::new(&config),
             pressure_alarms: PressureAlarms::default(),
             first: FirstPacketState::default(),
             administered: Administered::default(),

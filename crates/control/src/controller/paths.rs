@@ -17,9 +17,9 @@ use openflow::{DatapathId, MacAddr, PortNo};
 
 use crate::entry::{Entry, EntryKey, EntryKind};
 
-use super::cached::Inlets;
 use super::counts::Counts;
 use super::first::{SETTLE, Token};
+use super::ingress::Inlets;
 use super::links::{Distances, Hop};
 use super::mending::Why;
 use super::ports::Cause;
@@ -297,8 +297,7 @@ impl Controller {
             self.outbox.counters.paths_over_share += 1;
             return None;
         }
-        let budget = self.port_mut(asked_by).map(|port| &mut port.path_budget);
-        if budget.is_some_and(|budget| !budget.take(now)) {
+        if !self.ingress.may_begin_path(now, asked_by) {
             self.outbox.counters.paths_limited += 1;
             return None;
         }

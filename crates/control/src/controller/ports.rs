@@ -204,7 +204,7 @@ impl Controller {
             return;
         }
         let was_edge = self.network.role(at) == PortRole::Edge;
-        self.note_port(now, at, state.is_some());
+        self.ingress.handle_port(now, at, state.is_some());
         let change = (at, state.as_ref());
         match self.discovery.apply_port(&mut self.network, now, change) {
             Some(true) => {
@@ -296,7 +296,8 @@ impl Controller {
             return;
         }
         let unanswered = self.outbox.forget(dpid);
-        self.switches.remove(&dpid);
+        self.ingress.forget(dpid);
+        self.mending.forget(dpid);
         self.tables.forget(dpid);
         if let Some(connection) = connection {
             self.connections.remove(&connection);
@@ -317,7 +318,7 @@ impl Controller {
     /// Removes hosts that were placed behind a port that is now known as a link.
     pub(super) fn evict_hosts(&mut self, now: Instant, at: Location) {
         let hosts = self.hosts.unplace(now, at);
-        if self.port(at).is_some_and(|port| port.edge_open) || !hosts.is_empty() {
+        if self.ingress.is_edge_open(at) || !hosts.is_empty() {
             self.close_edge(now, at, hosts.clone());
         }
         if !hosts.is_empty() {

@@ -146,7 +146,9 @@ impl Controller {
                 }
             }
         }
-        self.note_admitted(now, dpid, is_blank);
+        let (net, outbox) = (&self.network, &mut self.outbox);
+        self.ingress
+            .note_admitted(net, now, (dpid, is_blank), outbox);
         self.set_infrastructure(dpid, &held, &theirs, &mut tally);
         if known {
             self.set_missing(now, dpid, &held, &mut tally);
@@ -384,7 +386,7 @@ impl Controller {
             }
         };
         if broken {
-            self.note_ended(now, at.dpid, Some(at.port));
+            self.ingress.note_ended(now, at.dpid, Some(at.port));
             for key in self.forget_entry(at, pair) {
                 self.outbox.send_flow_mod(at.dpid, key.to_delete());
             }
@@ -422,7 +424,7 @@ impl Controller {
                 table.forget(&key);
                 table.handle_removed(key);
             }
-            self.note_ended(now, dpid, key.in_port);
+            self.ingress.note_ended(now, dpid, key.in_port);
             self.outbox.send_flow_mod(dpid, key.to_delete());
         }
     }

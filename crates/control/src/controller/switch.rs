@@ -1,96 +1,18 @@
-//! One switch as the controller knows it, and the messages to it.
-
-use std::collections::BTreeMap;
+//! The connection of one switch: its admission, and its answers to requests.
 
 use clock::Instant;
 use openflow::message::SwitchConfig;
 use openflow::multipart::{MultipartRequest, RequestBody};
-use openflow::{DatapathId, ErrorKind, Message, PortNo, Xid};
+use openflow::{DatapathId, ErrorKind, Message, Xid};
 
 use crate::ConnectionId;
 use crate::entry::ask_for_entries;
 use crate::requests::Requests;
 use crate::session::SwitchUp;
-use clock::Budget;
 
-use super::flood::{EdgePorts, PORT_PART, SWITCH_PART, Storm, packet_out_budget};
-use super::mending::Mend;
 use super::outbox::Request;
-use super::paths::Pair;
 use super::questions::Answered;
-use super::{Alarm, Controller, ControllerConfig, Event, Location};
-
-/// Packets of one port that the controller carries each second while the port's new paths are over
-/// their budget.
-const DETOUR_PER_S: u32 = 5000;
-
-/// Packets without an entry that come in over a link, and that the controller carries each second.
-/// A link has those of many hosts: after a restart, or while tables are full.
-const HALF_WAY_PER_S: u32 = 25_000;
-const HALF_WAY_BURST: u32 = 5000;
-
-/// The state of one switch beside what the network view has.
-pub(super) struct Switch {
-    pub ports: BTreeMap<PortNo, SwitchPort>,
-    /// Paths to mend when the switch is no longer behind.
-    pub parked: BTreeMap<Pair, Mend>,
-    /// Until when any port may have kept flows that the entries would not make (`cached.rs`).
-    pub kept_until: Instant,
-    /// Cached until something changes.
-    pub edge_ports: Option<EdgePorts>,
-    /// The budget of broadcasts from its ports.
-    pub flood_packet_outs: Budget,
-}
-
-pub(super) struct SwitchPort {
-    /// The budgets of broadcasts from here, and of the packet-outs that they cost.
-    pub flood_budget: Budget,
-    pub flood_packet_outs: Budget,
-    pub storm: Storm,
-    /// The budget of new paths that begin here.
-    pub path_budget: Budget,
-    /// The budget of packets from here that the controller carries because `path_budget` is used
-    /// up.
-    pub detour_budget: Budget,
-    /// The budget of packets that came in over a link and that the controller carries.
-    pub half_way_budget: Budget,
-    /// When the last alarm about a forged sender here was raised.
-    pub forged_at: Option<Instant>,
-    /// Until when packets from here may have a kept flow that the switch's entries would not make.
-    pub kept_until: Instant,
-    /// Whether the switch's edge answers for the port.
-    pub edge_open: bool,
-}
-
-impl Switch {
-    fn new(now: Instant, config: &ControllerConfig) -> Switch {
-        Switch {
-            ports: BTreeMap::new(),
-            parked: BTreeMap::new(),
-            kept_until: Instant::START,
-            edge_ports: None,
-            flood_packet_outs: packet_out_budget(now, config.flood_packet_outs_max, SWITCH_PART),
-        }
-    }
-}
-
-impl SwitchPort {
-    fn new(now: Instant, config: &ControllerConfig) -> SwitchPort {
-        let flood = config.flood_rate_max;
-        let of_paths = config.path_rate_max;
-        SwitchPort {
-            flood_budget: Budget::new(now, flood, flood.max(1)),
-            flood_packet_outs: packet_out_budget(now, config.flood_packet_outs_max, PORT_PART),
-            storm: Storm::default(),
-            path_budget: Budget::new(now, of_paths, of_paths.max(1)),
-            detour_budget: Budget::new(now, DETOUR_PER_S, DETOUR_PER_S),
-            half_way_budget: Budget::new(now, HALF_WAY_PER_S, HALF_WAY_BURST),
-            forged_at: None,
-            kept_until: Instant::START,
-            edge_open: false,
-        }
-    }
-}
+use super::{Alarm, Controller, Event};
 
 impl Controller {
     /// Takes over a connection: sends settings, and asks for the entries.
@@ -103,9 +25,8 @@ impl Controller {
         self.outbox.open(dpid, (connection, up.version), requests);
         self.network.handle_up(now, connection, &up);
         self.discovery.handle_up(dpid);
-        let fresh = || Switch::new(now, &self.config);
-        self.switches.entry(dpid).or_insert_with(fresh);
         self.tables.handle_up(dpid);
+        self.ingress.handle_up(now, dpid);
         self.outbox.event(Event::SwitchUp {
             dpid,
             version: up.version,
@@ -129,29 +50,6 @@ impl Controller {
         let body = RequestBody::Flow(ask_for_entries());
         let message = Message::MultipartRequest(MultipartRequest { more: false, body });
         self.outbox.request(now, dpid, Request::Entries, &message);
-    }
-
-    /// Notes that a port was reported, or is gone.
-    pub(super) fn note_port(&mut self, now: Instant, at: Location, is_there: bool) {
-        let Some(switch) = self.switches.get_mut(&at.dpid) else {
-            return;
-        };
-        switch.edge_ports = None;
-        if is_there {
-            let config = &self.config;
-            let fresh = || SwitchPort::new(now, config);
-            switch.ports.entry(at.port).or_insert_with(fresh);
-        } else {
-            switch.ports.remove(&at.port);
-        }
-    }
-
-    pub(super) fn port(&self, at: Location) -> Option<&SwitchPort> {
-        self.switches.get(&at.dpid)?.ports.get(&at.port)
-    }
-
-    pub(super) fn port_mut(&mut self, at: Location) -> Option<&mut SwitchPort> {
-        self.switches.get_mut(&at.dpid)?.ports.get_mut(&at.port)
     }
 
     pub(super) fn handle_answer(&mut self, now: Instant, dpid: DatapathId, xid: Xid) {

@@ -32,9 +32,9 @@ use crate::timeouts::keeper::Keeper;
 use crate::timeouts::leases::{Leases, RowKey};
 use crate::timeouts::{ENTRIES_MAX, FlowClass, Lifetime, Timeouts};
 
-use super::cached::outlasts_flows;
 use super::entries::Entries;
 use super::guards::GuardCounts;
+use super::ingress::outlasts_flows;
 use super::outbox::Request;
 use super::paths::TABLE_FULL_PAUSE;
 use super::{Controller, TableView, TimeoutsView, Timer};
@@ -784,7 +784,7 @@ impl Controller {
             };
             table.counters.evictions += 1;
             table.evicted_at = Some(now);
-            self.note_ended(now, dpid, key.in_port);
+            self.ingress.note_ended(now, dpid, key.in_port);
             if key.is_coarse() {
                 self.drop_coarse(dpid, key);
                 continue;

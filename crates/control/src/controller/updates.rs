@@ -311,7 +311,7 @@ impl Controller {
                     let old = table.note_sent(now, entry);
                     table.handle_sent(now, &entry);
                     if old.is_some_and(|old| old.out != entry.out) {
-                        self.note_ended(now, dpid, key.in_port);
+                        self.ingress.note_ended(now, dpid, key.in_port);
                     }
                     self.outbox
                         .send_flow_mod(dpid, entry.to_add(self.outbox.generation));
@@ -328,7 +328,7 @@ impl Controller {
                 Step::Delete(key) => {
                     table.forget(&key);
                     table.handle_removed(key);
-                    self.note_ended(now, dpid, key.in_port);
+                    self.ingress.note_ended(now, dpid, key.in_port);
                     self.outbox.send_flow_mod(dpid, key.to_delete());
                 }
             }

@@ -5,8 +5,8 @@ use openflow::DatapathId;
 use openflow::message::{FlowRemoved, FlowRemovedReason};
 
 use crate::controller::Controller;
-use crate::controller::cached::outlasts_flows;
 use crate::controller::guards::FRESH_MAX;
+use crate::controller::ingress::outlasts_flows;
 use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
 
 use super::Waited;
@@ -32,7 +32,7 @@ impl Controller {
         };
         let is_idle = removed.reason == FlowRemovedReason::IDLE_TIMEOUT;
         if !is_idle || !outlasts_flows(removed.idle_timeout, 0) {
-            self.note_ended(now, dpid, key.in_port);
+            self.ingress.note_ended(now, dpid, key.in_port);
         }
         if key.is_coarse() {
             return self.coarse_ended(dpid, key, removed.reason);

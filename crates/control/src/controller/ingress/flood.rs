@@ -13,12 +13,16 @@ use clock::{Duration, Instant};
 use openflow::message::PacketOut;
 use openflow::{Action, DatapathId, Frame, Message, PortNo, Version, Xid, encode};
 
+use crate::Location;
+use crate::controller::Alarm;
+use crate::controller::forwarding::Packet;
+use crate::controller::network::Network;
+use crate::controller::outbox::Outbox;
+use crate::controller::port_state::PortRole;
 use crate::requests::EDGE_XID;
 use clock::Budget;
 
-use super::forwarding::Packet;
-use super::port_state::PortRole;
-use super::{Alarm, Controller, Location};
+use super::Ingress;
 
 /// How long a port must be over its budget before it counts as storming, and the pause that ends
 /// this time.
@@ -68,53 +72,65 @@ impl Storm {
     }
 }
 
-impl Controller {
+impl Ingress {
+    /// Makes all switches' edge ports be found anew.
+    pub(in crate::controller) fn forget_edge_ports(&mut self) {
+        for switch in self.switches.values_mut() {
+            switch.edge_ports = None;
+        }
+    }
+
     /// Returns the edge ports of a switch.
-    pub(super) fn edge_ports(&mut self, dpid: DatapathId) -> Arc<[PortNo]> {
-        let Some(switch) = self.network.switch(dpid) else {
+    fn edge_ports(&mut self, net: &Network, dpid: DatapathId) -> Arc<[PortNo]> {
+        let Some(known) = net.switch(dpid) else {
             return Arc::default();
         };
-        let changes = switch.ports.values().map(|port| port.state.changes());
-        let as_of = (self.network.links.revision(), changes.sum());
-        let kept = self.switches.get(&dpid).and_then(|s| s.edge_ports.as_ref());
+        let changes = known.ports.values().map(|port| port.state.changes());
+        let as_of = (net.links.revision(), changes.sum());
+        let switch = self.switches.get_mut(&dpid);
+        let kept = switch
+            .as_ref()
+            .and_then(|switch| switch.edge_ports.as_ref());
         if let Some(kept) = kept.filter(|kept| kept.as_of == as_of) {
             return kept.ports.clone();
         }
         let at = |port: &PortNo| Location { dpid, port: *port };
-        let is_edge = |port: &PortNo| self.network.role(at(port)) == PortRole::Edge;
-        let ports: Arc<[PortNo]> = switch.ports.keys().copied().filter(is_edge).collect();
-        let kept = EdgePorts {
-            ports: ports.clone(),
-            as_of,
-        };
-        if let Some(switch) = self.switches.get_mut(&dpid) {
-            switch.edge_ports = Some(kept);
+        let is_edge = |port: &PortNo| net.role(at(port)) == PortRole::Edge;
+        let ports: Arc<[PortNo]> = known.ports.keys().copied().filter(is_edge).collect();
+        if let Some(switch) = switch {
+            switch.edge_ports = Some(EdgePorts {
+                ports: ports.clone(),
+                as_of,
+            });
         }
         ports
     }
 
-    pub(super) fn flood(&mut self, now: Instant, packet: &Packet<'_>) {
-        if self.may_flood(now, packet.at) {
-            self.spread(now, packet);
-        }
-    }
-
     /// Whether the port has budget for the packet, in packets.
-    pub(super) fn may_flood(&mut self, now: Instant, at: Location) -> bool {
-        let within = self
-            .port_mut(at)
-            .is_some_and(|port| port.flood_budget.take(now));
+    pub(in crate::controller) fn may_flood(
+        &mut self,
+        now: Instant,
+        at: Location,
+        outbox: &mut Outbox,
+    ) -> bool {
+        let port = self.port_mut(at);
+        let within = port.is_some_and(|port| port.flood_budget.take(now));
         if !within {
-            self.outbox.counters.flood_limited += 1;
-            self.note_storm(now, at);
+            outbox.counters.flood_limited += 1;
+            self.note_storm(now, at, outbox);
         }
         within
     }
 
     /// Whether the port, its switch and the controller have budget for the broadcast, in
     /// packet-outs.
-    fn may_spread(&mut self, now: Instant, at: Location) -> bool {
-        let cost = u32::try_from(self.connections.len()).unwrap_or(u32::MAX);
+    fn may_spread(
+        &mut self,
+        now: Instant,
+        (at, cost): (Location, usize),
+        outbox: &mut Outbox,
+    ) -> bool {
+        let cost = u32::try_from(cost).unwrap_or(u32::MAX);
         let Some(switch) = self.switches.get_mut(&at.dpid) else {
             return false;
         };
@@ -122,13 +138,13 @@ impl Controller {
             return false;
         };
         if !port.flood_packet_outs.has(now, cost) {
-            self.outbox.counters.flood_limited += 1;
-            self.note_storm(now, at);
+            outbox.counters.flood_limited += 1;
+            self.note_storm(now, at, outbox);
             return false;
         }
         let budgets = [&mut switch.flood_packet_outs, &mut self.flood_packet_outs];
         if !budgets.into_iter().all(|budget| budget.has(now, cost)) {
-            self.outbox.counters.flood_limited_shared += 1;
+            outbox.counters.flood_limited_shared += 1;
             return false;
         }
         port.flood_packet_outs.take_many(now, cost);
@@ -137,28 +153,34 @@ impl Controller {
         true
     }
 
-    fn note_storm(&mut self, now: Instant, at: Location) {
+    fn note_storm(&mut self, now: Instant, at: Location, outbox: &mut Outbox) {
         if let Some(port) = self.port_mut(at)
             && port.storm.is_alarming(now)
             && self.storm_alarms.take(now)
         {
-            self.outbox.alarm(Alarm::BroadcastStorm { at });
+            outbox.alarm(Alarm::BroadcastStorm { at });
         }
     }
 
-    /// Sends a packet out of every edge port but its own and, where that is known, its sender's.
-    /// Switches with the same edge ports are sent the same frame.
-    pub(super) fn spread(&mut self, now: Instant, packet: &Packet<'_>) {
-        if !self.may_spread(now, packet.at) {
+    /// Sends a packet out of every edge port but its own and, where that is known, its sender's
+    /// (`home`). Switches with the same edge ports are sent the same frame. `cost`: the number of
+    /// switches.
+    pub(in crate::controller) fn spread(
+        &mut self,
+        net: &Network,
+        now: Instant,
+        (packet, home, cost): (&Packet<'_>, Option<Location>, usize),
+        outbox: &mut Outbox,
+    ) {
+        if !self.may_spread(now, (packet.at, cost), outbox) {
             return;
         }
-        self.outbox.counters.flooded += 1;
-        let home = self.hosts.place(packet.src);
-        let connected = self.network.connected();
+        outbox.counters.flooded += 1;
+        let connected = net.connected();
         let connected = connected.filter_map(|s| Some((s.dpid, s.version, s.connection?)));
         let mut frames: BTreeMap<(Version, Arc<[PortNo]>), Option<Frame>> = BTreeMap::new();
-        for (dpid, version, connection) in connected.collect::<Vec<_>>() {
-            let mut ports = self.edge_ports(dpid);
+        for (dpid, version, connection) in connected {
+            let mut ports = self.edge_ports(net, dpid);
             let is_here = |at: &Location| at.dpid == dpid;
             if is_here(&packet.at) || home.as_ref().is_some_and(is_here) {
                 let is_other = |port: &PortNo| {
@@ -178,10 +200,10 @@ impl Controller {
                 }
             };
             let Some(frame) = frame else {
-                self.outbox.counters.unencodable += 1;
+                outbox.counters.unencodable += 1;
                 continue;
             };
-            self.outbox.send_packet_out(connection, frame);
+            outbox.send_packet_out(connection, frame);
         }
     }
 }

@@ -25,8 +25,12 @@ use openflow::{DatapathId, Match, PortNo};
 use crate::edge::SHOW_INTERVAL;
 use crate::entry::{EntryKind, may_keep_ipv4_flow};
 
-use super::forwarding::OWN_MAC;
-use super::{Controller, Location};
+use crate::Location;
+use crate::controller::forwarding::OWN_MAC;
+use crate::controller::network::Network;
+use crate::controller::outbox::Outbox;
+
+use super::Ingress;
 
 /// Open vSwitch's `max-idle`, and half a second until its revalidators notice that it is over.
 const KEPT: Duration = Duration::from_millis(10_500);
@@ -36,7 +40,7 @@ const KEPT_MAX: Duration = KEPT.saturating_add(SHOW_INTERVAL);
 
 /// The ports by which packets for new entries come in.
 #[derive(Clone, Debug)]
-pub(super) enum Inlets {
+pub(in crate::controller) enum Inlets {
     Ports(Vec<Location>),
     /// Every port of every switch.
     Every,
@@ -44,16 +48,27 @@ pub(super) enum Inlets {
     Unknown,
 }
 
-impl Controller {
+impl Ingress {
     /// Notes that a packet came up. One that an edge has shown stands for others of any kind.
-    pub(super) fn note_packet(&mut self, now: Instant, at: Location, data: &[u8], is_shown: bool) {
+    pub(in crate::controller) fn note_packet(
+        &mut self,
+        now: Instant,
+        at: Location,
+        data: &[u8],
+        is_shown: bool,
+    ) {
         if is_shown || may_keep_ipv4_flow(data) {
             self.note_ended(now, at.dpid, Some(at.port));
         }
     }
 
     /// Notes that an entry of one in-port, or of all, has ended or was deleted.
-    pub(super) fn note_ended(&mut self, now: Instant, dpid: DatapathId, in_port: Option<PortNo>) {
+    pub(in crate::controller) fn note_ended(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        in_port: Option<PortNo>,
+    ) {
         let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
@@ -68,51 +83,54 @@ impl Controller {
     }
 
     /// Notes that the switch is about to be sent its entries. `is_blank`: it has none yet.
-    pub(super) fn note_admitted(&mut self, now: Instant, dpid: DatapathId, is_blank: bool) {
-        let Some(switch) = self.network.switch(dpid) else {
+    pub(in crate::controller) fn note_admitted(
+        &mut self,
+        net: &Network,
+        now: Instant,
+        (dpid, is_blank): (DatapathId, bool),
+        outbox: &mut Outbox,
+    ) {
+        let Some(switch) = net.switch(dpid) else {
             return;
         };
         if !is_blank {
             self.note_ended(now, dpid, None);
         } else if switch.is_open_vswitch() {
-            self.outbox
-                .send_flow_mod(dpid, look_at_addresses(self.outbox.generation));
+            outbox.send_flow_mod(dpid, look_at_addresses(outbox.generation));
         }
     }
 
     /// Whether an IPv4 packet that comes in there meets the entries that the switches have
     /// confirmed.
-    pub(super) fn is_active_at_once(&self, now: Instant, inlets: &Inlets) -> bool {
+    pub(in crate::controller) fn is_active_at_once(
+        &self,
+        net: &Network,
+        now: Instant,
+        inlets: &Inlets,
+    ) -> bool {
         match inlets {
             Inlets::Ports(ports) => ports.iter().all(|at| {
-                let port = self.port(*at);
-                self.keeps_none(now, at.dpid) && port.is_some_and(|port| port.kept_until <= now)
+                let switch = self.switches.get(&at.dpid);
+                let port = switch.and_then(|switch| switch.ports.get(&at.port));
+                self.keeps_none(net, now, at.dpid)
+                    && port.is_some_and(|port| port.kept_until <= now)
             }),
             Inlets::Every => self.switches.iter().all(|(dpid, switch)| {
                 let mut ports = switch.ports.values();
-                self.keeps_none(now, *dpid) && ports.all(|port| port.kept_until <= now)
+                self.keeps_none(net, now, *dpid) && ports.all(|port| port.kept_until <= now)
             }),
             Inlets::Unknown => false,
         }
     }
 
     /// Whether the switch keeps no flows, apart from single ports.
-    fn keeps_none(&self, now: Instant, dpid: DatapathId) -> bool {
-        let is_known = self.network.switch(dpid).is_some_and(|switch| {
+    fn keeps_none(&self, net: &Network, now: Instant, dpid: DatapathId) -> bool {
+        let is_known = net.switch(dpid).is_some_and(|switch| {
             let is_known = switch.synced && switch.connection.is_some();
             is_known && switch.is_open_vswitch()
         });
         let switch = self.switches.get(&dpid);
         is_known && switch.is_some_and(|switch| switch.kept_until <= now)
-    }
-
-    /// The inlets between two ports of one switch, where its edge sets the entries.
-    pub(super) fn local_inlets(&self, from: Location, to: Location) -> Inlets {
-        let table = self.tables.get(from.dpid);
-        match table.is_some_and(|table| table.has_lasting_edge()) {
-            true => Inlets::Ports(vec![from, to]),
-            false => Inlets::Unknown,
-        }
     }
 }
 
@@ -129,7 +147,7 @@ fn look_at_addresses(generation: u16) -> FlowMod {
 }
 
 /// Whether an entry with these timeouts ends only after the datapath has dropped its flows.
-pub(super) fn outlasts_flows(idle_s: u16, hard_s: u16) -> bool {
+pub(in crate::controller) fn outlasts_flows(idle_s: u16, hard_s: u16) -> bool {
     let idle = Duration::from_secs(idle_s.into());
     hard_s == 0 && (idle_s == 0 || idle > KEPT_MAX)
 }
