@@ -6,21 +6,17 @@ use bytes::Bytes;
 use clock::Instant;
 use openflow::message::PacketIn;
 use openflow::packet::PacketFields;
-use openflow::packet::build::{arp_probe, neighbour_probe};
 use openflow::{BufferId, DatapathId, Field, MacAddr};
 
 use crate::edge;
-use crate::entry::{ETH_TYPE_LLDP, EntryKey, is_report, watch};
+use crate::entry::{ETH_TYPE_LLDP, EntryKey, is_report};
 use crate::timeouts::HostName;
 
 use super::ageing::is_active;
-use super::hosts::{AddressAnswer, AddressQuestion, Answer, Observed, Question, Told};
+use super::hosts::{Answer, OWN_MAC, Observed, Told};
 use super::port_state::PortRole;
 use super::ports::Cause;
 use super::{Alarm, Controller, Event, Location, Mode, Timer};
-
-/// The controller's own address, from which it sends questions to hosts; locally administered.
-pub(super) const OWN_MAC: MacAddr = MacAddr([0x02, b'a', b'u', b's', b't', b'r']);
 
 /// Maximum number of waiting packets from held ports, over all switches, and of one switch and one
 /// port.
@@ -301,8 +297,7 @@ impl Controller {
             }
             Observed::Contested { ask } => {
                 if let Some(question) = ask {
-                    self.watch_host(mac, question.home);
-                    self.ask_host(mac, &question);
+                    self.hosts.ask_claimed(mac, &question, &mut self.outbox);
                 }
                 self.outbox.counters.packet_ins_contested += 1;
                 false
@@ -439,7 +434,7 @@ impl Controller {
             }
             Told::Contested { ask } => {
                 if let Some(question) = ask {
-                    self.ask_owner(question);
+                    self.hosts.ask_owner(question, &mut self.outbox);
                 }
                 self.outbox.counters.address_claims += 1;
                 false
@@ -467,47 +462,22 @@ impl Controller {
     }
 
     pub(super) fn host_question_due(&mut self, now: Instant, mac: MacAddr) {
-        let heard = self.heard(self.hosts.place(mac));
-        match self.hosts.handle_timeout(now, mac, |at| heard == Some(at)) {
-            Some(Answer::Ask(question)) => self.ask_host(mac, &question),
+        let (net, outbox) = (&self.network, &mut self.outbox);
+        match self.hosts.question_due(net, now, mac, outbox) {
             Some(Answer::Moved { from, to }) => {
                 self.unlift(now, mac, from);
                 self.host_moved(now, mac, from, to);
             }
             Some(Answer::Dropped { home }) => self.unlift(now, mac, home),
-            None => {}
+            Some(Answer::Ask(_)) | None => {}
         }
     }
 
     pub(super) fn address_question_due(&mut self, now: Instant, ip: IpAddr) {
-        let owner = self.hosts.by_ip(ip);
-        let heard = self.heard(owner.and_then(|owner| self.hosts.place(owner)));
-        let answer = self
-            .hosts
-            .handle_address_timeout(now, ip, |at| heard == Some(at));
-        match answer {
-            Some(AddressAnswer::Ask(question)) => self.ask_owner(question),
-            Some(AddressAnswer::Moved { from, to }) => self.address_moved(now, ip, from, to),
-            None => {}
-        }
-    }
-
-    /// The place, if frames of a host there reach the controller.
-    fn heard(&self, at: Option<Location>) -> Option<Location> {
-        at.filter(|at| {
-            self.network.is_connected(at.dpid) && self.network.role(*at) == PortRole::Edge
-        })
-    }
-
-    /// Asks a host at all of its addresses. Its packets come up until it has answered or the
-    /// question has ended.
-    fn ask_host(&mut self, mac: MacAddr, question: &Question) {
-        self.outbox.timer(question.due, Timer::HostQuestion(mac));
-        let home = question.home;
-        self.outbox
-            .send_flow_mod(home.dpid, watch(home.port, mac, self.outbox.generation));
-        for ip in &question.ips {
-            self.probe(home, mac, *ip);
+        let (net, outbox) = (&self.network, &mut self.outbox);
+        let moved = self.hosts.address_question_due(net, now, ip, outbox);
+        if let Some((from, to)) = moved {
+            self.address_moved(now, ip, from, to);
         }
     }
 
@@ -516,25 +486,6 @@ impl Controller {
         self.ingress.note_ended(now, home.dpid, Some(home.port));
         self.outbox
             .send_flow_mod(home.dpid, EntryKey::watch(home.port, mac).to_delete());
-    }
-
-    fn ask_owner(&mut self, question: AddressQuestion) {
-        let AddressQuestion {
-            ip,
-            owner,
-            home,
-            due,
-        } = question;
-        self.outbox.timer(due, Timer::AddressQuestion(ip));
-        self.probe(home, owner, ip);
-    }
-
-    pub(super) fn probe(&mut self, home: Location, mac: MacAddr, ip: IpAddr) {
-        let probe = match ip {
-            IpAddr::V4(ip) => arp_probe(OWN_MAC, mac, ip),
-            IpAddr::V6(ip) => neighbour_probe(OWN_MAC, mac, ip),
-        };
-        self.outbox.packet_out(home.dpid, &[home.port], &probe);
     }
 
     /// Handles the move of an IP address to another host.

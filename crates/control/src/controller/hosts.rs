@@ -19,6 +19,7 @@ mod age;
 #[cfg(test)]
 mod model;
 mod owners;
+mod questions;
 #[cfg(test)]
 mod tests;
 
@@ -34,9 +35,10 @@ use crate::timeouts::Prefix;
 use super::Location;
 use age::Ageing;
 pub use age::HostCounters;
-pub(super) use age::STEP_INTERVAL;
 pub(super) use owners::{AddressAnswer, AddressQuestion, Told};
 use owners::{Owned, Owners};
+pub(super) use questions::OWN_MAC;
+use questions::PressureAlarms;
 
 /// Asks before silence counts, and between two of them.
 const PROBES: u32 = 3;
@@ -53,7 +55,7 @@ const REJECTED: Duration = Duration::from_secs(10);
 /// Ports of which that is remembered for one host. While there are as many, no claim is looked at.
 const REJECTED_MAX: usize = 8;
 /// One alarm per host in this time, however many frames.
-pub(super) const ALARM_INTERVAL: Duration = Duration::from_secs(60);
+const ALARM_INTERVAL: Duration = Duration::from_secs(60);
 /// Moves of one host in `MOVES_WINDOW` that are believed.
 const MOVES_MAX: usize = 5;
 const MOVES_WINDOW: Duration = Duration::from_secs(10);
@@ -71,6 +73,9 @@ pub(super) struct Hosts {
     owners: Owners,
     now: Instant,
     ageing: Ageing,
+    /// Whether the timer of ageing is set.
+    is_ageing: bool,
+    pressure_alarms: PressureAlarms,
 }
 
 #[derive(Default)]
@@ -160,6 +165,8 @@ impl Hosts {
             owners: Owners::default(),
             now: Instant::START,
             ageing: Ageing::default(),
+            is_ageing: false,
+            pressure_alarms: PressureAlarms::default(),
         }
     }
 

@@ -138,10 +138,4 @@ impl Controller {
             self.routes_soon(now);
         }
     }
-
-    /// Makes the edge send up a host's packets while somebody else claims its address: the
-    /// controller must learn whether the host is alive.
-    pub(super) fn watch_host(&mut self, mac: MacAddr, home: Location) {
-        self.outbox.tell_edge(home.dpid, EdgeUpdate::Watch(mac));
-    }
 }

@@ -72,7 +72,6 @@ pub use event::{Alarm, Event, HostView, LinkView, SwitchView, TableView, Timeout
 pub use tables::TableCounters;
 
 use administered::Administered;
-use ageing::PressureAlarms;
 use coarse::Coarse;
 use counts::Counts;
 use discovery::Discovery;
@@ -412,7 +411,6 @@ pub struct Controller {
     held: VecDeque<Held>,
     held_by: Counts,
     ingress: Ingress,
-    pressure_alarms: PressureAlarms,
     first: FirstPacketState,
     administered: Administered,
     qos: QosState,
@@ -427,7 +425,6 @@ pub struct Controller {
     adopt_pending: bool,
     /// The switch that the current message or timer is about: a panic is attributed to it.
     in_hand: Option<DatapathId>,
-    ageing_pending: bool,
 }
 
 fn shares_of_hosts(config: &ControllerConfig) -> Shares {
@@ -465,7 +462,6 @@ impl Controller {
             held: VecDeque::new(),
             held_by: Counts::default(),
             ingress: Ingress::new(&config),
-            pressure_alarms: PressureAlarms::default(),
             first: FirstPacketState::default(),
             administered: Administered::default(),
             qos: QosState::default(),
@@ -477,7 +473,6 @@ impl Controller {
             routes_pending: false,
             adopt_pending: false,
             in_hand: None,
-            ageing_pending: false,
             config,
         }
     }

@@ -26,7 +26,7 @@ use crate::edge::SHOW_INTERVAL;
 use crate::entry::{EntryKind, may_keep_ipv4_flow};
 
 use crate::Location;
-use crate::controller::forwarding::OWN_MAC;
+use crate::controller::hosts::OWN_MAC;
 use crate::controller::network::Network;
 use crate::controller::outbox::Outbox;
 

@@ -1,0 +1,161 @@
+//! Questions to hosts as messages: ARP and neighbour discovery out of the port of their place, and
+//! deadlines. Alarms that hosts have taken all their room.
+
+use std::net::IpAddr;
+
+use clock::{Duration, Instant};
+use openflow::MacAddr;
+use openflow::packet::build::{arp_probe, neighbour_probe};
+
+use crate::Location;
+use crate::controller::Alarm;
+use crate::controller::network::Network;
+use crate::controller::outbox::{Outbox, Timer};
+use crate::controller::port_state::PortRole;
+use crate::edge::EdgeUpdate;
+use crate::entry::watch;
+
+use super::age::STEP_INTERVAL;
+use super::{AddressAnswer, AddressQuestion, Answer, Hosts, Question};
+
+/// The controller's own address, from which it sends questions to hosts; locally administered.
+pub(in crate::controller) const OWN_MAC: MacAddr = MacAddr([0x02, b'a', b'u', b's', b't', b'r']);
+
+/// Time between two alarms that hosts, or their IP addresses, have taken all their room.
+const PRESSURE_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The times of the last alarms.
+#[derive(Default)]
+pub(super) struct PressureAlarms {
+    hosts: Option<Instant>,
+    details: Option<Instant>,
+}
+
+impl Hosts {
+    /// Asks a host whose address is claimed elsewhere. Its edge sends its packets up meanwhile: the
+    /// controller must learn whether the host is alive.
+    pub(in crate::controller) fn ask_claimed(
+        &self,
+        mac: MacAddr,
+        question: &Question,
+        outbox: &mut Outbox,
+    ) {
+        outbox.tell_edge(question.home.dpid, EdgeUpdate::Watch(mac));
+        ask_host(mac, question, outbox);
+    }
+
+    pub(in crate::controller) fn ask_owner(&self, question: AddressQuestion, outbox: &mut Outbox) {
+        let AddressQuestion {
+            ip,
+            owner,
+            home,
+            due,
+        } = question;
+        outbox.timer(due, Timer::AddressQuestion(ip));
+        probe(home, owner, ip, outbox);
+    }
+
+    /// Asks a host again whose question is due. Returns the answer that its silence is.
+    pub(in crate::controller) fn question_due(
+        &mut self,
+        net: &Network,
+        now: Instant,
+        mac: MacAddr,
+        outbox: &mut Outbox,
+    ) -> Option<Answer> {
+        let heard = heard(net, self.place(mac));
+        match self.handle_timeout(now, mac, |at| heard == Some(at))? {
+            Answer::Ask(question) => {
+                ask_host(mac, &question, outbox);
+                None
+            }
+            answer => Some(answer),
+        }
+    }
+
+    /// Asks the owner of an address again whose question is due. Returns the former owner and the
+    /// new one, if its silence moves the address.
+    pub(in crate::controller) fn address_question_due(
+        &mut self,
+        net: &Network,
+        now: Instant,
+        ip: IpAddr,
+        outbox: &mut Outbox,
+    ) -> Option<(MacAddr, MacAddr)> {
+        let owner = self.by_ip(ip);
+        let heard = heard(net, owner.and_then(|owner| self.place(owner)));
+        match self.handle_address_timeout(now, ip, |at| heard == Some(at))? {
+            AddressAnswer::Ask(question) => {
+                self.ask_owner(question, outbox);
+                None
+            }
+            AddressAnswer::Moved { from, to } => Some((from, to)),
+        }
+    }
+
+    /// Starts the ageing of hosts, once there are any.
+    pub(in crate::controller) fn age_soon(&mut self, now: Instant, outbox: &mut Outbox) {
+        if !std::mem::replace(&mut self.is_ageing, true) {
+            outbox.timer(now + STEP_INTERVAL, Timer::Ageing);
+        }
+    }
+
+    /// Takes one step of ageing, and asks the hosts that may be gone.
+    pub(in crate::controller) fn ageing_due(
+        &mut self,
+        now: Instant,
+        (host_idle, hears_all): (Duration, bool),
+        is_active: impl Fn(MacAddr) -> bool,
+        outbox: &mut Outbox,
+    ) {
+        self.is_ageing = false;
+        for question in self.age(now, host_idle, hears_all, is_active) {
+            for ip in question.ips {
+                probe(question.home, question.mac, ip, outbox);
+            }
+        }
+    }
+
+    /// Raises alarms that hosts, or their IP addresses, have taken all the room of a port.
+    pub(in crate::controller) fn tell_pressed(&mut self, now: Instant, outbox: &mut Outbox) {
+        let (hosts, details) = self.take_pressed();
+        let may = |last: &mut Option<Instant>| {
+            let may = last.is_none_or(|at| now.since(at) >= PRESSURE_INTERVAL);
+            if may {
+                *last = Some(now);
+            }
+            may
+        };
+        let alarms = &mut self.pressure_alarms;
+        if let Some(at) = hosts.filter(|_| may(&mut alarms.hosts)) {
+            outbox.alarm(Alarm::HostTableFull { at });
+        }
+        if let Some(at) = details.filter(|_| may(&mut alarms.details)) {
+            outbox.alarm(Alarm::HostAddressesFull { at });
+        }
+    }
+}
+
+/// The place, if frames of a host there reach the controller.
+fn heard(net: &Network, at: Option<Location>) -> Option<Location> {
+    at.filter(|at| net.is_connected(at.dpid) && net.role(*at) == PortRole::Edge)
+}
+
+/// Asks a host at all of its addresses. Its packets come up until it has answered or the question
+/// has ended.
+fn ask_host(mac: MacAddr, question: &Question, outbox: &mut Outbox) {
+    outbox.timer(question.due, Timer::HostQuestion(mac));
+    let home = question.home;
+    outbox.send_flow_mod(home.dpid, watch(home.port, mac, outbox.generation));
+    for ip in &question.ips {
+        probe(home, mac, *ip, outbox);
+    }
+}
+
+fn probe(home: Location, mac: MacAddr, ip: IpAddr, outbox: &mut Outbox) {
+    let probe = match ip {
+        IpAddr::V4(ip) => arp_probe(OWN_MAC, mac, ip),
+        IpAddr::V6(ip) => neighbour_probe(OWN_MAC, mac, ip),
+    };
+    outbox.packet_out(home.dpid, &[home.port], &probe);
+}
