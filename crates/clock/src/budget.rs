@@ -37,8 +37,8 @@ impl Budget {
         self.take_many(now, 1)
     }
 
-    /// Takes `count` tokens, or none and returns `false` if there are fewer. A `count` above `burst`
-    /// takes a full bucket.
+    /// Takes `count` tokens, or none and returns `false` if there are fewer. A `count` above
+    /// `burst` takes a full bucket.
     pub fn take_many(&mut self, now: Instant, count: u32) -> bool {
         let has = self.has(now, count);
         if has {

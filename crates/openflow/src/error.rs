@@ -42,7 +42,7 @@ errors! {
     IS_SLAVE = 1, 10, "The controller's role does not permit the request.";
     BAD_PORT = 1, 11, "The port does not exist.";
     BAD_PACKET = 1, 12, "The packet in a PACKET_OUT is not valid.";
-    MULTIPART_BUFFER_OVERFLOW = 1, 13, "The parts of a multipart request exceed the switch's buffer.";
+    MULTIPART_BUFFER_OVERFLOW = 1, 13, "A multipart request exceeds the switch's buffer.";
     ACTION_BAD_TYPE = 2, 0, "The action type is not supported.";
     ACTION_BAD_LEN = 2, 1, "The length of an action is wrong.";
     ACTION_BAD_EXPERIMENTER = 2, 2, "The action's experimenter id is not supported.";

@@ -9,7 +9,10 @@ use crate::types::{MacAddr, PortNo};
 
 /// Declares each basic field once: name in `ovs-ofctl` words, number, width, mask, prerequisite.
 macro_rules! fields {
-    ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal, $bits:literal, $maskable:literal, $prereq:expr;)*) => {
+    ($(
+        $(#[$doc:meta])* $name:ident = $number:literal, $text:literal, $bits:literal,
+        $maskable:literal, $prereq:expr;
+    )*) => {
         /// A field of class OFPXMC_OPENFLOW_BASIC (0x8000).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]

@@ -62,7 +62,7 @@ pub struct PacketFields {
 pub(crate) struct Layout {
     /// The EtherType after all VLAN tags read.
     pub eth_type: Option<usize>,
-    /// What follows it, whole header there: IPv4, IPv6, ARP or MPLS.
+    /// The header after it, if all of it is there: IPv4, IPv6, ARP or MPLS.
     pub l3: Option<usize>,
     /// Start of the transport header, absent in later fragments.
     pub l4: Option<usize>,
@@ -230,7 +230,7 @@ impl PacketFields {
         }
     }
 
-    /// What follows the EtherType at `at`.
+    /// Reads the headers after the EtherType at `at`.
     fn payload(&mut self, frame: &[u8], at: usize, eth_type: u16) {
         self.layout.eth_type = Some(at);
         let mut l3 = at + 2;
@@ -427,7 +427,7 @@ pub(crate) fn nd_option(packet: &[u8], icmp_at: usize, wanted: u8) -> Option<usi
     }
 }
 
-/// What a walk over the extension headers of an IPv6 packet finds (RFC 8200, 4).
+/// The result of a walk over the extension headers of an IPv6 packet (RFC 8200, 4).
 struct ExtensionHeaders {
     /// OFPIEH_*, the value of `Ipv6Exthdr`.
     seen: u16,
@@ -510,8 +510,8 @@ pub(crate) fn number(bytes: &[u8], at: usize, len: usize) -> Option<u128> {
     })
 }
 
-/// As FNV-1a, but of whole words, its high bits folded in after each, and its result spread by the
-/// last step of splitmix64 so that low bits can be used.
+/// FNV-1a over whole words. Each step folds the high bits in; the last step of SplitMix64 spreads
+/// the result, so that its low bits can be used.
 struct Hash(u64);
 
 impl Hash {

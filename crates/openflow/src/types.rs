@@ -270,7 +270,11 @@ impl FromStr for PortNo {
 
 /// A set of bits with names, in the protocol's own numbering.
 macro_rules! flags {
-    ($(#[$doc:meta])* $name:ident($int:ty) { $($(#[$flag_doc:meta])* $flag:ident = $value:expr;)* }) => {
+    (
+        $(#[$doc:meta])* $name:ident($int:ty) {
+            $($(#[$flag_doc:meta])* $flag:ident = $value:expr;)*
+        }
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(pub $int);

@@ -187,7 +187,7 @@ fn odd_fields_and_actions_are_judged_as_open_vswitch_judges_them() {
     }
 }
 
-/// What becomes of a stream of bytes, in words. Repetitions are counted.
+/// The outcome of a stream of bytes, in words. Repetitions are counted.
 fn outcome(hex: &str) -> String {
     let mut stream = BytesMut::from(&from_hex(hex)[..]);
     let mut outcomes: Vec<(String, u32)> = Vec::new();

@@ -1,5 +1,5 @@
-//! What the fuzzing targets check, on the inputs that fuzzing found worth keeping: without a
-//! fuzzer, and on the stable toolchain.
+//! The checks of the fuzzing targets on the inputs that fuzzing kept: without a fuzzer, and on the
+//! stable toolchain.
 
 #![allow(clippy::disallowed_methods, reason = "a test reads files")]
 

@@ -48,7 +48,10 @@ proptest! {
     }
 
     #[test]
-    fn a_message_of_1_0_cut_anywhere_is_read_or_refused_in_1_0(seed: u64, cut: prop::sample::Index) {
+    fn a_message_of_1_0_cut_anywhere_is_read_or_refused_in_1_0(
+        seed: u64,
+        cut: prop::sample::Index,
+    ) {
         let message = v10::message(&mut Rng(SplitMix64::new(seed)));
         let frame = encode(Version::V10, Xid(1), &message).expect("a message of 1.0");
         let len = 8 + cut.index(frame.len() - 7);

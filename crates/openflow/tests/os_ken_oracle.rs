@@ -30,7 +30,7 @@ fn os_ken_writes_the_same_bytes_of_1_0() {
     compare(Version::V10, v10::message, deviation_v10);
 }
 
-/// Of the messages that os-ken should know how to write, each must come back from it as it went.
+/// Checks that os-ken returns each message unchanged, leaving out messages that it cannot write.
 fn compare(
     version: Version,
     generate: fn(&mut Rng) -> Message,

@@ -118,7 +118,7 @@ in_port=1,dl_vlan=2,dl_src=02:00:00:00:00:01,tcp,nw_src=1.2.3.4,tp_dst=80
 priority=7 in_port=1 udp tp_dst=9
 ";
 
-/// What follows `actions=`; the match is TCP in a VLAN or, after `|`, what it says.
+/// The texts after `actions=`. The match is TCP in a VLAN, or the text after `|`.
 const ACTIONS: &str = "
 drop
 output:1
@@ -221,7 +221,8 @@ send_flow_rem,actions=drop
 check_overlap,ip,actions=drop
 reset_counts,no_packet_counts,no_byte_counts,actions=drop
 send_flow_rem check_overlap reset_counts no_packet_counts no_byte_counts actions=output:1
-cookie=0x1, duration=3.5s, table=2, n_packets=4, n_bytes=5, idle_timeout=6, priority=7,ip actions=output:8
+cookie=0x1, duration=3.5s, table=2, n_packets=4, n_bytes=5, idle_timeout=6, priority=7,ip \
+actions=output:8
 ";
 
 fn flow_lines() -> Vec<String> {
@@ -346,11 +347,13 @@ fn groups_and_meters_read_as_written() {
     let groups = [
         (
             "group_id=1,type=select,bucket=weight:2,output:1,bucket=output:2,output:3",
-            "ADD group_id=1,type=select,bucket=weight:2,actions=output:1,bucket=actions=output:2,output:3",
+            "ADD group_id=1,type=select,bucket=weight:2,actions=output:1,bucket=actions=output:2,\
+             output:3",
         ),
         (
             "group_id=7,type=ff,bucket=watch_port:1,actions=output:1,bucket=watch_group:2,output:2",
-            "ADD group_id=7,type=ff,bucket=watch_port:1,actions=output:1,bucket=watch_group:2,actions=output:2",
+            "ADD group_id=7,type=ff,bucket=watch_port:1,actions=output:1,bucket=watch_group:2,\
+             actions=output:2",
         ),
         ("group_id=2,type=all", "ADD group_id=2,type=all"),
         (

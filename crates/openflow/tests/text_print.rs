@@ -1,4 +1,4 @@
-//! What is printed, against `ovs-ofctl ofp-parse`, and that it reads back.
+//! Printed messages against `ovs-ofctl ofp-parse`, and read back.
 //!
 //! Every fixture and some thousand generated messages. Where the two programs differ, it must be
 //! by one of the [`RULES`]; everything else must be equal to the byte.

@@ -95,7 +95,7 @@ pub struct Splitter {
     /// `buf[..scanned]` belongs to the message that is arriving, and `place` describes its end.
     scanned: usize,
     depth: u32,
-    /// Of the values open there, outermost highest, those that are objects.
+    /// One bit per value open there, outermost highest: set for objects.
     objects: u128,
     parsed_bytes: usize,
     place: Place,

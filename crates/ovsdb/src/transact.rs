@@ -519,7 +519,9 @@ mod tests {
         for (operation, expected) in [
             (
                 Operation::insert_named("b", "Bridge", [("name", Datum::from("br0"))]),
-                json!({"op": "insert", "table": "Bridge", "row": {"name": "br0"}, "uuid-name": "b"}),
+                json!({
+                    "op": "insert", "table": "Bridge", "row": {"name": "br0"}, "uuid-name": "b"
+                }),
             ),
             (
                 Operation::select("Bridge", here()),

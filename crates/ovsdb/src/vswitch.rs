@@ -173,7 +173,7 @@ const MONITORED: [(&str, &[&str]); 8] = [
 /// Reads the bridges by name from a replica of [`monitor_request`].
 ///
 /// A port, interface or controller that several rows refer to appears only under the first of them.
-/// So the result is never larger than the database.
+/// Therefore the result is never larger than the database.
 pub fn bridges(replica: &Replica) -> BTreeMap<String, Bridge> {
     let shares = Shares::of(replica);
     let mut seen = BTreeSet::new();

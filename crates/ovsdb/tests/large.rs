@@ -8,7 +8,7 @@ use ovsdb::{Answer, Config, Output, Schema, Session, vswitch};
 use serde_json::{Map, Value, json};
 
 const NOW: Instant = Instant::START;
-/// As `driver::databases` has it.
+/// The bound of `driver::databases`.
 const NETWORK_BYTES_MAX: usize = 112 << 20;
 
 fn schema() -> Schema {
@@ -42,7 +42,7 @@ fn uuid(table: u128, number: usize) -> String {
     ovsdb::Uuid(table << 64 | number as u128).to_string()
 }
 
-/// As ovsdb-server writes it: what is unset is left out.
+/// Rows in the form of ovsdb-server, which leaves out unset columns.
 fn rows(bridges: usize, ports: usize) -> Value {
     let (mut interface, mut port, mut bridge) = (Map::new(), Map::new(), Map::new());
     for n in 0..ports {

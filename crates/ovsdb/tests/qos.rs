@@ -42,7 +42,7 @@ fn schema() -> Schema {
 
 type Tables = BTreeMap<String, BTreeMap<Uuid, Row>>;
 
-/// As much of ovsdb-server as the transactions use.
+/// A model of ovsdb-server, as far as the transactions use it.
 #[derive(Clone)]
 struct Database {
     schema: Schema,
@@ -256,7 +256,7 @@ impl Database {
         }
     }
 
-    /// What a monitor that begins now sees.
+    /// The replica of a monitor that begins now.
     fn replica(&self) -> Replica {
         let columns = vswitch::monitor_request().columns;
         let mut updates = json!({});
@@ -332,7 +332,7 @@ fn matches(uuid: &Uuid, row: &Row, conditions: &[Condition]) -> bool {
     })
 }
 
-/// Of a column that is a map: its keys go, and others come that are not there.
+/// Mutates a map column: deletes the given keys, and inserts the pairs whose keys are missing.
 fn mutate(row: &mut Row, mutation: &Mutation) {
     let Some(Datum::Map(map)) = row.get_mut(&mutation.column) else {
         panic!("{mutation:?}");
@@ -394,7 +394,7 @@ fn set(database: &mut Database, number: usize, queues: Option<u8>) -> Option<Res
     set_by(database, &bridge, number, queues)
 }
 
-/// By what was seen when `bridge` was read.
+/// Applies the transaction that `bridge`, read earlier, leads to.
 fn set_by(
     database: &mut Database,
     bridge: &Bridge,
@@ -467,7 +467,7 @@ fn on_the_userspace_datapath_the_rows_make_no_queues_and_have_code_points() {
     assert_eq!(counts(&database), (2, 2));
 }
 
-/// What is said of the kernel is said of the rows as they were then, and of no others.
+/// A report about the kernel is valid for the rows at that time, and for no others.
 #[test]
 fn what_the_kernel_has_is_said_in_the_row_once_and_stands_for_no_other_rows() {
     let mut database = Database::new("netdev");
@@ -535,7 +535,8 @@ fn counters_are_told_in_the_row_and_are_in_nobodys_way() {
         assert_eq!(qos(&database).in_kernel(), InKernel::Made);
         assert_eq!(set(&mut database, 0, Some(1)), None, "no other queues");
     }
-    // What was read before the counters came still changes the rows, if they are the same otherwise.
+    // What was read before the counters came still changes the rows, if they are the same
+    // otherwise.
     let id = database.qos_of(0).unwrap();
     let mut other = database.clone();
     *other.column("QoS", id, "external_ids") = Datum::map([("auster", "queues")]);
@@ -746,7 +747,7 @@ fn the_limit_of_a_bridges_first_table_is_read() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// What is done next is by what is seen now.
+    /// Read the bridge again; later steps use this reading.
     Look,
     Ours(usize, Option<u8>),
     Sweep,
@@ -760,7 +761,7 @@ enum Step {
     Borrow(usize),
     DeletePort(usize),
     AddPort(usize),
-    /// Of a version that left them behind.
+    /// Rows of an earlier version that left them behind.
     LeftBehind,
     ForeignQueue,
 }
@@ -787,7 +788,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What somebody else does.
+/// Applies the step of another client.
 fn disturb(database: &mut Database, step: &Step) {
     let mine = Datum::map([("owner", "me")]);
     let marked = |database: &Database, port: usize| {

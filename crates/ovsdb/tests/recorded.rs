@@ -1,5 +1,5 @@
-//! What a real ovsdb-client and ovsdb-server said to each other, recorded by
-//! `fixtures/record.py`: our reading of it must agree with theirs.
+//! A recorded exchange between a real ovsdb-client and ovsdb-server (`fixtures/record.py`): our
+//! reading of it must agree with theirs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -126,7 +126,7 @@ fn replay(exchange: &str, method: &str) -> (Replica, usize) {
     (replica, update_count)
 }
 
-/// What the server answered to a select of every table, by table in the order asked.
+/// The server's answers to a select of every table, by table in the order asked.
 fn selected(exchange: &str) -> Vec<(String, Vec<Row>)> {
     let client = messages(&stream(exchange, ">"), usize::MAX);
     let server = messages(&stream(exchange, "<"), usize::MAX);

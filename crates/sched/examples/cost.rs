@@ -5,7 +5,8 @@
 //!         target/release/examples/cost schedule hierarchy 100000
 //!
 //! `classify RULES N` asks a map of that many rules about a packet-in; `both RULES N` also sends it
-//! through a scheduler. The difference between two N, over their difference, is the cost of one message.
+//! through a scheduler. The difference between two N, over their difference, is the cost of one
+//! message.
 
 #![allow(clippy::disallowed_methods, reason = "a program reads its arguments")]
 
@@ -33,7 +34,8 @@ fn main() -> ExitCode {
             _ => eprintln!("{rules} {count}: not a number of rules and one of messages"),
         },
         _ => eprintln!(
-            "cost classify|both RULES N, or cost schedule fifo|strict|wfq|drr|min-rate|edf|hierarchy N"
+            "cost classify|both RULES N, or cost schedule \
+             fifo|strict|wfq|drr|min-rate|edf|hierarchy N"
         ),
     }
     ExitCode::from(2)

@@ -181,8 +181,8 @@ impl Classifier {
             || (0..self.rules.len()).any(copies)
     }
 
-    /// What is read of a message before the rules are asked. `kept`: the packet in the buffer that
-    /// a PACKET_OUT names.
+    /// Reads the fields of a message that the rules may ask about. `kept` is the packet in the
+    /// buffer that a PACKET_OUT names.
     fn read(&self, frame: &Frame, direction: Direction, kept: Option<&PacketFields>) -> Reading {
         let kind = frame.kind();
         let order = class_of(kind).order;
@@ -293,7 +293,7 @@ impl Classifier {
     }
 }
 
-/// What a message is, before the rules are asked.
+/// The fields of a message that are known before the rules are asked.
 struct Reading {
     traffic: TrafficType,
     subject: Subject,

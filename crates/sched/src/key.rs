@@ -1,5 +1,4 @@
-//! What a flow-mod is about, where that can be said: two that are about different things may be
-//! exchanged.
+//! The key of a flow-mod, if it has one. Flow-mods with different keys may be exchanged.
 //!
 //! The key is the pair of addresses that the match names in full. No packet is of two keys of one
 //! kind, whatever else the matches say, so that no packet can see in which order two such entries

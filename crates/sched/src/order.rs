@@ -16,12 +16,12 @@
 //! long as the receiver takes whatever arrives. An epoch byte is unambiguous while fewer than 256
 //! fences are on their way; the sender sees to that ([`FENCES_IN_FLIGHT_MAX`]).
 //!
-//! That is *strict* mode, in which state messages have one lane. In *keyed* mode, towards the
-//! switch, those that have a [`Key`] are dealt to lanes of their own by it, and every other state
-//! message is a fence. Each has a `number`, so that a packet or a request, which follows all of
-//! them, can tell by one count when the first `after` of them are released. And each domain of
-//! barriers is a *scope* with lanes and fences of its own, as if it were an auxiliary connection;
-//! only what fences domain 0 fences all.
+//! The text above describes *strict* mode, in which state messages have one lane. *Keyed* mode,
+//! towards the switch, deals state messages with a [`Key`] to lanes of their own by that key; every
+//! other state message is a fence. Each has a `number`. A packet or a request follows all of them,
+//! and by that number one count says when the first `after` of them are released. Each domain of
+//! barriers is a *scope* with its own lanes and fences, like an auxiliary connection. A fence of
+//! domain 0 fences all scopes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -252,7 +252,7 @@ pub struct Sequencer {
     started: bool,
 }
 
-/// What was sent of one scope.
+/// The messages of one scope that were sent.
 #[derive(Debug, Default)]
 struct Sent {
     /// Fences that bind the scope.
@@ -261,7 +261,7 @@ struct Sent {
     since_fence: BTreeMap<Lane, u64>,
     /// State messages since the last fence.
     states: u64,
-    /// Of the keyed messages since the last fence.
+    /// The kind of key of the keyed messages since the last fence.
     kind: Option<KeyKind>,
 }
 
@@ -343,7 +343,7 @@ impl Sequencer {
         (lane, stamp)
     }
 
-    /// What a message comes to in this mode, and its scope.
+    /// The place of a message in this mode, and its scope.
     fn settle(&self, place: Place, domain: u8) -> (Place, usize) {
         if !self.started {
             return (Place::Fence, 0);
@@ -411,7 +411,7 @@ pub struct Gate<T> {
     held: usize,
 }
 
-/// What was released of one scope.
+/// The messages of one scope that were released.
 #[derive(Debug, Default)]
 struct Released {
     epoch: u64,
@@ -673,7 +673,7 @@ mod tests {
         }
     }
 
-    /// What each message is, in which order they come, and in which they are released.
+    /// Each case: the messages, the order of their arrival, and the order of their release.
     #[test]
     fn keys_and_scopes_overtake_where_they_may() {
         let (hello, barrier) = (Place::Fence, Place::Fence);

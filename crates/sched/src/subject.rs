@@ -23,7 +23,7 @@ pub struct PacketIn<'a> {
     pub in_port: PortNo,
     /// The packet, perhaps cut to the switch's `miss_send_len`.
     pub data: &'a [u8],
-    /// What else the switch says of it: OXM fields, empty before 1.2.
+    /// The other fields that the switch sent: OXM fields, empty before 1.2.
     oxm: &'a [u8],
 }
 
@@ -297,7 +297,8 @@ impl FlowFields {
         }
     }
 
-    /// What stands in these fields depends on the Ethernet type; without it they say nothing.
+    /// Reads the fields whose meaning depends on the Ethernet type. Without a type they mean
+    /// nothing.
     fn ip(&mut self, ip: &Ip) {
         const IPV4: u16 = 0x0800;
         const ARP: u16 = 0x0806;

@@ -1,4 +1,4 @@
-//! What is remembered of packets that switches keep, against a list of all that were.
+//! The memory of packets that switches buffer, compared with a list of all of them.
 
 use bytes::Bytes;
 use clock::{Duration, Instant};
@@ -81,7 +81,7 @@ fn a_packet_out_that_names_a_buffer_is_classified_by_its_packet() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// So many PACKET_INs of buffers from this one on.
+    /// The first buffer, and the number of PACKET_INs from it on.
     Kept(u32, u32),
     Wait(Duration),
 }

@@ -1,4 +1,4 @@
-//! What each discipline promises, on a line of one megabyte per second.
+//! The promise of each discipline, on a line of one megabyte per second.
 
 mod common;
 

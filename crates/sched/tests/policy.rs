@@ -1,4 +1,4 @@
-//! What the fuzz target `policy` checks, on the inputs that are kept and on random ones.
+//! The checks of the fuzz target `policy`, on the stored inputs and on random ones.
 
 #![allow(clippy::disallowed_methods, reason = "a test reads files")]
 
@@ -23,7 +23,8 @@ fn policy_holds_for_its_fuzz_corpus() {
 
 fn texts() -> impl Strategy<Value = String> {
     let line = prop_oneof![
-        "Rule #[1-9]: (traffic_type=[0-5a], )?(ip_proto=[0-9]{1,2}, )?(udp_dst=[0-9]{1,2}, )?action=(queue_id:[0-9]|dscp:(CS[0-8]|copy|EF))",
+        "Rule #[1-9]: (traffic_type=[0-5a], )?(ip_proto=[0-9]{1,2}, )?(udp_dst=[0-9]{1,2}, \
+         )?action=(queue_id:[0-9]|dscp:(CS[0-8]|copy|EF))",
         "Queue #[0-9]: weight=[0-9], (limit_bytes=[0-9]k, )?deadline=[0-9](ms|s)",
         "Scheduler: algo=(fifo|drr|strict), (hard_bytes=[0-9]m)?",
         "Dscp: CS[0-7]=[0-9]",

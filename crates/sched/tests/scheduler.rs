@@ -42,7 +42,7 @@ fn without_the_layer_of_order_the_law_is_broken_and_seen() {
     assert!(overtaken.count() > 50);
 }
 
-/// What fuzzing found worth keeping.
+/// Runs the inputs that the fuzzer kept.
 #[test]
 fn the_fuzzers_corpus_holds() {
     let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/scheduler");

@@ -1,4 +1,4 @@
-//! What is given up when a queue is full, and what never is.
+//! Messages that are shed when a queue is full, and messages that never are.
 
 mod common;
 

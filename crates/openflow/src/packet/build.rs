@@ -165,7 +165,7 @@ fn neighbour(
 ) -> Vec<u8> {
     const ICMPV6: u8 = 58;
     const HOP_LIMIT: u8 = 255;
-    /// Of an advertisement: its Ethernet address overrides the one known before.
+    /// The override flag of an advertisement: its Ethernet address replaces the one known before.
     const OVERRIDE: u8 = 0x20;
     let flags = match kind {
         NEIGHBOUR_ADVERTISEMENT => OVERRIDE,

@@ -1,4 +1,4 @@
-//! What actions do to a packet's bytes, and which of them a switch accepts.
+//! Applies actions to a packet's bytes, and checks which actions a switch accepts.
 //!
 //! Checksums follow: that of IPv4 is computed anew, those of TCP, UDP and ICMP are adjusted by what
 //! changed (RFC 1624), so that a packet that was wrong stays wrong, and SCTP's CRC is computed
@@ -362,7 +362,7 @@ pub(super) fn sum_sctp(bytes: &mut [u8], at: usize, end: usize) {
 /// one SET_FIELD per field.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ActionSet {
-    /// By step, and by field within SET_FIELD.
+    /// Keyed by step, and by field within SET_FIELD.
     slots: BTreeMap<(u8, u8), Action>,
 }
 

@@ -13,14 +13,14 @@ use super::flow::EntryId;
 use super::group::GROUP_DEPTH_MAX;
 use super::{DropReason, Output, Switch};
 
-/// What a packet came to, and what it touched.
+/// The result of a packet's walk through the tables, and everything that it touched.
 #[derive(Debug, Default)]
 pub(super) struct Trace {
     pub outputs: Vec<Output>,
     pub lookups: Vec<(TableId, Option<EntryId>)>,
     pub groups: Vec<(GroupId, Vec<usize>)>,
     pub meters: Vec<MeterId>,
-    /// What NORMAL learns: an address of a VLAN, and where it was seen.
+    /// Addresses that NORMAL learns: the VLAN, the address and its port.
     pub learned: Vec<((u16, MacAddr), PortNo)>,
     pub drops: Vec<DropReason>,
 }

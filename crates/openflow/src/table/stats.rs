@@ -191,7 +191,7 @@ fn tables(switch: &Switch) -> Vec<TableStats> {
     (0u8..).zip(&switch.tables).map(stats).collect()
 }
 
-/// What a table holds; what it can do is left out.
+/// The tables with their entries, without their capabilities.
 fn table_features(switch: &Switch) -> Vec<TableFeatures> {
     let features = |number: u8| TableFeatures {
         table_id: TableId(number),

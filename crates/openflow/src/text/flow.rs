@@ -14,7 +14,7 @@ use crate::types::{BufferId, Cookie, GroupId, PortNo, TableId, Version};
 use super::names;
 use super::values;
 
-/// What `priority` is when a flow does not say.
+/// The priority of a flow that names none.
 pub(super) const PRIORITY_DEFAULT: u16 = 32_768;
 
 impl Display for Match {
@@ -36,7 +36,7 @@ impl Display for Instruction {
 }
 
 impl Display for Bucket {
-    /// As in a group of type ALL, where a weight of 0 needs no words.
+    /// Writes the bucket like one of a group of type ALL, where a weight of 0 is left out.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         bucket(f, Version::V13, GroupType::All, self)
     }

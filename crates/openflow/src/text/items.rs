@@ -24,7 +24,7 @@ pub(super) struct Item<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// What is wrong with this item's value, or with its lack of one.
+    /// The error for a wrong or missing value of this item.
     pub fn wrong(&self, wanted: impl Into<String>) -> TextError {
         match self.value {
             Some(value) if !value.is_empty() => TextError::new(self.value_at, value, wanted),

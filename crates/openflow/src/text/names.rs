@@ -337,7 +337,7 @@ pub(super) const MULTIPART_TYPES: &[(u16, &str)] = &[
     (13, "PORT_DESC"),
 ];
 
-/// What the header alone says a message is; the multipart type is read past it. `None` for a type
+/// Names a message by its header alone, and a multipart message by its type too. `None` for a type
 /// that its version does not have.
 pub(super) fn frame(version: u8, type_byte: u8, message: &[u8]) -> Option<String> {
     let kind = MessageKind::from_wire(version, type_byte);

@@ -156,7 +156,7 @@ fn cookie(flow: &mut FlowMod, item: &Item<'_>) -> Result<(), TextError> {
     Ok(())
 }
 
-/// What a switch would ignore or refuse, said before it is sent.
+/// Refuses a flow that a switch would ignore or refuse.
 fn refuse_useless(flow: &FlowMod, text: &str, base: usize) -> Result<(), TextError> {
     if flow.command == FlowModCommand::Add && flow.table_id == TableId::ALL {
         let at = text.find("table").unwrap_or(0);

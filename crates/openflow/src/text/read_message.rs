@@ -61,7 +61,7 @@ pub fn parse_message(text: &str) -> Result<(Version, Xid, Message), TextError> {
     }
 }
 
-/// What follows the header line's colon, and where.
+/// The text after the header line's colon, and its place.
 #[derive(Clone, Copy)]
 struct Body<'a> {
     version: Version,

@@ -1,8 +1,8 @@
 //! Bytes to messages and back, per version. Nothing here is public but [`decode`] and [`encode`].
 //!
-//! What is refused is refused with the OpenFlow error that Open vSwitch or the specification gives
-//! it. Reading only moves forward, never past its part, and allocates for parts that it has read:
-//! lists grow entry by entry, by no number that a peer announces.
+//! A refused message gets the OpenFlow error that Open vSwitch or the specification names. The
+//! reader only moves forward and never leaves its part. It allocates only for parts that it has
+//! read: lists grow entry by entry, whatever number a peer announces.
 //!
 //! `encode(decode(bytes))` is `bytes`, but for what says nothing and is not kept:
 //! - padding that is not zero, bytes after the first zero of a text (but for names of ports), and

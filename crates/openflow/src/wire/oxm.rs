@@ -1,9 +1,9 @@
 //! OXM TLVs and the matches made of them (OpenFlow 1.3.1, 7.2.3).
 //!
-//! What is checked is what Open vSwitch checks: lengths, values and masks within the width of their
-//! field, no value bit outside its mask, prerequisites (which must come first), no field twice.
-//! Only masks wider than their field it lets through, and this does not. Classes and fields without
-//! a name here (Nicira's, experimenters') are kept as they came.
+//! The checks are those of Open vSwitch: lengths, values and masks within the width of their field,
+//! no value bit outside its mask, prerequisites (which must come first), no field twice. In
+//! addition this refuses masks wider than their field. Classes and fields without a name here
+//! (Nicira's, experimenters') are kept unchanged.
 
 use std::collections::BTreeSet;
 
@@ -153,7 +153,7 @@ pub(super) fn encode_field(field: &MatchField, w: &mut Writer) -> Result<(), Enc
     Ok(())
 }
 
-/// What makes two TLVs the same field: the header less mask bit and length, and the experimenter.
+/// The identity of a field in a TLV: the header without mask bit and length, and the experimenter.
 fn identity(field: &MatchField) -> (u32, Option<[u8; 4]>) {
     match field {
         MatchField::Basic { field, .. } => {

@@ -15,7 +15,7 @@ pub(super) struct Reader<'a> {
     message: &'a Bytes,
     at: usize,
     end: usize,
-    /// What to answer when the bytes run out, and the structure they run out in.
+    /// The error when the bytes run out. `what` names the structure that is cut short.
     short: ErrorKind,
     what: &'static str,
 }

@@ -16,7 +16,7 @@ pub const ALGORITHMS: [(&str, Algorithm); 7] = [
     ("hierarchy", Algorithm::Hierarchy),
 ];
 
-/// What waits all the time: a tenth of what the four queues take.
+/// The number of messages that always wait: a tenth of the four queues' capacity.
 const BACKLOG_MESSAGES: usize = 400;
 
 /// One message each tenth of a millisecond: a link of 20 Mbit/s.

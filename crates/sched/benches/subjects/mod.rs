@@ -59,7 +59,7 @@ pub fn messages() -> Vec<(&'static str, Frame, Direction)> {
     ]
 }
 
-/// Of OpenFlow 1.3, from port 7.
+/// A PACKET_IN of OpenFlow 1.3 from port 7.
 pub fn packet_in(packet: Vec<u8>) -> Frame {
     let head = [
         0xff, 0xff, 0xff, 0xff, 0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 12, 0x80, 0, 0, 4, 0,

@@ -32,7 +32,7 @@ struct Kept {
     fields: PacketFields,
 }
 
-/// Of a connection, as long as its switch is not known.
+/// The key of a buffered packet. Until the switch is known, the connection stands for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct BufferKey {
     datapath: Option<DatapathId>,

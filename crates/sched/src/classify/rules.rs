@@ -8,7 +8,7 @@ use crate::order::Direction;
 use crate::policy::{Action, Rule};
 use crate::subject::FlowFields;
 
-/// What the fields of a rule are held against.
+/// The packet or flow that a rule's fields are compared with.
 #[expect(
     clippy::large_enum_variant,
     reason = "it lives on the stack for one message; a box would be an allocation"
@@ -19,7 +19,7 @@ pub(super) enum Subject {
     None,
 }
 
-/// What rules ask of a message besides its traffic type.
+/// The properties of a message, besides its traffic type, that rules test.
 pub(super) struct Context<'a> {
     pub kind: MessageKind,
     pub direction: Option<Direction>,
@@ -29,7 +29,7 @@ pub(super) struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
-    /// Of a data packet, which is no message.
+    /// The context of a data packet, which is not an OpenFlow message.
     pub fn of_data(subject: &'a Subject) -> Context<'a> {
         Context {
             kind: MessageKind::Unknown,
@@ -143,7 +143,7 @@ impl Compiled {
         found.map(|at| *at as usize)
     }
 
-    /// As [`Compiled::miss_of`] says, without the reason.
+    /// Whether the rule takes the message: [`Compiled::miss_of`] without the reason.
     #[inline]
     fn holds(&self, at: u32, context: &Context<'_>) -> bool {
         let entry = &self.entries[at as usize];

@@ -1,5 +1,5 @@
-//! What a map says as a whole: rules that contradict themselves, that nothing can reach, queues
-//! that are not there, and what its owner may not have meant.
+//! Checks of a map as a whole: contradictory rules, unreachable rules, missing queues, and warnings
+//! about likely mistakes.
 
 use openflow::match_fields::{Prereq, VLAN_PRESENT};
 use openflow::{Field, Match, MatchField, MessageKind};
@@ -156,7 +156,7 @@ fn contradiction(draft: &RuleDraft, problems: &mut Vec<Problem>) {
     }
 }
 
-/// What a rule must say, or leave open, for `field` to be there.
+/// The conditions on a rule for `field` to exist in its packets.
 fn needs(field: Field) -> String {
     match field.info().prereq {
         Prereq::None | Prereq::InPort | Prereq::Vlan => "another value".into(),

@@ -27,14 +27,14 @@ pub struct Against {
 pub(super) struct RuleDraft {
     pub at: Position,
     pub rule: Rule,
-    /// Of each of `rule.fields`.
+    /// The position of each of `rule.fields`.
     pub fields_at: Vec<Position>,
     pub action_at: Position,
     /// All of it was understood.
     pub is_whole: bool,
 }
 
-/// What one `Queue` line says.
+/// The settings of one `Queue` line.
 #[derive(Default)]
 pub(super) struct QueueDraft {
     pub at: Position,

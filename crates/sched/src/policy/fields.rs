@@ -71,8 +71,8 @@ pub fn field_text(field: Field, value: u128, mask: Option<u128>) -> String {
     text
 }
 
-/// What a rule says besides the name it is looked up by: names that several protocols share are
-/// told apart by it.
+/// The protocol that a rule names. Some field names belong to several protocols; this decides which
+/// one is meant.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Protocol {
     pub eth_type: Option<u128>,

@@ -294,8 +294,8 @@ impl Default for QueueConfig {
 }
 
 impl QueueConfig {
-    /// What queue `queue` has where a map does not say. Of code points the weight is the class
-    /// selector's number and one more; of queues 8, 4, 2 and 1.
+    /// The defaults of queue `queue`. The weight of a queue of code points is its class selector's
+    /// number plus one; the weights of other queues are 8, 4, 2 and 1.
     pub fn of(queue: usize, of_code_points: bool) -> QueueConfig {
         const DEADLINES_MS: [u64; 4] = [10, 20, 50, 200];
         let weight = if of_code_points {

@@ -327,7 +327,8 @@ const CASES: &[(Code, &str, (usize, usize), &str)] = &[
     ),
     (
         Code::Unreachable,
-        "Rule #1: traffic_type=2, action=queue_id:0\nRule #2: traffic_type=2, udp_dst=5, action=queue_id:1",
+        "Rule #1: traffic_type=2, action=queue_id:0\nRule #2: traffic_type=2, udp_dst=5, \
+         action=queue_id:1",
         (3, 1),
         "Rule",
     ),
@@ -528,7 +529,9 @@ prop_compose! {
             3 => any.with_masked(Field::Ipv4Dst, address & mask, mask),
             4 => any.with(Field::EthSrc, u64::from(address)).with(Field::InPort, u32::from(port)),
             5 => any.with(Field::Ipv6Src, u128::from(address) << 64).with(Field::IpDscp, port & 63),
-            _ => any.with_masked(Field::UdpSrc, port & 0xff00, 0xff00u16).with(Field::VlanVid, 0x1007u16),
+            _ => any
+                .with_masked(Field::UdpSrc, port & 0xff00, 0xff00u16)
+                .with(Field::VlanVid, 0x1007u16),
         }
     }
 }
@@ -622,7 +625,9 @@ proptest! {
     }
 
     #[test]
-    fn no_text_is_too_much(text in "(Rule #[0-9]:|Queue #[0-9]:|Dscp:|Scheduler:|[a-z_=:,#/ 0-9]{0,12}|\n|é)*") {
+    fn no_text_is_too_much(
+        text in "(Rule #[0-9]:|Queue #[0-9]:|Dscp:|Scheduler:|[a-z_=:,#/ 0-9]{0,12}|\n|é)*",
+    ) {
         for problem in problems(&text) {
             prop_assert!(problem.at.line <= text.lines().count().max(1), "{problem}");
         }

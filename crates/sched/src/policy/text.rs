@@ -161,7 +161,7 @@ fn write_to(map: &PolicyMap, text: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// What a setting looks like.
+/// An example of a setting, for error messages.
 pub(super) fn example(key: &str) -> &'static str {
     match key {
         "weight" => "a weight from 1 to 65535",

@@ -12,8 +12,8 @@ use super::slab::{Id, Link, Linked, List, NIL, Slab};
 use super::table::Table;
 use crate::policy::{Algorithm, QUEUES_MAX};
 
-/// What one turn pays for: more than any packet-in that stands alone. A longer message costs as
-/// many turns as it has of these, so that long replies of one switch do not crowd out the others.
+/// The bytes that one turn pays for: more than any single packet-in. A longer message costs several
+/// turns, so that long replies of one switch do not crowd out the others.
 const TURN_BYTES: u32 = 4096;
 
 /// The leaf of what is no packet-in. Ports have 32 bits.
@@ -30,7 +30,7 @@ pub(super) struct Classes {
     members: Slab<Member>,
     leaves: Slab<Leaf>,
     by_port_of: Table,
-    /// By the place of a channel.
+    /// Indexed by the place of a channel.
     channels: Vec<Channel>,
     /// Queues in which something waits that is not blocked, one bit each.
     backlogged: u16,
@@ -40,7 +40,7 @@ pub(super) struct Classes {
 pub(super) struct Queue {
     pub messages: usize,
     pub bytes: usize,
-    /// What may be shed, oldest first.
+    /// Messages that may be shed, oldest first.
     pub droppable: List,
     /// Members with something to send: in turn, or a heap by the age of their first message.
     turns: List,
@@ -64,7 +64,7 @@ struct Channel {
     members: [Id; QUEUES_MAX],
 }
 
-/// Of a channel that nothing is known of.
+/// The state of a channel that has sent nothing yet.
 const NO_CHANNEL: Channel = Channel {
     is_blocked: false,
     members: [NIL; QUEUES_MAX],
@@ -88,7 +88,7 @@ struct Leaf {
     port: u64,
     fifo: List,
     owed: u32,
-    /// By which length it is ranked; 0 if it is not.
+    /// The length by which the leaf is ranked; 0 if it is not.
     rank: usize,
     links: [Link; 2],
 }
@@ -524,7 +524,7 @@ impl Leaf {
     }
 }
 
-/// Who is next in a ring that is not empty; who owes turns gives them up first.
+/// The next item of a ring that is not empty. An item that owes turns gives them up first.
 fn next_in_turn<X: Linked>(
     ring: &mut List,
     items: &mut Slab<X>,

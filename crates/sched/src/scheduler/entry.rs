@@ -1,4 +1,4 @@
-//! What waits, without the message itself.
+//! The record of a waiting message, without the message itself.
 
 use clock::Instant;
 
@@ -7,9 +7,10 @@ use crate::classify::Tag;
 
 /// The lists a waiting message is in, by the number of their link.
 pub(super) mod link {
-    /// Of its leaf: one port's packet-ins, or all that is no packet-in, of one channel and queue.
+    /// The list of its leaf: the packet-ins of one port, or all other messages, of one channel and
+    /// queue.
     pub const LEAF: usize = 0;
-    /// Of its channel and queue, where these are served as they came.
+    /// The list of its channel and queue, where these are served in order of arrival.
     pub const MEMBER: usize = 1;
     /// All of its queue that may be shed.
     pub const SHED: usize = 2;

@@ -1,4 +1,4 @@
-//! What a waiting message must not overtake, kept so that the question costs a few comparisons.
+//! Tracks which messages a waiting message must not overtake, at a cost of a few comparisons.
 //!
 //! The law is [`crate::order::must_follow`]. Of each channel there is one list per lane, and per
 //! domain of barriers one list of everything bound and one of its fences. As dependencies point
@@ -161,7 +161,7 @@ impl Lanes {
         }
     }
 
-    /// Of the messages that `id` must follow, or itself, one that may be sent now.
+    /// One message that may be sent now: `id` itself, or one that `id` must follow.
     pub(super) fn first_due(&self, entries: &Slab<Entry>, id: Id) -> Id {
         let mut at = id;
         if self.is_lawless {

@@ -6,10 +6,11 @@
 //! follow others that wait, in whatever queue, these go first, at the expense of the queue that
 //! was chosen. So an urgent message never overtakes what it depends on, but lends it its urgency.
 //!
-//! What may be shed, by type only packet-ins, is shed when a queue is over its limits: first an
-//! older packet of the flow that has brought one more, then what has waited too long, then the
-//! oldest of the port that has most. What has waited too long is not sent either. Everything else
-//! stays, and [`Scheduler::has_room`] tells to stop reading.
+//! Only messages that may be shed (by type only packet-ins) are shed, when a queue is over its
+//! limits: first an older packet of the flow that has just brought one more, then messages that
+//! have waited too long, then the oldest of the port that has most. A packet-in that has waited too
+//! long is not sent either. All other messages stay, and [`Scheduler::has_room`] asks the caller to
+//! stop reading.
 //!
 //! No clock, no I/O, and once warmed up no allocation.
 
@@ -119,7 +120,7 @@ impl QueueCounters {
 #[derive(Debug)]
 pub struct Scheduler<T> {
     waiting: Waiting,
-    /// By the place of its entry.
+    /// Indexed by the place of the message's entry.
     messages: Vec<Option<T>>,
     shed: VecDeque<(ShedReason, Tag, T)>,
 }
@@ -307,7 +308,7 @@ impl<T> Scheduler<T> {
     }
 }
 
-/// What is sent in whose turn.
+/// The next message, and the queue whose turn pays for it.
 struct Turn {
     queue: u8,
     chosen: Id,
@@ -431,7 +432,7 @@ impl Waiting {
         entry.tag.shed.is_some() && !self.is_fifo() && now.since(entry.at) > queue.age_max
     }
 
-    /// Who is shed while `queue` is over its limits.
+    /// The message to shed while `queue` is over its limits.
     fn victim(&mut self, now: Instant, queue: u8, newest: Option<Id>) -> Option<(ShedReason, Id)> {
         let limits = &self.scheduling.queues[usize::from(queue)];
         let of = self.classes.queue(queue);

@@ -6,7 +6,7 @@ pub(super) type Id = u32;
 /// No place.
 pub(super) const NIL: Id = Id::MAX;
 
-/// What stands before and behind in one list.
+/// The neighbours of an item in one list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     prev: Id,
@@ -136,7 +136,7 @@ impl List {
         (next != NIL).then_some(next)
     }
 
-    /// Who is first goes last.
+    /// Moves the first item to the end.
     pub(super) fn rotate<X: Linked>(&mut self, items: &mut Slab<X>, link: usize) {
         if self.len < 2 {
             return;

@@ -109,7 +109,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_a_map(ops in proptest::collection::vec((0u32..3, 0u64..40, any::<bool>()), 1..400)) {
+        fn agrees_with_a_map(
+            ops in proptest::collection::vec((0u32..3, 0u64..40, any::<bool>()), 1..400),
+        ) {
             let mut table = Table::default();
             let mut map = BTreeMap::new();
             for (n, (owner, key, adds)) in ops.into_iter().enumerate() {

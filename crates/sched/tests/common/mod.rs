@@ -134,7 +134,7 @@ impl Line {
         self.pushed += 1;
     }
 
-    /// What is sent next; the line is busy as long as it takes.
+    /// Sends the next message; the line is busy for as long as that takes.
     pub fn pop(&mut self) -> Option<(Tag, u64)> {
         let (tag, number) = self.scheduler.pop(self.now)?;
         self.now += Line::time_of(tag.bytes);

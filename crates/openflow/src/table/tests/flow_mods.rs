@@ -1,4 +1,4 @@
-//! What FLOW_MOD adds, changes, deletes and may not.
+//! FLOW_MODs that add, change and delete, and those that are refused.
 
 use super::*;
 

@@ -149,7 +149,8 @@ proptest! {
         for (n, (m, priority, deletes)) in mods.into_iter().enumerate() {
             let command = if deletes { FlowModCommand::Delete } else { FlowModCommand::Add };
             let cookie = Cookie(n as u64);
-            add(&mut s, FlowMod { command, cookie, ..FlowMod::add(priority, m, vec![Action::controller()]) });
+            let flow = FlowMod::add(priority, m, vec![Action::controller()]);
+            add(&mut s, FlowMod { command, cookie, ..flow });
         }
         for (dst, port, in_port) in packets {
             let frame = udp(dst, port);

@@ -32,7 +32,7 @@ mod wild {
     pub const DL_VLAN_PCP: u32 = 1 << 20;
     pub const NW_TOS: u32 = 1 << 21;
     pub const ALL: u32 = (1 << 22) - 1;
-    /// What a sender writes for no address at all.
+    /// The number of wildcarded bits that a sender writes to match any address.
     pub const ADDRESS: u32 = 32;
 }
 

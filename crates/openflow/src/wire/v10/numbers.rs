@@ -40,7 +40,7 @@ pub(super) fn features_to_wire(features: u32, w: &Writer) -> Result<u32, EncodeE
     Ok(features & SPEEDS | features >> 4 & MEDIA)
 }
 
-/// What later versions say as `curr_speed` and `max_speed`: the fastest of `features`, in kbit/s.
+/// The fastest of `features` in kbit/s; later versions have it as `curr_speed` and `max_speed`.
 pub(super) fn speed_of(features: u32) -> u32 {
     match features & SPEEDS {
         0 => 0,

@@ -107,7 +107,7 @@ pub(super) fn encode(message: &Message, w: &mut Writer) -> Result<(), EncodeErro
     Ok(())
 }
 
-/// What the message is called where an error points into it.
+/// The name of a message in the errors that point into it.
 fn name(kind: K) -> &'static str {
     match kind {
         K::FeaturesRequest => "FEATURES_REQUEST",

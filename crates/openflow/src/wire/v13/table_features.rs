@@ -1,4 +1,4 @@
-//! What each flow table can do, as lists of ids (OpenFlow 1.3.1, 7.3.5.5).
+//! The capabilities of each flow table, as lists of ids (OpenFlow 1.3.1, 7.3.5.5).
 
 use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::multipart::{FeatureId, TableFeatureProperty, TableFeatures};

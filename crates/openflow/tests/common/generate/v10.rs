@@ -313,7 +313,7 @@ fn port_features(g: &mut Rng) -> u32 {
     g.u32() & 0xf87f
 }
 
-/// What later versions say in numbers, and 1.0 by the fastest of its features.
+/// The speed in kbit/s: later versions send it as a number, 1.0 by the fastest feature.
 fn speed_kbps(features: u32) -> u32 {
     let rates = [(0x40, 10_000_000), (0x30, 1_000_000), (0x0c, 100_000)];
     let fast = rates.into_iter().find(|(bits, _)| features & bits != 0);

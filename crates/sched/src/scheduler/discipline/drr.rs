@@ -18,7 +18,7 @@ const QUANTUM_BYTES: i64 = 256;
 #[derive(Debug)]
 pub(super) struct Drr {
     quantum: [i64; QUEUES_MAX],
-    /// What a queue may still send in its turn; below zero, what it owes.
+    /// The bytes that a queue may still send in its turn; negative when it owes some.
     deficit: [i64; QUEUES_MAX],
     /// Queues in turn.
     ring: [u8; QUEUES_MAX],

@@ -1,7 +1,7 @@
 //! Strict priority with a guard: what has waited past its queue's deadline goes first, the
 //! earliest deadline before others.
 //!
-//! Of two messages in a row one at most is the guard's while something more urgent waits. Else a
+//! The guard takes at most every second message while something more urgent waits. Otherwise a
 //! standing backlog of old messages, all past their deadline, would go before every fresh one.
 
 use clock::{Duration, Instant};

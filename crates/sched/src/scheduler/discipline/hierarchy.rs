@@ -1,9 +1,9 @@
 //! The default: queue 0 first, up to a share of the line; the others by deficit round robin.
 //!
-//! What keeps a session alive is little, and goes at once. It has a credit that grows with what
-//! the others send, a twentieth of all; only what it sends while others wait is charged to it. If
-//! somebody floods queue 0 the credit is gone, and the flood gets its twentieth. Within a queue
-//! channels take turns, and in a channel ports.
+//! Messages that keep a session alive are small and go at once. Queue 0 has a credit that grows by
+//! a twentieth of the bytes that the others send. Only bytes sent while others wait are charged to
+//! it. If somebody floods queue 0, the credit is used up and the flood gets its twentieth. Within a
+//! queue channels take turns, and within a channel ports.
 
 use clock::Instant;
 
@@ -11,12 +11,12 @@ use super::drr::Drr;
 use super::{Discipline, Head};
 use crate::policy::Scheduling;
 
-/// Of twenty bytes one may be of queue 0 while others wait: per one of its own, this many of the
-/// others.
+/// Bytes of the other queues for each byte of queue 0 while others wait: queue 0 gets one of
+/// twenty.
 const OTHERS_PER_BYTE: i64 = 19;
 
-/// What queue 0 may send at once before the others: some hundred echo requests, or the handshakes
-/// of as many switches.
+/// The most that queue 0 may send at once before the others: about a hundred echo requests, or the
+/// handshakes of as many switches.
 const CREDIT_BYTES_MAX: i64 = 4096;
 
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use clock::{Duration, Instant};
 use super::{Discipline, Head, by_queue, queues_in};
 use crate::policy::{QUEUES_MAX, Scheduling};
 
-/// What a queue may send at once beyond its rate: two packets of an Ethernet.
+/// The burst that a queue may send beyond its rate: two Ethernet packets.
 const DEPTH_BYTES: i64 = 2 * 1500;
 
 /// Tokens are counted in bytes times nanoseconds per second, so that no rate rounds.
