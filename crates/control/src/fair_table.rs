@@ -50,7 +50,7 @@ pub(crate) struct FairTable<V> {
     free: Vec<u32>,
     by_place: BTreeMap<Location, u32>,
     switches: BTreeMap<DatapathId, Switch>,
-    /// By their addresses.
+    /// Switches by the number of their addresses.
     greediest: BTreeSet<(u32, DatapathId)>,
 }
 
@@ -99,12 +99,12 @@ struct Switch {
     greediest: BTreeSet<(u32, u32)>,
 }
 
-/// What had to give way.
+/// An evicted address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gone<V> {
     pub mac: MacAddr,
     pub value: V,
-    /// Of the port that gave it up.
+    /// The port that gave it up.
     pub of: Location,
     /// Whether it still had its place there.
     pub was_placed: bool,
@@ -478,8 +478,8 @@ impl<V> FairTable<V> {
         self.list_of(slot).len -= 1;
     }
 
-    /// What stands before and after a slot, or its list's ends, point at others: the one before at
-    /// the first of `to`, the one after at the second.
+    /// Points the neighbours of a slot, or its list's ends, at others: the one before at the first
+    /// of `to`, the one after at the second.
     fn point(&mut self, slot: u32, prev: u32, next: u32, to: (u32, u32)) {
         match prev {
             NONE => self.list_of(slot).head = to.0,
@@ -554,7 +554,8 @@ impl<V> FairTable<V> {
         self.index[at] = entry(slot, hash);
     }
 
-    /// By shifting back what follows, so that there are no tombstones.
+    /// Removes an address from the index. Later entries shift back, so that there are no
+    /// tombstones.
     fn unindex(&mut self, mac: MacAddr) {
         let Some((mut hole, _)) = self.find(mac) else {
             return;
@@ -671,7 +672,7 @@ impl List {
 
 #[cfg(test)]
 impl<V> FairTable<V> {
-    /// What is counted of a port and its switch is so, and so are the lists.
+    /// Checks the counts of a port and its switch, and the lists.
     pub(crate) fn check(&self, at: Location, of_port: usize, of_switch: usize) {
         let switch = self.switches.get(&at.dpid);
         assert_eq!(switch.map_or(0, |s| s.count as usize), of_switch);
@@ -787,7 +788,8 @@ mod tests {
         assert!(insert(&mut table, Instant::START, 3_000_000, at(2, 1)));
     }
 
-    /// Four hostile switches fill the table together; new hosts elsewhere still find room, and theirs.
+    /// Four hostile switches fill the table together; new hosts elsewhere still find room, and
+    /// theirs.
     #[test]
     fn in_a_full_table_the_greediest_gives_way() {
         let mut table = FairTable::new(SHARES, 7);

@@ -140,13 +140,16 @@ proptest! {
             match step {
                 Step::PacketIn { connection, port, len } => {
                     let frame = packet_in(xid, port, len);
-                    let taken = inbox.handle_frame(Instant::START, ConnectionId(connection), frame.clone());
+                    let id = ConnectionId(connection);
+                    let taken = inbox.handle_frame(Instant::START, id, frame.clone());
                     prop_assert_eq!(taken, Ok(()));
                     lanes.entry(connection).or_default().push_packet_in(port, frame);
                 }
                 Step::Message { connection } => {
-                    let frame = encode(Version::V13, Xid(xid), &Message::EchoReply(Bytes::new())).unwrap();
-                    let taken = inbox.handle_frame(Instant::START, ConnectionId(connection), frame.clone());
+                    let reply = Message::EchoReply(Bytes::new());
+                    let frame = encode(Version::V13, Xid(xid), &reply).unwrap();
+                    let id = ConnectionId(connection);
+                    let taken = inbox.handle_frame(Instant::START, id, frame.clone());
                     let lane = lanes.entry(connection).or_default();
                     let has_room = lane.messages.len() < CONFIG.messages_max;
                     prop_assert_eq!(taken.is_ok(), has_room);

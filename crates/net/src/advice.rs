@@ -30,7 +30,8 @@ pub fn bind_problem(error: &Error) -> String {
             "no interface of this machine has the address; `ip address` shows those it has"
         }
         ErrorKind::PermissionDenied => {
-            "no permission to listen there; take a port above 1023 or a path of your own, or use sudo"
+            "no permission to listen there; take a port above 1023 or a path of your own, or use \
+             sudo"
         }
         ErrorKind::NotFound => "the socket's directory is not there; make it, or name another",
         _ => return error.to_string(),

@@ -528,7 +528,10 @@ fn read(frame: &Frame) -> Option<(FlowKey, PacketIn)> {
 /// The verdict of a flow-mod; `None` if it is no answer to a packet-in: it does not decide where
 /// packets go.
 fn verdict(flow_mod: &FlowMod) -> Option<Verdict> {
-    let to_controller = |action: &Action| matches!(action, Action::Output { port, .. } if *port == PortNo::CONTROLLER);
+    let to_controller = |action: &Action| match action {
+        Action::Output { port, .. } => *port == PortNo::CONTROLLER,
+        _ => false,
+    };
     if flow_mod.table_id != TableId(0) {
         return None;
     }

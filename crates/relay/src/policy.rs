@@ -473,7 +473,8 @@ mod tests {
 
     fn map(generation: u64) -> String {
         format!(
-            "Generation: {generation}\nRule #1: udp_dst={generation}, action=queue_id:1\nDefault: action=queue_id:0\n"
+            "Generation: {generation}\nRule #1: udp_dst={generation}, action=queue_id:1\nDefault: \
+             action=queue_id:0\n"
         )
     }
 

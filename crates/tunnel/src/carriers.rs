@@ -396,7 +396,9 @@ impl Carried {
             read = read_lanes(lanes.clone(), &connection, both) => read?,
             error = bound_unsent(connection.clone()) => return Err(error),
             never = path::follow(connection.clone(), marks) => match never {},
-            error = broken(datagrams::receive(lanes.clone(), connection.clone())) => return Err(error),
+            error = broken(datagrams::receive(lanes.clone(), connection.clone())) => {
+                return Err(error);
+            }
             error = broken(datagrams::send(lanes.clone(), connection.clone())) => return Err(error),
         }
         if !lanes.end.is_switch_side() {

@@ -162,7 +162,8 @@ impl Way {
                     self.is_flushed = false;
                 }
             }
-            written = write_some(&mut self.writer, &mut self.output, self.has_ended), if has_output => {
+            written = write_some(&mut self.writer, &mut self.output, self.has_ended),
+                if has_output => {
                 self.is_flushed = written?;
             }
         }

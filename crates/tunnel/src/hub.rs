@@ -516,13 +516,15 @@ impl Hub {
                 relay = name,
                 from,
                 other,
-                "two relays use one certificate name, and each ends the other's sessions, more than \
+                "two relays use one certificate name, and each ends the other's sessions, more \
+                 than \
                  three times in {} s; give each switch's relay a certificate of its own: \
                  auster pki switch NAME. If both are one relay, it is restarted again and again",
                 RIVALS_WINDOW.as_secs()
             );
         }
-        "another relay came under the same certificate name: it was restarted, or two have that name"
+        "another relay came under the same certificate name: it was restarted, or two have that \
+         name"
     }
 
     async fn serve(&self, end: Arc<End>, greeted: Greeted) {

@@ -2,13 +2,14 @@
 //!
 //! A host is where its frames enter the network. Once it has a place, a frame of its address from
 //! elsewhere moves nothing. The old place is asked first, three times, at every IP address the host
-//! has told (ARP and neighbour discovery), and only its silence makes the move. Any frame of the host
-//! at the old place is an answer: its entries there are lifted while it is asked, so that its own
-//! traffic is heard too. A host that has told no address may not understand the question; its claimant
-//! must persist for [`HOLD_OFF`] while the old place is silent. A claimant that speaks too seldom for
-//! that persists by its next frame, after which the old place is asked again. While the old place
-//! cannot be heard, because its switch is away or its port is held, silence counts for nothing. When
-//! the old port has gone down there is nobody to ask, and the next frame places the host.
+//! has told (ARP and neighbour discovery), and only its silence makes the move. Any frame of the
+//! host at the old place is an answer: its entries there are lifted while it is asked, so that its
+//! own traffic is heard too. A host that has told no address may not understand the question; its
+//! claimant must persist for [`HOLD_OFF`] while the old place is silent. A claimant that speaks too
+//! seldom for that persists by its next frame, after which the old place is asked again. While the
+//! old place cannot be heard, because its switch is away or its port is held, silence counts for
+//! nothing. When the old port has gone down there is nobody to ask, and the next frame places the
+//! host.
 //!
 //! IP addresses have owners in the same way ([`owners`]).
 //!
@@ -61,14 +62,14 @@ const MOVES_MAX: usize = 5;
 const MOVES_WINDOW: Duration = Duration::from_secs(10);
 /// Hosts of which more is kept than their place: IP addresses and contests.
 const DETAILS_MAX: usize = 65_536;
-/// So that neither one switch nor one port has all of that.
+/// Shares of `DETAILS_MAX`, so that neither one switch nor one port can use all of it.
 const DETAILS_PER_SWITCH_MAX: u32 = 32_768;
 const DETAILS_PER_PORT_MAX: u32 = 16_384;
 
 /// A host is a slot of twenty bytes; the few of which there is more to say have a detail too.
 pub(super) struct Hosts {
     places: FairTable<()>,
-    /// Of hosts in `places` only.
+    /// Details of hosts in `places` only.
     details: FairTable<Detail>,
     owners: Owners,
     now: Instant,
@@ -80,7 +81,8 @@ pub(super) struct Hosts {
 
 #[derive(Default)]
 struct Detail {
-    /// What forbids or leads the host's packets hangs on it: it does not give way to others.
+    /// Whether an entry that drops or forwards the host's packets depends on this detail. Such a
+    /// detail is not evicted.
     is_kept: bool,
     /// The one told last is the last.
     ips: Vec<Owned>,
@@ -104,7 +106,7 @@ struct Contest {
     due: Instant,
 }
 
-/// What a frame said about its sender's place.
+/// The meaning of a frame for its sender's place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Observed {
     /// Where it was.
@@ -138,7 +140,7 @@ pub(super) struct Question {
     pub due: Instant,
 }
 
-/// What became of a question.
+/// The outcome of a question.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     Ask(Question),
@@ -251,8 +253,8 @@ impl Hosts {
         adopts
     }
 
-    /// A question's time is over: ask again, or believe the claimant. `is_heard` says whether frames
-    /// of a host at a place are heard at all.
+    /// A question's time is over: ask again, or believe the claimant. `is_heard` says whether
+    /// frames of a host at a place are heard at all.
     pub(super) fn handle_timeout(
         &mut self,
         now: Instant,
@@ -342,7 +344,7 @@ impl Hosts {
         true
     }
 
-    /// What room was made by, if it was.
+    /// Forgets the host that was evicted for a new one, if any. Returns whether there is room.
     fn give_way(&mut self, room: Result<Option<Gone<()>>, Full>) -> bool {
         match room {
             Ok(None) => true,
@@ -361,7 +363,7 @@ impl Hosts {
         }
     }
 
-    /// Of a host at home: whether somebody had claimed its address.
+    /// Handles a frame of a host at home: whether another port had claimed its address.
     fn defended(&mut self, now: Instant, mac: MacAddr) -> Observed {
         let Some(detail) = self.details.get_mut(&mac) else {
             return Observed::Home;

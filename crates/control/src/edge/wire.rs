@@ -404,7 +404,10 @@ mod tests {
 
         /// Bytes cut or changed anywhere cause no panic.
         #[test]
-        fn no_bytes_are_too_strange(version in version(), bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+        fn no_bytes_are_too_strange(
+            version in version(),
+            bytes in prop::collection::vec(any::<u8>(), 0..80),
+        ) {
             let _ = read_packet_in(version, &bytes);
         }
     }

@@ -556,8 +556,8 @@ mod tests {
                 "class 4: dst_port: has 9 ports; there must be no more than 8",
                 "class 5: first_packets: is for all packets of a pair; leave it out where proto is \
                  given",
-                "class 6: proto: needs 64 entries of a pair, and classes before it 4; there must be \
-                 no more than 64",
+                "class 6: proto: needs 64 entries of a pair, and classes before it 4; there must \
+                 be no more than 64",
             ]
         );
     }

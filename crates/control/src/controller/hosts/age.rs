@@ -38,7 +38,7 @@ pub(super) struct Ageing {
     pub counters: HostCounters,
 }
 
-/// What was forgotten or refused, by reason.
+/// Hosts that were forgotten or refused, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostCounters {
     /// Hosts not heard for too long, or without a place for too long.

@@ -167,7 +167,8 @@ proptest! {
                     let expected = if stays { Observed::Home } else { Observed::Placed };
                     prop_assert_eq!(observed, expected);
                     let after = known(&hosts);
-                    let gone: Vec<_> = before.iter().filter(|m| !after.contains(m)).copied().collect();
+                    let gone = before.iter().filter(|m| !after.contains(m));
+                    let gone: Vec<_> = gone.copied().collect();
                     model.give_way(&givers, &gone);
                     model.known.insert(mac, Known { at, placed: true, since: now });
                 }
@@ -182,7 +183,8 @@ proptest! {
                     };
                     prop_assert_eq!(hosts.adopt(now, mac, at), adopts);
                     let after = known(&hosts);
-                    let gone: Vec<_> = before.iter().filter(|m| !after.contains(m)).copied().collect();
+                    let gone = before.iter().filter(|m| !after.contains(m));
+                    let gone: Vec<_> = gone.copied().collect();
                     model.give_way(&givers, &gone);
                     if adopts {
                         model.known.insert(mac, Known { at, placed: true, since: now });

@@ -1,8 +1,8 @@
 //! Which host an IP address belongs to.
 //!
 //! The first host that tells an address of itself owns it. A claim of another moves nothing: the
-//! owner is asked for the address at its place, three times, and only its silence, or that it has no
-//! place, gives the address to the claimant. A host that answers whenever it is asked keeps its
+//! owner is asked for the address at its place, three times, and only its silence, or that it has
+//! no place, gives the address to the claimant. A host that answers whenever it is asked keeps its
 //! addresses.
 
 use std::collections::BTreeMap;
@@ -13,8 +13,8 @@ use openflow::MacAddr;
 
 use super::{ALARM_INTERVAL, Hosts, Location, PROBE_INTERVAL, PROBES, REJECTED};
 
-/// Addresses of IPv4 that a host may own, and as many of IPv6. A host that makes up new ones must not
-/// hide its others.
+/// Addresses of IPv4 that a host may own, and as many of IPv6. A host that makes up new ones must
+/// not hide its others.
 const IPS_MAX: usize = 8;
 /// One that was not told for this long gives way to a new one where there are [`IPS_MAX`].
 const STALE: Duration = Duration::from_secs(600);
@@ -56,7 +56,7 @@ enum State {
     Rejected,
 }
 
-/// What a host's word for an address is worth.
+/// The verdict on a host that announces an IP address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::controller) enum Told {
     /// It owned the address before.
@@ -90,7 +90,7 @@ pub(in crate::controller) struct AddressQuestion {
     pub due: Instant,
 }
 
-/// What became of a question for an address.
+/// The outcome of a question for an address.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::controller) enum AddressAnswer {
     Ask(AddressQuestion),
@@ -295,7 +295,7 @@ impl Owners {
         }
     }
 
-    /// Of an address that its owner has just told: whether somebody had claimed it.
+    /// Handles an address that its owner has just announced: whether another host had claimed it.
     fn defended(&mut self, now: Instant, ip: IpAddr) -> Told {
         let Some(dispute) = self.disputes.get_mut(&ip) else {
             return Told::Known;

@@ -70,7 +70,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
     proptest::collection::vec(act, 0..120)
 }
 
-/// What is around the table: it asks when the table wants to, and the host answers a while later.
+/// The environment of the table: it asks on the table's behalf, and the host answers after a delay.
 struct World {
     hosts: Hosts,
     now: Instant,
@@ -207,7 +207,7 @@ impl World {
         }
     }
 
-    /// What the table and its parts must agree on.
+    /// Checks that the table and its parts agree.
     fn check(&self) {
         let macs = (0..3).map(attacker).chain([HOST]);
         let owned = macs.flat_map(|mac| self.hosts.ips(mac).into_iter().map(move |ip| (ip, mac)));
@@ -244,8 +244,8 @@ proptest! {
         }
     }
 
-    /// The attackers have done what they could, and go on in the ports where they have been refused;
-    /// the host moves without a word and then speaks five times a second.
+    /// The attackers have done what they could, and go on in the ports where they have been
+    /// refused; the host moves without a word and then speaks five times a second.
     #[test]
     fn a_host_that_has_moved_gets_its_place(
         acts in acts(), delay in 0u64..290, v6 in proptest::option::of(any::<bool>()),
@@ -447,7 +447,8 @@ fn an_owner_that_has_moved_is_asked_at_its_new_place() {
     assert_eq!(answer, Some(AddressAnswer::Moved { from, to }));
 }
 
-/// Of eight addresses none gives way while it is told; one that was not told for long does.
+/// None of eight addresses is evicted while the host announces it. An address that it has not
+/// announced for long is.
 #[test]
 fn a_host_owns_eight_addresses_and_old_ones_give_way() {
     let mut hosts = hosts();

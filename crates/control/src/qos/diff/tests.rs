@@ -379,9 +379,10 @@ proptest! {
             changes.sort_by_key(|(_, key)| **key);
             for (change, _) in changes {
                 apply(&mut state, change);
-                for (priority, from) in [(0, at(1, 9)), (1, at(1, 9)), (2, at(1, 9)), (0, at(2, 9))] {
+                let keys = [(0, at(1, 9)), (1, at(1, 9)), (2, at(1, 9)), (0, at(2, 9))];
+                for (priority, from) in keys {
                     let end = walk(&state, &both, priority, from);
-                    prop_assert!(end.is_none_or(|end| end == at(4, 9)), "{:?} ends at {}", from, end.unwrap());
+                    prop_assert!(end.is_none_or(|end| end == at(4, 9)), "{from:?} ends at {end:?}");
                 }
                 // A restart from here that reads the held state reaches the wanted one.
                 let mut rest = state.clone();
