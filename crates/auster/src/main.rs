@@ -80,7 +80,7 @@ Example:
   auster sim order"
     )]
     Sim(Words),
-    /// What it costs in bytes to carry messages over TCP, TLS and QUIC (auster-lab)
+    /// Model the bytes that carry messages over TCP, TLS and QUIC (auster-lab)
     #[command(
         disable_help_flag = true,
         after_help = "\
@@ -88,7 +88,7 @@ Example:
   auster model"
     )]
     Model(Words),
-    /// What five papers claim, measured here (auster-lab)
+    /// Measure the claims of five papers here (auster-lab)
     #[command(
         disable_help_flag = true,
         after_help = "\

@@ -59,7 +59,10 @@ pub struct PcapArgs {
     file: PathBuf,
 
     /// TCP ports that carry OpenFlow, at either end
-    #[arg(long = "port", value_name = "PORT", default_values_t = [6653, 6633], value_delimiter = ',')]
+    #[arg(
+        long = "port", value_name = "PORT", default_values_t = [6653, 6633],
+        value_delimiter = ','
+    )]
     ports: Vec<u16>,
 
     /// Print when each message's last byte was captured, in seconds since 1970

@@ -49,7 +49,8 @@ Each bridge is then pointed here: ovs-vsctl set-controller br0 tcp:127.0.0.1:665
 Without QUIC, straight to a controller that knows nothing of relays:
   auster relay switch --openflow ptcp:6653:127.0.0.1 --connect tcp:192.0.2.1:6653 --policy auster")]
     Switch(SwitchArgs),
-    /// The end next to the controllers: takes switch relays and dials the controller for each bridge
+    /// The end next to the controllers: takes switch relays and dials the controller for each
+    /// bridge
     #[command(after_help = "\
 Example:
   auster relay controller --listen pquic:6654 --openflow tcp:127.0.0.1:6653 \\
@@ -78,9 +79,9 @@ pub struct SwitchArgs {
     /// rewriting their controller's target in an equivalent form through --ovsdb
     #[arg(long)]
     nudge: bool,
-    /// Of each new flow let only the first packet go to the controller, and hold those behind it until
-    /// its entry comes, so that none is overtaken: up to 64 packets of a flow and 1 MB in all, for
-    /// 200 ms
+    /// Let only the first packet of each new flow go to the controller. Hold the packets behind it
+    /// until its entry comes, so that none is overtaken: up to 64 packets of a flow and 1 MB in
+    /// all, for 200 ms
     #[arg(long)]
     hold_first_packets: bool,
     /// Write the policy map in use to this file, and begin with it if it is newer than --policy
@@ -90,8 +91,8 @@ pub struct SwitchArgs {
     /// writes to its bridges, and write back which one is in use
     #[arg(long, value_name = "METHOD")]
     policy_db: Option<String>,
-    /// The switch's OVSDB server (unix:, tcp:): make in the kernel the queues that a controller writes
-    /// to it, where the datapath ignores set_queue; as 'auster queues keep'
+    /// The switch's OVSDB server (unix:, tcp:): make in the kernel the queues that a controller
+    /// writes to it, where the datapath ignores set_queue; as 'auster queues keep'
     #[arg(long, value_name = "METHOD")]
     queues_db: Option<String>,
     #[command(flatten)]
@@ -157,7 +158,7 @@ struct CommonArgs {
     /// our own interface; needs --policy. As 10mbit, 500kbit or bits per second
     #[arg(long, value_name = "RATE", value_parser = rate)]
     rate: Option<u64>,
-    /// What the path is known to carry for us: QUIC's window does not fall below what that takes
+    /// The rate that the path is known to carry for us: QUIC's window does not fall below it
     #[arg(long, value_name = "RATE", value_parser = rate)]
     guaranteed_rate: Option<u64>,
     /// Let messages wait so long for others to leave in one packet with, echoes aside: 1ms; or by
@@ -169,20 +170,23 @@ struct CommonArgs {
     #[arg(long, value_name = "KINDS", value_parser = wishes::duplicated)]
     duplicate: Option<PerKind<bool>>,
     /// The order of changes of the switch's state: as they came, or keyed: those that name both
-    /// addresses of a flow wait only for those about the same two, so that a lost packet delays few.
-    /// For controllers that put barriers where order matters; both relays must say keyed
+    /// addresses of a flow wait only for those about the same two, so that a lost packet delays
+    /// few. For controllers that put barriers where order matters; both relays must say keyed
     #[arg(long, value_name = "MODE", value_enum, default_value_t = Order::Strict)]
     order: Order,
-    /// Dial and be dialled again with early data (0-RTT), if the other end says so too: what it may lack
-    /// of a session that goes on is there a round trip sooner, and what is early has no forward secrecy.
-    /// An answer comes no sooner
+    /// Dial and be dialled again with early data (0-RTT), if the other end says so too: what it may
+    /// lack of a session that goes on is there a round trip sooner, and what is early has no
+    /// forward secrecy. An answer comes no sooner
     #[arg(long)]
     early_data: bool,
     /// How long local connections outlive the connection between the relays
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     grace_s: u16,
     /// Per channel and direction: bytes under way or held before the sender is not read any more
-    #[arg(long, value_name = "BYTES", default_value_t = 4 << 20, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(
+        long, value_name = "BYTES", default_value_t = 4 << 20,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     window_bytes: u32,
     /// Answer each connection to this Unix socket with the state as one JSON document
     #[arg(long, value_name = "METHOD")]
@@ -520,8 +524,8 @@ impl CommonArgs {
             self.coalesce.is_some() || self.duplicate.is_some() || self.order == Order::Keyed;
         if nudge || is_given || self.early_data || self.guaranteed_rate.is_some() {
             return Err(Failure::usage(
-                "--nudge, --guaranteed-rate, --coalesce, --duplicate, --early-data and --order keyed \
-                 are for relays that are joined by quic:",
+                "--nudge, --guaranteed-rate, --coalesce, --duplicate, --early-data and --order \
+                 keyed are for relays that are joined by quic:",
             ));
         }
         Ok(())

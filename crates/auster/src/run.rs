@@ -47,8 +47,8 @@ use settings::{Mode, Settings};
 /// Without METHOD it listens on ptcp:6653:127.0.0.1, or on pssl:6653 when certificates are given.
 #[derive(Clone, clap::Args)]
 pub struct Args {
-    /// Where to listen for switches, and whom to dial: ptcp:[PORT][:HOST], pssl:, pquic:, punix:FILE;
-    /// tcp:HOST[:PORT], ssl:, quic:, unix:FILE
+    /// Where to listen for switches, and whom to dial: ptcp:[PORT][:HOST], pssl:, pquic:,
+    /// punix:FILE; tcp:HOST[:PORT], ssl:, quic:, unix:FILE
     #[arg(value_name = "METHOD")]
     methods: Vec<Method>,
 
@@ -98,13 +98,13 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     status: Option<PathBuf>,
 
-    /// Serve the REST API (/openapi.json) here: [HOST:]PORT, on this machine alone without a HOST; or
-    /// unix:FILE, to that file's owner alone
+    /// Serve the REST API (/openapi.json) here: [HOST:]PORT, on this machine alone without a HOST;
+    /// or unix:FILE, to that file's owner alone
     #[arg(long, value_name = "ADDR", value_parser = settings::api_address)]
     api: Option<ApiAddress>,
 
-    /// A name or address that clients know the API by, beside localhost and the address it is served
-    /// at: requests for any other are refused. Repeat for more
+    /// A name or address that clients know the API by, beside localhost and the address it is
+    /// served at: requests for any other are refused. Repeat for more
     #[arg(long, value_name = "NAME", value_parser = settings::api_host)]
     api_host: Vec<String>,
 

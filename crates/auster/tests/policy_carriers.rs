@@ -100,7 +100,8 @@ impl Lab {
     fn map(&self, generation: u64) -> String {
         let path = self.path(&format!("{generation}.policy"));
         let text = format!(
-            "Generation: {generation}\nRule #1: udp_dst={generation}, action=queue_id:0\nDefault: action=queue_id:1\n"
+            "Generation: {generation}\nRule #1: udp_dst={generation}, action=queue_id:0\nDefault: \
+             action=queue_id:1\n"
         );
         fs::write(&path, text).unwrap();
         path

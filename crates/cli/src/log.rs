@@ -13,8 +13,7 @@ use crate::output;
 
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// What to log to standard error: error, warn, info, debug, trace, or a filter such as
-    /// `info,net=debug`
+    /// Log to standard error: error, warn, info, debug, trace, or a filter such as `info,net=debug`
     #[arg(
         long,
         global = true,

@@ -43,7 +43,10 @@ pub struct Args {
     pcap: Option<PathBuf>,
 
     /// TCP ports that carry OpenFlow: of the controller, in captures
-    #[arg(long = "port", value_name = "PORT", default_values_t = [6653, 6633], value_delimiter = ',')]
+    #[arg(
+        long = "port", value_name = "PORT", default_values_t = [6653, 6633],
+        value_delimiter = ','
+    )]
     ports: Vec<u16>,
 
     /// One or more messages in hex, spaces allowed; `-` reads them from standard input

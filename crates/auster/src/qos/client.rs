@@ -77,8 +77,8 @@ impl Client {
         };
         let absent = |error| {
             Failure::network(format!(
-                "nobody serves the API at {at} ({error}); start auster run --api {at}, or say where \
-                 it is with --api"
+                "nobody serves the API at {at} ({error}); start auster run --api {at}, or say \
+                 where it is with --api"
             ))
         };
         let (stream, host): (Box<dyn Duplex>, String) = match at {

@@ -66,7 +66,7 @@ pub struct ShowArgs {
     #[command(flatten)]
     api: ApiArgs,
 
-    /// As the API answers it
+    /// Print the API's answer
     #[arg(long)]
     json: bool,
 }
@@ -76,7 +76,7 @@ pub struct SetArgs {
     #[arg(value_enum)]
     kind: Kind,
 
-    /// Of queues, the port: SWITCH:PORT
+    /// The name; for queues the port, as SWITCH:PORT
     name: String,
 
     #[arg(value_name = "FIELD=VALUE")]
@@ -85,7 +85,7 @@ pub struct SetArgs {
     #[command(flatten)]
     api: ApiArgs,
 
-    /// As the API answers it
+    /// Print the API's answer
     #[arg(long)]
     json: bool,
 }
@@ -95,7 +95,7 @@ pub struct DeleteArgs {
     #[arg(value_enum)]
     kind: Kind,
 
-    /// Of queues, the port: SWITCH:PORT
+    /// The name; for queues the port, as SWITCH:PORT
     name: String,
 
     #[command(flatten)]

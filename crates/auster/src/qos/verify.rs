@@ -34,7 +34,7 @@ pub struct Args {
     #[command(flatten)]
     api: ApiArgs,
 
-    /// As the API answers it, of those that are named
+    /// Print the API's answer, reduced to the named ones
     #[arg(long)]
     json: bool,
 }
@@ -189,8 +189,8 @@ fn problem(document: &Value) -> Option<String> {
     }
     if problems.is_empty() && !is_any {
         return Some(
-            "nothing that is asked for met a packet, so there is nothing to judge by; verify it under \
-             traffic, or longer with --seconds"
+            "nothing that is asked for met a packet, so there is nothing to judge by; verify it \
+             under traffic, or longer with --seconds"
                 .to_owned(),
         );
     }
@@ -203,7 +203,8 @@ mod tests {
 
     fn hop(effect: &str, why: Value) -> Value {
         json!({
-            "dpid": "0000000000000001", "ports": [2], "answers": false, "effect": effect, "why": why,
+            "dpid": "0000000000000001", "ports": [2], "answers": false, "effect": effect,
+            "why": why,
             "counted": 512, "seconds": 10.04, "drops": false, "meter": null,
             "queue": {"numbers": [1], "expected": 512, "got": 500, "dropped": 0},
             "mark": {"dscp": 46, "proved_by": "queue"},

@@ -54,7 +54,8 @@ Example:
   auster queues set --port s1-eth2 --rate 100mbit --policy in-band.policy
 
 The kernel does it (HTB, filters on the DSCP, short queues), or Open vSwitch where its datapath \
-honours set_queue. Doing it twice changes nothing. Queues that auster did not make are left alone.")]
+honours set_queue. Doing it twice changes nothing. Queues that auster did not make are left \
+alone.")]
     Set(SetArgs),
     /// Show the queues of an interface and what went through them
     #[command(after_help = "\
@@ -71,9 +72,9 @@ Example:
 Example:
   auster queues keep --db unix:/var/run/openvswitch/db.sock
 
-It runs beside Open vSwitch, in the same network namespace, for ports whose datapath ignores set_queue. \
-What is in effect, or why not, is told in the record: ovs-vsctl --columns=external_ids list qos. \
-Queues stay when it is stopped. 'auster relay switch --queues-db' does the same.")]
+It runs beside Open vSwitch, in the same network namespace, for ports whose datapath ignores \
+set_queue. What is in effect, or why not, is told in the record: ovs-vsctl --columns=external_ids \
+list qos. Queues stay when it is stopped. 'auster relay switch --queues-db' does the same.")]
     Keep(KeepArgs),
     /// Print the flow entries that put a service's packets into a queue, or that steer a tunnel
     /// and take control's DSCPs from data
@@ -112,7 +113,7 @@ struct PortArgs {
 pub struct SetArgs {
     #[command(flatten)]
     port: PortArgs,
-    /// Of the link, such as 100mbit; a little below the true one, so that queues form here
+    /// The link's rate, such as 100mbit; a little below the true one, so that queues form here
     #[arg(long, value_name = "RATE")]
     rate: Option<String>,
     /// A policy map with DSCP actions
@@ -136,7 +137,7 @@ struct StatedArgs {
 pub struct ShowArgs {
     #[command(flatten)]
     port: PortArgs,
-    /// As one JSON document
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }
@@ -167,7 +168,7 @@ pub struct FlowsArgs {
     /// The port that has the queues, by its OpenFlow number
     #[arg(long, value_name = "PORT", requires = "into")]
     output: Option<u32>,
-    /// Of the entries that put packets into a queue
+    /// The priority of the entries that put packets into a queue
     #[arg(long, value_name = "N", default_value_t = flows::PRIORITY_SERVICE)]
     priority: u16,
     /// A policy map with DSCP actions

@@ -217,8 +217,8 @@ impl Interface<'_> {
             )),
             Root::Foreign { kind, handle } => Some(format!(
                 "{name} has a {kind} qdisc {handle} that auster did not make; remove it first: tc \
-                 qdisc del dev {name} root, or ovs-vsctl clear port {name} qos if Open vSwitch made \
-                 it"
+                 qdisc del dev {name} root, or ovs-vsctl clear port {name} qos if Open vSwitch \
+                 made it"
             )),
         }
     }
@@ -672,7 +672,8 @@ mod tests {
 class htb a057:1 root rate 50Mbit ceil 50Mbit burst 6250b cburst 6250b 
  Sent 9 bytes 1 pkt (dropped 0, overlimits 0 requeues 0) 
  backlog 0b 0p requeues 0
-class htb a057:13 parent a057:1 leaf 8004: prio 3 rate 12500Kbit ceil 50Mbit burst 3028b cburst 6250b 
+class htb a057:13 parent a057:1 leaf 8004: prio 3 rate 12500Kbit ceil 50Mbit burst 3028b cburst \
+6250b 
  Sent 122448 bytes 84 pkt (dropped 12, overlimits 5 requeues 0) 
  backlog 24Kb 17p requeues 0
  lended: 0 borrowed: 0 giants: 0
@@ -710,7 +711,8 @@ class htb a057:13 parent a057:1 leaf 8004: prio 3 rate 12500Kbit ceil 50Mbit bur
         assert!(words.contains(&"match ip6 priority 0xc0 0xe0"), "{words:?}");
         let text = "\
 filter parent a057: protocol ip pref 3 u32 chain 0 fh 802: ht divisor 1 
-filter parent a057: protocol ip pref 3 u32 chain 0 fh 802::800 order 2048 key ht 802 bkt 0 *flowid a057:10 not_in_hw 
+filter parent a057: protocol ip pref 3 u32 chain 0 fh 802::800 order 2048 key ht 802 bkt 0 *flowid \
+a057:10 not_in_hw 
   match 00e00000/00e00000 at 0
 ";
         let read = read_filters(text);

@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long, value_name = "S", default_value_t = 3,
         value_parser = clap::value_parser!(u32).range(2..=600))]
     seconds: u32,
-    /// As one JSON document
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }
@@ -184,8 +184,8 @@ impl Args {
         let state = self.port.interface().state_of_any()?;
         let (maker, state) = state.ok_or_else(|| {
             Failure::usage(format!(
-                "{port} has no queues, neither auster's nor Open vSwitch's; auster queues set makes \
-                 them"
+                "{port} has no queues, neither auster's nor Open vSwitch's; auster queues set \
+                 makes them"
             ))
         })?;
         Ok(Reading {
@@ -514,8 +514,8 @@ fn problem(
         let zero = zero.map_or(0, |queue| queue.packets + queue.dropped);
         let why = match ignores {
             Some(record) => format!(
-                ": the {} datapath of {} makes the queues and ignores set_queue, and all is in queue \
-                 0 ({zero} packets); ovs-vsctl clear port {port} qos, then auster queues set",
+                ": the {} datapath of {} makes the queues and ignores set_queue, and all is in \
+                 queue 0 ({zero} packets); ovs-vsctl clear port {port} qos, then auster queues set",
                 record.datapath, record.bridge
             ),
             None => format!("; queue 0 got {zero}"),

@@ -89,7 +89,10 @@ async fn push_direct(direct: &Direct, name: &str, text: &str) -> Value {
 
 /// The map of one end in the status.
 pub fn status_json(policy: &PolicyStatus) -> Value {
-    let peer = |(generation, digest): (u64, sched::policy::MapDigest)| json!({ "generation": generation, "sha256": digest.to_string() });
+    let peer = |(generation, digest): (u64, sched::policy::MapDigest)| {
+        let sha256 = digest.to_string();
+        json!({ "generation": generation, "sha256": sha256 })
+    };
     json!({
         "generation": policy.generation,
         "sha256": policy.digest.to_string(),

@@ -98,7 +98,8 @@ impl Metrics {
             ),
             gauge(
                 "auster_responsive",
-                "Whether the controller's thread has answered in time; if not, what it knows is missing here",
+                "Whether the controller's thread has answered in time; if not, what it knows is \
+                 missing here",
                 f64::from(u8::from(answer.is_some())),
             ),
         ];
@@ -159,7 +160,8 @@ impl Metrics {
             ),
             by_class(
                 "auster_of_class_messages_delayed",
-                "Messages of a queue that had to wait for a switch that did not read at once, and were sent",
+                "Messages of a queue that had to wait for a switch that did not read at once, and \
+                 were sent",
                 &|class| Value::Count(policy.sent[class].messages_out),
             ),
             count(
@@ -190,7 +192,8 @@ fn of_certificates(security: &Security) -> Family {
     };
     Family {
         name: "auster_certificate_expiry_seconds",
-        help: "When the first certificate or revocation list in a file in use expires, in seconds since 1970",
+        help: "When the first certificate or revocation list in a file in use expires, in seconds \
+               since 1970",
         samples: expiries.map(sample).collect(),
     }
 }
@@ -329,7 +332,8 @@ fn of_connections(connections: &[ConnectionView]) -> Vec<Family> {
         ),
         each(
             "auster_of_packet_ins_shed",
-            "Packet-ins of a switch that were dropped because the controller is behind or the switch does not read",
+            "Packet-ins of a switch that were dropped because the controller is behind or the \
+             switch does not read",
             &|c| total(c.packet_ins_shed + c.packet_ins_shed_unread),
         ),
         each(
@@ -586,7 +590,8 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
         ),
         Family {
             name: "auster_path_setup_seconds",
-            help: "From when a path was asked for to the barrier after its first entry, of the last 1024",
+            help: "From when a path was asked for to the barrier after its first entry, of the \
+                   last 1024",
             samples: delays.into_iter().flatten().collect(),
         },
     ]

@@ -434,7 +434,8 @@ mod tests {
         assert_eq!(
             fields.doubts("net.toml"),
             [
-                "net.toml:6: name 'one' never applies: every packet of it is of class 'all' before it"
+                "net.toml:6: name 'one' never applies: every packet of it is of class 'all' before \
+                 it"
             ]
         );
         assert_eq!(fields.finish("net.toml"), Ok(()));

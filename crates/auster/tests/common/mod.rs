@@ -1,5 +1,5 @@
 //! Helpers of the tests that need a real Open vSwitch. Each test uses some of them.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test uses its part of it")]
 
 pub mod dummy;
 pub mod lab;

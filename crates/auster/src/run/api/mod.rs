@@ -58,9 +58,9 @@ pub struct Api {
 #[openapi(
     info(
         title = "auster run",
-        description = "Queues, services, policies and circuits of an OpenFlow network, and what its \
-                       switches count. Rates are written as tc does (`100mbit`), ports as switch and \
-                       number (`1:2`), hosts by Ethernet or IP address.",
+        description = "Queues, services, policies and circuits of an OpenFlow network, and what \
+                       its switches count. Rates are written as tc does (`100mbit`), ports as \
+                       switch and number (`1:2`), hosts by Ethernet or IP address.",
         version = "1",
         license(name = "Apache-2.0", identifier = "Apache-2.0"),
     ),

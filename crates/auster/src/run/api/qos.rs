@@ -215,7 +215,10 @@ async fn get_queues(
     request_body = PortDocument,
     responses(
         (status = 200, description = "Replaced", body = PortDocument),
-        (status = 201, description = "Created", body = PortDocument, headers(("location" = String))),
+        (
+            status = 201, description = "Created", body = PortDocument,
+            headers(("location" = String))
+        ),
         (status = 400, description = "The body is no JSON", body = Problem,
             content_type = "application/problem+json"),
         (status = 404, description = "No port can be so called", body = Problem,

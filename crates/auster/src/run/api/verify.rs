@@ -104,8 +104,8 @@ pub struct MarkEffect {
 /// seconds apart, to see the packets counted meanwhile.
 #[utoipa::path(get, path = "/v1/verify", tag = "qos", operation_id = "verify",
     params(("from_ms" = Option<u64>, Query,
-        description = "What was counted since, by `at_ms` of an answer before; at most a minute of it, \
-                       and without it the last minute")),
+        description = "What was counted since, by `at_ms` of an answer before; at most a minute of \
+                       it, and without it the last minute")),
     responses(
         (status = 200, body = VerifyDocument),
         (status = 400, description = "`from_ms` is no number", body = Problem,

@@ -287,8 +287,8 @@ fn on(reader: &mut Reader, node: &Node) -> Option<On> {
             None
         }
         _ => {
-            let text = "ports, switches, and from with to exclude each other: a policy holds in one \
-                        kind of place, and everywhere without them";
+            let text = "ports, switches, and from with to exclude each other: a policy holds in \
+                        one kind of place, and everywhere without them";
             reader.wrong(&node.place, text);
             None
         }

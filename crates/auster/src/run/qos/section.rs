@@ -97,7 +97,8 @@ mod tests {
     fn a_section_is_read_and_one_that_is_not_there_asks_for_nothing() {
         assert_eq!(read("").unwrap().qos, Qos::default());
         let section = read(
-            "[[qos.port]]\nat = \"1:2\"\nrate = \"10mbit\"\nqueues = [{ number = 1, class = \"g\" }]\n\
+            "[[qos.port]]\nat = \"1:2\"\nrate = \"10mbit\"\nqueues = \
+             [{ number = 1, class = \"g\" }]\n\
              [[qos.service]]\nname = \"voice\"\n\
              [[qos.policy]]\nname = \"p\"\nservice = \"voice\"\nqueue = \"g\"\n",
         );
@@ -129,7 +130,8 @@ mod tests {
             assert!(problem.starts_with(start), "{problem}");
         }
         let problems = read(
-            "[[qos.port]]\nat = \"1:2\"\nrate = \"10mbit\"\nqueues = [\n  { number = 1, min = \"20mbit\" },\n]\n\
+            "[[qos.port]]\nat = \"1:2\"\nrate = \"10mbit\"\nqueues = [\n  \
+             { number = 1, min = \"20mbit\" },\n]\n\
              [[qos.policy]]\nname = \"p\"\nservice = \"voice\"\ndrop = true\npriority = 10000\n",
         );
         let problems = problems.map(|_| ()).unwrap_err();

@@ -358,7 +358,8 @@ mod tests {
     prop_compose! {
         fn policies()(
             name in name(), service in name(), priority in any::<u16>(), on in on(),
-            queue in prop::option::of(queue_name()), mark in any::<Option<u8>>(), drop in any::<bool>(),
+            queue in prop::option::of(queue_name()), mark in any::<Option<u8>>(),
+            drop in any::<bool>(),
             meter in prop::option::of((rate(), any::<Option<u8>>())),
         ) -> Policy {
             let meter = meter.map(|(rate, steps)| Meter {
@@ -366,7 +367,8 @@ mod tests {
                 burst_bytes: steps.map(u64::from),
                 exceeding: steps.map_or(Exceeding::Drop, Exceeding::Remark),
             });
-            Policy { name, service, priority, treatment: Treatment { queue, meter, mark, drop }, on }
+            let treatment = Treatment { queue, meter, mark, drop };
+            Policy { name, service, priority, treatment, on }
         }
     }
 
@@ -384,7 +386,8 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_shown_is_what_is_read(
-            at in at(), rate in rate(), queues in prop::collection::btree_map(0..128u8, queues(), 0..4),
+            at in at(), rate in rate(),
+            queues in prop::collection::btree_map(0..128u8, queues(), 0..4),
             service in services(), policy in policies(), circuit in circuits(),
         ) {
             let queues = queues.into_iter().map(|(number, (_, queue))| (number, queue)).collect();

@@ -64,7 +64,10 @@ async fn fields(request: Request) -> Result<Map<String, Value>, Problem> {
 
 /// One answer for each switch.
 fn results(found: Vec<(DatapathId, Value)>) -> Json<Value> {
-    let result = |(dpid, value): (DatapathId, Value)| json!({"switch_id": dpid.to_string(), "command_result": value});
+    let result = |(dpid, value): (DatapathId, Value)| {
+        let switch = dpid.to_string();
+        json!({"switch_id": switch, "command_result": value})
+    };
     Json(found.into_iter().map(result).collect())
 }
 

@@ -141,7 +141,10 @@ fn queue(row: &QueueStats) -> Value {
 }
 
 fn meter(row: &MeterStats) -> Value {
-    let band = |(packets, bytes): &(u64, u64)| json!({"packet_band_count": packets, "byte_band_count": bytes});
+    let band = |counts: &(u64, u64)| {
+        let (packets, bytes) = counts;
+        json!({"packet_band_count": packets, "byte_band_count": bytes})
+    };
     json!({
         "len": 40 + 16 * row.bands.len(),
         "flow_count": row.flow_count,

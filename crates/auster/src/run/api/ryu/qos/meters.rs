@@ -164,7 +164,8 @@ mod tests {
     #[test]
     fn meters_are_kept_in_bits_and_bytes() {
         let Value::Object(fields) = json!({
-            "meter_id": "1", "flags": "KBPS", "bands": [{"type": "DROP", "rate": 1000, "burst_size": 8}]
+            "meter_id": "1", "flags": "KBPS",
+            "bands": [{"type": "DROP", "rate": 1000, "burst_size": 8}]
         }) else {
             panic!("an object");
         };

@@ -87,8 +87,8 @@ impl Api {
         let views = self.views.borrow();
         let Some(view) = views.get(&dpid) else {
             let detail = format!(
-                "the database of switch {dpid} is not connected (auster run --ovsdb): name a port by \
-                 its number"
+                "the database of switch {dpid} is not connected (auster run --ovsdb): name a port \
+                 by its number"
             );
             return Err(bad(detail));
         };
