@@ -91,22 +91,22 @@ pub struct UpArgs {
     /// Hosts per edge switch, instead of the topology's own number
     #[arg(long, value_name = "N")]
     hosts: Option<usize>,
-    /// Who controls the switches: auster, none (each learns by itself) or tcp:HOST:PORT
+    /// Choose the controller: auster, none (each switch learns by itself) or tcp:HOST:PORT
     #[arg(long, value_name = "METHOD", default_value = "auster")]
     controller: String,
-    /// What carries OpenFlow between switches and auster
+    /// The transport of OpenFlow between switches and auster
     #[arg(long, default_value = "tcp")]
     transport: Transport,
-    /// What all links between switches do to frames, such as delay_ms=5,loss_percent=1
+    /// Impair all links between switches, such as delay_ms=5,loss_percent=1
     #[arg(long, value_name = "IMPAIRMENT")]
     links: Option<Impairment>,
-    /// What the link between switches and controller does
+    /// Impair the link between switches and controller
     #[arg(long, value_name = "IMPAIRMENT")]
     control: Option<Impairment>,
     /// Join switches by OVS patch ports: for many switches, but without real hops
     #[arg(long)]
     patch: bool,
-    /// Of the impaired links: the same seed loses the same frames
+    /// The seed of the impaired links: the same seed loses the same frames
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -123,7 +123,7 @@ pub struct DownArgs {
 
 #[derive(clap::Args)]
 pub struct ListArgs {
-    /// As one JSON document
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }

@@ -43,8 +43,8 @@ enum Command {
     /// The control channel under virtual time, with the schedulers of production
     #[command(subcommand)]
     Sim(sim::Command),
-    /// What it costs in bytes to carry messages over TCP, TLS and QUIC: by the published equations,
-    /// and by the rules of the real stacks
+    /// Model the bytes that carry messages over TCP, TLS and QUIC: by the published equations, and
+    /// by the rules of the real stacks
     #[command(after_help = "\
 Example:
   auster model
@@ -52,7 +52,7 @@ Example:
   auster model --wire scenarios/overhead.toml --json
   auster model --against results/2026-11-22-channel/overhead/result.json")]
     Model(model::Args),
-    /// What five papers claim, measured here, and one report that says what came of it
+    /// Measure the claims of five papers here, and report a verdict on each
     #[command(subcommand)]
     Papers(papers::Command),
     /// Write a shell completion script to standard output

@@ -73,7 +73,8 @@ fn packets_are_in_the_queues_that_flows_name_and_open_vswitch_alone_has_them_in_
 fn policies_on_many_switches_are_set_once() {
     let dir = TempDir::new().unwrap();
     let file = |name: &str| dir.path().join(name).display().to_string();
-    let scenario = "title = 'reduced'\n[qos_scale]\nswitches = 3\npolicies = [50]\nwatch_s = 2\nruns = 1\n\
+    let scenario = "title = 'reduced'\n[qos_scale]\nswitches = 3\npolicies = [50]\nwatch_s = \
+                    2\nruns = 1\n\
                     [qos_scale.claims]\nresent_per_entry_max = 0.3\n";
     fs::write(file("a.toml"), scenario).unwrap();
     let out = file("out");

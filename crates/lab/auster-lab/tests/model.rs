@@ -156,7 +156,8 @@ fn a_scenario_gives_tables_plots_and_the_same_again() {
         [paper]\nmessage_bytes = 220\nmessages_per_agent = 100\nagents = [4]\nrates_per_s = [100]\n\
         buffering_ms = [1]\n\
         [wire]\nmethods = [\"tcp\", \"tls\", \"tls-1ms\", \"quic-2s-t-1ms\"]\nagents = [2, 4]\n\
-        rates_per_s = [100, 1000]\nloss_percent = [0]\nrtts_ms = [\"1\"]\nsizes_bytes = [\"400/600\"]\n\
+        rates_per_s = [100, 1000]\nloss_percent = [0]\nrtts_ms = [\"1\"]\nsizes_bytes = \
+        [\"400/600\"]\n\
         seconds = 1\n";
     std::fs::write(&scenario, text).unwrap();
     let kept = dir.path().join("kept");

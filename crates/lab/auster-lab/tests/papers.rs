@@ -131,7 +131,10 @@ impl Fixture {
             "cells": [
                 { "algorithm": "ours, strict", "load": 1.2, "lost": 0,
                     "delay_ms": { "count": 10, "mean": 20.5, "ci95": 1.25 } },
-                { "algorithm": "fifo", "load": 1.2, "lost": 0, "delay_ms": { "mean": 84.0, "ci95": 3.0 } },
+                {
+                    "algorithm": "fifo", "load": 1.2, "lost": 0,
+                    "delay_ms": { "mean": 84.0, "ci95": 3.0 },
+                },
             ],
         })
     }
@@ -198,7 +201,8 @@ fn the_report_says_what_the_results_say() {
             "On &lt;delay&gt; &amp; loss",
             "Fig. 2 Delay ✓ reproduced",
             "Here 20.5 ± 1.2 ms, and 0 lost.",
-            "with the scheme | 1.2 times the load 22 ms 20.5 ± 1.2 ms within 25 %; exceeded: at most 11 ✓ reproduced",
+            "with the scheme | 1.2 times the load 22 ms 20.5 ± 1.2 ms within 25 %; exceeded: at \
+             most 11 ✓ reproduced",
             "Its words &quot;a lower hop delay&quot; (5.3)",
             "the scheme's delay lower 20.5 ± 1.2 ms less than: without the scheme ✓ reproduced",
             "what the scenario demands 2 of 2 hold all hold ✓ reproduced",
@@ -219,9 +223,11 @@ fn the_report_says_what_the_results_say() {
         &[
             "# Papers\n",
             "1 reproduced, 1 not measured.",
-            "| Fig. 2. Delay | 83 ms without and 22 ms with.<br>\"a lower hop delay\" (5.3) | 20.5 ± 1.2 ms, and 0 lost. | \
-             **reproduced** | `auster lab run scenarios/delay.toml` ([2026-11-22](../results/2026-11-22-delay)) |",
-            "| Fig. 3. Not measured | 1 ms.<br>\"1 ms\" (2) |  | **not measured** | `auster bench switch` (no result) |",
+            "| Fig. 2. Delay | 83 ms without and 22 ms with.<br>\"a lower hop delay\" (5.3) | 20.5 \
+             ± 1.2 ms, and 0 lost. | **reproduced** | `auster lab run scenarios/delay.toml` \
+             ([2026-11-22](../results/2026-11-22-delay)) |",
+            "| Fig. 3. Not measured | 1 ms.<br>\"1 ms\" (2) |  | **not measured** | `auster bench \
+             switch` (no result) |",
             "Without a result: Fig. 1 (the network).",
             "\nthe end\n",
         ],

@@ -45,7 +45,7 @@ pub struct Args {
     #[arg(long, value_name = "PORT", default_value_t = 1)]
     out_port: u16,
 
-    /// What a packet-in is answered with
+    /// The answer to a packet-in
     #[arg(long, value_name = "KIND", value_enum, default_value_t = Kind::FlowMod)]
     answer: Kind,
 

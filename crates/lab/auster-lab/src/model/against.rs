@@ -224,7 +224,8 @@ impl Comparison {
         };
         let rows: Vec<Vec<String>> = self.cells.iter().map(row).collect();
         let mut text = format!(
-            "The model beside what was measured, overhead per message\n{}{} of {} cells are within {TOLERANCE_PERCENT} %.\n",
+            "The model beside what was measured, overhead per message\n{}{} of {} cells are within \
+             {TOLERANCE_PERCENT} %.\n",
             table(&header, &rows),
             self.cells.len() - self.outside(),
             self.cells.len()

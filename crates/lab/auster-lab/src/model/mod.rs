@@ -17,14 +17,14 @@ use report::output::{Document, OutputArgs};
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// What to model [default: scenarios/overhead.toml as it was built in]
+    /// The scenario to model [default: scenarios/overhead.toml as it was built in]
     #[arg(value_name = "SCENARIO.toml")]
     scenario: Option<PathBuf>,
     /// Equations 1 to 5 of the paper on quicSDN, with three readings of its law of bursts; both
     /// models where neither is named
     #[arg(long)]
     paper: bool,
-    /// What TCP, TLS and QUIC really put on the wire
+    /// The bytes that TCP, TLS and QUIC really put on the wire
     #[arg(long)]
     wire: bool,
     /// The result.json of `auster bench channel`: the model of --wire beside each of its cells. The

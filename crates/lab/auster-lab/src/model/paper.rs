@@ -139,7 +139,8 @@ impl Figures {
         };
         let rows: Vec<Vec<String>> = self.rows.chunks(BurstLaw::ALL.len()).map(row).collect();
         let mut text = format!(
-            "The paper's equations (4 and 5): {} bytes, {} messages of each agent, headers of its Table 1\n{}",
+            "The paper's equations (4 and 5): {} bytes, {} messages of each agent, headers of its \
+             Table 1\n{}",
             entry.message_bytes,
             entry.messages_per_agent,
             table(&header, &rows)
@@ -170,7 +171,8 @@ impl Figures {
         let most = most.map(|l| l.saving_percent).fold(0.0, f64::max);
         if most > 0.0 {
             text += &format!(
-                "With two agents the paper measures {PUBLISHED_SAVING_PERCENT} %; its equations give {most:.1} % at most.\n"
+                "With two agents the paper measures {PUBLISHED_SAVING_PERCENT} %; its equations \
+                 give {most:.1} % at most.\n"
             );
         }
         text + "\n"

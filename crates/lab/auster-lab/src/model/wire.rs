@@ -400,7 +400,8 @@ pub fn plot(results: &[CellResult], kept: &Results) -> Result<(), Failure> {
                 for (part, series) in readable(&lines).into_iter().enumerate() {
                     let plot = Plot {
                         title: format!(
-                            "Overhead, modelled: {sizes} B, RTT {rtt} ms, {loss} % loss, {at} {unit}"
+                            "Overhead, modelled: {sizes} B, RTT {rtt} ms, {loss} % loss, {at} \
+                             {unit}"
                         ),
                         x_label: about.to_owned(),
                         y_label: "overhead (bytes/message)".to_owned(),

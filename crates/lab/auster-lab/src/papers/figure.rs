@@ -320,7 +320,9 @@ mod tests {
 
     #[test]
     fn every_kind_of_summary_is_read() {
-        let mean = json!([{ "count": 5, "mean": 2.0, "ci95": 0.5, "p50": 1.0, "p99": 9.0, "min": 0.0, "max": 9.5 }]);
+        let mean = json!([{
+            "count": 5, "mean": 2.0, "ci95": 0.5, "p50": 1.0, "p99": 9.0, "min": 0.0, "max": 9.5
+        }]);
         let one = |stat| of(mean.clone(), stat, Several::Mean).unwrap();
         assert_eq!(one(None), figure(2.0, Some(Spread::Ci95(0.5))));
         assert_eq!(one(Some(Stat::P99)), figure(9.0, None));

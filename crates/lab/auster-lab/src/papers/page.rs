@@ -48,8 +48,10 @@ fn header(list: &List, book: &Book, store: &Store) -> Markup {
         header {
             h1 { (list.title) }
             p.lead {
-                (items) " figures, tables and headline numbers of " (book.chapters.len()) " papers, and what this "
-                "system does about each. Where the paper's number can be repeated, the verdict says whether it "
+                (items) " figures, tables and headline numbers of " (book.chapters.len())
+                " papers, and what this "
+                "system does about each. Where the paper's number can be repeated, the verdict \
+                 says whether it "
                 "was; where this system is far better, it says " em { "exceeded" } "."
             }
             @for run in &store.runs {
@@ -71,7 +73,8 @@ fn header(list: &List, book: &Book, store: &Store) -> Markup {
                         ol {
                             @for item in &chapter.items {
                                 li {
-                                    a href={ "#" (item.anchor) } class=(class(item.verdict)) title=(item.badge()) {
+                                    a href={ "#" (item.anchor) } class=(class(item.verdict))
+                                        title=(item.badge()) {
                                         (mark(item.verdict)) (item.entry.place)
                                     }
                                 }
@@ -144,7 +147,8 @@ fn item(item: &Item, store: &Store) -> Markup {
                 @if let Some(sentence) = &entry.sentence {
                     div { dt { "Its words" } dd { (sentence) } }
                 }
-                @if let Some(found) = item.found.as_ref().filter(|_| item.verdict != Verdict::NotMeasured) {
+                @let is_measured = item.verdict != Verdict::NotMeasured;
+                @if let Some(found) = item.found.as_ref().filter(|_| is_measured) {
                     div { dt { "Here" } dd { (found) } }
                 }
                 @if let Some(why) = &item.why { div { dt { "Why" } dd { (why) } } }
@@ -175,14 +179,18 @@ fn rows(rows: &[Row], is_beyond: bool) -> Markup {
                             td.number data-label="paper" { (row.paper) }
                             @match &row.ours {
                                 Ok(ours) => { td.number.ours data-label="here" { (ours) } }
-                                Err(missing) => { td.number.missing data-label="here" { (missing) } }
+                                Err(missing) => {
+                                    td.number.missing data-label="here" { (missing) }
+                                }
                             }
                             td.rule data-label="rule" { (row.rule) }
                             td {
                                 @if let Some(verdict) = row.verdict {
                                     @match (verdict, is_beyond) {
                                         // Our own rule.
-                                        (Verdict::Reproduced, true) => (badge(Verdict::Beyond, "kept")),
+                                        (Verdict::Reproduced, true) => {
+                                            (badge(Verdict::Beyond, "kept"))
+                                        }
                                         _ => (badge(verdict, verdict.words())),
                                     }
                                 }
@@ -249,7 +257,12 @@ fn sources(list: &List, store: &Store) -> Markup {
             h2 { "Where the figures are from" }
             div.scroll {
                 table.sources {
-                    thead { tr { th { "measurement" } th { "command" } th { "when" } th { "kept in" } th { "machine" } } }
+                    thead {
+                        tr {
+                            th { "measurement" } th { "command" } th { "when" } th { "kept in" }
+                            th { "machine" }
+                        }
+                    }
                     tbody {
                         @for measurement in &list.measurements {
                             tr id=(anchor("source", &measurement.name)) {
@@ -263,7 +276,9 @@ fn sources(list: &List, store: &Store) -> Markup {
                                     }
                                     None => {
                                         td { code { (measurement.told()) } }
-                                        td.missing colspan="3" { (store.why_missing(&measurement.name)) }
+                                        td.missing colspan="3" {
+                                            (store.why_missing(&measurement.name))
+                                        }
                                     }
                                 }
                             }

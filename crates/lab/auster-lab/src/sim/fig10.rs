@@ -22,10 +22,16 @@ use report::plot::{Plot, Series};
 #[derive(clap::Args)]
 pub struct Args {
     /// How often each number of rules is measured
-    #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    #[arg(
+        long, value_name = "NUMBER", default_value_t = 20,
+        value_parser = clap::value_parser!(u32).range(2..=1000)
+    )]
     runs: u32,
     /// Classifications of each run
-    #[arg(long, value_name = "NUMBER", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..=100_000_000))]
+    #[arg(
+        long, value_name = "NUMBER", default_value_t = 100_000,
+        value_parser = clap::value_parser!(u32).range(100..=100_000_000)
+    )]
     messages: u32,
     #[command(flatten)]
     output: OutputArgs,
@@ -174,9 +180,9 @@ fn text(model: &[Model], measured: &[Measured]) -> String {
     };
     let measured: Vec<Vec<String>> = measured.iter().map(row).collect();
     format!(
-        "The model, us: 20 x log2(n m), n entries in the switch's tables, m rules\n{}  at most {most:.1}; \
-         the paper says {PUBLISHED_MAX_US} at most\n\nOur classifier, a packet-in that the last rule takes \
-         (the switch's n entries cost it nothing)\n{}",
+        "The model, us: 20 x log2(n m), n entries in the switch's tables, m rules\n{}  at most \
+         {most:.1}; the paper says {PUBLISHED_MAX_US} at most\n\nOur classifier, a packet-in that \
+         the last rule takes (the switch's n entries cost it nothing)\n{}",
         table(&header, &rows),
         table(&header_measured, &measured)
     )

@@ -56,7 +56,7 @@ Example:
 
 #[derive(clap::Args)]
 pub struct RunArgs {
-    /// What to simulate
+    /// The scenario to simulate
     #[arg(value_name = "SCENARIO.toml")]
     scenario: PathBuf,
     /// Runs of each cell, each with a seed of its own, instead of the scenario's

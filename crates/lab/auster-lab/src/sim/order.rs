@@ -24,28 +24,43 @@ pub struct Args {
     #[arg(long, value_enum)]
     mode: Option<Mode>,
     /// Seeds of --mode, from --seed on
-    #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(
+        long, value_name = "NUMBER", default_value_t = 20,
+        value_parser = clap::value_parser!(u64).range(1..=10_000)
+    )]
     seeds: u64,
     /// How often the connection breaks and is resumed in each run of --mode
-    #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = clap::value_parser!(u64).range(0..=500), requires = "mode")]
+    #[arg(
+        long, value_name = "NUMBER", default_value_t = 100,
+        value_parser = clap::value_parser!(u64).range(0..=500), requires = "mode"
+    )]
     reconnects: u64,
-    /// What may be under way per channel and direction, with --mode: smallest, default or bytes
-    #[arg(long, value_name = "WINDOW", default_value = "default", value_delimiter = ',', value_parser = seeds::window, requires = "mode")]
+    /// Bytes under way per channel and direction, with --mode: smallest, default or a number
+    #[arg(
+        long, value_name = "WINDOW", default_value = "default", value_delimiter = ',',
+        value_parser = seeds::window, requires = "mode"
+    )]
     window: Vec<usize>,
     /// The delay of flow-mods instead, in strict and in keyed mode, by how often there is a
     /// barrier, at a round trip of 100 ms
     #[arg(long, conflicts_with_all = ["mode", "messages", "channels"])]
     delays: bool,
-    /// By each discipline or seed, of all channels in both directions
-    #[arg(long, value_name = "NUMBER", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1_000..=100_000_000))]
+    /// The number of messages per discipline or seed, over all channels and both directions
+    #[arg(
+        long, value_name = "NUMBER", default_value_t = 1_000_000,
+        value_parser = clap::value_parser!(u64).range(1_000..=100_000_000)
+    )]
     messages: u64,
     /// Connections, in turn of OpenFlow 1.3 and 1.0
-    #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(
+        long, value_name = "NUMBER", default_value_t = 4,
+        value_parser = clap::value_parser!(u16).range(1..=256)
+    )]
     channels: u16,
     /// Packets that the network loses
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0)]
     loss: f64,
-    /// Of everything that is random; the same seed does the same again
+    /// The seed of everything random; the same seed gives the same result
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]

@@ -46,8 +46,10 @@ pub fn text(title: &str, cells: &[Cell], verdicts: &[Verdict]) -> String {
 
 /// Every run of every cell.
 pub fn csv(cells: &[Cell]) -> String {
-    let mut text = "variant,load,offered_load,run,seed,loss_percent,loss_of_sent_percent,hop_ms,one_way_ms,\
-                    throughput_kbit,end_to_end_ms,cross_loss_percent,done_percent,wait_us,busy_percent\n"
+    let mut text = "variant,load,offered_load,run,seed,loss_percent,loss_of_sent_percent,hop_ms,\
+                    one_way_ms,\
+                    throughput_kbit,end_to_end_ms,cross_loss_percent,done_percent,wait_us,\
+                    busy_percent\n"
         .to_owned();
     for cell in cells {
         for run in &cell.runs {

@@ -342,9 +342,12 @@ mod tests {
     fn the_kernels_counters_are_read_by_column() {
         let text = "\
 Inter-|   Receive                                                |  Transmit
- face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed
-    lo:  500       5    0    0    0     0          0         0      500       5    0    0    0     0       0          0
-    t0: 1000      10    0    1    0     0          0         0     2000      20    0    2    0     0       0          0
+ face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo \
+ colls carrier compressed
+    lo:  500       5    0    0    0     0          0         0      500       5    0    0    0     \
+    0       0          0
+    t0: 1000      10    0    1    0     0          0         0     2000      20    0    2    0     \
+    0       0          0
 ";
         let counters = DeviceCounters {
             sent_frames: 20,

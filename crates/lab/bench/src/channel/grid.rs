@@ -50,13 +50,13 @@ pub enum Table {
     DelayShort,
     /// Delay of messages of 400 and 600 bytes, and of 3000 and 600, RTT 100 ms and 0.32 ms
     Sizes,
-    /// What the relay saves of the bytes of TCP and TLS by rate, RTT 0.32 ms, 1 % loss
+    /// Bytes that the relay saves against TCP and TLS by rate, RTT 0.32 ms, 1 % loss
     ClaimsOverhead,
-    /// What the relay saves of their delay at 0, 1 and 5 % loss, alone and with duplicates
+    /// Delay that the relay saves against them at 0, 1 and 5 % loss, alone and with duplicates
     ClaimsDelay,
-    /// That the relay as it is is never worse than the better of TCP and TLS
+    /// The relay as it is is never worse than the better of TCP and TLS
     ClaimsNeverWorse,
-    /// What --rate, --loss, --rtt, --size and --agents say
+    /// The cells of --rate, --loss, --rtt, --size and --agents
     #[value(skip)]
     Grid,
 }

@@ -51,7 +51,10 @@ pub struct Args {
     /// choose cells
     #[arg(
         value_name = "SCENARIO.toml",
-        conflicts_with_all = ["table", "method", "rate", "loss", "burst", "rtt", "size", "agents", "seconds", "quick", "seeds", "seed"]
+        conflicts_with_all = [
+            "table", "method", "rate", "loss", "burst", "rtt", "size", "agents", "seconds",
+            "quick", "seeds", "seed"
+        ]
     )]
     scenario: Option<PathBuf>,
     /// A set of cells that is known by name; several with commas. Other flags then keep what fits
@@ -89,13 +92,19 @@ pub struct Args {
     #[arg(long, conflicts_with = "seconds", requires = "table")]
     quick: bool,
     /// How often each cell is measured, each time with the next seed
-    #[arg(long, value_name = "NUMBER", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=100))]
+    #[arg(
+        long, value_name = "NUMBER", default_value_t = 1,
+        value_parser = clap::value_parser!(u8).range(1..=100)
+    )]
     seeds: u8,
     /// The first seed: of the messages, and of the frames that are lost
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Cells at a time, where they do not disturb each other
-    #[arg(long, value_name = "NUMBER", default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(
+        long, value_name = "NUMBER", default_value_t = 8,
+        value_parser = clap::value_parser!(u8).range(1..=64)
+    )]
     parallel: u8,
     #[command(flatten)]
     output: OutputArgs,
@@ -113,13 +122,13 @@ enum Preset {
     Sizes,
     /// All of these
     All,
-    /// What the relay saves of the bytes of TCP and TLS by rate, RTT 0.32 ms, 1 % loss, with 2, 4,
-    /// 8 and 16 agents: 7 min
+    /// Bytes that the relay saves against TCP and TLS by rate, RTT 0.32 ms, 1 % loss, with 2, 4, 8
+    /// and 16 agents: 7 min
     ClaimsOverhead,
-    /// What the relay saves of their delay at 0, 1 and 5 % loss, also in bursts and under jitter,
-    /// alone and with duplicates: 5 min a seed
+    /// Delay that the relay saves against them at 0, 1 and 5 % loss, also in bursts and under
+    /// jitter, alone and with duplicates: 5 min a seed
     ClaimsDelay,
-    /// That the relay as it is is never worse than the better of TCP and TLS: 9 min
+    /// Whether the relay as it is is never worse than the better of TCP and TLS: 9 min
     ClaimsNeverWorse,
 }
 
@@ -265,8 +274,8 @@ impl Args {
         let agents = agents.collect::<Vec<_>>().join(", ");
         let took = schedule::duration(cells, usize::from(self.parallel));
         self.output.say(format_args!(
-            "OpenFlow messages of {agents} agents at each of two ends, both ways at once, over a link \
-             with loss and delay.\n{} cells, about {}; kernel TCP with CUBIC where not named \
+            "OpenFlow messages of {agents} agents at each of two ends, both ways at once, over a \
+             link with loss and delay.\n{} cells, about {}; kernel TCP with CUBIC where not named \
              otherwise. Methods:",
             cells.len(),
             schedule::minutes(took)

@@ -210,8 +210,8 @@ impl Conductor<'_> {
                 .problem()
                 .map_or(String::new(), |problem| format!(" ({problem})"));
             return Err(Failure::negative(format!(
-                "{target}: no packet-in was answered within {:.0} s{problem}; is the application that \
-                 answers them loaded, and is --answer what it sends?",
+                "{target}: no packet-in was answered within {:.0} s{problem}; is the application \
+                 that answers them loaded, and is --answer what it sends?",
                 self.plan.profile.ready_max_ns as f64 / 1e9
             )));
         }

@@ -62,7 +62,7 @@ pub struct Args {
     #[arg(long, value_name = "CMD")]
     compare: Vec<String>,
 
-    /// What to call the controllers, in their order
+    /// Names of the controllers, in their order
     #[arg(long = "name", value_name = "NAME")]
     names: Vec<String>,
 
@@ -74,7 +74,7 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     rate: Option<f64>,
 
-    /// What the switches send, or do
+    /// The messages that the switches send
     #[arg(long, value_enum, default_value = "macs")]
     workload: WorkloadArg,
 
@@ -120,7 +120,7 @@ pub struct Args {
     #[arg(long)]
     buffered: bool,
 
-    /// What counts as an answer
+    /// The messages that count as an answer
     #[arg(long, value_enum, default_value = "any")]
     answer: Wanted,
 
@@ -208,13 +208,13 @@ pub enum WorkloadArg {
     Paths,
     /// One host of a switch asks for another by ARP, is told, and each sends the other an IP packet
     ArpIp,
-    /// As macs; in the second half of the time one port of the first switch storms, and the delay
+    /// Like macs; in the second half of the time one port of the first switch storms, and the delay
     /// at the other switches is measured
     Storm,
-    /// As macs; in the second third of the time one more switch floods packet-ins and reads
-    /// nothing, and the delay at the others is told for each third
+    /// Like macs; in the second third of the time one more switch floods packet-ins and reads
+    /// nothing. The delay at the others is reported for each third
     Attack,
-    /// As many connections at once as switches: each is taken in, leaves, and comes again
+    /// One connection per switch, all at once: each is accepted, leaves, and comes again
     Churn,
 }
 

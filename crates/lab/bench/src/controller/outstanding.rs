@@ -353,7 +353,9 @@ mod tests {
     proptest! {
         /// A source's FLOW_MOD is never for another source, however slots are used again.
         #[test]
-        fn a_source_finds_its_own_packet_ins(steps in proptest::collection::vec((0u8..3, 1u32..5), 0..300)) {
+        fn a_source_finds_its_own_packet_ins(
+            steps in proptest::collection::vec((0u8..3, 1u32..5), 0..300),
+        ) {
             let mut outstanding = Outstanding::new(4, 5, Wanted::Any);
             let mut opened = std::collections::BTreeSet::new();
             for (now, (what, source)) in steps.into_iter().enumerate() {
@@ -375,7 +377,9 @@ mod tests {
 
         /// However packet-ins, answers and expiry mix, an answer finds its own packet-in or none.
         #[test]
-        fn a_tag_finds_its_own_packet_in(steps in proptest::collection::vec((0u8..4, 0usize..40), 0..400)) {
+        fn a_tag_finds_its_own_packet_in(
+            steps in proptest::collection::vec((0u8..4, 0usize..40), 0..400),
+        ) {
             let mut outstanding = Outstanding::new(8, 1000, Wanted::Any);
             let mut sent: BTreeMap<u32, u32> = BTreeMap::new();
             let mut waiting = 0usize;
@@ -394,12 +398,16 @@ mod tests {
                         let (tag, source) = sent.iter().nth(which % sent.len()).unwrap();
                         if let Some(at) = outstanding.find(*tag) {
                             prop_assert_eq!(outstanding.source(at), *source);
-                            if let Outcome::Answered { .. } = outstanding.answer(at, Kind::FlowMod) {
+                            let outcome = outstanding.answer(at, Kind::FlowMod);
+                            if let Outcome::Answered { .. } = outcome {
                                 waiting -= 1;
                             }
                         }
                     }
-                    _ => waiting -= outstanding.expire((now as u64).saturating_sub(which as u64)) as usize,
+                    _ => {
+                        let until = (now as u64).saturating_sub(which as u64);
+                        waiting -= outstanding.expire(until) as usize;
+                    }
                 }
                 prop_assert_eq!(outstanding.in_flight(), waiting);
             }

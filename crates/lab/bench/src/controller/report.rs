@@ -389,8 +389,8 @@ fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
     }
     for storm in rounds.iter().filter_map(|round| round.storm.as_ref()) {
         notes.push(format!(
-            "before the storm p50 {:.1} µs, p99 {:.1} µs; it was {} packet-ins on one port, and {} that the \
-             connection did not take",
+            "before the storm p50 {:.1} µs, p99 {:.1} µs; it was {} packet-ins on one port, and {} \
+             that the connection did not take",
             storm.quiet_latency_us.p50, storm.quiet_latency_us.p99, storm.packet_ins, storm.unsent
         ));
     }
@@ -541,7 +541,8 @@ fn rounds_csv(names: &[String], subjects: &[SubjectDocument]) -> String {
                 ..
             } = round;
             csv += &format!(
-                "\"{name}\",{number},{answered_per_s:.1},{p50:.3},{p99:.3},{sent},{answered},{missing}\n"
+                "\"{name}\",{number},{answered_per_s:.1},{p50:.3},{p99:.3},{sent},{answered},\
+                 {missing}\n"
             );
         }
     }

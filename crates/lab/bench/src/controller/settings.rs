@@ -342,7 +342,8 @@ fn workload(args: &Args, mode: Mode) -> Result<Workload, Failure> {
         WorkloadArg::Macs => return Ok(Workload::Macs),
         WorkloadArg::Hosts if args.ports < 3 || args.macs < 2 => {
             return Err(Failure::usage(
-                "--workload hosts needs hosts behind different ports: --ports 3 and --macs 2 or more",
+                "--workload hosts needs hosts behind different ports: --ports 3 and --macs 2 or \
+                 more",
             ));
         }
         WorkloadArg::Hosts => return Ok(Workload::Hosts),
@@ -362,7 +363,8 @@ fn workload(args: &Args, mode: Mode) -> Result<Workload, Failure> {
     }
     if args.switches < 2 {
         return Err(Failure::usage(
-            "--workload storm needs --switches 2 or more: the first one storms, the others are measured",
+            "--workload storm needs --switches 2 or more: the first one storms, the others are \
+             measured",
         ));
     }
     if !(rate > 0.0 && rate <= RATE_MAX) {
@@ -422,8 +424,8 @@ fn exchanges(args: &Args) -> Result<Workload, Failure> {
 fn arrivals_count(workload: &str, args: &Args) -> Result<(), Failure> {
     if matches!(args.answer, Wanted::FlowMod | Wanted::Both) || args.buffered {
         return Err(Failure::usage(format!(
-            "--workload {workload} follows whole packets until they arrive: --answer any or packet-out, and \
-             no --buffered"
+            "--workload {workload} follows whole packets until they arrive: --answer any or \
+             packet-out, and no --buffered"
         )));
     }
     Ok(())
@@ -436,7 +438,8 @@ fn window(args: &Args, macs: u32, mode: Mode) -> Result<usize, Failure> {
         (Mode::Throughput, None) => WINDOW_DEFAULT.min(most),
         (_, Some(_)) => {
             return Err(Failure::usage(
-                "--window is for --mode throughput; latency mode has a window of 1, the open loop none",
+                "--window is for --mode throughput; latency mode has a window of 1, the open loop \
+                 none",
             ));
         }
         (Mode::Latency | Mode::Open { .. }, None) => 1,
@@ -497,7 +500,8 @@ fn security(args: &Args, subjects: &[Subject]) -> Result<Security, Failure> {
     let missing_text = missing.join(" ");
     match subjects.iter().find(is_secure) {
         Some(Subject { name, .. }) => Err(Failure::usage(format!(
-            "{name} needs certificates on both sides; give {missing_text} too (auster pki makes them)"
+            "{name} needs certificates on both sides; give {missing_text} too (auster pki makes \
+             them)"
         ))),
         None if missing.len() < 3 => Err(Failure::usage(format!(
             "certificates come as three: {missing_text} is missing"

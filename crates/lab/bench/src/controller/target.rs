@@ -83,8 +83,8 @@ impl Target {
             if Instant::now() > deadline || interrupt.is_set() {
                 let (command, limit) = (&self.command, LISTEN_MAX.as_secs());
                 return Err(Failure::network(format!(
-                    "'{command}' does not listen on port {port} after {limit} s; write {PORT} where \
-                     its port goes"
+                    "'{command}' does not listen on port {port} after {limit} s; write {PORT} \
+                     where its port goes"
                 )));
             }
             std::thread::sleep(POLL);

@@ -59,7 +59,8 @@ pub struct Args {
     /// topology's own number where that is said in it (single, FILE)
     #[arg(long, value_name = "N")]
     hosts: Option<usize>,
-    /// Who controls: auster, none (each switch learns by itself), tcp:HOST:PORT; several by commas
+    /// Choose the controllers: auster, none (each switch learns by itself), tcp:HOST:PORT; several
+    /// by commas
     #[arg(
         long,
         value_name = "METHOD",
@@ -67,35 +68,50 @@ pub struct Args {
         default_value = "auster"
     )]
     controller: Vec<String>,
-    /// What carries OpenFlow between switches and auster; several by commas
+    /// The transport of OpenFlow between switches and auster; several by commas
     #[arg(long, value_delimiter = ',', default_value = "tcp")]
     transport: Vec<Transport>,
-    /// What all links between switches do to frames, such as delay_ms=5,loss_percent=1
+    /// Impair all links between switches, such as delay_ms=5,loss_percent=1
     #[arg(long, value_name = "IMPAIRMENT")]
     links: Option<Impairment>,
-    /// What the link between switches and controller does
+    /// Impair the link between switches and controller
     #[arg(long, value_name = "IMPAIRMENT")]
     control: Option<Impairment>,
-    /// Of the impaired links: the same seed loses the same frames
+    /// The seed of the impaired links: the same seed loses the same frames
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// New flows that are pinged, each with one first and three later packets
     #[arg(long, value_name = "N", default_value_t = 50)]
     pings: usize,
     /// TCP transfers, in bytes; K, M and G are powers of 1024
-    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = size, default_value = "64K,1M,10M")]
+    #[arg(
+        long, value_name = "BYTES", value_delimiter = ',', value_parser = size,
+        default_value = "64K,1M,10M"
+    )]
     sizes: Vec<u64>,
     /// Transfers of each size
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    #[arg(
+        long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u64).range(1..=1000)
+    )]
     repeats: u64,
     /// UDP streams, in Mbit/s of payload
-    #[arg(long, value_name = "MBPS", value_delimiter = ',', value_parser = rate, default_value = "1,5,20")]
+    #[arg(
+        long, value_name = "MBPS", value_delimiter = ',', value_parser = rate,
+        default_value = "1,5,20"
+    )]
     rates: Vec<f64>,
     /// UDP payload of a datagram, in bytes
-    #[arg(long, value_name = "BYTES", default_value_t = 1470, value_parser = clap::value_parser!(u16).range(udp::HEADER_BYTES as i64..=1472))]
+    #[arg(
+        long, value_name = "BYTES", default_value_t = 1470,
+        value_parser = clap::value_parser!(u16).range(udp::HEADER_BYTES as i64..=1472)
+    )]
     datagram: u16,
     /// How long each UDP stream lasts, in seconds
-    #[arg(long, value_name = "S", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(
+        long, value_name = "S", default_value_t = 3,
+        value_parser = clap::value_parser!(u64).range(1..=3600)
+    )]
     seconds: u64,
     /// Everything again beside this many new flows a second; 0 leaves that out
     #[arg(long, value_name = "FLOWS_PER_S", default_value_t = 100.0, value_parser = flows_per_s)]

@@ -167,12 +167,17 @@ mod tests {
     proptest! {
         #[test]
         fn in_order_is_never_reordered(gaps in prop::collection::vec(1u64..5, 0..200)) {
-            let numbers: Vec<u64> = gaps.iter().scan(0, |sum, gap| { *sum += gap; Some(*sum) }).collect();
+            let sums = gaps.iter().scan(0, |sum, gap| { *sum += gap; Some(*sum) });
+            let numbers: Vec<u64> = sums.collect();
             prop_assert_eq!(reordered(&numbers), []);
         }
 
         #[test]
-        fn one_packet_late_by_k_has_extent_k(count in 2u64..200, late in 0u64..198, by in 1u64..50) {
+        fn one_packet_late_by_k_has_extent_k(
+            count in 2u64..200,
+            late in 0u64..198,
+            by in 1u64..50,
+        ) {
             prop_assume!(late + by < count);
             let mut numbers: Vec<u64> = (0..count).collect();
             let packet = numbers.remove(late as usize);
@@ -182,7 +187,10 @@ mod tests {
 
         /// Against the definition read word for word, in quadratic time.
         #[test]
-        fn any_order_as_defined(mut numbers in Just((0..60).collect::<Vec<u64>>()).prop_shuffle(), kept in 0usize..60) {
+        fn any_order_as_defined(
+            mut numbers in Just((0..60).collect::<Vec<u64>>()).prop_shuffle(),
+            kept in 0usize..60,
+        ) {
             numbers.truncate(kept);
             let mut right = Vec::new();
             for (place, number) in numbers.iter().enumerate() {

@@ -26,19 +26,34 @@ use report::{Cell, Row};
 #[derive(clap::Args)]
 pub struct Args {
     /// Switches behind relays of their own, all at one controllers' relay: 1 to 1000
-    #[arg(short = 's', long, value_name = "N,N", value_delimiter = ',', default_value = "100,1000", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(
+        short = 's', long, value_name = "N,N", value_delimiter = ',',
+        default_value = "100,1000", value_parser = clap::value_parser!(u32).range(1..=1000)
+    )]
     switches: Vec<u32>,
     /// Messages in one write of the switch
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,64", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    #[arg(
+        long, value_name = "N,N", value_delimiter = ',', default_value = "1,64",
+        value_parser = clap::value_parser!(u32).range(1..=1024)
+    )]
     batch: Vec<u32>,
     /// Bytes of a message
-    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u32).range(100..=9000))]
+    #[arg(
+        long, value_name = "BYTES", default_value_t = 100,
+        value_parser = clap::value_parser!(u32).range(100..=9000)
+    )]
     size: u32,
     /// Packet-ins a second of all switches together, where there are many
-    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(100..=1_000_000))]
+    #[arg(
+        long, value_name = "N", default_value_t = 20_000,
+        value_parser = clap::value_parser!(u32).range(100..=1_000_000)
+    )]
     rate: u32,
     /// How often each is measured
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(
+        long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=100)
+    )]
     runs: u32,
     /// How long each is measured
     #[arg(short = 'd', long, value_name = "SECONDS", default_value_t = 5.0)]

@@ -313,6 +313,7 @@ async fn find_port(
         waited += AGAIN;
     }
     Err(Failure::network(format!(
-        "the switch sends no packet-in for a probe on {name}: is it linked to a port of this switch?"
+        "the switch sends no packet-in for a probe on {name}: is it linked to a port of this \
+         switch?"
     )))
 }

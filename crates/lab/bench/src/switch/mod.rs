@@ -68,40 +68,67 @@ pub struct Args {
     /// The CA of the switch's certificate
     #[arg(short = 'C', long, value_name = "FILE")]
     ca_cert: Option<PathBuf>,
-    /// What our own Open vSwitch is reached over
+    /// Transports to our own Open vSwitch
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["tcp", "tls", "quic"])]
     transports: Vec<Transport>,
-    /// What to measure, instead of everything
+    /// Measure only this, instead of everything
     #[arg(long, value_enum, value_delimiter = ',')]
     only: Vec<Figure>,
-    /// Of packet-in and of flow-mod, per transport
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = value_parser!(u32).range(1..=1_000_000))]
+    /// Runs of packet-in and of flow-mod, per transport
+    #[arg(
+        long, value_name = "N", default_value_t = 1000,
+        value_parser = value_parser!(u32).range(1..=1_000_000)
+    )]
     runs: u32,
     /// Runs of one transport before it is the next one's turn
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = value_parser!(u32).range(1..=1000))]
+    #[arg(
+        long, value_name = "N", default_value_t = 10,
+        value_parser = value_parser!(u32).range(1..=1000)
+    )]
     block: u32,
     /// Further flow entries in the table while packet-in and flow-mod are measured
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = value_parser!(u32).range(0..=1_000_000))]
+    #[arg(
+        long, value_name = "N", default_value_t = 0,
+        value_parser = value_parser!(u32).range(0..=1_000_000)
+    )]
     entries: u32,
     /// Between two packets of the train that tells when a flow-mod is in force
-    #[arg(long, value_name = "US", default_value_t = 50, value_parser = value_parser!(u32).range(10..=10_000))]
+    #[arg(
+        long, value_name = "US", default_value_t = 50,
+        value_parser = value_parser!(u32).range(10..=10_000)
+    )]
     spacing_us: u32,
     /// The highest rate of new flows to offer, per second
-    #[arg(long, value_name = "RATE", default_value_t = 64_000, value_parser = value_parser!(u32).range(1000..=1_000_000))]
+    #[arg(
+        long, value_name = "RATE", default_value_t = 64_000,
+        value_parser = value_parser!(u32).range(1000..=1_000_000)
+    )]
     rate_max: u32,
     /// How long each rate is offered
-    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = value_parser!(u32).range(10..=60_000))]
+    #[arg(
+        long, value_name = "MS", default_value_t = 1000,
+        value_parser = value_parser!(u32).range(10..=60_000)
+    )]
     step_ms: u32,
     /// Entries in the table while it is read
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = value_parser!(u32).range(1..=1_000_000))]
+    #[arg(
+        long, value_name = "N", default_value_t = 10_000,
+        value_parser = value_parser!(u32).range(1..=1_000_000)
+    )]
     read_entries: u32,
     /// Reads per transport
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = value_parser!(u32).range(1..=100_000))]
+    #[arg(
+        long, value_name = "N", default_value_t = 100,
+        value_parser = value_parser!(u32).range(1..=100_000)
+    )]
     reads: u32,
     /// Entries at which the search for the table's capacity ends
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = value_parser!(u32).range(1..=4_000_000))]
+    #[arg(
+        long, value_name = "N", default_value_t = 100_000,
+        value_parser = value_parser!(u32).range(1..=4_000_000)
+    )]
     capacity_max: u32,
-    /// Of the pauses between runs
+    /// The seed of the pauses between runs
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]

@@ -24,7 +24,8 @@ text { font-family: system-ui, 'DejaVu Sans', sans-serif; font-size: 12.5px; fil
 .ground { fill: var(--ground); }
 .grid { stroke: var(--grid); stroke-width: 1; }
 .axis { stroke: var(--soft); stroke-width: 1.2; }
-.curve { fill: none; stroke: var(--c); stroke-width: 2; stroke-dasharray: var(--d); stroke-linejoin: round; }
+.curve { fill: none; stroke: var(--c); stroke-width: 2; stroke-dasharray: var(--d); \
+stroke-linejoin: round; }
 .mark { fill: var(--c); stroke: var(--ground); stroke-width: 1; }
 .bar { fill: var(--c); stroke: var(--ground); stroke-width: 0.5; }
 .error { fill: none; stroke: var(--ink); stroke-width: 1.2; opacity: 0.75; }
@@ -94,7 +95,8 @@ impl Canvas {
         };
         let text = escape(text);
         self.push(format!(
-            "<text class=\"{class}\" text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{y:.1}\">{text}</text>"
+            "<text class=\"{class}\" text-anchor=\"{anchor}\" x=\"{x:.1}\" \
+             y=\"{y:.1}\">{text}</text>"
         ));
     }
 
@@ -146,7 +148,8 @@ impl Canvas {
 
     pub fn bar(&mut self, (x, y): (f64, f64), width: f64, height: f64) {
         self.push(format!(
-            "<rect class=\"bar\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"/>"
+            "<rect class=\"bar\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \
+             height=\"{height:.1}\"/>"
         ));
     }
 
@@ -154,7 +157,8 @@ impl Canvas {
     pub fn error_bar(&mut self, x: f64, from: f64, to: f64) {
         let left = x - 3.5;
         self.push(format!(
-            "<path class=\"error\" d=\"M{x:.1} {from:.1}V{to:.1}M{left:.1} {from:.1}h7M{left:.1} {to:.1}h7\"/>"
+            "<path class=\"error\" d=\"M{x:.1} {from:.1}V{to:.1}M{left:.1} {from:.1}h7M{left:.1} \
+             {to:.1}h7\"/>"
         ));
     }
 

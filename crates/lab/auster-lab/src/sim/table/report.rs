@@ -38,9 +38,10 @@ pub fn text(title: &str, cells: &[Cell], verdicts: &[Verdict]) -> String {
     let rows: Vec<Vec<String>> = cells.iter().map(row).collect();
     let mut text = format!("{title}\n{}", table(&header, &rows));
     text.push_str(
-        "\nMeans of the runs; max, bound and renewals are the highest of all runs. A miss is a packet without \
-         an entry, again one of a flow that had an entry before. Active: evicted flows that sent within their \
-         last gap before and after. Pausing: evicted where all else was in use.\n",
+        "\nMeans of the runs; max, bound and renewals are the highest of all runs. A miss is a \
+         packet without an entry, again one of a flow that had an entry before. Active: evicted \
+         flows that sent within their last gap before and after. Pausing: evicted where all else \
+         was in use.\n",
     );
     if !verdicts.is_empty() {
         let header = ["policy", "demand", "found", "verdict"];
