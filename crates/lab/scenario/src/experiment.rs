@@ -18,13 +18,13 @@ pub struct Args {
     /// The experiment, as in scenarios/*.toml
     #[arg(value_name = "SCENARIO")]
     pub scenario: PathBuf,
-    /// What carries OpenFlow between switches and auster: tcp if not given, or all that the
+    /// The transport of OpenFlow between switches and auster: tcp if not given, or all that the
     /// scenario names
     #[arg(long)]
     pub transport: Option<Transport>,
-    /// Who controls the switches: auster (if not given), none (each learns by itself) or
-    /// tcp:HOST:PORT; scenarios that compare controllers take several, and any program as
-    /// 'NAME=COMMAND', with {address} and {port} where it has to listen
+    /// The controller: auster (if not given), none (each switch learns by itself) or tcp:HOST:PORT.
+    /// Scenarios that compare controllers take several, and any program as 'NAME=COMMAND', with
+    /// {address} and {port} where it has to listen
     #[arg(long, value_name = "METHOD")]
     pub controller: Vec<String>,
     /// Print the results as one JSON document
@@ -42,7 +42,8 @@ pub struct Args {
     /// Runs of every cell, or rounds, instead of the scenario's; not of scenarios on queues
     #[arg(long, value_name = "N")]
     pub runs: Option<u32>,
-    /// How long every stream lasts, instead of the scenario's; of scenarios on timeouts and flow tables
+    /// How long every stream lasts, instead of the scenario's; of scenarios on timeouts and flow
+    /// tables
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
 }

@@ -1,4 +1,4 @@
-//! What an experiment found: the document that is published, and the tables on the screen.
+//! The results of an experiment: the document that is published, and the tables on the screen.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -49,7 +49,7 @@ pub const OUTCOME_KEYS: [&str; 15] = [
     "checks",
 ];
 
-/// What one network did.
+/// The results from one network.
 #[derive(Debug, Default, Serialize)]
 pub struct Outcome {
     pub topology: String,
@@ -71,7 +71,7 @@ pub struct Outcome {
     /// The scenario's rows by their kinds.
     #[serde(flatten)]
     pub rows: BTreeMap<String, Vec<Row>>,
-    /// As the controller tells it.
+    /// The status that the controller reported.
     pub status: Option<serde_json::Value>,
     pub impaired_links: Vec<link::Report>,
     pub checks: Vec<Check>,

@@ -34,7 +34,7 @@ pub struct ChannelListener {
 /// One direction of a TCP connection that carries OpenFlow 1.3.
 #[derive(Debug, Default)]
 pub struct Bytestream {
-    /// Of the next byte; `None` before the first segment.
+    /// The sequence number of the next byte; `None` before the first segment.
     next: Option<u32>,
     part: Vec<u8>,
     /// Segments missed; what follows one is found again at a message's header.

@@ -12,7 +12,7 @@ use nix::sys::time::TimeSpec;
 
 use testbed::netns;
 
-/// What is made of the frames.
+/// Takes the frames that were received.
 pub trait Listener: Send + 'static {
     /// Answers whether the frame counts as one that was waited for.
     fn hear(&mut self, frame: &[u8], at_ns: u64) -> bool;
@@ -68,7 +68,7 @@ impl<L: Listener> Ear<L> {
         self.heard.load(Ordering::Relaxed)
     }
 
-    /// What was made of the frames until now, and how many were missed.
+    /// Stops. Returns the listener with its results, and the number of frames missed.
     pub fn close(mut self) -> io::Result<(L, u64)> {
         self.stop.store(true, Ordering::Relaxed);
         match self.thread.take().map(JoinHandle::join) {

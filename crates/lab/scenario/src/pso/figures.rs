@@ -43,11 +43,11 @@ impl Estimate {
 /// A delay in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Delay {
-    /// Of the means of the runs.
+    /// Over the means of the runs.
     pub mean: Estimate,
-    /// Of the 99th percentiles of the runs.
+    /// Over the 99th percentiles of the runs.
     pub run_p99: Estimate,
-    /// Of all messages of all runs.
+    /// Over all messages of all runs.
     pub all: Quantiles,
 }
 
@@ -78,7 +78,7 @@ pub struct Cell {
     pub cross_hop_p50_ms: Estimate,
     /// From host to host.
     pub end_to_end_ms: Delay,
-    /// Of the target flow at the other host, whole frames.
+    /// The target flow's rate at the other host, whole frames.
     pub throughput_kbps: Estimate,
     /// On the wire, from the switch to the controller, headers of Ethernet included. Of the shorter
     /// an OpenFlow message, the more are headers; a backlog makes fewer and fuller packets.
@@ -92,7 +92,7 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Of runs that are all of one cell; `None` if there is none.
+    /// The cell of these runs, which all belong to it; `None` without runs.
     pub fn of(runs: &[Run]) -> Option<Cell> {
         let first = runs.first()?;
         let targets = || runs.iter().map(|run| &run.trial.target);

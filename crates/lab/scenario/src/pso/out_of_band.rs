@@ -100,7 +100,7 @@ impl Policies {
     }
 }
 
-/// What is offered to one pair of relays in turn.
+/// The runs that one pair of relays carries in turn.
 struct Leg<'a> {
     transport: Transport,
     algorithm: &'a str,
@@ -119,7 +119,7 @@ struct Experiment {
     plane: Plane,
     progress: Progress,
     started: Instant,
-    /// Of all runs so far, also those of the flood.
+    /// The number of all runs so far, the flood's included.
     count: u32,
     runs: Vec<Run>,
     floods: Vec<Run>,

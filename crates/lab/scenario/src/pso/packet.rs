@@ -9,7 +9,7 @@ use std::ops::Range;
 use openflow::MacAddr;
 use openflow::packet::build::{self, Host};
 
-/// Of the target flow: the destination that the policy maps name.
+/// The target flow's destination port, which the policy maps name.
 pub const TARGET_PORT: u16 = 20_000;
 
 const MAGIC: [u8; 4] = *b"pso1";
@@ -30,18 +30,18 @@ const UDP_CHECKSUM: Range<usize> = 40..42;
 pub enum Stream {
     /// The flow whose control messages matter.
     Target,
-    /// What competes with it.
+    /// The flows that compete with it.
     Cross,
 }
 
-/// What a packet says of itself.
+/// The label in a packet's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
     pub run: u32,
     pub stream: Stream,
     /// From 0 within run and stream.
     pub number: u32,
-    /// By the machine's real-time clock, which the kernel stamps arrivals with too.
+    /// The machine's real-time clock, which the kernel stamps arrivals with too.
     pub sent_ns: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What an experiment found: document, tables, raw data, plots, and whether its claims hold.
+//! The results of an experiment: document, tables, raw data, plots, and whether its claims hold.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -248,7 +248,8 @@ fn run_lines(runs: &[Run]) -> String {
         let (hop, whole) = (cell.hop_ms, cell.end_to_end_ms);
         let _ = writeln!(
             text,
-            "{},{},{},{},{},{},{},{},{},{},{},{:.4},{:.4},{:.4},{:.4},{:.4},{:.4},{},{},{},{:.3},{:.3},{}",
+            "{},{},{},{},{},{},{},{},{},{},{},{:.4},{:.4},{:.4},{:.4},{:.4},{:.4},{},{},{},{:.3},\
+             {:.3},{}",
             short(run.transport),
             run.algorithm,
             run.load,

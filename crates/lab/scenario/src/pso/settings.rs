@@ -1,4 +1,4 @@
-//! What an experiment on priority scheduling asks for, as its scenario file says it.
+//! The settings of an experiment on priority scheduling, as its scenario file states them.
 
 use std::path::{Path, PathBuf};
 
@@ -22,17 +22,18 @@ pub struct Scenario {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct OutOfBand {
-    /// Of the control link, in each direction.
+    /// The rate of the control link, in each direction.
     pub link_mbps: f64,
-    /// What the relays send at most, headers included: `--rate`, or over QUIC `--guaranteed-rate`. A little less than the link's, so
-    /// that the queue is theirs and not the kernel's; they send as fast as they may if there is none.
+    /// The most that the relays send, headers included: `--rate`, or over QUIC `--guaranteed-rate`.
+    /// A little less than the link's, so that packets queue in the relays and not in the kernel.
+    /// Without it the relays send as fast as they may.
     pub relay_mbps: Option<f64>,
-    /// What the kernel holds at most of what waits for the link, in each direction.
+    /// The most packets that wait in the kernel for the link, in each direction.
     pub link_queue_packets: u32,
-    /// What the controller takes for each answer, and answers others meanwhile: the fixed part of
-    /// the hop delay, with the propagation of a long link if there should be one.
+    /// The controller's time for each answer; it answers others meanwhile. This is the fixed part
+    /// of the hop delay, including the propagation of a long link if there is to be one.
     pub controller_ms: f64,
-    /// Of each PACKET_IN. Load 1 is `link_mbps` of these, in OpenFlow's own bytes.
+    /// The size of each PACKET_IN. Load 1 is `link_mbps` of these, in OpenFlow's own bytes.
     pub message_bytes: usize,
     pub target_per_s: f64,
     /// Rules and queues; the algorithm is put under them.
@@ -50,7 +51,7 @@ pub struct OutOfBand {
     quick: Option<Quick>,
 }
 
-/// What must be found.
+/// The claims that the results must meet.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claims {
@@ -63,7 +64,7 @@ pub struct Claims {
     pub overloaded: f64,
     /// The 99th percentile of the hop delay, overloaded, in unloaded ones.
     pub p99_ratio_max: f64,
-    /// That of the other algorithm, in this one's.
+    /// The other algorithm's percentile, divided by this one's.
     pub against_ratio_min: f64,
 }
 
@@ -81,7 +82,7 @@ pub struct Flood {
     /// The algorithm that must not starve the target, and the one that is shown to.
     pub fair: String,
     pub starving: String,
-    /// What is answered later than this is starved.
+    /// A packet that is answered later than this is starved.
     pub starved_ms: f64,
 }
 
@@ -107,9 +108,9 @@ const ALGORITHMS: [&str; 7] = [
 const LINK_MBPS_MAX: f64 = 1000.0;
 const LOAD_MAX: f64 = 10.0;
 const RUN_S_MAX: f64 = 60.0;
-/// Of a cell; in a scenario and for `--runs`.
+/// The most runs of a cell, in a scenario and for `--runs`.
 pub const RUNS_MAX: u32 = 1000;
-/// Of a PACKET_IN before its packet: header, fields, a match with the port, and padding.
+/// Bytes of a PACKET_IN before its packet: header, fields, a match with the port, and padding.
 const PACKET_IN_HEAD_BYTES: usize = 42;
 
 /// Whether a scenario's text is one of this kind; what is wrong with it is told when it is read.
@@ -150,7 +151,7 @@ impl OutOfBand {
         Ok(self)
     }
 
-    /// Of each Ethernet frame between the hosts.
+    /// The size of each Ethernet frame between the hosts.
     pub fn frame_bytes(&self) -> usize {
         self.message_bytes - PACKET_IN_HEAD_BYTES
     }

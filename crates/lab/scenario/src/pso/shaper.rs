@@ -10,10 +10,11 @@ use crate::pso::trial::Place;
 use cli::failure::Failure;
 use testbed::netns;
 
-/// What the wire may be ahead of its rate: one packet. More would be a queue without a delay.
+/// The burst that the wire allows beyond its rate: one packet. More would be a queue without a
+/// delay.
 const BURST_BYTES: u32 = 1600;
 
-/// What has gone out of an interface since it was made.
+/// The traffic that an interface has sent since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Traffic {
     pub bytes: u64,
@@ -52,7 +53,7 @@ pub fn limit(place: &Place, mbps: f64, queue_packets: u32) -> Result<(), Failure
     Ok(())
 }
 
-/// What has gone out of a limited interface.
+/// Reads the traffic that a limited interface has sent.
 pub fn traffic(place: &Place) -> Result<Traffic, Failure> {
     let text = tc(
         &place.namespace,

@@ -1,4 +1,4 @@
-//! What arrives at a host of what was sent to it.
+//! Counts the packets that arrive at a host.
 
 use crate::pso::ear::Listener;
 use crate::pso::packet::Label;

@@ -17,7 +17,7 @@ use nix::sys::socket::{MsgFlags, send, setsockopt, sockopt};
 use crate::pso::packet::{Label, Stream, TARGET_PORT, Template};
 use testbed::netns;
 
-/// What is offered in one run.
+/// The traffic that is offered in one run.
 #[derive(Clone, Debug)]
 pub struct Load {
     pub run: u32,
@@ -25,15 +25,15 @@ pub struct Load {
     pub cross_per_s: f64,
     pub duration: Duration,
     pub seed: u64,
-    /// Of each Ethernet frame.
+    /// The size of each Ethernet frame.
     pub frame_bytes: usize,
-    /// Of each target and each cross packet.
+    /// The code points of target packets and of cross packets.
     pub dscp: [u8; 2],
     /// The destination port of all cross packets; each has one of its own if there is none.
     pub cross_port: Option<u16>,
 }
 
-/// What was sent.
+/// The packets that were sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     pub target: u32,
@@ -174,7 +174,7 @@ struct Due {
     number: u32,
 }
 
-/// What is due when, in order of time.
+/// The packets to send and their times, in order of time.
 struct Dues {
     target: Arrivals,
     cross: Arrivals,
@@ -186,7 +186,7 @@ struct Arrivals {
     mean_s: f64,
     is_poisson: bool,
     number: u32,
-    /// Of packet `number`; of the even grid it is on, if it is on one.
+    /// The time of packet `number`. `grid_s` is its time in the even grid, if there is one.
     next_s: f64,
     grid_s: f64,
 }

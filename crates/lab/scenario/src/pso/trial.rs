@@ -29,13 +29,13 @@ pub struct Stage {
     pub sink: Place,
 }
 
-/// What became of the packets of one kind. Times are in milliseconds.
+/// The fate of the packets of one kind. Times are in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Fate {
     pub sent: u32,
     /// Packets of which a PACKET_IN was seen.
     pub asked: u32,
-    /// Of these, those of which a PACKET_OUT was seen.
+    /// Packets among these with a PACKET_OUT.
     pub answered: u32,
     /// Packets that came to the other host.
     pub arrived: u32,
@@ -54,7 +54,7 @@ impl Fate {
     }
 }
 
-/// What one run found.
+/// The results of one run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Trial {
     pub target: Fate,
@@ -113,7 +113,7 @@ impl Stage {
     }
 }
 
-/// Of `sent` packets of one run and kind.
+/// The fate of `sent` packets of one run and kind.
 pub fn fate(
     run: u32,
     stream: Stream,

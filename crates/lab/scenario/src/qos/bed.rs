@@ -27,10 +27,10 @@ use testbed::topology::Topology;
 /// h3's; h1 and h2 are at ports 1 and 2.
 const PORT_OUT: u32 = 3;
 const PRIORITY: u16 = 100;
-/// Of the curve of a run.
+/// The width of a step in the curve of a run.
 pub const BIN: Duration = Duration::from_millis(100);
 
-/// Who makes the queues, and what the flows do.
+/// Selects the maker of the queues, and the actions of the flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Way {
@@ -65,14 +65,14 @@ pub struct Bed {
     port: String,
 }
 
-/// What one run found.
+/// The results of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Trial {
     pub run: u32,
     pub case: String,
     pub way: Way,
     pub flows: [FlowRun; 2],
-    /// What `auster queues verify --json` said, and its exit code.
+    /// The output of `auster queues verify --json`, and its exit code.
     pub verify: Value,
     pub verify_code: Option<i32>,
     pub verify_said: String,
@@ -88,7 +88,7 @@ pub struct FlowRun {
     pub rate_mbps: f64,
     /// The most that a datagram was sent after it was due.
     pub sender_late_ms: f64,
-    /// By tenths of a second of the window.
+    /// The rate in each tenth of a second of the window.
     #[serde(skip)]
     pub curve_mbps: Vec<f64>,
 }

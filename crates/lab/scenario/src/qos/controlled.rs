@@ -36,8 +36,8 @@ pub struct Controlled {
 pub type Row = serde_json::Map<String, Value>;
 
 impl Controlled {
-    /// Starts `auster run` with this configuration; `listen`, `ovsdb`, `api` and `status` are given to
-    /// it as flags.
+    /// Starts `auster run` with this configuration; `listen`, `ovsdb`, `api` and `status` are given
+    /// to it as flags.
     pub fn start(network: Network, config: &str) -> Result<Controlled, Failure> {
         let mut bed = Controlled {
             network,
@@ -105,7 +105,7 @@ impl Controlled {
         kill(pid, Signal::SIGHUP).map_err(|e| Failure::machine(format!("SIGHUP: {e}")))
     }
 
-    /// What has ended although it should not have.
+    /// Fails if a process has ended that should be running.
     pub fn check(&mut self) -> Result<(), Failure> {
         match self.network.casualty() {
             Some(casualty) => {
@@ -257,7 +257,8 @@ mod tests {
 
     #[test]
     fn tables_of_the_database_are_read() {
-        let text = r#"{"data":[["b",["uuid","u2"],["set",[]],["map",[[1,["uuid","q1"]],[217,["uuid","q2"]]]]],
+        let text = r#"{"data":[["b",["uuid","u2"],["set",[]],
+            ["map",[[1,["uuid","q1"]],[217,["uuid","q2"]]]]],
             ["a",["uuid","u1"],["uuid","u2"],["map",[["max-rate","40"]]]]],
             "headings":["name","_uuid","qos","queues"]}"#;
         let found = rows(text).unwrap();

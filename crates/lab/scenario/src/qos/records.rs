@@ -1,4 +1,4 @@
-//! What the switches' database has of queues, read from outside.
+//! The queues in the switches' database, read from outside.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ const KERNEL: &str = "auster-kernel";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Records {
-    /// By name, those that have a QoS record.
+    /// Ports that have a QoS record, by name.
     pub ports: BTreeMap<String, PortRecord>,
     /// Identifiers of rows of `auster run` that nothing refers to.
     pub orphans: BTreeSet<String>,
@@ -28,9 +28,9 @@ pub struct PortRecord {
     /// It is of `auster run`.
     pub is_ours: bool,
     pub max_rate: String,
-    /// By number, every field that says something.
+    /// The queues by number, with every field that is set.
     pub queues: BTreeMap<u32, BTreeMap<String, String>>,
-    /// What is said of the kernel.
+    /// The report about the kernel.
     pub kernel: String,
 }
 

@@ -1,4 +1,4 @@
-//! What an experiment on queues found: rows, verdict, table, files.
+//! The results of an experiment on queues: rows, verdict, table, files.
 
 use std::fmt::Write;
 
@@ -42,9 +42,9 @@ pub struct Row {
     pub min_mbps: f64,
     pub max_mbps: f64,
     pub priority: u8,
-    /// Of the flow, at its receiver, as Ethernet frames.
+    /// The flow's rate at its receiver, as Ethernet frames.
     pub rate_mbps: Summary,
-    /// Of the queue, by its counter.
+    /// The queue's rate, from its counter.
     pub counter_mbps: Summary,
     /// Packets in the window, over all runs.
     pub counted: u64,
@@ -111,7 +111,7 @@ fn row(case: &str, way: Way, place: usize, class: &Class, trials: &[&Trial]) -> 
     }
 }
 
-/// What was verified of a queue.
+/// The result of `auster queues verify` for a queue.
 fn verified(trial: &Trial, queue: u8) -> Option<&Value> {
     let queues = trial.verify["queues"].as_array()?;
     queues.iter().find(|known| known["queue"] == queue)
@@ -160,7 +160,7 @@ pub fn checks(settings: &QosQueues, rows: &[Row], trials: &[Trial]) -> Vec<Check
     checks
 }
 
-/// What is left after the minimum of the other is first of all the more urgent queue's.
+/// Checks that the more urgent queue gets the rate that the other's minimum leaves.
 fn precedence(settings: &QosQueues, pair: &[Row], name: &str, within: f64) -> Option<Check> {
     let [a, b] = pair else {
         return None;

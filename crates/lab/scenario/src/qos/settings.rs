@@ -1,4 +1,4 @@
-//! What an experiment on queues asks for, as its scenario file says it.
+//! The settings of an experiment on queues, as its scenario file states them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,9 +22,9 @@ pub struct Scenario {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct QosQueues {
-    /// Of the port, counted as the kernel does: Ethernet frames.
+    /// The rate of the port, counted as the kernel does: Ethernet frames.
     pub rate: String,
-    /// Of each flow, in UDP payload.
+    /// The rate of each flow, in UDP payload.
     pub offered_mbps: f64,
     pub datagram_bytes: usize,
     /// Before anything is counted.
@@ -38,7 +38,7 @@ pub struct QosQueues {
     quick: Option<Quick>,
 }
 
-/// What is asked of the two queues.
+/// The demands on the two queues.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
@@ -47,13 +47,13 @@ pub struct Case {
     pub queues: [String; 2],
 }
 
-/// What must be found.
+/// The claims that the results must meet.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claims {
     /// Minimum, maximum and precedence are kept to so much.
     pub within_percent: f64,
-    /// Of all packets, what plain Open vSwitch sends through queue 0.
+    /// The least share of all packets that plain Open vSwitch sends through queue 0.
     pub plain_in_queue_0_percent_min: f64,
 }
 
@@ -64,7 +64,7 @@ struct Quick {
     window_s: u32,
 }
 
-/// Of UDP, IPv4 and Ethernet before a payload.
+/// Headers of UDP, IPv4 and Ethernet before a payload.
 pub const HEADERS_BYTES: usize = 8 + 20 + 14;
 /// A stream goes on so long after the window, for what verifying takes beside it.
 pub const MARGIN: Duration = Duration::from_secs(1);
@@ -131,7 +131,7 @@ impl QosQueues {
             .map_or(0.0, |rate| rate.0 as f64 / 1e6)
     }
 
-    /// What is offered to a queue, counted as the kernel counts.
+    /// The rate that is offered to a queue, counted as the kernel does.
     pub fn offered_frames_mbps(&self) -> f64 {
         let bytes = self.datagram_bytes as f64;
         self.offered_mbps * (bytes + HEADERS_BYTES as f64) / bytes

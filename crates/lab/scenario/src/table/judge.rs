@@ -1,5 +1,5 @@
-//! What became of the packets and of the entries of their flows, from what was sent, what arrived
-//! and what was said on the control link. All times are of one clock.
+//! Judges the packets of a run and the entries of their flows. The evidence is the packets sent,
+//! the arrivals, and the messages on the control link. All times are of one clock.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +15,12 @@ pub struct Packet {
     pub at_ns: u64,
 }
 
-/// What was seen of a run.
+/// The evidence from a run.
 pub struct Seen<'a> {
     pub sent: &'a [Packet],
-    /// By flow.
+    /// Addresses by flow.
     pub pairs: &'a [Pair],
-    /// By number; packets beyond are not.
+    /// Marks by packet number; a packet beyond the end has not arrived.
     pub arrived: &'a [bool],
     pub asked: &'a [bool],
     /// In the order of time.
@@ -34,14 +34,14 @@ pub struct Judged {
     /// Packets that were sent to the controller.
     pub misses: u64,
     pub lost: u64,
-    /// Of them, those that had been sent to the controller.
+    /// Lost packets that had been sent to the controller.
     pub lost_asked: u64,
     /// Entries set where none was known to be.
     pub entries_set: u64,
     /// Taken out by the controller, and not because their time was over elsewhere.
     pub evicted: u64,
-    /// Of them, those whose flow sent within its last gap before, and within the same after, while
-    /// the entry would have been there; and that packet had no entry.
+    /// Evictions of active flows: the flow sent within its last gap before, and within the same
+    /// time after, while the entry would have been there; and that packet had no entry.
     pub evicted_active: u64,
     /// Likewise, put out by the switch, as far as it says so or a packet has missed one before its
     /// time was over.

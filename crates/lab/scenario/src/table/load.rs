@@ -26,11 +26,11 @@ pub struct Load {
 #[derive(Default)]
 pub struct Sent {
     pub flows: u64,
-    /// By number.
+    /// The packets, in order of their numbers.
     pub packets: Vec<Packet>,
-    /// By flow.
+    /// Addresses by flow.
     pub pairs: Vec<Pair>,
-    /// By the sender's own interface.
+    /// Packets that the sender's own interface refused.
     pub refused: u64,
     pub late_max: Duration,
 }
@@ -86,10 +86,10 @@ fn sleep_until(due: Instant, interrupt: &Interrupt) {
 /// A source so has flows to several destinations, as hosts do.
 #[derive(Default)]
 struct Addresses {
-    /// By flow.
+    /// Addresses by flow.
     pairs: Vec<Pair>,
     known: Vec<bool>,
-    /// By destination.
+    /// The next source for each destination.
     next: Vec<u32>,
 }
 
@@ -97,7 +97,8 @@ impl Addresses {
     fn of(&mut self, flow: u32, destination: u16) -> Pair {
         let (flow, to) = (flow as usize, usize::from(destination));
         if flow >= self.pairs.len() {
-            // No packet of those before it has come yet; whatever asks for such a one finds nothing.
+            // No packet of those before it has come yet; whatever asks for such a one finds
+            // nothing.
             let none = Pair {
                 source: u32::MAX,
                 destination: u16::MAX,

@@ -2,9 +2,9 @@
 //! simulator's trace as real packets, and `auster run` with each of several configurations.
 //!
 //! Every run has a network and a controller of its own. Those of several policies may run at the
-//! same time, as far as the scenario says that the machine can bear it. What is told of a run is what
-//! was seen on its wires and what the switch itself says; of the controller only how often it had no
-//! room.
+//! same time, as far as the scenario says that the machine can bear it. What is told of a run is
+//! what was seen on its wires and what the switch itself says; of the controller only how often it
+//! had no room.
 
 mod judge;
 mod load;
@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     report::conclude(args, &document, &runs)
 }
 
-/// What was found until the end, or until the interrupt.
+/// The results until the end, or until the interrupt.
 fn run_all(
     settings: &Settings,
     batches: &[Batch],

@@ -18,7 +18,7 @@ const ECHO_REPLY: u8 = 3;
 const ERROR: u8 = 1;
 const MULTIPART_REPLY: u8 = 19;
 const TABLE_REQUEST: [u8; 16] = [4, 18, 0, 16, 0, 0, 0, 2, 0, 3, 0, 0, 0, 0, 0, 0];
-/// Of the first table's row: behind the reply's header, and the table's number.
+/// The active entries in the first table's row, after the reply's header and the table's number.
 const ACTIVE_AT: std::ops::Range<usize> = 20..24;
 
 /// One switch.
@@ -67,7 +67,7 @@ fn read_message(socket: &mut impl Read) -> io::Result<Vec<u8>> {
     Ok(message)
 }
 
-/// By seconds since it began, the entries of the fullest switch, until it is over.
+/// Samples the entries of the fullest switch until `over`, with the seconds since the start.
 pub fn sample(probes: &mut [Probe], over: &AtomicBool) -> io::Result<Vec<(f64, u32)>> {
     let start = Instant::now();
     let mut samples = Vec::new();

@@ -31,7 +31,7 @@ pub fn all(document: &Document, runs: &[Run]) -> Vec<(String, String)> {
     plots
 }
 
-/// By the beginning of each quarter of a second, the most within it.
+/// The greatest occupancy in each quarter of a second, with its beginning.
 pub fn quarters(occupancy: &[(f64, u32)]) -> Vec<(f64, u32)> {
     let mut quarters: Vec<(f64, u32)> = Vec::new();
     for (at, entries) in occupancy {

@@ -1,4 +1,4 @@
-//! What is wrong with a scenario, all of it together and by field.
+//! All errors of a scenario at once, by field.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What was found: document, table, raw data, and whether the claims hold.
+//! The results: document, table, raw data, and whether the claims hold.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -42,7 +42,7 @@ pub struct Row {
     pub flows: Summary,
     pub packets: Summary,
     pub lost: Summary,
-    /// Of them, those that had been sent to the controller.
+    /// Lost packets that had been sent to the controller.
     pub lost_asked: Summary,
     pub duplicates: Summary,
     pub misses: Summary,
@@ -50,7 +50,7 @@ pub struct Row {
     pub simulated_misses_per_flow: Summary,
     /// Times those in the simulator.
     pub simulated_ratio: Summary,
-    /// Of the fullest switch, after the first quarter.
+    /// Entries of the fullest switch, after the first quarter.
     pub entries_mean: Summary,
     pub entries_max: Summary,
     /// 0.9 of the table, and what was set between two reads of its statistics.
@@ -61,7 +61,7 @@ pub struct Row {
     pub no_room: Summary,
     pub evicted: Summary,
     pub evicted_active: Summary,
-    /// By the switch.
+    /// Entries that the switch evicted.
     pub put_out: Summary,
     pub put_out_active: Summary,
     pub lapsed: Summary,

@@ -1,4 +1,4 @@
-//! What is run of a flow table that is too small, as its scenario file says it.
+//! The runs on a flow table that is too small, as their scenario file states them.
 
 use std::path::Path;
 
@@ -21,13 +21,14 @@ pub struct Scenario {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Of every run.
+    /// The duration of every run.
     pub seconds: f64,
     pub runs: u32,
-    /// Of the trace; each run has the next one.
+    /// The seed of the trace; each run has the next one.
     #[serde(default = "one")]
     pub seed: u64,
-    /// What fits: new flows at which the table is full when entries outlive their flows by so long.
+    /// The capacity counts the new flows that fill the table when entries outlive their flows by
+    /// this time.
     #[serde(default = "ten")]
     pub fits_idle_s: f64,
     #[serde(default = "some_destinations")]
@@ -45,7 +46,7 @@ pub struct Settings {
 #[serde(deny_unknown_fields)]
 pub struct Policy {
     pub name: String,
-    /// What the controller's configuration file says.
+    /// The controller's configuration file.
     #[serde(default)]
     pub controller: toml::Table,
     /// The controller is told the limit, as `table_entries_max`; Open vSwitch does not tell it.
@@ -53,11 +54,11 @@ pub struct Policy {
     pub tell_limit: bool,
     #[serde(default)]
     pub overflow: Overflow,
-    /// What it is compared with.
+    /// The simulator's policy that it is compared with.
     pub simulated: Simulated,
 }
 
-/// What the switch does with an entry for which it has no room.
+/// The switch's reaction to an entry for which it has no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Overflow {
@@ -76,7 +77,7 @@ pub struct Simulated {
     pub kind: Kind,
     pub idle_s: Option<u16>,
     pub hard_s: Option<u16>,
-    /// Of `lease`: one entry for a destination where more is in use than fits.
+    /// For `lease`: one entry for a destination when more entries are in use than fit.
     #[serde(default)]
     pub aggregate: bool,
 }
@@ -105,7 +106,7 @@ pub struct Cells {
     pub at_once: u32,
 }
 
-/// What must be found, by the names of policies.
+/// The claims that the results must meet, by the names of policies.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claims {
@@ -121,7 +122,7 @@ pub struct Claims {
     /// No entry is taken out whose flow goes on.
     #[serde(default)]
     pub none_active_evicted: Vec<String>,
-    /// Of each two, the first has fewer misses per flow than the second, in the mean.
+    /// Pairs of which the first has fewer misses per flow than the second, in the mean.
     #[serde(default)]
     pub fewer_misses: Vec<[String; 2]>,
     /// Misses are at most so many times those in the simulator, in the mean.
@@ -181,7 +182,7 @@ impl Settings {
         Ok(self)
     }
 
-    /// What the command line says of runs and seconds wins.
+    /// Applies the command line's runs and seconds, which override the file's.
     pub fn bound(&mut self, runs: Option<u32>, seconds: Option<f64>) -> Result<(), Failure> {
         self.runs = runs.unwrap_or(self.runs);
         self.seconds = seconds.unwrap_or(self.seconds);

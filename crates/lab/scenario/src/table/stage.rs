@@ -25,21 +25,21 @@ use testbed::topology::Topology;
 /// One cell, once.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Place {
-    /// By their places in the settings.
+    /// Indices into the settings.
     pub cells: usize,
     pub policy: usize,
     pub load: f64,
     pub round: u32,
 }
 
-/// What one run found.
+/// The results of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
     pub place: Place,
     pub flows: u64,
     pub sent: u64,
     pub duplicates: u64,
-    /// By the sender's own interface.
+    /// Packets that the sender's own interface refused.
     pub refused: u64,
     /// The most that a packet was sent after it was due.
     pub late_ms_max: f64,
@@ -51,12 +51,12 @@ pub struct Run {
     pub no_room: u64,
     /// Frames or segments that were there and not seen.
     pub unseen: u64,
-    /// By time since the first packet, entries of the fullest switch.
+    /// Entries of the fullest switch, by seconds since the first packet.
     #[serde(skip)]
     pub occupancy: Vec<(f64, u32)>,
 }
 
-/// What a run takes beside its seconds.
+/// The time of a run beside its seconds.
 pub const BESIDE_S: f64 = 5.5;
 
 const READY_TIME_MAX: Duration = Duration::from_secs(20);
@@ -150,7 +150,7 @@ fn announce(bed: &mut Bed, destinations: u16, interrupt: &Interrupt) -> Result<b
     Ok(false)
 }
 
-/// As it is before anything is made of it.
+/// The raw findings of a run.
 struct Found {
     sent: Sent,
     arrivals: Arrivals,
@@ -192,7 +192,7 @@ fn observe(bed: &Bed, load: &Load, interrupt: &Interrupt) -> Result<Found, Failu
     })
 }
 
-/// As the controller counts it, over all switches.
+/// Paths without room that the controller counted, over all switches.
 fn no_room(bed: &Bed) -> u64 {
     let status = bed.status();
     let switches = status.as_ref().and_then(|s| s["switches"].as_array());

@@ -1,4 +1,4 @@
-//! What is seen on the wires: packets that say which they are, and the messages that are about them.
+//! Reads the wires: packets that bear their number, and the messages about them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -105,10 +105,10 @@ fn mark(seen: &mut Vec<bool>, number: usize) -> bool {
     std::mem::replace(&mut seen[number], true)
 }
 
-/// What arrives at the last host.
+/// The arrivals at the last host.
 #[derive(Debug, Default)]
 pub struct Arrivals {
-    /// By number.
+    /// Marks by packet number.
     pub seen: Vec<bool>,
     pub duplicates: u64,
 }
@@ -143,12 +143,12 @@ pub struct Event {
     pub what: What,
 }
 
-/// What passes between controller and switches.
+/// The messages between controller and switches.
 #[derive(Debug, Default)]
 pub struct Messages {
     /// The controller's.
     port: u16,
-    /// By the switch's port; each with its way up and its way down.
+    /// The two directions of each connection, up and down, by the switch's port.
     connections: BTreeMap<u16, [Bytestream; 2]>,
     pub log: Log,
 }
@@ -156,10 +156,10 @@ pub struct Messages {
 #[derive(Debug, Default)]
 pub struct Log {
     pub events: Vec<Event>,
-    /// By number, packets that were sent to the controller.
+    /// Packets that were sent to the controller, by number.
     pub asked: Vec<bool>,
     pub counts: Counts,
-    /// By connection.
+    /// Entries since the last read, by connection.
     reads: BTreeMap<u16, SinceRead>,
 }
 
@@ -172,7 +172,7 @@ struct SinceRead {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counts {
-    /// Of the trace's packets, as all but errors and reads.
+    /// Messages about the trace's packets. Only errors and reads count all messages.
     pub packet_ins: u64,
     pub flow_adds: u64,
     /// Entries for a destination, whatever the source.
@@ -181,7 +181,7 @@ pub struct Counts {
     pub flow_removed: u64,
     pub table_full: u64,
     pub errors: u64,
-    /// Of statistics of tables or entries.
+    /// Requests for statistics of tables or entries.
     pub reads: u64,
 }
 
@@ -195,7 +195,7 @@ const MULTIPART_TABLE: u16 = 3;
 const FLOW_MOD_FAILED_TABLE_FULL: [u8; 4] = [0, 5, 0, 1];
 const COMMAND_ADD: u8 = 0;
 const COMMAND_DELETE_STRICT: u8 = 4;
-/// Of flow-mods and of what tells of a removal.
+/// The place of the match in a FLOW_MOD and in a FLOW_REMOVED.
 const MATCH_AT: usize = 48;
 const REASON_IDLE: u8 = 0;
 const REASON_HARD: u8 = 1;

@@ -24,7 +24,7 @@ use testbed::topology::Topology;
 
 pub const OPENFLOW_PORT: u16 = 6653;
 
-/// What a cell asks of its network.
+/// The network that a cell asks for.
 pub struct Wish<'a> {
     pub controller: &'a str,
     pub topology: &'a str,
@@ -44,17 +44,19 @@ pub struct Bed {
     pub controller_pid: Option<u32>,
 }
 
-/// A controller has this long until it knows the network, and the hosts until they reach each other.
+/// A controller has this long until it knows the network, and the hosts until they reach each
+/// other.
 const READY_TIME_MAX: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// For ports to be taken for those of hosts, and for entries of the set-up to be in place.
 const SETTLE_TIME: Duration = Duration::from_millis(700);
 const ANSWER_TIME_MAX: Duration = Duration::from_millis(500);
 const DISCARD_PORT: u16 = 9;
-/// Half a second of 60 Mbit/s. A machine of two cores that stops the switches for 20 ms is not what is
-/// measured.
+/// Half a second of 60 Mbit/s. A machine of two cores that stops the switches for 20 ms is not what
+/// is measured.
 const PORT_BUFFER_BYTES: usize = 6 << 20;
-/// What a host holds while it asks for the other's address: all of a fast stream until it knows.
+/// The most that a host holds while it resolves the other's address: all of a fast stream until
+/// then.
 const UNRESOLVED_BYTES: usize = 16 << 20;
 
 impl Bed {
@@ -122,7 +124,7 @@ impl Bed {
         Ok(Some(bed))
     }
 
-    /// What has ended although it should not have.
+    /// Fails if a process has ended that should be running.
     pub fn check(&mut self) -> Result<(), Failure> {
         match self.network.casualty() {
             Some(casualty) => {
@@ -133,7 +135,7 @@ impl Bed {
         }
     }
 
-    /// What the controller says of itself.
+    /// The status that the controller reports.
     pub fn status(&self) -> Option<serde_json::Value> {
         read_status(&status_socket(&self.network))
     }

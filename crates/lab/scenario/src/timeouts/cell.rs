@@ -20,7 +20,7 @@ use cli::interrupt::Interrupt;
 use testbed::network::{CONTROLLER, SWITCHES};
 use testbed::tools;
 
-/// What became of the streams of one run, all of them together.
+/// The results of the streams of one run, all of them together.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct StreamRun {
     pub row: String,
@@ -31,7 +31,7 @@ pub struct StreamRun {
     pub lost: u64,
     pub duplicates: u64,
     pub reordered: u64,
-    /// Of reordered packets, the largest.
+    /// The largest extent of a reordered packet.
     pub extent_max: u64,
     pub late_ms_max: f64,
     /// RFC 3550's estimator after the last packet; the mean over the streams.
@@ -47,7 +47,7 @@ pub struct StreamRun {
     pub channel: Channel,
     /// In each second of the stream, by when the packet was sent.
     pub reordered_by_second: Vec<u64>,
-    /// Of the controller's core; empty where it is bound to none.
+    /// The load of the controller's core; empty if it is bound to none.
     pub busy_by_second: Vec<Busy>,
 }
 
@@ -65,13 +65,13 @@ pub struct Channel {
     pub detour_ms: Option<f64>,
     /// From a detour's first PACKET_IN to the FLOW_MOD that followed; the mean.
     pub installed_ms: Option<f64>,
-    /// What the formula makes of these: detours times lambda D - 1, or 0.
+    /// The formula's prediction: detours times lambda D - 1, or 0.
     pub predicted: f64,
     /// Frames or segments that were there and not seen.
     pub unseen: u64,
 }
 
-/// What iperf says of the same, in a network of its own.
+/// The figures of iperf for the same stream, in a network of its own.
 #[derive(Clone, Debug, Serialize)]
 pub struct IperfRun {
     pub row: String,
@@ -93,7 +93,7 @@ pub struct PingRun {
 /// After the hosts have found each other, entries of the paper's timeouts are gone again, so that
 /// the first request is one that no entry is there for.
 const REST_BEFORE_PINGS: Duration = Duration::from_millis(2500);
-/// What the load lasts beyond the stream.
+/// The time that the load lasts beyond the stream.
 const LOAD_REST_S: u32 = 5;
 
 fn wish<'a>(streams: &'a Streams, core: Option<usize>) -> Wish<'a> {
@@ -276,7 +276,7 @@ fn start_load(bed: &mut Bed, load: Load, core: usize, seconds: f64) -> Result<()
     Ok(())
 }
 
-/// What iperf says of the same in a network of its own; `None` when it was interrupted.
+/// Measures the same with iperf in a network of its own; `None` when it was interrupted.
 pub fn iperf(
     settings: &Settings,
     streams: &Streams,

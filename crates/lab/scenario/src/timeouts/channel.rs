@@ -14,7 +14,7 @@ use crate::pso::ear::Listener;
 pub struct ChannelListener {
     port: u16,
     to: Host,
-    /// By the switch's port; each with its way up and its way down.
+    /// The two directions of each connection, up and down, by the switch's port.
     connections: BTreeMap<u16, [Bytestream; 2]>,
     events: Vec<Event>,
 }
@@ -31,7 +31,7 @@ struct Event {
     connection: u16,
     kind: Kind,
     at_ns: u64,
-    /// Of which packet; of an entry none.
+    /// The packet that the event is about; zeros for an entry.
     packet: Packet,
 }
 
@@ -46,7 +46,7 @@ enum Kind {
     FlowRemoved,
 }
 
-/// What was seen of the streams.
+/// The streams' messages that were seen.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
     pub packet_ins: u64,
@@ -67,8 +67,8 @@ pub struct Seen {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Detour {
     pub packets: u64,
-    /// From the first PACKET_IN to the FLOW_MOD that followed it, both where they pass the switches.
-    /// `None` when no FLOW_MOD came before the detour was over.
+    /// From the first PACKET_IN to the FLOW_MOD that followed it, both where they pass the
+    /// switches. `None` when no FLOW_MOD came before the detour was over.
     pub installed_ns: Option<u64>,
 }
 
@@ -114,7 +114,8 @@ impl ChannelListener {
         }
     }
 
-    /// Of a packet that several switches ask about, from the first to the first answer.
+    /// The answer time of each packet. If several switches ask about a packet, it runs from the
+    /// first question to the first answer.
     fn answers_ns(&self) -> Vec<u64> {
         let mut asked_ns: BTreeMap<Packet, Option<u64>> = BTreeMap::new();
         let mut answers_ns = Vec::new();
@@ -193,7 +194,8 @@ impl Listener for ChannelListener {
     }
 }
 
-/// What a message is to the streams, if it is about them, and to which packet.
+/// The kind of a message about the streams and the packet that it is about; `None` for other
+/// messages.
 fn kind(message: &[u8], to: Host) -> Option<(Kind, Packet)> {
     let word = |at: usize| {
         let bytes = message.get(at..at + 2)?;

@@ -20,13 +20,13 @@ pub struct Row {
     pub sent: u64,
     pub lost: u64,
     pub duplicates: u64,
-    /// Of the runs, a value each.
+    /// A value per run.
     pub reordered: Spread,
     pub jitter_ms: Spread,
-    /// Of all packets of all runs, one way.
+    /// Over all packets of all runs, one way.
     pub delay_ms: Quantiles,
-    /// Of all reordered packets: how many arrived between what overtook them and them, and how much
-    /// later they were.
+    /// Over all reordered packets: the extent is the number of packets that arrived between the
+    /// first overtaking packet and the reordered one; then how much later that one was.
     pub extent: Quantiles,
     pub late_ms: Quantiles,
     pub packet_ins: Spread,
@@ -36,9 +36,9 @@ pub struct Row {
     pub detour_ms: Spread,
     /// From a detour's first PACKET_IN to the FLOW_MOD that followed.
     pub installed_ms: Spread,
-    /// By the formula.
+    /// The formula's prediction.
     pub predicted: Spread,
-    /// What iperf counted, in networks of its own.
+    /// Counted by iperf, in networks of its own.
     pub iperf_reordered: Option<Spread>,
     pub iperf_lost: Option<u64>,
     pub iperf_jitter_ms: Option<Spread>,
@@ -81,7 +81,7 @@ pub struct PingRow {
     pub lost: usize,
     pub rtt_ms: Quantiles,
     pub mean_ms: f64,
-    /// By the number of the request, the median over the runs.
+    /// The median over the runs, by the number of the request.
     pub by_request_ms: Vec<Option<f64>>,
 }
 

@@ -63,9 +63,9 @@ pub fn run(args: Args) -> Result<(), Failure> {
 /// One second of a run: shares of one core, in percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Busy {
-    /// Of the core, by all that ran on it.
+    /// The load of the core, by everything that ran on it.
     pub core: f64,
-    /// Of the controller's threads.
+    /// The load by the controller's threads.
     pub controller: f64,
 }
 

@@ -54,7 +54,7 @@ pub fn plot(of: &PlotOf, document: &Document, found: &Found) -> Plot {
     }
 }
 
-/// What a plot shows, as CSV.
+/// The data of a plot, as CSV.
 pub fn data(plot: &Plot) -> String {
     let mut text = "series,x,y,ci95\n".to_owned();
     for series in &plot.series {

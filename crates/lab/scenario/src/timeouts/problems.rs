@@ -1,4 +1,4 @@
-//! What is wrong with a scenario, all of it together and by field.
+//! All errors of a scenario at once, by field.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +13,7 @@ const RUNS_MAX: u32 = 1000;
 const RATE_MBPS_MAX: f64 = 1000.0;
 const DETOUR_MS_MAX: f64 = 1000.0;
 const STREAMS_MAX: u32 = 16;
-/// What fits into one Ethernet frame.
+/// The largest payload in one Ethernet frame.
 const PAYLOAD_BYTES_MAX: u16 = 1472;
 /// ping(8) tells round trips from here on.
 const PING_BYTES_MIN: u16 = 16;
@@ -154,7 +154,7 @@ fn pings(settings: &Settings, problems: &mut Problems) {
     }
 }
 
-/// What streams and pings both say.
+/// Checks the fields that streams and pings share.
 fn common(
     settings: &Settings,
     (name, kind, controller, topology): (&str, &str, &str, &str),

@@ -1,4 +1,4 @@
-//! What an experiment found: document, table, raw data, plots, and whether its claims hold.
+//! The results of an experiment: document, table, raw data, plots, and whether its claims hold.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -231,7 +231,8 @@ fn run_lines(found: &Found) -> String {
     let mut text =
         "streams,rate_mbps,run,by,sent,lost,duplicates,reordered,extent_max,late_max_ms,\
                     jitter_ms,delay_p50_ms,delay_p99_ms,delay_max_ms,sender_late_ms,packet_ins,\
-                    packet_outs,flow_adds,flow_removed,detours,detour_ms,installed_ms,predicted,unseen\n"
+                    packet_outs,flow_adds,flow_removed,detours,detour_ms,installed_ms,predicted,\
+                    unseen\n"
             .to_string();
     for run in &found.streams {
         let (delay, channel) = (Quantiles::of(run.delays_ms.clone()), &run.channel);

@@ -1,4 +1,4 @@
-//! What an experiment on timeouts asks for, as its scenario file says it.
+//! The settings of an experiment on timeouts, as its scenario file states them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -24,13 +24,13 @@ pub struct Scenario {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Of every stream.
+    /// The duration of every stream.
     pub seconds: f64,
     /// UDP payload.
     pub datagram_bytes: u16,
-    /// Of every cell that says nothing else.
+    /// The runs of every cell that states no number of its own.
     pub runs: u32,
-    /// By name, what the controller's configuration file says.
+    /// The controllers' configuration files, by name.
     #[serde(default)]
     pub controllers: BTreeMap<String, toml::Table>,
     #[serde(default)]
@@ -55,8 +55,8 @@ pub struct Streams {
     pub controller: String,
     #[serde(default = "single")]
     pub topology: String,
-    /// What is added to the way of a packet over the controller: half of it to each direction of
-    /// the link between switches and controller.
+    /// The delay added for a packet that goes through the controller: half of it in each direction
+    /// of the link between switches and controller.
     #[serde(default)]
     pub detour_ms: f64,
     pub rates_mbps: Vec<f64>,
@@ -95,14 +95,14 @@ pub struct Pings {
     pub topology: String,
     #[serde(default)]
     pub detour_ms: f64,
-    /// Of the requests' data.
+    /// The sizes of the requests' data.
     pub sizes_bytes: Vec<u16>,
     pub count: u32,
     pub interval_s: f64,
     pub runs: Option<u32>,
 }
 
-/// What must be found, by the names of rows.
+/// The claims that the results must meet, by the names of rows.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claims {
@@ -112,7 +112,7 @@ pub struct Claims {
     /// Something reordered in every cell.
     #[serde(default)]
     pub some_reordered: Vec<String>,
-    /// Of each two, the first has fewer reordered packets in the median than the second.
+    /// Pairs of which the first has fewer reordered packets in the median than the second.
     #[serde(default)]
     pub fewer: Vec<[String; 2]>,
 }
@@ -126,7 +126,7 @@ pub struct PlotOf {
     pub x: X,
     pub y: Y,
     pub rows: Vec<String>,
-    /// Of one rate or size, where x is neither.
+    /// The one rate or size to plot, if x is neither.
     pub only: Option<f64>,
     pub x_label: Option<String>,
     #[serde(default)]
@@ -153,7 +153,7 @@ pub enum Y {
     JitterMs,
     DelayP99Ms,
     RttMs,
-    /// Of the controller's core: the controller and the load beside it.
+    /// The load of the controller's core: the controller and the load beside it.
     CoreCpuPercent,
     ControllerCpuPercent,
 }
@@ -165,7 +165,7 @@ struct Quick {
     runs: u32,
     /// Names of streams and pings.
     rows: Vec<String>,
-    /// Of those rows, the rates; all if there is none.
+    /// The rates of those rows; all if not given.
     rates_mbps: Option<Vec<f64>>,
     sizes_bytes: Option<Vec<u16>>,
     #[serde(default)]
@@ -175,7 +175,7 @@ struct Quick {
 /// The controller that is none.
 pub const NONE: &str = "none";
 
-/// What a network takes to come up, and to be taken down.
+/// The time to start a network, and to take it down.
 const NETWORK_S: f64 = 2.5;
 /// Before the first request, and after the last.
 const PINGS_REST_S: f64 = 2.5;
@@ -237,7 +237,7 @@ impl Settings {
         Ok(self)
     }
 
-    /// What the command line says of runs and seconds wins.
+    /// Applies the command line's runs and seconds, which override the file's.
     pub fn bound(&mut self, runs: Option<u32>, seconds: Option<f64>) -> Result<(), Failure> {
         if let Some(runs) = runs {
             self.runs = runs;

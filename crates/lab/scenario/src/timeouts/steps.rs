@@ -29,7 +29,7 @@ pub enum Step {
     },
 }
 
-/// What was found until the end, or until the interrupt.
+/// The results until the end, or until the interrupt.
 #[derive(Debug, Default)]
 pub struct Found {
     pub streams: Vec<StreamRun>,

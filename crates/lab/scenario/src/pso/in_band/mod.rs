@@ -1,5 +1,5 @@
-//! `auster lab run` of an in-band scenario: control and data share a link, once with the queues that
-//! `auster queues` sets and once without, by turns.
+//! `auster lab run` of an in-band scenario: control and data share a link, once with the queues
+//! that `auster queues` sets and once without, by turns.
 
 mod probe;
 mod report;
@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
 }
 
 impl Stage {
-    /// What code points the messages of each class bear on a quiet link, each way.
+    /// The code points of each class's messages on a quiet link, in each direction.
     fn probe_classes(&mut self, map: &PolicyMap) -> Result<Vec<Classes>, Failure> {
         let failed = |e: std::io::Error| Failure::machine(format!("messages of each class: {e}"));
         [

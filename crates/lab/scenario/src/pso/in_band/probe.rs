@@ -16,7 +16,7 @@ use crate::pso::packet::{Label, Stream, Template};
 use testbed::netns;
 
 const VERSION: Version = Version::V13;
-/// Of each class.
+/// Messages of each class.
 pub const MESSAGES: u32 = 20;
 /// Between messages, so that none shares a datagram with the next.
 const SPACING: Duration = Duration::from_millis(5);

@@ -1,4 +1,4 @@
-//! What an in-band experiment found: cells, verdict, tables, files.
+//! The results of an in-band experiment: cells, verdict, tables, files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -61,7 +61,7 @@ pub struct Cell {
 #[derive(Clone, Debug, Serialize)]
 pub struct Classes {
     pub traffic_type: u8,
-    /// As the map says; `None` if the rules tell messages of this type apart further.
+    /// The code point in the map; `None` if its rules divide messages of this type further.
     pub dscp: Option<u8>,
     /// Packets of the tunnel by code point.
     pub to_controller: BTreeMap<u8, u64>,
@@ -79,7 +79,7 @@ pub struct WireRow {
 }
 
 impl Cell {
-    /// By load, with queues before without.
+    /// All cells, sorted by load; with queues comes before without.
     pub fn all(settings: &InBand, trials: &[Trial]) -> Vec<Cell> {
         let mut cells = Vec::new();
         for load in settings.loads() {
@@ -177,7 +177,8 @@ pub fn wire_rows(trials: &[Trial]) -> Vec<WireRow> {
 pub fn line(run: u32, trial: &Trial) -> String {
     let delay = Summary::of(&trial.hop_ms());
     format!(
-        "  run {run}  data {:4.2}  {:7}  OpenFlow lost {:>4} of {:>5}  delay ms {:8.2} {:8.2} {:8.2}  \
+        "  run {run}  data {:4.2}  {:7}  OpenFlow lost {:>4} of {:>5}  delay ms {:8.2} {:8.2} \
+         {:8.2}  \
          data lost {} of {}",
         trial.data_load,
         with(trial.has_queues),
@@ -195,7 +196,7 @@ fn with(has_queues: bool) -> &'static str {
     if has_queues { "queues" } else { "plain" }
 }
 
-/// What must hold, and what was found.
+/// The claims, each with the value that was measured.
 pub fn checks(
     settings: &InBand,
     map: &PolicyMap,

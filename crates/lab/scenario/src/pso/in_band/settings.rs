@@ -1,4 +1,4 @@
-//! What an in-band experiment asks for, as its scenario file says it.
+//! The settings of an in-band experiment, as its scenario file states them.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,9 +21,9 @@ pub struct Scenario {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct InBand {
-    /// Of the shared link, in each direction, counted as the kernel does: Ethernet frames.
+    /// The rate of the shared link, in each direction, counted as the kernel does: Ethernet frames.
     pub link_mbps: f64,
-    /// What a plain link holds of what waits for it.
+    /// The most packets that wait for a plain link.
     pub fifo_packets: u32,
     /// With DSCP actions.
     pub policy: PathBuf,
@@ -31,18 +31,18 @@ pub struct InBand {
     pub tunnel_dscp: Option<u8>,
     /// OpenFlow messages of new flows as a share of the link, in OpenFlow's own bytes.
     pub openflow_share: f64,
-    /// Of them, those of the target flow.
+    /// New flows of the target among them.
     pub target_per_s: f64,
-    /// Of each PACKET_IN.
+    /// The size of each PACKET_IN.
     pub message_bytes: usize,
-    /// Of each data packet, as an Ethernet frame.
+    /// The size of each data packet, as an Ethernet frame.
     pub data_bytes: usize,
     /// Data offered, as a share of the link.
     pub data_loads: Vec<f64>,
-    /// Of the data, what bears a code point of its own and must keep it.
+    /// The share of the data that bears a code point of its own and must keep it.
     pub marked_share: f64,
     pub marked_dscp: u8,
-    /// Of the data, what bears a code point of control and must lose it.
+    /// The share of the data that bears a code point of control and must lose it.
     pub hostile_share: f64,
     pub hostile_dscp: u8,
     pub runs: u32,
@@ -52,7 +52,7 @@ pub struct InBand {
     quick: Option<Quick>,
 }
 
-/// What must be found.
+/// The claims that the results must meet.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claims {
@@ -74,7 +74,7 @@ const LINK_MBPS_MAX: f64 = 1000.0;
 const LOAD_MAX: f64 = 4.0;
 const RUN_S_MAX: f64 = 60.0;
 const RUNS_MAX: u32 = 1000;
-/// Of a PACKET_IN before its packet: header, fields, a match with the port, and padding.
+/// Bytes of a PACKET_IN before its packet: header, fields, a match with the port, and padding.
 const PACKET_IN_HEAD_BYTES: usize = 42;
 
 /// Whether a scenario's text is one of this kind; what is wrong with it is told when it is read.
@@ -117,7 +117,7 @@ impl InBand {
         (self.link_mbps * 1e6).round() as u64
     }
 
-    /// Of each packet of a new flow.
+    /// The size of each packet of a new flow.
     pub fn flow_frame_bytes(&self) -> usize {
         self.message_bytes - PACKET_IN_HEAD_BYTES
     }

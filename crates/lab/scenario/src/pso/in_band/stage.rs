@@ -82,7 +82,7 @@ pub struct Stage {
     trial: u32,
 }
 
-/// What one run found.
+/// The results of one run.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Trial {
     pub has_queues: bool,
@@ -90,10 +90,10 @@ pub struct Trial {
     pub target: Fate,
     pub cross: Fate,
     pub data: Data,
-    /// Of s1 to s2 and back.
+    /// From s1 to s2, and back.
     #[serde(skip)]
     pub wire: [Counts; 2],
-    /// Of the interface of s1 on the shared link.
+    /// The queues at the interface of s1 to the shared link.
     pub queues: Option<State>,
     /// The most that a packet was sent after it was due.
     pub sender_late_ms: f64,
@@ -118,7 +118,7 @@ impl Trial {
         self.target.asked + self.cross.asked
     }
 
-    /// Of all messages, from PACKET_IN to PACKET_OUT.
+    /// The hop delays of all messages, from PACKET_IN to PACKET_OUT.
     pub fn hop_ms(&self) -> Vec<f64> {
         [self.target.hop_ms.as_slice(), &self.cross.hop_ms].concat()
     }
@@ -289,7 +289,7 @@ impl Stage {
         })
     }
 
-    /// What passes the link while messages of one class are sent and nothing else.
+    /// The frames on the link while only messages of one class are sent.
     pub fn probe(&self, class: TrafficType) -> io::Result<[Counts; 2]> {
         let switches = self.network.namespace(SWITCHES);
         let [s1, s2] = self.link_ends();
@@ -546,7 +546,7 @@ fn address(network: &Network, host: &str) -> String {
     found.map_or_else(String::new, |host| host.address.to_string())
 }
 
-/// What both directions of the link carried in all of these runs.
+/// The frames on the link in all of these runs, by direction.
 pub fn wire_of<'a>(trials: impl Iterator<Item = &'a Trial>) -> [Counts; 2] {
     let mut all: [Counts; 2] = Default::default();
     for trial in trials {

@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::pso::ear::Listener;
 use crate::pso::packet::Label;
 
-/// What a frame on the shared link is. Kinds of data are told apart by their label's run.
+/// The kind of a frame on the shared link. The run in its label separates the kinds of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum What {
@@ -28,7 +28,7 @@ pub struct Count {
     pub bytes: u64,
 }
 
-/// By what and code point; what has none counts as 0.
+/// Frames by kind and code point; a frame without one counts as 0.
 pub type Counts = BTreeMap<(What, u8), Count>;
 
 /// Runs of labels are numbers of trials, four to each.
@@ -64,7 +64,7 @@ impl Listener for WireListener {
     }
 }
 
-/// What an IPv4 frame is, and its code point.
+/// The kind of an IPv4 frame, and its code point.
 fn what(frame: &[u8], tunnel_port: u16) -> Option<(What, u8)> {
     const ETHERNET_BYTES: usize = 14;
     const IPV4: [u8; 2] = [0x08, 0x00];

@@ -1,6 +1,6 @@
-//! Experiments on a circuit under `auster run`, on real switches: it is admitted, keeps its rate beside
-//! traffic that overfills its links, and moves when a link of its way fails; one that has no room is
-//! refused.
+//! Experiments on a circuit under `auster run`, on real switches: it is admitted, keeps its rate
+//! beside traffic that overfills its links, and moves when a link of its way fails; one that has no
+//! room is refused.
 
 mod report;
 pub(crate) mod settings;

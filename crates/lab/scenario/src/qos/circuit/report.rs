@@ -1,4 +1,4 @@
-//! What an experiment on a circuit found: verdict, table, files.
+//! The results of an experiment on a circuit: verdict, table, files.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ use report::output::Results;
 use report::plot::{Plot, Series};
 
 const LINES: [&str; 2] = ["circuit", "background"];
-/// What is wrong with a field of a body.
+/// The status of an answer that names a wrong field of the body.
 const UNPROCESSABLE: u16 = 422;
 
 #[derive(Debug, Serialize)]
@@ -188,7 +188,8 @@ pub fn checks(settings: &Settings, trials: &[Trial]) -> Vec<Check> {
     checks
 }
 
-/// By the database and by the kernel, which keeps rates in whole bytes.
+/// Whether every hop has its queue in the database and its rate in the kernel, which keeps rates in
+/// whole bytes.
 fn has_queues(way: &[HopFound], rate_bps: u64) -> bool {
     let has_own = |hop: &HopFound| {
         let kept = hop.min_rate_bps.unwrap_or_default();
@@ -263,7 +264,7 @@ impl Document {
         text
     }
 
-    /// What `auster qos` showed of the first run.
+    /// The output of `auster qos` in the first run.
     fn shown(&self) -> String {
         let Some(trial) = self.trials.first() else {
             return String::new();
@@ -273,7 +274,7 @@ impl Document {
     }
 }
 
-/// Of each run, in milliseconds.
+/// The times of each run, in milliseconds.
 fn time_table(trials: &[Trial]) -> String {
     let header = [
         "run",

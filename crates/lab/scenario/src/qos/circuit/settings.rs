@@ -1,4 +1,4 @@
-//! What an experiment on a circuit asks for, as its scenario file says it.
+//! The settings of an experiment on a circuit, as its scenario file states them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,15 +20,15 @@ pub struct Scenario {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Of every link between switches, held to it by its queues. As all rates that are written so, it
-    /// counts Ethernet frames.
+    /// The rate of every link between switches, which its queues enforce. Like all rates in this
+    /// notation, it counts Ethernet frames.
     pub link_rate: String,
     pub circuit_rate: String,
-    /// Of the circuit's own queues.
+    /// The code point of the circuit's own queues.
     pub dscp: u8,
-    /// Of a second circuit, which a link has room for only without the first.
+    /// The rate of a second circuit. A link has room for it only without the first.
     pub too_much: String,
-    /// Of UDP payload.
+    /// The rate of the stream, as UDP payload.
     pub stream_mbps: f64,
     pub background_mbps: f64,
     pub datagram_bytes: usize,
@@ -45,13 +45,13 @@ pub struct Settings {
     quick: Option<Quick>,
 }
 
-/// What must be found, in every run.
+/// The claims that every run must meet.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claims {
-    /// Of the stream's datagrams, on the first way and on the second.
+    /// The stream's loss, on the first path and on the second.
     pub loss_percent_max: f64,
-    /// Of the background, on both: without it there is nothing to be protected from.
+    /// The background's loss, on both. Without loss there is nothing to be protected from.
     pub background_loss_percent_min: f64,
     /// From the failure until a datagram arrives that was sent after it.
     pub moved_ms_max: f64,
@@ -67,13 +67,13 @@ struct Quick {
     after_s: f64,
 }
 
-/// Of UDP, IPv4 and Ethernet before a payload.
+/// Headers of UDP, IPv4 and Ethernet before a payload.
 pub const FRAME_HEADERS_BYTES: usize = 8 + 20 + 14;
-/// What a network takes to come up, to be known, to have its queues, and to be taken down.
+/// The time to start a network, discover it, set its queues, and take it down.
 const NETWORK_S: f64 = 9.0;
 const RUNS_MAX: u32 = 100;
 const STREAM_MBPS_MAX: f64 = 500.0;
-/// What is looked at before and after a change lasts this long at least.
+/// The least time that is observed before and after a change.
 const PHASE_S_MIN: f64 = 0.5;
 
 /// Whether a scenario's text is one of this kind.
@@ -110,7 +110,7 @@ impl Settings {
         Ok(self)
     }
 
-    /// What the command line says of runs wins.
+    /// Applies the command line's number of runs, which overrides the file's.
     pub fn bound(&mut self, runs: Option<u32>) -> Result<(), Failure> {
         self.runs = runs.unwrap_or(self.runs);
         match self.problems().as_slice() {
@@ -123,7 +123,7 @@ impl Settings {
         (Duration::from_secs_f64(NETWORK_S) + self.lasts()) * self.runs
     }
 
-    /// Of a stream.
+    /// The duration of a stream.
     pub fn lasts(&self) -> Duration {
         Duration::from_secs_f64(self.settle_s + self.before_s + self.after_s)
     }

@@ -1,4 +1,4 @@
-//! What became of a stream, by the time at which its datagrams were sent.
+//! The arrivals of a stream, by the time at which its datagrams were sent.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ pub struct Course {
 pub struct Window {
     pub sent: u64,
     pub lost: u64,
-    /// Of what came, as Ethernet frames.
+    /// The rate of the arrivals, as Ethernet frames.
     pub rate_mbps: f64,
 }
 
@@ -40,11 +40,11 @@ pub struct Pause {
 /// A tenth of a second, or whatever is asked for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bin {
-    /// Of its beginning, from the origin.
+    /// The time of its beginning, from the origin.
     pub at_s: f64,
-    /// Of what arrived in it.
+    /// The rate of the arrivals in it.
     pub rate_mbps: f64,
-    /// Of what was due in it.
+    /// The loss among the datagrams due in it.
     pub loss_percent: f64,
 }
 
@@ -140,8 +140,8 @@ mod tests {
     const MS: u64 = 1_000_000;
     const BEGAN: u64 = 5_000 * MS;
 
-    /// A datagram each millisecond for a second, half a millisecond on its way. Those of 400 to 459 are
-    /// lost, and every tenth after 700.
+    /// A datagram each millisecond for a second, half a millisecond on its way. Those of 400 to 459
+    /// are lost, and every tenth after 700.
     fn course() -> Course {
         let is_lost = |n: u64| (400..460).contains(&n) || n >= 700 && n.is_multiple_of(10);
         let arrivals = (0..1000).filter(|n| !is_lost(*n)).map(|number| Arrival {

@@ -43,27 +43,27 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(20);
 /// For what was refused to have an effect after all.
 const REFUSAL_WATCHED: Duration = Duration::from_millis(300);
-/// Of the curve.
+/// The width of a step in the curve.
 pub const BIN: Duration = Duration::from_millis(100);
 /// A window does not begin or end where something changes.
 const MARGIN_NS: u64 = 100_000_000;
 /// Half a second of 60 Mbit/s, as in other experiments on a machine of few cores.
 const PORT_BUFFER_BYTES: usize = 6 << 20;
 
-/// What one run found. Times in milliseconds.
+/// The results of one run. Times are in milliseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Trial {
     pub run: u32,
-    /// From the request until every switch has confirmed it, and until every port of the way has its
-    /// queue in the kernel.
+    /// From the request until every switch has confirmed it, and until every port of the way has
+    /// its queue in the kernel.
     pub installed_ms: f64,
     pub queued_ms: f64,
     pub way: Vec<HopFound>,
     pub refusal: Refusal,
     /// Until the link fails.
     pub before: [Window; 2],
-    /// From the failure until the first arrival of those sent when the link was down; nothing if none
-    /// came.
+    /// From the failure until the first arrival of those sent when the link was down; nothing if
+    /// none came.
     pub moved_ms: Option<f64>,
     /// Between two arrivals.
     pub outage_ms: Option<f64>,
@@ -72,16 +72,17 @@ pub struct Trial {
     pub moved_way: Vec<HopFound>,
     /// Ports of the second way that the first has not.
     pub ports: Vec<PortFound>,
-    /// From the first arrival by the second way until every one of its ports has the queue in effect.
+    /// From the first arrival by the second way until every one of its ports has the queue in
+    /// effect.
     pub between: Option<[Window; 2]>,
     /// From `recover_s` after the failure on.
     pub after: [Window; 2],
-    /// Of the ports of the first way, those whose queue is still in the database at the end.
+    /// Ports of the first path whose queue is still in the database at the end.
     pub left: Vec<String>,
     pub sender_late_ms: f64,
     /// Runs before this one that are not counted, because a sender was late in them.
     pub repeats: u32,
-    /// What `auster qos` showed: before the failure, and after it.
+    /// The output of `auster qos` before the failure, and after it.
     #[serde(skip)]
     pub shown: [String; 2],
     #[serde(skip)]
@@ -94,9 +95,9 @@ pub struct HopFound {
     pub switch: String,
     pub in_port: u32,
     pub out_port: u32,
-    /// By the database.
+    /// The queue in the database.
     pub queue: Option<u32>,
-    /// By the kernel.
+    /// The rate in the kernel.
     pub min_rate_bps: Option<u64>,
 }
 
@@ -106,11 +107,11 @@ pub struct PortFound {
     pub port: String,
     /// Its class is in the kernel.
     pub made_ms: Option<f64>,
-    /// That class has counted packets: the queue is in effect.
+    /// The class has counted packets: the queue is in effect.
     pub in_effect_ms: Option<f64>,
 }
 
-/// What was answered to a circuit that has no room.
+/// The API's answer to a circuit that has no room.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Refusal {
     pub status: u16,
@@ -118,7 +119,7 @@ pub struct Refusal {
     pub detail: String,
     /// The port that is full, which the answer has to name.
     pub full: String,
-    /// What is different afterwards: entries, records, or what is asked for.
+    /// Differences afterwards: entries, records, or demands.
     pub changed: Vec<String>,
 }
 
@@ -172,7 +173,7 @@ fn config(topology: &Topology, link_rate: &str) -> String {
     )
 }
 
-/// As auster writes it.
+/// The port in auster's notation.
 fn port_name(topology: &Topology, at: Attachment) -> String {
     format!("{}:{}", topology.switches[at.switch].dpid, at.port)
 }
@@ -382,7 +383,8 @@ impl Bench<'_> {
             .map(|course| course.bins(failed_ns, bin_ns));
     }
 
-    /// Asks for what has no room on the first link of the way, and looks whether that changes anything.
+    /// Asks for what has no room on the first link of the way, and looks whether that changes
+    /// anything.
     fn refusal(&self, way: &[HopFound], behind: usize) -> Result<Refusal, Failure> {
         let hosts = &self.bed.network.topology.hosts;
         let body = json!({
@@ -459,7 +461,7 @@ impl Bench<'_> {
         Ok(self.bed.state()?["circuits"][NAME].clone())
     }
 
-    /// As the controller has it.
+    /// The path that the controller reports.
     fn way(&self) -> Result<Vec<HopFound>, Failure> {
         let circuit = self.circuit()?;
         let hops = circuit["hops"].as_array().cloned().unwrap_or_default();
@@ -588,7 +590,7 @@ impl Bench<'_> {
 }
 
 impl HopFound {
-    /// As auster writes a port.
+    /// The outgoing port in auster's notation.
     pub fn outlet(&self) -> String {
         format!("{}:{}", self.switch, self.out_port)
     }

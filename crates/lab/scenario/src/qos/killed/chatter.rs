@@ -13,7 +13,7 @@ use openflow::packet::build::{self, Host};
 use testbed::netns;
 use testbed::network::Network;
 
-/// Of each host.
+/// The time between two packets of a host.
 const INTERVAL: Duration = Duration::from_millis(200);
 const PORTS: (u16, u16) = (9000, 9);
 

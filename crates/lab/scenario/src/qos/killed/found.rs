@@ -1,12 +1,13 @@
-//! What is on the switches and in their database, and whether any of it is half.
+//! The entries on the switches and the records in their database, and whether any of these is half.
 //!
-//! What is promised while it is set up, whenever the controller is killed:
+//! The promises while these are set up, whenever the controller is killed:
 //!
 //! - The records of a port are changed by one transaction: they are those that the configuration
 //!   states, or those and the circuits', or none.
-//! - The entry of a circuit that lets packets in comes when all others are there: with it the circuit is
-//!   whole, without it nobody is on it.
-//! - Paths of a switch lead on to its policies when all of these are there; before, no packet meets them.
+//! - The entry of a circuit that lets packets in comes when all others are there: with it the
+//!   circuit is whole, without it nobody is on it.
+//! - Paths of a switch lead on to its policies when all of these are there; before, no packet meets
+//!   them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +21,7 @@ use crate::qos::entries;
 use crate::qos::records::{PortRecord, Records};
 use cli::failure::Failure;
 
-/// By switch, a line each.
+/// Lines by switch.
 type Lines = BTreeMap<String, BTreeSet<String>>;
 
 /// All that is of interest, at one time.
@@ -50,11 +51,11 @@ pub struct Tally {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// By port.
+    /// Counted by port.
     pub records: Tally,
-    /// By direction.
+    /// Counted by direction.
     pub circuits: Tally,
-    /// By switch.
+    /// Counted by switch.
     pub policies: Tally,
 }
 
@@ -443,7 +444,8 @@ mod tests {
     #[test]
     fn meters_and_foreign_entries_are_told_apart() {
         let mut found = Found::default();
-        let text = "OFPST_METER_CONFIG reply (OF1.3) (xid=0x2):\nmeter=7 kbps bands=\ntype=drop rate=1\n\
+        let text = "OFPST_METER_CONFIG reply (OF1.3) (xid=0x2):\nmeter=7 kbps bands=\ntype=drop \
+                    rate=1\n\
                     \nmeter=24580 kbps bands=\ntype=drop rate=5000\n";
         found.take_meters("s1", text);
         assert_eq!(found.meters["s1"].len(), 1);

@@ -1,6 +1,6 @@
-//! Experiments on a controller that is killed while it sets up queues, policies and circuits, on real
-//! switches: what is there then is whole or absent, a new process makes it whole, and nothing of anybody
-//! else's is touched.
+//! Experiments on a controller that is killed while it sets up queues, policies and circuits, on
+//! real switches: what is there then is whole or absent, a new process makes it whole, and nothing
+//! of anybody else's is touched.
 
 mod chatter;
 mod found;
@@ -30,7 +30,8 @@ pub fn is_ours(scenario: &Path) -> bool {
 pub fn run(args: &Args) -> Result<(), Failure> {
     if !args.is_auster() || args.transport.is_some() || args.seconds.is_some() {
         return Err(Failure::usage(
-            "--controller, --transport, --seconds: this scenario brings its own controller, over plain \
+            "--controller, --transport, --seconds: this scenario brings its own controller, over \
+             plain \
              TCP, and takes as long as its rounds; --runs says how many",
         ));
     }

@@ -1,4 +1,4 @@
-//! What was found when a controller was killed: counts, verdict, files.
+//! The results when a controller was killed: counts, verdict, files.
 
 use std::fmt::Write;
 
@@ -207,9 +207,10 @@ impl Document {
         if let Some(extent) = &self.extent {
             let _ = writeln!(
                 text,
-                "Set up: {} ports with {} queues, {} entries of circuits, {} of policies, {} meters, in \
-                 {:.0} ms after a reload (the entries in {:.0}), {:.0} ms after a start; {} things of \
-                 others beside it\n",
+                "Set up: {} ports with {} queues, {} entries of circuits, {} of policies, {} \
+                 meters, in \
+                 {:.0} ms after a reload (the entries in {:.0}), {:.0} ms after a start; {} things \
+                 of others beside it\n",
                 extent.ports,
                 extent.queues,
                 extent.circuit_entries,
@@ -285,7 +286,7 @@ fn round_lines(rounds: &[Round]) -> String {
     text
 }
 
-/// What there was in the rounds in which it was some and not all.
+/// The state of the rounds in which some of it was there, but not all.
 fn found_text(rounds: &[Round]) -> String {
     let mut text = String::new();
     for round in rounds {

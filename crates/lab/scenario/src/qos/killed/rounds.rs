@@ -1,5 +1,5 @@
-//! The rounds: the controller sets all of it up, is killed at some moment, what is there is read, and
-//! it is started again.
+//! The rounds: the controller sets all of it up, is killed at some moment, what is there is read,
+//! and it is started again.
 
 use std::time::{Duration, Instant};
 
@@ -16,22 +16,23 @@ use cli::interrupt::Interrupt;
 use testbed::network::{Network, Options, device};
 use testbed::topology::Topology;
 
-/// Each circuit has one way: with two, a process that has just started may find the other one first, and
-/// all of it would not be the same every time.
+/// Each circuit has one way: with two, a process that has just started may find the other one
+/// first, and all of it would not be the same every time.
 const TOPOLOGY: &str = "linear,4";
 /// The first host of each switch is spoken of by the configuration, the port of the second has
 /// queues of somebody else.
 const HOSTS_PER_SWITCH: usize = 2;
-/// On a machine that is short of time discovery alone takes long: late answers are taken for forged ones.
+/// On a machine that is short of time discovery alone takes long: late answers are taken for forged
+/// ones.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(50);
-/// `auster run` looks five times a second which queues are wanted, and then writes them: in a set-up that
-/// was timed this may have been soon.
+/// `auster run` looks five times a second which queues are wanted, and then writes them: in a
+/// set-up that was timed this may have been soon.
 const RECORDS_LATE: Duration = Duration::from_millis(300);
 /// While the set-up is timed.
 const CLOSE_LOOK: Duration = Duration::from_millis(5);
 
-/// Of what the controller tells of, and the states in which it is in place.
+/// A kind of thing that the controller reports, and the states in which it is in place.
 type Kinds = (&'static str, &'static [&'static str]);
 
 const ENTRIES: [Kinds; 2] = [("policies", &["installed"]), ("circuits", &["installed"])];
@@ -69,7 +70,7 @@ pub struct Round {
     pub text: Option<String>,
 }
 
-/// What is set up, and how long that takes.
+/// The extent of the set-up, and its time.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Extent {
     pub ports: usize,
@@ -77,7 +78,7 @@ pub struct Extent {
     pub circuit_entries: usize,
     pub policy_entries: usize,
     pub meters: usize,
-    /// Of somebody else.
+    /// Rows, entries and meters of somebody else.
     pub foreign: usize,
     /// After a reload, until all entries are there, and all of it; after a start.
     pub entries_ms: f64,
@@ -101,8 +102,8 @@ pub struct Rounds<'a> {
 }
 
 impl<'a> Rounds<'a> {
-    /// A network where all of it was set up once, to know what that is and how long it takes, and is
-    /// gone again. `None` when it was interrupted.
+    /// A network where all of it was set up once, to know what that is and how long it takes, and
+    /// is gone again. `None` when it was interrupted.
     pub fn begin(
         settings: &'a Settings,
         interrupt: &'a Interrupt,
@@ -202,8 +203,8 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// One round; before and after it nothing is asked for, and nothing is there. `None` when it was
-    /// interrupted.
+    /// One round; before and after it nothing is asked for, and nothing is there. `None` when it
+    /// was interrupted.
     pub fn run(&mut self, round: u32) -> Result<Option<Round>, Failure> {
         let kind = match (round + 1).is_multiple_of(self.settings.start_every) {
             true => Kind::Start,
@@ -237,7 +238,8 @@ impl<'a> Rounds<'a> {
         let verdict = found.judge(&self.whole);
         let began = Instant::now();
         self.bed.start_controller()?;
-        // Tables are read one after the other: a row that is replaced meanwhile looks orphaned, once.
+        // Tables are read one after the other: a row that is replaced meanwhile looks orphaned,
+        // once.
         let mut again = Found::default();
         let is_whole = |rounds: &Self| {
             again = Found::read(&rounds.bed)?;
@@ -291,7 +293,7 @@ impl<'a> Rounds<'a> {
         self.is_in_place(&all)
     }
 
-    /// As the controller says of these kinds, of which there are some.
+    /// Whether the controller reports some of these kinds, and all of them in place.
     fn is_in_place(&self, kinds: &[Kinds]) -> Result<Option<()>, Failure> {
         let state = self.bed.state()?;
         let is_there = |(kind, states): &Kinds| {
@@ -309,8 +311,8 @@ impl<'a> Rounds<'a> {
         Ok(is_whole.then_some(()))
     }
 
-    /// What is there when that does not change any more: ports that only circuits use are not in what
-    /// the controller says.
+    /// Reads until nothing changes any more. The controller does not report ports that only
+    /// circuits use.
     fn settled(&self) -> Result<Found, Failure> {
         let mut found = Found::read(&self.bed)?;
         let mut steady = 0;
@@ -348,8 +350,8 @@ impl<'a> Rounds<'a> {
     }
 }
 
-/// Entries in both tables that auster uses, a meter, and a port with queues, as an operator may have
-/// made them by hand.
+/// Entries in both tables that auster uses, a meter, and a port with queues, as an operator may
+/// have made them by hand.
 fn set_foreign(bed: &Controlled) -> Result<(), Failure> {
     let topology = &bed.network.topology;
     for switch in &topology.switches {

@@ -1,4 +1,4 @@
-//! What an experiment on a controller that is killed asks for, as its scenario file says it.
+//! The settings of an experiment on a killed controller, as its scenario file states them.
 
 use std::path::Path;
 
@@ -17,19 +17,20 @@ pub struct Scenario {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Of the moments: the same seed draws the same shares of the set-up's time.
+    /// The seed of the moments: the same seed draws the same shares of the set-up's time.
     pub seed: u64,
     pub rounds: u32,
-    /// Of so many rounds the last is killed while it starts, the others after SIGHUP.
+    /// In the last of each so many rounds the controller is killed while it starts, in the others
+    /// after SIGHUP.
     pub start_every: u32,
-    /// What the controller's configuration file says.
+    /// The controller's configuration file.
     pub config: toml::Table,
     pub claims: Claims,
     #[serde(skip_serializing)]
     quick: Option<Quick>,
 }
 
-/// What must be found beside what is promised of every round.
+/// The claims beside the promises of every round.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claims {
@@ -45,7 +46,7 @@ struct Quick {
 }
 
 const ROUNDS_MAX: u32 = 10_000;
-/// What a round takes: set-up, restart, and taking it out again.
+/// The time of a round: set-up, restart, and removal.
 pub const ROUND_S: f64 = 4.0;
 
 /// Whether a scenario's text is one of this kind.
@@ -83,8 +84,8 @@ impl Settings {
         Ok(self)
     }
 
-    /// What the command line says of rounds wins; the claim on their kind then holds for as large a
-    /// share of them.
+    /// Applies the command line's number of rounds, which overrides the file's. The claim on their
+    /// kind then holds for as large a share of them.
     pub fn bound(&mut self, rounds: Option<u32>) -> Result<(), Failure> {
         if let Some(rounds) = rounds {
             let share = u64::from(self.claims.in_the_middle_min) * u64::from(rounds);

@@ -1,6 +1,6 @@
-//! What goes from h5 to h7 and from h6 to h8 beside what is measured: a TCP connection each that
-//! takes all it can get, as the paper's iperf does, and packets of new flows, so that the
-//! controller has work as well as the links.
+//! The background traffic from h5 to h7 and from h6 to h8: a TCP connection each that takes all it
+//! can get, like the paper's iperf, and packets of new flows. So the controller has work as well as
+//! the links.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -30,7 +30,7 @@ const CHUNK_BYTES: usize = 64 * 1024;
 /// Little, so that little of it is under way when it stops.
 const SEND_BUFFER_BYTES: usize = 256 * 1024;
 
-/// What came of it.
+/// The background traffic that arrived.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Heard {
     pub tcp_mbps: f64,

@@ -43,10 +43,10 @@ const BACKGROUND: [(usize, usize); 2] = [(4, 6), (5, 7)];
 /// Strangers that are pinged have these addresses; see `bench::network::stranger`.
 const STRANGERS: &str = "10.64.0.0/22";
 pub const STRANGERS_MAX: u32 = 1000;
-/// Of a switch's port. Open vSwitch sends through one socket with room for 92 frames, and two ports
-/// are crowded at once: together they have to stay below that.
+/// The queue of a switch's port. Open vSwitch sends through one socket with room for 92 frames. Two
+/// ports are crowded at once, and together they must stay below that.
 const PORT_QUEUE_BYTES: u32 = 50_000;
-/// Of a host, which has a socket buffer per connection before it.
+/// The queue of a host, which has a socket buffer per connection before it.
 const HOST_QUEUE_BYTES: u32 = 400_000;
 const BURST_BYTES: u32 = 15_000;
 
@@ -237,7 +237,7 @@ impl Bed {
         program::run(ofctl).map(drop)
     }
 
-    /// What hosts send.
+    /// Limits the rate that hosts send.
     fn limit_hosts(&self, rate: Rate) -> Result<(), Failure> {
         for host in &self.network.topology.hosts {
             let line = limit("eth0", rate, HOST_QUEUE_BYTES);
@@ -246,7 +246,7 @@ impl Bed {
         Ok(())
     }
 
-    /// What switches send, by every port but some.
+    /// Limits the rate that switches send, at every port but some.
     fn limit_ports(&self, rate: Rate, but: &[String]) -> Result<(), Failure> {
         let t = &self.network.topology;
         let hosts = t.hosts.iter().map(|host| host.at);

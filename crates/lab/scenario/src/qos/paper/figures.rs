@@ -1,4 +1,4 @@
-//! What was measured, brought together: rows, who is first, the verdict.
+//! The measurements brought together: rows, ranks, the verdict.
 
 use serde::Serialize;
 
@@ -8,8 +8,8 @@ use crate::qos::paper::settings::{OURS, Settings};
 use crate::report::Check;
 use measure::stats::Summary;
 
-/// What the paper's Fig. 15 and its text say of the time that QoS saves beside traffic, in percent
-/// by megabytes.
+/// The time that QoS saves beside traffic, in percent by megabytes, from the paper's Fig. 15 and
+/// its text.
 pub const PAPER_SAVES: [(u32, f64); 6] = [
     (100, 68.0),
     (200, 50.0),
@@ -19,7 +19,7 @@ pub const PAPER_SAVES: [(u32, f64); 6] = [
     (1000, 40.0),
 ];
 
-/// What there is beside what is measured.
+/// The conditions of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cell {
@@ -34,7 +34,7 @@ pub enum Cell {
 pub enum Measure {
     /// Round trip of a flow's first packet.
     First,
-    /// Of its later ones.
+    /// Round trip of the flow's later packets.
     Later,
     /// Transfer time.
     Tcp,
@@ -113,7 +113,7 @@ pub struct Sample {
     pub measure: Measure,
     /// Hops or megabytes of the paper.
     pub at: u32,
-    /// Of pings the mean of those that were answered; nothing if there was none.
+    /// For pings the mean of those that were answered; nothing if there was none.
     pub value: Option<f64>,
     /// Pings or datagrams that were lost, transfers that failed.
     pub lost: u64,

@@ -129,7 +129,7 @@ fn prepare(controllers: &mut Vec<Candidate>) -> Vec<LeftOut> {
     left_out
 }
 
-/// What is done at a turn.
+/// The work of a turn.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Ping,
@@ -172,8 +172,8 @@ impl Experiment<'_> {
         Ok((samples, beside))
     }
 
-    /// New networks for every run: in which order Open vSwitch looks at its ports is drawn as
-    /// they are made, and beside traffic without queues that decides who finds room in one of them.
+    /// Makes new networks for every run. Open vSwitch draws the order in which it serves its ports
+    /// when it makes them, and without queues that order decides whose packets find room.
     fn beds(&self, round: u32) -> Result<Option<Vec<Bed>>, Failure> {
         let mut beds = Vec::new();
         for candidate in &self.settings.controllers {

@@ -26,7 +26,7 @@ const AFTER: [(u32, Measure); 4] = [
     (16, Measure::Udp),
 ];
 
-/// Of the greatest mean by the least; above it the axis is logarithmic.
+/// The greatest mean divided by the least; above this ratio the axis is logarithmic.
 const LINEAR_MAX: f64 = 50.0;
 
 pub fn write(results: &Results, settings: &Settings, rows: &[Row]) -> Result<(), Failure> {

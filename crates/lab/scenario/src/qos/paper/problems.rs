@@ -1,4 +1,4 @@
-//! What is wrong with a scenario, all of it together, by line and field.
+//! All errors of a scenario at once, by line and field.
 
 use std::collections::BTreeSet;
 
@@ -13,17 +13,17 @@ const RUNS_MAX: u32 = 100;
 const SIZE_MB_MAX: u32 = 100_000;
 /// Less is a handful of datagrams, more is hours.
 const BYTES: std::ops::RangeInclusive<u64> = 10_000..=10_000_000_000;
-/// What fits into one Ethernet frame.
+/// The largest payload in one Ethernet frame.
 const PAYLOAD_BYTES_MAX: usize = 1472;
 const FLOWS_PER_S_MAX: f64 = 10_000.0;
 const RAMP_S_MAX: f64 = 60.0;
-/// What userspace Open vSwitch carries over five hops on any machine.
+/// Rates that userspace Open vSwitch carries over five hops on any machine.
 const RATE: (Rate, Rate) = (Rate(1_000_000), Rate(1_000_000_000));
 
 /// A field, and what would be right.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
-    /// Of the table that has it, such as `qos_paper.background`.
+    /// The field's table, such as `qos_paper.background`.
     table: &'static str,
     /// Which of several tables of this name.
     place: usize,
@@ -69,7 +69,7 @@ fn line_of(text: &str, (table, place): (&str, usize), key: &str) -> Option<usize
     header
 }
 
-/// What is wrong, and which of several tables of a name is looked at.
+/// The errors, and the number of the table under inspection among those of its name.
 struct Problems(Vec<Problem>, usize);
 
 impl Problems {

@@ -1,4 +1,4 @@
-//! What was found on the paper's network: table, verdict, files.
+//! The results on the paper's network: table, verdict, files.
 
 use std::fmt::{self, Write};
 
@@ -193,7 +193,8 @@ impl Document {
         }
         let count = |standing| rows.iter().filter(|row| row.auster == standing).count();
         let mut text = format!(
-            "\n{OURS} is first in {} of {} rows, within the spread of the first in {}, behind in {}\n",
+            "\n{OURS} is first in {} of {} rows, within the spread of the first in {}, behind in \
+             {}\n",
             count(Standing::First),
             rows.len(),
             count(Standing::WithinSpread),

@@ -1,4 +1,4 @@
-//! What is measured on the paper's network, as its scenario file says it.
+//! The measurements on the paper's network, as its scenario file states them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -26,9 +26,9 @@ pub struct Scenario {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Of every link, counted as the kernel does: Ethernet frames.
+    /// The rate of every link, counted as the kernel does: Ethernet frames.
     pub rate: String,
-    /// What is sent of each size.
+    /// The share of each size that is sent.
     pub scale: f64,
     pub runs: u32,
     /// New flows to each host in a run.
@@ -37,8 +37,8 @@ pub struct Settings {
     pub sizes_mb: Vec<u32>,
     pub udp_mbps: f64,
     pub datagram_bytes: usize,
-    /// Of s2 to s3, in the words of `auster queues set --queue`. What is measured is for the first
-    /// of them that is not queue 0, and the rest is for queue 0.
+    /// The queues of s2 towards s3, in the words of `auster queues set --queue`. The measured
+    /// traffic uses the first of them that is not queue 0; all other traffic uses queue 0.
     pub queues: Vec<String>,
     pub background: Background,
     /// Each has a network of its own, and they take turns.
@@ -64,14 +64,15 @@ pub struct Background {
 pub struct Candidate {
     /// Without a command: auster, none or tcp:HOST:PORT.
     pub name: String,
-    /// Starts it, by a shell in a namespace of its own; `{address}` and `{port}` are where it has to
-    /// listen.
+    /// Starts it, by a shell in a namespace of its own; `{address}` and `{port}` are where it has
+    /// to listen.
     pub command: Option<String>,
-    /// What it needs once, before anything is made; if that fails it is left out.
+    /// A command that runs once, before any network is made. If it fails, the controller is left
+    /// out.
     pub prepare: Option<String>,
 }
 
-/// What must be found of auster.
+/// The claims that auster must meet.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claims {
@@ -86,7 +87,7 @@ pub struct Claims {
 pub struct Quick {
     pub runs: u32,
     pub sizes_mb: Vec<u32>,
-    /// By name.
+    /// Names of controllers.
     pub controllers: Vec<String>,
 }
 
@@ -132,7 +133,7 @@ impl Settings {
         Ok(self)
     }
 
-    /// What the command line says of runs wins.
+    /// Applies the command line's number of runs, which overrides the file's.
     pub fn bound(&mut self, runs: Option<u32>) -> Result<(), Failure> {
         self.runs = runs.unwrap_or(self.runs);
         let problems = problems::of(self);
@@ -143,9 +144,9 @@ impl Settings {
         }
     }
 
-    /// What the command line says of controllers: `NAME=COMMAND` adds one, and a name without a
-    /// command is of one that is `known`, `none` or tcp:HOST:PORT. With such names there are those
-    /// alone.
+    /// Applies the controllers of the command line. `NAME=COMMAND` adds one. A name without a
+    /// command selects one of `known`, `none` or tcp:HOST:PORT. If any name is given, only the
+    /// named ones run.
     pub fn choose(&mut self, words: &[String], known: &[Candidate]) -> Result<(), Failure> {
         let (mut named, mut added) = (Vec::new(), Vec::new());
         for word in words {
@@ -222,7 +223,7 @@ impl Settings {
         (service, rest.next().expect(checked).clone())
     }
 
-    /// What is measured, in a few lines.
+    /// A description of the measurements, in a few lines.
     pub fn words(&self) -> String {
         let names: Vec<&str> = self.controllers.iter().map(|c| c.name.as_str()).collect();
         let sizes: Vec<String> = self.sizes_mb.iter().map(u32::to_string).collect();

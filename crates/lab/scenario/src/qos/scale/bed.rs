@@ -41,7 +41,7 @@ impl Bed {
         std::thread::sleep(SETTLE);
     }
 
-    /// What the controller reads when it is asked to, or starts.
+    /// Writes the configuration that the controller reads on a signal or at its start.
     pub fn write(&self, policies: u16) -> Result<(), Failure> {
         self.0.write_config(&configuration(policies))
     }
@@ -61,8 +61,8 @@ impl Bed {
         self.0.wait_until_known(interrupt).map(drop)
     }
 
-    /// Waits until so many policies are there and every one has been confirmed by every switch; also
-    /// until none is left.
+    /// Waits until so many policies are there and every one has been confirmed by every switch;
+    /// also until none is left.
     pub fn wait_installed(&mut self, policies: u16, interrupt: &Interrupt) -> Result<(), Failure> {
         self.wait("policies", interrupt, |bed| {
             let state = bed.state()?;
@@ -79,7 +79,7 @@ impl Bed {
         self.wait("switches", interrupt, |bed| Ok(entries(bed)? == 0))
     }
 
-    /// Of policies, as the switches themselves say.
+    /// The number of policy entries that the switches themselves report.
     pub fn entries(&self) -> Result<u64, Failure> {
         entries(&self.0)
     }
@@ -129,7 +129,7 @@ fn entries(bed: &Controlled) -> Result<u64, Failure> {
     Ok(sum)
 }
 
-/// So many policies, each of a service of its own and on every switch.
+/// A configuration with this many policies, each for a service of its own and on every switch.
 fn configuration(policies: u16) -> String {
     let mut text = String::new();
     for n in 0..policies {

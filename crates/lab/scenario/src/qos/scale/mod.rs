@@ -1,5 +1,5 @@
-//! Policies on many real switches: how long until all have confirmed all, what the same file sends when
-//! it is read again, and how long a new process takes to find all as it is to be.
+//! Policies on many real switches: how long until all have confirmed all, what the same file sends
+//! when it is read again, and how long a new process takes to find all as it is to be.
 
 mod bed;
 mod report;
@@ -28,12 +28,12 @@ pub fn is_ours(scenario: &Path) -> bool {
     std::fs::read_to_string(scenario).is_ok_and(|text| settings::is_ours(&text))
 }
 
-/// So many policies, in one run.
+/// One run with this many policies.
 #[derive(Clone, Debug, Serialize)]
 pub struct Trial {
     pub run: u32,
     pub policies: u16,
-    /// That the switches had of them when all were confirmed.
+    /// Their entries on the switches when all were confirmed.
     pub entries: u64,
     /// From the signal that has the file read until every switch has confirmed every policy.
     pub apply_ms: f64,
@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     document.conclude(&results, args.json)
 }
 
-/// What was found until the end, or until the interrupt.
+/// The results until the end, or until the interrupt.
 fn measure(
     settings: &Settings,
     interrupt: &Interrupt,

@@ -1,4 +1,4 @@
-//! What policies on many switches cost: rows, verdict, table, files.
+//! The cost of policies on many switches: rows, verdict, table, files.
 
 use std::fmt::Write as _;
 
@@ -47,8 +47,8 @@ pub struct Row {
 
 pub fn line(trial: &Trial) -> String {
     format!(
-        "  run {} {:5} policies: set in {:.0} ms, {} messages for {} entries; read again: {} in the time \
-         of {}; found by a new process in {:.0} ms; removed in {:.0} ms",
+        "  run {} {:5} policies: set in {:.0} ms, {} messages for {} entries; read again: {} in \
+         the time of {}; found by a new process in {:.0} ms; removed in {:.0} ms",
         trial.run + 1,
         trial.policies,
         trial.apply_ms,

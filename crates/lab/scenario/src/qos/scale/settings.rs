@@ -1,4 +1,4 @@
-//! What is measured of policies on many switches, as its scenario file says it.
+//! The settings of an experiment on policies on many switches, as its scenario file states them.
 
 use std::path::Path;
 
@@ -106,7 +106,8 @@ impl Settings {
                 && self.policies.iter().all(|n| (1..=POLICIES_MAX).contains(n))
                 && self.policies.is_sorted_by(|a, b| a < b),
             format!(
-                "policies is {:?}: numbers from 1 to {POLICIES_MAX}, each greater than the one before",
+                "policies is {:?}: numbers from 1 to {POLICIES_MAX}, each greater than the one \
+                 before",
                 self.policies
             ),
         );
