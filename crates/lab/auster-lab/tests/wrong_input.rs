@@ -287,7 +287,7 @@ fn lab_says_what_is_wrong() {
         ("lab run lab.toml --controller ssl:1.2.3.4",
             Root, 2, "write auster, none or tcp:HOST:PORT"),
         ("lab run lab.toml --out notes.txt", Root, 5, "notes.txt: it is there already; remove"),
-        ("lab run lab.toml --quick", Root, 2, "--quick: this scenario names no part for it"),
+        ("lab run lab.toml --quick", Root, 2, "quick: --quick runs this part; write [quick]"),
         ("lab run pso.toml", Root, 2, "pso.toml: line 3: missing field"),
         ("lab run pso.toml --controller none", Root, 2, "this scenario brings its own"),
         ("lab run table.toml", Root, 2, "table.toml: line 4: unknown field `sed`"),

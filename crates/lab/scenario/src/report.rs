@@ -128,11 +128,12 @@ pub fn seconds(duration: Duration) -> f64 {
     (duration.as_secs_f64() * 1e3).round() / 1e3
 }
 
-/// Writes `result.json`, the raw pings, and the command into a directory.
+/// Writes `result.json`, the raw pings, the plots and the command into a directory.
 pub fn write(
     dir: &Path,
     document: &Document,
     raw: &[(String, Vec<String>)],
+    plots: &[(String, String)],
 ) -> Result<(), Failure> {
     std::fs::create_dir_all(dir).map_err(|e| Failure::file(dir, e))?;
     let file = |name: &str, text: String| {
@@ -142,6 +143,9 @@ pub fn write(
     let json = serde_json::to_string_pretty(document).map_err(|e| Failure::file(dir, e))?;
     file("result.json", json + "\n")?;
     file("command.txt", document.command.join(" ") + "\n")?;
+    for (name, svg) in plots {
+        file(&format!("{name}.svg"), svg.clone())?;
+    }
     let mut csv = "network,from,to,sent_ms,rtt_ms\n".to_string();
     for (network, lines) in raw {
         for line in lines {

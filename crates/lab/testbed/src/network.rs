@@ -137,13 +137,21 @@ impl Network {
         self.end(role, Signal::SIGTERM)
     }
 
-    fn end(&mut self, role: &str, signal: Signal) -> Result<(), Failure> {
-        let ledger = self.ledger.as_mut().expect("see ledger()");
-        let processes = &ledger.record.processes;
+    /// Sends a signal that its process does not end by.
+    pub fn signal(&self, role: &str, signal: Signal) -> Result<(), Failure> {
+        self.process(role).map(|process| process.signal(signal))
+    }
+
+    fn process(&self, role: &str) -> Result<Process, Failure> {
+        let processes = &self.ledger().record.processes;
         let process = processes.iter().find(|process| process.role == role);
-        let process = process
+        process
             .cloned()
-            .ok_or_else(|| Failure::usage(format!("no process of this lab has the role {role}")))?;
+            .ok_or_else(|| Failure::usage(format!("no process of this lab has the role {role}")))
+    }
+
+    fn end(&mut self, role: &str, signal: Signal) -> Result<(), Failure> {
+        let process = self.process(role)?;
         process.signal(signal);
         let place = self
             .children
@@ -152,6 +160,7 @@ impl Network {
         if let Some(place) = place {
             let _ = self.children.swap_remove(place).wait();
         }
+        let ledger = self.ledger.as_mut().expect("see ledger()");
         ledger.forget_process(&process)
     }
 

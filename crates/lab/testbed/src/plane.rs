@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -228,6 +229,22 @@ impl Plane {
         self.status.is_some()
     }
 
+    /// Changes one setting of auster's configuration file and has auster read it again.
+    pub fn reconfigure(
+        &self,
+        network: &Network,
+        key: &str,
+        value: toml::Value,
+    ) -> Result<(), Failure> {
+        let file = config_file(network);
+        let text = std::fs::read_to_string(&file).map_err(|e| Failure::file(&file, e))?;
+        let mut config: toml::Table =
+            toml::from_str(&text).map_err(|e| Failure::file(&file, e.message()))?;
+        config.insert(key.to_string(), value);
+        write_config(network, &config)?;
+        network.signal(Part::Controller.role(), Signal::SIGHUP)
+    }
+
     /// Starts a process again that was killed, as it was started first, and does not wait for it.
     pub fn start_again(&self, network: &mut Network, part: Part) -> Result<(), Failure> {
         match self.transport {
@@ -244,6 +261,19 @@ pub fn read_status(socket: &Path) -> Option<Value> {
     socket.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
     socket.read_to_end(&mut text).ok()?;
     serde_json::from_slice(&text).ok()
+}
+
+/// Writes the configuration file that auster reads when it starts.
+pub fn write_config(network: &Network, config: &toml::Table) -> Result<PathBuf, Failure> {
+    let file = config_file(network);
+    let text = toml::to_string(config)
+        .map_err(|e| Failure::usage(format!("the controller's configuration: {e}")))?;
+    std::fs::write(&file, text).map_err(|e| Failure::file(&file, e))?;
+    Ok(file)
+}
+
+fn config_file(network: &Network) -> PathBuf {
+    network.dir().join("controller.toml")
 }
 
 fn start_auster(network: &mut Network, transport: Transport) -> Result<Plane, Failure> {
@@ -302,6 +332,7 @@ fn start_part(network: &mut Network, part: Part, transport: Transport) -> Result
         Part::RelaySwitch => SWITCHES,
     };
     let status = status_socket(network);
+    let config = config_file(network);
     let configure = |command: &mut Command| {
         command.stderr(log);
         match part {
@@ -313,6 +344,9 @@ fn start_part(network: &mut Network, part: Part, transport: Transport) -> Result
                 };
                 command.args(["run", "--listen", &listen, "--status"]);
                 command.arg(&status);
+                if config.exists() {
+                    command.arg("--config").arg(&config);
+                }
                 if transport == Transport::Tls {
                     identity(command, &pki, "controller");
                 }

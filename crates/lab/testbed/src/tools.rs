@@ -1,10 +1,12 @@
 //! The programs a lab is made with, and what it needs of the machine.
+#![allow(unsafe_code)] // `std` cannot set the signal mask of a child.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use cli::program::is_in_path;
+use nix::sys::signal::SigSet;
 
 use crate::ledger::{ID_VARIABLE, Ledger};
 use cli::failure::Failure;
@@ -92,5 +94,10 @@ pub fn lab_command(ledger: &Ledger, namespace: Option<&str>, program: impl AsRef
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .process_group(0);
+    // A lab that polls for signals has them blocked, and its processes would inherit that.
+    let unblock = || Ok(SigSet::empty().thread_set_mask()?);
+    // SAFETY: between fork and exec only async-signal-safe functions may run; this is one system
+    // call that changes the mask of the only thread.
+    unsafe { command.pre_exec(unblock) };
     command
 }

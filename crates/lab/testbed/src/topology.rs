@@ -140,6 +140,13 @@ impl Topology {
         })
     }
 
+    /// The port where a switch's link to another one begins.
+    pub fn port_towards(&self, switch: &str, far: &str) -> Option<Attachment> {
+        let link = self.link_between(switch, far)?;
+        let mut ends = link.ends.into_iter();
+        ends.find(|end| self.switches[end.switch].name == switch)
+    }
+
     fn next_port(&mut self, switch: usize) -> Attachment {
         let switch_record = &mut self.switches[switch];
         switch_record.port_count += 1;

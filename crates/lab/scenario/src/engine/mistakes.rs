@@ -62,6 +62,7 @@ fn read(text: &str, controller: &Controller) -> Result<Scenario, Vec<Problem>> {
         beside: Path::new("."),
         controller,
         runs: None,
+        quick: false,
     };
     Scenario::read(text, &around)
 }
@@ -182,7 +183,7 @@ const MISTAKES: [(&str, &str, usize, &str); 49] = [
         "down = [",
         "unused = [1]\ndown = [",
         10,
-        "no field uses it; write \"$unused\"",
+        "no field uses unused; write \"$unused\"",
     ),
     (
         "\"$down\"",
@@ -230,9 +231,9 @@ const MISTAKES: [(&str, &str, usize, &str); 49] = [
     ),
     (
         "kind = \"status\"",
-        "kind = \"counter\"",
+        "kind = \"power\"",
         28,
-        "probe.kind: 'counter' is unknown; known: status",
+        "probe.kind: 'power' is unknown; known: counter, status",
     ),
     (
         "pairs = \"ring\"",
@@ -354,6 +355,7 @@ const MISTAKES: [(&str, &str, usize, &str); 49] = [
 fn each_mistake_is_reported_with_its_line_its_field_and_what_would_be_right() {
     each_is_reported(GOOD, &MISTAKES);
     each_is_reported(UDP, &UDP_MISTAKES);
+    each_is_reported(CHANGE, &CHANGE_MISTAKES);
 }
 
 const UDP: &str = r#"title = "test"
@@ -440,20 +442,250 @@ const UDP_MISTAKES: [(&str, &str, usize, &str); 10] = [
     ),
 ];
 
+/// One of every key that the other scenarios lack.
+const CHANGE: &str = r#"title = "test"
+runs = 3
+except = ["slow*, rate_mbps=5"]
+valid = { that = "stream.sender_late_ms <= 25", retries = 2 }
+[topology]
+graph = "ring,3"
+fresh = true
+port_buffer_bytes = 1000000
+link.s1-s3 = { delay_ms = "$from_ms" }
+[controller.config]
+drain_wait_s = "$wait_s"
+[[matrix.change]]
+name = "slow"
+by = "drain"
+from_ms = 2
+wait_s = 0
+[[matrix.change]]
+name = "cable"
+by = "cut"
+from_ms = 5
+wait_s = 4
+[matrix]
+rate_mbps = [5, 60]
+[[traffic]]
+id = "stream"
+kind = "udp"
+from = "h1"
+to = "h3"
+rate_mbps = "$rate_mbps"
+[[probe]]
+id = "path"
+kind = "counter"
+of = "s1-s3.tx_packets"
+[[at]]
+id = "there"
+time = "1s"
+"$by" = "s1-s3"
+[[at]]
+id = "end"
+after = "there"
+time = "1s"
+[[row]]
+name = "all"
+lost = "stream.lost"
+moved = "path.count"
+[[plot]]
+id = "loss"
+bars = ["lost", "moved"]
+by = "change"
+error = "ci95"
+[quick]
+runs = 1
+rate_mbps = [5]
+"#;
+
+const CHANGE_MISTAKES: [(&str, &str, usize, &str); 29] = [
+    (
+        "\"slow*, ",
+        "\"slo, ",
+        3,
+        "no cell is like 'slo, rate_mbps=5'",
+    ),
+    (
+        "retries = 2",
+        "retries = 99",
+        4,
+        "99 is not a whole number from 0 to 10",
+    ),
+    (
+        "late_ms <= 25",
+        "late <= 25",
+        4,
+        "no stream.sender_late; known: path.count",
+    ),
+    (
+        "late_ms <= 25",
+        "late_ms",
+        4,
+        "valid.that: 'stream.sender_late_ms' compares",
+    ),
+    ("fresh = true", "fresh = 1", 7, "1 is not true or false"),
+    ("= 1000000", "= 1", 8, "1 is not a whole number from 4096"),
+    (
+        "link.s1-s3",
+        "link.s1-s9",
+        9,
+        "topology.link.s1-s9: ring,3 has no link s1-s9",
+    ),
+    (
+        "link.s1-s3",
+        "lnk.s1-s3",
+        9,
+        "topology.lnk: unknown key; did you mean link?",
+    ),
+    (
+        "\"$from_ms\" }",
+        "\"$form_ms\" }",
+        9,
+        "[matrix] has no form_ms; did you mean from_ms?",
+    ),
+    ("delay_ms = \"", "delay = \"", 9, "unknown key delay; known"),
+    (
+        "drain_wait_s = \"$wait_s\"",
+        "",
+        12,
+        "matrix.change: no field uses wait_s",
+    ),
+    (
+        "[controller.config]",
+        "[controller.confg]",
+        10,
+        "controller.confg: unknown key; did you mean config?",
+    ),
+    ("name = \"slow\"", "", 12, "matrix.change.name: missing"),
+    (
+        "by = \"drain\"",
+        "by = \"drian\"",
+        37,
+        "at.drian: unknown key; did you mean drain?",
+    ),
+    ("wait_s = 4", "", 10, "[matrix] has no wait_s"),
+    (
+        "wait_s = 4",
+        "wait_s = 4\nrate_mbps = 3",
+        24,
+        "another axis has rate_mbps too",
+    ),
+    ("\"$by\"", "\"$bye\"", 37, "at.$bye: unknown key"),
+    (
+        "\"$by\" = \"s1-s3\"",
+        "drain = \"$by\"",
+        37,
+        "'drain' is not a link; write two switches",
+    ),
+    (
+        "\"$by\" = \"s1-s3\"",
+        "\"$by\" = \"s1-s7\"",
+        37,
+        "at.drain: ring,3 has no link s1-s7",
+    ),
+    ("of = \"s1-s3.tx_packets\"", "", 30, "probe.of: missing"),
+    (
+        "s1-s3.tx_packets",
+        "s1-s7.tx_packets",
+        33,
+        "ring,3 has no link s1-s7",
+    ),
+    (
+        "s1-s3.tx_packets",
+        "s1-s3.tx_packet",
+        33,
+        "no counter tx_packet; did you mean tx_packets?",
+    ),
+    (
+        "s1-s3.tx_packets",
+        "s1-s3",
+        33,
+        "'s1-s3' is no counter; write a link",
+    ),
+    (
+        "\"lost\", \"moved\"]",
+        "\"last\"]",
+        48,
+        "plot.bars: the row has no column last; did you mean lost?",
+    ),
+    (
+        "bars = [",
+        "points = [",
+        49,
+        "plot.by: change is no number; write bars",
+    ),
+    (
+        "bars = [",
+        "points = [\"lost\"]\nbars = [",
+        49,
+        "either bars or points",
+    ),
+    (
+        "by = \"change\"",
+        "by = \"chance\"",
+        49,
+        "[matrix] has no chance; did you mean change?",
+    ),
+    (
+        "\"ci95\"",
+        "\"ci99\"",
+        50,
+        "'ci99' is unknown; did you mean ci95?",
+    ),
+    (
+        "rate_mbps = [5]",
+        "rate_mbps = [6]",
+        53,
+        "quick.rate_mbps: [matrix] has no 6",
+    ),
+];
+
+#[test]
+fn the_quick_part_is_a_part_of_the_cells_and_runs() {
+    let controller = auster();
+    let around = |quick| Circumstances {
+        beside: Path::new("."),
+        controller: &controller,
+        runs: None,
+        quick,
+    };
+    let cells = |text: &str, quick| {
+        let scenario = Scenario::read(text, &around(quick)).ok().unwrap();
+        let names = scenario.cells.iter().map(|cell| cell.name.clone());
+        (names.collect::<Vec<_>>(), scenario.networks.len())
+    };
+    let all = [
+        "slow, rate_mbps=60",
+        "cable, rate_mbps=5",
+        "cable, rate_mbps=60",
+    ];
+    assert_eq!(cells(CHANGE, false), (all.map(str::to_string).to_vec(), 9));
+    let one = vec!["cable, rate_mbps=5".to_string()];
+    assert_eq!(cells(CHANGE, true), (one, 1));
+    let shared = CHANGE.replace("fresh = true", "");
+    assert_eq!(cells(&shared, false).1, 6, "cells of one network share it");
+    let Err(found) = Scenario::read(GOOD, &around(true)) else {
+        panic!("there is no quick part");
+    };
+    assert!(found[0].text.contains("write [quick]"), "{found:?}");
+}
+
 /// Makes each mistake in a scenario that has none.
 fn each_is_reported(good: &str, mistakes: &[(&str, &str, usize, &str)]) {
     assert!(read(good, &auster()).is_ok());
+    let mut missed = Vec::new();
     for (from, to, line, words) in mistakes {
         assert!(good.contains(from), "{from}");
-        let text = good.replacen(from, to, 1);
-        let found = refused(&text);
-        let is_it = |p: &&Problem| p.line == *line && p.text.contains(words);
-        let shown: Vec<String> = found.iter().map(Problem::to_string).collect();
-        assert!(
-            found.iter().any(|p| is_it(&p)),
-            "{to}: wanted line {line}: {words}\nfound: {shown:#?}"
-        );
+        let found = refused(&good.replacen(from, to, 1));
+        let is_it = |p: &Problem| p.line == *line && p.text.contains(words);
+        if !found.iter().any(is_it) {
+            let shown: Vec<String> = found.iter().map(Problem::to_string).collect();
+            missed.push(format!(
+                "{to}: wanted line {line}: {words}; found {shown:#?}"
+            ));
+        }
     }
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
 }
 
 #[test]
@@ -487,7 +719,7 @@ fn mistakes_of_claims_are_reported_too() {
         (
             "lost = \"calm.lost\"",
             "down = \"calm.lost\"",
-            "not run or like an axis",
+            "not run, repeats or an axis",
         ),
     ] {
         let found = refused(&GOOD.replacen(from, to, 1));

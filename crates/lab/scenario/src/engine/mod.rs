@@ -9,6 +9,7 @@ mod expression;
 mod matrix;
 #[cfg(test)]
 mod mistakes;
+mod plot;
 mod probe;
 mod reader;
 mod readiness;

@@ -136,21 +136,6 @@ impl Node {
             Value::Date => "a date",
         }
     }
-
-    fn toml(&self) -> toml::Value {
-        match &self.value {
-            Value::Text(text) => text.clone().into(),
-            Value::Number(n) if n.fract() == 0.0 => (*n as i64).into(),
-            Value::Number(n) => (*n).into(),
-            Value::Truth(truth) => (*truth).into(),
-            Value::List(list) => list.iter().map(Node::toml).collect::<Vec<_>>().into(),
-            Value::Table(entries) => {
-                let entries = entries.iter().map(|e| (e.key.clone(), e.node.toml()));
-                toml::Value::Table(entries.collect())
-            }
-            Value::Date => "date".into(),
-        }
-    }
 }
 
 /// Entries in the order of the file.
@@ -165,31 +150,65 @@ fn entries(table: &DeTable<'_>) -> Vec<Entry> {
     entries
 }
 
+/// One value of an axis of the matrix: a plain one, or a named table of several.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// The value, or the table's name.
+    pub words: String,
+    is_named: bool,
+    /// The values for `$names`.
+    fields: Vec<(String, Node)>,
+}
+
+impl Choice {
+    /// The `$names` that a scenario must use, or the choice makes no difference.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        let fields = self.fields.iter().map(|(name, _)| name.as_str());
+        fields.skip(usize::from(self.is_named))
+    }
+}
+
 /// The values that one cell of the matrix gives to `$names`.
 #[derive(Clone, Debug, Default)]
 pub struct Parameters {
-    values: Vec<(String, Node)>,
+    choices: Vec<(String, Choice)>,
     used: RefCell<BTreeSet<String>>,
 }
 
 impl Parameters {
-    pub fn new(values: Vec<(String, Node)>) -> Parameters {
+    /// Takes the cell's choice for each axis.
+    pub fn new(choices: Vec<(String, Choice)>) -> Parameters {
         Parameters {
-            values,
+            choices,
             used: RefCell::default(),
         }
     }
 
-    pub fn values(&self) -> &[(String, Node)] {
-        &self.values
+    /// The cell's value on each axis, as its rows show it.
+    pub fn axes(&self) -> impl Iterator<Item = (&str, &str)> {
+        let choices = self.choices.iter();
+        choices.map(|(axis, choice)| (axis.as_str(), choice.words.as_str()))
+    }
+
+    /// The cell's name: `planned, rate_mbps=5`.
+    pub fn name(&self) -> String {
+        let choices = self.choices.iter().map(|(axis, choice)| match choice {
+            named if named.is_named => named.words.clone(),
+            plain => format!("{axis}={}", plain.words),
+        });
+        choices.collect::<Vec<_>>().join(", ")
     }
 
     pub fn is_used(&self, name: &str) -> bool {
         self.used.borrow().contains(name)
     }
 
+    fn fields(&self) -> impl Iterator<Item = &(String, Node)> {
+        self.choices.iter().flat_map(|(_, choice)| &choice.fields)
+    }
+
     fn get(&self, name: &str) -> Option<&Node> {
-        let (_, node) = self.values.iter().find(|(known, _)| known == name)?;
+        let (_, node) = self.fields().find(|(known, _)| known == name)?;
         self.used.borrow_mut().insert(name.to_string());
         Some(node)
     }
@@ -223,8 +242,7 @@ impl<'a> Section<'a> {
 
     /// Reports a mistake in a field, or in the section where the field is missing.
     pub fn problem(&self, key: &str, text: impl fmt::Display) {
-        let entry = self.entries.iter().find(|entry| entry.key == key);
-        let at = entry.map_or(self.at, |entry| entry.at);
+        let at = self.entry(key).map_or(self.at, |entry| entry.at);
         self.problems
             .add(at, format!("{}: {text}", self.field(key)));
     }
@@ -236,21 +254,63 @@ impl<'a> Section<'a> {
         }
     }
 
+    fn entry(&self, key: &str) -> Option<&'a Entry> {
+        self.entries.iter().find(|entry| self.key(entry) == key)
+    }
+
+    /// The key of an entry. A key such as `"$verb"` stands for the cell's word.
+    fn key(&self, entry: &'a Entry) -> &'a str {
+        let name = entry.key.strip_prefix('$');
+        match name.and_then(|name| self.parameters.get(name)) {
+            Some(Node {
+                value: Value::Text(word),
+                ..
+            }) => word,
+            _ => &entry.key,
+        }
+    }
+
     /// The value of a key, with a `$name` replaced by the cell's value.
     fn node(&self, key: &'a str) -> Option<&'a Node> {
         self.known.borrow_mut().push(key);
-        let entry = self.entries.iter().find(|entry| entry.key == key)?;
-        match &entry.node.value {
+        self.replaced(key, &self.entry(key)?.node)
+    }
+
+    fn replaced(&self, key: &str, node: &'a Node) -> Option<&'a Node> {
+        match &node.value {
             Value::Text(text) if text.starts_with('$') => {
                 let found = self.parameters.get(&text[1..]);
                 if found.is_none() {
-                    let axes = self.parameters.values.iter().map(|(name, _)| name.as_str());
-                    let right = suggestion(&text[1..], axes);
+                    let names = self.parameters.fields().map(|(name, _)| name.as_str());
+                    let right = suggestion(&text[1..], names);
                     self.problem(key, format!("[matrix] has no {}; {right}", &text[1..]));
                 }
                 found
             }
-            _ => Some(&entry.node),
+            _ => Some(node),
+        }
+    }
+
+    /// A value for serde, with each `$name` in it replaced.
+    fn toml(&self, key: &str, node: &'a Node) -> toml::Value {
+        let Some(node) = self.replaced(key, node) else {
+            return 0.into();
+        };
+        match &node.value {
+            Value::Text(text) => text.clone().into(),
+            Value::Number(n) if n.fract() == 0.0 => (*n as i64).into(),
+            Value::Number(n) => (*n).into(),
+            Value::Truth(truth) => (*truth).into(),
+            Value::List(list) => {
+                let items = list.iter().map(|item| self.toml(key, item));
+                items.collect::<Vec<_>>().into()
+            }
+            Value::Table(entries) => {
+                let entries = entries.iter();
+                let entries = entries.map(|e| (e.key.clone(), self.toml(key, &e.node)));
+                toml::Value::Table(entries.collect())
+            }
+            Value::Date => "date".into(),
         }
     }
 
@@ -259,8 +319,8 @@ impl<'a> Section<'a> {
     }
 
     /// The values of this cell of the matrix.
-    pub fn parameters(&self) -> &'a [(String, Node)] {
-        self.parameters.values()
+    pub fn parameters(&self) -> &'a Parameters {
+        self.parameters
     }
 
     /// Marks a key as known that is read elsewhere.
@@ -269,7 +329,7 @@ impl<'a> Section<'a> {
     }
 
     pub fn has(&self, key: &str) -> bool {
-        self.entries.iter().any(|entry| entry.key == key)
+        self.entry(key).is_some()
     }
 
     /// Reports a key that must be there.
@@ -411,13 +471,37 @@ impl<'a> Section<'a> {
         let Some(node) = self.node(key) else {
             return LinkConfig::default();
         };
-        let read = Impairment::deserialize(node.toml())
+        let read = Impairment::deserialize(self.toml(key, node))
             .map_err(|e| unknown_field(e.message()))
             .and_then(|impairment| impairment.config());
         read.unwrap_or_else(|problem| {
             self.problem(key, problem);
             LinkConfig::default()
         })
+    }
+
+    /// A table with keys of another program; empty if the key is not there.
+    pub fn table(&self, key: &'a str) -> toml::Table {
+        match self.node(key).map(|node| (node, self.toml(key, node))) {
+            Some((_, toml::Value::Table(table))) => table,
+            Some((node, _)) => {
+                self.wrong(key, "a table", node);
+                toml::Table::new()
+            }
+            None => toml::Table::new(),
+        }
+    }
+
+    /// A list of plain values, as cells' names show them.
+    pub fn words(&self, key: &'a str) -> Option<Vec<String>> {
+        let node = self.node(key)?;
+        match &node.value {
+            Value::List(list) => Some(list.iter().map(Node::words).collect()),
+            _ => {
+                self.wrong(key, "a list of values, such as [1, 2]", node);
+                None
+            }
+        }
     }
 
     fn inner(&self, key: &str, node: &'a Node) -> Option<Section<'a>> {
@@ -455,24 +539,61 @@ impl<'a> Section<'a> {
     }
 
     /// Each key with its list of values, for the axes of the matrix.
-    pub fn axes(&self) -> Vec<(String, Vec<Node>)> {
-        let axis = |entry: &'a Entry| {
-            self.known.borrow_mut().push(&entry.key);
-            match &entry.node.value {
-                Value::List(list) if !list.is_empty() => Some((entry.key.clone(), list.clone())),
-                _ => {
-                    self.wrong(&entry.key, "a list of values, such as [1, 2]", &entry.node);
-                    None
-                }
+    pub fn axes(&self) -> Vec<(String, Vec<Choice>)> {
+        let mut axes: Vec<(String, Vec<Choice>)> = Vec::new();
+        for entry in self.entries {
+            let key = &entry.key;
+            self.known.borrow_mut().push(key);
+            let choices: Vec<Choice> = match &entry.node.value {
+                Value::List(list) => list
+                    .iter()
+                    .filter_map(|node| self.choice(key, node))
+                    .collect(),
+                _ => Vec::new(),
+            };
+            if choices.is_empty() {
+                self.wrong(key, "a list of values, such as [1, 2]", &entry.node);
+                continue;
             }
+            let earlier = axes.iter().flat_map(|(_, choices)| choices);
+            let earlier: BTreeSet<&str> = earlier.flat_map(Choice::names).collect();
+            let is_there = |choice: &Choice| {
+                let twice = choice.names().find(|name| earlier.contains(name));
+                twice.map(str::to_string)
+            };
+            if let Some(twice) = choices.iter().find_map(is_there) {
+                self.problem(key, format!("another axis has {twice} too"));
+            }
+            axes.push((key.clone(), choices));
+        }
+        axes
+    }
+
+    fn choice(&self, axis: &'a str, node: &'a Node) -> Option<Choice> {
+        let Value::Table(entries) = &node.value else {
+            return Some(Choice {
+                words: node.words(),
+                is_named: false,
+                fields: vec![(axis.to_string(), node.clone())],
+            });
         };
-        self.entries.iter().filter_map(axis).collect()
+        let inner = self.inner(axis, node)?;
+        let words = inner.required_text("name", "\"slow\"")?;
+        let name = entries.iter().filter(|entry| entry.key == "name");
+        let others = entries.iter().filter(|entry| entry.key != "name");
+        let name = name.map(|entry| (axis.to_string(), entry.node.clone()));
+        let others = others.map(|entry| (entry.key.clone(), entry.node.clone()));
+        Some(Choice {
+            words,
+            is_named: true,
+            fields: name.chain(others).collect(),
+        })
     }
 
     /// The keys that nothing has read yet, in the order of the file.
     pub fn other_keys(&self) -> Vec<&'a str> {
         let known = self.known.borrow();
-        let keys = self.entries.iter().map(|entry| entry.key.as_str());
+        let keys = self.entries.iter().map(|entry| self.key(entry));
         keys.filter(|key| !known.contains(key)).collect()
     }
 

@@ -9,7 +9,7 @@ use crate::engine::expression::{self, Value};
 use crate::engine::matrix;
 use crate::engine::probe::Series;
 use crate::engine::schema::{Cell, Column, RowSpec, Run, Scenario};
-use crate::engine::timeline::Window;
+use crate::engine::timeline::{END, START, Window};
 use crate::engine::traffic::Record;
 use crate::report::Check;
 
@@ -30,6 +30,8 @@ pub struct Row {
     pub cell: usize,
     pub run: u64,
     pub parameters: Vec<(String, String)>,
+    /// Earlier tries of this run that were not valid; none if every run is valid.
+    pub repeats: Option<u64>,
     /// NaN is a missing figure.
     pub figures: Vec<(String, f64)>,
 }
@@ -48,7 +50,8 @@ impl Serialize for Row {
             .iter()
             .map(|(name, x)| (name.as_str(), number(*x)));
         let run = std::iter::once(("run", self.run.into()));
-        serializer.collect_map(parameters.chain(run).chain(figures))
+        let repeats = self.repeats.map(|n| ("repeats", n.into()));
+        serializer.collect_map(parameters.chain(run).chain(repeats).chain(figures))
     }
 }
 
@@ -72,10 +75,20 @@ pub fn rows(cell: &Cell, run: &Run, measured: &Measured<'_>) -> Vec<Row> {
             cell: run.cell,
             run: run.number,
             parameters: cell.parameters.clone(),
+            repeats: None,
             figures: spec.columns.iter().map(figure).collect(),
         }
     };
     cell.rows.iter().map(row).collect()
+}
+
+/// What a run that is not valid has shown.
+pub fn flaw(cell: &Cell, measured: &Measured<'_>) -> Option<String> {
+    let valid = cell.valid.as_ref()?;
+    let whole = [START, END].map(str::to_string);
+    let window = Window::between(measured.times, &whole)?;
+    let value = |name: &str| figure(cell, measured, &window, name);
+    (!valid.that.holds(&value)).then(|| valid.that.found(&value))
 }
 
 /// A figure of traffic or of a probe. The schema has checked its name.
@@ -87,7 +100,7 @@ fn figure(cell: &Cell, measured: &Measured<'_>, window: &Window, name: &str) -> 
     let n = cell.probes.iter().position(|(known, _)| known == id);
     n.map_or(Value::One(f64::NAN), |n| {
         let (_, probe) = &cell.probes[n];
-        probe.figure(figure, window, &cell.topology, &measured.series[n])
+        probe.figure(figure, window, &cell.network.topology, &measured.series[n])
     })
 }
 

@@ -13,16 +13,17 @@ use cli::failure::Failure;
 use cli::output::{note, say, say_part};
 use cli::signals::Signals;
 use measure::quantiles::Quantiles;
-use testbed::network::{Network, Options};
-use testbed::plane::{Controller, Plane, Transport};
+use testbed::network::{Network, Options, SWITCHES};
+use testbed::plane::{self, Controller, Plane, Transport};
 use testbed::probe::{Flow, Prober, Sample};
 use testbed::{status, tools};
 
-use crate::engine::probe::Series;
+use crate::engine::plot;
+use crate::engine::probe::{Scene, Series};
 use crate::engine::reader::Problem;
 use crate::engine::readiness::{PAIRS_AT_ONCE, Readiness, ping_failure};
 use crate::engine::rows::{self, Measured, Row};
-use crate::engine::schema::{Cell, Circumstances, NetworkRuns, Run, Scenario};
+use crate::engine::schema::{Cell, Circumstances, Run, Scenario};
 use crate::engine::timeline::{self, END, START, time_of};
 use crate::engine::traffic::{Echoes, Record, Sender, Stage};
 use crate::experiment::Args;
@@ -30,15 +31,12 @@ use crate::report::{self, Check, Document, Outcome, milliseconds, seconds};
 
 /// Pairs beyond which the table of all pairs says nothing.
 const PAIRS_SHOWN_MAX: usize = 20;
+/// Networks beyond which the table of all networks says nothing.
+const NETWORKS_SHOWN_MAX: usize = 20;
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     let path = &args.scenario;
     let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
-    if args.quick {
-        return Err(Failure::usage(
-            "--quick: this scenario names no part for it",
-        ));
-    }
     if args.seconds.is_some() {
         return Err(Failure::usage(
             "--seconds: the events of this scenario say how long a run lasts",
@@ -50,6 +48,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         beside: path.parent().unwrap_or(Path::new(".")),
         controller: &controller,
         runs: args.runs.map(u64::from),
+        quick: args.quick,
     };
     let scenario = Scenario::read(&text, &around).map_err(|found| mistakes(path, &found))?;
     // Said by itself, before the title.
@@ -68,11 +67,17 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         signals,
         raw: Vec::new(),
         rows: Vec::new(),
+        repeats: 0,
     };
     let mut outcomes = Vec::new();
     let count = scenario.networks.len();
     for (number, network) in scenario.networks.iter().enumerate() {
-        outcomes.push(experiment.network(network, number + 1 == count)?);
+        let mut runs = network.runs.as_slice();
+        while !runs.is_empty() {
+            let (outcome, done) = experiment.network(runs, number + 1 == count)?;
+            outcomes.push(outcome);
+            runs = &runs[done..];
+        }
     }
     let Experiment {
         raw, rows, stays, ..
@@ -95,7 +100,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if !args.json {
         say_part!("{}", rows::tables(&scenario, &rows));
     }
-    conclude(args, &document, &raw)
+    conclude(args, &document, &raw, &plot::draw(&scenario, &rows))
 }
 
 /// Reads scenarios and reports all their mistakes.
@@ -107,6 +112,7 @@ pub fn check(path: &Path) -> Result<(), Failure> {
         beside: path.parent().unwrap_or(Path::new(".")),
         controller: &controller,
         runs: None,
+        quick: false,
     };
     match Scenario::read(&text, &around) {
         Ok(_) => Ok(()),
@@ -130,13 +136,16 @@ struct Experiment<'a> {
     /// By network, a line per packet.
     raw: Vec<(String, Vec<String>)>,
     rows: Vec<Row>,
+    /// Tries of the next run that were not valid.
+    repeats: u64,
 }
 
 impl Experiment<'_> {
-    /// One network from nothing to nothing, with all its runs.
-    fn network(&mut self, planned: &NetworkRuns, last: bool) -> Result<Outcome, Failure> {
-        let cell = &self.scenario.cells[planned.runs[0].cell];
-        let topology = cell.topology.clone();
+    /// One network from nothing to nothing, with all its runs, or until a run that is not valid.
+    /// Returns the number of runs that count.
+    fn network(&mut self, runs: &[Run], last: bool) -> Result<(Outcome, usize), Failure> {
+        let cell = &self.scenario.cells[runs[0].cell];
+        let topology = cell.network.topology.clone();
         note!(
             "\n{}: {} switches, {} links, {} hosts",
             topology.name,
@@ -155,7 +164,7 @@ impl Experiment<'_> {
             patch: false,
             seed: cell.network.seed,
             control: cell.network.control.clone(),
-            port_buffer_bytes: None,
+            port_buffer_bytes: cell.network.port_buffer_bytes,
         };
         let begun = Instant::now();
         let mut network = Network::start(topology, &self.controller.to_string(), &options)?;
@@ -168,6 +177,7 @@ impl Experiment<'_> {
         if cell.network.static_arp {
             network.set_neighbours()?;
         }
+        plane::write_config(&network, &cell.network.config)?;
         let started = Instant::now();
         let plane = Plane::start(&mut network, self.controller)?;
         let hosts = network.topology.hosts.iter();
@@ -175,7 +185,8 @@ impl Experiment<'_> {
             .map(|host| (network.namespace(&host.name), host.address))
             .collect();
         let mut prober = Prober::new(namespaces).map_err(Failure::machine)?;
-        for (n, run) in planned.runs.iter().enumerate() {
+        let mut done = 0;
+        for (n, run) in runs.iter().enumerate() {
             let cell = &self.scenario.cells[run.cell];
             let mut readiness = Readiness {
                 network: &mut network,
@@ -188,7 +199,20 @@ impl Experiment<'_> {
                 0 => readiness.first(started, run, &mut outcome)?,
                 _ => readiness.again(run)?,
             }
-            let rows = one_run(cell, run, &mut network, &plane, &mut prober, &mut outcome)?;
+            let (mut rows, flaw) =
+                one_run(cell, run, &mut network, &plane, &mut prober, &mut outcome)?;
+            let retries = cell.valid.as_ref().map(|valid| valid.retries);
+            if let Some(flaw) = flaw
+                && Some(self.repeats) < retries
+            {
+                note!("  not valid, and run once more: {flaw}");
+                self.repeats += 1;
+                break;
+            }
+            let repeats = std::mem::take(&mut self.repeats);
+            rows.iter_mut()
+                .for_each(|row| row.repeats = retries.map(|_| repeats));
+            done += 1;
             rows.iter().for_each(|row| note!("  {}", rows::line(row)));
             for row in &rows {
                 outcome
@@ -200,18 +224,18 @@ impl Experiment<'_> {
             self.rows.extend(rows);
         }
         outcome.status = plane.status();
-        let samples = worth_keeping(planned, prober.samples(), &self.scenario.cells);
+        let samples = worth_keeping(runs, prober.samples(), &self.scenario.cells);
         self.raw.push((
             outcome.topology.clone(),
             report::raw_lines(&network.topology, &samples),
         ));
-        if last && self.stays {
+        if last && done == runs.len() && self.stays {
             show_details(&outcome);
             self.watch(&mut network, &plane, &mut prober)?;
         }
         drop(prober);
         outcome.impaired_links = network.stop();
-        Ok(outcome)
+        Ok((outcome, done))
     }
 
     /// A live view of the network until a signal comes.
@@ -258,7 +282,7 @@ impl Experiment<'_> {
     }
 }
 
-/// Traffic and events of one run, and the rows that come of them.
+/// Traffic and events of one run, the rows that come of them, and why the run is not valid.
 fn one_run(
     cell: &Cell,
     run: &Run,
@@ -266,11 +290,11 @@ fn one_run(
     plane: &Plane,
     prober: &mut Prober,
     outcome: &mut Outcome,
-) -> Result<Vec<Row>, Failure> {
+) -> Result<(Vec<Row>, Option<String>), Failure> {
     let planned = timeline::schedule(&cell.moments);
     let Some(end) = time_of(&planned, END) else {
         // Nothing but readiness is measured.
-        return Ok(Vec::new());
+        return Ok((Vec::new(), None));
     };
     let first = prober.samples().len();
     let start = prober.elapsed();
@@ -289,11 +313,17 @@ fn one_run(
     });
     let senders: Vec<Sender<'_>> = senders.collect();
     // Traffic has threads of its own: it does not stop while processes end and start.
+    let scene = &Scene {
+        topology: &cell.network.topology,
+        plane,
+        switches: network.namespace(SWITCHES),
+        epoch,
+        until: start + end,
+    };
     let (times, series, records) = std::thread::scope(|scope| {
-        let until = start + end;
         let probes = cell.probes.iter();
         let observers: Vec<_> = probes
-            .map(|(_, probe)| scope.spawn(move || probe.observe(plane, epoch, until)))
+            .map(|(_, probe)| scope.spawn(move || probe.observe(scene)))
             .collect();
         let events = scope.spawn(|| events(cell, network, plane, epoch, start));
         let streams = senders.into_iter().map(|sender| match sender {
@@ -304,7 +334,8 @@ fn one_run(
         let mut flows: Vec<Flow> = streams.iter().flat_map(Stream::flows).copied().collect();
         let carried = prober.carry(&mut flows, start + end);
         let times = joined(events)?;
-        let series: Vec<Series> = observers.into_iter().map(joined).collect();
+        let series = observers.into_iter().map(joined);
+        let series = series.collect::<Result<Vec<Series>, Failure>>()?;
         carried
             .and_then(|()| prober.settle())
             .map_err(ping_failure)?;
@@ -315,7 +346,7 @@ fn one_run(
     })?;
     let samples = &prober.samples()[first..];
     for pair in &mut outcome.pairs {
-        let hosts = &cell.topology.hosts;
+        let hosts = &cell.network.topology.hosts;
         let is_own = |s: &&Sample| hosts[s.from].name == pair.from && hosts[s.to].name == pair.to;
         let lost = samples.iter().filter(is_own).filter(|s| s.rtt.is_none());
         pair.traffic_lost = Some(pair.traffic_lost.unwrap_or(0) + lost.count());
@@ -325,7 +356,8 @@ fn one_run(
         records: &records,
         series: &series,
     };
-    Ok(rows::rows(cell, run, &measured))
+    let flaw = rows::flaw(cell, &measured);
+    Ok((rows::rows(cell, run, &measured), flaw))
 }
 
 /// A stream under way.
@@ -380,10 +412,10 @@ fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
 
 /// The packets of a run as a reader wants them one by one: all, or of the many that calm streams
 /// send only those that were lost.
-fn worth_keeping(planned: &NetworkRuns, samples: &[Sample], cells: &[Cell]) -> Vec<Sample> {
+fn worth_keeping(runs: &[Run], samples: &[Sample], cells: &[Cell]) -> Vec<Sample> {
     let mut steady = BTreeSet::new();
     let mut has_new = false;
-    for run in &planned.runs {
+    for run in runs {
         for (stream, pairs) in cells[run.cell].traffic.iter().zip(&run.pairs) {
             match stream.kind.is_new_each_run() {
                 true => has_new = true,
@@ -399,9 +431,10 @@ fn conclude(
     args: &Args,
     document: &Document,
     raw: &[(String, Vec<String>)],
+    plots: &[(String, String)],
 ) -> Result<(), Failure> {
     if let Some(dir) = &args.out {
-        report::write(dir, document, raw)?;
+        report::write(dir, document, raw, plots)?;
         note!("\nwritten to {}", dir.display());
     }
     if args.json {
@@ -409,7 +442,9 @@ fn conclude(
             .map_err(|e| Failure::negative(format!("results as JSON: {e}")))?;
         say!("{text}");
     } else {
-        say!("\n{}", report::summary_table(&document.networks));
+        if document.networks.len() <= NETWORKS_SHOWN_MAX {
+            say!("\n{}", report::summary_table(&document.networks));
+        }
     }
     let failed = |about: &str, checks: &[Check]| -> Vec<String> {
         let failed = checks.iter().filter(|check| !check.passed);

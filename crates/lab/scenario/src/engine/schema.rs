@@ -1,6 +1,7 @@
 //! A scenario as its file describes it, checked as a whole before anything runs.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,8 +13,9 @@ use testbed::topology_file::topology;
 use crate::engine::event::{self, Event};
 use crate::engine::expression::{Expression, Shape};
 use crate::engine::matrix;
+use crate::engine::plot::PlotSpec;
 use crate::engine::probe::{self, Probe};
-use crate::engine::reader::{Node, Parameters, Problem, Problems, Section, suggestion};
+use crate::engine::reader::{Choice, Node, Parameters, Problem, Problems, Section, suggestion};
 use crate::engine::timeline::{self, END, Moment, START, Window, time_of};
 use crate::engine::traffic::{self, Pair, Traffic};
 use crate::report::OUTCOME_KEYS;
@@ -26,6 +28,7 @@ pub struct Scenario {
     pub stay: bool,
     pub cells: Vec<Cell>,
     pub claims: Vec<Claim>,
+    pub plots: Vec<PlotSpec>,
     /// The networks in the order in which they are brought up.
     pub networks: Vec<NetworkRuns>,
 }
@@ -36,8 +39,8 @@ pub struct Cell {
     pub name: String,
     pub parameters: Vec<(String, String)>,
     pub network: NetworkSpec,
-    pub topology: Topology,
     pub ready: Ready,
+    pub valid: Option<Valid>,
     pub traffic: Vec<Stream>,
     pub moments: Vec<Moment>,
     /// Each with the moment when it happens.
@@ -49,9 +52,12 @@ pub struct Cell {
 /// What a network is made from. Runs that ask for the same one share it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetworkSpec {
-    graph: String,
-    hosts_per_edge: Option<usize>,
-    links: LinkConfig,
+    pub topology: Topology,
+    /// Each run has a network of its own.
+    fresh: bool,
+    pub port_buffer_bytes: Option<usize>,
+    /// The configuration file of auster.
+    pub config: toml::Table,
     /// Hosts know each other's hardware addresses from the start.
     pub static_arp: bool,
     /// What the link between switches and controller does.
@@ -74,6 +80,14 @@ pub enum Pings {
     All,
     /// Those of traffic that begins with the run. Others must not have talked before.
     Streams,
+}
+
+/// What must hold of a run, or the run is repeated.
+#[derive(Clone, Debug)]
+pub struct Valid {
+    pub that: Expression,
+    /// A run counts after so many repetitions, whatever it shows.
+    pub retries: u64,
 }
 
 pub struct Stream {
@@ -126,12 +140,15 @@ pub struct Circumstances<'a> {
     pub beside: &'a Path,
     pub controller: &'a Controller,
     pub runs: Option<u64>,
+    /// Only the part of `[quick]`.
+    pub quick: bool,
 }
 
 const CELLS_MAX: usize = 10_000;
 const RUNS_MAX: u64 = 1000;
 const PACKETS_PER_SECOND_MAX: f64 = 20_000.0;
 const TIME_MAX: Duration = Duration::from_secs(600);
+const PORT_BUFFER_BYTES: RangeInclusive<u64> = 4096..=64 << 20;
 
 impl Scenario {
     /// Reads a scenario, or finds all its mistakes.
@@ -151,37 +168,52 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
     let none = Parameters::default();
     let top = Section::new(root, &none, problems);
     let matrix = top.section("matrix");
-    let axes = matrix.as_ref().map(Section::axes).unwrap_or_default();
+    let mut axes = matrix.as_ref().map(Section::axes).unwrap_or_default();
+    let quick_runs = quick(&top, &mut axes, around);
     let count: usize = axes.iter().map(|(_, values)| values.len()).product();
     if count > CELLS_MAX {
         top.problem("matrix", format!("{count} cells are more than {CELLS_MAX}"));
         return None;
     }
-    let parameters: Vec<Parameters> = matrix::cells(&axes)
-        .into_iter()
-        .map(Parameters::new)
-        .collect();
+    let cells = matrix::cells(&axes).into_iter().map(Parameters::new);
+    let mut parameters: Vec<Parameters> = cells.collect();
+    for pattern in top.texts("except").unwrap_or_default() {
+        let count = parameters.len();
+        parameters.retain(|values| !matrix::is_meant(&pattern, &values.name()));
+        if parameters.len() == count && !around.quick {
+            top.problem("except", format!("no cell is like '{pattern}'"));
+        }
+    }
     let title = top.required_text("title", "\"A ring loses a link\"");
     let stay = top.truth("stay").unwrap_or(false);
     let runs = top.count("runs", 1..=RUNS_MAX);
-    let runs = around.runs.or(runs).unwrap_or(1);
+    let runs = around.runs.or(quick_runs).or(runs).unwrap_or(1);
     let cells: Vec<Option<Cell>> = parameters
         .iter()
         .map(|values| cell(&Section::new(root, values, problems), around))
         .collect();
-    for (axis, _) in &axes {
-        if let Some(matrix) = &matrix
-            && !parameters.iter().any(|values| values.is_used(axis))
-        {
-            matrix.problem(
-                axis,
-                format!("no field uses it; write \"${axis}\" where it belongs"),
-            );
+    for (axis, choices) in &axes {
+        for name in choices.iter().flat_map(Choice::names) {
+            if let Some(matrix) = &matrix
+                && !parameters.iter().any(|values| values.is_used(name))
+            {
+                let right = format!("write \"${name}\" where it belongs");
+                matrix.problem(axis, format!("no field uses {name}; {right}"));
+            }
         }
     }
     // The cells have read these.
     for key in [
-        "seed", "topology", "control", "ready", "traffic", "at", "probe", "row",
+        "seed",
+        "topology",
+        "control",
+        "controller",
+        "ready",
+        "valid",
+        "traffic",
+        "at",
+        "probe",
+        "row",
     ] {
         top.know(key);
     }
@@ -190,6 +222,11 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
     let claims = claims
         .into_iter()
         .map(|section| claim(section, cells.as_deref()))
+        .collect::<Vec<_>>();
+    let plots = top.sections("plot");
+    let plots = plots
+        .into_iter()
+        .map(|section| plot(section, cells.as_deref()))
         .collect::<Vec<_>>();
     let networks = cells
         .as_ref()
@@ -205,23 +242,57 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
         stay,
         cells: cells?,
         claims: claims.into_iter().collect::<Option<_>>()?,
+        plots: plots.into_iter().collect::<Option<_>>()?,
         networks: networks?,
     })
 }
 
+/// Reads `[quick]`, keeps its part of the axes if that is asked for, and returns its runs.
+fn quick(
+    top: &Section<'_>,
+    axes: &mut [(String, Vec<Choice>)],
+    around: &Circumstances<'_>,
+) -> Option<u64> {
+    let Some(section) = top.section("quick") else {
+        if around.quick && !top.has("quick") {
+            top.problem("quick", "--quick runs this part; write [quick]");
+        }
+        return None;
+    };
+    let runs = section.count("runs", 1..=RUNS_MAX);
+    for key in section.other_keys() {
+        let names = axes.iter().map(|(axis, _)| axis.as_str());
+        let right = suggestion(key, names.chain(["runs"]));
+        let Some((_, choices)) = axes.iter_mut().find(|(axis, _)| axis == key) else {
+            section.problem(key, format!("no axis of [matrix]; {right}"));
+            section.know(key);
+            continue;
+        };
+        let wanted = section.words(key).unwrap_or_default();
+        for word in &wanted {
+            if !choices.iter().any(|choice| choice.words == *word) {
+                let right = suggestion(word, choices.iter().map(|choice| choice.words.as_str()));
+                section.problem(key, format!("[matrix] has no {word}; {right}"));
+            }
+        }
+        if around.quick {
+            choices.retain(|choice| wanted.contains(&choice.words));
+        }
+    }
+    section.finish();
+    runs.filter(|_| around.quick)
+}
+
 fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
-    let parameters: Vec<(String, String)> = top
-        .parameters()
-        .iter()
-        .map(|(name, node)| (name.clone(), node.words()))
+    let axes = top.parameters().axes();
+    let parameters: Vec<(String, String)> = axes
+        .map(|(axis, words)| (axis.to_string(), words.to_string()))
         .collect();
-    let name: Vec<String> = parameters
-        .iter()
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
+    let name = top.parameters().name();
     let network = network(top, around);
+    let topology = network.as_ref().map(|network| &network.topology);
     let ready = ready(top);
-    let (moments, events) = moments(top, network.as_ref().map(|(_, topology)| topology), around);
+    let (moments, events) = moments(top, topology, around);
     let times = timeline::schedule(&moments);
     let mut names: Vec<(String, Shape)> = Vec::new();
     let mut ids = BTreeSet::new();
@@ -241,7 +312,6 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
                     format!("every pair has talked before the run; {right}"),
                 );
             }
-            let topology = network.as_ref().map(|(_, topology)| topology);
             match topology.map(|topology| kind.pairs(topology, &BTreeSet::new())) {
                 Some(Ok(pairs)) => {
                     let (own, key) = kind.packets_per_s(pairs.len());
@@ -268,6 +338,11 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
     for section in top.sections("probe") {
         let id = new_id(&section, &mut ids);
         let kind = probe::read(&section);
+        if let (Some(kind), Some(topology)) = (&kind, topology)
+            && let Err(problem) = kind.check(topology)
+        {
+            section.problem("of", problem);
+        }
         section.finish();
         if let (Some(id), Some(kind)) = (id, kind) {
             let figures = kind.figures().iter();
@@ -287,14 +362,18 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
             Some(_) => {}
         }
     }
-    let rows = rows(top, &times, &names);
-    let (network, topology) = network?;
+    let known: Vec<(&str, Shape)> = names
+        .iter()
+        .map(|(n, shape)| (n.as_str(), *shape))
+        .collect();
+    let rows = rows(top, &times, &known);
+    let valid = valid(top, &known);
     Some(Cell {
-        name: name.join(", "),
+        name,
         parameters,
-        network,
-        topology,
+        network: network?,
         ready,
+        valid,
         traffic: streams,
         moments,
         events,
@@ -303,8 +382,14 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
     })
 }
 
-fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<(NetworkSpec, Topology)> {
+fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec> {
     let control = top.impairment("control");
+    let controller = top.section("controller");
+    let config = controller.map_or_else(toml::Table::new, |section| {
+        let config = section.table("config");
+        section.finish();
+        config
+    });
     let seed = top.count("seed", 0..=u64::from(u32::MAX)).unwrap_or(1);
     let Some(section) = top.section("topology") else {
         if !top.has("topology") {
@@ -321,6 +406,9 @@ fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<(NetworkSpec
         .map(|n| n as usize);
     let links = section.impairment("links");
     let static_arp = section.word("arp", &["static", "asked"]) == Some("static");
+    let fresh = section.truth("fresh").unwrap_or(false);
+    let buffer = section.count("port_buffer_bytes", PORT_BUFFER_BYTES);
+    section.know("link");
     let graph = graph?;
     let built = match graph.ends_with(".toml") {
         true => topology(
@@ -342,16 +430,29 @@ fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<(NetworkSpec
         let all = topology.links.iter_mut();
         all.for_each(|link| link.impairment = links.clone());
     }
+    if let Some(single) = section.section("link") {
+        for key in single.other_keys() {
+            let impairment = single.impairment(key);
+            let ends = key.split_once('-').unwrap_or((key, ""));
+            match topology.link_between(ends.0, ends.1).cloned() {
+                Some(link) => {
+                    let same = topology.links.iter_mut().filter(|known| **known == link);
+                    same.for_each(|link| link.impairment = impairment.clone());
+                }
+                None => single.problem(key, format!("{graph} has no link {key}")),
+            }
+        }
+    }
     section.finish();
-    let spec = NetworkSpec {
-        graph,
-        hosts_per_edge,
-        links,
+    Some(NetworkSpec {
+        topology,
+        fresh,
+        port_buffer_bytes: buffer.map(|bytes| bytes as usize),
+        config,
         static_arp,
         control,
         seed,
-    };
-    Some((spec, topology))
+    })
 }
 
 fn ready(top: &Section<'_>) -> Ready {
@@ -408,15 +509,34 @@ fn moments(
     (moments, events)
 }
 
-fn rows(
-    top: &Section<'_>,
-    times: &[(String, Duration)],
-    names: &[(String, Shape)],
-) -> Vec<RowSpec> {
-    let known: Vec<(&str, Shape)> = names
-        .iter()
-        .map(|(n, shape)| (n.as_str(), *shape))
-        .collect();
+fn valid(top: &Section<'_>, known: &[(&str, Shape)]) -> Option<Valid> {
+    let section = top.section("valid")?;
+    let that = section.required_text("that", "\"stream.sender_late_ms <= 25\"");
+    let retries = section.count("retries", 0..=10).unwrap_or(1);
+    let that = that.and_then(|that| {
+        let read = comparison(&that, known);
+        read.map_err(|problem| section.problem("that", problem))
+            .ok()
+    });
+    section.finish();
+    Some(Valid {
+        that: that?,
+        retries,
+    })
+}
+
+/// An expression that compares.
+fn comparison(text: &str, known: &[(&str, Shape)]) -> Result<Expression, String> {
+    let parsed = Expression::parse(text)?;
+    match parsed.check(known)? {
+        shape if shape.truth => Ok(parsed),
+        _ => Err(format!(
+            "'{text}' compares nothing; write such as {text} == 0"
+        )),
+    }
+}
+
+fn rows(top: &Section<'_>, times: &[(String, Duration)], known: &[(&str, Shape)]) -> Vec<RowSpec> {
     let mut rows = Vec::<RowSpec>::new();
     for section in top.sections("row") {
         let name = section
@@ -442,9 +562,10 @@ fn rows(
             );
         }
         for key in keys {
-            if !is_name(key) || key == "run" || top.parameters().iter().any(|(axis, _)| axis == key)
-            {
-                let right = "a column is named in a-z, 0-9 and _, and not run or like an axis";
+            let mut taken = ["run", "repeats"].into_iter();
+            let mut axes = top.parameters().axes();
+            if !is_name(key) || taken.any(|it| it == key) || axes.any(|(axis, _)| axis == key) {
+                let right = "a column is named in a-z, 0-9 and _, and not run, repeats or an axis";
                 section.problem(key, right);
             }
             let (value, window) = match section.text_or_section(key) {
@@ -459,7 +580,7 @@ fn rows(
             };
             let Some(value) = value else { continue };
             // A claim may still name a column that cannot be computed.
-            let value = column(&value, &known).unwrap_or_else(|problem| {
+            let value = column(&value, known).unwrap_or_else(|problem| {
                 section.problem(key, problem);
                 Expression::parse("0").expect("a number")
             });
@@ -492,24 +613,7 @@ fn claim(section: Section<'_>, cells: Option<&[Cell]>) -> Option<Claim> {
     let of = section.text("of").unwrap_or_else(|| "*".to_string());
     // Rows of a scenario with mistakes are not all known.
     let claim = cells.and_then(|cells| {
-        let rows = &cells.first()?.rows;
-        let name = row.clone().or_else(|| Some(rows.first()?.name.clone()));
-        let Some(found) = rows.iter().find(|known| Some(&known.name) == name.as_ref()) else {
-            let known = rows.iter().map(|known| known.name.as_str());
-            let name = name.unwrap_or_default();
-            section.problem(
-                "row",
-                format!("no [[row]] is named '{name}'; {}", suggestion(&name, known)),
-            );
-            return None;
-        };
-        if row.is_none() && rows.len() > 1 {
-            let right = "name one: row = \"…\"";
-            section.problem(
-                "row",
-                format!("there are {} kinds of rows; {right}", rows.len()),
-            );
-        }
+        let found = kind_of_row(&section, row.as_ref(), cells)?;
         if !cells.iter().any(|cell| matrix::is_meant(&of, &cell.name)) {
             let example = &cells[0].name;
             section.problem(
@@ -527,13 +631,7 @@ fn claim(section: Section<'_>, cells: Option<&[Cell]>) -> Option<Claim> {
             .iter()
             .map(|c| (c.name.as_str(), many))
             .collect();
-        let parsed = Expression::parse(&that).and_then(|parsed| match parsed.check(&columns)? {
-            shape if shape.truth => Ok(parsed),
-            _ => Err(format!(
-                "'{that}' compares nothing; write such as {that} == 0"
-            )),
-        });
-        let parsed = parsed
+        let parsed = comparison(&that, &columns)
             .map_err(|problem| section.problem("that", problem))
             .ok()?;
         Some(Claim {
@@ -545,6 +643,98 @@ fn claim(section: Section<'_>, cells: Option<&[Cell]>) -> Option<Claim> {
     });
     section.finish();
     claim
+}
+
+/// The kind of row that a claim or a plot is about.
+fn kind_of_row<'c>(
+    section: &Section<'_>,
+    name: Option<&String>,
+    cells: &'c [Cell],
+) -> Option<&'c RowSpec> {
+    let rows = &cells.first()?.rows;
+    let name = name.or_else(|| Some(&rows.first()?.name));
+    let Some(found) = rows.iter().find(|known| Some(&known.name) == name) else {
+        let known = rows.iter().map(|known| known.name.as_str());
+        let name = name.map_or("", String::as_str);
+        section.problem(
+            "row",
+            format!("no [[row]] is named '{name}'; {}", suggestion(name, known)),
+        );
+        return None;
+    };
+    if !section.has("row") && rows.len() > 1 {
+        let right = "name one: row = \"…\"";
+        section.problem(
+            "row",
+            format!("there are {} kinds of rows; {right}", rows.len()),
+        );
+    }
+    Some(found)
+}
+
+fn plot(section: Section<'_>, cells: Option<&[Cell]>) -> Option<PlotSpec> {
+    let id = section.required_text("id", "\"counts\"");
+    let row = section.text("row");
+    let is_bars = section.has("bars");
+    let keys = ["bars", "points"].map(|key| (key, section.texts(key)));
+    let by = section.required_text("by", "\"rate_mbps\"");
+    let error = section.word("error", &["ci95"]).is_some();
+    let title = section.text("title");
+    let label = section.text("label");
+    if section.has("bars") == section.has("points") {
+        section.problem(
+            "bars",
+            "write either bars or points, such as bars = [\"lost\"]",
+        );
+    }
+    if id.as_ref().is_some_and(|id| !is_name(id)) {
+        section.problem("id", "a plot is named in a-z, 0-9 and _");
+    }
+    let spec = cells.and_then(|cells| {
+        let found = kind_of_row(&section, row.as_ref(), cells)?;
+        let (key, columns) = keys.into_iter().find(|(_, columns)| columns.is_some())?;
+        let columns = columns?;
+        for column in &columns {
+            let known = found.columns.iter().map(|known| known.name.as_str());
+            if !known.clone().any(|known| known == column) {
+                let right = suggestion(column, known);
+                section.problem(key, format!("the row has no column {column}; {right}"));
+            }
+        }
+        let by = by?;
+        let values: Option<Vec<&str>> = cells.iter().map(|cell| cell.parameter(&by)).collect();
+        match values {
+            None => {
+                let axes = cells[0].parameters.iter().map(|(axis, _)| axis.as_str());
+                let right = suggestion(&by, axes);
+                section.problem("by", format!("[matrix] has no {by}; {right}"));
+            }
+            Some(values) if !is_bars && values.iter().any(|x| x.parse::<f64>().is_err()) => {
+                section.problem("by", format!("{by} is no number; write bars"));
+            }
+            Some(_) => {}
+        }
+        Some(PlotSpec {
+            id: id?,
+            title: title.unwrap_or_else(|| columns.join(", ")),
+            label: label.unwrap_or_else(|| columns.join(", ")),
+            row: found.name.clone(),
+            columns,
+            is_bars,
+            by,
+            error,
+        })
+    });
+    section.finish();
+    spec
+}
+
+impl Cell {
+    /// The cell's value on an axis.
+    pub fn parameter(&self, axis: &str) -> Option<&str> {
+        let found = self.parameters.iter().find(|(known, _)| known == axis);
+        found.map(|(_, words)| words.as_str())
+    }
 }
 
 /// The id of a section, which must be a name and new.
@@ -607,7 +797,7 @@ fn networks(cells: &[Cell], runs: u64) -> Result<Vec<NetworkRuns>, String> {
     let mut last: Option<&NetworkSpec> = None;
     for (number, cell) in matrix::rounds(cells.len(), runs) {
         let spec = &cells[cell].network;
-        if last != Some(spec) {
+        if spec.fresh || last != Some(spec) {
             networks.push(NetworkRuns { runs: Vec::new() });
             last = Some(spec);
         }
@@ -630,13 +820,17 @@ fn choose_pairs(network: &mut NetworkRuns, cells: &[Cell]) -> Result<(), String>
     for run in &network.runs {
         let cell = &cells[run.cell];
         for stream in cell.traffic.iter().filter(|s| !s.kind.is_new_each_run()) {
-            used.extend(stream.kind.pairs(&cell.topology, &BTreeSet::new())?);
+            used.extend(
+                stream
+                    .kind
+                    .pairs(&cell.network.topology, &BTreeSet::new())?,
+            );
         }
     }
     for run in &mut network.runs {
         let cell = &cells[run.cell];
         for stream in &cell.traffic {
-            let pairs = stream.kind.pairs(&cell.topology, &used);
+            let pairs = stream.kind.pairs(&cell.network.topology, &used);
             let pairs = pairs.map_err(|problem| format!("{}: {problem}", stream.id))?;
             used.extend(pairs.iter().copied());
             run.pairs.push(pairs);

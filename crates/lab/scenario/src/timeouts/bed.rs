@@ -18,7 +18,9 @@ use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use testbed::netns;
 use testbed::network::{CONTROLLER, CONTROLLER_ADDRESS, Network, Options};
-use testbed::plane::{Controller, Plane, read_status, set_controllers, wait_for_listener};
+use testbed::plane::{
+    Controller, Plane, read_status, set_controllers, wait_for_listener, write_config,
+};
 use testbed::status;
 use testbed::topology::Topology;
 
@@ -184,14 +186,6 @@ impl Bed {
             }
         }
     }
-}
-
-fn write_config(network: &Network, config: &toml::Table) -> Result<PathBuf, Failure> {
-    let file = network.dir().join("controller.toml");
-    let text = toml::to_string(config)
-        .map_err(|e| Failure::usage(format!("the controller's configuration: {e}")))?;
-    std::fs::write(&file, text).map_err(|e| Failure::file(&file, e))?;
-    Ok(file)
 }
 
 fn start_controller(

@@ -1,5 +1,6 @@
 //! What happens to a network at a moment, one file per kind.
 
+mod drain;
 mod link;
 mod process;
 
@@ -19,7 +20,7 @@ pub trait Event: Sync {
 }
 
 /// Keys of `[[at]]` that make something happen.
-pub const VERBS: [&str; 4] = ["cut", "mend", "kill", "start"];
+pub const VERBS: [&str; 5] = ["cut", "mend", "drain", "kill", "start"];
 
 /// The event of one `[[at]]`; none if it only names a moment.
 pub fn read(section: &Section<'_>) -> Option<Box<dyn Event>> {
@@ -31,5 +32,6 @@ pub fn read(section: &Section<'_>) -> Option<Box<dyn Event>> {
     let mend = link::Link::read(section, "mend", true);
     let kill = process::Process::read(section, "kill", false);
     let start = process::Process::read(section, "start", true);
-    cut.or(mend).or(kill).or(start)
+    let drain = drain::Drain::read(section);
+    cut.or(mend).or(drain).or(kill).or(start)
 }

@@ -1,9 +1,11 @@
 //! Measurements beside the traffic, one file per kind.
 
+mod counter;
 mod status;
 
 use std::time::{Duration, Instant};
 
+use cli::failure::Failure;
 use testbed::plane::Plane;
 use testbed::topology::Topology;
 
@@ -16,7 +18,12 @@ pub type Series = Vec<(Duration, f64)>;
 
 /// Observes a network during a run, in a thread of its own.
 pub trait Probe: Sync {
-    fn observe(&self, plane: &Plane, epoch: Instant, until: Duration) -> Series;
+    /// Refuses a network that lacks what it observes.
+    fn check(&self, _: &Topology) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn observe(&self, scene: &Scene<'_>) -> Result<Series, Failure>;
 
     /// The names of its figures.
     fn figures(&self) -> &'static [(&'static str, Shape)];
@@ -25,10 +32,22 @@ pub trait Probe: Sync {
     fn figure(&self, name: &str, window: &Window, topology: &Topology, series: &Series) -> Value;
 }
 
-const KINDS: [&str; 1] = ["status"];
+/// A network during one run.
+pub struct Scene<'a> {
+    pub topology: &'a Topology,
+    pub plane: &'a Plane,
+    /// The namespace of the switches.
+    pub switches: String,
+    /// The zero of the run's clock.
+    pub epoch: Instant,
+    pub until: Duration,
+}
+
+const KINDS: [&str; 2] = ["counter", "status"];
 
 pub fn read(section: &Section<'_>) -> Option<Box<dyn Probe>> {
     match section.required_word("kind", &KINDS)? {
+        "counter" => Some(Box::new(counter::Counter::read(section)?)),
         "status" => Some(Box::new(status::Status)),
         _ => None,
     }

@@ -1,12 +1,12 @@
 //! `kind = "status"`: what auster says of itself at its status socket.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use testbed::plane::Plane;
+use cli::failure::Failure;
 use testbed::status;
 use testbed::topology::Topology;
 
-use super::{Probe, Series};
+use super::{Probe, Scene, Series};
 use crate::engine::expression::{Shape, Value};
 use crate::engine::timeline::Window;
 use crate::report::milliseconds;
@@ -26,14 +26,15 @@ const FIGURES: [(&str, Shape); 1] = [(
 )];
 
 impl Probe for Status {
-    fn observe(&self, plane: &Plane, epoch: Instant, until: Duration) -> Series {
+    fn observe(&self, scene: &Scene<'_>) -> Result<Series, Failure> {
         let mut series = Series::new();
-        while epoch.elapsed() < until {
-            let known = plane.status();
-            series.push((epoch.elapsed(), status::switch_count(known.as_ref()) as f64));
+        while scene.epoch.elapsed() < scene.until {
+            let known = scene.plane.status();
+            let count = status::switch_count(known.as_ref());
+            series.push((scene.epoch.elapsed(), count as f64));
             std::thread::sleep(INTERVAL);
         }
-        series
+        Ok(series)
     }
 
     fn figures(&self) -> &'static [(&'static str, Shape)] {

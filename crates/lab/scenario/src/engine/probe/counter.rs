@@ -1,0 +1,152 @@
+//! `kind = "counter"`: what the kernel counts at the port where a link leaves a switch.
+
+use std::io::{self, Read, Seek};
+use std::time::Duration;
+
+use cli::failure::Failure;
+use testbed::netns;
+use testbed::network::device;
+use testbed::topology::Topology;
+
+use super::{Probe, Scene, Series};
+use crate::engine::expression::{Shape, Value};
+use crate::engine::reader::{Section, suggestion};
+use crate::engine::timeline::Window;
+
+/// A counter at the port of `switch` on its link to `far`.
+pub struct Counter {
+    switch: String,
+    far: String,
+    /// Its place in a line of the kernel's table.
+    place: usize,
+}
+
+const INTERVAL: Duration = Duration::from_millis(5);
+/// The table of devices in the namespace of the thread that opens it.
+const TABLE: &str = "/proc/thread-self/net/dev";
+const COUNTERS: [(&str, usize); 6] = [
+    ("rx_bytes", 0),
+    ("rx_packets", 1),
+    ("rx_dropped", 3),
+    ("tx_bytes", 8),
+    ("tx_packets", 9),
+    ("tx_dropped", 11),
+];
+const FIGURES: [(&str, Shape); 1] = [(
+    // Counted between the window's two moments.
+    "count",
+    Shape {
+        truth: false,
+        many: false,
+    },
+)];
+
+impl Counter {
+    pub fn read(section: &Section<'_>) -> Option<Counter> {
+        let words = section.required_text("of", "\"s1-s2.tx_packets\"")?;
+        let parts = words.split_once('.');
+        let parts = parts.and_then(|(link, name)| Some((link.split_once('-')?, name)));
+        let Some(((switch, far), name)) = parts else {
+            let right = "write a link and a counter, such as of = \"s1-s2.tx_packets\"";
+            section.problem("of", format!("'{words}' is no counter; {right}"));
+            return None;
+        };
+        let Some((_, place)) = COUNTERS.iter().find(|(known, _)| *known == name) else {
+            let right = suggestion(name, COUNTERS.iter().map(|(known, _)| *known));
+            section.problem("of", format!("no counter {name}; {right}"));
+            return None;
+        };
+        Some(Counter {
+            switch: switch.to_string(),
+            far: far.to_string(),
+            place: *place,
+        })
+    }
+
+    /// The interface of the port.
+    fn device(&self, topology: &Topology) -> Result<String, String> {
+        let end = topology.port_towards(&self.switch, &self.far);
+        let missing = || format!("{} has no link {}-{}", topology.name, self.switch, self.far);
+        end.map(|end| device(topology, end)).ok_or_else(missing)
+    }
+}
+
+impl Probe for Counter {
+    fn check(&self, topology: &Topology) -> Result<(), String> {
+        self.device(topology).map(drop)
+    }
+
+    fn observe(&self, scene: &Scene<'_>) -> Result<Series, Failure> {
+        let failed = |e: io::Error| Failure::machine(format!("packet counters: {e}"));
+        let device = self.device(scene.topology).map_err(Failure::usage)?;
+        let open = || std::fs::File::open(TABLE);
+        let mut file = netns::within(&scene.switches, open).map_err(failed)?;
+        let (mut series, mut table) = (Series::new(), String::new());
+        while scene.epoch.elapsed() < scene.until {
+            table.clear();
+            file.rewind().map_err(failed)?;
+            file.read_to_string(&mut table).map_err(failed)?;
+            let count = counted(&table, &device, self.place);
+            let count = count.ok_or_else(|| failed(io::Error::other(format!("no {device}"))))?;
+            series.push((scene.epoch.elapsed(), count as f64));
+            std::thread::sleep(INTERVAL);
+        }
+        Ok(series)
+    }
+
+    fn figures(&self) -> &'static [(&'static str, Shape)] {
+        &FIGURES
+    }
+
+    fn figure(&self, _: &str, window: &Window, _: &Topology, series: &Series) -> Value {
+        let at = |time: Duration| {
+            let before = series.iter().rfind(|(at, _)| *at <= time);
+            before.or(series.first()).map(|(_, count)| *count)
+        };
+        let both = at(window.to).zip(at(window.event));
+        Value::One(both.map_or(f64::NAN, |(to, from)| to - from))
+    }
+}
+
+/// From lines such as `s1-eth2: 7 1 0 0 0 0 0 0 9 2 0 …`: bytes, packets and six more that were
+/// received, then the same that were sent.
+fn counted(table: &str, device: &str, place: usize) -> Option<u64> {
+    let mut lines = table.lines().filter_map(|line| line.split_once(':'));
+    let (_, counts) = lines.find(|(name, _)| name.trim() == device)?;
+    counts.split_whitespace().nth(place)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_counter_is_read_by_device_and_place() {
+        let table = "Inter-|   Receive  |  Transmit\n face |bytes packets\n\
+                     s1-eth12: 1 2 0 0 0 0 0 0 3 77 0 0 0 0 0 0\n\
+                     \x20s1-eth1: 1 2 0 0 0 0 0 0 3 44 0 0 0 0 0 0\n";
+        assert_eq!(counted(table, "s1-eth1", 9), Some(44));
+        assert_eq!(counted(table, "s1-eth12", 0), Some(1));
+        assert_eq!(counted(table, "s1-eth2", 9), None);
+    }
+
+    #[test]
+    fn a_count_is_the_difference_between_two_moments() {
+        let ms = Duration::from_millis;
+        let counter = Counter {
+            switch: "s1".to_string(),
+            far: "s2".to_string(),
+            place: 9,
+        };
+        let topology = Topology::generate("ring,3", None).unwrap();
+        assert_eq!(counter.device(&topology), Ok("s1-eth2".to_string()));
+        let series = (0..100).map(|n| (ms(n * 5), n as f64)).collect();
+        let window = Window {
+            event: ms(100),
+            from: ms(80),
+            to: ms(200),
+        };
+        let count = counter.figure("count", &window, &topology, &series);
+        assert_eq!(count, Value::One(20.0));
+    }
+}
