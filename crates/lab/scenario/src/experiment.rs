@@ -6,7 +6,6 @@ use crate::engine::runner;
 use crate::pso;
 use crate::qos;
 use crate::reconnect;
-use crate::reroute;
 use crate::table;
 use crate::timeouts;
 use cli::failure::Failure;
@@ -105,7 +104,7 @@ struct Kind {
     run: fn(&Args) -> Result<(), Failure>,
 }
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 9] = [
     Kind {
         is_ours: timeouts::is_ours,
         read: |path| timeouts::settings::Scenario::read(path).map(drop),
@@ -120,11 +119,6 @@ const KINDS: [Kind; 10] = [
         is_ours: reconnect::is_ours,
         read: |path| reconnect::settings::Scenario::read(path).map(drop),
         run: reconnect::run,
-    },
-    Kind {
-        is_ours: reroute::is_ours,
-        read: |path| reroute::settings::Scenario::read(path).map(drop),
-        run: reroute::run,
     },
     Kind {
         is_ours: qos::paper::is_ours,

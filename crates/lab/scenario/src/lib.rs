@@ -9,6 +9,5 @@ pub mod pso;
 pub mod qos;
 pub mod reconnect;
 pub mod report;
-pub mod reroute;
 pub mod table;
 pub mod timeouts;

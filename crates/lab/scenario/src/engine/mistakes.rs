@@ -772,6 +772,7 @@ fn the_scenarios_of_the_project_are_read() {
         "ring-failure.toml",
         "controller-restart.toml",
         "relay-restart.toml",
+        "path-change.toml",
     ] {
         let text = std::fs::read_to_string(dir.join(name)).unwrap();
         assert!(read(&text, &auster()).is_ok(), "{name}");

@@ -1,0 +1,76 @@
+//! A small part of the experiment on changes of a path, for figures that must hold on any machine.
+//! As root, with Open vSwitch.
+
+#[path = "../../../auster/tests/common/mod.rs"]
+mod common;
+
+use std::fs;
+
+use common::lab::{auster, measured};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The scenario of the project with two of its changes, and a new path far slower than the first.
+fn reduced() -> String {
+    let text = include_str!("../../../../scenarios/path-change.toml");
+    let quick =
+        "change = [\"planned, 3 ms slower\", \"link fails, 3 ms slower\"]\nrate_mbps = [5]\n";
+    let text = text.replace("half = \"500ms\"", "half = \"700ms\"");
+    text.replacen("to_ms = 5", "to_ms = 30", 1) + quick
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value}"))
+}
+
+#[test]
+fn planned_changes_lose_nothing_and_a_cut_link_does() {
+    let dir = TempDir::new().unwrap();
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    fs::write(file("a.toml"), reduced()).unwrap();
+    let out = file("out");
+    let arguments = [
+        "lab",
+        "run",
+        &file("a.toml"),
+        "--quick",
+        "--json",
+        "--out",
+        &out,
+    ];
+    let document = measured(&auster(&arguments));
+    let row = |kind: &str, change: &str| {
+        let networks = document["networks"].as_array().unwrap();
+        let mut rows = networks.iter().flat_map(|o| o[kind].as_array()).flatten();
+        let row = rows.find(|row| row["change"] == change);
+        row.unwrap_or_else(|| panic!("no {change}: {document}"))
+    };
+    let delays = |row: &Value| {
+        let of = |key: &str| number(&row[key]);
+        (of("delay_before_ms"), of("delay_after_ms"))
+    };
+
+    let slower = row("there", "planned, 3 ms slower");
+    let (before, after) = delays(slower);
+    assert!(before >= 2.0 && after >= 30.0 && before < after, "{slower}");
+    // On a machine that is elsewhere for long, queues lose.
+    let late_ms = number(&slower["sender_late_ms"]);
+    assert!(late_ms > 25.0 || number(&slower["lost"]) == 0.0, "{slower}");
+    let (before, after) = delays(row("back", "planned, 3 ms slower"));
+    assert!(
+        before >= 30.0 && after >= 2.0 && after < before,
+        "{document}"
+    );
+    // The packets on the link, if nothing else.
+    let fails = row("there", "link fails, 3 ms slower");
+    assert!(number(&fails["lost"]) >= 1.0, "{fails}");
+    let (_, after) = delays(fails);
+    assert!(after >= 5.0, "{fails}");
+    // The stream may stay where it is.
+    let (before, after) = delays(row("back", "link fails, 3 ms slower"));
+    assert!(before >= 5.0 && after >= 2.0, "{document}");
+    for kind in ["there", "back"] {
+        let picture = fs::read_to_string(format!("{out}/{kind}-5.svg")).unwrap();
+        assert!(picture.contains("planned, 3 ms slower"), "{picture}");
+    }
+}
