@@ -464,7 +464,7 @@ impl Controller {
             ingress: Ingress::new(&config),
             first: FirstPacketState::default(),
             administered: Administered::default(),
-            qos: QosState::default(),
+            qos: QosState::new(config.port_hold),
             tables: Tables::new(&config.timeouts),
             questions: Questions::default(),
             shared: BTreeMap::new(),

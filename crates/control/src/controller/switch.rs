@@ -2,11 +2,9 @@
 
 use clock::Instant;
 use openflow::message::SwitchConfig;
-use openflow::multipart::{MultipartRequest, RequestBody};
 use openflow::{DatapathId, ErrorKind, Message, Xid};
 
 use crate::ConnectionId;
-use crate::entry::ask_for_entries;
 use crate::requests::Requests;
 use crate::session::SwitchUp;
 
@@ -44,12 +42,7 @@ impl Controller {
     }
 
     pub(super) fn ask_entries(&mut self, now: Instant, dpid: DatapathId) {
-        if let Some(table) = self.tables.get_mut(dpid) {
-            table.handle_asked();
-        }
-        let body = RequestBody::Flow(ask_for_entries());
-        let message = Message::MultipartRequest(MultipartRequest { more: false, body });
-        self.outbox.request(now, dpid, Request::Entries, &message);
+        self.tables.ask_entries(now, dpid, &mut self.outbox);
     }
 
     pub(super) fn handle_answer(&mut self, now: Instant, dpid: DatapathId, xid: Xid) {

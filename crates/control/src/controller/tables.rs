@@ -24,7 +24,8 @@ use openflow::multipart::{
 use openflow::{DatapathId, Message, TableId, Version};
 
 use crate::entry::{
-    COOKIE_PREFIX, COOKIE_PREFIX_MASK, Entry, EntryKey, EntryKind, is_dropping_guard, is_ours,
+    COOKIE_PREFIX, COOKIE_PREFIX_MASK, Entry, EntryKey, EntryKind, ask_for_entries,
+    is_dropping_guard, is_ours,
 };
 use crate::timeouts::budget::{Overload, POLL_MAX, POLL_MIN, high_mark};
 use crate::timeouts::delays::Delays;
@@ -35,7 +36,7 @@ use crate::timeouts::{ENTRIES_MAX, FlowClass, Lifetime, Timeouts};
 use super::entries::Entries;
 use super::guards::GuardCounts;
 use super::ingress::outlasts_flows;
-use super::outbox::Request;
+use super::outbox::{Outbox, Request};
 use super::paths::TABLE_FULL_PAUSE;
 use super::{Controller, TableView, TimeoutsView, Timer};
 
@@ -136,6 +137,26 @@ impl Tables {
         self.tables.remove(&dpid);
         let counted = self.tables.values().map(|table| table.leases_counted);
         self.lease_count = counted.sum();
+    }
+
+    /// Asks a switch for its entries.
+    pub(super) fn ask_entries(&mut self, now: Instant, dpid: DatapathId, outbox: &mut Outbox) {
+        if let Some(table) = self.tables.get_mut(&dpid) {
+            table.unreadable = 0;
+        }
+        let body = RequestBody::Flow(ask_for_entries());
+        let message = Message::MultipartRequest(MultipartRequest { more: false, body });
+        outbox.request(now, dpid, Request::Entries, &message);
+    }
+
+    /// Sends an entry that a switch should hold once more.
+    pub(super) fn send_again(&mut self, dpid: DatapathId, key: &EntryKey, outbox: &mut Outbox) {
+        if let Some(table) = self.tables.get_mut(&dpid)
+            && let Some(entry) = table.entries.get(key).copied()
+        {
+            table.entries.handle_sent(outbox.now, entry);
+            outbox.send_flow_mod(dpid, entry.to_add(outbox.generation));
+        }
     }
 
     pub(super) fn set_timeouts(&mut self, now: Instant, timeouts: &Timeouts) {
@@ -314,11 +335,6 @@ impl Table {
 
     pub(super) fn handle_unreadable(&mut self, count: usize) {
         self.unreadable += count;
-    }
-
-    /// Notes that the entries are asked for.
-    pub(super) fn handle_asked(&mut self) {
-        self.unreadable = 0;
     }
 
     /// Handles a connection: others may have changed the entries meanwhile.

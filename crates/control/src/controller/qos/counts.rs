@@ -12,9 +12,9 @@ use crate::qos::plan::{SwitchPlan, is_our_meter};
 use crate::qos::verify::{Came, Counter, Readings};
 use crate::qos::{Exceeding, QueuesBy};
 
+use super::super::Timer;
 use super::super::outbox::Request;
-use super::super::{Controller, Timer};
-use super::SwitchQos;
+use super::{Around, QosState, SwitchQos};
 
 /// Time between two regular readings of counters.
 const COUNTS_INTERVAL: Duration = Duration::from_secs(10);
@@ -49,46 +49,44 @@ impl SwitchQos {
     }
 }
 
-impl Controller {
+impl QosState {
     /// Starts the regular reading of counters.
-    pub(super) fn qos_counts_later(&mut self, now: Instant) {
-        if self.qos.counts_at.is_none() && self.qos.is_used() {
+    pub(super) fn qos_counts_later(&mut self, around: &mut Around<'_>, now: Instant) {
+        if self.counts_at.is_none() && self.is_used() {
             let due = now + COUNTS_INTERVAL;
-            self.qos.counts_at = Some(due);
-            self.outbox.timer(due, Timer::Qos);
+            self.counts_at = Some(due);
+            around.outbox.timer(due, Timer::Qos);
         }
     }
 
-    pub(super) fn qos_counts_due(&mut self, now: Instant) {
-        if self.qos.counts_at.is_some_and(|at| at <= now) {
-            self.qos.counts_at = None;
-            self.read_qos_counts(now);
-            self.qos_counts_later(now);
+    pub(super) fn qos_counts_due(&mut self, around: &mut Around<'_>, now: Instant) {
+        if self.counts_at.is_some_and(|at| at <= now) {
+            self.counts_at = None;
+            self.read_qos_counts(around, now);
+            self.qos_counts_later(around, now);
         }
     }
 
-    /// Asks all switches for the counters of policies and circuits. The controller does so every
-    /// ten seconds; a caller may ask sooner. Skips a switch that has not answered yet, or has just
-    /// answered.
-    pub fn read_qos_counts(&mut self, now: Instant) {
-        let held = self.qos.held.iter();
+    /// Carries out [`crate::controller::Controller::read_qos_counts`].
+    pub(super) fn read_qos_counts(&mut self, around: &mut Around<'_>, now: Instant) {
+        let held = self.held.iter();
         let held = held.filter(|(_, held)| !held.flows.is_empty());
         let switches: Vec<DatapathId> = held.map(|(dpid, _)| *dpid).collect();
         for dpid in switches {
-            let is_synced = self.network.is_synced(dpid);
-            let switch = self.qos.switches.get(&dpid);
+            let is_synced = around.view.net.is_synced(dpid);
+            let switch = self.switches.get(&dpid);
             let may_read = |switch: &SwitchQos| {
                 let is_fresh = |at: Instant| now < at + READINGS_APART;
                 switch.reading.is_none() && !switch.read_at.is_some_and(is_fresh)
             };
             if is_synced && switch.is_some_and(may_read) {
-                self.read_counts_of(now, dpid);
+                self.read_counts_of(around, now, dpid);
             }
         }
     }
 
-    fn read_counts_of(&mut self, now: Instant, dpid: DatapathId) {
-        let Some(version) = self.network.version(dpid) else {
+    fn read_counts_of(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) {
+        let Some(version) = around.view.net.version(dpid) else {
             return;
         };
         let rows = |cookie, cookie_mask| {
@@ -107,11 +105,11 @@ impl Controller {
         };
         // After the entries, so that every packet that those counted is counted here.
         let entries = asks.len();
-        let plan = self.qos.plan.switches.get(&dpid);
+        let plan = self.plan.switches.get(&dpid);
         if version != Version::V10 && plan.is_some_and(|plan| !plan.meters.is_empty()) {
             asks.push((Request::QosMeters, RequestBody::Meter(MeterId::ALL)));
         }
-        let by = self.qos.queues.get(&dpid).map(|queues| queues.by);
+        let by = self.queues.get(&dpid).map(|queues| queues.by);
         let has_queues = plan.is_some_and(|plan| !plan.ports.is_empty());
         if by == Some(QueuesBy::SetQueue) && has_queues {
             let all = RequestBody::Queue {
@@ -128,31 +126,27 @@ impl Controller {
         };
         for (request, body) in asks {
             let message = Message::MultipartRequest(MultipartRequest { more: false, body });
-            match self.outbox.request(now, dpid, request, &message) {
+            match around.outbox.request(now, dpid, request, &message) {
                 Some(_) => reading.left += 1,
                 None => reading.is_short = true,
             }
         }
-        if let Some(switch) = self
-            .qos
-            .switches
-            .get_mut(&dpid)
-            .filter(|_| reading.left > 0)
-        {
+        if let Some(switch) = self.switches.get_mut(&dpid).filter(|_| reading.left > 0) {
             (switch.reading, switch.read_at) = (Some(reading), Some(now));
         }
     }
 
     /// Handles one of the answers; `None` if there is none.
-    pub(in crate::controller) fn handle_qos_counts(
+    pub(super) fn handle_qos_counts(
         &mut self,
+        around: &mut Around<'_>,
         now: Instant,
         dpid: DatapathId,
         request: Request,
         bodies: Vec<ReplyBody>,
     ) {
-        let plan = self.qos.plan.switches.get(&dpid);
-        let held = self.qos.held.get(&dpid);
+        let plan = self.plan.switches.get(&dpid);
+        let held = self.held.get(&dpid);
         let meters = |told: &mut Readings, rows: Vec<MeterStats>, switch: &SwitchQos| {
             let max = switch.meters.flatten().map_or(0, |facts| facts.max);
             let ours = rows.into_iter().filter(|row| {
@@ -160,7 +154,7 @@ impl Controller {
             });
             told.extend(ours.map(|row| (Counter::Meter(row.meter_id), met(&row, plan))));
         };
-        let Some(switch) = self.qos.switches.get_mut(&dpid) else {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
         let Some(mut reading) = switch.reading.take() else {
@@ -199,7 +193,7 @@ impl Controller {
             switch.reading = Some(reading);
         } else if !reading.is_short {
             let told = (!reading.is_bare).then_some(reading.told);
-            self.note_qos_counts(now, dpid, told);
+            self.note_qos_counts(around, now, dpid, told);
         }
     }
 }

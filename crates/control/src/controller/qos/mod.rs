@@ -9,6 +9,7 @@
 //! Without QoS none of these messages is sent, and paths are as usual. Where a switch has policies,
 //! its paths lead on to them ([`crate::qos`]).
 
+mod api;
 mod counts;
 mod read;
 mod report;
@@ -30,9 +31,13 @@ use crate::qos::plan::{Former, Owner, Plan, Planned, PortPlan, SwitchPlan, Touch
 use crate::qos::{Circuit, MeterFacts, Network, On, Policy, Qos, QueuesBy, Rate, SwitchFacts};
 use crate::timeouts::HostName;
 
+use super::hosts::Hosts;
 use super::links::Links;
+use super::network;
+use super::outbox::Outbox;
 use super::routes::ADOPTED_KEPT;
-use super::{Controller, Location, Timer};
+use super::tables::Tables;
+use super::{Location, Timer};
 use counts::Reading;
 pub(super) use read::Told;
 pub use report::{CircuitReport, Count, Installation, PolicyReport, QosReport};
@@ -54,6 +59,8 @@ const SETTLE: Duration = Duration::from_millis(500);
 
 #[derive(Default)]
 pub(super) struct QosState {
+    /// How long a new port is held, so that discovery is first.
+    port_hold: Duration,
     asked: Asked,
     /// The former form of policies that changed since the last plan.
     formers: BTreeMap<String, Former>,
@@ -87,6 +94,20 @@ pub(super) struct QosState {
     again_at: Option<Instant>,
     counts_at: Option<Instant>,
     verified: Verified,
+}
+
+/// What QoS reads.
+#[derive(Clone, Copy)]
+struct View<'a> {
+    net: &'a network::Network,
+    hosts: &'a Hosts,
+}
+
+/// What QoS works with: what it reads, the entries of paths that it sends again, and its outputs.
+struct Around<'a> {
+    view: View<'a>,
+    tables: &'a mut Tables,
+    outbox: &'a mut Outbox,
 }
 
 /// The places where held and planned entries may differ.
@@ -176,6 +197,13 @@ impl Sent {
 }
 
 impl QosState {
+    pub(super) fn new(port_hold: Duration) -> QosState {
+        QosState {
+            port_hold,
+            ..QosState::default()
+        }
+    }
+
     /// Whether there are any demands.
     pub(super) fn is_used(&self) -> bool {
         let is_something = |held: &SwitchPlan| *held != SwitchPlan::default();
@@ -235,175 +263,167 @@ impl Unsettled {
     }
 }
 
-impl Controller {
-    /// Replaces all services, policies, circuits and queues. Refuses demands that are impossible on
-    /// this network, with all problems, and then changes nothing. Demands that are not possible yet
-    /// wait.
-    ///
-    /// Call this before switches connect: entries found on them without a demand are deleted.
-    ///
-    /// # Errors
-    /// All problems, by field.
-    pub fn set_qos(&mut self, now: Instant, qos: Qos) -> Result<(), Vec<Problem>> {
-        let problems = qos.check(&self.qos_network());
+impl QosState {
+    /// Carries out [`crate::controller::Controller::set_qos`].
+    fn set_qos(
+        &mut self,
+        around: &mut Around<'_>,
+        now: Instant,
+        qos: Qos,
+    ) -> Result<(), Vec<Problem>> {
+        let problems = qos.check(&self.qos_network(around.view));
         if !problems.is_empty() {
             return Err(problems);
         }
-        self.take_qos(now, qos);
+        self.take_qos(around, now, qos);
         Ok(())
     }
 
-    fn take_qos(&mut self, now: Instant, qos: Qos) {
-        if qos == *self.qos.asked.qos() {
+    fn take_qos(&mut self, around: &mut Around<'_>, now: Instant, qos: Qos) {
+        if qos == *self.asked.qos() {
             return;
         }
         let is_asked = |name: &String| qos.circuits.iter().any(|circuit| circuit.name == *name);
-        self.qos.routed.retain(is_asked);
+        self.routed.retain(is_asked);
         let policies = qos.policies.len() as u64;
-        self.qos.work.judged += policies;
-        let asked = std::mem::replace(&mut self.qos.asked, Asked::new(qos));
-        self.outbox.set_qos_used(self.qos.is_used());
-        let (old, new) = (asked.qos(), self.qos.asked.qos());
+        self.work.judged += policies;
+        let asked = std::mem::replace(&mut self.asked, Asked::new(qos));
+        around.outbox.set_qos_used(self.is_used());
+        let (old, new) = (asked.qos(), self.asked.qos());
         let is_same = (&old.policies, &old.services, &old.ports)
             == (&new.policies, &new.services, &new.ports);
-        self.qos.plans_all |= !is_same;
-        let named = self.qos.asked.ends().keys();
-        self.qos.named = named.map(|name| (*name, None)).collect();
-        self.qos.refused.clear();
-        for switch in self.qos.switches.values_mut() {
+        self.plans_all |= !is_same;
+        let named = self.asked.ends().keys();
+        self.named = named.map(|name| (*name, None)).collect();
+        self.refused.clear();
+        for switch in self.switches.values_mut() {
             switch.cannot_lead = false;
         }
-        self.ask_all_meters(now);
-        self.qos_soon(now);
-        self.qos_counts_later(now);
+        self.ask_all_meters(around, now);
+        self.qos_soon(around, now);
+        self.qos_counts_later(around, now);
     }
 
-    /// Changes services and policies, all of `edits` or none, like [`Controller::set_qos`]. The
-    /// work is in proportion to `edits`, not to the number of demands.
-    ///
-    /// # Errors
-    /// All problems of `edits`, by field.
-    pub fn edit_qos(&mut self, now: Instant, edits: Vec<Edit>) -> Result<(), Vec<Problem>> {
-        let was_used = self.qos.is_used();
+    /// Carries out [`crate::controller::Controller::edit_qos`].
+    fn edit_qos(
+        &mut self,
+        around: &mut Around<'_>,
+        now: Instant,
+        edits: Vec<Edit>,
+    ) -> Result<(), Vec<Problem>> {
+        let was_used = self.is_used();
         let mut scope = Scope::default();
         let mut undos = Vec::new();
         for edit in edits {
-            let about = self.qos.asked.scope(&edit);
+            let about = self.asked.scope(&edit);
             for name in &about.policies {
-                if !self.qos.formers.contains_key(name) {
-                    let former = self.qos.asked.former(name);
-                    self.qos.formers.insert(name.clone(), former);
+                if !self.formers.contains_key(name) {
+                    let former = self.asked.former(name);
+                    self.formers.insert(name.clone(), former);
                 }
             }
             scope.services.extend(about.services);
             scope.policies.extend(about.policies);
-            undos.extend(self.qos.asked.apply(edit));
+            undos.extend(self.asked.apply(edit));
         }
-        self.outbox.set_qos_used(self.qos.is_used());
+        around.outbox.set_qos_used(self.is_used());
         if undos.is_empty() {
             return Ok(());
         }
-        let problems = self.check_edits(&scope);
+        let problems = self.check_edits(around, &scope);
         if !problems.is_empty() {
             for undo in undos.into_iter().rev() {
-                self.qos.asked.undo(undo);
+                self.asked.undo(undo);
             }
-            self.outbox.set_qos_used(self.qos.is_used());
+            around.outbox.set_qos_used(self.is_used());
             return Err(problems);
         }
-        self.note_ends(&scope);
+        self.note_ends(around, &scope);
         let cannot_lead = |switch: &mut SwitchQos| std::mem::take(&mut switch.cannot_lead);
-        let could_not = self.qos.switches.values_mut().map(cannot_lead);
+        let could_not = self.switches.values_mut().map(cannot_lead);
         let could_not = could_not.fold(false, |any, could_not| any | could_not);
         let service = |circuit: &Circuit| circuit.service.clone();
-        let mut services = self.qos.asked.qos().circuits.iter().filter_map(service);
+        let mut services = self.asked.qos().circuits.iter().filter_map(service);
         if services.any(|name| scope.services.contains(&name)) {
-            self.qos_soon(now);
+            self.qos_soon(around, now);
         }
-        if could_not || !self.qos.refused.is_empty() || !was_used {
-            self.qos.refused.clear();
-            self.ask_all_meters(now);
-            self.qos_soon(now);
+        if could_not || !self.refused.is_empty() || !was_used {
+            self.refused.clear();
+            self.ask_all_meters(around, now);
+            self.qos_soon(around, now);
         }
-        self.plan_soon(now);
-        self.qos_counts_later(now);
+        self.plan_soon(around, now);
+        self.qos_counts_later(around, now);
         Ok(())
     }
 
-    fn check_edits(&mut self, scope: &Scope) -> Vec<Problem> {
-        let asked = &self.qos.asked;
+    fn check_edits(&mut self, around: &mut Around<'_>, scope: &Scope) -> Vec<Problem> {
+        let asked = &self.asked;
         let policies = scope.policies.iter();
         let policies = policies.filter_map(|name| asked.names().policy(asked.qos(), name));
         let named: BTreeSet<DatapathId> = policies.flat_map(|p| p.on.named_switches()).collect();
         let is_there = |switch: &SwitchQos| switch.has_entries || switch.is_known;
         let has_circuits = !asked.qos().circuits.is_empty() && !scope.services.is_empty();
         let network = match has_circuits {
-            true => self.network_of(is_there),
-            false => self.facts_of(&named, is_there),
+            true => self.network_of(around.view, is_there),
+            false => self.facts_of(around.view, &named, is_there),
         };
-        self.qos.work.judged += scope.policies.len() as u64;
-        let before = self.qos.asked.odds().compared();
-        let problems = self.qos.asked.check(scope, &network);
-        self.qos.work.compared += self.qos.asked.odds().compared() - before;
+        self.work.judged += scope.policies.len() as u64;
+        let before = self.asked.odds().compared();
+        let problems = self.asked.check(scope, &network);
+        self.work.compared += self.asked.odds().compared() - before;
         problems
     }
 
     /// Brings the named hosts in line with a change of policies.
-    fn note_ends(&mut self, scope: &Scope) {
+    fn note_ends(&mut self, around: &mut Around<'_>, scope: &Scope) {
         let ends = |policy: &Policy| match policy.on {
             On::Path { from, to } => vec![from, to],
             _ => Vec::new(),
         };
-        let asked = &self.qos.asked;
+        let asked = &self.asked;
         let now = scope.policies.iter();
         let now = now.filter_map(|name| asked.names().policy(asked.qos(), name));
-        let before = scope
-            .policies
-            .iter()
-            .filter_map(|n| self.qos.formers.get(n));
+        let before = scope.policies.iter().filter_map(|n| self.formers.get(n));
         let before = before.flatten().map(|(policy, _)| policy);
         let names: BTreeSet<HostName> = now.chain(before).flat_map(ends).collect();
         for name in names {
-            let is_named = self.qos.asked.ends().contains_key(&name);
-            if is_named == self.qos.named.contains_key(&name) {
+            let is_named = self.asked.ends().contains_key(&name);
+            if is_named == self.named.contains_key(&name) {
                 continue;
             }
-            let place = self.host_place(name).filter(|_| is_named);
+            let place = self.host_place(around.view, name).filter(|_| is_named);
             match place {
-                Some(place) => drop(self.qos.network.hosts.insert(name, place)),
-                None => drop(self.qos.network.hosts.remove(&name)),
+                Some(place) => drop(self.network.hosts.insert(name, place)),
+                None => drop(self.network.hosts.remove(&name)),
             }
             match is_named {
-                true => drop(self.qos.named.insert(name, place)),
-                false => drop(self.qos.named.remove(&name)),
+                true => drop(self.named.insert(name, place)),
+                false => drop(self.named.remove(&name)),
             }
         }
     }
 
-    /// The work that changes of services and policies have caused since the start.
-    pub fn qos_work(&self) -> QosWork {
-        self.qos.work
+    /// Carries out [`crate::controller::Controller::qos_work`].
+    fn qos_work(&self) -> QosWork {
+        self.work
     }
 
-    /// Replaces all demands like [`Controller::set_qos`], for a caller that wants this circuit now
-    /// and waits for the answer. If the circuit asks for admission and has no room, all of it is
-    /// refused. Facts that are not known yet are no reason to refuse.
-    ///
-    /// # Errors
-    /// All problems, by field.
-    pub fn set_qos_with(
+    /// Carries out [`crate::controller::Controller::set_qos_with`].
+    fn set_qos_with(
         &mut self,
+        around: &mut Around<'_>,
         now: Instant,
         qos: Qos,
         circuit: &str,
     ) -> Result<(), Vec<Problem>> {
-        let mut problems = qos.check(&self.qos_network());
+        let mut problems = qos.check(&self.qos_network(around.view));
         if problems.is_empty() {
-            problems.extend(self.no_room(&qos, circuit));
+            problems.extend(self.no_room(around.view, &qos, circuit));
         }
         match problems.is_empty() {
             true => {
-                self.take_qos(now, qos);
+                self.take_qos(around, now, qos);
                 Ok(())
             }
             false => Err(problems),
@@ -411,16 +431,16 @@ impl Controller {
     }
 
     /// The room that a circuit would lack with all of `qos`.
-    fn no_room(&self, qos: &Qos, name: &str) -> Option<Problem> {
+    fn no_room(&self, view: View<'_>, qos: &Qos, name: &str) -> Option<Problem> {
         let place = qos.circuits.iter().position(|c| c.name == name)?;
         let circuit = &qos.circuits[place];
-        let mut network = self.network_of(|switch| switch.is_known);
+        let mut network = self.network_of(view, |switch| switch.is_known);
         for host in [circuit.from, circuit.to] {
-            if let Some(at) = self.host_place(host) {
+            if let Some(at) = self.host_place(view, host) {
                 network.hosts.insert(host, at);
             }
         }
-        let mut circuits = self.qos.circuits.clone();
+        let mut circuits = self.circuits.clone();
         let mut outcomes = circuits.update(qos, &network);
         let Some(Outcome::Refused(refusal)) = outcomes.remove(name) else {
             return None;
@@ -435,162 +455,150 @@ impl Controller {
         })
     }
 
-    /// The present demands.
-    pub fn qos(&self) -> &Qos {
-        self.qos.asked.qos()
-    }
-
-    /// The network as far as it is known. A switch that has not reported its meters yet counts as
-    /// the most capable.
-    pub fn qos_network(&self) -> Network {
+    /// Carries out [`crate::controller::Controller::qos_network`].
+    fn qos_network(&self, view: View<'_>) -> Network {
         let is_there = |switch: &SwitchQos| switch.has_entries || switch.is_known;
-        self.network_of(is_there)
+        self.network_of(view, is_there)
     }
 
-    /// Sets how the queues of a switch are made, and the rates of its ports where they are known. A
-    /// database that is away for a moment needs no call: its facts stay the same.
-    pub fn set_queues_by(
+    /// Carries out [`crate::controller::Controller::set_queues_by`].
+    fn set_queues_by(
         &mut self,
+        around: &mut Around<'_>,
         now: Instant,
         dpid: DatapathId,
         by: QueuesBy,
         rates: BTreeMap<PortNo, Rate>,
     ) {
         let is_new = self
-            .qos
             .queues
             .get(&dpid)
             .is_none_or(|queues| (queues.by, &queues.rates) != (by, &rates));
         if is_new {
-            self.qos.queues.insert(dpid, Queues { by, rates });
-            self.note_ready(now);
-            self.qos_soon(now);
+            self.queues.insert(dpid, Queues { by, rates });
+            self.note_ready(around, now);
+            self.qos_soon(around, now);
         }
     }
 
-    /// The queues that databases should hold, by switch and port. An absent switch is undecided,
-    /// and its queues are left alone; one without ports should have no queues.
-    pub fn wanted_queues(&self) -> BTreeMap<DatapathId, BTreeMap<PortNo, PortPlan>> {
-        let is_used = self.qos.is_used();
+    /// Carries out [`crate::controller::Controller::wanted_queues`].
+    fn wanted_queues(&self) -> BTreeMap<DatapathId, BTreeMap<PortNo, PortPlan>> {
+        let is_used = self.is_used();
         let is_known = |switch: &SwitchQos| match is_used {
             true => switch.is_known,
             false => switch.has_entries,
         };
-        let known = self
-            .qos
-            .switches
-            .iter()
-            .filter(|(_, switch)| is_known(switch));
+        let known = self.switches.iter().filter(|(_, switch)| is_known(switch));
         let reached = known.filter(|(dpid, _)| {
-            let queues = self.qos.queues.get(dpid);
-            self.qos.plan_at.is_none() && queues.is_some_and(|q| q.by != QueuesBy::Nobody)
+            let queues = self.queues.get(dpid);
+            self.plan_at.is_none() && queues.is_some_and(|q| q.by != QueuesBy::Nobody)
         });
         let ports = |dpid| {
-            let switch = self.qos.plan.switches.get(dpid);
+            let switch = self.plan.switches.get(dpid);
             switch.map_or(BTreeMap::new(), |switch| switch.ports.clone())
         };
         reached.map(|(dpid, _)| (*dpid, ports(dpid))).collect()
     }
 
     /// Schedules a plan after a change that it may depend on.
-    pub(super) fn qos_soon(&mut self, now: Instant) {
-        self.qos.is_other = true;
-        self.plan_soon(now);
+    fn qos_soon(&mut self, around: &mut Around<'_>, now: Instant) {
+        self.is_other = true;
+        self.plan_soon(around, now);
     }
 
     /// Schedules a plan after a policy, or something that it may depend on, has changed.
-    fn plan_soon(&mut self, now: Instant) {
-        if self.qos.is_used() && self.qos.plan_at.is_none() {
+    fn plan_soon(&mut self, around: &mut Around<'_>, now: Instant) {
+        if self.is_used() && self.plan_at.is_none() {
             let due = now + GATHER;
-            self.qos.plan_at = Some(due);
-            self.outbox.timer(due, Timer::Qos);
+            self.plan_at = Some(due);
+            around.outbox.timer(due, Timer::Qos);
         }
     }
 
     /// Sets the timers again when it is unknown whether they are still set.
-    pub(super) fn qos_restart_timers(&mut self) {
-        let due = [self.qos.plan_at, self.qos.again_at, self.qos.counts_at];
+    fn qos_restart_timers(&mut self, around: &mut Around<'_>) {
+        let due = [self.plan_at, self.again_at, self.counts_at];
         for due in due.into_iter().flatten() {
-            self.outbox.timer(due, Timer::Qos);
+            around.outbox.timer(due, Timer::Qos);
         }
     }
 
     /// Schedules another look at waiting demands.
-    fn qos_again(&mut self, due: Instant) {
-        if self.qos.again_at.is_none_or(|at| due < at) {
-            self.qos.again_at = Some(due);
-            self.outbox.timer(due, Timer::Qos);
+    fn qos_again(&mut self, around: &mut Around<'_>, due: Instant) {
+        if self.again_at.is_none_or(|at| due < at) {
+            self.again_at = Some(due);
+            around.outbox.timer(due, Timer::Qos);
         }
     }
 
     /// Notes that a host has been heard at its place.
-    pub(super) fn qos_host(
+    fn qos_host(
         &mut self,
+        around: &mut Around<'_>,
         now: Instant,
         names: impl IntoIterator<Item = HostName>,
         at: Location,
     ) {
-        if self.qos.names(names, at) {
-            self.qos_soon(now);
+        if self.names(names, at) {
+            self.qos_soon(around, now);
         }
     }
 
-    pub(super) fn qos_due(&mut self, now: Instant) {
-        self.note_ready(now);
-        self.qos_counts_due(now);
+    fn qos_due(&mut self, around: &mut Around<'_>, now: Instant) {
+        self.note_ready(around, now);
+        self.qos_counts_due(around, now);
         self.qos_judge_due(now);
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        if is_due(self.qos.again_at) {
-            self.qos.again_at = None;
-            self.qos_soon(now);
+        if is_due(self.again_at) {
+            self.again_at = None;
+            self.qos_soon(around, now);
         }
-        if is_due(self.qos.plan_at) {
-            self.qos.plan_at = None;
-            return self.plan_qos(now);
+        if is_due(self.plan_at) {
+            self.plan_at = None;
+            return self.plan_qos(around, now);
         }
-        let is_news = !self.late(now).is_subset(&self.qos.run.late);
-        match is_news && !self.qos.run.is_over() {
-            true => self.plan_qos(now),
-            false => self.advance_qos(now),
+        let is_news = !self.late(now).is_subset(&self.run.late);
+        match is_news && !self.run.is_over() {
+            true => self.plan_qos(around, now),
+            false => self.advance_qos(around, now),
         }
     }
 
     /// Switches that have not confirmed their messages in time.
     fn late(&self, now: Instant) -> BTreeSet<DatapathId> {
         let late = self
-            .qos
             .switches
             .keys()
-            .filter(|dpid| !self.qos.is_in_time(**dpid, now));
+            .filter(|dpid| !self.is_in_time(**dpid, now));
         late.copied().collect()
     }
 
     /// Plans, from demands and network to the missing messages.
-    fn plan_qos(&mut self, now: Instant) {
-        if !self.qos.is_used() {
+    fn plan_qos(&mut self, around: &mut Around<'_>, now: Instant) {
+        if !self.is_used() {
             return;
         }
-        self.adopt_circuits();
+        self.adopt_circuits(around);
         // Policies that switches have refused are planned, and left out again.
-        self.qos.refused.retain(|_, (_, until)| *until > now);
-        let lacks = !self.qos.refused.is_empty();
-        if std::mem::take(&mut self.qos.is_other) {
-            self.note_network();
+        self.refused.retain(|_, (_, until)| *until > now);
+        let lacks = !self.refused.is_empty();
+        if std::mem::take(&mut self.is_other) {
+            self.note_network(around);
             let touched = self.plan_ways();
             self.note_touched(touched);
         }
-        let formers = std::mem::take(&mut self.qos.formers);
-        if std::mem::replace(&mut self.qos.plans_all, lacks) || lacks {
+        let formers = std::mem::take(&mut self.formers);
+        if std::mem::replace(&mut self.plans_all, lacks) || lacks {
             self.plan_all();
         } else {
             self.plan_some(&formers);
         }
-        if let Some(until) = self.qos.refused.values().map(|(_, until)| *until).min() {
-            self.qos_again(until);
+        if let Some(until) = self.refused.values().map(|(_, until)| *until).min() {
+            self.qos_again(around, until);
         }
-        let mut wanted = std::mem::take(&mut self.qos.plan.switches);
-        let kept = self.keep_young(now, &mut wanted);
-        let away = self.away(now);
+        let mut wanted = std::mem::take(&mut self.plan.switches);
+        let kept = self.keep_young(around, now, &mut wanted);
+        let away = self.away(around.view, now);
         let diff = self.qos_diff(now, &wanted, &away, &kept);
         for (dpid, key) in kept {
             if let Some(switch) = wanted.get_mut(&dpid) {
@@ -599,10 +607,10 @@ impl Controller {
         }
         let leads = wanted.iter().filter(|(_, switch)| switch.has_policies());
         let leads: BTreeSet<DatapathId> = leads.map(|(dpid, _)| *dpid).collect();
-        self.qos.plan.switches = wanted;
+        self.plan.switches = wanted;
         let is_there = |dpid: &&DatapathId| !away.contains(dpid);
         let turns = |switch: &SwitchQos, dpid| switch.leads_on != leads.contains(dpid);
-        let switches = self.qos.switches.iter();
+        let switches = self.switches.iter();
         let turned = switches.filter(|(dpid, switch)| turns(switch, dpid));
         let turned: BTreeSet<DatapathId> = turned
             .map(|(dpid, _)| dpid)
@@ -610,28 +618,28 @@ impl Controller {
             .copied()
             .collect();
         let (on, off) = turned.into_iter().partition(|dpid| leads.contains(dpid));
-        self.qos.stuck = diff.stuck.clone();
-        self.qos.run.start(diff, on, off);
-        self.qos.run.late = self.late(now);
-        self.advance_qos(now);
+        self.stuck = diff.stuck.clone();
+        self.run.start(diff, on, off);
+        self.run.late = self.late(now);
+        self.advance_qos(around, now);
     }
 
     /// Notes the present network. Policies are planned again if it has other switches, or if hosts
     /// that they name are elsewhere.
-    fn note_network(&mut self) {
-        let network = self.network_of(|switch| switch.is_known);
-        for (name, place) in &mut self.qos.named {
+    fn note_network(&mut self, around: &mut Around<'_>) {
+        let network = self.network_of(around.view, |switch| switch.is_known);
+        for (name, place) in &mut self.named {
             *place = network.hosts.get(name).copied();
         }
-        let before = std::mem::replace(&mut self.qos.network, network);
-        let network = &self.qos.network;
+        let before = std::mem::replace(&mut self.network, network);
+        let network = &self.network;
         let is_same = (&before.switches, &before.hosts) == (&network.switches, &network.hosts);
-        self.qos.plans_all |= !is_same;
+        self.plans_all |= !is_same;
     }
 
     /// Plans circuits and queues, and no policies.
     fn plan_ways(&mut self) -> Touched {
-        let qos = &mut self.qos;
+        let qos = &mut *self;
         let (asked, network) = (&qos.asked, &qos.network);
         let outcomes = qos.circuits.update(asked.qos(), network);
         let refusals = outcomes
@@ -648,7 +656,7 @@ impl Controller {
     }
 
     fn plan_all(&mut self) {
-        let qos = &mut self.qos;
+        let qos = &mut *self;
         let plan = Plan::new(qos.asked.qos(), &qos.network, &qos.circuits);
         qos.work.planned += qos.asked.qos().policies.len() as u64;
         let before = std::mem::replace(&mut qos.plan, plan).switches;
@@ -664,7 +672,7 @@ impl Controller {
 
     /// Plans the policies that have changed.
     fn plan_some(&mut self, formers: &BTreeMap<String, Former>) {
-        let qos = &mut self.qos;
+        let qos = &mut *self;
         let (asked, plan) = (&qos.asked, &mut qos.plan);
         let touched = plan.update(asked.qos(), asked.names(), &qos.network, formers);
         qos.work.planned += touched.policies;
@@ -676,7 +684,7 @@ impl Controller {
 
     /// Notes the entries whose plan changed: switches may still hold their former state.
     fn note_touched(&mut self, touched: Touched) {
-        let qos = &mut self.qos;
+        let qos = &mut *self;
         for dpid in &touched.ports {
             let switch = qos.plan.switches.get(dpid);
             let flows = switch.into_iter().flat_map(|switch| switch.flows.values());
@@ -695,12 +703,12 @@ impl Controller {
 
     /// Switches that cannot be sent anything now, or that have not confirmed their messages in
     /// time.
-    fn away(&self, now: Instant) -> BTreeSet<DatapathId> {
+    fn away(&self, view: View<'_>, now: Instant) -> BTreeSet<DatapathId> {
         let is_away = |(dpid, switch): &(&DatapathId, &SwitchQos)| {
             let is_read = switch.has_entries && switch.has_meters && switch.is_known;
-            !is_read || !self.network.is_connected(**dpid) || !self.qos.is_in_time(**dpid, now)
+            !is_read || !view.net.is_connected(**dpid) || !self.is_in_time(**dpid, now)
         };
-        let away = self.qos.switches.iter().filter(is_away);
+        let away = self.switches.iter().filter(is_away);
         away.map(|(dpid, _)| *dpid).collect()
     }
 
@@ -714,26 +722,26 @@ impl Controller {
     ) -> Diff {
         let late = self.late(now);
         let is_certain = late.is_empty() && away.is_empty();
-        let unsettled = std::mem::take(&mut self.qos.unsettled);
+        let unsettled = std::mem::take(&mut self.unsettled);
         let diff = match is_certain && !unsettled.all {
             true => {
-                let held = unsettled.part_of(&self.qos.held);
+                let held = unsettled.part_of(&self.held);
                 let diff = Diff::new(&held, &unsettled.part_of(wanted), away);
-                self.qos.work.looked_at += unsettled.flows.len() as u64;
+                self.work.looked_at += unsettled.flows.len() as u64;
                 debug_assert!(
-                    self.qos.held.values().any(|held| held.flows.len() > 256)
-                        || diff == Diff::new(&self.qos.held, wanted, away),
+                    self.held.values().any(|held| held.flows.len() > 256)
+                        || diff == Diff::new(&self.held, wanted, away),
                     "something has changed that nobody noted"
                 );
                 diff
             }
             false => {
                 let entries = wanted.values().map(|switch| switch.flows.len() as u64);
-                self.qos.work.looked_at += entries.sum::<u64>();
+                self.work.looked_at += entries.sum::<u64>();
                 self.whole_diff(&late, wanted, away)
             }
         };
-        let unsettled = &mut self.qos.unsettled;
+        let unsettled = &mut self.unsettled;
         unsettled.all = !is_certain;
         unsettled.flows.extend(kept.iter().cloned());
         for (dpid, change) in diff.stages.iter().flat_map(|stage| &stage.changes) {
@@ -756,12 +764,12 @@ impl Controller {
         away: &BTreeSet<DatapathId>,
     ) -> Diff {
         if late.is_empty() {
-            return Diff::new(&self.qos.held, wanted, away);
+            return Diff::new(&self.held, wanted, away);
         }
         // It is unknown whether it has its last messages.
-        let mut held = self.qos.held.clone();
+        let mut held = self.held.clone();
         for dpid in late {
-            let (switch, held) = (self.qos.switches.get(dpid), held.get_mut(dpid));
+            let (switch, held) = (self.switches.get(dpid), held.get_mut(dpid));
             let Some((switch, held)) = switch.zip(held) else {
                 continue;
             };
@@ -776,13 +784,14 @@ impl Controller {
     /// the hosts, links and databases that the circuit needs may still be missing.
     fn keep_young(
         &mut self,
+        around: &mut Around<'_>,
         now: Instant,
         wanted: &mut BTreeMap<DatapathId, SwitchPlan>,
     ) -> Vec<(DatapathId, FlowKey)> {
         let mut kept = Vec::new();
         let mut over = Vec::new();
-        for (dpid, held) in &self.qos.held {
-            let up_since = self.network.switch(*dpid).map(|switch| switch.up_since);
+        for (dpid, held) in &self.held {
+            let up_since = around.view.net.switch(*dpid).map(|switch| switch.up_since);
             let Some(until) = up_since.map(|at| at + ADOPTED_KEPT).filter(|at| *at > now) else {
                 continue;
             };
@@ -790,9 +799,8 @@ impl Controller {
                 let Owner::Circuit(name) = &planned.owner else {
                     continue;
                 };
-                let refusal = self.qos.refusals.get(name);
-                let waits =
-                    refusal.is_some_and(Refusal::may_pass) && !self.qos.routed.contains(name);
+                let refusal = self.refusals.get(name);
+                let waits = refusal.is_some_and(Refusal::may_pass) && !self.routed.contains(name);
                 let flows = &mut wanted.entry(*dpid).or_default().flows;
                 if waits && !flows.contains_key(key) {
                     flows.insert(key.clone(), planned.clone());
@@ -802,7 +810,7 @@ impl Controller {
             }
         }
         if let Some(until) = over.into_iter().min() {
-            self.qos_again(until);
+            self.qos_again(around, until);
         }
         kept
     }
@@ -810,21 +818,27 @@ impl Controller {
     /// The facts of these switches alone, without links and hosts.
     fn facts_of(
         &self,
+        view: View<'_>,
         dpids: &BTreeSet<DatapathId>,
         is_there: impl Fn(&SwitchQos) -> bool,
     ) -> Network {
         let mut network = Network::default();
         for dpid in dpids {
-            let state = self.qos.switches.get(dpid).filter(|state| is_there(state));
-            let facts = state.and_then(|state| self.switch_facts(*dpid, state));
+            let state = self.switches.get(dpid).filter(|state| is_there(state));
+            let facts = state.and_then(|state| self.switch_facts(view, *dpid, state));
             network.switches.extend(facts.map(|facts| (*dpid, facts)));
         }
         network
     }
 
-    fn switch_facts(&self, dpid: DatapathId, state: &SwitchQos) -> Option<SwitchFacts> {
-        let switch = self.network.switch(dpid)?;
-        let queues = self.qos.queues.get(&dpid);
+    fn switch_facts(
+        &self,
+        view: View<'_>,
+        dpid: DatapathId,
+        state: &SwitchQos,
+    ) -> Option<SwitchFacts> {
+        let switch = view.net.switch(dpid)?;
+        let queues = self.queues.get(&dpid);
         let rate = |port| queues.and_then(|queues| queues.rates.get(port)).copied();
         let ports = switch.ports.keys().map(|port| (*port, rate(port)));
         // A switch without a report counts as the most capable.
@@ -846,32 +860,32 @@ impl Controller {
         })
     }
 
-    fn network_of(&self, is_there: impl Fn(&SwitchQos) -> bool) -> Network {
-        let switches = self.qos.switches.keys().copied().collect();
-        let mut network = self.facts_of(&switches, is_there);
-        network.links = two_ways(&self.network.links);
+    fn network_of(&self, view: View<'_>, is_there: impl Fn(&SwitchQos) -> bool) -> Network {
+        let switches = self.switches.keys().copied().collect();
+        let mut network = self.facts_of(view, &switches, is_there);
+        network.links = two_ways(&view.net.links);
         network.links.retain(|from, to| {
             [from, to]
                 .iter()
                 .all(|end| network.switches.contains_key(&end.dpid))
         });
-        for name in self.qos.named.keys() {
-            if let Some(at) = self.host_place(*name) {
+        for name in self.named.keys() {
+            if let Some(at) = self.host_place(view, *name) {
                 network.hosts.insert(*name, at);
             }
         }
         network
     }
 
-    fn host_place(&self, name: HostName) -> Option<Location> {
+    fn host_place(&self, view: View<'_>, name: HostName) -> Option<Location> {
         let mac = match name {
             HostName::Mac(mac) => Some(mac),
-            HostName::Ip(ip) => self.hosts.by_ip(ip),
+            HostName::Ip(ip) => view.hosts.by_ip(ip),
             HostName::Net(_) => None,
         };
-        let heard = mac.and_then(|mac| self.hosts.place(mac));
-        let is_edge = |at: &Location| self.network.is_up(*at) && !self.network.is_end(*at);
-        heard.or_else(|| self.qos.adopted.get(&name).copied().filter(is_edge))
+        let heard = mac.and_then(|mac| view.hosts.place(mac));
+        let is_edge = |at: &Location| view.net.is_up(*at) && !view.net.is_end(*at);
+        heard.or_else(|| self.adopted.get(&name).copied().filter(is_edge))
     }
 }
 

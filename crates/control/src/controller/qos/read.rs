@@ -16,8 +16,8 @@ use crate::qos::{Circuit, Meter, MeterFacts};
 
 use super::super::outbox::Request;
 use super::super::reconcile::delete_row;
-use super::super::{Controller, Location, Timer};
-use super::{QUEUES_WAIT, SETTLE, SwitchQos, two_ways};
+use super::super::{Location, Timer};
+use super::{Around, QUEUES_WAIT, QosState, SETTLE, SwitchQos, View, two_ways};
 
 /// The bit in the band types of METER_FEATURES.
 const DSCP_REMARK: u32 = 1 << 2;
@@ -62,14 +62,14 @@ impl Told {
     }
 }
 
-impl Controller {
-    pub(in crate::controller) fn qos_up(&mut self, now: Instant, dpid: DatapathId, tables: u8) {
-        let ready_at = now + self.config.port_hold + SETTLE;
+impl QosState {
+    pub(super) fn qos_up(&mut self, now: Instant, dpid: DatapathId, tables: u8) {
+        let ready_at = now + self.port_hold + SETTLE;
         let fresh = || SwitchQos {
             ready_at,
             ..SwitchQos::default()
         };
-        let switch = self.qos.switches.entry(dpid).or_insert_with(fresh);
+        let switch = self.switches.entry(dpid).or_insert_with(fresh);
         switch.table_count = tables;
         switch.cannot_lead = false;
         switch.waiting_since = None;
@@ -81,24 +81,25 @@ impl Controller {
     }
 
     /// Handles a switch that did not come back.
-    pub(in crate::controller) fn qos_lost(&mut self, dpid: DatapathId) {
-        self.qos.switches.remove(&dpid);
-        self.qos.held.remove(&dpid);
-        self.outbox.set_qos_used(self.qos.is_used());
-        self.qos.unsettled.all = true;
+    pub(super) fn qos_lost(&mut self, around: &mut Around<'_>, dpid: DatapathId) {
+        self.switches.remove(&dpid);
+        self.held.remove(&dpid);
+        around.outbox.set_qos_used(self.is_used());
+        self.unsettled.all = true;
         self.qos_counts_restart(dpid);
     }
 
     /// Reads a switch's entries. Must run before paths are compared, since it decides on their
     /// form. `is_first`: the switch has just connected; later only counters and forms are new.
-    pub(in crate::controller) fn read_qos(
+    pub(super) fn read_qos(
         &mut self,
+        around: &mut Around<'_>,
         now: Instant,
         dpid: DatapathId,
         told: &Told,
         is_first: bool,
     ) {
-        let was_used = self.qos.is_used();
+        let was_used = self.is_used();
         let mut held = SwitchPlan::default();
         let mut counts = BTreeMap::new();
         for row in &told.qos {
@@ -107,12 +108,12 @@ impl Controller {
                     counts.insert(flow.key.clone(), (row.packet_count, row.byte_count));
                     held.insert_held(flow);
                 }
-                None => self.outbox.send_flow_mod(dpid, delete_row(row)),
+                None => around.outbox.send_flow_mod(dpid, delete_row(row)),
             }
         }
         let has_miss = held.flows.contains_key(&Flow::policy_miss().key);
-        let wants_policies = !self.qos.asked.qos().policies.is_empty();
-        let Some(switch) = self.qos.switches.get_mut(&dpid) else {
+        let wants_policies = !self.asked.qos().policies.is_empty();
+        let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
         if is_first {
@@ -120,40 +121,41 @@ impl Controller {
             let leads_on = led && has_miss && wants_policies;
             switch.leads_on = leads_on;
             switch.has_entries = true;
-            self.qos.unsettled.all = true;
-            if held != SwitchPlan::default() || self.qos.held.contains_key(&dpid) {
-                self.qos.held.insert(dpid, held);
+            self.unsettled.all = true;
+            if held != SwitchPlan::default() || self.held.contains_key(&dpid) {
+                self.held.insert(dpid, held);
             }
-            self.outbox.set_qos_used(self.qos.is_used());
-            self.outbox.set_leads_on(dpid, leads_on);
+            around.outbox.set_qos_used(self.is_used());
+            around.outbox.set_leads_on(dpid, leads_on);
             if leads_on {
                 // Entries that its edge has set until now are read once more.
-                self.outbox
+                around
+                    .outbox
                     .tell_edge(dpid, crate::edge::EdgeUpdate::LeadOn(true));
-                self.ask_entries(now, dpid);
+                around.tables.ask_entries(now, dpid, around.outbox);
             }
         }
-        let Some(switch) = self.qos.switches.get_mut(&dpid) else {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
-        switch.note_counts(self.qos.held.get(&dpid), counts);
+        switch.note_counts(self.held.get(&dpid), counts);
         let other = match switch.leads_on {
             true => &told.plain,
             false => &told.leading,
         };
         switch.resend.extend(other.iter().copied());
         switch.is_plain = !switch.leads_on && told.leading.is_empty();
-        match !was_used && self.qos.is_used() {
-            true => self.ask_all_meters(now),
-            false => self.ask_meters(now, dpid),
+        match !was_used && self.is_used() {
+            true => self.ask_all_meters(around, now),
+            false => self.ask_meters(around, now, dpid),
         }
     }
 
     /// Deletes the lowest entries of policy tables without other entries, once no path leads there.
-    pub(super) fn drop_bases(&mut self) {
+    pub(super) fn drop_bases(&mut self, around: &mut Around<'_>) {
         let key = Flow::policy_miss().key;
         let is_alone = |dpid: &DatapathId| {
-            let held = self.qos.held.get(dpid);
+            let held = self.held.get(dpid);
             held.is_some_and(|held| {
                 let mut flows = held.flows.keys().filter(|key| key.table == POLICY_TABLE);
                 let is_base = flows.next() == Some(&key) && flows.next().is_none();
@@ -161,44 +163,44 @@ impl Controller {
             })
         };
         let is_done = |dpid: &DatapathId, switch: &SwitchQos| {
-            let planned = self.qos.plan.switches.get(dpid);
+            let planned = self.plan.switches.get(dpid);
             let is_wanted = planned.is_some_and(SwitchPlan::has_policies);
             let is_read = switch.is_told && switch.has_entries && switch.has_meters;
             is_read && switch.is_plain && switch.resend.is_empty() && !is_wanted
         };
-        let switches = self.qos.switches.iter();
+        let switches = self.switches.iter();
         let done = switches.filter(|(dpid, switch)| is_done(dpid, switch) && is_alone(dpid));
         for dpid in done.map(|(dpid, _)| *dpid).collect::<Vec<_>>() {
-            self.outbox.send_flow_mod(dpid, key.to_delete());
-            if let Some(held) = self.qos.held.get_mut(&dpid) {
+            around.outbox.send_flow_mod(dpid, key.to_delete());
+            if let Some(held) = self.held.get_mut(&dpid) {
                 held.flows.remove(&key);
             }
         }
-        self.outbox.set_qos_used(self.qos.is_used());
+        around.outbox.set_qos_used(self.is_used());
     }
 
     /// Notes that all entries have their proper form. If that is the plain one, reads once more
     /// whether any entry still leads on.
-    pub(super) fn after_resend(&mut self, now: Instant, dpid: DatapathId) {
+    pub(super) fn after_resend(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) {
         let key = Flow::policy_miss().key;
         let holds_miss = |held: &SwitchPlan| held.flows.contains_key(&key);
-        let is_left = self.qos.held.get(&dpid).is_some_and(holds_miss);
-        if is_left && !self.qos.leads_on(dpid) {
-            self.ask_entries(now, dpid);
+        let is_left = self.held.get(&dpid).is_some_and(holds_miss);
+        if is_left && !self.leads_on(dpid) {
+            around.tables.ask_entries(now, dpid, around.outbox);
         }
     }
 
-    pub(super) fn ask_all_meters(&mut self, now: Instant) {
-        for dpid in self.qos.switches.keys().copied().collect::<Vec<_>>() {
-            self.ask_meters(now, dpid);
+    pub(super) fn ask_all_meters(&mut self, around: &mut Around<'_>, now: Instant) {
+        for dpid in self.switches.keys().copied().collect::<Vec<_>>() {
+            self.ask_meters(around, now, dpid);
         }
     }
 
     /// Asks for a switch's meters, once for each connection, and only if something depends on them.
-    pub(super) fn ask_meters(&mut self, now: Instant, dpid: DatapathId) {
-        let is_used = self.qos.is_used();
-        let version = self.network.version(dpid);
-        let Some(switch) = self.qos.switches.get_mut(&dpid) else {
+    pub(super) fn ask_meters(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) {
+        let is_used = self.is_used();
+        let version = around.view.net.version(dpid);
+        let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
         if !is_used || !switch.has_entries || std::mem::replace(&mut switch.meters_asked, true) {
@@ -206,7 +208,7 @@ impl Controller {
         }
         if version == Some(Version::V10) {
             (switch.has_meters, switch.meters) = (true, Some(None));
-            return self.note_ready(now);
+            return self.note_ready(around, now);
         }
         let asks = [
             (Request::MeterFeatures, RequestBody::MeterFeatures),
@@ -214,21 +216,26 @@ impl Controller {
         ];
         for (request, body) in asks {
             let message = Message::MultipartRequest(MultipartRequest { more: false, body });
-            if self.outbox.request(now, dpid, request, &message).is_none() {
-                self.handle_qos_answer(now, dpid, request, Vec::new());
+            if around
+                .outbox
+                .request(now, dpid, request, &message)
+                .is_none()
+            {
+                self.handle_qos_answer(around, now, dpid, request, Vec::new());
             }
         }
     }
 
     /// Handles a switch's report of its meters; `None` if it refused.
-    pub(in crate::controller) fn handle_qos_answer(
+    pub(super) fn handle_qos_answer(
         &mut self,
+        around: &mut Around<'_>,
         now: Instant,
         dpid: DatapathId,
         request: Request,
         bodies: Vec<ReplyBody>,
     ) {
-        let Some(switch) = self.qos.switches.get_mut(&dpid) else {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
         match request {
@@ -252,31 +259,31 @@ impl Controller {
                 let ours = configs.filter(|config| is_our_meter(config.meter_id, max));
                 let meters = ours.filter_map(|c| Some((c.meter_id, Meter::from_config(&c)?)));
                 let meters: BTreeMap<MeterId, Meter> = meters.collect();
-                self.qos.unsettled.all = true;
-                if !meters.is_empty() || self.qos.held.contains_key(&dpid) {
-                    self.qos.held.entry(dpid).or_default().meters = meters;
+                self.unsettled.all = true;
+                if !meters.is_empty() || self.held.contains_key(&dpid) {
+                    self.held.entry(dpid).or_default().meters = meters;
                 }
-                self.outbox.set_qos_used(self.qos.is_used());
+                around.outbox.set_qos_used(self.is_used());
             }
             _ => {}
         }
-        self.note_ready(now);
+        self.note_ready(around, now);
     }
 
     /// Adds switches to the network whose facts are all known by now.
-    pub(super) fn note_ready(&mut self, now: Instant) {
+    pub(super) fn note_ready(&mut self, around: &mut Around<'_>, now: Instant) {
         let mut is_any = false;
         let mut later = Vec::new();
-        let asked = self.qos.asked.qos();
+        let asked = self.asked.qos();
         let has_own = |circuit: &Circuit| circuit.rate.is_some() || circuit.queue.is_some();
         let has_own = asked.circuits.iter().any(has_own);
-        for (dpid, switch) in &mut self.qos.switches {
+        for (dpid, switch) in &mut self.switches {
             let is_read = switch.has_entries && switch.has_meters && switch.meters.is_some();
             if !is_read || switch.is_known && switch.is_told {
                 continue;
             }
             let has_queues = has_own || asked.ports_of(*dpid).next().is_some();
-            let ready_at = match has_queues && !self.qos.queues.contains_key(dpid) {
+            let ready_at = match has_queues && !self.queues.contains_key(dpid) {
                 true => switch.ready_at + QUEUES_WAIT,
                 false => switch.ready_at,
             };
@@ -288,16 +295,16 @@ impl Controller {
             is_any = true;
         }
         for due in later {
-            self.outbox.timer(due, Timer::Qos);
+            around.outbox.timer(due, Timer::Qos);
         }
         if is_any {
-            self.qos_soon(now);
+            self.qos_soon(around, now);
         }
     }
 
     /// Finds the owners of held circuit entries that had none.
     pub(super) fn claim_held(&mut self) {
-        let qos = &mut self.qos;
+        let qos = &mut *self;
         let flows = qos.held.values_mut().flat_map(SwitchPlan::ways_mut);
         for (key, planned) in flows {
             if planned.owner == Owner::Nobody
@@ -311,36 +318,37 @@ impl Controller {
 
     /// Adopts wanted circuits that the switches hold from an earlier process: otherwise their
     /// hosts, which speak over these entries alone, may not be found for a long time.
-    pub(super) fn adopt_circuits(&mut self) {
+    pub(super) fn adopt_circuits(&mut self, around: &mut Around<'_>) {
         self.claim_held();
-        let links = two_ways(&self.network.links);
+        let links = two_ways(&around.view.net.links);
         let mut found: Vec<(Circuit, Vec<Hop>)> = Vec::new();
-        for (dpid, held) in &self.qos.held {
+        for (dpid, held) in &self.held {
             let openings = held.ways().filter(|(_, planned)| planned.rank == OPENS);
             for (key, _) in openings {
-                let Some((circuit, is_back)) = circuit_of(self.qos.asked.qos(), key) else {
+                let Some((circuit, is_back)) = circuit_of(self.asked.qos(), key) else {
                     continue;
                 };
-                if is_back || self.qos.circuits.route(&circuit.name).is_some() {
+                if is_back || self.circuits.route(&circuit.name).is_some() {
                     continue;
                 }
-                if let Some(hops) = self.trace_circuit(&links, *dpid, key) {
+                if let Some(hops) = self.trace_circuit(around.view, &links, *dpid, key) {
                     found.push((circuit.clone(), hops));
                 }
             }
         }
         for (circuit, hops) in found {
             if let (Some(first), Some(last)) = (hops.first(), hops.last()) {
-                self.qos.adopted.insert(circuit.from, first.inlet());
-                self.qos.adopted.insert(circuit.to, last.outlet());
+                self.adopted.insert(circuit.from, first.inlet());
+                self.adopted.insert(circuit.to, last.outlet());
             }
-            self.qos.circuits.adopt(circuit, hops);
+            self.circuits.adopt(circuit, hops);
         }
     }
 
     /// The hops from the entry that lets packets in to their exit; `None` if a part is missing.
     fn trace_circuit(
         &self,
+        view: View<'_>,
         links: &BTreeMap<Location, Location>,
         dpid: DatapathId,
         opening: &FlowKey,
@@ -352,7 +360,7 @@ impl Controller {
             port: opening.matching.in_port()?,
         };
         for _ in 0..HOPS_MAX {
-            let held = self.qos.held.get(&at.dpid)?;
+            let held = self.held.get(&at.dpid)?;
             let is_its = |key: &FlowKey| {
                 key.table == PATH_TABLE
                     && key.priority == opening.priority
@@ -371,7 +379,7 @@ impl Controller {
             hops.push(hop);
             match links.get(&hop.outlet()) {
                 Some(next) => at = *next,
-                None if self.network.is_end(hop.outlet()) => return None,
+                None if view.net.is_end(hop.outlet()) => return None,
                 None => return Some(hops),
             }
         }

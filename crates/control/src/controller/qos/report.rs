@@ -10,7 +10,7 @@ use crate::qos::flow::{FlowKey, OPENS};
 use crate::qos::plan::{Owner, circuit_of};
 use crate::qos::verify::Effect;
 
-use super::Controller;
+use super::QosState;
 
 /// The state of each demand, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -80,25 +80,25 @@ impl Count {
     }
 }
 
-impl Controller {
-    /// Reports the progress, the reasons for waiting, and the counters of each policy and circuit.
-    pub fn qos_report(&self) -> QosReport {
+impl QosState {
+    /// Carries out [`crate::controller::Controller::qos_report`].
+    pub(super) fn qos_report(&self) -> QosReport {
         let progress = self.qos_progress();
         let mut reasons: BTreeMap<&Owner, BTreeSet<String>> = BTreeMap::new();
-        for (owner, why) in &self.qos.plan.waiting {
+        for (owner, why) in &self.plan.waiting {
             reasons.entry(owner).or_default().insert(why.clone());
         }
-        for (owner, (why, _)) in &self.qos.refused {
+        for (owner, (why, _)) in &self.refused {
             reasons.entry(owner).or_default().insert(why.clone());
         }
-        for owner in &self.qos.stuck {
+        for owner in &self.stuck {
             let why = "a switch of it is away, or does not confirm".to_owned();
             reasons.entry(owner).or_default().insert(why);
         }
         let reasons = |owner: &Owner| reasons.get(owner).cloned().unwrap_or_default();
         let none = Progress::default();
         let mut report = QosReport::default();
-        for policy in &self.qos.asked.qos().policies {
+        for policy in &self.asked.qos().policies {
             let owner = Owner::Policy(policy.name.clone());
             let progress = progress.get(&owner).unwrap_or(&none);
             let mut reasons = reasons(&owner);
@@ -114,13 +114,13 @@ impl Controller {
             };
             report.policies.insert(policy.name.clone(), policy_report);
         }
-        for circuit in &self.qos.asked.qos().circuits {
+        for circuit in &self.asked.qos().circuits {
             let owner = Owner::Circuit(circuit.name.clone());
             let progress = progress.get(&owner).unwrap_or(&none);
             let mut reasons = reasons(&owner);
-            let refusal = self.qos.refusals.get(&circuit.name);
+            let refusal = self.refusals.get(&circuit.name);
             reasons.extend(refusal.map(ToString::to_string));
-            let route = self.qos.circuits.route(&circuit.name);
+            let route = self.circuits.route(&circuit.name);
             let (state, seen) = self.verified_state(progress.state(), &owner, &mut reasons);
             let circuit_report = CircuitReport {
                 state,
@@ -145,9 +145,9 @@ impl Controller {
         if state != Installation::Installed {
             return (state, None);
         }
-        let (worst, doubts) = self.qos.verified.doubts(owner);
+        let (worst, doubts) = self.verified.doubts(owner);
         reasons.extend(doubts);
-        let seen = self.qos.verified.seen(owner);
+        let seen = self.verified.seen(owner);
         let state = match (worst, seen) {
             (Some(Effect::No), _) => Installation::NotInEffect,
             (Some(Effect::Partly), _) | (_, None) => Installation::Installed,
@@ -159,14 +159,14 @@ impl Controller {
 
     fn qos_progress(&self) -> BTreeMap<Owner, Progress> {
         let mut progress: BTreeMap<Owner, Progress> = BTreeMap::new();
-        for (dpid, switch) in &self.qos.plan.switches {
-            let state = self.qos.switches.get(dpid);
+        for (dpid, switch) in &self.plan.switches {
+            let state = self.switches.get(dpid);
             let sent: BTreeSet<&FlowKey> = state
                 .into_iter()
                 .flat_map(|state| state.sent.values())
                 .filter_map(|sent| sent.change.key())
                 .collect();
-            let held = self.qos.held.get(dpid);
+            let held = self.held.get(dpid);
             for (key, planned) in &switch.flows {
                 let of = progress.entry(planned.owner.clone()).or_default();
                 let there = held.and_then(|held| held.flows.get(key));
@@ -177,7 +177,7 @@ impl Controller {
                 let count = count.filter(|_| is_there).unwrap_or_default();
                 match planned.rank {
                     0 => of.counts.entry(*dpid).or_default().add(count),
-                    OPENS => match circuit_of(self.qos.asked.qos(), key) {
+                    OPENS => match circuit_of(self.asked.qos(), key) {
                         Some((_, true)) => of.answered.add(count),
                         _ => of.sent.add(count),
                     },

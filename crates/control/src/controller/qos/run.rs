@@ -11,10 +11,10 @@ use crate::qos::diff::{Change, Diff, Stage};
 use crate::qos::flow::{Flow, FlowKey};
 use crate::qos::plan::Owner;
 
+use super::super::Timer;
 use super::super::outbox::Request;
 use super::super::updates::DRAIN;
-use super::super::{Controller, Timer};
-use super::{LEAD_ON_AFTER, REFUSED_PAUSE, Sent};
+use super::{Around, LEAD_ON_AFTER, QosState, REFUSED_PAUSE, Sent};
 
 /// Maximum number of messages to one switch before a barrier.
 const PORTION: usize = 256;
@@ -77,21 +77,21 @@ impl Run {
     }
 }
 
-impl Controller {
+impl QosState {
     /// Sends the messages that may be sent by now.
-    pub(in crate::controller) fn advance_qos(&mut self, now: Instant) {
+    pub(super) fn advance_qos(&mut self, around: &mut Around<'_>, now: Instant) {
         loop {
-            self.send_portions(now);
-            let run = &self.qos.run;
-            let is_waiting =
-                self.qos.switches.iter().any(|(dpid, switch)| {
-                    switch.waiting_since.is_some() && !run.late.contains(dpid)
-                });
+            self.send_portions(around, now);
+            let run = &self.run;
+            let is_waiting = self
+                .switches
+                .iter()
+                .any(|(dpid, switch)| switch.waiting_since.is_some() && !run.late.contains(dpid));
             let pauses = run.resume_at.is_some_and(|at| at > now);
             if run.is_void || is_waiting || pauses || !run.current.is_empty() {
                 return;
             }
-            let run = &mut self.qos.run;
+            let run = &mut self.run;
             run.resume_at = None;
             let drains = match run.steps.front() {
                 Some(Step::Stage(stage)) => stage.order.drains(),
@@ -100,11 +100,11 @@ impl Controller {
             if drains && !std::mem::replace(&mut run.has_drained, true) {
                 let due = now + DRAIN;
                 run.resume_at = Some(due);
-                return self.outbox.timer(due, Timer::Qos);
+                return around.outbox.timer(due, Timer::Qos);
             }
             run.has_drained = false;
             match run.steps.pop_front() {
-                None if self.qos.plan_at.is_none() => return self.drop_bases(),
+                None if self.plan_at.is_none() => return self.drop_bases(around),
                 None => return,
                 Some(Step::Stage(stage)) => {
                     for (dpid, change) in stage.changes {
@@ -113,7 +113,7 @@ impl Controller {
                 }
                 Some(Step::Lead(switches, is_on)) => {
                     for dpid in switches {
-                        self.lead(now, dpid, is_on);
+                        self.lead(around, now, dpid, is_on);
                     }
                 }
             }
@@ -121,77 +121,83 @@ impl Controller {
     }
 
     /// Sends a portion to each switch that has confirmed the one before.
-    fn send_portions(&mut self, now: Instant) {
+    fn send_portions(&mut self, around: &mut Around<'_>, now: Instant) {
         let mut left = PORTIONS_MAX;
-        let switches: Vec<DatapathId> = self.qos.switches.keys().copied().collect();
+        let switches: Vec<DatapathId> = self.switches.keys().copied().collect();
         for dpid in switches {
-            let Some(switch) = self.qos.switches.get(&dpid) else {
+            let Some(switch) = self.switches.get(&dpid) else {
                 continue;
             };
-            if !self.network.is_connected(dpid) {
+            if !around.view.net.is_connected(dpid) {
                 // The switch is planned for again when it comes back.
-                self.qos.run.current.remove(&dpid);
+                self.run.current.remove(&dpid);
                 continue;
             }
-            let has_changes = self.qos.run.current.contains_key(&dpid) && !self.qos.run.is_void;
+            let has_changes = self.run.current.contains_key(&dpid) && !self.run.is_void;
             let has_more = has_changes || !switch.resend.is_empty();
             if switch.waiting_since.is_some() || !has_more || left == 0 {
                 continue;
             }
             let portion = PORTION.min(left);
             let sent = match has_changes {
-                true => self.send_changes(now, dpid, portion),
-                false => self.send_again(dpid, portion),
+                true => self.send_changes(around, now, dpid, portion),
+                false => self.send_again(around, dpid, portion),
             };
             left -= sent;
-            let asked = self
+            let asked = around
                 .outbox
                 .request(now, dpid, Request::Qos, &Message::BarrierRequest);
-            if let Some(switch) = self.qos.switches.get_mut(&dpid).filter(|_| asked.is_some()) {
+            if let Some(switch) = self.switches.get_mut(&dpid).filter(|_| asked.is_some()) {
                 switch.waiting_since = Some(now);
-                self.outbox.timer(now + BARRIER_WAIT, Timer::Qos);
+                around.outbox.timer(now + BARRIER_WAIT, Timer::Qos);
             }
         }
     }
 
-    fn send_changes(&mut self, now: Instant, dpid: DatapathId, portion: usize) -> usize {
-        let Some(changes) = self.qos.run.current.get_mut(&dpid) else {
+    fn send_changes(
+        &mut self,
+        around: &mut Around<'_>,
+        now: Instant,
+        dpid: DatapathId,
+        portion: usize,
+    ) -> usize {
+        let Some(changes) = self.run.current.get_mut(&dpid) else {
             return 0;
         };
         let portion: Vec<Change> = changes.drain(..portion.min(changes.len())).collect();
         if changes.is_empty() {
-            self.qos.run.current.remove(&dpid);
+            self.run.current.remove(&dpid);
         }
         let count = portion.len();
         for change in portion {
-            let Some(version) = self.network.version(dpid) else {
+            let Some(version) = around.view.net.version(dpid) else {
                 continue;
             };
-            let message = change.to_message(version, self.outbox.generation);
-            self.outbox.counters.flow_mods += u64::from(matches!(message, Message::FlowMod(_)));
-            match self.outbox.send(dpid, &message) {
+            let message = change.to_message(version, around.outbox.generation);
+            around.outbox.counters.flow_mods += u64::from(matches!(message, Message::FlowMod(_)));
+            match around.outbox.send(dpid, &message) {
                 Some(xid) => {
-                    let held = self.qos.held.entry(dpid).or_default();
+                    let held = self.held.entry(dpid).or_default();
                     let key = change.key();
                     let before = key.and_then(|key| held.flows.get(key)).cloned();
                     held.apply(&change);
-                    if let Some(switch) = self.qos.switches.get_mut(&dpid) {
+                    if let Some(switch) = self.switches.get_mut(&dpid) {
                         switch.sent.insert(xid, Sent { change, before });
                     }
                 }
                 None => {
                     let why = format!("switch {dpid} of {version} cannot be told that");
-                    self.qos_failed(now, dpid, &change, why);
+                    self.qos_failed(around, now, dpid, &change, why);
                 }
             }
         }
-        self.outbox.set_qos_used(self.qos.is_used());
+        around.outbox.set_qos_used(self.is_used());
         count
     }
 
     /// Sends entries of paths again, in their proper form.
-    fn send_again(&mut self, dpid: DatapathId, portion: usize) -> usize {
-        let Some(state) = self.qos.switches.get_mut(&dpid) else {
+    fn send_again(&mut self, around: &mut Around<'_>, dpid: DatapathId, portion: usize) -> usize {
+        let Some(state) = self.switches.get_mut(&dpid) else {
             return 0;
         };
         let mut left = std::mem::take(&mut state.resend).into_iter();
@@ -200,58 +206,62 @@ impl Controller {
         state.is_resending = true;
         let count = portion.len();
         for key in portion {
-            if let Some(table) = self.tables.get_mut(dpid)
-                && let Some(entry) = table.entries().get(&key).copied()
-            {
-                table.note_sent(self.outbox.now, entry);
-                self.outbox
-                    .send_flow_mod(dpid, entry.to_add(self.outbox.generation));
-            }
+            around.tables.send_again(dpid, &key, around.outbox);
         }
         count
     }
 
     /// Handles a switch's confirmation of its messages.
-    pub(in crate::controller) fn qos_confirmed(&mut self, now: Instant, dpid: DatapathId) {
-        let was_late = !self.qos.is_in_time(dpid, now);
-        let Some(switch) = self.qos.switches.get_mut(&dpid) else {
+    pub(super) fn qos_confirmed(
+        &mut self,
+        around: &mut Around<'_>,
+        now: Instant,
+        dpid: DatapathId,
+    ) {
+        let was_late = !self.is_in_time(dpid, now);
+        let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
         switch.waiting_since = None;
         switch.sent.clear();
         let is_resent = std::mem::take(&mut switch.is_resending) && switch.resend.is_empty();
         if is_resent {
-            self.after_resend(now, dpid);
+            self.after_resend(around, now, dpid);
         }
         if was_late {
-            self.qos_soon(now);
+            self.qos_soon(around, now);
         }
-        self.advance_qos(now);
+        self.advance_qos(around, now);
     }
 
     /// Handles a confirmation that is late: whether the switch has the messages is unknown, so they
     /// are sent once more.
-    pub(in crate::controller) fn qos_unconfirmed(&mut self, now: Instant, dpid: DatapathId) {
-        let Some(switch) = self.qos.switches.get_mut(&dpid) else {
+    pub(super) fn qos_unconfirmed(
+        &mut self,
+        around: &mut Around<'_>,
+        now: Instant,
+        dpid: DatapathId,
+    ) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
         if switch.waiting_since.take().is_none() {
             return;
         }
         let sent = std::mem::take(&mut switch.sent);
-        self.qos.unsettled.all = true;
-        if let Some(held) = self.qos.held.get_mut(&dpid) {
+        self.unsettled.all = true;
+        if let Some(held) = self.held.get_mut(&dpid) {
             for sent in sent.values().rev() {
                 sent.undo(held);
             }
         }
-        self.outbox.set_qos_used(self.qos.is_used());
-        self.qos_soon(now);
+        around.outbox.set_qos_used(self.is_used());
+        self.qos_soon(around, now);
     }
 
     /// Handles the end of a connection: unconfirmed messages may have taken effect or not.
-    pub(in crate::controller) fn qos_down(&mut self, now: Instant, dpid: DatapathId) {
-        let Some(switch) = self.qos.switches.get_mut(&dpid) else {
+    pub(super) fn qos_down(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
         switch.waiting_since = None;
@@ -259,48 +269,56 @@ impl Controller {
         (switch.has_entries, switch.has_meters, switch.meters_asked) = (false, false, false);
         switch.is_told = false;
         let sent = std::mem::take(&mut switch.sent);
-        self.qos.unsettled.all = true;
-        if let Some(held) = self.qos.held.get_mut(&dpid) {
+        self.unsettled.all = true;
+        if let Some(held) = self.held.get_mut(&dpid) {
             for sent in sent.values().rev() {
                 sent.undo(held);
             }
         }
-        self.outbox.set_qos_used(self.qos.is_used());
-        self.qos_soon(now);
-        if self.qos.is_used() {
-            self.advance_qos(now);
+        around.outbox.set_qos_used(self.is_used());
+        self.qos_soon(around, now);
+        if self.is_used() {
+            self.advance_qos(around, now);
         }
     }
 
     /// Handles a refusal, if the refused message was one of these.
-    pub(in crate::controller) fn qos_refused(
+    pub(super) fn qos_refused(
         &mut self,
+        around: &mut Around<'_>,
         now: Instant,
         dpid: DatapathId,
         xid: Xid,
         error: ErrorKind,
     ) {
-        let switch = self.qos.switches.get_mut(&dpid);
+        let switch = self.switches.get_mut(&dpid);
         let Some(sent) = switch.and_then(|switch| switch.sent.remove(&xid)) else {
             return;
         };
-        self.qos.unsettled.all = true;
-        let held = self.qos.held.entry(dpid).or_default();
+        self.unsettled.all = true;
+        let held = self.held.entry(dpid).or_default();
         sent.undo(held);
         let change = sent.change;
         if let Change::AddMeter(id, _) = &change {
             held.meters.remove(id);
         }
-        self.outbox.set_qos_used(self.qos.is_used());
+        around.outbox.set_qos_used(self.is_used());
         let why = format!("switch {dpid} refuses it: {error}");
-        self.qos_failed(now, dpid, &change, why);
+        self.qos_failed(around, now, dpid, &change, why);
     }
 
-    fn qos_failed(&mut self, now: Instant, dpid: DatapathId, change: &Change, why: String) {
+    fn qos_failed(
+        &mut self,
+        around: &mut Around<'_>,
+        now: Instant,
+        dpid: DatapathId,
+        change: &Change,
+        why: String,
+    ) {
         let until = now + REFUSED_PAUSE;
         let owners: Vec<Owner> = match change {
             Change::Set(key, _) if *key == Flow::policy_miss().key => {
-                let switch = self.qos.switches.get_mut(&dpid);
+                let switch = self.switches.get_mut(&dpid);
                 switch
                     .into_iter()
                     .for_each(|switch| switch.cannot_lead = true);
@@ -308,12 +326,7 @@ impl Controller {
             }
             Change::Set(_, planned) => vec![planned.owner.clone()],
             Change::AddMeter(id, _) | Change::ModifyMeter(id, _) => {
-                let flows = self
-                    .qos
-                    .plan
-                    .switches
-                    .get(&dpid)
-                    .map(|switch| &switch.flows);
+                let flows = self.plan.switches.get(&dpid).map(|switch| &switch.flows);
                 let flows = flows.into_iter().flat_map(|flows| flows.values());
                 let named = flows.filter(|planned| planned.does.meter == Some(*id));
                 named.map(|planned| planned.owner.clone()).collect()
@@ -321,24 +334,24 @@ impl Controller {
             Change::DeleteMeter(_) | Change::Delete(_) => return,
         };
         for owner in owners {
-            self.qos.refused.insert(owner, (why.clone(), until));
+            self.refused.insert(owner, (why.clone(), until));
         }
-        self.qos.run.void();
-        self.qos_soon(now);
+        self.run.void();
+        self.qos_soon(around, now);
     }
 
     /// Makes the paths of a switch lead on to its policies, or leave it by themselves. Reads its
     /// entries, since its edge has set some that only the edge knows, and sends them again.
-    fn lead(&mut self, now: Instant, dpid: DatapathId, is_on: bool) {
-        let Some(switch) = self.qos.switches.get_mut(&dpid) else {
+    fn lead(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId, is_on: bool) {
+        let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
         switch.leads_on = is_on;
         switch.is_plain = false;
-        self.outbox.set_leads_on(dpid, is_on);
-        self.outbox.tell_edge(dpid, EdgeUpdate::LeadOn(is_on));
-        if self.network.is_connected(dpid) {
-            self.ask_entries(now, dpid);
+        around.outbox.set_leads_on(dpid, is_on);
+        around.outbox.tell_edge(dpid, EdgeUpdate::LeadOn(is_on));
+        if around.view.net.is_connected(dpid) {
+            around.tables.ask_entries(now, dpid, around.outbox);
         }
     }
 }

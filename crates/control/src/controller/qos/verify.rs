@@ -15,7 +15,8 @@ use crate::qos::flow::FlowKey;
 use crate::qos::plan::{Owner, Planned, SwitchPlan};
 use crate::qos::verify::{Beside, Claim, Effect, KEPT_LATE, Readings, Verdict, Wants, Watch};
 
-use super::super::{Controller, Timer};
+use super::super::Timer;
+use super::{Around, QosState, View};
 
 #[derive(Default)]
 pub(super) struct Verified {
@@ -111,29 +112,27 @@ impl Verified {
     }
 }
 
-impl Controller {
-    /// Takes in the counts of a switch's queues in the kernel, by port, where its datapath ignores
-    /// `set_queue`.
-    pub fn set_queue_counts(
+impl QosState {
+    /// Carries out [`crate::controller::Controller::set_queue_counts`].
+    pub(super) fn set_queue_counts(
         &mut self,
         now: Instant,
         dpid: DatapathId,
         ports: BTreeMap<PortNo, Beside>,
     ) {
-        let watch = self.qos.verified.watches.entry(dpid).or_default();
+        let watch = self.verified.watches.entry(dpid).or_default();
         watch.note_beside(now, ports);
     }
 
-    /// The verdicts on each hop of policies and circuits, from packets counted since `from`, within
-    /// a minute at most.
-    pub fn verify_report(&self, now: Instant, from: Instant) -> VerifyReport {
+    /// Carries out [`crate::controller::Controller::verify_report`].
+    pub(super) fn verify_report(&self, now: Instant, from: Instant) -> VerifyReport {
         let mut report = VerifyReport::default();
-        let asked = self.qos.asked.qos();
+        let asked = self.asked.qos();
         let policies = asked.policies.iter().map(|policy| policy.name.clone());
         report.policies = policies.map(|name| (name, Vec::new())).collect();
         let circuits = asked.circuits.iter().map(|circuit| circuit.name.clone());
         report.circuits = circuits.map(|name| (name, Vec::new())).collect();
-        for (dpid, watch) in &self.qos.verified.watches {
+        for (dpid, watch) in &self.verified.watches {
             for verdict in watch.judge(now, from, self.queues_by(*dpid)) {
                 let hops = match &verdict.claim.owner {
                     Owner::Policy(name) => report.policies.get_mut(name),
@@ -150,7 +149,7 @@ impl Controller {
             }
         }
         for (name, hops) in &mut report.circuits {
-            let Some(route) = self.qos.circuits.route(name) else {
+            let Some(route) = self.circuits.route(name) else {
                 continue;
             };
             hops.sort_by_key(|hop| {
@@ -165,10 +164,10 @@ impl Controller {
 
     /// Notes that a switch's counters have begun again: earlier readings belong to a former life.
     pub(super) fn qos_counts_restart(&mut self, dpid: DatapathId) {
-        if let Some(watch) = self.qos.verified.watches.get_mut(&dpid) {
+        if let Some(watch) = self.verified.watches.get_mut(&dpid) {
             watch.restart();
         }
-        if let Some(switch) = self.qos.switches.get_mut(&dpid) {
+        if let Some(switch) = self.switches.get_mut(&dpid) {
             switch.reading = None;
         }
     }
@@ -176,30 +175,31 @@ impl Controller {
     /// Notes that all counters of a switch have been read.
     pub(super) fn note_qos_counts(
         &mut self,
+        around: &mut Around<'_>,
         now: Instant,
         dpid: DatapathId,
         told: Option<Readings>,
     ) {
-        let claims = self.claims(dpid);
-        let Some(switch) = self.qos.switches.get_mut(&dpid) else {
+        let claims = self.claims(around.view, dpid);
+        let Some(switch) = self.switches.get_mut(&dpid) else {
             return;
         };
         let due = now + KEPT_LATE;
         switch.judge_at = Some(due);
         let has_begun_again = std::mem::take(&mut switch.has_begun_again);
-        let watch = self.qos.verified.watches.entry(dpid).or_default();
+        let watch = self.verified.watches.entry(dpid).or_default();
         if has_begun_again {
             watch.restart();
         }
         watch.note_entries(now, claims);
         told.into_iter().for_each(|told| watch.note_told(now, told));
-        self.outbox.timer(due, Timer::Qos);
+        around.outbox.timer(due, Timer::Qos);
         self.judge(now, dpid);
     }
 
     pub(super) fn qos_judge_due(&mut self, now: Instant) {
         let mut due = Vec::new();
-        for (dpid, switch) in &mut self.qos.switches {
+        for (dpid, switch) in &mut self.switches {
             if switch.judge_at.is_some_and(|at| at <= now) {
                 switch.judge_at = None;
                 due.push(*dpid);
@@ -210,7 +210,7 @@ impl Controller {
 
     fn judge(&mut self, now: Instant, dpid: DatapathId) {
         let by = self.queues_by(dpid);
-        let verified = &mut self.qos.verified;
+        let verified = &mut self.verified;
         let Some(watch) = verified.watches.get(&dpid) else {
             return;
         };
@@ -229,7 +229,7 @@ impl Controller {
         for owner in owners {
             let hops = match &owner {
                 Owner::Circuit(name) => {
-                    let route = self.qos.circuits.route(name);
+                    let route = self.circuits.route(name);
                     Some(route.map_or(usize::MAX, |route| route.hops.len()))
                 }
                 _ => None,
@@ -241,20 +241,20 @@ impl Controller {
     }
 
     fn queues_by(&self, dpid: DatapathId) -> QueuesBy {
-        let queues = self.qos.queues.get(&dpid);
+        let queues = self.queues.get(&dpid);
         queues.map_or(QueuesBy::Nobody, |queues| queues.by)
     }
 
     /// The counts of a switch's entries, by the treatment of their packets.
-    fn claims(&self, dpid: DatapathId) -> BTreeMap<Claim, u64> {
+    fn claims(&self, view: View<'_>, dpid: DatapathId) -> BTreeMap<Claim, u64> {
         let mut claims: BTreeMap<Claim, u64> = BTreeMap::new();
-        let plan = self.qos.plan.switches.get(&dpid);
-        let state = self.qos.switches.get(&dpid);
+        let plan = self.plan.switches.get(&dpid);
+        let state = self.switches.get(&dpid);
         let (Some(plan), Some(state)) = (plan, state) else {
             return claims;
         };
-        let held = self.qos.held.get(&dpid);
-        let ports = self.network.switch(dpid).map(|switch| switch.ports.keys());
+        let held = self.held.get(&dpid);
+        let ports = view.net.switch(dpid).map(|switch| switch.ports.keys());
         let ports = ports
             .into_iter()
             .flatten()
@@ -267,7 +267,7 @@ impl Controller {
                 Owner::Nobody => continue,
                 Owner::Policy(_) => None,
                 Owner::Circuit(name) => {
-                    let route = self.qos.circuits.route(name);
+                    let route = self.circuits.route(name);
                     route.and_then(|route| route.hops.iter().find(|hop| hop.dpid == dpid))
                 }
             };
@@ -290,7 +290,7 @@ impl Controller {
 
     /// The owners that name a queue, or reserve room that needs one.
     fn asking_for_queues(&self) -> BTreeSet<Owner> {
-        let asked = self.qos.asked.qos();
+        let asked = self.asked.qos();
         let policies = asked
             .policies
             .iter()
