@@ -1,4 +1,4 @@
-//! The consequences of what discovery finds: ports that come and go, links, and switches that leave.
+//! The consequences of what discovery finds: ports and links that come and go, switches that leave.
 
 use std::collections::BTreeSet;
 
