@@ -442,7 +442,7 @@ impl Controller {
         let mut leads = Vec::new();
         if let Some(ingress) = hops.first() {
             let beginning = self.beginning(pair, revision, ingress, &rules, table_s);
-            self.note_leases(&beginning.leads);
+            self.tables.note_leases(&beginning.leads);
             if !is_begun {
                 (first.changes, leads) = (beginning.drops, beginning.leads);
             }

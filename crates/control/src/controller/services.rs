@@ -22,6 +22,7 @@ use crate::timeouts::FlowClass;
 
 use super::entries::Entries;
 use super::forwarding::Packet;
+use super::lifetimes::class_of_entry;
 use super::links::Hop;
 use super::paths::Pair;
 use super::updates::{Change, Guard, Step};
@@ -99,10 +100,7 @@ impl Controller {
 
     /// The class of the packets that an entry of a pair is for.
     pub(super) fn class_of_entry(&self, pair: Pair, rule: Option<Rule>) -> Option<&FlowClass> {
-        match rule {
-            Some(rule) => self.config.timeouts.class_of_rule(rule),
-            None => self.class_of(pair),
-        }
+        class_of_entry(&self.config.timeouts, &self.hosts, pair, rule)
     }
 
     /// Drops a forbidden packet of a pair whose other packets are allowed: the entry that drops the

@@ -35,9 +35,11 @@ use crate::timeouts::{ENTRIES_MAX, FlowClass, Lifetime, Timeouts};
 
 use super::entries::Entries;
 use super::guards::GuardCounts;
+use super::hosts::Hosts;
 use super::ingress::outlasts_flows;
+use super::network::Network;
 use super::outbox::{Outbox, Request};
-use super::paths::TABLE_FULL_PAUSE;
+use super::paths::{Paths, TABLE_FULL_PAUSE};
 use super::{Controller, TableView, TimeoutsView, Timer};
 
 /// Tenths of the limit above which single entries are examined.
@@ -88,6 +90,27 @@ pub(super) struct Table {
     /// Whether the edge was ever told timeouts that end entries in use, or used until lately.
     edge_ends_early: bool,
     counters: TableCounters,
+}
+
+/// What tables read, and where they leave their outputs.
+struct Around<'a> {
+    net: &'a Network,
+    timeouts: &'a Timeouts,
+    hosts: &'a Hosts,
+    paths: &'a Paths,
+    outbox: &'a mut Outbox,
+}
+
+/// The consequences of a reading of single entries.
+struct Read {
+    /// Coarse entries that nobody wants.
+    strays: Vec<EntryKey>,
+    /// Unused entries to evict.
+    evict: Vec<RowKey>,
+    /// The number of entries to free although all are in use.
+    excess: u32,
+    /// The entries that the switch has, where it refused one.
+    told: Option<BTreeSet<EntryKey>>,
 }
 
 /// The tables of all switches, and the load that their entries cause.
@@ -433,17 +456,17 @@ impl Table {
 /// expired entries once a second, and not at the same time.
 const DOWNSTREAM_EXTRA_S: u16 = 2;
 
-impl Controller {
+impl Tables {
     /// Starts the care of a switch's table, after its entries have been compared.
-    pub(super) fn start_table(&mut self, now: Instant, dpid: DatapathId) {
-        let asks_limit = self.config.timeouts.default.is_adaptive();
-        let Some(table) = self.tables.get_mut(dpid) else {
+    fn start(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) {
+        let asks_limit = around.timeouts.default.is_adaptive();
+        let Some(table) = self.tables.get_mut(&dpid) else {
             return;
         };
         table.asked_at = None;
         let is_told = table.said_max.is_some();
         // Open vSwitch reports a number that means nothing.
-        let Some(known) = self.network.switch(dpid) else {
+        let Some(known) = around.net.switch(dpid) else {
             return;
         };
         let says_nothing = known.is_open_vswitch();
@@ -456,85 +479,87 @@ impl Controller {
                     (Request::TableFeatures, all)
                 }
             };
-            self.ask(now, dpid, request, body);
+            self.ask(around, now, dpid, (request, body));
         }
-        self.fit_table(now, dpid);
-        if self.wants_polls(dpid) {
-            self.poll_at(now, dpid, now + POLL_MIN);
+        self.fit(now, dpid, around.timeouts);
+        if self.wants_polls(around.timeouts, dpid) {
+            self.poll_at(around, now, dpid, now + POLL_MIN);
         }
     }
 
     /// Fits all tables to limits that may have changed.
-    pub(super) fn fit_tables(&mut self, now: Instant) {
-        for dpid in self.network.dpids() {
-            self.fit_table(now, dpid);
-            if self.wants_polls(dpid) && self.network.is_connected(dpid) {
-                self.poll_at(now, dpid, now + POLL_MIN);
+    fn fit_all(&mut self, around: &mut Around<'_>, now: Instant) {
+        for dpid in around.net.dpids() {
+            self.fit(now, dpid, around.timeouts);
+            if self.wants_polls(around.timeouts, dpid) && around.net.is_connected(dpid) {
+                self.poll_at(around, now, dpid, now + POLL_MIN);
             }
         }
     }
 
-    /// Sets the number of entries that a switch's table takes, from its database; `None` if the
-    /// database does not say. May be called before the switch connects, and holds until the next
-    /// call.
-    pub fn set_table_limit(&mut self, now: Instant, dpid: DatapathId, limit: Option<u32>) {
+    /// Takes the number of entries that a switch's table takes. `count_max`: the maximum number of
+    /// switches.
+    fn set_limit(
+        &mut self,
+        around: &mut Around<'_>,
+        now: Instant,
+        (dpid, limit): (DatapathId, Option<u32>),
+        count_max: usize,
+    ) {
         let limit = limit.map(|limit| limit.clamp(1, ENTRIES_MAX));
-        let is_known = self.tables.limits.contains_key(&dpid);
+        let is_known = self.limits.contains_key(&dpid);
         let before = match limit {
             // So that databases cannot make the map grow without switches.
-            Some(_) if !is_known && self.tables.limits.len() >= self.config.switch_count_max => {
+            Some(_) if !is_known && self.limits.len() >= count_max => {
                 return;
             }
-            Some(limit) => self.tables.limits.insert(dpid, limit),
-            None => self.tables.limits.remove(&dpid),
+            Some(limit) => self.limits.insert(dpid, limit),
+            None => self.limits.remove(&dpid),
         };
         if before == limit {
             return;
         }
-        self.fit_table(now, dpid);
-        if self.wants_polls(dpid) && self.network.is_connected(dpid) {
-            self.poll_at(now, dpid, now + POLL_MIN);
+        self.fit(now, dpid, around.timeouts);
+        if self.wants_polls(around.timeouts, dpid) && around.net.is_connected(dpid) {
+            self.poll_at(around, now, dpid, now + POLL_MIN);
         }
     }
 
-    fn fit_table(&mut self, now: Instant, dpid: DatapathId) {
-        self.tables.fit(now, dpid, &self.config.timeouts);
-    }
-
-    fn wants_polls(&self, dpid: DatapathId) -> bool {
-        let table = self.tables.get(dpid);
+    fn wants_polls(&self, timeouts: &Timeouts, dpid: DatapathId) -> bool {
+        let table = self.tables.get(&dpid);
         table.is_some_and(|table| table.keeper.is_some() || table.full.is_some())
-            || self.config.timeouts.reads_flows()
+            || timeouts.reads_flows()
     }
 
-    fn poll_at(&mut self, now: Instant, dpid: DatapathId, due: Instant) {
-        if let Some(table) = self.tables.get_mut(dpid) {
+    fn poll_at(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId, due: Instant) {
+        if let Some(table) = self.tables.get_mut(&dpid) {
             let due = due.max(now);
             table.poll_due = Some(due);
-            self.outbox.timer(due, Timer::Poll(dpid));
+            around.outbox.timer(due, Timer::Poll(dpid));
         }
     }
 
-    pub(super) fn poll_due(&mut self, now: Instant, dpid: DatapathId) {
-        let Some(table) = self.tables.get_mut(dpid) else {
-            return;
+    /// Reads a table that is due. Returns whether that is over already.
+    fn poll_due(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) -> bool {
+        let Some(table) = self.tables.get_mut(&dpid) else {
+            return false;
         };
         let Some(due) = table.poll_due else {
-            return;
+            return false;
         };
         if due > now {
-            return self.outbox.timer(due, Timer::Poll(dpid));
+            around.outbox.timer(due, Timer::Poll(dpid));
+            return false;
         }
         table.poll_due = None;
-        if self.network.is_connected(dpid) && table.asked_at.is_none() {
-            self.poll(now, dpid);
-        }
+        around.net.is_connected(dpid) && table.asked_at.is_none() && self.poll(around, now, dpid)
     }
 
-    fn poll(&mut self, now: Instant, dpid: DatapathId) {
-        let reads_flows = self.config.timeouts.reads_flows();
-        let Some(table) = self.tables.get_mut(dpid) else {
-            return;
+    /// Asks for a reading. Returns whether it is over already: it could not be asked for.
+    fn poll(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) -> bool {
+        let reads_flows = around.timeouts.reads_flows();
+        let Some(table) = self.tables.get_mut(&dpid) else {
+            return false;
         };
         (table.asked_at, table.read_at) = (Some(now), Some(now));
         let with_rows = reads_flows || table.is_filling();
@@ -544,9 +569,9 @@ impl Controller {
         if let Some(keeper) = table.keeper.as_mut().filter(|_| with_rows) {
             keeper.handle_poll_sent();
         }
-        let version = self.network.version(dpid);
-        if !self.ask(now, dpid, Request::Table, RequestBody::Table) {
-            return self.poll_over(now, dpid);
+        let version = around.net.version(dpid);
+        if !self.ask(around, now, dpid, (Request::Table, RequestBody::Table)) {
+            return true;
         }
         if with_rows {
             let mut rows = FlowStatsRequest::all();
@@ -555,89 +580,62 @@ impl Controller {
                 rows.cookie = COOKIE_PREFIX;
                 rows.cookie_mask = COOKIE_PREFIX_MASK;
             }
-            self.ask(now, dpid, Request::Rows, RequestBody::Flow(rows));
+            self.ask(around, now, dpid, (Request::Rows, RequestBody::Flow(rows)));
         }
+        false
     }
 
-    fn ask(&mut self, now: Instant, dpid: DatapathId, request: Request, body: RequestBody) -> bool {
-        let message = Message::MultipartRequest(MultipartRequest { more: false, body });
-        self.outbox.request(now, dpid, request, &message).is_some()
-    }
-
-    /// Handles the answer to a request about the table, or its absence.
-    pub(super) fn handle_table_answer(
-        &mut self,
+    fn ask(
+        &self,
+        around: &mut Around<'_>,
         now: Instant,
         dpid: DatapathId,
-        request: Request,
-        bodies: Vec<ReplyBody>,
-    ) {
-        match request {
-            Request::Table => {
-                let rows = bodies.into_iter().flat_map(|body| match body {
-                    ReplyBody::Table(rows) => rows,
-                    _ => Vec::new(),
-                });
-                let first = rows.into_iter().find(|row| row.table_id == TableId(0));
-                self.handle_occupancy(now, dpid, first);
-            }
-            Request::Rows => {
-                let rows = bodies.into_iter().flat_map(|body| match body {
-                    ReplyBody::Flow(rows) => rows,
-                    _ => Vec::new(),
-                });
-                self.handle_rows(now, dpid, rows);
-            }
-            Request::TableFeatures => {
-                let tables = bodies.into_iter().flat_map(|body| match body {
-                    ReplyBody::TableFeatures(tables) => tables,
-                    _ => Vec::new(),
-                });
-                let first = tables
-                    .into_iter()
-                    .find(|table| table.table_id == TableId(0));
-                if let Some(table) = first {
-                    self.handle_said_max(now, dpid, table.max_entries);
-                }
-            }
-            // Asked for by another module.
-            Request::Entries
-            | Request::Pulse { .. }
-            | Request::Delay { .. }
-            | Request::Question(_)
-            | Request::MeterFeatures
-            | Request::Meters
-            | Request::Qos
-            | Request::QosRows
-            | Request::QosMeters
-            | Request::QosQueues => {}
-        }
+        (request, body): (Request, RequestBody),
+    ) -> bool {
+        let message = Message::MultipartRequest(MultipartRequest { more: false, body });
+        around
+            .outbox
+            .request(now, dpid, request, &message)
+            .is_some()
     }
 
     /// Takes in a reported limit. A number beyond what any table holds counts as none.
-    fn handle_said_max(&mut self, now: Instant, dpid: DatapathId, max: u32) {
+    fn handle_said_max(
+        &mut self,
+        around: &mut Around<'_>,
+        now: Instant,
+        dpid: DatapathId,
+        max: u32,
+    ) {
         if !(1..ENTRIES_MAX).contains(&max) {
             return;
         }
-        if let Some(table) = self.tables.get_mut(dpid)
+        if let Some(table) = self.tables.get_mut(&dpid)
             && table.said_max.replace(max) != Some(max)
         {
-            self.fit_table(now, dpid);
-            self.poll_at(now, dpid, now + POLL_MIN);
+            self.fit(now, dpid, around.timeouts);
+            self.poll_at(around, now, dpid, now + POLL_MIN);
         }
     }
 
-    fn handle_occupancy(&mut self, now: Instant, dpid: DatapathId, row: Option<TableStats>) {
+    /// Takes in the number of entries. Returns whether the reading is over.
+    fn handle_occupancy(
+        &mut self,
+        around: &mut Around<'_>,
+        now: Instant,
+        dpid: DatapathId,
+        row: Option<TableStats>,
+    ) -> bool {
         let Some(mut row) = row else {
-            return self.poll_over(now, dpid);
+            return true;
         };
         // No table holds more; sums of reported numbers must not overflow.
         row.active_count = row.active_count.min(ENTRIES_MAX);
         if let Some(v10) = &row.v10 {
-            self.handle_said_max(now, dpid, v10.max_entries);
+            self.handle_said_max(around, now, dpid, v10.max_entries);
         }
-        let Some(table) = self.tables.get_mut(dpid) else {
-            return;
+        let Some(table) = self.tables.get_mut(&dpid) else {
+            return false;
         };
         let is_first = table.entry_count.replace(row.active_count).is_none();
         if let Some(asked_at) = table.asked_at {
@@ -651,10 +649,10 @@ impl Controller {
         let is_asked = std::mem::take(&mut table.asked_for_limit);
         if is_asked && is_less && is_steady && row.active_count > 0 {
             table.learnt_max = Some(row.active_count);
-            self.fit_table(now, dpid);
+            self.fit(now, dpid, around.timeouts);
         }
-        let Some(table) = self.tables.get_mut(dpid) else {
-            return;
+        let Some(table) = self.tables.get_mut(&dpid) else {
+            return false;
         };
         if let Some(keeper) = &mut table.keeper {
             let budget = keeper.budget();
@@ -665,20 +663,18 @@ impl Controller {
             }
             budget.handle_poll(now, row.active_count, table.active);
         }
-        if !self.outbox.waits_for(dpid, Request::Rows) {
-            self.poll_over(now, dpid);
-        }
+        !around.outbox.waits_for(dpid, Request::Rows)
     }
 
+    /// Takes in a reading of single entries.
     fn handle_rows(
         &mut self,
+        around: &mut Around<'_>,
         now: Instant,
         dpid: DatapathId,
         rows: impl Iterator<Item = FlowStats>,
-    ) {
-        let Some(table) = self.tables.tables.get_mut(&dpid) else {
-            return;
-        };
+    ) -> Option<Read> {
+        let table = self.tables.get_mut(&dpid)?;
         let limit = table.keeper.as_ref().map(Keeper::capacity);
         table.leases.handle_reading_start();
         let mut count = 0;
@@ -719,10 +715,10 @@ impl Controller {
             let packets = row.packet_count;
             table.leases.handle_row(now, &entry, packets, age, limit);
         }
-        self.outbox.counters.packets_forbidden += forbidden;
+        around.outbox.counters.packets_forbidden += forbidden;
         table.leases.handle_reading_end();
-        self.tables.lease_count += table.leases.len();
-        self.tables.lease_count -= table.leases_counted;
+        self.lease_count += table.leases.len();
+        self.lease_count -= table.leases_counted;
         table.leases_counted = table.leases.len();
         let entries = table.entry_count.unwrap_or(0).max(count);
         let polled = table.keeper.as_mut().map(|keeper| {
@@ -731,13 +727,158 @@ impl Controller {
             polled
         });
         let (evict, excess) = polled.map_or((Vec::new(), 0), |p| (p.evict, p.coarsen));
+        Some(Read {
+            strays,
+            evict,
+            excess,
+            told,
+        })
+    }
+
+    /// Sets the time of the next reading, after the last answer.
+    fn next_poll(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) {
+        let wants_polls = self.wants_polls(around.timeouts, dpid);
+        let Some(table) = self.tables.get_mut(&dpid) else {
+            return;
+        };
+        table.asked_at = None;
+        if wants_polls && around.net.is_connected(dpid) {
+            let by_room = table.keeper.as_mut().map(|keeper| keeper.next_poll(now));
+            let by_lease = around.timeouts.lease_min_s().map(|hard_s| {
+                let hard = Duration::from_secs(hard_s.into());
+                let interval = table.leases.interval().unwrap_or(hard / 2);
+                now + interval.clamp(POLL_MIN, POLL_MAX)
+            });
+            let next = by_room.into_iter().chain(by_lease).min();
+            let due = match table.full {
+                Some(_) => now + POLL_MIN,
+                None => next.unwrap_or(now + POLL_MAX),
+            };
+            self.poll_at(around, now, dpid, due);
+        }
+        self.grant_to_edge(around, now, dpid);
+    }
+}
+
+impl Controller {
+    /// The tables, and what they work with.
+    fn with_tables(&mut self) -> (&mut Tables, Around<'_>) {
+        let around = Around {
+            net: &self.network,
+            timeouts: &self.config.timeouts,
+            hosts: &self.hosts,
+            paths: &self.paths,
+            outbox: &mut self.outbox,
+        };
+        (&mut self.tables, around)
+    }
+
+    /// Starts the care of a switch's table, after its entries have been compared.
+    pub(super) fn start_table(&mut self, now: Instant, dpid: DatapathId) {
+        let (tables, mut around) = self.with_tables();
+        tables.start(&mut around, now, dpid);
+    }
+
+    /// Fits all tables to limits that may have changed.
+    pub(super) fn fit_tables(&mut self, now: Instant) {
+        let (tables, mut around) = self.with_tables();
+        tables.fit_all(&mut around, now);
+    }
+
+    /// Sets the number of entries that a switch's table takes, from its database; `None` if the
+    /// database does not say. May be called before the switch connects, and holds until the next
+    /// call.
+    pub fn set_table_limit(&mut self, now: Instant, dpid: DatapathId, limit: Option<u32>) {
+        let count_max = self.config.switch_count_max;
+        let (tables, mut around) = self.with_tables();
+        tables.set_limit(&mut around, now, (dpid, limit), count_max);
+    }
+
+    pub(super) fn poll_due(&mut self, now: Instant, dpid: DatapathId) {
+        let (tables, mut around) = self.with_tables();
+        if tables.poll_due(&mut around, now, dpid) {
+            self.poll_over(now, dpid);
+        }
+    }
+
+    /// Handles the answer to a request about the table, or its absence.
+    pub(super) fn handle_table_answer(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        request: Request,
+        bodies: Vec<ReplyBody>,
+    ) {
+        match request {
+            Request::Table => {
+                let rows = bodies.into_iter().flat_map(|body| match body {
+                    ReplyBody::Table(rows) => rows,
+                    _ => Vec::new(),
+                });
+                let first = rows.into_iter().find(|row| row.table_id == TableId(0));
+                let (tables, mut around) = self.with_tables();
+                if tables.handle_occupancy(&mut around, now, dpid, first) {
+                    self.poll_over(now, dpid);
+                }
+            }
+            Request::Rows => {
+                let rows = bodies.into_iter().flat_map(|body| match body {
+                    ReplyBody::Flow(rows) => rows,
+                    _ => Vec::new(),
+                });
+                self.handle_rows(now, dpid, rows);
+            }
+            Request::TableFeatures => {
+                let tables = bodies.into_iter().flat_map(|body| match body {
+                    ReplyBody::TableFeatures(tables) => tables,
+                    _ => Vec::new(),
+                });
+                let first = tables
+                    .into_iter()
+                    .find(|table| table.table_id == TableId(0));
+                if let Some(table) = first {
+                    let (tables, mut around) = self.with_tables();
+                    tables.handle_said_max(&mut around, now, dpid, table.max_entries);
+                }
+            }
+            // Asked for by another module.
+            Request::Entries
+            | Request::Pulse { .. }
+            | Request::Delay { .. }
+            | Request::Question(_)
+            | Request::MeterFeatures
+            | Request::Meters
+            | Request::Qos
+            | Request::QosRows
+            | Request::QosMeters
+            | Request::QosQueues => {}
+        }
+    }
+
+    fn handle_rows(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        rows: impl Iterator<Item = FlowStats>,
+    ) {
+        let (tables, mut around) = self.with_tables();
+        let Some(read) = tables.handle_rows(&mut around, now, dpid, rows) else {
+            return;
+        };
+        let Read {
+            strays,
+            evict,
+            excess,
+            told,
+        } = read;
         for key in strays {
             self.drop_coarse(dpid, key);
         }
         self.evict(now, dpid, &evict);
         let pausing = self.make_coarse(now, dpid, excess);
         let is_room_made = !evict.is_empty() || pausing;
-        self.renew_due(now, dpid);
+        let (tables, mut around) = self.with_tables();
+        tables.renew_due(&mut around, now, dpid);
         if let Some(told) = told {
             self.after_full(now, dpid, is_room_made, &told);
         }
@@ -760,26 +901,8 @@ impl Controller {
     fn poll_over(&mut self, now: Instant, dpid: DatapathId) {
         self.tell_edge_timeouts(now, dpid);
         self.relieve(now, dpid);
-        let wants_polls = self.wants_polls(dpid);
-        let Some(table) = self.tables.get_mut(dpid) else {
-            return;
-        };
-        table.asked_at = None;
-        if wants_polls && self.network.is_connected(dpid) {
-            let by_room = table.keeper.as_mut().map(|keeper| keeper.next_poll(now));
-            let by_lease = self.config.timeouts.lease_min_s().map(|hard_s| {
-                let hard = Duration::from_secs(hard_s.into());
-                let interval = table.leases.interval().unwrap_or(hard / 2);
-                now + interval.clamp(POLL_MIN, POLL_MAX)
-            });
-            let next = by_room.into_iter().chain(by_lease).min();
-            let due = match table.full {
-                Some(_) => now + POLL_MIN,
-                None => next.unwrap_or(now + POLL_MAX),
-            };
-            self.poll_at(now, dpid, due);
-        }
-        self.grant_to_edge(now, dpid);
+        let (tables, mut around) = self.with_tables();
+        tables.next_poll(&mut around, now, dpid);
     }
 
     /// Handles a request of this module without an answer.

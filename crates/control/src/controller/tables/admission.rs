@@ -71,7 +71,8 @@ impl Controller {
             if let (Some(next), Some(due)) = (next_poll, due)
                 && next < due
             {
-                self.poll_at(now, hop.dpid, next);
+                let (tables, mut around) = self.with_tables();
+                tables.poll_at(&mut around, now, hop.dpid, next);
             }
         }
         Ok(idle_s)

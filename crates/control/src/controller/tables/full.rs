@@ -36,7 +36,10 @@ impl Controller {
         }
         // An answer under way does not show all entries that took the room.
         if !is_asked {
-            self.poll(now, dpid);
+            let (tables, mut around) = self.with_tables();
+            if tables.poll(&mut around, now, dpid) {
+                self.poll_over(now, dpid);
+            }
             let table = self.tables.get_mut(dpid);
             table.into_iter().for_each(|s| s.asked_for_limit = true);
         }

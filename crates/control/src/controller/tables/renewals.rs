@@ -9,34 +9,36 @@ use crate::timeouts::Lifetime;
 use crate::timeouts::budget::{POLL_MAX, POLL_MIN};
 use crate::timeouts::leases::{Margin, RowKey};
 
+use super::super::lifetimes::class_of_entry;
 use super::super::updates::{Change, Step};
 use super::super::{Controller, Timer};
+use super::{Around, Tables};
 
 /// Time until more renewals are allowed.
 const RENEWAL_PAUSE: Duration = Duration::from_millis(50);
 
-impl Controller {
+impl Tables {
     /// Notes the leases among the first entries of a path.
     pub(in crate::controller) fn note_leases(&mut self, changes: &[Change]) {
         for change in changes {
             let Step::Add(entry) = change.step else {
                 continue;
             };
-            let table = self.tables.get_mut(change.dpid);
+            let table = self.tables.get_mut(&change.dpid);
             if let Some(table) = table.filter(|_| entry.hard_timeout_s > 0) {
                 table.leases.handle_install(entry.hard_timeout_s);
                 table.leases_counted += 1;
-                self.tables.lease_count += 1;
+                self.lease_count += 1;
             }
         }
     }
 
-    pub(super) fn renew_due(&mut self, now: Instant, dpid: DatapathId) {
-        let Some(most) = self.config.timeouts.renewals_max() else {
+    pub(super) fn renew_due(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) {
+        let Some(most) = around.timeouts.renewals_max() else {
             return;
         };
-        let all = self.tables.lease_count.max(1) as f64;
-        let Some(table) = self.tables.get_mut(dpid) else {
+        let all = self.lease_count.max(1) as f64;
+        let Some(table) = self.tables.get_mut(&dpid) else {
             return;
         };
         let interval = table.leases.interval().unwrap_or(POLL_MAX);
@@ -45,72 +47,79 @@ impl Controller {
             per_s: f64::from(most) * table.leases.len() as f64 / all,
         };
         table.to_renew = table.leases.due(now, margin).into();
-        self.renew(now, dpid);
+        self.renew(around, now, dpid);
     }
 
-    pub(in crate::controller) fn renewals_due(&mut self, now: Instant, dpid: DatapathId) {
-        let table = self.tables.get_mut(dpid);
+    fn renewals_due(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) {
+        let table = self.tables.get_mut(&dpid);
         if let Some(table) = table.filter(|t| t.renewals_due.is_some_and(|due| due <= now)) {
             table.renewals_due = None;
-            self.renew(now, dpid);
+            self.renew(around, now, dpid);
         }
     }
 
     /// Renews leases, as many as are allowed now.
-    fn renew(&mut self, now: Instant, dpid: DatapathId) {
-        while let Some(table) = self.tables.get(dpid)
+    fn renew(&mut self, around: &mut Around<'_>, now: Instant, dpid: DatapathId) {
+        while let Some(table) = self.tables.get(&dpid)
             && let Some(row) = table.to_renew.front().copied()
         {
-            let renewed = self.renewed_entry(now, dpid, row);
-            if renewed.is_some() && !self.tables.renewals.take(now) {
-                return self.renew_later(now + RENEWAL_PAUSE, dpid);
+            let renewed = self.renewed_entry(around, now, dpid, row);
+            if renewed.is_some() && !self.renewals.take(now) {
+                return self.renew_later(around, now + RENEWAL_PAUSE, dpid);
             }
-            let Some(table) = self.tables.get_mut(dpid) else {
+            let Some(table) = self.tables.get_mut(&dpid) else {
                 return;
             };
             table.to_renew.pop_front();
             let Some(entry) = renewed else {
                 continue;
             };
-            let counts_anew = self.network.version(dpid) == Some(Version::V10);
+            let counts_anew = around.net.version(dpid) == Some(Version::V10);
             table.leases.handle_renewed(now, &entry, counts_anew);
             table.counters.renewals += 1;
             if table.entries.contains_key(&entry.key) {
                 table.entries.handle_sent(now, entry);
             }
-            self.outbox
-                .send_flow_mod(dpid, entry.to_add(self.outbox.generation));
+            around
+                .outbox
+                .send_flow_mod(dpid, entry.to_add(around.outbox.generation));
         }
     }
 
-    fn renew_later(&mut self, due: Instant, dpid: DatapathId) {
-        if let Some(table) = self.tables.get_mut(dpid)
+    fn renew_later(&mut self, around: &mut Around<'_>, due: Instant, dpid: DatapathId) {
+        if let Some(table) = self.tables.get_mut(&dpid)
             && table.renewals_due.is_none()
         {
             table.renewals_due = Some(due);
-            self.outbox.timer(due, Timer::Renewals(dpid));
+            around.outbox.timer(due, Timer::Renewals(dpid));
         }
     }
 
     /// The entry to be set again. `None` if it should end: no path has it any more, or its pair is
     /// not allowed it.
-    fn renewed_entry(&mut self, now: Instant, dpid: DatapathId, row: RowKey) -> Option<Entry> {
+    fn renewed_entry(
+        &mut self,
+        around: &Around<'_>,
+        now: Instant,
+        dpid: DatapathId,
+        row: RowKey,
+    ) -> Option<Entry> {
         let pair = (row.src, row.dst);
-        let class = self.class_of_entry(pair, row.rule);
+        let class = class_of_entry(around.timeouts, around.hosts, pair, row.rule);
         if class.is_some_and(|class| class.forbid) {
             return None;
         }
-        let Lifetime::Lease(lease) = self.config.timeouts.lifetime(class) else {
+        let Lifetime::Lease(lease) = around.timeouts.lifetime(class) else {
             return None;
         };
         let is_priority = class.is_some_and(|class| class.priority);
-        let hard_s = lease.hard_s(self.tables.lease_count, self.tables.overload.factor())?;
+        let hard_s = lease.hard_s(self.lease_count, self.overload.factor())?;
         let key = row.entry_key();
         let is_path = match row.rule {
-            Some(_) => self.paths.has_rule(pair, dpid, key),
-            None => self.paths.holds(pair, dpid, key),
+            Some(_) => around.paths.has_rule(pair, dpid, key),
+            None => around.paths.holds(pair, dpid, key),
         };
-        let table = self.tables.get_mut(dpid)?;
+        let table = self.tables.get_mut(&dpid)?;
         // The reading may be older than the path's last move.
         let wanted_out = table.entries.get(&key).map(|wanted| wanted.out);
         let mut entry = table.leases.entry(row)?;
@@ -132,5 +141,12 @@ impl Controller {
             hard_timeout_s: hard_s,
             ..entry
         })
+    }
+}
+
+impl Controller {
+    pub(in crate::controller) fn renewals_due(&mut self, now: Instant, dpid: DatapathId) {
+        let (tables, mut around) = self.with_tables();
+        tables.renewals_due(&mut around, now, dpid);
     }
 }
