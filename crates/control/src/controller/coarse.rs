@@ -23,8 +23,7 @@ use crate::entry::{Entry, EntryKey, EntryKind};
 use crate::timeouts::budget;
 use crate::timeouts::leases::RowKey;
 
-use super::links::{Distances, Hop};
-use super::paths::Pair;
+use super::links::{Distances, Hop, Pair};
 use super::port_state::PortRole;
 use super::routes::destination_hash;
 use super::updates::{Change, Guard, Stage, Step};

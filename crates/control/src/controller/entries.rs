@@ -8,9 +8,18 @@ use std::collections::BTreeMap;
 use std::ops::RangeFrom;
 
 use clock::{Duration, Instant};
-use openflow::message::{FlowRemoved, FlowRemovedReason};
+use openflow::message::{FlowMod, FlowModCommand, FlowRemoved, FlowRemovedReason};
+use openflow::multipart::FlowStats;
+use openflow::{Match, TableId};
 
-use crate::entry::{Entry, EntryKey};
+use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, Entry, EntryKey};
+
+/// Time before entries are deleted that no packet should use any more.
+pub(super) const DRAIN: Duration = Duration::from_millis(100);
+
+/// Maximum number of dropped packets that one report of a switch may add. No switch drops more
+/// between two reports, and with this bound no sum overflows.
+pub(super) const FRESH_MAX: u64 = 1 << 32;
 
 /// A switch's clock may run faster than ours by one part in this number.
 const CLOCK_PART: u32 = 64;
@@ -88,6 +97,22 @@ impl Entries {
                 age.is_some_and(|age| lived > age)
             }
         }
+    }
+}
+
+/// Deletes an entry of ours of a shape that this version does not make.
+pub(super) fn delete_row(row: &FlowStats) -> FlowMod {
+    delete_of(row.table_id, row.priority, &row.r#match)
+}
+
+pub(super) fn delete_of(table_id: TableId, priority: u16, r#match: &Match) -> FlowMod {
+    FlowMod {
+        command: FlowModCommand::DeleteStrict,
+        table_id,
+        cookie: COOKIE_PREFIX,
+        cookie_mask: COOKIE_PREFIX_MASK,
+        instructions: Vec::new(),
+        ..FlowMod::add(priority, r#match.clone(), Vec::new())
     }
 }
 

@@ -38,7 +38,7 @@ use crate::timeouts::FirstPackets;
 use super::counts::Counts;
 use super::forwarding::Packet;
 use super::ingress::Inlets;
-use super::paths::Pair;
+use super::links::Pair;
 use super::updates::Stage;
 use super::{Controller, Location, Mode, Timer};
 

@@ -359,9 +359,10 @@ impl Controller {
     /// Sends a packet out of every other edge port, within the budgets.
     pub(super) fn spread(&mut self, now: Instant, packet: &Packet<'_>) {
         let home = self.hosts.place(packet.src);
-        let what = (packet, home, self.connections.len());
+        let what = (packet.at, packet.data);
+        let how = (home, self.connections.len());
         let (net, outbox) = (&self.network, &mut self.outbox);
-        self.ingress.spread(net, now, what, outbox);
+        self.ingress.spread(net, now, what, how, outbox);
     }
 
     /// Sends a packet out at the destination's own switch. While that is disconnected, sends it one

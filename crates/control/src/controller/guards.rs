@@ -7,57 +7,13 @@
 
 use openflow::message::{FlowRemoved, FlowRemovedReason};
 use openflow::multipart::FlowStats;
-use openflow::{DatapathId, Match, Version};
+use openflow::{DatapathId, Version};
 
 use crate::entry::{EntryKind, Guard};
 use crate::timeouts::Timeouts;
 
 use super::Controller;
-use super::reconcile::delete_row;
-
-/// Maximum number of guards of one switch whose packets are counted: a switch may report any
-/// number.
-const COUNTS_MAX: usize = 1024;
-
-/// Maximum number of dropped packets that one report of a switch may add. No switch drops more
-/// between two reports, and with this bound no sum overflows.
-pub(super) const FRESH_MAX: u64 = 1 << 32;
-
-/// The packets that a switch's guards have dropped, by priority and match, in its last report.
-#[derive(Default)]
-pub(super) struct GuardCounts(Vec<(u16, Match, u64)>);
-
-impl GuardCounts {
-    /// Notes that a guard has counted `count` packets. Returns the number of new ones.
-    pub(super) fn handle(&mut self, priority: u16, m: &Match, count: u64) -> u64 {
-        let is_full = self.0.len() >= COUNTS_MAX;
-        let mut known = self.0.iter_mut();
-        let fresh = match known.find(|known| known.0 == priority && known.1 == *m) {
-            Some(known) => {
-                let before = std::mem::replace(&mut known.2, count);
-                // The guard was set again, and counts anew.
-                if count < before {
-                    count
-                } else {
-                    count - before
-                }
-            }
-            None if is_full => 0,
-            None => {
-                self.0.push((priority, m.clone(), count));
-                count
-            }
-        };
-        fresh.min(FRESH_MAX)
-    }
-
-    /// Notes that a guard has ended with `count` packets. Returns the number of new ones.
-    fn handle_end(&mut self, priority: u16, m: &Match, count: u64) -> u64 {
-        let fresh = self.handle(priority, m, count);
-        self.0.retain(|known| known.0 != priority || known.1 != *m);
-        fresh
-    }
-}
+use super::entries::delete_row;
 
 impl Controller {
     /// The guards that a switch should have.

@@ -30,10 +30,12 @@ use std::net::{IpAddr, Ipv6Addr};
 use clock::{Duration, Instant};
 use openflow::MacAddr;
 
+use crate::entry::Rule;
 use crate::fair_table::{FairTable, Full, Gone, Shares};
-use crate::timeouts::Prefix;
+use crate::timeouts::{FlowClass, Prefix, Timeouts};
 
 use super::Location;
+use super::links::Pair;
 use age::Ageing;
 pub use age::HostCounters;
 pub(super) use owners::{AddressAnswer, AddressQuestion, Told};
@@ -193,6 +195,19 @@ impl Hosts {
     pub(super) fn has_ip(&self, mac: MacAddr, within: Prefix) -> bool {
         let detail = self.details.get(&mac);
         detail.is_some_and(|detail| detail.ips.iter().any(|ip| within.contains(ip.ip)))
+    }
+
+    /// The class of the packets that an entry of a pair, or of one of its rules, is for.
+    pub(super) fn class_of<'a>(
+        &self,
+        timeouts: &'a Timeouts,
+        (src, dst): Pair,
+        rule: Option<Rule>,
+    ) -> Option<&'a FlowClass> {
+        match rule {
+            Some(rule) => timeouts.class_of_rule(rule),
+            None => timeouts.class_of(src, dst, |mac, within| self.has_ip(mac, within)),
+        }
     }
 
     /// Those it owns, in their order.

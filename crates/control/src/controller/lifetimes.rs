@@ -7,9 +7,7 @@ use crate::entry::{Entry, EntryKey, EntryKind, Rule};
 use crate::timeouts::{FlowClass, Lifetime, Timeouts};
 
 use super::forwarding::Packet;
-use super::hosts::Hosts;
-use super::links::Hop;
-use super::paths::Pair;
+use super::links::{Hop, Pair};
 use super::{Controller, Location, Mode, TimeoutsView, Timer};
 
 /// Idle timeout of an entry that drops forbidden packets.
@@ -98,7 +96,7 @@ impl Controller {
     }
 
     pub(super) fn class_of(&self, pair: Pair) -> Option<&FlowClass> {
-        class_of_entry(&self.config.timeouts, &self.hosts, pair, None)
+        self.hosts.class_of(&self.config.timeouts, pair, None)
     }
 
     /// Whether a class names the host. Then its edge does not learn of it.
@@ -183,19 +181,5 @@ impl Controller {
                 self.outbox.send_flow_mod(dpid, key.to_delete());
             }
         }
-    }
-}
-
-/// The class of the packets that an entry of a pair, or of one of its rules, is for.
-pub(super) fn class_of_entry<'a>(
-    timeouts: &'a Timeouts,
-    hosts: &Hosts,
-    (src, dst): Pair,
-    rule: Option<Rule>,
-) -> Option<&'a FlowClass> {
-    let has_ip = |mac, within| hosts.has_ip(mac, within);
-    match rule {
-        Some(rule) => timeouts.class_of_rule(rule),
-        None => timeouts.class_of(src, dst, has_ip),
     }
 }

@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use clock::{Duration, Instant};
-use openflow::{DatapathId, PortNo};
+use openflow::{DatapathId, MacAddr, PortNo};
 
 use super::Location;
 use super::port_state::Ends;
@@ -99,6 +99,9 @@ pub(super) struct Hop {
     pub in_port: PortNo,
     pub out_port: PortNo,
 }
+
+/// Source and destination.
+pub(super) type Pair = (MacAddr, MacAddr);
 
 /// Hops from each switch to one destination.
 pub(super) type Distances = BTreeMap<DatapathId, u32>;

@@ -11,8 +11,8 @@ use openflow::DatapathId;
 
 use super::Controller;
 use super::first::SETTLE;
-use super::links::Hop;
-use super::paths::{How, Pair};
+use super::links::{Hop, Pair};
+use super::paths::How;
 use super::ports::Cause;
 
 /// A switch with a longer backlog is sent no mended path. This is less than the limit for new

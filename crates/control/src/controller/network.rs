@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clock::Instant;
+use clock::{Duration, Instant};
 use openflow::multipart::Description;
 use openflow::{DatapathId, MacAddr, PortNo, Version};
 
@@ -13,10 +13,13 @@ use crate::session::SwitchUp;
 use crate::topology::Topology;
 use crate::{ConnectionId, Location};
 
-use super::links::Links;
-use super::paths::Pair;
+use super::links::{Links, Pair};
 use super::port_state::{Ends, PortRole, PortState, Stated};
 use super::{ControllerConfig, LinkPolicy};
+
+/// How long entries of unheard hosts are kept after their switch connected: the host's own switch
+/// may not be connected yet.
+pub(super) const ADOPTED_KEPT: Duration = Duration::from_secs(30);
 
 pub(super) struct Network {
     pub links: Links,

@@ -18,7 +18,6 @@ use crate::entry::{Entry, EntryKind, is_ours};
 use crate::requests::{Reply, Requests};
 use crate::{ConnectionId, Location};
 
-use super::questions::QuestionId;
 use super::{
     Alarm, ControllerConfig, ControllerCounters, ControllerOutput, Event, Mode, RefusedReason,
 };
@@ -59,6 +58,10 @@ struct Channel {
     /// Whether the entries of its paths lead on to policies.
     leads_on: bool,
 }
+
+/// Names a question of somebody else to a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct QuestionId(pub(super) u64);
 
 /// The purpose of a request of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

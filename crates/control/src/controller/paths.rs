@@ -20,7 +20,7 @@ use crate::entry::{Entry, EntryKey, EntryKind};
 use super::counts::Counts;
 use super::first::{SETTLE, Token};
 use super::ingress::Inlets;
-use super::links::{Distances, Hop};
+use super::links::{Distances, Hop, Pair};
 use super::mending::Why;
 use super::ports::Cause;
 use super::routes::destination_hash;
@@ -33,12 +33,6 @@ use rules::stale_rules;
 
 /// Minimum time before a path's entries are sent again when packets still reach the controller.
 const REPAIR_INTERVAL: Duration = Duration::from_millis(500);
-
-/// How long a switch gets no new paths after TABLE_FULL.
-pub(super) const TABLE_FULL_PAUSE: Duration = Duration::from_secs(1);
-
-/// Source and destination.
-pub(super) type Pair = (MacAddr, MacAddr);
 
 pub(super) struct Paths {
     paths: BTreeMap<Pair, Path>,
@@ -442,7 +436,11 @@ impl Controller {
         let mut leads = Vec::new();
         if let Some(ingress) = hops.first() {
             let beginning = self.beginning(pair, revision, ingress, &rules, table_s);
-            self.tables.note_leases(&beginning.leads);
+            for change in &beginning.leads {
+                if let Step::Add(entry) = &change.step {
+                    self.tables.note_lease(change.dpid, entry);
+                }
+            }
             if !is_begun {
                 (first.changes, leads) = (beginning.drops, beginning.leads);
             }

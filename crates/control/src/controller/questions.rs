@@ -11,14 +11,12 @@ use openflow::multipart::{MultipartRequest, ReplyBody, RequestBody};
 use openflow::{DatapathId, ErrorKind, Message};
 
 use super::Controller;
+pub use super::outbox::QuestionId;
 use super::outbox::Request;
 
 pub const QUESTIONS_MAX: usize = 256;
 /// How long a question is kept.
 pub const KEPT: Duration = Duration::from_secs(30);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct QuestionId(u64);
 
 /// The outcome of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,22 +8,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clock::{Duration, Instant};
-use openflow::message::{FlowMod, FlowModCommand, MultipartReply};
+use openflow::message::MultipartReply;
 use openflow::multipart::{FlowStats, ReplyBody, UnreadableRow};
-use openflow::{Action, DatapathId, Instruction, MacAddr, Match, PortNo, TableId, Xid};
+use openflow::{Action, DatapathId, Instruction, MacAddr, PortNo, Xid};
 
-use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, Entry, EntryKey, EntryKind, is_ours};
+use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
 use crate::requests::Reply;
 use crate::timeouts::ENTRIES_MAX;
 
-use super::entries::Entries;
+use super::entries::{Entries, delete_of, delete_row};
 use super::links::Hop;
+use super::links::Pair;
+use super::network::ADOPTED_KEPT;
 use super::outbox::Request;
-use super::paths::Pair;
 use super::port_state::PortRole;
 use super::qos::Told;
 use super::questions::Answered;
-use super::routes::ADOPTED_KEPT;
 use super::services::of_rules;
 use super::tables::Table;
 use super::{Alarm, Controller, Event, Location, Mode, Timer};
@@ -550,20 +550,4 @@ fn sends_to_controller(row: &FlowStats) -> bool {
             }
             _ => false,
         })
-}
-
-/// Deletes an entry of ours of a shape that this version does not make.
-pub(super) fn delete_row(row: &FlowStats) -> FlowMod {
-    delete_of(row.table_id, row.priority, &row.r#match)
-}
-
-fn delete_of(table_id: TableId, priority: u16, r#match: &Match) -> FlowMod {
-    FlowMod {
-        command: FlowModCommand::DeleteStrict,
-        table_id,
-        cookie: COOKIE_PREFIX,
-        cookie_mask: COOKIE_PREFIX_MASK,
-        instructions: Vec::new(),
-        ..FlowMod::add(priority, r#match.clone(), Vec::new())
-    }
 }

@@ -19,16 +19,13 @@ use openflow::{DatapathId, MacAddr, PortNo, Version};
 use crate::entry::{Entry, EntryKey, EntryKind};
 
 use super::links::Distances;
+use super::network::ADOPTED_KEPT;
 use super::updates::{Change, Guard, Stage, Step};
 use super::{Controller, Location, Mode, Timer};
 use crate::timeouts::FirstPackets;
 
 /// Time to gather learned hosts before routes are computed.
 const GATHER: Duration = Duration::from_millis(20);
-
-/// How long entries of unheard hosts are kept after their switch connected: the host's own switch
-/// may not be connected yet.
-pub(super) const ADOPTED_KEPT: Duration = Duration::from_secs(30);
 
 impl Controller {
     /// Whether there are entries towards hosts.

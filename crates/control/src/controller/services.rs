@@ -22,9 +22,7 @@ use crate::timeouts::FlowClass;
 
 use super::entries::Entries;
 use super::forwarding::Packet;
-use super::lifetimes::class_of_entry;
-use super::links::Hop;
-use super::paths::Pair;
+use super::links::{Hop, Pair};
 use super::updates::{Change, Guard, Step};
 use super::{Controller, Mode};
 
@@ -100,7 +98,7 @@ impl Controller {
 
     /// The class of the packets that an entry of a pair is for.
     pub(super) fn class_of_entry(&self, pair: Pair, rule: Option<Rule>) -> Option<&FlowClass> {
-        class_of_entry(&self.config.timeouts, &self.hosts, pair, rule)
+        self.hosts.class_of(&self.config.timeouts, pair, rule)
     }
 
     /// Drops a forbidden packet of a pair whose other packets are allowed: the entry that drops the

@@ -13,6 +13,7 @@
 mod admission;
 mod edges;
 mod full;
+mod guard_counts;
 mod renewals;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -34,13 +35,16 @@ use crate::timeouts::leases::{Leases, RowKey};
 use crate::timeouts::{ENTRIES_MAX, FlowClass, Lifetime, Timeouts};
 
 use super::entries::Entries;
-use super::guards::GuardCounts;
 use super::hosts::Hosts;
 use super::ingress::outlasts_flows;
 use super::network::Network;
 use super::outbox::{Outbox, Request};
-use super::paths::{Paths, TABLE_FULL_PAUSE};
+use super::paths::Paths;
 use super::{Controller, TableView, TimeoutsView, Timer};
+use guard_counts::GuardCounts;
+
+/// How long a switch gets no new paths after TABLE_FULL.
+const TABLE_FULL_PAUSE: Duration = Duration::from_secs(1);
 
 /// Tenths of the limit above which single entries are examined.
 const ROWS_SHARE: u32 = 7;

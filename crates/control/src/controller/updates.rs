@@ -13,12 +13,11 @@ use openflow::{DatapathId, Message, Xid};
 use crate::entry::{Entry, EntryKey, EntryKind};
 
 use super::Controller;
+use super::entries::DRAIN;
 use super::first::{SETTLE, Token};
+use super::links::Pair;
 use super::outbox::{Request, Timer};
-use super::paths::{Pair, Waited};
-
-/// Time before entries are deleted that no packet should use any more.
-pub(super) const DRAIN: Duration = Duration::from_millis(100);
+use super::paths::Waited;
 
 /// Maximum number of updates under way. Above it packets that come up are shed: each could only add
 /// another.

@@ -15,7 +15,6 @@ use openflow::{Action, DatapathId, Frame, Message, PortNo, Version, Xid, encode}
 
 use crate::Location;
 use crate::controller::Alarm;
-use crate::controller::forwarding::Packet;
 use crate::controller::network::Network;
 use crate::controller::outbox::Outbox;
 use crate::controller::port_state::PortRole;
@@ -169,10 +168,11 @@ impl Ingress {
         &mut self,
         net: &Network,
         now: Instant,
-        (packet, home, cost): (&Packet<'_>, Option<Location>, usize),
+        (at, data): (Location, &bytes::Bytes),
+        (home, cost): (Option<Location>, usize),
         outbox: &mut Outbox,
     ) {
-        if !self.may_spread(now, (packet.at, cost), outbox) {
+        if !self.may_spread(now, (at, cost), outbox) {
             return;
         }
         outbox.counters.flooded += 1;
@@ -181,11 +181,11 @@ impl Ingress {
         let mut frames: BTreeMap<(Version, Arc<[PortNo]>), Option<Frame>> = BTreeMap::new();
         for (dpid, version, connection) in connected {
             let mut ports = self.edge_ports(net, dpid);
-            let is_here = |at: &Location| at.dpid == dpid;
-            if is_here(&packet.at) || home.as_ref().is_some_and(is_here) {
+            let is_here = |place: &Location| place.dpid == dpid;
+            if is_here(&at) || home.as_ref().is_some_and(is_here) {
                 let is_other = |port: &PortNo| {
-                    let at = Location { dpid, port: *port };
-                    at != packet.at && Some(at) != home
+                    let place = Location { dpid, port: *port };
+                    place != at && Some(place) != home
                 };
                 ports = ports.iter().copied().filter(is_other).collect();
             }
@@ -195,7 +195,7 @@ impl Ingress {
             let frame = match frames.entry((version, ports)) {
                 Entry::Occupied(same) => same.get().clone(),
                 Entry::Vacant(fresh) => {
-                    let frame = packet_out(version, &fresh.key().1, packet.data);
+                    let frame = packet_out(version, &fresh.key().1, data);
                     fresh.insert(frame).clone()
                 }
             };

@@ -5,7 +5,7 @@ use openflow::DatapathId;
 use openflow::message::{FlowRemoved, FlowRemovedReason};
 
 use crate::controller::Controller;
-use crate::controller::guards::FRESH_MAX;
+use crate::controller::entries::FRESH_MAX;
 use crate::controller::ingress::outlasts_flows;
 use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
 

@@ -33,9 +33,8 @@ use crate::timeouts::HostName;
 
 use super::hosts::Hosts;
 use super::links::Links;
-use super::network;
+use super::network::{self, ADOPTED_KEPT};
 use super::outbox::Outbox;
-use super::routes::ADOPTED_KEPT;
 use super::tables::Tables;
 use super::{Location, Timer};
 use counts::Reading;

@@ -14,8 +14,8 @@ use crate::qos::flow::{Flow, FlowKey, Matching, OPENS, Then};
 use crate::qos::plan::{Owner, SwitchPlan, circuit_of, is_our_meter};
 use crate::qos::{Circuit, Meter, MeterFacts};
 
+use super::super::entries::delete_row;
 use super::super::outbox::Request;
-use super::super::reconcile::delete_row;
 use super::super::{Location, Timer};
 use super::{Around, QUEUES_WAIT, QosState, SETTLE, SwitchQos, View, two_ways};
 

@@ -12,8 +12,8 @@ use crate::qos::flow::{Flow, FlowKey};
 use crate::qos::plan::Owner;
 
 use super::super::Timer;
+use super::super::entries::DRAIN;
 use super::super::outbox::Request;
-use super::super::updates::DRAIN;
 use super::{Around, LEAD_ON_AFTER, QosState, REFUSED_PAUSE, Sent};
 
 /// Maximum number of messages to one switch before a barrier.

@@ -6,7 +6,7 @@ use crate::timeouts::leases::RowKey;
 
 use super::super::Controller;
 use super::super::links::Hop;
-use super::super::paths::Pair;
+use super::super::links::Pair;
 use super::super::services::PairRule;
 
 impl Controller {

@@ -8,8 +8,8 @@ use openflow::DatapathId;
 use crate::edge::EdgeUpdate;
 use crate::entry::{EntryKey, EntryKind};
 
-use super::super::paths::TABLE_FULL_PAUSE;
 use super::super::{Alarm, Controller};
+use super::TABLE_FULL_PAUSE;
 
 /// Readings after TABLE_FULL that may find entries to evict: the first shows only which entries
 /// exist, not yet which of them are in use.

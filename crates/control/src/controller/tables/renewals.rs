@@ -9,8 +9,6 @@ use crate::timeouts::Lifetime;
 use crate::timeouts::budget::{POLL_MAX, POLL_MIN};
 use crate::timeouts::leases::{Margin, RowKey};
 
-use super::super::lifetimes::class_of_entry;
-use super::super::updates::{Change, Step};
 use super::super::{Controller, Timer};
 use super::{Around, Tables};
 
@@ -18,18 +16,13 @@ use super::{Around, Tables};
 const RENEWAL_PAUSE: Duration = Duration::from_millis(50);
 
 impl Tables {
-    /// Notes the leases among the first entries of a path.
-    pub(in crate::controller) fn note_leases(&mut self, changes: &[Change]) {
-        for change in changes {
-            let Step::Add(entry) = change.step else {
-                continue;
-            };
-            let table = self.tables.get_mut(&change.dpid);
-            if let Some(table) = table.filter(|_| entry.hard_timeout_s > 0) {
-                table.leases.handle_install(entry.hard_timeout_s);
-                table.leases_counted += 1;
-                self.lease_count += 1;
-            }
+    /// Notes that an entry is about to be sent, which has a lease if it has a hard timeout.
+    pub(in crate::controller) fn note_lease(&mut self, dpid: DatapathId, entry: &Entry) {
+        let table = self.tables.get_mut(&dpid);
+        if let Some(table) = table.filter(|_| entry.hard_timeout_s > 0) {
+            table.leases.handle_install(entry.hard_timeout_s);
+            table.leases_counted += 1;
+            self.lease_count += 1;
         }
     }
 
@@ -105,7 +98,7 @@ impl Tables {
         row: RowKey,
     ) -> Option<Entry> {
         let pair = (row.src, row.dst);
-        let class = class_of_entry(around.timeouts, around.hosts, pair, row.rule);
+        let class = around.hosts.class_of(around.timeouts, pair, row.rule);
         if class.is_some_and(|class| class.forbid) {
             return None;
         }
