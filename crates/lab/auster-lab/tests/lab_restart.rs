@@ -73,8 +73,7 @@ fn run(kill: &str, down: &str, new_flow_ms_max: u32) -> (bool, Value) {
     (run.status.success(), document)
 }
 
-/// The controller also for 6.5 s: then Open vSwitch waits out a back-off of 4 s, and must be
-/// told.
+/// The controller also for 6.5 s: then Open vSwitch waits out a back-off of 4 s, and needs a nudge.
 #[test]
 fn new_flows_work_again_after_a_controller_or_relay_is_killed() {
     let all = r#"["controller", "relay-controller", "relay-switch"]"#;

@@ -3,7 +3,7 @@
 //! ceiling of the others.
 //!
 //! It learns nothing. What it answers is right only because the emulated switches of `auster bench
-//! controller` have their destination behind the port that it is told.
+//! controller` have their destination behind the port that its flag names.
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};

@@ -52,7 +52,7 @@ impl Summary {
     }
 
     /// A recorded value times `unit_scale` is in the unit of the summary: 1e-6 for nanoseconds
-    /// told in milliseconds. As exact as the histogram's significant digits.
+    /// in milliseconds. As exact as the histogram's significant digits.
     pub fn of_histogram(histogram: &Histogram<u64>, unit_scale: f64) -> Summary {
         let count = histogram.len();
         if count == 0 {

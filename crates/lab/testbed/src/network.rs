@@ -212,7 +212,7 @@ impl Network {
         program::ip_batch(Some(&self.namespace(SWITCHES)), &lines)
     }
 
-    /// Tells each host the hardware address of every other. A host repeats an unanswered ARP
+    /// Gives each host the hardware address of every other. A host repeats an unanswered ARP
     /// request only after a second, which would hide what is measured.
     pub fn set_neighbours(&self) -> Result<(), Failure> {
         let hosts = &self.topology.hosts;

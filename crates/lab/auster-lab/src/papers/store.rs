@@ -237,7 +237,7 @@ fn without_date(dir: &Path) -> Option<&str> {
     }
 }
 
-/// Whether a document is of this command, as far as it tells.
+/// Whether a document is of this command, as far as it says.
 fn is_of(measurement: &Measurement, document: &Value) -> Result<(), String> {
     let forms = Which::ALL.map(|which| measurement.form(which));
     let Some(form) = forms.into_iter().flatten().next() else {

@@ -29,7 +29,7 @@ use cli::progress::Progress;
 
 #[derive(clap::Subcommand)]
 pub enum Command {
-    /// Simulate a control channel or a flow table: what it does by load, for each way to run it
+    /// Simulate a control channel or a flow table: its behaviour by load, for each configuration
     #[command(after_help = "\
 Example:
   auster sim run scenarios/pso-fig7-8.toml
@@ -46,7 +46,7 @@ Example:
   auster sim order --delays --loss 1 --seeds 5
   auster sim order --messages 100000 --channels 16 --loss 5 --seed 7 --json")]
     Order(order::Args),
-    /// Tell what the published model charges for matching, and time our classifier beside it
+    /// Print the published model's cost of matching, and time our classifier beside it
     #[command(after_help = "\
 Example:
   auster sim fig10

@@ -1,4 +1,4 @@
-//! The simulated channel, as an operator writes it: the ways to schedule it, the loads, and figures
+//! The simulated channel, as an operator writes it: its schedulers, the loads, and figures
 //! found by others.
 
 use cli::toml_problem;

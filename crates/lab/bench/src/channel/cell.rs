@@ -411,7 +411,7 @@ impl LinkFigures {
 pub mod tests {
     use super::*;
 
-    /// A plausible result, for those who tell of results.
+    /// A plausible result, for tests of reports.
     pub fn result(method: &'static str, loss_percent: f64, seed: u64) -> CellResult {
         let link = LinkFigures::new(
             &Report {

@@ -593,7 +593,7 @@ impl fmt::Display for Sizes {
     }
 }
 
-/// Also what a finished cell is told by; see `report`.
+/// Also the line of a finished cell; see `report`.
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

@@ -61,7 +61,7 @@ pub struct Args {
     /// them; without a table they make a grid
     #[arg(long, value_name = "TABLE", value_delimiter = ',')]
     table: Vec<Preset>,
-    /// Ways to carry the messages; `--method list` describes them
+    /// Methods to carry the messages; `--method list` describes them
     #[arg(long, value_name = "METHOD", value_delimiter = ',')]
     method: Vec<String>,
     /// Messages per second of each end, all its agents together

@@ -255,7 +255,7 @@ pub fn plot(results: &[CellResult], kept: &Results) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Sets of lines that a reader can tell apart: what is best known first, and in the others the
+/// Sets of lines that a reader can distinguish: what is best known first, and in the others the
 /// first line again, to compare with.
 pub fn readable(lines: &[Series]) -> Vec<Vec<Series>> {
     if lines.len() <= LINES_MAX {

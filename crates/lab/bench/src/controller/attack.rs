@@ -1,6 +1,6 @@
 //! `--workload attack`: beside the switches that are measured one more connects, is taken in like
 //! them, and in the second third of the measured time sends packet-ins as fast as the connection
-//! takes them, or at a rate. It reads nothing meanwhile, unless it is told to.
+//! takes them, or at a rate. It reads nothing meanwhile, unless it has to.
 //!
 //! The attacker is a thread of its own on a blocking-free socket, so that what it costs is seen
 //! apart, and so that the switches that are measured share no thread with it.

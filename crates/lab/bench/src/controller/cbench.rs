@@ -21,7 +21,7 @@ use measure::stats::Summary;
 ///
 /// The engine is that of `auster bench controller`: answers are verified and each packet-in counts
 /// once, the destination is announced when the controller is ready for it, and every source is sent
-/// once before the first loop. What is no answer is told on standard error.
+/// once before the first loop. Messages that are no answer are reported on standard error.
 #[derive(clap::Args)]
 pub struct Args {
     /// The controller's host

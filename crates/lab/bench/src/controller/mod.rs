@@ -3,7 +3,7 @@
 //!
 //! `switch` is one emulated switch without sockets or clocks, `links` what is between two; `serve`
 //! and `worker` put it on a connection and a thread; `conduct` leads a run through its phases;
-//! `rounds` runs controllers in turn; `report` tells.
+//! `rounds` runs controllers in turn; `report` writes.
 
 mod answers;
 mod attack;
@@ -206,7 +206,8 @@ pub enum WorkloadArg {
     Hosts,
     /// Packets to hosts behind other switches, which form a line with links that answer LLDP
     Paths,
-    /// One host of a switch asks for another by ARP, is told, and each sends the other an IP packet
+    /// One host of a switch asks for another by ARP, gets the answer, and each sends the other an
+    /// IP packet
     ArpIp,
     /// Like macs; in the second half of the time one port of the first switch storms, and the delay
     /// at the other switches is measured

@@ -62,13 +62,13 @@ struct Worker<'a> {
     schedule: Schedule,
     /// Begins amid the measured time; of the thread that has the first switch.
     storm: Option<Schedule>,
-    begun: Option<Begun>,
+    begun: Option<StartPoint>,
     echo_due_ns: u64,
     echo_next: usize,
 }
 
 /// Where the measured time began.
-struct Begun {
+struct StartPoint {
     at_ns: u64,
     cpu: Duration,
     tallies: Vec<Tally>,
@@ -278,7 +278,7 @@ impl<'a> Worker<'a> {
         for emulated in &self.switches {
             emulated.borrow_mut().switch.record_from(now_ns);
         }
-        self.begun = Some(Begun {
+        self.begun = Some(StartPoint {
             at_ns: now_ns,
             cpu: thread_cpu(),
             interval_at_ns: now_ns,

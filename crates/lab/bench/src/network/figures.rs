@@ -87,7 +87,7 @@ impl TcpRun {
     }
 }
 
-/// One stream. What a tool does not tell is null.
+/// One stream. Figures that a tool does not report are null.
 #[derive(Clone, Debug, Serialize)]
 pub struct UdpRun {
     pub by: By,

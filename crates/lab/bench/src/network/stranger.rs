@@ -57,7 +57,7 @@ impl Door {
         })
     }
 
-    /// Tells this host's kernel where strangers are, so that an answer needs no ARP.
+    /// Adds the strangers to this host's neighbour table, so that an answer needs no ARP.
     pub fn introduce(&self, strangers: impl Iterator<Item = Host>) -> Result<(), Failure> {
         let line = |s: Host| format!("neigh replace {} lladdr {} dev eth0", s.ip, s.mac);
         program::ip_batch(

@@ -78,7 +78,7 @@ impl Subject {
 }
 
 /// Pings between all hosts that take part, by their place in the topology, until none is lost: a
-/// network that has settled, and hosts that the controller knows. Tells false if interrupted.
+/// network that has settled, and hosts that the controller knows. Returns false if interrupted.
 pub fn wait_until_reachable(
     network: &mut Network,
     plane: &Plane,

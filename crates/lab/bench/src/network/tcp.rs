@@ -76,7 +76,7 @@ fn send(address: SocketAddr, size_bytes: u64) -> io::Result<Duration> {
     }
 }
 
-/// Takes one connection to its end. One that never comes is the sender's to tell: this waits a
+/// Takes one connection to its end. One that never comes is the sender's to report: this waits a
 /// little longer than it does.
 fn receive(listener: &TcpListener) -> io::Result<u64> {
     let deadline = Instant::now() + SILENCE_MAX + Duration::from_secs(1);

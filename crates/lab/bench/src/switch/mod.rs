@@ -1,9 +1,10 @@
 //! `auster bench switch`: what a switch does with a controller's messages, over TCP, TLS and QUIC.
 //!
 //! The measuring tool that Durner and Kellerer (*The cost of Security in the SDN control Plane*)
-//! found missing: auster plays the relaying controller, and its own probes tell what the data plane
+//! found missing: auster plays the relaying controller, and its own probes show what the data plane
 //! does. Transports take turns in short blocks, so that what changes on the machine meanwhile
-//! changes all of them alike. Nothing is trimmed: means are told with medians, tails and losses.
+//! changes all of them alike. Nothing is trimmed: means are reported with medians, tails and
+//! losses.
 
 mod flow_mod;
 mod lane;
@@ -92,7 +93,7 @@ pub struct Args {
         value_parser = value_parser!(u32).range(0..=1_000_000)
     )]
     entries: u32,
-    /// Between two packets of the train that tells when a flow-mod is in force
+    /// The time between two packets of the train that shows when a flow-mod is in force
     #[arg(
         long, value_name = "US", default_value_t = 50,
         value_parser = value_parser!(u32).range(10..=10_000)

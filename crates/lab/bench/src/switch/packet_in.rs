@@ -4,7 +4,7 @@
 //! A run is three exchanges on an idle switch:
 //! - *data path*: a probe with a flow entry, from host to host;
 //! - *control path*: an echo request of the packet-out's size, from the return of the call that
-//!   writes it to the return of the one that reads its reply. That is the way up and the way down.
+//!   writes it to the return of the one that reads its reply. These are the times up and down.
 //!   It follows on the data path's probe at once: the processors that it wakes have slept as
 //!   shortly as those that a packet-in and a packet-out wake, and not as deeply as after a pause;
 //! - *end to end*, after a pause: a probe of a flow without an entry, from host to host, through

@@ -241,7 +241,7 @@ fn load_security(pki: &Path) -> Result<Security, Failure> {
     Ok(Security::new(Arc::new(credentials)).expecting(Role::Switch))
 }
 
-/// Tells the bridge who its controllers are. The relay is started before.
+/// Sets the bridge's controllers. The relay is started before.
 fn point_bridge(
     network: &mut Network,
     transports: &[Transport],

@@ -47,7 +47,7 @@ impl Probe {
         MacAddr([0x02, 0x75, a, b, c, d])
     }
 
-    /// The frame of a probe. `token` tells the probes of this run of the bench from those of
+    /// The frame of a probe. `token` separates the probes of this run of the bench from those of
     /// another on the same wire.
     pub fn frame(self, token: u32) -> [u8; FRAME_BYTES] {
         let mut frame = [0; FRAME_BYTES];

@@ -5,7 +5,7 @@
 //! whose packets bear a label. The connection is idle when listening begins, so that the first
 //! segment of either direction begins a message.
 
-use crate::pso::ear::Listener;
+use crate::pso::capture::Listener;
 use crate::pso::packet::Label;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

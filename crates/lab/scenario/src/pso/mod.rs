@@ -5,8 +5,8 @@
 //! in plain TCP, so that their hop delay is that of relays, control link and controller together
 //! and of nothing else.
 
+pub mod capture;
 pub mod channel;
-pub mod ear;
 mod figures;
 mod in_band;
 mod out_of_band;
@@ -24,7 +24,7 @@ use std::path::Path;
 use crate::experiment::Args;
 use cli::failure::Failure;
 
-/// Whether a scenario's file is one of these; what is wrong with it is told when it is read.
+/// Whether a scenario's file is one of these. Reading it reports its errors.
 pub fn is_ours(scenario: &Path) -> bool {
     std::fs::read_to_string(scenario)
         .is_ok_and(|text| settings::is_ours(&text) || in_band::is_ours(&text))

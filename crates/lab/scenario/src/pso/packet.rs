@@ -1,7 +1,7 @@
 //! The packets of an experiment: UDP datagrams that say of themselves which they are.
 //!
 //! The destination's Ethernet address is nobody's, so that no host's kernel answers a datagram for
-//! a port on which nobody listens; every interface on the way shows it all the same.
+//! a port on which nobody listens; every interface on the path shows it all the same.
 
 use std::net::Ipv4Addr;
 use std::ops::Range;

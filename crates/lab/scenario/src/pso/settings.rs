@@ -113,7 +113,7 @@ pub const RUNS_MAX: u32 = 1000;
 /// Bytes of a PACKET_IN before its packet: header, fields, a match with the port, and padding.
 const PACKET_IN_HEAD_BYTES: usize = 42;
 
-/// Whether a scenario's text is one of this kind; what is wrong with it is told when it is read.
+/// Whether a scenario's text is one of this kind. Reading it reports its errors.
 pub fn is_ours(text: &str) -> bool {
     let file: Result<toml::Table, _> = toml::from_str(text);
     file.is_ok_and(|file| file.contains_key("out_of_band"))

@@ -1,6 +1,6 @@
 //! Counts the packets that arrive at a host.
 
-use crate::pso::ear::Listener;
+use crate::pso::capture::Listener;
 use crate::pso::packet::Label;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -61,7 +61,7 @@ impl Source {
         Ok(Source { socket })
     }
 
-    /// Sends all of it, or until it is told to stop. Takes as long as the load lasts.
+    /// Sends all of it, or until `stop`. Takes as long as the load lasts.
     pub fn send(&self, load: &Load, stop: &AtomicBool) -> io::Result<Sent> {
         // The kernel may otherwise let a sleep last 50 us longer than asked.
         nix::sys::prctl::set_timerslack(1)?;

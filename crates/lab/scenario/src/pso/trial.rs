@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::pso::capture::Capture;
 use crate::pso::channel::{ChannelListener, Kind};
-use crate::pso::ear::Ear;
 use crate::pso::packet::Stream;
 use crate::pso::sink::SinkListener;
 use crate::pso::source::{Load, Source};
@@ -79,9 +79,9 @@ impl Stage {
     pub fn run(&self, load: &Load, signals: &Signals) -> io::Result<Trial> {
         let place = &self.channel;
         let listener = ChannelListener::new(self.port);
-        let channel = Ear::open(&place.namespace, &place.device, listener)?;
+        let channel = Capture::open(&place.namespace, &place.device, listener)?;
         let place = &self.sink;
-        let sink = Ear::open(&place.namespace, &place.device, SinkListener::default())?;
+        let sink = Capture::open(&place.namespace, &place.device, SinkListener::default())?;
         let (busy_s, begun) = (busy_s(), Instant::now());
         let sending = self.source.start(load.clone())?;
         let mut interrupted = false;

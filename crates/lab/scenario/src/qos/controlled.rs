@@ -39,16 +39,21 @@ impl Controlled {
     /// Starts `auster run` with this configuration; `listen`, `ovsdb`, `api` and `status` are given
     /// to it as flags.
     pub fn start(network: Network, config: &str) -> Result<Controlled, Failure> {
-        let mut bed = Controlled {
+        let mut setup = Controlled {
             network,
             controller: None,
         };
-        bed.write_config(config)?;
-        bed.start_controller()?;
-        wait_for_listener(&mut bed.network, CONTROLLER, OPENFLOW_PORT, CONTROLLER_LOG)?;
+        setup.write_config(config)?;
+        setup.start_controller()?;
+        wait_for_listener(
+            &mut setup.network,
+            CONTROLLER,
+            OPENFLOW_PORT,
+            CONTROLLER_LOG,
+        )?;
         let target = format!("tcp:{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}");
-        set_controllers(&bed.network, &target)?;
-        Ok(bed)
+        set_controllers(&setup.network, &target)?;
+        Ok(setup)
     }
 
     /// Somebody who makes in the kernel what the records ask for.
@@ -174,7 +179,7 @@ impl Controlled {
         rows(&text).ok_or_else(|| Failure::machine(format!("ovs-vsctl list {table}: {text}")))
     }
 
-    /// Whether a datagram to a port where nobody listens is refused: both ways work then.
+    /// Whether a datagram to a port where nobody listens is refused: then both directions work.
     pub fn answers(&self, ends: &Ends) -> io::Result<bool> {
         netns::within(&ends.from, || {
             let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;

@@ -4,7 +4,6 @@
 //! All that auster does is done by its own commands, as an operator would: `queues set` before a
 //! run, `queues verify` under it, `queues clear` after it.
 
-mod bed;
 pub mod circuit;
 mod controlled;
 mod entries;
@@ -14,6 +13,7 @@ mod records;
 mod report;
 pub mod scale;
 pub(crate) mod settings;
+mod setup;
 
 use cli::program;
 use std::path::Path;
@@ -22,17 +22,17 @@ use std::process::{Command, Output};
 use crate::experiment::Args;
 use ::report::machine::Machine;
 use ::report::output::{Results, command};
-use bed::{Bed, Trial, Way};
 use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use cli::output::say;
 use report::Document;
 use settings::Scenario;
+use setup::{QueueMaker, Setup, Trial};
 use testbed::network::{Network, SWITCHES};
 use testbed::tools;
 
-/// Whether a scenario's file is one of these; what is wrong with it is told when it is read.
+/// Whether a scenario's file is one of these. Reading it reports its errors.
 pub fn is_ours(scenario: &Path) -> bool {
     std::fs::read_to_string(scenario).is_ok_and(|text| settings::is_ours(&text))
 }
@@ -63,16 +63,16 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         (settings.expected().as_secs_f64() / 60.0).ceil()
     ));
     let started_unix_s = unix_seconds();
-    let mut bed = Bed::start(&settings)?;
+    let mut setup = Setup::start(&settings)?;
     let mut trials: Vec<Trial> = Vec::new();
     // Ways and cases take turns, so that what drifts on the machine drifts under all of them.
     'all: for run in 0..settings.runs {
         for case in &settings.cases {
-            for way in Way::ALL {
+            for way in QueueMaker::ALL {
                 if interrupt.is_set() {
                     break 'all;
                 }
-                let trial = bed.run(run, case, way, &interrupt)?;
+                let trial = setup.run(run, case, way, &interrupt)?;
                 if interrupt.is_set() {
                     break 'all;
                 }
@@ -81,7 +81,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
             }
         }
     }
-    drop(bed);
+    drop(setup);
     let interrupted = interrupt.is_set();
     let rows = report::rows(&settings, &trials);
     let checks = report::checks(&settings, &rows, &trials);

@@ -35,8 +35,12 @@ pub struct PortRecord {
 }
 
 impl Records {
-    pub fn read(bed: &Controlled) -> Result<Records, Failure> {
-        let (ports, qos, queues) = (bed.rows("port")?, bed.rows("qos")?, bed.rows("queue")?);
+    pub fn read(setup: &Controlled) -> Result<Records, Failure> {
+        let (ports, qos, queues) = (
+            setup.rows("port")?,
+            setup.rows("qos")?,
+            setup.rows("queue")?,
+        );
         Ok(Records::of(&ports, &qos, &queues))
     }
 

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::qos::bed::{BIN, Trial, Way};
 use crate::qos::settings::QosQueues;
+use crate::qos::setup::{BIN, QueueMaker, Trial};
 use crate::report::Check;
 use auster::queues::plan::Class;
 use cli::failure::Failure;
@@ -37,7 +37,7 @@ pub struct Document {
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     pub case: String,
-    pub way: Way,
+    pub way: QueueMaker,
     pub queue: u8,
     pub min_mbps: f64,
     pub max_mbps: f64,
@@ -74,7 +74,7 @@ pub fn line(trial: &Trial) -> String {
 pub fn rows(settings: &QosQueues, trials: &[Trial]) -> Vec<Row> {
     let mut rows = Vec::new();
     for case in &settings.cases {
-        for way in Way::ALL {
+        for way in QueueMaker::ALL {
             let of_it = |t: &&Trial| t.case == case.name && t.way == way;
             let trials: Vec<&Trial> = trials.iter().filter(of_it).collect();
             if trials.is_empty() {
@@ -88,7 +88,7 @@ pub fn rows(settings: &QosQueues, trials: &[Trial]) -> Vec<Row> {
     rows
 }
 
-fn row(case: &str, way: Way, place: usize, class: &Class, trials: &[&Trial]) -> Row {
+fn row(case: &str, way: QueueMaker, place: usize, class: &Class, trials: &[&Trial]) -> Row {
     let number = |key: &str| -> Vec<f64> {
         let of_queue = trials.iter().filter_map(|t| verified(t, class.queue));
         of_queue.filter_map(|queue| queue[key].as_f64()).collect()
@@ -137,7 +137,7 @@ pub fn checks(settings: &QosQueues, rows: &[Row], trials: &[Trial]) -> Vec<Check
         }
         checks.extend(precedence(settings, pair, &name, within));
     }
-    for way in Way::ALL.into_iter().filter(|way| way.is_auster()) {
+    for way in QueueMaker::ALL.into_iter().filter(|way| way.is_auster()) {
         let of_way: Vec<&Trial> = trials.iter().filter(|t| t.way == way).collect();
         let well = |t: &&&Trial| {
             let effect = |queue| verified(t, queue).map(|queue| &queue["effect"]);
@@ -200,14 +200,17 @@ fn of_plain(settings: &QosQueues, trials: &[Trial]) -> [Check; 2] {
     let min = settings.claims.plain_in_queue_0_percent_min;
     [
         Check {
-            what: format!("{}: all packets are in queue 0", Way::OpenVswitch.name()),
+            what: format!(
+                "{}: all packets are in queue 0",
+                QueueMaker::OpenVswitch.name()
+            ),
             passed: !plain.is_empty() && least >= min,
             found: format!("at least {least:.2} % of a run"),
         },
         Check {
             what: format!(
                 "{}: verify says so and exits with 1",
-                Way::OpenVswitch.name()
+                QueueMaker::OpenVswitch.name()
             ),
             passed: count == plain.len() && count > 0,
             found: format!("in {count} of {} runs", plain.len()),
@@ -332,7 +335,7 @@ impl Document {
 
     /// A group for each queue of each case. Bars are medians, with half of what runs differ by.
     fn bars(&self) -> Bars {
-        let of_way = |way: Way| self.rows.iter().filter(move |row| row.way == way);
+        let of_way = |way: QueueMaker| self.rows.iter().filter(move |row| row.way == way);
         let asked = |row: &Row| {
             let (min, max) = (row.min_mbps.round(), row.max_mbps.round());
             format!(
@@ -342,12 +345,13 @@ impl Document {
         };
         let value = |row: &Row| row.rate_mbps.p50;
         let error = |row: &Row| (row.rate_mbps.max - row.rate_mbps.min) / 2.0;
-        let parts = Way::ALL.map(|way| (way.name().to_owned(), of_way(way).map(value).collect()));
-        let errors = Way::ALL.map(|way| of_way(way).map(error).collect());
+        let parts =
+            QueueMaker::ALL.map(|way| (way.name().to_owned(), of_way(way).map(value).collect()));
+        let errors = QueueMaker::ALL.map(|way| of_way(way).map(error).collect());
         Bars {
             title: "Two UDP flows into one port, each for a queue".to_owned(),
             y_label: "what arrives (Mbit/s)".to_owned(),
-            groups: of_way(Way::Auster).map(asked).collect(),
+            groups: of_way(QueueMaker::Auster).map(asked).collect(),
             parts: parts.into(),
             stacked: false,
             error: Some(errors.into()),
@@ -358,8 +362,8 @@ impl Document {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::qos::bed::FlowRun;
     use crate::qos::settings::Scenario;
+    use crate::qos::setup::FlowRun;
     use serde_json::json;
 
     fn settings() -> QosQueues {
@@ -370,7 +374,7 @@ mod tests {
         Scenario::parse(text).unwrap().qos_queues
     }
 
-    fn trial(case: &str, way: Way, rates: [f64; 2]) -> Trial {
+    fn trial(case: &str, way: QueueMaker, rates: [f64; 2]) -> Trial {
         let flow = |n: usize| FlowRun {
             queue: n as u8 + 1,
             rate_mbps: rates[n],
@@ -406,7 +410,7 @@ mod tests {
         ];
         let mut trials: Vec<Trial> = rates
             .iter()
-            .flat_map(|(case, rates)| Way::ALL.map(|way| trial(case, way, *rates)))
+            .flat_map(|(case, rates)| QueueMaker::ALL.map(|way| trial(case, way, *rates)))
             .collect();
         trials.iter_mut().for_each(change);
         let rows = rows(&settings, &trials);
@@ -425,7 +429,7 @@ mod tests {
         // two of Open vSwitch alone.
         let well = all(|_| ());
         assert_eq!(well, vec![true; (2 * 3 + 1) * 2 + 2 + 2]);
-        let of = |t: &Trial, case: &str| t.case == case && t.way == Way::Auster;
+        let of = |t: &Trial, case: &str| t.case == case && t.way == QueueMaker::Auster;
         let set = |case: &'static str, flow: usize, mbps: f64| {
             failed(move |t| {
                 if of(t, case) {
@@ -442,7 +446,7 @@ mod tests {
             "nothing is said of plain"
         );
         let in_zero = |t: &mut Trial| {
-            if t.way == Way::Auster {
+            if t.way == QueueMaker::Auster {
                 t.verify["queues"][1]["effect"] = "no".into();
             }
         };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::qos::bed::Way;
+use crate::qos::setup::QueueMaker;
 use auster::queues::plan::{Class, Plan, Rate};
 use auster::queues::stated::{self, ChosenBy, Words};
 use cli::failure::Failure;
@@ -74,7 +74,7 @@ const RUNS_MAX: u32 = 100;
 const OFFERED_MBPS_MAX: f64 = 500.0;
 const SOCKET_BYTES: u32 = 212_992;
 
-/// Whether a scenario's text is one of this kind; what is wrong with it is told when it is read.
+/// Whether a scenario's text is one of this kind. Reading it reports its errors.
 pub fn is_ours(text: &str) -> bool {
     let file: Result<toml::Table, _> = toml::from_str(text);
     file.is_ok_and(|file| file.contains_key("qos_queues"))
@@ -110,7 +110,7 @@ impl QosQueues {
     }
 
     pub fn trials(&self) -> usize {
-        self.runs as usize * self.cases.len() * Way::ALL.len()
+        self.runs as usize * self.cases.len() * QueueMaker::ALL.len()
     }
 
     pub fn expected(&self) -> Duration {

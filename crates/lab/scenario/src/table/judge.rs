@@ -231,7 +231,7 @@ impl Life {
             .is_some_and(|deleted_ns| at_ns - deleted_ns < SECOND_NS)
     }
 
-    /// A flow of one packet so far has none; then it is as active as a read can tell.
+    /// A flow of one packet so far has none; then it is as active as a read can show.
     fn gap_ns(&self) -> u64 {
         self.gap_ns.unwrap_or(POLL_MIN.as_nanos() as u64)
     }

@@ -2,9 +2,9 @@
 //! simulator's trace as real packets, and `auster run` with each of several configurations.
 //!
 //! Every run has a network and a controller of its own. Those of several policies may run at the
-//! same time, as far as the scenario says that the machine can bear it. What is told of a run is
-//! what was seen on its wires and what the switch itself says; of the controller only how often it
-//! had no room.
+//! same time, as far as the scenario says that the machine can bear it. The report of a run
+//! rests on frames on its wires and on the switch's own counts. From the controller it takes only
+//! the number of paths without room.
 
 mod judge;
 mod load;
@@ -34,7 +34,7 @@ use report::Document;
 use settings::{Batch, Scenario, Settings};
 use stage::{Place, Run};
 
-/// Whether a scenario's file is one of these; what is wrong with it is told when it is read.
+/// Whether a scenario's file is one of these. Reading it reports its errors.
 pub fn is_ours(scenario: &Path) -> bool {
     std::fs::read_to_string(scenario).is_ok_and(|text| settings::is_ours(&text))
 }

@@ -49,7 +49,7 @@ pub struct Policy {
     /// The controller's configuration file.
     #[serde(default)]
     pub controller: toml::Table,
-    /// The controller is told the limit, as `table_entries_max`; Open vSwitch does not tell it.
+    /// The controller gets the limit as `table_entries_max`; Open vSwitch does not report it.
     #[serde(default)]
     pub tell_limit: bool,
     #[serde(default)]

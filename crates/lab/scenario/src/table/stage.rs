@@ -9,7 +9,7 @@ use control::timeouts::budget::high_mark;
 use nix::sys::socket::{MsgFlags, send};
 use serde::Serialize;
 
-use crate::pso::ear::Ear;
+use crate::pso::capture::Capture;
 use crate::table::judge::{Judged, Seen, judge};
 use crate::table::load::{Load, Sent};
 use crate::table::occupancy::{Probe, sample};
@@ -163,10 +163,10 @@ fn observe(bed: &Bed, load: &Load, interrupt: &Interrupt) -> Result<Found, Failu
     let failed = |e: io::Error| Failure::machine(format!("hosts: {e}"));
     let asked = |e: io::Error| Failure::machine(format!("a switch, asked for its entries: {e}"));
     let socket = netns::open_packet_sender(&bed.ends.from, "eth0").map_err(failed)?;
-    let arrivals = Ear::open(&bed.ends.to, "eth0", Arrivals::default()).map_err(failed)?;
+    let arrivals = Capture::open(&bed.ends.to, "eth0", Arrivals::default()).map_err(failed)?;
     let messages = Messages::new(OPENFLOW_PORT);
     let switches = bed.network.namespace(SWITCHES);
-    let messages = Ear::open_both_ways(&switches, "ctl0", messages).map_err(failed)?;
+    let messages = Capture::open_both_ways(&switches, "ctl0", messages).map_err(failed)?;
     let names = bed.network.topology.switches.iter().map(|s| &s.name);
     let sockets = names.map(|name| bed.network.dir().join(name).with_extension("mgmt"));
     let probes: io::Result<Vec<Probe>> = sockets.map(|socket| Probe::open(&socket)).collect();

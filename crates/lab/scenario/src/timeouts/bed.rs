@@ -157,7 +157,7 @@ impl Bed {
         })
     }
 
-    /// A datagram to a port where nobody listens: its refusal shows that both ways work.
+    /// A datagram to a port where nobody listens: its refusal shows that both directions work.
     fn introduce(&mut self, interrupt: &Interrupt) -> Result<bool, Failure> {
         let failed = |e: io::Error| Failure::machine(format!("hosts: {e}"));
         let socket = netns::within(&self.ends.from, || {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::pso::ear::Ear;
+use crate::pso::capture::Capture;
 use crate::timeouts::bed::{Bed, OPENFLOW_PORT, Wish};
 use crate::timeouts::channel::{ChannelListener, Seen};
 use crate::timeouts::load::{Busy, Watch};
@@ -123,10 +123,10 @@ pub fn stream(
     let Some(mut bed) = Bed::start(settings, &wish(streams, core), interrupt)? else {
         return Ok(None);
     };
-    let ear = match streams.controller.as_str() {
+    let capture = match streams.controller.as_str() {
         NONE => None,
         _ => Some(
-            Ear::open_both_ways(
+            Capture::open_both_ways(
                 &bed.network.namespace(SWITCHES),
                 "ctl0",
                 ChannelListener::new(OPENFLOW_PORT, bed.to),
@@ -155,9 +155,9 @@ pub fn stream(
     let found = found
         .into_iter()
         .collect::<Result<Vec<Stream>, Failure>>()?;
-    let (seen, missed) = match ear {
-        Some(ear) => {
-            let (listener, missed) = ear.close().map_err(Failure::machine)?;
+    let (seen, missed) = match capture {
+        Some(capture) => {
+            let (listener, missed) = capture.close().map_err(Failure::machine)?;
             (listener.seen(), missed)
         }
         None => (Seen::default(), 0),

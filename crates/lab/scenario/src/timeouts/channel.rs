@@ -1,13 +1,13 @@
-//! The control channel as it passes the switches' end: which packets took the way over the
-//! controller, and how long it was until an entry spared the next one that way.
+//! The control channel as it passes the switches' end: which packets made the detour over
+//! the controller, and the time until an entry spared the next one that detour.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use openflow::MacAddr;
 
+use crate::pso::capture::Listener;
 use crate::pso::channel::{Bytestream, Segment};
-use crate::pso::ear::Listener;
 
 /// Listens at an interface that carries plain OpenFlow 1.3 of any number of switches, and counts
 /// what is about UDP to one host.
@@ -62,7 +62,7 @@ pub struct Seen {
     pub gaps: u64,
 }
 
-/// Packets of one switch that took the way over the controller one after the other: at a stream's
+/// Consecutive packets of one switch that made the detour over the controller: at a stream's
 /// beginning, or when its entry had expired.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Detour {

@@ -1,5 +1,5 @@
 //! Experiments on how long flow entries live, on real switches: what reaches a host out of order
-//! because a packet took the way over the controller and those behind it did not.
+//! because a packet took the path over the controller and those behind it did not.
 //!
 //! Every run has a network and a controller of its own, so that each begins with hosts that nobody
 //! has heard of and tables that hold nothing, and cells take turns, so that what drifts on the
@@ -29,7 +29,7 @@ use report::Document;
 use settings::Scenario;
 use testbed::tools;
 
-/// Whether a scenario's file is one of these; what is wrong with it is told when it is read.
+/// Whether a scenario's file is one of these. Reading it reports its errors.
 pub fn is_ours(scenario: &Path) -> bool {
     std::fs::read_to_string(scenario).is_ok_and(|text| settings::is_ours(&text))
 }

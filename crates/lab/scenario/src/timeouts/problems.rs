@@ -15,7 +15,7 @@ const DETOUR_MS_MAX: f64 = 1000.0;
 const STREAMS_MAX: u32 = 16;
 /// The largest payload in one Ethernet frame.
 const PAYLOAD_BYTES_MAX: u16 = 1472;
-/// ping(8) tells round trips from here on.
+/// ping(8) reports round trips from here on.
 const PING_BYTES_MIN: u16 = 16;
 
 #[derive(Default)]

@@ -70,7 +70,7 @@ pub struct Streams {
     /// Where the row stands on the x axis of a plot whose x is `at`.
     pub at: Option<f64>,
     pub load: Option<Load>,
-    /// The stream's first packet is the first that the hosts have for each other: the way to find
+    /// The stream's first packet is the first that the hosts have for each other: the time to find
     /// the other one's address is part of it.
     #[serde(default)]
     pub cold: bool,

@@ -10,7 +10,7 @@
 //!
 //! Every packet of h2 is a table miss at s1. Its PACKET_IN goes to the relay in h4 over a wire that
 //! nothing else uses, from there through s1, the shared link and s2 to the controller, and is
-//! answered by one PACKET_OUT to h3 the same way back. What passes the relay's wire is seen, so
+//! answered by one PACKET_OUT to h3 by the same path back. What passes the relay's wire is seen, so
 //! that the delay is that of relays, shared link and controller, and of nothing else.
 
 use cli::program;
@@ -24,8 +24,8 @@ use sched::TrafficType;
 use sched::policy::PolicyMap;
 use serde::Serialize;
 
+use crate::pso::capture::Capture;
 use crate::pso::channel::ChannelListener;
-use crate::pso::ear::Ear;
 use crate::pso::in_band::probe;
 use crate::pso::in_band::settings::InBand;
 use crate::pso::in_band::wire::{
@@ -216,14 +216,15 @@ impl Stage {
         let settings = &self.settings;
         let namespace = |part: &str| self.network.namespace(part);
         let switches = namespace(SWITCHES);
-        let channel = Ear::open_both_ways(&switches, WIRE, ChannelListener::new(OPENFLOW_PORT))?;
-        let sink = Ear::open(&namespace("h3"), "eth0", SinkListener::default())?;
-        let data_sink = Ear::open(&namespace("h5"), "eth0", SinkListener::default())?;
+        let channel =
+            Capture::open_both_ways(&switches, WIRE, ChannelListener::new(OPENFLOW_PORT))?;
+        let sink = Capture::open(&namespace("h3"), "eth0", SinkListener::default())?;
+        let data_sink = Capture::open(&namespace("h5"), "eth0", SinkListener::default())?;
         // What s2 receives is what has left the queues of s1.
         let [s1, s2] = self.link_ends();
         let wires = [
-            Ear::open(&switches, &s2, WireListener::new(RELAY_PORT))?,
-            Ear::open(&switches, &s1, WireListener::new(RELAY_PORT))?,
+            Capture::open(&switches, &s2, WireListener::new(RELAY_PORT))?,
+            Capture::open(&switches, &s1, WireListener::new(RELAY_PORT))?,
         ];
         let data = self.start_data(data_load)?;
         let mut interrupted = signals.wait(DATA_MARGIN);
@@ -256,8 +257,8 @@ impl Stage {
         let (data_sink, data_missed) = data_sink.close()?;
         let mut wire: [Counts; 2] = Default::default();
         let mut wire_missed = 0;
-        for (ear, counts) in wires.into_iter().zip(&mut wire) {
-            let (listener, missed) = ear.close()?;
+        for (capture, counts) in wires.into_iter().zip(&mut wire) {
+            let (listener, missed) = capture.close()?;
             *counts = listener.counts;
             wire_missed += missed;
         }
@@ -294,8 +295,8 @@ impl Stage {
         let switches = self.network.namespace(SWITCHES);
         let [s1, s2] = self.link_ends();
         let wires = [
-            Ear::open(&switches, &s2, WireListener::new(RELAY_PORT))?,
-            Ear::open(&switches, &s1, WireListener::new(RELAY_PORT))?,
+            Capture::open(&switches, &s2, WireListener::new(RELAY_PORT))?,
+            Capture::open(&switches, &s1, WireListener::new(RELAY_PORT))?,
         ];
         let relay = (
             WIRE_RELAY.parse::<IpAddr>().map_err(io::Error::other)?,
@@ -303,8 +304,8 @@ impl Stage {
         );
         probe::send(&self.network.namespace("h4"), relay.into(), class)?;
         let mut seen: [Counts; 2] = Default::default();
-        for (ear, counts) in wires.into_iter().zip(&mut seen) {
-            *counts = ear.close()?.0.counts;
+        for (capture, counts) in wires.into_iter().zip(&mut seen) {
+            *counts = capture.close()?.0.counts;
         }
         Ok(seen)
     }

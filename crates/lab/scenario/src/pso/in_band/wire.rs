@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::pso::ear::Listener;
+use crate::pso::capture::Listener;
 use crate::pso::packet::Label;
 
 /// The kind of a frame on the shared link. The run in its label separates the kinds of data.

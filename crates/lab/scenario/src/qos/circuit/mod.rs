@@ -1,6 +1,6 @@
 //! Experiments on a circuit under `auster run`, on real switches: it is admitted, keeps its rate
-//! beside traffic that overfills its links, and moves when a link of its way fails; one that has no
-//! room is refused.
+//! beside traffic that overfills its links, and moves when a link of its path fails; one that has
+//! no room is refused.
 
 mod report;
 pub(crate) mod settings;
@@ -21,7 +21,7 @@ use settings::{Scenario, Settings};
 use testbed::tools;
 use trial::Trial;
 
-/// Whether a scenario's file is one of these; what is wrong with it is told when it is read.
+/// Whether a scenario's file is one of these. Reading it reports its errors.
 pub fn is_ours(scenario: &Path) -> bool {
     std::fs::read_to_string(scenario).is_ok_and(|text| settings::is_ours(&text))
 }

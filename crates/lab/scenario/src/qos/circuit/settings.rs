@@ -55,7 +55,7 @@ pub struct Claims {
     pub background_loss_percent_min: f64,
     /// From the failure until a datagram arrives that was sent after it.
     pub moved_ms_max: f64,
-    /// From the failure until its queues are in effect at every port of the second way.
+    /// From the failure until its queues are in effect at every port of the second path.
     pub queues_ms_max: f64,
 }
 

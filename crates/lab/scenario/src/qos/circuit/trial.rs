@@ -1,11 +1,11 @@
 //! One run, in a network of its own: the circuit is asked for, one that has no room is refused, and
-//! under traffic the first link of its way fails.
+//! under traffic the first link of its path fails.
 //!
 //! ```text
 //!  h1 ─┐      ┌─ h3, h4          circuit   h1 to h5, by s2 or s4
 //!  h2 ─ s1 ══ s2                 background h2 to whichever host is behind the first link of the
 //!       ║     ║                            circuit; when that link has failed it goes round by
-//!      s4 ══ s3 ─ h5, h6                   the circuit's second way, too
+//!      s4 ══ s3 ─ h5, h6                   the circuit's second path, too
 //!       └─ h7, h8
 //! ```
 
@@ -54,7 +54,7 @@ const PORT_BUFFER_BYTES: usize = 6 << 20;
 #[derive(Clone, Debug, Serialize)]
 pub struct Trial {
     pub run: u32,
-    /// From the request until every switch has confirmed it, and until every port of the way has
+    /// From the request until every switch has confirmed it, and until every port of the path has
     /// its queue in the kernel.
     pub installed_ms: f64,
     pub queued_ms: f64,
@@ -70,9 +70,9 @@ pub struct Trial {
     /// Until the controller says so.
     pub told_ms: Option<f64>,
     pub moved_way: Vec<HopFound>,
-    /// Ports of the second way that the first has not.
+    /// Ports of the second path that the first has not.
     pub ports: Vec<PortFound>,
-    /// From the first arrival by the second way until every one of its ports has the queue in
+    /// From the first arrival by the second path until every one of its ports has the queue in
     /// effect.
     pub between: Option<[Window; 2]>,
     /// From `recover_s` after the failure on.
@@ -89,7 +89,7 @@ pub struct Trial {
     pub bins: [Vec<Bin>; 2],
 }
 
-/// A switch of a way, with the queue that the circuit has where it leaves.
+/// A switch of a path, with the circuit's queue at the port where it leaves.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HopFound {
     pub switch: String,
@@ -101,7 +101,7 @@ pub struct HopFound {
     pub min_rate_bps: Option<u64>,
 }
 
-/// How long a port of the second way took, from the failure.
+/// The times of a port of the second path, from the failure.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PortFound {
     pub port: String,
@@ -132,7 +132,7 @@ struct LinkFailure {
 
 struct Bench<'a> {
     settings: &'a Settings,
-    bed: Controlled,
+    setup: Controlled,
     interrupt: &'a Interrupt,
 }
 
@@ -145,18 +145,18 @@ pub fn run(settings: &Settings, run: u32, interrupt: &Interrupt) -> Result<Optio
     };
     let config = config(&topology, &settings.link_rate);
     let network = Network::start(topology, "auster", &options)?;
-    let mut bed = Controlled::start(network, &config)?;
-    bed.start_keeper()?;
-    if !bed.wait_until_known(interrupt)? {
+    let mut setup = Controlled::start(network, &config)?;
+    setup.start_keeper()?;
+    if !setup.wait_until_known(interrupt)? {
         return Ok(None);
     }
     let mut bench = Bench {
         settings,
-        bed,
+        setup,
         interrupt,
     };
     let trial = bench.run(run);
-    let casualty = bench.bed.check();
+    let casualty = bench.setup.check();
     // Whoever has died explains the rest.
     casualty.and(trial)
 }
@@ -242,7 +242,7 @@ impl Bench<'_> {
         behind: usize,
     ) -> Result<bool, Failure> {
         let settings = self.settings;
-        let network = &self.bed.network;
+        let network = &self.setup.network;
         let lines = [
             (Ends::of(network, FROM, TO), settings.stream_mbps),
             (Ends::of(network, BESIDE, behind), settings.background_mbps),
@@ -289,10 +289,10 @@ impl Bench<'_> {
         if !self.sleep_until(due) {
             return Ok(None);
         }
-        let switches = &self.bed.network.topology.switches;
-        let first = &switches[self.bed.network.topology.hosts[FROM].at.switch].name;
+        let switches = &self.setup.network.topology.switches;
+        let first = &switches[self.setup.network.topology.hosts[FROM].at.switch].name;
         let (failed, failed_ns) = (Instant::now(), real_ns());
-        self.bed
+        self.setup
             .network
             .set_link(first, &switches[second].name, false)?;
         let failure = LinkFailure {
@@ -383,17 +383,16 @@ impl Bench<'_> {
             .map(|course| course.bins(failed_ns, bin_ns));
     }
 
-    /// Asks for what has no room on the first link of the way, and looks whether that changes
-    /// anything.
+    /// Asks for a circuit without room on the first link of the path. Records what that changes.
     fn refusal(&self, way: &[HopFound], behind: usize) -> Result<Refusal, Failure> {
-        let hosts = &self.bed.network.topology.hosts;
+        let hosts = &self.setup.network.topology.hosts;
         let body = json!({
             "from": hosts[BESIDE].address, "to": hosts[behind].address,
             "rate": self.settings.too_much, "admission": true, "dscp": self.settings.dscp - 1,
         });
         let before = self.everything()?;
         let path = format!("/v1/circuits/{REFUSED}");
-        let (status, problem) = self.bed.ask(Method::PUT, &path, Some(&body))?;
+        let (status, problem) = self.setup.ask(Method::PUT, &path, Some(&body))?;
         std::thread::sleep(REFUSAL_WATCHED);
         let after = self.everything()?;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -411,7 +410,7 @@ impl Bench<'_> {
         refusal.changed.extend(changed);
         if status.is_success() {
             // Or it would take the room that the other needs.
-            self.bed.ask(Method::DELETE, &path, None)?;
+            self.setup.ask(Method::DELETE, &path, None)?;
         }
         Ok(refusal)
     }
@@ -419,37 +418,37 @@ impl Bench<'_> {
     /// Entries of policies and circuits, records and what is asked for, as text.
     fn everything(&self) -> Result<std::collections::BTreeSet<String>, Failure> {
         let mut all = std::collections::BTreeSet::new();
-        for switch in &self.bed.network.topology.switches {
-            let flows = self.bed.flows(&switch.name)?;
+        for switch in &self.setup.network.topology.switches {
+            let flows = self.setup.flows(&switch.name)?;
             let ours = flows.into_iter().filter(|line| entries::is_of_qos(line));
             all.extend(ours.map(|line| format!("{}: {line}", switch.name)));
         }
-        let records = Records::read(&self.bed)?;
+        let records = Records::read(&self.setup)?;
         let ports = records.ports.iter();
         all.extend(ports.map(|(port, record)| format!("{port}: {record:?}")));
         all.extend(records.orphans.into_iter().chain(records.foreign));
-        let (_, circuits) = self.bed.ask(Method::GET, "/v1/circuits", None)?;
+        let (_, circuits) = self.setup.ask(Method::GET, "/v1/circuits", None)?;
         all.insert(circuits.to_string());
         Ok(all)
     }
 
     fn ask_for_circuit(&self) -> Result<(), Failure> {
-        let hosts = &self.bed.network.topology.hosts;
+        let hosts = &self.setup.network.topology.hosts;
         let body = json!({
             "from": hosts[FROM].address, "to": hosts[TO].address,
             "rate": self.settings.circuit_rate, "admission": true, "dscp": self.settings.dscp,
         });
         let path = format!("/v1/circuits/{NAME}");
-        match self.bed.ask(Method::PUT, &path, Some(&body))? {
+        match self.setup.ask(Method::PUT, &path, Some(&body))? {
             (status, _) if status.is_success() => Ok(()),
             (status, problem) => Err(Failure::negative(format!("{path}: {status}: {problem}"))),
         }
     }
 
-    /// All that the controller was told of ports is done.
+    /// The controller has finished all that its configuration says of ports.
     fn links_are_held(&self) -> Result<Option<()>, Failure> {
         self.wait(|| {
-            let state = self.bed.state()?;
+            let state = self.setup.state()?;
             let ports = state["queues"].as_object();
             let mut ports = ports.into_iter().flatten();
             let is_done = ports.all(|(_, port)| port["state"] == "in effect");
@@ -458,7 +457,7 @@ impl Bench<'_> {
     }
 
     fn circuit(&self) -> Result<Value, Failure> {
-        Ok(self.bed.state()?["circuits"][NAME].clone())
+        Ok(self.setup.state()?["circuits"][NAME].clone())
     }
 
     /// The path that the controller reports.
@@ -479,10 +478,10 @@ impl Bench<'_> {
     /// And its queues, as the database and the kernel have them.
     fn hops(&self) -> Result<Vec<HopFound>, Failure> {
         let mut hops = self.way()?;
-        let records = Records::read(&self.bed)?;
+        let records = Records::read(&self.setup)?;
         for hop in &mut hops {
             let at = self.attachment(hop)?;
-            let record = records.ports.get(&device(&self.bed.network.topology, at));
+            let record = records.ports.get(&device(&self.setup.network.topology, at));
             hop.queue = record.and_then(|record| record.queue_of(self.settings.dscp));
             hop.min_rate_bps = self.class(at)?.map(|class| class.min_rate_bps);
         }
@@ -491,8 +490,8 @@ impl Bench<'_> {
 
     /// The circuit's class at a port, in the kernel.
     fn class(&self, at: Attachment) -> Result<Option<QueueState>, Failure> {
-        let namespace = self.bed.network.namespace(SWITCHES);
-        let name = device(&self.bed.network.topology, at);
+        let namespace = self.setup.network.namespace(SWITCHES);
+        let name = device(&self.setup.network.topology, at);
         let interface = Interface {
             namespace: Some(&namespace),
             name: &name,
@@ -504,7 +503,7 @@ impl Bench<'_> {
     }
 
     fn attachment(&self, hop: &HopFound) -> Result<Attachment, Failure> {
-        let mut switches = self.bed.network.topology.switches.iter();
+        let mut switches = self.setup.network.topology.switches.iter();
         let switch = switches.position(|switch| switch.dpid.to_string() == hop.switch);
         let unknown = || Failure::negative(format!("no switch of the lab is {}", hop.switch));
         Ok(Attachment {
@@ -513,11 +512,11 @@ impl Bench<'_> {
         })
     }
 
-    /// The second switch of the way, and a host there.
+    /// The second switch of the path, and a host there.
     fn behind(&self, way: &[HopFound]) -> Result<[usize; 2], Failure> {
         let far = way.get(1).map(|hop| self.attachment(hop)).transpose()?;
         let switch = far.map(|at| at.switch);
-        let mut hosts = self.bed.network.topology.hosts.iter();
+        let mut hosts = self.setup.network.topology.hosts.iter();
         let host = hosts.position(|host| Some(host.at.switch) == switch);
         match (switch, host) {
             (Some(switch), Some(host)) => Ok([switch, host]),
@@ -527,10 +526,10 @@ impl Bench<'_> {
 
     fn left(&self, trial: &Trial) -> Result<Vec<String>, Failure> {
         let new: Vec<String> = trial.moved_way.iter().map(HopFound::outlet).collect();
-        let records = Records::read(&self.bed)?;
+        let records = Records::read(&self.setup)?;
         let mut left = Vec::new();
         for hop in trial.way.iter().filter(|hop| !new.contains(&hop.outlet())) {
-            let name = device(&self.bed.network.topology, self.attachment(hop)?);
+            let name = device(&self.setup.network.topology, self.attachment(hop)?);
             let record = records.ports.get(&name);
             if record.is_some_and(|record| record.queue_of(self.settings.dscp).is_some()) {
                 left.push(hop.outlet());
@@ -540,14 +539,14 @@ impl Bench<'_> {
     }
 
     fn shown(&self) -> Result<String, Failure> {
-        Ok(self.bed.qos(&["circuits"])? + &self.bed.qos(&["show"])?)
+        Ok(self.setup.qos(&["circuits"])? + &self.setup.qos(&["show"])?)
     }
 
     /// Whether two hosts reached each other; `false` when it was interrupted.
     fn introduced(&self, from: usize, to: usize) -> Result<bool, Failure> {
-        let ends = Ends::of(&self.bed.network, from, to);
+        let ends = Ends::of(&self.setup.network, from, to);
         let answers = || {
-            let answers = self.bed.answers(&ends).map_err(Failure::machine)?;
+            let answers = self.setup.answers(&ends).map_err(Failure::machine)?;
             Ok(answers.then_some(()))
         };
         match self.wait(answers)? {
@@ -572,7 +571,7 @@ impl Bench<'_> {
             false => Err(Failure::negative(format!(
                 "not within {} s: {what}; the controller says: {}",
                 PATIENCE.as_secs(),
-                self.bed.state()?
+                self.setup.state()?
             ))),
         }
     }

@@ -68,15 +68,15 @@ enum State {
 }
 
 impl Found {
-    pub fn read(bed: &Controlled) -> Result<Found, Failure> {
+    pub fn read(setup: &Controlled) -> Result<Found, Failure> {
         let mut found = Found {
-            records: Records::read(bed)?,
+            records: Records::read(setup)?,
             ..Found::default()
         };
-        for switch in &bed.network.topology.switches {
+        for switch in &setup.network.topology.switches {
             let name = &switch.name;
-            found.take_flows(name, bed.flows(name)?);
-            found.take_meters(name, &bed.ofctl(name, &["dump-meters"])?);
+            found.take_flows(name, setup.flows(name)?);
+            found.take_meters(name, &setup.ofctl(name, &["dump-meters"])?);
         }
         let rows = found.records.foreign.iter().cloned();
         found.foreign.extend(rows);

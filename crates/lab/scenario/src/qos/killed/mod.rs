@@ -22,7 +22,7 @@ use rounds::Rounds;
 use settings::{ROUND_S, Scenario};
 use testbed::tools;
 
-/// Whether a scenario's file is one of these; what is wrong with it is told when it is read.
+/// Whether a scenario's file is one of these. Reading it reports its errors.
 pub fn is_ours(scenario: &Path) -> bool {
     std::fs::read_to_string(scenario).is_ok_and(|text| settings::is_ours(&text))
 }

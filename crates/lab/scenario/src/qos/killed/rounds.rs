@@ -16,7 +16,7 @@ use cli::interrupt::Interrupt;
 use testbed::network::{Network, Options, device};
 use testbed::topology::Topology;
 
-/// Each circuit has one way: with two, a process that has just started may find the other one
+/// Each circuit has one path: with two, a process that has just started may find the other one
 /// first, and all of it would not be the same every time.
 const TOPOLOGY: &str = "linear,4";
 /// The first host of each switch is spoken of by the configuration, the port of the second has
@@ -88,7 +88,7 @@ pub struct Extent {
 
 pub struct Rounds<'a> {
     settings: &'a Settings,
-    bed: Controlled,
+    setup: Controlled,
     interrupt: &'a Interrupt,
     config: String,
     draws: SplitMix64,
@@ -116,16 +116,16 @@ impl<'a> Rounds<'a> {
             .step_by(HOSTS_PER_SWITCH)
             .collect();
         let network = Network::start(topology, "auster", &Options::default())?;
-        let mut bed = Controlled::start(network, "")?;
-        if !bed.wait_until_known(interrupt)? {
+        let mut setup = Controlled::start(network, "")?;
+        if !setup.wait_until_known(interrupt)? {
             return Ok(None);
         }
-        set_foreign(&bed)?;
-        let chatter = Chatter::start(&bed.network, &spoken_of).map_err(Failure::machine)?;
+        set_foreign(&setup)?;
+        let chatter = Chatter::start(&setup.network, &spoken_of).map_err(Failure::machine)?;
         let mut rounds = Rounds {
             settings,
-            foreign: Found::read(&bed)?.foreign,
-            bed,
+            foreign: Found::read(&setup)?.foreign,
+            setup,
             interrupt,
             config,
             draws: SplitMix64::new(settings.seed),
@@ -162,8 +162,8 @@ impl<'a> Rounds<'a> {
 
     fn measure(&mut self) -> Result<Option<()>, Failure> {
         // Hosts have to be heard before circuits between them are asked for.
-        self.bed.write_config(&self.config)?;
-        self.bed.reload()?;
+        self.setup.write_config(&self.config)?;
+        self.setup.reload()?;
         if self.wait(LOOK, Self::is_installed)?.is_none() {
             return self.unmet("all of the configuration is installed");
         }
@@ -171,9 +171,9 @@ impl<'a> Rounds<'a> {
         if self.clear()?.is_none() {
             return self.unmet("what is not asked for any more is gone");
         }
-        self.bed.write_config(&self.config)?;
+        self.setup.write_config(&self.config)?;
         let began = Instant::now();
-        self.bed.reload()?;
+        self.setup.reload()?;
         let has_entries = |rounds: &Self| rounds.is_in_place(&ENTRIES);
         if self.wait(CLOSE_LOOK, has_entries)?.is_none() {
             return self.unmet("all entries are installed again");
@@ -189,10 +189,10 @@ impl<'a> Rounds<'a> {
         if self.clear()?.is_none() {
             return self.unmet("it is gone again");
         }
-        self.bed.kill_controller()?;
-        self.bed.write_config(&self.config)?;
+        self.setup.kill_controller()?;
+        self.setup.write_config(&self.config)?;
         let began = Instant::now();
-        self.bed.start_controller()?;
+        self.setup.start_controller()?;
         if self.wait(CLOSE_LOOK, Self::is_whole)?.is_none() {
             return self.unmet("a new process sets all of it up");
         }
@@ -212,17 +212,17 @@ impl<'a> Rounds<'a> {
         };
         let share = (self.draws.next() >> 11) as f64 / (1u64 << 53) as f64;
         if kind == Kind::Start {
-            self.bed.kill_controller()?;
+            self.setup.kill_controller()?;
         }
-        self.bed.write_config(&self.config)?;
+        self.setup.write_config(&self.config)?;
         let began = Instant::now();
         let lasts = match kind {
             Kind::Start => {
-                self.bed.start_controller()?;
+                self.setup.start_controller()?;
                 self.start
             }
             Kind::Reload => {
-                self.bed.reload()?;
+                self.setup.reload()?;
                 // Entries take the smaller part of the time, and there is more to be half of.
                 match round.is_multiple_of(2) {
                     true => self.reload.max(RECORDS_LATE),
@@ -233,16 +233,16 @@ impl<'a> Rounds<'a> {
         let due = began + lasts.mul_f64(share);
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         let killed_after = began.elapsed();
-        self.bed.kill_controller()?;
-        let found = Found::read(&self.bed)?;
+        self.setup.kill_controller()?;
+        let found = Found::read(&self.setup)?;
         let verdict = found.judge(&self.whole);
         let began = Instant::now();
-        self.bed.start_controller()?;
+        self.setup.start_controller()?;
         // Tables are read one after the other: a row that is replaced meanwhile looks orphaned,
         // once.
         let mut again = Found::default();
         let is_whole = |rounds: &Self| {
-            again = Found::read(&rounds.bed)?;
+            again = Found::read(&rounds.setup)?;
             let is_whole = again.is_as(&rounds.whole) && again.records.orphans.is_empty();
             Ok(is_whole.then_some(()))
         };
@@ -264,8 +264,8 @@ impl<'a> Rounds<'a> {
             text: verdict.is_in_the_middle().then(|| found.text()),
             verdict,
         };
-        if let Some(casualty) = self.bed.network.casualty() {
-            let words = self.bed.network.last_words("controller.log");
+        if let Some(casualty) = self.setup.network.casualty() {
+            let words = self.setup.network.last_words("controller.log");
             return Err(Failure::machine(format!("{casualty}: {words}")));
         }
         match round.cleared_ms {
@@ -276,11 +276,11 @@ impl<'a> Rounds<'a> {
 
     /// Asks for nothing any more, until nothing is there; how long that took.
     fn clear(&mut self) -> Result<Option<Duration>, Failure> {
-        self.bed.write_config("")?;
+        self.setup.write_config("")?;
         let began = Instant::now();
-        self.bed.reload()?;
+        self.setup.reload()?;
         let is_clear = |rounds: &Self| {
-            let found = Found::read(&rounds.bed)?;
+            let found = Found::read(&rounds.setup)?;
             let is_clear = found.is_clear() && found.records.orphans.is_empty();
             Ok(is_clear.then_some(()))
         };
@@ -295,7 +295,7 @@ impl<'a> Rounds<'a> {
 
     /// Whether the controller reports some of these kinds, and all of them in place.
     fn is_in_place(&self, kinds: &[Kinds]) -> Result<Option<()>, Failure> {
-        let state = self.bed.state()?;
+        let state = self.setup.state()?;
         let is_there = |(kind, states): &Kinds| {
             let items = state[*kind].as_object().filter(|items| !items.is_empty());
             items.is_some_and(|items| {
@@ -307,18 +307,18 @@ impl<'a> Rounds<'a> {
     }
 
     fn is_whole(&self) -> Result<Option<()>, Failure> {
-        let is_whole = Found::read(&self.bed)?.is_as(&self.whole);
+        let is_whole = Found::read(&self.setup)?.is_as(&self.whole);
         Ok(is_whole.then_some(()))
     }
 
     /// Reads until nothing changes any more. The controller does not report ports that only
     /// circuits use.
     fn settled(&self) -> Result<Found, Failure> {
-        let mut found = Found::read(&self.bed)?;
+        let mut found = Found::read(&self.setup)?;
         let mut steady = 0;
         while steady < 10 && !self.interrupt.is_set() {
             std::thread::sleep(2 * LOOK);
-            let again = Found::read(&self.bed)?;
+            let again = Found::read(&self.setup)?;
             steady = match again == found {
                 true => steady + 1,
                 false => 0,
@@ -343,8 +343,8 @@ impl<'a> Rounds<'a> {
             false => Err(Failure::negative(format!(
                 "not within {} s: {what}; the controller says: {}; there is:\n{}",
                 PATIENCE.as_secs(),
-                self.bed.state()?,
-                Found::read(&self.bed)?.text()
+                self.setup.state()?,
+                Found::read(&self.setup)?.text()
             ))),
         }
     }
@@ -352,11 +352,11 @@ impl<'a> Rounds<'a> {
 
 /// Entries in both tables that auster uses, a meter, and a port with queues, as an operator may
 /// have made them by hand.
-fn set_foreign(bed: &Controlled) -> Result<(), Failure> {
-    let topology = &bed.network.topology;
+fn set_foreign(setup: &Controlled) -> Result<(), Failure> {
+    let topology = &setup.network.topology;
     for switch in &topology.switches {
         let name = &switch.name;
-        bed.ofctl(
+        setup.ofctl(
             name,
             &["add-meter", "meter=7,kbps,band=type=drop,rate=1000"],
         )?;
@@ -365,7 +365,7 @@ fn set_foreign(bed: &Controlled) -> Result<(), Failure> {
             "cookie=0xbeef,table=1,priority=202,dl_type=0x9999,actions=set_queue:1,output:2",
             "cookie=0,table=3,priority=1,actions=drop",
         ] {
-            bed.ofctl(name, &["add-flow", entry])?;
+            setup.ofctl(name, &["add-flow", entry])?;
         }
     }
     let second = topology.hosts.iter().skip(1).step_by(HOSTS_PER_SWITCH);
@@ -377,10 +377,10 @@ fn set_foreign(bed: &Controlled) -> Result<(), Failure> {
             device(topology, host.at)
         );
         let words: Vec<&str> = line.split(' ').filter(|word| !word.is_empty()).collect();
-        bed.network.vsctl(&words)?;
+        setup.network.vsctl(&words)?;
     }
     let alone = ["create", "queue", "external_ids:auster=somebody", "dscp=1"];
-    bed.network.vsctl(&alone).map(drop)
+    setup.network.vsctl(&alone).map(drop)
 }
 
 fn ms(time: Duration) -> f64 {

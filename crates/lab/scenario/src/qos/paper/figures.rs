@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::qos::paper::bed::HOPS;
 use crate::qos::paper::report::Beside;
 use crate::qos::paper::settings::{OURS, Settings};
+use crate::qos::paper::setup::HOPS;
 use crate::report::Check;
 use measure::stats::Summary;
 

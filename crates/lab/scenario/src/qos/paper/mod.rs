@@ -6,12 +6,12 @@
 //! under each, and auster's own commands do it.
 
 mod background;
-mod bed;
 mod figures;
 mod plots;
 mod problems;
 mod report;
 pub(crate) mod settings;
+mod setup;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -21,7 +21,6 @@ use crate::experiment::Args;
 use ::report::machine::Machine;
 use ::report::output::{Results, command};
 use background::Heard;
-use bed::Bed;
 use bench::network::icmp;
 use cli::date::unix_seconds;
 use cli::failure::Failure;
@@ -31,10 +30,11 @@ use cli::progress::Progress;
 use figures::{Cell, Measure, Sample};
 use report::{Beside, Document, LeftOut};
 use settings::{Candidate, Scenario, Settings};
+use setup::Setup;
 use testbed::plane::Transport;
 use testbed::tools;
 
-/// Whether a scenario's file is one of these; what is wrong with it is told when it is read.
+/// Whether a scenario's file is one of these. Reading it reports its errors.
 pub fn is_ours(scenario: &Path) -> bool {
     std::fs::read_to_string(scenario).is_ok_and(|text| settings::is_ours(&text))
 }
@@ -152,11 +152,11 @@ impl Experiment<'_> {
     fn run(&self, say: &dyn Fn(String)) -> Result<(Vec<Sample>, Vec<Beside>), Failure> {
         let (mut samples, mut beside) = (Vec::new(), Vec::new());
         for round in 0..self.settings.runs {
-            let Some(mut beds) = self.beds(round)? else {
+            let Some(mut setups) = self.setups(round)? else {
                 return Ok((samples, beside));
             };
             for cell in Cell::ALL {
-                self.cell(round, cell, &mut beds, &mut samples, &mut beside)?;
+                self.cell(round, cell, &mut setups, &mut samples, &mut beside)?;
                 if self.interrupt.is_set() {
                     return Ok((samples, beside));
                 }
@@ -174,75 +174,75 @@ impl Experiment<'_> {
 
     /// Makes new networks for every run. Open vSwitch draws the order in which it serves its ports
     /// when it makes them, and without queues that order decides whose packets find room.
-    fn beds(&self, round: u32) -> Result<Option<Vec<Bed>>, Failure> {
-        let mut beds = Vec::new();
+    fn setups(&self, round: u32) -> Result<Option<Vec<Setup>>, Failure> {
+        let mut setups = Vec::new();
         for candidate in &self.settings.controllers {
             self.progress.say(format_args!(
                 "run {}: starting the network of {}",
                 round + 1,
                 candidate.name
             ));
-            match Bed::start(candidate, self.settings, self.transport, self.interrupt)? {
-                Some(bed) => beds.push(bed),
+            match Setup::start(candidate, self.settings, self.transport, self.interrupt)? {
+                Some(setup) => setups.push(setup),
                 None => return Ok(None),
             }
         }
         self.progress.clear();
-        Ok(Some(beds))
+        Ok(Some(setups))
     }
 
     fn cell(
         &self,
         round: u32,
         cell: Cell,
-        beds: &mut [Bed],
+        setups: &mut [Setup],
         samples: &mut Vec<Sample>,
         beside: &mut Vec<Beside>,
     ) -> Result<(), Failure> {
         if cell == Cell::Qos {
-            for bed in &*beds {
-                bed.set_qos(self.settings)?;
+            for setup in &*setups {
+                setup.set_qos(self.settings)?;
             }
         }
-        let mut heard = vec![Heard::default(); beds.len()];
+        let mut heard = vec![Heard::default(); setups.len()];
         for step in STEPS {
-            for turn in 0..beds.len() {
+            for turn in 0..setups.len() {
                 if self.interrupt.is_set() {
                     return Ok(());
                 }
                 // Not always the same one first.
-                let place = (turn + round as usize) % beds.len();
-                let bed = &mut beds[place];
+                let place = (turn + round as usize) % setups.len();
+                let setup = &mut setups[place];
                 self.progress.say(format_args!(
                     "{}, run {}, {}: {step:?}",
-                    bed.name,
+                    setup.name,
                     round + 1,
                     cell.name()
                 ));
                 let running = match cell {
                     Cell::Idle => None,
                     Cell::Background | Cell::Qos => {
-                        let running = bed.background.start(&self.settings.background)?;
+                        let running = setup.background.start(&self.settings.background)?;
                         std::thread::sleep(self.settings.background.ramp());
                         Some(running)
                     }
                 };
-                let found = self.step(step, round, cell, bed);
+                let found = self.step(step, round, cell, setup);
                 if let Some(running) = running {
                     heard[place].add(running.stop()?);
                 }
                 samples.extend(found?);
-                bed.check()?;
+                setup.check()?;
             }
         }
-        for (bed, heard) in beds.iter().zip(heard) {
+        for (setup, heard) in setups.iter().zip(heard) {
             if cell != Cell::Idle {
                 let service_packets = match cell {
-                    Cell::Qos => Some(bed.service_packets(self.settings)?),
+                    Cell::Qos => Some(setup.service_packets(self.settings)?),
                     _ => None,
                 };
                 beside.push(Beside {
-                    controller: bed.name.clone(),
+                    controller: setup.name.clone(),
                     round,
                     cell,
                     heard,
@@ -250,7 +250,7 @@ impl Experiment<'_> {
                 });
             }
             if cell == Cell::Qos {
-                bed.clear_qos(self.settings)?;
+                setup.clear_qos(self.settings)?;
             }
         }
         Ok(())
@@ -261,10 +261,10 @@ impl Experiment<'_> {
         step: Step,
         round: u32,
         cell: Cell,
-        bed: &mut Bed,
+        setup: &mut Setup,
     ) -> Result<Vec<Sample>, Failure> {
         let settings = self.settings;
-        let name = bed.name.clone();
+        let name = setup.name.clone();
         let sample = |measure, at, value, lost| Sample {
             controller: name.clone(),
             round,
@@ -277,8 +277,8 @@ impl Experiment<'_> {
         let mut samples = Vec::new();
         match step {
             Step::Ping => {
-                for hops in bed::HOPS {
-                    let trials = bed.ping(hops, settings.pings as usize, self.interrupt)?;
+                for hops in setup::HOPS {
+                    let trials = setup.ping(hops, settings.pings as usize, self.interrupt)?;
                     let icmp = icmp::summarise(&trials);
                     for (measure, summary, lost) in [
                         (Measure::First, icmp.first_ms, icmp.first_lost),
@@ -294,7 +294,7 @@ impl Experiment<'_> {
                     if self.interrupt.is_set() {
                         break;
                     }
-                    let took = bed.transfer(settings.bytes(size));
+                    let took = setup.transfer(settings.bytes(size));
                     if let Err(failure) = &took {
                         tracing::warn!("{name}: {failure:?}");
                     }
@@ -308,7 +308,7 @@ impl Experiment<'_> {
                     if self.interrupt.is_set() {
                         break;
                     }
-                    let (sent, lost) = bed.stream(&settings.pace(size), self.interrupt)?;
+                    let (sent, lost) = setup.stream(&settings.pace(size), self.interrupt)?;
                     let percent = (sent > 0).then(|| lost as f64 * 100.0 / sent as f64);
                     samples.push(sample(Measure::Udp, size, percent, lost));
                 }

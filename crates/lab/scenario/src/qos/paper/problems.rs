@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::qos::paper::bed::{HOPS, STRANGERS_MAX, topology};
 use crate::qos::paper::figures::Cell;
 use crate::qos::paper::settings::{Candidate, Settings};
+use crate::qos::paper::setup::{HOPS, STRANGERS_MAX, topology};
 use auster::queues::plan::Rate;
 use bench::network::udp;
 use testbed::plane::{Controller, Transport};

@@ -91,7 +91,7 @@ pub struct Quick {
     pub controllers: Vec<String>,
 }
 
-/// Whether a scenario's text is one of this kind; what is wrong with it is told when it is read.
+/// Whether a scenario's text is one of this kind. Reading it reports its errors.
 pub fn is_ours(text: &str) -> bool {
     let file: Result<toml::Table, _> = toml::from_str(text);
     match file {

@@ -1,9 +1,9 @@
 //! Policies on many real switches: how long until all have confirmed all, what the same file sends
 //! when it is read again, and how long a new process takes to find all as it is to be.
 
-mod bed;
 mod report;
 pub(crate) mod settings;
+mod setup;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,7 +13,6 @@ use serde::Serialize;
 use crate::experiment::Args;
 use ::report::machine::Machine;
 use ::report::output::{Results, command};
-use bed::Bed;
 use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
@@ -21,9 +20,10 @@ use cli::output::say;
 use cli::progress::Progress;
 use report::Document;
 use settings::{Scenario, Settings};
+use setup::Setup;
 use testbed::tools;
 
-/// Whether a scenario's file is one of these; what is wrong with it is told when it is read.
+/// Whether a scenario's file is one of these. Reading it reports its errors.
 pub fn is_ours(scenario: &Path) -> bool {
     std::fs::read_to_string(scenario).is_ok_and(|text| settings::is_ours(&text))
 }
@@ -103,7 +103,7 @@ fn measure(
 ) -> Result<Vec<Trial>, Failure> {
     let progress = Progress::start();
     progress.say(format_args!("{} switches are started", settings.switches));
-    let mut bed = Bed::start(settings.switches, interrupt)?;
+    let mut setup = Setup::start(settings.switches, interrupt)?;
     let mut trials = Vec::new();
     // Counts take turns, so that what drifts on the machine drifts under all of them.
     for run in 0..settings.runs {
@@ -113,7 +113,7 @@ fn measure(
                 run + 1,
                 settings.runs
             ));
-            let trial = trial(&mut bed, settings, run, *policies, interrupt)?;
+            let trial = trial(&mut setup, settings, run, *policies, interrupt)?;
             if interrupt.is_set() {
                 return Ok(trials);
             }
@@ -126,46 +126,46 @@ fn measure(
 }
 
 fn trial(
-    bed: &mut Bed,
+    setup: &mut Setup,
     settings: &Settings,
     run: u32,
     policies: u16,
     interrupt: &Interrupt,
 ) -> Result<Trial, Failure> {
     let watch = Duration::from_secs_f64(settings.watch_s);
-    bed.settle();
-    bed.write(policies)?;
-    let before = bed.messages()?;
+    setup.settle();
+    setup.write(policies)?;
+    let before = setup.messages()?;
     let started = Instant::now();
-    bed.reload()?;
-    bed.wait_installed(policies, interrupt)?;
+    setup.reload()?;
+    setup.wait_installed(policies, interrupt)?;
     let apply_ms = milliseconds(started);
-    let applied = bed.messages()?;
-    let entries = bed.entries()?;
-    bed.settle();
-    let messages = |bed: &Bed| -> Result<u64, Failure> {
-        let before = bed.messages()?;
+    let applied = setup.messages()?;
+    let entries = setup.entries()?;
+    setup.settle();
+    let messages = |setup: &Setup| -> Result<u64, Failure> {
+        let before = setup.messages()?;
         std::thread::sleep(watch);
-        Ok(bed.messages()? - before)
+        Ok(setup.messages()? - before)
     };
-    let idle_messages = messages(bed)?;
-    bed.reload()?;
-    let reload_messages = messages(bed)?;
+    let idle_messages = messages(setup)?;
+    setup.reload()?;
+    let reload_messages = messages(setup)?;
 
     let started = Instant::now();
-    bed.replace_controller()?;
-    bed.wait_until_known(interrupt)?;
+    setup.replace_controller()?;
+    setup.wait_until_known(interrupt)?;
     let connect_ms = milliseconds(started);
-    bed.wait_installed(policies, interrupt)?;
+    setup.wait_installed(policies, interrupt)?;
     let reconcile_ms = milliseconds(started);
-    let reconcile_missing = entries.saturating_sub(bed.entries()?);
-    bed.settle();
+    let reconcile_missing = entries.saturating_sub(setup.entries()?);
+    setup.settle();
 
-    bed.write(0)?;
+    setup.write(0)?;
     let started = Instant::now();
-    bed.reload()?;
-    bed.wait_installed(0, interrupt)?;
-    bed.wait_removed(interrupt)?;
+    setup.reload()?;
+    setup.wait_installed(0, interrupt)?;
+    setup.wait_removed(interrupt)?;
     let remove_ms = milliseconds(started);
     Ok(Trial {
         run,

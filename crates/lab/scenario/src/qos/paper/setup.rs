@@ -50,7 +50,7 @@ const PORT_QUEUE_BYTES: u32 = 50_000;
 const HOST_QUEUE_BYTES: u32 = 400_000;
 const BURST_BYTES: u32 = 15_000;
 
-pub struct Bed {
+pub struct Setup {
     pub name: String,
     pub background: Background,
     network: Network,
@@ -73,14 +73,14 @@ pub fn topology() -> Topology {
     t
 }
 
-impl Bed {
+impl Setup {
     /// `None` when that was interrupted.
     pub fn start(
         candidate: &Candidate,
         settings: &Settings,
         transport: Transport,
         interrupt: &Interrupt,
-    ) -> Result<Option<Bed>, Failure> {
+    ) -> Result<Option<Setup>, Failure> {
         let name = candidate.name.clone();
         let mut network = Network::start(topology(), &name, &Options::default())?;
         let plane = match &candidate.command {
@@ -92,16 +92,16 @@ impl Bed {
             return Ok(None);
         }
         let background = Background::open(&network, &BACKGROUND)?;
-        let bed = Bed {
+        let setup = Setup {
             name,
             background,
             ends: Ends::of(&network, 0, 3),
             strangers: 0,
             network,
         };
-        bed.limit_hosts(settings.rate())?;
-        bed.limit_ports(settings.rate(), &[])?;
-        Ok(Some(bed))
+        setup.limit_hosts(settings.rate())?;
+        setup.limit_ports(settings.rate(), &[])?;
+        Ok(Some(setup))
     }
 
     /// New flows of strangers beside h1 to the host so many hops away, one after the other.
@@ -194,7 +194,7 @@ impl Bed {
         [("s2", "s3"), ("s3", "s2")].map(|(from, to)| device(t, port(t, from, to)))
     }
 
-    /// Whole ways through s2 and s3: a controller that learns from what a switch sends up would
+    /// Whole paths through s2 and s3: a controller that learns from what a switch sends up would
     /// else never learn there who is beside h1.
     fn entries(
         &self,

@@ -33,7 +33,7 @@ pub const BIN: Duration = Duration::from_millis(100);
 /// Selects the maker of the queues, and the actions of the flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Way {
+pub enum QueueMaker {
     /// `auster queues set`, and the flows of `auster queues flows`.
     Auster,
     /// `auster queues set`, and flows with `set_queue` alone, as any controller has them.
@@ -42,23 +42,27 @@ pub enum Way {
     OpenVswitch,
 }
 
-impl Way {
-    pub const ALL: [Way; 3] = [Way::Auster, Way::AusterSetQueue, Way::OpenVswitch];
+impl QueueMaker {
+    pub const ALL: [QueueMaker; 3] = [
+        QueueMaker::Auster,
+        QueueMaker::AusterSetQueue,
+        QueueMaker::OpenVswitch,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
-            Way::Auster => "auster",
-            Way::AusterSetQueue => "auster, set_queue alone",
-            Way::OpenVswitch => "Open vSwitch alone",
+            QueueMaker::Auster => "auster",
+            QueueMaker::AusterSetQueue => "auster, set_queue alone",
+            QueueMaker::OpenVswitch => "Open vSwitch alone",
         }
     }
 
     pub fn is_auster(self) -> bool {
-        self != Way::OpenVswitch
+        self != QueueMaker::OpenVswitch
     }
 }
 
-pub struct Bed {
+pub struct Setup {
     network: Network,
     settings: QosQueues,
     ends: [Ends; 2],
@@ -70,7 +74,7 @@ pub struct Bed {
 pub struct Trial {
     pub run: u32,
     pub case: String,
-    pub way: Way,
+    pub way: QueueMaker,
     pub flows: [FlowRun; 2],
     /// The output of `auster queues verify --json`, and its exit code.
     pub verify: Value,
@@ -93,12 +97,12 @@ pub struct FlowRun {
     pub curve_mbps: Vec<f64>,
 }
 
-impl Bed {
-    pub fn start(settings: &QosQueues) -> Result<Bed, Failure> {
+impl Setup {
+    pub fn start(settings: &QosQueues) -> Result<Setup, Failure> {
         let topology = Topology::generate("single,3", None).map_err(Failure::usage)?;
         let network = Network::start(topology, "none", &Options::default())?;
         let port = device(&network.topology, network.topology.hosts[2].at);
-        Ok(Bed {
+        Ok(Setup {
             settings: settings.clone(),
             ends: [0, 1].map(|from| Ends::of(&network, from, 2)),
             port,
@@ -110,7 +114,7 @@ impl Bed {
         &mut self,
         run: u32,
         case: &Case,
-        way: Way,
+        way: QueueMaker,
         interrupt: &Interrupt,
     ) -> Result<Trial, Failure> {
         let classes = self.settings.classes(case);
@@ -134,7 +138,7 @@ impl Bed {
         })
     }
 
-    fn set_queues(&self, case: &Case, way: Way, classes: &[Class]) -> Result<(), Failure> {
+    fn set_queues(&self, case: &Case, way: QueueMaker, classes: &[Class]) -> Result<(), Failure> {
         if way.is_auster() {
             let mut words = vec!["set", "--rate", &self.settings.rate];
             words.extend(case.queues.iter().flat_map(|queue| ["--queue", queue]));
@@ -158,7 +162,7 @@ impl Bed {
         self.network.vsctl(&words).map(drop)
     }
 
-    fn clear_queues(&self, way: Way) -> Result<(), Failure> {
+    fn clear_queues(&self, way: QueueMaker) -> Result<(), Failure> {
         if way.is_auster() {
             return qos::check("queues clear", &self.queues(&["clear"])?);
         }
@@ -170,14 +174,14 @@ impl Bed {
         self.network.vsctl(&words).map(drop)
     }
 
-    fn set_flows(&self, way: Way, classes: &[Class]) -> Result<(), Failure> {
+    fn set_flows(&self, way: QueueMaker, classes: &[Class]) -> Result<(), Failure> {
         let mut lines = vec!["priority=1,arp,actions=FLOOD".to_owned()];
         for (from, class) in classes.iter().enumerate() {
             let words = format!("in_port={},udp", from + 1);
             lines.push(match way {
-                Way::Auster => flows::service(class, &words, PORT_OUT, PRIORITY)
+                QueueMaker::Auster => flows::service(class, &words, PORT_OUT, PRIORITY)
                     .map_err(|problem| Failure::usage(format!("{words}: {problem}")))?,
-                Way::AusterSetQueue | Way::OpenVswitch => format!(
+                QueueMaker::AusterSetQueue | QueueMaker::OpenVswitch => format!(
                     "priority={PRIORITY},{words},actions=set_queue:{},output:{PORT_OUT}",
                     class.set_queue
                 ),
@@ -197,8 +201,8 @@ impl Bed {
         Ok(())
     }
 
-    /// Both streams at once, and in the middle of them what is verified. Also tells when the window
-    /// began.
+    /// Both streams at once, and in the middle of them what is verified. Also returns when the
+    /// window began.
     fn offer(&self, interrupt: &Interrupt) -> Result<([Stream; 2], Output, u64), Failure> {
         let settings = &self.settings;
         let pace = Pace {

@@ -25,38 +25,38 @@ const FRAME_BYTES_MAX: usize = 65_600;
 /// The time of arrival is the kernel's, so nothing is gained by being woken for each frame.
 const REST: Duration = Duration::from_millis(5);
 
-/// A thread that listens until it is told to stop.
-pub struct Ear<L> {
+/// A thread that listens until [`Capture::close`].
+pub struct Capture<L> {
     heard: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<io::Result<(L, u64)>>>,
 }
 
-impl<L: Listener> Ear<L> {
+impl<L: Listener> Capture<L> {
     /// Every frame that the interface receives from now on is heard.
-    pub fn open(namespace: &str, device: &str, listener: L) -> io::Result<Ear<L>> {
-        Ear::start(
+    pub fn open(namespace: &str, device: &str, listener: L) -> io::Result<Capture<L>> {
+        Capture::start(
             netns::open_packet_listener(namespace, device, BUFFER_BYTES)?,
             listener,
         )
     }
 
     /// Those that it sends are heard too. On a loopback each frame would be heard twice.
-    pub fn open_both_ways(namespace: &str, device: &str, listener: L) -> io::Result<Ear<L>> {
-        Ear::start(
+    pub fn open_both_ways(namespace: &str, device: &str, listener: L) -> io::Result<Capture<L>> {
+        Capture::start(
             netns::open_packet_listener_both_ways(namespace, device, BUFFER_BYTES)?,
             listener,
         )
     }
 
-    fn start(socket: OwnedFd, listener: L) -> io::Result<Ear<L>> {
+    fn start(socket: OwnedFd, listener: L) -> io::Result<Capture<L>> {
         let heard = Arc::new(AtomicU64::new(0));
         let stop = Arc::new(AtomicBool::new(false));
         let (counter, stopped) = (heard.clone(), stop.clone());
         let thread = std::thread::Builder::new()
-            .name("ear".to_owned())
+            .name("capture".to_owned())
             .spawn(move || listen(&socket, listener, &counter, &stopped))?;
-        Ok(Ear {
+        Ok(Capture {
             heard,
             stop,
             thread: Some(thread),
@@ -79,7 +79,7 @@ impl<L: Listener> Ear<L> {
     }
 }
 
-impl<L> Drop for Ear<L> {
+impl<L> Drop for Capture<L> {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }

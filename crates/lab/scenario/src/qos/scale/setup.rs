@@ -19,11 +19,11 @@ const SETTLE: Duration = Duration::from_secs(2);
 /// Code points that are left when every policy marks with another one.
 const MARKS: u16 = 64;
 
-pub struct Bed(Controlled);
+pub struct Setup(Controlled);
 
-impl Bed {
+impl Setup {
     /// Switches without a policy, under a controller that knows all of them.
-    pub fn start(switches: usize, interrupt: &Interrupt) -> Result<Bed, Failure> {
+    pub fn start(switches: usize, interrupt: &Interrupt) -> Result<Setup, Failure> {
         let mut topology = Topology::new("qos-scale");
         for switch in 0..switches {
             topology.add_switch();
@@ -32,9 +32,9 @@ impl Bed {
             }
         }
         let network = Network::start(topology, "auster", &Options::default())?;
-        let mut bed = Bed(Controlled::start(network, "")?);
-        bed.0.wait_until_known(interrupt)?;
-        Ok(bed)
+        let mut setup = Setup(Controlled::start(network, "")?);
+        setup.0.wait_until_known(interrupt)?;
+        Ok(setup)
     }
 
     pub fn settle(&self) {
@@ -64,8 +64,8 @@ impl Bed {
     /// Waits until so many policies are there and every one has been confirmed by every switch;
     /// also until none is left.
     pub fn wait_installed(&mut self, policies: u16, interrupt: &Interrupt) -> Result<(), Failure> {
-        self.wait("policies", interrupt, |bed| {
-            let state = bed.state()?;
+        self.wait("policies", interrupt, |setup| {
+            let state = setup.state()?;
             let known = state["policies"].as_object();
             let installed = known.into_iter().flatten();
             let installed = installed.filter(|(_, policy)| policy["state"] == "installed");
@@ -76,7 +76,7 @@ impl Bed {
 
     /// Waits until the switches have no entry of a policy.
     pub fn wait_removed(&mut self, interrupt: &Interrupt) -> Result<(), Failure> {
-        self.wait("switches", interrupt, |bed| Ok(entries(bed)? == 0))
+        self.wait("switches", interrupt, |setup| Ok(entries(setup)? == 0))
     }
 
     /// The number of policy entries that the switches themselves report.
@@ -102,10 +102,10 @@ impl Bed {
         interrupt: &Interrupt,
         is_so: impl Fn(&Controlled) -> Result<bool, Failure>,
     ) -> Result<(), Failure> {
-        let bed = &mut self.0;
+        let setup = &mut self.0;
         let look = || {
-            bed.check()?;
-            is_so(bed).map(|is_so| is_so.then_some(()))
+            setup.check()?;
+            is_so(setup).map(|is_so| is_so.then_some(()))
         };
         match within(STEP_MAX, LOOK_INTERVAL, interrupt, look)? {
             None if !interrupt.is_set() => Err(Failure::machine(format!(
@@ -117,11 +117,11 @@ impl Bed {
     }
 }
 
-fn entries(bed: &Controlled) -> Result<u64, Failure> {
+fn entries(setup: &Controlled) -> Result<u64, Failure> {
     let mut sum = 0;
-    for switch in &bed.network.topology.switches {
+    for switch in &setup.network.topology.switches {
         // What `configuration` asks for, and nothing else.
-        let told = bed.ofctl(&switch.name, &["dump-aggregate", "udp,nw_dst=10.0.0.0/8"])?;
+        let told = setup.ofctl(&switch.name, &["dump-aggregate", "udp,nw_dst=10.0.0.0/8"])?;
         let count = told.split("flow_count=").nth(1).unwrap_or_default();
         let count = count.trim().parse::<u64>();
         sum += count.map_err(|_| Failure::machine(format!("dump-aggregate: {told}")))?;
