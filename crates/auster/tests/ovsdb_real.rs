@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use clock::Instant;
-use ovsdb::vswitch::qos::{Owner, PortQueues, Queue, Way};
+use ovsdb::vswitch::qos::{Owner, PortQueues, Queue, QueueSelection};
 use ovsdb::vswitch::{self, Controller};
 use ovsdb::{
     Answer, Condition, Config, Datum, MonitorId, OpResult, Operation, Output, RequestError,
@@ -240,7 +240,8 @@ fn a_bridge_with_controllers_and_queues_is_made_seen_and_taken_away() {
         let bridge = vswitch::bridges(replica).remove("br0")?;
         bridge.ports.into_iter().find(|port| port.name == "p1")
     });
-    let set = |queues: &PortQueues| port.set_queues(Owner::Command, Way::SetQueue, queues);
+    let set =
+        |queues: &PortQueues| port.set_queues(Owner::Command, QueueSelection::SetQueue, queues);
     client.transact(&set(&queues()).unwrap().unwrap());
     let controllers = [
         controller(),
@@ -278,7 +279,7 @@ fn a_bridge_with_controllers_and_queues_is_made_seen_and_taken_away() {
     let rows = qos.queues.iter();
     let seen = rows.map(|(number, row)| (*number, row.queue.clone()));
     assert_eq!(seen.collect::<BTreeMap<_, _>>(), queues().queues);
-    let again = port.set_queues(Owner::Command, Way::SetQueue, &queues());
+    let again = port.set_queues(Owner::Command, QueueSelection::SetQueue, &queues());
     assert_eq!(again, Ok(None), "it has them");
     assert_eq!(port.interfaces[0].kind, "dummy");
     let replica = client.session.replica(by_difference).unwrap();

@@ -287,7 +287,7 @@ impl Task {
             {
                 self.ended.get_or_insert_with(|| reason.clone());
             }
-            if self.ended.is_some() || sent == Sent::Some {
+            if self.ended.is_some() || sent == SendProgress::Some {
                 return Poll::Ready(());
             }
             if self.must_pause(now) {
@@ -597,11 +597,11 @@ impl Task {
 
     /// Writes what the peer takes: the session's answers, then what the edge and the application
     /// have to say, in their order or, once it has to wait, in that of the policy map.
-    fn write(&mut self, context: &mut Context<'_>, now: Instant) -> Sent {
+    fn write(&mut self, context: &mut Context<'_>, now: Instant) -> SendProgress {
         self.refill(now);
         let sent = match self.sending.is_empty() && self.waiting.is_none() {
-            true => Sent::All,
-            false => Sent::Some,
+            true => SendProgress::All,
+            false => SendProgress::Some,
         };
         if !self.output.is_waiting() {
             return sent;
@@ -626,13 +626,13 @@ impl Task {
                 self.give_way(now);
                 // What is not sorted in yet may be more urgent than what is.
                 match self.sending.is_empty() || !self.must_schedule() {
-                    true => Sent::All,
-                    false => Sent::Some,
+                    true => SendProgress::All,
+                    false => SendProgress::Some,
                 }
             }
             Poll::Ready(Err(error)) => {
                 self.ended.get_or_insert(write_error(&error));
-                Sent::All
+                SendProgress::All
             }
         }
     }
@@ -823,7 +823,7 @@ enum Read {
 }
 
 #[derive(PartialEq, Eq)]
-enum Sent {
+enum SendProgress {
     /// Its share; there is more.
     Some,
     /// Everything, or what the peer takes: the writer will wake the task.

@@ -56,7 +56,7 @@ pub(super) struct Down {
     pub(super) datapath_id: Option<DatapathId>,
     pub(super) reason: Ended,
     pub(super) ticket: Option<Ticket>,
-    /// Nobody has been told of the end: whoever tells of its admission does so after it.
+    /// The end is not reported yet: whoever reports its admission reports the end after it.
     pub(super) is_untold: bool,
 }
 

@@ -372,12 +372,12 @@ mod tests {
 
     /// Remembers which connections went.
     #[derive(Default)]
-    struct Plain {
+    struct Recorder {
         went: Vec<ConnectionId>,
         outputs: VecDeque<ControllerOutput>,
     }
 
-    impl Application for Plain {
+    impl Application for Recorder {
         fn handle_up(
             &mut self,
             _now: Instant,
@@ -423,7 +423,7 @@ mod tests {
             line.facts().datapath_id = Some(DatapathId(7));
             shared.add(&line);
             let mut thread = Thread {
-                application: Plain::default(),
+                application: Recorder::default(),
                 shared: &shared,
                 admitted: HashMap::from([(
                     id,

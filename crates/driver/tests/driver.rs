@@ -30,7 +30,7 @@ use openflow::{
 use sched::PolicyMap;
 use tokio::sync::mpsc;
 
-/// Does what the data of a packet-in says, and remembers what it was told.
+/// Does what the data of a packet-in says, and remembers the reports.
 struct Script {
     outputs: VecDeque<ControllerOutput>,
     seen: std_mpsc::Sender<Seen>,
@@ -792,7 +792,7 @@ async fn packet_ins_beyond_the_rate_wait_with_their_sender() {
     assert_eq!(stage.driver.inbox_counters().packet_ins_shed, 0);
 }
 
-/// Each notice wakes its reader, so a flood of hosts is told of by its number.
+/// Each notice wakes its reader, so a flood of hosts is reported by its number.
 #[tokio::test]
 async fn of_many_hosts_a_few_are_told_of_one_by_one_and_all_are_counted() {
     let mut stage = Stage::new(DriverConfig::default());

@@ -27,8 +27,8 @@ const B: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 /// Behind the same port as B.
 const C: MacAddr = MacAddr([2, 0, 0, 0, 0, 3]);
 
-/// Tells each edge of its hosts. A BARRIER_REPLY makes it forget one of them, between two barriers;
-/// an EXPERIMENTER makes it wait until the test says so.
+/// Reports its hosts to each edge. A BARRIER_REPLY makes it forget one of them, between two
+/// barriers; an EXPERIMENTER makes it wait until the test says so.
 struct Script {
     outputs: VecDeque<ControllerOutput>,
     seen: std_mpsc::Sender<Xid>,

@@ -233,11 +233,11 @@ pub struct Session {
 }
 
 struct Pending {
-    asked: Asked,
+    asked: Query,
     deadline: Option<Instant>,
 }
 
-enum Asked {
+enum Query {
     Databases,
     Schema,
     Transact { operation_count: usize },
@@ -382,12 +382,12 @@ impl Session {
 
     /// Names of the server's databases (4.1.1).
     pub fn list_dbs(&mut self, now: Instant) -> Result<RequestId, RequestError> {
-        self.ask(now, Asked::Databases, "list_dbs", vec![])
+        self.ask(now, Query::Databases, "list_dbs", vec![])
     }
 
     /// Asks for the schema of a database (4.1.2).
     pub fn get_schema(&mut self, now: Instant, database: &str) -> Result<RequestId, RequestError> {
-        self.ask(now, Asked::Schema, "get_schema", vec![json!(database)])
+        self.ask(now, Query::Schema, "get_schema", vec![json!(database)])
     }
 
     /// Sends a transaction, which changes everything or nothing (4.1.3).
@@ -396,7 +396,7 @@ impl Session {
         now: Instant,
         transaction: &Transaction,
     ) -> Result<RequestId, RequestError> {
-        let asked = Asked::Transact {
+        let asked = Query::Transact {
             operation_count: transaction.operations.len(),
         };
         self.ask(now, asked, "transact", transaction.to_params())
@@ -450,23 +450,23 @@ impl Session {
         now: Instant,
         monitor: MonitorId,
     ) -> Result<RequestId, RequestError> {
-        let asked = Asked::Cancel(monitor);
+        let asked = Query::Cancel(monitor);
         self.ask(now, asked, "monitor_cancel", vec![json!(monitor.0)])
     }
 
     /// Asks for a lock and waits in line for it (4.1.8).
     pub fn lock(&mut self, now: Instant, name: &str) -> Result<RequestId, RequestError> {
-        self.ask(now, Asked::Lock, "lock", vec![json!(name)])
+        self.ask(now, Query::Lock, "lock", vec![json!(name)])
     }
 
     /// Takes a lock from whoever has it (4.1.8).
     pub fn steal(&mut self, now: Instant, name: &str) -> Result<RequestId, RequestError> {
-        self.ask(now, Asked::Lock, "steal", vec![json!(name)])
+        self.ask(now, Query::Lock, "steal", vec![json!(name)])
     }
 
     /// Gives a lock back, or leaves the line (4.1.8).
     pub fn unlock(&mut self, now: Instant, name: &str) -> Result<RequestId, RequestError> {
-        self.ask(now, Asked::Other, "unlock", vec![json!(name)])
+        self.ask(now, Query::Other, "unlock", vec![json!(name)])
     }
 
     /// Sends a request of any other method. [`Answer::Result`] carries the result.
@@ -476,7 +476,7 @@ impl Session {
         method: &str,
         params: Vec<Value>,
     ) -> Result<RequestId, RequestError> {
-        self.ask(now, Asked::Other, method, params)
+        self.ask(now, Query::Other, method, params)
     }
 
     /// The tables that a monitor sees; `None` once it is cancelled.
@@ -497,7 +497,7 @@ impl Session {
     fn ask(
         &mut self,
         now: Instant,
-        asked: Asked,
+        asked: Query,
         method: &str,
         params: Vec<Value>,
     ) -> Result<RequestId, RequestError> {
@@ -512,7 +512,7 @@ impl Session {
         if self.unsent_bytes >= self.config.unsent_bytes_max {
             return Err(RequestError::Backlog);
         }
-        if let Asked::Cancel(monitor) = asked {
+        if let Query::Cancel(monitor) = asked {
             self.monitors.remove(&monitor);
         }
         let id = RequestId(self.next_id);
@@ -551,7 +551,7 @@ impl Session {
             "monitor"
         };
         let params = vec![json!(schema.name), json!(monitor.0), tables];
-        let id = self.ask(now, Asked::Monitor(monitor), method, params)?;
+        let id = self.ask(now, Query::Monitor(monitor), method, params)?;
         self.splitter.set_limits(self.config.limits);
         let row_count_max = self.config.row_count_max;
         let replica = Replica::new(schema.clone(), request.columns.clone(), row_count_max);
@@ -653,7 +653,7 @@ impl Session {
                 }
             },
             Err(error) => {
-                if let Asked::Monitor(monitor) = pending.asked {
+                if let Query::Monitor(monitor) = pending.asked {
                     self.monitors.remove(&monitor);
                 }
                 Answer::Refused(error)
@@ -662,20 +662,20 @@ impl Session {
         self.outputs.push_back(Output::Answered(id, answer));
     }
 
-    fn understand(&mut self, asked: Asked, result: Value) -> Result<Answer, CloseReason> {
+    fn understand(&mut self, asked: Query, result: Value) -> Result<Answer, CloseReason> {
         let malformed = |method| CloseReason::Answer { method };
         match asked {
-            Asked::Databases => serde_json::from_value(result)
+            Query::Databases => serde_json::from_value(result)
                 .map(Answer::Databases)
                 .map_err(|_| malformed("list_dbs")),
-            Asked::Schema => Schema::from_json(&result)
+            Query::Schema => Schema::from_json(&result)
                 .map(|schema| Answer::Schema(Box::new(schema)))
                 .map_err(|_| malformed("get_schema")),
-            Asked::Transact { operation_count } => {
+            Query::Transact { operation_count } => {
                 let results = parse_results(&result, operation_count);
                 Ok(Answer::Transacted(results))
             }
-            Asked::Monitor(id) => {
+            Query::Monitor(id) => {
                 let Some(monitor) = self.monitors.get_mut(&id) else {
                     return Ok(Answer::Result(result));
                 };
@@ -685,11 +685,11 @@ impl Session {
                     .map(|()| Answer::Monitoring(id))
                     .map_err(CloseReason::Replica)
             }
-            Asked::Lock => match result["locked"].as_bool() {
+            Query::Lock => match result["locked"].as_bool() {
                 Some(locked) => Ok(Answer::Lock { locked }),
                 None => Err(malformed("lock")),
             },
-            Asked::Cancel(_) | Asked::Other => Ok(Answer::Result(result)),
+            Query::Cancel(_) | Query::Other => Ok(Answer::Result(result)),
         }
     }
 

@@ -10,7 +10,7 @@ use crate::replica::{Replica, Row};
 use crate::session::MonitorRequest;
 use crate::transact::{Condition, Mutation, Mutator, Operation, Transaction};
 use crate::value::{Atom, Datum, Uuid};
-use qos::{Qos, Shares, Way};
+use qos::{Qos, QueueSelection, Shares};
 
 /// The database every Open vSwitch has.
 pub const DATABASE: &str = "Open_vSwitch";
@@ -102,8 +102,8 @@ pub struct Controller {
 
 impl Bridge {
     /// Returns the method by which packets get into a queue on this bridge.
-    pub fn way(&self) -> Way {
-        Way::of(&self.datapath_type)
+    pub fn queue_selection(&self) -> QueueSelection {
+        QueueSelection::of(&self.datapath_type)
     }
 }
 

@@ -61,7 +61,7 @@ fn any_datum() -> impl Strategy<Value = Datum> {
     ]
 }
 
-/// One column of each shape whose differences are told differently.
+/// One column of each shape with differences of its own form.
 fn schema() -> Schema {
     let many = |key: Value| json!({"type": {"key": key, "min": 0, "max": "unlimited"}});
     let columns = json!({

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ovsdb::vswitch::qos::{
-    InKernel, Orphans, Owner, PortQueues, Queue, QueueCount, QueueCounts, Way,
+    InKernel, Orphans, Owner, PortQueues, Queue, QueueCount, QueueCounts, QueueSelection,
 };
 use ovsdb::vswitch::{self, Bridge, DATABASE, Port};
 use ovsdb::{
@@ -15,7 +15,7 @@ use ovsdb::{
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// The schema of Open vSwitch 3.1, as a real server told it.
+/// The schema of Open vSwitch 3.1, as a real server reports it.
 #[allow(clippy::disallowed_methods, reason = "a test reads its fixtures")]
 fn schema() -> Schema {
     const FILE: &str = concat!(
@@ -413,7 +413,9 @@ fn set_by(
 fn transaction(bridge: &Bridge, number: usize, queues: Option<u8>) -> Option<Transaction> {
     let port = port(bridge, number)?;
     match queues {
-        Some(queues) => port.set_queues(OURS, bridge.way(), &wanted(queues)).ok()?,
+        Some(queues) => port
+            .set_queues(OURS, bridge.queue_selection(), &wanted(queues))
+            .ok()?,
         None => port.clear_queues(&[OURS]),
     }
 }
@@ -568,7 +570,7 @@ fn rows_for_open_vswitch_or_by_hand_are_not_for_the_kernel() {
     let mut database = Database::new("netdev");
     let bridge = database.bridge();
     let by_hand = port(&bridge, 0).unwrap();
-    let change = by_hand.set_queues(Owner::Command, bridge.way(), &wanted(1));
+    let change = by_hand.set_queues(Owner::Command, bridge.queue_selection(), &wanted(1));
     assert_eq!(apply(&mut database, &change.unwrap().unwrap()), Ok(()));
     let bridge = database.bridge();
     assert!(
@@ -590,7 +592,7 @@ fn what_somebody_else_has_given_a_port_is_left_and_told() {
     let bridge = database.bridge();
     let port = port(&bridge, 0).unwrap();
     let taken = port
-        .set_queues(OURS, Way::SetQueue, &wanted(0))
+        .set_queues(OURS, QueueSelection::SetQueue, &wanted(0))
         .unwrap_err();
     let said = taken.to_string();
     assert!(
@@ -616,12 +618,14 @@ fn the_command_and_the_controller_do_not_change_each_others_queues() {
     ] {
         let bridge = database.bridge();
         let made = port(&bridge, 0).unwrap();
-        let made = made.set_queues(owner, Way::SetQueue, &wanted(1)).unwrap();
+        let made = made
+            .set_queues(owner, QueueSelection::SetQueue, &wanted(1))
+            .unwrap();
         assert_eq!(apply(&mut database, &made.unwrap()), Ok(()));
         let bridge = database.bridge();
         let port = port(&bridge, 0).unwrap();
         let taken = port
-            .set_queues(other, Way::SetQueue, &wanted(0))
+            .set_queues(other, QueueSelection::SetQueue, &wanted(0))
             .unwrap_err();
         assert!(taken.to_string().contains(advice), "{taken}");
         assert_eq!(port.clear_queues(&[other]), None);
@@ -742,7 +746,7 @@ fn the_limit_of_a_bridges_first_table_is_read() {
     assert_eq!(database.bridge().flow_limit, None);
     *database.column("Bridge", bridge, "flow_tables") = tables(&[(0, first), (1, second)]);
     assert_eq!(database.bridge().flow_limit, Some(2000));
-    assert_eq!(database.bridge().way(), Way::Dscp);
+    assert_eq!(database.bridge().queue_selection(), QueueSelection::Dscp);
 }
 
 #[derive(Clone, Debug)]

@@ -78,7 +78,7 @@ fn every_recorded_message_is_read_in_any_cut_and_written_back() {
     assert!(count >= 50, "only {count} messages were recorded");
 }
 
-/// The columns that the recorded client asked for, and all that the server told it.
+/// The columns that the recorded client asked for, and all that the server reported.
 fn replay(exchange: &str, method: &str) -> (Replica, usize) {
     let client = messages(&stream(exchange, ">"), usize::MAX);
     let (id, tables) = client

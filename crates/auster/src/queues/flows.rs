@@ -53,7 +53,7 @@ pub struct Tunnel {
 }
 
 /// The entries, one a line, for `ovs-ofctl -O OpenFlow13 add-flows BRIDGE -`. With a plan, control
-/// packets are also told their queue, for a datapath that honours `set_queue`.
+/// packets also get their queue, for a datapath that honours `set_queue`.
 pub fn lines(map: &PolicyMap, steering: &Steering, queues: Option<&Plan>) -> Vec<String> {
     let mut lines = Vec::new();
     for tunnel in &steering.tunnels {

@@ -88,7 +88,7 @@ Example:
 They are removed by their cookie: ovs-ofctl -O OpenFlow13 del-flows s1 \
 cookie=0x6175717500000000/-1")]
     Flows(FlowsArgs),
-    /// Tell from counters, under real traffic, whether packets get into the queues that flows name
+    /// Check by counters, under real traffic, whether packets get into the queues that flows name
     #[command(after_help = "\
 Example:
   auster queues verify --port s2-eth3

@@ -4,14 +4,14 @@
 //! Where the datapath honours `set_queue`, which the kernel's does, Open vSwitch makes the queues
 //! itself from a QoS record. Where it does not, the record is one of type `linux-noop`: without
 //! it, Open vSwitch removes queues that it did not make, when it starts or takes in a port. Of
-//! queues that have a mark it is told the mark there: it writes that into what a flow has put in
+//! queues that have a mark it gets the mark there: it writes that into what a flow has put in
 //! the queue, also where the datapath itself has no queues.
 
 use driver::ovsdb::Client;
 use net::clock::Clock;
 use net::method::Method;
 use net::tls::Security;
-use ovsdb::vswitch::qos::{Owner, PortQueues, Queue, QueueRow, Way};
+use ovsdb::vswitch::qos::{Owner, PortQueues, Queue, QueueRow, QueueSelection};
 use ovsdb::vswitch::{self, DATABASE};
 
 use crate::queues::plan::{Class, Plan};
@@ -64,11 +64,11 @@ impl Port {
 
     /// Whether `set_queue` chooses a queue here.
     pub fn honours_set_queue(&self) -> bool {
-        self.way() == Way::SetQueue
+        self.queue_selection() == QueueSelection::SetQueue
     }
 
-    fn way(&self) -> Way {
-        Way::of(&self.datapath)
+    fn queue_selection(&self) -> QueueSelection {
+        QueueSelection::of(&self.datapath)
     }
 
     pub fn has_qos(&self) -> bool {
@@ -85,7 +85,7 @@ impl Port {
     pub async fn set(&self, client: &mut Client, plan: &Plan) -> Result<Change, String> {
         let set = self
             .row
-            .set_queues(Owner::Command, self.way(), &wanted(plan));
+            .set_queues(Owner::Command, self.queue_selection(), &wanted(plan));
         let Some(transaction) = set.map_err(|taken| taken.to_string())? else {
             return Ok(Change::None);
         };

@@ -2,7 +2,7 @@
 //! controller in rows of a database. No I/O.
 //!
 //! All forms are read into the same fields before anything is judged, so that all that is wrong is
-//! told together, whichever form it came in, and the same queues are the same classes.
+//! reported together, whichever form it came in, and the same queues are the same classes.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -16,7 +16,7 @@ use net::method::Method;
 use net::tls::Security;
 use net::transport::Refusals;
 use openflow::{DatapathId, PortNo};
-use ovsdb::vswitch::qos::{PortQueues, Queue, QueueCount, Way};
+use ovsdb::vswitch::qos::{PortQueues, Queue, QueueCount, QueueSelection};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -24,9 +24,10 @@ use super::settings::Settings;
 use super::warn_if_exposed;
 use cli::failure::Failure;
 
-/// The pause before the controller is told again what it could not take.
+/// The pause before the controller gets again what it could not take.
 const RETRY: Duration = Duration::from_secs(1);
-/// Between two looks at what it wants: it plans within milliseconds of a change, and tells nobody.
+/// Between two looks at what it wants: it plans within milliseconds of a change, and notifies
+/// nobody.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Connections that are kept as long as it is there.
@@ -83,9 +84,9 @@ impl Said {
             let numbers = port.numbers.iter().map(|number| PortNo(*number));
             numbers.filter_map(move |number| Some((number, rate?)))
         });
-        let by = match Way::of(&view.datapath_type) {
-            Way::SetQueue => QueuesBy::SetQueue,
-            Way::Dscp => QueuesBy::CodePoint,
+        let by = match QueueSelection::of(&view.datapath_type) {
+            QueueSelection::SetQueue => QueuesBy::SetQueue,
+            QueueSelection::Dscp => QueuesBy::CodePoint,
         };
         let kept = view.ports.values().filter(|_| by == QueuesBy::CodePoint);
         let beside = kept.flat_map(|port| {
@@ -121,7 +122,8 @@ fn beside(port: &PortView) -> Beside {
     }
 }
 
-/// Tells the controller what databases say. What was said last of one that is gone is still so.
+/// Reports to the controller what databases say. What was said last of one that is gone is still
+/// so.
 async fn tell(driver: Arc<Driver<Controller>>, clock: Clock, mut views: watch::Receiver<Views>) {
     let mut told: BTreeMap<DatapathId, Said> = BTreeMap::new();
     loop {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use openflow::DatapathId;
-use ovsdb::vswitch::qos::{InKernel, Orphans, Owner, PortQueues, Qos, QueueCounts, Way};
+use ovsdb::vswitch::qos::{InKernel, Orphans, Owner, PortQueues, Qos, QueueCounts, QueueSelection};
 use ovsdb::vswitch::{self, Bridge, DATABASE, Port};
 use ovsdb::{Answer, Config, Limits, MonitorId, Output, RequestId, TransactError, Transaction};
 use tokio::sync::watch;
@@ -64,7 +64,7 @@ pub(super) async fn serve(shared: &Arc<Shared>, connection: Connection) -> Strin
     };
     tracing::info!("database {address} connected");
     let number = shared.next_connection.fetch_add(1, Ordering::Relaxed);
-    let _leaving = Leaving {
+    let _leaving = ViewsGuard {
         shared: shared.clone(),
         number,
     };
@@ -89,12 +89,12 @@ pub(super) async fn serve(shared: &Arc<Shared>, connection: Connection) -> Strin
 
 /// Takes back the views of a connection however its task ends. Views that stay would lock other
 /// databases out.
-struct Leaving {
+struct ViewsGuard {
     shared: Arc<Shared>,
     number: u64,
 }
 
-impl Drop for Leaving {
+impl Drop for ViewsGuard {
     fn drop(&mut self) {
         self.shared.publish(self.number, &Views::new());
     }
@@ -123,7 +123,7 @@ struct Kept {
     retry: Duration,
     /// The time before which a failed change is not tried again.
     retry_at: Instant,
-    /// Told already.
+    /// Conflicts that are reported already.
     contested: BTreeSet<DatapathId>,
 }
 
@@ -317,7 +317,7 @@ impl Plan<'_> {
         };
         let (change, done) = match wanted.get(&port.name) {
             None => (port.clear_queues(&[OURS]), QueuesState::Absent),
-            Some(queues) => match port.set_queues(OURS, self.bridge.way(), queues) {
+            Some(queues) => match port.set_queues(OURS, self.bridge.queue_selection(), queues) {
                 Ok(change) => (change, self.done(port)),
                 Err(taken) => return QueuesState::Taken(taken),
             },
@@ -341,11 +341,13 @@ impl Plan<'_> {
     /// The progress of queues whose rows are as wanted.
     fn done(&self, port: &Port) -> QueuesState {
         let in_kernel = port.qos.as_ref().map(Qos::in_kernel);
-        match (self.bridge.way(), in_kernel) {
-            (Way::Dscp, Some(InKernel::Failed(problem))) => {
+        match (self.bridge.queue_selection(), in_kernel) {
+            (QueueSelection::Dscp, Some(InKernel::Failed(problem))) => {
                 QueuesState::Failed(format!("beside the switch: {problem}"))
             }
-            (Way::SetQueue, _) | (Way::Dscp, Some(InKernel::Made)) if self.is_configured => {
+            (QueueSelection::SetQueue, _) | (QueueSelection::Dscp, Some(InKernel::Made))
+                if self.is_configured =>
+            {
                 QueuesState::InEffect
             }
             _ => QueuesState::Written,

@@ -8,10 +8,10 @@
 //!
 //! Rows that auster made bear a mark in `external_ids`. Rows without the mark are never changed.
 //!
-//! With [`Way::Dscp`] the kernel beside the switch makes the queues, so the rows alone are no
-//! queues yet. The program that makes them reports the result ([`InKernel`]) and the counters in
-//! `external_ids` of the QoS row. The report names the settings it is about, so that a later change
-//! of the rows makes it void.
+//! With [`QueueSelection::Dscp`] the kernel beside the switch makes the queues, so the rows alone
+//! are no queues yet. The program that makes them reports the result ([`InKernel`]) and the
+//! counters in `external_ids` of the QoS row. The report names the settings it is about, so that a
+//! later change of the rows makes it void.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -48,7 +48,7 @@ pub enum Owner {
 
 /// Method by which a packet gets into a queue on a datapath.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum QueueSelection {
     /// Open vSwitch makes the queues, and a flow's `set_queue` chooses.
     SetQueue,
     /// The datapath ignores `set_queue`, but Open vSwitch writes the queue's DSCP into the packets
@@ -180,12 +180,12 @@ impl Owner {
     }
 }
 
-impl Way {
+impl QueueSelection {
     /// Chooses by `Bridge.datapath_type`. Empty text means `system`, the kernel's datapath.
-    pub fn of(datapath_type: &str) -> Way {
+    pub fn of(datapath_type: &str) -> QueueSelection {
         match datapath_type {
-            "" | "system" => Way::SetQueue,
-            _ => Way::Dscp,
+            "" | "system" => QueueSelection::SetQueue,
+            _ => QueueSelection::Dscp,
         }
     }
 }
@@ -352,13 +352,13 @@ impl Port {
     pub fn set_queues(
         &self,
         owner: Owner,
-        way: Way,
+        selection: QueueSelection,
         wanted: &PortQueues,
     ) -> Result<Option<Transaction>, Taken> {
         if let Some(taken) = self.taken(owner) {
             return Err(taken);
         }
-        let wanted = Wanted::new(way, wanted);
+        let wanted = Wanted::new(selection, wanted);
         if let Some(qos) = &self.qos
             && wanted.is(owner, qos)
         {
@@ -549,17 +549,17 @@ impl Wanted {
     /// Name of the QoS row in the transaction that inserts it.
     const NAME: &'static str = "qos";
 
-    fn new(way: Way, wanted: &PortQueues) -> Wanted {
+    fn new(selection: QueueSelection, wanted: &PortQueues) -> Wanted {
         let max_rate = wanted.max_rate_bps.map(|bps| ("max-rate", bps.to_string()));
         let options = Datum::map(max_rate);
         // The rate is Open vSwitch's with the one, and the kernel's beside it with the other.
-        let kind = match way {
-            Way::SetQueue => HTB,
-            Way::Dscp => NOOP,
+        let kind = match selection {
+            QueueSelection::SetQueue => HTB,
+            QueueSelection::Dscp => NOOP,
         };
         // Without a code point there is nothing that such a queue does.
         let is_marked = wanted.queues.values().any(|queue| queue.dscp.is_some());
-        let has_queues = way == Way::SetQueue || is_marked;
+        let has_queues = selection == QueueSelection::SetQueue || is_marked;
         let queues = wanted.queues.iter().filter(|_| has_queues);
         let queues = queues.map(|(number, queue)| (*number, WantedQueue::new(queue)));
         Wanted {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ovsdb::vswitch::qos::{InKernel, Qos, QueueCounts, Way};
+use ovsdb::vswitch::qos::{InKernel, Qos, QueueCounts, QueueSelection};
 use ovsdb::vswitch::{Bridge, Interface, Port};
 use ovsdb::{Transaction, Uuid};
 
@@ -53,7 +53,7 @@ impl Asked {
                 .map(|interface| interface.name.clone());
             asked.names.extend(names);
             let qos = port.qos.as_ref().filter(|qos| qos.is_for_kernel());
-            if let Some(qos) = qos.filter(|_| bridge.way() == Way::Dscp) {
+            if let Some(qos) = qos.filter(|_| bridge.queue_selection() == QueueSelection::Dscp) {
                 asked.port(port, qos, socket_bytes);
             }
         }
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(known.len(), 0);
     }
 
-    /// Rows that have failed keep what they told last; it stands for nothing.
+    /// Rows that have failed keep their last report; it stands for nothing.
     #[test]
     fn what_queues_that_are_made_have_counted_is_told_when_it_changes() {
         let rows = asked("netdev", &[P1]);
