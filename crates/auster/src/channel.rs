@@ -37,7 +37,7 @@ pub struct Received {
 }
 
 impl Channel {
-    /// Greets the switch. It is there when it has told its features.
+    /// Greets the switch. It is there when it has sent its features.
     pub async fn open(connection: Connection) -> Result<Channel, Failure> {
         let mut channel = Channel::greet(connection).await?;
         // Whole packets in packet-ins; and Open vSwitch sends none to whoever dials it before it is

@@ -33,7 +33,7 @@ use cli::failure::Failure;
 use cli::output::{self, say};
 use report::{Reporter, Source};
 
-/// The time for the last datagram to leave, which tells the other relay not to wait.
+/// The time for the last datagram to leave, which asks the other relay not to wait.
 const GOODBYE: Duration = Duration::from_millis(50);
 
 #[derive(clap::Subcommand)]

@@ -113,8 +113,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE|auster|paper|none")]
     policy: Option<String>,
 
-    /// The network as it is meant to be: differences are told, and in hybrid mode the paths between
-    /// the hosts it names are set before they speak. SIGHUP reads the file again
+    /// The network as it is meant to be: differences are reported, and in hybrid mode the paths
+    /// between the hosts it names are set before they speak. SIGHUP reads the file again
     #[arg(long, value_name = "FILE")]
     topology: Option<PathBuf>,
 
@@ -300,8 +300,8 @@ async fn serve(settings: Settings, given: (Args, Settings)) -> Result<(), Failur
     Ok(())
 }
 
-/// Reads the certificates again, from other files if the configuration names others now, and tells
-/// which of its other changes need a restart. Files that will not do are refused together.
+/// Reads the certificates again, from other files if the configuration names others now, and
+/// reports which of its other changes need a restart. Files that will not do are refused together.
 fn reload_certificates(given: &(Args, Settings), security: &Security, printer: &mut Printer) {
     let (args, before) = given;
     // What is wrong with the configuration is told where its tables are read.

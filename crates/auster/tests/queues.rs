@@ -290,7 +290,7 @@ fn without_tc_and_without_root_it_says_so() {
     assert!(said.contains("apt-get install iproute2"), "{said}");
 }
 
-/// Only the database: what Open vSwitch would be told is all that is looked at.
+/// Only the database: the test looks only at what Open vSwitch would get.
 struct Database {
     dir: TempDir,
     server: Child,
@@ -606,7 +606,7 @@ fn all_mistakes_in_stated_queues_are_told_together_and_nothing_is_changed() {
     }
 }
 
-/// On the kernel's datapath no code point is needed, and Open vSwitch is told what was stated.
+/// On the kernel's datapath no code point is needed, and Open vSwitch gets what was stated.
 #[test]
 fn stated_queues_are_records_where_set_queue_is_honoured() {
     let (wire, database) = (Wire::new(), Database::start());

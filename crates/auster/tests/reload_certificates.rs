@@ -238,7 +238,7 @@ async fn a_relay_and_its_controller_have_certificates_of_their_own() {
     }
 }
 
-/// The lists that the manual tells how to make.
+/// The lists that the manual describes.
 #[tokio::test]
 async fn a_switch_in_the_list_that_openssl_made_is_refused() {
     let pki = Pki::new();

@@ -1,4 +1,4 @@
-//! Mistakes in a TOML file, as an operator is told of them.
+//! Mistakes in a TOML file, as an operator reads them.
 
 /// The error in one line, with the number of the line that it is about.
 pub fn toml_problem(text: &str, error: &toml::de::Error) -> String {

@@ -66,7 +66,7 @@ const LOSS_TIME_THRESHOLD: f32 = 17.0 / 16.0;
 /// packets smaller by this step. It seldom needs more than one probe. Its own step of 20 takes six
 /// probes, 8 kB each way for messages of 220 bytes.
 const MTU_STEP_BYTES: u16 = 127;
-/// A listener tells its connections apart by these, and keeps some eight for each.
+/// A listener distinguishes its connections by these, and keeps some eight for each.
 const LISTENER_ID_BYTES: usize = 4;
 /// The dialling side has a socket for each connection, so its connection id needs no bytes.
 const DIALLER_ID_BYTES: usize = 0;

@@ -1,4 +1,4 @@
-//! Every transport carries bytes both ways and tells who is at the other end.
+//! Every transport carries bytes both ways and names the peer.
 
 mod common;
 

@@ -53,7 +53,7 @@ pub(super) struct Outbound {
     /// Whether the other end takes records without a head.
     is_bare: bool,
     sequencer: Sequencer,
-    lanes: BTreeMap<Lane, Kept>,
+    lanes: BTreeMap<Lane, SentRecords>,
     cost: usize,
     /// Bytes of these that the present connection has not taken yet.
     unsent_bytes: usize,
@@ -94,7 +94,7 @@ pub(super) enum Taken {
 
 /// Records of one lane that the other end may still ask for.
 #[derive(Debug, Default)]
-struct Kept {
+struct SentRecords {
     records: VecDeque<KeptRecord>,
     /// The number of records before the first of `records`: all delivered.
     delivered: u64,
@@ -516,7 +516,7 @@ fn is_bare_after(record: &Record, before: Option<&Stamp>) -> bool {
     before == Some(&record.stamp) && first.is_some_and(|first| *first != HEAD_FOLLOWS)
 }
 
-impl Kept {
+impl SentRecords {
     fn unsent(&self) -> u64 {
         self.delivered + self.records.len() as u64 - self.sent
     }
@@ -526,7 +526,7 @@ impl Kept {
 #[derive(Debug)]
 pub(super) struct Inbound {
     agent: Agent,
-    gate: Gate<Held>,
+    gate: Gate<ReceivedRecord>,
     /// Records that have come, by stream or as copies.
     received: BTreeMap<Lane, u64>,
     /// Records that have come by stream.
@@ -535,7 +535,7 @@ pub(super) struct Inbound {
     bare: Option<BTreeMap<Lane, BareRecords>>,
     ahead: Ahead,
     copies: CopyCounters,
-    ready: VecDeque<(Lane, Held)>,
+    ready: VecDeque<(Lane, ReceivedRecord)>,
     /// Records given to the local socket, which has not confirmed them.
     writing: Vec<(Lane, usize, bool)>,
     delivered: BTreeMap<Lane, u64>,
@@ -554,7 +554,7 @@ pub(super) struct Inbound {
 
 /// A received record without its position.
 #[derive(Debug)]
-struct Held {
+struct ReceivedRecord {
     is_fence: bool,
     /// `None` for the end.
     body: Option<Bytes>,
@@ -607,7 +607,7 @@ impl Inbound {
         self.streamed.get(&lane).copied().unwrap_or(0)
     }
 
-    /// Sets the window that the other end was told.
+    /// Sets the window that was announced to the other end.
     pub fn set_sender_window(&mut self, bytes: usize) {
         self.sender_window_bytes = bytes.min(self.window_bytes);
     }
@@ -666,7 +666,7 @@ impl Inbound {
             }
             let received = self.received.entry(lane).or_default();
             *received += 1;
-            let held = Held {
+            let held = ReceivedRecord {
                 is_fence: record.stamp.fence.is_some(),
                 body: record.body,
             };
@@ -702,7 +702,7 @@ impl Inbound {
         let mut write = LocalWrite::default();
         let mut taken = 0;
         while taken < bytes_max && !write.end {
-            let Some((lane, Held { is_fence, body })) = self.ready.pop_front() else {
+            let Some((lane, ReceivedRecord { is_fence, body })) = self.ready.pop_front() else {
                 break;
             };
             taken += cost(body.as_ref());

@@ -3,9 +3,9 @@
 //! A flow is the packet-ins of one port and the same addresses. The first packet-in goes to the
 //! controller and the others wait here, in order. When an entry comes that takes the first, the
 //! relay sends the waiting packets by packet-outs with the entry's actions. Then it hands the entry
-//! to the switch. Packets that the switch has sent up meanwhile follow the same way. So the packets
-//! behind the first detour only over this relay and not over the controller. When the entry becomes
-//! active, only packets of that short detour are under way.
+//! to the switch. Packets that the switch has sent up meanwhile follow by the same path. So the
+//! packets behind the first detour only over this relay and not over the controller. When the entry
+//! becomes active, only packets of that short detour are under way.
 //!
 //! A packet-out alone decides about one packet and not about the next. After it the relay waits
 //! [`ENTRY_WAIT`] for an entry, and then sends the waiting packets up as usual. It also sends them
@@ -77,7 +77,7 @@ pub struct HoldCounters {
     pub held: u64,
     /// Packets sent with the actions of the entry that came for them.
     pub released: u64,
-    /// Packets sent the same way that missed the entry while it was on its way.
+    /// Packets sent by the same path that missed the entry while it was on its way.
     pub followed: u64,
     /// Packets that the entry for their flow does not match: sent up.
     pub not_taken: u64,
@@ -113,7 +113,7 @@ pub struct Hold {
     asked_count: usize,
     held_bytes: usize,
     /// Entries handed to the switch a moment ago, the latest last.
-    on_their_way: VecDeque<OnItsWay>,
+    on_their_way: VecDeque<PendingEntry>,
     up: VecDeque<Frame>,
     down: VecDeque<Frame>,
     counters: HoldCounters,
@@ -143,7 +143,7 @@ enum Flow {
     GivenUp { until: Instant },
 }
 
-struct OnItsWay {
+struct PendingEntry {
     until: Instant,
     entry: FlowMod,
 }
@@ -419,7 +419,7 @@ impl Hold {
         if self.on_their_way.len() >= ON_THEIR_WAY_MAX {
             self.on_their_way.pop_front();
         }
-        self.on_their_way.push_back(OnItsWay {
+        self.on_their_way.push_back(PendingEntry {
             until: now + ENTRY_SETTLES,
             entry: flow_mod,
         });

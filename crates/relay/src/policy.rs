@@ -93,7 +93,7 @@ pub struct PolicyExchange {
     /// Generation and digest of the other end's map.
     peer: Option<(u64, MapDigest)>,
     offer: Option<Offer>,
-    arriving: Option<Arriving>,
+    arriving: Option<PartialMap>,
     staged: Option<(PolicyMap, MapDigest)>,
     events: VecDeque<PolicyEvent>,
 }
@@ -111,7 +111,7 @@ struct Offer {
 
 /// A map of which pieces are missing.
 #[derive(Debug)]
-struct Arriving {
+struct PartialMap {
     generation: u64,
     digest: MapDigest,
     len: usize,
@@ -330,7 +330,7 @@ impl PolicyExchange {
             let why = format!("a map of {len} bytes: {MAP_BYTES_MAX} is the most that is taken");
             return self.refuse(generation, digest, &why);
         }
-        self.arriving = Some(Arriving {
+        self.arriving = Some(PartialMap {
             generation,
             digest,
             len,
@@ -370,7 +370,7 @@ impl PolicyExchange {
     }
 
     /// Reads the map that has arrived, if it is the announced one, valid, and newer than ours.
-    fn read(&self, arrived: &Arriving) -> Result<PolicyMap, String> {
+    fn read(&self, arrived: &PartialMap) -> Result<PolicyMap, String> {
         if MapDigest(Sha256::digest(&arrived.bytes).into()) != arrived.digest {
             return Err("E15: it has another digest than was announced".to_owned());
         }

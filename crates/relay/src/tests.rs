@@ -220,7 +220,7 @@ impl Pair {
         self.connected = true;
     }
 
-    /// Tells the switch side.
+    /// Notifies the switch side.
     fn take_up(&mut self) {
         let [a, b] = &mut self.ends;
         if let Some(said) = self.early.take() {

@@ -78,9 +78,9 @@ pub const fn class_of(kind: K) -> Class {
 /// Returns the traffic type of `kind` under `profile`.
 ///
 /// A barrier is of the class of what it fences, which is flow setup as a rule; so are bundles. What
-/// decides who is in charge, and what is told to whom, keeps the session alive. One type depends on
-/// more than the kind: a PORT_STATUS that tells of a lost link is of the session's type under
-/// [`Profile::Auster`], and the classifier sees to that.
+/// decides who is in charge, and who receives which reports, keeps the session alive. One type
+/// depends on more than the kind: a PORT_STATUS that reports a lost link is of the session's type
+/// under [`Profile::Auster`], and the classifier sees to that.
 pub const fn traffic_of(kind: K, profile: Profile) -> TrafficType {
     match (profile, kind) {
         (Profile::Auster, K::BarrierRequest | K::BarrierReply) => TrafficType::FlowSetup,

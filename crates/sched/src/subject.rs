@@ -155,7 +155,7 @@ pub struct FlowFields {
 }
 
 impl FlowFields {
-    /// The flow that a FLOW_MOD sets or a FLOW_REMOVED tells of.
+    /// The flow that a FLOW_MOD sets or a FLOW_REMOVED reports.
     pub fn of(frame: &Frame) -> Option<FlowFields> {
         FlowFields::of_parts(frame.version()?, frame.kind(), frame.body())
     }

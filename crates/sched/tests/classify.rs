@@ -135,7 +135,7 @@ fn under(version: u8, frame: &Frame) -> Frame {
     Frame::new(bytes.into()).unwrap()
 }
 
-/// The match of a 1.3 FLOW_MOD as a FLOW_REMOVED tells of it.
+/// The match of a 1.3 FLOW_MOD as a FLOW_REMOVED reports it.
 fn flow_removed(version: u8, flow: &str) -> Frame {
     let of = flow_mod(Version::V13, flow);
     let r#match = &of.body()[40..];

@@ -200,24 +200,24 @@ mod tests {
     const IPV4: u16 = 0x0800;
     const ARP: u16 = 0x0806;
 
-    struct Bed {
+    struct Setup {
         switch: Switch,
         cache: FlowCache,
         now: Instant,
     }
 
-    impl Bed {
+    impl Setup {
         /// A switch whose table sends every packet without an entry to the controller.
-        fn new() -> Bed {
-            let mut bed = Bed {
+        fn new() -> Setup {
+            let mut setup = Setup {
                 switch: Switch::with_ports([1, 2]),
                 cache: FlowCache::new(DELAY),
                 now: Instant::START,
             };
-            bed.switch.set_port(bed.now, plain_port(PortNo(3)));
-            bed.add(0, Match::any(), PortNo::CONTROLLER);
-            bed.pass(DELAY);
-            bed
+            setup.switch.set_port(setup.now, plain_port(PortNo(3)));
+            setup.add(0, Match::any(), PortNo::CONTROLLER);
+            setup.pass(DELAY);
+            setup
         }
 
         fn add(&mut self, priority: u16, r#match: Match, to: PortNo) {
@@ -268,37 +268,37 @@ mod tests {
             (Some((9, ARP)), false),
             (Some((9, IPV4)), true),
         ] {
-            let mut bed = Bed::new();
+            let mut setup = Setup::new();
             if let Some((to, eth_type)) = before {
-                assert_eq!(bed.send(to, eth_type), PortNo::CONTROLLER);
+                assert_eq!(setup.send(to, eth_type), PortNo::CONTROLLER);
             }
-            bed.pass(DELAY);
-            bed.add(10, pair(2), PortNo(2));
+            setup.pass(DELAY);
+            setup.add(10, pair(2), PortNo(2));
             let first = if kept { PortNo::CONTROLLER } else { PortNo(2) };
-            assert_eq!(bed.send(2, IPV4), first, "{before:?}");
-            bed.pass(DELAY);
-            assert_eq!(bed.send(2, IPV4), PortNo(2), "{before:?}");
+            assert_eq!(setup.send(2, IPV4), first, "{before:?}");
+            setup.pass(DELAY);
+            assert_eq!(setup.send(2, IPV4), PortNo(2), "{before:?}");
         }
     }
 
     #[test]
     fn where_entries_name_hosts_a_flow_is_of_two_hosts_only() {
-        let mut bed = Bed::new();
-        bed.add(10, pair(2), PortNo(2));
-        bed.pass(DELAY);
-        assert_eq!(bed.send(9, IPV4), PortNo::CONTROLLER);
-        bed.add(10, pair(3), PortNo(3));
-        assert_eq!(bed.send(3, IPV4), PortNo(3));
-        bed.add(10, pair(9), PortNo(3));
-        assert_eq!(bed.send(9, IPV4), PortNo::CONTROLLER, "it was kept");
+        let mut setup = Setup::new();
+        setup.add(10, pair(2), PortNo(2));
+        setup.pass(DELAY);
+        assert_eq!(setup.send(9, IPV4), PortNo::CONTROLLER);
+        setup.add(10, pair(3), PortNo(3));
+        assert_eq!(setup.send(3, IPV4), PortNo(3));
+        setup.add(10, pair(9), PortNo(3));
+        assert_eq!(setup.send(9, IPV4), PortNo::CONTROLLER, "it was kept");
     }
 
     #[test]
     fn a_flow_without_packets_ends() {
-        let mut bed = Bed::new();
-        bed.send(9, IPV4);
-        bed.pass(IDLE_MAX);
-        bed.add(10, pair(2), PortNo(2));
-        assert_eq!(bed.send(2, IPV4), PortNo(2));
+        let mut setup = Setup::new();
+        setup.send(9, IPV4);
+        setup.pass(IDLE_MAX);
+        setup.add(10, pair(2), PortNo(2));
+        assert_eq!(setup.send(2, IPV4), PortNo(2));
     }
 }

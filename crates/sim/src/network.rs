@@ -82,7 +82,7 @@ pub struct Network {
     /// Stopped processes, and what waits for each.
     stopped: BTreeSet<Part>,
     waiting: VecDeque<(Part, Happening)>,
-    /// Data packets carried by links, to tell a storm.
+    /// Data packets carried by links, to detect a storm.
     pub carried: u64,
 }
 

@@ -158,7 +158,7 @@ impl Process {
         }
     }
 
-    /// Until nothing moves any more. The controller may have been told something directly.
+    /// Until nothing moves any more. The controller may have new input of its own.
     pub(crate) fn drain(&mut self, now: Instant) {
         loop {
             let ids: Vec<ConnectionId> = self.lines.keys().copied().collect();

@@ -162,8 +162,8 @@ fn a_host_with_another_address_than_before_keeps_its_place() {
     }
 }
 
-/// The host has told no address and answers no question. Its packets go by entries, those of its
-/// switch's edge and those of a path, so that nobody hears them: but while it is asked. None is
+/// The host has announced no address and answers no question. Its packets go by entries, those of
+/// its switch's edge and those of a path, so that nobody hears them: but while it is asked. None is
 /// lost.
 #[test]
 fn a_host_that_cannot_be_asked_is_heard_by_its_traffic() {

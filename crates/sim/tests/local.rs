@@ -254,7 +254,7 @@ fn a_host_whose_packets_the_edge_answers_is_not_taken_for_silent() {
     assert_eq!(moves.count(), 0);
 }
 
-/// The next process finds what edges of the last one have set: it stays if it is right, and tells
+/// The next process finds what edges of the last one have set: it stays if it is right, and reports
 /// where the hosts are.
 #[test]
 fn a_restart_keeps_what_is_right_and_takes_out_what_is_not() {

@@ -276,7 +276,7 @@ fn only_streams() -> Timeouts {
     }
 }
 
-/// The ways part where services are told apart: each turns in its own pause, and never falls to
+/// The paths part where services are distinguished: each turns in its own pause, and never falls to
 /// what drops the rest.
 #[test]
 fn services_turn_in_a_pause_and_what_is_forbidden_stays_so() {
@@ -304,7 +304,8 @@ fn services_turn_in_a_pause_and_what_is_forbidden_stays_so() {
     assert_eq!(network.host(pair.1).arrivals, [0_u64; 0]);
 }
 
-/// One that does not pause is overtaken, and it is told, although the pair's own entry has ended.
+/// One that does not pause is overtaken, and that is reported, although the pair's own entry has
+/// ended.
 #[test]
 fn a_service_that_does_not_pause_is_moved_under_traffic() {
     let (mut network, ring, pair) = on_the_slow_way();
@@ -458,7 +459,7 @@ fn no_successor_outlives_its_turn() {
     assert_entries_are_as_wanted(&network, &ring.switches);
 }
 
-/// Nobody comes by the new way as long as the wait lasts, which is longer than entries last unused.
+/// Nobody takes the new path as long as the wait lasts, which is longer than entries last unused.
 #[test]
 fn the_new_way_is_there_when_a_long_wait_is_over() {
     let mut network = network(Mode::Reactive);

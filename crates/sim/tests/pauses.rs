@@ -478,8 +478,8 @@ fn no_order_of_faults_makes_a_loop() {
     }
 }
 
-/// A switch goes with its datapath, while its neighbours' ports stay up: another way is taken long
-/// before its grace is over, and nothing is lost of what had another way already.
+/// A switch goes with its datapath, while its neighbours' ports stay up: another path is taken long
+/// before its grace is over, and nothing is lost of packets that had another path already.
 #[test]
 fn a_transit_switch_that_goes_is_left_within_half_a_second() {
     for mode in [Mode::Reactive, Mode::Proactive, Mode::Hybrid] {

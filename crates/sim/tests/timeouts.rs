@@ -343,8 +343,8 @@ fn what_is_forbidden_ends_at_once_and_may_be_allowed_again() {
     }
 }
 
-/// A network is forbidden in which one host has an address from the beginning, and another tells
-/// one while it sends: each ends as soon as that is known. A host beside them goes on.
+/// A network is forbidden in which one host has an address from the beginning, and another
+/// announces one while it sends: each ends as soon as that is known. A host beside them goes on.
 #[test]
 fn a_forbidden_network_is_every_host_with_an_address_in_it() {
     let mut network = network(leases(10), Version::V13, ROOMY);

@@ -36,7 +36,7 @@ pub(super) struct Joined {
 
 /// The connections there are now.
 pub(super) struct Live {
-    /// Tells a task of an earlier connection, which may be a moment late to end, that it is one.
+    /// Identifies tasks of an earlier connection, which may end a moment late.
     pub generation: u64,
     /// The connection with the control stream.
     pub connection: quinn::Connection,
@@ -51,7 +51,7 @@ struct Carrier {
     connection: quinn::Connection,
     marks: quic::Marks,
     dscp: u8,
-    /// Whoever waits at its other end is told once this and all that the lanes have is dropped.
+    /// Whoever waits at its other end is notified once this and all that the lanes have is dropped.
     /// `None` for the first connection, which nobody leaves.
     is_used: Option<mpsc::Sender<Infallible>>,
 }
@@ -410,7 +410,7 @@ impl Carried {
 }
 
 /// How a task ended that ends with the connection, if it broke the protocol: whoever accepts the
-/// connection's streams is told of its end, and knows whether both ends have agreed on that.
+/// connection's streams learns of its end, and knows whether both ends have agreed on that.
 async fn broken(task: impl Future<Output = LinkError>) -> LinkError {
     match task.await {
         error @ LinkError::Wire(_) => error,

@@ -251,7 +251,7 @@ impl End {
         self.begun.notified().await;
     }
 
-    /// Channels that are gone, with the name of the other relay, each told once. The oldest are
+    /// Channels that are gone, with the name of the other relay, each reported once. The oldest are
     /// forgotten if nobody asks.
     pub fn take_finished(self: &Arc<Self>) -> Vec<(String, ChannelStatus)> {
         self.with_state(|state| {

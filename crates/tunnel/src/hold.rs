@@ -23,7 +23,7 @@ pub struct Holder {
 }
 
 /// One direction: what was read, and what is to be written.
-struct Way {
+struct Direction {
     reader: Reader,
     writer: Writer,
     input: BytesMut,
@@ -43,8 +43,8 @@ impl Holder {
             ticket,
             place,
         } = connection;
-        let up = Way::new(reader, near.writer);
-        let down = Way::new(near.reader, writer);
+        let up = Direction::new(reader, near.writer);
+        let down = Direction::new(near.reader, writer);
         let holder = self.clone();
         let address = peer.address.clone();
         tokio::spawn(async move {
@@ -66,7 +66,7 @@ impl Holder {
     }
 
     /// Runs until both directions have ended, or one has failed.
-    async fn run(&self, mut up: Way, mut down: Way) -> String {
+    async fn run(&self, mut up: Direction, mut down: Direction) -> String {
         let clock = Clock::start();
         let mut hold = Hold::new(HoldLimits::default());
         let mut counted = HoldCounters::default();
@@ -109,8 +109,8 @@ impl Holder {
 fn step(
     clock: Clock,
     hold: &mut Hold,
-    up: &mut Way,
-    down: &mut Way,
+    up: &mut Direction,
+    down: &mut Direction,
 ) -> Result<(), openflow::FrameError> {
     let now = clock.now();
     hold.handle_timeout(now);
@@ -131,9 +131,9 @@ fn step(
     Ok(())
 }
 
-impl Way {
-    fn new(reader: Reader, writer: Writer) -> Way {
-        Way {
+impl Direction {
+    fn new(reader: Reader, writer: Writer) -> Direction {
+        Direction {
             reader,
             writer,
             input: BytesMut::new(),

@@ -38,7 +38,7 @@ const ENDS_MAX: usize = 1024;
 /// Under way at a time. Many, since on a long path most of them wait for their round trips; but so
 /// few that two cores are through with all in a fraction of [`super::LINK_IDLE_TIMEOUT`], or every
 /// one would be late, given up and begun again. A network has at most a quarter of them, loopback
-/// most. The others wait for their turn, and have been told by a Retry that they are heard.
+/// most. The others wait for their turn, and know by a Retry that they are heard.
 const HANDSHAKES_MAX: usize = 128;
 /// Fewer wait than quinn keeps (`max_incoming`), which refuses any beyond, of any network. Of one
 /// network no more than are left for the others.
@@ -60,7 +60,7 @@ pub struct Hub {
     /// The code points, by class and relay, of the destinations.
     marks: quic::Marks,
     /// Sessions that further connections may join.
-    awaited: Mutex<BTreeMap<SessionId, Awaited>>,
+    awaited: Mutex<BTreeMap<SessionId, ExpectedRelay>>,
     local: Method,
     config: EndConfig,
     /// Agents to listen for once per other relay, where their method has `{name}` in it.
@@ -101,7 +101,7 @@ pub struct TurnStatus {
 }
 
 /// The relay that may join a session, and the channel that receives it.
-struct Awaited {
+struct ExpectedRelay {
     name: String,
     joined: mpsc::Sender<Joined>,
 }
@@ -379,7 +379,7 @@ impl Hub {
             let mut awaited = self.lock_awaited();
             // Who gave up waiting has left an entry.
             awaited.retain(|_, other| !other.joined.is_closed());
-            awaited.insert(peer.session, Awaited { name, joined });
+            awaited.insert(peer.session, ExpectedRelay { name, joined });
         }
         send.write_all(&Control::Settings(ours).encode()).await?;
         // The further ones need a turn too.
@@ -443,7 +443,7 @@ impl Hub {
         });
     }
 
-    fn lock_awaited(&self) -> MutexGuard<'_, BTreeMap<SessionId, Awaited>> {
+    fn lock_awaited(&self) -> MutexGuard<'_, BTreeMap<SessionId, ExpectedRelay>> {
         self.awaited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

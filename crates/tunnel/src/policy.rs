@@ -35,7 +35,7 @@ impl End {
         self.committed.as_ref().map(watch::Sender::subscribe)
     }
 
-    /// Tells of another map, if there is one.
+    /// Announces another map, if there is one.
     pub(super) fn note_policy(&self, session: &Session) {
         let (Some(committed), Some(map)) = (&self.committed, session.policy_map()) else {
             return;

@@ -59,7 +59,7 @@ pub async fn switch(end: &Arc<End>, methods: &[Method], security: &Security) -> 
     let mut backoff = BACKOFF_MIN;
     let mut told = BTreeMap::new();
     let mut unanswered = 0;
-    let mut present = Present::default();
+    let mut present = LastRelay::default();
     loop {
         match dialler.dial(&present.order(methods.len())).await {
             Ok(Dialled {
@@ -79,7 +79,7 @@ pub async fn switch(end: &Arc<End>, methods: &[Method], security: &Security) -> 
                     never = dialler.follow_map(relay, joins) => match never {},
                 };
                 tracing::warn!(relay = %method, "disconnected: {error}");
-                present = Present {
+                present = LastRelay {
                     relay: Some(relay),
                     is_stopped: link::was_stopped(&connection).await,
                 };
@@ -138,13 +138,13 @@ fn tell(methods: &[Method], told: &mut BTreeMap<usize, String>, failures: Vec<(u
 
 /// The relay that there was last.
 #[derive(Clone, Copy, Default)]
-struct Present {
+struct LastRelay {
     relay: Option<usize>,
     /// The relay has announced its end.
     is_stopped: bool,
 }
 
-impl Present {
+impl LastRelay {
     /// The order in which relays are dialled: the present one first, since only it can know the
     /// session; the others by preference.
     fn order(self, count: usize) -> Vec<usize> {
@@ -206,7 +206,7 @@ struct Dialled {
 }
 
 /// One connection of the session.
-struct Connected {
+struct SessionConnection {
     connection: quinn::Connection,
     marks: quic::Marks,
     /// The early data that the other end took.
@@ -305,7 +305,7 @@ impl<'a> Dialler<'a> {
     async fn connect_any(
         &self,
         order: &[usize],
-    ) -> Result<(usize, Connected), Vec<(usize, DialError)>> {
+    ) -> Result<(usize, SessionConnection), Vec<(usize, DialError)>> {
         let dscp = self.end.carriers().code_points()[0];
         let mut attempts = JoinSet::new();
         let mut failures = Vec::new();
@@ -335,7 +335,11 @@ impl<'a> Dialler<'a> {
     }
 
     /// Exchanges settings, and adds the further connections that both ends want.
-    async fn take_up(&self, relay: usize, connected: Connected) -> Result<Dialled, DialError> {
+    async fn take_up(
+        &self,
+        relay: usize,
+        connected: SessionConnection,
+    ) -> Result<Dialled, DialError> {
         let (joins, joined) = mpsc::channel(CARRIERS_MAX);
         let greeted = greet(self.end, connected, joined);
         let mut greeted = answered(timeout(link::SETTINGS_TIMEOUT, greeted).await)?;
@@ -354,7 +358,7 @@ impl<'a> Dialler<'a> {
 
     /// One more connection of the session.
     async fn join(&self, relay: usize, dscp: u8) -> Result<Joined, DialError> {
-        let Connected {
+        let SessionConnection {
             connection,
             marks,
             said: _,
@@ -384,7 +388,7 @@ impl<'a> Dialler<'a> {
         relay: usize,
         dscp: u8,
         early: Option<Arc<Dialling>>,
-    ) -> impl Future<Output = Result<Connected, DialError>> + Send + 'static {
+    ) -> impl Future<Output = Result<SessionConnection, DialError>> + Send + 'static {
         let target = self.targets[relay].clone();
         let (config, early) = match early {
             None => (self.config.clone(), None),
@@ -411,7 +415,7 @@ impl<'a> Dialler<'a> {
                 }
             };
             let (connection, said) = in_time(shaken, &heard).await?;
-            Ok(Connected {
+            Ok(SessionConnection {
                 connection,
                 marks,
                 said,
@@ -468,7 +472,7 @@ impl<'a> Dialler<'a> {
     }
 
     /// Carries the session by TLS until that breaks or QUIC is answered again.
-    async fn go_on_by_tls(&self, relay: usize, greeted: GreetedTls) -> Present {
+    async fn go_on_by_tls(&self, relay: usize, greeted: GreetedTls) -> LastRelay {
         self.note(
             relay,
             greeted.resumed,
@@ -487,7 +491,7 @@ impl<'a> Dialler<'a> {
         };
         self.end.leave_tls();
         tracing::warn!(relay = %self.methods[relay], "disconnected: {why}");
-        Present {
+        LastRelay {
             relay: Some(relay),
             is_stopped,
         }
@@ -569,10 +573,10 @@ fn answered<T>(answer: Result<Result<T, LinkError>, time::error::Elapsed>) -> Re
 
 async fn greet(
     end: &Arc<End>,
-    connected: Connected,
+    connected: SessionConnection,
     joins: mpsc::Receiver<Joined>,
 ) -> Result<Greeted, LinkError> {
-    let Connected {
+    let SessionConnection {
         connection,
         marks,
         said,
@@ -661,7 +665,7 @@ mod tests {
 
     #[test]
     fn the_present_relay_is_dialled_first_and_one_that_was_stopped_last() {
-        let order = |relay, is_stopped| Present { relay, is_stopped }.order(3);
+        let order = |relay, is_stopped| LastRelay { relay, is_stopped }.order(3);
         assert_eq!(order(None, false), [0, 1, 2]);
         assert_eq!(order(Some(1), false), [1, 0, 2]);
         assert_eq!(order(Some(0), true), [1, 2, 0]);

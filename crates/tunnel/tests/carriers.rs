@@ -351,7 +351,7 @@ async fn other_agents_leave_by_the_code_point_of_their_class() {
     }
 }
 
-/// Sends messages of `kinds` in turn, numbered from 1 on each, until told to end. How many of each
+/// Sends messages of `kinds` in turn, numbered from 1 on each, until the end. How many of each
 /// came, in their order.
 async fn flow(
     from: &mut Writer,

@@ -109,7 +109,7 @@ async fn retries_only(front: Arc<UdpSocket>, stranger: SocketAddr) -> Arc<UdpSoc
 }
 
 /// A controller's relay and, before it, strangers whose handshakes are never done.
-struct Besieged {
+struct Siege {
     hub: Arc<Hub>,
     to: SocketAddr,
     lossy: Arc<Lossy>,
@@ -118,8 +118,8 @@ struct Besieged {
     strangers: Vec<(quinn::Endpoint, quinn::Connecting)>,
 }
 
-impl Besieged {
-    async fn start() -> Besieged {
+impl Siege {
+    async fn start() -> Siege {
         let pki = Pki::new();
         let any: Method = "pquic:0:127.0.0.1".parse().unwrap();
         let config = end_config(Side::Controller);
@@ -129,7 +129,7 @@ impl Besieged {
         let runs = hub.clone();
         tasks.spawn(async move { runs.run().await });
         let to: SocketAddr = ([127, 0, 0, 1], port(hub.local())).into();
-        Besieged {
+        Siege {
             lossy: Lossy::start(to).await,
             hub,
             to,
@@ -139,7 +139,7 @@ impl Besieged {
         }
     }
 
-    /// Starts `count` strangers, and waits until half of them were told to prove their address.
+    /// Starts `count` strangers, and waits until half of them had to prove their address.
     async fn besiege(&mut self, count: u64) {
         let client = quic::client_config(&self.pki.switch(), &[quic::ALPN_RELAY]).unwrap();
         for _ in 0..count {
@@ -188,7 +188,7 @@ fn end_config(side: Side) -> EndConfig {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replayed_quic_handshakes_of_one_network_keep_no_other_waiting() {
     const REPLAYED: u64 = 300;
-    let mut besieged = Besieged::start().await;
+    let mut besieged = Siege::start().await;
     besieged.besiege(REPLAYED).await;
     let before = besieged.turns();
     besieged.serve().await;
@@ -208,7 +208,7 @@ async fn how_long_a_relay_waits_beside_replayed_handshakes() {
     const STRANGERS: u64 = 700;
     const SERVED: usize = 150;
     for round in 0..ROUNDS {
-        let mut besieged = Besieged::start().await;
+        let mut besieged = Siege::start().await;
         let idle = times(&mut besieged, SERVED).await;
         besieged.besiege(STRANGERS).await;
         let lossy = besieged.lossy.clone();
@@ -226,7 +226,7 @@ async fn how_long_a_relay_waits_beside_replayed_handshakes() {
     }
 }
 
-async fn times(besieged: &mut Besieged, count: usize) -> String {
+async fn times(besieged: &mut Siege, count: usize) -> String {
     let mut times = Vec::new();
     for _ in 0..count {
         let since = Instant::now();

@@ -696,7 +696,7 @@ async fn the_switchs_address_may_change_under_a_connection() {
     assert_eq!((status.reconnects, status.closed), (0, 0));
 }
 
-/// One socket at the controllers' end tells them apart by four bytes each.
+/// One socket at the controllers' end distinguishes them by four bytes each.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_relays_share_the_socket_of_one() {
     const RELAYS: usize = 24;
@@ -738,7 +738,7 @@ async fn many_relays_share_the_socket_of_one() {
     }
 }
 
-/// More relays dial at once than may shake hands at a time: the others are told to wait, and do. No
+/// More relays dial at once than may shake hands at a time: the others get a Retry, and wait. No
 /// handshake begins in vain, and nobody falls back to TLS.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stampede_is_served_in_turn() {

@@ -20,10 +20,10 @@ pub struct Args {
     #[arg(long, value_name = "MAP", default_value = "auster")]
     policy: String,
 
-    /// Which way messages go: up, to the controller, or down, to the switch. Otherwise their type
-    /// says it, and in captures the port
+    /// The direction of messages: up, to the controller, or down, to the switch. Otherwise their
+    /// type says it, and in captures the port
     #[arg(long, value_name = "WAY")]
-    direction: Option<Way>,
+    direction: Option<DirectionArg>,
 
     /// The switch that the messages are of or for, as a datapath id; in captures each connection
     /// says its own otherwise
@@ -55,7 +55,7 @@ pub struct Args {
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
-enum Way {
+enum DirectionArg {
     Up,
     Down,
 }
@@ -152,8 +152,8 @@ impl<W: Write> Explainer<'_, W> {
 
     fn explain(&mut self, frame: &Frame, source: &Source) -> Result<(), Failure> {
         let direction = match self.args.direction {
-            Some(Way::Up) => Direction::ToController,
-            Some(Way::Down) => Direction::ToSwitch,
+            Some(DirectionArg::Up) => Direction::ToController,
+            Some(DirectionArg::Down) => Direction::ToSwitch,
             None => source.way.unwrap_or_else(|| usual_way(frame.kind())),
         };
         let datapath = self.args.datapath.or(source.datapath);
@@ -273,7 +273,7 @@ fn order(binding: Binding) -> String {
     }
 }
 
-/// The way that messages of this kind go; of those that go both ways, down.
+/// The direction of messages of this kind; down for those of both directions.
 fn usual_way(kind: MessageKind) -> Direction {
     use MessageKind as K;
     match kind {

@@ -20,7 +20,7 @@ Example:
   auster qos show
   auster qos show --json | jq .policies")]
     Show(ShowArgs),
-    /// The ways of circuits, and what has gone over them
+    /// The paths of circuits, and the traffic on them
     #[command(after_help = "\
 Example:
   auster qos circuits")]

@@ -27,7 +27,7 @@ pub struct Bootstrap {
     source: Source,
     maps: watch::Receiver<Arc<PolicyMap>>,
     database: Method,
-    /// Each problem is told once.
+    /// Each problem is reported once.
     said: BTreeMap<Uuid, String>,
 }
 

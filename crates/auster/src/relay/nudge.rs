@@ -45,10 +45,10 @@ pub async fn run(end: Arc<End>, database: Method, openflow: Method) {
         }
         let nudged = timeout(ANSWER_TIMEOUT, nudge(&end, &database, &openflow)).await;
         match nudged {
-            Ok(Ok(Nudged::NoneHere)) => is_expected = false,
+            Ok(Ok(NudgeOutcome::NoneHere)) => is_expected = false,
             // The session that was counted may be the remains of one: it is looked at again.
-            Ok(Ok(Nudged::CameThemselves)) => is_expected = true,
-            Ok(Ok(Nudged::Count(count))) => tracing::info!(count, "bridges nudged"),
+            Ok(Ok(NudgeOutcome::CameThemselves)) => is_expected = true,
+            Ok(Ok(NudgeOutcome::Count(count))) => tracing::info!(count, "bridges nudged"),
             Ok(Err(problem)) => tracing::warn!("--nudge: {problem}"),
             Err(_) => tracing::warn!("--nudge: {database} does not answer"),
         }
@@ -92,14 +92,18 @@ async fn controller_answers(end: &Arc<End>) -> bool {
     matches!(read, Ok(Ok(1)))
 }
 
-enum Nudged {
+enum NudgeOutcome {
     /// No bridge is pointed here.
     NoneHere,
     CameThemselves,
     Count(usize),
 }
 
-async fn nudge(end: &Arc<End>, database: &Method, openflow: &Method) -> Result<Nudged, String> {
+async fn nudge(
+    end: &Arc<End>,
+    database: &Method,
+    openflow: &Method,
+) -> Result<NudgeOutcome, String> {
     let mut client = Client::connect(database).await?;
     let select = Operation::Select {
         table: "Controller".into(),
@@ -122,17 +126,17 @@ async fn nudge(end: &Arc<End>, database: &Method, openflow: &Method) -> Result<N
     // Some may have come by themselves, just now: one that loses a session at its beginning loses
     // little, one that waits out its back-off would be away for seconds.
     if ours.is_empty() {
-        return Ok(Nudged::NoneHere);
+        return Ok(NudgeOutcome::NoneHere);
     }
     if sessions(end) >= ours.len() {
-        return Ok(Nudged::CameThemselves);
+        return Ok(NudgeOutcome::CameThemselves);
     }
     for (uuid, target) in &ours {
         let row = vec![Condition::equal("_uuid", *uuid)];
         let update = Operation::update("Controller", row, [("target", target.as_str().into())]);
         client.transact(&[update]).await?;
     }
-    Ok(Nudged::Count(ours.len()))
+    Ok(NudgeOutcome::Count(ours.len()))
 }
 
 /// `target` written otherwise, if it leads to the listener `openflow`.

@@ -17,7 +17,7 @@ use cli::failure::Failure;
 const FIRST_WORDS: &str = "# sha256 ";
 
 /// The map in the file at `path` if it is newer than `policy`, which stays otherwise. A file that
-/// holds no map is told of and left until it is replaced.
+/// holds no map is reported and left until it is replaced.
 ///
 /// # Errors
 /// No file can be written there.

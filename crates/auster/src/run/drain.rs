@@ -12,7 +12,7 @@ use super::fields::Fields;
 const WAIT_S: u64 = 3;
 const WAIT_S_MAX: u64 = 3600;
 
-enum Named {
+enum Target {
     Switch(DatapathId),
     Link(Location),
 }
@@ -25,23 +25,23 @@ pub fn read(fields: &mut Fields<'_>, root: &DeTable<'_>) -> Drained {
     };
     for named in fields.list(root, "drain", "0x3", parse) {
         match named {
-            Named::Switch(dpid) => drop(drained.switches.insert(dpid)),
-            Named::Link(at) => drop(drained.links.insert(at)),
+            Target::Switch(dpid) => drop(drained.switches.insert(dpid)),
+            Target::Link(at) => drop(drained.links.insert(at)),
         }
     }
     drained
 }
 
 /// A switch, or a link by a port at either end.
-fn parse(text: &str) -> Result<Named, String> {
+fn parse(text: &str) -> Result<Target, String> {
     if let Ok(dpid) = text.parse() {
-        return Ok(Named::Switch(dpid));
+        return Ok(Target::Switch(dpid));
     }
     let link = text.rsplit_once(':').and_then(|(dpid, port)| {
         let (dpid, port) = (dpid.parse().ok()?, PortNo(port.parse().ok()?));
         port.is_ordinary().then_some(Location { dpid, port })
     });
-    link.map(Named::Link).ok_or_else(|| {
+    link.map(Target::Link).ok_or_else(|| {
         format!("'{text}' is neither a switch, such as 0x3, nor a link by its port, such as 0x1:2")
     })
 }

@@ -1,5 +1,5 @@
-//! Reading a TOML file so that every mistake in it is told at once, each with its line, its field
-//! and what would be right.
+//! Reading a TOML file so that every mistake in it is reported at once, each with its line, its
+//! field and what would be right.
 
 use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};

@@ -1,4 +1,4 @@
-//! How busy this process or its cores are, told to the controller whose timeouts follow it.
+//! How busy this process or its cores are, reported to the controller whose timeouts follow it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! A switch made of a socket: it shakes hands as Open vSwitch does, answers what it is asked, and
-//! tells the test what came.
+//! reports to the test what came.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};

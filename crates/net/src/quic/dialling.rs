@@ -1,7 +1,7 @@
 //! The socket of the dialling side: one connection's own, of which there may be a thousand in a
 //! process.
 //!
-//! It tells whether anything at all has come, which a connection does not say before it is there:
+//! It reports whether anything at all has come, which a connection does not say before it is there:
 //! where nothing has, UDP may be blocked on the way. And it takes its datagrams one by one: for
 //! those that the kernel has joined quinn keeps 3 MiB per socket, to hold 32 of them at their
 //! greatest; 32 datagrams take 47 KiB.

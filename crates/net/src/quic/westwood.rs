@@ -170,7 +170,7 @@ impl Westwood {
         self.window = (window + step).max(growth.reno) as u64;
     }
 
-    /// `is_mark`: told by ECN, and nothing is lost.
+    /// `is_mark`: ECN marked a packet, and nothing is lost.
     fn handle_loss(&mut self, now: Instant, sent: Instant, is_mark: bool) {
         if self.event_at.is_some_and(|at| sent <= at) {
             return;

@@ -88,12 +88,12 @@ impl Refusals {
 #[derive(Debug)]
 pub(super) struct Gate {
     limits: Limits,
-    held: Mutex<Held>,
+    held: Mutex<Occupancy>,
     pub(super) refusals: Arc<Refusals>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct Occupancy {
     total: usize,
     by_source: BTreeMap<IpAddr, usize>,
 }

@@ -112,7 +112,7 @@ impl AsyncWrite for BoundedTcp {
     }
 }
 
-/// Less than the mark is unsent, or the connection is broken, which the write will tell.
+/// Less than the mark is unsent, or the connection is broken, which the write will report.
 fn is_writable(stream: &TcpStream) -> io::Result<bool> {
     let mut asked = [PollFd::new(stream.as_fd(), PollFlags::POLLOUT)];
     Ok(poll(&mut asked, PollTimeout::ZERO)? > 0)

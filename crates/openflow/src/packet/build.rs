@@ -39,7 +39,7 @@ pub fn arp_request(from: Host, target: Ipv4Addr) -> Vec<u8> {
     arp(ArpOperation::REQUEST, from, asked, MacAddr::BROADCAST)
 }
 
-/// `from` tells `to` its Ethernet address.
+/// `from` announces its Ethernet address to `to`.
 pub fn arp_reply(from: Host, to: Host) -> Vec<u8> {
     arp(ArpOperation::REPLY, from, to, to.mac)
 }
@@ -125,7 +125,7 @@ pub fn neighbour_solicitation(from: (MacAddr, Ipv6Addr), target: Ipv6Addr) -> Ve
     neighbour(NEIGHBOUR_SOLICITATION, macs, ips, target, Some((1, from.0)))
 }
 
-/// `from` tells all nodes that its Ethernet address is that of its IPv6 address.
+/// `from` announces to all nodes that its Ethernet address is that of its IPv6 address.
 pub fn neighbour_advertisement(from: (MacAddr, Ipv6Addr)) -> Vec<u8> {
     const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
     let macs = (from.0, MacAddr([0x33, 0x33, 0, 0, 0, 1]));

@@ -19,7 +19,7 @@ use crate::types::{PortNo, QueueId};
 
 use super::flow::Pattern;
 
-/// A packet on its way through the tables.
+/// A packet in the tables.
 #[derive(Clone, Debug)]
 pub(super) struct Packet {
     pub bytes: Bytes,

@@ -98,7 +98,7 @@ impl FlowEntry {
             .any(|i| matches!(i, Instruction::Meter(m) if *m == meter))
     }
 
-    /// Makes the FLOW_REMOVED that tells of the entry's removal at `now`.
+    /// Makes the FLOW_REMOVED that reports the entry's removal at `now`.
     pub fn removed(&self, now: Instant, reason: FlowRemovedReason) -> FlowRemoved {
         let lived = now.since(self.created_at);
         FlowRemoved {

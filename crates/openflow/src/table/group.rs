@@ -178,7 +178,7 @@ impl Groups {
         Ok(())
     }
 
-    /// Reports whether `wanted` is `from` or follows it, or the chain is too long to tell.
+    /// Reports whether `wanted` is `from` or follows it, or the chain is too long to decide.
     fn reaches(&self, from: GroupId, wanted: GroupId, depth: usize) -> bool {
         from == wanted
             || depth >= GROUP_DEPTH_MAX

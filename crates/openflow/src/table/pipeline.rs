@@ -1,4 +1,4 @@
-//! A packet's way through the tables. A walk changes nothing: it says what comes out, and what was
+//! A packet's walk through the tables. A walk changes nothing: it says what comes out, and what was
 //! touched on the way, so that asking and forwarding cannot differ.
 
 use bytes::Bytes;

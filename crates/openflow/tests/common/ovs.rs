@@ -25,7 +25,7 @@ pub fn run(args: &[&str], input: &[u8]) -> String {
 }
 
 /// Each frame as `ovs-ofctl ofp-parse` prints it, without the last newline. An echo request
-/// between any two tells where one ends.
+/// between any two shows where one ends.
 pub fn prints(frames: &[&Frame]) -> Vec<String> {
     let marker = |n: usize| Xid(0xa5a5_0000 | n as u32);
     let mut input = Vec::new();

@@ -2,7 +2,7 @@
 //!
 //! A queue has one *member* per channel, a member one *leaf* per port that sent packet-ins, and one
 //! for everything else. In a fair queue members take turns and so do the leaves of each. Otherwise
-//! a queue is served as its messages came, and leaves only tell which port has the most waiting.
+//! a queue is served as its messages came, and leaves only show which port has the most waiting.
 //! A blocked channel's members are out of their queues, so nobody looks at what they hold.
 
 use clock::Instant;

@@ -381,7 +381,7 @@ impl Waiting {
         self.entries.release(id);
     }
 
-    /// Tells the discipline which queues have come and gone in `change`.
+    /// Reports to the discipline which queues have come and gone in `change`.
     fn change(&mut self, change: impl FnOnce(&mut Waiting)) {
         let before = self.classes.backlogged();
         change(self);

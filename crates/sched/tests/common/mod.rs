@@ -142,7 +142,7 @@ impl Line {
     }
 
     /// Runs for `span`. `arrived` says how many packet-ins of a queue have come by a time, each of
-    /// another flow and all by one port per queue; `sent` is told what went, and how long it
+    /// another flow and all by one port per queue; `sent` is called with what went, and how long it
     /// waited until it began.
     pub fn run(
         &mut self,

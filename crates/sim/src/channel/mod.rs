@@ -414,7 +414,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The tag that tells a scheduler about a data packet.
+/// The tag of a data packet for a scheduler.
 fn data_tag(verdict: &DataVerdict, bytes: u32) -> Tag {
     Tag {
         queue: verdict.queue,

@@ -68,7 +68,7 @@ pub enum Carrier {
     RelayPairUnheld,
     /// The scheduler and a wire: messages come out as the scheduler gives them.
     Scheduler,
-    /// The same, with the scheduler told that no message is bound to another.
+    /// The same, with a scheduler for which no message is bound to another.
     SchedulerUnbound,
 }
 
@@ -179,7 +179,7 @@ impl Experiment {
         let mut seeds = SplitMix64::new(seed);
         for direction in DIRECTIONS {
             let talks = self.talks(direction, &mut seeds);
-            Alone::new(self, direction, talks, is_bound).run(&mut report);
+            Wire::new(self, direction, talks, is_bound).run(&mut report);
         }
         report
     }
@@ -274,7 +274,7 @@ impl Report {
 }
 
 /// A scheduler and a wire in one direction.
-struct Alone<'a> {
+struct Wire<'a> {
     rate_bps: u64,
     classifier: Classifier,
     scheduler: Scheduler<Frame>,
@@ -289,15 +289,15 @@ enum Step {
     WireFree,
 }
 
-impl<'a> Alone<'a> {
+impl<'a> Wire<'a> {
     fn new(
         experiment: &'a Experiment,
         direction: Direction,
         talks: Vec<Talk>,
         is_bound: bool,
-    ) -> Alone<'a> {
+    ) -> Wire<'a> {
         let map = &experiment.map;
-        Alone {
+        Wire {
             rate_bps: experiment.network.rate_bps,
             classifier: Classifier::new(map),
             scheduler: Scheduler::new(direction, &map.scheduling),

@@ -102,7 +102,7 @@ pub(super) struct Controller {
     destinations: BTreeMap<Key, u16>,
     /// Coarse entries, and how many each has replaced.
     coarse: BTreeMap<Key, u32>,
-    leases: Renewing,
+    leases: Renewals,
     /// `paper`: the counters of the last read.
     read: BTreeMap<Key, u64>,
     read_at: Instant,
@@ -130,7 +130,7 @@ impl Controller {
             keeper: Keeper::new(now, capacity),
             destinations: BTreeMap::new(),
             coarse: BTreeMap::new(),
-            leases: Renewing::new(now, renewals_max),
+            leases: Renewals::new(now, renewals_max),
             read: BTreeMap::new(),
             read_at: now,
             is_reading: false,
@@ -309,7 +309,7 @@ impl Controller {
         Key::coarse(flow, destination, self.policy.entrances())
     }
 
-    /// The ways with most entries get one each, as many as there is a place for now; the coarser
+    /// The paths with most entries get one each, as many as there is a place for now; the coarser
     /// entry is there first.
     fn coarsen(&mut self, now: Instant, excess: u32, out: &mut Vec<Command>) {
         let mut by_way: BTreeMap<Key, Vec<Key>> = BTreeMap::new();
@@ -394,7 +394,7 @@ impl Controller {
 }
 
 /// The leases of the table, and those that are to be renewed as fast as is allowed.
-struct Renewing {
+struct Renewals {
     held: Leases,
     waiting: VecDeque<RowKey>,
     due_at: Option<Instant>,
@@ -405,9 +405,9 @@ struct Renewing {
 
 const RENEWAL_PAUSE: Duration = Duration::from_millis(50);
 
-impl Renewing {
-    fn new(now: Instant, renewals_max: u32) -> Renewing {
-        Renewing {
+impl Renewals {
+    fn new(now: Instant, renewals_max: u32) -> Renewals {
+        Renewals {
             held: Leases::default(),
             waiting: VecDeque::new(),
             due_at: None,

@@ -125,7 +125,7 @@ struct Run {
     table: Table,
     controller: Controller,
     /// Messages under way.
-    messages: EventQueue<OnTheWay>,
+    messages: EventQueue<Delivery>,
     flows: BTreeMap<u32, Flow>,
     outcome: Outcome,
     adds_since_read: u32,
@@ -136,7 +136,7 @@ struct Run {
     entrances: u16,
 }
 
-enum OnTheWay {
+enum Delivery {
     ToController(Message),
     ToSwitch(Command),
 }
@@ -159,7 +159,7 @@ struct Eviction {
 }
 
 /// The kind of the next event. Events at the same time are taken in this order.
-enum Next {
+enum EventKind {
     Expiry,
     Message,
     Timeout,
@@ -187,13 +187,13 @@ impl Run {
         }
     }
 
-    fn next(&mut self) -> Option<(Instant, Next)> {
+    fn next(&mut self) -> Option<(Instant, EventKind)> {
         let now = self.now;
         let candidates = [
-            self.table.next_expiry().map(|at| (at, Next::Expiry)),
-            self.messages.next_at().map(|at| (at, Next::Message)),
-            (self.controller.next_timeout(now)).map(|at| (at.max(now), Next::Timeout)),
-            self.trace.next_at().map(|at| (at, Next::Packet)),
+            self.table.next_expiry().map(|at| (at, EventKind::Expiry)),
+            self.messages.next_at().map(|at| (at, EventKind::Message)),
+            (self.controller.next_timeout(now)).map(|at| (at.max(now), EventKind::Timeout)),
+            self.trace.next_at().map(|at| (at, EventKind::Packet)),
         ];
         candidates.into_iter().flatten().min_by_key(|(at, _)| *at)
     }
@@ -211,36 +211,36 @@ impl Run {
         self.now = to;
     }
 
-    fn step(&mut self, next: Next) {
+    fn step(&mut self, next: EventKind) {
         let mut commands = Vec::new();
         match next {
-            Next::Expiry => {
+            EventKind::Expiry => {
                 let expired = self.table.expire();
                 self.outcome.expired += u64::from(expired.is_some());
                 if let Some(key) = expired.filter(|_| self.notifies) {
-                    self.send(OnTheWay::ToController(Message::Removed(key)));
+                    self.send(Delivery::ToController(Message::Removed(key)));
                 }
             }
-            Next::Message => match self.messages.pop() {
-                Some((_, OnTheWay::ToController(message))) => {
+            EventKind::Message => match self.messages.pop() {
+                Some((_, Delivery::ToController(message))) => {
                     self.controller.handle(self.now, message, &mut commands);
                 }
-                Some((_, OnTheWay::ToSwitch(command))) => self.obey(command),
+                Some((_, Delivery::ToSwitch(command))) => self.obey(command),
                 None => {}
             },
-            Next::Timeout => self.controller.handle_timeout(self.now, &mut commands),
-            Next::Packet => {
+            EventKind::Timeout => self.controller.handle_timeout(self.now, &mut commands),
+            EventKind::Packet => {
                 if let Some(packet) = self.trace.step() {
                     self.handle_packet(packet);
                 }
             }
         }
         for command in commands {
-            self.send(OnTheWay::ToSwitch(command));
+            self.send(Delivery::ToSwitch(command));
         }
     }
 
-    fn send(&mut self, what: OnTheWay) {
+    fn send(&mut self, what: Delivery) {
         self.messages.push(self.now + self.delay, what);
     }
 
@@ -277,7 +277,7 @@ impl Run {
         }
         if !is_hit {
             let destination = packet.destination;
-            self.send(OnTheWay::ToController(Message::PacketIn {
+            self.send(Delivery::ToController(Message::PacketIn {
                 key,
                 destination,
             }));
@@ -306,12 +306,12 @@ impl Run {
             Command::ReadCount => {
                 self.adds_since_read = 0;
                 let count = self.table.len() as u32;
-                self.send(OnTheWay::ToController(Message::Count(count)));
+                self.send(Delivery::ToController(Message::Count(count)));
             }
             Command::ReadRows => {
                 self.adds_since_read = 0;
                 let rows = self.table.rows(self.now);
-                self.send(OnTheWay::ToController(Message::Rows(rows)));
+                self.send(Delivery::ToController(Message::Rows(rows)));
             }
         }
     }
@@ -340,7 +340,7 @@ impl Run {
         outcome.occupancy_max = outcome.occupancy_max.max(entries as u32);
     }
 
-    /// A flow of one packet so far has no gap; then it is as active as a read can tell.
+    /// A flow of one packet so far has no gap; then it is as active as a read can show.
     fn judge_eviction(&mut self, key: Key, ends: Instant, is_pausing: bool) {
         match is_pausing {
             true => self.outcome.evicted_pausing += 1,

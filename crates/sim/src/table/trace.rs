@@ -14,7 +14,7 @@
 //! * Destinations are assumed: Zipf, 1/rank.
 //!
 //! Lengths and durations are drawn independently of each other, but no flow sends more than
-//! 10,000 packets a second. Packets closer together than 50 ms are told as one. Arithmetic is with
+//! 10,000 packets a second. Packets closer together than 50 ms count as one. Arithmetic is with
 //! integers, sums, products and quotients: a seed gives the same trace on any machine.
 
 use clock::{Duration, Instant, SplitMix64};

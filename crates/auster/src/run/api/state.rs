@@ -119,7 +119,7 @@ fn document(layers: &Layers, report: &QosReport, views: &Views, now: Instant) ->
     }
 }
 
-/// Ports whose queues are asked for, and those on a circuit's way that have some for it.
+/// Ports whose queues are asked for, and those on a circuit's path that have some for it.
 fn places(
     layers: &Layers,
     report: &QosReport,

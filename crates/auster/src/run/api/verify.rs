@@ -86,7 +86,7 @@ pub struct QueueEffect {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct MeterEffect {
     pub number: u32,
-    /// Packets that it met, and what of them it dropped; null if the switch does not tell.
+    /// Packets that it met, and what of them it dropped; null if the switch does not report it.
     pub packets: Option<u64>,
     pub dropped: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! The two layers, and their way to the controller.
+//! The two layers, and their hand-over to the controller.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -136,7 +136,7 @@ pub struct MeterDocument {
     pub remark: Option<u8>,
 }
 
-/// A way of its own for a service between two hosts.
+/// A path of its own for a service between two hosts.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct CircuitDocument {
     #[schema(
@@ -167,7 +167,7 @@ pub struct CircuitDocument {
     /// Whether it is set up only where there is room, and holds it.
     #[schema(default = false, required = false)]
     pub admission: bool,
-    /// Whether the answers have the same way and the same room.
+    /// Whether the answers have the same path and the same room.
     #[schema(default = true, required = false)]
     pub both: bool,
 }

@@ -1,8 +1,8 @@
 //! OpenFlow 1.0 (wire version 1), byte for byte as the specification of December 2009 has it.
 //!
 //! Messages decoded here and encoded again give the same bytes, but for what has no meaning:
-//! padding, `ofp_match` as told in [`matching`], undefined bits of capabilities, port features and
-//! port states, flags of STATS messages beyond MORE, and error types that nobody has (0x1000 to
+//! padding, `ofp_match` as described in [`matching`], undefined bits of capabilities, port features
+//! and port states, flags of STATS messages beyond MORE, and error types that nobody has (0x1000 to
 //! 0x100d). What 1.0 lacks is refused as unsupported, with two exceptions that lose nothing: the
 //! LIVE state of a port, and speeds that its features imply.
 

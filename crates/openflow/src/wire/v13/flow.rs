@@ -1,4 +1,4 @@
-//! Flow entries: what changes them, what tells of them, what counts them.
+//! Flow entries: the messages that change, report and count them.
 
 use crate::error::{DecodeError, EncodeError, ErrorKind};
 use crate::message::{FlowMod, FlowModCommand, FlowModFlags, FlowRemoved, FlowRemovedReason};

@@ -49,14 +49,14 @@ pub struct Packet {
     bytes: u32,
     /// Streams' data; an acknowledgement alone has none.
     chunks: Vec<(u64, u64, u32)>,
-    acks: Option<Told>,
+    acks: Option<AckRanges>,
     is_eliciting: bool,
     asks_at_once: bool,
 }
 
 /// The contents of an ACK frame: ranges, the lowest first, and how long the largest has waited.
 #[derive(Clone, Debug)]
-struct Told {
+struct AckRanges {
     ranges: Vec<(u64, u64)>,
     delay: Nanos,
 }
@@ -326,7 +326,7 @@ impl Quic {
         }
     }
 
-    fn handle_acks(&mut self, now: Nanos, told: &Told) {
+    fn handle_acks(&mut self, now: Nanos, told: &AckRanges) {
         let ranges = &told.ranges;
         let largest = ranges.last().map_or(0, |range| range.1);
         let known = |number: &u64| ranges.iter().any(|r| r.0 <= *number && *number <= r.1);
@@ -422,7 +422,7 @@ impl Acks {
         }
     }
 
-    /// An acknowledgement would let the peer see a loss that it has not been told of
+    /// An acknowledgement would let the peer see a loss that it does not know of
     /// (draft-ietf-quic-ack-frequency, 6.1).
     fn is_overdue(&self, threshold: u64) -> bool {
         if threshold > self.largest_told {
@@ -460,7 +460,7 @@ impl Acks {
     }
 
     /// The ACK frame and its length: when it is time, or when there is a packet for it anyway.
-    fn take(&mut self, now: Nanos, is_company: bool) -> Option<(Told, u32)> {
+    fn take(&mut self, now: Nanos, is_company: bool) -> Option<(AckRanges, u32)> {
         let is_due = self.at_once || is_company && self.eliciting > 0;
         if !is_due || self.ranges.is_empty() {
             return None;
@@ -484,6 +484,6 @@ impl Acks {
             + varint(self.marked)
             + 2;
         let ranges = self.ranges.clone();
-        Some((Told { ranges, delay }, bytes))
+        Some((AckRanges { ranges, delay }, bytes))
     }
 }

@@ -28,7 +28,7 @@ pub struct QuicCarrier {
     pub streams: Streams,
     /// ACK_FREQUENCY of 10 packets, and ids of 4 bytes to the controller and none to the switch.
     pub is_thin: bool,
-    /// How long an acknowledgement may wait for more to tell of.
+    /// How long an acknowledgement may wait for more to acknowledge.
     pub ack_delay: Duration,
     pub congestion: Congestion,
     pub window_floor_bytes: u64,

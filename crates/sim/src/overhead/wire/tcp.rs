@@ -569,7 +569,7 @@ impl Receiver {
     }
 }
 
-/// Newest first is how they are told; here they are in order, and what touches is one.
+/// On the wire the newest comes first; here they are in order, and what touches is one.
 fn insert(ranges: &mut Vec<(u64, u64)>, start: u64, end: u64) {
     ranges.push((start, end));
     ranges.sort_unstable();
