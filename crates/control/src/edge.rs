@@ -1,7 +1,7 @@
 //! The part of the controller beside each connection: it answers packet-ins whose sender and
 //! destination are known to be behind ports of the same switch.
 //!
-//! The [`Controller`](crate::controller::Controller) alone decides where a host is, and tells the
+//! The [`Controller`](crate::controller::Controller) alone decides where a host is, and informs the
 //! edge. So an edge needs no lock and no requests, and as many of them run at once as there are
 //! threads. An edge leaves every uncertain packet to the controller: LLDP, ARP, broadcasts, packets
 //! with VLAN tags, truncated packets, unknown hosts. Every five seconds it shows the controller one
