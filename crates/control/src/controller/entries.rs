@@ -1,8 +1,8 @@
 //! The entries that a switch should hold, and when each of them was sent.
 //!
 //! A FLOW_REMOVED names an entry by its key only. It may arrive after another entry of this key was
-//! sent: on a busy controller, or when both happen at once. Time tells which of the two has ended:
-//! an entry does not end before its timeout, and is not older than its sending.
+//! sent: on a busy controller, or when both happen at once. The time shows which of the two has
+//! ended: an entry does not end before its timeout, and is not older than its sending.
 
 use std::collections::BTreeMap;
 use std::ops::RangeFrom;

@@ -29,7 +29,7 @@ impl Controller {
     }
 
     /// Whether the edge of a switch may answer. It may not where every IPv6 packet must be judged,
-    /// since the edge cannot tell which packets those are.
+    /// since the edge cannot recognise those packets.
     pub(super) fn edge_may_answer(&self, dpid: DatapathId) -> bool {
         let is_1_0 = self.network.version(dpid) == Some(Version::V10);
         !(is_1_0 && self.config.timeouts.guards_ipv6())

@@ -2,14 +2,14 @@
 //!
 //! A host is where its frames enter the network. Once it has a place, a frame of its address from
 //! elsewhere moves nothing. The old place is asked first, three times, at every IP address the host
-//! has told (ARP and neighbour discovery), and only its silence makes the move. Any frame of the
-//! host at the old place is an answer: its entries there are lifted while it is asked, so that its
-//! own traffic is heard too. A host that has told no address may not understand the question; its
-//! claimant must persist for [`HOLD_OFF`] while the old place is silent. A claimant that speaks too
-//! seldom for that persists by its next frame, after which the old place is asked again. While the
-//! old place cannot be heard, because its switch is away or its port is held, silence counts for
-//! nothing. When the old port has gone down there is nobody to ask, and the next frame places the
-//! host.
+//! has announced (ARP and neighbour discovery), and only its silence makes the move. Any frame of
+//! the host at the old place is an answer: its entries there are lifted while it is asked, so that
+//! its own traffic is heard too. A host that has announced no address may not understand the
+//! question; its claimant must persist for [`HOLD_OFF`] while the old place is silent. A claimant
+//! that speaks too seldom for that persists by its next frame, after which the old place is asked
+//! again. While the old place cannot be heard, because its switch is away or its port is held,
+//! silence counts for nothing. When the old port has gone down there is nobody to ask, and the next
+//! frame places the host.
 //!
 //! IP addresses have owners in the same way ([`owners`]).
 //!
@@ -46,7 +46,7 @@ use questions::PressureAlarms;
 /// Asks before silence counts, and between two of them.
 const PROBES: u32 = 3;
 const PROBE_INTERVAL: Duration = Duration::from_millis(300);
-/// For hosts that have told no address, and the asks in that time.
+/// For hosts that have announced no address, and the questions in that time.
 const HOLD_OFF: Duration = Duration::from_secs(3);
 const HOLD_OFF_PROBES: u32 = 10;
 /// A claim that lapsed because its claimant did not speak again counts for this long: the claimant
@@ -86,7 +86,7 @@ struct Detail {
     /// Whether an entry that drops or forwards the host's packets depends on this detail. Such a
     /// detail is not evicted.
     is_kept: bool,
-    /// The one told last is the last.
+    /// The one announced last is the last.
     ips: Vec<Owned>,
     contest: Option<Contest>,
     /// Claimant of the last contest that it did not persist in, and until when that counts. The
@@ -101,8 +101,8 @@ struct Detail {
 struct Contest {
     claimant: Location,
     claimed_at: Instant,
-    /// The host has told no address: silence is believed of it only if somebody wants its place,
-    /// and this claimant has spoken only once.
+    /// The host has announced no address: silence is believed of it only if somebody wants its
+    /// place, and this claimant has spoken only once.
     must_persist: bool,
     probes_left: u32,
     due: Instant,
@@ -137,7 +137,7 @@ pub(super) enum Observed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub home: Location,
-    /// The one told last is the first.
+    /// The one announced last is the first.
     pub ips: Vec<IpAddr>,
     pub due: Instant,
 }
@@ -494,8 +494,8 @@ impl Detail {
         may
     }
 
-    /// The addresses at which the host is asked whether it is alive, the one told last first. The
-    /// address that many hosts make of their hardware address is one of them.
+    /// The addresses at which the host is asked whether it is alive, the one announced last first.
+    /// The address that many hosts make of their hardware address is one of them.
     fn asked(&self, mac: MacAddr) -> Vec<IpAddr> {
         let told = self.ips.iter().rev().map(|owned| owned.ip);
         let mut asked: Vec<IpAddr> = told.collect();

@@ -1,7 +1,7 @@
-//! Tells the edges which ports and hosts of their switch they may answer for.
+//! Informs the edges of the ports and hosts that they may answer for.
 //!
 //! The controller opens a port with the first packet that comes in at it as an edge port, and
-//! closes it as soon as its role changes. It tells the edge of a host after it has looked at a
+//! closes it as soon as its role changes. It names a host to the edge after it has looked at a
 //! packet of that host, and withdraws the host when its place is in question. So an edge never
 //! knows more than the controller. For a moment it may know less, and then a packet goes through
 //! the controller.
@@ -79,7 +79,7 @@ impl Controller {
             .tell_edge(dpid, EdgeUpdate::Deliver(Box::new(deliver)));
     }
 
-    /// Tells the edge that this host is at this edge port.
+    /// Informs the edge that this host is at this edge port.
     pub(super) fn tell_host(&mut self, mac: MacAddr, at: Location) {
         let port = at.port;
         if self.ingress.open_edge(at) {
@@ -93,8 +93,8 @@ impl Controller {
     }
 
     /// Closes a port that is down, gone, or a link: the edge deletes the entries that it set for
-    /// the port. It is told even if it never knew of the port: an edge of an earlier connection may
-    /// have.
+    /// the port. It gets the message even if it never knew of the port: an edge of an earlier
+    /// connection may have.
     pub(super) fn close_edge(&mut self, now: Instant, at: Location, hosts: Vec<MacAddr>) {
         self.ingress.note_ended(now, at.dpid, None);
         self.ingress.close_edge(at);

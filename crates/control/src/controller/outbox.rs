@@ -33,7 +33,7 @@ pub(super) struct Outbox {
     /// The time of the last input.
     pub now: Instant,
     pub counters: ControllerCounters,
-    /// The part of every cookie that tells this process's entries from its predecessors'.
+    /// The part of every cookie that separates this process's entries from its predecessors'.
     pub generation: u16,
     outputs: VecDeque<ControllerOutput>,
     timers: BTreeSet<(Instant, Timer)>,

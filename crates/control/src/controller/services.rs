@@ -1,9 +1,9 @@
 //! Services: some of the packets between two hosts, with a class of their own.
 //!
-//! A switch tells them apart where the pair's path begins. Beside the pair's entry it has a higher
-//! one for each rule, with the lifetime of its class, and with the same output or a drop. Past the
-//! first switch all packets of the pair use the same entries, which last as long as the longest of
-//! them.
+//! A switch distinguishes them where the pair's path begins. Beside the pair's entry it has a
+//! higher one for each rule, with the lifetime of its class, and with the same output or a drop.
+//! Past the first switch all packets of the pair use the same entries, which last as long as the
+//! longest of them.
 //!
 //! The entries are set together, dropping ones before leading ones, and are deleted together when
 //! none leads any more. A leading entry that ends is covered by the pair's. Where a dropping one
@@ -287,7 +287,7 @@ impl Controller {
     }
 
     /// Whether a pair's classes can be known: classes may name hosts by addresses that they have
-    /// not told yet.
+    /// not announced yet.
     pub(super) fn is_judged(&self, (src, dst): Pair) -> bool {
         let has_told = |mac| !self.hosts.ips(mac).is_empty();
         !self.config.timeouts.names_ips() || (has_told(src) && has_told(dst))

@@ -180,8 +180,8 @@ impl Controller {
         }
     }
 
-    /// Ends the barrier `xid`. Returns whether updates could wait for it. `is_taken`: the switch has
-    /// answered it.
+    /// Ends the barrier `xid`. Returns whether updates could wait for it. `is_taken`: the switch
+    /// has answered it.
     pub(super) fn barrier_over(
         &mut self,
         now: Instant,

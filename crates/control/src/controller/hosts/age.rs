@@ -16,7 +16,7 @@ use super::{Hosts, PROBES};
 /// Between two steps.
 pub(in crate::controller) const STEP_INTERVAL: Duration = Duration::from_millis(250);
 /// In one step: ports that are looked at, hosts without a place that are forgotten, and hosts with
-/// one that are asked or forgotten, for each of which its switch is told to take entries out.
+/// one that are asked or forgotten, for each of which its switch has to take entries out.
 const PORTS_PER_STEP: usize = 1024;
 const LEFT_PER_STEP: usize = 1024;
 const IDLE_PER_STEP: usize = 64;
@@ -30,7 +30,7 @@ pub(super) struct Ageing {
     /// The port looked at last.
     last: Option<Location>,
     asked: VecDeque<Asked>,
-    /// Forgotten, of which nobody has been told.
+    /// Forgotten hosts that are not reported yet.
     gone: Vec<(MacAddr, Location)>,
     /// Ports that had to give something up, or got nothing more, since this was last asked.
     pub pressed_hosts: Option<Location>,
@@ -145,13 +145,13 @@ impl Hosts {
         questions
     }
 
-    /// The addresses at which it is asked, if it has told one.
+    /// The addresses at which it is asked, if it has announced one.
     fn asked_at(&self, mac: MacAddr) -> Option<Vec<IpAddr>> {
         let ips = self.ips(mac);
         (!ips.is_empty()).then_some(ips)
     }
 
-    /// Nothing is known of the host any more; `home` is what its switch must be told of.
+    /// Forgets all that is known of the host. Its switch must learn of `home`.
     pub(super) fn forget(&mut self, mac: MacAddr, home: Option<Location>) {
         self.places.remove(mac);
         if let Some(detail) = self.details.remove(mac) {

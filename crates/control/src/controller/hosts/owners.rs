@@ -1,9 +1,9 @@
 //! Which host an IP address belongs to.
 //!
-//! The first host that tells an address of itself owns it. A claim of another moves nothing: the
-//! owner is asked for the address at its place, three times, and only its silence, or that it has
-//! no place, gives the address to the claimant. A host that answers whenever it is asked keeps its
-//! addresses.
+//! The first host that announces an address as its own owns it. A claim of another moves nothing:
+//! the owner is asked for the address at its place, three times, and only its silence, or that it
+//! has no place, gives the address to the claimant. A host that answers whenever it is asked keeps
+//! its addresses.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use super::{ALARM_INTERVAL, Hosts, Location, PROBE_INTERVAL, PROBES, REJECTED};
 /// Addresses of IPv4 that a host may own, and as many of IPv6. A host that makes up new ones must
 /// not hide its others.
 const IPS_MAX: usize = 8;
-/// One that was not told for this long gives way to a new one where there are [`IPS_MAX`].
+/// An address that was not announced for this long gives way to a new one beyond [`IPS_MAX`].
 const STALE: Duration = Duration::from_secs(600);
 /// And after this long to any new one.
 const EXPIRED: Duration = Duration::from_secs(3600);
@@ -25,7 +25,7 @@ const EXPIRED: Duration = Duration::from_secs(3600);
 const DISPUTES_MAX: usize = 1024;
 const DISPUTES_PER_PORT_MAX: usize = 64;
 
-/// An address of a host, and when the host last told it.
+/// An address of a host, and the time when the host last announced it.
 #[derive(Clone, Copy)]
 pub(super) struct Owned {
     pub ip: IpAddr,
@@ -254,7 +254,8 @@ impl Hosts {
         }
     }
 
-    /// An address is this host's, which has told it just now. False if there is no room for it.
+    /// Notes an address of this host, which has just announced it. False if there is no room for
+    /// it.
     fn own(&mut self, now: Instant, mac: MacAddr, ip: IpAddr) -> bool {
         let Some(detail) = self.detail(mac) else {
             return false;

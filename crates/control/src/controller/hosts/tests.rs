@@ -12,8 +12,8 @@ const HOME: u32 = 1;
 /// The host's port once it has moved; attackers are at those after it.
 const NEW: u32 = 2;
 const ATTACKERS: u32 = 3;
-/// The place is contested for 0.9 s, or 3 s where the host has told no address, and between two
-/// frames of the host are 0.2 s.
+/// The place is contested for 0.9 s, or 3 s where the host has announced no address, and between
+/// two frames of the host are 0.2 s.
 const MOVED_WITHIN: Duration = Duration::from_millis(1200);
 const MOVED_WITHOUT_ADDRESS: Duration = Duration::from_millis(3300);
 
@@ -47,7 +47,7 @@ fn ms(n: u64) -> Duration {
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Wait(u64),
-    /// The host sends a packet, which comes up or does not: it tells no address by it.
+    /// The host sends a packet, which comes up or does not: it announces no address by it.
     Speaks,
     Tells,
     /// An attacker at its port sends from the host's hardware address.
@@ -276,7 +276,7 @@ proptest! {
         }
     }
 
-    /// The owner is silent for ever, and another host tells its address five times a second.
+    /// The owner is silent for ever, and another host announces its address five times a second.
     #[test]
     fn an_address_of_a_silent_host_is_given_up(acts in acts(), delay in 0u64..290) {
         let ip = address(false);
@@ -314,7 +314,7 @@ fn frames_until_moved(world: &mut World, interval: Duration) -> u32 {
     panic!("a hundred frames every {interval:?} have not moved the host");
 }
 
-/// It has told no address, and does not speak twice while its old place is asked.
+/// The host has announced no address, and does not speak twice while its old place is asked.
 #[test]
 fn a_host_that_speaks_seldom_gets_its_place() {
     for seconds in [3, 5, 30, 299] {

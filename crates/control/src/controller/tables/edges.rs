@@ -1,4 +1,4 @@
-//! Tells edges the limits of the table in which they set entries: their timeouts and their number.
+//! Sends edges the limits of the table in which they set entries: their timeouts and their number.
 
 use clock::Instant;
 use openflow::DatapathId;
@@ -10,7 +10,7 @@ use super::super::Controller;
 use super::{Around, Tables};
 
 impl Tables {
-    /// Tells an edge the timeouts of its entries when they have changed by more than an eighth.
+    /// Sends an edge the timeouts of its entries when they have changed by more than an eighth.
     pub(super) fn tell_edge_timeouts(
         &mut self,
         around: &mut Around<'_>,
@@ -38,7 +38,7 @@ impl Tables {
         }
     }
 
-    /// Tells an edge the number of entries that it may set until the next reading: nobody learns of
+    /// Sends an edge the number of entries that it may set until the next reading: nobody learns of
     /// them before. Unlimited where the limit is no longer known.
     pub(super) fn grant_to_edge(
         &mut self,
