@@ -192,6 +192,7 @@ mod tests {
             sent: 10,
             sender_late_max: Duration::from_micros(250),
             arrivals: arrivals.collect(),
+            ..Stream::default()
         };
         let run = UdpRun::of(Flow::New, &pace, &stream);
         assert_eq!(

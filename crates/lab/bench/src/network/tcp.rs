@@ -1,17 +1,31 @@
 //! How long a transfer takes, from before the connection is asked for until the receiver has seen
 //! its end and closed: what the paper calls transfer time.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cli::failure::Failure;
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::socket::{setsockopt, sockopt};
 use testbed::netns;
 use testbed::network::Network;
 
 /// No byte for this long, and the transfer has failed.
 const SILENCE_MAX: Duration = Duration::from_secs(20);
 const CHUNK_BYTES: usize = 64 * 1024;
+/// Time between two looks at the deadline.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Bytes of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    Bytes(u64),
+    /// All that it can carry until its deadline.
+    Endless,
+}
 
 /// Two hosts of a network, by namespace, and the second one's address.
 #[derive(Clone, Debug)]
@@ -34,69 +48,175 @@ impl Ends {
 
 /// Sends this many bytes; the time it took, or why it failed.
 pub fn transfer(ends: &Ends, size_bytes: u64) -> Result<Duration, Failure> {
-    let failed = |e: io::Error| Failure::machine(format!("TCP between the hosts: {e}"));
-    let listen = || TcpListener::bind((ends.address, 0));
-    let listener = netns::within(&ends.to, listen).map_err(failed)?;
-    let address = listener.local_addr().map_err(failed)?;
-    let receiver = std::thread::spawn(move || receive(&listener));
-    // The socket has to be made in the host's namespace, and connects from there.
-    let sent = netns::within(&ends.from, || send(address, size_bytes));
-    let took = match sent {
-        Ok(took) => took,
-        Err(error) => return Err(failed(error)),
-    };
-    let received = receiver
-        .join()
-        .map_err(|_| Failure::machine("the receiver died"))?
-        .map_err(failed)?;
-    if received != size_bytes {
-        return Err(Failure::machine(format!(
-            "TCP between the hosts: {received} of {size_bytes} bytes came"
-        )));
-    }
-    Ok(took)
+    connection(ends, Amount::Bytes(size_bytes), None, |_| ())
+        .map_err(|e| Failure::machine(format!("TCP between the hosts: {e}")))
 }
 
-fn send(address: SocketAddr, size_bytes: u64) -> io::Result<Duration> {
+/// Opens a connection, sends, and closes it. Returns the time until the receiver had everything.
+/// `arrived` gets the number of bytes whenever the receiver takes some. A connection that is not
+/// over at its deadline is reset.
+pub fn connection(
+    ends: &Ends,
+    amount: Amount,
+    deadline: Option<Instant>,
+    arrived: impl FnMut(usize) + Send,
+) -> io::Result<Duration> {
+    let listen = || TcpListener::bind((ends.address, 0));
+    let listener = netns::within(&ends.to, listen)?;
+    let address = listener.local_addr()?;
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let receiver = scope.spawn(|| receive(&listener, &is_over, arrived));
+        // The socket has to be made in the host's namespace, and connects from there.
+        let sent = netns::within(&ends.from, || send(address, amount, deadline));
+        // What has not arrived by now will not.
+        is_over.store(
+            sent.is_err() || amount == Amount::Endless,
+            Ordering::Relaxed,
+        );
+        let received = receiver.join();
+        let received = received.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let took = sent?;
+        match amount {
+            // Its reset may reach the receiver or not.
+            Amount::Endless => Ok(took),
+            Amount::Bytes(size) => match received? {
+                received if received == size => Ok(took),
+                received => Err(io::Error::other(format!("{received} of {size} bytes came"))),
+            },
+        }
+    })
+}
+
+fn send(address: SocketAddr, amount: Amount, deadline: Option<Instant>) -> io::Result<Duration> {
     let chunk = vec![0x61; CHUNK_BYTES];
     let start = Instant::now();
-    let mut stream = TcpStream::connect_timeout(&address, SILENCE_MAX)?;
-    stream.set_write_timeout(Some(SILENCE_MAX))?;
-    stream.set_read_timeout(Some(SILENCE_MAX))?;
-    let mut left = size_bytes;
+    let left = deadline.map_or(SILENCE_MAX, |deadline| deadline - start);
+    let mut stream = TcpStream::connect_timeout(&address, left.clamp(LOOK_INTERVAL, SILENCE_MAX))?;
+    // Closing early resets the connection: the rest must not arrive during the next measurement.
+    let at_once = libc::linger {
+        l_onoff: 1,
+        l_linger: 0,
+    };
+    setsockopt(&stream, sockopt::Linger, &at_once)?;
+    stream.set_write_timeout(Some(LOOK_INTERVAL))?;
+    stream.set_read_timeout(Some(LOOK_INTERVAL))?;
+    let mut left = match amount {
+        Amount::Bytes(size) => size,
+        Amount::Endless => u64::MAX,
+    };
+    let mut progress = Instant::now();
     while left > 0 {
         let count = left.min(CHUNK_BYTES as u64) as usize;
-        stream.write_all(&chunk[..count])?;
-        left -= count as u64;
+        match stream.write(&chunk[..count]) {
+            Ok(count) => {
+                left -= count as u64;
+                progress = Instant::now();
+            }
+            Err(e) => wait_on(e, progress)?,
+        }
+        if is_past(deadline) {
+            return match amount {
+                Amount::Bytes(_) => Err(ErrorKind::TimedOut.into()),
+                Amount::Endless => Ok(start.elapsed()),
+            };
+        }
     }
     stream.shutdown(Shutdown::Write)?;
-    match stream.read(&mut [0])? {
-        0 => Ok(start.elapsed()),
-        _ => Err(io::Error::other("the receiver sent something")),
+    loop {
+        match stream.read(&mut [0]) {
+            Ok(0) => return Ok(start.elapsed()),
+            Ok(_) => return Err(io::Error::other("the receiver sent something")),
+            Err(_) if is_past(deadline) => return Err(ErrorKind::TimedOut.into()),
+            Err(e) => wait_on(e, progress)?,
+        }
     }
 }
 
-/// Takes one connection to its end. One that never comes is the sender's to report: this waits a
-/// little longer than it does.
-fn receive(listener: &TcpListener) -> io::Result<u64> {
-    let deadline = Instant::now() + SILENCE_MAX + Duration::from_secs(1);
+fn is_past(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| Instant::now() >= deadline)
+}
+
+/// Passes on an error that is not the end of a look, and a silence that is too long.
+fn wait_on(error: io::Error, progress: Instant) -> io::Result<()> {
+    let is_look = matches!(
+        error.kind(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+    );
+    match is_look && progress.elapsed() < SILENCE_MAX {
+        true => Ok(()),
+        false => Err(error),
+    }
+}
+
+/// Takes one connection to its end, or until the sender has given up.
+fn receive(
+    listener: &TcpListener,
+    is_over: &AtomicBool,
+    mut arrived: impl FnMut(usize),
+) -> io::Result<u64> {
     listener.set_nonblocking(true)?;
+    let look_ms = LOOK_INTERVAL.as_millis() as u16;
     let mut stream = loop {
+        let mut polled = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+        poll(&mut polled, look_ms)?;
         match listener.accept() {
             Ok((stream, _)) => break stream,
-            Err(e) if e.kind() != io::ErrorKind::WouldBlock => return Err(e),
-            Err(e) if Instant::now() > deadline => return Err(e),
-            Err(_) => std::thread::sleep(Duration::from_micros(200)),
+            Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
+            Err(_) if is_over.load(Ordering::Relaxed) => return Ok(0),
+            Err(_) => {}
         }
     };
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(SILENCE_MAX))?;
+    stream.set_read_timeout(Some(LOOK_INTERVAL))?;
     let mut buffer = vec![0; CHUNK_BYTES];
-    let mut received = 0;
+    let (mut received, mut progress) = (0, Instant::now());
     loop {
-        match stream.read(&mut buffer)? {
-            0 => return Ok(received),
-            count => received += count as u64,
+        match stream.read(&mut buffer) {
+            Ok(0) => return Ok(received),
+            Ok(count) => {
+                arrived(count);
+                received += count as u64;
+                progress = Instant::now();
+            }
+            Err(_) if is_over.load(Ordering::Relaxed) => return Ok(received),
+            Err(e) => wait_on(e, progress)?,
         }
+        if is_over.load(Ordering::Relaxed) {
+            return Ok(received);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listener() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    #[test]
+    fn the_receiver_counts_every_byte_of_a_transfer() {
+        let (listener, address) = listener();
+        let (is_over, mut seen) = (AtomicBool::new(false), 0);
+        std::thread::scope(|scope| {
+            let receiver = scope.spawn(|| receive(&listener, &is_over, |count| seen += count));
+            send(address, Amount::Bytes(300_001), None).unwrap();
+            assert_eq!(receiver.join().unwrap().unwrap(), 300_001);
+        });
+        assert_eq!(seen, 300_001);
+    }
+
+    #[test]
+    fn a_deadline_ends_a_transfer_that_nobody_takes_and_one_without_end() {
+        let (_listener, address) = listener();
+        let deadline = || Some(Instant::now() + Duration::from_millis(100));
+        let failed = send(address, Amount::Bytes(1 << 30), deadline()).unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::TimedOut);
+        let took = send(address, Amount::Endless, deadline()).unwrap();
+        assert!(took >= Duration::from_millis(90), "{took:?}");
     }
 }

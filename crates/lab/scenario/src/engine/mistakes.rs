@@ -356,6 +356,7 @@ fn each_mistake_is_reported_with_its_line_its_field_and_what_would_be_right() {
     each_is_reported(GOOD, &MISTAKES);
     each_is_reported(UDP, &UDP_MISTAKES);
     each_is_reported(CHANGE, &CHANGE_MISTAKES);
+    each_is_reported(TCP, &TCP_MISTAKES);
 }
 
 const UDP: &str = r#"title = "test"
@@ -670,6 +671,113 @@ fn the_quick_part_is_a_part_of_the_cells_and_runs() {
     assert!(found[0].text.contains("write [quick]"), "{found:?}");
 }
 
+const TCP: &str = r#"title = "test"
+[topology]
+graph = "ring,3"
+[matrix]
+flapping = [true, false]
+[[traffic]]
+id = "files"
+kind = "tcp"
+from = "h1"
+to = "h3"
+bytes = 1000
+interval = "2s"
+[[at]]
+id = "unrest"
+time = "1s"
+when = "$flapping"
+flap = "s1-s2"
+down = ["50ms", "1s"]
+up = ["1s", "1s"]
+until = "calm"
+[[at]]
+id = "calm"
+time = "3s"
+[[at]]
+id = "end"
+time = "4s"
+[[row]]
+name = "all"
+failed = "files.failed"
+"#;
+
+const TCP_MISTAKES: [(&str, &str, usize, &str); 13] = [
+    (
+        "to = \"h3\"",
+        "",
+        6,
+        "traffic.to: missing; write such as to = \"h2\"",
+    ),
+    (
+        "to = \"h3\"",
+        "to = \"h4\"",
+        9,
+        "no host h4; did you mean h",
+    ),
+    (
+        "to = \"h3\"",
+        "to = \"h1\"",
+        9,
+        "from and to are the same host",
+    ),
+    (
+        "bytes = 1000",
+        "bytes = 0",
+        11,
+        "traffic.bytes: 0 is not a whole number from 1 to",
+    ),
+    (
+        "bytes = 1000",
+        "",
+        12,
+        "traffic.interval: only transfers with bytes are repeated",
+    ),
+    (
+        "files.failed",
+        "files.transfer_ms",
+        29,
+        "has many values; write such as max(files.transfer_ms)",
+    ),
+    ("\"$flapping\"", "1", 16, "at.when: 1 is not true or false"),
+    (
+        "flap = \"s1-s2\"",
+        "flap = \"s1-s9\"",
+        17,
+        "at.flap: ring,3 has no link s1-s9",
+    ),
+    (
+        "down = [\"50ms\", \"1s\"]",
+        "",
+        13,
+        "at.down: missing; write such as down = [\"100ms\", \"1s\"]",
+    ),
+    (
+        "[\"50ms\", \"1s\"]",
+        "[\"50ms\"]",
+        18,
+        "write the least and the most, such as",
+    ),
+    (
+        "[\"50ms\", \"1s\"]",
+        "[\"1s\", \"50ms\"]",
+        18,
+        "does not rise within 5ms to 60s",
+    ),
+    (
+        "until = \"calm\"",
+        "until = \"clam\"",
+        20,
+        "at.until: no [[at]] before it has id = \"clam\"; did you mean calm?",
+    ),
+    (
+        "until = \"calm\"",
+        "until = \"start\"",
+        20,
+        "\"start\" does not come after \"unrest\"",
+    ),
+];
+
 /// Makes each mistake in a scenario that has none.
 fn each_is_reported(good: &str, mistakes: &[(&str, &str, usize, &str)]) {
     assert!(read(good, &auster()).is_ok());
@@ -773,6 +881,7 @@ fn the_scenarios_of_the_project_are_read() {
         "controller-restart.toml",
         "relay-restart.toml",
         "path-change.toml",
+        "tcp-flap.toml",
     ] {
         let text = std::fs::read_to_string(dir.join(name)).unwrap();
         assert!(read(&text, &auster()).is_ok(), "{name}");

@@ -447,6 +447,36 @@ impl<'a> Section<'a> {
         duration
     }
 
+    /// The least and the most of a time.
+    pub fn required_durations(
+        &self,
+        key: &'a str,
+        limits: RangeInclusive<Duration>,
+    ) -> Option<RangeInclusive<Duration>> {
+        self.missing(key, "[\"100ms\", \"1s\"]");
+        let texts = self.texts(key)?;
+        let times: Option<Vec<Duration>> = texts.iter().map(|text| duration(text)).collect();
+        let Some([least, most]) = times.as_deref() else {
+            let example = "write the least and the most, such as [\"100ms\", \"1s\"]";
+            self.problem(key, format!("{texts:?} is not two times; {example}"));
+            return None;
+        };
+        if least > most || !limits.contains(least) || !limits.contains(most) {
+            let limits = format!("rise within {:?} to {:?}", limits.start(), limits.end());
+            self.problem(key, format!("{texts:?} does not {limits}"));
+            return None;
+        }
+        Some(*least..=*most)
+    }
+
+    /// A list of strings, or one string.
+    pub fn one_or_more(&self, key: &'a str) -> Option<Vec<String>> {
+        match &self.node(key)?.value {
+            Value::Text(text) => Some(vec![text.clone()]),
+            _ => self.texts(key),
+        }
+    }
+
     /// A list of strings.
     pub fn texts(&self, key: &'a str) -> Option<Vec<String>> {
         let node = self.node(key)?;

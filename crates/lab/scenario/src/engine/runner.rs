@@ -12,12 +12,14 @@ use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::output::{note, say, say_part};
 use cli::signals::Signals;
+use clock::{Fnv1a, SplitMix64};
 use measure::quantiles::Quantiles;
 use testbed::network::{Network, Options, SWITCHES};
 use testbed::plane::{self, Controller, Plane, Transport};
 use testbed::probe::{Flow, Prober, Sample};
 use testbed::{status, tools};
 
+use crate::engine::event::Event;
 use crate::engine::plot;
 use crate::engine::probe::{Scene, Series};
 use crate::engine::reader::Problem;
@@ -325,7 +327,7 @@ fn one_run(
         let observers: Vec<_> = probes
             .map(|(_, probe)| scope.spawn(move || probe.observe(scene)))
             .collect();
-        let events = scope.spawn(|| events(cell, network, plane, epoch, start));
+        let events = scope.spawn(|| events(cell, run.number, network, plane, epoch, start));
         let streams = senders.into_iter().map(|sender| match sender {
             Sender::Prober(flows) => Stream::Echoes(flows),
             Sender::Thread(work) => Stream::Own(scope.spawn(work)),
@@ -386,23 +388,66 @@ impl Stream<'_> {
 /// Applies events at their times. Returns each moment as it happened, on the prober's clock.
 fn events(
     cell: &Cell,
+    run: u64,
     network: &mut Network,
     plane: &Plane,
     epoch: Instant,
     start: Duration,
 ) -> Result<Vec<(String, Duration)>, Failure> {
-    let mut planned = timeline::schedule(&cell.moments);
-    planned.sort_by_key(|(_, time)| *time);
+    let planned = timeline::schedule(&cell.moments);
+    let later = later_changes(cell, run, &planned);
+    let mut steps: Vec<(Duration, Step<'_>)> = Vec::new();
+    for (id, time) in &planned {
+        steps.push((*time, Step::Moment(id)));
+        let own = cell.events.iter().filter(|(moment, _)| moment == id);
+        steps.extend(own.map(|(_, event)| (*time, Step::Change(event.as_ref()))));
+    }
+    steps.extend(
+        later
+            .iter()
+            .map(|(time, e)| (*time, Step::Change(e.as_ref()))),
+    );
+    steps.sort_by_key(|(time, _)| *time);
     let mut times = Vec::new();
-    for (id, time) in planned {
+    for (time, step) in steps {
         std::thread::sleep((start + time).saturating_sub(epoch.elapsed()));
-        let happened = if id == START { start } else { epoch.elapsed() };
-        times.push((id.clone(), happened));
-        for (_, event) in cell.events.iter().filter(|(moment, _)| *moment == id) {
-            event.apply(network, plane)?;
+        match step {
+            Step::Moment(START) => times.push((START.to_string(), start)),
+            Step::Moment(id) => times.push((id.to_string(), epoch.elapsed())),
+            Step::Change(event) => event.apply(network, plane)?,
         }
     }
     Ok(times)
+}
+
+enum Step<'a> {
+    Moment(&'a str),
+    Change(&'a dyn Event),
+}
+
+/// The changes after the first one of events that go on until a moment. The same seed gives each
+/// run the same ones.
+fn later_changes(
+    cell: &Cell,
+    run: u64,
+    planned: &[(String, Duration)],
+) -> Vec<(Duration, Box<dyn Event>)> {
+    let mut changes = Vec::new();
+    for (id, event) in &cell.events {
+        let begins = time_of(planned, id).unwrap_or_default();
+        let Some(ends) = event.until().and_then(|until| time_of(planned, until)) else {
+            continue;
+        };
+        let seed = cell.network.seed ^ Fnv1a::of(id.as_bytes());
+        let random = SplitMix64::new(seed).fork(run as u32);
+        let later = event.later(ends.saturating_sub(begins), random);
+        changes.extend(
+            later
+                .into_iter()
+                .map(|(after, event)| (begins + after, event)),
+        );
+    }
+    changes
 }
 
 fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {

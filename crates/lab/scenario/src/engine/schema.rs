@@ -486,12 +486,14 @@ fn moments(
     around: &Circumstances<'_>,
 ) -> (Vec<Moment>, Events) {
     let (mut moments, mut events) = (Vec::<Moment>::new(), Vec::new());
+    let mut lasting = Vec::new();
     for section in top.sections("at") {
         let mut ids = moments.iter().map(|moment| moment.id.clone()).collect();
         let id = new_id(&section, &mut ids);
         let times = timeline::schedule(&moments);
         let after = moment(&section, "after", &times).unwrap_or_else(|| START.to_string());
         let time = section.required_duration("time", Duration::ZERO..=TIME_MAX);
+        let happens = section.truth("when").unwrap_or(true);
         let event = event::read(&section);
         if let (Some(event), Some(topology)) = (&event, topology)
             && let Err(problem) = event.check(topology, around.controller)
@@ -499,12 +501,26 @@ fn moments(
             let verb = event::VERBS.into_iter().find(|verb| section.has(verb));
             section.problem(verb.unwrap_or("id"), problem);
         }
-        section.finish();
+        let until = event.as_ref().and_then(|event| event.until());
+        match (until, &id) {
+            (Some(until), Some(id)) => lasting.push((section, id.clone(), until.to_string())),
+            _ => section.finish(),
+        }
         let (Some(id), Some(time)) = (id, time) else {
             continue;
         };
+        let event = event.filter(|_| happens);
         events.extend(event.map(|event| (id.clone(), event)));
         moments.push(Moment { id, after, time });
+    }
+    // An event may last until a moment that is written after it.
+    let times = timeline::schedule(&moments);
+    for (section, id, until) in lasting {
+        let [begin, end] = [&id, &until].map(|moment| time_of(&times, moment));
+        if known_moment(&section, "until", &until, &times) && end <= begin {
+            section.problem("until", format!("\"{until}\" does not come after \"{id}\""));
+        }
+        section.finish();
     }
     (moments, events)
 }

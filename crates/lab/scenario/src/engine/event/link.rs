@@ -9,21 +9,25 @@ use super::Event;
 use crate::engine::reader::Section;
 
 pub struct Link {
-    switches: [String; 2],
-    up: bool,
+    pub switches: [String; 2],
+    pub up: bool,
 }
 
 impl Link {
     pub fn read(section: &Section<'_>, verb: &'static str, up: bool) -> Option<Box<dyn Event>> {
-        let words = section.text(verb)?;
-        let Some((a, b)) = words.split_once('-') else {
-            let right = format!("write two switches, such as {verb} = \"s1-s2\"");
-            section.problem(verb, format!("'{words}' is not a link; {right}"));
-            return None;
-        };
-        let switches = [a, b].map(str::to_string);
+        let switches = switches(section, verb, &section.text(verb)?)?;
         Some(Box::new(Link { switches, up }))
     }
+}
+
+/// The two switches of a link such as `s1-s2`.
+pub fn switches(section: &Section<'_>, verb: &'static str, words: &str) -> Option<[String; 2]> {
+    let Some((a, b)) = words.split_once('-') else {
+        let right = format!("write two switches, such as {verb} = \"s1-s2\"");
+        section.problem(verb, format!("'{words}' is not a link; {right}"));
+        return None;
+    };
+    Some([a, b].map(str::to_string))
 }
 
 impl Event for Link {

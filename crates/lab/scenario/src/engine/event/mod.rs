@@ -1,10 +1,14 @@
 //! What happens to a network at a moment, one file per kind.
 
 mod drain;
+mod flap;
 mod link;
 mod process;
 
+use std::time::Duration;
+
 use cli::failure::Failure;
+use clock::SplitMix64;
 use testbed::network::Network;
 use testbed::plane::{Controller, Plane};
 use testbed::topology::Topology;
@@ -17,10 +21,20 @@ pub trait Event: Sync {
     fn check(&self, topology: &Topology, controller: &Controller) -> Result<(), String>;
 
     fn apply(&self, network: &mut Network, plane: &Plane) -> Result<(), Failure>;
+
+    /// The moment until which an event goes on.
+    fn until(&self) -> Option<&str> {
+        None
+    }
+
+    /// The later changes of an event that goes on for this long, each with its time after the first.
+    fn later(&self, _lasts: Duration, _random: SplitMix64) -> Vec<(Duration, Box<dyn Event>)> {
+        Vec::new()
+    }
 }
 
 /// Keys of `[[at]]` that make something happen.
-pub const VERBS: [&str; 5] = ["cut", "mend", "drain", "kill", "start"];
+pub const VERBS: [&str; 6] = ["cut", "mend", "drain", "flap", "kill", "start"];
 
 /// The event of one `[[at]]`; none if it only names a moment.
 pub fn read(section: &Section<'_>) -> Option<Box<dyn Event>> {
@@ -33,5 +47,6 @@ pub fn read(section: &Section<'_>) -> Option<Box<dyn Event>> {
     let kill = process::Process::read(section, "kill", false);
     let start = process::Process::read(section, "start", true);
     let drain = drain::Drain::read(section);
-    cut.or(mend).or(drain).or(kill).or(start)
+    let flap = flap::Flap::read(section);
+    cut.or(mend).or(drain).or(flap).or(kill).or(start)
 }

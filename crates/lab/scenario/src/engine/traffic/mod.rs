@@ -1,6 +1,7 @@
 //! Traffic between hosts, one file per kind.
 
 mod ping;
+mod tcp;
 mod udp;
 
 use std::collections::BTreeSet;
@@ -74,11 +75,12 @@ const MANY: Shape = Shape {
     many: true,
 };
 
-const KINDS: [&str; 2] = ["ping", "udp"];
+const KINDS: [&str; 3] = ["ping", "tcp", "udp"];
 
 pub fn read(section: &Section<'_>) -> Option<Box<dyn Traffic>> {
     match section.required_word("kind", &KINDS)? {
         "ping" => Some(Box::new(ping::Ping::read(section)?)),
+        "tcp" => Some(Box::new(tcp::Tcp::read(section)?)),
         "udp" => Some(Box::new(udp::Udp::read(section)?)),
         _ => None,
     }
@@ -89,4 +91,12 @@ fn host(topology: &Topology, name: &str) -> Result<usize, String> {
     let found = topology.hosts.iter().position(|known| known.name == name);
     let names = topology.hosts.iter().map(|known| known.name.as_str());
     found.ok_or_else(|| format!("no host {name}; {}", suggestion(name, names)))
+}
+
+/// Two different hosts.
+fn two_hosts(topology: &Topology, from: &str, to: &str) -> Result<Pair, String> {
+    match (host(topology, from)?, host(topology, to)?) {
+        (a, b) if a == b => Err("from and to are the same host".to_string()),
+        pair => Ok(pair),
+    }
 }

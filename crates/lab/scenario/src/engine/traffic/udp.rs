@@ -10,7 +10,7 @@ use bench::network::udp::{HEADER_BYTES, Pace, Stream, real_ns, stream_known};
 use cli::failure::Failure;
 use testbed::topology::Topology;
 
-use super::{MANY, ONE, Pair, Record, Sender, Stage, Traffic, host};
+use super::{MANY, ONE, Pair, Record, Sender, Stage, Traffic, two_hosts};
 use crate::engine::expression::{Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
@@ -119,10 +119,7 @@ impl Udp {
 
 impl Traffic for Udp {
     fn pairs(&self, topology: &Topology, _: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
-        match (host(topology, &self.from)?, host(topology, &self.to)?) {
-            (from, to) if from == to => Err("from and to are the same host".to_string()),
-            pair => Ok(vec![pair]),
-        }
+        two_hosts(topology, &self.from, &self.to).map(|pair| vec![pair])
     }
 
     fn packets_per_s(&self, pairs: usize) -> (f64, &'static str) {
