@@ -6,6 +6,9 @@
 //! and its silence breaks no link. The controller asks for a barrier only where LLDP is late and
 //! where a port comes up.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use clock::{Budget, Duration, Instant};

@@ -3,6 +3,8 @@
 
 mod cached;
 mod flood;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 

@@ -25,6 +25,8 @@ mod discovery;
 mod entries;
 mod event;
 mod first;
+#[cfg(test)]
+mod fixture;
 mod forwarding;
 mod guards;
 mod hosts;
@@ -826,43 +828,8 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
-    use openflow::message::{
-        Capabilities, Port, PortConfig, PortName, PortState, Role, SwitchFeatures,
-    };
-    use openflow::{PortNo, Version};
-
+    use super::fixture::up;
     use super::*;
-
-    fn up(n: u64) -> SwitchUp {
-        let port = |number| Port {
-            port_no: PortNo(number),
-            hw_addr: MacAddr::from_u64(number.into()),
-            name: PortName::new("p"),
-            config: PortConfig(0),
-            state: PortState(0),
-            curr: 0,
-            advertised: 0,
-            supported: 0,
-            peer: 0,
-            curr_speed: 0,
-            max_speed: 0,
-        };
-        SwitchUp {
-            version: Version::V13,
-            features: SwitchFeatures {
-                datapath_id: DatapathId(n),
-                n_buffers: 0,
-                n_tables: 254,
-                auxiliary_id: 0,
-                capabilities: Capabilities(0),
-                actions: 0,
-                ports: Vec::new(),
-            },
-            ports: vec![port(1), port(2)],
-            description: None,
-            role: Role::Equal,
-        }
-    }
 
     fn drain(controller: &mut Controller) -> Vec<ControllerOutput> {
         std::iter::from_fn(|| controller.poll_output()).collect()

@@ -15,6 +15,8 @@ mod edges;
 mod full;
 mod guard_counts;
 mod renewals;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,0 +1,121 @@
+//! Discovery alone: its inputs are ports and frames, its outputs LLDP and the links that it finds.
+
+use bytes::Bytes;
+use clock::SplitMix64;
+use openflow::{PortNo, decode};
+
+use crate::ConnectionId;
+use crate::controller::ControllerOutput;
+use crate::controller::fixture::{port, up};
+use crate::requests::Requests;
+
+use super::*;
+
+struct Bed {
+    discovery: Discovery,
+    net: Network,
+    outbox: Outbox,
+}
+
+fn at(n: u64) -> Location {
+    Location {
+        dpid: DatapathId(n),
+        port: PortNo(1),
+    }
+}
+
+fn ms(n: u64) -> Instant {
+    Instant::START + Duration::from_millis(n)
+}
+
+impl Bed {
+    /// Two switches whose entries have been compared, with port 1 of each up.
+    fn new() -> Bed {
+        let config = ControllerConfig::default();
+        let mut bed = Bed {
+            discovery: Discovery::new(&config, Prover::new([7; 32], 1)),
+            net: Network::new(&config),
+            outbox: Outbox::new(&config, 1, SplitMix64::new(1)),
+        };
+        for n in [1, 2] {
+            let (up, connection) = (up(n), ConnectionId(n));
+            let requests = || Requests::new(config.requests, 1);
+            let dpid = up.features.datapath_id;
+            bed.outbox.open(dpid, (connection, up.version), requests);
+            bed.net.handle_up(ms(0), connection, &up);
+            bed.net.handle_synced(dpid);
+            bed.discovery.handle_up(dpid);
+            assert_eq!(bed.apply(0, at(n), Some(&port(1))), Some(true));
+        }
+        bed
+    }
+
+    fn apply(&mut self, now: u64, at: Location, state: Option<&Port>) -> Option<bool> {
+        self.discovery
+            .apply_port(&mut self.net, ms(now), (at, state))
+    }
+
+    /// The LLDP that a port sends, if it is due.
+    fn lldp(&mut self, now: u64, at: Location) -> Option<Bytes> {
+        let due = self.discovery.due(&self.net, ms(now), at)?;
+        let (net, outbox) = (&self.net, &mut self.outbox);
+        self.discovery.send_due(net, ms(now), (at, due), outbox);
+        let frames = std::iter::from_fn(|| self.outbox.pop());
+        let frames = frames.filter_map(|output| match output {
+            ControllerOutput::Send { frame, .. } => decode(&frame).ok(),
+            _ => None,
+        });
+        let mut sent = frames.filter_map(|message| match message {
+            Message::PacketOut(packet_out) => Some(packet_out.data),
+            _ => None,
+        });
+        sent.next()
+    }
+
+    /// The link that a frame proves where it comes in.
+    fn hear(&mut self, now: u64, to: Location, data: &[u8]) -> Option<(Location, Location)> {
+        let (net, outbox) = (&mut self.net, &mut self.outbox);
+        self.discovery
+            .handle_lldp(net, ms(now), (to, data), |_, _| false, outbox)
+    }
+}
+
+#[test]
+fn a_frame_proves_a_link_once_and_a_copy_of_it_nothing() {
+    let mut bed = Bed::new();
+    let frame = bed.lldp(0, at(1)).expect("the first LLDP is due at once");
+    assert_eq!(bed.hear(1, at(2), &frame), Some((at(1), at(2))));
+    assert_eq!(bed.outbox.counters.lldp_accepted, 1);
+    bed.net.links.establish(at(1), at(2));
+    assert_eq!(bed.hear(2, at(2), &frame), None);
+    assert_eq!(bed.hear(2, at(1), b"not LLDP"), None);
+    let counters = bed.outbox.counters;
+    assert_eq!((counters.lldp_accepted, counters.lldp_foreign), (1, 1));
+}
+
+#[test]
+fn a_port_sends_no_lldp_before_it_is_due_and_none_while_it_is_down() {
+    let mut bed = Bed::new();
+    assert!(bed.lldp(0, at(1)).is_some());
+    assert_eq!(bed.lldp(1, at(1)), None);
+    assert_eq!(bed.apply(2, at(1), None), Some(false));
+    assert_eq!(bed.lldp(10_000, at(1)), None);
+}
+
+#[test]
+fn a_change_too_soon_after_another_waits_and_only_the_last_is_kept() {
+    let mut bed = Bed::new();
+    let down = |bed: &mut Bed, now| {
+        let (discovery, outbox) = (&mut bed.discovery, &mut bed.outbox);
+        discovery.damp(ms(now), at(1), None, outbox)
+    };
+    assert_eq!(down(&mut bed, 50), None);
+    let (discovery, outbox) = (&mut bed.discovery, &mut bed.outbox);
+    assert_eq!(discovery.damp(ms(60), at(1), Some(port(1)), outbox), None);
+    assert_eq!(
+        outbox.poll_timeout(),
+        Some((ms(100), Timer::PortChange(at(1))))
+    );
+    assert_eq!(bed.discovery.take_pending(at(1)), Some(Some(port(1))));
+    assert_eq!(down(&mut bed, 200), Some(None), "calm again");
+}

@@ -1,0 +1,109 @@
+//! Ingress alone: budgets and broadcasts.
+
+use clock::SplitMix64;
+use openflow::{Action, Message, decode};
+
+use crate::ConnectionId;
+use crate::controller::ControllerOutput;
+use crate::controller::fixture::{port, up};
+use crate::controller::network::Network;
+use crate::controller::outbox::Outbox;
+use crate::controller::port_state::{Past, PortState};
+use crate::requests::Requests;
+
+use super::*;
+
+struct Bed {
+    ingress: Ingress,
+    net: Network,
+    outbox: Outbox,
+}
+
+fn at(n: u64, port: u32) -> Location {
+    Location {
+        dpid: DatapathId(n),
+        port: PortNo(port),
+    }
+}
+
+impl Bed {
+    /// Two switches with two edge ports each.
+    fn new(config: &ControllerConfig) -> Bed {
+        let now = Instant::START;
+        let mut bed = Bed {
+            ingress: Ingress::new(config),
+            net: Network::new(config),
+            outbox: Outbox::new(config, 1, SplitMix64::new(1)),
+        };
+        for n in [1, 2] {
+            let (up, connection) = (up(n), ConnectionId(n));
+            let requests = || Requests::new(config.requests, 1);
+            let dpid = up.features.datapath_id;
+            bed.outbox.open(dpid, (connection, up.version), requests);
+            bed.net.handle_up(now, connection, &up);
+            bed.ingress.handle_up(now, dpid);
+            for number in [1, 2] {
+                let at = at(n, number);
+                bed.ingress.handle_port(now, at, true);
+                let fresh = || PortState::new(Past::default());
+                let known = bed.net.set_port(at, port(number).hw_addr, fresh).unwrap();
+                known.state.handle_up();
+                known.state.settle(now);
+            }
+        }
+        bed
+    }
+
+    /// The ports that a broadcast from here leaves by.
+    fn spread(&mut self, from: Location) -> Vec<(u64, Vec<u32>)> {
+        let (net, outbox) = (&self.net, &mut self.outbox);
+        let data = bytes::Bytes::from_static(&[0xff; 60]);
+        let now = Instant::START;
+        self.ingress
+            .spread(net, now, (from, &data), (None, 2), outbox);
+        let outputs = std::iter::from_fn(|| self.outbox.pop());
+        let sent = outputs.filter_map(|output| {
+            let ControllerOutput::Send { connection, frame } = output else {
+                return None;
+            };
+            let Ok(Message::PacketOut(packet_out)) = decode(&frame) else {
+                return None;
+            };
+            let ports = packet_out.actions.iter().filter_map(|action| match action {
+                Action::Output { port, .. } => Some(port.0),
+                _ => None,
+            });
+            Some((connection.0, ports.collect()))
+        });
+        sent.collect()
+    }
+}
+
+#[test]
+fn a_broadcast_leaves_by_every_edge_port_but_its_own() {
+    let mut bed = Bed::new(&ControllerConfig::default());
+    assert_eq!(bed.spread(at(1, 1)), [(1, vec![2]), (2, vec![1, 2])]);
+    // A port that goes down is left out, although the list of edge ports is cached.
+    let known = bed.net.port_mut(at(2, 2)).unwrap();
+    known.state.handle_down(Instant::START);
+    assert_eq!(bed.spread(at(1, 1)), [(1, vec![2]), (2, vec![1])]);
+}
+
+#[test]
+fn one_port_has_a_quarter_of_the_packet_outs_and_another_its_own_quarter() {
+    let config = ControllerConfig {
+        flood_packet_outs_max: 8,
+        ..ControllerConfig::default()
+    };
+    let mut bed = Bed::new(&config);
+    // A broadcast costs a packet-out for each of the two switches.
+    assert_ne!(bed.spread(at(1, 1)), []);
+    assert_eq!(bed.spread(at(1, 1)), []);
+    assert_ne!(bed.spread(at(1, 2)), []);
+    // The switch has had its half.
+    assert_eq!(bed.outbox.counters.flood_limited, 1);
+    bed.ingress.handle_port(Instant::START, at(1, 1), false);
+    bed.ingress.handle_port(Instant::START, at(1, 1), true);
+    assert_eq!(bed.spread(at(1, 1)), []);
+    assert_eq!(bed.outbox.counters.flood_limited_shared, 1);
+}
