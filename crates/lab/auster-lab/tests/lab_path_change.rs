@@ -1,5 +1,5 @@
 //! A small part of the experiment on changes of a path, for figures that must hold on any machine.
-//! As root, with Open vSwitch.
+//! Needs root and Open vSwitch.
 
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
