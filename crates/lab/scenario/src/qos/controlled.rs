@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::timeouts::bed::{OPENFLOW_PORT, status_socket, wait_until_known};
+use crate::timeouts::setup::{OPENFLOW_PORT, status_socket, wait_until_known};
 use auster::qos::client::Client;
 use auster::run::ApiAddress;
 use bench::network::tcp::Ends;

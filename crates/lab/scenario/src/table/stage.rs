@@ -15,7 +15,7 @@ use crate::table::load::{Load, Sent};
 use crate::table::occupancy::{Probe, sample};
 use crate::table::settings::{Overflow, Settings};
 use crate::table::wire::{Arrivals, Counts, Messages, announcement};
-use crate::timeouts::bed::{Bed, OPENFLOW_PORT, Wish};
+use crate::timeouts::setup::{OPENFLOW_PORT, Setup, Wish};
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use testbed::netns;
@@ -83,11 +83,11 @@ pub fn run(
         introduced: false,
     };
     let config = policy.config(cells.entries);
-    let Some(mut bed) = Bed::start_on(topology, &config, &wish, interrupt)? else {
+    let Some(mut setup) = Setup::start_on(topology, &config, &wish, interrupt)? else {
         return Ok(None);
     };
-    limit_tables(&bed, cells.entries, policy.overflow)?;
-    if !announce(&mut bed, settings.destinations, interrupt)? {
+    limit_tables(&setup, cells.entries, policy.overflow)?;
+    if !announce(&mut setup, settings.destinations, interrupt)? {
         return Ok(None);
     }
     let load = Load {
@@ -95,9 +95,9 @@ pub fn run(
         seed: settings.seed_of(place.round),
         duration: Duration::from_secs_f64(settings.seconds),
     };
-    let found = observe(&bed, &load, interrupt)?;
-    let no_room = no_room(&bed);
-    bed.check()?;
+    let found = observe(&setup, &load, interrupt)?;
+    let no_room = no_room(&setup);
+    setup.check()?;
     if interrupt.is_set() {
         return Ok(None);
     }
@@ -105,13 +105,13 @@ pub fn run(
 }
 
 /// Every switch has so much room from now on.
-fn limit_tables(bed: &Bed, entries: u32, overflow: Overflow) -> Result<(), Failure> {
+fn limit_tables(setup: &Setup, entries: u32, overflow: Overflow) -> Result<(), Failure> {
     let policy = match overflow {
         Overflow::Refuse => "refuse",
         Overflow::Evict => "evict",
     };
     let mut words = Vec::new();
-    for (n, switch) in bed.network.topology.switches.iter().enumerate() {
+    for (n, switch) in setup.network.topology.switches.iter().enumerate() {
         let name = &switch.name;
         let line = format!(
             "-- --id=@t{n} create Flow_Table flow_limit={entries} overflow_policy={policy} \
@@ -119,14 +119,14 @@ fn limit_tables(bed: &Bed, entries: u32, overflow: Overflow) -> Result<(), Failu
         );
         words.extend(line.split(' ').map(str::to_string));
     }
-    bed.network.vsctl(&words).map(drop)
+    setup.network.vsctl(&words).map(drop)
 }
 
 /// Until the controller knows where each destination is, without an entry for any. Whether it came
 /// to that.
-fn announce(bed: &mut Bed, destinations: u16, interrupt: &Interrupt) -> Result<bool, Failure> {
+fn announce(setup: &mut Setup, destinations: u16, interrupt: &Interrupt) -> Result<bool, Failure> {
     let failed = |e: io::Error| Failure::machine(format!("hosts: {e}"));
-    let socket = netns::open_packet_sender(&bed.ends.to, "eth0").map_err(failed)?;
+    let socket = netns::open_packet_sender(&setup.ends.to, "eth0").map_err(failed)?;
     let deadline = Instant::now() + READY_TIME_MAX;
     while !interrupt.is_set() {
         for number in 0..destinations {
@@ -134,11 +134,11 @@ fn announce(bed: &mut Bed, destinations: u16, interrupt: &Interrupt) -> Result<b
             send(socket.as_raw_fd(), &frame, MsgFlags::empty()).map_err(|e| failed(e.into()))?;
         }
         std::thread::sleep(ANNOUNCE_INTERVAL);
-        let known = bed.status().and_then(|s| s["host_count"].as_u64());
+        let known = setup.status().and_then(|s| s["host_count"].as_u64());
         if known.is_some_and(|known| known >= u64::from(destinations)) {
             return Ok(true);
         }
-        bed.check()?;
+        setup.check()?;
         if Instant::now() > deadline {
             return Err(Failure::negative(format!(
                 "the controller knows {} of {destinations} destinations within {} s",
@@ -159,16 +159,16 @@ struct Found {
     occupancy: Vec<(f64, u32)>,
 }
 
-fn observe(bed: &Bed, load: &Load, interrupt: &Interrupt) -> Result<Found, Failure> {
+fn observe(setup: &Setup, load: &Load, interrupt: &Interrupt) -> Result<Found, Failure> {
     let failed = |e: io::Error| Failure::machine(format!("hosts: {e}"));
     let asked = |e: io::Error| Failure::machine(format!("a switch, asked for its entries: {e}"));
-    let socket = netns::open_packet_sender(&bed.ends.from, "eth0").map_err(failed)?;
-    let arrivals = Capture::open(&bed.ends.to, "eth0", Arrivals::default()).map_err(failed)?;
+    let socket = netns::open_packet_sender(&setup.ends.from, "eth0").map_err(failed)?;
+    let arrivals = Capture::open(&setup.ends.to, "eth0", Arrivals::default()).map_err(failed)?;
     let messages = Messages::new(OPENFLOW_PORT);
-    let switches = bed.network.namespace(SWITCHES);
+    let switches = setup.network.namespace(SWITCHES);
     let messages = Capture::open_both_ways(&switches, "ctl0", messages).map_err(failed)?;
-    let names = bed.network.topology.switches.iter().map(|s| &s.name);
-    let sockets = names.map(|name| bed.network.dir().join(name).with_extension("mgmt"));
+    let names = setup.network.topology.switches.iter().map(|s| &s.name);
+    let sockets = names.map(|name| setup.network.dir().join(name).with_extension("mgmt"));
     let probes: io::Result<Vec<Probe>> = sockets.map(|socket| Probe::open(&socket)).collect();
     let mut probes = probes.map_err(asked)?;
     let over = AtomicBool::new(false);
@@ -193,8 +193,8 @@ fn observe(bed: &Bed, load: &Load, interrupt: &Interrupt) -> Result<Found, Failu
 }
 
 /// Paths without room that the controller counted, over all switches.
-fn no_room(bed: &Bed) -> u64 {
-    let status = bed.status();
+fn no_room(setup: &Setup) -> u64 {
+    let status = setup.status();
     let switches = status.as_ref().and_then(|s| s["switches"].as_array());
     let counts = switches.into_iter().flatten();
     counts.filter_map(|s| s["table"]["no_room"].as_u64()).sum()

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::pso::capture::Capture;
-use crate::timeouts::bed::{Bed, OPENFLOW_PORT, Wish};
 use crate::timeouts::channel::{ChannelListener, Seen};
 use crate::timeouts::load::{Busy, Watch};
 use crate::timeouts::settings::{Load, NONE, Pings, Settings, Streams};
+use crate::timeouts::setup::{OPENFLOW_PORT, Setup, Wish};
 use bench::network::iperf::{self, Datagrams, Tool};
 use bench::network::order::{self, Verdict};
 use bench::network::udp::{self, Stream};
@@ -120,29 +120,29 @@ pub fn stream(
     interrupt: &Interrupt,
 ) -> Result<Option<StreamRun>, Failure> {
     let core = streams.load.map(|_| core());
-    let Some(mut bed) = Bed::start(settings, &wish(streams, core), interrupt)? else {
+    let Some(mut setup) = Setup::start(settings, &wish(streams, core), interrupt)? else {
         return Ok(None);
     };
     let capture = match streams.controller.as_str() {
         NONE => None,
         _ => Some(
             Capture::open_both_ways(
-                &bed.network.namespace(SWITCHES),
+                &setup.network.namespace(SWITCHES),
                 "ctl0",
-                ChannelListener::new(OPENFLOW_PORT, bed.to),
+                ChannelListener::new(OPENFLOW_PORT, setup.to),
             )
             .map_err(Failure::machine)?,
         ),
     };
     if let (Some(load), Some(core)) = (streams.load, core) {
-        start_load(&mut bed, load, core, settings.seconds)?;
+        start_load(&mut setup, load, core, settings.seconds)?;
     }
     let watch = core
-        .zip(bed.controller_pid)
+        .zip(setup.controller_pid)
         .map(|(core, pid)| Watch::start(core, pid));
     let pace = settings.pace(rate_mbps);
     let found: Vec<Result<Stream, Failure>> = std::thread::scope(|scope| {
-        let one = || scope.spawn(|| udp::stream_known(&bed.ends, &pace, &|| interrupt.is_set()));
+        let one = || scope.spawn(|| udp::stream_known(&setup.ends, &pace, &|| interrupt.is_set()));
         let threads: Vec<_> = (0..streams.streams).map(|_| one()).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
             thread
@@ -162,7 +162,7 @@ pub fn stream(
         }
         None => (Seen::default(), 0),
     };
-    bed.check()?;
+    setup.check()?;
     if interrupt.is_set() {
         return Ok(None);
     }
@@ -255,8 +255,8 @@ fn channel(seen: &Seen, missed: u64, packets_per_s: f64) -> Channel {
     }
 }
 
-fn start_load(bed: &mut Bed, load: Load, core: usize, seconds: f64) -> Result<(), Failure> {
-    let log = bed.network.open_log("load.log")?;
+fn start_load(setup: &mut Setup, load: Load, core: usize, seconds: f64) -> Result<(), Failure> {
+    let log = setup.network.open_log("load.log")?;
     let seconds = seconds.ceil() as u32 + LOAD_REST_S;
     let words = [
         ("--start-percent", load.start_percent),
@@ -265,7 +265,8 @@ fn start_load(bed: &mut Bed, load: Load, core: usize, seconds: f64) -> Result<()
         ("--seconds", seconds),
     ];
     let program = program::laboratory()?;
-    bed.network
+    setup
+        .network
         .spawn("load", Some(CONTROLLER), program, |command| {
             command.args(["lab", "load", "--core", &core.to_string()]);
             for (flag, value) in words {
@@ -283,17 +284,17 @@ pub fn iperf(
     (rate_mbps, run): (f64, u32),
     interrupt: &Interrupt,
 ) -> Result<Option<IperfRun>, Failure> {
-    let Some(mut bed) = Bed::start(settings, &wish(streams, None), interrupt)? else {
+    let Some(mut setup) = Setup::start(settings, &wish(streams, None), interrupt)? else {
         return Ok(None);
     };
-    let far = bed.far.clone();
-    iperf::start_udp_server(&mut bed.network, &far)?;
+    let far = setup.far.clone();
+    iperf::start_udp_server(&mut setup.network, &far)?;
     let pace = settings.pace(rate_mbps);
-    let said = Tool::Iperf.datagrams(&bed.network, &bed.ends, &pace, interrupt);
+    let said = Tool::Iperf.datagrams(&setup.network, &setup.ends, &pace, interrupt);
     if interrupt.is_set() {
         return Ok(None);
     }
-    bed.check()?;
+    setup.check()?;
     // At times its server counts nothing at all, or less than nothing.
     let said = said.ok().filter(|said| said.sent > 0);
     Ok(Some(IperfRun {
@@ -318,16 +319,16 @@ pub fn ping(
         core: None,
         introduced: true,
     };
-    let Some(mut bed) = Bed::start(settings, &wish, interrupt)? else {
+    let Some(mut setup) = Setup::start(settings, &wish, interrupt)? else {
         return Ok(None);
     };
     std::thread::sleep(REST_BEFORE_PINGS);
-    let mut command = tools::lab_command(bed.network.ledger(), Some(&bed.ends.from), "ping");
+    let mut command = tools::lab_command(setup.network.ledger(), Some(&setup.ends.from), "ping");
     command
         .args(["-n", "-c", &pings.count.to_string()])
         .args(["-i", &pings.interval_s.to_string()])
         .args(["-W", "2", "-s", &size_bytes.to_string()])
-        .arg(bed.ends.address.to_string())
+        .arg(setup.ends.address.to_string())
         .stdout(Stdio::piped());
     let failed = |e: std::io::Error| Failure::machine(format!("ping: {e}"));
     let mut child = command.spawn().map_err(failed)?;
@@ -345,7 +346,7 @@ pub fn ping(
         std::thread::sleep(Duration::from_millis(20));
     }
     let output = child.wait_with_output().map_err(failed)?;
-    bed.check()?;
+    setup.check()?;
     Ok(Some(PingRun {
         row: pings.name.clone(),
         size_bytes,

@@ -6,7 +6,6 @@
 //! machine drifts under all of them alike. The controller is a child process, with a configuration
 //! file per cell.
 
-pub mod bed;
 mod cell;
 mod channel;
 pub mod figures;
@@ -15,6 +14,7 @@ mod plots;
 mod problems;
 mod report;
 pub(crate) mod settings;
+pub mod setup;
 mod steps;
 
 use std::path::Path;

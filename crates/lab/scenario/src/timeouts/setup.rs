@@ -37,7 +37,7 @@ pub struct Wish<'a> {
     pub introduced: bool,
 }
 
-pub struct Bed {
+pub struct Setup {
     pub network: Network,
     pub ends: Ends,
     /// The host at the far end.
@@ -61,16 +61,16 @@ const PORT_BUFFER_BYTES: usize = 6 << 20;
 /// then.
 const UNRESOLVED_BYTES: usize = 16 << 20;
 
-impl Bed {
+impl Setup {
     /// `None` when that was interrupted.
     pub fn start(
         settings: &Settings,
         wish: &Wish,
         interrupt: &Interrupt,
-    ) -> Result<Option<Bed>, Failure> {
+    ) -> Result<Option<Setup>, Failure> {
         let topology = Topology::generate(wish.topology, None).map_err(Failure::usage)?;
         let config = settings.controllers.get(wish.controller);
-        Bed::start_on(
+        Setup::start_on(
             topology,
             config.unwrap_or(&toml::Table::new()),
             wish,
@@ -84,7 +84,7 @@ impl Bed {
         config: &toml::Table,
         wish: &Wish,
         interrupt: &Interrupt,
-    ) -> Result<Option<Bed>, Failure> {
+    ) -> Result<Option<Setup>, Failure> {
         let options = Options {
             control: LinkConfig {
                 delay: Duration::from_secs_f64(wish.detour_ms / 2.0 / 1e3),
@@ -112,18 +112,18 @@ impl Bed {
             }
         }
         std::thread::sleep(SETTLE_TIME);
-        let mut bed = Bed {
+        let mut setup = Setup {
             ends: Ends::of(&network, 0, last),
             network,
             to,
             far,
             controller_pid,
         };
-        bed.make_patient().map_err(Failure::machine)?;
-        if wish.introduced && !bed.introduce(interrupt)? {
+        setup.make_patient().map_err(Failure::machine)?;
+        if wish.introduced && !setup.introduce(interrupt)? {
             return Ok(None);
         }
-        Ok(Some(bed))
+        Ok(Some(setup))
     }
 
     /// Fails if a process has ended that should be running.
