@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use crate::engine::runner;
 use crate::pso;
 use crate::qos;
-use crate::reconnect;
 use crate::table;
 use crate::timeouts;
 use cli::failure::Failure;
@@ -104,7 +103,7 @@ struct Kind {
     run: fn(&Args) -> Result<(), Failure>,
 }
 
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 8] = [
     Kind {
         is_ours: timeouts::is_ours,
         read: |path| timeouts::settings::Scenario::read(path).map(drop),
@@ -114,11 +113,6 @@ const KINDS: [Kind; 9] = [
         is_ours: table::is_ours,
         read: |path| table::settings::Scenario::read(path).map(drop),
         run: table::run,
-    },
-    Kind {
-        is_ours: reconnect::is_ours,
-        read: |path| reconnect::settings::Scenario::read(path).map(drop),
-        run: reconnect::run,
     },
     Kind {
         is_ours: qos::paper::is_ours,
@@ -155,13 +149,63 @@ const KINDS: [Kind; 9] = [
 fn read(path: &Path) -> Result<(), Failure> {
     match KINDS.iter().find(|kind| (kind.is_ours)(path)) {
         Some(kind) => (kind.read)(path),
-        None => runner::check(path),
+        None => not_foreign(path).and_then(|()| runner::check(path)),
     }
+}
+
+/// Refuses a file of another command by the keys at its top.
+fn not_foreign(path: &Path) -> Result<(), Failure> {
+    let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
+    // The engine reports TOML's own mistakes.
+    let file: toml::Table = toml::from_str(&text).unwrap_or_default();
+    let (owner, command) = match file.get("kind").and_then(toml::Value::as_str) {
+        Some("overhead") => ("auster model", "auster model"),
+        Some("table") => ("auster sim", "auster sim run"),
+        _ if file.contains_key("line") => ("auster sim", "auster sim run"),
+        _ if file.contains_key("measurement") => ("auster papers", "auster papers run --list"),
+        _ => return Ok(()),
+    };
+    let path = path.display();
+    Err(Failure::usage(format!(
+        "{path}: a file of {owner}; run {command} {path}"
+    )))
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     match KINDS.iter().find(|kind| (kind.is_ours)(&args.scenario)) {
         Some(kind) => (kind.run)(args),
-        None => runner::run(args),
+        None => not_foreign(&args.scenario).and_then(|()| runner::run(args)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_project_is_read_or_names_its_command() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../scenarios");
+        let (mut read_here, mut foreign) = (0, 0);
+        for file in std::fs::read_dir(dir).unwrap() {
+            let path = file.unwrap().path();
+            if path.extension().is_none_or(|extension| extension != "toml") {
+                continue;
+            }
+            match read(&path) {
+                Ok(()) => read_here += 1,
+                Err(failure) => {
+                    let name = path.file_name().unwrap().to_string_lossy();
+                    let command = match &*name {
+                        "overhead.toml" => "auster model; run auster model ",
+                        "papers.toml" => "auster papers; run auster papers run --list ",
+                        _ => "auster sim; run auster sim run ",
+                    };
+                    let right = format!("a file of {command}");
+                    assert!(failure.message().contains(&right), "{}", failure.message());
+                    foreign += 1;
+                }
+            }
+        }
+        assert!(read_here > 10 && foreign > 5, "{read_here} {foreign}");
     }
 }

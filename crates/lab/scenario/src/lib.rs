@@ -7,7 +7,6 @@ mod engine;
 pub mod experiment;
 pub mod pso;
 pub mod qos;
-pub mod reconnect;
 pub mod report;
 pub mod table;
 pub mod timeouts;

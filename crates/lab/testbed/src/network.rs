@@ -31,6 +31,10 @@ pub const SWITCHES_ADDRESS: &str = "192.168.255.2";
 pub const SWITCHES: &str = "sw";
 pub const CONTROLLER: &str = "c";
 
+/// The two ends of the link between switches and controller.
+pub const CONTROLLER_DEVICE: &str = "eth0";
+pub const SWITCHES_DEVICE: &str = "ctl0";
+
 const SCHEMAS: [&str; 2] = [
     "/usr/share/openvswitch/vswitch.ovsschema",
     "/usr/local/share/openvswitch/vswitch.ovsschema",
@@ -309,11 +313,13 @@ impl Network {
         }
         if options.control.is_wire() {
             lines.push(format!(
-                "link add ctl0 type veth peer name eth0 netns {}",
+                "link add {SWITCHES_DEVICE} type veth peer name eth0 netns {}",
                 self.namespace(CONTROLLER)
             ));
-            lines.push(format!("addr add {SWITCHES_ADDRESS}/30 dev ctl0"));
-            lines.push("link set ctl0 up".to_string());
+            lines.push(format!(
+                "addr add {SWITCHES_ADDRESS}/30 dev {SWITCHES_DEVICE}"
+            ));
+            lines.push(format!("link set {SWITCHES_DEVICE} up"));
         }
         lines.extend(devices.iter().map(|device| format!("link set {device} up")));
         let switches = self.namespace(SWITCHES);
@@ -362,13 +368,15 @@ impl Network {
             let controller = self.namespace(CONTROLLER);
             links.push(link_words(
                 &switches,
-                "ctl0",
+                SWITCHES_DEVICE,
                 &controller,
-                "eth0",
+                CONTROLLER_DEVICE,
                 &options.control,
             ));
-            lines.push(format!("addr add {SWITCHES_ADDRESS}/30 dev ctl0"));
-            lines.push("link set ctl0 up".to_string());
+            lines.push(format!(
+                "addr add {SWITCHES_ADDRESS}/30 dev {SWITCHES_DEVICE}"
+            ));
+            lines.push(format!("link set {SWITCHES_DEVICE} up"));
         }
         if links.is_empty() {
             return Ok(());

@@ -6,8 +6,9 @@
 //! it in the controller's, so that `tcp:127.0.0.1:6653` means what it means outside.
 
 use cli::program;
-use std::io::Read;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::collections::BTreeSet;
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,12 +19,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::netns;
-use crate::network::{CONTROLLER, CONTROLLER_ADDRESS, Network, SWITCHES};
+use crate::network::{
+    CONTROLLER, CONTROLLER_ADDRESS, CONTROLLER_DEVICE, Network, SWITCHES, SWITCHES_DEVICE,
+};
 use crate::topology::Topology;
 use cli::failure::Failure;
 
 const OPENFLOW_PORT: u16 = 6653;
 const RELAY_PORT: u16 = 6654;
+/// The OpenFlow port of the standby controller.
+const STANDBY_PORT: u16 = 6663;
 const START_TIME_MAX: Duration = Duration::from_secs(10);
 /// Some are started by a Java machine and load their parts one by one.
 const FOREIGN_START_TIME_MAX: Duration = Duration::from_secs(120);
@@ -56,9 +61,61 @@ impl Transport {
     }
 }
 
+/// The processes of auster's own control plane and their addresses.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Site {
+    pub transport: Transport,
+    /// Relays dial with early data (0-RTT).
+    pub early_data: bool,
+    /// The controller's addresses, at least one. The switches have the next address beside each.
+    pub addresses: Vec<Ipv4Addr>,
+    /// A second controller, with its own relay, at the second address. Without it the one
+    /// controller listens at all addresses.
+    pub standby: bool,
+}
+
+impl Site {
+    pub fn new(transport: Transport) -> Site {
+        let address = CONTROLLER_ADDRESS.parse().expect("a constant");
+        Site {
+            transport,
+            early_data: false,
+            addresses: vec![address],
+            standby: false,
+        }
+    }
+
+    /// The address at which a controller or its relay listens for switches.
+    fn listen_address(&self, standby: bool) -> Ipv4Addr {
+        match (standby, self.standby || self.addresses.len() == 1) {
+            (true, _) => self.addresses[self.addresses.len() - 1],
+            (false, true) => self.addresses[0],
+            (false, false) => Ipv4Addr::UNSPECIFIED,
+        }
+    }
+
+    /// Gives both ends of the control link the addresses that a lab does not have by itself.
+    fn add_addresses(&self, network: &Network) -> Result<(), Failure> {
+        for address in &self.addresses {
+            if address.to_string() == CONTROLLER_ADDRESS {
+                continue;
+            }
+            let beside = Ipv4Addr::from(u32::from(*address) + 1);
+            for (part, address, device) in [
+                (CONTROLLER, *address, CONTROLLER_DEVICE),
+                (SWITCHES, beside, SWITCHES_DEVICE),
+            ] {
+                let line = format!("addr add {address}/24 dev {device}");
+                program::ip_batch(Some(&network.namespace(part)), &[line])?;
+            }
+        }
+        Ok(())
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Controller {
-    Auster(Transport),
+    Auster(Site),
     /// `tcp:HOST:PORT`, reached from the machine's own namespace.
     External(net::method::Method),
     /// Each switch learns by itself, as Open vSwitch does without a controller.
@@ -69,7 +126,7 @@ impl Controller {
     /// Reads `auster`, `none` or a connection method.
     pub fn parse(text: &str, transport: Transport) -> Result<Controller, Failure> {
         match text {
-            "auster" => Ok(Controller::Auster(transport)),
+            "auster" => Ok(Controller::Auster(Site::new(transport))),
             "none" => Ok(Controller::Standalone),
             method => match method.parse::<net::method::Method>() {
                 Ok(method @ net::method::Method::Dial(net::method::Transport::Tcp, ..)) => {
@@ -83,15 +140,19 @@ impl Controller {
         }
     }
 
-    /// The processes that a scenario can kill and start again.
-    pub fn parts(&self) -> &'static [Part] {
-        match self {
-            Controller::Auster(Transport::Quic) => {
-                &[Part::Controller, Part::RelayController, Part::RelaySwitch]
-            }
-            Controller::Auster(_) => &[Part::Controller],
-            _ => &[],
-        }
+    /// The processes that a scenario can end and start again.
+    pub fn parts(&self) -> Vec<Part> {
+        let Controller::Auster(site) = self else {
+            return Vec::new();
+        };
+        let has_relays = site.transport == Transport::Quic;
+        let is_there = |part: &Part| match part {
+            Part::Controller => true,
+            Part::RelayController | Part::RelaySwitch => has_relays,
+            Part::Standby => site.standby,
+            Part::RelayStandby => site.standby && has_relays,
+        };
+        Part::ALL.into_iter().filter(is_there).collect()
     }
 
     /// Whether it can control such a network; asked before anything is made.
@@ -111,7 +172,10 @@ impl Controller {
 impl std::fmt::Display for Controller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Controller::Auster(transport) => write!(f, "auster over {}", transport.name()),
+            Controller::Auster(site) => {
+                write!(f, "auster over {}", site.transport.name())?;
+                f.write_str(if site.early_data { ", 0-RTT" } else { "" })
+            }
             Controller::External(method) => write!(f, "{method}"),
             Controller::Standalone => write!(f, "none"),
         }
@@ -127,23 +191,42 @@ pub enum Part {
     RelayController,
     /// The relay beside the switches.
     RelaySwitch,
+    /// The second controller.
+    Standby,
+    /// The relay beside the second controller.
+    RelayStandby,
 }
 
 impl Part {
+    pub const ALL: [Part; 5] = [
+        Part::Controller,
+        Part::RelayController,
+        Part::RelaySwitch,
+        Part::Standby,
+        Part::RelayStandby,
+    ];
+
     /// The name in scenarios and in the ledger.
     pub fn role(self) -> &'static str {
         match self {
             Part::Controller => "controller",
             Part::RelayController => "relay-controller",
             Part::RelaySwitch => "relay-switch",
+            Part::Standby => "standby",
+            Part::RelayStandby => "relay-standby",
         }
     }
 }
 
 /// The control plane of a running network. Its processes are the network's.
 pub struct Plane {
-    status: Option<PathBuf>,
-    transport: Option<Transport>,
+    /// `None` for a controller that is not auster.
+    site: Option<Site>,
+    /// The lab's directory.
+    dir: PathBuf,
+    /// The network namespace of the switches.
+    switches: String,
+    bridges: Vec<String>,
 }
 
 /// Starts any controller by a shell, in the controller's namespace: `{address}` and `{port}` of its
@@ -169,13 +252,20 @@ pub fn start_command(network: &mut Network, words: &str) -> Result<Plane, Failur
         network,
         &format!("tcp:{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}"),
     )?;
-    Ok(Plane {
-        status: None,
-        transport: None,
-    })
+    Ok(Plane::of(network, None))
 }
 
 impl Plane {
+    fn of(network: &Network, site: Option<Site>) -> Plane {
+        let bridges = network.topology.switches.iter();
+        Plane {
+            site,
+            dir: network.dir(),
+            switches: network.namespace(SWITCHES),
+            bridges: bridges.map(|switch| switch.name.clone()).collect(),
+        }
+    }
+
     pub fn start(network: &mut Network, controller: &Controller) -> Result<Plane, Failure> {
         match controller {
             Controller::Standalone => {
@@ -188,10 +278,7 @@ impl Plane {
                     })
                     .collect();
                 network.vsctl(&words)?;
-                Ok(Plane {
-                    status: None,
-                    transport: None,
-                })
+                Ok(Plane::of(network, None))
             }
             Controller::External(method) => {
                 let listen = format!("{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}");
@@ -204,20 +291,18 @@ impl Plane {
                 })?;
                 wait_for_listener(network, CONTROLLER, OPENFLOW_PORT, "forwarder.log")?;
                 set_controllers(network, &format!("tcp:{listen}"))?;
-                Ok(Plane {
-                    status: None,
-                    transport: None,
-                })
+                Ok(Plane::of(network, None))
             }
-            Controller::Auster(transport) => start_auster(network, *transport),
+            Controller::Auster(site) => start_auster(network, site),
         }
     }
 
     /// The controller's status document; `None` when it cannot be read.
     pub fn status(&self) -> Option<Value> {
-        let mut status = read_status(self.status.as_ref()?)?;
+        let site = self.site.as_ref()?;
+        let mut status = read_status(&status_socket(&self.dir, Part::Controller))?;
         // Behind relays the controller sees the last step only, which is TCP.
-        if self.transport == Some(Transport::Quic) {
+        if site.transport == Transport::Quic {
             for switch in status["switches"].as_array_mut()? {
                 switch["transport"] = "quic".into();
             }
@@ -225,8 +310,13 @@ impl Plane {
         Some(status)
     }
 
-    pub fn has_status(&self) -> bool {
-        self.status.is_some()
+    /// The status documents of all controllers that can be read.
+    pub fn statuses(&self) -> Vec<Value> {
+        let has_standby = self.site.as_ref().is_some_and(|site| site.standby);
+        let standby = has_standby
+            .then(|| read_status(&status_socket(&self.dir, Part::Standby)))
+            .flatten();
+        self.status().into_iter().chain(standby).collect()
     }
 
     /// Changes one setting of auster's configuration file and has auster read it again.
@@ -245,13 +335,64 @@ impl Plane {
         network.signal(Part::Controller.role(), Signal::SIGHUP)
     }
 
-    /// Starts a process again that was killed, as it was started first, and does not wait for it.
+    /// The status of the relay beside the switches; `None` without one.
+    pub fn relay_status(&self) -> Option<Value> {
+        let mut status = read_status(&status_socket(&self.dir, Part::RelaySwitch))?;
+        Some(status["relays"].get_mut(0)?.take())
+    }
+
+    pub fn has_status(&self) -> bool {
+        self.site.is_some()
+    }
+
+    /// The switches' connections to a controller or relay: their own TCP ports.
+    pub fn sessions(&self) -> io::Result<BTreeSet<u16>> {
+        let file = "/proc/thread-self/net/tcp";
+        let table = netns::within(&self.switches, || std::fs::read_to_string(file))?;
+        Ok(ports_to(&table, &[OPENFLOW_PORT, STANDBY_PORT]))
+    }
+
+    /// The entries of all flow tables: switch, table, priority, match and actions.
+    pub fn entries(&self) -> Result<BTreeSet<String>, Failure> {
+        let mut entries = BTreeSet::new();
+        for bridge in &self.bridges {
+            let socket = self.dir.join(format!("{bridge}.mgmt"));
+            let mut command = Command::new("ovs-ofctl");
+            command.args(["-O", "OpenFlow13", "dump-flows", "--no-stats"]);
+            command.arg(format!("unix:{}", socket.display()));
+            let text = program::run(command)?;
+            let lines = text.lines().filter(|line| line.contains("actions="));
+            entries.extend(lines.map(|line| format!("{bridge}: {}", entry(line))));
+        }
+        Ok(entries)
+    }
+
+    /// Starts a process again that has ended, as it was started first, and does not wait for it.
     pub fn start_again(&self, network: &mut Network, part: Part) -> Result<(), Failure> {
-        match self.transport {
-            Some(transport) => start_part(network, part, transport),
+        match &self.site {
+            Some(site) => start_part(network, part, site),
             None => Err(Failure::usage("the controller is not auster's to start")),
         }
     }
+}
+
+/// The local ports of established connections to one of `ports`, from the kernel's table.
+fn ports_to(table: &str, ports: &[u16]) -> BTreeSet<u16> {
+    let port = |address: &str| u16::from_str_radix(address.rsplit(':').next()?, 16).ok();
+    let own = |line: &str| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (own, peer, state) = (fields.next()?, fields.next()?, fields.next()?);
+        (state == "01" && ports.contains(&port(peer)?)).then(|| port(own))?
+    };
+    table.lines().filter_map(own).collect()
+}
+
+/// An entry without the fields that a controller may renew: cookie, timeouts and importance.
+fn entry(line: &str) -> String {
+    let renewed = ["cookie=", "idle_timeout=", "hard_timeout=", "importance="];
+    let is_kept = |field: &&str| !renewed.iter().any(|name| field.starts_with(name));
+    let kept = line.trim().split(", ").filter(is_kept);
+    kept.collect::<Vec<_>>().join(", ")
 }
 
 /// Reads a controller's status document from its status socket.
@@ -276,21 +417,21 @@ fn config_file(network: &Network) -> PathBuf {
     network.dir().join("controller.toml")
 }
 
-fn start_auster(network: &mut Network, transport: Transport) -> Result<Plane, Failure> {
-    let dir = network.dir();
-    let pki = dir.join("pki");
-    if transport != Transport::Tcp {
-        make_certificates(&pki)?;
+fn start_auster(network: &mut Network, site: &Site) -> Result<Plane, Failure> {
+    let pki = network.dir().join("pki");
+    site.add_addresses(network)?;
+    let first = site.addresses[0];
+    if site.transport != Transport::Tcp {
+        make_certificates_for(&pki, &first.to_string())?;
     }
-    start_part(network, Part::Controller, transport)?;
+    start_part(network, Part::Controller, site)?;
     wait_for_listener(network, CONTROLLER, OPENFLOW_PORT, "controller.log")?;
-    match transport {
-        Transport::Tcp => {
-            set_controllers(
-                network,
-                &format!("tcp:{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}"),
-            )?;
-        }
+    if site.standby {
+        start_part(network, Part::Standby, site)?;
+        wait_for_listener(network, CONTROLLER, STANDBY_PORT, "standby.log")?;
+    }
+    match site.transport {
+        Transport::Tcp => set_controllers(network, &format!("tcp:{first}:{OPENFLOW_PORT}"))?,
         Transport::Tls => {
             let file = |name: &str| pki.join(name).display().to_string();
             let [key, certificate, ca] = [
@@ -299,73 +440,84 @@ fn start_auster(network: &mut Network, transport: Transport) -> Result<Plane, Fa
                 file("controllerca/cacert.pem"),
             ];
             network.vsctl(&["set-ssl", &key, &certificate, &ca])?;
-            set_controllers(
-                network,
-                &format!("ssl:{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}"),
-            )?;
+            set_controllers(network, &format!("ssl:{first}:{OPENFLOW_PORT}"))?;
         }
         Transport::Quic => {
-            start_part(network, Part::RelayController, transport)?;
-            start_part(network, Part::RelaySwitch, transport)?;
+            start_part(network, Part::RelayController, site)?;
+            if site.standby {
+                start_part(network, Part::RelayStandby, site)?;
+            }
+            start_part(network, Part::RelaySwitch, site)?;
             wait_for_listener(network, SWITCHES, OPENFLOW_PORT, "relay-switch.log")?;
             set_controllers(network, &format!("tcp:127.0.0.1:{OPENFLOW_PORT}"))?;
         }
     }
-    Ok(Plane {
-        status: Some(status_socket(network)),
-        transport: Some(transport),
-    })
+    Ok(Plane::of(network, Some(site.clone())))
 }
 
-fn status_socket(network: &Network) -> PathBuf {
-    network.dir().join("status.sock")
+/// The status socket of a process.
+fn status_socket(dir: &Path, part: Part) -> PathBuf {
+    match part {
+        Part::Controller => dir.join("status.sock"),
+        other => dir.join(format!("{}.sock", other.role())),
+    }
 }
 
 /// Starts one process. Over QUIC there is a relay beside the switches, one beside the controller,
 /// and a QUIC connection between.
-fn start_part(network: &mut Network, part: Part, transport: Transport) -> Result<(), Failure> {
+fn start_part(network: &mut Network, part: Part, site: &Site) -> Result<(), Failure> {
     let dir = network.dir();
     let pki = dir.join("pki");
     let log = network.open_log(&format!("{}.log", part.role()))?;
     let namespace = match part {
-        Part::Controller | Part::RelayController => CONTROLLER,
         Part::RelaySwitch => SWITCHES,
+        _ => CONTROLLER,
     };
-    let status = status_socket(network);
+    let standby = matches!(part, Part::Standby | Part::RelayStandby);
+    let port = if standby { STANDBY_PORT } else { OPENFLOW_PORT };
+    let address = site.listen_address(standby);
+    let status = status_socket(&dir, part);
     let config = config_file(network);
     let configure = |command: &mut Command| {
         command.stderr(log);
         match part {
-            Part::Controller => {
-                let listen = match transport {
-                    Transport::Tcp => format!("ptcp:{OPENFLOW_PORT}:{CONTROLLER_ADDRESS}"),
-                    Transport::Tls => format!("pssl:{OPENFLOW_PORT}:{CONTROLLER_ADDRESS}"),
-                    Transport::Quic => format!("ptcp:{OPENFLOW_PORT}:127.0.0.1"),
+            Part::Controller | Part::Standby => {
+                let listen = match site.transport {
+                    Transport::Tcp => format!("ptcp:{port}:{address}"),
+                    Transport::Tls => format!("pssl:{port}:{address}"),
+                    Transport::Quic => format!("ptcp:{port}:127.0.0.1"),
                 };
                 command.args(["run", "--listen", &listen, "--status"]);
                 command.arg(&status);
                 if config.exists() {
                     command.arg("--config").arg(&config);
                 }
-                if transport == Transport::Tls {
+                if site.transport == Transport::Tls {
                     identity(command, &pki, "controller");
                 }
             }
-            Part::RelayController => {
-                let listen = format!("pquic:{RELAY_PORT}:{CONTROLLER_ADDRESS}");
-                let dial = format!("tcp:127.0.0.1:{OPENFLOW_PORT}");
+            Part::RelayController | Part::RelayStandby => {
+                let listen = format!("pquic:{RELAY_PORT}:{address}");
+                let dial = format!("tcp:127.0.0.1:{port}");
                 command.args(["relay", "controller", "--listen", &listen]);
                 command.args(["--openflow", &dial]);
                 identity(command, &pki, "controller");
             }
             Part::RelaySwitch => {
                 let listen = format!("ptcp:{OPENFLOW_PORT}:127.0.0.1");
-                let dial = format!("quic:{CONTROLLER_ADDRESS}:{RELAY_PORT}");
-                let database = format!("unix:{}", dir.join("db.sock").display());
                 command.args(["relay", "switch", "--openflow", &listen]);
-                command.args(["--connect", &dial, "--ovsdb", &database, "--nudge"]);
+                for address in &site.addresses {
+                    command.args(["--connect", &format!("quic:{address}:{RELAY_PORT}")]);
+                }
+                let database = format!("unix:{}", dir.join("db.sock").display());
+                let status = format!("unix:{}", status.display());
+                command.args(["--ovsdb", &database, "--nudge", "--status", &status]);
                 identity(command, &pki, "switch");
             }
+        }
+        let is_relay = !matches!(part, Part::Controller | Part::Standby);
+        if site.early_data && is_relay {
+            command.arg("--early-data");
         }
     };
     network
@@ -415,6 +567,16 @@ pub fn identity(command: &mut Command, pki: &Path, name: &str) {
         .arg(pki.join(format!("{name}-cert.pem")))
         .arg("-C")
         .arg(pki.join(ca).join("cacert.pem"));
+}
+
+/// Whether Open vSwitch can dial this: `tcp:HOST:PORT` or `ssl:HOST:PORT`.
+pub fn is_target(text: &str) -> bool {
+    use net::method::{Method, Transport};
+    let parsed = text.parse();
+    matches!(
+        parsed,
+        Ok(Method::Dial(Transport::Tcp | Transport::Tls, ..))
+    )
 }
 
 /// All switches at once. Open vSwitch's own maximal back-off of eight seconds is for networks of
@@ -530,4 +692,54 @@ fn join(a: TcpStream, b: TcpStream) -> std::io::Result<()> {
         });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_are_established_connections_to_a_controllers_port() {
+        let table = "  sl  local_address rem_address   st tx_queue\n\
+            0: 0100007F:19FD 00000000:0000 0A 00000000:00000000\n\
+            1: 0100007F:9C40 0100007F:19FD 01 00000000:00000000\n\
+            2: 0100007F:19FD 0100007F:9C40 01 00000000:00000000\n\
+            3: 0100007F:9C41 0100007F:19FD 04 00000000:00000000\n\
+            4: 0201A8C0:9C42 0101A8C0:1A07 01 00000000:00000000\n";
+        assert_eq!(ports_to(table, &[6653, 6663]), [40_000, 40_002].into());
+        assert_eq!(ports_to(table, &[6653]), [40_000].into());
+    }
+
+    #[test]
+    fn an_entry_is_the_same_after_its_timeouts_were_renewed() {
+        let old = " cookie=0x1, idle_timeout=10, priority=7,ip,nw_dst=10.0.0.1 actions=output:1";
+        let new = " cookie=0x2, idle_timeout=60, priority=7,ip,nw_dst=10.0.0.1 actions=output:1";
+        assert_eq!(entry(old), entry(new));
+        assert_ne!(entry(old), entry(&old.replace("output:1", "output:2")));
+        let deeper = " cookie=0x1, table=1, priority=7,ip actions=drop";
+        assert_eq!(entry(deeper), "table=1, priority=7,ip actions=drop");
+    }
+
+    #[test]
+    fn one_controller_listens_everywhere_and_a_standby_at_the_second_address() {
+        let [first, second] = ["172.30.1.1", "172.30.2.1"].map(|a| a.parse().unwrap());
+        let mut site = Site::new(Transport::Quic);
+        assert_eq!(site.listen_address(false).to_string(), CONTROLLER_ADDRESS);
+        site.addresses = vec![first, second];
+        assert_eq!(site.listen_address(false), Ipv4Addr::UNSPECIFIED);
+        assert!(
+            !Controller::Auster(site.clone())
+                .parts()
+                .contains(&Part::Standby)
+        );
+        site.standby = true;
+        assert_eq!(
+            [false, true].map(|s| site.listen_address(s)),
+            [first, second]
+        );
+        assert_eq!(Controller::Auster(site.clone()).parts(), Part::ALL);
+        site.transport = Transport::Tls;
+        let parts = Controller::Auster(site).parts();
+        assert_eq!(parts, [Part::Controller, Part::Standby]);
+    }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use testbed::plane::{Controller, Transport};
 
 use crate::engine::reader::Problem;
-use crate::engine::schema::{Circumstances, Scenario};
+use crate::engine::schema::{Cell, Circumstances, Scenario};
 
 const GOOD: &str = r#"title = "test"
 runs = 2
@@ -233,7 +233,7 @@ const MISTAKES: [(&str, &str, usize, &str); 49] = [
         "kind = \"status\"",
         "kind = \"power\"",
         28,
-        "probe.kind: 'power' is unknown; known: counter, status",
+        "probe.kind: 'power' is unknown; known: counter, entries",
     ),
     (
         "pairs = \"ring\"",
@@ -849,6 +849,210 @@ fn all_mistakes_are_reported_at_once_and_each_once() {
     assert_eq!(lines, [2, 12, 32, 37, 44]);
 }
 
+/// A network with a control plane of its own, and each kind of change and probe of that.
+const CONTROLLED: &str = r#"title = "test"
+[topology]
+graph = "single,4"
+fresh = true
+[controller]
+transport = "$way"
+addresses = ["172.30.1.1", "172.30.2.1"]
+standby = "$standby"
+[[matrix.event]]
+name = "moved"
+standby = false
+[[matrix.event]]
+name = "rehome"
+standby = true
+[matrix]
+way = ["quic-0rtt", "tls"]
+[ready]
+pings = "streams"
+[[traffic]]
+id = "new"
+kind = "ping"
+between = ["h1-h2"]
+interval = "20ms"
+begins = "broken"
+[[probe]]
+id = "heard"
+kind = "host"
+of = "h1"
+[[probe]]
+id = "session"
+kind = "sessions"
+[[probe]]
+id = "table"
+kind = "entries"
+[[probe]]
+id = "relay"
+kind = "relay"
+[[at]]
+id = "broken"
+time = "1s"
+[[at]]
+of = "moved*"
+id = "elsewhere"
+time = "1s"
+address = { at = "switches", remove = "172.30.1.2/24", add = "172.30.1.3/24" }
+[[at]]
+of = "rehome, way=quic*"
+id = "stopped"
+time = "1s"
+stop = "relay-controller"
+[[at]]
+of = ["rehome, way=tls", "rehome, way=ssl*", "rehome, way=tcp*"]
+id = "rehomed"
+time = "1s"
+connect = "ssl:172.30.2.1:6663"
+[[at]]
+id = "end"
+time = "9s"
+[[row]]
+name = "channel"
+answered_ms = "max(new.answered_ms)"
+heard_ms = "heard.known_ms"
+kept = "session.kept"
+lost = "table.lost"
+resumed = "relay.resumptions"
+[[claim]]
+of = "*quic*"
+against = "moved, way=tls"
+that = "max(answered_ms) <= 0.5 * min(against.answered_ms)"
+"#;
+
+#[test]
+fn mistakes_about_the_control_plane_are_reported_too() {
+    let unknown = "of = [\"rehome, way=tls\", \"rehome, way=ssl*\"";
+    let found = refused(CONTROLLED);
+    let lines: Vec<String> = found.iter().map(Problem::to_string).collect();
+    let example = "cells are such as 'moved, way=quic-0rtt'";
+    assert_eq!(
+        lines,
+        ["ssl*", "tcp*"]
+            .map(|way| format!("line 52: at.of: no cell is like 'rehome, way={way}'; {example}")),
+    );
+    let good = CONTROLLED.replace(
+        &CONTROLLED
+            [CONTROLLED.find(unknown).unwrap()..CONTROLLED.find("id = \"rehomed\"").unwrap()],
+        "of = [\"rehome, way=tls\"]\n",
+    );
+    let scenario = read(&good, &auster()).unwrap_or_else(|found| panic!("{found:#?}"));
+    assert!(scenario.own_controller);
+    assert_eq!(scenario.networks.len(), scenario.cells.len(), "fresh ones");
+    let ends = |cell: &Cell| {
+        cell.moments
+            .iter()
+            .map(|m| m.id.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ends(&scenario.cells[0]), ["broken", "elsewhere", "end"]);
+    assert_eq!(ends(&scenario.cells[2]), ["broken", "stopped", "end"]);
+    let controller = auster();
+    let around = Circumstances {
+        beside: Path::new("."),
+        controller: &controller,
+        runs: None,
+        quick: true,
+    };
+    let quick = format!("{good}[quick]\nevent = [\"rehome\"]\n");
+    let quick = Scenario::read(&quick, &around).unwrap_or_else(|found| panic!("{found:#?}"));
+    assert_eq!((quick.cells.len(), quick.claims.len()), (2, 0));
+    for (from, to, words) in [
+        (
+            "fresh = true",
+            "fresh = 1",
+            "topology.fresh: 1 is not true or false",
+        ),
+        (
+            "\"tls\"]\n[ready]",
+            "\"tlss\"]\n[ready]",
+            "controller.transport: 'tlss' is unknown; did you mean tls?",
+        ),
+        (
+            "transport =",
+            "trasport =",
+            "controller.trasport: unknown key; did you mean transport?",
+        ),
+        (
+            "\"172.30.2.1\"]",
+            "\"172.30.2\"]",
+            "controller.addresses: [\"172.30.1.1\", \"172.30.2\"] is not a list of IPv4",
+        ),
+        (
+            ", \"172.30.2.1\"]",
+            "]",
+            "controller.standby: give two addresses",
+        ),
+        (
+            "of = \"h1\"",
+            "of = \"h9\"",
+            "probe.of: no host h9; did you mean h1?",
+        ),
+        (
+            "of = \"h1\"",
+            "",
+            "probe.of: missing; write such as of = \"h1\"",
+        ),
+        (
+            "at = \"switches\"",
+            "at = \"switch\"",
+            "at.address.at: 'switch' is unknown; did you mean switches?",
+        ),
+        (
+            "172.30.1.3/24",
+            "172.30.1.3",
+            "at.address.add: '172.30.1.3' is not an address; write",
+        ),
+        (
+            ", remove = \"172.30.1.2/24\", add = \"172.30.1.3/24\"",
+            "",
+            "at.address.remove: missing",
+        ),
+        (
+            "connect = \"ssl:",
+            "connect = \"quic:",
+            "at.connect: 'quic:172.30.2.1:6663' is not a controller",
+        ),
+        (
+            "of = \"rehome, way=quic*\"",
+            "of = \"rehome*\"",
+            "at.stop: auster over tls has no relay-controller; relays are there with",
+        ),
+        (
+            "stop = \"relay-controller\"",
+            "kill = \"relay-stanby\"",
+            "at.kill: 'relay-stanby' is unknown; did you mean relay-standby?",
+        ),
+        (
+            "of = \"moved*\"",
+            "of = \"moved*\"\nstop = \"standby\"",
+            "at.stop: auster over tls has no standby; write standby = true",
+        ),
+        ("of = \"moved*\"", "of = 3", "at.of: 3 is not a string"),
+        (
+            "against = \"moved, way=tls\"",
+            "against = \"*\"",
+            "claim.against: 4 cells are like '*'; name one cell, such as 'moved, way=quic",
+        ),
+        (
+            "against = \"moved, way=tls\"",
+            "",
+            "claim.that: no against.answered_ms; known: answered_ms",
+        ),
+        (
+            "session.kept",
+            "session.kpet",
+            "row.kept: no session.kpet; did you mean session.kept?",
+        ),
+    ] {
+        assert!(good.contains(from), "{from}");
+        let found = refused(&good.replacen(from, to, 1));
+        let is_it = |p: &Problem| p.text.contains(words);
+        assert!(found.iter().any(is_it), "{to}: {words}\n{found:#?}");
+    }
+}
+
 #[test]
 fn relays_are_killed_only_where_there_are_relays() {
     let text = GOOD.replace("\"controller\"", "\"relay-switch\"");
@@ -882,6 +1086,7 @@ fn the_scenarios_of_the_project_are_read() {
         "relay-restart.toml",
         "path-change.toml",
         "tcp-flap.toml",
+        "reconnect.toml",
     ] {
         let text = std::fs::read_to_string(dir.join(name)).unwrap();
         assert!(read(&text, &auster()).is_ok(), "{name}");

@@ -496,6 +496,14 @@ impl<'a> Section<'a> {
         texts
     }
 
+    /// A string, or a list of strings.
+    pub fn text_or_texts(&self, key: &'a str) -> Option<Vec<String>> {
+        match self.node(key)?.value {
+            Value::List(_) => self.texts(key),
+            _ => self.text(key).map(|text| vec![text]),
+        }
+    }
+
     /// What a link does to frames; a wire if the key is not there.
     pub fn impairment(&self, key: &'a str) -> LinkConfig {
         let Some(node) = self.node(key) else {

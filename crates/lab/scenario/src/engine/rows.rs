@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use crate::engine::expression::{self, Value};
 use crate::engine::matrix;
 use crate::engine::probe::Series;
-use crate::engine::schema::{Cell, Column, RowSpec, Run, Scenario};
+use crate::engine::schema::{AGAINST, Cell, Claim, Column, RowSpec, Run, Scenario};
 use crate::engine::timeline::{END, START, Window};
 use crate::engine::traffic::Record;
 use crate::report::Check;
@@ -111,9 +111,13 @@ pub fn verdicts(scenario: &Scenario, rows: &[Row]) -> Vec<Check> {
     pairs
         .filter(|(_, cell, claim)| matrix::is_meant(&claim.of, &cell.name))
         .map(|(n, cell, claim)| {
-            let own = |row: &&Row| row.cell == n && row.name == claim.row;
-            let rows: Vec<&Row> = rows.iter().filter(own).collect();
-            let column = |name: &str| Value::Many(rows.iter().map(|row| row.get(name)).collect());
+            let column = |name: &str| {
+                let (rows, name) = match (name.strip_prefix(AGAINST), claim.against) {
+                    (Some(name), Some(other)) => (rows_of(rows, other, claim), name),
+                    _ => (rows_of(rows, n, claim), name),
+                };
+                Value::Many(rows.map(|row| row.get(name)).collect())
+            };
             let about = match cell.name.as_str() {
                 "" => &claim.row,
                 name => name,
@@ -125,6 +129,12 @@ pub fn verdicts(scenario: &Scenario, rows: &[Row]) -> Vec<Check> {
             }
         })
         .collect()
+}
+
+/// The rows of a cell that a claim is about.
+fn rows_of<'a>(rows: &'a [Row], cell: usize, claim: &'a Claim) -> impl Iterator<Item = &'a Row> {
+    rows.iter()
+        .filter(move |row| row.cell == cell && row.name == claim.row)
 }
 
 impl Row {

@@ -53,6 +53,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         quick: args.quick,
     };
     let scenario = Scenario::read(&text, &around).map_err(|found| mistakes(path, &found))?;
+    if scenario.own_controller && (args.transport.is_some() || !args.controller.is_empty()) {
+        return Err(Failure::usage(
+            "--controller, --transport: the scenario has a [controller] of its own",
+        ));
+    }
     // Said by itself, before the title.
     tools::require_network_tools()?;
     if let Some(out) = &args.out {
@@ -61,11 +66,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     // Before anything that starts a thread; see `Signals::take`.
     let signals = Signals::take()?;
-    note!("{}: {controller}", scenario.title);
+    let controllers = controllers(&scenario);
+    note!("{}: {controllers}", scenario.title);
     let mut experiment = Experiment {
         stays: scenario.stay && !args.once && !args.json,
         scenario: &scenario,
-        controller: &controller,
         signals,
         raw: Vec::new(),
         rows: Vec::new(),
@@ -89,7 +94,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         title: scenario.title.clone(),
         scenario: path.display().to_string(),
         command: std::env::args().collect(),
-        controller: controller.to_string(),
+        controller: controllers,
         started_unix_s: unix_seconds(),
         machine: Machine::here(),
         passed: outcomes.iter().all(Outcome::passed) && checks.iter().all(|check| check.passed),
@@ -122,6 +127,18 @@ pub fn check(path: &Path) -> Result<(), Failure> {
     }
 }
 
+/// The controllers of all cells, each once.
+fn controllers(scenario: &Scenario) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for cell in &scenario.cells {
+        let name = cell.network.controller.to_string();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join("; ")
+}
+
 /// One line for each mistake.
 fn mistakes(path: &Path, found: &[Problem]) -> Failure {
     let lines = found
@@ -132,7 +149,6 @@ fn mistakes(path: &Path, found: &[Problem]) -> Failure {
 
 struct Experiment<'a> {
     scenario: &'a Scenario,
-    controller: &'a Controller,
     signals: Signals,
     stays: bool,
     /// By network, a line per packet.
@@ -169,7 +185,7 @@ impl Experiment<'_> {
             port_buffer_bytes: cell.network.port_buffer_bytes,
         };
         let begun = Instant::now();
-        let mut network = Network::start(topology, &self.controller.to_string(), &options)?;
+        let mut network = Network::start(topology, &cell.network.controller.to_string(), &options)?;
         outcome.network_up_s = seconds(begun.elapsed());
         note!(
             "  {:6.2} s  network up, as lab {}",
@@ -181,7 +197,7 @@ impl Experiment<'_> {
         }
         plane::write_config(&network, &cell.network.config)?;
         let started = Instant::now();
-        let plane = Plane::start(&mut network, self.controller)?;
+        let plane = Plane::start(&mut network, &cell.network.controller)?;
         let hosts = network.topology.hosts.iter();
         let namespaces: Vec<_> = hosts
             .map(|host| (network.namespace(&host.name), host.address))

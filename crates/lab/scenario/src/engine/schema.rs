@@ -1,12 +1,13 @@
 //! A scenario as its file describes it, checked as a whole before anything runs.
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
 use sim::link::LinkConfig;
-use testbed::plane::Controller;
+use testbed::plane::{Controller, Site, Transport};
 use testbed::topology::Topology;
 use testbed::topology_file::topology;
 
@@ -26,6 +27,8 @@ pub struct Scenario {
     pub title: String,
     /// Stay up with a live view until Ctrl-C.
     pub stay: bool,
+    /// The file has `[controller]`, so the command line does not choose one.
+    pub own_controller: bool,
     pub cells: Vec<Cell>,
     pub claims: Vec<Claim>,
     pub plots: Vec<PlotSpec>,
@@ -60,6 +63,7 @@ pub struct NetworkSpec {
     pub config: toml::Table,
     /// Hosts know each other's hardware addresses from the start.
     pub static_arp: bool,
+    pub controller: Controller,
     /// What the link between switches and controller does.
     pub control: LinkConfig,
     pub seed: u64,
@@ -118,6 +122,8 @@ pub struct Claim {
     pub row: String,
     /// A pattern of cells' names.
     pub of: String,
+    /// The cell whose columns `that` may name as `against.COLUMN`.
+    pub against: Option<usize>,
     pub that: Expression,
     pub says: String,
 }
@@ -143,6 +149,9 @@ pub struct Circumstances<'a> {
     /// Only the part of `[quick]`.
     pub quick: bool,
 }
+
+/// Before the name of a column of the cell that a claim compares with.
+pub const AGAINST: &str = "against.";
 
 const CELLS_MAX: usize = 10_000;
 const RUNS_MAX: u64 = 1000;
@@ -217,7 +226,13 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
     ] {
         top.know(key);
     }
-    let claims = top.sections("claim");
+    let names: Vec<String> = parameters.iter().map(Parameters::name).collect();
+    let mut claims = top.sections("claim");
+    match around.quick {
+        // The other cells have the moments and claims that this part lacks.
+        true => claims.retain(|section| has_cells(section, &names)),
+        false => check_patterns(&top, &names),
+    }
     let cells = cells.into_iter().collect::<Option<Vec<Cell>>>();
     let claims = claims
         .into_iter()
@@ -236,10 +251,12 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
                 .map_err(|problem| top.problem("traffic", problem))
                 .ok()
         });
+    let own_controller = top.section("controller").is_some_and(|own| is_own(&own));
     top.finish();
     Some(Scenario {
         title: title?,
         stay,
+        own_controller,
         cells: cells?,
         claims: claims.into_iter().collect::<Option<_>>()?,
         plots: plots.into_iter().collect::<Option<_>>()?,
@@ -292,7 +309,7 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
     let network = network(top, around);
     let topology = network.as_ref().map(|network| &network.topology);
     let ready = ready(top);
-    let (moments, events) = moments(top, topology, around);
+    let (moments, events) = moments(top, &name, network.as_ref());
     let times = timeline::schedule(&moments);
     let mut names: Vec<(String, Shape)> = Vec::new();
     let mut ids = BTreeSet::new();
@@ -384,12 +401,10 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
 
 fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec> {
     let control = top.impairment("control");
-    let controller = top.section("controller");
-    let config = controller.map_or_else(toml::Table::new, |section| {
-        let config = section.table("config");
-        section.finish();
-        config
-    });
+    let own = top.section("controller");
+    let config = own.as_ref().map(|section| section.table("config"));
+    let own = own.and_then(controller);
+    let controller = own.unwrap_or_else(|| around.controller.clone());
     let seed = top.count("seed", 0..=u64::from(u32::MAX)).unwrap_or(1);
     let Some(section) = top.section("topology") else {
         if !top.has("topology") {
@@ -417,7 +432,7 @@ fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec>
         ),
         false => topology(&graph, hosts_per_edge),
     };
-    let built = built.and_then(|topology| around.controller.check(&topology).map(|()| topology));
+    let built = built.and_then(|topology| controller.check(&topology).map(|()| topology));
     let mut topology = match built {
         Ok(topology) => topology,
         Err(failure) => {
@@ -448,11 +463,89 @@ fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec>
         topology,
         fresh,
         port_buffer_bytes: buffer.map(|bytes| bytes as usize),
-        config,
+        config: config.unwrap_or_default(),
         static_arp,
+        controller,
         control,
         seed,
     })
+}
+
+/// Words for what carries OpenFlow; `ssl` is Open vSwitch's for TLS.
+const TRANSPORTS: [&str; 5] = ["tcp", "tls", "ssl", "quic", "quic-0rtt"];
+
+/// auster's control plane as the scenario wants it; `None` leaves the choice to the command line.
+fn controller(section: Section<'_>) -> Option<Controller> {
+    if !is_own(&section) {
+        section.finish();
+        return None;
+    }
+    let mut site = match section.word("transport", &TRANSPORTS) {
+        Some("tls" | "ssl") => Site::new(Transport::Tls),
+        Some("quic") => Site::new(Transport::Quic),
+        Some("quic-0rtt") => Site {
+            early_data: true,
+            ..Site::new(Transport::Quic)
+        },
+        _ => Site::new(Transport::Tcp),
+    };
+    site.standby = section.truth("standby").unwrap_or(false);
+    let address = |text: &String| {
+        let address: Option<Ipv4Addr> = text.parse().ok();
+        address.filter(|address| (1..=253).contains(&address.octets()[3]))
+    };
+    if let Some(texts) = section.texts("addresses") {
+        let example = "[\"172.30.1.1\", \"172.30.2.1\"]";
+        match texts.iter().map(address).collect::<Option<Vec<_>>>() {
+            Some(addresses) if !addresses.is_empty() => site.addresses = addresses,
+            _ => section.problem(
+                "addresses",
+                format!("{texts:?} is not a list of IPv4 addresses, such as {example}"),
+            ),
+        }
+    }
+    if site.standby && site.addresses.len() != 2 {
+        section.problem(
+            "standby",
+            "give two addresses; it listens at the second one",
+        );
+    }
+    section.finish();
+    Some(Controller::Auster(site))
+}
+
+/// Whether `[controller]` has more than a configuration for the command line's controller.
+fn is_own(section: &Section<'_>) -> bool {
+    let keys = ["transport", "addresses", "standby"];
+    keys.into_iter().filter(|key| section.has(key)).count() > 0
+}
+
+/// Whether a section is for a cell, by the patterns in its `of`.
+fn is_for(section: &Section<'_>, name: &str) -> bool {
+    let patterns = section.text_or_texts("of");
+    patterns.is_none_or(|patterns| patterns.iter().any(|of| matrix::is_meant(of, name)))
+}
+
+/// Whether there are cells for each pattern of a claim.
+fn has_cells(section: &Section<'_>, names: &[String]) -> bool {
+    let patterns = ["of", "against"]
+        .into_iter()
+        .filter_map(|key| section.text(key));
+    let mut patterns = patterns.collect::<Vec<_>>().into_iter();
+    patterns.all(|pattern| names.iter().any(|name| matrix::is_meant(&pattern, name)))
+}
+
+/// Reports an `[[at]]` that is for no cell. No cell reads it.
+fn check_patterns(top: &Section<'_>, names: &[String]) {
+    for section in top.sections("at") {
+        for of in section.text_or_texts("of").unwrap_or_default() {
+            if !names.iter().any(|name| matrix::is_meant(&of, name)) {
+                let example = names.first().map_or("", String::as_str);
+                let right = format!("cells are such as '{example}'");
+                section.problem("of", format!("no cell is like '{of}'; {right}"));
+            }
+        }
+    }
 }
 
 fn ready(top: &Section<'_>) -> Ready {
@@ -480,14 +573,13 @@ fn ready(top: &Section<'_>) -> Ready {
 
 type Events = Vec<(String, Box<dyn Event>)>;
 
-fn moments(
-    top: &Section<'_>,
-    topology: Option<&Topology>,
-    around: &Circumstances<'_>,
-) -> (Vec<Moment>, Events) {
+fn moments(top: &Section<'_>, cell: &str, network: Option<&NetworkSpec>) -> (Vec<Moment>, Events) {
     let (mut moments, mut events) = (Vec::<Moment>::new(), Vec::new());
     let mut lasting = Vec::new();
     for section in top.sections("at") {
+        if !is_for(&section, cell) {
+            continue;
+        }
         let mut ids = moments.iter().map(|moment| moment.id.clone()).collect();
         let id = new_id(&section, &mut ids);
         let times = timeline::schedule(&moments);
@@ -495,8 +587,8 @@ fn moments(
         let time = section.required_duration("time", Duration::ZERO..=TIME_MAX);
         let happens = section.truth("when").unwrap_or(true);
         let event = event::read(&section);
-        if let (Some(event), Some(topology)) = (&event, topology)
-            && let Err(problem) = event.check(topology, around.controller)
+        if let (Some(event), Some(spec)) = (&event, network)
+            && let Err(problem) = event.check(&spec.topology, &spec.controller)
         {
             let verb = event::VERBS.into_iter().find(|verb| section.has(verb));
             section.problem(verb.unwrap_or("id"), problem);
@@ -627,6 +719,7 @@ fn claim(section: Section<'_>, cells: Option<&[Cell]>) -> Option<Claim> {
     let says = section.text("says");
     let row = section.text("row");
     let of = section.text("of").unwrap_or_else(|| "*".to_string());
+    let against = section.text("against");
     // Rows of a scenario with mistakes are not all known.
     let claim = cells.and_then(|cells| {
         let found = kind_of_row(&section, row.as_ref(), cells)?;
@@ -642,17 +735,23 @@ fn claim(section: Section<'_>, cells: Option<&[Cell]>) -> Option<Claim> {
             truth: false,
             many: true,
         };
-        let columns: Vec<(&str, Shape)> = found
-            .columns
-            .iter()
-            .map(|c| (c.name.as_str(), many))
-            .collect();
+        let against = match against {
+            Some(pattern) => Some(only_cell(&section, cells, &pattern)?),
+            None => None,
+        };
+        let mut columns: Vec<String> = found.columns.iter().map(|c| c.name.clone()).collect();
+        if against.is_some() {
+            let others = found.columns.iter().map(|c| format!("{AGAINST}{}", c.name));
+            columns.extend(others.collect::<Vec<_>>());
+        }
+        let columns: Vec<(&str, Shape)> = columns.iter().map(|c| (c.as_str(), many)).collect();
         let parsed = comparison(&that, &columns)
             .map_err(|problem| section.problem("that", problem))
             .ok()?;
         Some(Claim {
             row: found.name.clone(),
             of,
+            against,
             says: says.unwrap_or(that),
             that: parsed,
         })
@@ -751,6 +850,28 @@ impl Cell {
         let found = self.parameters.iter().find(|(known, _)| known == axis);
         found.map(|(_, words)| words.as_str())
     }
+}
+
+/// The one cell that a claim compares with.
+fn only_cell(section: &Section<'_>, cells: &[Cell], pattern: &str) -> Option<usize> {
+    let meant = |(_, cell): &(usize, &Cell)| matrix::is_meant(pattern, &cell.name);
+    let meant: Vec<usize> = cells
+        .iter()
+        .enumerate()
+        .filter(meant)
+        .map(|(n, _)| n)
+        .collect();
+    let [one] = meant[..] else {
+        let example = &cells[0].name;
+        let right = format!("name one cell, such as '{example}'");
+        let count = meant.len();
+        section.problem(
+            "against",
+            format!("{count} cells are like '{pattern}'; {right}"),
+        );
+        return None;
+    };
+    Some(one)
 }
 
 /// The id of a section, which must be a name and new.

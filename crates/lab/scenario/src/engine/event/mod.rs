@@ -1,5 +1,7 @@
 //! What happens to a network at a moment, one file per kind.
 
+mod address;
+mod connect;
 mod drain;
 mod flap;
 mod link;
@@ -14,6 +16,7 @@ use testbed::plane::{Controller, Plane};
 use testbed::topology::Topology;
 
 use crate::engine::reader::Section;
+use process::Change;
 
 /// One change of a running network.
 pub trait Event: Sync {
@@ -34,7 +37,9 @@ pub trait Event: Sync {
 }
 
 /// Keys of `[[at]]` that make something happen.
-pub const VERBS: [&str; 6] = ["cut", "mend", "drain", "flap", "kill", "start"];
+pub const VERBS: [&str; 9] = [
+    "cut", "mend", "drain", "flap", "kill", "stop", "start", "address", "connect",
+];
 
 /// The event of one `[[at]]`; none if it only names a moment.
 pub fn read(section: &Section<'_>) -> Option<Box<dyn Event>> {
@@ -44,9 +49,13 @@ pub fn read(section: &Section<'_>) -> Option<Box<dyn Event>> {
     }
     let cut = link::Link::read(section, "cut", false);
     let mend = link::Link::read(section, "mend", true);
-    let kill = process::Process::read(section, "kill", false);
-    let start = process::Process::read(section, "start", true);
+    let kill = process::Process::read(section, "kill", Change::Kill);
+    let stop = process::Process::read(section, "stop", Change::Stop);
+    let start = process::Process::read(section, "start", Change::Start);
+    let address = address::Address::read(section);
+    let connect = connect::Connect::read(section);
     let drain = drain::Drain::read(section);
     let flap = flap::Flap::read(section);
-    cut.or(mend).or(drain).or(flap).or(kill).or(start)
+    let all = [cut, mend, drain, flap, kill, stop, start, address, connect];
+    all.into_iter().flatten().next()
 }

@@ -1,5 +1,5 @@
-//! `kill = "controller"` and `start = "controller"`: a process of the control plane ends by SIGKILL
-//! and starts again.
+//! `kill = "controller"`, `stop = "controller"` and `start = "controller"`: a process of the
+//! control plane ends by SIGKILL or SIGTERM, and starts again.
 
 use cli::failure::Failure;
 use testbed::network::Network;
@@ -11,16 +11,25 @@ use crate::engine::reader::Section;
 
 pub struct Process {
     part: Part,
-    start: bool,
+    change: Change,
 }
 
-const PARTS: [Part; 3] = [Part::Controller, Part::RelayController, Part::RelaySwitch];
+#[derive(Clone, Copy)]
+pub enum Change {
+    Kill,
+    Stop,
+    Start,
+}
 
 impl Process {
-    pub fn read(section: &Section<'_>, verb: &'static str, start: bool) -> Option<Box<dyn Event>> {
-        let role = section.word(verb, &PARTS.map(Part::role))?;
-        let part = PARTS.into_iter().find(|part| part.role() == role)?;
-        Some(Box::new(Process { part, start }))
+    pub fn read(
+        section: &Section<'_>,
+        verb: &'static str,
+        change: Change,
+    ) -> Option<Box<dyn Event>> {
+        let role = section.word(verb, &Part::ALL.map(Part::role))?;
+        let part = Part::ALL.into_iter().find(|part| part.role() == role)?;
+        Some(Box::new(Process { part, change }))
     }
 }
 
@@ -29,16 +38,21 @@ impl Event for Process {
         if controller.parts().contains(&self.part) {
             return Ok(());
         }
-        Err(format!(
-            "{controller} has no {}; relays are there with --transport quic",
-            self.part.role()
-        ))
+        let right = match self.part {
+            Part::Controller | Part::RelayController | Part::RelaySwitch => {
+                "relays are there with --transport quic"
+            }
+            Part::Standby | Part::RelayStandby => "write standby = true in [controller]",
+        };
+        let role = self.part.role();
+        Err(format!("{controller} has no {role}; {right}"))
     }
 
     fn apply(&self, network: &mut Network, plane: &Plane) -> Result<(), Failure> {
-        match self.start {
-            true => plane.start_again(network, self.part),
-            false => network.kill(self.part.role()),
+        match self.change {
+            Change::Kill => network.kill(self.part.role()),
+            Change::Stop => network.terminate(self.part.role()),
+            Change::Start => plane.start_again(network, self.part),
         }
     }
 }

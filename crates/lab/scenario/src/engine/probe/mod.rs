@@ -1,6 +1,9 @@
 //! Measurements beside the traffic, one file per kind.
 
 mod counter;
+mod host;
+mod presence;
+mod relay;
 mod status;
 
 use std::time::{Duration, Instant};
@@ -43,12 +46,21 @@ pub struct Scene<'a> {
     pub until: Duration,
 }
 
-const KINDS: [&str; 2] = ["counter", "status"];
+const KINDS: [&str; 6] = ["counter", "status", "host", "sessions", "entries", "relay"];
+
+const ONE: Shape = Shape {
+    truth: false,
+    many: false,
+};
 
 pub fn read(section: &Section<'_>) -> Option<Box<dyn Probe>> {
     match section.required_word("kind", &KINDS)? {
         "counter" => Some(Box::new(counter::Counter::read(section)?)),
         "status" => Some(Box::new(status::Status)),
+        "host" => Some(Box::new(host::Host::read(section)?)),
+        "sessions" => Some(Box::new(presence::SESSIONS)),
+        "entries" => Some(Box::new(presence::ENTRIES)),
+        "relay" => Some(Box::new(relay::Relay)),
         _ => None,
     }
 }

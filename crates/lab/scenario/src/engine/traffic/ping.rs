@@ -27,7 +27,7 @@ enum Pairs {
     Named(Vec<String>),
 }
 
-const FIGURES: [(&str, Shape); 5] = [
+const FIGURES: [(&str, Shape); 6] = [
     ("sent", ONE),
     ("lost", ONE),
     // From the window's event until the packet after the last lost one; 0 without loss.
@@ -36,6 +36,8 @@ const FIGURES: [(&str, Shape); 5] = [
     ("rtt_ms", MANY),
     // Of each pair: until the first answer had come and no later packet was lost.
     ("works_ms", MANY),
+    // Of each pair: until the first answer had come.
+    ("answered_ms", MANY),
 ];
 
 const INTERVAL_MIN: Duration = Duration::from_micros(100);
@@ -160,25 +162,38 @@ impl Record for Echoes {
                 let rtts = samples.iter().filter_map(|s| s.rtt);
                 Value::Many(rtts.map(milliseconds).collect())
             }
-            _ => {
+            name => {
+                let at = match name {
+                    "works_ms" => works_at,
+                    _ => answered_at,
+                };
                 let pairs = self.flows.iter().map(|flow| (flow.from, flow.to));
-                Value::Many(pairs.map(|pair| works_ms(pair, window, &samples)).collect())
+                let times = pairs.map(|pair| since_event_ms(pair, window, &samples, at));
+                Value::Many(times.collect())
             }
         }
     }
 }
 
-fn works_ms(pair: Pair, window: &Window, samples: &[&Sample]) -> f64 {
+fn since_event_ms(
+    pair: Pair,
+    window: &Window,
+    samples: &[&Sample],
+    at: fn(&[&Sample]) -> Option<Duration>,
+) -> f64 {
     let samples = samples.iter().filter(|s| (s.from, s.to) == pair);
     let samples: Vec<&Sample> = samples.copied().collect();
-    let at = works_at(&samples);
-    at.map_or(f64::NAN, |at| milliseconds(at.saturating_sub(window.event)))
+    at(&samples).map_or(f64::NAN, |at| milliseconds(at.saturating_sub(window.event)))
+}
+
+/// The time of the first answer, which is not always that of the first packet.
+fn answered_at(samples: &[&Sample]) -> Option<Duration> {
+    samples.iter().filter_map(|s| Some(s.sent + s.rtt?)).min()
 }
 
 /// The time when the first answer had come and the next packet after the last lost one was due.
 fn works_at(samples: &[&Sample]) -> Option<Duration> {
-    let answers = samples.iter().filter_map(|s| Some(s.sent + s.rtt?));
-    let first_answer = answers.min()?;
+    let first_answer = answered_at(samples)?;
     let lost = samples.iter().rposition(|s| s.rtt.is_none());
     match lost {
         None => Some(first_answer),
@@ -272,14 +287,20 @@ mod tests {
 
     #[test]
     fn a_new_pair_works_from_the_packet_after_its_last_lost_one() {
-        let at = |lost: &[u64]| match figure("works_ms", 0, 3020, lost) {
-            Value::Many(works) => works[0],
+        let time = |name: &str, lost: &[u64]| match figure(name, 0, 3020, lost) {
+            Value::Many(times) => times[0],
             Value::One(_) => panic!("one for each pair"),
         };
+        let at = |lost: &[u64]| time("works_ms", lost);
         assert_eq!(at(&[]), 2.0, "its first answer");
         assert_eq!(at(&[0, 10]), 22.0, "the first answer");
         assert_eq!(at(&[0, 800]), 810.0, "an answer between does not count");
         assert!(at(&[2990]).is_nan(), "the last one was lost");
+        assert_eq!(
+            time("answered_ms", &[0, 10, 40]),
+            22.0,
+            "later loss is none"
+        );
     }
 
     #[test]

@@ -1,0 +1,95 @@
+//! `kind = "relay"`: what the relay beside the switches counts.
+
+use std::time::Duration;
+
+use cli::failure::Failure;
+use testbed::topology::Topology;
+
+use super::{ONE, Probe, Scene, Series};
+use crate::engine::expression::{Shape, Value};
+use crate::engine::timeline::Window;
+
+/// Counts of a relay. Its series has one value for each figure, again and again.
+pub struct Relay;
+
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// Each with its place in the status document. All are increases within the window.
+const FIGURES: [(&str, Shape); 4] = [
+    // Connections after the first, and those of them that resumed the session.
+    ("reconnects", ONE),
+    ("resumptions", ONE),
+    // Handshakes with early data, and those whose early data was taken.
+    ("early_sent", ONE),
+    ("early_accepted", ONE),
+];
+const PLACES: [&str; FIGURES.len()] = [
+    "/reconnects",
+    "/resumptions",
+    "/early_data/sent",
+    "/early_data/accepted",
+];
+
+impl Probe for Relay {
+    fn observe(&self, scene: &Scene<'_>) -> Result<Series, Failure> {
+        let mut series = Series::new();
+        loop {
+            let status = scene.plane.relay_status();
+            let at = scene.epoch.elapsed();
+            if let Some(status) = status {
+                let count = |place| status.pointer(place).and_then(|n| n.as_f64());
+                series.extend(PLACES.map(|place| (at, count(place).unwrap_or(0.0))));
+            }
+            if at >= scene.until {
+                return Ok(series);
+            }
+            std::thread::sleep(INTERVAL.min(scene.until.saturating_sub(at)));
+        }
+    }
+
+    fn figures(&self) -> &'static [(&'static str, Shape)] {
+        &FIGURES
+    }
+
+    fn figure(&self, name: &str, window: &Window, _: &Topology, series: &Series) -> Value {
+        let place = FIGURES.iter().position(|(known, _)| *known == name);
+        let own = series
+            .iter()
+            .skip(place.unwrap_or(0))
+            .step_by(FIGURES.len());
+        let last = |until: &dyn Fn(Duration) -> bool| {
+            let known = own.clone().take_while(|(at, _)| until(*at)).last();
+            known.map_or(f64::NAN, |(_, count)| *count)
+        };
+        let (before, after) = (last(&|at| at <= window.event), last(&|at| at < window.to));
+        Value::One(after - before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_the_increase_within_the_window() {
+        let ms = Duration::from_millis;
+        let topology = Topology::generate("single,2", None).unwrap();
+        let looks = [(100, [1.0, 1.0, 0.0, 0.0]), (300, [3.0, 2.0, 4.0, 1.0])];
+        let series: Series = looks
+            .iter()
+            .flat_map(|(at, counts)| counts.map(|count| (ms(*at), count)))
+            .collect();
+        let window = Window {
+            event: ms(200),
+            from: ms(180),
+            to: Duration::MAX,
+        };
+        let found = FIGURES.map(|(name, _)| Relay.figure(name, &window, &topology, &series));
+        assert_eq!(found, [2.0, 1.0, 4.0, 1.0].map(Value::One));
+        let Value::One(none) = Relay.figure("reconnects", &window, &topology, &Series::new())
+        else {
+            panic!("one");
+        };
+        assert!(none.is_nan(), "there is no relay");
+    }
+}
