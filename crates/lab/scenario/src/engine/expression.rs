@@ -20,7 +20,7 @@ pub enum Value {
     Many(Vec<f64>),
 }
 
-/// What an expression results in.
+/// The kind of an expression's result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
     /// A comparison, rather than a number.

@@ -1,4 +1,4 @@
-//! What an operator reads about a scenario with mistakes.
+//! The report on a scenario with mistakes, as an operator reads it.
 
 use std::path::Path;
 

@@ -11,7 +11,7 @@ use crate::engine::schema::{Cell, Scenario};
 pub struct PlotSpec {
     pub id: String,
     pub title: String,
-    /// What the figures count, with their unit.
+    /// The quantity of the figures, with its unit.
     pub label: String,
     pub row: String,
     pub columns: Vec<String>,

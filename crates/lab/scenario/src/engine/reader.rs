@@ -693,7 +693,7 @@ fn unknown_field(message: &str) -> String {
     }
 }
 
-/// What would be right: the closest of the known words, or all of them.
+/// A suggestion: the closest of the known words, or all of them.
 pub fn suggestion<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> String {
     let known: BTreeSet<&str> = known.collect();
     let near = known.iter().map(|right| (distance(word, right), *right));

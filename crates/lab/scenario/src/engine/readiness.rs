@@ -185,7 +185,7 @@ impl Readiness<'_> {
         }
     }
 
-    /// Waits a moment; fails when the lab is told to end or has lost a process.
+    /// Waits a moment; fails when the lab has to end or has lost a process.
     fn pause(&mut self, rest: Duration) -> Result<(), Failure> {
         if self.signals.wait(rest) {
             return Err(Failure::negative("interrupted; the lab is removed"));

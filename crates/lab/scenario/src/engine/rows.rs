@@ -13,13 +13,13 @@ use crate::engine::timeline::{END, START, Window};
 use crate::engine::traffic::Record;
 use crate::report::Check;
 
-/// What one run has measured.
+/// The measurements of one run.
 pub struct Measured<'a> {
     /// Each moment as it happened.
     pub times: &'a [(String, Duration)],
-    /// Of each stream.
+    /// One for each stream.
     pub records: &'a [Box<dyn Record>],
-    /// Of each probe.
+    /// One for each probe.
     pub series: &'a [Series],
 }
 
@@ -82,7 +82,7 @@ pub fn rows(cell: &Cell, run: &Run, measured: &Measured<'_>) -> Vec<Row> {
     cell.rows.iter().map(row).collect()
 }
 
-/// What a run that is not valid has shown.
+/// The figures that make a run invalid.
 pub fn flaw(cell: &Cell, measured: &Measured<'_>) -> Option<String> {
     let valid = cell.valid.as_ref()?;
     let whole = [START, END].map(str::to_string);

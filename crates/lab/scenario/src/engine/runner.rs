@@ -151,7 +151,7 @@ struct Experiment<'a> {
     scenario: &'a Scenario,
     signals: Signals,
     stays: bool,
-    /// By network, a line per packet.
+    /// A line per packet, by network.
     raw: Vec<(String, Vec<String>)>,
     rows: Vec<Row>,
     /// Tries of the next run that were not valid.

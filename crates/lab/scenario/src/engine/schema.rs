@@ -52,7 +52,7 @@ pub struct Cell {
     pub rows: Vec<RowSpec>,
 }
 
-/// What a network is made from. Runs that ask for the same one share it.
+/// The description of a network. Runs that ask for the same one share it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetworkSpec {
     pub topology: Topology,
@@ -69,7 +69,7 @@ pub struct NetworkSpec {
     pub seed: u64,
 }
 
-/// What must hold before each run.
+/// The conditions before each run.
 #[derive(Clone, Debug)]
 pub struct Ready {
     pub within: Duration,
@@ -86,7 +86,7 @@ pub enum Pings {
     Streams,
 }
 
-/// What must hold of a run, or the run is repeated.
+/// The condition for a valid run; an invalid run is repeated.
 #[derive(Clone, Debug)]
 pub struct Valid {
     pub that: Expression,
@@ -116,7 +116,7 @@ pub struct Column {
     pub window: [String; 2],
 }
 
-/// What must hold of the rows of every cell that is meant.
+/// A claim on the rows of every cell that it selects.
 #[derive(Clone, Debug)]
 pub struct Claim {
     pub row: String,
@@ -140,7 +140,7 @@ pub struct Run {
     pub pairs: Vec<Vec<Pair>>,
 }
 
-/// What a scenario's file does not decide.
+/// Settings that a scenario's file does not decide.
 pub struct Circumstances<'a> {
     /// Paths of topology files are relative to it.
     pub beside: &'a Path,

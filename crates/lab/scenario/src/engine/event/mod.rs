@@ -1,4 +1,4 @@
-//! What happens to a network at a moment, one file per kind.
+//! The events of a network at a moment, one file per kind.
 
 mod address;
 mod connect;

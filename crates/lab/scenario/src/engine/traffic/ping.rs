@@ -22,7 +22,7 @@ enum Pairs {
     All,
     /// The first host of each edge switch to that of the next one.
     Ring,
-    /// So many pairs at different switches that have not talked on this network.
+    /// The number of pairs at different switches that have not communicated on this network.
     New(usize),
     Named(Vec<String>),
 }
