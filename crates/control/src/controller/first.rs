@@ -68,7 +68,7 @@ pub(super) type Token = u64;
 #[derive(Default)]
 pub(super) struct FirstPacketState {
     next: u64,
-    under_way: BTreeMap<Token, UnderWay>,
+    under_way: BTreeMap<Token, PendingPath>,
     held: BTreeMap<u64, HeldMessage>,
     held_by: Counts,
     /// The entries that the routes will bring that are being computed or sent.
@@ -76,7 +76,7 @@ pub(super) struct FirstPacketState {
     routes_sent: Option<Token>,
 }
 
-struct UnderWay {
+struct PendingPath {
     /// The pair whose path these entries confirm.
     pair: Option<Pair>,
     inlets: Inlets,
@@ -100,7 +100,7 @@ impl FirstPacketState {
     /// Names entries that are about to be sent; `pair` if they are a pair's path.
     pub(super) fn token(&mut self, pair: Option<Pair>, inlets: Inlets) -> Token {
         self.next += 1;
-        let entries = UnderWay {
+        let entries = PendingPath {
             pair,
             inlets,
             is_taken: false,

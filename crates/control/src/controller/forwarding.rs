@@ -13,7 +13,7 @@ use crate::entry::{ETH_TYPE_LLDP, EntryKey, is_report};
 use crate::timeouts::HostName;
 
 use super::ageing::is_active;
-use super::hosts::{Answer, OWN_MAC, Observed, Told};
+use super::hosts::{AddressVerdict, Answer, OWN_MAC, Observed};
 use super::port_state::PortRole;
 use super::ports::Cause;
 use super::{Alarm, Controller, Event, Location, Mode, Timer};
@@ -403,18 +403,18 @@ impl Controller {
         is_known: bool,
     ) -> bool {
         match self.hosts.tell(now, mac, at, ip) {
-            Told::Known => true,
-            Told::New => {
+            AddressVerdict::Known => true,
+            AddressVerdict::New => {
                 if is_known && self.is_in_class(mac) {
                     self.host_classified(now, mac, at);
                 }
                 true
             }
-            Told::Taken { from } => {
+            AddressVerdict::Taken { from } => {
                 self.address_moved(now, ip, from, mac);
                 true
             }
-            Told::Defended {
+            AddressVerdict::Defended {
                 claimant,
                 at: claimed_at,
                 alarm,
@@ -433,14 +433,14 @@ impl Controller {
                 }
                 true
             }
-            Told::Contested { ask } => {
+            AddressVerdict::Contested { ask } => {
                 if let Some(question) = ask {
                     self.hosts.ask_owner(question, &mut self.outbox);
                 }
                 self.outbox.counters.address_claims += 1;
                 false
             }
-            Told::Rejected { owner, alarm } => {
+            AddressVerdict::Rejected { owner, alarm } => {
                 if alarm {
                     let claimant = mac;
                     self.outbox.alarm(Alarm::AddressClaimed {
@@ -454,8 +454,8 @@ impl Controller {
                 false
             }
             // The address is nobody else's, but nothing relies on it.
-            Told::TooMany => true,
-            Told::NoRoom => {
+            AddressVerdict::TooMany => true,
+            AddressVerdict::NoRoom => {
                 self.outbox.counters.packet_ins_host_table_full += 1;
                 false
             }

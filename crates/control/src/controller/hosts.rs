@@ -38,7 +38,7 @@ use super::Location;
 use super::links::Pair;
 use age::Ageing;
 pub use age::HostCounters;
-pub(super) use owners::{AddressAnswer, AddressQuestion, Told};
+pub(super) use owners::{AddressAnswer, AddressQuestion, AddressVerdict};
 use owners::{Owned, Owners};
 pub(super) use questions::OWN_MAC;
 use questions::PressureAlarms;

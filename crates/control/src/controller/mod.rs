@@ -19,7 +19,6 @@
 
 mod administered;
 mod ageing;
-mod coarse;
 mod counts;
 mod discovery;
 mod entries;
@@ -46,6 +45,7 @@ pub mod questions;
 mod reconcile;
 mod routes;
 mod services;
+mod shared;
 mod switch;
 mod tables;
 mod updates;
@@ -74,7 +74,6 @@ pub use event::{Alarm, Event, HostView, LinkView, SwitchView, TableView, Timeout
 pub use tables::TableCounters;
 
 use administered::Administered;
-use coarse::Coarse;
 use counts::Counts;
 use discovery::Discovery;
 use first::{FirstPacketState, SETTLE};
@@ -93,6 +92,7 @@ pub use qos::{
     CircuitReport, Count, HopVerdict, Installation, PolicyReport, QosReport, QosWork, VerifyReport,
 };
 use questions::Questions;
+use shared::SharedEntries;
 use tables::{Table, Tables};
 use updates::Updates;
 
@@ -407,7 +407,7 @@ pub struct Controller {
     resumes_at: Instant,
     hosts: Hosts,
     paths: Paths,
-    coarse: Coarse,
+    coarse: SharedEntries,
     updates: Updates,
     mending: Mending,
     held: VecDeque<Held>,
@@ -458,7 +458,7 @@ impl Controller {
             resumes_at: Instant::START,
             hosts: Hosts::new(shares_of_hosts(&config), word(24)),
             paths: Paths::new(&config),
-            coarse: Coarse::default(),
+            coarse: SharedEntries::default(),
             updates: Updates::default(),
             mending: Mending::default(),
             held: VecDeque::new(),

@@ -27,8 +27,8 @@ use super::routes::destination_hash;
 use super::services::{PairRule, barrier, is_same};
 use super::updates::{BEHIND_MAX, Change, Guard, Stage, Step};
 use super::{Controller, ControllerConfig, Location, Mode};
-pub(super) use pause::Waited;
-use pause::{PAUSE, Yielding};
+pub(super) use pause::PauseOutcome;
+use pause::{PAUSE, PauseWait};
 use rules::stale_rules;
 
 /// Minimum time before a path's entries are sent again when packets still reach the controller.
@@ -57,7 +57,7 @@ pub(super) struct Path {
     sent_at: Instant,
     setup: Setup,
     /// The entry of the old route, while it waits for a pause.
-    yielding: Option<Yielding>,
+    yielding: Option<PauseWait>,
 }
 
 /// The reason to send a path.
@@ -660,7 +660,7 @@ impl Controller {
 
     fn is_whole(&self, pair: Pair, path: &Path) -> bool {
         let up = |dpid, port| self.network.is_up(Location { dpid, port });
-        let is_left = |yielding: &Yielding| yielding.has_ended() || self.is_linked(&yielding.hops);
+        let is_left = |yielding: &PauseWait| yielding.has_ended() || self.is_linked(&yielding.hops);
         let linked = self.is_linked(&path.hops) && path.yielding.as_ref().is_none_or(is_left);
         let (Some(first), Some(last)) = (path.hops.first(), path.hops.last()) else {
             return false;

@@ -280,7 +280,8 @@ mod tests {
                 }
                 let role = port.role(ends, Stated::Nothing);
                 if role == PortRole::Edge {
-                    prop_assert!(port.is_up() && !was_link && is_settled && ends == Ends::default());
+                    let has_ended = ends == Ends::default();
+                    prop_assert!(port.is_up() && !was_link && is_settled && has_ended);
                 }
                 prop_assert_eq!(role == PortRole::Link, port.is_up() && ends.links > 0);
                 prop_assert_ne!(port.role(ends, Stated::LinkEnd), PortRole::Edge);

@@ -22,7 +22,7 @@ use super::links::Pair;
 use super::network::ADOPTED_KEPT;
 use super::outbox::Request;
 use super::port_state::PortRole;
-use super::qos::Told;
+use super::qos::QosRows;
 use super::questions::Answered;
 use super::services::of_rules;
 use super::tables::Table;
@@ -129,7 +129,7 @@ impl Controller {
         let unreadable = self.tables.get(dpid).map_or(0, Table::unreadable);
         let is_blank = rows.as_ref().is_some_and(Vec::is_empty) && unreadable == 0;
         let mut rows = rows.unwrap_or_default();
-        let told = Told::of(&mut rows, self.qos.wants_policies());
+        let told = QosRows::of(&mut rows, self.qos.wants_policies());
         let is_first = self.network.switch(dpid).is_some_and(|s| !s.synced);
         self.read_qos(now, dpid, &told, is_first);
         let (mut ours, theirs): (Vec<FlowStats>, Vec<FlowStats>) =

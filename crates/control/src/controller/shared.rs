@@ -1,5 +1,5 @@
-//! Coarse entries: one entry for all packets to a host that come in by one link. They serve
-//! switches where more pairs are in use than the table holds.
+//! Coarse entries, which pairs share: one entry for all packets to a host that come in by one link.
+//! They serve switches where more pairs are in use than the table holds.
 //!
 //! A coarse entry matches only packets that come from another switch. At an edge port each pair
 //! still comes up once, so that the controller learns its sender and stops forbidden packets there.
@@ -33,17 +33,17 @@ use super::{Controller, Location, Mode};
 const IDLE_S: u16 = 60;
 
 /// The in-port, the destination and the out-port of packets.
-type Way = (PortNo, MacAddr, PortNo);
+type HopKey = (PortNo, MacAddr, PortNo);
 
 /// The coarse entries that the switches should hold.
 #[derive(Default)]
-pub(super) struct Coarse {
+pub(super) struct SharedEntries {
     /// The out-port of packets by destination and by the port where they come in.
     ways: BTreeMap<MacAddr, BTreeMap<Location, PortNo>>,
     counts: BTreeMap<DatapathId, usize>,
 }
 
-impl Coarse {
+impl SharedEntries {
     pub(super) fn has(&self, dst: MacAddr) -> bool {
         self.ways.contains_key(&dst)
     }
@@ -147,8 +147,8 @@ impl Controller {
     }
 
     /// Entries of pairs that a coarse one may replace, by in-port, destination and out-port.
-    fn coarsenable(&self, dpid: DatapathId) -> BTreeMap<Way, Vec<RowKey>> {
-        let mut by_way: BTreeMap<Way, Vec<RowKey>> = BTreeMap::new();
+    fn coarsenable(&self, dpid: DatapathId) -> BTreeMap<HopKey, Vec<RowKey>> {
+        let mut by_way: BTreeMap<HopKey, Vec<RowKey>> = BTreeMap::new();
         let mut trees = BTreeMap::new();
         let Some(table) = self.tables.get(dpid) else {
             return by_way;
@@ -211,7 +211,7 @@ impl Controller {
         &mut self,
         now: Instant,
         dpid: DatapathId,
-        way: Way,
+        way: HopKey,
         rows: &[RowKey],
         is_full: bool,
     ) {

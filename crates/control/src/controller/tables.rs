@@ -93,12 +93,12 @@ pub(super) struct Table {
     told_edge: Option<(u16, u16)>,
     /// The number of entries granted to the edge; `None` before, and where no limit is known.
     granted: Option<u32>,
-    /// Whether the edge was ever told timeouts that end entries in use, or used until lately.
+    /// Whether the edge ever got timeouts that end entries in use, or used until lately.
     edge_ends_early: bool,
     counters: TableCounters,
 }
 
-/// What tables read, and where they leave their outputs.
+/// The state that tables read, and the place of their outputs.
 struct Around<'a> {
     net: &'a Network,
     timeouts: &'a Timeouts,

@@ -17,7 +17,7 @@ use super::entries::DRAIN;
 use super::first::{SETTLE, Token};
 use super::links::Pair;
 use super::outbox::{Request, Timer};
-use super::paths::Waited;
+use super::paths::PauseOutcome;
 
 /// Maximum number of updates under way. Above it packets that come up are shed: each could only add
 /// another.
@@ -317,9 +317,9 @@ impl Controller {
                     if let Guard::Path(pair, revision) = guard {
                         let is_awaited = self.paths.handle_set(pair, dpid, &entry);
                         self.outbox.counters.paths_moved_under_traffic +=
-                            u64::from(is_awaited == Waited::InVain);
+                            u64::from(is_awaited == PauseOutcome::InVain);
                         let is_first = entry.notify && entry.kind == EntryKind::Pair;
-                        if is_first && is_awaited == Waited::Not {
+                        if is_first && is_awaited == PauseOutcome::Not {
                             self.measure(now, dpid, pair, revision);
                         }
                     }

@@ -58,7 +58,7 @@ enum State {
 
 /// The verdict on a host that announces an IP address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::controller) enum Told {
+pub(in crate::controller) enum AddressVerdict {
     /// It owned the address before.
     Known,
     /// It owns the address now, and nobody did.
@@ -113,18 +113,18 @@ impl Hosts {
     }
 
     /// A host says at its place `at` that an address is its own. A dispute wants
-    /// [`Hosts::handle_address_timeout`] at its question's `due`, and after [`Told::Defended`] at
-    /// [`Hosts::dispute_due`].
+    /// [`Hosts::handle_address_timeout`] at its question's `due`, and after
+    /// [`AddressVerdict::Defended`] at [`Hosts::dispute_due`].
     pub(in crate::controller) fn tell(
         &mut self,
         now: Instant,
         mac: MacAddr,
         at: Location,
         ip: IpAddr,
-    ) -> Told {
+    ) -> AddressVerdict {
         self.now = now;
         if self.detail(mac).is_none() {
-            return Told::NoRoom;
+            return AddressVerdict::NoRoom;
         }
         match self.by_ip(ip) {
             Some(owner) if owner == mac => {
@@ -133,11 +133,11 @@ impl Hosts {
             }
             Some(owner) => match self.place(owner) {
                 Some(home) => self.claim_ip(now, (mac, at), ip, (owner, home)),
-                None if self.give(now, ip, mac) => Told::Taken { from: owner },
-                None => Told::TooMany,
+                None if self.give(now, ip, mac) => AddressVerdict::Taken { from: owner },
+                None => AddressVerdict::TooMany,
             },
-            None if self.own(now, mac, ip) => Told::New,
-            None => Told::TooMany,
+            None if self.own(now, mac, ip) => AddressVerdict::New,
+            None => AddressVerdict::TooMany,
         }
     }
 
@@ -202,14 +202,14 @@ impl Hosts {
         (mac, at): (MacAddr, Location),
         ip: IpAddr,
         (owner, home): (MacAddr, Location),
-    ) -> Told {
+    ) -> AddressVerdict {
         let owners = &mut self.owners;
         if let Some(dispute) = owners.disputes.get(&ip)
             && (dispute.due > now || matches!(dispute.state, State::Asking { .. }))
         {
             return match dispute.state {
-                State::Asking { .. } => Told::Contested { ask: None },
-                State::Rejected => Told::Rejected {
+                State::Asking { .. } => AddressVerdict::Contested { ask: None },
+                State::Rejected => AddressVerdict::Rejected {
                     owner,
                     alarm: owners.may_alarm(now, at),
                 },
@@ -218,7 +218,7 @@ impl Hosts {
         let by_port = owners.disputes.values().filter(|other| other.at == at);
         if owners.disputes.len() >= DISPUTES_MAX || by_port.count() >= DISPUTES_PER_PORT_MAX {
             let alarm = owners.may_alarm(now, at);
-            return Told::Rejected { owner, alarm };
+            return AddressVerdict::Rejected { owner, alarm };
         }
         let due = now + PROBE_INTERVAL;
         let dispute = Dispute {
@@ -231,7 +231,7 @@ impl Hosts {
             due,
         };
         owners.disputes.insert(ip, dispute);
-        Told::Contested {
+        AddressVerdict::Contested {
             ask: Some(AddressQuestion {
                 ip,
                 owner,
@@ -297,18 +297,18 @@ impl Owners {
     }
 
     /// Handles an address that its owner has just announced: whether another host had claimed it.
-    fn defended(&mut self, now: Instant, ip: IpAddr) -> Told {
+    fn defended(&mut self, now: Instant, ip: IpAddr) -> AddressVerdict {
         let Some(dispute) = self.disputes.get_mut(&ip) else {
-            return Told::Known;
+            return AddressVerdict::Known;
         };
         if matches!(dispute.state, State::Rejected) {
-            return Told::Known;
+            return AddressVerdict::Known;
         }
         dispute.state = State::Rejected;
         dispute.due = now + REJECTED;
         let (claimant, at) = (dispute.claimant, dispute.at);
         let alarm = self.may_alarm(now, at);
-        Told::Defended {
+        AddressVerdict::Defended {
             claimant,
             at,
             alarm,

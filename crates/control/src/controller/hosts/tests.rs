@@ -126,10 +126,10 @@ impl World {
             return;
         };
         match self.hosts.tell(self.now, mac, port(at), ip) {
-            Told::Contested {
+            AddressVerdict::Contested {
                 ask: Some(question),
             } => self.asked_for_address(question),
-            Told::Defended { claimant, at, .. } => {
+            AddressVerdict::Defended { claimant, at, .. } => {
                 assert!(claimant != HOST && at.port.0 >= ATTACKERS);
                 self.address_due = self.hosts.dispute_due(ip);
             }
@@ -393,9 +393,9 @@ fn claimed() -> (Hosts, [MacAddr; 3]) {
         let _ = hosts.observe(now, mac, port(at), |_| false, |_| false);
     }
     let ip = address(false);
-    assert_eq!(hosts.tell(now, macs[0], port(1), ip), Told::New);
+    assert_eq!(hosts.tell(now, macs[0], port(1), ip), AddressVerdict::New);
     let claim = hosts.tell(now, macs[1], port(2), ip);
-    assert!(matches!(claim, Told::Contested { ask: Some(_) }));
+    assert!(matches!(claim, AddressVerdict::Contested { ask: Some(_) }));
     (hosts, macs)
 }
 
@@ -407,10 +407,10 @@ fn a_claim_of_an_address_ends_with_the_owner_that_it_is_against() {
         let mut now = Instant::START + ms(200);
         if is_forgotten {
             hosts.forget(macs[0], Some(port(1)));
-            assert_eq!(hosts.tell(now, macs[2], port(3), ip), Told::New);
+            assert_eq!(hosts.tell(now, macs[2], port(3), ip), AddressVerdict::New);
         } else {
             hosts.unplace(now, port(1));
-            let taken = Told::Taken { from: macs[0] };
+            let taken = AddressVerdict::Taken { from: macs[0] };
             assert_eq!(hosts.tell(now, macs[2], port(3), ip), taken);
         }
         for _ in 0..20 {
@@ -459,17 +459,20 @@ fn a_host_owns_eight_addresses_and_old_ones_give_way() {
         Observed::Placed
     );
     for n in 0..8 {
-        assert_eq!(hosts.tell(now, HOST, port(1), ip(n)), Told::New);
+        assert_eq!(hosts.tell(now, HOST, port(1), ip(n)), AddressVerdict::New);
     }
-    assert_eq!(hosts.tell(now, HOST, port(1), ip(8)), Told::TooMany);
+    assert_eq!(
+        hosts.tell(now, HOST, port(1), ip(8)),
+        AddressVerdict::TooMany
+    );
     assert_eq!(
         hosts.tell(now, HOST, port(1), address(true)),
-        Told::New,
+        AddressVerdict::New,
         "of the other kind"
     );
     now += Duration::from_secs(600);
-    assert_eq!(hosts.tell(now, HOST, port(1), ip(0)), Told::Known);
-    assert_eq!(hosts.tell(now, HOST, port(1), ip(8)), Told::New);
+    assert_eq!(hosts.tell(now, HOST, port(1), ip(0)), AddressVerdict::Known);
+    assert_eq!(hosts.tell(now, HOST, port(1), ip(8)), AddressVerdict::New);
     assert_eq!(hosts.by_ip(ip(0)), Some(HOST), "told again since");
     assert_eq!(hosts.by_ip(ip(1)), None, "told the longest ago");
     let asked = hosts.details.get(&HOST).unwrap().asked(HOST);
@@ -489,16 +492,16 @@ fn claims_of_a_port_are_bounded() {
     let ip = |n: u32| IpAddr::from((0x0a00_0000 + n).to_be_bytes());
     for n in 0..2000 {
         let _ = hosts.observe(now, mac(n), port(n), |_| false, |_| false);
-        assert_eq!(hosts.tell(now, mac(n), port(n), ip(n)), Told::New);
+        assert_eq!(hosts.tell(now, mac(n), port(n), ip(n)), AddressVerdict::New);
     }
-    let asked = |told: &Told| matches!(told, Told::Contested { ask: Some(_) });
+    let asked = |told: &AddressVerdict| matches!(told, AddressVerdict::Contested { ask: Some(_) });
     let claims = (1..2000).map(|n| hosts.tell(now, mac(0), port(0), ip(n)));
-    let claims: Vec<Told> = claims.collect();
+    let claims: Vec<AddressVerdict> = claims.collect();
     let is_asked = claims.iter().filter(|told| asked(told)).count();
     assert_eq!(is_asked, 64);
     let alarms = claims
         .iter()
-        .filter(|told| matches!(told, Told::Rejected { alarm: true, .. }));
+        .filter(|told| matches!(told, AddressVerdict::Rejected { alarm: true, .. }));
     assert_eq!(alarms.count(), 1);
     assert!(asked(&hosts.tell(now, mac(1), port(1), ip(1999))));
 }

@@ -36,9 +36,9 @@ const SUCCESSOR_EXTRA_S: u64 = 2;
 
 /// Entries that end with the first pause of their packets. Only the switch can detect the pause:
 /// between two readings of statistics packets may have come.
-pub(super) struct Yielding {
+pub(super) struct PauseWait {
     dpid: DatapathId,
-    entries: Vec<YieldingEntry>,
+    entries: Vec<PauseEntry>,
     /// The entry that is set last, when the wait is over.
     last: EntryKey,
     /// Whether all entries that have ended did so in a pause.
@@ -47,7 +47,7 @@ pub(super) struct Yielding {
     pub(super) hops: Vec<Hop>,
 }
 
-struct YieldingEntry {
+struct PauseEntry {
     key: EntryKey,
     /// Whether the switch has reported its end.
     has_ended: bool,
@@ -55,7 +55,7 @@ struct YieldingEntry {
 
 /// The effect of a newly set entry on a wait for a pause.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::controller) enum Waited {
+pub(in crate::controller) enum PauseOutcome {
     Not,
     /// The wait continues.
     Still,
@@ -65,7 +65,7 @@ pub(in crate::controller) enum Waited {
     InVain,
 }
 
-impl Yielding {
+impl PauseWait {
     pub(super) fn is_at(&self, hop: &Hop, pair: Pair) -> bool {
         self.dpid == hop.dpid && self.last.without_rule() == hop.key(pair)
     }
@@ -76,7 +76,7 @@ impl Yielding {
 
     /// Deletes the entries that were to take over, whatever has become of the path meanwhile.
     pub(super) fn delete_successors(&self, pair: Pair) -> Vec<Change> {
-        let delete = |entry: &YieldingEntry| Change {
+        let delete = |entry: &PauseEntry| Change {
             dpid: self.dpid,
             step: Step::Delete(entry.key.successor()),
             guard: Guard::Turned(pair),
@@ -96,7 +96,7 @@ impl Paths {
         let path = self.paths.get(&pair);
         let yielding = path.and_then(|path| path.yielding.as_ref());
         yielding.is_some_and(|yielding| {
-            let is_its = |entry: &YieldingEntry| entry.key.successor() == key;
+            let is_its = |entry: &PauseEntry| entry.key.successor() == key;
             yielding.dpid == dpid && yielding.entries.iter().any(is_its)
         })
     }
@@ -107,22 +107,22 @@ impl Paths {
         pair: Pair,
         dpid: DatapathId,
         entry: &Entry,
-    ) -> Waited {
+    ) -> PauseOutcome {
         let Some(path) = self.paths.get_mut(&pair) else {
-            return Waited::Not;
+            return PauseOutcome::Not;
         };
         let Some(yielding) = &path.yielding else {
-            return Waited::Not;
+            return PauseOutcome::Not;
         };
         let leads_on = |hop: &Hop| (hop.dpid, hop.out_port) == (dpid, entry.out);
         let is_over =
             (dpid, entry.key) == (yielding.dpid, yielding.last) && path.hops.iter().any(leads_on);
         if !is_over {
-            return Waited::Still;
+            return PauseOutcome::Still;
         }
         match path.yielding.take().is_some_and(|y| y.has_ended()) {
-            true => Waited::ForPause,
-            false => Waited::InVain,
+            true => PauseOutcome::ForPause,
+            false => PauseOutcome::InVain,
         }
     }
 
@@ -133,22 +133,22 @@ impl Paths {
         dpid: DatapathId,
         key: EntryKey,
         is_idle: bool,
-    ) -> Waited {
+    ) -> PauseOutcome {
         let path = self.paths.get_mut(&pair);
         let yielding = path.and_then(|path| path.yielding.as_mut());
         let Some(yielding) = yielding.filter(|yielding| yielding.dpid == dpid) else {
-            return Waited::Not;
+            return PauseOutcome::Not;
         };
         let mut waiting = yielding.entries.iter_mut().filter(|entry| !entry.has_ended);
         let Some(entry) = waiting.find(|entry| entry.key == key) else {
-            return Waited::Not;
+            return PauseOutcome::Not;
         };
         entry.has_ended = true;
         yielding.in_pause &= is_idle;
         match (yielding.has_ended(), yielding.in_pause) {
-            (false, _) => Waited::Still,
-            (true, true) => Waited::ForPause,
-            (true, false) => Waited::InVain,
+            (false, _) => PauseOutcome::Still,
+            (true, true) => PauseOutcome::ForPause,
+            (true, false) => PauseOutcome::InVain,
         }
     }
 }
@@ -219,11 +219,11 @@ impl Controller {
             delay: wait,
             ..turn
         });
-        let entries = leads.iter().map(|entry| YieldingEntry {
+        let entries = leads.iter().map(|entry| PauseEntry {
             key: entry.key,
             has_ended: false,
         });
-        let yielding = Yielding {
+        let yielding = PauseWait {
             dpid,
             entries: entries.collect(),
             last,

@@ -9,7 +9,7 @@ use crate::controller::entries::FRESH_MAX;
 use crate::controller::ingress::outlasts_flows;
 use crate::entry::{Entry, EntryKey, EntryKind, is_ours};
 
-use super::Waited;
+use super::PauseOutcome;
 
 impl Controller {
     /// Handles the removal of an entry. With its ingress entry the path is gone. Foreign entries,
@@ -66,11 +66,11 @@ impl Controller {
         }
         table.handle_removed(key);
         let waited = self.paths.handle_pause(pair, dpid, key, is_idle);
-        if waited != Waited::Not {
+        if waited != PauseOutcome::Not {
             table.forget(&key);
             let counters = &mut self.outbox.counters;
-            counters.paths_moved_in_pause += u64::from(waited == Waited::ForPause);
-            counters.paths_moved_under_traffic += u64::from(waited == Waited::InVain);
+            counters.paths_moved_in_pause += u64::from(waited == PauseOutcome::ForPause);
+            counters.paths_moved_under_traffic += u64::from(waited == PauseOutcome::InVain);
             return;
         }
         if table.forget(&key).is_some() && self.paths.holds(pair, dpid, key) {

@@ -15,7 +15,7 @@ use crate::timeouts::HostName;
 
 use super::super::outbox::Request;
 use super::super::{Controller, Location};
-use super::{Around, QosReport, QosState, QosWork, Told, VerifyReport, View};
+use super::{Around, QosReport, QosRows, QosState, QosWork, VerifyReport, View};
 
 impl Controller {
     /// The state of QoS, and what it works with.
@@ -212,7 +212,7 @@ impl Controller {
         &mut self,
         now: Instant,
         dpid: DatapathId,
-        told: &Told,
+        told: &QosRows,
         is_first: bool,
     ) {
         let (machine, mut around) = self.with_qos();

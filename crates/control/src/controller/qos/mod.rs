@@ -38,7 +38,7 @@ use super::outbox::Outbox;
 use super::tables::Tables;
 use super::{Location, Timer};
 use counts::Reading;
-pub(super) use read::Told;
+pub(super) use read::QosRows;
 pub use report::{CircuitReport, Count, Installation, PolicyReport, QosReport};
 use run::Run;
 use verify::Verified;
@@ -95,14 +95,15 @@ pub(super) struct QosState {
     verified: Verified,
 }
 
-/// What QoS reads.
+/// The state that QoS reads.
 #[derive(Clone, Copy)]
 struct View<'a> {
     net: &'a network::Network,
     hosts: &'a Hosts,
 }
 
-/// What QoS works with: what it reads, the entries of paths that it sends again, and its outputs.
+/// The surroundings of QoS: the state that it reads, the entries of paths that it sends again, and
+/// its outputs.
 struct Around<'a> {
     view: View<'a>,
     tables: &'a mut Tables,

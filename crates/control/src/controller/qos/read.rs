@@ -26,7 +26,7 @@ const DSCP_REMARK: u32 = 1 << 2;
 const HOPS_MAX: usize = 64;
 
 /// The entries in a switch's report that matter here.
-pub(in crate::controller) struct Told {
+pub(in crate::controller) struct QosRows {
     /// Entries of policies and circuits.
     pub qos: Vec<FlowStats>,
     /// Entries of this switch's paths: those that lead on to policies, and those that do not.
@@ -34,11 +34,11 @@ pub(in crate::controller) struct Told {
     pub plain: BTreeSet<crate::entry::EntryKey>,
 }
 
-impl Told {
+impl QosRows {
     /// Takes these rows out of `rows`. Reads paths that do not lead on only if some should
     /// (`wants_plain`).
-    pub(in crate::controller) fn of(rows: &mut Vec<FlowStats>, wants_plain: bool) -> Told {
-        let mut told = Told {
+    pub(in crate::controller) fn of(rows: &mut Vec<FlowStats>, wants_plain: bool) -> QosRows {
+        let mut told = QosRows {
             qos: rows
                 .extract_if(.., |row| Flow::is_its(row.cookie))
                 .collect(),
@@ -96,7 +96,7 @@ impl QosState {
         around: &mut Around<'_>,
         now: Instant,
         dpid: DatapathId,
-        told: &Told,
+        told: &QosRows,
         is_first: bool,
     ) {
         let was_used = self.is_used();
