@@ -1,4 +1,4 @@
-//! What tests of single machines begin with.
+//! Fixtures of the tests of single machines.
 
 use openflow::message::{
     Capabilities, Port, PortConfig, PortName, PortState, Role, SwitchFeatures,

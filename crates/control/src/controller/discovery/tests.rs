@@ -11,7 +11,7 @@ use crate::requests::Requests;
 
 use super::*;
 
-struct Bed {
+struct Setup {
     discovery: Discovery,
     net: Network,
     outbox: Outbox,
@@ -28,11 +28,11 @@ fn ms(n: u64) -> Instant {
     Instant::START + Duration::from_millis(n)
 }
 
-impl Bed {
+impl Setup {
     /// Two switches whose entries have been compared, with port 1 of each up.
-    fn new() -> Bed {
+    fn new() -> Setup {
         let config = ControllerConfig::default();
-        let mut bed = Bed {
+        let mut setup = Setup {
             discovery: Discovery::new(&config, Prover::new([7; 32], 1)),
             net: Network::new(&config),
             outbox: Outbox::new(&config, 1, SplitMix64::new(1)),
@@ -41,13 +41,13 @@ impl Bed {
             let (up, connection) = (up(n), ConnectionId(n));
             let requests = || Requests::new(config.requests, 1);
             let dpid = up.features.datapath_id;
-            bed.outbox.open(dpid, (connection, up.version), requests);
-            bed.net.handle_up(ms(0), connection, &up);
-            bed.net.handle_synced(dpid);
-            bed.discovery.handle_up(dpid);
-            assert_eq!(bed.apply(0, at(n), Some(&port(1))), Some(true));
+            setup.outbox.open(dpid, (connection, up.version), requests);
+            setup.net.handle_up(ms(0), connection, &up);
+            setup.net.handle_synced(dpid);
+            setup.discovery.handle_up(dpid);
+            assert_eq!(setup.apply(0, at(n), Some(&port(1))), Some(true));
         }
-        bed
+        setup
     }
 
     fn apply(&mut self, now: u64, at: Location, state: Option<&Port>) -> Option<bool> {
@@ -82,40 +82,40 @@ impl Bed {
 
 #[test]
 fn a_frame_proves_a_link_once_and_a_copy_of_it_nothing() {
-    let mut bed = Bed::new();
-    let frame = bed.lldp(0, at(1)).expect("the first LLDP is due at once");
-    assert_eq!(bed.hear(1, at(2), &frame), Some((at(1), at(2))));
-    assert_eq!(bed.outbox.counters.lldp_accepted, 1);
-    bed.net.links.establish(at(1), at(2));
-    assert_eq!(bed.hear(2, at(2), &frame), None);
-    assert_eq!(bed.hear(2, at(1), b"not LLDP"), None);
-    let counters = bed.outbox.counters;
+    let mut setup = Setup::new();
+    let frame = setup.lldp(0, at(1)).expect("the first LLDP is due at once");
+    assert_eq!(setup.hear(1, at(2), &frame), Some((at(1), at(2))));
+    assert_eq!(setup.outbox.counters.lldp_accepted, 1);
+    setup.net.links.establish(at(1), at(2));
+    assert_eq!(setup.hear(2, at(2), &frame), None);
+    assert_eq!(setup.hear(2, at(1), b"not LLDP"), None);
+    let counters = setup.outbox.counters;
     assert_eq!((counters.lldp_accepted, counters.lldp_foreign), (1, 1));
 }
 
 #[test]
 fn a_port_sends_no_lldp_before_it_is_due_and_none_while_it_is_down() {
-    let mut bed = Bed::new();
-    assert!(bed.lldp(0, at(1)).is_some());
-    assert_eq!(bed.lldp(1, at(1)), None);
-    assert_eq!(bed.apply(2, at(1), None), Some(false));
-    assert_eq!(bed.lldp(10_000, at(1)), None);
+    let mut setup = Setup::new();
+    assert!(setup.lldp(0, at(1)).is_some());
+    assert_eq!(setup.lldp(1, at(1)), None);
+    assert_eq!(setup.apply(2, at(1), None), Some(false));
+    assert_eq!(setup.lldp(10_000, at(1)), None);
 }
 
 #[test]
 fn a_change_too_soon_after_another_waits_and_only_the_last_is_kept() {
-    let mut bed = Bed::new();
-    let down = |bed: &mut Bed, now| {
-        let (discovery, outbox) = (&mut bed.discovery, &mut bed.outbox);
+    let mut setup = Setup::new();
+    let down = |setup: &mut Setup, now| {
+        let (discovery, outbox) = (&mut setup.discovery, &mut setup.outbox);
         discovery.damp(ms(now), at(1), None, outbox)
     };
-    assert_eq!(down(&mut bed, 50), None);
-    let (discovery, outbox) = (&mut bed.discovery, &mut bed.outbox);
+    assert_eq!(down(&mut setup, 50), None);
+    let (discovery, outbox) = (&mut setup.discovery, &mut setup.outbox);
     assert_eq!(discovery.damp(ms(60), at(1), Some(port(1)), outbox), None);
     assert_eq!(
         outbox.poll_timeout(),
         Some((ms(100), Timer::PortChange(at(1))))
     );
-    assert_eq!(bed.discovery.take_pending(at(1)), Some(Some(port(1))));
-    assert_eq!(down(&mut bed, 200), Some(None), "calm again");
+    assert_eq!(setup.discovery.take_pending(at(1)), Some(Some(port(1))));
+    assert_eq!(down(&mut setup, 200), Some(None), "calm again");
 }

@@ -13,7 +13,7 @@ use crate::requests::Requests;
 
 use super::*;
 
-struct Bed {
+struct Setup {
     ingress: Ingress,
     net: Network,
     outbox: Outbox,
@@ -26,11 +26,11 @@ fn at(n: u64, port: u32) -> Location {
     }
 }
 
-impl Bed {
+impl Setup {
     /// Two switches with two edge ports each.
-    fn new(config: &ControllerConfig) -> Bed {
+    fn new(config: &ControllerConfig) -> Setup {
         let now = Instant::START;
-        let mut bed = Bed {
+        let mut setup = Setup {
             ingress: Ingress::new(config),
             net: Network::new(config),
             outbox: Outbox::new(config, 1, SplitMix64::new(1)),
@@ -39,19 +39,19 @@ impl Bed {
             let (up, connection) = (up(n), ConnectionId(n));
             let requests = || Requests::new(config.requests, 1);
             let dpid = up.features.datapath_id;
-            bed.outbox.open(dpid, (connection, up.version), requests);
-            bed.net.handle_up(now, connection, &up);
-            bed.ingress.handle_up(now, dpid);
+            setup.outbox.open(dpid, (connection, up.version), requests);
+            setup.net.handle_up(now, connection, &up);
+            setup.ingress.handle_up(now, dpid);
             for number in [1, 2] {
                 let at = at(n, number);
-                bed.ingress.handle_port(now, at, true);
+                setup.ingress.handle_port(now, at, true);
                 let fresh = || PortState::new(Past::default());
-                let known = bed.net.set_port(at, port(number).hw_addr, fresh).unwrap();
+                let known = setup.net.set_port(at, port(number).hw_addr, fresh).unwrap();
                 known.state.handle_up();
                 known.state.settle(now);
             }
         }
-        bed
+        setup
     }
 
     /// The ports that a broadcast from here leaves by.
@@ -81,12 +81,12 @@ impl Bed {
 
 #[test]
 fn a_broadcast_leaves_by_every_edge_port_but_its_own() {
-    let mut bed = Bed::new(&ControllerConfig::default());
-    assert_eq!(bed.spread(at(1, 1)), [(1, vec![2]), (2, vec![1, 2])]);
+    let mut setup = Setup::new(&ControllerConfig::default());
+    assert_eq!(setup.spread(at(1, 1)), [(1, vec![2]), (2, vec![1, 2])]);
     // A port that goes down is left out, although the list of edge ports is cached.
-    let known = bed.net.port_mut(at(2, 2)).unwrap();
+    let known = setup.net.port_mut(at(2, 2)).unwrap();
     known.state.handle_down(Instant::START);
-    assert_eq!(bed.spread(at(1, 1)), [(1, vec![2]), (2, vec![1])]);
+    assert_eq!(setup.spread(at(1, 1)), [(1, vec![2]), (2, vec![1])]);
 }
 
 #[test]
@@ -95,15 +95,15 @@ fn one_port_has_a_quarter_of_the_packet_outs_and_another_its_own_quarter() {
         flood_packet_outs_max: 8,
         ..ControllerConfig::default()
     };
-    let mut bed = Bed::new(&config);
+    let mut setup = Setup::new(&config);
     // A broadcast costs a packet-out for each of the two switches.
-    assert_ne!(bed.spread(at(1, 1)), []);
-    assert_eq!(bed.spread(at(1, 1)), []);
-    assert_ne!(bed.spread(at(1, 2)), []);
+    assert_ne!(setup.spread(at(1, 1)), []);
+    assert_eq!(setup.spread(at(1, 1)), []);
+    assert_ne!(setup.spread(at(1, 2)), []);
     // The switch has had its half.
-    assert_eq!(bed.outbox.counters.flood_limited, 1);
-    bed.ingress.handle_port(Instant::START, at(1, 1), false);
-    bed.ingress.handle_port(Instant::START, at(1, 1), true);
-    assert_eq!(bed.spread(at(1, 1)), []);
-    assert_eq!(bed.outbox.counters.flood_limited_shared, 1);
+    assert_eq!(setup.outbox.counters.flood_limited, 1);
+    setup.ingress.handle_port(Instant::START, at(1, 1), false);
+    setup.ingress.handle_port(Instant::START, at(1, 1), true);
+    assert_eq!(setup.spread(at(1, 1)), []);
+    assert_eq!(setup.outbox.counters.flood_limited_shared, 1);
 }

@@ -13,7 +13,7 @@ use super::*;
 
 const SWITCH: DatapathId = DatapathId(1);
 
-struct Bed {
+struct Setup {
     config: ControllerConfig,
     tables: Tables,
     net: Network,
@@ -22,15 +22,15 @@ struct Bed {
     outbox: Outbox,
 }
 
-impl Bed {
-    fn new() -> Bed {
+impl Setup {
+    fn new() -> Setup {
         let config = ControllerConfig::default();
         let shares = Shares {
             count_max: 16,
             per_switch_max: 16,
             per_port_max: 16,
         };
-        Bed {
+        Setup {
             tables: Tables::new(&config.timeouts),
             net: Network::new(&config),
             hosts: Hosts::new(shares, 1),
@@ -79,36 +79,42 @@ impl Bed {
 /// switch's entries have been compared, and not twice at a time.
 #[test]
 fn a_table_with_a_limit_is_read_one_reading_at_a_time() {
-    let mut bed = Bed::new();
-    let (tables, mut around) = bed.parts();
+    let mut setup = Setup::new();
+    let (tables, mut around) = setup.parts();
     tables.set_limit(&mut around, Instant::START, (SWITCH, Some(1000)), 8);
-    bed.connect();
-    let (tables, mut around) = bed.parts();
+    setup.connect();
+    let (tables, mut around) = setup.parts();
     tables.start(&mut around, Instant::START, SWITCH);
     let due = Instant::START + POLL_MIN;
-    assert_eq!(bed.outbox.poll_timeout(), Some((due, Timer::Poll(SWITCH))));
+    assert_eq!(
+        setup.outbox.poll_timeout(),
+        Some((due, Timer::Poll(SWITCH)))
+    );
     // The switch is asked for its own limit as well.
-    assert_eq!(bed.asked(), [RequestBody::TableFeatures(Vec::new())]);
-    let limit = bed.tables.get(SWITCH).and_then(|table| table.view().limit);
+    assert_eq!(setup.asked(), [RequestBody::TableFeatures(Vec::new())]);
+    let limit = setup
+        .tables
+        .get(SWITCH)
+        .and_then(|table| table.view().limit);
     assert_eq!(limit, Some(1000));
 
-    let (tables, mut around) = bed.parts();
+    let (tables, mut around) = setup.parts();
     assert!(!tables.poll_due(&mut around, due, SWITCH));
-    assert_eq!(bed.asked(), [RequestBody::Table]);
-    let (tables, mut around) = bed.parts();
+    assert_eq!(setup.asked(), [RequestBody::Table]);
+    let (tables, mut around) = setup.parts();
     tables.poll_at(&mut around, due, SWITCH, due);
     assert!(!tables.poll_due(&mut around, due, SWITCH));
-    assert_eq!(bed.asked(), []);
+    assert_eq!(setup.asked(), []);
 }
 
 #[test]
 fn a_switch_that_is_gone_leaves_no_table() {
-    let mut bed = Bed::new();
-    bed.connect();
-    assert!(bed.tables.get(SWITCH).is_some());
-    bed.tables.forget(SWITCH);
-    assert!(bed.tables.get(SWITCH).is_none());
-    let (tables, mut around) = bed.parts();
+    let mut setup = Setup::new();
+    setup.connect();
+    assert!(setup.tables.get(SWITCH).is_some());
+    setup.tables.forget(SWITCH);
+    assert!(setup.tables.get(SWITCH).is_none());
+    let (tables, mut around) = setup.parts();
     assert!(!tables.poll_due(&mut around, Instant::START, SWITCH));
-    assert_eq!(bed.asked(), []);
+    assert_eq!(setup.asked(), []);
 }

@@ -30,7 +30,8 @@ pub trait Event: Sync {
         None
     }
 
-    /// The later changes of an event that goes on for this long, each with its time after the first.
+    /// The later changes of an event that goes on for this long, each with its time after the
+    /// first.
     fn later(&self, _lasts: Duration, _random: SplitMix64) -> Vec<(Duration, Box<dyn Event>)> {
         Vec::new()
     }
