@@ -363,8 +363,9 @@ Rule #3: traffic_type=3, action=dscp:CS4
     }
 }
 
-/// At 2 Mbit/s a backlog of 600 takes some 0.6 s, and is less than a queue holds. What is said once
-/// the relay has taken all of it overtakes most of it.
+/// At 2 Mbit/s a backlog of 600 takes some 0.6 s, and is less than a queue holds. An echo request
+/// that comes once the relay has taken all of it overtakes most of it. The backlog is of
+/// FLOW_REMOVED messages: on a busy machine PACKET_INs wait for a second, and are dropped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rate_keeps_the_backlog_in_the_queues_and_not_below_them() {
     const BACKLOG: u32 = 600;
@@ -381,7 +382,7 @@ Scheduler: algo=strict
     let (mut switch, mut controller) = pair.connect().await;
     switch.write_all(&message(4, 0, 0, 8)).await.unwrap();
     read_frames(&mut controller, 1).await;
-    let backlog: Vec<Bytes> = (1..=BACKLOG).map(|n| message(4, 10, n, 200)).collect();
+    let backlog: Vec<Bytes> = (1..=BACKLOG).map(|n| message(4, 11, n, 200)).collect();
     switch.write_all(&backlog.concat()).await.unwrap();
     while pair.end.status().line.unwrap().default_hits < u64::from(BACKLOG) {
         tokio::time::sleep(Duration::from_millis(20)).await;
