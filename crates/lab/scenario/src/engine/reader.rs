@@ -504,7 +504,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// What a link does to frames; a wire if the key is not there.
+    /// The impairment of a link; none if the key is not there.
     pub fn impairment(&self, key: &'a str) -> LinkConfig {
         let Some(node) = self.node(key) else {
             return LinkConfig::default();

@@ -64,7 +64,7 @@ pub struct NetworkSpec {
     /// Hosts know each other's hardware addresses from the start.
     pub static_arp: bool,
     pub controller: Controller,
-    /// What the link between switches and controller does.
+    /// The impairment of the link between switches and controller.
     pub control: LinkConfig,
     pub seed: u64,
 }
