@@ -9,12 +9,6 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const FOLDERS: [&str; 2] = ["crates", "fuzz"];
 const PASSED_OVER: [&str; 3] = ["target", "artifacts", "corpus"];
 
-/// Folders that are still to be tidied.
-const UNTIDY: [&str; 2] = [
-    "crates/control/src/controller/",
-    "crates/lab/scenario/src/engine/",
-];
-
 /// `max_width` of `rustfmt.toml`. rustfmt itself leaves long comments, literals and macros alone.
 const COLUMNS_MAX: usize = 100;
 
@@ -179,9 +173,7 @@ fn every_rust_file_is_tidy() {
     let mut found = Vec::new();
     for file in files {
         let path = file.strip_prefix(ROOT).unwrap().to_str().unwrap();
-        if !UNTIDY.iter().any(|folder| path.starts_with(folder)) {
-            found.extend(breaches(path, &fs::read_to_string(&file).unwrap()));
-        }
+        found.extend(breaches(path, &fs::read_to_string(&file).unwrap()));
     }
     let count = found.len();
     assert!(found.is_empty(), "{count} breaches:\n{}", found.join("\n"));
