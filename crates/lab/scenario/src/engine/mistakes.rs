@@ -497,6 +497,9 @@ error = "ci95"
 [quick]
 runs = 1
 rate_mbps = [5]
+[[claim]]
+of = "slow*"
+that = "max(lost) == 0"
 "#;
 
 const CHANGE_MISTAKES: [(&str, &str, usize, &str); 29] = [

@@ -22,34 +22,37 @@ pub struct PlotSpec {
     pub error: bool,
 }
 
+/// A cell's values on the axes that a picture is not over.
+type Others<'a> = Vec<&'a (String, String)>;
+
 /// All pictures, each with the name of its file.
 pub fn draw(scenario: &Scenario, rows: &[Row]) -> Vec<(String, String)> {
     let pictures = scenario.plots.iter().flat_map(|spec| {
         let cells = scenario.cells.iter().enumerate();
-        let mut groups: Vec<(Vec<&str>, Vec<(usize, &Cell)>)> = Vec::new();
+        let mut groups: Vec<(Others<'_>, Vec<(usize, &Cell)>)> = Vec::new();
         for (n, cell) in cells {
             let others = cell.parameters.iter().filter(|(axis, _)| *axis != spec.by);
-            let others = others.map(|(_, words)| words.as_str()).collect();
+            let others = others.collect();
             match groups.iter_mut().find(|(known, _)| *known == others) {
                 Some((_, cells)) => cells.push((n, cell)),
                 None => groups.push((others, vec![(n, cell)])),
             }
         }
         groups.into_iter().map(|(others, cells)| {
-            let words = [&[spec.id.as_str()], others.as_slice()].concat();
-            let plain = |c: char| {
-                if c.is_ascii_alphanumeric() || c == '.' {
-                    c
-                } else {
-                    '_'
-                }
-            };
-            let file = words
-                .iter()
-                .map(|word| word.chars().map(plain).collect::<String>());
-            let file = file.collect::<Vec<String>>().join("-");
-            let titles = [&[spec.title.as_str()], others.as_slice()].concat();
-            (file, picture(spec, titles.join(", "), &cells, rows))
+            let (mut file, mut title) = (spec.id.clone(), spec.title.clone());
+            for (axis, words) in others {
+                let plain = |c: char| {
+                    if c.is_alphanumeric() || c == '.' {
+                        c
+                    } else {
+                        '_'
+                    }
+                };
+                file.push('-');
+                file.extend(words.chars().map(plain));
+                title += &format!(", {axis}={words}");
+            }
+            (file, picture(spec, title, &cells, rows))
         })
     });
     pictures.collect()
