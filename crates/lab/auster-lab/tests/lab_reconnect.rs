@@ -100,24 +100,28 @@ fn rows(document: &Value) -> Vec<&Value> {
 #[test]
 fn sessions_survive_by_quic_what_ends_them_by_tls() {
     let (_, document, out) = run(r#"
+        [[matrix.event]]
+        name = "takeover"
+        standby = false
+        [[matrix.event]]
+        name = "address-change"
+        standby = false
         [matrix]
-        event = ["takeover", "address-change"]
         way = ["quic", "tls"]
-        standby = [false]
         [[at]]
-        of = "event=takeover*"
+        of = "takeover*"
         after = "broken"
         time = "0s"
         id = "gone"
         address = { at = "controller", remove = "172.30.1.1/24" }
         [[at]]
-        of = "event=takeover, way=tls*"
+        of = "takeover, way=tls"
         after = "broken"
         time = "0s"
         id = "taken_over"
         connect = "ssl:172.30.2.1:6653"
         [[at]]
-        of = "event=address-change*"
+        of = "address-change*"
         after = "broken"
         time = "0s"
         id = "moved"
@@ -162,10 +166,11 @@ fn sessions_survive_by_quic_what_ends_them_by_tls() {
 #[test]
 fn a_claim_that_does_not_hold_ends_with_exit_code_1() {
     let (succeeded, document, _) = run(r#"
+        [[matrix.event]]
+        name = "rehome"
+        standby = true
         [matrix]
-        event = ["rehome"]
         way = ["quic-0rtt"]
-        standby = [true]
         [[at]]
         after = "broken"
         time = "0s"
