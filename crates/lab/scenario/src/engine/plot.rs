@@ -25,9 +25,6 @@ pub struct PlotSpec {
 /// A cell's values on the axes that a picture is not over.
 type Others<'a> = Vec<&'a (String, String)>;
 
-/// Cells by their place in the matrix.
-type Numbered<'a> = Vec<(usize, &'a Cell)>;
-
 /// All pictures, each with the name of its file.
 pub fn draw(scenario: &Scenario, rows: &[Row]) -> Vec<(String, String)> {
     let pictures = scenario.plots.iter().flat_map(|spec| {
