@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use measure::stats::Summary;
+use measure::stats::{Summary, median};
 
 /// Significant digits of a figure, where the list gives no number of decimals.
 const DIGITS: i32 = 3;
@@ -38,6 +38,8 @@ pub enum Stat {
 pub enum Several {
     /// The mean with its confidence interval.
     Mean,
+    /// The median with the least and the greatest.
+    Median,
     Sum,
     Least,
     Most,
@@ -66,8 +68,9 @@ impl Stat {
 }
 
 impl Several {
-    pub const NAMES: [(&str, Several); 4] = [
+    pub const NAMES: [(&str, Several); 5] = [
         ("mean", Several::Mean),
+        ("median", Several::Median),
         ("sum", Several::Sum),
         ("least", Several::Least),
         ("most", Several::Most),
@@ -111,10 +114,15 @@ impl Figure {
             value,
             spread: None,
         };
+        let end = |pick: fn(f64, f64) -> f64| all.iter().copied().fold(all[0], pick);
         Ok(Some(match several {
             Several::Sum => alone(all.iter().sum()),
-            Several::Least => alone(all.iter().copied().fold(f64::INFINITY, f64::min)),
-            Several::Most => alone(all.iter().copied().fold(f64::NEG_INFINITY, f64::max)),
+            Several::Least => alone(end(f64::min)),
+            Several::Most => alone(end(f64::max)),
+            Several::Median => Figure {
+                value: median(&all),
+                spread: Some(Spread::Range(end(f64::min), end(f64::max))),
+            },
             Several::Mean => {
                 let summary = Summary::of(&all);
                 Figure {
@@ -359,6 +367,10 @@ mod tests {
         assert_eq!(all(Several::Sum), figure(40.0, None));
         assert_eq!(all(Several::Most).value, 9.0);
         assert_eq!(all(Several::Least).value, 2.0);
+        assert_eq!(
+            all(Several::Median),
+            figure(4.5, Some(Spread::Range(2.0, 9.0)))
+        );
         let mean = all(Several::Mean);
         assert_eq!(mean.value, 5.0);
         assert!((mean.half_width() - 1.788).abs() < 0.001);

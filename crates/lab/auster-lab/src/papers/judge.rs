@@ -8,6 +8,7 @@ use crate::papers::figure::{Figure, plain};
 use crate::papers::list::{
     Bound, Entry, List, Operand, Paper, Relation, Rule, Said, Source, Value, anchor,
 };
+use crate::papers::path::Path;
 use crate::papers::store::{Store, Stored};
 use crate::papers::template;
 
@@ -301,19 +302,23 @@ fn figure(value: &Value, store: &Store) -> Result<Figure, Missing> {
 
 fn operand_of(operand: &Operand, store: &Store) -> Result<Figure, Missing> {
     let stored = document(&operand.measurement, store)?;
-    let resolve = |path: &crate::papers::path::Path| {
-        let found = path.resolve(&stored.document);
-        found.map_err(Missing::Unresolved)
-    };
-    let found = resolve(&operand.path)?;
-    let figure = Figure::of(&found, operand.stat, operand.several);
+    let resolve = |path: &Path| path.resolve(&stored.document);
+    let mut problems = Vec::new();
+    let mut paths = operand.paths.iter();
+    let found = paths.find_map(|path| {
+        let found = resolve(path).map_err(|problem| problems.push(problem));
+        found.ok().map(|values| (path, values))
+    });
+    let (path, values) = found.ok_or_else(|| Missing::Unresolved(problems.join("; ")))?;
+    let figure = Figure::of(&values, operand.stat, operand.several);
     let figure = figure
-        .map_err(|problem| Missing::Unresolved(format!("{}: {problem}", operand.path)))?
+        .map_err(|problem| Missing::Unresolved(format!("{path}: {problem}")))?
         .ok_or(Missing::Empty)?;
     let per = match &operand.per {
         None => 1.0,
         Some(path) => {
-            let number = resolve(path)?.first().and_then(|value| value.as_f64());
+            let found = resolve(path).map_err(Missing::Unresolved)?;
+            let number = found.first().and_then(|value| value.as_f64());
             let number = number.filter(|number| *number != 0.0);
             number.ok_or_else(|| Missing::Unresolved(format!("{path}: it is no number above 0")))?
         }
@@ -328,13 +333,20 @@ fn checks(words: &str, value: &Value, store: &Store) -> Result<(usize, usize), M
     gather(&stored.document, &mut lists);
     let of_them = lists.into_iter().filter(|check| {
         let what = check["what"].as_str();
-        what.is_some_and(|what| what.contains(words))
+        what.is_some_and(|what| says(what, words))
     });
     let passed: Vec<bool> = of_them.map(|check| check["passed"] == true).collect();
     match passed.len() {
         0 => Err(Missing::Unresolved(format!("no check says '{words}'"))),
         all => Ok((passed.iter().filter(|passed| **passed).count(), all)),
     }
+}
+
+/// Finds words in a check; `*` between them stands for anything.
+fn says(what: &str, words: &str) -> bool {
+    let mut parts = words.split('*');
+    let rest = parts.try_fold(what, |rest, part| Some(rest.split_once(part)?.1));
+    rest.is_some()
 }
 
 /// The elements of every list called `checks`, at the root or in each network.
@@ -480,8 +492,9 @@ fn sources(entry: &Entry) -> Vec<&str> {
 
 fn pictures(entry: &Entry, store: &Store) -> Vec<String> {
     let pictures = entry.plots.iter().filter_map(|plot| {
-        let path = store.get(&plot.measurement)?.dir.join(&plot.file);
-        std::fs::read_to_string(path).ok()
+        let dir = &store.get(&plot.measurement)?.dir;
+        let mut files = plot.files.iter();
+        files.find_map(|file| std::fs::read_to_string(dir.join(file)).ok())
     });
     pictures.collect()
 }

@@ -107,7 +107,8 @@ pub enum Source {
 #[derive(Debug)]
 pub struct Operand {
     pub measurement: String,
-    pub path: Path,
+    /// Places of the figure in documents of different versions; the first that is there counts.
+    pub paths: Vec<Path>,
     pub stat: Option<Stat>,
     pub several: Several,
     pub times: f64,
@@ -157,7 +158,8 @@ pub enum Bound {
 #[derive(Debug)]
 pub struct Plot {
     pub measurement: String,
-    pub file: String,
+    /// Its names in different versions; the first that is there counts.
+    pub files: Vec<String>,
 }
 
 impl List {

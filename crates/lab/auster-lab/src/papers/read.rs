@@ -347,7 +347,7 @@ impl<'a> Reader<'a> {
 
     fn source(&mut self, at: &Range<usize>, table: &Table<'a>, measurement: &str) -> Source {
         let checks = self.fields.string(table, "checks", "no entry refused");
-        let from = self.fields.parsed(table, "from", "runs[0].ms", Path::parse);
+        let from = self.paths(table, "from");
         let has_from = table.get("from").is_some();
         if has_from == checks.is_some() {
             self.fields.problem(at, "it takes one of from and checks");
@@ -355,9 +355,7 @@ impl<'a> Reader<'a> {
         if let Some(words) = checks {
             return Source::Checks(words);
         }
-        let against_path = self
-            .fields
-            .parsed(table, "against", "runs[0].ms", Path::parse);
+        let against = self.paths(table, "against");
         let how = self.named(table, "as", &Against::NAMES);
         if table.get("against").is_some() != table.get("as").is_some() {
             self.fields.problem(at, "against and as come together");
@@ -372,23 +370,30 @@ impl<'a> Reader<'a> {
             .parsed(table, "per", "settings.seconds", Path::parse);
         let stat = self.named(table, "stat", &Stat::NAMES);
         let several = self.named(table, "several", &Several::NAMES);
-        let operand = |measurement: &str, path: Path| Operand {
+        let operand = |measurement: &str, paths: Vec<Path>| Operand {
             measurement: measurement.to_owned(),
-            path,
+            paths,
             stat,
             several: several.unwrap_or(Several::Mean),
             times,
             per: per.clone(),
         };
         let other = against_of.as_deref().unwrap_or(measurement);
-        // Where there is none, that is a problem already.
-        let nowhere = || Path::parse("nowhere").expect("a path");
         Source::Figure {
-            operand: operand(measurement, from.unwrap_or_else(nowhere)),
-            against: against_path
-                .zip(how)
-                .map(|(path, how)| Box::new((operand(other, path), how))),
+            operand: operand(measurement, from),
+            against: how.map(|how| Box::new((operand(other, against), how))),
         }
+    }
+
+    /// One path, or a list of alternatives.
+    fn paths(&mut self, table: &Table<'a>, key: &str) -> Vec<Path> {
+        if let Some(value) = table.get(key)
+            && (value.get_ref().as_array()).is_some_and(|list| list.is_empty())
+        {
+            let problem = format!("{key}: an empty list names no path");
+            self.fields.problem(&value.span(), problem);
+        }
+        self.fields.list(table, key, "runs[0].ms", Path::parse)
     }
 
     fn rules(&mut self, at: &Range<usize>, table: &Table<'a>) -> (Option<Rule>, Option<Bound>) {
@@ -471,10 +476,12 @@ impl<'a> Reader<'a> {
 
 fn plot(text: &str) -> Result<Plot, String> {
     match text.rsplit_once('/') {
-        Some((measurement, file)) if file.ends_with(".svg") => Ok(Plot {
-            measurement: measurement.to_owned(),
-            file: file.to_owned(),
-        }),
+        Some((measurement, files)) if files.split('|').all(|file| file.ends_with(".svg")) => {
+            Ok(Plot {
+                measurement: measurement.to_owned(),
+                files: files.split('|').map(str::to_owned).collect(),
+            })
+        }
         _ => Err(format!("'{text}' is not as 'MEASUREMENT/FILE.svg'")),
     }
 }
@@ -608,6 +615,16 @@ within_percent = 25
                 "rows[rate_mbps=1]",
                 "rows[rate_mbps]",
                 ":24: from: 'rows[rate_mbps].reordered' is no path",
+            ),
+            (
+                "\"rows[rate_mbps=1].reordered\"",
+                "[\"rows[*].a\", \"rows[b].c\"]",
+                ":24: from: 'rows[b].c' is no path",
+            ),
+            (
+                "\"rows[rate_mbps=1].reordered\"",
+                "[]",
+                ":24: from: an empty list names no path",
             ),
             (
                 "from = ",

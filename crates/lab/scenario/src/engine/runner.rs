@@ -176,6 +176,12 @@ impl Experiment<'_> {
             switches: topology.switches.len(),
             links: topology.links.len(),
             hosts: topology.hosts.len(),
+            // A network whose only run is not valid has empty lists.
+            rows: cell
+                .rows
+                .iter()
+                .map(|row| (row.name.clone(), Vec::new()))
+                .collect(),
             ..Outcome::default()
         };
         let options = Options {
