@@ -118,16 +118,23 @@ pub enum Controller {
     Auster(Site),
     /// `tcp:HOST:PORT`, reached from the machine's own namespace.
     External(net::method::Method),
+    /// A program that is started by a shell in the controller's namespace.
+    Command {
+        name: String,
+        words: String,
+    },
     /// Each switch learns by itself, as Open vSwitch does without a controller.
     Standalone,
 }
 
 impl Controller {
-    /// Reads `auster`, `none` or a connection method.
+    /// Reads `auster`, `none`, a connection method, or a command with `{port}`, which may have a
+    /// name before it: `NAME=COMMAND`.
     pub fn parse(text: &str, transport: Transport) -> Result<Controller, Failure> {
         match text {
             "auster" => Ok(Controller::Auster(Site::new(transport))),
             "none" => Ok(Controller::Standalone),
+            command if command.contains("{port}") => Ok(Controller::command(command)),
             method => match method.parse::<net::method::Method>() {
                 Ok(method @ net::method::Method::Dial(net::method::Transport::Tcp, ..)) => {
                     Ok(Controller::External(method))
@@ -137,6 +144,20 @@ impl Controller {
                 ))),
                 Err(e) => Err(Failure::usage(format!("--controller {e}"))),
             },
+        }
+    }
+
+    fn command(text: &str) -> Controller {
+        let is_plain = |name: &&str| {
+            let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+            !name.is_empty() && name.chars().all(allowed)
+        };
+        let named = text.split_once('=').filter(|(name, _)| is_plain(name));
+        let program = text.split_whitespace().find(|word| *word != "exec");
+        let (name, words) = named.unwrap_or((program.unwrap_or(text), text));
+        Controller::Command {
+            name: name.to_string(),
+            words: words.to_string(),
         }
     }
 
@@ -177,6 +198,7 @@ impl std::fmt::Display for Controller {
                 f.write_str(if site.early_data { ", 0-RTT" } else { "" })
             }
             Controller::External(method) => write!(f, "{method}"),
+            Controller::Command { name, .. } => write!(f, "{name}"),
             Controller::Standalone => write!(f, "none"),
         }
     }
@@ -293,6 +315,7 @@ impl Plane {
                 set_controllers(network, &format!("tcp:{listen}"))?;
                 Ok(Plane::of(network, None))
             }
+            Controller::Command { words, .. } => start_command(network, words),
             Controller::Auster(site) => start_auster(network, site),
         }
     }
@@ -430,6 +453,9 @@ fn start_auster(network: &mut Network, site: &Site) -> Result<Plane, Failure> {
         start_part(network, Part::Standby, site)?;
         wait_for_listener(network, CONTROLLER, STANDBY_PORT, "standby.log")?;
     }
+    if has_queues(network) {
+        start_keeper(network)?;
+    }
     match site.transport {
         Transport::Tcp => set_controllers(network, &format!("tcp:{first}:{OPENFLOW_PORT}"))?,
         Transport::Tls => {
@@ -463,6 +489,27 @@ fn status_socket(dir: &Path, part: Part) -> PathBuf {
     }
 }
 
+/// True if auster's configuration asks for queues or policies.
+fn has_queues(network: &Network) -> bool {
+    let text = std::fs::read_to_string(config_file(network)).unwrap_or_default();
+    let config = text.parse::<toml::Table>();
+    config.is_ok_and(|config| config.contains_key("qos"))
+}
+
+fn database(network: &Network) -> String {
+    format!("unix:{}", network.dir().join("db.sock").display())
+}
+
+/// Makes in the kernel the queues that the database asks for.
+fn start_keeper(network: &mut Network) -> Result<(), Failure> {
+    let (log, database) = (network.open_log("keeper.log")?, database(network));
+    let keeper = network.spawn("keeper", Some(SWITCHES), program::auster()?, |command| {
+        command.args(["queues", "keep", "--db", &database]);
+        command.stderr(log);
+    });
+    keeper.map(drop)
+}
+
 /// Starts one process. Over QUIC there is a relay beside the switches, one beside the controller,
 /// and a QUIC connection between.
 fn start_part(network: &mut Network, part: Part, site: &Site) -> Result<(), Failure> {
@@ -477,7 +524,8 @@ fn start_part(network: &mut Network, part: Part, site: &Site) -> Result<(), Fail
     let port = if standby { STANDBY_PORT } else { OPENFLOW_PORT };
     let address = site.listen_address(standby);
     let status = status_socket(&dir, part);
-    let config = config_file(network);
+    let (config, database) = (config_file(network), database(network));
+    let has_queues = has_queues(network);
     let configure = |command: &mut Command| {
         command.stderr(log);
         match part {
@@ -491,6 +539,9 @@ fn start_part(network: &mut Network, part: Part, site: &Site) -> Result<(), Fail
                 command.arg(&status);
                 if config.exists() {
                     command.arg("--config").arg(&config);
+                }
+                if has_queues {
+                    command.args(["--ovsdb", &database]);
                 }
                 if site.transport == Transport::Tls {
                     identity(command, &pki, "controller");
@@ -509,7 +560,6 @@ fn start_part(network: &mut Network, part: Part, site: &Site) -> Result<(), Fail
                 for address in &site.addresses {
                     command.args(["--connect", &format!("quic:{address}:{RELAY_PORT}")]);
                 }
-                let database = format!("unix:{}", dir.join("db.sock").display());
                 let status = format!("unix:{}", status.display());
                 command.args(["--ovsdb", &database, "--nudge", "--status", &status]);
                 identity(command, &pki, "switch");
@@ -741,5 +791,20 @@ mod tests {
         site.transport = Transport::Tls;
         let parts = Controller::Auster(site).parts();
         assert_eq!(parts, [Part::Controller, Part::Standby]);
+    }
+
+    #[test]
+    fn a_command_has_the_name_before_it_or_that_of_its_program() {
+        let command = |text: &str| match Controller::parse(text, Transport::Tcp).unwrap() {
+            Controller::Command { name, words } => (name, words),
+            other => panic!("{other}"),
+        };
+        let pair = |name: &str, words: &str| (name.to_string(), words.to_string());
+        let words = "exec ovs-testcontroller ptcp:{port}:{address}";
+        assert_eq!(command(words), pair("ovs-testcontroller", words));
+        assert_eq!(command(&format!("ovs={words}")), pair("ovs", words));
+        let words = "env A=b own --port={port}";
+        assert_eq!(command(words), pair("env", words));
+        assert!(Controller::parse("own --port=6653", Transport::Tcp).is_err());
     }
 }

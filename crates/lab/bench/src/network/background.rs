@@ -62,6 +62,11 @@ pub struct Running {
 impl Source {
     /// Has every stranger send once, so that the network knows where they are.
     pub fn open(from: Door, to: Door, first_number: usize) -> Source {
+        Source::after(Arc::default(), from, to, first_number)
+    }
+
+    /// [`Source::open`] on a network that may have seen the flows that are counted already.
+    pub fn after(flows: Arc<AtomicU64>, from: Door, to: Door, first_number: usize) -> Source {
         let numbers = first_number..first_number + STRANGERS;
         for number in numbers.clone() {
             from.send(&introduction(stranger(number), to.host));
@@ -72,7 +77,7 @@ impl Source {
             from: Arc::new(from),
             to: Arc::new(to),
             numbers,
-            flows: Arc::default(),
+            flows,
         }
     }
 

@@ -43,16 +43,21 @@ pub struct Door {
 impl Door {
     pub fn open(network: &Network, host: usize) -> Result<Door, Failure> {
         let host = &network.topology.hosts[host];
-        let namespace = network.namespace(&host.name);
-        let failed = |e: io::Error| Failure::machine(format!("frames of {}: {e}", host.name));
+        let identity = Host {
+            mac: host.mac,
+            ip: host.address,
+        };
+        Door::at(network.namespace(&host.name), identity)
+    }
+
+    /// Opens the door of a host in its namespace.
+    pub fn at(namespace: String, host: Host) -> Result<Door, Failure> {
+        let failed = |e: io::Error| Failure::machine(format!("frames of {namespace}: {e}"));
         let socket = netns::open_packet_socket(&namespace, "eth0").map_err(failed)?;
         setsockopt(&socket, sockopt::RcvBufForce, &(4 << 20)).map_err(|e| failed(e.into()))?;
         Ok(Door {
             socket,
-            host: Host {
-                mac: host.mac,
-                ip: host.address,
-            },
+            host,
             namespace,
         })
     }

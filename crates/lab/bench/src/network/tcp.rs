@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use cli::failure::Failure;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::socket::{setsockopt, sockopt};
+use openflow::packet::build::Host;
 use testbed::netns;
 use testbed::network::Network;
 
@@ -27,12 +28,13 @@ pub enum Amount {
     Endless,
 }
 
-/// Two hosts of a network, by namespace, and the second one's address.
+/// Two hosts of a network, by namespace, the second one's address, and both as frames have them.
 #[derive(Clone, Debug)]
 pub struct Ends {
     pub from: String,
     pub to: String,
     pub address: Ipv4Addr,
+    pub hosts: [Host; 2],
 }
 
 impl Ends {
@@ -42,6 +44,10 @@ impl Ends {
             from: network.namespace(&hosts[from].name),
             to: network.namespace(&hosts[to].name),
             address: hosts[to].address,
+            hosts: [from, to].map(|n| Host {
+                mac: hosts[n].mac,
+                ip: hosts[n].address,
+            }),
         }
     }
 }

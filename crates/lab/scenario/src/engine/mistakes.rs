@@ -357,6 +357,8 @@ fn each_mistake_is_reported_with_its_line_its_field_and_what_would_be_right() {
     each_is_reported(UDP, &UDP_MISTAKES);
     each_is_reported(CHANGE, &CHANGE_MISTAKES);
     each_is_reported(TCP, &TCP_MISTAKES);
+    each_is_reported(STORM, &STORM_MISTAKES);
+    each_is_reported(QOS, &QOS_MISTAKES);
 }
 
 const UDP: &str = r#"title = "test"
@@ -781,6 +783,87 @@ const TCP_MISTAKES: [(&str, &str, usize, &str); 13] = [
     ),
 ];
 
+const STORM: &str = r#"title = "test"
+[topology]
+graph = "linear,2"
+[matrix]
+program = ["auster", "own=sleep {port}"]
+[controller]
+program = "$program"
+[[traffic]]
+id = "storm"
+kind = "storm"
+from = "h1"
+to = "h2"
+flows_per_s = 100
+[[at]]
+id = "end"
+time = "3s"
+[[row]]
+name = "all"
+flows = "storm.flows"
+"#;
+
+const STORM_MISTAKES: [(&str, &str, usize, &str); 5] = [
+    (
+        "own=sleep {port}",
+        "own=sleep",
+        7,
+        "controller.program: 'own=sleep' is unknown; write auster, none, tcp:HOST:PORT or a",
+    ),
+    (
+        "program = \"$program\"",
+        "program = \"$program\"\ntransport = \"tls\"",
+        8,
+        "controller.transport: only auster takes it",
+    ),
+    (
+        "flows_per_s = 100",
+        "flows_per_s = 9999",
+        13,
+        "traffic.flows_per_s: 9999 is not a whole number from 0 to 5000",
+    ),
+    (
+        "flows_per_s = 100",
+        "",
+        8,
+        "traffic.flows_per_s: missing; write such as flows_per_s = 100",
+    ),
+    (
+        "[controller]",
+        "[qos]\n[controller]",
+        6,
+        "qos: only auster takes it",
+    ),
+];
+
+const QOS: &str = r#"title = "test"
+[topology]
+graph = "linear,2"
+[matrix]
+queues = [false, true]
+[qos]
+when = "$queues"
+[[qos.port]]
+at = "1:2"
+rate = "10mbit"
+"#;
+
+const QOS_MISTAKES: [(&str, &str, usize, &str); 2] = [
+    (
+        "[[qos.port]]",
+        "[[qos.prot]]",
+        8,
+        "qos.prot: unknown key; did you mean port?",
+    ),
+    (
+        "\"$queues\"",
+        "\"yes\"",
+        7,
+        "qos.when: 'yes' is not true or false",
+    ),
+];
+
 /// Makes each mistake in a scenario that has none.
 fn each_is_reported(good: &str, mistakes: &[(&str, &str, usize, &str)]) {
     assert!(read(good, &auster()).is_ok());
@@ -1090,8 +1173,11 @@ fn the_scenarios_of_the_project_are_read() {
         "path-change.toml",
         "tcp-flap.toml",
         "reconnect.toml",
+        "controllers-storm.toml",
+        "voice.toml",
     ] {
         let text = std::fs::read_to_string(dir.join(name)).unwrap();
-        assert!(read(&text, &auster()).is_ok(), "{name}");
+        let mistakes = read(&text, &auster()).err().unwrap_or_default();
+        assert!(mistakes.is_empty(), "{name}: {mistakes:?}");
     }
 }

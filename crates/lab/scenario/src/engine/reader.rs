@@ -413,6 +413,11 @@ impl<'a> Section<'a> {
         }
     }
 
+    pub fn required_count(&self, key: &'a str, range: RangeInclusive<u64>) -> Option<u64> {
+        self.missing(key, "100");
+        self.count(key, range)
+    }
+
     /// A time with its unit.
     pub fn duration(&self, key: &'a str, range: RangeInclusive<Duration>) -> Option<Duration> {
         let node = self.node(key)?;

@@ -217,6 +217,7 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
         "topology",
         "control",
         "controller",
+        "qos",
         "ready",
         "valid",
         "traffic",
@@ -401,10 +402,13 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
 
 fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec> {
     let control = top.impairment("control");
-    let own = top.section("controller");
-    let config = own.as_ref().map(|section| section.table("config"));
-    let own = own.and_then(controller);
+    let section = top.section("controller");
+    let own = section.as_ref().and_then(controller);
     let controller = own.unwrap_or_else(|| around.controller.clone());
+    let config = config(top, section.as_ref(), &controller);
+    if let Some(section) = section {
+        section.finish();
+    }
     let seed = top.count("seed", 0..=u64::from(u32::MAX)).unwrap_or(1);
     let Some(section) = top.section("topology") else {
         if !top.has("topology") {
@@ -463,7 +467,7 @@ fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec>
         topology,
         fresh,
         port_buffer_bytes: buffer.map(|bytes| bytes as usize),
-        config: config.unwrap_or_default(),
+        config,
         static_arp,
         controller,
         control,
@@ -474,11 +478,17 @@ fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec>
 /// Words for what carries OpenFlow; `ssl` is Open vSwitch's for TLS.
 const TRANSPORTS: [&str; 5] = ["tcp", "tls", "ssl", "quic", "quic-0rtt"];
 
-/// auster's control plane as the scenario wants it; `None` leaves the choice to the command line.
-fn controller(section: Section<'_>) -> Option<Controller> {
-    if !is_own(&section) {
-        section.finish();
+/// Keys of `[controller]` for auster's processes and addresses.
+const SITE_KEYS: [&str; 3] = ["transport", "addresses", "standby"];
+
+/// The controller as the scenario wants it; `None` leaves the choice to the command line.
+fn controller(section: &Section<'_>) -> Option<Controller> {
+    if !is_own(section) {
         return None;
+    }
+    let program = section.text("program");
+    if let Some(program) = program.filter(|program| program != "auster") {
+        return other_controller(section, &program);
     }
     let mut site = match section.word("transport", &TRANSPORTS) {
         Some("tls" | "ssl") => Site::new(Transport::Tls),
@@ -510,14 +520,52 @@ fn controller(section: Section<'_>) -> Option<Controller> {
             "give two addresses; it listens at the second one",
         );
     }
-    section.finish();
     Some(Controller::Auster(site))
+}
+
+/// A controller that is not auster.
+fn other_controller(section: &Section<'_>, program: &str) -> Option<Controller> {
+    for key in SITE_KEYS {
+        section.know(key);
+        if section.has(key) {
+            section.problem(key, "only auster takes it");
+        }
+    }
+    let right = "write auster, none, tcp:HOST:PORT or a command with {address} and {port}";
+    Controller::parse(program, Transport::Tcp)
+        .map_err(|_| section.problem("program", format!("'{program}' is unknown; {right}")))
+        .ok()
 }
 
 /// Whether `[controller]` has more than a configuration for the command line's controller.
 fn is_own(section: &Section<'_>) -> bool {
-    let keys = ["transport", "addresses", "standby"];
-    keys.into_iter().filter(|key| section.has(key)).count() > 0
+    section.has("program") || SITE_KEYS.into_iter().any(|key| section.has(key))
+}
+
+/// The configuration of auster, with the queues and policies of `[qos]`.
+fn config(
+    top: &Section<'_>,
+    section: Option<&Section<'_>>,
+    controller: &Controller,
+) -> toml::Table {
+    let mut config = section.map_or_else(toml::Table::new, |section| section.table("config"));
+    let Some(section) = top.section("qos") else {
+        return config;
+    };
+    let applies = section.truth("when").unwrap_or(true);
+    for key in ["port", "service", "policy", "circuit"] {
+        section.know(key);
+    }
+    section.finish();
+    if !matches!(controller, Controller::Auster(_)) {
+        top.problem("qos", "only auster takes it");
+    }
+    let mut qos = top.table("qos");
+    qos.remove("when");
+    if applies {
+        config.insert("qos".to_string(), qos.into());
+    }
+    config
 }
 
 /// Whether a section is for a cell, by the patterns in its `of`.

@@ -1,6 +1,7 @@
 //! Traffic between hosts, one file per kind.
 
 mod ping;
+mod storm;
 mod tcp;
 mod udp;
 
@@ -75,11 +76,12 @@ const MANY: Shape = Shape {
     many: true,
 };
 
-const KINDS: [&str; 3] = ["ping", "tcp", "udp"];
+const KINDS: [&str; 4] = ["ping", "storm", "tcp", "udp"];
 
 pub fn read(section: &Section<'_>) -> Option<Box<dyn Traffic>> {
     match section.required_word("kind", &KINDS)? {
         "ping" => Some(Box::new(ping::Ping::read(section)?)),
+        "storm" => Some(Box::new(storm::Storm::read(section)?)),
         "tcp" => Some(Box::new(tcp::Tcp::read(section)?)),
         "udp" => Some(Box::new(udp::Udp::read(section)?)),
         _ => None,

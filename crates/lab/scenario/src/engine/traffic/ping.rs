@@ -27,13 +27,15 @@ enum Pairs {
     Named(Vec<String>),
 }
 
-const FIGURES: [(&str, Shape); 6] = [
+const FIGURES: [(&str, Shape); 7] = [
     ("sent", ONE),
     ("lost", ONE),
     // From the window's event until the packet after the last lost one; 0 without loss.
     ("outage_ms", ONE),
     // Of each answered packet.
     ("rtt_ms", MANY),
+    // Of each pair: from its first packet until its first answer.
+    ("first_ms", MANY),
     // Of each pair: until the first answer had come and no later packet was lost.
     ("works_ms", MANY),
     // Of each pair: until the first answer had come.
@@ -168,11 +170,26 @@ impl Record for Echoes {
                     _ => answered_at,
                 };
                 let pairs = self.flows.iter().map(|flow| (flow.from, flow.to));
-                let times = pairs.map(|pair| since_event_ms(pair, window, &samples, at));
+                let times = pairs.map(|pair| match name {
+                    "first_ms" => first_ms(pair, &samples),
+                    _ => since_event_ms(pair, window, &samples, at),
+                });
                 Value::Many(times.collect())
             }
         }
     }
+}
+
+/// The time from a pair's first packet until its first answer.
+fn first_ms(pair: Pair, samples: &[&Sample]) -> f64 {
+    let samples = of_pair(pair, samples);
+    let first = samples.iter().map(|s| s.sent).min().unwrap_or_default();
+    answered_at(&samples).map_or(f64::NAN, |at| milliseconds(at.saturating_sub(first)))
+}
+
+fn of_pair<'s>(pair: Pair, samples: &[&'s Sample]) -> Vec<&'s Sample> {
+    let samples = samples.iter().filter(|s| (s.from, s.to) == pair);
+    samples.copied().collect()
 }
 
 fn since_event_ms(
@@ -181,9 +198,7 @@ fn since_event_ms(
     samples: &[&Sample],
     at: fn(&[&Sample]) -> Option<Duration>,
 ) -> f64 {
-    let samples = samples.iter().filter(|s| (s.from, s.to) == pair);
-    let samples: Vec<&Sample> = samples.copied().collect();
-    at(&samples).map_or(f64::NAN, |at| milliseconds(at.saturating_sub(window.event)))
+    at(&of_pair(pair, samples)).map_or(f64::NAN, |at| milliseconds(at.saturating_sub(window.event)))
 }
 
 /// The time of the first answer, which is not always that of the first packet.
@@ -301,6 +316,18 @@ mod tests {
             22.0,
             "later loss is none"
         );
+    }
+
+    #[test]
+    fn a_first_answer_counts_from_the_first_packet_even_if_that_was_lost() {
+        let first = |lost: &[u64]| match figure("first_ms", 1000, 3020, lost) {
+            Value::Many(first) => first[0],
+            Value::One(_) => panic!("one for each pair"),
+        };
+        assert_eq!(first(&[1010]), 2.0);
+        assert_eq!(first(&[980, 990]), 22.0, "the window's first packets");
+        let all: Vec<u64> = (0..3000).collect();
+        assert!(first(&all).is_nan(), "no answer");
     }
 
     #[test]

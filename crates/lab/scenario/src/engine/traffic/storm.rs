@@ -1,0 +1,125 @@
+//! `kind = "storm"`: new flows at a steady rate, each of which needs the controller.
+//!
+//! Hosts that the network has never seen send through the interface of one host to others behind
+//! another. Each packet is of a pair that has not talked before.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, LazyLock};
+
+use bench::network::background::{Background, Source};
+use bench::network::stranger::Door;
+use cli::failure::Failure;
+use testbed::topology::Topology;
+
+use super::{ONE, Pair, Record, Sender, Stage, Traffic, two_hosts};
+use crate::engine::expression::{Shape, Value};
+use crate::engine::reader::Section;
+use crate::engine::timeline::Window;
+
+pub struct Storm {
+    from: String,
+    to: String,
+    flows_per_s: u64,
+}
+
+/// Figures of the whole run.
+const FIGURES: [(&str, Shape); 3] = [
+    ("flows", ONE),
+    // Flows whose packet reached its host.
+    ("delivered", ONE),
+    ("delivered_percent", ONE),
+];
+
+const FLOWS_PER_S_MAX: u64 = 5000;
+/// Numbers of the strangers begin here.
+const STRANGER_FIRST: usize = 10_000;
+/// Flows of all storms of this process: later runs on the same network have new ones.
+static FLOWS: LazyLock<Arc<AtomicU64>> = LazyLock::new(Arc::default);
+
+impl Storm {
+    pub fn read(section: &Section<'_>) -> Option<Storm> {
+        let from = section.required_text("from", "\"h1\"");
+        let to = section.required_text("to", "\"h2\"");
+        let flows_per_s = section.required_count("flows_per_s", 0..=FLOWS_PER_S_MAX);
+        Some(Storm {
+            from: from?,
+            to: to?,
+            flows_per_s: flows_per_s?,
+        })
+    }
+
+    fn carry(&self, stage: &Stage) -> Result<Background, Failure> {
+        if self.flows_per_s == 0 {
+            return Ok(Background::default());
+        }
+        let ends = &stage.ends[0];
+        let [from, to] = ends.hosts;
+        let from = Door::at(ends.from.clone(), from)?;
+        let to = Door::at(ends.to.clone(), to)?;
+        let source = Source::after(FLOWS.clone(), from, to, STRANGER_FIRST);
+        std::thread::sleep(stage.from.saturating_sub(stage.epoch.elapsed()));
+        let running = source.start(self.flows_per_s as f64);
+        std::thread::sleep(stage.until.saturating_sub(stage.epoch.elapsed()));
+        running.stop()
+    }
+}
+
+impl Traffic for Storm {
+    fn pairs(&self, topology: &Topology, _: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
+        two_hosts(topology, &self.from, &self.to).map(|pair| vec![pair])
+    }
+
+    fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
+        (self.flows_per_s as f64, "flows_per_s")
+    }
+
+    fn figures(&self) -> &'static [(&'static str, Shape)] {
+        &FIGURES
+    }
+
+    /// The network gets to know the strangers before the storm, in the run's first two seconds.
+    fn sender(&self, stage: Stage) -> Sender<'_> {
+        Sender::Thread(Box::new(move || {
+            let record: Box<dyn Record> = Box::new(self.carry(&stage)?);
+            Ok(record)
+        }))
+    }
+}
+
+impl Record for Background {
+    fn figure(&self, name: &str, _: &Window) -> Value {
+        let (sent, delivered) = (self.flows_sent as f64, self.flows_delivered as f64);
+        Value::One(match name {
+            "flows" => sent,
+            "delivered" => delivered,
+            // Nothing of nothing is lost.
+            _ if self.flows_sent == 0 => 100.0,
+            _ => delivered * 100.0 / sent,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn delivered_flows_are_a_share_of_all() {
+        let window = Window {
+            event: Duration::ZERO,
+            from: Duration::ZERO,
+            to: Duration::MAX,
+        };
+        let figures = |sent, delivered| {
+            let counts = Background {
+                flows_sent: sent,
+                flows_delivered: delivered,
+            };
+            FIGURES.map(|(name, _)| counts.figure(name, &window))
+        };
+        assert_eq!(figures(200, 150), [200.0, 150.0, 75.0].map(Value::One));
+        assert_eq!(figures(0, 0), [0.0, 0.0, 100.0].map(Value::One));
+    }
+}
