@@ -16,6 +16,8 @@ fn each_controller_has_the_same_storm() {
     let text = text
         .replace("runs = 2", "runs = 1")
         .replace("[0, 500]", "[0, 50]")
+        .replace("flows_per_s=500", "flows_per_s=50")
+        .replace("min(flows) >= 300", "min(flows) >= 20")
         .replace("\"5s\"", "\"3s\"");
     let scenario = TempDir::new().unwrap();
     let path = scenario.path().join("storm.toml");
