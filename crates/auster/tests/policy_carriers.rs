@@ -177,22 +177,30 @@ fn a_controller_gives_its_map_to_the_relay_at_a_switch_and_a_plain_switch_takes_
     let mut relay = Running::start(&[&words[..], &more].concat());
     let line = relay.wait_for("listening ptcp:");
     let port = line.split(':').nth(1).unwrap().to_owned();
-    let generation = || {
-        let asked = auster(&["policy", "status", "--json", "--relay", &status]);
-        let document: Value = serde_json::from_slice(&asked.stdout).unwrap();
-        assert_eq!(document[0]["map"]["in_sync"], true, "{document}");
-        document[0]["map"]["generation"].as_u64().unwrap()
+    // The relay learns last that both ends have the map.
+    let wait_for_both = |generation: u64| {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let asked = auster(&["policy", "status", "--json", "--relay", &status]);
+            let document: Value = serde_json::from_slice(&asked.stdout).unwrap();
+            let map = &document[0]["map"];
+            if map["in_sync"] == true && map["generation"] == generation {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{document}");
+            std::thread::sleep(TICK);
+        }
     };
 
     let switch = DummySwitch::start(1);
     let via_relay = format!("tcp:127.0.0.1:{port}");
     switch.vsctl(&["set-controller", "br0", &via_relay]);
     controller.wait_for("the relay beside it has policy map generation 5");
-    assert_eq!(generation(), 5);
+    wait_for_both(5);
     write("controller", 6);
     run("kill", &["-HUP", &controller.child.id().to_string()]);
     controller.wait_for("the relay beside it has policy map generation 6");
-    assert_eq!(generation(), 6);
+    wait_for_both(6);
 
     // The older connection goes first: of two for one switch the newer one is refused.
     switch.vsctl(&["del-controller", "br0"]);
