@@ -149,6 +149,11 @@ impl ErrorKind {
         self.ty == ErrorKind::FLOW_MOD_UNKNOWN.ty || self.ty == ErrorKind::FLOW_MOD_UNSUPPORTED.ty
     }
 
+    /// Reports whether the error refuses a GROUP_MOD.
+    pub fn is_of_group_mod(self) -> bool {
+        self.ty == ErrorKind::GROUP_EXISTS.ty
+    }
+
     /// Name, as in [`ErrorKind::NAMES`]; `None` if the error has no name here.
     pub fn name(self) -> Option<&'static str> {
         ErrorKind::NAMES

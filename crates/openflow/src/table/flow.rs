@@ -1,10 +1,11 @@
 //! One flow table: entries by match and priority, and the lookup that picks one.
 //!
-//! Entries that ask for the same fields under the same masks share a map from values to entries,
-//! so that a lookup costs one probe per kind of match and not one per entry (tuple space search;
-//! Srinivasan, Suri, Varghese 1999).
+//! Entries that ask for the same fields under the same masks share an index by the hash of their
+//! values, so that a lookup costs one probe per kind of match and not one per entry (tuple space
+//! search; Srinivasan, Suri, Varghese 1999). Kinds of higher priority come first, and the lookup
+//! ends where no better entry can follow.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actions::{Action, Instruction};
 use crate::error::ErrorKind;
@@ -13,7 +14,7 @@ use crate::message::{FlowModFlags, FlowRemoved, FlowRemovedReason};
 use crate::multipart::FlowStats;
 use crate::packet::PacketFields;
 use crate::types::{Cookie, GroupId, MeterId, PortNo, TableId};
-use clock::{Duration, Instant};
+use clock::{Duration, Instant, mix};
 
 /// An entry of a flow table, with its counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,15 +165,31 @@ pub(super) fn seconds(d: Duration) -> u32 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct EntryId(u64);
 
-/// Values of one kind of match, and the entries that ask for them.
-type Tuples = BTreeMap<Vec<u128>, Vec<EntryId>>;
+/// Entries whose matches name the same fields under the same masks.
+#[derive(Clone, Debug)]
+struct Shape {
+    fields: Vec<(Field, u128)>,
+    /// No entry of the shape has a higher priority.
+    priority_max: u16,
+    /// The hash of an entry's values, and the entry: a probe costs no comparison of values until
+    /// a hash is found, and allocates nothing.
+    ids: BTreeSet<(u64, EntryId)>,
+}
+
+impl Shape {
+    fn ids(&self, hash: u64) -> impl Iterator<Item = EntryId> {
+        let same = (hash, EntryId(0))..=(hash, EntryId(u64::MAX));
+        self.ids.range(same).map(|(_, id)| *id)
+    }
+}
 
 /// Entries of one table. At equal priority the oldest matching entry wins: OpenFlow leaves open
 /// which, and a model must be the same in every run.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FlowTable {
     entries: BTreeMap<EntryId, FlowEntry>,
-    shapes: BTreeMap<Vec<(Field, u128)>, Tuples>,
+    /// Kinds of match, by descending `priority_max`.
+    shapes: Vec<Shape>,
     added: u64,
     pub lookup_count: u64,
     pub matched_count: u64,
@@ -200,19 +217,20 @@ impl FlowTable {
     /// The matching entry of highest priority.
     pub fn lookup(&self, packet: &PacketFields) -> Option<EntryId> {
         let mut best: Option<(u16, EntryId)> = None;
-        for (shape, tuples) in &self.shapes {
-            let key: Option<Vec<u128>> = shape
-                .iter()
-                .map(|(field, mask)| packet.get(*field).map(|v| v & mask))
-                .collect();
-            let Some(ids) = key.and_then(|key| tuples.get(&key)) else {
+        for shape in &self.shapes {
+            if best.is_some_and(|(priority, _)| priority > shape.priority_max) {
+                break;
+            }
+            let Some(hash) = hash_of_packet(&shape.fields, packet) else {
                 continue;
             };
-            for id in ids {
-                let priority = self.entries[id].priority;
-                let better = best.is_none_or(|(p, i)| priority > p || priority == p && *id < i);
-                if better {
-                    best = Some((priority, *id));
+            for id in shape.ids(hash) {
+                let entry = &self.entries[&id];
+                let better = best.is_none_or(|(priority, oldest)| {
+                    entry.priority > priority || entry.priority == priority && id < oldest
+                });
+                if better && entry.pattern.matches(packet) {
+                    best = Some((entry.priority, id));
                 }
             }
         }
@@ -221,9 +239,11 @@ impl FlowTable {
 
     /// The entry of just this match and priority.
     pub fn find_strict(&self, pattern: &Pattern, priority: u16) -> Option<EntryId> {
-        let ids = self.shapes.get(&pattern.shape())?.get(&pattern.values())?;
-        let same = |id: &&EntryId| self.entries[id].priority == priority;
-        ids.iter().find(same).copied()
+        let shape = &self.shapes[self.find_shape(pattern)?];
+        shape.ids(pattern.hash()).find(|id| {
+            let entry = &self.entries[id];
+            entry.priority == priority && entry.pattern == *pattern
+        })
     }
 
     /// Reports whether a packet could match both `pattern` and an entry of this priority.
@@ -236,28 +256,53 @@ impl FlowTable {
     pub fn insert(&mut self, entry: FlowEntry) -> EntryId {
         let id = EntryId(self.added);
         self.added += 1;
-        let tuples = self.shapes.entry(entry.pattern.shape()).or_default();
-        tuples.entry(entry.pattern.values()).or_default().push(id);
+        let at = self.find_shape(&entry.pattern).unwrap_or_else(|| {
+            self.shapes.push(Shape {
+                fields: entry.pattern.shape().collect(),
+                priority_max: 0,
+                ids: BTreeSet::new(),
+            });
+            self.shapes.len() - 1
+        });
+        let shape = &mut self.shapes[at];
+        shape.ids.insert((entry.pattern.hash(), id));
+        if entry.priority > shape.priority_max {
+            shape.priority_max = entry.priority;
+            self.shapes
+                .sort_by_key(|s| std::cmp::Reverse(s.priority_max));
+        }
         self.entries.insert(id, entry);
         id
     }
 
     pub fn remove(&mut self, id: EntryId) -> Option<FlowEntry> {
         let entry = self.entries.remove(&id)?;
-        let (shape, values) = (entry.pattern.shape(), entry.pattern.values());
-        if let Some(tuples) = self.shapes.get_mut(&shape) {
-            if let Some(ids) = tuples.get_mut(&values) {
-                ids.retain(|i| *i != id);
-                if ids.is_empty() {
-                    tuples.remove(&values);
-                }
-            }
-            if tuples.is_empty() {
-                self.shapes.remove(&shape);
+        if let Some(at) = self.find_shape(&entry.pattern) {
+            let ids = &mut self.shapes[at].ids;
+            ids.remove(&(entry.pattern.hash(), id));
+            if ids.is_empty() {
+                self.shapes.remove(at);
             }
         }
         Some(entry)
     }
+
+    fn find_shape(&self, pattern: &Pattern) -> Option<usize> {
+        let same = |s: &Shape| s.fields.iter().copied().eq(pattern.shape());
+        self.shapes.iter().position(same)
+    }
+}
+
+/// The hash that an entry of this shape has if the packet matches it; `None` if the packet lacks a
+/// field.
+fn hash_of_packet(shape: &[(Field, u128)], packet: &PacketFields) -> Option<u64> {
+    shape.iter().try_fold(0, |hash, (field, mask)| {
+        Some(hash_with(hash, packet.get(*field)? & mask))
+    })
+}
+
+fn hash_with(hash: u64, value: u128) -> u64 {
+    mix(hash.rotate_left(5) ^ value as u64 ^ mix((value >> 64) as u64))
 }
 
 /// A match in one form: checked, sorted by field, values masked, wildcards gone. Two matches are
@@ -346,12 +391,19 @@ impl Pattern {
             .map(|t| t.value)
     }
 
-    fn shape(&self) -> Vec<(Field, u128)> {
-        self.0.iter().map(|t| (t.field, t.mask)).collect()
+    /// Reports whether the packet has every field, with these values under their masks.
+    fn matches(&self, packet: &PacketFields) -> bool {
+        let holds = |t: &Term| packet.get(t.field).is_some_and(|v| v & t.mask == t.value);
+        self.0.iter().all(holds)
     }
 
-    fn values(&self) -> Vec<u128> {
-        self.0.iter().map(|t| t.value).collect()
+    fn shape(&self) -> impl Iterator<Item = (Field, u128)> {
+        self.0.iter().map(|t| (t.field, t.mask))
+    }
+
+    fn hash(&self) -> u64 {
+        let values = self.0.iter().map(|t| t.value);
+        values.fold(0, hash_with)
     }
 }
 

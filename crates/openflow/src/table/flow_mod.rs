@@ -136,11 +136,12 @@ impl Switch {
     fn concerned(&self, m: &FlowMod, pattern: &Pattern, strict: bool) -> Vec<(TableId, EntryId)> {
         let cookie = |e: &FlowEntry| (e.cookie.0 ^ m.cookie.0) & m.cookie_mask.0 == 0;
         let mut found = Vec::new();
-        for (number, table) in (0u8..).zip(&self.tables) {
-            let table_id = TableId(number);
-            if m.table_id != TableId::ALL && m.table_id != table_id {
-                continue;
-            }
+        let numbers = match m.table_id {
+            TableId::ALL => 0..self.options.n_tables,
+            TableId(number) => number..number + 1,
+        };
+        for table_id in numbers.map(TableId) {
+            let table = &self.tables[usize::from(table_id.0)];
             if strict {
                 let id = table.find_strict(pattern, m.priority);
                 let hit = id.filter(|id| table.get(*id).is_some_and(cookie));

@@ -198,12 +198,18 @@ impl Switch {
             Message::GroupMod(m) => {
                 let gone = self.groups.apply(now, m, self.options.groups_max)?;
                 let concerned = |e: &FlowEntry| gone.iter().any(|g| e.uses_group(*g));
-                self.remove_where(now, FlowRemovedReason::GROUP_DELETE, concerned)
+                match gone.is_empty() {
+                    true => Vec::new(),
+                    false => self.remove_where(now, FlowRemovedReason::GROUP_DELETE, concerned),
+                }
             }
             Message::MeterMod(m) => {
                 let gone = self.meters.apply(now, m, self.options.meters_max)?;
                 let concerned = |e: &FlowEntry| gone.iter().any(|m| e.uses_meter(*m));
-                self.remove_where(now, FlowRemovedReason::DELETE, concerned)
+                match gone.is_empty() {
+                    true => Vec::new(),
+                    false => self.remove_where(now, FlowRemovedReason::DELETE, concerned),
+                }
             }
             Message::PortMod(m) => self.port_mod(m)?,
             Message::TableMod(m) => {
@@ -284,6 +290,16 @@ impl Switch {
     /// Every entry, table by table, oldest first.
     pub fn entries(&self) -> impl Iterator<Item = &FlowEntry> {
         self.tables.iter().flat_map(|t| t.iter().map(|(_, e)| e))
+    }
+
+    /// Number of entries in all tables.
+    pub fn entry_count(&self) -> usize {
+        self.tables.iter().map(FlowTable::len).sum()
+    }
+
+    /// Number of groups.
+    pub fn group_count(&self) -> usize {
+        self.groups.iter().count()
     }
 
     /// Iterates over the ports in the order of their numbers.

@@ -136,17 +136,9 @@ impl<'a> Walk<'a> {
         set: &mut ActionSet,
         origin: Origin,
     ) -> Result<Option<TableId>, TtlExpired> {
-        let mut ordered: Vec<&Instruction> = instructions.iter().collect();
-        ordered.sort_by_key(|i| match i {
-            Instruction::Meter(_) => 0,
-            Instruction::ApplyActions(_) => 1,
-            Instruction::ClearActions => 2,
-            Instruction::WriteActions(_) => 3,
-            Instruction::WriteMetadata { .. } => 4,
-            Instruction::GotoTable(_) | Instruction::Experimenter { .. } => 5,
-        });
         let mut goto = None;
-        for instruction in ordered {
+        let of_rank = |rank| instructions.iter().filter(move |i| order(i) == rank);
+        for instruction in (0..=LAST).flat_map(of_rank) {
             match instruction {
                 Instruction::Meter(meter) => self.trace.meters.push(*meter),
                 Instruction::ApplyActions(actions) => self.actions(packet, actions, origin, 0)?,
@@ -290,3 +282,17 @@ impl<'a> Walk<'a> {
         }));
     }
 }
+
+/// The place of an instruction in the order of execution, up to [`LAST`].
+fn order(instruction: &Instruction) -> u8 {
+    match instruction {
+        Instruction::Meter(_) => 0,
+        Instruction::ApplyActions(_) => 1,
+        Instruction::ClearActions => 2,
+        Instruction::WriteActions(_) => 3,
+        Instruction::WriteMetadata { .. } => 4,
+        Instruction::GotoTable(_) | Instruction::Experimenter { .. } => LAST,
+    }
+}
+
+const LAST: u8 = 5;
