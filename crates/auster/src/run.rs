@@ -39,7 +39,7 @@ use cli::output::{self, note};
 use events::Printer;
 use load::Sampler;
 use qos::{Held, Refused};
-use settings::{Mode, Settings};
+use settings::{Forwarding, Mode, Settings};
 
 /// Control a network: every switch that connects is set up, links and hosts are found, and paths
 /// are installed.
@@ -72,6 +72,10 @@ pub struct Args {
     /// How flow entries come about
     #[arg(long, value_enum)]
     mode: Option<Mode>,
+
+    /// How packets go from switch to switch
+    #[arg(long, value_enum)]
+    forwarding: Option<Forwarding>,
 
     /// Our private key (PEM)
     #[arg(short = 'p', long, value_name = "FILE", alias = "ctl-privkey")]

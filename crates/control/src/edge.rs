@@ -3,9 +3,10 @@
 //!
 //! The [`Controller`](crate::controller::Controller) alone decides where a host is, and informs the
 //! edge. So an edge needs no lock and no requests, and as many of them run at once as there are
-//! threads. An edge leaves every uncertain packet to the controller: LLDP, ARP, broadcasts, packets
-//! with VLAN tags, truncated packets, unknown hosts. Every five seconds it shows the controller one
-//! answered packet of each port, which proves that its hosts are alive.
+//! threads. In the fabric it answers for hosts of other switches as well, whose egresses it reads
+//! from [`Places`]. An edge leaves every uncertain packet to the controller: LLDP, ARP, broadcasts,
+//! packets with VLAN tags, truncated packets, unknown hosts. Every five seconds it shows the
+//! controller one answered packet of each port, which proves that its hosts are alive.
 //!
 //! An answer is the packet itself, sent on, and then an entry for those that follow. The edge
 //! remembers only the kind in the cookie of its entries ([`EntryKind::Local`]): when a port goes or
@@ -16,6 +17,7 @@
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use clock::{Duration, Instant, mix};
@@ -23,6 +25,8 @@ use openflow::message::{FlowMod, FlowModCommand, PacketInReason};
 use openflow::{BufferId, Cookie, Frame, MacAddr, Match, Message, PortNo, Version, Xid, encode};
 
 use crate::entry::{COOKIE_PREFIX_MASK, Entry, EntryKind, may_keep_ipv4_flow};
+use crate::fabric::places::Places;
+use crate::fabric::{Exit, Labels};
 use crate::mac_table::MacTable;
 use crate::requests::EDGE_XID;
 use wire::{Answer, Templates};
@@ -61,6 +65,8 @@ pub enum EdgeUpdate {
     Watch(MacAddr),
     /// The host has left: the edge deletes its entries.
     Forget(MacAddr),
+    /// The host is no longer where the entries to it lead: the edge deletes them.
+    Stale(MacAddr),
     /// The switch's table is full: until then the edge only sends packets on, and sets no entries.
     Pause(Instant),
     /// The number of entries that the edge may set until the next grant: nobody learns of them
@@ -70,17 +76,39 @@ pub enum EdgeUpdate {
     LeadOn(bool),
     /// The timeouts of entries set from now on.
     Timeouts { idle_s: u16, hard_s: u16 },
-    /// Sets an entry before any packet asks for it: both hosts are here, behind open ports.
+    /// Sets an entry before any packet asks for it: the source is here, behind an open port, and
+    /// the destination here or behind an egress.
     Install {
         now: Instant,
         in_port: PortNo,
         src: MacAddr,
         dst: MacAddr,
-        out_port: PortNo,
+        exit: Exit,
     },
-    /// Sends on a packet that the controller has handled: both hosts are here.
+    /// Sends on a packet that the controller has handled, between two such hosts.
     Deliver(Box<Deliver>),
+    /// The switch is in the fabric, or another egress is in reach.
+    Fabric(FabricView),
 }
+
+/// The fabric as one edge sees it.
+#[derive(Clone, Debug)]
+pub struct FabricView {
+    pub places: Arc<Places>,
+    /// The egresses that this switch leads to.
+    pub reach: Labels,
+    /// The EtherType of the tag.
+    pub tag: u16,
+}
+
+impl PartialEq for FabricView {
+    fn eq(&self, other: &FabricView) -> bool {
+        let is_same_table = Arc::ptr_eq(&self.places, &other.places);
+        is_same_table && self.reach == other.reach && self.tag == other.tag
+    }
+}
+
+impl Eq for FabricView {}
 
 /// The entries that closing a port deletes in OpenFlow 1.0, which cannot name their owner.
 pub(crate) struct Closed {
@@ -125,14 +153,14 @@ pub struct EdgeConfig {
     pub seed: u64,
 }
 
-/// A packet from a host behind one open port to a host behind another.
+/// A packet from a host behind an open port to a host behind another, or behind an egress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deliver {
     pub now: Instant,
     pub in_port: PortNo,
     pub src: MacAddr,
     pub dst: MacAddr,
-    pub out_port: PortNo,
+    pub exit: Exit,
     /// The buffer in which the switch keeps the packet; without one, `data` is whole.
     pub buffer_id: Option<BufferId>,
     pub data: Bytes,
@@ -182,6 +210,7 @@ struct Started {
     config: EdgeConfig,
     templates: Templates,
     leads_on: bool,
+    fabric: Option<FabricView>,
     /// The port of each host, by its place in `ports`.
     hosts: MacTable<PortIndex>,
     ports: Vec<Port>,
@@ -260,8 +289,9 @@ impl Edge {
 impl Started {
     fn new(config: EdgeConfig) -> Started {
         Started {
-            templates: Templates::new(&config, false),
+            templates: Templates::new(&config, false, None),
             leads_on: false,
+            fabric: None,
             hosts: MacTable::new(config.seed),
             ports: Vec::new(),
             by_number: BTreeMap::new(),
@@ -293,32 +323,40 @@ impl Started {
                 self.delete(Match::any().with_eth_src(mac), PortNo::ANY, out);
                 self.delete(Match::any().with_eth_dst(mac), PortNo::ANY, out);
             }
+            EdgeUpdate::Stale(mac) => {
+                self.forget_pairs();
+                self.delete(Match::any().with_eth_dst(mac), PortNo::ANY, out);
+            }
             EdgeUpdate::Timeouts { idle_s, hard_s } => {
                 self.config.idle_timeout_s = idle_s;
                 self.config.hard_timeout_s = hard_s;
-                self.templates = Templates::new(&self.config, self.leads_on);
+                self.renew_templates();
             }
             EdgeUpdate::LeadOn(leads_on) => {
                 self.leads_on = leads_on;
-                self.templates = Templates::new(&self.config, leads_on);
+                self.renew_templates();
             }
             EdgeUpdate::Pause(until) => self.paused_until = until,
             EdgeUpdate::Grant(count) => (self.granted, self.is_spent) = (count, false),
+            EdgeUpdate::Fabric(view) => {
+                self.fabric = Some(view);
+                self.renew_templates();
+            }
             EdgeUpdate::Install {
                 now,
                 in_port,
                 src,
                 dst,
-                out_port,
+                exit,
             } => {
-                if !self.has_words_for(in_port) || !self.has_words_for(out_port) {
+                if !self.has_words_for(in_port) || !self.has_words_to_go(exit) {
                     return;
                 }
                 let answer = Answer {
                     in_port,
                     src,
                     dst,
-                    out_port,
+                    exit,
                     buffer_id: None,
                     data: &[],
                     is_copy: true,
@@ -326,7 +364,7 @@ impl Started {
                 self.answer(now, &answer, out);
             }
             EdgeUpdate::Deliver(packet) => {
-                if !self.has_words_for(packet.in_port) || !self.has_words_for(packet.out_port) {
+                if !self.has_words_for(packet.in_port) || !self.has_words_to_go(packet.exit) {
                     return;
                 }
                 let index = self.open_port(packet.in_port);
@@ -340,7 +378,7 @@ impl Started {
                     in_port: packet.in_port,
                     src: packet.src,
                     dst: packet.dst,
-                    out_port: packet.out_port,
+                    exit: packet.exit,
                     buffer_id: packet.buffer_id,
                     data: &packet.data,
                     is_copy: false,
@@ -348,6 +386,11 @@ impl Started {
                 self.answer(packet.now, &answer, out);
             }
         }
+    }
+
+    fn renew_templates(&mut self) {
+        let tag = self.fabric.as_ref().map(|fabric| fabric.tag);
+        self.templates = Templates::new(&self.config, self.leads_on, tag);
     }
 
     #[inline]
@@ -359,14 +402,15 @@ impl Started {
     ) -> Option<Verdict> {
         let packet = wire::read_packet_in(self.config.version, frame)?;
         let index = self.open_port(packet.in_port)?;
-        let to = self.hosts.get(packet.dst)?;
-        if self.hosts.get(packet.src)? != index || to == index {
+        if self.hosts.get(packet.src)? != index {
             return None;
         }
-        let answer = Answer {
-            out_port: self.ports[usize::from(to)].number,
-            ..packet
+        let exit = match self.hosts.get(packet.dst) {
+            Some(to) if to == index => return None,
+            Some(to) => Exit::Port(self.ports[usize::from(to)].number),
+            None => self.exit_to_egress(packet.dst)?,
         };
+        let answer = Answer { exit, ..packet };
         let was_spent = self.is_spent;
         self.answer(now, &answer, out);
         self.counters.packet_ins += 1;
@@ -377,6 +421,14 @@ impl Started {
         }
         *shown_at = Some(now);
         Some(Verdict::Show)
+    }
+
+    /// The way to a host of another switch. Packets that lead on to policies take no labels.
+    #[inline]
+    fn exit_to_egress(&self, dst: MacAddr) -> Option<Exit> {
+        let fabric = self.fabric.as_ref().filter(|_| !self.leads_on)?;
+        let label = fabric.places.get(dst)?;
+        fabric.reach.contains(label).then_some(Exit::Egress(label))
     }
 
     /// Sends the packet first and the entry after it, so that no later packet is faster than the
@@ -424,6 +476,14 @@ impl Started {
     /// Whether this version can encode a port: 1.0 has 16 bits for it.
     fn has_words_for(&self, port: PortNo) -> bool {
         self.config.version != Version::V10 || port.0 < PORTS_V10
+    }
+
+    /// Whether the edge can write this way: labels need 1.3 and a tag.
+    fn has_words_to_go(&self, exit: Exit) -> bool {
+        match exit {
+            Exit::Port(port) => self.has_words_for(port),
+            Exit::Egress(_) => self.fabric.is_some() && self.config.version != Version::V10,
+        }
     }
 
     fn open(&mut self, number: PortNo) {
@@ -765,7 +825,7 @@ mod tests {
                 in_port: PortNo(1),
                 src: A,
                 dst: B,
-                out_port: PortNo(2),
+                exit: Exit::Port(PortNo(2)),
                 buffer_id: None,
                 data,
             }));
@@ -904,7 +964,7 @@ mod tests {
                 in_port: PortNo(in_port),
                 src: A,
                 dst: B,
-                out_port: PortNo(out_port),
+                exit: Exit::Port(PortNo(out_port)),
                 buffer_id: None,
                 data: Bytes::from_static(&[0; 20]),
             }))

@@ -74,6 +74,8 @@ pub enum EntryKind {
     Watch = 10,
     /// Drops packets by their own addresses, or sends them up for inspection.
     Guard = 11,
+    /// Leads labelled packets.
+    Fabric = 12,
 }
 
 impl EntryKind {
@@ -104,7 +106,8 @@ impl EntryKind {
             | EntryKind::Barred
             | EntryKind::Barrier
             | EntryKind::Watch
-            | EntryKind::Guard => false,
+            | EntryKind::Guard
+            | EntryKind::Fabric => false,
         }
     }
 
@@ -122,6 +125,7 @@ impl EntryKind {
             9 => EntryKind::Barrier,
             10 => EntryKind::Watch,
             11 => EntryKind::Guard,
+            12 => EntryKind::Fabric,
             _ => return None,
         })
     }
@@ -569,6 +573,8 @@ impl Entry {
                 EntryKind::Coarse => key.is_coarse_to_host(),
                 // The question behind it may have ended.
                 EntryKind::Watch | EntryKind::Guard => false,
+                // Read in its own form.
+                EntryKind::Fabric => false,
             };
         (well_formed && stats.table_id.0 == 0).then_some(Entry {
             key,

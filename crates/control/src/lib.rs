@@ -13,6 +13,7 @@
 pub mod controller;
 pub mod edge;
 pub mod entry;
+pub mod fabric;
 mod fair_table;
 pub mod inbox;
 mod lldp;

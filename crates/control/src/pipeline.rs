@@ -6,6 +6,10 @@ use openflow::{Action, Instruction, PortNo, TableId};
 pub const PATH_TABLE: TableId = TableId(0);
 /// The table to which a path leads on.
 pub const POLICY_TABLE: TableId = TableId(1);
+/// The table of the fabric's labels.
+pub const LABEL_TABLE: TableId = TableId(2);
+/// The table in which an egress of the fabric finds its hosts.
+pub const HOST_TABLE: TableId = TableId(3);
 
 /// The instructions of a path's entry with policies behind it.
 pub fn path_instructions(out: PortNo) -> Vec<Instruction> {

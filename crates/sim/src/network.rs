@@ -84,6 +84,8 @@ pub struct Network {
     waiting: VecDeque<(Part, Happening)>,
     /// Data packets carried by links, to detect a storm.
     pub carried: u64,
+    /// Packets that came in a second time at the same port, without the controller.
+    pub circled: u64,
 }
 
 /// A process that can be stopped and continued, as by SIGSTOP and SIGCONT. What is sent to it
@@ -135,10 +137,14 @@ struct Link {
     loss_ppm: u32,
 }
 
+/// The switches and in-ports that a packet has passed since a host or the controller sent it.
+type Trail = Vec<(SwitchId, PortNo)>;
+
 enum Happening {
     Packet {
         to: End,
         data: Bytes,
+        trail: Trail,
     },
     ToController {
         connection: ConnectionId,
@@ -194,6 +200,7 @@ impl Network {
             stopped: BTreeSet::new(),
             waiting: VecDeque::new(),
             carried: 0,
+            circled: 0,
         }
     }
 
@@ -400,6 +407,7 @@ impl Network {
             Happening::Packet {
                 to,
                 data: frame.into(),
+                trail: Trail::new(),
             },
         );
     }
@@ -709,9 +717,9 @@ impl Network {
             return self.wait(part, happening);
         }
         match happening {
-            Happening::Packet { to, data } => {
+            Happening::Packet { to, data, trail } => {
                 self.note(1, &data);
-                self.handle_packet(to, data);
+                self.handle_packet(to, data, trail);
             }
             Happening::ToController { connection, frame } => {
                 self.note(2, frame.bytes());
@@ -883,7 +891,7 @@ impl Network {
         let result = match &message {
             Message::PacketOut(m) => match node.switch.packet_out(self.now, m) {
                 Ok(outputs) => {
-                    self.emit(id, outputs);
+                    self.emit(id, outputs, &Trail::new());
                     Ok(Vec::new())
                 }
                 Err(kind) => Err(kind),
@@ -929,12 +937,14 @@ impl Network {
         }
     }
 
-    fn handle_packet(&mut self, to: End, data: Bytes) {
+    fn handle_packet(&mut self, to: End, data: Bytes, mut trail: Trail) {
         match to {
             End::Switch(id, port) => {
+                self.circled += u64::from(trail.contains(&(id, port)));
+                trail.push((id, port));
                 let node = &mut self.switches[id.0];
                 let outputs = node.cache.process(self.now, &mut node.switch, port, &data);
-                self.emit(id, outputs);
+                self.emit(id, outputs, &trail);
             }
             End::Host(id) => {
                 let answers = self.hosts[id.0].0.handle_frame(&data);
@@ -944,24 +954,26 @@ impl Network {
         }
     }
 
-    fn emit(&mut self, id: SwitchId, outputs: Vec<Output>) {
+    fn emit(&mut self, id: SwitchId, outputs: Vec<Output>, trail: &Trail) {
         for output in outputs {
             match output {
                 Output::Controller(packet_in) => {
                     self.say(id, Xid(0), &Message::PacketIn(packet_in));
                 }
-                Output::Port { port, packet, .. } => self.carry(End::Switch(id, port), packet),
+                Output::Port { port, packet, .. } => {
+                    self.carry(End::Switch(id, port), packet, trail.clone());
+                }
             }
         }
     }
 
     fn send_from_host(&mut self, id: HostId, frames: Vec<Vec<u8>>) {
         for frame in frames {
-            self.carry(End::Host(id), frame.into());
+            self.carry(End::Host(id), frame.into(), Trail::new());
         }
     }
 
-    fn carry(&mut self, from: End, data: Bytes) {
+    fn carry(&mut self, from: End, data: Bytes, trail: Trail) {
         let link = match from {
             End::Switch(id, port) => self.switches[id.0].ends.get(&port).copied(),
             End::Host(id) => Some(self.link_of(id)),
@@ -986,7 +998,7 @@ impl Network {
             }
         }
         let delay = delay.unwrap_or(self.config.link_delay);
-        self.after(delay, Happening::Packet { to, data });
+        self.after(delay, Happening::Packet { to, data, trail });
     }
 
     fn note(&mut self, kind: u8, bytes: &[u8]) {

@@ -518,6 +518,13 @@ fn describe_alarm(alarm: &Alarm) -> String {
         }
         Alarm::FlowTableFull { dpid } => format!("the flow table of {dpid} is full"),
         Alarm::FlowModRefused { dpid, error } => format!("{dpid} refused a flow-mod: {error}"),
+        Alarm::FabricRefused {
+            dpid,
+            error: Some(error),
+        } => format!("{dpid} is left out of the fabric, as it refused a group: {error}"),
+        Alarm::FabricRefused { dpid, error: None } => {
+            format!("{dpid} is left out of the fabric, as it did not report its groups")
+        }
         Alarm::Panicked { dpid: Some(dpid) } => format!(
             "a fault in auster while it served {dpid}, whose state begins anew: please report it"
         ),

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::controller::{ControllerConfig, Drained, LinkPolicy};
-use control::timeouts::{Lifetime, Timeouts};
+use control::controller::{ControllerConfig, Drained, FabricConfig, LinkPolicy};
+use control::timeouts::{FirstPackets, Lifetime, Timeouts};
 use driver::DriverConfig;
 use net::method::{Method, Protocol, Transport};
 use net::tls::{CredentialFiles, Security};
@@ -42,6 +42,23 @@ impl From<Mode> for control::controller::Mode {
             Mode::Reactive => control::controller::Mode::Reactive,
             Mode::Proactive => control::controller::Mode::Proactive,
             Mode::Hybrid => control::controller::Mode::Hybrid,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Forwarding {
+    /// An entry per pair of hosts on every switch of its path
+    Paths,
+    /// Routes between switches beforehand, and an entry per pair at its first switch only
+    Fabric,
+}
+
+impl From<Forwarding> for Option<FabricConfig> {
+    fn from(forwarding: Forwarding) -> Self {
+        match forwarding {
+            Forwarding::Paths => None,
+            Forwarding::Fabric => Some(FabricConfig::default()),
         }
     }
 }
@@ -125,6 +142,7 @@ impl Settings {
     pub fn complete(self) -> Result<Settings, Failure> {
         let mut settings = self;
         fits_mode(settings.controller.mode, &settings.controller.timeouts)?;
+        fits_fabric(&settings.controller, &settings.controller.timeouts)?;
         warn(&settings.doubts);
         settings.driver.policy = policy::load(&settings.policy)?;
         let map = &settings.driver.policy;
@@ -217,6 +235,7 @@ impl Settings {
         let controller = |settings: &Settings| {
             let mut config = settings.controller.clone();
             config.mode = ours.controller.mode;
+            config.fabric = ours.controller.fabric;
             config.timeouts = ours.controller.timeouts.clone();
             format!("{config:?}")
         };
@@ -231,6 +250,10 @@ impl Settings {
             ("connect", ours.connect != theirs.connect),
             ("ovsdb", ours.ovsdb != theirs.ovsdb),
             ("mode", ours.controller.mode != theirs.controller.mode),
+            (
+                "forwarding",
+                ours.controller.fabric != theirs.controller.fabric,
+            ),
             ("allow_dpid", ours.driver.allowed != theirs.driver.allowed),
             ("status", ours.status != theirs.status),
             ("api", ours.api != theirs.api),
@@ -277,6 +300,9 @@ impl Settings {
         if let Some(mode) = args.mode {
             self.controller.mode = mode.into();
         }
+        if let Some(forwarding) = args.forwarding {
+            self.controller.fabric = forwarding.into();
+        }
         if !args.allow_dpid.is_empty() {
             self.driver.allowed = Some(args.allow_dpid.into_iter().collect());
         }
@@ -313,6 +339,7 @@ impl Settings {
         let settings = Settings::read(path)?;
         let timeouts = settings.controller.timeouts;
         fits_mode(self.controller.mode, &timeouts)?;
+        fits_fabric(&self.controller, &timeouts)?;
         warn(&settings.doubts);
         Ok(timeouts)
     }
@@ -363,6 +390,7 @@ impl Settings {
             "listen",
             "connect",
             "mode",
+            "forwarding",
             "allow_dpid",
             "drain",
             "drain_wait_s",
@@ -404,6 +432,13 @@ impl Settings {
         });
         if let Some(mode) = mode {
             self.controller.mode = mode.into();
+        }
+        let forwarding = fields.parsed(root, "forwarding", "fabric", |text| {
+            <Forwarding as clap::ValueEnum>::from_str(text, false)
+                .map_err(|_| format!("'{text}' is none of paths, fabric"))
+        });
+        if let Some(forwarding) = forwarding {
+            self.controller.fabric = forwarding.into();
         }
         if root.contains_key("allow_dpid") {
             let example = "0000000000000001";
@@ -621,6 +656,18 @@ fn fits_mode(mode: control::controller::Mode, timeouts: &Timeouts) -> Result<(),
         return Err(Failure::usage(
             "[[timeouts.class]] needs mode reactive or hybrid: in proactive mode no packet asks \
              for an entry of its own",
+        ));
+    }
+    Ok(())
+}
+
+fn fits_fabric(config: &ControllerConfig, timeouts: &Timeouts) -> Result<(), Failure> {
+    let is_reactive = config.mode == control::controller::Mode::Reactive;
+    let reports = timeouts.first_packets == FirstPackets::Report;
+    if config.fabric.is_some() && (!is_reactive || reports) {
+        return Err(Failure::usage(
+            "forwarding = \"fabric\" needs mode = \"reactive\", and first packets that are not \
+             reported: the fabric sets its routes beforehand in any case",
         ));
     }
     Ok(())

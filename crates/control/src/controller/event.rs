@@ -149,6 +149,12 @@ pub enum Alarm {
         dpid: DatapathId,
         error: ErrorKind,
     },
+    /// A switch did not take its part of the fabric; `None`: it did not report its groups. Paths
+    /// from and to it are set hop by hop.
+    FabricRefused {
+        dpid: DatapathId,
+        error: Option<ErrorKind>,
+    },
     /// Auster caught a panic. The state of the switch that it was serving, if any, begins anew.
     Panicked {
         dpid: Option<DatapathId>,

@@ -234,7 +234,7 @@ impl Controller {
             return tokens;
         } else if self.is_by_edge(src, from, dst, to) {
             tokens.extend(self.set_local(now, ends));
-        } else {
+        } else if !self.is_by_fabric((src, dst), from, to) {
             if forth {
                 tokens.extend(self.confirm_path(now, (src, dst), from, to, (from, missed)));
             }
@@ -246,36 +246,39 @@ impl Controller {
         tokens
     }
 
-    /// Sets entries between two hosts of one switch through its edge, with the timeouts of the
-    /// edge's own entries, so that they expire like them. Whether they already exist is unknown.
+    /// Sets entries between two hosts through the edges of their switches, with the timeouts of the
+    /// edges' own entries, so that they expire like them. Whether they already exist is unknown.
     fn set_local(&mut self, now: Instant, ends: (End, End)) -> Option<Token> {
         let ((src, from), (dst, to)) = ends;
-        let dpid = from.dpid;
-        let is_full = self.tables.get(dpid)?.is_full(now);
-        if is_full {
+        let is_full = |dpid| self.tables.get(dpid).is_none_or(|table| table.is_full(now));
+        if is_full(from.dpid) || is_full(to.dpid) {
             return None;
         }
         self.install_locally(now, (dst, to), (src, from));
         self.install_locally(now, (src, from), (dst, to));
         let token = self.first.token(None, self.local_inlets(from, to));
-        let told = Stage::tell(token).into_iter();
-        let stages = std::iter::once(Stage::confirm(dpid)).chain(told);
-        self.start_update(now, stages.collect());
+        let mut stages = vec![Stage::confirm(from.dpid)];
+        stages.extend((from.dpid != to.dpid).then(|| Stage::confirm(to.dpid)));
+        stages.extend(Stage::tell(token));
+        self.start_update(now, stages);
         Some(token)
     }
 
     /// The inlets between two ports of one switch, where its edge sets the entries.
     fn local_inlets(&self, from: Location, to: Location) -> Inlets {
-        let table = self.tables.get(from.dpid);
-        match table.is_some_and(|table| table.has_lasting_edge()) {
+        let is_lasting = |dpid| self.tables.get(dpid).is_some_and(|t| t.has_lasting_edge());
+        match is_lasting(from.dpid) && is_lasting(to.dpid) {
             true => Inlets::Ports(vec![from, to]),
             false => Inlets::Unknown,
         }
     }
 
-    /// Sets an entry between two hosts of one switch through its edge.
+    /// Sets an entry between two hosts through the edge of the first.
     pub(super) fn install_locally(&mut self, now: Instant, from: End, to: End) {
         let ((src, at), (dst, to)) = (from, to);
+        let Some(exit) = self.exit_of_edge(at, dst, to) else {
+            return;
+        };
         self.tell_host(src, at);
         self.tell_host(dst, to);
         let update = EdgeUpdate::Install {
@@ -283,7 +286,7 @@ impl Controller {
             in_port: at.port,
             src,
             dst,
-            out_port: to.port,
+            exit,
         };
         self.outbox.tell_edge(at.dpid, update);
     }

@@ -14,6 +14,7 @@ use crate::timeouts::HostName;
 
 use super::ageing::is_active;
 use super::hosts::{AddressVerdict, Answer, OWN_MAC, Observed};
+use super::links::Pair;
 use super::port_state::PortRole;
 use super::ports::Cause;
 use super::{Alarm, Controller, Event, Location, Mode, Timer};
@@ -223,12 +224,14 @@ impl Controller {
             self.outbox.counters.packets_forbidden += 1;
             return;
         }
+        self.correct_ingress(now, packet.at, packet.src, packet.dst);
         let Some(to) = self.hosts.place(packet.dst) else {
             return self.flood(now, packet);
         };
         if self.config.mode == Mode::Reactive
             && let Some(from) = self.hosts.place(packet.src)
             && !self.is_by_edge(packet.src, from, packet.dst, to)
+            && !self.is_by_fabric((packet.src, packet.dst), from, to)
         {
             self.ensure_path(now, packet.src, packet.dst, from, to);
         }
@@ -337,6 +340,14 @@ impl Controller {
         if self.is_by_edge(packet.src, packet.at, packet.dst, to) {
             return self.deliver_locally(now, packet, to);
         }
+        if self.is_by_fabric((packet.src, packet.dst), packet.at, to) {
+            if !self.ingress.may_detour(now, packet.at) {
+                self.outbox.counters.packet_ins_detour_limited += 1;
+            } else if !packet.is_copy {
+                self.send_to(packet.at, to, packet.data);
+            }
+            return;
+        }
         if self.config.mode != Mode::Proactive
             && !self.ensure_path(now, packet.src, packet.dst, packet.at, to)
             && !self.ingress.may_detour(now, packet.at)
@@ -347,6 +358,14 @@ impl Controller {
         if !packet.is_copy {
             self.send_to(packet.at, to, packet.data);
         }
+    }
+
+    /// Whether the fabric is to carry the packets after this one.
+    pub(super) fn is_by_fabric(&self, (src, dst): Pair, from: Location, to: Location) -> bool {
+        self.fabric.will_lead(from.dpid, dst, to)
+            && !self.is_in_class(src)
+            && !self.is_in_class(dst)
+            && !self.qos.leads_on(from.dpid)
     }
 
     fn flood(&mut self, now: Instant, packet: &Packet<'_>) {

@@ -333,6 +333,21 @@ impl Links {
         })
     }
 
+    /// The usable links out of a switch: the port, the other end, and the hops that it counts as.
+    pub(super) fn from(
+        &self,
+        dpid: DatapathId,
+    ) -> impl Iterator<Item = (PortNo, Location, u32)> + '_ {
+        let links = self.neighbours.get(&dpid).into_iter().flatten();
+        links.map(move |link| {
+            let to = Location {
+                dpid: link.dpid,
+                port: link.in_port,
+            };
+            (link.out_port, to, self.hops(dpid, link))
+        })
+    }
+
     /// Ports of `dpid` with a usable link.
     pub(super) fn ports(&self, dpid: DatapathId) -> impl Iterator<Item = PortNo> + '_ {
         self.neighbours

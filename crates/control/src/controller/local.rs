@@ -11,6 +11,7 @@ use openflow::{DatapathId, MacAddr, Version};
 
 use crate::edge::{Closed, Deliver, EdgeConfig, EdgeUpdate};
 use crate::entry::Entry;
+use crate::fabric::Exit;
 
 use super::forwarding::Packet;
 use super::{Controller, Location, Mode};
@@ -42,7 +43,8 @@ impl Controller {
         self.start_grant(dpid);
     }
 
-    /// Whether the edge of their switch answers between two hosts.
+    /// Whether the edge of the first host's switch answers between two hosts: both are there, or
+    /// the fabric leads to the other.
     pub(super) fn is_by_edge(
         &self,
         src: MacAddr,
@@ -50,20 +52,34 @@ impl Controller {
         dst: MacAddr,
         to: Location,
     ) -> bool {
-        from.dpid == to.dpid
+        self.exit_of_edge(from, dst, to).is_some()
             && self.config.mode != Mode::Proactive
             && self.edge_may_answer(from.dpid)
             && !self.is_in_class(src)
             && !self.is_in_class(dst)
     }
 
-    /// Sends a packet on between two hosts of one switch through its edge, which answers such
-    /// packets itself from now on. `to` is another port of the same switch.
+    /// The way from a port's edge to a host, as far as edges know ways.
+    pub(super) fn exit_of_edge(&self, from: Location, dst: MacAddr, to: Location) -> Option<Exit> {
+        match from.dpid == to.dpid {
+            true => Some(Exit::Port(to.port)),
+            false => self
+                .fabric
+                .exit(from.dpid, dst, to)
+                .filter(|_| !self.qos.leads_on(from.dpid)),
+        }
+    }
+
+    /// Sends a packet on through the edge where it came in, which answers such packets itself from
+    /// now on. `to` is another port of this switch, or behind an egress.
     pub(super) fn deliver_locally(&mut self, now: Instant, packet: &Packet<'_>, to: Location) {
-        let dpid = to.dpid;
+        let dpid = packet.at.dpid;
         if packet.is_copy {
             return self.install_locally(now, (packet.src, packet.at), (packet.dst, to));
         }
+        let Some(exit) = self.exit_of_edge(packet.at, packet.dst, to) else {
+            return;
+        };
         self.tell_host(packet.src, packet.at);
         self.tell_host(packet.dst, to);
         let deliver = Deliver {
@@ -71,7 +87,7 @@ impl Controller {
             in_port: packet.at.port,
             src: packet.src,
             dst: packet.dst,
-            out_port: to.port,
+            exit,
             buffer_id: packet.buffer_id,
             data: packet.data.clone(),
         };
@@ -81,6 +97,7 @@ impl Controller {
 
     /// Informs the edge that this host is at this edge port.
     pub(super) fn tell_host(&mut self, mac: MacAddr, at: Location) {
+        self.tell_fabric(mac, at);
         let port = at.port;
         if self.ingress.open_edge(at) {
             self.outbox.tell_edge(at.dpid, EdgeUpdate::Open(port));
@@ -98,6 +115,9 @@ impl Controller {
     pub(super) fn close_edge(&mut self, now: Instant, at: Location, hosts: Vec<MacAddr>) {
         self.ingress.note_ended(now, at.dpid, None);
         self.ingress.close_edge(at);
+        for mac in &hosts {
+            self.fabric.forget_host(*mac, at.dpid, &mut self.outbox);
+        }
         let port = at.port;
         let closed = Closed::new(port, &hosts);
         if self
@@ -112,6 +132,7 @@ impl Controller {
     /// entries that it set for the host.
     pub(super) fn forget_host(&mut self, now: Instant, mac: MacAddr, at: Location) {
         self.ingress.note_ended(now, at.dpid, None);
+        self.fabric.forget_host(mac, at.dpid, &mut self.outbox);
         if self.outbox.tell_edge(at.dpid, EdgeUpdate::Forget(mac)) {
             self.routes_deleted(now, at.dpid, |entry| {
                 entry.key.eth_src == Some(mac) || entry.key.eth_dst == Some(mac)

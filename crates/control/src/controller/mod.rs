@@ -23,6 +23,7 @@ mod counts;
 mod discovery;
 mod entries;
 mod event;
+mod fabric;
 mod first;
 #[cfg(test)]
 mod fixture;
@@ -76,6 +77,8 @@ pub use tables::TableCounters;
 use administered::Administered;
 use counts::Counts;
 use discovery::Discovery;
+use fabric::Fabric;
+pub use fabric::FabricConfig;
 use first::{FirstPacketState, SETTLE};
 use forwarding::Held;
 pub use hosts::HostCounters;
@@ -174,6 +177,8 @@ pub struct ControllerConfig {
     /// Whether the controller drops ARP and neighbour discovery that claim another host's IP
     /// address. All such messages then pass through it.
     pub arp_inspection: bool,
+    /// Forwarding by labels, on the switches that can. Needs reactive mode.
+    pub fabric: Option<FabricConfig>,
 }
 
 impl Default for ControllerConfig {
@@ -202,6 +207,7 @@ impl Default for ControllerConfig {
             links: LinkPolicy::default(),
             edge_ports: BTreeSet::new(),
             arp_inspection: false,
+            fabric: None,
         }
     }
 }
@@ -414,6 +420,7 @@ pub struct Controller {
     held_by: Counts,
     ingress: Ingress,
     first: FirstPacketState,
+    fabric: Fabric,
     administered: Administered,
     qos: QosState,
     tables: Tables,
@@ -465,6 +472,7 @@ impl Controller {
             held_by: Counts::default(),
             ingress: Ingress::new(&config),
             first: FirstPacketState::default(),
+            fabric: Fabric::new(&config, word(0) ^ word(24)),
             administered: Administered::default(),
             qos: QosState::new(config.port_hold),
             tables: Tables::new(&config.timeouts),
@@ -583,6 +591,7 @@ impl Controller {
         if !self.network.handle_down(now, dpid) {
             return;
         }
+        self.fabric.handle_down(dpid);
         self.outbox.handle_down(dpid);
         let unanswered = self.outbox.end_requests(dpid);
         let grace = now + self.config.switch_grace;
@@ -635,6 +644,7 @@ impl Controller {
                 Timer::Ageing => self.ageing_due(now),
                 Timer::Topology => self.topology_due(now),
                 Timer::Qos => self.qos_due(now),
+                Timer::Fabric => self.fabric_due(now),
             }
             self.in_hand = None;
         }
@@ -658,6 +668,7 @@ impl Controller {
         (self.routes_pending, self.adopt_pending) = (false, false);
         self.topology_again();
         self.qos_restart_timers();
+        self.fabric_again(now);
         if let Some(dpid) = dpid {
             self.forget_switch(now, dpid);
         }
@@ -708,6 +719,7 @@ impl Controller {
                 self.drain_paths(now);
             }
             self.change_routes(now, SETTLE);
+            self.fabric_again(now);
         }
     }
 

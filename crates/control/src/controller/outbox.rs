@@ -80,6 +80,8 @@ pub(super) enum Request {
     /// Flow statistics, to look at single entries.
     Rows,
     TableFeatures,
+    /// The groups, to compare the fabric's.
+    Groups,
     /// Statistics for somebody else.
     Question(QuestionId),
     MeterFeatures,
@@ -115,6 +117,7 @@ pub(super) enum Timer {
     Ageing,
     Topology,
     Qos,
+    Fabric,
 }
 
 impl Timer {
@@ -137,7 +140,8 @@ impl Timer {
             | Timer::Adopt
             | Timer::Ageing
             | Timer::Topology
-            | Timer::Qos => None,
+            | Timer::Qos
+            | Timer::Fabric => None,
         }
     }
 
@@ -161,6 +165,7 @@ impl Timer {
             Timer::Ageing => "hosts that are silent",
             Timer::Topology => "topology",
             Timer::Qos => "qos",
+            Timer::Fabric => "fabric",
         }
     }
 }

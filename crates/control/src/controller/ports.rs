@@ -104,6 +104,7 @@ impl Controller {
         }
         self.mend_paths(now, cause, moved);
         self.refresh_routes(now);
+        self.fabric_again(now);
         self.topology_soon(now);
     }
 
@@ -131,6 +132,7 @@ impl Controller {
             self.drain_paths(now);
         }
         self.routes_soon(now);
+        self.fabric_again(now);
         self.adopt_soon(now);
     }
 
@@ -254,6 +256,7 @@ impl Controller {
                 self.lead_paths_around(now, dpid);
             }
             self.change_routes(now, SETTLE);
+            self.fabric_again(now);
         }
     }
 
@@ -299,6 +302,7 @@ impl Controller {
         self.ingress.forget(dpid);
         self.mending.forget(dpid);
         self.tables.forget(dpid);
+        self.fabric.forget(dpid);
         if let Some(connection) = connection {
             self.connections.remove(&connection);
             self.shared.remove(&connection);

@@ -83,6 +83,7 @@ impl Controller {
             ) => {
                 self.handle_unanswered(now, dpid, request);
             }
+            Reply::Whole(Request::Groups, bodies) => self.handle_groups(now, dpid, bodies),
             Reply::Whole(Request::Question(id), bodies) => {
                 self.questions.answer(id, Answered::Whole(bodies));
             }
@@ -129,6 +130,9 @@ impl Controller {
         let unreadable = self.tables.get(dpid).map_or(0, Table::unreadable);
         let is_blank = rows.as_ref().is_some_and(Vec::is_empty) && unreadable == 0;
         let mut rows = rows.unwrap_or_default();
+        let ingresses = self
+            .fabric
+            .read_rows(now, dpid, &mut rows, &mut self.outbox);
         let told = QosRows::of(&mut rows, self.qos.wants_policies());
         let is_first = self.network.switch(dpid).is_some_and(|s| !s.synced);
         self.read_qos(now, dpid, &told, is_first);
@@ -136,6 +140,8 @@ impl Controller {
             rows.into_iter().partition(|row| is_ours(row.cookie));
         let guards = self.reconcile_guards(dpid, &mut ours);
         [tally.kept, tally.added, tally.deleted] = guards;
+        tally.kept += ingresses.kept.len();
+        tally.deleted += ingresses.deleted;
         let mut held = BTreeMap::new();
         for row in &ours {
             match Entry::from_stats(row) {
@@ -155,7 +161,7 @@ impl Controller {
         }
         self.adopt_held(now, dpid, &held, &mut tally);
         self.network.handle_synced(dpid);
-        for port in edges_told(&held) {
+        for port in edges_told(&held).chain(ingresses.kept) {
             self.network.handle_told(Location { dpid, port });
         }
         self.settle_ports(now, dpid);
@@ -223,7 +229,11 @@ impl Controller {
             EntryKind::Pair | EntryKind::Service | EntryKind::Barrier => {
                 paths.owns(dpid, entry.key)
             }
-            EntryKind::Local | EntryKind::Barred | EntryKind::Watch | EntryKind::Guard => false,
+            EntryKind::Local
+            | EntryKind::Barred
+            | EntryKind::Watch
+            | EntryKind::Guard
+            | EntryKind::Fabric => false,
             EntryKind::Infrastructure
             | EntryKind::Destination
             | EntryKind::Report
@@ -279,7 +289,7 @@ impl Controller {
                 EntryKind::Report => self.reports(),
                 EntryKind::Coarse => self.adopts_coarse(now, dpid, entry),
                 EntryKind::Local => self.config.mode != Mode::Proactive,
-                EntryKind::Watch | EntryKind::Guard => false,
+                EntryKind::Watch | EntryKind::Guard | EntryKind::Fabric => false,
             };
             let Some(table) = self.tables.get_mut(dpid) else {
                 return;
@@ -489,6 +499,12 @@ impl Controller {
                 }
             }
         }
+        for (mac, at) in self.fabric.hosts_told() {
+            let is_known = self.hosts.is_known(mac);
+            if !is_known && self.network.role(at) == PortRole::Edge {
+                found.push((mac, at));
+            }
+        }
         for (mac, at) in found {
             self.in_hand = Some(at.dpid);
             self.adopt_host(now, mac, at);
@@ -502,6 +518,7 @@ impl Controller {
     fn adopt_host(&mut self, now: Instant, mac: MacAddr, at: Location) {
         if self.hosts.adopt(now, mac, at) {
             self.outbox.event(Event::HostLearned { mac, at });
+            self.tell_fabric(mac, at);
             self.age_soon(now);
         }
     }

@@ -17,6 +17,8 @@ impl Controller {
     pub(super) fn admit(&mut self, now: Instant, connection: ConnectionId, up: SwitchUp) {
         let dpid = up.features.datapath_id;
         self.qos_up(now, dpid, up.features.n_tables);
+        self.fabric
+            .handle_up(dpid, up.version, up.features.n_tables);
         let first_xid = self.outbox.random() as u32;
         let limits = self.config.requests;
         let requests = || Requests::new(limits, first_xid);
@@ -84,6 +86,9 @@ impl Controller {
             None => {}
         }
         self.qos_refused(now, dpid, xid, error);
+        if error.is_of_group_mod() {
+            return self.fabric_refused(now, dpid, Some(error));
+        }
         if error == ErrorKind::FLOW_MOD_TABLE_FULL {
             self.handle_table_full(now, dpid);
         } else if error.is_of_flow_mod() {
@@ -113,6 +118,7 @@ impl Controller {
             }
             Request::Question(id) => self.questions.answer(id, Answered::Lost),
             Request::Qos => self.qos_unconfirmed(now, dpid),
+            Request::Groups => self.fabric_refused(now, dpid, None),
             Request::MeterFeatures | Request::Meters => {
                 self.handle_qos_answer(now, dpid, request, Vec::new());
             }

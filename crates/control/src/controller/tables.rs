@@ -851,6 +851,7 @@ impl Controller {
             Request::Entries
             | Request::Pulse { .. }
             | Request::Delay { .. }
+            | Request::Groups
             | Request::Question(_)
             | Request::MeterFeatures
             | Request::Meters

@@ -14,6 +14,7 @@ use crate::entry::{Entry, EntryKey, EntryKind};
 
 use super::Controller;
 use super::entries::DRAIN;
+use super::fabric::FabricChange;
 use super::first::{SETTLE, Token};
 use super::links::Pair;
 use super::outbox::{Request, Timer};
@@ -48,8 +49,12 @@ pub(super) struct Stage {
     /// The delay between the confirmation of the stage before and this one.
     pub delay: Duration,
     pub changes: Vec<Change>,
-    /// A switch that somebody else has changed: it is asked for a barrier as well.
-    pub confirm: Option<DatapathId>,
+    /// Switches that somebody else has changed: they are asked for a barrier as well.
+    pub confirm: Vec<DatapathId>,
+    /// Changes of the fabric.
+    pub fabric: Vec<FabricChange>,
+    /// A revision of the fabric that is in use with this stage.
+    pub publish: Option<u64>,
     /// A name to report as taken: every switch has taken the entries sent before.
     pub taken: Option<Token>,
     /// A name to release: the entries sent before are active with this stage.
@@ -75,7 +80,7 @@ impl Stage {
 
     pub(super) fn confirm(dpid: DatapathId) -> Stage {
         Stage {
-            confirm: Some(dpid),
+            confirm: vec![dpid],
             ..Stage::default()
         }
     }
@@ -96,8 +101,9 @@ impl Stage {
     }
 
     fn is_empty(&self) -> bool {
-        let is_told = self.taken.is_some() || self.release.is_some();
-        self.changes.is_empty() && self.confirm.is_none() && !is_told
+        let is_told = self.taken.is_some() || self.release.is_some() || self.publish.is_some();
+        let has_changes = !self.changes.is_empty() || !self.fabric.is_empty();
+        !has_changes && self.confirm.is_empty() && !is_told
     }
 }
 
@@ -246,9 +252,10 @@ impl Controller {
             stage.taken = None;
         }
         let last = update.stages.is_empty();
-        let confirm = stage.confirm;
+        let confirm = std::mem::take(&mut stage.confirm);
         let changed = stage.changes.iter().map(|change| change.dpid);
-        let mut touched: Vec<DatapathId> = changed.chain(confirm).collect();
+        let changed = changed.chain(stage.fabric.iter().map(|change| change.dpid));
+        let mut touched: Vec<DatapathId> = changed.chain(confirm.iter().copied()).collect();
         touched.sort_unstable();
         touched.dedup();
         self.apply_stage(now, stage);
@@ -256,7 +263,7 @@ impl Controller {
             self.updates.under_way.remove(&id);
             return;
         }
-        let asked = |dpid: &&DatapathId| self.outbox.wait_for(**dpid, id, confirm == Some(**dpid));
+        let asked = |dpid: &&DatapathId| self.outbox.wait_for(**dpid, id, confirm.contains(dpid));
         let waiting = touched.iter().filter(asked).count();
         let Some(update) = self.updates.under_way.get_mut(&id) else {
             return;
@@ -331,6 +338,12 @@ impl Controller {
                     self.outbox.send_flow_mod(dpid, key.to_delete());
                 }
             }
+        }
+        for change in stage.fabric {
+            self.fabric.apply(change, &mut self.outbox);
+        }
+        if let Some(revision) = stage.publish {
+            self.fabric_settled(revision);
         }
         if let Some(token) = stage.taken {
             self.taken(now, token);

@@ -4,10 +4,13 @@
 //! The tests below check every place in a template against the codec.
 
 use bytes::{BufMut, BytesMut};
-use openflow::message::PacketInReason;
-use openflow::{BufferId, Cookie, MacAddr, Message, PortNo, Version, Xid, encode};
+use openflow::message::{FlowMod, PacketInReason, PacketOut};
+use openflow::{
+    Action, BufferId, Cookie, Instruction, MacAddr, Message, PortNo, Version, Xid, encode,
+};
 
 use crate::entry::{ETH_TYPE_LLDP, Entry, EntryKey, EntryKind, is_report, is_to_be_judged};
+use crate::fabric::{Exit, Label, form};
 
 use super::EdgeConfig;
 
@@ -24,7 +27,7 @@ pub(super) struct Answer<'a> {
     pub src: MacAddr,
     pub dst: MacAddr,
     /// `ANY` as long as it has not been found.
-    pub out_port: PortNo,
+    pub exit: Exit,
     pub buffer_id: Option<BufferId>,
     pub data: &'a [u8],
     /// Whether the switch has sent the packet on already.
@@ -95,7 +98,7 @@ pub(super) fn read_packet_in(version: Version, frame: &[u8]) -> Option<Answer<'_
         in_port: PortNo(in_port),
         src,
         dst,
-        out_port: PortNo::ANY,
+        exit: Exit::Port(PortNo::ANY),
         buffer_id,
         data,
         is_copy,
@@ -108,7 +111,20 @@ pub(super) struct Templates {
     flow_mod: Vec<u8>,
     packet_out: Vec<u8>,
     leads_on: bool,
+    /// The same messages towards an egress.
+    labelled: Option<Labelled>,
 }
+
+struct Labelled {
+    flow_mod: Vec<u8>,
+    packet_out: Vec<u8>,
+}
+
+/// The places of the label's actions: after those before them, the VLAN id and the group.
+const ACTIONS_OF_FLOW_MOD: usize = 88;
+const ACTIONS_OF_PACKET_OUT: usize = 24;
+const VID: usize = 16;
+const GROUP: usize = 44;
 
 /// The places of the fields in a flow-mod; all ports have the width of the version.
 struct Places {
@@ -141,7 +157,8 @@ const METADATA_PORT: usize = 116;
 
 impl Templates {
     /// Makes the templates. `leads_on`: packets go on to policies, which 1.0 does not have.
-    pub(super) fn new(config: &EdgeConfig, leads_on: bool) -> Templates {
+    /// `tag`: the EtherType of the fabric's tag, where there is a fabric.
+    pub(super) fn new(config: &EdgeConfig, leads_on: bool, tag: Option<u16>) -> Templates {
         let leads_on = leads_on && config.version != Version::V10;
         let entry = Entry {
             key: EntryKey::pair(PortNo(1), MacAddr([2; 6]), MacAddr([4; 6])),
@@ -152,16 +169,26 @@ impl Templates {
             notify: false,
         };
         let mut flow_mod = entry.to_add(config.generation);
+        let labelled = tag.filter(|_| config.version != Version::V10).map(|tag| {
+            let actions = form::ingress_actions(tag, Label::MIN);
+            let flow_mod = FlowMod {
+                instructions: vec![Instruction::ApplyActions(actions.clone())],
+                ..flow_mod.clone()
+            };
+            Labelled {
+                flow_mod: bytes_of(config.version, Message::FlowMod(flow_mod)),
+                packet_out: packet_out_head(config.version, actions),
+            }
+        });
         if leads_on {
             Entry::lead_on(&mut flow_mod.instructions);
         }
-        let message = Message::FlowMod(flow_mod);
-        let frame = encode(config.version, Xid(0), &message).expect("both versions can say it");
         Templates {
             leads_on,
             version: config.version,
-            flow_mod: frame.bytes().to_vec(),
-            packet_out: packet_out_head(config.version),
+            flow_mod: bytes_of(config.version, Message::FlowMod(flow_mod)),
+            packet_out: packet_out_head(config.version, vec![Action::output(PortNo(2))]),
+            labelled,
         }
     }
 
@@ -172,7 +199,22 @@ impl Templates {
             _ => FLOW_MOD_V13,
         };
         let start = out.len();
-        out.extend_from_slice(&self.flow_mod);
+        match (answer.exit, &self.labelled) {
+            (Exit::Egress(label), Some(labelled)) => {
+                out.extend_from_slice(&labelled.flow_mod);
+                put_label(&mut out[start..], ACTIONS_OF_FLOW_MOD, label);
+            }
+            (Exit::Port(port), _) => {
+                out.extend_from_slice(&self.flow_mod);
+                let message = &mut out[start..];
+                self.put_port(message, places.out_port, port);
+                if self.leads_on {
+                    self.put_port(message, METADATA_PORT, port);
+                }
+            }
+            // The edge has no fabric: it makes no such answer.
+            (Exit::Egress(_), None) => return,
+        }
         let message = &mut out[start..];
         put(message, 4, &xid.to_be_bytes());
         put(message, places.src, &answer.src.0);
@@ -180,37 +222,43 @@ impl Templates {
         let buffer_id = answer.buffer_id.map_or(NO_BUFFER, |id| id.0);
         put(message, places.buffer_id, &buffer_id.to_be_bytes());
         self.put_port(message, places.in_port, answer.in_port);
-        self.put_port(message, places.out_port, answer.out_port);
-        if self.leads_on {
-            self.put_port(message, METADATA_PORT, answer.out_port);
-        }
     }
 
     /// Appends a packet-out: names the switch's buffer if it has one, else carries the packet.
-    /// Returns false if that is too long for a message: in 1.0 the head of a packet-out is longer
-    /// than that of a packet-in.
+    /// Returns false if that is too long for a message: the head of a packet-out may be longer than
+    /// that of a packet-in.
     #[inline]
     pub(super) fn packet_out(&self, xid: u32, answer: &Answer<'_>, out: &mut BytesMut) -> bool {
         let data = match answer.buffer_id {
             Some(_) => &[],
             None => answer.data,
         };
-        let Ok(len) = u16::try_from(self.packet_out.len() + data.len()) else {
+        let head = match (answer.exit, &self.labelled) {
+            (Exit::Port(_), _) => &self.packet_out,
+            (Exit::Egress(_), Some(labelled)) => &labelled.packet_out,
+            (Exit::Egress(_), None) => return false,
+        };
+        let Ok(len) = u16::try_from(head.len() + data.len()) else {
             return false;
         };
         let start = out.len();
         out.reserve(usize::from(len));
-        out.put_slice(&self.packet_out);
+        out.put_slice(head);
         let message = &mut out[start..];
         put(message, 2, &len.to_be_bytes());
         put(message, 4, &xid.to_be_bytes());
         let buffer_id = answer.buffer_id.map_or(NO_BUFFER, |id| id.0);
         put(message, 8, &buffer_id.to_be_bytes());
-        let port_at = match self.version {
-            Version::V10 => 20,
-            _ => 28,
-        };
-        self.put_port(message, port_at, answer.out_port);
+        match answer.exit {
+            Exit::Egress(label) => put_label(message, ACTIONS_OF_PACKET_OUT, label),
+            Exit::Port(port) => {
+                let port_at = match self.version {
+                    Version::V10 => 20,
+                    _ => 28,
+                };
+                self.put_port(message, port_at, port);
+            }
+        }
         out.put_slice(data);
         true
     }
@@ -225,22 +273,31 @@ impl Templates {
     }
 }
 
-/// Without data, to port 2.
-fn packet_out_head(version: Version) -> Vec<u8> {
-    use openflow::Action;
-    use openflow::message::PacketOut;
+/// A packet-out without data.
+fn packet_out_head(version: Version, actions: Vec<Action>) -> Vec<u8> {
     let in_port = match version {
         Version::V10 => PortNo::ANY,
         _ => PortNo::CONTROLLER,
     };
-    let message = Message::PacketOut(PacketOut {
+    let message = PacketOut {
         buffer_id: None,
         in_port,
-        actions: vec![Action::output(PortNo(2))],
+        actions,
         data: bytes::Bytes::new(),
-    });
+    };
+    bytes_of(version, Message::PacketOut(message))
+}
+
+fn bytes_of(version: Version, message: Message) -> Vec<u8> {
     let frame = encode(version, Xid(0), &message).expect("both versions can say it");
     frame.bytes().to_vec()
+}
+
+/// Writes a label into the actions of a template, which begin at `at`.
+#[inline]
+fn put_label(message: &mut [u8], at: usize, label: Label) {
+    put(message, at + VID, &form::vid(label).to_be_bytes());
+    put(message, at + GROUP, &form::group(label).0.to_be_bytes());
 }
 
 #[inline]
@@ -265,8 +322,8 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use openflow::message::{FlowMod, PacketIn, PacketOut};
-    use openflow::{Action, Cookie, Frame, Match, TableId, decode};
+    use openflow::message::PacketIn;
+    use openflow::{Frame, Match, TableId, decode};
     use proptest::prelude::*;
 
     use super::*;
@@ -332,14 +389,16 @@ mod tests {
             dst: [u8; 6],
             buffer_id in prop::option::of(0u32..u32::MAX),
             leads_on: bool,
+            label in prop::option::of(1u16..4095),
             data in prop::collection::vec(any::<u8>(), 14..200),
         ) {
-            let templates = Templates::new(&config(version), leads_on);
+            let label = label.filter(|_| version == Version::V13).map(Label);
+            let templates = Templates::new(&config(version), leads_on, Some(0x88a8));
             let answer = Answer {
                 in_port: PortNo(in_port),
                 src: MacAddr(src),
                 dst: MacAddr(dst),
-                out_port: PortNo(out_port),
+                exit: label.map_or(Exit::Port(PortNo(out_port)), Exit::Egress),
                 buffer_id: buffer_id.map(BufferId),
                 data: &data,
                 is_copy: false,
@@ -349,7 +408,7 @@ mod tests {
             let entry = Entry {
                 key: EntryKey::pair(answer.in_port, answer.src, answer.dst),
                 kind: EntryKind::Local,
-                out: answer.out_port,
+                out: PortNo(out_port),
                 idle_timeout_s: 60,
                 hard_timeout_s: 7,
                 notify: false,
@@ -358,7 +417,11 @@ mod tests {
                 buffer_id: answer.buffer_id,
                 ..entry.to_add(0x1234)
             };
-            if leads_on && version == Version::V13 {
+            let mut actions = vec![Action::output(PortNo(out_port))];
+            if let Some(label) = label {
+                actions = form::ingress_actions(0x88a8, label);
+                wanted.instructions = vec![Instruction::ApplyActions(actions.clone())];
+            } else if leads_on && version == Version::V13 {
                 Entry::lead_on(&mut wanted.instructions);
             }
             let wanted = Message::FlowMod(wanted);
@@ -371,7 +434,7 @@ mod tests {
             let wanted = PacketOut {
                 buffer_id: answer.buffer_id,
                 in_port: if version == Version::V10 { PortNo::ANY } else { PortNo::CONTROLLER },
-                actions: vec![Action::output(answer.out_port)],
+                actions,
                 data: if buffer_id.is_some() { vec![].into() } else { data.clone().into() },
             };
             prop_assert_eq!((found_xid, found), (Xid(xid), Message::PacketOut(wanted)));
@@ -414,13 +477,13 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_into_a_packet_out_is_not_sent() {
-        let templates = Templates::new(&config(Version::V10), false);
+        let templates = Templates::new(&config(Version::V10), false, None);
         let data = vec![0; 65_535 - 18];
         let answer = Answer {
             in_port: PortNo(1),
             src: MacAddr([2; 6]),
             dst: MacAddr([4; 6]),
-            out_port: PortNo(2),
+            exit: Exit::Port(PortNo(2)),
             buffer_id: None,
             data: &data,
             is_copy: false,

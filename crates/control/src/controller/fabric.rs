@@ -1,0 +1,884 @@
+//! The fabric of the switches that can: labels, routes and hosts, and when each is in use.
+//!
+//! The machine compares what every switch should hold with what it was sent, and returns the
+//! difference as stages. A stage is sent when all switches have confirmed the one before. So no
+//! packet goes in circles while routes change ([`plan::ranks`]), and a host is published to the
+//! edges only when its egress and all ways there are ready.
+//!
+//! A switch that has neither 1.3 nor enough tables, or that refuses a group, stays outside. Paths
+//! from and to it are set hop by hop.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use clock::{Duration, Instant};
+use openflow::message::MultipartRequest;
+use openflow::multipart::{FlowStats, GroupDesc, ReplyBody, RequestBody};
+use openflow::{DatapathId, ErrorKind, Instruction, MacAddr, Message, PortNo, Version};
+
+use crate::Location;
+use crate::edge::{EdgeUpdate, FabricView};
+use crate::entry::EntryKind;
+use crate::fabric::form::{self, Holdings};
+use crate::fabric::places::Writer;
+use crate::fabric::plan::{self, Graph, Neighbour, Route};
+use crate::fabric::{Exit, Label, Labels};
+
+use super::entries::{DRAIN, delete_row};
+use super::network::Network;
+use super::outbox::{Outbox, Request, Timer};
+use super::updates::Stage;
+use super::{Alarm, Controller, ControllerConfig};
+
+/// Time to gather learned hosts before they are set.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// Time to gather what fails together.
+const GATHER_FAILURES: Duration = Duration::from_millis(2);
+
+/// The cost of a link of a switch without a connection: it is used where nothing else leads on.
+const AWAY_COST: u32 = 1 << 20;
+
+/// The number of tables that the fabric needs.
+const TABLES_MIN: u8 = 4;
+
+/// How long routes of an earlier process are left as they are while links that they use have not
+/// been found again.
+const ADOPTED_KEPT: Duration = Duration::from_secs(15);
+
+/// Time after which such routes are examined again.
+const EXAMINE: Duration = Duration::from_millis(100);
+
+/// Time between two deletions of the same stale entries.
+const CORRECT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Stale hosts that are remembered for that.
+const CORRECTED_MAX: usize = 256;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FabricConfig {
+    /// The EtherType of the tag that carries a label.
+    pub tag: u16,
+}
+
+impl Default for FabricConfig {
+    fn default() -> FabricConfig {
+        FabricConfig { tag: 0x88a8 }
+    }
+}
+
+pub(super) struct Fabric {
+    config: Option<FabricConfig>,
+    places: Writer,
+    nodes: BTreeMap<DatapathId, Node>,
+    egresses: BTreeMap<Label, DatapathId>,
+    /// The label that is tried first for the next egress. Labels are used from the last on, since
+    /// hosts use low VLAN ids.
+    next_label: u16,
+    revision: u64,
+    /// Whether a change of this revision is under way.
+    is_changing: bool,
+    /// Whether links or switches have changed since the routes were computed.
+    is_stale: bool,
+    /// Egresses that are new since then.
+    new_egresses: BTreeSet<Label>,
+    due: Option<Instant>,
+    /// Until when routes of an earlier process are left as they are, at most.
+    adopted_until: Option<Instant>,
+    /// Whether the reach of an edge may have changed.
+    is_reach_stale: bool,
+    /// Hosts whose entry was sent, and that the edges do not know yet.
+    unpublished: BTreeMap<MacAddr, DatapathId>,
+    corrected: BTreeMap<(DatapathId, MacAddr), Instant>,
+}
+
+/// A switch.
+#[derive(Default)]
+struct Node {
+    is_capable: bool,
+    is_connected: bool,
+    /// Whether its groups and entries are known.
+    is_ready: bool,
+    /// Its entries, until its groups are known.
+    holdings: Option<Holdings>,
+    /// Its label, if it has hosts.
+    label: Option<Label>,
+    sent: Sent,
+    /// Routes that are about to be deleted: its edge must not use them.
+    leaving: BTreeSet<Label>,
+    /// Hosts to be set.
+    new_hosts: BTreeMap<MacAddr, PortNo>,
+    /// The egresses that its edge knows to be in reach; `None` before it knows any.
+    told: Option<Labels>,
+}
+
+/// The messages that a switch was sent, as their result.
+#[derive(Default)]
+struct Sent {
+    base: bool,
+    own: Option<Label>,
+    inlets: BTreeSet<PortNo>,
+    routes: BTreeMap<Label, Route>,
+    hosts: BTreeMap<MacAddr, PortNo>,
+}
+
+/// A change of one switch.
+pub(super) struct FabricChange {
+    pub dpid: DatapathId,
+    revision: u64,
+    what: What,
+}
+
+enum What {
+    Base,
+    Own(Label),
+    Inlet(PortNo, bool),
+    Route(Label, Option<Route>),
+    Host(MacAddr, PortNo),
+}
+
+impl Node {
+    /// Whether it takes part: also while it is away, as its entries are still there.
+    fn is_member(&self) -> bool {
+        self.is_capable && (self.is_ready || self.sent.base)
+    }
+}
+
+impl Fabric {
+    pub(super) fn new(config: &ControllerConfig, seed: u64) -> Fabric {
+        Fabric {
+            config: config.fabric,
+            places: Writer::new(seed),
+            nodes: BTreeMap::new(),
+            egresses: BTreeMap::new(),
+            next_label: Label::MAX.0,
+            revision: 0,
+            is_changing: false,
+            is_stale: false,
+            new_egresses: BTreeSet::new(),
+            due: None,
+            adopted_until: None,
+            is_reach_stale: false,
+            unpublished: BTreeMap::new(),
+            corrected: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.config.is_some()
+    }
+
+    /// The way from a switch to a host behind an egress, if it is in use.
+    pub(super) fn exit(&self, from: DatapathId, dst: MacAddr, to: Location) -> Option<Exit> {
+        let label = self.places.places().get(dst)?;
+        let is_there = self.egresses.get(&label) == Some(&to.dpid);
+        let told = self.nodes.get(&from)?.told.as_ref()?;
+        (is_there && told.contains(label)).then_some(Exit::Egress(label))
+    }
+
+    /// Whether packets between two switches are the fabric's, now or in a moment, so that no path
+    /// is set for them.
+    pub(super) fn will_lead(&self, from: DatapathId, dst: MacAddr, to: Location) -> bool {
+        let (Some(here), Some(there)) = (self.nodes.get(&from), self.nodes.get(&to.dpid)) else {
+            return false;
+        };
+        if !self.is_on() || !here.is_ready || !there.is_ready {
+            return false;
+        }
+        let published = self.places.places().get(dst);
+        let is_published = published.is_some() && published == there.label;
+        !is_published || self.is_changing || self.exit(from, dst, to).is_some()
+    }
+
+    pub(super) fn handle_up(&mut self, dpid: DatapathId, version: Version, n_tables: u8) {
+        if !self.is_on() {
+            return;
+        }
+        let node = self.nodes.entry(dpid).or_default();
+        node.is_capable = version == Version::V13 && n_tables >= TABLES_MIN;
+        (node.is_connected, node.is_ready) = (true, false);
+        (node.holdings, node.told) = (None, None);
+    }
+
+    pub(super) fn handle_down(&mut self, dpid: DatapathId) {
+        if let Some(node) = self.nodes.get_mut(&dpid) {
+            (node.is_connected, node.is_ready) = (false, false);
+            (node.holdings, node.told) = (None, None);
+        }
+    }
+
+    pub(super) fn forget(&mut self, dpid: DatapathId) {
+        let Some(node) = self.nodes.remove(&dpid) else {
+            return;
+        };
+        if let Some(label) = node.label {
+            self.egresses.remove(&label);
+            for mac in node.sent.hosts.keys() {
+                if self.places.places().get(*mac) == Some(label) {
+                    self.places.remove(*mac);
+                }
+            }
+        }
+        self.unpublished.retain(|_, of| *of != dpid);
+        self.is_stale = true;
+    }
+
+    /// Takes the rows of the fabric out of a switch's. Returns those of edges, which stay, and asks
+    /// for the groups.
+    pub(super) fn read_rows(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        rows: &mut Vec<FlowStats>,
+        outbox: &mut Outbox,
+    ) -> Ingresses {
+        let holdings = Holdings::take(rows);
+        let tag = self.config.unwrap_or_default().tag;
+        let leads_to_egress = |row: &mut FlowStats| {
+            let is_local = EntryKind::of(row.cookie) == Some(EntryKind::Local);
+            is_local
+                && matches!(&row.instructions[..], [Instruction::ApplyActions(actions)]
+                if form::ingress_exit(tag, actions).is_some())
+        };
+        let own: Vec<FlowStats> = rows.extract_if(.., leads_to_egress).collect();
+        let node = self.nodes.get(&dpid);
+        let is_capable = node.is_some_and(|node| node.is_capable);
+        let mut ingresses = Ingresses::default();
+        for row in &own {
+            match is_capable {
+                true => ingresses.kept.extend(row.r#match.in_port()),
+                false => {
+                    ingresses.deleted += 1;
+                    outbox.send_flow_mod(dpid, delete_row(row));
+                }
+            }
+        }
+        if is_capable || !holdings.is_empty() || !own.is_empty() {
+            ingresses
+                .kept
+                .extend(holdings.hosts().into_iter().map(|(_, port)| port));
+            self.nodes.entry(dpid).or_default().holdings = Some(holdings);
+            let body = RequestBody::GroupDesc;
+            let message = Message::MultipartRequest(MultipartRequest { more: false, body });
+            outbox.request(now, dpid, Request::Groups, &message);
+        }
+        ingresses
+    }
+
+    /// Takes over what a switch holds, and deletes what it should not.
+    pub(super) fn read_groups(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        bodies: Vec<ReplyBody>,
+        outbox: &mut Outbox,
+    ) {
+        let Some(node) = self.nodes.get_mut(&dpid) else {
+            return;
+        };
+        let Some(mut held) = node.holdings.take() else {
+            return;
+        };
+        let groups = bodies.into_iter().flat_map(|body| match body {
+            ReplyBody::GroupDesc(groups) => groups,
+            _ => Vec::new(),
+        });
+        held.add_groups(groups.collect::<Vec<GroupDesc>>());
+        if node.is_capable {
+            let mut sent = Sent {
+                base: held.claim(form::base()),
+                ..Sent::default()
+            };
+            let label = held.own_label().or(node.label);
+            let is_free = |label: &Label| self.egresses.get(label).is_none_or(|of| *of == dpid);
+            if let Some(label) = label
+                .filter(is_free)
+                .filter(|_| node.label.is_none_or(|own| label == Some(own)))
+            {
+                sent.own = held.claim(form::own(label)).then_some(label);
+                if node.label.is_none() {
+                    (node.label, self.is_stale) = (Some(label), true);
+                    self.egresses.insert(label, dpid);
+                }
+            }
+            for port in held.inlets() {
+                if held.claim(form::inlet(port)) {
+                    sent.inlets.insert(port);
+                }
+            }
+            for (label, route) in held.routes() {
+                if held.claim(form::route(label, &route)) {
+                    sent.routes.insert(label, route);
+                }
+            }
+            for (mac, port) in held.hosts() {
+                if held.claim(form::host(mac, port)) {
+                    sent.hosts.insert(mac, port);
+                }
+            }
+            if !sent.inlets.is_empty() {
+                self.adopted_until = Some(now + ADOPTED_KEPT);
+            }
+            (node.sent, node.is_ready) = (sent, true);
+            self.is_stale = true;
+        }
+        for message in held.clear() {
+            outbox.send(dpid, &message);
+        }
+    }
+
+    /// The hosts that a switch's entries name.
+    pub(super) fn hosts_told(&self) -> Vec<(MacAddr, Location)> {
+        let mut told = Vec::new();
+        for (dpid, node) in self.nodes.iter().filter(|(_, node)| node.is_ready) {
+            let at = |port: &PortNo| Location {
+                dpid: *dpid,
+                port: *port,
+            };
+            told.extend(node.sent.hosts.iter().map(|(mac, port)| (*mac, at(port))));
+        }
+        told
+    }
+
+    /// Leaves a switch out that refuses a part of the fabric. Returns whether it took part.
+    pub(super) fn exclude(&mut self, dpid: DatapathId) -> bool {
+        let Some(node) = self.nodes.get_mut(&dpid).filter(|node| node.is_capable) else {
+            return false;
+        };
+        (node.is_capable, node.is_ready, node.told) = (false, false, None);
+        self.is_stale = true;
+        true
+    }
+
+    /// Notes that a host is at an edge port. Returns whether there is something to do.
+    fn note_host(&mut self, mac: MacAddr, at: Location) -> bool {
+        let Some(node) = self.nodes.get_mut(&at.dpid).filter(|node| node.is_capable) else {
+            return false;
+        };
+        if node.sent.hosts.get(&mac) != Some(&at.port) {
+            return node.new_hosts.insert(mac, at.port) != Some(at.port);
+        }
+        let published = self.places.places().get(mac);
+        let is_published = published.is_some() && published == node.label;
+        !is_published && self.unpublished.insert(mac, at.dpid) != Some(at.dpid)
+    }
+
+    /// Notes that a host is no longer at a switch: its packets come up there.
+    pub(super) fn forget_host(&mut self, mac: MacAddr, dpid: DatapathId, outbox: &mut Outbox) {
+        let Some(node) = self.nodes.get_mut(&dpid) else {
+            return;
+        };
+        if node.label.is_some() && self.places.places().get(mac) == node.label {
+            self.places.remove(mac);
+        }
+        if self.unpublished.get(&mac) == Some(&dpid) {
+            self.unpublished.remove(&mac);
+        }
+        node.new_hosts.remove(&mac);
+        if let Some(port) = node.sent.hosts.remove(&mac) {
+            for message in form::change(form::host(mac, port), Vec::new(), 0) {
+                outbox.send(dpid, &message);
+            }
+        }
+    }
+
+    /// Whether the entries of a switch towards a host that has left are to be deleted: not if they
+    /// were a moment ago.
+    fn may_correct(&mut self, now: Instant, dpid: DatapathId, mac: MacAddr) -> bool {
+        let is_recent = |at: &Instant| now.since(*at) < CORRECT_INTERVAL;
+        if self.corrected.len() >= CORRECTED_MAX {
+            self.corrected.retain(|_, at| is_recent(at));
+        }
+        if self.corrected.len() >= CORRECTED_MAX {
+            return false;
+        }
+        let before = self.corrected.insert((dpid, mac), now);
+        !before.as_ref().is_some_and(is_recent)
+    }
+
+    fn soon(&mut self, now: Instant, wait: Duration, outbox: &mut Outbox) {
+        let due = now + wait;
+        if self.is_on() && self.due.is_none_or(|set| due < set) {
+            self.due = Some(due);
+            outbox.timer(due, Timer::Fabric);
+        }
+    }
+
+    /// Gives every switch with hosts a label.
+    fn assign_labels(&mut self) {
+        let without: Vec<DatapathId> = self
+            .nodes
+            .iter()
+            .filter(|(_, node)| node.is_ready && node.label.is_none())
+            .filter(|(_, node)| !node.new_hosts.is_empty() || !node.sent.hosts.is_empty())
+            .map(|(dpid, _)| *dpid)
+            .collect();
+        for dpid in without {
+            let Some(label) = self.free_label() else {
+                return;
+            };
+            self.egresses.insert(label, dpid);
+            self.new_egresses.insert(label);
+            if let Some(node) = self.nodes.get_mut(&dpid) {
+                node.label = Some(label);
+            }
+        }
+    }
+
+    /// A label that no switch has, nor leads to: entries of a former egress may be left.
+    fn free_label(&mut self) -> Option<Label> {
+        for _ in Label::MIN.0..=Label::MAX.0 {
+            let label = Label(self.next_label);
+            self.next_label = match label == Label::MIN {
+                true => Label::MAX.0,
+                false => self.next_label - 1,
+            };
+            let is_held = |node: &Node| node.sent.routes.contains_key(&label);
+            if !self.egresses.contains_key(&label) && !self.nodes.values().any(is_held) {
+                return Some(label);
+            }
+        }
+        None
+    }
+
+    /// Whether links that an earlier process used may still be found, so that the routes over them
+    /// stay.
+    fn awaits_links(&self, now: Instant, net: &Network) -> bool {
+        let may_be_found = |dpid: DatapathId, port: PortNo| {
+            let at = Location { dpid, port };
+            net.is_up(at) && net.links.peer(at).is_none()
+        };
+        let mut ready = self.nodes.iter().filter(|(_, node)| node.is_ready);
+        self.adopted_until.is_some_and(|until| now < until)
+            && ready.any(|(dpid, node)| {
+                node.sent
+                    .inlets
+                    .iter()
+                    .any(|port| may_be_found(*dpid, *port))
+            })
+    }
+
+    /// Computes what has to change, as stages.
+    fn change(&mut self, now: Instant, net: &Network, outbox: &mut Outbox) -> Vec<Stage> {
+        self.due = None;
+        self.assign_labels();
+        if self.is_stale && self.awaits_links(now, net) {
+            self.soon(now, EXAMINE, outbox);
+            self.is_reach_stale = true;
+            self.tell_edges(outbox);
+            return Vec::new();
+        }
+        self.adopted_until = None;
+        let revision = self.revision + 1;
+        let mut work = Work::new(revision);
+        let is_stale = std::mem::take(&mut self.is_stale);
+        let new = std::mem::take(&mut self.new_egresses);
+        if is_stale || !new.is_empty() {
+            let map = Map::new(net, &self.nodes);
+            self.plan_members(&map, &mut work);
+            for (label, dpid) in &self.egresses {
+                if is_stale || new.contains(label) {
+                    self.plan_egress(&map, *label, *dpid, &mut work);
+                }
+            }
+            let gone = |label: &Label| !self.egresses.contains_key(label);
+            for (dpid, node) in &self.nodes {
+                for label in node.sent.routes.keys().filter(|label| gone(label)) {
+                    work.deletes
+                        .push(work.change(*dpid, What::Route(*label, None)));
+                }
+            }
+        }
+        if is_stale || !work.deletes.is_empty() {
+            self.is_reach_stale = true;
+            self.nodes
+                .values_mut()
+                .for_each(|node| node.leaving.clear());
+            for change in &work.deletes {
+                if let What::Route(label, None) = change.what
+                    && let Some(node) = self.nodes.get_mut(&change.dpid)
+                {
+                    node.leaving.insert(label);
+                }
+            }
+            self.tell_edges(outbox);
+        }
+        for (dpid, node) in &mut self.nodes {
+            if node.is_ready && node.label.is_some() {
+                for (mac, port) in std::mem::take(&mut node.new_hosts) {
+                    work.first.push(work.change(*dpid, What::Host(mac, port)));
+                }
+            }
+        }
+        if work.is_empty() && !is_stale && self.unpublished.is_empty() {
+            return Vec::new();
+        }
+        // What the last change has sent must be there before this one relies on it.
+        let members = self.nodes.iter().filter(|(_, node)| node.is_ready);
+        let unsure = match self.is_changing {
+            true => members.map(|(dpid, _)| *dpid).collect(),
+            false => Vec::new(),
+        };
+        (self.revision, self.is_changing) = (revision, true);
+        work.into_stages(unsure)
+    }
+
+    /// Plans the parts of every member: table misses, its own label, and its links as inlets.
+    fn plan_members(&self, map: &Map, work: &mut Work) {
+        for (dpid, node) in self.nodes.iter().filter(|(_, node)| node.is_ready) {
+            if !node.sent.base {
+                work.first.push(work.change(*dpid, What::Base));
+            }
+            if let Some(label) = node.label.filter(|_| node.sent.own != node.label) {
+                work.first.push(work.change(*dpid, What::Own(label)));
+            }
+            let links = map.ports(*dpid);
+            for port in links.difference(&node.sent.inlets) {
+                work.first
+                    .push(work.change(*dpid, What::Inlet(*port, true)));
+            }
+            for port in node.sent.inlets.difference(&links) {
+                work.deletes
+                    .push(work.change(*dpid, What::Inlet(*port, false)));
+            }
+        }
+    }
+
+    fn plan_egress(&self, map: &Map, label: Label, egress: DatapathId, work: &mut Work) {
+        let Some(root) = map.number(egress) else {
+            return;
+        };
+        let plan = plan::plan(&map.graph, root);
+        let sent = |at: usize| self.nodes.get(&map.members[at])?.sent.routes.get(&label);
+        let is_turned = |at: usize| match (sent(at), &plan.routes[at]) {
+            (Some(old), Some(new)) => old.ports != new.ports,
+            (None, Some(_)) => true,
+            (_, None) => false,
+        };
+        // Where no switch has a route yet, none can go in circles.
+        let is_new = (0..map.members.len()).all(|at| sent(at).is_none());
+        let ranks = match is_new {
+            true => vec![0; map.members.len()],
+            false => plan::ranks(&map.graph, &plan, is_turned),
+        };
+        for (at, dpid) in map.members.iter().enumerate() {
+            if !self.nodes.get(dpid).is_some_and(|node| node.is_ready) {
+                continue;
+            }
+            let revision = work.revision;
+            let change = |route| FabricChange {
+                dpid: *dpid,
+                revision,
+                what: What::Route(label, route),
+            };
+            match (sent(at).copied(), plan.routes[at]) {
+                (None, None) => {}
+                (Some(_), None) => work.deletes.push(change(None)),
+                (_, Some(new)) if is_turned(at) => {
+                    let bare = change(Some(new.bare()));
+                    match ranks[at] {
+                        0 => work.first.push(bare),
+                        rank => work.turns.entry(rank).or_default().push(bare),
+                    }
+                    if new != new.bare() {
+                        work.last.push(change(Some(new)));
+                    }
+                }
+                (Some(old), Some(new)) if old != new => {
+                    work.before_last.push(change(Some(old.common(new))));
+                    work.last.push(change(Some(new)));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Sends a change to its switch, if it is still wanted.
+    pub(super) fn apply(&mut self, change: FabricChange, outbox: &mut Outbox) {
+        let FabricChange {
+            dpid,
+            revision,
+            what,
+        } = change;
+        let Some(node) = self.nodes.get_mut(&dpid).filter(|node| node.is_ready) else {
+            return;
+        };
+        let sent = &mut node.sent;
+        let is_current = revision == self.revision;
+        let (old, new) = match what {
+            // A host that has left meanwhile is no longer wanted; a new one is, in any revision.
+            What::Host(mac, port) => {
+                let old = sent.hosts.insert(mac, port);
+                self.unpublished.insert(mac, dpid);
+                (old.map(|old| form::host(mac, old)), form::host(mac, port))
+            }
+            _ if !is_current => return,
+            What::Base => {
+                sent.base = true;
+                (None, form::base())
+            }
+            What::Own(label) => {
+                let old = sent.own.replace(label);
+                (old.map(form::own), form::own(label))
+            }
+            What::Inlet(port, true) => {
+                sent.inlets.insert(port);
+                (None, form::inlet(port))
+            }
+            What::Inlet(port, false) => {
+                sent.inlets.remove(&port);
+                (Some(form::inlet(port)), Vec::new())
+            }
+            What::Route(label, Some(route)) => {
+                self.is_reach_stale = true;
+                let old = sent.routes.insert(label, route);
+                (
+                    old.map(|old| form::route(label, &old)),
+                    form::route(label, &route),
+                )
+            }
+            What::Route(label, None) => {
+                let old = sent.routes.remove(&label);
+                (old.map(|old| form::route(label, &old)), Vec::new())
+            }
+        };
+        for message in form::change(old.unwrap_or_default(), new, outbox.generation) {
+            outbox.counters.flow_mods += u64::from(matches!(message, Message::FlowMod(_)));
+            outbox.send(dpid, &message);
+        }
+    }
+
+    /// Publishes what a change has made possible, when all switches have confirmed it.
+    fn publish(&mut self, revision: u64, outbox: &mut Outbox) {
+        if revision != self.revision {
+            return;
+        }
+        self.is_changing = false;
+        for (mac, dpid) in std::mem::take(&mut self.unpublished) {
+            let Some(node) = self.nodes.get(&dpid) else {
+                continue;
+            };
+            if let Some(label) = node.label.filter(|_| node.sent.hosts.contains_key(&mac)) {
+                self.places.set(mac, label);
+            }
+        }
+        self.tell_edges(outbox);
+    }
+
+    /// Informs each edge of its reach, where that has changed.
+    fn tell_edges(&mut self, outbox: &mut Outbox) {
+        let Some(config) = self.config else {
+            return;
+        };
+        let is_new_table = self.places.take_new();
+        if !std::mem::take(&mut self.is_reach_stale) && !is_new_table {
+            return;
+        }
+        for (dpid, node) in self.nodes.iter_mut().filter(|(_, node)| node.is_ready) {
+            let mut reach = Labels::default();
+            for label in node.sent.routes.keys() {
+                if self.egresses.contains_key(label) && !node.leaving.contains(label) {
+                    reach.insert(*label);
+                }
+            }
+            if node.told.as_ref() != Some(&reach) || is_new_table {
+                let view = FabricView {
+                    places: self.places.places().clone(),
+                    reach: reach.clone(),
+                    tag: config.tag,
+                };
+                if outbox.tell_edge(*dpid, EdgeUpdate::Fabric(view)) {
+                    node.told = Some(reach);
+                }
+            }
+        }
+    }
+}
+
+/// Entries by which edges send packets to egresses.
+#[derive(Default)]
+pub(super) struct Ingresses {
+    /// The ports of hosts, according to the entries that stay.
+    pub kept: Vec<PortNo>,
+    pub deleted: usize,
+}
+
+/// The members as a graph.
+struct Map {
+    members: Vec<DatapathId>,
+    graph: Graph,
+}
+
+impl Map {
+    fn new(net: &Network, nodes: &BTreeMap<DatapathId, Node>) -> Map {
+        let members = nodes.iter().filter(|(_, node)| node.is_member());
+        let members: Vec<DatapathId> = members.map(|(dpid, _)| *dpid).collect();
+        let away = |dpid: &DatapathId| !nodes.get(dpid).is_some_and(|node| node.is_connected);
+        let mut neighbours = Vec::new();
+        for dpid in &members {
+            let links = net.links.from(*dpid);
+            let own = links.filter_map(|(out_port, to, hops)| {
+                let switch = members.binary_search(&to.dpid).ok()?;
+                let is_away = away(dpid) || away(&to.dpid);
+                Some(Neighbour {
+                    switch,
+                    out_port,
+                    in_port: to.port,
+                    cost: hops + if is_away { AWAY_COST } else { 0 },
+                })
+            });
+            neighbours.push(own.collect());
+        }
+        let graph = Graph { neighbours };
+        Map { members, graph }
+    }
+
+    fn number(&self, dpid: DatapathId) -> Option<usize> {
+        self.members.binary_search(&dpid).ok()
+    }
+
+    /// The ports with links to other members.
+    fn ports(&self, dpid: DatapathId) -> BTreeSet<PortNo> {
+        let links = self.number(dpid).map(|at| &self.graph.neighbours[at]);
+        links
+            .into_iter()
+            .flatten()
+            .map(|link| link.out_port)
+            .collect()
+    }
+}
+
+/// The changes of one revision, in their order.
+struct Work {
+    revision: u64,
+    /// Changes that may be sent at once.
+    first: Vec<FabricChange>,
+    /// Routes that turn, by rank.
+    turns: BTreeMap<u32, Vec<FabricChange>>,
+    /// Detours that no longer hold.
+    before_last: Vec<FabricChange>,
+    /// Detours that hold from now on.
+    last: Vec<FabricChange>,
+    deletes: Vec<FabricChange>,
+}
+
+impl Work {
+    fn new(revision: u64) -> Work {
+        Work {
+            revision,
+            first: Vec::new(),
+            turns: BTreeMap::new(),
+            before_last: Vec::new(),
+            last: Vec::new(),
+            deletes: Vec::new(),
+        }
+    }
+
+    fn change(&self, dpid: DatapathId, what: What) -> FabricChange {
+        FabricChange {
+            dpid,
+            revision: self.revision,
+            what,
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        let rest = [&self.first, &self.before_last, &self.last, &self.deletes];
+        self.turns.is_empty() && rest.iter().all(|changes| changes.is_empty())
+    }
+
+    fn into_stages(self, unsure: Vec<DatapathId>) -> Vec<Stage> {
+        let of = |fabric: Vec<FabricChange>| Stage {
+            fabric,
+            ..Stage::default()
+        };
+        let mut stages = vec![Stage {
+            confirm: unsure,
+            ..Stage::default()
+        }];
+        stages.push(of(self.first));
+        stages.extend(self.turns.into_values().map(of));
+        stages.extend([of(self.before_last), of(self.last)]);
+        stages.push(Stage {
+            publish: Some(self.revision),
+            ..Stage::default()
+        });
+        stages.push(Stage {
+            delay: DRAIN,
+            ..of(self.deletes)
+        });
+        stages
+    }
+}
+
+impl Controller {
+    /// Computes the fabric's hosts again in a moment.
+    fn fabric_soon(&mut self, now: Instant) {
+        self.fabric.soon(now, GATHER, &mut self.outbox);
+    }
+
+    /// Computes the fabric's routes again: links or switches have changed.
+    pub(super) fn fabric_again(&mut self, now: Instant) {
+        self.fabric.is_stale = true;
+        self.fabric.soon(now, GATHER_FAILURES, &mut self.outbox);
+    }
+
+    pub(super) fn fabric_due(&mut self, now: Instant) {
+        if self.fabric.due.is_none_or(|due| due > now) {
+            return;
+        }
+        let stages = self.fabric.change(now, &self.network, &mut self.outbox);
+        self.start_update(now, stages);
+    }
+
+    pub(super) fn fabric_settled(&mut self, revision: u64) {
+        self.fabric.publish(revision, &mut self.outbox);
+    }
+
+    /// Names a host at an edge port to the fabric. The controller decides every pair of a host in a
+    /// class.
+    pub(super) fn tell_fabric(&mut self, mac: MacAddr, at: Location) {
+        if self.fabric.is_on() && !self.is_in_class(mac) && self.fabric.note_host(mac, at) {
+            self.fabric_soon(self.outbox.now);
+        }
+    }
+
+    pub(super) fn handle_groups(&mut self, now: Instant, dpid: DatapathId, bodies: Vec<ReplyBody>) {
+        self.fabric.read_groups(now, dpid, bodies, &mut self.outbox);
+        self.fabric_again(now);
+        self.adopt_soon(now);
+    }
+
+    /// Leaves a switch out of the fabric that does not take its groups.
+    pub(super) fn fabric_refused(
+        &mut self,
+        now: Instant,
+        dpid: DatapathId,
+        error: Option<ErrorKind>,
+    ) {
+        if self.fabric.exclude(dpid) {
+            self.outbox.alarm(Alarm::FabricRefused { dpid, error });
+            self.fabric_again(now);
+        }
+    }
+
+    /// Handles a labelled packet that has come to a switch where its receiver is not: the entry
+    /// that sent it there is stale.
+    pub(super) fn correct_ingress(
+        &mut self,
+        now: Instant,
+        at: Location,
+        src: MacAddr,
+        dst: MacAddr,
+    ) {
+        if !self.fabric.is_on() {
+            return;
+        }
+        let from = self.hosts.place(src).filter(|from| from.dpid != at.dpid);
+        if let Some(from) = from
+            && self.hosts.place(dst).is_none_or(|to| to.dpid != at.dpid)
+            && self.fabric.may_correct(now, from.dpid, dst)
+        {
+            self.outbox.tell_edge(from.dpid, EdgeUpdate::Stale(dst));
+        }
+    }
+}

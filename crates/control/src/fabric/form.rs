@@ -1,0 +1,594 @@
+//! The groups and entries of a switch in the fabric, and the messages that change them.
+//!
+//! A route is a few [`Part`]s. To change it, its parts before and after are compared, so that a
+//! message is sent only for what differs. What a switch reports after a restart is compared with
+//! the same parts.
+
+use std::collections::BTreeMap;
+
+use openflow::message::{FlowMod, FlowModCommand, GroupMod, GroupModCommand, GroupType};
+use openflow::multipart::{FlowStats, GroupDesc};
+use openflow::{
+    Action, Bucket, Cookie, Field, GroupId, Instruction, MacAddr, Match, MatchField, Message,
+    PortNo, TableId,
+};
+
+use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, EntryKind};
+use crate::pipeline::{HOST_TABLE, LABEL_TABLE, PATH_TABLE};
+
+use super::plan::{Ports, Route};
+use super::{Exit, Label};
+
+/// Above all other entries: labelled packets have been judged at their ingress.
+const PRIORITY_LINK: u16 = 4000;
+const PRIORITY_LABEL: u16 = 1000;
+/// The same for one in-port.
+const PRIORITY_INLET: u16 = 2000;
+const PRIORITY_HOST: u16 = 1000;
+
+/// The OXM value of a tag that is there (1.3.5, table 13).
+const VID_PRESENT: u16 = 0x1000;
+
+/// The upper half of the groups' numbers: "au".
+const GROUPS: u32 = 0x6175_0000;
+const BACK: u32 = 1 << 12;
+
+/// The priority in the tag of a marked packet.
+const MARK: u8 = 1;
+
+/// One group or entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    Group {
+        id: GroupId,
+        buckets: Vec<Bucket>,
+    },
+    Entry {
+        table_id: TableId,
+        priority: u16,
+        r#match: Match,
+        instructions: Vec<Instruction>,
+    },
+}
+
+/// The group that leads to an egress.
+pub fn group(label: Label) -> GroupId {
+    GroupId(GROUPS | u32::from(label.0))
+}
+
+/// The group for packets that come in where the detour leads.
+fn back_group(label: Label) -> GroupId {
+    GroupId(GROUPS | BACK | u32::from(label.0))
+}
+
+/// The egress of a group, if it is one of ours.
+pub fn label_of(group: GroupId) -> Option<Label> {
+    let is_ours = group.0 & 0xffff_e000 == GROUPS;
+    let label = Label((group.0 & 0xfff) as u16);
+    (is_ours && (Label::MIN..=Label::MAX).contains(&label)).then_some(label)
+}
+
+/// The VLAN id of a label, as a match and an action have it.
+pub fn vid(label: Label) -> u16 {
+    VID_PRESENT | label.0
+}
+
+/// The actions at the ingress.
+pub fn ingress_actions(tag: u16, label: Label) -> Vec<Action> {
+    vec![
+        Action::PushVlan(tag),
+        set(Field::VlanVid, vid(label)),
+        // A switch copies the priority of an inner tag, and a host must not mark its packets.
+        set(Field::VlanPcp, 0u8),
+        Action::Group(group(label)),
+    ]
+}
+
+/// The way of actions that an edge has set at an ingress.
+pub fn ingress_exit(tag: u16, actions: &[Action]) -> Option<Exit> {
+    let [.., Action::Group(id)] = actions else {
+        return None;
+    };
+    let label = label_of(*id)?;
+    (ingress_actions(tag, label) == actions).then_some(Exit::Egress(label))
+}
+
+fn set(field: Field, value: impl Into<u128>) -> Action {
+    Action::SetField(MatchField::Basic {
+        field,
+        value: value.into(),
+        mask: None,
+    })
+}
+
+fn labelled(label: Label) -> Match {
+    Match::any().with(Field::VlanVid, vid(label))
+}
+
+fn entry(table_id: TableId, priority: u16, r#match: Match, instructions: Vec<Instruction>) -> Part {
+    Part::Entry {
+        table_id,
+        priority,
+        r#match,
+        instructions,
+    }
+}
+
+fn apply(actions: Vec<Action>) -> Vec<Instruction> {
+    vec![Instruction::ApplyActions(actions)]
+}
+
+/// The parts of every switch of the fabric: packets that nothing else takes go to the controller.
+pub fn base() -> Vec<Part> {
+    let miss = |table| entry(table, 0, Match::any(), apply(vec![Action::controller()]));
+    vec![miss(HOST_TABLE), miss(LABEL_TABLE)]
+}
+
+/// The entry of an egress for its own label.
+pub fn own(label: Label) -> Vec<Part> {
+    let pop = vec![
+        Instruction::ApplyActions(vec![Action::PopVlan]),
+        Instruction::GotoTable(HOST_TABLE),
+    ];
+    vec![entry(LABEL_TABLE, PRIORITY_LABEL, labelled(label), pop)]
+}
+
+/// Labelled packets come in by links only.
+pub fn inlet(port: PortNo) -> Vec<Part> {
+    let tagged =
+        Match::any()
+            .with_in_port(port)
+            .with_masked(Field::VlanVid, VID_PRESENT, VID_PRESENT);
+    let on = vec![Instruction::GotoTable(LABEL_TABLE)];
+    vec![entry(PATH_TABLE, PRIORITY_LINK, tagged, on)]
+}
+
+pub fn host(mac: MacAddr, port: PortNo) -> Vec<Part> {
+    let to = Match::any().with_eth_dst(mac);
+    let out = apply(vec![Action::output(port)]);
+    vec![entry(HOST_TABLE, PRIORITY_HOST, to, out)]
+}
+
+pub fn route(label: Label, route: &Route) -> Vec<Part> {
+    let Some(first) = route.ports.first() else {
+        return Vec::new();
+    };
+    let bucket = |watch_port: PortNo, actions: Vec<Action>| Bucket {
+        weight: 0,
+        watch_port,
+        watch_group: GroupId::ANY,
+        actions,
+    };
+    let alive = |port: PortNo| bucket(port, vec![Action::output(port)]);
+    let marked = |to: PortNo| vec![set(Field::VlanPcp, MARK), Action::output(to)];
+    let with_mark = |mark: u8| labelled(label).with(Field::VlanPcp, mark);
+    let by = |port: PortNo, mark: u8| with_mark(mark).with_in_port(port);
+    let to_group = |id| apply(vec![Action::Group(id)]);
+    let buckets = |last: Option<Bucket>| route.ports.iter().map(alive).chain(last).collect();
+    let detour = route.other.filter(|_| route.detours);
+    let mut parts = vec![
+        Part::Group {
+            id: group(label),
+            buckets: buckets(detour.map(|other| bucket(other, marked(other)))),
+        },
+        entry(
+            LABEL_TABLE,
+            PRIORITY_LABEL,
+            with_mark(0),
+            to_group(group(label)),
+        ),
+        entry(
+            LABEL_TABLE,
+            PRIORITY_LABEL,
+            with_mark(MARK),
+            apply(vec![Action::output(first)]),
+        ),
+    ];
+    if let Some(other) = detour.filter(|_| route.turns_back) {
+        let back = Some(bucket(other, marked(PortNo::IN_PORT)));
+        parts.push(Part::Group {
+            id: back_group(label),
+            buckets: buckets(back),
+        });
+        let into = to_group(back_group(label));
+        parts.push(entry(LABEL_TABLE, PRIORITY_INLET, by(other, 0), into));
+    }
+    if let Some(other) = route.other.filter(|_| route.passes_on) {
+        let on = apply(vec![Action::output(other)]);
+        parts.push(entry(LABEL_TABLE, PRIORITY_INLET, by(first, MARK), on));
+    }
+    parts
+}
+
+impl Part {
+    fn is_same_place(&self, other: &Part) -> bool {
+        match (self, other) {
+            (Part::Group { id, .. }, Part::Group { id: of, .. }) => id == of,
+            (
+                Part::Entry {
+                    table_id,
+                    priority,
+                    r#match,
+                    ..
+                },
+                Part::Entry {
+                    table_id: table,
+                    priority: rank,
+                    r#match: other,
+                    ..
+                },
+            ) => (table_id, priority, r#match) == (table, rank, other),
+            _ => false,
+        }
+    }
+
+    fn set(self, generation: u16, command: GroupModCommand) -> Message {
+        match self {
+            Part::Group { id, buckets } => Message::GroupMod(GroupMod {
+                command,
+                group_type: GroupType::FastFailover,
+                group_id: id,
+                buckets,
+            }),
+            Part::Entry {
+                table_id,
+                priority,
+                r#match,
+                instructions,
+            } => Message::FlowMod(FlowMod {
+                table_id,
+                cookie: EntryKind::Fabric.cookie(generation),
+                instructions,
+                ..FlowMod::add(priority, r#match, Vec::new())
+            }),
+        }
+    }
+
+    fn delete(self) -> Message {
+        match self {
+            Part::Group { id, .. } => Message::GroupMod(GroupMod {
+                command: GroupModCommand::Delete,
+                group_type: GroupType::FastFailover,
+                group_id: id,
+                buckets: Vec::new(),
+            }),
+            Part::Entry {
+                table_id,
+                priority,
+                r#match,
+                ..
+            } => Message::FlowMod(FlowMod {
+                command: FlowModCommand::DeleteStrict,
+                table_id,
+                cookie: COOKIE_PREFIX,
+                cookie_mask: COOKIE_PREFIX_MASK,
+                instructions: Vec::new(),
+                ..FlowMod::add(priority, r#match, Vec::new())
+            }),
+        }
+    }
+
+    fn is_group(&self) -> bool {
+        matches!(self, Part::Group { .. })
+    }
+}
+
+/// The messages that make `new` of `old`, groups before the entries that lead to them.
+pub fn change(old: Vec<Part>, new: Vec<Part>, generation: u16) -> Vec<Message> {
+    let (mut gone, mut messages) = (Vec::new(), Vec::new());
+    for part in &old {
+        if !new.iter().any(|other| other.is_same_place(part)) {
+            gone.push(part.clone());
+        }
+    }
+    let (groups, entries): (Vec<Part>, Vec<Part>) = new.into_iter().partition(Part::is_group);
+    for part in groups.into_iter().chain(entries) {
+        let before = old.iter().find(|other| other.is_same_place(&part));
+        if before != Some(&part) {
+            let command = match before {
+                Some(_) => GroupModCommand::Modify,
+                None => GroupModCommand::Add,
+            };
+            messages.push(part.set(generation, command));
+        }
+    }
+    // A group takes the entries that lead to it along, so these go first.
+    let (groups, entries): (Vec<Part>, Vec<Part>) = gone.into_iter().partition(Part::is_group);
+    messages.extend(entries.into_iter().chain(groups).map(Part::delete));
+    messages
+}
+
+/// The parts that a switch of the fabric holds, by place.
+#[derive(Debug, Default)]
+pub struct Holdings(BTreeMap<Place, Part>);
+
+/// The identity of a group or an entry in a switch.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    Group(GroupId),
+    /// With the text of its match, whose fields are in order.
+    Entry(TableId, u16, String),
+}
+
+impl Holdings {
+    /// Takes the fabric's own entries out of the rows of a switch.
+    pub fn take(rows: &mut Vec<FlowStats>) -> Holdings {
+        let is_fabric = |cookie: Cookie| {
+            cookie.0 & COOKIE_PREFIX_MASK.0 == COOKIE_PREFIX.0
+                && EntryKind::of(cookie) == Some(EntryKind::Fabric)
+        };
+        let own = rows.extract_if(.., |row| is_fabric(row.cookie));
+        let parts = own.map(|row| Part::Entry {
+            table_id: row.table_id,
+            priority: row.priority,
+            r#match: row.r#match,
+            instructions: row.instructions,
+        });
+        Holdings(parts.map(placed).collect())
+    }
+
+    pub fn add_groups(&mut self, groups: Vec<GroupDesc>) {
+        let ours = groups
+            .into_iter()
+            .filter(|g| label_of(g.group_id).is_some());
+        let parts = ours.map(|group| Part::Group {
+            id: group.group_id,
+            buckets: match group.group_type {
+                GroupType::FastFailover => group.buckets,
+                // None of ours: it differs from every group that we make.
+                _ => Vec::new(),
+            },
+        });
+        self.0.extend(parts.map(placed));
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Takes parts out if all of them are there, as they are.
+    pub fn claim(&mut self, parts: Vec<Part>) -> bool {
+        let parts: Vec<(Place, Part)> = parts.into_iter().map(placed).collect();
+        let is_there = parts
+            .iter()
+            .all(|(place, part)| self.0.get(place) == Some(part));
+        if is_there {
+            for (place, _) in &parts {
+                self.0.remove(place);
+            }
+        }
+        is_there
+    }
+
+    /// The label that a switch has as an egress.
+    pub fn own_label(&self) -> Option<Label> {
+        let mut labels = self.entries().filter_map(|(_, m, _)| label_in(m));
+        labels.find(|label| {
+            let own = own(*label).into_iter().map(placed);
+            own.into_iter()
+                .all(|(place, part)| self.0.get(&place) == Some(&part))
+        })
+    }
+
+    /// The ports by which labelled packets come in.
+    pub fn inlets(&self) -> Vec<PortNo> {
+        let of = self.entries().filter(|(table, _, _)| *table == PATH_TABLE);
+        of.filter_map(|(_, m, _)| m.in_port()).collect()
+    }
+
+    /// The hosts of this egress.
+    pub fn hosts(&self) -> Vec<(MacAddr, PortNo)> {
+        let of = self.entries().filter(|(table, _, _)| *table == HOST_TABLE);
+        let hosts = of.filter_map(|(_, m, instructions)| {
+            let mac = MacAddr::from_u64(m.exact(Field::EthDst)? as u64);
+            let port = output_of(instructions)?;
+            let is_host = !mac.is_multicast() && mac != MacAddr::default() && port.is_ordinary();
+            is_host.then_some((mac, port))
+        });
+        hosts.collect()
+    }
+
+    /// The labels that the switch has a route to, and the routes as far as they can be read.
+    pub fn routes(&self) -> Vec<(Label, Route)> {
+        let mut inlets: BTreeMap<Label, [Option<PortNo>; 2]> = BTreeMap::new();
+        for (_, m, instructions) in self.entries() {
+            let mark = m.exact(Field::VlanPcp).filter(|_| m.in_port().is_some());
+            if let (Some(label), Some(mark)) = (label_in(m), mark) {
+                let of = &mut inlets.entry(label).or_default()[usize::from(mark != 0)];
+                *of = if mark == 0 {
+                    m.in_port()
+                } else {
+                    output_of(instructions)
+                };
+            }
+        }
+        let mut routes = Vec::new();
+        for part in self.0.values() {
+            let Part::Group { id, buckets } = part else {
+                continue;
+            };
+            let Some(label) = label_of(*id).filter(|label| group(*label) == *id) else {
+                continue;
+            };
+            let out = |bucket: &Bucket| match &bucket.actions[..] {
+                [Action::Output { port, .. }] => Some(*port),
+                _ => None,
+            };
+            let last = buckets.last().filter(|last| out(last).is_none());
+            let detour = last.map(|last| last.watch_port);
+            let [back, on] = inlets.get(&label).copied().unwrap_or_default();
+            let route = Route {
+                ports: Ports::of(buckets.iter().filter_map(out)),
+                other: detour.or(on),
+                detours: detour.is_some(),
+                turns_back: back.is_some(),
+                passes_on: on.is_some(),
+            };
+            routes.push((label, route));
+        }
+        routes
+    }
+
+    fn entries(&self) -> impl Iterator<Item = (TableId, &Match, &[Instruction])> {
+        self.0.values().filter_map(|part| match part {
+            Part::Entry {
+                table_id,
+                r#match,
+                instructions,
+                ..
+            } => Some((*table_id, r#match, &instructions[..])),
+            Part::Group { .. } => None,
+        })
+    }
+
+    /// The messages that delete all that is left, entries first.
+    pub fn clear(self) -> Vec<Message> {
+        change(self.0.into_values().collect(), Vec::new(), 0)
+    }
+}
+
+/// A part in the one form in which parts are compared: switches report fields in an order of their
+/// own, and weights where none count.
+fn placed(mut part: Part) -> (Place, Part) {
+    let place = match &mut part {
+        Part::Group { id, buckets } => {
+            buckets.iter_mut().for_each(|bucket| bucket.weight = 0);
+            Place::Group(*id)
+        }
+        Part::Entry {
+            table_id,
+            priority,
+            r#match,
+            ..
+        } => {
+            r#match
+                .fields
+                .sort_by_cached_key(|field| format!("{field:?}"));
+            Place::Entry(*table_id, *priority, format!("{:?}", r#match))
+        }
+    };
+    (place, part)
+}
+
+fn label_in(m: &Match) -> Option<Label> {
+    let vid = m.exact(Field::VlanVid)? as u16;
+    let label = Label(vid & !VID_PRESENT);
+    let is_label = vid & VID_PRESENT != 0 && (Label::MIN..=Label::MAX).contains(&label);
+    is_label.then_some(label)
+}
+
+fn output_of(instructions: &[Instruction]) -> Option<PortNo> {
+    let [Instruction::ApplyActions(actions)] = instructions else {
+        return None;
+    };
+    match &actions[..] {
+        [Action::Output { port, .. }] => Some(*port),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clock::Instant;
+    use openflow::multipart::{FlowStatsRequest, MultipartReply};
+    use openflow::table::Switch;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn some_route() -> impl Strategy<Value = Route> {
+        let ports = prop::collection::btree_set(1u32..5, 1..4);
+        (ports, 5u32..7, any::<[bool; 3]>()).prop_map(|(ports, other, flags)| Route {
+            ports: Ports::of(ports.into_iter().map(PortNo)),
+            other: Some(PortNo(other)),
+            detours: flags[0],
+            turns_back: flags[0] && flags[1],
+            passes_on: flags[2],
+        })
+    }
+
+    /// The parts that the switch reports.
+    fn held(switch: &mut Switch) -> Holdings {
+        let mut ask = |body| {
+            let request = openflow::multipart::MultipartRequest { more: false, body };
+            let answer = switch.apply(Instant::START, &Message::MultipartRequest(request));
+            match answer.expect("an answer").remove(0) {
+                Message::MultipartReply(MultipartReply { body, .. }) => body,
+                other => panic!("{other:?}"),
+            }
+        };
+        use openflow::multipart::{ReplyBody, RequestBody};
+        let rows = ask(RequestBody::Flow(FlowStatsRequest::all()));
+        let groups = ask(RequestBody::GroupDesc);
+        let (ReplyBody::Flow(mut rows), ReplyBody::GroupDesc(groups)) = (rows, groups) else {
+            panic!("rows and groups");
+        };
+        let mut held = Holdings::take(&mut rows);
+        held.add_groups(groups);
+        held
+    }
+
+    proptest! {
+        /// A switch that takes every change holds what was wanted last, and it can be read.
+        #[test]
+        fn changes_lead_from_any_route_to_any_other(
+            routes in prop::collection::vec(prop::option::of(some_route()), 1..8),
+        ) {
+            let mut switch = Switch::with_ports(1..8);
+            let label = Label(4000);
+            let mut old = Vec::new();
+            for wanted in routes {
+                let new = wanted.map_or(Vec::new(), |wanted| route(label, &wanted));
+                for message in change(old, new.clone(), 7) {
+                    let taken = switch.apply(Instant::START, &message);
+                    prop_assert!(taken.is_ok(), "{message:?}: {taken:?}");
+                }
+                let mut holdings = held(&mut switch);
+                let read = holdings.routes();
+                let wanted = wanted.map(|mut wanted| {
+                    let is_used = wanted.detours || wanted.passes_on;
+                    wanted.other = wanted.other.filter(|_| is_used);
+                    (label, wanted)
+                });
+                prop_assert_eq!(read, wanted.into_iter().collect::<Vec<_>>());
+                prop_assert!(holdings.claim(new.clone()));
+                prop_assert!(holdings.is_empty(), "nothing else is left: {:?}", holdings);
+                old = new;
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_switch_is_told_is_read_again() {
+        let mut switch = Switch::with_ports(1..4);
+        let mac = MacAddr([2, 0, 0, 0, 0, 9]);
+        let all = [
+            base(),
+            own(Label(17)),
+            inlet(PortNo(3)),
+            host(mac, PortNo(2)),
+        ];
+        for message in all.iter().flat_map(|p| change(Vec::new(), p.clone(), 1)) {
+            switch.apply(Instant::START, &message).expect("it takes it");
+        }
+        let mut holdings = held(&mut switch);
+        assert_eq!(holdings.own_label(), Some(Label(17)));
+        assert_eq!(holdings.inlets(), [PortNo(3)]);
+        assert_eq!(holdings.hosts(), [(mac, PortNo(2))]);
+        assert!(all.into_iter().all(|part| holdings.claim(part)));
+        assert!(holdings.is_empty());
+    }
+
+    /// Only groups of the fabric have its numbers.
+    #[test]
+    fn groups_of_others_are_left_alone() {
+        for id in [0, 1, GROUPS, GROUPS | 4095, GROUPS | 0x2000, 0xffff_ff00] {
+            assert_eq!(label_of(GroupId(id)), None, "{id:#x}");
+        }
+        assert_eq!(label_of(group(Label::MAX)), Some(Label::MAX));
+        assert_eq!(label_of(back_group(Label::MIN)), Some(Label::MIN));
+        let ours = ingress_actions(0x88a8, Label(5));
+        assert_eq!(ingress_exit(0x88a8, &ours), Some(Exit::Egress(Label(5))));
+        assert_eq!(ingress_exit(0x8100, &ours), None);
+    }
+}

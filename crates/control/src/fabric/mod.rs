@@ -1,0 +1,70 @@
+//! Forwarding by labels: routes between switches are set before any packet needs them.
+//!
+//! Each switch with hosts is an *egress* and has a [`Label`]. Every switch holds a group for each
+//! egress, which leads there, and entries that send labelled packets to the group. A conversation
+//! costs one entry, at its ingress: it pushes the label as an outer VLAN tag and sends the packet
+//! to the group. The egress pops the label and looks the destination up among its own hosts.
+//!
+//! ```text
+//! table 0        in_port=link, any tag -> table 2
+//! table 2        vid=own label         -> pop_vlan, table 3
+//!                vid=other label       -> group of the egress
+//! table 3        eth_dst=host          -> output
+//! ```
+//!
+//! [`plan`] computes the routes from the links, [`form`] makes messages of them, and
+//! [`places`] is the table in which all edges find the egress of a host.
+
+pub mod form;
+pub mod places;
+pub mod plan;
+
+/// The number of an egress: the VLAN id of the tag that its packets carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Label(pub u16);
+
+impl Label {
+    /// VLAN ids 0 and 4095 name no VLAN.
+    pub const MIN: Label = Label(1);
+    pub const MAX: Label = Label(4094);
+}
+
+/// The direction of a packet from its ingress: to a host there, or to another switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    Port(openflow::PortNo),
+    Egress(Label),
+}
+
+/// A set of labels.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Labels(Box<[u64; 64]>);
+
+impl Default for Labels {
+    fn default() -> Labels {
+        Labels(Box::new([0; 64]))
+    }
+}
+
+impl Labels {
+    pub fn insert(&mut self, label: Label) {
+        self.0[usize::from(label.0 / 64) % 64] |= 1 << (label.0 % 64);
+    }
+
+    pub fn remove(&mut self, label: Label) {
+        self.0[usize::from(label.0 / 64) % 64] &= !(1 << (label.0 % 64));
+    }
+
+    pub fn contains(&self, label: Label) -> bool {
+        self.0[usize::from(label.0 / 64) % 64] & 1 << (label.0 % 64) != 0
+    }
+}
+
+impl std::fmt::Debug for Labels {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let all = (Label::MIN.0..=Label::MAX.0).map(Label);
+        f.debug_set()
+            .entries(all.filter(|l| self.contains(*l)))
+            .finish()
+    }
+}

@@ -1,0 +1,450 @@
+//! The routes of every switch to one egress, computed from the links alone.
+//!
+//! A packet follows the first port of its switch's [`Route`] whose link is alive. Shortest paths
+//! come first, so packets come nearer to the egress with each hop, whichever ports are dead. Where
+//! all of them are dead, a *detour* may be left: the packet is marked and sent to the next best
+//! neighbour. Marked packets follow fixed ports until they reach the egress, and are dropped where
+//! one is dead.
+//!
+//! No packet goes in circles, whatever fails and however often:
+//!
+//! - An unmarked packet comes nearer with each hop, and is marked at most once.
+//! - The way of a marked packet does not depend on what is dead. [`plan`] follows it, and offers
+//!   the detour only if it reaches the egress.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use clock::mix;
+use openflow::PortNo;
+
+/// Maximum number of ports on shortest paths that a route uses.
+pub const PORTS_MAX: usize = 4;
+
+/// The links between the switches, which have numbers from 0.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    pub neighbours: Vec<Vec<Neighbour>>,
+}
+
+/// One direction of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    pub switch: usize,
+    pub out_port: PortNo,
+    /// The port at the other end.
+    pub in_port: PortNo,
+    /// At least 1.
+    pub cost: u32,
+}
+
+/// The ports on shortest paths to an egress. The first is used; the others when it is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Ports {
+    all: [u32; PORTS_MAX],
+    len: u8,
+}
+
+impl Ports {
+    pub fn of(ports: impl IntoIterator<Item = PortNo>) -> Ports {
+        let mut all = Ports::default();
+        for (slot, port) in all.all.iter_mut().zip(ports) {
+            *slot = port.0;
+            all.len += 1;
+        }
+        all
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = PortNo> + '_ {
+        self.all[..usize::from(self.len)].iter().map(|n| PortNo(*n))
+    }
+
+    pub fn first(&self) -> Option<PortNo> {
+        self.iter().next()
+    }
+
+    pub fn contains(&self, port: PortNo) -> bool {
+        self.iter().any(|own| own == port)
+    }
+}
+
+/// How a switch leads packets to one egress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    pub ports: Ports,
+    /// The next best port after the first.
+    pub other: Option<PortNo>,
+    /// Whether packets are marked and sent out of `other` when all of `ports` are dead.
+    pub detours: bool,
+    /// Whether unmarked packets may come in by `other`, so that the detour leads them back.
+    pub turns_back: bool,
+    /// Whether marked packets may come in by the first port, and go on by `other`.
+    pub passes_on: bool,
+}
+
+impl Route {
+    /// The same route without what relies on other switches' detours.
+    pub fn bare(self) -> Route {
+        Route {
+            turns_back: false,
+            passes_on: false,
+            ..self
+        }
+    }
+
+    /// The part of this route that `other` has as well.
+    pub fn common(self, other: Route) -> Route {
+        let is_same = self.other == other.other;
+        Route {
+            detours: self.detours && (is_same && other.detours),
+            turns_back: self.turns_back && (is_same && other.turns_back),
+            passes_on: self.passes_on && (is_same && other.passes_on),
+            ..self
+        }
+    }
+}
+
+/// The route of each switch to one egress; `None` at the egress and where no path leads there.
+pub struct Plan {
+    pub routes: Vec<Option<Route>>,
+    /// The switches by their distance, the egress first.
+    pub by_distance: Vec<usize>,
+}
+
+/// Computes the routes to `egress`. Equal paths are used in an order that depends on the switch,
+/// the egress and the port only: when one fails, the others keep their order.
+pub fn plan(graph: &Graph, egress: usize) -> Plan {
+    let (distances, by_distance) = distances(graph, egress);
+    let mut routes: Vec<Option<Route>> = vec![None; graph.neighbours.len()];
+    for at in by_distance.iter().copied().filter(|at| *at != egress) {
+        let mut ranked: Vec<(u64, u64, PortNo)> = Vec::new();
+        for link in &graph.neighbours[at] {
+            if let Some(distance) = distances[link.switch] {
+                let through = distance + u64::from(link.cost);
+                let order =
+                    mix((at as u64) << 40 ^ (egress as u64) << 20 ^ u64::from(link.out_port.0));
+                ranked.push((through, order, link.out_port));
+            }
+        }
+        ranked.sort_unstable();
+        let least = ranked.first().map(|(through, _, _)| *through);
+        let shortest = ranked
+            .iter()
+            .filter(|(through, _, _)| Some(*through) == least);
+        routes[at] = Some(Route {
+            ports: Ports::of(shortest.map(|(_, _, port)| *port)),
+            other: ranked.get(1).map(|(_, _, port)| *port),
+            detours: false,
+            turns_back: false,
+            passes_on: false,
+        });
+    }
+    let alone = |route: &Route| route.ports.iter().count() == 1 && route.other.is_some();
+    for at in by_distance.iter().copied() {
+        if routes[at].as_ref().is_some_and(alone) {
+            offer_detour(graph, egress, at, &mut routes);
+        }
+    }
+    Plan {
+        routes,
+        by_distance,
+    }
+}
+
+/// Gives a switch its detour if marked packets reach the egress by it.
+fn offer_detour(graph: &Graph, egress: usize, from: usize, routes: &mut [Option<Route>]) {
+    let Some(other) = routes[from].and_then(|route| route.other) else {
+        return;
+    };
+    let Some(start) = link(graph, from, other) else {
+        return;
+    };
+    let mut passed = Vec::new();
+    let (mut at, mut in_port) = (start.switch, start.in_port);
+    let mut steps = 0;
+    while at != egress {
+        steps += 1;
+        let Some(route) = routes[at].filter(|_| at != from && steps <= routes.len()) else {
+            return;
+        };
+        let out = match route.ports.first() == Some(in_port) {
+            true => {
+                passed.push(at);
+                route.other
+            }
+            false => route.ports.first(),
+        };
+        let Some(next) = out.and_then(|out| link(graph, at, out)) else {
+            return;
+        };
+        (at, in_port) = (next.switch, next.in_port);
+    }
+    for at in passed {
+        if let Some(route) = &mut routes[at] {
+            route.passes_on = true;
+        }
+    }
+    let neighbour = routes[start.switch].as_ref();
+    let comes_back = neighbour.is_some_and(|route| route.ports.contains(start.in_port));
+    if let Some(route) = &mut routes[from] {
+        (route.detours, route.turns_back) = (true, comes_back);
+    }
+}
+
+fn link(graph: &Graph, from: usize, out_port: PortNo) -> Option<Neighbour> {
+    let mut links = graph.neighbours[from].iter();
+    links.find(|link| link.out_port == out_port).copied()
+}
+
+fn distances(graph: &Graph, egress: usize) -> (Vec<Option<u64>>, Vec<usize>) {
+    let mut distances: Vec<Option<u64>> = vec![None; graph.neighbours.len()];
+    let mut by_distance = Vec::new();
+    let mut queue = BinaryHeap::from([Reverse((0, egress))]);
+    while let Some(Reverse((distance, at))) = queue.pop() {
+        if distances[at].is_some() {
+            continue;
+        }
+        distances[at] = Some(distance);
+        by_distance.push(at);
+        // Both directions of a link are there, so this search may go backwards.
+        for link in &graph.neighbours[at] {
+            if distances[link.switch].is_none() {
+                queue.push(Reverse((distance + u64::from(link.cost), link.switch)));
+            }
+        }
+    }
+    (distances, by_distance)
+}
+
+/// When each switch may take its new route, so that no packet goes in circles meanwhile: its rank.
+/// Those of rank 1 first, then those of rank 2 when the first are confirmed. 0: nothing changes.
+///
+/// A switch changes after all those behind it. So a packet that has met a new route meets new
+/// routes only, and before that it has met old ones only.
+pub fn ranks(graph: &Graph, plan: &Plan, is_changed: impl Fn(usize) -> bool) -> Vec<u32> {
+    let mut behind = vec![0u32; graph.neighbours.len()];
+    let mut ranks = vec![0; graph.neighbours.len()];
+    for at in plan.by_distance.iter().copied() {
+        let Some(route) = &plan.routes[at] else {
+            continue;
+        };
+        let next = route.ports.iter().filter_map(|port| link(graph, at, port));
+        let most = next.map(|link| behind[link.switch]).max().unwrap_or(0);
+        let changes = is_changed(at);
+        behind[at] = most + u32::from(changes);
+        ranks[at] = if changes { behind[at] } else { 0 };
+    }
+    ranks
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clock::SplitMix64;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Links = Vec<(usize, usize)>;
+
+    /// A graph of these links. Port `n` of both ends is link `n`, from 1.
+    fn graph(size: usize, links: &Links) -> Graph {
+        let mut neighbours = vec![Vec::new(); size];
+        for (n, (a, b)) in links.iter().enumerate() {
+            let port = PortNo(n as u32 + 1);
+            for (from, to) in [(*a, *b), (*b, *a)] {
+                neighbours[from].push(Neighbour {
+                    switch: to,
+                    out_port: port,
+                    in_port: port,
+                    cost: 1,
+                });
+            }
+        }
+        Graph { neighbours }
+    }
+
+    fn ring(size: usize) -> Links {
+        (0..size).map(|n| (n, (n + 1) % size)).collect()
+    }
+
+    /// A random connected graph without loops of one switch.
+    fn random(size: usize, extra: usize, seed: u64) -> Links {
+        let mut random = SplitMix64::new(seed);
+        let mut below = |n: usize| (random.next() % n as u64) as usize;
+        let mut links: Links = (1..size).map(|n| (below(n), n)).collect();
+        links.extend((0..extra).map(|_| (below(size), below(size))));
+        links.retain(|(a, b)| a != b);
+        links
+    }
+
+    #[derive(Debug, PartialEq)]
+    enum End {
+        Arrived,
+        Dropped,
+        Circle,
+    }
+
+    /// Follows a packet as the groups and entries of `form` treat it.
+    fn follow(
+        graph: &Graph,
+        routes: &[Option<Route>],
+        (from, egress): (usize, usize),
+        dead: &BTreeSet<PortNo>,
+    ) -> End {
+        let (mut at, mut in_port, mut is_marked) = (from, None, false);
+        let mut seen = BTreeSet::new();
+        while at != egress {
+            if !seen.insert((at, in_port, is_marked)) {
+                return End::Circle;
+            }
+            let Some(route) = &routes[at] else {
+                return End::Dropped;
+            };
+            let first = route.ports.first();
+            let out = if is_marked {
+                match in_port == first && route.passes_on {
+                    true => route.other,
+                    false => first.filter(|first| in_port != Some(*first)),
+                }
+            } else {
+                let alive = |port: &PortNo| !dead.contains(port);
+                match route.ports.iter().find(alive) {
+                    Some(port) => (in_port != Some(port)).then_some(port),
+                    None => {
+                        is_marked = true;
+                        let detour = route.other.filter(|_| route.detours).filter(alive);
+                        detour.filter(|other| in_port != Some(*other) || route.turns_back)
+                    }
+                }
+            };
+            let Some(out) = out.filter(|out| !dead.contains(out)) else {
+                return End::Dropped;
+            };
+            let next = link(graph, at, out).expect("routes use links");
+            (at, in_port) = (next.switch, Some(next.in_port));
+        }
+        End::Arrived
+    }
+
+    proptest! {
+        /// Whatever is dead, no packet goes in circles; with nothing dead, all arrive.
+        #[test]
+        fn no_packet_goes_in_circles(
+            size in 2usize..12,
+            extra in 0usize..14,
+            seed: u64,
+            dead in prop::collection::btree_set(1u32..26, 0..6),
+        ) {
+            let graph = graph(size, &random(size, extra, seed));
+            let dead: BTreeSet<PortNo> = dead.into_iter().map(PortNo).collect();
+            for egress in 0..size {
+                let plan = plan(&graph, egress);
+                for from in 0..size {
+                    let whole = follow(&graph, &plan.routes, (from, egress), &BTreeSet::new());
+                    prop_assert_eq!(whole, End::Arrived);
+                    let broken = follow(&graph, &plan.routes, (from, egress), &dead);
+                    prop_assert_ne!(broken, End::Circle, "{} to {}", from, egress);
+                }
+            }
+        }
+
+        /// While routes change by rank, no packet goes in circles either, and none is lost that has
+        /// an old and a new route over living links.
+        #[test]
+        fn changes_by_rank_make_no_circles(
+            size in 2usize..10,
+            extra in 0usize..10,
+            seed: u64,
+            gone in 1u32..20,
+        ) {
+            let links = random(size, extra, seed);
+            let graph_before = graph(size, &links);
+            let port = PortNo(gone);
+            let mut graph_after = graph_before.clone();
+            for own in &mut graph_after.neighbours {
+                own.retain(|link| link.out_port != port);
+            }
+            for egress in 0..size {
+                for (old_graph, new_graph) in
+                    [(&graph_before, &graph_after), (&graph_after, &graph_before)]
+                {
+                    let (old, new) = (plan(old_graph, egress), plan(new_graph, egress));
+                    let ports = |plan: &Plan, at: usize| plan.routes[at].map(|route| route.ports);
+                    let is_turned =
+                        |at: usize| new.routes[at].is_some() && ports(&old, at) != ports(&new, at);
+                    let ranks = ranks(new_graph, &new, is_turned);
+                    for turned in 0..=size as u32 {
+                        let mixed: Vec<Option<Route>> = (0..size)
+                            .map(|at| match is_turned(at) && ranks[at] <= turned {
+                                true => new.routes[at].map(Route::bare),
+                                false => old.routes[at],
+                            })
+                            .collect();
+                        let all = BTreeSet::new();
+                        let without = BTreeSet::from([port]);
+                        for dead in [&all, &without] {
+                            for from in 0..size {
+                                let end = follow(&graph_before, &mixed, (from, egress), dead);
+                                prop_assert_ne!(end, End::Circle, "{} to {}", from, egress);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// A ring has no neighbour that is nearer by the other way; detours lead around it.
+    #[test]
+    fn every_single_failure_of_a_ring_is_survived() {
+        for size in 3..10 {
+            let graph = graph(size, &ring(size));
+            for egress in 0..size {
+                let plan = plan(&graph, egress);
+                for dead in 1..=size as u32 {
+                    for from in 0..size {
+                        let dead = BTreeSet::from([PortNo(dead)]);
+                        let end = follow(&graph, &plan.routes, (from, egress), &dead);
+                        assert_eq!(end, End::Arrived, "{size}: {from} to {egress}, {dead:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Two spines and four leaves: a leaf has two equal ways, and a spine goes on by another leaf.
+    #[test]
+    fn every_single_failure_of_a_leaf_spine_is_survived() {
+        let links: Links = (2..6).flat_map(|leaf| [(0, leaf), (1, leaf)]).collect();
+        let graph = graph(6, &links);
+        for egress in 2..6 {
+            let plan = plan(&graph, egress);
+            for dead in 1..=links.len() as u32 {
+                for from in 2..6 {
+                    let dead = BTreeSet::from([PortNo(dead)]);
+                    let end = follow(&graph, &plan.routes, (from, egress), &dead);
+                    assert_eq!(end, End::Arrived, "{from} to {egress}, {dead:?}");
+                }
+            }
+        }
+    }
+
+    /// When the first of equal ports dies, the others keep their order: what the group does by
+    /// itself is what the next plan says.
+    #[test]
+    fn equal_ports_keep_their_order() {
+        let links: Links = (0..4).flat_map(|spine| [(spine, 4), (spine, 5)]).collect();
+        let before = graph(6, &links);
+        let route = plan(&before, 5).routes[4].expect("a route");
+        let ports: Vec<PortNo> = route.ports.iter().collect();
+        assert_eq!(ports.len(), 4);
+        let mut after = before.clone();
+        for own in &mut after.neighbours {
+            own.retain(|link| link.out_port != ports[0]);
+        }
+        let route = plan(&after, 5).routes[4].expect("a route");
+        assert_eq!(route.ports.iter().collect::<Vec<_>>(), ports[1..]);
+    }
+}
