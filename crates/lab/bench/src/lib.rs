@@ -8,6 +8,7 @@
 
 pub mod channel;
 mod controller;
+mod fabric;
 pub mod network;
 mod null;
 mod relay;
@@ -25,6 +26,13 @@ Example:
       --compare 'auster run ptcp:{port}:127.0.0.1' --macs 1000 -o results/today
   auster bench controller tcp:127.0.0.1 --mode open --rate 20000")]
     Controller(Box<controller::Args>),
+    /// Emulated switches with tables form a network: pairs served a second, paths, failures
+    #[command(after_help = "\
+Example:
+  auster bench fabric --start 'auster run ptcp:{port}:127.0.0.1' --topology linear,16
+  auster bench fabric --start 'auster run ptcp:{port}:127.0.0.1' --overload 0.5,1,2,4
+  auster bench fabric tcp:127.0.0.1 --workload failures --topology ring,8 -o results/ring")]
+    Fabric(Box<fabric::Args>),
     /// The same under ever more switches: time until all are in, memory of each, echo
     #[command(after_help = "\
 Example:
@@ -81,6 +89,7 @@ Example:
 pub fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Controller(args) => controller::run(*args),
+        Command::Fabric(args) => fabric::run(&args),
         Command::Scale(args) => controller::scale::run(&args),
         Command::Cbench(args) => controller::cbench::run(&args),
         Command::Null(args) => null::run(args),

@@ -69,26 +69,35 @@ impl Topology {
 
     /// Makes a topology from its words; `hosts_per_edge` replaces the form's own number.
     pub fn generate(words: &str, hosts_per_edge: Option<usize>) -> Result<Topology, String> {
+        Topology::generate_within(words, hosts_per_edge, (SWITCHES_MAX, HOSTS_MAX))
+    }
+
+    /// The same with bounds of its own: the number of switches, and of hosts.
+    pub fn generate_within(
+        words: &str,
+        hosts_per_edge: Option<usize>,
+        (switches_max, hosts_max): (usize, usize),
+    ) -> Result<Topology, String> {
         let form: Form = words.parse()?;
         let hosts_asked = match form {
             Form::Single { hosts } => hosts.max(hosts_per_edge.unwrap_or(0)),
             _ => hosts_per_edge.unwrap_or(0),
         };
-        if hosts_asked > HOSTS_MAX {
+        if hosts_asked > hosts_max {
             return Err(format!(
-                "topology '{words}' has {hosts_asked} hosts on a switch; a lab holds {HOSTS_MAX}"
+                "topology '{words}' has {hosts_asked} hosts on a switch; {hosts_max} is the most"
             ));
         }
-        if form.switch_count() > SWITCHES_MAX {
+        if form.switch_count() > switches_max {
             return Err(format!(
-                "topology '{words}' has {} switches; a lab holds {SWITCHES_MAX}",
+                "topology '{words}' has {} switches; {switches_max} is the most",
                 form.switch_count()
             ));
         }
         let topology = form.build(words, hosts_per_edge);
-        if topology.hosts.len() > HOSTS_MAX {
+        if topology.hosts.len() > hosts_max {
             return Err(format!(
-                "topology '{words}' has {} hosts; a lab holds {HOSTS_MAX}",
+                "topology '{words}' has {} hosts; {hosts_max} is the most",
                 topology.hosts.len()
             ));
         }
@@ -518,8 +527,8 @@ mod tests {
         assert!(refused("fat-tree,k=3").contains("odd"));
         assert!(refused("tree,width=3,fanout=2").contains("no 'width'"));
         assert!(refused("tree,depth=3,depth=2").contains("once"));
-        assert!(refused("tree,depth=40,fanout=9").contains("a lab holds 256"));
-        assert!(refused("linear,99999999999999").contains("a lab holds 256"));
-        assert!(refused("single,5000").contains("a lab holds 1024"));
+        assert!(refused("tree,depth=40,fanout=9").contains("256 is the most"));
+        assert!(refused("linear,99999999999999").contains("256 is the most"));
+        assert!(refused("single,5000").contains("1024 is the most"));
     }
 }

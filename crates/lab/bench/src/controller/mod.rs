@@ -13,17 +13,17 @@ mod conduct;
 mod layout;
 mod links;
 mod outstanding;
-mod plan;
-mod report;
+pub(super) mod plan;
+pub(super) mod report;
 mod rounds;
 pub mod scale;
 mod serve;
-mod settings;
-mod switch;
+pub(super) mod settings;
+pub(super) mod switch;
 mod tally;
 pub(super) mod target;
-mod wire;
-mod worker;
+pub(super) mod wire;
+pub(super) mod worker;
 
 use std::path::PathBuf;
 
@@ -48,23 +48,8 @@ use switch::Announce;
 /// starts.
 #[derive(clap::Args)]
 pub struct Args {
-    /// The controller: tcp:HOST[:PORT], ssl: or quic:; or none with --start
-    #[arg(value_name = "TARGET")]
-    target: Option<String>,
-
-    /// Start this controller for the run; {port} in it becomes a free port. Put "ssl: " or "quic: "
-    /// before it to speak that
-    #[arg(long, value_name = "CMD", conflicts_with = "target")]
-    start: Option<String>,
-
-    /// Another controller to measure in turn with the first: a command as for --start, or the
-    /// method of one that runs. May be given several times
-    #[arg(long, value_name = "CMD")]
-    compare: Vec<String>,
-
-    /// Names of the controllers, in their order
-    #[arg(long = "name", value_name = "NAME")]
-    names: Vec<String>,
+    #[command(flatten)]
+    subjects: SubjectArgs,
 
     /// How packet-ins are sent: a window per switch, one at a time, or at a rate
     #[arg(long, value_enum, default_value = "throughput")]
@@ -186,6 +171,28 @@ pub struct Args {
 
     #[command(flatten)]
     output: OutputArgs,
+}
+
+// The controllers to measure. A doc comment would become the help of the command.
+#[derive(clap::Args)]
+pub struct SubjectArgs {
+    /// The controller: tcp:HOST[:PORT], ssl: or quic:; or none with --start
+    #[arg(value_name = "TARGET")]
+    pub target: Option<String>,
+
+    /// Start this controller for the run; {port} in it becomes a free port. Put "ssl: " or "quic: "
+    /// before it to speak that
+    #[arg(long, value_name = "CMD", conflicts_with = "target")]
+    pub start: Option<String>,
+
+    /// Another controller to measure in turn with the first: a command as for --start, or the
+    /// method of one that runs. May be given several times
+    #[arg(long, value_name = "CMD")]
+    pub compare: Vec<String>,
+
+    /// Names of the controllers, in their order
+    #[arg(long = "name", value_name = "NAME")]
+    pub names: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -120,7 +120,7 @@ struct TargetDocument {
 /// The limit on the figure, as far as processor time shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Bottleneck {
+pub enum Bottleneck {
     /// A generator thread had no time left and the controller had.
     Generator,
     /// All cores were busy, by both.
@@ -131,7 +131,12 @@ enum Bottleneck {
 
 impl Bottleneck {
     /// `target_cpu` in cores, where it is known.
-    fn of(busiest_thread: f64, generator_cpu: f64, target_cpu: Option<f64>, cores: f64) -> Self {
+    pub fn of(
+        busiest_thread: f64,
+        generator_cpu: f64,
+        target_cpu: Option<f64>,
+        cores: f64,
+    ) -> Self {
         let all = generator_cpu + target_cpu.unwrap_or(0.0);
         match target_cpu {
             Some(target) if busiest_thread > BUSY && target < BUSY => Bottleneck::Generator,
@@ -512,7 +517,7 @@ fn plots(
 }
 
 /// Delay in µs against the part of all that took longer.
-fn tail_points(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
+pub fn tail_points(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
     let all = histogram.len().max(1) as f64;
     let mut seen = 0;
     let recorded = histogram.iter_recorded().map(|step| {

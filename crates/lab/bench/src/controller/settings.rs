@@ -12,7 +12,7 @@ use super::outstanding::Wanted;
 use super::plan::{Mode, Plan, Workload};
 use super::switch::{Announce, Profile, Traffic};
 use super::target::PORT;
-use super::{Args, ModeArg, WorkloadArg};
+use super::{Args, ModeArg, SubjectArgs, WorkloadArg};
 use cli::failure::Failure;
 
 pub const SWITCHES_MAX: u32 = 10_000;
@@ -83,7 +83,7 @@ pub struct Settings {
 
 impl Settings {
     pub fn resolve(args: &Args) -> Result<Settings, Failure> {
-        let subjects = subjects(args)?;
+        let subjects = subjects(&args.subjects)?;
         let switch_count = whole("--switches", args.switches, 1, SWITCHES_MAX)?;
         let macs = whole("--macs", args.macs, 1, SOURCES_MAX)?;
         let ports = whole("--ports", args.ports, 2, PORTS_MAX)?;
@@ -219,7 +219,7 @@ impl Settings {
     }
 }
 
-fn subjects(args: &Args) -> Result<Vec<Subject>, Failure> {
+pub fn subjects(args: &SubjectArgs) -> Result<Vec<Subject>, Failure> {
     let first = match (&args.target, &args.start) {
         (Some(target), _) => SubjectKind::Method(method(target)?),
         (None, Some(command)) => command_kind(command)?,
@@ -452,7 +452,7 @@ fn window(args: &Args, macs: u32, mode: Mode) -> Result<usize, Failure> {
     Ok(window)
 }
 
-fn whole(flag: &str, value: u32, least: u32, most: u32) -> Result<u32, Failure> {
+pub fn whole(flag: &str, value: u32, least: u32, most: u32) -> Result<u32, Failure> {
     match (least..=most).contains(&value) {
         true => Ok(value),
         false => Err(Failure::usage(format!(
@@ -461,7 +461,7 @@ fn whole(flag: &str, value: u32, least: u32, most: u32) -> Result<u32, Failure> 
     }
 }
 
-fn seconds(flag: &str, seconds: f64, least: f64) -> Result<Duration, Failure> {
+pub fn seconds(flag: &str, seconds: f64, least: f64) -> Result<Duration, Failure> {
     if !(least..=SECONDS_MAX).contains(&seconds) {
         return Err(Failure::usage(format!(
             "{flag}: {seconds} s is not from {least} s to {SECONDS_MAX} s"

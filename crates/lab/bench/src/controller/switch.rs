@@ -77,7 +77,7 @@ const SETTLE_MAX_NS: u64 = 2_000_000_000;
 /// Time between two announcements; more than the 100 ms after which a changed port counts for
 /// auster.
 const PROBE_INTERVAL_NS: u64 = 200_000_000;
-const LOOPBACK_ETHERTYPE: u16 = 0x9000;
+pub const LOOPBACK_ETHERTYPE: u16 = 0x9000;
 /// All packets of a storm are of one host, so they come in at one port.
 const STORM_SOURCE: u32 = 1;
 /// Above every tag that is waited for.

@@ -1,7 +1,10 @@
 //! The controller under test as processes: started, watched and ended.
 
+use std::collections::BTreeMap;
+use std::fs::DirEntry;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -44,15 +47,7 @@ impl Target {
     ) -> Result<(Target, Method), Failure> {
         let port = free_port(transport)?;
         let command = command.replace(PORT, &port.to_string());
-        let child = Command::new("sh")
-            .args(["-c", &command])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .spawn()
-            .map_err(|error| Failure::machine(format!("sh: {error}")))?;
-        let group = Pid::from_raw(child.id().cast_signed());
+        let (child, group) = spawn(&command)?;
         let mut target = Target {
             child,
             group,
@@ -95,6 +90,25 @@ impl Target {
         usage_where(|stat| stat.group == self.group.as_raw())
     }
 
+    /// Processor time of its threads so far, summed by name.
+    pub fn threads(&self) -> BTreeMap<String, Duration> {
+        threads_where(|stat| stat.group == self.group.as_raw())
+    }
+
+    /// Ends it at once, as a crash would.
+    pub fn kill(&mut self) {
+        // A group that has ended already is as good.
+        let _ = killpg(self.group, Signal::SIGKILL);
+        let _ = self.child.wait();
+    }
+
+    /// Starts it again on the port that it had, and waits for nothing.
+    pub fn start_again(&mut self) -> Result<(), Failure> {
+        self.kill();
+        (self.child, self.group) = spawn(&self.command)?;
+        Ok(())
+    }
+
     pub fn has_ended(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
@@ -108,14 +122,32 @@ impl Drop for Target {
         while Instant::now() < deadline && !self.has_ended() {
             std::thread::sleep(POLL);
         }
-        let _ = killpg(self.group, Signal::SIGKILL);
-        let _ = self.child.wait();
+        self.kill();
     }
+}
+
+/// Starts a command as a process group of its own.
+fn spawn(command: &str) -> Result<(Child, Pid), Failure> {
+    let child = Command::new("sh")
+        .args(["-c", command])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .spawn()
+        .map_err(|error| Failure::machine(format!("sh: {error}")))?;
+    let group = Pid::from_raw(child.id().cast_signed());
+    Ok((child, group))
 }
 
 /// The usage of one process that somebody else started.
 pub fn usage_of(pid: i32) -> Usage {
     usage_where(|stat| stat.pid == pid)
+}
+
+/// Processor time of the threads of one process that somebody else started.
+pub fn threads_of(pid: i32) -> BTreeMap<String, Duration> {
+    threads_where(|stat| stat.pid == pid)
 }
 
 /// A port that is free at the moment. The command has to take it; if another process is faster,
@@ -148,27 +180,47 @@ struct Stat {
 
 fn usage_where(wanted: impl Fn(&Stat) -> bool) -> Usage {
     let ticks_per_s = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
-    let Ok(entries) = std::fs::read_dir("/proc") else {
-        return Usage::default();
-    };
     let mut usage = Usage::default();
-    for entry in entries.flatten() {
-        let path = entry.path();
-        // Not a process, or one that has just ended.
-        let Some(stat) = std::fs::read_to_string(path.join("stat"))
-            .ok()
-            .and_then(|text| read_stat(&text))
-        else {
-            continue;
-        };
-        if wanted(&stat) {
-            let seconds = stat.cpu_ticks as f64 / ticks_per_s as f64;
-            usage.cpu += Duration::from_secs_f64(seconds);
-            let status = std::fs::read_to_string(path.join("status")).unwrap_or_default();
-            usage.memory_peak_bytes += read_peak(&status).unwrap_or(0);
-        }
+    for (path, stat) in processes(wanted) {
+        let seconds = stat.cpu_ticks as f64 / ticks_per_s as f64;
+        usage.cpu += Duration::from_secs_f64(seconds);
+        let status = std::fs::read_to_string(path.join("status")).unwrap_or_default();
+        usage.memory_peak_bytes += read_peak(&status).unwrap_or(0);
     }
     usage
+}
+
+fn threads_where(wanted: impl Fn(&Stat) -> bool) -> BTreeMap<String, Duration> {
+    let mut threads = BTreeMap::new();
+    for (path, _) in processes(wanted) {
+        let Ok(tasks) = std::fs::read_dir(path.join("task")) else {
+            continue;
+        };
+        for task in tasks.flatten() {
+            let read = |name| std::fs::read_to_string(task.path().join(name)).unwrap_or_default();
+            // proc(5): the first field of schedstat is time on the processor, in nanoseconds.
+            let spent = read("schedstat");
+            let spent = spent.split(' ').next().and_then(|ns| ns.parse().ok());
+            if let Some(spent) = spent {
+                let name = read("comm").trim().to_owned();
+                *threads.entry(name).or_default() += Duration::from_nanos(spent);
+            }
+        }
+    }
+    threads
+}
+
+/// The processes that are wanted, with their directories.
+fn processes(wanted: impl Fn(&Stat) -> bool) -> Vec<(PathBuf, Stat)> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let read = |entry: DirEntry| {
+        let path = entry.path();
+        // Not a process, or one that has just ended.
+        let stat = read_stat(&std::fs::read_to_string(path.join("stat")).ok()?)?;
+        Some((path, stat))
+    };
+    let all = entries.filter_map(read);
+    all.filter(|(_, stat)| wanted(stat)).collect()
 }
 
 /// The name of the program may hold blanks and parentheses; the fields start after it.
@@ -210,5 +262,10 @@ mod tests {
     fn this_process_uses_something() {
         let usage = usage_of(std::process::id().cast_signed());
         assert!(usage.memory_peak_bytes > 1 << 20);
+        let threads = threads_of(std::process::id().cast_signed());
+        assert!(
+            threads.values().any(|spent| !spent.is_zero()),
+            "{threads:?}"
+        );
     }
 }

@@ -1,0 +1,77 @@
+//! `auster bench fabric` against `auster run`, on small networks and with few conversations.
+
+#[path = "../../../auster/tests/common/mod.rs"]
+mod common;
+
+use std::process::Command;
+
+use serde_json::Value;
+
+/// The document of a run against `auster run`.
+fn bench(words: &[&str]) -> Value {
+    let auster = common::AUSTER;
+    let start = format!("{auster} run ptcp:{{port}}:127.0.0.1");
+    let found = Command::new(auster)
+        .args(["bench", "fabric", "--start", &start, "--rounds", "1"])
+        .args(["--hosts", "24", "--json"])
+        .args(words)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&found.stderr);
+    assert_eq!(found.status.code(), Some(0), "{said}");
+    let document = serde_json::from_slice(&found.stdout).unwrap();
+    assert_eq!(
+        common::schema::departures("bench-fabric", &document),
+        Vec::<String>::new()
+    );
+    document
+}
+
+fn runs(document: &Value) -> &Vec<Value> {
+    document["runs"][0]["runs"].as_array().unwrap()
+}
+
+fn count(value: &Value) -> u64 {
+    value.as_u64().unwrap()
+}
+
+#[test]
+fn all_pairs_are_delivered_and_get_a_path() {
+    let words = "--rate 200 -d 2 -w 0.2 --same-switch --timeout 60000";
+    let document = bench(&words.split(' ').collect::<Vec<_>>());
+    let [across, same] = &runs(&document)[..] else {
+        panic!("two runs: {document}");
+    };
+    for run in [across, same] {
+        let tally = &run["tally"];
+        let sent = count(&tally["sent"]);
+        assert!(sent > 200, "{run}");
+        assert_eq!(count(&tally["delivered"]), sent, "{run}");
+        assert_eq!(count(&tally["ready"]), sent, "{run}");
+        assert_eq!(count(&tally["duplicates"]), 0, "{run}");
+        assert_eq!(count(&run["looped"]), 0, "{run}");
+        assert_eq!(count(&run["messages"]["refused"]), 0, "{run}");
+        assert!(count(&run["echo_ms"]["count"]) > 0, "{run}");
+        assert!(run["setup"]["discovered_s"].is_number(), "{run}");
+        assert!(run["controller"]["cores"].as_f64().unwrap() > 0.0, "{run}");
+        // A path has an entry at its switch at least.
+        let entries = run["entries_per_switch"]["mean"].as_f64().unwrap();
+        assert!(entries * 4.0 >= sent as f64, "{run}");
+    }
+}
+
+#[test]
+fn conversations_are_carried_again_after_a_link_and_a_switch_failed() {
+    let words = "--workload failures --topology ring,4 --events 2 --conversations 40 --rate 20";
+    let document = bench(&words.split(' ').collect::<Vec<_>>());
+    let events = runs(&document)[0]["events"].as_array().unwrap();
+    let kinds: Vec<&str> = events.iter().filter_map(|e| e["kind"].as_str()).collect();
+    assert_eq!(kinds, ["link down", "link up", "switch down", "switch up"]);
+    for event in events {
+        assert!(count(&event["conversations"]) > 0, "{event}");
+        assert!(event["carried_again_ms"].is_number(), "{event}");
+        assert!(event["served_ms"].is_number(), "{event}");
+    }
+    let broken = events.iter().map(|event| count(&event["broken"]));
+    assert!(broken.sum::<u64>() > 0, "{document}");
+}

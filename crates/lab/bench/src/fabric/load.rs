@@ -1,0 +1,589 @@
+//! The conversations of a run: their first packets are sent, followed to their hosts and timed, and
+//! so is the time until their paths are ready. No socket and no clock.
+
+use std::collections::{HashMap, VecDeque};
+
+use bytes::{Bytes, BytesMut};
+use clock::Instant;
+use hdrhistogram::Histogram;
+use openflow::packet::build::{self, Host, arp_reply, arp_request};
+use openflow::{Field, MacAddr, PacketFields};
+use serde::Serialize;
+use testbed::topology::Attachment;
+
+use super::net::number_of;
+use super::pairs::Pairs;
+use super::switch::Effect;
+use super::walk::{Arrival, Fabric, Verdict};
+use crate::controller::plan::histogram;
+use crate::controller::switch::{Announce, Broken, LOOPBACK_ETHERTYPE};
+use crate::controller::wire::{MAGIC, Packet, UDP_PORTS};
+
+/// Conversations of one run: each costs some 100 bytes of memory at most.
+const CONVERSATIONS_MAX: usize = 1 << 24;
+/// A path that is not ready after this many times the time that a packet has, never will be.
+const READY_TIMEOUTS: u64 = 2;
+const ARP_ETHERTYPE: u128 = 0x0806;
+const ARP_REQUEST: u128 = 1;
+/// Asked for by storms: no host has it.
+const NOBODY: std::net::Ipv4Addr = std::net::Ipv4Addr::new(10, 255, 255, 254);
+
+/// How conversations begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening {
+    /// With a packet to the other host.
+    Packet,
+    /// With an ARP request, whose answer the packet waits for.
+    Arp,
+}
+
+/// When conversations begin.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Pace {
+    Idle,
+    /// Up to `window` first packets of each switch with hosts are under way.
+    Closed {
+        window: u32,
+    },
+    /// First packets are sent on a schedule from `from_ns` on.
+    Open {
+        rate: f64,
+        from_ns: u64,
+    },
+}
+
+/// The fate of conversations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    pub sent: u64,
+    /// The first packet came to its host in time.
+    pub delivered: u64,
+    pub lost: u64,
+    /// A packet would now be forwarded from one host to the other by the tables alone.
+    pub ready: u64,
+    pub never_ready: u64,
+    /// First packets that came again.
+    pub duplicates: u64,
+    /// Packets that came out where their host is not.
+    pub strays: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Conversation {
+    pub source: u32,
+    pub destination: u32,
+    due_ns: u64,
+    edge: u32,
+    pub delivered: bool,
+    given_up: bool,
+    pub ready: bool,
+    /// Counted in the tally.
+    recorded: bool,
+    /// Its packet was sent more than once.
+    repeated: bool,
+}
+
+/// Recorded conversations: delays in nanoseconds.
+pub struct Record {
+    pub tally: Tally,
+    /// From the time a first packet was due to its delivery.
+    pub first: Histogram<u64>,
+    /// From the same time until the path was ready.
+    pub ready: Histogram<u64>,
+    pub echo: Histogram<u64>,
+    /// First packets delivered while the clock ran, whenever they were sent.
+    pub delivered_meanwhile: u64,
+}
+
+impl Record {
+    pub fn new() -> Record {
+        Record {
+            tally: Tally::default(),
+            first: histogram(),
+            ready: histogram(),
+            echo: histogram(),
+            delivered_meanwhile: 0,
+        }
+    }
+}
+
+/// The network and its load.
+pub struct World {
+    pub fabric: Fabric,
+    pub record: Record,
+    pub conversations: Vec<Conversation>,
+    pub pairs_exhausted: bool,
+    /// Broadcasts that were sent, and their copies that came to ports with hosts.
+    pub broadcasts: u64,
+    pub broadcast_copies: u64,
+    /// Switches whose hosts take no part.
+    pub is_out: Vec<bool>,
+    opening: Opening,
+    timeout_ns: u64,
+    pairs: Pairs,
+    edges: Vec<u32>,
+    pace: Pace,
+    /// Broadcasts a second, the time of the first, and their number so far.
+    storm: Option<(f64, u64, u64)>,
+    is_recording: bool,
+    opened: u64,
+    in_flight: Vec<u32>,
+    /// Switches that may have room in their window.
+    room: Vec<u32>,
+    /// First packets under way, and paths not yet ready, in the order they are given up.
+    under_way: VecDeque<u32>,
+    not_ready: VecDeque<u32>,
+    /// Conversations that wait for a path, by pair, at each switch whose entries may complete it.
+    waiting: Vec<HashMap<u64, u32>>,
+    /// Those switches, by conversation.
+    waiting_at: HashMap<u32, Vec<u32>>,
+    /// Conversations whose answer to ARP is awaited, by pair.
+    asking: HashMap<u64, u32>,
+    changed: Vec<(u32, Effect)>,
+    arrivals: Vec<Arrival>,
+    visited: Vec<u32>,
+}
+
+impl World {
+    pub fn new(fabric: Fabric, pairs: Pairs, opening: Opening, timeout_ns: u64) -> World {
+        let switches = fabric.switches.len();
+        World {
+            record: Record::new(),
+            conversations: Vec::new(),
+            pairs_exhausted: false,
+            broadcasts: 0,
+            broadcast_copies: 0,
+            storm: None,
+            is_out: vec![false; switches],
+            opening,
+            timeout_ns,
+            pairs,
+            edges: fabric.net.edges().map(|edge| edge as u32).collect(),
+            pace: Pace::Idle,
+            is_recording: false,
+            opened: 0,
+            in_flight: vec![0; switches],
+            room: Vec::new(),
+            under_way: VecDeque::new(),
+            not_ready: VecDeque::new(),
+            waiting: vec![HashMap::new(); switches],
+            waiting_at: HashMap::new(),
+            asking: HashMap::new(),
+            changed: Vec::new(),
+            arrivals: Vec::new(),
+            visited: Vec::new(),
+            fabric,
+        }
+    }
+
+    pub fn set_pace(&mut self, pace: Pace) {
+        self.pace = pace;
+        self.opened = 0;
+        self.room = self.edges.clone();
+    }
+
+    /// Begins a storm of so many broadcasts a second, or ends it.
+    pub fn set_broadcasts(&mut self, rate: Option<f64>, now: Instant) {
+        self.storm = rate.map(|rate| (rate, now.0, 0));
+    }
+
+    /// Begins or ends the time in which new conversations are recorded.
+    pub fn set_recording(&mut self, is_recording: bool) {
+        self.is_recording = is_recording;
+    }
+
+    /// The time of the next packet that is on a schedule.
+    pub fn next_due_ns(&self) -> Option<u64> {
+        let storm = self
+            .storm
+            .map(|(rate, from_ns, sent)| due_ns(rate, from_ns, sent));
+        self.next_open_ns().into_iter().chain(storm).min()
+    }
+
+    fn next_open_ns(&self) -> Option<u64> {
+        match self.pace {
+            Pace::Open { rate, from_ns } => Some(due_ns(rate, from_ns, self.opened)),
+            Pace::Idle | Pace::Closed { .. } => None,
+        }
+    }
+
+    /// Nothing that was sent is under way any more.
+    pub fn is_drained(&self) -> bool {
+        self.under_way.is_empty() && self.not_ready.is_empty()
+    }
+
+    /// Handles what a switch's controller sent.
+    ///
+    /// # Errors
+    /// The reason why the connection cannot go on.
+    pub fn handle_bytes(
+        &mut self,
+        now: Instant,
+        switch: usize,
+        bytes: &mut BytesMut,
+    ) -> Result<(), Broken> {
+        let mut arrivals = std::mem::take(&mut self.arrivals);
+        let changed = &mut self.changed;
+        let echo = &mut self.record.echo;
+        let is_recording = self.is_recording;
+        let note = |effect: Effect| match effect {
+            Effect::Echoed { sent_ns } if is_recording => {
+                echo.saturating_record(now.0.saturating_sub(sent_ns));
+            }
+            effect => changed.push((switch as u32, effect)),
+        };
+        let handled = self
+            .fabric
+            .handle_bytes(now, switch, bytes, &mut arrivals, note);
+        self.arrive(now, &mut arrivals);
+        self.arrivals = arrivals;
+        self.look_at_changes(now);
+        handled
+    }
+
+    /// Gives up what has waited too long, and sends what is due.
+    pub fn handle_tick(&mut self, now: Instant) {
+        while let Some(id) = self.under_way.front().copied() {
+            let conversation = &mut self.conversations[id as usize];
+            if !conversation.delivered {
+                if conversation.due_ns + self.timeout_ns > now.0 {
+                    break;
+                }
+                conversation.given_up = true;
+                let (pair, recorded) = (conversation.pair(), conversation.recorded);
+                self.record.tally.lost += u64::from(recorded);
+                self.asking.remove(&pair);
+                self.release(id);
+            }
+            self.under_way.pop_front();
+        }
+        while let Some(id) = self.not_ready.front().copied() {
+            let conversation = self.conversations[id as usize];
+            if !conversation.ready {
+                if conversation.due_ns + READY_TIMEOUTS * self.timeout_ns > now.0 {
+                    break;
+                }
+                self.record.tally.never_ready += u64::from(conversation.recorded);
+                self.forget_waiting(id);
+            }
+            self.not_ready.pop_front();
+        }
+        self.send_due(now);
+        while let Some((rate, from_ns, sent)) = self.storm
+            && due_ns(rate, from_ns, sent) <= now.0
+        {
+            self.storm = Some((rate, from_ns, sent + 1));
+            self.broadcasts += 1;
+            let host = sent % u64::from(self.fabric.net.host_count());
+            self.broadcast(now, host as u32);
+        }
+    }
+
+    fn send_due(&mut self, now: Instant) {
+        match self.pace {
+            Pace::Idle => {}
+            Pace::Closed { window } => {
+                while let Some(edge) = self.room.pop() {
+                    while self.in_flight[edge as usize] < window && self.open(now, now.0, edge) {}
+                }
+            }
+            Pace::Open { .. } => {
+                while let Some(due_ns) = self.next_open_ns().filter(|due_ns| *due_ns <= now.0) {
+                    let edge = self.edges[(self.opened % self.edges.len() as u64) as usize];
+                    self.opened += 1;
+                    self.open(now, due_ns, edge);
+                }
+            }
+        }
+    }
+
+    /// Begins a conversation of a host of this switch; false if there is none left to begin.
+    fn open(&mut self, now: Instant, due_ns: u64, edge: u32) -> bool {
+        let net = &self.fabric.net;
+        let is_out = &self.is_out;
+        if is_out[edge as usize] {
+            return false;
+        }
+        let is_usable = |host| !is_out[net.place(host).switch];
+        let has_room = self.conversations.len() < CONVERSATIONS_MAX;
+        let drawn = self.pairs.next(net, edge as usize, is_usable);
+        let Some((source, destination)) = drawn.filter(|_| has_room) else {
+            self.pairs_exhausted = true;
+            return false;
+        };
+        let id = self.conversations.len() as u32;
+        let conversation = Conversation {
+            source,
+            destination,
+            due_ns,
+            edge,
+            delivered: false,
+            given_up: false,
+            ready: false,
+            recorded: self.is_recording,
+            repeated: false,
+        };
+        self.conversations.push(conversation);
+        self.record.tally.sent += u64::from(self.is_recording);
+        self.in_flight[edge as usize] += 1;
+        self.under_way.push_back(id);
+        self.not_ready.push_back(id);
+        let (from, to) = (net.host(source), net.host(destination));
+        let at = net.place(source);
+        let asked = self.fabric.switches[at.switch].counts.packet_ins;
+        match self.opening {
+            Opening::Packet => self.send(now, id),
+            Opening::Arp => {
+                self.asking.insert(conversation.pair(), id);
+                self.inject(now, at, arp_request(from, to.ip).into());
+            }
+        }
+        let is_asked = self.fabric.switches[at.switch].counts.packet_ins > asked;
+        match is_asked && self.opening == Opening::Packet {
+            // Its first switch has no entry for it.
+            true => self.wait(id, vec![at.switch as u32]),
+            false => self.probe(now, id),
+        }
+        true
+    }
+
+    /// Sends the packet of a conversation once more.
+    pub fn send_again(&mut self, now: Instant, id: u32) {
+        self.conversations[id as usize].repeated = true;
+        self.send(now, id);
+    }
+
+    fn send(&mut self, now: Instant, id: u32) {
+        let at = self
+            .fabric
+            .net
+            .place(self.conversations[id as usize].source);
+        let packet = self.packet(id);
+        self.inject(now, at, packet);
+    }
+
+    fn packet(&self, id: u32) -> Bytes {
+        let Conversation {
+            source,
+            destination,
+            ..
+        } = self.conversations[id as usize];
+        let net = &self.fabric.net;
+        let mut payload = [0; 16];
+        payload[..4].copy_from_slice(&MAGIC.to_be_bytes());
+        payload[4..8].copy_from_slice(&id.to_be_bytes());
+        let (from, to) = (net.host(source), net.host(destination));
+        build::udp(from, to, UDP_PORTS, &payload).into()
+    }
+
+    /// A host sends this packet.
+    fn inject(&mut self, now: Instant, at: Attachment, packet: Bytes) {
+        let mut arrivals = std::mem::take(&mut self.arrivals);
+        self.fabric.carry(now, at, packet, &mut arrivals);
+        self.arrive(now, &mut arrivals);
+        self.arrivals = arrivals;
+    }
+
+    /// A host makes itself known.
+    pub fn announce(&mut self, now: Instant, host: u32, how: Announce) {
+        let net = &self.fabric.net;
+        let (at, host) = (net.place(host), net.host(host));
+        let packet = match how {
+            Announce::Arp => arp_request(host, host.ip),
+            Announce::Keepalive => {
+                build::ethernet(host.mac, host.mac, LOOPBACK_ETHERTYPE, &[0; 46])
+            }
+        };
+        self.inject(now, at, packet.into());
+    }
+
+    /// A host asks everybody for an address that nobody has.
+    fn broadcast(&mut self, now: Instant, host: u32) {
+        let net = &self.fabric.net;
+        let packet = arp_request(net.host(host), NOBODY);
+        self.inject(now, net.place(host), packet.into());
+    }
+
+    /// Packets that came out at ports with hosts, and what the hosts answer.
+    fn arrive(&mut self, now: Instant, arrivals: &mut Vec<Arrival>) {
+        while let Some(Arrival { at, packet }) = arrivals.pop() {
+            let Some(seen) = Packet::read(&packet) else {
+                continue;
+            };
+            if let Some(id) = seen.tag {
+                self.deliver(now, at, id, seen.eth_dst);
+            } else if packet[12..14] == (ARP_ETHERTYPE as u16).to_be_bytes() {
+                self.handle_arp(now, at, &packet, arrivals);
+            } else if seen.eth_dst & 1 << 40 != 0 {
+                self.broadcast_copies += 1;
+            }
+        }
+    }
+
+    fn deliver(&mut self, now: Instant, at: Attachment, id: u32, eth_dst: u64) {
+        let tally = &mut self.record.tally;
+        let Some(conversation) = self.conversations.get_mut(id as usize) else {
+            return;
+        };
+        let is_its = number_of(eth_dst) == Some(conversation.destination)
+            && self.fabric.net.place(conversation.destination) == at;
+        let recorded = u64::from(conversation.recorded);
+        if !is_its {
+            tally.strays += recorded;
+            return;
+        }
+        if conversation.delivered {
+            tally.duplicates += recorded * u64::from(!conversation.repeated);
+            return;
+        }
+        if conversation.given_up {
+            return;
+        }
+        conversation.delivered = true;
+        if conversation.recorded {
+            tally.delivered += 1;
+            let delay_ns = now.0.saturating_sub(conversation.due_ns);
+            self.record.first.saturating_record(delay_ns);
+        }
+        self.record.delivered_meanwhile += u64::from(self.is_recording);
+        self.release(id);
+    }
+
+    fn handle_arp(
+        &mut self,
+        now: Instant,
+        at: Attachment,
+        packet: &[u8],
+        arrivals: &mut Vec<Arrival>,
+    ) {
+        let fields = PacketFields::parse(at.port, packet);
+        let number = |field| fields.get(field).unwrap_or(0);
+        let asker = Host {
+            mac: MacAddr::from_u64(number(Field::ArpSha) as u64),
+            ip: std::net::Ipv4Addr::from_bits(number(Field::ArpSpa) as u32),
+        };
+        let is_broadcast = number(Field::EthDst) as u64 == MacAddr::BROADCAST.to_u64();
+        self.broadcast_copies += u64::from(is_broadcast);
+        let net = &self.fabric.net;
+        if number(Field::ArpOp) == ARP_REQUEST {
+            let asked = net.host_of_ip(number(Field::ArpTpa) as u32);
+            let is_here = |host: &u32| net.place(*host) == at && net.host(*host).mac != asker.mac;
+            if let Some(host) = asked.filter(is_here) {
+                let reply = arp_reply(net.host(host), asker);
+                self.fabric.carry(now, at, reply.into(), arrivals);
+            }
+            return;
+        }
+        let answered = number_of(asker.mac.to_u64())
+            .filter(|h| net.host_of_ip(asker.ip.to_bits()) == Some(*h));
+        let asking = net.host_of(number(Field::EthDst) as u64);
+        let asking = asking.filter(|host| net.place(*host) == at);
+        if let Some((source, destination)) = asking.zip(answered)
+            && let Some(id) = self.asking.remove(&pair(source, destination))
+        {
+            let packet = self.packet(id);
+            self.fabric.carry(now, at, packet, arrivals);
+        }
+    }
+
+    /// The first packet of a conversation is no longer under way.
+    fn release(&mut self, id: u32) {
+        let edge = self.conversations[id as usize].edge;
+        self.in_flight[edge as usize] -= 1;
+        self.room.push(edge);
+    }
+
+    /// Looks at the conversations that may have got a path.
+    fn look_at_changes(&mut self, now: Instant) {
+        if self.changed.is_empty() {
+            return;
+        }
+        let mut ids: Vec<u32> = Vec::new();
+        for (switch, effect) in std::mem::take(&mut self.changed) {
+            let waiting = &self.waiting[switch as usize];
+            let Effect::Changed { src, dst } = effect else {
+                continue;
+            };
+            // Addresses that no host has are those of no conversation.
+            match (src.map(number_of), dst.map(number_of)) {
+                (Some(None), _) | (_, Some(None)) => {}
+                (Some(Some(source)), Some(Some(destination))) => {
+                    ids.extend(waiting.get(&pair(source, destination)));
+                }
+                (source, destination) => {
+                    let fits = |key: u64| {
+                        source.flatten().is_none_or(|s| s == (key >> 32) as u32)
+                            && destination.flatten().is_none_or(|d| d == key as u32)
+                    };
+                    let waiting = waiting.iter().filter(|(key, _)| fits(**key));
+                    ids.extend(waiting.map(|(_, id)| *id));
+                }
+            }
+        }
+        ids.sort_unstable();
+        ids.dedup();
+        for id in ids {
+            self.probe(now, id);
+        }
+    }
+
+    /// Whether the tables alone carry a packet of the conversation to its destination.
+    pub fn is_carried(&mut self, id: u32) -> bool {
+        let conversation = self.conversations[id as usize];
+        let net = &self.fabric.net;
+        let from = net.place(conversation.source);
+        let to = net.place(conversation.destination);
+        let packet = self.packet(id);
+        self.fabric.trace(from, to, packet, &mut self.visited) == Verdict::Arrives
+    }
+
+    fn probe(&mut self, now: Instant, id: u32) {
+        let is_carried = self.is_carried(id);
+        self.forget_waiting(id);
+        if !is_carried {
+            let visited = self.visited.clone();
+            return self.wait(id, visited);
+        }
+        let conversation = &mut self.conversations[id as usize];
+        conversation.ready = true;
+        if conversation.recorded {
+            self.record.tally.ready += 1;
+            let delay_ns = now.0.saturating_sub(conversation.due_ns);
+            self.record.ready.saturating_record(delay_ns);
+        }
+    }
+
+    fn wait(&mut self, id: u32, switches: Vec<u32>) {
+        let pair = self.conversations[id as usize].pair();
+        for switch in &switches {
+            self.waiting[*switch as usize].insert(pair, id);
+        }
+        self.waiting_at.insert(id, switches);
+    }
+
+    fn forget_waiting(&mut self, id: u32) {
+        let pair = self.conversations[id as usize].pair();
+        for switch in self.waiting_at.remove(&id).unwrap_or_default() {
+            self.waiting[switch as usize].remove(&pair);
+        }
+    }
+}
+
+impl Conversation {
+    fn pair(&self) -> u64 {
+        pair(self.source, self.destination)
+    }
+}
+
+/// When the packet of this number is due.
+fn due_ns(rate: f64, from_ns: u64, number: u64) -> u64 {
+    from_ns + (number as f64 * 1e9 / rate) as u64
+}
+
+fn pair(source: u32, destination: u32) -> u64 {
+    u64::from(source) << 32 | u64::from(destination)
+}
+
+#[cfg(test)]
+#[path = "load_tests.rs"]
+mod tests;

@@ -1,0 +1,494 @@
+//! The results of the runs: the document, the tables and the plots.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::events::EventFigures;
+use super::load::Tally;
+use super::pairs::Choice;
+use super::run::{Load, Measured, Setup, Workload};
+use super::settings::{Rounds, Settings, milliseconds};
+use super::switch::Counts;
+use crate::controller::report::{Bottleneck, tail_points};
+use crate::controller::switch::Announce;
+use cli::failure::Failure;
+use cli::table::table;
+use measure::stats::{Summary, median};
+use report::output::{Document, OutputArgs, Results};
+use report::plot::{Plot, Series};
+
+const MS_PER_NS: f64 = 1e-6;
+
+#[derive(Serialize)]
+struct SettingsDocument {
+    workload: &'static str,
+    topology: String,
+    hosts_per_switch: usize,
+    host_ports: usize,
+    pairs: Choice,
+    announce: Announce,
+    window: Option<u32>,
+    rate_per_s: Option<f64>,
+    overload: Vec<f64>,
+    rounds: u32,
+    duration_s: f64,
+    warmup_s: f64,
+    timeout_ms: f64,
+    seed: u64,
+}
+
+#[derive(Serialize)]
+struct SubjectDocument {
+    name: String,
+    /// The method of a controller that ran already.
+    method: Option<String>,
+    /// The command of a controller that was started.
+    command: Option<String>,
+    legs: Vec<LegDocument>,
+    runs: Vec<RunDocument>,
+}
+
+/// Medians over the rounds.
+#[derive(Serialize)]
+struct LegDocument {
+    name: String,
+    offered_per_s: Option<f64>,
+    delivered_per_s: f64,
+    /// Delivered pairs a second by those of the first leg in the same round.
+    of_first: f64,
+    lost_percent: f64,
+    first_p50_ms: f64,
+    first_p99_ms: f64,
+    ready_p50_ms: f64,
+    ready_p99_ms: f64,
+    messages_per_pair: f64,
+    echo_p99_ms: f64,
+    cpu_us_per_pair: Option<f64>,
+}
+
+/// One run.
+#[derive(Serialize)]
+struct RunDocument {
+    leg: String,
+    offered_per_s: Option<f64>,
+    elapsed_s: f64,
+    /// First packets that came out at their host while the clock ran.
+    delivered_per_s: f64,
+    tally: Tally,
+    first_ms: Summary,
+    ready_ms: Summary,
+    echo_ms: Summary,
+    messages: Counts,
+    /// Messages to switches, echoes and LLDP left out, by delivered pairs.
+    messages_per_pair: f64,
+    packet_ins_per_pair: f64,
+    entries_per_switch: Spread,
+    groups_per_switch: Spread,
+    controller: Option<ControllerDocument>,
+    /// Cores' worth of processor time of the emulator.
+    emulator_cores: f64,
+    bottleneck: Bottleneck,
+    /// Packets that went round in a loop.
+    looped: u64,
+    broadcasts: u64,
+    broadcast_copies: u64,
+    pairs_exhausted: bool,
+    setup: Setup,
+    switches_lost: u32,
+    problem: Option<String>,
+    events: Vec<EventFigures>,
+}
+
+#[derive(Serialize)]
+struct Spread {
+    mean: f64,
+    max: usize,
+}
+
+#[derive(Serialize)]
+struct ControllerDocument {
+    cores: f64,
+    cpu_us_per_pair: f64,
+    /// Cores by the name of the thread.
+    threads: BTreeMap<String, f64>,
+    memory_peak_mib: f64,
+}
+
+pub fn conclude(
+    output: &OutputArgs,
+    results: &Results,
+    started_unix_s: u64,
+    settings: &Settings,
+    rounds: &Rounds,
+) -> Result<(), Failure> {
+    let each = settings.subjects.iter().zip(&rounds.runs);
+    let subjects: Vec<SubjectDocument> = each
+        .map(|(subject, runs)| {
+            let runs: Vec<RunDocument> = runs.iter().map(run_document).collect();
+            SubjectDocument {
+                name: subject.name.clone(),
+                method: subject.method(),
+                command: subject.command(),
+                legs: legs(&runs),
+                runs,
+            }
+        })
+        .collect();
+    let text = text(settings, &subjects);
+    plots(results, settings, rounds)?;
+    let document = Document::new(
+        "fabric",
+        started_unix_s,
+        settings_document(settings),
+        subjects,
+        rounds.interrupted,
+    );
+    output.conclude(results, &document, &text)
+}
+
+fn settings_document(settings: &Settings) -> SettingsDocument {
+    let plan = &settings.plan;
+    let (window, rate_per_s) = match settings.legs[0].load {
+        Load::Window(window) => (Some(window), None),
+        Load::Rate(rate) => (None, Some(rate)),
+    };
+    SettingsDocument {
+        workload: match plan.workload {
+            Workload::Pairs => "pairs",
+            Workload::Arp => "arp",
+            Workload::Storm { .. } => "storm",
+            Workload::Failures => "failures",
+            Workload::Moves => "moves",
+            Workload::Restart => "restart",
+        },
+        topology: plan.topology.clone(),
+        hosts_per_switch: plan.hosts,
+        host_ports: plan.host_ports,
+        pairs: plan.choice,
+        announce: plan.announce,
+        window,
+        rate_per_s,
+        overload: settings.overload.clone(),
+        rounds: settings.rounds,
+        duration_s: plan.duration.as_secs_f64(),
+        warmup_s: plan.warmup.as_secs_f64(),
+        timeout_ms: milliseconds(plan.timeout),
+        seed: plan.seed,
+    }
+}
+
+fn run_document(measured: &Measured) -> RunDocument {
+    let record = &measured.record;
+    let elapsed_s = measured.elapsed.as_secs_f64().max(1e-9);
+    let delivered = record.delivered_meanwhile.max(1) as f64;
+    let controller = measured.used.as_ref().map(|used| ControllerDocument {
+        cores: used.cpu.as_secs_f64() / elapsed_s,
+        cpu_us_per_pair: used.cpu.as_secs_f64() * 1e6 / delivered,
+        threads: {
+            let share = |(name, spent): (&String, &std::time::Duration)| {
+                (name.clone(), spent.as_secs_f64() / elapsed_s)
+            };
+            used.threads.iter().map(share).collect()
+        },
+        memory_peak_mib: used.memory_peak_bytes as f64 / f64::from(1 << 20),
+    });
+    let emulator_cores = measured.emulator_cpu.as_secs_f64() / elapsed_s;
+    let cores = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
+    let controller_cores = controller.as_ref().map(|c| c.cores);
+    RunDocument {
+        leg: measured.leg.name.clone(),
+        offered_per_s: match measured.leg.load {
+            Load::Rate(rate) => Some(rate),
+            Load::Window(_) => None,
+        },
+        elapsed_s,
+        delivered_per_s: measured.delivered_per_s(),
+        tally: record.tally,
+        first_ms: Summary::of_histogram(&record.first, MS_PER_NS),
+        ready_ms: Summary::of_histogram(&record.ready, MS_PER_NS),
+        echo_ms: Summary::of_histogram(&record.echo, MS_PER_NS),
+        messages: measured.counts,
+        messages_per_pair: measured.counts.received() as f64 / delivered,
+        packet_ins_per_pair: measured.counts.packet_ins as f64 / delivered,
+        entries_per_switch: spread(&measured.entries),
+        groups_per_switch: spread(&measured.groups),
+        bottleneck: Bottleneck::of(emulator_cores, emulator_cores, controller_cores, cores),
+        controller,
+        emulator_cores,
+        looped: measured.looped,
+        broadcasts: measured.broadcasts,
+        broadcast_copies: measured.broadcast_copies,
+        pairs_exhausted: measured.pairs_exhausted,
+        setup: measured.setup,
+        switches_lost: measured.switches_lost,
+        problem: measured.problem.clone(),
+        events: measured.events.clone(),
+    }
+}
+
+fn spread(counts: &[usize]) -> Spread {
+    let sum: usize = counts.iter().sum();
+    Spread {
+        mean: sum as f64 / counts.len().max(1) as f64,
+        max: counts.iter().copied().max().unwrap_or(0),
+    }
+}
+
+fn legs(runs: &[RunDocument]) -> Vec<LegDocument> {
+    let mut names: Vec<&str> = Vec::new();
+    for run in runs {
+        if !names.contains(&run.leg.as_str()) {
+            names.push(&run.leg);
+        }
+    }
+    let of_leg = |name: &str| -> Vec<&RunDocument> {
+        let mut of_leg: Vec<&RunDocument> = Vec::new();
+        of_leg.extend(runs.iter().filter(|run| run.leg == name));
+        of_leg
+    };
+    let first: Vec<f64> = names.first().map_or(Vec::new(), |name| {
+        let runs = of_leg(name);
+        runs.iter().map(|run| run.delivered_per_s).collect()
+    });
+    let leg = |name: &&str| {
+        let runs = of_leg(name);
+        let figure = |of: fn(&RunDocument) -> f64| {
+            let values: Vec<f64> = runs.iter().map(|run| of(run)).collect();
+            median(&values)
+        };
+        let ratios = runs.iter().zip(&first);
+        let ratios: Vec<f64> = ratios
+            .filter(|(_, first)| **first > 0.0)
+            .map(|(run, first)| run.delivered_per_s / first)
+            .collect();
+        LegDocument {
+            name: (*name).to_owned(),
+            offered_per_s: runs[0]
+                .offered_per_s
+                .map(|_| figure(|run| run.offered_per_s.unwrap_or(0.0))),
+            delivered_per_s: figure(|run| run.delivered_per_s),
+            of_first: median(&ratios),
+            lost_percent: figure(|run| {
+                100.0 * run.tally.lost as f64 / run.tally.sent.max(1) as f64
+            }),
+            first_p50_ms: figure(|run| run.first_ms.p50),
+            first_p99_ms: figure(|run| run.first_ms.p99),
+            ready_p50_ms: figure(|run| run.ready_ms.p50),
+            ready_p99_ms: figure(|run| run.ready_ms.p99),
+            messages_per_pair: figure(|run| run.messages_per_pair),
+            echo_p99_ms: figure(|run| run.echo_ms.p99),
+            cpu_us_per_pair: runs[0]
+                .controller
+                .as_ref()
+                .map(|_| figure(|run| run.controller.as_ref().map_or(0.0, |c| c.cpu_us_per_pair))),
+        }
+    };
+    names.iter().map(leg).collect()
+}
+
+fn text(settings: &Settings, subjects: &[SubjectDocument]) -> String {
+    const HEADER: [&str; 14] = [
+        "controller",
+        "run",
+        "offered/s",
+        "delivered/s",
+        "of first",
+        "lost %",
+        "first p50 ms",
+        "p99",
+        "ready p50 ms",
+        "p99",
+        "messages",
+        "echo p99 ms",
+        "CPU µs",
+        "peak MiB",
+    ];
+    let optional = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.0}"));
+    let mut rows = Vec::new();
+    for subject in subjects {
+        for leg in &subject.legs {
+            let runs = subject.runs.iter().filter(|run| run.leg == leg.name);
+            let peaks = runs.filter_map(|run| run.controller.as_ref());
+            let peak = peaks.map(|c| c.memory_peak_mib).reduce(f64::max);
+            rows.push(vec![
+                subject.name.clone(),
+                leg.name.clone(),
+                optional(leg.offered_per_s),
+                format!("{:.0}", leg.delivered_per_s),
+                format!("{:.3}", leg.of_first),
+                format!("{:.2}", leg.lost_percent),
+                format!("{:.2}", leg.first_p50_ms),
+                format!("{:.1}", leg.first_p99_ms),
+                format!("{:.2}", leg.ready_p50_ms),
+                format!("{:.1}", leg.ready_p99_ms),
+                format!("{:.1}", leg.messages_per_pair),
+                format!("{:.1}", leg.echo_p99_ms),
+                optional(leg.cpu_us_per_pair),
+                optional(peak),
+            ]);
+        }
+    }
+    let mut text = table(&HEADER, &rows) + "\n" + &events_table(subjects);
+    for subject in subjects {
+        for note in notes(settings, subject) {
+            text += &format!("{}: {note}\n", subject.name);
+        }
+    }
+    text
+}
+
+fn events_table(subjects: &[SubjectDocument]) -> String {
+    const HEADER: [&str; 9] = [
+        "controller",
+        "event",
+        "of",
+        "conversations",
+        "broken",
+        "carried again ms",
+        "outage p50 ms",
+        "next served ms",
+        "messages",
+    ];
+    let milliseconds = |ms: Option<f64>| ms.map_or("never".to_owned(), |ms| format!("{ms:.1}"));
+    let mut rows = Vec::new();
+    for subject in subjects {
+        for event in subject.runs.iter().flat_map(|run| &run.events) {
+            rows.push(vec![
+                subject.name.clone(),
+                event.kind.to_owned(),
+                event.of.clone(),
+                event.conversations.to_string(),
+                event.broken.to_string(),
+                milliseconds(event.carried_again_ms),
+                format!("{:.1}", event.outage_ms.p50),
+                milliseconds(event.served_ms),
+                event.messages.received().to_string(),
+            ]);
+        }
+    }
+    match rows.is_empty() {
+        true => String::new(),
+        false => table(&HEADER, &rows) + "\n",
+    }
+}
+
+fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
+    let mut notes = Vec::new();
+    let runs = &subject.runs;
+    let count = |of: fn(&RunDocument) -> bool| runs.iter().filter(|run| of(run)).count();
+    let in_runs = |count: usize| format!("in {count} of {} runs", runs.len());
+    let emulator = count(|run| run.bottleneck == Bottleneck::Generator);
+    if emulator > 0 {
+        notes.push(format!(
+            "the emulator was the bottleneck {}: the figure is a lower bound",
+            in_runs(emulator)
+        ));
+    }
+    let machine = count(|run| run.bottleneck == Bottleneck::Machine);
+    if machine > 0 {
+        notes.push(format!(
+            "emulator and controller together used all cores {}",
+            in_runs(machine)
+        ));
+    }
+    let exhausted = count(|run| run.pairs_exhausted);
+    if exhausted > 0 {
+        notes.push(format!(
+            "all pairs had spoken before the end {}: the figure is too low; raise --hosts {}",
+            in_runs(exhausted),
+            settings.plan.hosts
+        ));
+    }
+    let blind = count(|run| run.setup.discovered_s.is_none());
+    if blind > 0 {
+        notes.push(format!(
+            "LLDP did not pass over every link {}",
+            in_runs(blind)
+        ));
+    }
+    let sum = |of: fn(&RunDocument) -> u64| runs.iter().map(of).sum::<u64>();
+    let never = sum(|run| run.tally.never_ready);
+    if never > 0 {
+        notes.push(format!(
+            "{never} of {} pairs never got a path",
+            sum(|run| run.tally.sent)
+        ));
+    }
+    let [looped, strays, duplicates, refused] = [
+        sum(|run| run.looped),
+        sum(|run| run.tally.strays),
+        sum(|run| run.tally.duplicates),
+        sum(|run| run.messages.refused),
+    ];
+    if looped + strays + duplicates + refused > 0 {
+        notes.push(format!(
+            "{looped} packets went round in loops, {strays} came out where their host is not, \
+             {duplicates} came twice; {refused} messages were refused"
+        ));
+    }
+    if let Some(run) = runs.iter().find(|run| run.broadcasts > 0) {
+        notes.push(format!(
+            "of {} broadcasts {} copies came to ports with hosts",
+            run.broadcasts, run.broadcast_copies
+        ));
+    }
+    if let Some(run) = runs.iter().find(|run| run.switches_lost > 0) {
+        let why = run.problem.as_deref().unwrap_or("no reason given");
+        notes.push(format!(
+            "{} connections were lost: {why}",
+            run.switches_lost
+        ));
+    }
+    if let Some(run) = runs.first() {
+        let (entries, groups) = (&run.entries_per_switch, &run.groups_per_switch);
+        notes.push(format!(
+            "{:.0} entries per switch at the end of the first run (most {}), {:.1} groups (most \
+             {}); all switches admitted after {:.3} s",
+            entries.mean, entries.max, groups.mean, groups.max, run.setup.admitted_s
+        ));
+    }
+    notes
+}
+
+fn plots(results: &Results, settings: &Settings, rounds: &Rounds) -> Result<(), Failure> {
+    if !results.are_kept() {
+        return Ok(());
+    }
+    type Of = fn(&Measured) -> &hdrhistogram::Histogram<u64>;
+    let figures: [(&str, &str, Of); 2] = [
+        ("first", "delivered within (µs)", |m| &m.record.first),
+        ("ready", "path ready within (µs)", |m| &m.record.ready),
+    ];
+    for (name, x_label, of) in figures {
+        let mut series = Vec::new();
+        for (at, (subject, runs)) in (1..).zip(settings.subjects.iter().zip(&rounds.runs)) {
+            // Of each leg the first run is drawn.
+            let mut legs: Vec<&str> = Vec::new();
+            for (number, run) in runs.iter().enumerate() {
+                results.histogram(&format!("{name}-{at}-{}", number + 1), of(run), MS_PER_NS)?;
+                if !legs.contains(&run.leg.name.as_str()) {
+                    legs.push(&run.leg.name);
+                    series.push(Series {
+                        name: format!("{}, {}", subject.name, run.leg.name),
+                        points: tail_points(of(run)),
+                        error: None,
+                    });
+                }
+            }
+        }
+        let plot = Plot {
+            title: format!(
+                "{}, {} hosts each",
+                settings.plan.topology, settings.plan.hosts
+            ),
+            x_label: x_label.to_owned(),
+            y_label: "pairs that took longer (part of all)".to_owned(),
+            x_log: true,
+            y_log: true,
+            series,
+        };
+        results.plot(name, &plot.lines())?;
+    }
+    Ok(())
+}

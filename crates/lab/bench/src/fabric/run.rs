@@ -1,0 +1,359 @@
+//! One run: a controller, a network, and the phases until its figures.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::Duration;
+
+use net::method::{Method, Transport};
+use serde::Serialize;
+
+use super::emulator::Emulator;
+use super::events::{self, EventFigures};
+use super::load::{Opening, Pace, Record, World};
+use super::net::Net;
+use super::pairs::{Choice, Pairs};
+use super::switch::Counts;
+use super::walk::Fabric;
+use crate::controller::switch::Announce;
+use crate::controller::target::{Target, Usage, threads_of, usage_of};
+use crate::controller::worker::thread_cpu;
+use cli::failure::Failure;
+use cli::interrupt::Interrupt;
+use cli::progress::Progress;
+
+/// The longest that a controller may take to ask all switches for their features.
+const ADMIT_MAX: Duration = Duration::from_secs(60);
+/// Hosts that make themselves known at once, and the pause after them: 2,000 a second.
+const ANNOUNCED_AT_ONCE: usize = 10;
+const ANNOUNCE_PAUSE: Duration = Duration::from_millis(5);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Workload {
+    Pairs,
+    Arp,
+    /// Broadcasts a second, beside pairs.
+    Storm {
+        rate: f64,
+    },
+    Failures,
+    Moves,
+    Restart,
+}
+
+impl Workload {
+    /// The network or its controller changes under the load.
+    pub fn has_events(self) -> bool {
+        matches!(
+            self,
+            Workload::Moves | Workload::Failures | Workload::Restart
+        )
+    }
+}
+
+/// The settings that all runs share.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub topology: String,
+    pub host_ports: usize,
+    pub hosts: usize,
+    pub choice: Choice,
+    pub workload: Workload,
+    pub timeout: Duration,
+    pub settle: Duration,
+    pub discovery_max: Duration,
+    pub warmup: Duration,
+    pub duration: Duration,
+    pub echo_interval: Duration,
+    pub announce: Announce,
+    pub conversations: usize,
+    pub events: u32,
+    pub seed: u64,
+}
+
+/// The part of a plan that differs between the runs of a round.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Leg {
+    pub name: String,
+    pub same_switch: bool,
+    pub load: Load,
+    pub is_stormy: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Load {
+    Window(u32),
+    /// First packets a second.
+    Rate(f64),
+}
+
+/// The controller that is measured.
+pub struct Server {
+    pub address: SocketAddr,
+    /// It was started for the run.
+    pub target: Option<Target>,
+    /// It runs already, as this process.
+    pub pid: Option<i32>,
+}
+
+/// The time until the load began.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Setup {
+    /// Until all switches were asked for their features.
+    pub admitted_s: f64,
+    /// Until LLDP had passed over every link, both ways.
+    pub discovered_s: Option<f64>,
+}
+
+/// The controller's use of the machine while it was measured.
+#[derive(Clone, Debug, Default)]
+pub struct Used {
+    pub cpu: Duration,
+    /// Processor time by the name of the thread.
+    pub threads: BTreeMap<String, Duration>,
+    pub memory_peak_bytes: u64,
+}
+
+pub struct Measured {
+    pub leg: Leg,
+    pub setup: Setup,
+    pub elapsed: Duration,
+    pub record: Record,
+    pub counts: Counts,
+    /// Entries and groups of each switch, at the end.
+    pub entries: Vec<usize>,
+    pub groups: Vec<usize>,
+    pub used: Option<Used>,
+    pub emulator_cpu: Duration,
+    pub looped: u64,
+    pub broadcasts: u64,
+    pub broadcast_copies: u64,
+    pub pairs_exhausted: bool,
+    pub switches_lost: u32,
+    pub problem: Option<String>,
+    pub events: Vec<EventFigures>,
+}
+
+impl Measured {
+    pub fn delivered_per_s(&self) -> f64 {
+        self.record.delivered_meanwhile as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+}
+
+impl Server {
+    /// Starts the command.
+    pub fn start(
+        words: &str,
+        transport: Transport,
+        interrupt: &Interrupt,
+    ) -> Result<Server, Failure> {
+        let (target, method) = Target::start(words, transport, interrupt)?;
+        Ok(Server {
+            address: address(&method)?,
+            target: Some(target),
+            pid: None,
+        })
+    }
+
+    fn usage(&self) -> Option<(Usage, BTreeMap<String, Duration>)> {
+        match (&self.target, self.pid) {
+            (Some(target), _) => Some((target.usage(), target.threads())),
+            (None, Some(pid)) => Some((usage_of(pid), threads_of(pid))),
+            (None, None) => None,
+        }
+    }
+}
+
+/// The address to dial.
+pub fn address(method: &Method) -> Result<SocketAddr, Failure> {
+    let refused = || {
+        Failure::usage(format!(
+            "{method}: the emulated switches speak plain TCP; write tcp:HOST:PORT"
+        ))
+    };
+    let Method::Dial(Transport::Tcp, host, port) = method else {
+        return Err(refused());
+    };
+    let found = format!("{host}:{port}").to_socket_addrs();
+    let found = found.ok().and_then(|mut addresses| addresses.next());
+    found.ok_or_else(|| Failure::network(format!("{method}: the host has no address")))
+}
+
+pub struct Runner<'a> {
+    pub plan: &'a Plan,
+    pub leg: &'a Leg,
+    pub title: String,
+    pub interrupt: &'a Interrupt,
+    pub progress: &'a Progress,
+}
+
+impl Runner<'_> {
+    pub fn run(&self, server: &mut Server) -> Result<Measured, Failure> {
+        let plan = self.plan;
+        let net = Net::generate(&plan.topology, plan.host_ports, plan.hosts);
+        let net = net.map_err(Failure::usage)?;
+        let pairs = Pairs::new(&net, plan.choice, self.leg.same_switch, plan.seed);
+        let opening = match plan.workload {
+            Workload::Arp => Opening::Arp,
+            _ => Opening::Packet,
+        };
+        let timeout_ns = plan.timeout.as_nanos() as u64;
+        let world = World::new(Fabric::new(net), pairs, opening, timeout_ns);
+        self.say("connecting");
+        let mut emulator =
+            Emulator::connect(world, server.address, plan.echo_interval, self.interrupt)?;
+        let setup = self.set_up(&mut emulator)?;
+        let mut measured = match plan.workload.has_events() {
+            true => {
+                self.say("conversations");
+                events::converse(&mut emulator, self)?;
+                self.measure(&mut emulator, server, events::run)?
+            }
+            false => {
+                self.say("warming up");
+                emulator.world.set_pace(self.pace(&emulator));
+                emulator.run_for(plan.warmup);
+                self.say("measuring");
+                self.measure(&mut emulator, server, |runner, emulator, _| {
+                    emulator.run_for(runner.plan.duration);
+                    Ok(Vec::new())
+                })?
+            }
+        };
+        measured.setup = setup;
+        Ok(measured)
+    }
+
+    pub fn say(&self, doing: &str) {
+        self.progress.say(format_args!("{}: {doing}", self.title));
+    }
+
+    /// The pace of the load from now on.
+    pub fn pace(&self, emulator: &Emulator) -> Pace {
+        match self.leg.load {
+            Load::Window(window) => Pace::Closed { window },
+            Load::Rate(rate) => Pace::Open {
+                rate,
+                from_ns: emulator.now().0,
+            },
+        }
+    }
+
+    /// Until the controller knows switches, links and hosts.
+    fn set_up(&self, emulator: &mut Emulator) -> Result<Setup, Failure> {
+        let plan = self.plan;
+        self.say("waiting for features requests");
+        let all = |e: &Emulator| e.world.fabric.switches.iter().all(|s| s.is_admitted);
+        if !emulator.until(ADMIT_MAX, all) && !emulator.is_interrupted() {
+            let switches = &emulator.world.fabric.switches;
+            let admitted = switches.iter().filter(|s| s.is_admitted).count();
+            let count = switches.len();
+            let problem = emulator.problem.clone();
+            let problem = problem.unwrap_or_else(|| "no connection was lost".to_owned());
+            return Err(Failure::network(format!(
+                "only {admitted} of {count} switches were asked for their features within {} s \
+                 ({problem}); is it an OpenFlow 1.3 controller?",
+                ADMIT_MAX.as_secs()
+            )));
+        }
+        let mut setup = Setup {
+            admitted_s: seconds(emulator),
+            discovered_s: None,
+        };
+        self.say("waiting for LLDP");
+        let is_heard = |e: &Emulator| e.world.fabric.net.is_heard();
+        if emulator.until(plan.discovery_max, is_heard) {
+            setup.discovered_s = Some(seconds(emulator));
+        }
+        emulator.run_for(plan.settle);
+        self.say("announcing hosts");
+        let hosts: Vec<u32> = (0..emulator.world.fabric.net.host_count()).collect();
+        for hosts in hosts.chunks(ANNOUNCED_AT_ONCE) {
+            for host in hosts {
+                let now = emulator.now();
+                emulator.world.announce(now, *host, plan.announce);
+            }
+            emulator.run_for(ANNOUNCE_PAUSE);
+        }
+        emulator.run_for(plan.settle);
+        Ok(setup)
+    }
+
+    /// Runs `load` with the clock on, and then waits for what is under way.
+    fn measure(
+        &self,
+        emulator: &mut Emulator,
+        server: &mut Server,
+        load: impl FnOnce(&Self, &mut Emulator, &mut Server) -> Result<Vec<EventFigures>, Failure>,
+    ) -> Result<Measured, Failure> {
+        let began = emulator.now();
+        emulator.world.record = Record::new();
+        emulator.world.set_recording(true);
+        if let Workload::Storm { rate } = self.plan.workload
+            && self.leg.is_stormy
+        {
+            emulator.world.set_broadcasts(Some(rate), began);
+        }
+        let (counts, cpu, usage) = (counts(emulator), thread_cpu(), server.usage());
+        let broadcasts = (emulator.world.broadcasts, emulator.world.broadcast_copies);
+        let events = load(self, emulator, server)?;
+        let used = usage.zip(server.usage()).map(used);
+        let emulator_cpu = thread_cpu().saturating_sub(cpu);
+        let elapsed = emulator.now() - began;
+        let counts = self::counts(emulator).since(&counts);
+        let world = &mut emulator.world;
+        world.set_recording(false);
+        world.set_pace(Pace::Idle);
+        world.set_broadcasts(None, began);
+        let tables = world.fabric.switches.iter().map(|s| &s.tables);
+        let entries = tables.clone().map(|t| t.entry_count()).collect();
+        let groups = tables.map(|t| t.group_count()).collect();
+        self.say("waiting for the last");
+        emulator.until(self.plan.timeout * 3, |e| e.world.is_drained());
+        let world = &mut emulator.world;
+        Ok(Measured {
+            leg: self.leg.clone(),
+            setup: Setup::default(),
+            elapsed,
+            record: std::mem::replace(&mut world.record, Record::new()),
+            counts,
+            entries,
+            groups,
+            used,
+            emulator_cpu,
+            looped: world.fabric.looped,
+            broadcasts: world.broadcasts - broadcasts.0,
+            broadcast_copies: world.broadcast_copies - broadcasts.1,
+            pairs_exhausted: world.pairs_exhausted,
+            switches_lost: emulator.lost,
+            problem: emulator.problem.clone(),
+            events,
+        })
+    }
+}
+
+fn seconds(emulator: &Emulator) -> f64 {
+    emulator.now().0 as f64 / 1e9
+}
+
+/// All messages so far.
+pub fn counts(emulator: &Emulator) -> Counts {
+    let mut counts = Counts::default();
+    for switch in &emulator.world.fabric.switches {
+        counts.add(&switch.counts);
+    }
+    counts
+}
+
+type Readings = (Usage, BTreeMap<String, Duration>);
+
+fn used((before, after): (Readings, Readings)) -> Used {
+    let since = |(name, spent): (String, Duration)| {
+        let before = before.1.get(&name).copied().unwrap_or_default();
+        (name, spent.saturating_sub(before))
+    };
+    Used {
+        cpu: after.0.cpu.saturating_sub(before.0.cpu),
+        threads: after.1.into_iter().map(since).collect(),
+        memory_peak_bytes: after.0.memory_peak_bytes,
+    }
+}

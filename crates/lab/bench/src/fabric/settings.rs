@@ -1,0 +1,230 @@
+//! Flags to a plan, or one line that says which of them make no sense; and the runs of all rounds.
+
+use std::time::Duration;
+
+use super::net::Net;
+use super::run::{Leg, Load, Measured, Plan, Runner, Server, Workload, address};
+use super::{Args, WorkloadArg};
+use crate::controller::settings::{Subject, SubjectKind, seconds, subjects, whole};
+use crate::controller::switch::Announce;
+use cli::failure::Failure;
+use cli::interrupt::Interrupt;
+use cli::progress::Progress;
+
+const RATE_MAX: f64 = 1e7;
+/// Conversations a second beside events.
+const EVENTS_RATE: f64 = 200.0;
+
+pub struct Settings {
+    pub subjects: Vec<Subject>,
+    pub plan: Plan,
+    /// Runs of each round that are known ahead.
+    pub legs: Vec<Leg>,
+    /// Further ones, at so many times the rate that the first carried.
+    pub overload: Vec<f64>,
+    pub rounds: u32,
+    pid: Option<i32>,
+}
+
+/// The runs of each controller, in the order of rounds.
+pub struct Rounds {
+    pub runs: Vec<Vec<Measured>>,
+    pub interrupted: bool,
+}
+
+impl Settings {
+    pub fn resolve(args: &Args) -> Result<Settings, Failure> {
+        let subjects = subjects(&args.subjects)?;
+        for subject in &subjects {
+            if let SubjectKind::Method(method) = &subject.kind {
+                address(method)?;
+            }
+        }
+        let rate = |flag: &str, rate: f64| match rate > 0.0 && rate <= RATE_MAX {
+            true => Ok(rate),
+            false => Err(Failure::usage(format!(
+                "{flag} {rate}: write a number a second, above 0 and up to {RATE_MAX}"
+            ))),
+        };
+        let workload = match args.workload {
+            WorkloadArg::Pairs => Workload::Pairs,
+            WorkloadArg::Arp => Workload::Arp,
+            WorkloadArg::Moves => Workload::Moves,
+            WorkloadArg::Failures => Workload::Failures,
+            WorkloadArg::Restart => Workload::Restart,
+            WorkloadArg::Storm => Workload::Storm {
+                rate: rate("--storm-rate", args.storm_rate)?,
+            },
+        };
+        let has_events = workload.has_events();
+        let is_stormy = matches!(workload, Workload::Storm { .. });
+        if (args.same_switch || !args.overload.is_empty()) && (has_events || is_stormy) {
+            return Err(Failure::usage(
+                "--same-switch and --overload are for --workload pairs and arp",
+            ));
+        }
+        if args.same_switch && args.host_ports < 2 {
+            return Err(Failure::usage(
+                "--same-switch needs hosts behind different ports: --host-ports 2 or more",
+            ));
+        }
+        let net = Net::generate(&args.topology, args.host_ports, args.hosts);
+        let net = net.map_err(Failure::usage)?;
+        if net.edges().count() < 2 {
+            return Err(Failure::usage(format!(
+                "--topology {}: conversations need two switches with hosts",
+                args.topology
+            )));
+        }
+        if let Some(wrong) = args.overload.iter().find(|x| !(0.0..=100.0).contains(*x)) {
+            return Err(Failure::usage(format!(
+                "--overload {wrong}: write numbers above 0 and up to 100"
+            )));
+        }
+        let load = match args.rate {
+            Some(given) => Load::Rate(rate("--rate", given)?),
+            None if has_events => Load::Rate(EVENTS_RATE),
+            None => Load::Window(whole("--window", args.window, 1, 1 << 16)?),
+        };
+        let leg = |name: &str, same_switch, is_stormy| Leg {
+            name: name.to_owned(),
+            same_switch,
+            load,
+            is_stormy,
+        };
+        let mut legs = vec![leg("across", false, false)];
+        if args.same_switch {
+            legs.push(leg("same switch", true, false));
+        }
+        if is_stormy {
+            legs.push(leg("storm", false, true));
+        }
+        let is_by_arp = matches!(workload, Workload::Arp | Workload::Moves);
+        let announce = match is_by_arp {
+            true => Announce::Arp,
+            false => Announce::Keepalive,
+        };
+        let plan = Plan {
+            topology: args.topology.clone(),
+            host_ports: args.host_ports,
+            hosts: args.hosts,
+            choice: args.pairs,
+            workload,
+            timeout: seconds("--timeout", args.timeout / 1e3, 1e-3)?,
+            settle: seconds("--settle", args.settle / 1e3, 0.0)?,
+            discovery_max: seconds("--discovery-max", args.discovery_max, 0.0)?,
+            warmup: seconds("--warmup", args.warmup, 0.0)?,
+            duration: seconds("--duration", args.duration, 0.01)?,
+            echo_interval: seconds("--echo-interval", args.echo_interval / 1e3, 1e-3)?,
+            announce: args.announce.unwrap_or(announce),
+            conversations: whole("--conversations", args.conversations as u32, 1, 100_000)?
+                as usize,
+            events: whole("--events", args.events, 1, 10_000)?,
+            seed: args.seed,
+        };
+        Ok(Settings {
+            subjects,
+            plan,
+            legs,
+            overload: args.overload.clone(),
+            rounds: whole("--rounds", args.rounds, 1, 10_000)?,
+            pid: args.pid,
+        })
+    }
+
+    /// The headline: the load that is measured, and the controllers compared.
+    pub fn headline(&self) -> String {
+        let plan = &self.plan;
+        let how = match (plan.workload, self.legs[0].load) {
+            (_, Load::Rate(rate)) => format!("{rate} conversations/s"),
+            (_, Load::Window(window)) => format!("{window} first packets of each switch under way"),
+        };
+        let each = match plan.workload.has_events() {
+            true => format!("{} events", plan.events),
+            false => format!("{:.1} s each", plan.duration.as_secs_f64()),
+        };
+        let names: Vec<&str> = self.subjects.iter().map(|s| s.name.as_str()).collect();
+        format!(
+            "{}, {} hosts behind {} ports of each switch, {how}; {} x {each}: {}",
+            plan.topology,
+            plan.hosts,
+            plan.host_ports,
+            self.rounds,
+            names.join(", ")
+        )
+    }
+}
+
+/// Controllers in turn, round after round, each run on fresh switches and, where a command starts
+/// it, a fresh controller.
+pub fn measure(settings: &Settings, interrupt: &Interrupt) -> Result<Rounds, Failure> {
+    let mut runs: Vec<Vec<Measured>> = settings.subjects.iter().map(|_| Vec::new()).collect();
+    let progress = Progress::start();
+    for round in 0..settings.rounds {
+        for (at, subject) in settings.subjects.iter().enumerate() {
+            let mut legs = settings.legs.clone();
+            let mut number = 0;
+            while number < legs.len() && !interrupt.is_set() {
+                let title = format!(
+                    "round {} of {}, {}, {}",
+                    round + 1,
+                    settings.rounds,
+                    subject.name,
+                    legs[number].name
+                );
+                let runner = Runner {
+                    plan: &settings.plan,
+                    leg: &legs[number],
+                    title,
+                    interrupt,
+                    progress: &progress,
+                };
+                let mut server = match &subject.kind {
+                    SubjectKind::Method(method) => Server {
+                        address: address(method)?,
+                        target: None,
+                        // A process id is of the first controller.
+                        pid: settings.pid.filter(|_| at == 0),
+                    },
+                    SubjectKind::Command { transport, words } => {
+                        Server::start(words, *transport, interrupt)?
+                    }
+                };
+                let measured = match runner.run(&mut server) {
+                    Ok(measured) => measured,
+                    Err(_) if interrupt.is_set() => break,
+                    Err(failure) => return Err(failure),
+                };
+                if number == 0 {
+                    let carried = measured.delivered_per_s();
+                    legs.extend(
+                        settings
+                            .overload
+                            .iter()
+                            .map(|times| overloaded(*times, carried)),
+                    );
+                }
+                runs[at].push(measured);
+                number += 1;
+            }
+        }
+    }
+    Ok(Rounds {
+        runs,
+        interrupted: interrupt.is_set(),
+    })
+}
+
+fn overloaded(times: f64, carried: f64) -> Leg {
+    Leg {
+        name: format!("x {times}"),
+        same_switch: false,
+        load: Load::Rate((times * carried).clamp(1.0, RATE_MAX)),
+        is_stormy: false,
+    }
+}
+
+/// Time in milliseconds.
+pub fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
