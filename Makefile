@@ -2,7 +2,7 @@
 .PHONY: run test bench papers papers-report
 
 # A ring of real Open vSwitch switches on this machine. ONCE=1 ends by itself. It builds the
-# development profile, in half the time of a release build.
+# development profile: half the time of a release build, and the tests share it.
 run:
 	@scripts/setup
 	cargo build --locked --package auster --package auster-lab

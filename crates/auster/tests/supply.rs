@@ -249,3 +249,33 @@ fn every_crate_is_ours_or_of_the_registry() {
         assert!(is_allowed, "{name} {version} comes from {source:?}");
     }
 }
+
+/// The packages that cargo would build, with their features.
+fn built(arguments: &[&str]) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--offline", "--prefix", "none"])
+        .args(["--format", "{p} [{f}]"])
+        .args(arguments)
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().filter(|line| !line.is_empty());
+    lines.map(|line| line.replace(" (*)", "")).collect()
+}
+
+/// Otherwise `make run` builds for minutes what the tests have built already.
+#[test]
+fn the_programs_and_the_tests_share_one_build() {
+    let programs = ["--package", "auster", "--package", "auster-lab"];
+    let programs = built(&[&programs[..], &["--edges", "normal,build"]].concat());
+    let tests = built(&["--workspace", "--edges", "normal,build,dev"]);
+    assert!(programs.len() > 100, "{} packages", programs.len());
+    let apart: Vec<&String> = programs.difference(&tests).collect();
+    assert!(
+        apart.is_empty(),
+        "built again, as the tests need other features: name these in auster-lab's \
+         Cargo.toml too: {apart:#?}"
+    );
+}
