@@ -187,8 +187,16 @@ impl Netconf {
         self.requests.write_all(text.as_bytes()).unwrap();
     }
 
-    fn hear(&self) -> String {
-        self.messages.recv_timeout(PATIENCE).expect("a message")
+    /// Waits for a message. netconfd leaves a request that it has read together with the hello
+    /// before it until more bytes come, so a blank line follows now and then.
+    fn hear(&mut self) -> String {
+        for _ in 0..PATIENCE.as_secs() {
+            if let Ok(message) = self.messages.recv_timeout(Duration::from_secs(1)) {
+                return message;
+            }
+            self.requests.write_all(b"\n").unwrap();
+        }
+        panic!("a message");
     }
 
     /// Sends a request and returns its reply.
