@@ -37,7 +37,7 @@ pub struct Args {
     /// Only the part that the scenario names for those in a hurry
     #[arg(long)]
     pub quick: bool,
-    /// Runs of every cell, or rounds, instead of the scenario's; not of scenarios on queues
+    /// Runs of every cell, or rounds, instead of the scenario's; not of qos-scale
     #[arg(long, value_name = "N")]
     pub runs: Option<u32>,
     /// How long every stream lasts, instead of the scenario's; of scenarios on timeouts and flow
@@ -103,7 +103,7 @@ struct Kind {
     run: fn(&Args) -> Result<(), Failure>,
 }
 
-const KINDS: [Kind; 8] = [
+const KINDS: [Kind; 7] = [
     Kind {
         is_ours: timeouts::is_ours,
         read: |path| timeouts::settings::Scenario::read(path).map(drop),
@@ -138,11 +138,6 @@ const KINDS: [Kind; 8] = [
         is_ours: qos::scale::is_ours,
         read: |path| qos::scale::settings::Scenario::read(path).map(drop),
         run: |args| args.refuse_runs().and_then(|()| qos::scale::run(args)),
-    },
-    Kind {
-        is_ours: qos::is_ours,
-        read: |path| qos::settings::Scenario::read(path).map(drop),
-        run: |args| args.refuse_runs().and_then(|()| qos::run(args)),
     },
 ];
 

@@ -1,11 +1,12 @@
 //! The programs a lab is made with, and what it needs of the machine.
 #![allow(unsafe_code)] // `std` cannot set the signal mask of a child.
 
+use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 
-use cli::program::is_in_path;
+use cli::program::{self, is_in_path};
 use nix::sys::signal::SigSet;
 
 use crate::ledger::{ID_VARIABLE, Ledger};
@@ -73,6 +74,15 @@ pub fn require_link_tools() -> Result<(), Failure> {
 /// A command that starts a long-lived process of a lab: marked with the lab's id, and in a process
 /// group of its own, so that Ctrl-C reaches the lab alone, which then ends things in order.
 pub fn lab_command(ledger: &Ledger, namespace: Option<&str>, program: impl AsRef<Path>) -> Command {
+    marked_command(ledger.id(), &ledger.dir(), namespace, program)
+}
+
+fn marked_command(
+    id: &str,
+    dir: &Path,
+    namespace: Option<&str>,
+    program: impl AsRef<Path>,
+) -> Command {
     let mut command = match namespace {
         // `ip netns exec` replaces itself, so the pid is the program's.
         Some(namespace) => {
@@ -85,10 +95,10 @@ pub fn lab_command(ledger: &Ledger, namespace: Option<&str>, program: impl AsRef
         None => Command::new(program.as_ref()),
     };
     command
-        .env(ID_VARIABLE, ledger.id())
-        .env("OVS_RUNDIR", ledger.dir())
-        .env("OVS_LOGDIR", ledger.dir())
-        .env("OVS_DBDIR", ledger.dir())
+        .env(ID_VARIABLE, id)
+        .env("OVS_RUNDIR", dir)
+        .env("OVS_LOGDIR", dir)
+        .env("OVS_DBDIR", dir)
         .stdin(Stdio::null())
         // A process that outlives `lab up` must not hold its caller's pipes open.
         .stdout(Stdio::null())
@@ -100,4 +110,41 @@ pub fn lab_command(ledger: &Ledger, namespace: Option<&str>, program: impl AsRef
     // call that changes the mask of the only thread.
     unsafe { command.pre_exec(unblock) };
     command
+}
+
+/// The shell of a lab, for threads beside the one that changes its network. Commands begin in the
+/// lab's directory and find its Open vSwitch and `auster`.
+#[derive(Clone, Debug)]
+pub struct Shell {
+    id: String,
+    dir: PathBuf,
+    path: OsString,
+}
+
+/// A command that has not ended by then is killed.
+const COMMAND_TIME_MAX: &str = "600";
+
+impl Shell {
+    pub fn of(ledger: &Ledger) -> Result<Shell, Failure> {
+        let auster = program::auster()?;
+        let mut path = auster.parent().unwrap_or(&auster).as_os_str().to_owned();
+        path.push(":");
+        path.push(std::env::var_os("PATH").unwrap_or_default());
+        let (id, dir) = (ledger.id().to_string(), ledger.dir());
+        Ok(Shell { id, dir, path })
+    }
+
+    /// Runs a command to its end in the namespace of a part of the lab.
+    pub fn run(&self, part: &str, words: &str) -> Result<Output, Failure> {
+        let namespace = format!("{}-{part}", self.id);
+        let mut command = marked_command(&self.id, &self.dir, Some(&namespace), "timeout");
+        command
+            .args(["--kill-after=1", COMMAND_TIME_MAX, "sh", "-c", words])
+            .env("PATH", &self.path)
+            .current_dir(&self.dir)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let output = command.output();
+        output.map_err(|e| Failure::machine(format!("sh: {e}")))
+    }
 }

@@ -359,6 +359,7 @@ fn each_mistake_is_reported_with_its_line_its_field_and_what_would_be_right() {
     each_is_reported(TCP, &TCP_MISTAKES);
     each_is_reported(STORM, &STORM_MISTAKES);
     each_is_reported(QOS, &QOS_MISTAKES);
+    each_is_reported(COMMANDS, &COMMAND_MISTAKES);
 }
 
 const UDP: &str = r#"title = "test"
@@ -864,6 +865,76 @@ const QOS_MISTAKES: [(&str, &str, usize, &str); 2] = [
     ),
 ];
 
+const COMMANDS: &str = r#"title = "test"
+[topology]
+graph = "single,2"
+[[at]]
+id = "seen"
+time = "1s"
+in = "h1"
+run = "ip addr"
+[[at]]
+id = "end"
+time = "2s"
+[[probe]]
+id = "routes"
+kind = "run"
+run = "ip -json route"
+in = "h2"
+begins = "seen"
+figures = { prefix = "/0/dst=10.0.0.0/24" }
+[[row]]
+name = "commands"
+code = "routes.code"
+prefix = "routes.prefix"
+"#;
+
+const COMMAND_MISTAKES: [(&str, &str, usize, &str); 8] = [
+    ("\"ip addr\"", "3", 8, "at.run: 3 is not a string"),
+    (
+        "\"h1\"",
+        "\"h3\"",
+        8,
+        "at.run: in = \"h3\" is no place; did you mean h1?",
+    ),
+    (
+        "run = \"ip -json route\"\n",
+        "",
+        12,
+        "probe.run: missing; write such as run = \"ovs-vsctl show\"",
+    ),
+    (
+        "\"h2\"",
+        "\"swiches\"",
+        16,
+        "probe.in: in = \"swiches\" is no place; did you mean switches?",
+    ),
+    (
+        "begins = \"seen\"",
+        "begins = \"sen\"",
+        17,
+        "probe.begins: no [[at]] before it has id = \"sen\"; did you mean seen?",
+    ),
+    (
+        "\"/0/dst",
+        "\"0/dst",
+        18,
+        "probe.figures.prefix: '0/dst=10.0.0.0/24' is not a JSON pointer; write a place",
+    ),
+    (
+        "{ prefix =",
+        "{ code =",
+        18,
+        "probe.figures.code: every command has this figure",
+    ),
+    (
+        "routes.prefix",
+        "routes.perfix",
+        22,
+        "row.prefix: no routes.perfix; did you mean routes.prefix?",
+    ),
+];
+
 /// Makes each mistake in a scenario that has none.
 fn each_is_reported(good: &str, mistakes: &[(&str, &str, usize, &str)]) {
     assert!(read(good, &auster()).is_ok());
@@ -1175,6 +1246,7 @@ fn the_scenarios_of_the_project_are_read() {
         "reconnect.toml",
         "controllers-storm.toml",
         "voice.toml",
+        "qos-queues.toml",
     ] {
         let text = std::fs::read_to_string(dir.join(name)).unwrap();
         let mistakes = read(&text, &auster()).err().unwrap_or_default();

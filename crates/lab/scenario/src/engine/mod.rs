@@ -4,6 +4,7 @@
 //! events. Each run of each cell of its matrix gives rows of figures; claims are expressions over
 //! rows.
 
+mod command;
 mod event;
 mod expression;
 mod matrix;

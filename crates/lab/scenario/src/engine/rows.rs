@@ -97,9 +97,9 @@ fn figure(cell: &Cell, measured: &Measured<'_>, window: &Window, name: &str) -> 
     if let Some(n) = cell.traffic.iter().position(|stream| stream.id == id) {
         return measured.records[n].figure(figure, window);
     }
-    let n = cell.probes.iter().position(|(known, _)| known == id);
+    let n = cell.probes.iter().position(|probe| probe.id == id);
     n.map_or(Value::One(f64::NAN), |n| {
-        let (_, probe) = &cell.probes[n];
+        let probe = &cell.probes[n].kind;
         probe.figure(figure, window, &cell.network.topology, &measured.series[n])
     })
 }

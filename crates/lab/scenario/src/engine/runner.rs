@@ -17,6 +17,7 @@ use measure::quantiles::Quantiles;
 use testbed::network::{Network, Options, SWITCHES};
 use testbed::plane::{self, Controller, Plane, Transport};
 use testbed::probe::{Flow, Prober, Sample};
+use testbed::tools::Shell;
 use testbed::{status, tools};
 
 use crate::engine::event::Event;
@@ -341,13 +342,20 @@ fn one_run(
         topology: &cell.network.topology,
         plane,
         switches: network.namespace(SWITCHES),
+        shell: Shell::of(network.ledger())?,
         epoch,
         until: start + end,
     };
     let (times, series, records) = std::thread::scope(|scope| {
         let probes = cell.probes.iter();
         let observers: Vec<_> = probes
-            .map(|(_, probe)| scope.spawn(move || probe.observe(scene)))
+            .map(|probe| {
+                let begins = start + time_of(&planned, &probe.begins).unwrap_or_default();
+                scope.spawn(move || {
+                    std::thread::sleep(begins.saturating_sub(epoch.elapsed()));
+                    probe.kind.observe(scene)
+                })
+            })
             .collect();
         let events = scope.spawn(|| events(cell, run.number, network, plane, epoch, start));
         let streams = senders.into_iter().map(|sender| match sender {

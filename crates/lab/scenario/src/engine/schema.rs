@@ -48,7 +48,7 @@ pub struct Cell {
     pub moments: Vec<Moment>,
     /// Each with the moment when it happens.
     pub events: Vec<(String, Box<dyn Event>)>,
-    pub probes: Vec<(String, Box<dyn Probe>)>,
+    pub probes: Vec<Watch>,
     pub rows: Vec<RowSpec>,
 }
 
@@ -99,6 +99,14 @@ pub struct Stream {
     /// The moment when it begins.
     pub begins: String,
     pub kind: Box<dyn Traffic>,
+}
+
+/// A measurement beside the traffic.
+pub struct Watch {
+    pub id: String,
+    /// The moment when it begins.
+    pub begins: String,
+    pub kind: Box<dyn Probe>,
 }
 
 /// A kind of row; each run gives one.
@@ -355,17 +363,21 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
     let mut probes = Vec::new();
     for section in top.sections("probe") {
         let id = new_id(&section, &mut ids);
+        let begins = moment(&section, "begins", &times).unwrap_or_else(|| START.to_string());
         let kind = probe::read(&section);
         if let (Some(kind), Some(topology)) = (&kind, topology)
             && let Err(problem) = kind.check(topology)
         {
-            section.problem("of", problem);
+            let key = ["of", "in"].into_iter().find(|key| section.has(key));
+            section.problem(key.unwrap_or("kind"), problem);
         }
         section.finish();
         if let (Some(id), Some(kind)) = (id, kind) {
             let figures = kind.figures().iter();
             names.extend(figures.map(|(figure, shape)| (format!("{id}.{figure}"), *shape)));
-            probes.push((id, kind));
+            let own = kind.own_figures().into_iter();
+            names.extend(own.map(|figure| (format!("{id}.{figure}"), probe::ONE)));
+            probes.push(Watch { id, begins, kind });
         }
     }
     if !(streams.is_empty() && moments.is_empty()) {

@@ -6,6 +6,7 @@ mod drain;
 mod flap;
 mod link;
 mod process;
+mod run;
 
 use std::time::Duration;
 
@@ -38,8 +39,8 @@ pub trait Event: Sync {
 }
 
 /// Keys of `[[at]]` that make something happen.
-pub const VERBS: [&str; 9] = [
-    "cut", "mend", "drain", "flap", "kill", "stop", "start", "address", "connect",
+pub const VERBS: [&str; 10] = [
+    "cut", "mend", "drain", "flap", "kill", "stop", "start", "address", "connect", "run",
 ];
 
 /// The event of one `[[at]]`; none if it only names a moment.
@@ -57,6 +58,9 @@ pub fn read(section: &Section<'_>) -> Option<Box<dyn Event>> {
     let connect = connect::Connect::read(section);
     let drain = drain::Drain::read(section);
     let flap = flap::Flap::read(section);
-    let all = [cut, mend, drain, flap, kill, stop, start, address, connect];
+    let run = run::Run::read(section);
+    let all = [
+        cut, mend, drain, flap, kill, stop, start, address, connect, run,
+    ];
     all.into_iter().flatten().next()
 }

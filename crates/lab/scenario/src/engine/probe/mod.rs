@@ -4,12 +4,14 @@ mod counter;
 mod host;
 mod presence;
 mod relay;
+mod run;
 mod status;
 
 use std::time::{Duration, Instant};
 
 use cli::failure::Failure;
 use testbed::plane::Plane;
+use testbed::tools::Shell;
 use testbed::topology::Topology;
 
 use crate::engine::expression::{Shape, Value};
@@ -31,6 +33,11 @@ pub trait Probe: Sync {
     /// The names of its figures.
     fn figures(&self) -> &'static [(&'static str, Shape)];
 
+    /// More figures, each one number, which the scenario names.
+    fn own_figures(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
     /// A figure over the observations in a window.
     fn figure(&self, name: &str, window: &Window, topology: &Topology, series: &Series) -> Value;
 }
@@ -41,14 +48,17 @@ pub struct Scene<'a> {
     pub plane: &'a Plane,
     /// The namespace of the switches.
     pub switches: String,
+    pub shell: Shell,
     /// The zero of the run's clock.
     pub epoch: Instant,
     pub until: Duration,
 }
 
-const KINDS: [&str; 6] = ["counter", "status", "host", "sessions", "entries", "relay"];
+const KINDS: [&str; 7] = [
+    "counter", "status", "host", "sessions", "entries", "relay", "run",
+];
 
-const ONE: Shape = Shape {
+pub const ONE: Shape = Shape {
     truth: false,
     many: false,
 };
@@ -61,6 +71,7 @@ pub fn read(section: &Section<'_>) -> Option<Box<dyn Probe>> {
         "sessions" => Some(Box::new(presence::SESSIONS)),
         "entries" => Some(Box::new(presence::ENTRIES)),
         "relay" => Some(Box::new(relay::Relay)),
+        "run" => Some(Box::new(run::Run::read(section)?)),
         _ => None,
     }
 }

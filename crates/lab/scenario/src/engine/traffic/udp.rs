@@ -28,7 +28,7 @@ pub struct Udp {
     bursts: Option<(Duration, Duration)>,
 }
 
-const FIGURES: [(&str, Shape); 11] = [
+const FIGURES: [(&str, Shape); 12] = [
     ("sent", ONE),
     ("lost", ONE),
     ("duplicates", ONE),
@@ -36,6 +36,8 @@ const FIGURES: [(&str, Shape); 11] = [
     ("reordered", ONE),
     ("extent_max", ONE),
     ("late_ms_max", ONE),
+    // Rate of the payload that arrived between the window's moments.
+    ("received_mbps", ONE),
     // The longest time without an arrival while packets were sent.
     ("outage_ms", ONE),
     // Of each packet that arrived, one way.
@@ -148,6 +150,7 @@ impl Traffic for Udp {
             });
             let record: Box<dyn Record> = Box::new(Datagrams {
                 packets_per_s: self.packets_per_s(stage.pairs.len()).0,
+                payload_bytes: self.payload_bytes,
                 bursts: found?.into_iter().flatten().collect(),
             });
             Ok(record)
@@ -157,6 +160,7 @@ impl Traffic for Udp {
 
 struct Datagrams {
     packets_per_s: f64,
+    payload_bytes: usize,
     bursts: Vec<Burst>,
 }
 
@@ -217,6 +221,27 @@ impl Burst {
     }
 }
 
+impl Datagrams {
+    /// A window that ends with the traffic ends with its last arrival.
+    fn received_mbps(&self, window: &Window) -> f64 {
+        let bursts = self.bursts.iter();
+        let arrivals = bursts.flat_map(|b| b.stream.arrivals.iter().map(|a| b.at(a.received_ns)));
+        let within = arrivals.filter(|at| (window.event..window.to).contains(at));
+        let times: Vec<Duration> = within.collect();
+        let last = times.iter().max().copied().unwrap_or_default();
+        let end = if window.to == Duration::MAX {
+            last
+        } else {
+            window.to
+        };
+        let bits = (times.len() * self.payload_bytes * 8) as f64;
+        match end.saturating_sub(window.event) {
+            Duration::ZERO => 0.0,
+            time => bits / time.as_secs_f64() / 1e6,
+        }
+    }
+}
+
 impl Record for Datagrams {
     fn figure(&self, name: &str, window: &Window) -> Value {
         let sum = |of: &dyn Fn(&Burst) -> usize| self.bursts.iter().map(of).sum::<usize>() as f64;
@@ -240,6 +265,7 @@ impl Record for Datagrams {
             "jitter_ms" => most(&|burst| ms(judged(burst).jitter_ns)),
             "sender_late_ms" => most(&|burst| milliseconds(burst.stream.sender_late_max)),
             "packets_per_s" => self.packets_per_s,
+            "received_mbps" => self.received_mbps(window),
             _ => {
                 let delays = self.bursts.iter().flat_map(|burst| judged(burst).delays_ns);
                 return Value::Many(delays.map(|ns| ms(ns as f64)).collect());
@@ -293,6 +319,7 @@ mod tests {
     fn record(bursts: Vec<Burst>) -> Datagrams {
         Datagrams {
             packets_per_s: 1000.0,
+            payload_bytes: 1250,
             bursts,
         }
     }
@@ -313,6 +340,8 @@ mod tests {
         assert_eq!(both("extent_max"), (0.0, 1.0));
         assert_eq!(both("duplicates"), (1.0, 0.0));
         assert_eq!(both("sender_late_ms"), (1.0, 1.0));
+        // 7 of 10 packets of 10,000 bits arrive in 10 ms.
+        assert_eq!(one(&record, "received_mbps", 20, 30), 7.0);
         assert_eq!(one(&record, "outage_ms", 0, 35), 4.0);
         assert_eq!(one(&record, "delay_ms", 0, 35), 2.0);
         assert_eq!(one(&record, "jitter_ms", 0, 15), 0.0);
