@@ -216,17 +216,27 @@ impl Network {
 
     /// The same with a table of its own size.
     pub fn add_switch_of(&mut self, dpid: DatapathId, entries_max: usize) -> SwitchId {
+        self.add_switch_with(dpid, |options| options.entries_max = entries_max)
+    }
+
+    /// The same with options of its own.
+    pub fn add_switch_with(
+        &mut self,
+        dpid: DatapathId,
+        change: impl FnOnce(&mut SwitchOptions),
+    ) -> SwitchId {
         let id = SwitchId(self.switches.len());
-        let options = SwitchOptions {
+        let mut options = SwitchOptions {
             version: self.config.version,
             datapath_id: dpid,
-            entries_max,
+            entries_max: self.config.entries_max,
             hardware: match self.config.activation_delay.is_zero() {
                 true => SwitchOptions::default().hardware,
                 false => "Open vSwitch",
             },
             ..SwitchOptions::default()
         };
+        change(&mut options);
         self.switches.push(Node {
             switch: Switch::new(options),
             version: self.config.version,

@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use clock::{Duration, SplitMix64};
-use control::controller::{ControllerConfig, FabricConfig};
-use openflow::MacAddr;
+use control::controller::{Alarm, ControllerConfig, Event, FabricConfig};
+use control::entry::EntryKind;
+use control::fabric::{Label, form};
+use openflow::message::{ErrorMessage, FlowMod};
+use openflow::{DatapathId, ErrorKind, MacAddr, Match, Message, Version, Xid, encode};
 use sim::network::{HostId, LinkId, Network, NetworkConfig};
 use sim::process::ProcessConfig;
 use sim::topology::{self, Topology};
@@ -16,8 +19,12 @@ const FLOW_MOD: u8 = 14;
 const GROUP_MOD: u8 = 15;
 
 fn network(seed: u64) -> Network {
+    network_of(seed, FabricConfig::default())
+}
+
+fn network_of(seed: u64, fabric: FabricConfig) -> Network {
     let controller = ControllerConfig {
-        fabric: Some(FabricConfig::default()),
+        fabric: Some(fabric),
         ..ControllerConfig::default()
     };
     let process = ProcessConfig {
@@ -283,6 +290,141 @@ fn random_failures_leave_no_circles_and_no_holes() {
         assert_eq!(network.circled, 0, "seed {seed}");
         assert_eq!(network.errors().collect::<Vec<_>>(), [], "seed {seed}");
     }
+}
+
+/// The warnings about the fabric.
+fn warnings(network: &Network) -> Vec<Alarm> {
+    let of_fabric = |event: &Event| match event {
+        Event::Alarm(alarm @ (Alarm::FabricFull { .. } | Alarm::FabricRefused { .. })) => {
+            Some(alarm.clone())
+        }
+        _ => None,
+    };
+    network.events().filter_map(of_fabric).collect()
+}
+
+/// The switches that hold groups.
+fn group_holders(network: &Network, topology: &Topology) -> Vec<usize> {
+    let holds = |at: &usize| network.switch(topology.switches[*at]).group_count() > 0;
+    (0..topology.switches.len()).filter(holds).collect()
+}
+
+/// Two labels for five switches with hosts: one warning for each of the others, and all pairs talk.
+#[test]
+fn more_egresses_than_labels_fall_back_to_paths() {
+    let fabric = FabricConfig {
+        egress_count_max: 2,
+        ..FabricConfig::default()
+    };
+    let mut network = network_of(8, fabric);
+    let topology = topology::line(&mut network, 5);
+    introduce(&mut network, &topology);
+    let silent = silent_pairs(&mut network, &topology.hosts, 1);
+    assert_eq!(silent, []);
+    assert!(network.process().controller.path_count() > 0);
+    network.run_for(ms(30_000));
+    assert_eq!(silent_pairs(&mut network, &topology.hosts, 2), []);
+    let warnings = warnings(&network);
+    let mut named: Vec<u64> = warnings
+        .iter()
+        .filter_map(|alarm| match alarm {
+            Alarm::FabricFull { dpid } => Some(dpid.0),
+            _ => None,
+        })
+        .collect();
+    named.sort_unstable();
+    named.dedup();
+    assert_eq!((warnings.len(), named.len()), (3, 3), "{warnings:?}");
+    assert_eq!(network.errors().count(), 0);
+}
+
+/// A switch in the middle has room for one group only. It is named once and left out with nothing
+/// left behind, all pairs talk, and the fabric goes on at both sides of it.
+#[test]
+fn a_switch_that_refuses_groups_is_left_out() {
+    let mut network = network(9);
+    let topology = line_with(&mut network, 5, 2, 1);
+    introduce(&mut network, &topology);
+    assert_eq!(silent_pairs(&mut network, &topology.hosts, 1), []);
+    network.run_for(ms(5000));
+    assert_eq!(silent_pairs(&mut network, &topology.hosts, 2), []);
+    let warnings = warnings(&network);
+    let dpid = DatapathId(3);
+    assert!(
+        matches!(&warnings[..], [Alarm::FabricRefused { dpid: of, .. }] if *of == dpid),
+        "{warnings:?}"
+    );
+    assert_eq!(group_holders(&network, &topology), [0, 1, 3, 4]);
+    let left = network.switch(topology.switches[2]).entries();
+    let is_fabric = |cookie| EntryKind::of(cookie) == Some(EntryKind::Fabric);
+    assert_eq!(left.filter(|entry| is_fabric(entry.cookie)).count(), 0);
+}
+
+/// A line with a host at each switch, one of which holds this many groups.
+fn line_with(network: &mut Network, length: usize, at: usize, groups_max: usize) -> Topology {
+    let mut topology = Topology {
+        switches: Vec::new(),
+        links: Vec::new(),
+        hosts: Vec::new(),
+    };
+    for n in 0..length {
+        let dpid = DatapathId(n as u64 + 1);
+        let switch = match n == at {
+            true => network.add_switch_with(dpid, |options| options.groups_max = groups_max),
+            false => network.add_switch_as(dpid),
+        };
+        if let Some(last) = topology.switches.last() {
+            topology.links.push(network.link(*last, switch));
+        }
+        topology.switches.push(switch);
+        topology.hosts.push(network.add_host(switch));
+    }
+    topology
+}
+
+/// A switch refuses the tag of an edge's entry: it is left out, and its packets take paths.
+#[test]
+fn a_switch_that_refuses_the_tag_is_left_out() {
+    let mut network = network(10);
+    let topology = topology::line(&mut network, 4);
+    introduce(&mut network, &topology);
+    assert_eq!(silent_pairs(&mut network, &topology.hosts, 1), []);
+    assert_eq!(network.process().controller.path_count(), 0);
+    let entry = FlowMod {
+        cookie: EntryKind::Local.cookie(1),
+        ..FlowMod::add(
+            2000,
+            Match::any(),
+            form::ingress_actions(0x88a8, Label::MAX),
+        )
+    };
+    let frame = encode(Version::V13, Xid(7), &Message::FlowMod(entry)).expect("a flow-mod");
+    let error = |kind| {
+        Message::Error(ErrorMessage {
+            kind,
+            experimenter: None,
+            data: frame.bytes().slice(..64),
+        })
+    };
+    let at = topology.switches[1];
+    network.say(at, Xid(7), &error(ErrorKind::ACTION_BAD_OUT_GROUP));
+    network.run_for(ms(500));
+    assert_eq!(warnings(&network), [], "the group may have gone meanwhile");
+    for _ in 0..3 {
+        network.say(at, Xid(7), &error(ErrorKind::ACTION_BAD_ARGUMENT));
+        network.run_for(ms(500));
+    }
+    let warnings = warnings(&network);
+    assert!(
+        matches!(&warnings[..], [Alarm::FabricRefused { dpid, .. }] if dpid.0 == 2),
+        "{warnings:?}"
+    );
+    assert_eq!(silent_pairs(&mut network, &topology.hosts, 2), []);
+    assert_eq!(
+        group_holders(&network, &topology),
+        [2, 3],
+        "the first is alone"
+    );
 }
 
 /// A host that tags its own packets with a label gets nowhere by it.

@@ -521,7 +521,10 @@ fn describe_alarm(alarm: &Alarm) -> String {
         Alarm::FabricRefused {
             dpid,
             error: Some(error),
-        } => format!("{dpid} is left out of the fabric, as it refused a group: {error}"),
+        } => format!("{dpid} is left out of the fabric, as it refused a part of it: {error}"),
+        Alarm::FabricFull { dpid } => {
+            format!("no label is left for {dpid}: paths from and to its hosts are set hop by hop")
+        }
         Alarm::FabricRefused { dpid, error: None } => {
             format!("{dpid} is left out of the fabric, as it did not report its groups")
         }

@@ -176,6 +176,18 @@ impl<'a> Fields<'a> {
         self.read_integer(value, key, &range)
     }
 
+    /// The EtherType of a VLAN tag.
+    pub fn tag(&mut self, table: &DeTable<'_>, key: &str) -> Option<u16> {
+        let value = table.get(key)?;
+        let number = value.get_ref().as_integer();
+        let number = number.and_then(|n| u16::from_str_radix(n.as_str(), n.radix()).ok());
+        let found = number.filter(|tag| [0x8100, 0x88a8].contains(tag));
+        if found.is_none() {
+            self.wrong(value, key, "one of", "0x88a8, 0x8100");
+        }
+        found
+    }
+
     /// A list of numbers, or one alone.
     pub fn integers(
         &mut self,

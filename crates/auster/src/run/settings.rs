@@ -54,15 +54,6 @@ pub enum Forwarding {
     Fabric,
 }
 
-impl From<Forwarding> for Option<FabricConfig> {
-    fn from(forwarding: Forwarding) -> Self {
-        match forwarding {
-            Forwarding::Paths => None,
-            Forwarding::Fabric => Some(FabricConfig::default()),
-        }
-    }
-}
-
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub listen: Vec<Method>,
@@ -78,6 +69,8 @@ pub struct Settings {
     /// The number of threads that serve connections.
     pub threads: NonZeroUsize,
     pub controller: ControllerConfig,
+    /// The fabric, in case that it forwards.
+    fabric: FabricConfig,
     pub driver: DriverConfig,
     /// The file of which some settings are read again.
     pub config: Option<PathBuf>,
@@ -114,6 +107,7 @@ impl Default for Settings {
             json: false,
             threads: Workers::count_default(),
             controller: ControllerConfig::default(),
+            fabric: FabricConfig::default(),
             driver: DriverConfig::default(),
             config: None,
             drained: Drained::default(),
@@ -141,6 +135,8 @@ impl Settings {
     /// Reads the files that the settings name, and sets the defaults.
     pub fn complete(self) -> Result<Settings, Failure> {
         let mut settings = self;
+        let fabric = &mut settings.controller.fabric;
+        *fabric = fabric.map(|_| settings.fabric);
         fits_mode(settings.controller.mode, &settings.controller.timeouts)?;
         fits_fabric(&settings.controller, &settings.controller.timeouts)?;
         warn(&settings.doubts);
@@ -252,8 +248,9 @@ impl Settings {
             ("mode", ours.controller.mode != theirs.controller.mode),
             (
                 "forwarding",
-                ours.controller.fabric != theirs.controller.fabric,
+                ours.controller.fabric.is_some() != theirs.controller.fabric.is_some(),
             ),
+            ("[fabric]", ours.fabric != theirs.fabric),
             ("allow_dpid", ours.driver.allowed != theirs.driver.allowed),
             ("status", ours.status != theirs.status),
             ("api", ours.api != theirs.api),
@@ -301,7 +298,7 @@ impl Settings {
             self.controller.mode = mode.into();
         }
         if let Some(forwarding) = args.forwarding {
-            self.controller.fabric = forwarding.into();
+            self.controller.fabric = self.forward_by(forwarding);
         }
         if !args.allow_dpid.is_empty() {
             self.driver.allowed = Some(args.allow_dpid.into_iter().collect());
@@ -322,6 +319,10 @@ impl Settings {
         files.ca = args.ca_cert.or(files.ca.take());
         files.crl = args.crl.or(files.crl.take());
         Ok(())
+    }
+
+    fn forward_by(&self, forwarding: Forwarding) -> Option<FabricConfig> {
+        (forwarding == Forwarding::Fabric).then_some(self.fabric)
     }
 
     /// Reads the requests for the data path from the file again.
@@ -376,6 +377,11 @@ impl Settings {
             }
             timeouts::read(timeouts, &mut fields, table);
         }
+        if let Some(table) = fields.table(&root, "fabric") {
+            fields.only(table, "fabric", &["tag"]);
+            let tag = fields.tag(table, "tag");
+            settings.fabric.tag = tag.unwrap_or(settings.fabric.tag);
+        }
         if let Some(table) = fields.table(&root, "session") {
             read_session(&mut settings.driver, &mut fields, table);
         }
@@ -406,6 +412,7 @@ impl Settings {
             "edge_ports",
             "tls",
             "controller",
+            "fabric",
             "timeouts",
             "session",
             "qos",
@@ -438,7 +445,7 @@ impl Settings {
                 .map_err(|_| format!("'{text}' is none of paths, fabric"))
         });
         if let Some(forwarding) = forwarding {
-            self.controller.fabric = forwarding.into();
+            self.controller.fabric = self.forward_by(forwarding);
         }
         if root.contains_key("allow_dpid") {
             let example = "0000000000000001";
@@ -878,6 +885,33 @@ mod tests {
         assert_eq!(
             format!("{:?}", shown.driver.inbox),
             format!("{:?}", default.inbox)
+        );
+    }
+
+    #[test]
+    fn the_fabric_has_one_of_two_tags() {
+        let file = Path::new("net.toml");
+        let tag = |text: &str| {
+            let settings = Settings::parse(text, file).and_then(|settings| {
+                let settings = settings.complete();
+                settings.map_err(|failure| vec![failure.to_string()])
+            });
+            settings.unwrap().controller.fabric.map(|fabric| fabric.tag)
+        };
+        let narrow = "[fabric]\ntag = 0x8100\n";
+        assert_eq!(tag(narrow), None, "paths forward");
+        assert_eq!(tag("forwarding = \"fabric\"\n"), Some(0x88a8));
+        let text = format!("forwarding = \"fabric\"\n{narrow}");
+        assert_eq!(tag(&text), Some(0x8100));
+        let settings = |text: &str| Settings::parse(text, file).unwrap();
+        let needed = settings("forwarding = \"fabric\"\n").restart_needed(&settings(&text));
+        assert_eq!(needed, ["[fabric]"]);
+        assert_eq!(
+            problems("[fabric]\ntag = 0x9100\nlabel = 1\n"),
+            [
+                "net.toml:2: tag is 0x9100; it must be one of 0x88a8, 0x8100",
+                "net.toml:3: 'label' is not known in [fabric]; known: tag",
+            ]
         );
     }
 

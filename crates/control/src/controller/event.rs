@@ -149,6 +149,10 @@ pub enum Alarm {
         dpid: DatapathId,
         error: ErrorKind,
     },
+    /// No label is left for a switch with hosts. Paths from and to them are set hop by hop.
+    FabricFull {
+        dpid: DatapathId,
+    },
     /// A switch did not take its part of the fabric; `None`: it did not report its groups. Paths
     /// from and to it are set hop by hop.
     FabricRefused {

@@ -58,11 +58,16 @@ const CORRECTED_MAX: usize = 256;
 pub struct FabricConfig {
     /// The EtherType of the tag that carries a label.
     pub tag: u16,
+    /// Maximum number of switches with hosts. Paths from and to further ones are set hop by hop.
+    pub egress_count_max: usize,
 }
 
 impl Default for FabricConfig {
     fn default() -> FabricConfig {
-        FabricConfig { tag: 0x88a8 }
+        FabricConfig {
+            tag: 0x88a8,
+            egress_count_max: usize::from(Label::MAX.0),
+        }
     }
 }
 
@@ -102,6 +107,8 @@ struct Node {
     holdings: Option<Holdings>,
     /// Its label, if it has hosts.
     label: Option<Label>,
+    /// Whether it has hosts and no label was left for it.
+    is_unlabelled: bool,
     sent: Sent,
     /// Routes that are about to be deleted: its edge must not use them.
     leaving: BTreeSet<Label>,
@@ -134,6 +141,29 @@ enum What {
     Inlet(PortNo, bool),
     Route(Label, Option<Route>),
     Host(MacAddr, PortNo),
+    /// Everything that a switch holds which is left out.
+    Everything,
+}
+
+impl Sent {
+    fn is_empty(&self) -> bool {
+        !self.base && self.own.is_none() && self.inlets.is_empty() && self.routes.is_empty()
+    }
+
+    /// The messages that delete all of it.
+    fn clear(self) -> Vec<Message> {
+        let mut parts = Vec::new();
+        if self.base {
+            parts.extend(form::base());
+        }
+        parts.extend(self.own.map_or(Vec::new(), form::own));
+        parts.extend(self.inlets.into_iter().flat_map(form::inlet));
+        let hosts = self.hosts.into_iter();
+        parts.extend(hosts.flat_map(|(mac, port)| form::host(mac, port)));
+        let routes = self.routes.iter();
+        parts.extend(routes.flat_map(|(label, route)| form::route(*label, route)));
+        form::change(parts, Vec::new(), 0)
+    }
 }
 
 impl Node {
@@ -181,7 +211,7 @@ impl Fabric {
         let (Some(here), Some(there)) = (self.nodes.get(&from), self.nodes.get(&to.dpid)) else {
             return false;
         };
-        if !self.is_on() || !here.is_ready || !there.is_ready {
+        if !self.is_on() || !here.is_ready || !there.is_ready || there.is_unlabelled {
             return false;
         }
         let published = self.places.places().get(dst);
@@ -207,10 +237,16 @@ impl Fabric {
     }
 
     pub(super) fn forget(&mut self, dpid: DatapathId) {
-        let Some(node) = self.nodes.remove(&dpid) else {
+        self.free(dpid);
+        self.nodes.remove(&dpid);
+    }
+
+    /// Takes a switch its label, so that no edge sends packets to its hosts any more.
+    fn free(&mut self, dpid: DatapathId) {
+        let Some(node) = self.nodes.get_mut(&dpid) else {
             return;
         };
-        if let Some(label) = node.label {
+        if let Some(label) = node.label.take() {
             self.egresses.remove(&label);
             for mac in node.sent.hosts.keys() {
                 if self.places.places().get(*mac) == Some(label) {
@@ -339,13 +375,23 @@ impl Fabric {
         told
     }
 
-    /// Leaves a switch out that refuses a part of the fabric. Returns whether it took part.
-    pub(super) fn exclude(&mut self, dpid: DatapathId) -> bool {
+    /// Leaves a switch out that refuses a part of the fabric. Returns whether it took part. What it
+    /// holds is deleted when the others no longer lead through it.
+    pub(super) fn exclude(&mut self, dpid: DatapathId, outbox: &mut Outbox) -> bool {
         let Some(node) = self.nodes.get_mut(&dpid).filter(|node| node.is_capable) else {
             return false;
         };
-        (node.is_capable, node.is_ready, node.told) = (false, false, None);
-        self.is_stale = true;
+        (node.is_capable, node.is_ready) = (false, false);
+        node.new_hosts.clear();
+        if node.told.take().is_some() {
+            let view = FabricView {
+                places: self.places.places().clone(),
+                reach: Labels::default(),
+                tag: self.config.unwrap_or_default().tag,
+            };
+            outbox.tell_edge(dpid, EdgeUpdate::Fabric(view));
+        }
+        self.free(dpid);
         true
     }
 
@@ -403,8 +449,8 @@ impl Fabric {
         }
     }
 
-    /// Gives every switch with hosts a label.
-    fn assign_labels(&mut self) {
+    /// Gives every switch with hosts a label, as long as there are any.
+    fn assign_labels(&mut self, outbox: &mut Outbox) {
         let without: Vec<DatapathId> = self
             .nodes
             .iter()
@@ -413,19 +459,25 @@ impl Fabric {
             .map(|(dpid, _)| *dpid)
             .collect();
         for dpid in without {
-            let Some(label) = self.free_label() else {
-                return;
-            };
-            self.egresses.insert(label, dpid);
-            self.new_egresses.insert(label);
+            let label = self.free_label();
+            if let Some(label) = label {
+                self.egresses.insert(label, dpid);
+                self.new_egresses.insert(label);
+            }
             if let Some(node) = self.nodes.get_mut(&dpid) {
-                node.label = Some(label);
+                if label.is_none() && !node.is_unlabelled {
+                    outbox.alarm(Alarm::FabricFull { dpid });
+                }
+                (node.label, node.is_unlabelled) = (label, label.is_none());
             }
         }
     }
 
     /// A label that no switch has, nor leads to: entries of a former egress may be left.
     fn free_label(&mut self) -> Option<Label> {
+        if self.egresses.len() >= self.config.unwrap_or_default().egress_count_max {
+            return None;
+        }
         for _ in Label::MIN.0..=Label::MAX.0 {
             let label = Label(self.next_label);
             self.next_label = match label == Label::MIN {
@@ -460,7 +512,7 @@ impl Fabric {
     /// Computes what has to change, as stages.
     fn change(&mut self, now: Instant, net: &Network, outbox: &mut Outbox) -> Vec<Stage> {
         self.due = None;
-        self.assign_labels();
+        self.assign_labels(outbox);
         if self.is_stale && self.awaits_links(now, net) {
             self.soon(now, EXAMINE, outbox);
             self.is_reach_stale = true;
@@ -482,6 +534,10 @@ impl Fabric {
             }
             let gone = |label: &Label| !self.egresses.contains_key(label);
             for (dpid, node) in &self.nodes {
+                if !node.is_capable && node.is_connected && !node.sent.is_empty() {
+                    work.deletes.push(work.change(*dpid, What::Everything));
+                    continue;
+                }
                 for label in node.sent.routes.keys().filter(|label| gone(label)) {
                     work.deletes
                         .push(work.change(*dpid, What::Route(*label, None)));
@@ -599,11 +655,19 @@ impl Fabric {
             revision,
             what,
         } = change;
-        let Some(node) = self.nodes.get_mut(&dpid).filter(|node| node.is_ready) else {
+        let is_current = revision == self.revision;
+        let Some(node) = self.nodes.get_mut(&dpid) else {
             return;
         };
+        if matches!(what, What::Everything) && is_current && !node.is_capable {
+            for message in std::mem::take(&mut node.sent).clear() {
+                outbox.send(dpid, &message);
+            }
+        }
+        if !node.is_ready {
+            return;
+        }
         let sent = &mut node.sent;
-        let is_current = revision == self.revision;
         let (old, new) = match what {
             // A host that has left meanwhile is no longer wanted; a new one is, in any revision.
             What::Host(mac, port) => {
@@ -612,6 +676,7 @@ impl Fabric {
                 (old.map(|old| form::host(mac, old)), form::host(mac, port))
             }
             _ if !is_current => return,
+            What::Everything => return,
             What::Base => {
                 sent.base = true;
                 (None, form::base())
@@ -848,14 +913,14 @@ impl Controller {
         self.adopt_soon(now);
     }
 
-    /// Leaves a switch out of the fabric that does not take its groups.
+    /// Leaves a switch out of the fabric that does not take its groups or entries.
     pub(super) fn fabric_refused(
         &mut self,
         now: Instant,
         dpid: DatapathId,
         error: Option<ErrorKind>,
     ) {
-        if self.fabric.exclude(dpid) {
+        if self.fabric.exclude(dpid, &mut self.outbox) {
             self.outbox.alarm(Alarm::FabricRefused { dpid, error });
             self.fabric_again(now);
         }

@@ -568,7 +568,7 @@ impl Controller {
             Message::MultipartReply(reply) => {
                 self.handle_multipart(now, dpid, xid, frame.len(), reply, unreadable);
             }
-            Message::Error(error) => self.handle_error(now, dpid, xid, error.kind),
+            Message::Error(error) => self.handle_error(now, dpid, xid, &error),
             // The session has requested and handled these; nothing here depends on them.
             _ => self.outbox.counters.unsolicited += 1,
         }

@@ -1,10 +1,11 @@
 //! The connection of one switch: its admission, and its answers to requests.
 
 use clock::Instant;
-use openflow::message::SwitchConfig;
+use openflow::message::{ErrorMessage, SwitchConfig};
 use openflow::{DatapathId, ErrorKind, Message, Xid};
 
 use crate::ConnectionId;
+use crate::fabric::form;
 use crate::requests::Requests;
 use crate::session::SwitchUp;
 
@@ -69,8 +70,9 @@ impl Controller {
         now: Instant,
         dpid: DatapathId,
         xid: Xid,
-        error: ErrorKind,
+        message: &ErrorMessage,
     ) {
+        let error = message.kind;
         self.outbox.counters.errors_received += 1;
         if self.barrier_over(now, dpid, xid, false) {
             return;
@@ -86,7 +88,7 @@ impl Controller {
             None => {}
         }
         self.qos_refused(now, dpid, xid, error);
-        if error.is_of_group_mod() {
+        if error.is_of_group_mod() || form::is_refusal(message) {
             return self.fabric_refused(now, dpid, Some(error));
         }
         if error == ErrorKind::FLOW_MOD_TABLE_FULL {

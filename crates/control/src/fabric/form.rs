@@ -6,11 +6,13 @@
 
 use std::collections::BTreeMap;
 
-use openflow::message::{FlowMod, FlowModCommand, GroupMod, GroupModCommand, GroupType};
+use openflow::message::{
+    ErrorMessage, FlowMod, FlowModCommand, GroupMod, GroupModCommand, GroupType,
+};
 use openflow::multipart::{FlowStats, GroupDesc};
 use openflow::{
-    Action, Bucket, Cookie, Field, GroupId, Instruction, MacAddr, Match, MatchField, Message,
-    PortNo, TableId,
+    Action, Bucket, Cookie, ErrorKind, Field, GroupId, Instruction, MacAddr, Match, MatchField,
+    Message, PortNo, TableId,
 };
 
 use crate::entry::{COOKIE_PREFIX, COOKIE_PREFIX_MASK, EntryKind};
@@ -296,6 +298,33 @@ pub fn change(old: Vec<Part>, new: Vec<Part>, generation: u16) -> Vec<Message> {
     let (groups, entries): (Vec<Part>, Vec<Part>) = gone.into_iter().partition(Part::is_group);
     messages.extend(entries.into_iter().chain(groups).map(Part::delete));
     messages
+}
+
+/// Whether a switch refuses an entry of the fabric, or the actions of an edge at an ingress. An
+/// error repeats the beginning of the message that it refuses.
+pub fn is_refusal(error: &ErrorMessage) -> bool {
+    const FLOW_MOD: u8 = 14;
+    const COOKIE: std::ops::Range<usize> = 8..16;
+    let data = &error.data;
+    let cookie = data.get(COOKIE).and_then(|bytes| bytes.try_into().ok());
+    let cookie = Cookie(cookie.map_or(0, u64::from_be_bytes));
+    let is_ours = data.get(1) == Some(&FLOW_MOD)
+        && cookie.0 & COOKIE_PREFIX_MASK.0 == COOKIE_PREFIX.0
+        && error.kind != ErrorKind::FLOW_MOD_TABLE_FULL;
+    // Other entries of an edge only output, to a port that may have gone meanwhile; and a group may
+    // have gone.
+    let is_of_actions = error.kind.ty == ErrorKind::ACTION_BAD_OUT_PORT.ty
+        && ![
+            ErrorKind::ACTION_BAD_OUT_PORT,
+            ErrorKind::ACTION_BAD_OUT_GROUP,
+        ]
+        .contains(&error.kind);
+    is_ours
+        && match EntryKind::of(cookie) {
+            Some(EntryKind::Fabric) => error.kind != ErrorKind::ACTION_BAD_OUT_PORT,
+            Some(EntryKind::Local) => is_of_actions,
+            _ => false,
+        }
 }
 
 /// The parts that a switch of the fabric holds, by place.
