@@ -892,10 +892,7 @@ mod tests {
     fn the_fabric_has_one_of_two_tags() {
         let file = Path::new("net.toml");
         let tag = |text: &str| {
-            let settings = Settings::parse(text, file).and_then(|settings| {
-                let settings = settings.complete();
-                settings.map_err(|failure| vec![failure.to_string()])
-            });
+            let settings = Settings::parse(text, file).unwrap().complete();
             settings.unwrap().controller.fabric.map(|fabric| fabric.tag)
         };
         let narrow = "[fabric]\ntag = 0x8100\n";
