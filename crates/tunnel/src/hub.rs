@@ -106,6 +106,9 @@ struct ExpectedRelay {
     joined: mpsc::Sender<Joined>,
 }
 
+/// Ports of the system's choice that are tried, until TCP has the same one free.
+const PORT_TRIES: u32 = 8;
+
 /// A session, and the listeners that are its own.
 struct Served {
     end: Arc<End>,
@@ -135,19 +138,26 @@ impl Hub {
         server.transport_config(Arc::new(transport_config(&config.scheduling)));
         let map = config.scheduling.policy.as_deref();
         let carriers = map.map_or_else(Carriers::default, Carriers::of);
-        let (endpoint, marks) = config
-            .scheduling
-            .listening(address, server, carriers.code_points()[0])
-            .map_err(|error| TransportError::local(method, bind_problem(&error)))?;
-        let port = endpoint
-            .local_addr()
-            .map_or(*port, |address| address.port());
-        let over_tls = Method::Listen(Transport::Tls, host.clone(), port);
-        let tls = match Listener::bind(&over_tls, security, Limits::default()).await {
-            Ok(listener) => Some(listener),
-            Err(error) => {
-                tracing::warn!("relays that UDP does not get through to are not served: {error}");
-                None
+        let code_point = carriers.code_points()[0];
+        let mut tries = if *port == 0 { PORT_TRIES } else { 1 };
+        let (endpoint, marks, port, tls) = loop {
+            let (endpoint, marks) = config
+                .scheduling
+                .listening(address, server.clone(), code_point)
+                .map_err(|error| TransportError::local(method, bind_problem(&error)))?;
+            let given = endpoint.local_addr();
+            let port = given.map_or(*port, |address| address.port());
+            let over_tls = Method::Listen(Transport::Tls, host.clone(), port);
+            tries -= 1;
+            match Listener::bind(&over_tls, security, Limits::default()).await {
+                Ok(listener) => break (endpoint, marks, port, Some(listener)),
+                Err(_) if tries > 0 => {}
+                Err(error) => {
+                    tracing::warn!(
+                        "relays that UDP does not get through to are not served: {error}"
+                    );
+                    break (endpoint, marks, port, None);
+                }
             }
         };
         Ok(Arc::new(Hub {

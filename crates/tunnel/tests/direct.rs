@@ -274,6 +274,13 @@ async fn a_peer_that_does_not_speak_openflow_is_cut_off() {
     assert!(ended.expect("it is closed").is_ok_and(|n| n == 0));
     good.write_all(&hello()).await.unwrap();
     assert_eq!(read_frames(&mut good_far, 1).await.len(), 1);
+    // The relay counts a connection after it has closed it.
+    let is_counted = async {
+        while direct.status().closed == 0 {
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    timeout(PATIENCE, is_counted).await.expect("it is counted");
     assert_eq!(direct.status().closed, 1);
 }
 
