@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use clock::SplitMix64;
 use openflow::message::{ErrorMessage, MultipartReply, MultipartRequest};
-use openflow::{Message, Version, Xid, decode, encode};
+use openflow::{Frame, Message, Version, Xid, decode, encode};
 use proptest::prelude::*;
 
 use common::generate::{Rng, v10, v13};
@@ -42,8 +42,7 @@ proptest! {
 
     #[test]
     fn what_is_written_in_1_0_is_read_back(seed: u64, xid: u32) {
-        let message = v10::message(&mut Rng(SplitMix64::new(seed)));
-        let frame = encode(Version::V10, Xid(xid), &message).expect("a message of 1.0");
+        let (frame, message) = written_in_1_0(seed, Xid(xid));
         prop_assert_eq!(decode(&frame), Ok(message), "{}", to_hex(frame.bytes()));
     }
 
@@ -64,6 +63,28 @@ proptest! {
             prop_assert!(encode(Version::V10, Xid(1), &answer).is_ok(), "{}", error);
         }
     }
+}
+
+/// A frame of 1.0, and the message that it says: an entry without wildcards has the highest priority,
+/// whatever its message gives (1.0, section 3.4).
+fn written_in_1_0(seed: u64, xid: Xid) -> (Frame, Message) {
+    let mut message = v10::message(&mut Rng(SplitMix64::new(seed)));
+    let frame = encode(Version::V10, xid, &message).expect("a message of 1.0");
+    if let Message::FlowMod(flow_mod) = &mut message {
+        let wildcards: [u8; 4] = frame.bytes()[8..12].try_into().expect("four bytes");
+        if u32::from_be_bytes(wildcards) == 0 {
+            flow_mod.priority = u16::MAX;
+        }
+    }
+    (frame, message)
+}
+
+/// One seed of 400,000 gives such an entry.
+#[test]
+fn an_entry_without_wildcards_is_read_back_with_the_highest_priority() {
+    let (frame, message) = written_in_1_0(8449755761369915812, Xid(0));
+    assert!(matches!(&message, Message::FlowMod(m) if m.priority == u16::MAX));
+    assert_eq!(decode(&frame), Ok(message));
 }
 
 /// Otherwise the tests above show less than they say.
