@@ -330,8 +330,12 @@ fn the_map_in_use_survives_a_relay_that_is_killed_and_a_corrupt_store_does_not_s
     let mut relay = lab.relay(&["--policy-store", &store]);
     relay.wait_for("--policy is in use instead");
     assert_eq!(lab.in_use().0, 1);
-    assert!(push(8).status.success());
+    // The relay has started a moment ago: an end may not be there yet.
     let deadline = Instant::now() + PATIENCE;
+    while !push(8).status.success() && lab.in_use().0 != 8 {
+        assert!(Instant::now() < deadline, "{:?}", push(8));
+        std::thread::sleep(TICK);
+    }
     while Instant::now() < deadline
         && !fs::read_to_string(&store)
             .unwrap()
