@@ -4,9 +4,10 @@
 //! The [`Controller`](crate::controller::Controller) alone decides where a host is, and informs the
 //! edge. So an edge needs no lock and no requests, and as many of them run at once as there are
 //! threads. In the fabric it answers for hosts of other switches as well, whose egresses it reads
-//! from [`Places`]. An edge leaves every uncertain packet to the controller: LLDP, ARP, broadcasts,
-//! packets with VLAN tags, truncated packets, unknown hosts. Every five seconds it shows the
-//! controller one answered packet of each port, which proves that its hosts are alive.
+//! from [`Places`], and answers questions for known addresses (`resolve.rs`). An edge leaves every
+//! uncertain packet to the controller: LLDP, other ARP, broadcasts, packets with VLAN tags,
+//! truncated packets, unknown hosts. Every five seconds it shows the controller one answered packet
+//! of each port, which proves that its hosts are alive.
 //!
 //! An answer is the packet itself, sent on, and then an entry for those that follow. The edge
 //! remembers only the kind in the cookie of its entries ([`EntryKind::Local`]): when a port goes or
@@ -14,6 +15,7 @@
 //! others' entries are deleted too if they are within the same match: from that port or host, or to
 //! it.
 
+pub(crate) mod resolve;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,10 +27,12 @@ use openflow::message::{FlowMod, FlowModCommand, PacketInReason};
 use openflow::{BufferId, Cookie, Frame, MacAddr, Match, Message, PortNo, Version, Xid, encode};
 
 use crate::entry::{COOKIE_PREFIX_MASK, Entry, EntryKind, may_keep_ipv4_flow};
+use crate::fabric::addresses::Addresses;
 use crate::fabric::places::Places;
 use crate::fabric::{Exit, Labels};
 use crate::mac_table::MacTable;
 use crate::requests::EDGE_XID;
+use resolve::Shown;
 use wire::{Answer, Templates};
 
 /// Minimum time before an entry is sent again for the same pair: packets of a burst that were under
@@ -95,6 +99,9 @@ pub enum EdgeUpdate {
 #[derive(Clone, Debug)]
 pub struct FabricView {
     pub places: Arc<Places>,
+    pub addresses: Arc<Addresses>,
+    /// Whether the entry of a pair is set before one host learns the other's address.
+    pub presets: bool,
     /// The egresses that this switch leads to.
     pub reach: Labels,
     /// The EtherType of the tag.
@@ -103,8 +110,10 @@ pub struct FabricView {
 
 impl PartialEq for FabricView {
     fn eq(&self, other: &FabricView) -> bool {
-        let is_same_table = Arc::ptr_eq(&self.places, &other.places);
-        is_same_table && self.reach == other.reach && self.tag == other.tag
+        let is_same_table = Arc::ptr_eq(&self.places, &other.places)
+            && Arc::ptr_eq(&self.addresses, &other.addresses);
+        let is_like = (self.presets, self.tag) == (other.presets, other.tag);
+        is_same_table && is_like && self.reach == other.reach
     }
 }
 
@@ -170,6 +179,8 @@ pub struct Deliver {
 pub struct EdgeCounters {
     /// Packet-ins it has answered.
     pub packet_ins: u64,
+    /// Those of them that were questions for an address.
+    pub questions: u64,
     pub flow_mods: u64,
     pub packet_outs: u64,
     /// Packets sent on without an entry because the grant was used up.
@@ -224,6 +235,7 @@ struct Started {
     /// Whether the controller must be shown that none are left.
     is_spent: bool,
     xid: u32,
+    shown: Shown,
     counters: EdgeCounters,
 }
 
@@ -301,6 +313,7 @@ impl Started {
             granted: u32::MAX,
             is_spent: false,
             xid: 0,
+            shown: Shown::new(),
             counters: EdgeCounters::default(),
             config,
         }
@@ -401,15 +414,14 @@ impl Started {
         out: &mut BytesMut,
     ) -> Option<Verdict> {
         let packet = wire::read_packet_in(self.config.version, frame)?;
+        if !wire::may_send_on(&packet) {
+            return self.answer_question(now, &packet, out);
+        }
         let index = self.open_port(packet.in_port)?;
         if self.hosts.get(packet.src)? != index {
             return None;
         }
-        let exit = match self.hosts.get(packet.dst) {
-            Some(to) if to == index => return None,
-            Some(to) => Exit::Port(self.ports[usize::from(to)].number),
-            None => self.exit_to_egress(packet.dst)?,
-        };
+        let exit = self.exit(index, packet.dst)?;
         let answer = Answer { exit, ..packet };
         let was_spent = self.is_spent;
         self.answer(now, &answer, out);
@@ -421,6 +433,16 @@ impl Started {
         }
         *shown_at = Some(now);
         Some(Verdict::Show)
+    }
+
+    /// The way from a port to a host that is not behind it as well.
+    #[inline]
+    fn exit(&self, from: PortIndex, dst: MacAddr) -> Option<Exit> {
+        match self.hosts.get(dst) {
+            Some(to) if to == from => None,
+            Some(to) => Some(Exit::Port(self.ports[usize::from(to)].number)),
+            None => self.exit_to_egress(dst),
+        }
     }
 
     /// The way to a host of another switch. Packets that lead on to policies take no labels.

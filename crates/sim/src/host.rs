@@ -32,6 +32,9 @@ pub struct Host {
     /// ARP requests received, by sender and target.
     pub arp_heard: BTreeMap<(Ipv4Addr, Ipv4Addr), u32>,
     pub received: u64,
+    /// Switches that the last frame for this host has passed since a host or the controller sent
+    /// it.
+    pub passed: usize,
     /// Whether every frame is kept in `recorded`, whoever it is for.
     pub record: bool,
     pub recorded: Vec<Vec<u8>>,
@@ -56,6 +59,7 @@ impl Host {
             arrivals: Vec::new(),
             arp_heard: BTreeMap::new(),
             received: 0,
+            passed: 0,
             record: false,
             recorded: Vec::new(),
         }

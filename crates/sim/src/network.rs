@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use bytes::Bytes;
 use clock::{Duration, Instant, SplitMix64};
 use control::ConnectionId;
-use control::controller::{Controller, Drained, Event, Location};
+use control::controller::{Controller, ControllerConfig, Drained, Event, Location};
 use control::timeouts::Timeouts;
 use openflow::hello::Hello;
 use openflow::message::ErrorMessage;
@@ -54,6 +54,19 @@ impl Default for NetworkConfig {
     }
 }
 
+/// A network whose process has this controller.
+impl From<ControllerConfig> for NetworkConfig {
+    fn from(controller: ControllerConfig) -> NetworkConfig {
+        NetworkConfig {
+            process: ProcessConfig {
+                controller,
+                ..ProcessConfig::default()
+            },
+            ..NetworkConfig::default()
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SwitchId(pub usize);
 
@@ -79,6 +92,8 @@ pub struct Network {
     trace: u64,
     /// Loss of LLDP frames alone, in millionths.
     lldp_loss_ppm: u32,
+    /// When the last message that was sent with an earlier delay arrives.
+    control_busy_until: Instant,
     /// Stopped processes, and what waits for each.
     stopped: BTreeSet<Part>,
     waiting: VecDeque<(Part, Happening)>,
@@ -111,6 +126,8 @@ struct Node {
     /// OpenFlow messages received, by type byte.
     heard: BTreeMap<u8, u64>,
     due: Option<Instant>,
+    /// The delay of its control channel towards it, beyond that of all.
+    away: Duration,
     errors: Vec<openflow::ErrorKind>,
     /// It answers no barrier.
     is_mute: bool,
@@ -197,6 +214,7 @@ impl Network {
             process_due: None,
             trace: 0xcbf2_9ce4_8422_2325,
             lldp_loss_ppm: 0,
+            control_busy_until: Instant::START,
             stopped: BTreeSet::new(),
             waiting: VecDeque::new(),
             carried: 0,
@@ -245,6 +263,7 @@ impl Network {
             ends: BTreeMap::new(),
             heard: BTreeMap::new(),
             due: None,
+            away: Duration::ZERO,
             errors: Vec::new(),
             is_mute: false,
             cache: FlowCache::new(self.config.activation_delay),
@@ -461,9 +480,22 @@ impl Network {
         self.lldp_loss_ppm = ppm;
     }
 
-    /// Sets the delay of all control channels in one direction, for messages sent from now on.
+    /// Sets how much longer messages to one switch take than those to others. Set it before the
+    /// switch connects.
+    pub fn set_away(&mut self, switch: SwitchId, delay: Duration) {
+        self.switches[switch.0].away = delay;
+    }
+
+    /// Sets the delay of all control channels in one direction, for messages sent from now on. They
+    /// do not overtake those before them.
     pub fn set_control_delay(&mut self, delay: Duration) {
+        self.control_busy_until = self.now + self.control_delay();
         self.config.control_delay = delay;
+    }
+
+    fn control_delay(&self) -> Duration {
+        let busy = self.control_busy_until.since(self.now);
+        self.config.control_delay.max(busy)
     }
 
     /// Stops a process: it takes nothing in and says nothing until it is continued.
@@ -672,7 +704,7 @@ impl Network {
     }
 
     pub fn say_frame(&mut self, connection: ConnectionId, frame: Frame) {
-        let delay = self.config.control_delay;
+        let delay = self.control_delay();
         self.after(delay, Happening::ToController { connection, frame });
     }
 
@@ -825,7 +857,7 @@ impl Network {
             outputs.push(output);
         }
         let due = process.poll_timeout();
-        let delay = self.config.control_delay;
+        let delay = self.control_delay();
         for output in outputs {
             let (ProcessOutput::Send(connection, _) | ProcessOutput::Close(connection)) = &output;
             let connection = *connection;
@@ -836,6 +868,7 @@ impl Network {
             let Some(switch) = at.map(SwitchId) else {
                 continue;
             };
+            let delay = delay + self.switches[switch.0].away;
             match output {
                 ProcessOutput::Send(connection, frame) => {
                     self.after(
@@ -957,7 +990,12 @@ impl Network {
                 self.emit(id, outputs, &trail);
             }
             End::Host(id) => {
-                let answers = self.hosts[id.0].0.handle_frame(&data);
+                let host = &mut self.hosts[id.0].0;
+                let before = host.received;
+                let answers = host.handle_frame(&data);
+                if host.received > before {
+                    host.passed = trail.len();
+                }
                 self.send_from_host(id, answers);
             }
             End::Nowhere => {}

@@ -1,12 +1,45 @@
 //! Topologies: each adds switches, links and hosts to a network and names them.
 
 use crate::network::{HostId, LinkId, Network, SwitchId};
-use clock::SplitMix64;
+use clock::{Duration, SplitMix64};
 
 pub struct Topology {
     pub switches: Vec<SwitchId>,
     pub links: Vec<LinkId>,
     pub hosts: Vec<HostId>,
+}
+
+impl Topology {
+    /// Each host asks for the address of the next one, so that all have their places.
+    pub fn introduce(&self, network: &mut Network) {
+        network.run_for(Duration::from_secs(2));
+        for (n, host) in self.hosts.iter().enumerate() {
+            network.resolve(*host, self.hosts[(n + 1) % self.hosts.len()]);
+            network.run_for(Duration::from_millis(5));
+        }
+        network.run_for(Duration::from_millis(500));
+    }
+
+    /// All pairs of which the second does not answer a ping of the first.
+    pub fn silent_pairs(&self, network: &mut Network, seq: u16) -> Vec<(HostId, HostId)> {
+        for (from, to) in self.pairs() {
+            network.ping(from, to, seq);
+            network.run_for(Duration::from_millis(5));
+        }
+        network.run_for(Duration::from_millis(400));
+        let answered = |(from, to): &(HostId, HostId)| {
+            let ip = network.host(*to).address.ip;
+            network.host(*from).pongs.contains_key(&(ip, seq))
+        };
+        self.pairs().filter(|pair| !answered(pair)).collect()
+    }
+
+    /// Every ordered pair of different hosts.
+    pub fn pairs(&self) -> impl Iterator<Item = (HostId, HostId)> {
+        let to = |from: HostId| self.hosts.iter().map(move |to| (from, *to));
+        let pairs = self.hosts.iter().flat_map(move |from| to(*from));
+        pairs.filter(|(from, to)| from != to)
+    }
 }
 
 fn build(

@@ -5,8 +5,7 @@ use control::controller::{Controller, ControllerConfig, Event, Location, Mode};
 use control::topology::{Difference, Place, Topology};
 use openflow::packet::build::udp;
 use openflow::{DatapathId, MacAddr, PortNo};
-use sim::network::{HostId, Network, NetworkConfig};
-use sim::process::ProcessConfig;
+use sim::network::{HostId, Network};
 use sim::topology::{self, Topology as Built};
 
 fn build(mode: Mode, said: Option<Topology>) -> (Network, Built) {
@@ -15,15 +14,7 @@ fn build(mode: Mode, said: Option<Topology>) -> (Network, Built) {
         topology: said,
         ..ControllerConfig::default()
     };
-    let process = ProcessConfig {
-        controller,
-        ..ProcessConfig::default()
-    };
-    let config = NetworkConfig {
-        process,
-        ..NetworkConfig::default()
-    };
-    let mut network = Network::new(config, 1);
+    let mut network = Network::new(controller.into(), 1);
     let line = topology::line(&mut network, 3);
     (network, line)
 }

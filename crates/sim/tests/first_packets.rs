@@ -9,7 +9,6 @@ use openflow::message::{FlowMod, FlowModCommand};
 use openflow::packet::build::{arp_reply, arp_request, ethernet, udp};
 use openflow::{MacAddr, Match, Message, PortNo, Version};
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};
-use sim::process::ProcessConfig;
 use sim::topology;
 
 /// Delay in one direction; both add up to the 17 ms of the paper's testbed.
@@ -43,17 +42,12 @@ fn network_of(mode: Mode, version: Version, timeouts: Timeouts) -> Network {
         timeouts,
         ..ControllerConfig::default()
     };
-    let process = ProcessConfig {
-        controller,
-        ..ProcessConfig::default()
-    };
     let config = NetworkConfig {
-        process,
         version,
         control_delay: CONTROL_DELAY,
         activation_delay: ACTIVATION_DELAY,
         hold: holds,
-        ..NetworkConfig::default()
+        ..controller.into()
     };
     Network::new(config, 1)
 }
@@ -570,14 +564,9 @@ fn nearby(is_local: bool, timeouts: Timeouts) -> (Network, HostId, HostId, Vec<S
         timeouts,
         ..ControllerConfig::default()
     };
-    let process = ProcessConfig {
-        controller,
-        ..ProcessConfig::default()
-    };
     let config = NetworkConfig {
-        process,
         activation_delay: ACTIVATION_DELAY,
-        ..NetworkConfig::default()
+        ..controller.into()
     };
     let mut network = Network::new(config, 1);
     let (a, b, switches) = two_hosts(&mut network, is_local);

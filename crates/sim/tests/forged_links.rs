@@ -6,8 +6,7 @@ use clock::Duration;
 use control::controller::{Alarm, ControllerConfig, Event, LinkPolicy, Location};
 use control::topology::Topology;
 use openflow::packet::build::arp_request;
-use sim::network::{HostId, Network, NetworkConfig};
-use sim::process::ProcessConfig;
+use sim::network::{HostId, Network};
 use sim::topology::{self, Topology as Built};
 
 fn ms(n: u64) -> Duration {
@@ -19,15 +18,7 @@ fn secs(n: u64) -> Duration {
 }
 
 fn network(controller: ControllerConfig) -> Network {
-    let process = ProcessConfig {
-        controller,
-        ..ProcessConfig::default()
-    };
-    let config = NetworkConfig {
-        process,
-        ..NetworkConfig::default()
-    };
-    Network::new(config, 1)
+    Network::new(controller.into(), 1)
 }
 
 /// A line of three, whose outer hosts have talked.

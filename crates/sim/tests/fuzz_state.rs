@@ -15,7 +15,7 @@ mod relay;
 mod state;
 
 /// Operations of each target's replay in `cargo test`: less than a minute together.
-const OPERATIONS: u64 = 50_000;
+const OPERATIONS: u64 = 20_000;
 
 type Run = fn(&[u8]) -> Result<u64, String>;
 

@@ -15,7 +15,6 @@ use openflow::packet::build::{
 use openflow::table::FlowEntry;
 use openflow::{MacAddr, Message, Version};
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};
-use sim::process::ProcessConfig;
 
 const VERSIONS: [Version; 2] = [Version::V13, Version::V10];
 
@@ -36,14 +35,9 @@ struct Net {
 }
 
 fn net(version: Version, controller: ControllerConfig) -> Net {
-    let process = ProcessConfig {
-        controller,
-        ..ProcessConfig::default()
-    };
     let config = NetworkConfig {
-        process,
         version,
-        ..NetworkConfig::default()
+        ..controller.into()
     };
     let mut network = Network::new(config, 1);
     let (here, there) = (network.add_switch(), network.add_switch());

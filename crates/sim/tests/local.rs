@@ -8,7 +8,6 @@ use openflow::packet::build::{arp_request, udp};
 use openflow::{MacAddr, PortNo, Version};
 use proptest::prelude::*;
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};
-use sim::process::ProcessConfig;
 
 const CASES: [(Mode, Version); 4] = [
     (Mode::Reactive, Version::V13),
@@ -31,14 +30,9 @@ fn network(mode: Mode, version: Version, idle_timeout_s: u16) -> (Network, Hosts
         },
         ..ControllerConfig::default()
     };
-    let process = ProcessConfig {
-        controller,
-        ..ProcessConfig::default()
-    };
     let config = NetworkConfig {
-        process,
         version,
-        ..NetworkConfig::default()
+        ..controller.into()
     };
     let mut network = Network::new(config, 1);
     let (here, there) = (network.add_switch(), network.add_switch());

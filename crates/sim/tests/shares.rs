@@ -7,23 +7,14 @@ use control::controller::{Alarm, ControllerConfig, ControllerCounters, Event, Mo
 use control::timeouts::{FlowClass, HostName, Timeouts};
 use openflow::packet::build::{Host as Address, arp_reply, arp_request, ethernet, udp};
 use openflow::{MacAddr, PortNo};
-use sim::network::{HostId, Network, NetworkConfig, SwitchId};
-use sim::process::ProcessConfig;
+use sim::network::{HostId, Network, SwitchId};
 
 fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
 fn network(controller: ControllerConfig) -> Network {
-    let process = ProcessConfig {
-        controller,
-        ..ProcessConfig::default()
-    };
-    let config = NetworkConfig {
-        process,
-        ..NetworkConfig::default()
-    };
-    Network::new(config, 1)
+    Network::new(controller.into(), 1)
 }
 
 fn counters(network: &Network) -> ControllerCounters {

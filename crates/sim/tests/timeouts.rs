@@ -18,7 +18,6 @@ use openflow::packet::build::{Host as Address, ethernet, udp};
 use openflow::table::{FlowEntry, Output, Switch, SwitchOptions, plain_port};
 use openflow::{ErrorKind, MacAddr, Message, PortNo, TableId, Version, Xid, decode, encode};
 use sim::network::{HostId, Network, NetworkConfig, SwitchId};
-use sim::process::ProcessConfig;
 
 const VERSIONS: [Version; 2] = [Version::V13, Version::V10];
 
@@ -42,15 +41,10 @@ fn network(timeouts: Timeouts, version: Version, entries_max: usize) -> Network 
         timeouts,
         ..ControllerConfig::default()
     };
-    let process = ProcessConfig {
-        controller,
-        ..ProcessConfig::default()
-    };
     let config = NetworkConfig {
-        process,
         version,
         entries_max,
-        ..NetworkConfig::default()
+        ..controller.into()
     };
     Network::new(config, 1)
 }

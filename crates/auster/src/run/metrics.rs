@@ -326,6 +326,11 @@ fn of_connections(connections: &[ConnectionView]) -> Vec<Family> {
             &|c| total(c.edge.packet_outs),
         ),
         each(
+            "auster_of_edge_questions",
+            "Questions for addresses that were answered beside the connection",
+            &|c| total(c.edge.questions),
+        ),
+        each(
             "auster_of_edge_entries_withheld",
             "Entries that were not set beside the connection because the table has no room",
             &|c| total(c.edge.entries_withheld),
@@ -438,6 +443,7 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
         ("claimed", c.packet_ins_claimed),
         ("flood_limited", c.flood_limited),
         ("flood_limited_shared", c.flood_limited_shared),
+        ("question_repeated", c.questions_repeated),
         ("link_local", c.packet_ins_link_local),
         ("detour_limited", c.packet_ins_detour_limited),
         ("half_way_limited", c.packet_ins_half_way_limited),
@@ -518,6 +524,11 @@ fn of_controller(answer: &Answer) -> Vec<Family> {
             "auster_packets_flooded",
             "Packets sent to all hosts",
             c.flooded,
+        ),
+        count(
+            "auster_questions_answered",
+            "Questions for addresses that the controller has answered itself",
+            c.questions_answered,
         ),
         Family {
             name: "auster_lldp",

@@ -9,6 +9,7 @@
 //! from and to it are set hop by hop.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use clock::{Duration, Instant};
 use openflow::message::MultipartRequest;
@@ -18,10 +19,12 @@ use openflow::{DatapathId, ErrorKind, Instruction, MacAddr, Message, PortNo, Ver
 use crate::Location;
 use crate::edge::{EdgeUpdate, FabricView};
 use crate::entry::EntryKind;
+use crate::fabric::addresses::Addresses;
 use crate::fabric::form::{self, Holdings};
 use crate::fabric::places::Writer;
 use crate::fabric::plan::{self, Graph, Neighbour, Route};
 use crate::fabric::{Exit, Label, Labels};
+use crate::timeouts::{FirstPackets, Timeouts};
 
 use super::entries::{DRAIN, delete_row};
 use super::network::Network;
@@ -74,6 +77,10 @@ impl Default for FabricConfig {
 pub(super) struct Fabric {
     config: Option<FabricConfig>,
     places: Writer,
+    /// The owners of addresses, as the edges know them.
+    addresses: Arc<Addresses>,
+    /// Whether edges set a pair's entry before they answer its question.
+    presets: bool,
     nodes: BTreeMap<DatapathId, Node>,
     egresses: BTreeMap<Label, DatapathId>,
     /// The label that is tried first for the next egress. Labels are used from the last on, since
@@ -91,9 +98,13 @@ pub(super) struct Fabric {
     adopted_until: Option<Instant>,
     /// Whether the reach of an edge may have changed.
     is_reach_stale: bool,
+    /// Whether anything else that edges know has changed.
+    is_view_stale: bool,
     /// Hosts whose entry was sent, and that the edges do not know yet.
     unpublished: BTreeMap<MacAddr, DatapathId>,
     corrected: BTreeMap<(DatapathId, MacAddr), Instant>,
+    /// Switches that hold a host whose place has not been found since.
+    held_at: BTreeMap<MacAddr, BTreeSet<DatapathId>>,
 }
 
 /// A switch.
@@ -174,10 +185,12 @@ impl Node {
 }
 
 impl Fabric {
-    pub(super) fn new(config: &ControllerConfig, seed: u64) -> Fabric {
+    pub(super) fn new(config: &ControllerConfig, seed: u64, addresses: &Arc<Addresses>) -> Fabric {
         Fabric {
             config: config.fabric,
             places: Writer::new(seed),
+            addresses: addresses.clone(),
+            presets: presets(&config.timeouts),
             nodes: BTreeMap::new(),
             egresses: BTreeMap::new(),
             next_label: Label::MAX.0,
@@ -188,8 +201,10 @@ impl Fabric {
             due: None,
             adopted_until: None,
             is_reach_stale: false,
+            is_view_stale: false,
             unpublished: BTreeMap::new(),
             corrected: BTreeMap::new(),
+            held_at: BTreeMap::new(),
         }
     }
 
@@ -239,6 +254,10 @@ impl Fabric {
     pub(super) fn forget(&mut self, dpid: DatapathId) {
         self.free(dpid);
         self.nodes.remove(&dpid);
+        self.held_at.retain(|_, switches| {
+            switches.remove(&dpid);
+            !switches.is_empty()
+        });
     }
 
     /// Takes a switch its label, so that no edge sends packets to its hosts any more.
@@ -349,6 +368,7 @@ impl Fabric {
             for (mac, port) in held.hosts() {
                 if held.claim(form::host(mac, port)) {
                     sent.hosts.insert(mac, port);
+                    self.held_at.entry(mac).or_default().insert(dpid);
                 }
             }
             if !sent.inlets.is_empty() {
@@ -384,19 +404,19 @@ impl Fabric {
         (node.is_capable, node.is_ready) = (false, false);
         node.new_hosts.clear();
         if node.told.take().is_some() {
-            let view = FabricView {
-                places: self.places.places().clone(),
-                reach: Labels::default(),
-                tag: self.config.unwrap_or_default().tag,
-            };
-            outbox.tell_edge(dpid, EdgeUpdate::Fabric(view));
+            outbox.tell_edge(dpid, EdgeUpdate::Fabric(self.view(Labels::default())));
         }
         self.free(dpid);
         true
     }
 
     /// Notes that a host is at an edge port. Returns whether there is something to do.
-    fn note_host(&mut self, mac: MacAddr, at: Location) -> bool {
+    fn note_host(&mut self, mac: MacAddr, at: Location, outbox: &mut Outbox) -> bool {
+        for dpid in self.held_at.remove(&mac).unwrap_or_default() {
+            if dpid != at.dpid {
+                self.forget_host(mac, dpid, outbox);
+            }
+        }
         let Some(node) = self.nodes.get_mut(&at.dpid).filter(|node| node.is_capable) else {
             return false;
         };
@@ -499,14 +519,14 @@ impl Fabric {
             let at = Location { dpid, port };
             net.is_up(at) && net.links.peer(at).is_none()
         };
-        let mut ready = self.nodes.iter().filter(|(_, node)| node.is_ready);
+        // A link may be found before the groups of the switch at its other end are read.
+        let is_unread = |node: &Node| node.is_capable && node.is_connected && !node.is_ready;
+        let awaits = |dpid: DatapathId, node: &Node| {
+            is_unread(node)
+                || node.is_ready && node.sent.inlets.iter().any(|p| may_be_found(dpid, *p))
+        };
         self.adopted_until.is_some_and(|until| now < until)
-            && ready.any(|(dpid, node)| {
-                node.sent
-                    .inlets
-                    .iter()
-                    .any(|port| may_be_found(*dpid, *port))
-            })
+            && self.nodes.iter().any(|(dpid, node)| awaits(*dpid, node))
     }
 
     /// Computes what has to change, as stages.
@@ -520,6 +540,10 @@ impl Fabric {
             return Vec::new();
         }
         self.adopted_until = None;
+        // Another revision would end the one under way, so hosts and egresses wait for it.
+        if self.is_changing && !self.is_stale {
+            return Vec::new();
+        }
         let revision = self.revision + 1;
         let mut work = Work::new(revision);
         let is_stale = std::mem::take(&mut self.is_stale);
@@ -718,6 +742,10 @@ impl Fabric {
             return;
         }
         self.is_changing = false;
+        let has_new_hosts = |node: &Node| node.label.is_some() && !node.new_hosts.is_empty();
+        if !self.new_egresses.is_empty() || self.nodes.values().any(has_new_hosts) {
+            self.soon(outbox.now, Duration::ZERO, outbox);
+        }
         for (mac, dpid) in std::mem::take(&mut self.unpublished) {
             let Some(node) = self.nodes.get(&dpid) else {
                 continue;
@@ -729,15 +757,34 @@ impl Fabric {
         self.tell_edges(outbox);
     }
 
+    /// Takes over where the owners of addresses are, and whether entries precede conversations.
+    fn handle_view(&mut self, addresses: &Arc<Addresses>, presets: bool, outbox: &mut Outbox) {
+        let is_same = Arc::ptr_eq(&self.addresses, addresses) && self.presets == presets;
+        if self.is_on() && !is_same {
+            (self.addresses, self.presets) = (addresses.clone(), presets);
+            self.is_view_stale = true;
+            self.tell_edges(outbox);
+        }
+    }
+
+    /// The fabric as an edge sees it that leads to these egresses.
+    fn view(&self, reach: Labels) -> FabricView {
+        FabricView {
+            places: self.places.places().clone(),
+            addresses: self.addresses.clone(),
+            presets: self.presets,
+            reach,
+            tag: self.config.unwrap_or_default().tag,
+        }
+    }
+
     /// Informs each edge of its reach, where that has changed.
     fn tell_edges(&mut self, outbox: &mut Outbox) {
-        let Some(config) = self.config else {
-            return;
-        };
-        let is_new_table = self.places.take_new();
+        let is_new_table = self.places.take_new() || std::mem::take(&mut self.is_view_stale);
         if !std::mem::take(&mut self.is_reach_stale) && !is_new_table {
             return;
         }
+        let view = self.view(Labels::default());
         for (dpid, node) in self.nodes.iter_mut().filter(|(_, node)| node.is_ready) {
             let mut reach = Labels::default();
             for label in node.sent.routes.keys() {
@@ -747,9 +794,8 @@ impl Fabric {
             }
             if node.told.as_ref() != Some(&reach) || is_new_table {
                 let view = FabricView {
-                    places: self.places.places().clone(),
                     reach: reach.clone(),
-                    tag: config.tag,
+                    ..view.clone()
                 };
                 if outbox.tell_edge(*dpid, EdgeUpdate::Fabric(view)) {
                     node.told = Some(reach);
@@ -757,6 +803,10 @@ impl Fabric {
             }
         }
     }
+}
+
+fn presets(timeouts: &Timeouts) -> bool {
+    timeouts.first_packets(None) == FirstPackets::PreInstall
 }
 
 /// Entries by which edges send packets to egresses.
@@ -876,6 +926,13 @@ impl Work {
 }
 
 impl Controller {
+    /// Informs the edges of a new table of addresses, and of other settings.
+    pub(super) fn tell_view(&mut self) {
+        let presets = presets(&self.config.timeouts);
+        self.fabric
+            .handle_view(self.hosts.addresses(), presets, &mut self.outbox);
+    }
+
     /// Computes the fabric's hosts again in a moment.
     fn fabric_soon(&mut self, now: Instant) {
         self.fabric.soon(now, GATHER, &mut self.outbox);
@@ -902,7 +959,10 @@ impl Controller {
     /// Names a host at an edge port to the fabric. The controller decides every pair of a host in a
     /// class.
     pub(super) fn tell_fabric(&mut self, mac: MacAddr, at: Location) {
-        if self.fabric.is_on() && !self.is_in_class(mac) && self.fabric.note_host(mac, at) {
+        if self.fabric.is_on()
+            && !self.is_in_class(mac)
+            && self.fabric.note_host(mac, at, &mut self.outbox)
+        {
             self.fabric_soon(self.outbox.now);
         }
     }

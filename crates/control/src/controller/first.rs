@@ -379,7 +379,7 @@ impl Controller {
                     data: &data,
                     is_copy: false,
                 };
-                self.spread(now, &packet);
+                self.answer_or_spread(now, &packet);
             }
         }
     }
@@ -399,7 +399,7 @@ fn is_arp(fields: &PacketFields) -> bool {
 
 /// The address that a broadcast ARP request asks for, if it precedes a conversation. A host that
 /// announces itself asks for its own address, and one that probes an address has no address.
-fn asked_ip(fields: &PacketFields) -> Option<IpAddr> {
+pub(super) fn asked_ip(fields: &PacketFields) -> Option<IpAddr> {
     const REQUEST: u128 = 1;
     let ip = |field| fields.get(field).map(|ip| Ipv4Addr::from(ip as u32));
     let (asker, asked) = (ip(Field::ArpSpa)?, ip(Field::ArpTpa)?);

@@ -64,7 +64,10 @@ impl Controller {
             return;
         }
         let is_shown = packet_in.reason == edge::SHOWN;
-        self.ingress.note_packet(now, at, &packet_in.data, is_shown);
+        // A shown question stands for questions only.
+        let is_for_others = is_shown && fields.get(Field::ArpOp).is_none();
+        self.ingress
+            .note_packet(now, at, &packet_in.data, is_for_others);
         if is_shown {
             return self.learn_from(now, at, packet_in, &fields);
         }
@@ -180,13 +183,7 @@ impl Controller {
                     self.deliver(now, packet, to);
                 }
             }
-            _ => {
-                if self.ingress.may_flood(now, packet.at, &mut self.outbox)
-                    && !self.hold_question(now, packet, fields)
-                {
-                    self.spread(now, packet);
-                }
-            }
+            _ => self.handle_for_all(now, packet, fields),
         }
     }
 
@@ -487,6 +484,10 @@ impl Controller {
             Some(Answer::Moved { from, to }) => {
                 self.unlift(now, mac, from);
                 self.host_moved(now, mac, from, to);
+                // The port may have gone, or be a link, since the host was heard there.
+                if self.network.role(to) == PortRole::Edge {
+                    self.tell_host(mac, to);
+                }
             }
             Some(Answer::Dropped { home }) => self.unlift(now, mac, home),
             Some(Answer::Ask(_)) | None => {}

@@ -166,7 +166,7 @@ impl Hosts {
         Hosts {
             places: FairTable::new(shares, seed),
             details: FairTable::new(of_details, seed),
-            owners: Owners::default(),
+            owners: Owners::new(seed),
             now: Instant::START,
             ageing: Ageing::default(),
             is_ageing: false,

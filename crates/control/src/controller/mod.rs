@@ -44,6 +44,7 @@ mod ports;
 mod qos;
 pub mod questions;
 mod reconcile;
+mod resolve;
 mod routes;
 mod services;
 mod shared;
@@ -95,6 +96,7 @@ pub use qos::{
     CircuitReport, Count, HopVerdict, Installation, PolicyReport, QosReport, QosWork, VerifyReport,
 };
 use questions::Questions;
+use resolve::Flooded;
 use shared::SharedEntries;
 use tables::{Table, Tables};
 use updates::Updates;
@@ -335,6 +337,10 @@ pub struct ControllerCounters {
     /// carries.
     pub packet_ins_half_way_limited: u64,
     pub flooded: u64,
+    /// Questions for addresses that the controller answered in place of their hosts.
+    pub questions_answered: u64,
+    /// Questions for addresses dropped because the same was flooded a moment ago.
+    pub questions_repeated: u64,
     /// Broadcasts over the port's budget.
     pub flood_limited: u64,
     /// Broadcasts over the switch's budget or that of all.
@@ -421,6 +427,7 @@ pub struct Controller {
     ingress: Ingress,
     first: FirstPacketState,
     fabric: Fabric,
+    flooded: Flooded,
     administered: Administered,
     qos: QosState,
     tables: Tables,
@@ -457,13 +464,16 @@ impl Controller {
                 .iter()
                 .fold(0, |n, b| n << 8 | u64::from(*b))
         };
+        let hosts = Hosts::new(shares_of_hosts(&config), word(24));
         Controller {
             outbox: Outbox::new(&config, word(8) as u16, SplitMix64::new(word(16))),
             connections: BTreeMap::new(),
             network: Network::new(&config),
             discovery: Discovery::new(&config, Prover::new(seed, word(0))),
             resumes_at: Instant::START,
-            hosts: Hosts::new(shares_of_hosts(&config), word(24)),
+            fabric: Fabric::new(&config, word(0) ^ word(24), hosts.addresses()),
+            flooded: Flooded::default(),
+            hosts,
             paths: Paths::new(&config),
             coarse: SharedEntries::default(),
             updates: Updates::default(),
@@ -472,7 +482,6 @@ impl Controller {
             held_by: Counts::default(),
             ingress: Ingress::new(&config),
             first: FirstPacketState::default(),
-            fabric: Fabric::new(&config, word(0) ^ word(24)),
             administered: Administered::default(),
             qos: QosState::new(config.port_hold),
             tables: Tables::new(&config.timeouts),
@@ -684,6 +693,7 @@ impl Controller {
     /// all changes since the last time share them.
     pub fn poll_output(&mut self) -> Option<ControllerOutput> {
         if self.outbox.is_empty() {
+            self.tell_view();
             self.outbox.flush();
         }
         self.outbox.pop()

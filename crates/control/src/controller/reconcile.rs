@@ -500,9 +500,14 @@ impl Controller {
             }
         }
         for (mac, at) in self.fabric.hosts_told() {
-            let is_known = self.hosts.is_known(mac);
-            if !is_known && self.network.role(at) == PortRole::Edge {
-                found.push((mac, at));
+            match self.hosts.place(mac) {
+                Some(place) if place.dpid != at.dpid => {
+                    self.fabric.forget_host(mac, at.dpid, &mut self.outbox);
+                }
+                None if !self.hosts.is_known(mac) && self.network.role(at) == PortRole::Edge => {
+                    found.push((mac, at));
+                }
+                _ => {}
             }
         }
         for (mac, at) in found {

@@ -14,7 +14,7 @@ use crate::fabric::{Exit, Label, form};
 
 use super::EdgeConfig;
 
-const ETH_TYPE_ARP: u16 = 0x0806;
+pub(super) const ETH_TYPE_ARP: u16 = 0x0806;
 const ETH_TYPE_VLAN: u16 = 0x8100;
 const ETH_TYPE_QINQ: u16 = 0x88a8;
 
@@ -56,7 +56,7 @@ pub(super) fn addresses(version: Version, frame: &[u8]) -> Option<(MacAddr, MacA
     Some((src, dst))
 }
 
-/// Reads a packet-in; `None` if an edge may not answer it.
+/// Reads a packet-in; `None` if its packet is the controller's, whatever it is.
 #[inline]
 pub(super) fn read_packet_in(version: Version, frame: &[u8]) -> Option<Answer<'_>> {
     let (in_port, data) = match version {
@@ -87,11 +87,9 @@ pub(super) fn read_packet_in(version: Version, frame: &[u8]) -> Option<Answer<'_
     let is_cut = data.len() < usize::from(u16_at(frame, 12)?);
     let dst = MacAddr(*data.first_chunk()?);
     let src = MacAddr(*data.get(6..)?.first_chunk()?);
-    let special = [ETH_TYPE_LLDP, ETH_TYPE_ARP, ETH_TYPE_VLAN, ETH_TYPE_QINQ];
-    if (is_cut && buffer_id.is_none() && !is_copy)
-        || dst.is_multicast()
-        || special.contains(&u16_at(data, 12)?)
-    {
+    // Its EtherType is there.
+    data.get(12..14)?;
+    if is_cut && buffer_id.is_none() && !is_copy {
         return None;
     }
     Some(Answer {
@@ -103,6 +101,14 @@ pub(super) fn read_packet_in(version: Version, frame: &[u8]) -> Option<Answer<'_
         data,
         is_copy,
     })
+}
+
+/// Whether an edge may send a packet on to its destination.
+#[inline]
+pub(super) fn may_send_on(packet: &Answer<'_>) -> bool {
+    let special = [ETH_TYPE_LLDP, ETH_TYPE_ARP, ETH_TYPE_VLAN, ETH_TYPE_QINQ];
+    let eth_type = u16_at(packet.data, 12);
+    !packet.dst.is_multicast() && eth_type.is_some_and(|it| !special.contains(&it))
 }
 
 /// A flow-mod and the head of a packet-out, complete apart from the fields that differ.
@@ -306,7 +312,7 @@ fn put(message: &mut [u8], at: usize, bytes: &[u8]) {
 }
 
 #[inline]
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
@@ -449,7 +455,7 @@ mod tests {
         ) {
             prop_assume!(version == Version::V13 || packet_in.r#match.fields.len() == 1);
             let frame = encode(version, Xid(9), &Message::PacketIn(packet_in.clone())).unwrap();
-            let found = read_packet_in(version, frame.bytes());
+            let found = read_packet_in(version, frame.bytes()).filter(may_send_on);
             let is_simple = packet_in.r#match.fields.len() == 1
                 && packet_in.data[0] & 1 == 0
                 && ![0x88cc, 0x0806, 0x8100, 0x88a8].contains(&eth_type)

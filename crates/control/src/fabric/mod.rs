@@ -12,9 +12,10 @@
 //! table 3        eth_dst=host          -> output
 //! ```
 //!
-//! [`plan`] computes the routes from the links, [`form`] makes messages of them, and
-//! [`places`] is the table in which all edges find the egress of a host.
+//! [`plan`] computes the routes from the links, and [`form`] makes messages of them. In [`places`]
+//! all edges find the egress of a host, and in [`addresses`] the host that owns an IP address.
 
+pub mod addresses;
 pub mod form;
 pub mod places;
 pub mod plan;

@@ -256,4 +256,7 @@ fn check(hosts: &Hosts, model: &Model) {
         assert!(detail.is_some_and(|detail| detail.ips.iter().any(|owned| owned.ip == ip)));
         assert!(hosts.is_known(mac));
     }
+    for ip in (1..60).map(|host| IpAddr::from([10, 0, 0, host])) {
+        assert_eq!(hosts.addresses().get(ip), hosts.undisputed(ip));
+    }
 }

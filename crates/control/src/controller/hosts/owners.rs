@@ -7,9 +7,12 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use clock::{Duration, Instant};
 use openflow::MacAddr;
+
+use crate::fabric::addresses::{Addresses, Writer};
 
 use super::{ALARM_INTERVAL, Hosts, Location, PROBE_INTERVAL, PROBES, REJECTED};
 
@@ -32,9 +35,10 @@ pub(super) struct Owned {
     told_at: Instant,
 }
 
-#[derive(Default)]
 pub(super) struct Owners {
     by_ip: BTreeMap<IpAddr, MacAddr>,
+    /// The owners that nobody disputes, for the edges.
+    undisputed: Writer,
     disputes: BTreeMap<IpAddr, Dispute>,
     /// When the last alarm was raised for a claim from this port.
     alarmed_at: BTreeMap<Location, Instant>,
@@ -105,6 +109,19 @@ impl Hosts {
     /// The host that owns this address.
     pub(in crate::controller) fn by_ip(&self, ip: IpAddr) -> Option<MacAddr> {
         self.owners.by_ip.get(&ip).copied()
+    }
+
+    /// The owners that nobody disputes, as the edges read them.
+    pub(in crate::controller) fn addresses(&self) -> &Arc<Addresses> {
+        self.owners.undisputed.addresses()
+    }
+
+    /// The owner of an address that nobody disputes.
+    #[cfg(test)]
+    pub(super) fn undisputed(&self, ip: IpAddr) -> Option<MacAddr> {
+        let is_asked = |dispute: &&Dispute| matches!(dispute.state, State::Asking { .. });
+        let is_disputed = self.owners.disputes.get(&ip).filter(is_asked).is_some();
+        self.by_ip(ip).filter(|_| !is_disputed)
     }
 
     #[cfg(test)]
@@ -185,14 +202,14 @@ impl Hosts {
                     due: dispute.due,
                 }));
             }
-            self.owners.disputes.remove(&ip);
+            self.owners.end_dispute(ip);
             let is_there = self.place(claimant) == Some(at);
             return (is_there && self.give(now, ip, claimant)).then_some(AddressAnswer::Moved {
                 from: owner,
                 to: claimant,
             });
         }
-        self.owners.disputes.remove(&ip);
+        self.owners.end_dispute(ip);
         None
     }
 
@@ -231,6 +248,7 @@ impl Hosts {
             due,
         };
         owners.disputes.insert(ip, dispute);
+        owners.publish(ip);
         AddressVerdict::Contested {
             ask: Some(AddressQuestion {
                 ip,
@@ -249,6 +267,7 @@ impl Hosts {
 
     fn disown(&mut self, ip: IpAddr) {
         let owner = self.owners.by_ip.remove(&ip);
+        self.owners.publish(ip);
         if let Some(detail) = owner.and_then(|owner| self.details.get_mut(&owner)) {
             detail.ips.retain(|owned| owned.ip != ip);
         }
@@ -282,17 +301,43 @@ impl Hosts {
             self.disown(gone);
         }
         // Claims are against the owner that the address had.
-        self.owners.disputes.remove(&ip);
         self.owners.by_ip.insert(ip, mac);
+        self.owners.end_dispute(ip);
         true
     }
 }
 
 impl Owners {
+    pub(super) fn new(seed: u64) -> Owners {
+        Owners {
+            by_ip: BTreeMap::new(),
+            undisputed: Writer::new(seed),
+            disputes: BTreeMap::new(),
+            alarmed_at: BTreeMap::new(),
+        }
+    }
+
     /// Nothing is known of this host's addresses any more.
     pub(super) fn forget(&mut self, mac: MacAddr, ip: IpAddr) {
         if self.by_ip.get(&ip) == Some(&mac) {
             self.by_ip.remove(&ip);
+            self.publish(ip);
+        }
+    }
+
+    fn end_dispute(&mut self, ip: IpAddr) {
+        self.disputes.remove(&ip);
+        self.publish(ip);
+    }
+
+    /// Shows the edges the owner of an address, or that it has none while it is in question: then
+    /// messages that name the address come up.
+    fn publish(&mut self, ip: IpAddr) {
+        let dispute = self.disputes.get(&ip).map(|dispute| &dispute.state);
+        let is_disputed = matches!(dispute, Some(State::Asking { .. }));
+        match self.by_ip.get(&ip).filter(|_| !is_disputed) {
+            Some(owner) => self.undisputed.set(ip, *owner),
+            None => self.undisputed.remove(ip),
         }
     }
 
@@ -307,6 +352,7 @@ impl Owners {
         dispute.state = State::Rejected;
         dispute.due = now + REJECTED;
         let (claimant, at) = (dispute.claimant, dispute.at);
+        self.publish(ip);
         let alarm = self.may_alarm(now, at);
         AddressVerdict::Defended {
             claimant,

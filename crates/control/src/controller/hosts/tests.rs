@@ -217,6 +217,9 @@ impl World {
         for (ip, mac) in owned {
             assert_eq!(self.hosts.by_ip(ip), Some(mac));
         }
+        if let Some(ip) = self.ip {
+            assert_eq!(self.hosts.addresses().get(ip), self.hosts.undisputed(ip));
+        }
     }
 }
 

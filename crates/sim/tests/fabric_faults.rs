@@ -1,0 +1,401 @@
+//! Random networks of the fabric under random faults: whatever has happened, in quiet times every
+//! pair talks by a shortest path, and nothing stale is left. At no time does a packet go in
+//! circles.
+//!
+//! `FABRIC_SEEDS=1000..11000 cargo test --release -p auster-sim --test fabric_faults` runs other
+//! seeds, and `FABRIC_SEEDS=17..18` one that has failed.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test reads its environment and uses all cores"
+)]
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use clock::{Duration, Instant, SplitMix64};
+use control::controller::{ControllerConfig, FabricConfig};
+use control::entry::EntryKind;
+use control::fabric::{Label, form};
+use control::pipeline::HOST_TABLE;
+use openflow::message::{FlowMod, GroupMod, GroupModCommand, GroupType};
+use openflow::{Action, Cookie, Field, GroupId, Instruction, MacAddr, Match, Message, PortNo};
+use sim::network::{HostId, LinkId, Network, NetworkConfig, SwitchId};
+use sim::topology::{self, Topology};
+
+/// Seeds in `cargo test`.
+const SEEDS: std::ops::Range<u64> = 0..310;
+
+const FLOW_MOD: u8 = 14;
+const GROUP_MOD: u8 = 15;
+
+/// The cookie and the group of somebody else.
+const FOREIGN: u64 = 0xdead;
+const FOREIGN_GROUP: GroupId = GroupId(7);
+
+const TAG: u16 = 0x88a8;
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+struct Random(SplitMix64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        (self.0.next() % end as u64) as usize
+    }
+
+    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+}
+
+fn network(seed: u64) -> Network {
+    let controller = ControllerConfig {
+        fabric: Some(FabricConfig::default()),
+        ..ControllerConfig::default()
+    };
+    Network::new(controller.into(), seed)
+}
+
+fn topology(network: &mut Network, random: &mut Random, seed: u64) -> Topology {
+    match random.below(8) {
+        0 => topology::line(network, 2 + random.below(6)),
+        1 => topology::ring(network, 3 + random.below(6)),
+        2 => topology::torus(network, 3, 2 + random.below(2)),
+        3 => topology::leaf_spine(network, 1 + random.below(3), 2 + random.below(3), 2),
+        4 => topology::fat_tree(network, 4),
+        _ => {
+            let (size, extra) = (3 + random.below(6), random.below(6));
+            topology::random(network, size, extra, seed)
+        }
+    }
+}
+
+/// Sets an entry and a group that are not the controller's.
+fn set_foreign(network: &mut Network, switch: SwitchId) {
+    let group = GroupMod {
+        command: GroupModCommand::Add,
+        group_type: GroupType::All,
+        group_id: FOREIGN_GROUP,
+        buckets: Vec::new(),
+    };
+    network.apply(switch, &Message::GroupMod(group));
+    let r#match = Match::any().with(Field::EthType, 0x1234u16);
+    let entry = FlowMod {
+        cookie: Cookie(FOREIGN),
+        ..FlowMod::add(9, r#match, vec![Action::Group(FOREIGN_GROUP)])
+    };
+    network.apply(switch, &Message::FlowMod(entry));
+}
+
+/// The faults that last until they are mended.
+#[derive(Default)]
+struct Broken {
+    down: BTreeSet<LinkId>,
+    dark: BTreeSet<LinkId>,
+    lossy: BTreeSet<LinkId>,
+}
+
+impl Broken {
+    fn mend(&mut self, network: &mut Network) {
+        for link in std::mem::take(&mut self.down) {
+            network.set_link(link, true);
+        }
+        for link in std::mem::take(&mut self.dark) {
+            network.set_dark(link, false);
+        }
+        for link in std::mem::take(&mut self.lossy) {
+            network.set_loss(link, 0);
+        }
+        network.set_control_delay(NetworkConfig::default().control_delay);
+    }
+}
+
+/// One fault, or the end of one.
+fn fault(network: &mut Network, topology: &Topology, broken: &mut Broken, random: &mut Random) {
+    let link = random.one(&topology.links);
+    match random.below(16) {
+        0 | 1 => network.disconnect(random.one(&topology.switches)),
+        2 => {
+            network.kill_controller();
+            network.run_for(ms(random.below(50) as u64));
+            network.start_controller(random.0.next());
+        }
+        3 | 4 => {
+            let (host, to) = (random.one(&topology.hosts), random.one(&topology.switches));
+            network.move_host(host, to, random.below(2) == 0);
+            network.run_for(ms(random.below(900) as u64));
+            network.resolve(host, random.one(&topology.hosts));
+        }
+        5 => {
+            network.set_loss(link, 300_000);
+            broken.lossy.insert(link);
+        }
+        6 => {
+            network.set_dark(link, true);
+            broken.dark.insert(link);
+            network.run_for(ms(random.below(5000) as u64));
+        }
+        7 => network.set_control_delay(ms(random.below(40) as u64)),
+        8..12 => {
+            network.set_link(link, false);
+            broken.down.insert(link);
+        }
+        _ => {
+            if let Some(link) = broken.down.pop_first() {
+                network.set_link(link, true);
+            } else {
+                broken.mend(network);
+            }
+        }
+    }
+}
+
+/// Runs one seed; what is wrong with it.
+fn run(seed: u64) -> Result<(), String> {
+    let mut random = Random(SplitMix64::new(seed));
+    let mut network = network(seed);
+    let topology = topology(&mut network, &mut random, seed);
+    for switch in &topology.switches {
+        set_foreign(&mut network, *switch);
+    }
+    topology.introduce(&mut network);
+    let mut broken = Broken::default();
+    for _ in 0..12 {
+        fault(&mut network, &topology, &mut broken, &mut random);
+        let (a, b) = (random.one(&topology.hosts), random.one(&topology.hosts));
+        if a != b {
+            network.stream(a, b, 1, 20, Duration::from_micros(700));
+        }
+        network.run_for(ms(random.below(60) as u64 + 1));
+        if network.circled > 0 {
+            return Err("a packet went in a circle during the faults".to_owned());
+        }
+    }
+    broken.mend(&mut network);
+    // Hosts go on asking, so that a move that nobody could confirm is believed in the end.
+    for round in 0..10 {
+        for (n, host) in topology.hosts.iter().enumerate() {
+            let other = topology.hosts[(n + 1 + round) % topology.hosts.len()];
+            network.resolve(*host, other);
+        }
+        network.run_for(ms(1000));
+    }
+    for (from, to) in topology.pairs() {
+        network.resolve(from, to);
+        network.run_for(ms(4));
+    }
+    let quiet_since = network.now();
+    let silent = topology.silent_pairs(&mut network, 50);
+    if !silent.is_empty() {
+        return Err(format!("{} pairs do not talk: {silent:?}", silent.len()));
+    }
+    are_shortest(&mut network, &topology)?;
+    holds_nothing_stale(&network, &topology, quiet_since)?;
+    is_adopted(&mut network, &topology, random.0.next())?;
+    let errors: Vec<_> = network.errors().collect();
+    match (network.circled, errors.is_empty()) {
+        (0, true) => Ok(()),
+        (0, false) => Err(format!("switches answered errors: {errors:?}")),
+        _ => Err("a packet went in a circle".to_owned()),
+    }
+}
+
+/// The switch of each host.
+fn homes(network: &Network, topology: &Topology) -> BTreeMap<HostId, SwitchId> {
+    let switch = |host: HostId| SwitchId(network.place(host).dpid.0 as usize - 1);
+    let hosts = topology.hosts.iter();
+    hosts.map(|host| (*host, switch(*host))).collect()
+}
+
+/// The number of switches on a shortest path from one to every other.
+fn distances(network: &Network, topology: &Topology, from: SwitchId) -> BTreeMap<SwitchId, usize> {
+    let mut neighbours: BTreeMap<SwitchId, Vec<SwitchId>> = BTreeMap::new();
+    for link in &topology.links {
+        let ends = network.link_ends(*link);
+        if let [a, b] = ends[..] {
+            let [a, b] = [a, b].map(|end| SwitchId(end.dpid.0 as usize - 1));
+            neighbours.entry(a).or_default().push(b);
+            neighbours.entry(b).or_default().push(a);
+        }
+    }
+    let (mut found, mut next) = (BTreeMap::from([(from, 1)]), VecDeque::from([from]));
+    while let Some(at) = next.pop_front() {
+        let beyond = found[&at] + 1;
+        for switch in neighbours.get(&at).into_iter().flatten() {
+            if !found.contains_key(switch) {
+                found.insert(*switch, beyond);
+                next.push_back(*switch);
+            }
+        }
+    }
+    found
+}
+
+/// Every pair has its entries now, and its packets pass no switch more than they must.
+fn are_shortest(network: &mut Network, topology: &Topology) -> Result<(), String> {
+    let homes = homes(network, topology);
+    for (n, (from, to)) in topology.pairs().enumerate() {
+        let number = 1_000_000 + n as u64;
+        network.stream(from, to, number, 1, ms(1));
+        network.run_for(ms(3));
+        let host = network.host(to);
+        let least = distances(network, topology, homes[&from])[&homes[&to]];
+        if !host.datagrams.contains_key(&number) || host.passed != least {
+            let passed = host.passed;
+            return Err(format!(
+                "{from:?} to {to:?}: {passed} switches, not {least}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The tables name hosts where they are, and egresses that exist; others' entries are there. An
+/// ingress's entry that no packet has used since may lapse by itself.
+fn holds_nothing_stale(
+    network: &Network,
+    topology: &Topology,
+    quiet_since: Instant,
+) -> Result<(), String> {
+    let homes = homes(network, topology);
+    let place = |mac: MacAddr| {
+        let mut hosts = topology.hosts.iter();
+        let host = hosts.find(|host| network.host(**host).address.mac == mac)?;
+        Some((homes[host], network.place(*host).port))
+    };
+    let mac_of = |r#match: &Match| Some(MacAddr::from_u64(r#match.exact(Field::EthDst)? as u64));
+    let mut labels: BTreeMap<Label, SwitchId> = BTreeMap::new();
+    for switch in &topology.switches {
+        for entry in network.switch(*switch).entries() {
+            let is_own = entry
+                .instructions
+                .contains(&Instruction::GotoTable(HOST_TABLE));
+            let vid = entry.r#match.exact(Field::VlanVid);
+            if let Some(vid) = vid.filter(|_| is_own)
+                && let Some(other) = labels.insert(Label(vid as u16 & 0xfff), *switch)
+            {
+                return Err(format!("{switch:?} and {other:?} have one label"));
+            }
+        }
+    }
+    for switch in &topology.switches {
+        let mut foreign = 0;
+        for entry in network.switch(*switch).entries() {
+            foreign += usize::from(entry.cookie.0 == FOREIGN);
+            let to = mac_of(&entry.r#match).and_then(place);
+            let why = |what: &str| format!("{switch:?} holds {what}: {entry:?}");
+            match (EntryKind::of(entry.cookie), &entry.instructions[..]) {
+                (Some(EntryKind::Fabric), [Instruction::ApplyActions(actions)])
+                    if entry.table_id == HOST_TABLE && entry.priority > 0 =>
+                {
+                    let is_there = |(home, port): (SwitchId, PortNo)| {
+                        home == *switch && actions[..] == [Action::output(port)]
+                    };
+                    if !to.is_some_and(is_there) {
+                        return Err(why("a host that is elsewhere"));
+                    }
+                }
+                (Some(EntryKind::Local), [Instruction::ApplyActions(actions)])
+                    if entry.used_at > quiet_since =>
+                {
+                    let label = labels
+                        .iter()
+                        .find(|(label, _)| form::ingress_actions(TAG, **label) == *actions);
+                    let is_labelled = actions.len() > 1;
+                    let leads_there = match (label, to) {
+                        (Some((_, egress)), Some((home, _))) => *egress == home,
+                        (None, Some(_)) => !is_labelled,
+                        _ => false,
+                    };
+                    if !leads_there {
+                        return Err(why("an ingress's entry to another place"));
+                    }
+                }
+                _ => {}
+            }
+        }
+        if foreign != 1 {
+            return Err(format!("{foreign} foreign entries at {switch:?}"));
+        }
+        // A group for each other egress, at most another for packets that turn back.
+        let others = labels.values().filter(|egress| *egress != switch).count();
+        let groups = network.switch(*switch).group_count() - 1;
+        if groups < others || groups > 2 * others {
+            return Err(format!(
+                "{groups} groups for {others} egresses at {switch:?}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// A controller that starts anew takes over what is there.
+fn is_adopted(network: &mut Network, topology: &Topology, seed: u64) -> Result<(), String> {
+    let sent = |network: &Network| {
+        let of = |kind| topology.switches.iter().map(move |switch| (kind, *switch));
+        let heard = |(kind, switch)| network.heard(switch, kind);
+        [FLOW_MOD, GROUP_MOD].map(|kind| of(kind).map(heard).sum::<u64>())
+    };
+    let before = sent(network);
+    network.kill_controller();
+    network.start_controller(seed);
+    network.run_for(ms(6000));
+    let after = sent(network);
+    if after != before {
+        let [entries, groups] = [0, 1].map(|n| after[n] - before[n]);
+        return Err(format!(
+            "a restart sent {entries} flow-mods, {groups} group-mods"
+        ));
+    }
+    Ok(())
+}
+
+fn seeds() -> std::ops::Range<u64> {
+    let Ok(text) = std::env::var("FABRIC_SEEDS") else {
+        return SEEDS;
+    };
+    let range = text
+        .split_once("..")
+        .and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
+    range.expect("FABRIC_SEEDS is like 0..1000")
+}
+
+#[test]
+fn random_faults_leave_no_circles_no_holes_and_nothing_stale() {
+    let seeds = seeds();
+    let (next, threads) = (
+        AtomicU64::new(seeds.start),
+        std::thread::available_parallelism(),
+    );
+    let work = || {
+        let mut failed = Vec::new();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return failed;
+            }
+            if let Err(why) = run(seed) {
+                println!("FABRIC_SEEDS={seed}..{}: {why}", seed + 1);
+                failed.push(seed);
+            }
+        }
+    };
+    let failed = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads.map_or(1, usize::from))
+            .map(|_| scope.spawn(work))
+            .collect();
+        let failed = workers
+            .into_iter()
+            .map(|worker| worker.join().expect("no panic"));
+        failed.flatten().collect::<Vec<u64>>()
+    });
+    assert!(
+        failed.is_empty(),
+        "{} of {} seeds failed: {failed:?}",
+        failed.len(),
+        seeds.end - seeds.start
+    );
+}
