@@ -188,6 +188,34 @@ fn a_restart_changes_nothing_where_some_switches_answer_later() {
     }
 }
 
+/// A link fails and returns under traffic, at switches that take their changes at different times:
+/// routes turn one after the other, so that no packet meets a switch twice.
+#[test]
+fn routes_turn_without_circles_where_some_switches_take_them_later() {
+    for seed in 0..30 {
+        let mut network = network(seed);
+        let mut random = SplitMix64::new(seed);
+        let topology = match seed % 2 {
+            0 => topology::ring(&mut network, 4 + (seed % 5) as usize),
+            _ => topology::random(&mut network, 8, 4, seed),
+        };
+        for switch in &topology.switches {
+            network.set_away(*switch, Duration::from_micros(random.next() % 10_000));
+        }
+        topology.introduce(&mut network);
+        assert_eq!(topology.silent_pairs(&mut network, 1), []);
+        let link = topology.links[(random.next() % topology.links.len() as u64) as usize];
+        for is_up in [false, true] {
+            for (n, (from, to)) in topology.pairs().enumerate() {
+                network.stream(from, to, n as u64 * 10_000, 700, ms(2));
+            }
+            network.set_link(link, is_up);
+            network.run_for(ms(1500));
+        }
+        assert_eq!(network.circled, 0, "seed {seed}");
+    }
+}
+
 /// A host moves to another switch: packets that still go to its former one come up there, and the
 /// entry that sent them is deleted.
 #[test]

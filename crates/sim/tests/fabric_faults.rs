@@ -160,6 +160,7 @@ fn run(seed: u64) -> Result<(), String> {
     let topology = topology(&mut network, &mut random, seed);
     for switch in &topology.switches {
         set_foreign(&mut network, *switch);
+        network.set_away(*switch, Duration::from_micros(random.below(3000) as u64));
     }
     topology.introduce(&mut network);
     let mut broken = Broken::default();

@@ -234,6 +234,16 @@ impl Fabric {
         !is_published || self.is_changing || self.exit(from, dst, to).is_some()
     }
 
+    /// Whether a port was a link of an earlier process, or may have been one: the switch at its
+    /// other end may not be here yet.
+    pub(super) fn was_link(&self, at: Location) -> bool {
+        let is_link = |node: &Node| match node.is_ready {
+            true => node.sent.inlets.contains(&at.port),
+            false => node.is_capable,
+        };
+        self.nodes.get(&at.dpid).is_some_and(is_link)
+    }
+
     pub(super) fn handle_up(&mut self, dpid: DatapathId, version: Version, n_tables: u8) {
         if !self.is_on() {
             return;

@@ -338,7 +338,7 @@ impl Controller {
                 };
                 let at = key.in_port.map(|port| Location { dpid: *dpid, port });
                 let at = at.filter(|_| !entry.kind.is_drop());
-                let at = at.filter(|at| self.network.role(*at) == PortRole::Edge);
+                let at = at.filter(|at| self.adopted_role(*at) == PortRole::Edge);
                 if let Some(at) = at {
                     beginnings.entry(pair).or_default().insert(at);
                 }
@@ -462,7 +462,7 @@ impl Controller {
                 in_port,
                 out_port,
             });
-            match self.network.role(out) {
+            match self.adopted_role(out) {
                 PortRole::Edge => return Trace::Whole(hops, out),
                 PortRole::Held | PortRole::Claimed | PortRole::Silent => return Trace::Unsure,
                 PortRole::Gone => return Trace::Broken,
@@ -493,7 +493,7 @@ impl Controller {
                     port: entry.out,
                 };
                 if let Some(mac) = entry.key.eth_dst.filter(|mac| !self.hosts.is_known(*mac))
-                    && self.network.role(out) == PortRole::Edge
+                    && self.adopted_role(out) == PortRole::Edge
                 {
                     found.push((mac, out));
                 }
@@ -504,7 +504,7 @@ impl Controller {
                 Some(place) if place.dpid != at.dpid => {
                     self.fabric.forget_host(mac, at.dpid, &mut self.outbox);
                 }
-                None if !self.hosts.is_known(mac) && self.network.role(at) == PortRole::Edge => {
+                None if !self.hosts.is_known(mac) && self.adopted_role(at) == PortRole::Edge => {
                     found.push((mac, at));
                 }
                 _ => {}
@@ -513,6 +513,15 @@ impl Controller {
         for (mac, at) in found {
             self.in_hand = Some(at.dpid);
             self.adopt_host(now, mac, at);
+        }
+    }
+
+    /// The role of a port that entries name. A port that was a link of the fabric is no edge before
+    /// the fabric gives it up.
+    fn adopted_role(&self, at: Location) -> PortRole {
+        match self.network.role(at) {
+            PortRole::Edge if self.fabric.was_link(at) => PortRole::Held,
+            role => role,
         }
     }
 
