@@ -65,8 +65,8 @@ proptest! {
     }
 }
 
-/// A frame of 1.0, and the message that it says: an entry without wildcards has the highest priority,
-/// whatever its message gives (1.0, section 3.4).
+/// A frame of 1.0, and the message that it says: an entry without wildcards has the highest
+/// priority, whatever its message gives (1.0, section 3.4).
 fn written_in_1_0(seed: u64, xid: Xid) -> (Frame, Message) {
     let mut message = v10::message(&mut Rng(SplitMix64::new(seed)));
     let frame = encode(Version::V10, xid, &message).expect("a message of 1.0");
