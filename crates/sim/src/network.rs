@@ -8,7 +8,7 @@ use control::ConnectionId;
 use control::controller::{Controller, ControllerConfig, Drained, Event, Location};
 use control::timeouts::Timeouts;
 use openflow::hello::Hello;
-use openflow::message::ErrorMessage;
+use openflow::message::{ErrorMessage, PortState};
 use openflow::table::{Output, Switch, SwitchOptions, plain_port};
 use openflow::{DatapathId, Frame, Message, MessageKind, PortNo, Version, Xid, decode, encode};
 use relay::hold::{Hold, HoldLimits};
@@ -463,6 +463,24 @@ impl Network {
     /// A cable that carries nothing while both ports stay up.
     pub fn set_dark(&mut self, id: LinkId, dark: bool) {
         self.links[id.0].dark = dark;
+    }
+
+    /// A cable that carries nothing, and whose switches notice, as by BFD between them.
+    pub fn set_live(&mut self, id: LinkId, live: bool) {
+        self.set_dark(id, !live);
+        for end in self.links[id.0].ends {
+            let End::Switch(switch, number) = end else {
+                continue;
+            };
+            let node = &mut self.switches[switch.0].switch;
+            let port = node.ports().find(|port| port.port_no == number);
+            if let Some(mut port) = port.cloned() {
+                let others = port.state.0 & !PortState::LIVE.0;
+                port.state = PortState(others | if live { PortState::LIVE.0 } else { 0 });
+                let status = node.set_port(self.now, port);
+                self.say(switch, Xid(0), &status);
+            }
+        }
     }
 
     /// Sets the delay of this cable in one direction.

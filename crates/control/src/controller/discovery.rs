@@ -12,7 +12,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use clock::{Budget, Duration, Instant};
-use openflow::message::Port;
+use openflow::message::{Port, PortState as PortBits};
 use openflow::{DatapathId, Message};
 
 use crate::Location;
@@ -700,7 +700,11 @@ impl Discovery {
         (at, state): (Location, Option<&Port>),
     ) -> Option<bool> {
         let was_up = net.is_up(at);
-        let is_up = state.is_some_and(Port::is_up);
+        let is_live = state.is_some_and(|port| port.state.contains(PortBits::LIVE));
+        // A switch that watches a link, by BFD say, finds out before LLDP does that it is dead.
+        let was_live = net.port(at).is_some_and(|port| port.state.was_live());
+        let is_dead = was_live && !is_live && net.is_end(at);
+        let is_up = state.is_some_and(Port::is_up) && !is_dead;
         if let Some(state) = state {
             let past = &mut self.past;
             let fresh = || PortState::new(past.recall(at));
@@ -708,6 +712,9 @@ impl Discovery {
             let fresh = || ProbedPort::new(now);
             let port = self.ports.entry(at).or_insert_with(fresh);
             port.pending = None;
+            if is_live {
+                known.state.handle_live();
+            }
             if is_up && !was_up {
                 known.state.handle_up();
                 port.changed_at = now;

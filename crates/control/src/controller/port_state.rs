@@ -64,6 +64,8 @@ pub(super) struct PortState {
     up: bool,
     is_settled: bool,
     was_link: bool,
+    /// Whether its switch has called it live.
+    was_live: bool,
     past: Past,
     /// Counts changes of the above that may change the role.
     changes: u64,
@@ -87,6 +89,7 @@ impl PortState {
             up: false,
             is_settled: false,
             was_link: false,
+            was_live: false,
             past,
             changes: 0,
         }
@@ -110,6 +113,10 @@ impl PortState {
         self.was_link
     }
 
+    pub(super) fn was_live(&self) -> bool {
+        self.was_live
+    }
+
     pub(super) fn past(&self) -> Past {
         self.past
     }
@@ -125,6 +132,10 @@ impl PortState {
         self.changes += 1;
         self.up = false;
         self.past.no_link.get_or_insert(now);
+    }
+
+    pub(super) fn handle_live(&mut self) {
+        self.was_live = true;
     }
 
     /// Notes that LLDP was certainly sent out of the port without an answer in time.

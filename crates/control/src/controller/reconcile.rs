@@ -504,10 +504,14 @@ impl Controller {
                 Some(place) if place.dpid != at.dpid => {
                     self.fabric.forget_host(mac, at.dpid, &mut self.outbox);
                 }
-                None if !self.hosts.is_known(mac) && self.adopted_role(at) == PortRole::Edge => {
-                    found.push((mac, at));
-                }
-                _ => {}
+                Some(_) => {}
+                None if self.hosts.is_known(mac) => {}
+                None => match self.adopted_role(at) {
+                    PortRole::Edge => found.push((mac, at)),
+                    // It has left while nobody looked.
+                    PortRole::Gone => self.fabric.forget_host(mac, at.dpid, &mut self.outbox),
+                    _ => {}
+                },
             }
         }
         for (mac, at) in found {

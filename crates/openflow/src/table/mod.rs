@@ -455,7 +455,8 @@ impl Switch {
     }
 
     fn port_is_live(&self, port: PortNo) -> bool {
-        self.ports.get(&port).is_some_and(|r| r.port.is_up())
+        let is_live = |port: &Port| port.is_up() && port.state.contains(PortState::LIVE);
+        self.ports.get(&port).is_some_and(|r| is_live(&r.port))
     }
 
     /// Counts what a walk touched.
