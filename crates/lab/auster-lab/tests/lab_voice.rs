@@ -12,8 +12,10 @@ use tempfile::TempDir;
 fn voice_waits_less_where_it_has_a_queue() {
     let dir = env!("CARGO_MANIFEST_DIR");
     let text = std::fs::read_to_string(format!("{dir}/../../../scenarios/voice.toml")).unwrap();
+    // On a busy machine senders are late; this test judges no losses.
     let text = text
         .replace("runs = 3", "runs = 1")
+        .replace("retries = 2", "retries = 0")
         .replace("\"8s\"", "\"4s\"");
     let scenario = TempDir::new().unwrap();
     let path = scenario.path().join("voice.toml");
