@@ -103,7 +103,7 @@ struct Kind {
     run: fn(&Args) -> Result<(), Failure>,
 }
 
-const KINDS: [Kind; 7] = [
+const KINDS: [Kind; 6] = [
     Kind {
         is_ours: timeouts::is_ours,
         read: |path| timeouts::settings::Scenario::read(path).map(drop),
@@ -118,11 +118,6 @@ const KINDS: [Kind; 7] = [
         is_ours: qos::paper::is_ours,
         read: |path| qos::paper::settings::Scenario::read(path).map(drop),
         run: qos::paper::run,
-    },
-    Kind {
-        is_ours: qos::circuit::is_ours,
-        read: |path| qos::circuit::settings::Scenario::read(path).map(drop),
-        run: qos::circuit::run,
     },
     Kind {
         is_ours: qos::killed::is_ours,

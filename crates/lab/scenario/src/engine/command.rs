@@ -13,6 +13,7 @@ use crate::engine::reader::{Section, suggestion};
 const PARTS: [(&str, &str); 2] = [("switches", SWITCHES), ("controller", CONTROLLER)];
 
 /// A command and the part of the lab where it runs: the switches, the controller or a host.
+#[derive(Clone, Debug)]
 pub struct Command {
     part: String,
     pub words: String,

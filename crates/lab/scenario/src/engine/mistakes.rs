@@ -505,7 +505,7 @@ of = "slow*"
 that = "max(lost) == 0"
 "#;
 
-const CHANGE_MISTAKES: [(&str, &str, usize, &str); 29] = [
+const CHANGE_MISTAKES: [(&str, &str, usize, &str); 30] = [
     (
         "\"slow*, ",
         "\"slo, ",
@@ -641,9 +641,15 @@ const CHANGE_MISTAKES: [(&str, &str, usize, &str); 29] = [
     ),
     (
         "rate_mbps = [5]",
-        "rate_mbps = [6]",
+        "change = [\"fast\"]",
         53,
-        "quick.rate_mbps: [matrix] has no 6",
+        "quick.change: [matrix] has no fast",
+    ),
+    (
+        "rate_mbps = [5]",
+        "rate_mbps = 5",
+        53,
+        "quick.rate_mbps: 5 is not a list of values",
     ),
 ];
 
@@ -882,15 +888,31 @@ kind = "run"
 run = "ip -json route"
 in = "h2"
 begins = "seen"
+every = "50ms"
 figures = { prefix = "/0/dst=10.0.0.0/24" }
 [[row]]
 name = "commands"
 code = "routes.code"
 prefix = "routes.prefix"
+[ready]
+in = "controller"
+run = "true"
 "#;
 
-const COMMAND_MISTAKES: [(&str, &str, usize, &str); 8] = [
+const COMMAND_MISTAKES: [(&str, &str, usize, &str); 10] = [
     ("\"ip addr\"", "3", 8, "at.run: 3 is not a string"),
+    (
+        "\"controller\"",
+        "\"controler\"",
+        25,
+        "ready.in: in = \"controler\" is no place; did you mean controller?",
+    ),
+    (
+        "\"50ms\"",
+        "50",
+        18,
+        "probe.every: 50 is not a time with its unit",
+    ),
     (
         "\"h1\"",
         "\"h3\"",
@@ -918,19 +940,19 @@ const COMMAND_MISTAKES: [(&str, &str, usize, &str); 8] = [
     (
         "\"/0/dst",
         "\"0/dst",
-        18,
+        19,
         "probe.figures.prefix: '0/dst=10.0.0.0/24' is not a JSON pointer; write a place",
     ),
     (
         "{ prefix =",
         "{ code =",
-        18,
+        19,
         "probe.figures.code: every command has this figure",
     ),
     (
         "routes.prefix",
         "routes.perfix",
-        22,
+        23,
         "row.prefix: no routes.perfix; did you mean routes.prefix?",
     ),
 ];
@@ -1247,6 +1269,7 @@ fn the_scenarios_of_the_project_are_read() {
         "controllers-storm.toml",
         "voice.toml",
         "qos-queues.toml",
+        "qos-circuit.toml",
     ] {
         let text = std::fs::read_to_string(dir.join(name)).unwrap();
         let mistakes = read(&text, &auster()).err().unwrap_or_default();

@@ -155,7 +155,7 @@ fn entries(table: &DeTable<'_>) -> Vec<Entry> {
 pub struct Choice {
     /// The value, or the table's name.
     pub words: String,
-    is_named: bool,
+    pub is_named: bool,
     /// The values for `$names`.
     fields: Vec<(String, Node)>,
 }
@@ -586,16 +586,8 @@ impl<'a> Section<'a> {
         let mut axes: Vec<(String, Vec<Choice>)> = Vec::new();
         for entry in self.entries {
             let key = &entry.key;
-            self.known.borrow_mut().push(key);
-            let choices: Vec<Choice> = match &entry.node.value {
-                Value::List(list) => list
-                    .iter()
-                    .filter_map(|node| self.choice(key, node))
-                    .collect(),
-                _ => Vec::new(),
-            };
+            let choices = self.choices(key);
             if choices.is_empty() {
-                self.wrong(key, "a list of values, such as [1, 2]", &entry.node);
                 continue;
             }
             let earlier = axes.iter().flat_map(|(_, choices)| choices);
@@ -610,6 +602,23 @@ impl<'a> Section<'a> {
             axes.push((key.clone(), choices));
         }
         axes
+    }
+
+    /// The values of an axis.
+    pub fn choices(&self, axis: &'a str) -> Vec<Choice> {
+        self.know(axis);
+        let Some(Entry { node, .. }) = self.entry(axis) else {
+            return Vec::new();
+        };
+        let list = match &node.value {
+            Value::List(list) => list.as_slice(),
+            _ => &[],
+        };
+        if list.is_empty() {
+            self.wrong(axis, "a list of values, such as [1, 2]", node);
+        }
+        let choices = list.iter().filter_map(|node| self.choice(axis, node));
+        choices.collect()
     }
 
     fn choice(&self, axis: &'a str, node: &'a Node) -> Option<Choice> {

@@ -10,6 +10,7 @@ use testbed::network::Network;
 use testbed::plane::Plane;
 use testbed::probe::{Flow, Prober};
 use testbed::status;
+use testbed::tools::Shell;
 
 use crate::engine::schema::{Cell, Pings, Run};
 use crate::engine::timeline::START;
@@ -44,6 +45,7 @@ impl Readiness<'_> {
         outcome: &mut Outcome,
     ) -> Result<(), Failure> {
         self.wait_for_discovery(started, outcome)?;
+        self.wait_for_command()?;
         match self.cell.ready.pings {
             Pings::All => self.ping_until_whole(started, outcome),
             Pings::Streams => self.wait_until_calm(run),
@@ -52,6 +54,7 @@ impl Readiness<'_> {
 
     /// Waits between two runs until the controller knows the whole network and nothing is lost.
     pub fn again(&mut self, run: &Run) -> Result<(), Failure> {
+        self.wait_for_command()?;
         self.wait_until_calm(run)
     }
 
@@ -97,6 +100,30 @@ impl Readiness<'_> {
             found: format!("{} directions found", status::link_count(known.as_ref())),
         });
         Ok(())
+    }
+
+    /// Runs the scenario's own command until it succeeds.
+    fn wait_for_command(&mut self) -> Result<(), Failure> {
+        let Some(command) = &self.cell.ready.run else {
+            return Ok(());
+        };
+        let shell = Shell::of(self.network.ledger())?;
+        let deadline = Instant::now() + self.within();
+        loop {
+            let output = command.run(&shell)?;
+            if output.status.success() {
+                return Ok(());
+            }
+            self.pause(ROUND_REST)?;
+            if Instant::now() > deadline {
+                let (words, seconds) = (&command.words, self.within().as_secs_f64());
+                let said = String::from_utf8_lossy(&output.stderr);
+                return Err(Failure::negative(format!(
+                    "run = \"{words}\" still fails after {seconds} s: {}",
+                    said.trim()
+                )));
+            }
+        }
     }
 
     /// Pings all pairs in rounds until one round loses nothing, or time is up.

@@ -11,6 +11,7 @@ use testbed::plane::{Controller, Site, Transport};
 use testbed::topology::Topology;
 use testbed::topology_file::topology;
 
+use crate::engine::command::Command;
 use crate::engine::event::{self, Event};
 use crate::engine::expression::{Expression, Shape};
 use crate::engine::matrix;
@@ -29,6 +30,8 @@ pub struct Scenario {
     pub stay: bool,
     /// The file has `[controller]`, so the command line does not choose one.
     pub own_controller: bool,
+    /// The file has `[quick]`.
+    pub has_quick: bool,
     pub cells: Vec<Cell>,
     pub claims: Vec<Claim>,
     pub plots: Vec<PlotSpec>,
@@ -76,6 +79,8 @@ pub struct Ready {
     pub pings: Pings,
     /// Packets after the first one of a pair.
     pub later: usize,
+    /// A command that must succeed.
+    pub run: Option<Command>,
 }
 
 /// The pairs of hosts that must reach each other before a run.
@@ -261,11 +266,13 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
                 .ok()
         });
     let own_controller = top.section("controller").is_some_and(|own| is_own(&own));
+    let has_quick = top.has("quick");
     top.finish();
     Some(Scenario {
         title: title?,
         stay,
         own_controller,
+        has_quick,
         cells: cells?,
         claims: claims.into_iter().collect::<Option<_>>()?,
         plots: plots.into_iter().collect::<Option<_>>()?,
@@ -273,7 +280,8 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
     })
 }
 
-/// Reads `[quick]`, keeps its part of the axes if that is asked for, and returns its runs.
+/// Reads `[quick]`, takes its part of the axes if that is asked for, and returns its runs. A named
+/// value is one of the axis; a plain one may be another.
 fn quick(
     top: &Section<'_>,
     axes: &mut [(String, Vec<Choice>)],
@@ -294,6 +302,13 @@ fn quick(
             section.know(key);
             continue;
         };
+        if choices.iter().all(|choice| !choice.is_named) {
+            let own = section.choices(key);
+            if around.quick {
+                *choices = own;
+            }
+            continue;
+        }
         let wanted = section.words(key).unwrap_or_default();
         for word in &wanted {
             if !choices.iter().any(|choice| choice.words == *word) {
@@ -317,7 +332,7 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
     let name = top.parameters().name();
     let network = network(top, around);
     let topology = network.as_ref().map(|network| &network.topology);
-    let ready = ready(top);
+    let ready = ready(top, topology);
     let (moments, events) = moments(top, &name, network.as_ref());
     let times = timeline::schedule(&moments);
     let mut names: Vec<(String, Shape)> = Vec::new();
@@ -608,11 +623,12 @@ fn check_patterns(top: &Section<'_>, names: &[String]) {
     }
 }
 
-fn ready(top: &Section<'_>) -> Ready {
+fn ready(top: &Section<'_>, topology: Option<&Topology>) -> Ready {
     let mut ready = Ready {
         within: Duration::from_secs(60),
         pings: Pings::All,
         later: 3,
+        run: None,
     };
     let Some(section) = top.section("ready") else {
         return ready;
@@ -627,6 +643,14 @@ fn ready(top: &Section<'_>) -> Ready {
         section.problem("later", "only pings = \"all\" takes it");
     }
     ready.later = later.map_or(ready.later, |n| n as usize);
+    if section.has("run") {
+        ready.run = Command::read(&section);
+    }
+    if let (Some(command), Some(topology)) = (&ready.run, topology)
+        && let Err(problem) = command.check(topology)
+    {
+        section.problem("in", problem);
+    }
     section.finish();
     ready
 }

@@ -2,8 +2,7 @@
 //! `auster queues keep` beside them: what an operator of queues and circuits has.
 
 use cli::program;
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use hyper::{Method, StatusCode};
@@ -14,18 +13,15 @@ use serde_json::Value;
 use crate::timeouts::setup::{OPENFLOW_PORT, status_socket, wait_until_known};
 use auster::qos::client::Client;
 use auster::run::ApiAddress;
-use bench::network::tcp::Ends;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use testbed::netns;
-use testbed::network::{CONTROLLER, CONTROLLER_ADDRESS, Network, SWITCHES};
+use testbed::network::{CONTROLLER, CONTROLLER_ADDRESS, Network};
 use testbed::plane::{set_controllers, wait_for_listener};
 
 const API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const CONTROLLER_ROLE: &str = "controller";
 const CONTROLLER_LOG: &str = "controller.log";
-const DISCARD_PORT: u16 = 9;
-const ANSWER_TIME_MAX: Duration = Duration::from_millis(300);
 
 pub struct Controlled {
     pub network: Network,
@@ -54,17 +50,6 @@ impl Controlled {
         let target = format!("tcp:{CONTROLLER_ADDRESS}:{OPENFLOW_PORT}");
         set_controllers(&setup.network, &target)?;
         Ok(setup)
-    }
-
-    /// Somebody who makes in the kernel what the records ask for.
-    pub fn start_keeper(&mut self) -> Result<(), Failure> {
-        let (log, database) = (self.network.open_log("keeper.log")?, self.database());
-        self.network
-            .spawn("keeper", Some(SWITCHES), program::auster()?, |command| {
-                command.args(["queues", "keep", "--db", &database]);
-                command.stderr(log);
-            })?;
-        Ok(())
     }
 
     /// Until the controller knows every switch and link; `false` when that was interrupted.
@@ -145,14 +130,6 @@ impl Controlled {
         }
     }
 
-    /// `auster qos` beside the controller: what people see.
-    pub fn qos(&self, words: &[&str]) -> Result<String, Failure> {
-        let mut command = std::process::Command::new("ip");
-        command.args(["netns", "exec", &self.network.namespace(CONTROLLER)]);
-        command.arg(program::auster()?).arg("qos").args(words);
-        program::run(command)
-    }
-
     /// The entries of a switch without their counters, in the order of their text.
     pub fn flows(&self, switch: &str) -> Result<Vec<String>, Failure> {
         let text = self.ofctl(switch, &["dump-flows", "--no-stats"])?;
@@ -177,17 +154,6 @@ impl Controlled {
     pub fn rows(&self, table: &str) -> Result<Vec<Row>, Failure> {
         let text = self.network.vsctl(&["--format=json", "list", table])?;
         rows(&text).ok_or_else(|| Failure::machine(format!("ovs-vsctl list {table}: {text}")))
-    }
-
-    /// Whether a datagram to a port where nobody listens is refused: then both directions work.
-    pub fn answers(&self, ends: &Ends) -> io::Result<bool> {
-        netns::within(&ends.from, || {
-            let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
-            socket.connect((ends.address, DISCARD_PORT))?;
-            socket.set_read_timeout(Some(ANSWER_TIME_MAX))?;
-            let answer = socket.send(b"?").and_then(|_| socket.recv(&mut [0]));
-            Ok(answer.is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused))
-        })
     }
 
     fn database(&self) -> String {

@@ -1,6 +1,5 @@
 //! Experiments on queues, policies and circuits.
 
-pub mod circuit;
 mod controlled;
 mod entries;
 pub mod killed;

@@ -117,17 +117,6 @@ fn is_ours(row: &Row) -> bool {
     ids.any(|(key, value)| (key.as_str(), value.as_str()) == MARK)
 }
 
-impl PortRecord {
-    /// The number of the queue that a code point chooses.
-    pub fn queue_of(&self, dscp: u8) -> Option<u32> {
-        let is_its = |fields: &BTreeMap<String, String>| {
-            fields.get("dscp").is_some_and(|d| *d == dscp.to_string())
-        };
-        let mut queues = self.queues.iter();
-        queues.find(|(_, fields)| is_its(fields)).map(|(n, _)| *n)
-    }
-}
-
 #[cfg(test)]
 pub mod tests {
     use serde_json::json;
@@ -180,7 +169,7 @@ pub mod tests {
         let records = Records::of(&ports, &qos, &queues);
         assert_eq!(records.ports.len(), 1);
         let port = &records.ports["s1-eth3"];
-        assert_eq!((port.queue_of(46), port.queue_of(0)), (Some(217), None));
+        assert_eq!(port.queues[&217]["dscp"], "46");
         assert_eq!((port.is_ours, &port.kernel[..]), (true, "made: x"));
         assert_eq!(port.max_rate, "40000000");
         assert_eq!(port.queues[&217]["min-rate"], "10000000");

@@ -1,4 +1,7 @@
-//! `kind = "run"`: a command that runs once, and figures of the JSON document that it prints.
+//! `kind = "run"`: a command that runs once, or until it succeeds, and figures of the JSON document
+//! that it prints.
+
+use std::time::Duration;
 
 use cli::failure::Failure;
 use serde_json::Value as Json;
@@ -14,6 +17,8 @@ use crate::report::milliseconds;
 /// Its series has the value of each figure, when the command ended.
 pub struct Run {
     command: Command,
+    /// The time after which a command that fails is repeated.
+    every: Option<Duration>,
     /// A name, and a JSON pointer: `/queues/1/packets`. With a word, as in `/state=done`, the
     /// figure is 1 where the value is this word and otherwise 0.
     pointers: Vec<(String, String)>,
@@ -22,13 +27,17 @@ pub struct Run {
 const FIGURES: [(&str, Shape); 2] = [
     // The exit code; none after a signal.
     ("code", ONE),
-    // How long the command ran.
+    // How long the command ran; of a repeated one until it succeeded.
     ("took_ms", ONE),
 ];
+
+const EVERY_MIN: Duration = Duration::from_millis(5);
+const EVERY_MAX: Duration = Duration::from_secs(60);
 
 impl Run {
     pub fn read(section: &Section<'_>) -> Option<Run> {
         let command = Command::read(section);
+        let every = section.duration("every", EVERY_MIN..=EVERY_MAX);
         let mut pointers = Vec::new();
         if let Some(figures) = section.section("figures") {
             for name in figures.other_keys() {
@@ -46,6 +55,7 @@ impl Run {
         }
         Some(Run {
             command: command?,
+            every,
             pointers,
         })
     }
@@ -58,13 +68,25 @@ impl Probe for Run {
 
     fn observe(&self, scene: &Scene<'_>) -> Result<Series, Failure> {
         let begun = scene.epoch.elapsed();
-        let output = self.command.run(&scene.shell)?;
-        let at = scene.epoch.elapsed();
+        let (output, at) = loop {
+            let output = self.command.run(&scene.shell)?;
+            let at = scene.epoch.elapsed();
+            match self.every {
+                Some(rest) if !output.status.success() && at < scene.until => {
+                    std::thread::sleep(rest);
+                }
+                _ => break (output, at),
+            }
+        };
         let document = serde_json::from_slice(&output.stdout).unwrap_or_default();
         let code = output.status.code().map_or(f64::NAN, f64::from);
         let own = self.pointers.iter();
         let own = own.map(|(_, pointer)| found(&document, pointer));
-        let all = [code, milliseconds(at.saturating_sub(begun))];
+        let took = match self.every.is_some() && code != 0.0 {
+            true => f64::NAN,
+            false => milliseconds(at.saturating_sub(begun)),
+        };
+        let all = [code, took];
         Ok(all.into_iter().chain(own).map(|x| (at, x)).collect())
     }
 

@@ -28,7 +28,7 @@ pub struct Udp {
     bursts: Option<(Duration, Duration)>,
 }
 
-const FIGURES: [(&str, Shape); 12] = [
+const FIGURES: [(&str, Shape); 13] = [
     ("sent", ONE),
     ("lost", ONE),
     ("duplicates", ONE),
@@ -38,6 +38,8 @@ const FIGURES: [(&str, Shape); 12] = [
     ("late_ms_max", ONE),
     // Rate of the payload that arrived between the window's moments.
     ("received_mbps", ONE),
+    // From the window's first moment until the first arrival of a packet that was sent after it.
+    ("arrived_ms", ONE),
     // The longest time without an arrival while packets were sent.
     ("outage_ms", ONE),
     // Of each packet that arrived, one way.
@@ -222,6 +224,16 @@ impl Burst {
 }
 
 impl Datagrams {
+    fn arrived_ms(&self, window: &Window) -> f64 {
+        let arrivals = self.bursts.iter().flat_map(|burst| {
+            let arrivals = burst.stream.arrivals.iter();
+            arrivals.map(|a| [burst.at(a.sent_ns), burst.at(a.received_ns)])
+        });
+        let later = arrivals.filter(|[sent, _]| *sent >= window.event && window.has(*sent));
+        let first = later.map(|[_, received]| received).min();
+        first.map_or(f64::NAN, |at| milliseconds(at.saturating_sub(window.event)))
+    }
+
     /// A window that ends with the traffic ends with its last arrival.
     fn received_mbps(&self, window: &Window) -> f64 {
         let bursts = self.bursts.iter();
@@ -266,6 +278,7 @@ impl Record for Datagrams {
             "sender_late_ms" => most(&|burst| milliseconds(burst.stream.sender_late_max)),
             "packets_per_s" => self.packets_per_s,
             "received_mbps" => self.received_mbps(window),
+            "arrived_ms" => self.arrived_ms(window),
             _ => {
                 let delays = self.bursts.iter().flat_map(|burst| judged(burst).delays_ns);
                 return Value::Many(delays.map(|ns| ms(ns as f64)).collect());
@@ -343,6 +356,9 @@ mod tests {
         // 7 of 10 packets of 10,000 bits arrive in 10 ms.
         assert_eq!(one(&record, "received_mbps", 20, 30), 7.0);
         assert_eq!(one(&record, "outage_ms", 0, 35), 4.0);
+        // Sent at 25 ms, the first one after three that are lost.
+        assert_eq!(one(&record, "arrived_ms", 22, 35), 5.0);
+        assert!(one(&record, "arrived_ms", 22, 25).is_nan());
         assert_eq!(one(&record, "delay_ms", 0, 35), 2.0);
         assert_eq!(one(&record, "jitter_ms", 0, 15), 0.0);
     }
