@@ -288,8 +288,7 @@ fn lab_says_what_is_wrong() {
             Root, 2, "write auster, none or tcp:HOST:PORT"),
         ("lab run lab.toml --out notes.txt", Root, 5, "notes.txt: it is there already; remove"),
         ("lab run lab.toml --quick", Root, 2, "quick: --quick runs this part; write [quick]"),
-        ("lab run pso.toml", Root, 2, "pso.toml: line 3: missing field"),
-        ("lab run pso.toml --controller none", Root, 2, "this scenario brings its own"),
+        ("lab run own.toml --controller none", Root, 2, "has a [controller] of its own"),
         ("lab run table.toml", Root, 2, "table.toml: line 4: unknown field `sed`"),
         ("lab run table.toml --transport tls", Root, 2, "this scenario brings its own"),
         ("lab run lab.toml", Nobody, 3, "needs root: run it with sudo"),
@@ -562,8 +561,8 @@ impl Place {
         place.write("cables.toml", cables.as_bytes());
         place.write("lab.toml", scenario.as_bytes());
         place.write(
-            "pso.toml",
-            b"title = 't'\nseed = 1\n[out_of_band]\nlink_mbps = 10\n",
+            "own.toml",
+            b"title = 't'\n[topology]\ngraph = 'single,2'\n[controller]\nprogram = 'none'\n",
         );
         place.write(
             "table.toml",

@@ -3,6 +3,7 @@
 // The pages are read beside the source: links may lead to private items.
 #![allow(rustdoc::private_intra_doc_links)]
 
+pub mod capture;
 pub mod cpu;
 pub mod impairment;
 pub mod ledger;
@@ -11,6 +12,7 @@ pub mod netns;
 pub mod network;
 pub mod plane;
 pub mod probe;
+pub mod segments;
 pub mod status;
 pub mod tools;
 pub mod topology;

@@ -22,6 +22,7 @@ use crate::netns;
 use crate::network::{
     CONTROLLER, CONTROLLER_ADDRESS, CONTROLLER_DEVICE, Network, SWITCHES, SWITCHES_DEVICE,
 };
+use crate::tools;
 use crate::topology::Topology;
 use cli::failure::Failure;
 
@@ -259,8 +260,10 @@ pub fn start_command(network: &mut Network, words: &str) -> Result<Plane, Failur
     let words = words.replace("{port}", &port);
     let log = network.open_log("controller.log")?;
     let said = network.open_log("controller.log")?;
+    let path = tools::path()?;
     network.spawn(Part::Controller.role(), Some(CONTROLLER), "sh", |command| {
-        command.args(["-c", &words]).stdout(said).stderr(log);
+        let command = command.args(["-c", &words]).env("PATH", path);
+        command.stdout(said).stderr(log);
     })?;
     let log = "controller.log";
     wait_for_listener_within(

@@ -112,6 +112,15 @@ fn marked_command(
     command
 }
 
+/// A search path with `auster` before everything else.
+pub fn path() -> Result<OsString, Failure> {
+    let auster = program::auster()?;
+    let mut path = auster.parent().unwrap_or(&auster).as_os_str().to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    Ok(path)
+}
+
 /// The shell of a lab, for threads beside the one that changes its network. Commands begin in the
 /// lab's directory and find its Open vSwitch and `auster`.
 #[derive(Clone, Debug)]
@@ -126,21 +135,24 @@ const COMMAND_TIME_MAX: &str = "600";
 
 impl Shell {
     pub fn of(ledger: &Ledger) -> Result<Shell, Failure> {
-        let auster = program::auster()?;
-        let mut path = auster.parent().unwrap_or(&auster).as_os_str().to_owned();
-        path.push(":");
-        path.push(std::env::var_os("PATH").unwrap_or_default());
         let (id, dir) = (ledger.id().to_string(), ledger.dir());
+        let path = path()?;
         Ok(Shell { id, dir, path })
     }
 
     /// Runs a command to its end in the namespace of a part of the lab.
-    pub fn run(&self, part: &str, words: &str) -> Result<Output, Failure> {
+    pub fn run<'v>(
+        &self,
+        part: &str,
+        words: &str,
+        variables: impl Iterator<Item = (&'v str, &'v str)>,
+    ) -> Result<Output, Failure> {
         let namespace = format!("{}-{part}", self.id);
         let mut command = marked_command(&self.id, &self.dir, Some(&namespace), "timeout");
         command
             .args(["--kill-after=1", COMMAND_TIME_MAX, "sh", "-c", words])
             .env("PATH", &self.path)
+            .envs(variables)
             .current_dir(&self.dir)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

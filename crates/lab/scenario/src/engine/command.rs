@@ -13,19 +13,23 @@ use crate::engine::reader::{Section, suggestion};
 const PARTS: [(&str, &str); 2] = [("switches", SWITCHES), ("controller", CONTROLLER)];
 
 /// A command and the part of the lab where it runs: the switches, the controller or a host.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Command {
     part: String,
     pub words: String,
+    /// The cell's values and others that the words name, for the shell.
+    variables: Vec<(String, String)>,
 }
 
 impl Command {
     pub fn read(section: &Section<'_>) -> Option<Command> {
         let words = section.required_text("run", "\"ovs-vsctl show\"");
         let part = section.text("in").unwrap_or_else(|| PARTS[0].0.to_string());
+        let words = words?;
         Some(Command {
             part,
-            words: words?,
+            variables: section.parameters().variables(&words),
+            words,
         })
     }
 
@@ -41,9 +45,32 @@ impl Command {
         }
     }
 
+    /// The end of the namespace's name.
+    pub fn part(&self) -> &str {
+        let part = PARTS.iter().find(|(name, _)| *name == self.part);
+        part.map_or(&self.part, |(_, part)| part)
+    }
+
+    pub fn variables(&self) -> impl Iterator<Item = (&str, &str)> {
+        let variables = self.variables.iter();
+        variables.map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     pub fn run(&self, shell: &Shell) -> Result<Output, Failure> {
-        let mut parts = PARTS.iter();
-        let part = parts.find(|(name, _)| *name == self.part);
-        shell.run(part.map_or(&self.part, |(_, part)| part), &self.words)
+        shell.run(self.part(), &self.words, self.variables())
+    }
+
+    /// Runs to its end, which must be a success.
+    pub fn succeed(&self, shell: &Shell) -> Result<(), Failure> {
+        let output = self.run(shell)?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        let (said, status) = (said.trim(), output.status);
+        Err(Failure::machine(format!(
+            "run = \"{}\": {said} ({status})",
+            self.words
+        )))
     }
 }

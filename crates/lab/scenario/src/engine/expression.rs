@@ -161,7 +161,8 @@ impl Node {
                 return Ok(*shape);
             }
             Node::Call(function, of) => {
-                if !number(of)? {
+                let is_count = *function == Function::Count && of.is_truth();
+                if !(if is_count { truth(of)? } else { number(of)? }) {
                     let name = function.name();
                     return Err(format!("{name}(…) wants several values and gets one"));
                 }
@@ -178,12 +179,26 @@ impl Node {
         })
     }
 
+    fn is_truth(&self) -> bool {
+        match self {
+            Node::Not(_) => true,
+            Node::Pair(operator, ..) => {
+                operator.compares() || matches!(operator, Operator::And | Operator::Or)
+            }
+            _ => false,
+        }
+    }
+
     fn value(&self, value_of: &dyn Fn(&str) -> Value) -> Value {
         match self {
             Node::Number(number) => Value::One(*number),
             Node::Name(name) => value_of(name),
             Node::Call(function, of) => Value::One(match of.value(value_of) {
                 Value::One(one) => function.of(vec![one]),
+                // Those for which a comparison holds.
+                Value::Many(many) if of.is_truth() => {
+                    many.iter().filter(|truth| **truth == 1.0).count() as f64
+                }
                 Value::Many(many) => function.of(many),
             }),
             Node::Minus(of) => each(of.value(value_of), |x| -x),
@@ -478,6 +493,8 @@ mod tests {
             ("count(late.ms)", 3.0),
             ("max(lost / sent)", 0.15),
             ("count(none)", 0.0),
+            ("count(lost <= 1)", 3.0),
+            ("count(late.ms < 3 and sent > 0)", 2.0),
             ("sum(none)", 0.0),
         ] {
             assert_eq!(number(text), expected, "{text}");
@@ -533,9 +550,11 @@ mod tests {
         assert_eq!(check("max(lost) == 0"), Ok(of(true, false)));
         assert_eq!(check("lost == 0 and limit < 1"), Ok(of(true, true)));
         assert_eq!(check("lost * 2"), Ok(of(false, true)));
+        assert_eq!(check("count(lost < 2) > 1"), Ok(of(true, false)));
         let refused = |text: &str| check(text).unwrap_err();
         assert!(refused("lots == 0").contains("did you mean lost?"));
         assert!(refused("max(limit)").contains("several values"));
+        assert!(refused("max(lost < 2)").contains("calculates with a comparison"));
         assert!(refused("lost and limit").contains("want comparisons"));
         assert!(refused("(lost == 0) + 1").contains("calculates with a comparison"));
     }

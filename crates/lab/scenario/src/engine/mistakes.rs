@@ -1232,6 +1232,173 @@ fn mistakes_about_the_control_plane_are_reported_too() {
     }
 }
 
+const PACKETS: &str = r#"title = "test"
+[topology]
+graph = "single,2"
+[controller]
+program = "none"
+[matrix]
+load = [1, 2]
+way = ["a", "b"]
+[[setup]]
+run = "echo $way > way"
+[[setup]]
+stays = "server"
+listens = 6653
+run = "exec server"
+in = "h1"
+[[traffic]]
+id = "flows"
+kind = "packets"
+from = "h1"
+to = "h2"
+frame_bytes = 100
+channel = "lo:6653"
+begins = "offered"
+ends = "sent"
+[traffic.streams]
+target = { packets_per_s = 10, port = 7, arrivals = "even" }
+cross = { packets_per_s = "$load", dscp = 10 }
+[[probe]]
+id = "machine"
+kind = "machine"
+[[at]]
+id = "offered"
+time = "1s"
+[[at]]
+id = "sent"
+time = "2s"
+[[at]]
+id = "end"
+time = "3s"
+[[row]]
+name = "flows"
+lost = "flows.cross.asked - flows.cross.answered"
+in_time = "count(flows.target.answer_ms <= 20)"
+cores = "machine.busy_cores"
+[[claim]]
+of = "load=2*"
+against = { load = "1" }
+that = "max(lost) <= max(against.lost)"
+[[plot]]
+id = "lost"
+of = "load*"
+points = ["lost"]
+by = "load"
+lines = "way"
+log = true
+"#;
+
+#[test]
+fn mistakes_about_setup_packets_and_plots_are_found() {
+    let none = Controller::parse("none", Transport::Tcp).unwrap();
+    let scenario = read(PACKETS, &none).unwrap_or_else(|found| panic!("{found:?}"));
+    let setup = |cell: usize| &scenario.cells[cell].network.setup;
+    assert!(
+        setup(0) == setup(2) && setup(0) != setup(1),
+        "load is not in it"
+    );
+    let against = scenario.claims[0].against.as_deref();
+    assert_eq!(against.unwrap()[2..], [Some(0), Some(1)]);
+    for (from, to, words) in [
+        (
+            "stays = \"server\"",
+            "",
+            "setup.listens: only a command that stays",
+        ),
+        (
+            "\"server\"",
+            "\"a server\"",
+            "setup.stays: 'a server' is no name",
+        ),
+        (
+            "in = \"h1\"",
+            "in = \"h3\"",
+            "setup.in: in = \"h3\" is no place",
+        ),
+        ("run = \"exec server\"", "", "setup.run: missing"),
+        ("$way >", "$wya >", "matrix.way: no field uses way"),
+        (
+            "frame_bytes = 100",
+            "frame_bytes = 10",
+            "10 is not a whole number from 66",
+        ),
+        (
+            "\"lo:6653\"",
+            "\"lo\"",
+            "traffic.channel: 'lo' is no channel; write a device",
+        ),
+        (
+            "port = 7",
+            "prot = 7",
+            "traffic.streams.target.prot: unknown key; did you mean port?",
+        ),
+        (
+            "packets_per_s = 10,",
+            "",
+            "traffic.streams.target.packets_per_s: missing",
+        ),
+        (
+            "\"even\"",
+            "\"evenly\"",
+            "'evenly' is unknown; did you mean even?",
+        ),
+        (
+            "dscp = 10",
+            "dscp = 64",
+            "64 is not a whole number from 0 to 63",
+        ),
+        (
+            "packets_per_s = 10",
+            "packets_per_s = 19999",
+            "packets a second are more than",
+        ),
+        (
+            "ends = \"sent\"",
+            "ends = \"offered\"",
+            "traffic.ends: \"offered\" does not come",
+        ),
+        ("channel = \"lo:6653\"", "", "no flows.cross.asked"),
+        (
+            "flows.cross.asked",
+            "flows.corss.asked",
+            "did you mean flows.cross.asked?",
+        ),
+        (
+            "against = { load",
+            "against = { laod",
+            "claim.against.laod: [matrix] has no laod",
+        ),
+        (
+            "against = { load = \"1\"",
+            "against = { load = \"3\"",
+            "'3' in place of 'load=2, way",
+        ),
+        (
+            "lines = \"way\"",
+            "lines = \"wya\"",
+            "plot.lines: [matrix] has no wya",
+        ),
+        ("points = ", "bars = ", "plot.lines: only points takes it"),
+        (
+            "kind = \"machine\"",
+            "kind = \"machin\"",
+            "did you mean machine?",
+        ),
+        (
+            "kind = \"packets\"\n",
+            "kind = \"ping\"\ninterval = \"1s\"\n",
+            "traffic.ends: pings go on until the end",
+        ),
+    ] {
+        assert!(PACKETS.contains(from), "{from}");
+        let found = read(&PACKETS.replacen(from, to, 1), &none);
+        let found = found.err().unwrap_or_default();
+        let is_it = |p: &Problem| p.text.contains(words);
+        assert!(found.iter().any(is_it), "{to}: {words}\n{found:#?}");
+    }
+}
+
 #[test]
 fn relays_are_killed_only_where_there_are_relays() {
     let text = GOOD.replace("\"controller\"", "\"relay-switch\"");
@@ -1270,6 +1437,7 @@ fn the_scenarios_of_the_project_are_read() {
         "voice.toml",
         "qos-queues.toml",
         "qos-circuit.toml",
+        "pso-out-of-band.toml",
     ] {
         let text = std::fs::read_to_string(dir.join(name)).unwrap();
         let mistakes = read(&text, &auster()).err().unwrap_or_default();

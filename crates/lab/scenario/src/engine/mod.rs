@@ -17,5 +17,6 @@ mod readiness;
 pub mod rows;
 pub mod runner;
 mod schema;
+mod setup;
 mod timeline;
 mod traffic;

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cli::toml_problem;
@@ -12,6 +13,9 @@ use sim::link::LinkConfig;
 use testbed::impairment::Impairment;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+
+/// The variable of commands that has the folder of the scenario.
+const HERE: &str = "HERE";
 
 /// A mistake in a scenario and its place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -172,14 +176,17 @@ impl Choice {
 #[derive(Clone, Debug, Default)]
 pub struct Parameters {
     choices: Vec<(String, Choice)>,
+    /// The folder of the scenario.
+    here: PathBuf,
     used: RefCell<BTreeSet<String>>,
 }
 
 impl Parameters {
     /// Takes the cell's choice for each axis.
-    pub fn new(choices: Vec<(String, Choice)>) -> Parameters {
+    pub fn new(choices: Vec<(String, Choice)>, here: PathBuf) -> Parameters {
         Parameters {
             choices,
+            here,
             used: RefCell::default(),
         }
     }
@@ -201,6 +208,18 @@ impl Parameters {
 
     pub fn is_used(&self, name: &str) -> bool {
         self.used.borrow().contains(name)
+    }
+
+    /// The values of the `$names` in a command, for its shell.
+    pub fn variables(&self, words: &str) -> Vec<(String, String)> {
+        let here = (HERE.to_string(), self.here.display().to_string());
+        let fields = self.fields();
+        let fields = fields.map(|(name, node)| (name.clone(), node.words()));
+        let all = fields.chain([here]);
+        let named: Vec<_> = all.filter(|(name, _)| names(words, name)).collect();
+        let used = named.iter().map(|(name, _)| name.clone());
+        self.used.borrow_mut().extend(used);
+        named
     }
 
     fn fields(&self) -> impl Iterator<Item = &(String, Node)> {
@@ -680,6 +699,16 @@ fn shown(node: &Node) -> String {
     }
 }
 
+/// Whether the words of a shell have `$name` or `${name}`.
+fn names(words: &str, name: &str) -> bool {
+    let mut places = words.split('$').skip(1);
+    places.any(|rest| {
+        let rest = rest.strip_prefix('{').unwrap_or(rest);
+        let rest = rest.strip_prefix(name);
+        rest.is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_'))
+    })
+}
+
 /// A number directly followed by its unit.
 fn duration(text: &str) -> Option<Duration> {
     let digits = text.find(|c: char| c != '.' && !c.is_ascii_digit())?;
@@ -751,6 +780,16 @@ mod tests {
         assert_eq!(duration("2min"), Some(Duration::from_secs(120)));
         for wrong in ["250", "ms", "1..2s", "-1s", "3 sec", "1h", ""] {
             assert_eq!(duration(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_command_names_a_value_as_a_whole() {
+        for words in ["echo $load", "a=${load}b", "$load", "$x $load-1"] {
+            assert!(names(words, "load"), "{words}");
+        }
+        for words in ["load", "$loads", "$load_2", "$lo"] {
+            assert!(!names(words, "load"), "{words}");
         }
     }
 

@@ -185,6 +185,9 @@ impl Readiness<'_> {
             let is_known = !self.plane.has_status()
                 || status::switch_count(known.as_ref()) == topology.switches.len()
                     && status::link_count(known.as_ref()) == 2 * topology.links.len();
+            if is_known && established.is_empty() {
+                return Ok(());
+            }
             let first = self.prober.samples().len();
             let now = self.prober.elapsed();
             let flow = |(n, (from, to)): (usize, &Pair)| Flow {

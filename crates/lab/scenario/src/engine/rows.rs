@@ -110,9 +110,17 @@ pub fn verdicts(scenario: &Scenario, rows: &[Row]) -> Vec<Check> {
     let pairs = cells.flat_map(|(n, cell)| scenario.claims.iter().map(move |c| (n, cell, c)));
     pairs
         .filter(|(_, cell, claim)| matrix::is_meant(&claim.of, &cell.name))
+        // The quick part may lack the other cell.
+        .filter(|(n, _, claim)| {
+            claim
+                .against
+                .as_ref()
+                .is_none_or(|cells| cells[*n].is_some())
+        })
         .map(|(n, cell, claim)| {
             let column = |name: &str| {
-                let (rows, name) = match (name.strip_prefix(AGAINST), claim.against) {
+                let against = claim.against.as_ref().and_then(|cells| cells[n]);
+                let (rows, name) = match (name.strip_prefix(AGAINST), against) {
                     (Some(name), Some(other)) => (rows_of(rows, other, claim), name),
                     _ => (rows_of(rows, n, claim), name),
                 };

@@ -208,6 +208,9 @@ impl Experiment<'_> {
         plane::write_config(&network, &cell.network.config)?;
         let started = Instant::now();
         let plane = Plane::start(&mut network, &cell.network.controller)?;
+        for step in &cell.network.setup {
+            step.apply(&mut network)?;
+        }
         let hosts = network.topology.hosts.iter();
         let namespaces: Vec<_> = hosts
             .map(|host| (network.namespace(&host.name), host.address))
@@ -330,13 +333,17 @@ fn one_run(
     let senders = cell.traffic.iter().zip(&run.pairs);
     let senders = senders.map(|(stream, pairs)| {
         let begins = time_of(&planned, &stream.begins).unwrap_or_default();
+        let until = time_of(&planned, &stream.ends).unwrap_or(end);
         let ends = pairs.iter().map(|(from, to)| Ends::of(network, *from, *to));
+        let seed = cell.network.seed ^ Fnv1a::of(stream.id.as_bytes());
         stream.kind.sender(Stage {
             pairs: pairs.clone(),
             ends: ends.collect(),
             epoch,
             from: start + begins,
-            until: start + end,
+            until: start + until,
+            switches: network.namespace(SWITCHES),
+            random: SplitMix64::new(seed).fork(run.number as u32),
         })
     });
     let senders: Vec<Sender<'_>> = senders.collect();

@@ -18,6 +18,7 @@ use crate::engine::matrix;
 use crate::engine::plot::PlotSpec;
 use crate::engine::probe::{self, Probe};
 use crate::engine::reader::{Choice, Node, Parameters, Problem, Problems, Section, suggestion};
+use crate::engine::setup::Step;
 use crate::engine::timeline::{self, END, Moment, START, Window, time_of};
 use crate::engine::traffic::{self, Pair, Traffic};
 use crate::report::OUTCOME_KEYS;
@@ -67,6 +68,8 @@ pub struct NetworkSpec {
     /// Hosts know each other's hardware addresses from the start.
     pub static_arp: bool,
     pub controller: Controller,
+    /// Commands that follow the start of the controller.
+    pub setup: Vec<Step>,
     /// The impairment of the link between switches and controller.
     pub control: LinkConfig,
     pub seed: u64,
@@ -101,8 +104,9 @@ pub struct Valid {
 
 pub struct Stream {
     pub id: String,
-    /// The moment when it begins.
+    /// The moments when it begins and ends.
     pub begins: String,
+    pub ends: String,
     pub kind: Box<dyn Traffic>,
 }
 
@@ -135,8 +139,8 @@ pub struct Claim {
     pub row: String,
     /// A pattern of cells' names.
     pub of: String,
-    /// The cell whose columns `that` may name as `against.COLUMN`.
-    pub against: Option<usize>,
+    /// For each cell the one whose columns `that` may name as `against.COLUMN`.
+    pub against: Option<Vec<Option<usize>>>,
     pub that: Expression,
     pub says: String,
 }
@@ -197,7 +201,9 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
         top.problem("matrix", format!("{count} cells are more than {CELLS_MAX}"));
         return None;
     }
-    let cells = matrix::cells(&axes).into_iter().map(Parameters::new);
+    let here = std::path::absolute(around.beside).unwrap_or_else(|_| around.beside.to_owned());
+    let cells = matrix::cells(&axes).into_iter();
+    let cells = cells.map(|choices| Parameters::new(choices, here.clone()));
     let mut parameters: Vec<Parameters> = cells.collect();
     for pattern in top.texts("except").unwrap_or_default() {
         let count = parameters.len();
@@ -232,6 +238,7 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
         "controller",
         "qos",
         "ready",
+        "setup",
         "valid",
         "traffic",
         "at",
@@ -342,10 +349,19 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
     for section in top.sections("traffic") {
         let id = new_id(&section, &mut ids);
         let begins = moment(&section, "begins", &times).unwrap_or_else(|| START.to_string());
+        let ends = moment(&section, "ends", &times).unwrap_or_else(|| END.to_string());
+        if time_of(&times, &ends) <= time_of(&times, &begins) && section.has("ends") {
+            section.problem(
+                "ends",
+                format!("\"{ends}\" does not come after \"{begins}\""),
+            );
+        }
         let kind = traffic::read(&section);
         if let (Some(kind), Some(id)) = (&kind, &id) {
             let figures = kind.figures().iter();
             names.extend(figures.map(|(figure, shape)| (format!("{id}.{figure}"), *shape)));
+            let own = kind.own_figures().into_iter();
+            names.extend(own.map(|(figure, shape)| (format!("{id}.{figure}"), shape)));
             if kind.is_new_each_run() && ready.pings == Pings::All {
                 let right = "write pings = \"streams\" in [ready]";
                 section.problem(
@@ -372,7 +388,12 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
         }
         section.finish();
         if let (Some(id), Some(kind)) = (id, kind) {
-            streams.push(Stream { id, begins, kind });
+            streams.push(Stream {
+                id,
+                begins,
+                ends,
+                kind,
+            });
         }
     }
     let mut probes = Vec::new();
@@ -490,7 +511,13 @@ fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec>
         }
     }
     section.finish();
+    let steps = top.sections("setup").into_iter().filter_map(|section| {
+        let step = Step::read(&section, &topology);
+        section.finish();
+        step
+    });
     Some(NetworkSpec {
+        setup: steps.collect(),
         topology,
         fresh,
         port_buffer_bytes: buffer.map(|bytes| bytes as usize),
@@ -603,10 +630,8 @@ fn is_for(section: &Section<'_>, name: &str) -> bool {
 
 /// Whether there are cells for each pattern of a claim.
 fn has_cells(section: &Section<'_>, names: &[String]) -> bool {
-    let patterns = ["of", "against"]
-        .into_iter()
-        .filter_map(|key| section.text(key));
-    let mut patterns = patterns.collect::<Vec<_>>().into_iter();
+    let against = section.text_or_section("against").and_then(Result::ok);
+    let mut patterns = section.text("of").into_iter().chain(against);
     patterns.all(|pattern| names.iter().any(|name| matrix::is_meant(&pattern, name)))
 }
 
@@ -803,7 +828,7 @@ fn claim(section: Section<'_>, cells: Option<&[Cell]>, quick: bool) -> Option<Cl
     let says = section.text("says");
     let row = section.text("row");
     let of = section.text("of").unwrap_or_else(|| "*".to_string());
-    let against = section.text("against");
+    let against = section.text_or_section("against");
     // Rows of a scenario with mistakes are not all known.
     let claim = cells.and_then(|cells| {
         let found = kind_of_row(&section, row.as_ref(), cells)?;
@@ -821,7 +846,11 @@ fn claim(section: Section<'_>, cells: Option<&[Cell]>, quick: bool) -> Option<Cl
             many: true,
         };
         let against = match against {
-            Some(pattern) => Some(only_cell(&section, cells, &pattern)?),
+            Some(Ok(pattern)) => {
+                let one = only_cell(&section, cells, &pattern)?;
+                Some(vec![Some(one); cells.len()])
+            }
+            Some(Err(axes)) => Some(other_cells(&axes, cells, &of, quick)),
             None => None,
         };
         let mut columns: Vec<String> = found.columns.iter().map(|c| c.name.clone()).collect();
@@ -881,6 +910,14 @@ fn plot(section: Section<'_>, cells: Option<&[Cell]>) -> Option<PlotSpec> {
     let error = section.word("error", &["ci95"]).is_some();
     let title = section.text("title");
     let label = section.text("label");
+    let of = section.text("of").unwrap_or_else(|| "*".to_string());
+    let lines = section.text("lines");
+    let log = section.truth("log").unwrap_or(false);
+    for key in ["lines", "log"] {
+        if is_bars && section.has(key) {
+            section.problem(key, "only points takes it");
+        }
+    }
     if section.has("bars") == section.has("points") {
         section.problem(
             "bars",
@@ -902,10 +939,20 @@ fn plot(section: Section<'_>, cells: Option<&[Cell]>) -> Option<PlotSpec> {
             }
         }
         let by = by?;
-        let values: Option<Vec<&str>> = cells.iter().map(|cell| cell.parameter(&by)).collect();
+        let axes = cells[0].parameters.iter().map(|(axis, _)| axis.as_str());
+        if let Some(lines) = lines
+            .as_ref()
+            .filter(|lines| cells[0].parameter(lines).is_none())
+        {
+            let right = suggestion(lines, axes.clone());
+            section.problem("lines", format!("[matrix] has no {lines}; {right}"));
+        }
+        let own = cells
+            .iter()
+            .filter(|cell| matrix::is_meant(&of, &cell.name));
+        let values: Option<Vec<&str>> = own.map(|cell| cell.parameter(&by)).collect();
         match values {
             None => {
-                let axes = cells[0].parameters.iter().map(|(axis, _)| axis.as_str());
                 let right = suggestion(&by, axes);
                 section.problem("by", format!("[matrix] has no {by}; {right}"));
             }
@@ -922,6 +969,9 @@ fn plot(section: Section<'_>, cells: Option<&[Cell]>) -> Option<PlotSpec> {
             columns,
             is_bars,
             by,
+            of,
+            lines,
+            log,
             error,
         })
     });
@@ -957,6 +1007,48 @@ fn only_cell(section: &Section<'_>, cells: &[Cell], pattern: &str) -> Option<usi
         return None;
     };
     Some(one)
+}
+
+/// For each cell that a claim is about the one that differs from it in the values of these axes.
+fn other_cells(section: &Section<'_>, cells: &[Cell], of: &str, quick: bool) -> Vec<Option<usize>> {
+    let mut wanted = Vec::new();
+    for axis in section.other_keys() {
+        let value = section.text(axis);
+        let known = cells[0].parameters.iter().map(|(known, _)| known.as_str());
+        match value {
+            _ if !known.clone().any(|known| known == axis) => {
+                let right = suggestion(axis, known);
+                section.problem(axis, format!("[matrix] has no {axis}; {right}"));
+            }
+            Some(value) => wanted.push((axis, value)),
+            None => {}
+        }
+    }
+    let is_wanted = |axis: &str| wanted.iter().find(|(known, _)| *known == axis);
+    let other = |cell: &Cell| {
+        let parameters = cell.parameters.iter().map(|(axis, words)| {
+            let words = is_wanted(axis).map_or(words, |(_, value)| value);
+            (axis.clone(), words.clone())
+        });
+        let parameters: Vec<_> = parameters.collect();
+        cells.iter().position(|cell| cell.parameters == parameters)
+    };
+    let others = cells.iter().map(|cell| {
+        let found = other(cell);
+        // The quick part may lack it.
+        if let Some((axis, value)) = wanted.first()
+            && !(quick || found.is_some())
+            && matrix::is_meant(of, &cell.name)
+        {
+            let right = "the matrix has no such cell";
+            section.problem(
+                axis,
+                format!("'{value}' in place of '{}': {right}", cell.name),
+            );
+        }
+        found
+    });
+    others.collect()
 }
 
 /// The id of a section, which must be a name and new.

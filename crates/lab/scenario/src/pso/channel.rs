@@ -5,8 +5,9 @@
 //! whose packets bear a label. The connection is idle when listening begins, so that the first
 //! segment of either direction begins a message.
 
-use crate::pso::capture::Listener;
 use crate::pso::packet::Label;
+use testbed::capture::Listener;
+use testbed::segments::{Bytestream, Segment};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -31,19 +32,6 @@ pub struct ChannelListener {
     pub seen: Vec<Seen>,
 }
 
-/// One direction of a TCP connection that carries OpenFlow 1.3.
-#[derive(Debug, Default)]
-pub struct Bytestream {
-    /// The sequence number of the next byte; `None` before the first segment.
-    next: Option<u32>,
-    part: Vec<u8>,
-    /// Segments missed; what follows one is found again at a message's header.
-    pub gaps: u64,
-}
-
-const VERSION: u8 = 4;
-const HEADER_BYTES: usize = 8;
-const TYPE_MAX: u8 = 35;
 const TYPE_PACKET_IN: u8 = 10;
 const TYPE_PACKET_OUT: u8 = 13;
 
@@ -83,68 +71,6 @@ impl Listener for ChannelListener {
     }
 }
 
-impl Bytestream {
-    /// Gives each message that the segment makes whole.
-    pub fn handle(&mut self, segment: &Segment, message: impl FnMut(&[u8])) {
-        if segment.is_first {
-            // A connection made anew.
-            self.next = Some(segment.sequence.wrapping_add(1));
-            self.part.clear();
-            return;
-        }
-        if segment.bytes.is_empty() {
-            return;
-        }
-        let expected = *self.next.get_or_insert(segment.sequence);
-        // Bytes that were seen before, if any: of a retransmission.
-        let known = expected.wrapping_sub(segment.sequence) as i32;
-        let fresh = match usize::try_from(known) {
-            Ok(known) => segment.bytes.get(known..).unwrap_or_default(),
-            Err(_) => {
-                self.gaps += 1;
-                self.part.clear();
-                segment.bytes
-            }
-        };
-        if fresh.is_empty() {
-            return;
-        }
-        let end = segment.sequence.wrapping_add(segment.bytes.len() as u32);
-        self.next = Some(end);
-        if self.part.is_empty() && !begins_a_message(fresh) {
-            return;
-        }
-        self.part.extend_from_slice(fresh);
-        self.take_messages(message);
-    }
-
-    fn take_messages(&mut self, mut message: impl FnMut(&[u8])) {
-        let mut at = 0;
-        while let Some(header) = self.part[at..].first_chunk::<HEADER_BYTES>() {
-            let len = usize::from(u16::from_be_bytes([header[2], header[3]]));
-            if !begins_a_message(header) {
-                self.part.clear();
-                self.gaps += 1;
-                return;
-            }
-            let Some(bytes) = self.part.get(at..at + len) else {
-                break;
-            };
-            message(bytes);
-            at += len;
-        }
-        self.part.drain(..at);
-    }
-}
-
-/// Whether bytes look like a message's first ones, as far as they go.
-fn begins_a_message(bytes: &[u8]) -> bool {
-    let is_header = |b: &[u8; 4]| u16::from_be_bytes([b[2], b[3]]) as usize >= HEADER_BYTES;
-    bytes.first().is_none_or(|version| *version == VERSION)
-        && bytes.get(1).is_none_or(|kind| *kind <= TYPE_MAX)
-        && bytes.first_chunk::<4>().is_none_or(is_header)
-}
-
 /// The label of the packet in a PACKET_IN or PACKET_OUT.
 fn labelled(message: &[u8]) -> Option<(Kind, Label)> {
     let word = |at: usize| {
@@ -161,43 +87,6 @@ fn labelled(message: &[u8]) -> Option<(Kind, Label)> {
         _ => return None,
     };
     Some((kind, Label::read(message.get(packet_at..)?)?))
-}
-
-/// A TCP segment over IPv4 over Ethernet.
-pub struct Segment<'a> {
-    pub from: u16,
-    pub to: u16,
-    sequence: u32,
-    /// Bears SYN.
-    is_first: bool,
-    bytes: &'a [u8],
-}
-
-impl Segment<'_> {
-    pub fn read(frame: &[u8]) -> Option<Segment<'_>> {
-        const ETHERNET_BYTES: usize = 14;
-        const IPV4: [u8; 2] = [0x08, 0x00];
-        const TCP: u8 = 6;
-        const SYN: u8 = 2;
-        let (ethernet, packet) = frame.split_at_checked(ETHERNET_BYTES)?;
-        if ethernet[12..] != IPV4 || *packet.get(9)? != TCP {
-            return None;
-        }
-        let total = usize::from(u16::from_be_bytes([packet[2], packet[3]]));
-        let header = usize::from(packet[0] & 15) * 4;
-        // A short frame is padded; that of an offloaded segment says 0 when it is beyond 64 KiB.
-        let packet = packet.get(..total).filter(|_| total > 0).unwrap_or(packet);
-        let tcp = packet.get(header..)?;
-        let fixed = tcp.first_chunk::<20>()?;
-        let data = usize::from(fixed[12] >> 4) * 4;
-        Some(Segment {
-            from: u16::from_be_bytes([fixed[0], fixed[1]]),
-            to: u16::from_be_bytes([fixed[2], fixed[3]]),
-            sequence: u32::from_be_bytes([fixed[4], fixed[5], fixed[6], fixed[7]]),
-            is_first: fixed[13] & SYN != 0,
-            bytes: tcp.get(data..)?,
-        })
-    }
 }
 
 #[cfg(test)]

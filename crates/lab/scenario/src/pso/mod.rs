@@ -1,20 +1,13 @@
-//! Experiments on priority scheduling of the control channel, on real switches.
+//! Experiments on priority scheduling of a control channel that shares its link with data.
 //!
 //! Every packet that is offered bears a label, is a table miss, and is answered by the controller
 //! with one PACKET_OUT. Its PACKET_IN and PACKET_OUT are seen beside the switch, where they pass
 //! in plain TCP, so that their hop delay is that of relays, control link and controller together
 //! and of nothing else.
 
-pub mod capture;
 pub mod channel;
-mod figures;
 mod in_band;
-mod out_of_band;
 pub mod packet;
-mod plane;
-mod report;
-pub(crate) mod settings;
-mod shaper;
 mod sink;
 mod source;
 mod trial;
@@ -24,19 +17,17 @@ use std::path::Path;
 use crate::experiment::Args;
 use cli::failure::Failure;
 
+/// The most runs of a cell, in a scenario and for `--runs`.
+const RUNS_MAX: u32 = 1000;
+
 /// Whether a scenario's file is one of these. Reading it reports its errors.
 pub fn is_ours(scenario: &Path) -> bool {
-    std::fs::read_to_string(scenario)
-        .is_ok_and(|text| settings::is_ours(&text) || in_band::is_ours(&text))
+    std::fs::read_to_string(scenario).is_ok_and(|text| in_band::is_ours(&text))
 }
 
 /// Reads a scenario without running it.
 pub fn read(path: &Path) -> Result<(), Failure> {
-    let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
-    match in_band::is_ours(&text) {
-        true => in_band::settings::Scenario::read(path).map(drop),
-        false => settings::Scenario::read(path).map(drop),
-    }
+    in_band::settings::Scenario::read(path).map(drop)
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
@@ -53,13 +44,9 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     if args
         .runs
-        .is_some_and(|runs| !(1..=settings::RUNS_MAX).contains(&runs))
+        .is_some_and(|runs| !(1..=RUNS_MAX).contains(&runs))
     {
         return Err(Failure::usage("--runs: 1 to 1000"));
     }
-    let text = std::fs::read_to_string(&args.scenario).unwrap_or_default();
-    match in_band::is_ours(&text) {
-        true => in_band::run(args),
-        false => out_of_band::run(args),
-    }
+    in_band::run(args)
 }

@@ -1,7 +1,7 @@
 //! Counts the packets that arrive at a host.
 
-use crate::pso::capture::Listener;
 use crate::pso::packet::Label;
+use testbed::capture::Listener;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {

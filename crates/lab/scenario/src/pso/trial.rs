@@ -1,33 +1,11 @@
-//! One run: a load is offered, and what became of each packet is put together from what was seen
-//! on the control channel and at the receiving host.
-
-use std::io;
-use std::time::{Duration, Instant};
+//! The fate of each packet of a run, put together from what was seen on the control channel and
+//! at the receiving host.
 
 use serde::Serialize;
 
-use crate::pso::capture::Capture;
 use crate::pso::channel::{ChannelListener, Kind};
 use crate::pso::packet::Stream;
 use crate::pso::sink::SinkListener;
-use crate::pso::source::{Load, Source};
-use cli::signals::Signals;
-
-/// Where things are seen: a namespace and an interface in it.
-#[derive(Clone, Debug)]
-pub struct Place {
-    pub namespace: String,
-    pub device: String,
-}
-
-/// The places of one experiment.
-pub struct Stage {
-    pub source: Source,
-    /// Where OpenFlow between switch and relay passes in plain TCP, and its port there.
-    pub channel: Place,
-    pub port: u16,
-    pub sink: Place,
-}
 
 /// The fate of the packets of one kind. Times are in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -51,65 +29,6 @@ impl Fate {
     /// PACKET_INs that were never answered.
     pub fn lost(&self) -> u32 {
         self.asked - self.answered
-    }
-}
-
-/// The results of one run.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Trial {
-    pub target: Fate,
-    pub cross: Fate,
-    /// The most that a packet was sent after it was due.
-    pub sender_late_ms: f64,
-    /// Frames or segments that were there and not seen; the figures are whole if this is 0.
-    pub unseen: u64,
-    /// Processors that were busy while packets were sent, with all that ran on the machine.
-    pub busy_cores: f64,
-    pub interrupted: bool,
-}
-
-/// A run is over when nothing was seen for so long.
-const SILENCE: Duration = Duration::from_millis(300);
-/// And after so long in any case: two queues of a second each, with room.
-const DRAIN_MAX: Duration = Duration::from_secs(5);
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
-
-impl Stage {
-    /// Offers the load and waits until its last packet is through.
-    pub fn run(&self, load: &Load, signals: &Signals) -> io::Result<Trial> {
-        let place = &self.channel;
-        let listener = ChannelListener::new(self.port);
-        let channel = Capture::open(&place.namespace, &place.device, listener)?;
-        let place = &self.sink;
-        let sink = Capture::open(&place.namespace, &place.device, SinkListener::default())?;
-        let (busy_s, begun) = (busy_s(), Instant::now());
-        let sending = self.source.start(load.clone())?;
-        let mut interrupted = false;
-        while !sending.is_over() && !interrupted {
-            interrupted = signals.wait(POLL_INTERVAL);
-        }
-        let sent = sending.stop()?;
-        let busy_cores = (self::busy_s() - busy_s) / begun.elapsed().as_secs_f64();
-        let ended = Instant::now();
-        let (mut heard, mut quiet_since) = (0, ended);
-        while quiet_since.elapsed() < SILENCE && ended.elapsed() < DRAIN_MAX && !interrupted {
-            interrupted = signals.wait(POLL_INTERVAL);
-            let now = channel.heard() + sink.heard();
-            if now > heard {
-                (heard, quiet_since) = (now, Instant::now());
-            }
-        }
-        let (channel, channel_missed) = channel.close()?;
-        let (sink, sink_missed) = sink.close()?;
-        let fate = |stream: Stream, count: u32| fate(load.run, stream, count, &channel, &sink);
-        Ok(Trial {
-            target: fate(Stream::Target, sent.target),
-            cross: fate(Stream::Cross, sent.cross),
-            sender_late_ms: sent.late_max.as_secs_f64() * 1e3,
-            unseen: channel_missed + sink_missed + channel.gaps(),
-            busy_cores,
-            interrupted,
-        })
     }
 }
 
@@ -156,20 +75,6 @@ pub fn fate(
     fate.answered = fate.hop_ms.len() as u32;
     fate.arrived = fate.end_to_end_ms.len() as u32;
     fate
-}
-
-/// Seconds that all processors together were not idle since the machine started.
-fn busy_s() -> f64 {
-    const TICKS_PER_S: f64 = 100.0;
-    /// Fields of the first line of /proc/stat: idle, and waiting for a disk.
-    const IDLE: [usize; 2] = [3, 4];
-    let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-    let fields = text.lines().next().unwrap_or_default().split_whitespace();
-    let ticks = fields.skip(1).take(8).enumerate();
-    let busy = ticks.filter(|(place, _)| !IDLE.contains(place));
-    busy.filter_map(|(_, ticks)| ticks.parse::<f64>().ok())
-        .sum::<f64>()
-        / TICKS_PER_S
 }
 
 fn milliseconds(from_ns: u64, to_ns: u64) -> f64 {

@@ -9,7 +9,6 @@ use control::timeouts::budget::high_mark;
 use nix::sys::socket::{MsgFlags, send};
 use serde::Serialize;
 
-use crate::pso::capture::Capture;
 use crate::table::judge::{Judged, Seen, judge};
 use crate::table::load::{Load, Sent};
 use crate::table::occupancy::{Probe, sample};
@@ -18,6 +17,7 @@ use crate::table::wire::{Arrivals, Counts, Messages, announcement};
 use crate::timeouts::setup::{OPENFLOW_PORT, Setup, Wish};
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
+use testbed::capture::Capture;
 use testbed::netns;
 use testbed::network::SWITCHES;
 use testbed::topology::Topology;

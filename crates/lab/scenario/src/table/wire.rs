@@ -6,8 +6,8 @@ use std::net::Ipv4Addr;
 use openflow::MacAddr;
 use openflow::packet::build::{self, Host};
 
-use crate::pso::capture::Listener;
-use crate::pso::channel::{Bytestream, Segment};
+use testbed::capture::Listener;
+use testbed::segments::{Bytestream, Segment};
 
 /// The addresses of a flow: no other flow of the trace has both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::pso::capture::Capture;
 use crate::timeouts::channel::{ChannelListener, Seen};
 use crate::timeouts::load::{Busy, Watch};
 use crate::timeouts::settings::{Load, NONE, Pings, Settings, Streams};
@@ -17,6 +16,7 @@ use bench::network::order::{self, Verdict};
 use bench::network::udp::{self, Stream};
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
+use testbed::capture::Capture;
 use testbed::network::{CONTROLLER, SWITCHES};
 use testbed::tools;
 

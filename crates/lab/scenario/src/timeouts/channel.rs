@@ -6,8 +6,8 @@ use std::net::Ipv4Addr;
 
 use openflow::MacAddr;
 
-use crate::pso::capture::Listener;
-use crate::pso::channel::{Bytestream, Segment};
+use testbed::capture::Listener;
+use testbed::segments::{Bytestream, Segment};
 
 /// Listens at an interface that carries plain OpenFlow 1.3 of any number of switches, and counts
 /// what is about UDP to one host.

@@ -25,15 +25,6 @@ impl Event for Run {
     }
 
     fn apply(&self, network: &mut Network, _: &Plane) -> Result<(), Failure> {
-        let output = self.0.run(&Shell::of(network.ledger())?)?;
-        if output.status.success() {
-            return Ok(());
-        }
-        let said = String::from_utf8_lossy(&output.stderr);
-        let (said, status) = (said.trim(), output.status);
-        Err(Failure::machine(format!(
-            "run = \"{}\": {said} ({status})",
-            self.0.words
-        )))
+        self.0.succeed(&Shell::of(network.ledger())?)
     }
 }

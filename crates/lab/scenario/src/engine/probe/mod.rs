@@ -2,6 +2,7 @@
 
 mod counter;
 mod host;
+mod machine;
 mod presence;
 mod relay;
 mod run;
@@ -54,8 +55,8 @@ pub struct Scene<'a> {
     pub until: Duration,
 }
 
-const KINDS: [&str; 7] = [
-    "counter", "status", "host", "sessions", "entries", "relay", "run",
+const KINDS: [&str; 8] = [
+    "counter", "status", "host", "sessions", "entries", "relay", "run", "machine",
 ];
 
 pub const ONE: Shape = Shape {
@@ -71,6 +72,7 @@ pub fn read(section: &Section<'_>) -> Option<Box<dyn Probe>> {
         "sessions" => Some(Box::new(presence::SESSIONS)),
         "entries" => Some(Box::new(presence::ENTRIES)),
         "relay" => Some(Box::new(relay::Relay)),
+        "machine" => Some(Box::new(machine::Machine)),
         "run" => Some(Box::new(run::Run::read(section)?)),
         _ => None,
     }

@@ -1,5 +1,6 @@
 //! Traffic between hosts, one file per kind.
 
+mod packets;
 mod ping;
 mod storm;
 mod tcp;
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use bench::network::tcp::Ends;
 use cli::failure::Failure;
+use clock::SplitMix64;
 use testbed::probe::Flow;
 use testbed::topology::Topology;
 
@@ -38,6 +40,11 @@ pub trait Traffic: Sync {
     /// The names of its figures.
     fn figures(&self) -> &'static [(&'static str, Shape)];
 
+    /// More figures, named by the scenario.
+    fn own_figures(&self) -> Vec<(String, Shape)> {
+        Vec::new()
+    }
+
     /// Prepares the packets of one run.
     fn sender(&self, stage: Stage) -> Sender<'_>;
 }
@@ -51,6 +58,10 @@ pub struct Stage {
     pub epoch: Instant,
     pub from: Duration,
     pub until: Duration,
+    /// The namespace of the switches.
+    pub switches: String,
+    /// The same for a stream's run in every cell.
+    pub random: SplitMix64,
 }
 
 /// The sender of a stream's packets.
@@ -76,10 +87,11 @@ const MANY: Shape = Shape {
     many: true,
 };
 
-const KINDS: [&str; 4] = ["ping", "storm", "tcp", "udp"];
+const KINDS: [&str; 5] = ["ping", "packets", "storm", "tcp", "udp"];
 
 pub fn read(section: &Section<'_>) -> Option<Box<dyn Traffic>> {
     match section.required_word("kind", &KINDS)? {
+        "packets" => Some(Box::new(packets::Packets::read(section)?)),
         "ping" => Some(Box::new(ping::Ping::read(section)?)),
         "storm" => Some(Box::new(storm::Storm::read(section)?)),
         "tcp" => Some(Box::new(tcp::Tcp::read(section)?)),

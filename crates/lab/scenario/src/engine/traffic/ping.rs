@@ -47,6 +47,9 @@ const INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 impl Ping {
     pub fn read(section: &Section<'_>) -> Option<Ping> {
+        if section.has("ends") {
+            section.problem("ends", "pings go on until the end");
+        }
         let interval = section.required_duration("interval", INTERVAL_MIN..=INTERVAL_MAX);
         let count = section.count("count", 1..=1000);
         let pairs = if section.has("between") {

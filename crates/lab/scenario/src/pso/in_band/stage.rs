@@ -24,7 +24,6 @@ use sched::TrafficType;
 use sched::policy::PolicyMap;
 use serde::Serialize;
 
-use crate::pso::capture::Capture;
 use crate::pso::channel::ChannelListener;
 use crate::pso::in_band::probe;
 use crate::pso::in_band::settings::InBand;
@@ -40,6 +39,7 @@ use auster::queues::plan::{Plan, Rate};
 use auster::queues::tc::{self, Interface, State};
 use cli::failure::Failure;
 use cli::signals::Signals;
+use testbed::capture::Capture;
 use testbed::network::{Network, Options, SWITCHES, device};
 use testbed::plane::{identity, make_certificates_for, wait_for_listener};
 use testbed::topology::Topology;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::pso::capture::Listener;
 use crate::pso::packet::Label;
+use testbed::capture::Listener;
 
 /// The kind of a frame on the shared link. The run in its label separates the kinds of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

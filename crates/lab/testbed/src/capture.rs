@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use nix::sys::time::TimeSpec;
 
-use testbed::netns;
+use crate::netns;
 
 /// Takes the frames that were received.
 pub trait Listener: Send + 'static {

@@ -1,0 +1,185 @@
+//! Listeners for labelled packets: at the receiving host, and in OpenFlow's messages about them.
+
+use testbed::capture::Listener;
+use testbed::segments::{Bytestream, Segment};
+
+use super::frame::{Label, code_point};
+
+/// Packets that arrive at a host.
+#[derive(Debug, Default)]
+pub struct Arrivals {
+    pub seen: Vec<Arrival>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    pub label: Label,
+    pub dscp: u8,
+    pub at_ns: u64,
+}
+
+impl Listener for Arrivals {
+    fn hear(&mut self, frame: &[u8], at_ns: u64) -> bool {
+        let arrival = Label::read(frame).map(|label| Arrival {
+            label,
+            dscp: code_point(frame),
+            at_ns,
+        });
+        self.seen.extend(arrival);
+        arrival.is_some()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    PacketIn,
+    PacketOut,
+}
+
+/// PACKET_INs and PACKET_OUTs of OpenFlow 1.3, as one connection over plain TCP carries them. It is
+/// idle when listening begins, so that the first segment of either direction begins a message.
+#[derive(Debug)]
+pub struct Messages {
+    port: u16,
+    to_controller: Bytestream,
+    to_switch: Bytestream,
+    /// Each with the time at which it was whole.
+    pub seen: Vec<(Kind, Label, u64)>,
+}
+
+const TYPE_PACKET_IN: u8 = 10;
+const TYPE_PACKET_OUT: u8 = 13;
+
+impl Messages {
+    /// `port` is the controller's side's.
+    pub fn new(port: u16) -> Messages {
+        Messages {
+            port,
+            to_controller: Bytestream::default(),
+            to_switch: Bytestream::default(),
+            seen: Vec::new(),
+        }
+    }
+
+    /// How often segments were missed, so that messages may be.
+    pub fn gaps(&self) -> u64 {
+        self.to_controller.gaps + self.to_switch.gaps
+    }
+}
+
+impl Listener for Messages {
+    fn hear(&mut self, frame: &[u8], at_ns: u64) -> bool {
+        let Some(segment) = Segment::read(frame) else {
+            return false;
+        };
+        let stream = match self.port {
+            port if port == segment.to => &mut self.to_controller,
+            port if port == segment.from => &mut self.to_switch,
+            _ => return false,
+        };
+        let before = self.seen.len();
+        stream.handle(&segment, |message| {
+            let seen = labelled(message).map(|(kind, label)| (kind, label, at_ns));
+            self.seen.extend(seen);
+        });
+        self.seen.len() > before
+    }
+}
+
+/// The label of the packet in a PACKET_IN or PACKET_OUT.
+fn labelled(message: &[u8]) -> Option<(Kind, Label)> {
+    let word = |at: usize| {
+        let bytes = [*message.get(at)?, *message.get(at + 1)?];
+        Some(usize::from(u16::from_be_bytes(bytes)))
+    };
+    let (kind, packet_at) = match *message.get(1)? {
+        // The match, padded, and two bytes more.
+        TYPE_PACKET_IN => (Kind::PacketIn, 24 + word(26)?.next_multiple_of(8) + 2),
+        // The actions.
+        TYPE_PACKET_OUT => (Kind::PacketOut, 24 + word(16)?),
+        _ => return None,
+    };
+    Some((kind, Label::read(message.get(packet_at..)?)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use openflow::message::{PacketIn, PacketInReason, PacketOut};
+    use openflow::{Action, Cookie, Field, Match, Message, PortNo, TableId, Version, Xid, encode};
+
+    use super::*;
+    use crate::engine::traffic::packets::frame::Template;
+
+    fn label(number: u32) -> Label {
+        Label {
+            run: 1,
+            stream: 0,
+            number,
+            sent_ns: 5,
+        }
+    }
+
+    fn message(number: u32, kind: Kind) -> Vec<u8> {
+        let frame = Template::new(178, 0).packet((1, 2), label(number)).to_vec();
+        let data = Bytes::from(frame);
+        let message = match kind {
+            Kind::PacketIn => Message::PacketIn(PacketIn {
+                buffer_id: None,
+                total_len: 178,
+                reason: PacketInReason::NO_MATCH,
+                table_id: TableId(0),
+                cookie: Cookie(0),
+                r#match: Match::any().with(Field::InPort, 1u32),
+                data,
+            }),
+            Kind::PacketOut => Message::PacketOut(PacketOut {
+                buffer_id: None,
+                in_port: PortNo(1),
+                actions: vec![Action::Output {
+                    port: PortNo(2),
+                    max_len: 0,
+                }],
+                data,
+            }),
+        };
+        let encoded = encode(Version::V13, Xid(1), &message).unwrap();
+        encoded.bytes().to_vec()
+    }
+
+    fn frame(ports: (u16, u16), bytes: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0; 14 + 20 + 20];
+        frame[12] = 8;
+        frame[14] = 0x45;
+        let total = (40 + bytes.len()) as u16;
+        frame[16..18].copy_from_slice(&total.to_be_bytes());
+        frame[23] = 6;
+        frame[34..36].copy_from_slice(&ports.0.to_be_bytes());
+        frame[36..38].copy_from_slice(&ports.1.to_be_bytes());
+        frame[46] = 0x50;
+        frame.extend_from_slice(bytes);
+        frame
+    }
+
+    #[test]
+    fn messages_about_a_packet_are_found_in_either_direction() {
+        let (ask, answer) = (message(3, Kind::PacketIn), message(3, Kind::PacketOut));
+        assert_eq!((ask.len(), answer.len()), (220, 218));
+        let mut messages = Messages::new(6653);
+        assert!(messages.hear(&frame((40_000, 6653), &ask), 1));
+        assert!(messages.hear(&frame((6653, 40_000), &answer), 2));
+        assert!(!messages.hear(&frame((1, 2), &answer), 3), "other ports");
+        let wanted = [
+            (Kind::PacketIn, label(3), 1),
+            (Kind::PacketOut, label(3), 2),
+        ];
+        assert_eq!(
+            (messages.seen.as_slice(), messages.gaps()),
+            (&wanted[..], 0)
+        );
+        let whole = frame((40_000, 6653), &ask);
+        for cut in 0..whole.len() {
+            Messages::new(6653).hear(&whole[..cut], 1);
+        }
+    }
+}
