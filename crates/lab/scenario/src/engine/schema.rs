@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sim::link::LinkConfig;
@@ -201,7 +201,7 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
         top.problem("matrix", format!("{count} cells are more than {CELLS_MAX}"));
         return None;
     }
-    let here = std::path::absolute(around.beside).unwrap_or_else(|_| around.beside.to_owned());
+    let here = absolute(around.beside);
     let cells = matrix::cells(&axes).into_iter();
     let cells = cells.map(|choices| Parameters::new(choices, here.clone()));
     let mut parameters: Vec<Parameters> = cells.collect();
@@ -287,8 +287,13 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
     })
 }
 
-/// Reads `[quick]`, takes its part of the axes if that is asked for, and returns its runs. A named
-/// value is one of the axis; a plain one may be another.
+/// A folder that commands find from wherever they run. A file's name alone has an empty one.
+pub fn absolute(folder: &Path) -> PathBuf {
+    let found = std::path::absolute(Path::new(".").join(folder));
+    found.unwrap_or_else(|_| folder.to_owned())
+}
+
+/// Reads `[quick]`, keeps its part of the axes if that is asked for, and returns its runs.
 fn quick(
     top: &Section<'_>,
     axes: &mut [(String, Vec<Choice>)],
