@@ -1,10 +1,10 @@
-//! The in-band scenario on real switches, in its quick part: counts only. Its delays are what the
-//! scenario itself claims and reports.
+//! The in-band scenario on real switches, in its quick part: counts and shares only. Its delays are
+//! what the scenario itself claims and reports.
 
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
 
-use common::lab::auster;
+use common::lab::{auster, measured};
 use serde_json::Value;
 
 const SCENARIO: &str = concat!(
@@ -14,62 +14,54 @@ const SCENARIO: &str = concat!(
 
 #[test]
 fn control_passes_a_link_full_of_data_once_it_has_queues() {
-    let output = auster(&["lab", "run", SCENARIO, "--quick", "--json"]);
-    let error = String::from_utf8_lossy(&output.stderr);
-    let document: Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{error}"));
-    let cells = document["cells"].as_array().unwrap();
-    let cell = |has_queues: bool, load: f64| {
-        let found = cells
+    let document = measured(&auster(&["lab", "run", SCENARIO, "--quick", "--json"]));
+    let networks = document["networks"].as_array().unwrap();
+    assert_eq!(networks.len(), 1, "all runs share a network");
+    let rows = networks[0]["shared"].as_array().unwrap();
+    let row = |link: &str, data: &str| {
+        let mut of = rows
             .iter()
-            .find(|cell| cell["has_queues"] == has_queues && cell["data_load"] == load);
-        found.unwrap_or_else(|| panic!("no cell of load {load}: {document:#}"))
+            .filter(|row| row["link"] == link && row["data"] == data);
+        let row: &Value = of.next().unwrap();
+        move |key: &str| row[key].as_f64().unwrap_or_else(|| panic!("{key}: {row}"))
     };
-    let queued = cell(true, 1.2);
-    assert!(
-        queued["openflow_asked"].as_u64().unwrap() > 500,
-        "{queued:#}"
-    );
+    let queued = row("queues", "1.2");
+    assert!(queued("asked") > 500.0, "{}", queued("asked"));
     // The link was overloaded, or all this shows nothing.
-    assert!(
-        queued["data_loss_percent"]["mean"].as_f64().unwrap() > 5.0,
-        "{queued:#}"
-    );
-    let plain = cell(false, 1.2);
-    assert!(plain["openflow_asked"].as_u64().unwrap() > 500, "{plain:#}");
+    let lost = queued("data_lost_percent");
+    assert!(lost > 5.0, "{lost}");
+    let plain = row("plain", "1.2");
+    assert!(plain("asked") > 500.0, "{}", plain("asked"));
 
     let checks = document["checks"].as_array().unwrap();
-    let of_code_points = checks
-        .iter()
-        .filter(|check| check["what"].as_str().unwrap().contains("code point"));
+    let words = |check: &Value| check["what"].as_str().unwrap().to_string();
+    let of_code_points = checks.iter().filter(|c| words(c).contains("code point"));
     let mut count = 0;
     for check in of_code_points {
         count += 1;
         assert_eq!(check["passed"], true, "{check:#}");
     }
-    assert_eq!(
-        count, 6,
-        "three classes, control, data that is marked and that is hostile"
-    );
+    // On both links: three classes without data, control in either load, and in the other the data
+    // that is marked and that is hostile.
+    assert_eq!(count, 2 * (3 + 2 + 2));
 
     // It was data that was dropped, in the class of data. Beside other load a burst of control may
     // find its short queue full too.
-    let trials = document["trials"].as_array().unwrap();
-    let overloaded = trials
-        .iter()
-        .find(|trial| trial["has_queues"] == true && trial["data_load"] == 1.2)
-        .unwrap();
-    let queues = overloaded["queues"]["queues"].as_array().unwrap();
-    for queue in queues {
-        let count = |key: &str| queue[key].as_u64().unwrap();
-        let is_overloaded = count("dropped") * 50 > count("packets");
-        assert_eq!(is_overloaded, queue["is_default"] == true, "{queue:#}");
+    let share = |queue: &str| {
+        let [dropped, packets] =
+            ["dropped", "packets"].map(|key| queued(&format!("{queue}_{key}")));
+        dropped / packets.max(1.0)
+    };
+    for queue in ["first", "second", "third", "marked"] {
+        assert!(share(queue) * 50.0 <= 1.0, "{queue}: {}", share(queue));
     }
-    let control: u64 = queues[..3]
+    assert!(share("data") * 50.0 > 1.0, "{}", share("data"));
+    assert_eq!(queued("data_is_default"), 1.0);
+    let control: f64 = ["first", "second", "third"]
+        .map(|queue| queued(&format!("{queue}_packets")))
         .iter()
-        .map(|q| q["packets"].as_u64().unwrap())
         .sum();
-    assert!(control > 500, "{queues:#?}");
+    assert!(control > 500.0, "{control}");
 }
 
 #[test]
@@ -77,13 +69,20 @@ fn a_scenario_that_cannot_be_run_says_why() {
     let text = std::fs::read_to_string(SCENARIO).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("broken.toml");
-    std::fs::write(&path, text.replace("data_bytes = 1000", "data_bytes = 10")).unwrap();
+    std::fs::write(
+        &path,
+        text.replace("frame_bytes = 1000", "frame_bytes = 10"),
+    )
+    .unwrap();
     let output = auster(&["lab", "run", &path.display().to_string()]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("data_bytes: 66 to 1514"), "{said}");
+    assert!(
+        said.contains("traffic.frame_bytes: 10 is not a whole number from 66 to 1514"),
+        "{said}"
+    );
     let output = auster(&["lab", "run", SCENARIO, "--transport", "tcp"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("QUIC"), "{said}");
+    assert!(said.contains("a [controller] of its own"), "{said}");
 }

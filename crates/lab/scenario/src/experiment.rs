@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use crate::engine::runner;
-use crate::pso;
 use crate::qos;
 use crate::table;
 use crate::timeouts;
@@ -123,11 +122,6 @@ const KINDS: [Kind; 6] = [
         is_ours: qos::killed::is_ours,
         read: |path| qos::killed::settings::Scenario::read(path).map(drop),
         run: qos::killed::run,
-    },
-    Kind {
-        is_ours: pso::is_ours,
-        read: pso::read,
-        run: pso::run,
     },
     Kind {
         is_ours: qos::scale::is_ours,

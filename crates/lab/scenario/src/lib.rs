@@ -5,7 +5,6 @@
 
 mod engine;
 pub mod experiment;
-pub mod pso;
 pub mod qos;
 pub mod report;
 pub mod table;

@@ -583,8 +583,8 @@ pub fn make_certificates(pki: &Path) -> Result<(), Failure> {
     make_certificates_for(pki, CONTROLLER_ADDRESS)
 }
 
-/// [`make_certificates`] of a controller that is elsewhere.
-pub fn make_certificates_for(pki: &Path, controller: &str) -> Result<(), Failure> {
+/// [`make_certificates`] for a controller that is elsewhere.
+fn make_certificates_for(pki: &Path, controller: &str) -> Result<(), Failure> {
     let host = ["--host", controller];
     for (words, more) in [
         (&["init"][..], &[][..]),

@@ -140,6 +140,11 @@ impl Shell {
         Ok(Shell { id, dir, path })
     }
 
+    /// The namespace of a part of the lab.
+    pub fn namespace(&self, part: &str) -> String {
+        format!("{}-{part}", self.id)
+    }
+
     /// Runs a command to its end in the namespace of a part of the lab.
     pub fn run<'v>(
         &self,
@@ -147,7 +152,7 @@ impl Shell {
         words: &str,
         variables: impl Iterator<Item = (&'v str, &'v str)>,
     ) -> Result<Output, Failure> {
-        let namespace = format!("{}-{part}", self.id);
+        let namespace = self.namespace(part);
         let mut command = marked_command(&self.id, &self.dir, Some(&namespace), "timeout");
         command
             .args(["--kill-after=1", COMMAND_TIME_MAX, "sh", "-c", words])

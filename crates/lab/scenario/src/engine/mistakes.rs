@@ -5,7 +5,7 @@ use std::path::Path;
 use testbed::plane::{Controller, Transport};
 
 use crate::engine::reader::Problem;
-use crate::engine::schema::{Cell, Circumstances, Scenario};
+use crate::engine::schema::{Cell, Circumstances, Scenario, absolute};
 
 const GOOD: &str = r#"title = "test"
 runs = 2
@@ -233,7 +233,7 @@ const MISTAKES: [(&str, &str, usize, &str); 49] = [
         "kind = \"status\"",
         "kind = \"power\"",
         28,
-        "probe.kind: 'power' is unknown; known: counter, entries",
+        "probe.kind: 'power' is unknown; known: counter, dscp",
     ),
     (
         "pairs = \"ring\"",
@@ -1234,7 +1234,7 @@ fn mistakes_about_the_control_plane_are_reported_too() {
 
 const PACKETS: &str = r#"title = "test"
 [topology]
-graph = "single,2"
+graph = "linear,2"
 [controller]
 program = "none"
 [matrix]
@@ -1262,6 +1262,19 @@ cross = { packets_per_s = "$load", dscp = 10 }
 [[probe]]
 id = "machine"
 kind = "machine"
+[[probe]]
+id = "tunnel"
+kind = "dscp"
+of = "s1-s2"
+port = 6654
+figures = { cs6 = 48 }
+[[probe]]
+id = "echoes"
+kind = "messages"
+in = "h1"
+to = "10.0.0.2:6653"
+of = "echo"
+count = 3
 [[at]]
 id = "offered"
 time = "1s"
@@ -1276,6 +1289,8 @@ name = "flows"
 lost = "flows.cross.asked - flows.cross.answered"
 in_time = "count(flows.target.answer_ms <= 20)"
 cores = "machine.busy_cores"
+others = "tunnel.packets - tunnel.cs6"
+echoes = "echoes.sent"
 [[claim]]
 of = "load=2*"
 against = { load = "1" }
@@ -1288,6 +1303,18 @@ by = "load"
 lines = "way"
 log = true
 "#;
+
+#[test]
+fn commands_find_the_folder_of_any_scenario() {
+    let here = std::env::current_dir().unwrap();
+    for folder in ["", ".", "a/b", "/tmp"] {
+        let found = absolute(Path::new(folder));
+        assert!(
+            found.is_absolute() && found == here.join(folder),
+            "{found:?}"
+        );
+    }
+}
 
 #[test]
 fn mistakes_about_setup_packets_and_plots_are_found() {
@@ -1385,6 +1412,38 @@ fn mistakes_about_setup_packets_and_plots_are_found() {
             "kind = \"machin\"",
             "did you mean machine?",
         ),
+        ("s1-s2", "s1-s3", "probe.of: linear,2 has no link s1-s3"),
+        (
+            "s1-s2",
+            "s1",
+            "probe.of: 's1' is not a link; write a switch",
+        ),
+        ("port = 6654\n", "", "probe.port: missing"),
+        (
+            "cs6 = 48",
+            "cs6 = 64",
+            "probe.figures.cs6: 64 is not a whole number from 0 to 63",
+        ),
+        (
+            "cs6 = 48",
+            "unseen = 48",
+            "probe.figures.unseen: every such probe has it",
+        ),
+        (
+            "in = \"h1\"\nto",
+            "in = \"h7\"\nto",
+            "probe.in: no host h7; did you mean h1?",
+        ),
+        (
+            "10.0.0.2:6653",
+            "10.0.0.2",
+            "probe.to: '10.0.0.2' is not an address with a port",
+        ),
+        (
+            "of = \"echo\"",
+            "of = \"echos\"",
+            "probe.of: 'echos' is unknown; did you mean echo?",
+        ),
         (
             "kind = \"packets\"\n",
             "kind = \"ping\"\ninterval = \"1s\"\n",
@@ -1438,6 +1497,7 @@ fn the_scenarios_of_the_project_are_read() {
         "qos-queues.toml",
         "qos-circuit.toml",
         "pso-out-of-band.toml",
+        "pso-in-band.toml",
     ] {
         let text = std::fs::read_to_string(dir.join(name)).unwrap();
         let mistakes = read(&text, &auster()).err().unwrap_or_default();

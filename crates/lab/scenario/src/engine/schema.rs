@@ -293,7 +293,8 @@ pub fn absolute(folder: &Path) -> PathBuf {
     found.unwrap_or_else(|_| folder.to_owned())
 }
 
-/// Reads `[quick]`, keeps its part of the axes if that is asked for, and returns its runs.
+/// Reads `[quick]`, takes its part of the axes if that is asked for, and returns its runs. A named
+/// value is one of the axis; a plain one may be another.
 fn quick(
     top: &Section<'_>,
     axes: &mut [(String, Vec<Choice>)],
@@ -409,7 +410,7 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
         if let (Some(kind), Some(topology)) = (&kind, topology)
             && let Err(problem) = kind.check(topology)
         {
-            let key = ["of", "in"].into_iter().find(|key| section.has(key));
+            let key = ["in", "of"].into_iter().find(|key| section.has(key));
             section.problem(key.unwrap_or("kind"), problem);
         }
         section.finish();

@@ -1,8 +1,10 @@
 //! Measurements beside the traffic, one file per kind.
 
 mod counter;
+mod dscp;
 mod host;
 mod machine;
+mod messages;
 mod presence;
 mod relay;
 mod run;
@@ -55,8 +57,9 @@ pub struct Scene<'a> {
     pub until: Duration,
 }
 
-const KINDS: [&str; 8] = [
-    "counter", "status", "host", "sessions", "entries", "relay", "run", "machine",
+const KINDS: [&str; 10] = [
+    "counter", "status", "host", "sessions", "entries", "relay", "run", "machine", "dscp",
+    "messages",
 ];
 
 pub const ONE: Shape = Shape {
@@ -72,6 +75,8 @@ pub fn read(section: &Section<'_>) -> Option<Box<dyn Probe>> {
         "sessions" => Some(Box::new(presence::SESSIONS)),
         "entries" => Some(Box::new(presence::ENTRIES)),
         "relay" => Some(Box::new(relay::Relay)),
+        "dscp" => Some(Box::new(dscp::Dscp::read(section)?)),
+        "messages" => Some(Box::new(messages::Messages::read(section)?)),
         "machine" => Some(Box::new(machine::Machine)),
         "run" => Some(Box::new(run::Run::read(section)?)),
         _ => None,
