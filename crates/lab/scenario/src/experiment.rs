@@ -102,7 +102,7 @@ struct Kind {
     run: fn(&Args) -> Result<(), Failure>,
 }
 
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 5] = [
     Kind {
         is_ours: timeouts::is_ours,
         read: |path| timeouts::settings::Scenario::read(path).map(drop),
