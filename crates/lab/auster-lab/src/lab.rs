@@ -8,7 +8,7 @@ use serde_json::json;
 use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::output::say;
-use scenario::{experiment, timeouts};
+use scenario::experiment;
 use testbed::impairment::Impairment;
 use testbed::ledger::Ledger;
 use testbed::network::{Network, Options};
@@ -73,14 +73,6 @@ Example:
   auster lab forward au1a2b-c 192.168.255.1:6653 tcp:127.0.0.1:6653"
     )]
     Forward(ForwardArgs),
-    /// Keep a core busy for a share of the time; used by the lab itself
-    #[command(
-        hide = true,
-        after_help = "\
-Example:
-  auster lab load --core 1 --start-percent 60 --step-percent 10 --every-s 10 --seconds 30"
-    )]
-    Load(timeouts::load::Args),
 }
 
 #[derive(clap::Args)]
@@ -139,10 +131,7 @@ pub struct ExecArgs {
 }
 
 pub fn run(command: Command) -> Result<(), Failure> {
-    let is_part_of_a_lab = matches!(
-        command,
-        Command::Link(_) | Command::Forward(_) | Command::Load(_)
-    );
+    let is_part_of_a_lab = matches!(command, Command::Link(_) | Command::Forward(_));
     if !is_part_of_a_lab && nix::unistd::geteuid().is_root() {
         Ledger::sweep();
     }
@@ -155,7 +144,6 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Exec(args) => exec(args),
         Command::Link(args) => link::run(args),
         Command::Forward(args) => plane::forward(args),
-        Command::Load(args) => timeouts::load::run(args),
     }
 }
 

@@ -77,6 +77,31 @@ impl Summary {
     }
 }
 
+/// A few values: their median and their ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spread {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+    pub mean: f64,
+    /// Half the width of the 95 % confidence interval of the mean.
+    pub ci95: f64,
+}
+
+impl Spread {
+    pub fn of(values: impl Iterator<Item = f64>) -> Spread {
+        let values: Vec<f64> = values.collect();
+        let summary = Summary::of(&values);
+        Spread {
+            median: median(&values),
+            min: summary.min,
+            max: summary.max,
+            mean: summary.mean,
+            ci95: summary.ci95,
+        }
+    }
+}
+
 /// The mean of the two middle ones when their number is even; 0 when there is none.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use crate::engine::runner;
 use crate::qos;
 use crate::table;
-use crate::timeouts;
 use cli::failure::Failure;
 use cli::output::say;
 use testbed::plane::Transport;
@@ -39,8 +38,7 @@ pub struct Args {
     /// Runs of every cell, or rounds, instead of the scenario's; not of qos-scale
     #[arg(long, value_name = "N")]
     pub runs: Option<u32>,
-    /// How long every stream lasts, instead of the scenario's; of scenarios on timeouts and flow
-    /// tables
+    /// The length of what is measured, instead of the scenario's seconds
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
 }
@@ -102,12 +100,7 @@ struct Kind {
     run: fn(&Args) -> Result<(), Failure>,
 }
 
-const KINDS: [Kind; 5] = [
-    Kind {
-        is_ours: timeouts::is_ours,
-        read: |path| timeouts::settings::Scenario::read(path).map(drop),
-        run: timeouts::run,
-    },
+const KINDS: [Kind; 4] = [
     Kind {
         is_ours: table::is_ours,
         read: |path| table::settings::Scenario::read(path).map(drop),

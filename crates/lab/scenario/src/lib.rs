@@ -8,4 +8,3 @@ pub mod experiment;
 pub mod qos;
 pub mod report;
 pub mod table;
-pub mod timeouts;

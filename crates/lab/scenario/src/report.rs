@@ -19,6 +19,9 @@ use testbed::topology::Topology;
 #[derive(Debug, Serialize)]
 pub struct Document {
     pub title: String,
+    /// The length of what is measured, where `--seconds` may change it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<f64>,
     pub scenario: String,
     pub command: Vec<String>,
     pub controller: String,

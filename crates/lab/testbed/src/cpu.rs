@@ -3,6 +3,11 @@
 /// USER_HZ: what /proc counts in.
 pub const TICKS_PER_S: f64 = 100.0;
 
+/// The core that is away from the kernel's work, which is on the first.
+pub fn last_core() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from) - 1
+}
+
 /// The number of ticks that the core was not idle since the machine started.
 pub fn core_ticks(core: usize) -> u64 {
     let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();

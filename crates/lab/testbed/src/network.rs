@@ -146,6 +146,12 @@ impl Network {
         self.process(role).map(|process| process.signal(signal))
     }
 
+    /// The process of a role.
+    pub fn pid(&self, role: &str) -> Option<u32> {
+        let process = self.process(role).ok()?;
+        u32::try_from(process.pid).ok()
+    }
+
     fn process(&self, role: &str) -> Result<Process, Failure> {
         let processes = &self.ledger().record.processes;
         let process = processes.iter().find(|process| process.role == role);

@@ -18,6 +18,7 @@ use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::cpu::last_core;
 use crate::netns;
 use crate::network::{
     CONTROLLER, CONTROLLER_ADDRESS, CONTROLLER_DEVICE, Network, SWITCHES, SWITCHES_DEVICE,
@@ -26,7 +27,8 @@ use crate::tools;
 use crate::topology::Topology;
 use cli::failure::Failure;
 
-const OPENFLOW_PORT: u16 = 6653;
+/// Where a lab's controller listens.
+pub const OPENFLOW_PORT: u16 = 6653;
 const RELAY_PORT: u16 = 6654;
 /// The OpenFlow port of the standby controller.
 const STANDBY_PORT: u16 = 6663;
@@ -73,6 +75,8 @@ pub struct Site {
     /// A second controller, with its own relay, at the second address. Without it the one
     /// controller listens at all addresses.
     pub standby: bool,
+    /// The controller runs on the machine's last core alone.
+    pub on_last_core: bool,
 }
 
 impl Site {
@@ -83,6 +87,7 @@ impl Site {
             early_data: false,
             addresses: vec![address],
             standby: false,
+            on_last_core: false,
         }
     }
 
@@ -485,7 +490,7 @@ fn start_auster(network: &mut Network, site: &Site) -> Result<Plane, Failure> {
 }
 
 /// The status socket of a process.
-fn status_socket(dir: &Path, part: Part) -> PathBuf {
+pub fn status_socket(dir: &Path, part: Part) -> PathBuf {
     match part {
         Part::Controller => dir.join("status.sock"),
         other => dir.join(format!("{}.sock", other.role())),
@@ -573,9 +578,18 @@ fn start_part(network: &mut Network, part: Part, site: &Site) -> Result<(), Fail
             command.arg("--early-data");
         }
     };
-    network
-        .spawn(part.role(), Some(namespace), program::auster()?, configure)
-        .map(drop)
+    let (role, program) = (part.role(), program::auster()?);
+    if !(site.on_last_core && part == Part::Controller) {
+        return network
+            .spawn(role, Some(namespace), program, configure)
+            .map(drop);
+    }
+    // Replaces itself, so that the process is the controller's.
+    let child = network.spawn(role, Some(namespace), "taskset", |command| {
+        command.args(["-c", &last_core().to_string()]).arg(program);
+        configure(command);
+    });
+    child.map(drop)
 }
 
 /// Authorities, and certificates of a controller at [`CONTROLLER_ADDRESS`] and of a switch.

@@ -16,8 +16,10 @@ use crate::netns;
 /// How long an answer may take before its packet counts as lost, as ping(8) waits after its last.
 pub const ANSWER_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// Bytes of one echo request, ping(8)'s default: 8 bytes of ICMP header and 56 of data.
-const REQUEST_BYTES: usize = 64;
+/// Data of one echo request, ping(8)'s default, and the least: our mark and a number.
+pub const DATA_BYTES: usize = 56;
+pub const DATA_BYTES_MIN: usize = 16;
+const HEADER_BYTES: usize = 8;
 const ECHO_REPLY: u8 = 0;
 const ECHO_REQUEST: u8 = 8;
 /// Marks our own requests among those of others, with the sample's number after it.
@@ -61,6 +63,8 @@ pub struct Flow {
     pub from: usize,
     pub to: usize,
     pub interval: Duration,
+    /// Data of each request.
+    pub data_bytes: usize,
     /// When the next packet is due, since the prober was made.
     pub next: Duration,
 }
@@ -110,7 +114,7 @@ impl Prober {
             while active.len() < at_once
                 && let Some((from, to)) = waiting.pop()
             {
-                let sample = self.send(from, to);
+                let sample = self.send(from, to, DATA_BYTES);
                 active.push(Turn {
                     from,
                     to,
@@ -146,7 +150,7 @@ impl Prober {
             if flow.next >= until {
                 break;
             }
-            self.send(flow.from, flow.to);
+            self.send(flow.from, flow.to, flow.data_bytes);
             // A sender that was held up for longer does not catch up: the burst would overflow the
             // queues of the switches, and be measured as loss.
             let earliest = self.elapsed().saturating_sub(HELD_UP_MAX);
@@ -171,9 +175,9 @@ impl Prober {
 
     /// Sends one request and answers its sample's number. What the kernel refuses to send (no
     /// answer to ARP, say) is a lost packet like others.
-    fn send(&mut self, from: usize, to: usize) -> usize {
+    fn send(&mut self, from: usize, to: usize, data_bytes: usize) -> usize {
         let number = self.samples.len();
-        let packet = echo_request(self.identifier, number as u64);
+        let packet = echo_request(self.identifier, number as u64, data_bytes);
         let [a, b, c, d] = self.hosts[to].1.octets();
         let address = SockaddrIn::new(a, b, c, d, 0);
         self.samples.push(Sample {
@@ -244,7 +248,8 @@ impl Turn {
             None => self.rest_until = Some(now + REST),
             Some(until) if now >= until => {
                 self.rest_until = None;
-                self.samples.push(prober.send(self.from, self.to));
+                self.samples
+                    .push(prober.send(self.from, self.to, DATA_BYTES));
             }
             Some(_) => {}
         }
@@ -293,8 +298,8 @@ fn ordered_pairs(host_count: usize) -> Vec<(usize, usize)> {
         .collect()
 }
 
-fn echo_request(identifier: u16, number: u64) -> [u8; REQUEST_BYTES] {
-    let mut packet = [0u8; REQUEST_BYTES];
+fn echo_request(identifier: u16, number: u64, data_bytes: usize) -> Vec<u8> {
+    let mut packet = vec![0u8; HEADER_BYTES + data_bytes];
     packet[0] = ECHO_REQUEST;
     packet[4..6].copy_from_slice(&identifier.to_be_bytes());
     packet[6..8].copy_from_slice(&(number as u16).to_be_bytes());
@@ -316,11 +321,12 @@ fn echo_reply(packet: &[u8], identifier: u16) -> Option<u64> {
     ours.then_some(u64::from_be_bytes(number))
 }
 
-/// RFC 1071, over an even number of bytes.
+/// RFC 1071.
 fn internet_checksum(bytes: &[u8]) -> u16 {
+    let low = |pair: &[u8]| pair.get(1).copied().map_or(0, u32::from);
     let words = bytes
-        .chunks_exact(2)
-        .map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
+        .chunks(2)
+        .map(|pair| u32::from(pair[0]) << 8 | low(pair));
     let mut sum: u32 = words.sum();
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -334,17 +340,17 @@ mod tests {
 
     #[test]
     fn a_request_has_a_checksum_that_verifies() {
-        let request = echo_request(0x1234, 99);
-        assert_eq!(
-            internet_checksum(&request),
-            0,
-            "the sum over a valid packet is zero"
-        );
+        for data_bytes in [DATA_BYTES_MIN, DATA_BYTES, 57, 1472] {
+            let request = echo_request(0x1234, 99, data_bytes);
+            assert_eq!(request.len(), 8 + data_bytes);
+            let sum = internet_checksum(&request);
+            assert_eq!(sum, 0, "the sum over a valid packet is zero");
+        }
     }
 
     #[test]
     fn only_answers_to_our_own_requests_are_taken() {
-        let mut icmp = echo_request(7, 99);
+        let mut icmp = echo_request(7, 99, DATA_BYTES);
         let mut packet = vec![0x45u8; 20];
         packet.extend_from_slice(&icmp);
         assert_eq!(echo_reply(&packet, 7), None, "a request is no answer");

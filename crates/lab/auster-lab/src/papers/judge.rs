@@ -302,28 +302,35 @@ fn figure(value: &Value, store: &Store) -> Result<Figure, Missing> {
 
 fn operand_of(operand: &Operand, store: &Store) -> Result<Figure, Missing> {
     let stored = document(&operand.measurement, store)?;
-    let resolve = |path: &Path| path.resolve(&stored.document);
-    let mut problems = Vec::new();
-    let mut paths = operand.paths.iter();
-    let found = paths.find_map(|path| {
-        let found = resolve(path).map_err(|problem| problems.push(problem));
-        found.ok().map(|values| (path, values))
-    });
-    let (path, values) = found.ok_or_else(|| Missing::Unresolved(problems.join("; ")))?;
+    let (path, values) = first_of(&operand.paths, stored)?;
     let figure = Figure::of(&values, operand.stat, operand.several);
     let figure = figure
         .map_err(|problem| Missing::Unresolved(format!("{path}: {problem}")))?
         .ok_or(Missing::Empty)?;
-    let per = match &operand.per {
-        None => 1.0,
-        Some(path) => {
-            let found = resolve(path).map_err(Missing::Unresolved)?;
+    let per = match operand.per.as_slice() {
+        [] => 1.0,
+        paths => {
+            let (path, found) = first_of(paths, stored)?;
             let number = found.first().and_then(|value| value.as_f64());
             let number = number.filter(|number| *number != 0.0);
             number.ok_or_else(|| Missing::Unresolved(format!("{path}: it is no number above 0")))?
         }
     };
     Ok(figure.times(operand.times / per))
+}
+
+/// The first path that leads anywhere, and the values there.
+fn first_of<'p, 'v>(
+    paths: &'p [Path],
+    stored: &'v Stored,
+) -> Result<(&'p Path, Vec<&'v Json>), Missing> {
+    let mut problems = Vec::new();
+    let found = paths.iter().find_map(|path| {
+        let found = path.resolve(&stored.document);
+        let found = found.map_err(|problem| problems.push(problem));
+        found.ok().map(|values| (path, values))
+    });
+    found.ok_or_else(|| Missing::Unresolved(problems.join("; ")))
 }
 
 /// The number of checks that hold, and the number of checks.

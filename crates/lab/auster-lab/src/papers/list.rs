@@ -112,8 +112,8 @@ pub struct Operand {
     pub stat: Option<Stat>,
     pub several: Several,
     pub times: f64,
-    /// Divided by what is here.
-    pub per: Option<Path>,
+    /// Divided by what is here, if it is anywhere; the first that is there counts.
+    pub per: Vec<Path>,
 }
 
 /// The paper's value or words.

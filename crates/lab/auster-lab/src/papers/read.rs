@@ -365,9 +365,7 @@ impl<'a> Reader<'a> {
             self.known(at, "against_of", name);
         }
         let times = self.fields.number(table, "times", NUMBERS).unwrap_or(1.0);
-        let per = self
-            .fields
-            .parsed(table, "per", "settings.seconds", Path::parse);
+        let per = self.paths(table, "per");
         let stat = self.named(table, "stat", &Stat::NAMES);
         let several = self.named(table, "several", &Several::NAMES);
         let operand = |measurement: &str, paths: Vec<Path>| Operand {

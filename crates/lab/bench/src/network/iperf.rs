@@ -24,7 +24,6 @@ const IPERF_PORT: u16 = 5001;
 const IPERF3_PORT: u16 = 5201;
 /// The longest that a client may take beyond its own duration.
 const PATIENCE: Duration = Duration::from_secs(30);
-const SERVER_START_TIME: Duration = Duration::from_millis(200);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -87,18 +86,6 @@ pub fn start_servers(network: &mut Network, host: &str) -> Result<(), Failure> {
     })?;
     wait_for_listener(network, host, IPERF_PORT, "iperf.log")?;
     wait_for_listener(network, host, IPERF3_PORT, "iperf3.log")
-}
-
-/// Starts iperf's server of UDP alone; it ends with the network.
-pub fn start_udp_server(network: &mut Network, host: &str) -> Result<(), Failure> {
-    // By itself it has room for 92 datagrams.
-    let words = ["-s", "-u", "-w", "4M", "-p", &IPERF_PORT.to_string()];
-    network.spawn("iperf", Some(host), "iperf", |command| {
-        command.args(words);
-    })?;
-    // It takes datagrams as soon as it is bound, which no client can see.
-    std::thread::sleep(SERVER_START_TIME);
-    Ok(())
 }
 
 impl Tool {

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use measure::quantiles::nearest_rank;
-use winnow::combinator::{alt, delimited, opt, preceded, repeat};
+use winnow::combinator::{alt, delimited, opt, preceded, repeat, separated};
 use winnow::error::EmptyError;
 use winnow::prelude::*;
 use winnow::token::{one_of, take_while};
@@ -38,7 +38,8 @@ pub struct Expression {
 enum Node {
     Number(f64),
     Name(String),
-    Call(Function, Box<Node>),
+    /// With one argument, or several.
+    Call(Function, Vec<Node>),
     Minus(Box<Node>),
     Not(Box<Node>),
     Pair(Operator, Box<Node>, Box<Node>),
@@ -161,8 +162,16 @@ impl Node {
                 return Ok(*shape);
             }
             Node::Call(function, of) => {
-                let is_count = *function == Function::Count && of.is_truth();
-                if !(if is_count { truth(of)? } else { number(of)? }) {
+                let is_count = *function == Function::Count && of.iter().all(Node::is_truth);
+                let mut any_many = of.len() > 1;
+                for argument in of {
+                    any_many |= if is_count {
+                        truth(argument)?
+                    } else {
+                        number(argument)?
+                    };
+                }
+                if !any_many {
                     let name = function.name();
                     return Err(format!("{name}(…) wants several values and gets one"));
                 }
@@ -193,14 +202,18 @@ impl Node {
         match self {
             Node::Number(number) => Value::One(*number),
             Node::Name(name) => value_of(name),
-            Node::Call(function, of) => Value::One(match of.value(value_of) {
-                Value::One(one) => function.of(vec![one]),
-                // Those for which a comparison holds.
-                Value::Many(many) if of.is_truth() => {
-                    many.iter().filter(|truth| **truth == 1.0).count() as f64
-                }
-                Value::Many(many) => function.of(many),
-            }),
+            Node::Call(function, of) => {
+                let values = of.iter().flat_map(|argument| {
+                    let values = match argument.value(value_of) {
+                        Value::One(one) => vec![one],
+                        Value::Many(many) => many,
+                    };
+                    // Those for which a comparison holds.
+                    let counts = |value: &f64| !argument.is_truth() || *value == 1.0;
+                    values.into_iter().filter(counts).collect::<Vec<f64>>()
+                });
+                Value::One(function.of(values.collect()))
+            }
             Node::Minus(of) => each(of.value(value_of), |x| -x),
             Node::Not(of) => each(of.value(value_of), |x| 1.0 - x),
             Node::Pair(operator, a, b) => both(a.value(value_of), b.value(value_of), |a, b| {
@@ -228,8 +241,8 @@ impl Node {
                     return;
                 };
                 let name = function.name();
-                match &**of {
-                    Node::Name(of) => found.push(format!("{name}({of}) = {}", figure(one))),
+                match &of[..] {
+                    [Node::Name(of)] => found.push(format!("{name}({of}) = {}", figure(one))),
                     _ => found.push(format!("{name}(…) = {}", figure(one))),
                 }
             }
@@ -435,9 +448,9 @@ fn operand(input: &mut &str) -> Parsed<Node> {
     let minus = preceded(sign("-"), operand).map(|of| Node::Minus(Box::new(of)));
     let call = (
         preceded(space, name).verify_map(function),
-        delimited(sign("("), either, sign(")")),
+        delimited(sign("("), separated(1.., either, sign(",")), sign(")")),
     )
-        .map(|(function, of)| Node::Call(function, Box::new(of)));
+        .map(|(function, of)| Node::Call(function, of));
     let is_word = |found: &str| ["and", "or", "not"].contains(&found);
     let figure = preceded(space, name)
         .verify(move |found: &str| !is_word(found) && function(found).is_none())
@@ -492,6 +505,8 @@ mod tests {
             ("p99(sent)", 20.0),
             ("count(late.ms)", 3.0),
             ("max(lost / sent)", 0.15),
+            ("max(0, limit - 3)", 0.0),
+            ("max(lost, limit, 7)", 7.0),
             ("count(none)", 0.0),
             ("count(lost <= 1)", 3.0),
             ("count(late.ms < 3 and sent > 0)", 2.0),

@@ -1,25 +1,43 @@
 //! The cells of an experiment: every combination of its axes.
 
+/// The values of an axis for the cells that a pattern means by their earlier axes. The first
+/// pattern that means a cell counts; a cell that none means is without the axis.
+pub type Axis<T> = Vec<(String, Vec<T>)>;
+
 /// Every combination of the axes' values. The last axis changes first.
-pub fn cells<T: Clone>(axes: &[(String, Vec<T>)]) -> Vec<Vec<(String, T)>> {
+pub fn cells<T: Clone>(
+    axes: &[(String, Axis<T>)],
+    name: impl Fn(&[(String, T)]) -> String,
+) -> Vec<Vec<(String, T)>> {
     let mut cells = vec![Vec::new()];
-    for (name, values) in axes {
-        let with = |cell: &Vec<(String, T)>, value: &T| {
-            let mut cell = cell.clone();
-            cell.push((name.clone(), value.clone()));
-            cell
+    for (axis, lists) in axes {
+        let with = |cell: &Vec<(String, T)>| {
+            let own = name(cell);
+            let list = lists.iter().find(|(pattern, _)| is_meant(pattern, &own));
+            let Some((_, values)) = list else {
+                return vec![cell.clone()];
+            };
+            let each = values.iter().map(|value| {
+                let mut cell = cell.clone();
+                cell.push((axis.clone(), value.clone()));
+                cell
+            });
+            each.collect()
         };
-        cells = cells
-            .iter()
-            .flat_map(|cell| values.iter().map(move |value| with(cell, value)))
-            .collect();
+        cells = cells.iter().flat_map(with).collect();
     }
     cells
 }
 
-/// Each run's round over all cells: a machine that slows down slows every cell alike.
-pub fn rounds(cells: usize, runs: u64) -> impl Iterator<Item = (u64, usize)> {
-    (1..=runs).flat_map(move |run| (0..cells).map(move |cell| (run, cell)))
+/// Each run's round over the cells that have as many runs: a machine that slows down slows every
+/// cell alike.
+pub fn rounds(runs: &[u64]) -> impl Iterator<Item = (u64, usize)> {
+    let most = runs.iter().copied().max().unwrap_or_default();
+    let has = |run: u64, cell: &usize| run <= runs[*cell];
+    (1..=most).flat_map(move |run| {
+        let cells = (0..runs.len()).filter(move |cell| has(run, cell));
+        cells.map(move |cell| (run, cell))
+    })
 }
 
 /// Whether a cell's name is meant by a pattern in which `*` stands for anything.
@@ -39,13 +57,25 @@ mod tests {
 
     #[test]
     fn every_combination_is_there_once_and_rounds_take_turns() {
-        let axes = [("a".to_string(), vec![1, 2]), ("b".to_string(), vec![3, 4])];
-        let values = |cell: &Vec<(String, i32)>| cell.iter().map(|(_, v)| *v).collect::<Vec<_>>();
-        let found: Vec<Vec<i32>> = cells(&axes).iter().map(values).collect();
-        assert_eq!(found, [[1, 3], [1, 4], [2, 3], [2, 4]]);
-        assert_eq!(cells::<i32>(&[]), [[]], "no axes, one cell");
-        let order: Vec<_> = rounds(2, 2).collect();
-        assert_eq!(order, [(1, 0), (1, 1), (2, 0), (2, 1)]);
+        let axis = |name: &str, lists: &[(&str, &[i32])]| {
+            let lists = lists
+                .iter()
+                .map(|(of, list)| (of.to_string(), list.to_vec()));
+            (name.to_string(), lists.collect::<Axis<i32>>())
+        };
+        let values = |cell: &[(String, i32)]| cell.iter().map(|(_, v)| *v).collect::<Vec<_>>();
+        let name = |cell: &[(String, i32)]| format!("{:?}", values(cell));
+        let found = |axes: &[_]| {
+            let cells = cells(axes, name).into_iter();
+            cells.map(|cell| values(&cell)).collect::<Vec<_>>()
+        };
+        let axes = [axis("a", &[("*", &[1, 2])]), axis("b", &[("*", &[3, 4])])];
+        assert_eq!(found(&axes), [[1, 3], [1, 4], [2, 3], [2, 4]]);
+        assert_eq!(found(&[]), [Vec::<i32>::new()], "no axes, one cell");
+        let some = [axes[0].clone(), axis("b", &[("[2]", &[3, 4])])];
+        assert_eq!(found(&some), [vec![1], vec![2, 3], vec![2, 4]]);
+        let order: Vec<_> = rounds(&[2, 1, 3]).collect();
+        assert_eq!(order, [(1, 0), (1, 1), (1, 2), (2, 0), (2, 2), (3, 2)]);
     }
 
     #[test]

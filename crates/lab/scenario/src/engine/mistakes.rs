@@ -62,6 +62,7 @@ fn read(text: &str, controller: &Controller) -> Result<Scenario, Vec<Problem>> {
         beside: Path::new("."),
         controller,
         runs: None,
+        seconds: None,
         quick: false,
     };
     Scenario::read(text, &around)
@@ -233,7 +234,7 @@ const MISTAKES: [(&str, &str, usize, &str); 49] = [
         "kind = \"status\"",
         "kind = \"power\"",
         28,
-        "probe.kind: 'power' is unknown; known: counter, dscp",
+        "probe.kind: 'power' is unknown; known: channel, counter, cpu",
     ),
     (
         "pairs = \"ring\"",
@@ -360,6 +361,7 @@ fn each_mistake_is_reported_with_its_line_its_field_and_what_would_be_right() {
     each_is_reported(STORM, &STORM_MISTAKES);
     each_is_reported(QOS, &QOS_MISTAKES);
     each_is_reported(COMMANDS, &COMMAND_MISTAKES);
+    each_is_reported(TIMEOUTS, &TIMEOUT_MISTAKES);
 }
 
 const UDP: &str = r#"title = "test"
@@ -625,7 +627,7 @@ const CHANGE_MISTAKES: [(&str, &str, usize, &str); 30] = [
         "bars = [",
         "points = [\"lost\"]\nbars = [",
         49,
-        "either bars or points",
+        "write one of bars, points and lists",
     ),
     (
         "by = \"change\"",
@@ -660,6 +662,7 @@ fn the_quick_part_is_a_part_of_the_cells_and_runs() {
         beside: Path::new("."),
         controller: &controller,
         runs: None,
+        seconds: None,
         quick,
     };
     let cells = |text: &str, quick| {
@@ -957,6 +960,220 @@ const COMMAND_MISTAKES: [(&str, &str, usize, &str); 10] = [
     ),
 ];
 
+const TIMEOUTS: &str = r#"title = "test"
+seconds = 3
+runs = "$runs"
+[topology]
+graph = "single,2"
+fresh = true
+[controller]
+core = "last"
+config = "$config"
+[[matrix.case]]
+name = "hard"
+runs = 2
+config.timeouts = { policy = "fixed", idle_s = 0, hard_s = 1 }
+[[matrix.case]]
+name = "lease"
+runs = 1
+config.timeouts = { policy = "lease" }
+[matrix.size]
+"hard" = [64, 1472]
+[[traffic]]
+of = "*size=*"
+id = "echo"
+kind = "ping"
+between = ["h1-h2"]
+interval = "1s"
+payload_bytes = "$size"
+[[probe]]
+id = "channel"
+kind = "channel"
+of = "h2"
+[[probe]]
+id = "cpu"
+kind = "cpu"
+[[at]]
+id = "busy"
+time = "0s"
+load = { percent = 60, step = 10, every = "1s" }
+until = "end"
+[[at]]
+id = "end"
+time = "$seconds"
+[[row]]
+of = "*size=*"
+name = "pings"
+lost = "echo.lost"
+by_second = { value = "mean(echo.rtt_ms)", each = "1s" }
+[[row]]
+name = "all"
+predicted = "channel.detours * max(0, mean(channel.detour_ms) - 1)"
+percent = "cpu.core_percent"
+[[claim]]
+row = "pings"
+of = "hard, size=64"
+against = { size = "1472" }
+that = "max(lost) <= max(against.lost)"
+[[plot]]
+id = "by_second"
+row = "pings"
+lists = ["by_second"]
+lines = "size"
+[quick]
+seconds = 1
+runs = 1
+size = [64]
+"#;
+
+const TIMEOUT_MISTAKES: [(&str, &str, usize, &str); 21] = [
+    (
+        "seconds = 3",
+        "seconds = 0",
+        2,
+        "seconds: 0 is not a number from 0.1 to below 600.1",
+    ),
+    (
+        "seconds = 3\n",
+        "",
+        61,
+        "quick.seconds: the scenario has no seconds = 30",
+    ),
+    (
+        "\"$seconds\"",
+        "\"3s\"",
+        2,
+        "seconds: no field uses it; write \"$seconds\"",
+    ),
+    (
+        "runs = 2",
+        "runs = 0",
+        3,
+        "runs: 0 is not a whole number from 1",
+    ),
+    ("hard_s = 1", "hard_s = -1", 9, "controller.config: "),
+    (
+        "core = \"last\"",
+        "core = \"first\"",
+        8,
+        "'first' is unknown; known: last",
+    ),
+    (
+        "core = \"last\"\n",
+        "",
+        36,
+        "at.load: the controller has no core; write core =",
+    ),
+    (
+        "[64, 1472]",
+        "64",
+        18,
+        "matrix.size: a table is not a list of values",
+    ),
+    (
+        "payload_bytes = \"$size\"",
+        "payload_bytes = 8",
+        26,
+        "8 is not a whole number from 16 to 1472",
+    ),
+    (
+        "of = \"*size=*\"",
+        "of = \"*sizes=*\"",
+        21,
+        "traffic.of: no cell is like '*sizes=*'",
+    ),
+    ("of = \"h2\"", "of = \"h9\"", 30, "probe.of: no host h9"),
+    (
+        "core = \"last\"",
+        "transport = \"tls\"",
+        30,
+        "auster over tls cannot be read from the wire",
+    ),
+    (
+        "percent = 60",
+        "percent = 160",
+        37,
+        "160 is not a whole number from 0 to 100",
+    ),
+    (
+        ", every = \"1s\" }\nuntil",
+        " }\nuntil",
+        37,
+        "at.load.every: missing",
+    ),
+    (
+        "until = \"end\"",
+        "until = \"and\"",
+        38,
+        "did you mean end?",
+    ),
+    (
+        "each = \"1s\"",
+        "each = \"1ms\"",
+        46,
+        "'1ms' is outside 100ms",
+    ),
+    (
+        "\"channel.detours *",
+        "\"chanel.detours *",
+        49,
+        "no chanel.detours; did you mean channel.detours?",
+    ),
+    (
+        "\"1472\" }",
+        "\"1473\" }",
+        54,
+        "claim.against.size: '1473' in place of 'hard, size=64': the matrix has no such cell",
+    ),
+    (
+        "lists = [\"by_second\"]",
+        "lists = [\"lost\"]",
+        59,
+        "the row has no column lost; known: by_second",
+    ),
+    (
+        "lists = [\"by_second\"]",
+        "lists = [\"by_second\"]\nby = \"size\"",
+        60,
+        "plot.by: bars and points are over an axis",
+    ),
+    (
+        "max(against.lost)",
+        "max(against.by_second)",
+        55,
+        "no against.by_second",
+    ),
+];
+
+#[test]
+fn axes_may_be_of_some_cells_and_seconds_and_runs_are_the_cells_or_the_quick_parts() {
+    let controller = auster();
+    let around = |seconds, quick| Circumstances {
+        beside: Path::new("."),
+        controller: &controller,
+        runs: None,
+        seconds,
+        quick,
+    };
+    let scenario = |seconds, quick| match Scenario::read(TIMEOUTS, &around(seconds, quick)) {
+        Ok(scenario) => scenario,
+        Err(found) => panic!("{found:#?}"),
+    };
+    let whole = scenario(None, false);
+    let names: Vec<&str> = whole.cells.iter().map(|cell| cell.name.as_str()).collect();
+    assert_eq!(names, ["hard, size=64", "hard, size=1472", "lease"]);
+    assert_eq!(whole.networks.len(), 2 + 2 + 1);
+    let length = |s: &Scenario| s.cells[0].moments.last().map(|m| m.time.as_millis());
+    assert_eq!((length(&whole), whole.seconds), (Some(3000), Some(3.0)));
+    assert_eq!(length(&scenario(Some(2.5), true)), Some(2500));
+    let quick = scenario(None, true);
+    assert_eq!((length(&quick), quick.networks.len()), (Some(1000), 2));
+    let Err(found) = Scenario::read(GOOD, &around(Some(2.5), false)) else {
+        panic!("it takes no seconds");
+    };
+    assert!(found[0].text.contains("--seconds: the events"), "{found:?}");
+}
+
 /// Makes each mistake in a scenario that has none.
 fn each_is_reported(good: &str, mistakes: &[(&str, &str, usize, &str)]) {
     assert!(read(good, &auster()).is_ok());
@@ -1132,6 +1349,7 @@ fn mistakes_about_the_control_plane_are_reported_too() {
         beside: Path::new("."),
         controller: &controller,
         runs: None,
+        seconds: None,
         quick: true,
     };
     let quick = format!("{good}[quick]\nevent = [\"rehome\"]\n");
@@ -1406,7 +1624,7 @@ fn mistakes_about_setup_packets_and_plots_are_found() {
             "lines = \"wya\"",
             "plot.lines: [matrix] has no wya",
         ),
-        ("points = ", "bars = ", "plot.lines: only points takes it"),
+        ("points = ", "bars = ", "plot.log: only points and lists"),
         (
             "kind = \"machine\"",
             "kind = \"machin\"",
@@ -1498,6 +1716,9 @@ fn the_scenarios_of_the_project_are_read() {
         "qos-circuit.toml",
         "pso-out-of-band.toml",
         "pso-in-band.toml",
+        "table-2.toml",
+        "timeouts-1-to-5.toml",
+        "timeouts-figures.toml",
     ] {
         let text = std::fs::read_to_string(dir.join(name)).unwrap();
         let mistakes = read(&text, &auster()).err().unwrap_or_default();

@@ -1,9 +1,9 @@
-//! Plots of rows: a mean over the runs for each value of one axis.
+//! Plots of rows: a mean over the runs for each value of one axis, or over time.
 
 use measure::stats::Summary;
 use report::plot::{Bars, Plot, Series};
 
-use crate::engine::matrix::is_meant;
+use crate::engine::matrix;
 use crate::engine::rows::Row;
 use crate::engine::schema::{Cell, Scenario};
 
@@ -16,31 +16,51 @@ pub struct PlotSpec {
     pub label: String,
     pub row: String,
     pub columns: Vec<String>,
-    pub by: String,
-    /// A pattern of the cells that are drawn.
-    pub of: String,
-    /// An axis of the matrix; points have a line for each of its values.
+    /// Patterns of the cells; all of them if not given.
+    pub of: Option<Vec<String>>,
+    pub kind: Kind,
+    /// The axis of bars and points.
+    pub by: Option<String>,
+    /// An axis of the matrix; a picture has a line for each of its values.
     pub lines: Option<String>,
     /// Figures are drawn by their logarithms.
     pub log: bool,
-    /// Bars for each value, rather than points at it.
-    pub is_bars: bool,
     /// Draw the 95 % confidence intervals of the means.
     pub error: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    Bars,
+    Points,
+    /// Lists of a run, part by part.
+    Lists,
 }
 
 /// A cell's values on the axes that a picture is not over.
 type Others<'a> = Vec<&'a (String, String)>;
 
+/// Cells with their numbers.
+type Cells<'a> = Vec<(usize, &'a Cell)>;
+
 /// All pictures, each with the name of its file.
 pub fn draw(scenario: &Scenario, rows: &[Row]) -> Vec<(String, String)> {
     let pictures = scenario.plots.iter().flat_map(|spec| {
-        let cells = scenario.cells.iter().enumerate();
-        let cells = cells.filter(|(_, cell)| is_meant(&spec.of, &cell.name));
-        let is_own = |axis: &String| *axis == spec.by || Some(axis) == spec.lines.as_ref();
-        let mut groups: Vec<(Others<'_>, Vec<(usize, &Cell)>)> = Vec::new();
+        let is_meant = |cell: &Cell| {
+            let of = spec.of.as_ref();
+            of.is_none_or(|of| of.iter().any(|of| matrix::is_meant(of, &cell.name)))
+                && cell.rows.iter().any(|row| row.name == spec.row)
+        };
+        let cells = scenario
+            .cells
+            .iter()
+            .enumerate()
+            .filter(|(_, cell)| is_meant(cell));
+        let mut groups: Vec<(Others<'_>, Cells<'_>)> = Vec::new();
         for (n, cell) in cells {
-            let others = cell.parameters.iter().filter(|(axis, _)| !is_own(axis));
+            let own = [&spec.by, &spec.lines];
+            let is_other = |axis: &String| !own.into_iter().flatten().any(|own| own == axis);
+            let others = cell.parameters.iter().filter(|(axis, _)| is_other(axis));
             let others = others.collect();
             match groups.iter_mut().find(|(known, _)| *known == others) {
                 Some((_, cells)) => cells.push((n, cell)),
@@ -68,80 +88,134 @@ pub fn draw(scenario: &Scenario, rows: &[Row]) -> Vec<(String, String)> {
 }
 
 fn picture(spec: &PlotSpec, title: String, cells: &[(usize, &Cell)], rows: &[Row]) -> String {
-    let value = |cell: &Cell| cell.parameter(&spec.by).unwrap_or_default().to_string();
-    let summaries = |column: &str, cells: &[(usize, &Cell)]| -> Vec<Summary> {
-        let of_cell = |(n, _): &(usize, &Cell)| {
-            let own = rows.iter().filter(|r| r.cell == *n && r.name == spec.row);
-            let figures = own.map(|row| row.get(column)).filter(|x| !x.is_nan());
-            Summary::of(&figures.collect::<Vec<f64>>())
-        };
-        cells.iter().map(of_cell).collect()
+    let word = |cell: &Cell, axis: &Option<String>| {
+        let word = axis.as_ref().and_then(|axis| cell.parameter(axis));
+        word.unwrap_or_default().to_string()
     };
-    let means = |of: &[Summary]| of.iter().map(|s| s.mean).collect::<Vec<f64>>();
-    let errors = |of: &[Summary]| of.iter().map(|s| s.ci95).collect::<Vec<f64>>();
-    if spec.is_bars {
-        let columns = spec.columns.iter();
-        let columns = columns.map(|column| (column, summaries(column, cells)));
-        let columns: Vec<(&String, Vec<Summary>)> = columns.collect();
+    let of_cell = |cell: usize| {
+        let own = move |row: &&Row| row.cell == cell && row.name == spec.row;
+        rows.iter().filter(own)
+    };
+    // A series for each column and each value of the axis of lines.
+    let mut series: Vec<(String, &String, Cells<'_>)> = Vec::new();
+    for column in &spec.columns {
+        for (n, cell) in cells {
+            let word = word(cell, &spec.lines);
+            let name = match (word.as_str(), spec.columns.len()) {
+                ("", _) => column.clone(),
+                (_, 1) => word,
+                _ => format!("{word}, {column}"),
+            };
+            match series.iter_mut().find(|(known, ..)| *known == name) {
+                Some((.., cells)) => cells.push((*n, *cell)),
+                None => series.push((name, column, vec![(*n, *cell)])),
+            }
+        }
+    }
+    if spec.kind == Kind::Lists {
+        let lists = series.into_iter().map(|(name, column, cells)| {
+            let each = (cells.iter().flat_map(|(_, cell)| &cell.rows))
+                .find(|row| row.name == spec.row)
+                .and_then(|row| row.columns.iter().find(|known| known.name == *column)?.each);
+            let rows = cells.iter().flat_map(|(n, _)| of_cell(*n));
+            let lists: Vec<&[f64]> = rows.map(|row| row.list(column)).collect();
+            let each = each.unwrap_or_default().as_secs_f64();
+            Series {
+                name,
+                points: means_by_part(&lists, each),
+                error: None,
+            }
+        });
+        return lines(spec, title, "time (s)", lists.collect());
+    }
+    let summary = |n: usize, column: &str| {
+        let figures = of_cell(n)
+            .map(|row| row.get(column))
+            .filter(|x| !x.is_nan());
+        Summary::of(&figures.collect::<Vec<f64>>())
+    };
+    if spec.kind == Kind::Bars {
+        let mut groups: Vec<String> = Vec::new();
+        for (_, cell) in cells {
+            let group = word(cell, &spec.by);
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+        let parts = series.iter().map(|(name, column, cells)| {
+            let of_group = |group: &String| {
+                let own = cells
+                    .iter()
+                    .find(|(_, cell)| word(cell, &spec.by) == *group);
+                own.map_or_else(Summary::default, |(n, _)| summary(*n, column))
+            };
+            (name, groups.iter().map(of_group).collect::<Vec<Summary>>())
+        });
+        let parts: Vec<(&String, Vec<Summary>)> = parts.collect();
+        let means = |of: &[Summary]| of.iter().map(|s| s.mean).collect();
+        let errors = |of: &[Summary]| of.iter().map(|s| s.ci95).collect();
         let bars = Bars {
             title,
             y_label: spec.label.clone(),
-            groups: cells.iter().map(|(_, cell)| value(cell)).collect(),
-            parts: columns
+            parts: parts
                 .iter()
                 .map(|(name, of)| (name.to_string(), means(of)))
                 .collect(),
             stacked: false,
-            error: spec
-                .error
-                .then(|| columns.iter().map(|(_, of)| errors(of)).collect()),
+            error: (spec.error).then(|| parts.iter().map(|(_, of)| errors(of)).collect()),
+            groups,
         };
         return bars.svg();
     }
-    let at = |cell: &Cell| value(cell).parse().unwrap_or(f64::NAN);
-    let lines = lines(spec, cells);
-    let series = lines.iter().flat_map(|(line, cells)| {
-        spec.columns.iter().map(move |column| {
-            let of = summaries(column, cells);
-            Series {
-                name: match (*line, spec.columns.len()) {
-                    ("", _) => column.clone(),
-                    (line, 1) => line.to_string(),
-                    (line, _) => format!("{line}, {column}"),
-                },
-                points: cells
-                    .iter()
-                    .map(|(_, cell)| at(cell))
-                    .zip(means(&of))
-                    .collect(),
-                error: spec.error.then(|| errors(&of)),
-            }
-        })
+    let points = series.into_iter().map(|(name, column, cells)| {
+        let at = |cell: &Cell| word(cell, &spec.by).parse().unwrap_or(f64::NAN);
+        let found = cells
+            .iter()
+            .map(|(n, cell)| (at(cell), summary(*n, column)));
+        let (points, errors) = found.map(|(x, s)| ((x, s.mean), s.ci95)).unzip();
+        Series {
+            name,
+            points,
+            error: spec.error.then_some(errors),
+        }
     });
+    let by = spec.by.as_deref().unwrap_or_default();
+    lines(spec, title, by, points.collect())
+}
+
+fn lines(spec: &PlotSpec, title: String, x_label: &str, series: Vec<Series>) -> String {
     let plot = Plot {
         title,
-        x_label: spec.by.clone(),
+        x_label: x_label.to_string(),
         y_label: spec.label.clone(),
         y_log: spec.log,
-        series: series.collect(),
+        series,
         ..Plot::default()
     };
     plot.lines()
 }
 
-/// The cells of each line with the line's value; all cells where a column is a line.
-fn lines<'a>(
-    spec: &PlotSpec,
-    cells: &[(usize, &'a Cell)],
-) -> Vec<(&'a str, Vec<(usize, &'a Cell)>)> {
-    let mut lines: Vec<(&str, Vec<(usize, &Cell)>)> = Vec::new();
-    for (n, cell) in cells {
-        let axis = spec.lines.as_deref();
-        let value = axis.and_then(|axis| cell.parameter(axis)).unwrap_or("");
-        match lines.iter_mut().find(|(known, _)| *known == value) {
-            Some((_, own)) => own.push((*n, cell)),
-            None => lines.push((value, vec![(*n, cell)])),
-        }
+/// At the end of each part the mean over the runs that have it.
+fn means_by_part(lists: &[&[f64]], each: f64) -> Vec<(f64, f64)> {
+    let count = lists.iter().map(|list| list.len()).max().unwrap_or(0);
+    let mean = |part: usize| {
+        let values = lists.iter().filter_map(|list| list.get(part).copied());
+        let values: Vec<f64> = values.filter(|x| !x.is_nan()).collect();
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        (!values.is_empty()).then_some(((part + 1) as f64 * each, mean))
+    };
+    (0..count).filter_map(mean).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_the_mean_of_the_runs_that_have_it() {
+        let lists: [&[f64]; 3] = [&[2.0, 0.0, 4.0], &[0.0, f64::NAN, 2.0], &[4.0]];
+        let found = means_by_part(&lists, 0.5);
+        assert_eq!(found, [(0.5, 2.0), (1.0, 0.0), (1.5, 3.0)]);
+        assert_eq!(means_by_part(&[&[f64::NAN]], 1.0), []);
     }
-    lines
 }

@@ -14,6 +14,8 @@ use testbed::impairment::Impairment;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::engine::matrix::Axis;
+
 /// The variable of commands that has the folder of the scenario.
 const HERE: &str = "HERE";
 
@@ -176,16 +178,24 @@ impl Choice {
 #[derive(Clone, Debug, Default)]
 pub struct Parameters {
     choices: Vec<(String, Choice)>,
+    /// The length of what is measured, as `$seconds`.
+    seconds: Option<(String, Node)>,
     /// The folder of the scenario.
     here: PathBuf,
     used: RefCell<BTreeSet<String>>,
 }
 
 impl Parameters {
-    /// Takes the cell's choice for each axis.
-    pub fn new(choices: Vec<(String, Choice)>, here: PathBuf) -> Parameters {
+    /// Takes the cell's choice for each axis, the folder of the scenario, and the seconds of what
+    /// is measured.
+    pub fn new(choices: Vec<(String, Choice)>, here: PathBuf, seconds: Option<f64>) -> Parameters {
+        let node = |seconds| Node {
+            at: 0,
+            value: Value::Text(format!("{seconds}s")),
+        };
         Parameters {
             choices,
+            seconds: seconds.map(|seconds| (SECONDS.to_string(), node(seconds))),
             here,
             used: RefCell::default(),
         }
@@ -199,11 +209,7 @@ impl Parameters {
 
     /// The cell's name: `planned, rate_mbps=5`.
     pub fn name(&self) -> String {
-        let choices = self.choices.iter().map(|(axis, choice)| match choice {
-            named if named.is_named => named.words.clone(),
-            plain => format!("{axis}={}", plain.words),
-        });
-        choices.collect::<Vec<_>>().join(", ")
+        name(&self.choices)
     }
 
     pub fn is_used(&self, name: &str) -> bool {
@@ -223,7 +229,8 @@ impl Parameters {
     }
 
     fn fields(&self) -> impl Iterator<Item = &(String, Node)> {
-        self.choices.iter().flat_map(|(_, choice)| &choice.fields)
+        let choices = self.choices.iter().flat_map(|(_, choice)| &choice.fields);
+        choices.chain(&self.seconds)
     }
 
     fn get(&self, name: &str) -> Option<&Node> {
@@ -231,6 +238,18 @@ impl Parameters {
         self.used.borrow_mut().insert(name.to_string());
         Some(node)
     }
+}
+
+/// The name of the value that `--seconds` overrides.
+pub const SECONDS: &str = "seconds";
+
+/// The name of a cell, as far as its axes go.
+pub fn name(choices: &[(String, Choice)]) -> String {
+    let words = choices.iter().map(|(axis, choice)| match choice {
+        named if named.is_named => named.words.clone(),
+        plain => format!("{axis}={}", plain.words),
+    });
+    words.collect::<Vec<_>>().join(", ")
 }
 
 /// A table of the scenario. Each read marks its key as known; [`Section::finish`] reports the rest.
@@ -600,25 +619,48 @@ impl<'a> Section<'a> {
             .collect()
     }
 
-    /// Each key with its list of values, for the axes of the matrix.
-    pub fn axes(&self) -> Vec<(String, Vec<Choice>)> {
-        let mut axes: Vec<(String, Vec<Choice>)> = Vec::new();
+    /// Each key with its list of values, for the axes of the matrix. A table has a list for each
+    /// pattern of cells.
+    pub fn axes(&self) -> Vec<(String, Axis<Choice>)> {
+        let mut axes: Vec<(String, Axis<Choice>)> = Vec::new();
         for entry in self.entries {
             let key = &entry.key;
-            let choices = self.choices(key);
-            if choices.is_empty() {
+            let list = |node: &'a Node| -> Vec<Choice> {
+                let choices = match &node.value {
+                    Value::List(list) => list.iter().filter_map(|node| self.choice(key, node)),
+                    _ => return Vec::new(),
+                };
+                choices.collect()
+            };
+            let axis: Axis<Choice> = match &entry.node.value {
+                Value::Table(lists) => {
+                    self.know(key);
+                    let lists = lists.iter();
+                    lists.map(|e| (e.key.clone(), list(&e.node))).collect()
+                }
+                _ => vec![("*".to_string(), self.choices(key))],
+            };
+            if axis.is_empty() || axis.iter().any(|(_, choices)| choices.is_empty()) {
+                if matches!(entry.node.value, Value::Table(_)) {
+                    self.wrong(key, "a list of values, such as [1, 2]", &entry.node);
+                }
                 continue;
             }
-            let earlier = axes.iter().flat_map(|(_, choices)| choices);
-            let earlier: BTreeSet<&str> = earlier.flat_map(Choice::names).collect();
+            let choices = |axis: &'_ Axis<Choice>| -> Vec<Choice> {
+                axis.iter()
+                    .flat_map(|(_, choices)| choices.clone())
+                    .collect()
+            };
+            let earlier: Vec<Choice> = axes.iter().flat_map(|(_, axis)| choices(axis)).collect();
+            let earlier: BTreeSet<&str> = earlier.iter().flat_map(Choice::names).collect();
             let is_there = |choice: &Choice| {
                 let twice = choice.names().find(|name| earlier.contains(name));
                 twice.map(str::to_string)
             };
-            if let Some(twice) = choices.iter().find_map(is_there) {
+            if let Some(twice) = choices(&axis).iter().find_map(is_there) {
                 self.problem(key, format!("another axis has {twice} too"));
             }
-            axes.push((key.clone(), choices));
+            axes.push((key.clone(), axis));
         }
         axes
     }

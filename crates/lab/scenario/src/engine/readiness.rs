@@ -8,7 +8,7 @@ use cli::signals::Signals;
 use measure::quantiles::Quantiles;
 use testbed::network::Network;
 use testbed::plane::Plane;
-use testbed::probe::{Flow, Prober};
+use testbed::probe::{DATA_BYTES, Flow, Prober};
 use testbed::status;
 use testbed::tools::Shell;
 
@@ -194,6 +194,7 @@ impl Readiness<'_> {
                 from: *from,
                 to: *to,
                 interval: CALM_INTERVAL,
+                data_bytes: DATA_BYTES,
                 next: now + CALM_INTERVAL * n as u32 / established.len() as u32,
             };
             let mut flows: Vec<Flow> = established.iter().enumerate().map(flow).collect();

@@ -9,7 +9,7 @@ use crate::engine::expression::{self, Value};
 use crate::engine::matrix;
 use crate::engine::probe::Series;
 use crate::engine::schema::{AGAINST, Cell, Claim, Column, RowSpec, Run, Scenario};
-use crate::engine::timeline::{END, START, Window};
+use crate::engine::timeline::{END, START, Window, time_of};
 use crate::engine::traffic::Record;
 use crate::report::Check;
 
@@ -34,6 +34,8 @@ pub struct Row {
     pub repeats: Option<u64>,
     /// NaN is a missing figure.
     pub figures: Vec<(String, f64)>,
+    /// The figures of columns with `each`.
+    pub lists: Vec<(String, Vec<f64>)>,
 }
 
 /// Parameters, the number of the run, and figures, in one object.
@@ -49,34 +51,56 @@ impl Serialize for Row {
             .figures
             .iter()
             .map(|(name, x)| (name.as_str(), number(*x)));
+        let lists = self.lists.iter();
+        let list = |list: &[f64]| list.iter().map(|x| number(*x)).collect::<Vec<_>>();
+        let lists = lists.map(|(name, values)| (name.as_str(), list(values).into()));
         let run = std::iter::once(("run", self.run.into()));
         let repeats = self.repeats.map(|n| ("repeats", n.into()));
-        serializer.collect_map(parameters.chain(run).chain(repeats).chain(figures))
+        serializer.collect_map(
+            parameters
+                .chain(run)
+                .chain(repeats)
+                .chain(figures)
+                .chain(lists),
+        )
     }
 }
 
 /// The rows of one run.
 pub fn rows(cell: &Cell, run: &Run, measured: &Measured<'_>) -> Vec<Row> {
     let row = |spec: &RowSpec| {
-        let figure = |column: &Column| {
-            let window = Window::between(measured.times, &column.window);
-            let value = window.map(|window| {
-                column
-                    .value
-                    .value(&|name| figure(cell, measured, &window, name))
-            });
-            match value {
-                Some(Value::One(one)) => (column.name.clone(), one),
-                _ => (column.name.clone(), f64::NAN),
+        let one = |column: &Column, window: &Window| {
+            let value = |name: &str| figure(cell, measured, window, name);
+            match column.value.value(&value) {
+                Value::One(one) => one,
+                Value::Many(_) => f64::NAN,
             }
         };
+        let (mut figures, mut lists) = (Vec::new(), Vec::new());
+        for column in &spec.columns {
+            let window = Window::between(measured.times, &column.window);
+            let (name, end) = (
+                column.name.clone(),
+                time_of(measured.times, &column.window[1]),
+            );
+            match (column.each, window, end) {
+                (Some(length), Some(window), Some(end)) => {
+                    let parts = window.parts(end, length).into_iter();
+                    lists.push((name, parts.map(|part| one(column, &part)).collect()));
+                }
+                (_, window, _) => {
+                    figures.push((name, window.map_or(f64::NAN, |w| one(column, &w))));
+                }
+            }
+        }
         Row {
             name: spec.name.clone(),
             cell: run.cell,
             run: run.number,
             parameters: cell.parameters.clone(),
             repeats: None,
-            figures: spec.columns.iter().map(figure).collect(),
+            figures,
+            lists,
         }
     };
     cell.rows.iter().map(row).collect()
@@ -108,8 +132,9 @@ fn figure(cell: &Cell, measured: &Measured<'_>, window: &Window, name: &str) -> 
 pub fn verdicts(scenario: &Scenario, rows: &[Row]) -> Vec<Check> {
     let cells = scenario.cells.iter().enumerate();
     let pairs = cells.flat_map(|(n, cell)| scenario.claims.iter().map(move |c| (n, cell, c)));
+    let has_row = |cell: &Cell, claim: &Claim| cell.rows.iter().any(|r| r.name == claim.row);
     pairs
-        .filter(|(_, cell, claim)| matrix::is_meant(&claim.of, &cell.name))
+        .filter(|(_, cell, claim)| matrix::is_meant(&claim.of, &cell.name) && has_row(cell, claim))
         // The quick part may lack the other cell.
         .filter(|(n, _, claim)| {
             claim
@@ -150,6 +175,11 @@ impl Row {
         let found = self.figures.iter().find(|(known, _)| known == name);
         found.map_or(f64::NAN, |(_, figure)| *figure)
     }
+
+    pub fn list(&self, name: &str) -> &[f64] {
+        let found = self.lists.iter().find(|(known, _)| known == name);
+        found.map_or(&[], |(_, list)| list)
+    }
 }
 
 /// A row as one line of progress.
@@ -166,25 +196,42 @@ pub fn line(row: &Row) -> String {
 
 /// A table for each kind of row, with a line for each cell: one figure, or median, least and most.
 pub fn tables(scenario: &Scenario, rows: &[Row]) -> String {
-    let Some(first) = scenario.cells.first() else {
-        return String::new();
-    };
     let mut text = String::new();
-    for spec in &first.rows {
-        let axes = first.parameters.iter().map(|(name, _)| name.as_str());
-        let columns = spec.columns.iter().map(|column| column.name.as_str());
-        let header: Vec<&str> = axes.chain(["runs"]).chain(columns).collect();
-        let line = |(n, cell): (usize, &Cell)| {
-            let own = |row: &&Row| row.cell == n && row.name == spec.name;
+    for name in scenario.kinds_of_rows() {
+        let spec = |cell: &Cell| cell.rows.iter().find(|row| row.name == name).cloned();
+        let cells = scenario.cells.iter().enumerate();
+        let cells = cells.filter_map(|(n, cell)| Some((n, cell, spec(cell)?)));
+        let cells: Vec<(usize, &Cell, RowSpec)> = cells.collect();
+        let mut axes: Vec<&str> = Vec::new();
+        for (axis, _) in cells.iter().flat_map(|(_, cell, _)| &cell.parameters) {
+            if !axes.contains(&axis.as_str()) {
+                axes.push(axis);
+            }
+        }
+        let columns = cells.first().map_or(&[][..], |(_, _, spec)| &spec.columns);
+        let columns = columns.iter().filter(|column| column.each.is_none());
+        let columns: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
+        let line = |(n, cell, _): &(usize, &Cell, RowSpec)| {
+            let own = |row: &&Row| row.cell == *n && row.name == name;
             let own: Vec<&Row> = rows.iter().filter(own).collect();
-            let values = cell.parameters.iter().map(|(_, value)| value.clone());
-            let figures = spec.columns.iter();
-            let figures = figures.map(|c| spread(own.iter().map(|row| row.get(&c.name))));
+            let values = axes.iter().map(|axis| cell.parameter(axis).unwrap_or("-"));
+            let figures = columns.iter();
+            let figures = figures.map(|name| spread(own.iter().map(|row| row.get(name))));
             let runs = std::iter::once(own.len().to_string());
-            values.chain(runs).chain(figures).collect()
+            values
+                .map(str::to_string)
+                .chain(runs)
+                .chain(figures)
+                .collect()
         };
-        let lines: Vec<Vec<String>> = scenario.cells.iter().enumerate().map(line).collect();
-        text += &format!("\n{}\n{}", spec.name, cli::table::table(&header, &lines));
+        let lines: Vec<Vec<String>> = cells.iter().map(line).collect();
+        let header: Vec<&str> = axes
+            .iter()
+            .copied()
+            .chain(["runs"])
+            .chain(columns.clone())
+            .collect();
+        text += &format!("\n{name}\n{}", cli::table::table(&header, &lines));
     }
     text
 }

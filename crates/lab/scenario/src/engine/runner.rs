@@ -40,17 +40,13 @@ const NETWORKS_SHOWN_MAX: usize = 20;
 pub fn run(args: &Args) -> Result<(), Failure> {
     let path = &args.scenario;
     let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
-    if args.seconds.is_some() {
-        return Err(Failure::usage(
-            "--seconds: the events of this scenario say how long a run lasts",
-        ));
-    }
     let transport = args.transport.unwrap_or(Transport::Tcp);
     let controller = Controller::parse(args.one_controller()?, transport)?;
     let around = Circumstances {
         beside: path.parent().unwrap_or(Path::new(".")),
         controller: &controller,
         runs: args.runs.map(u64::from),
+        seconds: args.seconds,
         quick: args.quick,
     };
     let scenario = Scenario::read(&text, &around).map_err(|found| mistakes(path, &found))?;
@@ -93,6 +89,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let checks = rows::verdicts(&scenario, &rows);
     let document = Document {
         title: scenario.title.clone(),
+        seconds: scenario.seconds,
         scenario: path.display().to_string(),
         command: std::env::args().collect(),
         controller: controllers,
@@ -121,6 +118,7 @@ pub fn check(path: &Path) -> Result<(), Failure> {
             beside: path.parent().unwrap_or(Path::new(".")),
             controller: &controller,
             runs: None,
+            seconds: None,
             quick,
         };
         Scenario::read(&text, &around).map_err(|found| mistakes(path, &found))
@@ -180,11 +178,9 @@ impl Experiment<'_> {
             switches: topology.switches.len(),
             links: topology.links.len(),
             hosts: topology.hosts.len(),
-            // A network whose only run is not valid has empty lists.
-            rows: cell
-                .rows
-                .iter()
-                .map(|row| (row.name.clone(), Vec::new()))
+            // Kinds of rows that its runs lack are empty lists.
+            rows: (self.scenario.kinds_of_rows().into_iter())
+                .map(|name| (name.to_string(), Vec::new()))
                 .collect(),
             ..Outcome::default()
         };
@@ -352,6 +348,7 @@ fn one_run(
         topology: &cell.network.topology,
         plane,
         switches: network.namespace(SWITCHES),
+        controller_pid: network.pid("controller"),
         shell: Shell::of(network.ledger())?,
         epoch,
         until: start + end,

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use auster::run;
 use sim::link::LinkConfig;
 use testbed::plane::{Controller, Site, Transport};
 use testbed::topology::Topology;
@@ -14,10 +15,11 @@ use testbed::topology_file::topology;
 use crate::engine::command::Command;
 use crate::engine::event::{self, Event};
 use crate::engine::expression::{Expression, Shape};
-use crate::engine::matrix;
-use crate::engine::plot::PlotSpec;
+use crate::engine::matrix::{self, Axis};
+use crate::engine::plot::{Kind, PlotSpec};
 use crate::engine::probe::{self, Probe};
-use crate::engine::reader::{Choice, Node, Parameters, Problem, Problems, Section, suggestion};
+use crate::engine::reader::{self, Choice, Node, Parameters, Problem, Problems, SECONDS};
+use crate::engine::reader::{Section, suggestion};
 use crate::engine::setup::Step;
 use crate::engine::timeline::{self, END, Moment, START, Window, time_of};
 use crate::engine::traffic::{self, Pair, Traffic};
@@ -27,6 +29,8 @@ use crate::report::OUTCOME_KEYS;
 pub struct Scenario {
     /// One line that says what it shows.
     pub title: String,
+    /// The length of what is measured, where the command line may change it.
+    pub seconds: Option<f64>,
     /// Stay up with a live view until Ctrl-C.
     pub stay: bool,
     /// The file has `[controller]`, so the command line does not choose one.
@@ -45,6 +49,7 @@ pub struct Cell {
     /// `kill=controller, down=1s`; empty without a matrix.
     pub name: String,
     pub parameters: Vec<(String, String)>,
+    runs: u64,
     pub network: NetworkSpec,
     pub ready: Ready,
     pub valid: Option<Valid>,
@@ -131,6 +136,8 @@ pub struct Column {
     pub value: Expression,
     /// From one moment to another.
     pub window: [String; 2],
+    /// A list: the value in each part of this length.
+    pub each: Option<Duration>,
 }
 
 /// A claim on the rows of every cell that it selects.
@@ -163,6 +170,7 @@ pub struct Circumstances<'a> {
     pub beside: &'a Path,
     pub controller: &'a Controller,
     pub runs: Option<u64>,
+    pub seconds: Option<f64>,
     /// Only the part of `[quick]`.
     pub quick: bool,
 }
@@ -172,11 +180,18 @@ pub const AGAINST: &str = "against.";
 
 const CELLS_MAX: usize = 10_000;
 const RUNS_MAX: u64 = 1000;
+const SECONDS_RANGE: Range<f64> = 0.1..600.1;
 const PACKETS_PER_SECOND_MAX: f64 = 20_000.0;
 const TIME_MAX: Duration = Duration::from_secs(600);
 const PORT_BUFFER_BYTES: RangeInclusive<u64> = 4096..=64 << 20;
 
 impl Scenario {
+    /// The names of the rows of all cells.
+    pub fn kinds_of_rows(&self) -> BTreeSet<&str> {
+        let rows = self.cells.iter().flat_map(|cell| &cell.rows);
+        rows.map(|row| row.name.as_str()).collect()
+    }
+
     /// Reads a scenario, or finds all its mistakes.
     pub fn read(text: &str, around: &Circumstances<'_>) -> Result<Scenario, Vec<Problem>> {
         let root = Node::parse(text).map_err(|problem| vec![problem])?;
@@ -195,15 +210,37 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
     let top = Section::new(root, &none, problems);
     let matrix = top.section("matrix");
     let mut axes = matrix.as_ref().map(Section::axes).unwrap_or_default();
-    let quick_runs = quick(&top, &mut axes, around);
-    let count: usize = axes.iter().map(|(_, values)| values.len()).product();
+    let seconds = top.number(SECONDS, SECONDS_RANGE);
+    let (quick_runs, quick_seconds) = quick(&top, &mut axes, around);
+    let seconds = seconds.map(|own| around.seconds.or(quick_seconds).unwrap_or(own));
+    if around.seconds.is_some() && !top.has(SECONDS) {
+        let right = "the events of this scenario say how long a run lasts";
+        top.problem(SECONDS, format!("--seconds: {right}"));
+    }
+    if around
+        .seconds
+        .is_some_and(|seconds| !SECONDS_RANGE.contains(&seconds))
+    {
+        top.problem(SECONDS, "--seconds: write a number from 0.1 to 600");
+    }
+    if around
+        .runs
+        .is_some_and(|runs| !(1..=RUNS_MAX).contains(&runs))
+    {
+        top.problem(
+            "runs",
+            format!("--runs: write a number from 1 to {RUNS_MAX}"),
+        );
+    }
+    let most = |lists: &Axis<Choice>| lists.iter().map(|(_, list)| list.len()).max();
+    let count: usize = axes.iter().filter_map(|(_, lists)| most(lists)).product();
     if count > CELLS_MAX {
         top.problem("matrix", format!("{count} cells are more than {CELLS_MAX}"));
         return None;
     }
     let here = absolute(around.beside);
-    let cells = matrix::cells(&axes).into_iter();
-    let cells = cells.map(|choices| Parameters::new(choices, here.clone()));
+    let cells = matrix::cells(&axes, reader::name).into_iter();
+    let cells = cells.map(|choices| Parameters::new(choices, here.clone(), seconds));
     let mut parameters: Vec<Parameters> = cells.collect();
     for pattern in top.texts("except").unwrap_or_default() {
         let count = parameters.len();
@@ -214,14 +251,20 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
     }
     let title = top.required_text("title", "\"A ring loses a link\"");
     let stay = top.truth("stay").unwrap_or(false);
-    let runs = top.count("runs", 1..=RUNS_MAX);
-    let runs = around.runs.or(quick_runs).or(runs).unwrap_or(1);
-    let cells: Vec<Option<Cell>> = parameters
+    let mut cells: Vec<Option<Cell>> = parameters
         .iter()
         .map(|values| cell(&Section::new(root, values, problems), around))
         .collect();
-    for (axis, choices) in &axes {
-        for name in choices.iter().flat_map(Choice::names) {
+    if let Some(runs) = around.runs.or(quick_runs) {
+        cells.iter_mut().flatten().for_each(|cell| cell.runs = runs);
+    }
+    if seconds.is_some() && !parameters.iter().any(|values| values.is_used(SECONDS)) {
+        let right = "write \"$seconds\" as the time of a moment";
+        top.problem(SECONDS, format!("no field uses it; {right}"));
+    }
+    for (axis, lists) in &axes {
+        let choices = lists.iter().flat_map(|(_, choices)| choices);
+        for name in choices.flat_map(Choice::names) {
             if let Some(matrix) = &matrix
                 && !parameters.iter().any(|values| values.is_used(name))
             {
@@ -232,6 +275,7 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
     }
     // The cells have read these.
     for key in [
+        "runs",
         "seed",
         "topology",
         "control",
@@ -262,13 +306,13 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
     let plots = top.sections("plot");
     let plots = plots
         .into_iter()
-        .map(|section| plot(section, cells.as_deref()))
+        .filter_map(|section| plot(section, cells.as_deref(), around.quick))
         .collect::<Vec<_>>();
     let networks = cells
         .as_ref()
         .filter(|_| problems.is_empty())
         .and_then(|cells| {
-            networks(cells, runs)
+            networks(cells)
                 .map_err(|problem| top.problem("traffic", problem))
                 .ok()
         });
@@ -277,12 +321,13 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
     top.finish();
     Some(Scenario {
         title: title?,
+        seconds,
         stay,
         own_controller,
         has_quick,
         cells: cells?,
         claims: claims.into_iter().collect::<Option<_>>()?,
-        plots: plots.into_iter().collect::<Option<_>>()?,
+        plots,
         networks: networks?,
     })
 }
@@ -293,29 +338,35 @@ pub fn absolute(folder: &Path) -> PathBuf {
     found.unwrap_or_else(|_| folder.to_owned())
 }
 
-/// Reads `[quick]`, takes its part of the axes if that is asked for, and returns its runs. A named
-/// value is one of the axis; a plain one may be another.
+/// Reads `[quick]`, takes its part of the axes if that is asked for, and returns its runs and
+/// seconds. A named value is one of the axis; a plain one of all cells may be another.
 fn quick(
     top: &Section<'_>,
-    axes: &mut [(String, Vec<Choice>)],
+    axes: &mut [(String, Axis<Choice>)],
     around: &Circumstances<'_>,
-) -> Option<u64> {
+) -> (Option<u64>, Option<f64>) {
     let Some(section) = top.section("quick") else {
         if around.quick && !top.has("quick") {
             top.problem("quick", "--quick runs this part; write [quick]");
         }
-        return None;
+        return (None, None);
     };
     let runs = section.count("runs", 1..=RUNS_MAX);
+    let seconds = section.number(SECONDS, SECONDS_RANGE);
+    if section.has(SECONDS) && !top.has(SECONDS) {
+        section.problem(SECONDS, "the scenario has no seconds = 30 at its top");
+    }
     for key in section.other_keys() {
         let names = axes.iter().map(|(axis, _)| axis.as_str());
         let right = suggestion(key, names.chain(["runs"]));
-        let Some((_, choices)) = axes.iter_mut().find(|(axis, _)| axis == key) else {
+        let Some((_, lists)) = axes.iter_mut().find(|(axis, _)| axis == key) else {
             section.problem(key, format!("no axis of [matrix]; {right}"));
             section.know(key);
             continue;
         };
-        if choices.iter().all(|choice| !choice.is_named) {
+        if let [(_, choices)] = lists.as_mut_slice()
+            && choices.iter().all(|choice| !choice.is_named)
+        {
             let own = section.choices(key);
             if around.quick {
                 *choices = own;
@@ -323,18 +374,24 @@ fn quick(
             continue;
         }
         let wanted = section.words(key).unwrap_or_default();
+        let known = lists.iter().flat_map(|(_, choices)| choices);
+        let known: Vec<&str> = known.map(|choice| choice.words.as_str()).collect();
         for word in &wanted {
-            if !choices.iter().any(|choice| choice.words == *word) {
-                let right = suggestion(word, choices.iter().map(|choice| choice.words.as_str()));
+            if !known.contains(&word.as_str()) {
+                let right = suggestion(word, known.iter().copied());
                 section.problem(key, format!("[matrix] has no {word}; {right}"));
             }
         }
         if around.quick {
-            choices.retain(|choice| wanted.contains(&choice.words));
+            let lists = lists.iter_mut();
+            lists.for_each(|(_, list)| list.retain(|choice| wanted.contains(&choice.words)));
         }
     }
     section.finish();
-    runs.filter(|_| around.quick)
+    match around.quick {
+        true => (runs, seconds),
+        false => (None, None),
+    }
 }
 
 fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
@@ -343,6 +400,7 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
         .map(|(axis, words)| (axis.to_string(), words.to_string()))
         .collect();
     let name = top.parameters().name();
+    let runs = top.count("runs", 1..=RUNS_MAX).unwrap_or(1);
     let network = network(top, around);
     let topology = network.as_ref().map(|network| &network.topology);
     let ready = ready(top, topology);
@@ -352,7 +410,7 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
     let mut ids = BTreeSet::new();
     let mut rate = 0.0;
     let mut streams = Vec::new();
-    for section in top.sections("traffic") {
+    for section in sections_for(top, "traffic", &name) {
         let id = new_id(&section, &mut ids);
         let begins = moment(&section, "begins", &times).unwrap_or_else(|| START.to_string());
         let ends = moment(&section, "ends", &times).unwrap_or_else(|| END.to_string());
@@ -407,8 +465,8 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
         let id = new_id(&section, &mut ids);
         let begins = moment(&section, "begins", &times).unwrap_or_else(|| START.to_string());
         let kind = probe::read(&section);
-        if let (Some(kind), Some(topology)) = (&kind, topology)
-            && let Err(problem) = kind.check(topology)
+        if let (Some(kind), Some(network)) = (&kind, &network)
+            && let Err(problem) = kind.check(&network.topology, &network.controller)
         {
             let key = ["in", "of"].into_iter().find(|key| section.has(key));
             section.problem(key.unwrap_or("kind"), problem);
@@ -438,11 +496,12 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
         .iter()
         .map(|(n, shape)| (n.as_str(), *shape))
         .collect();
-    let rows = rows(top, &times, &known);
+    let rows = rows(top, &name, &times, &known);
     let valid = valid(top, &known);
     Some(Cell {
         name,
         parameters,
+        runs,
         network: network?,
         ready,
         valid,
@@ -539,7 +598,7 @@ fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec>
 const TRANSPORTS: [&str; 5] = ["tcp", "tls", "ssl", "quic", "quic-0rtt"];
 
 /// Keys of `[controller]` for auster's processes and addresses.
-const SITE_KEYS: [&str; 3] = ["transport", "addresses", "standby"];
+const SITE_KEYS: [&str; 4] = ["transport", "addresses", "standby", "core"];
 
 /// The controller as the scenario wants it; `None` leaves the choice to the command line.
 fn controller(section: &Section<'_>) -> Option<Controller> {
@@ -560,6 +619,7 @@ fn controller(section: &Section<'_>) -> Option<Controller> {
         _ => Site::new(Transport::Tcp),
     };
     site.standby = section.truth("standby").unwrap_or(false);
+    site.on_last_core = section.word("core", &["last"]).is_some();
     let address = |text: &String| {
         let address: Option<Ipv4Addr> = text.parse().ok();
         address.filter(|address| (1..=253).contains(&address.octets()[3]))
@@ -609,6 +669,12 @@ fn config(
     controller: &Controller,
 ) -> toml::Table {
     let mut config = section.map_or_else(toml::Table::new, |section| section.table("config"));
+    if let (Some(section), Controller::Auster(_)) = (section, controller) {
+        let text = toml::to_string(&config).unwrap_or_default();
+        let found = run::check_settings(&text, Path::new("config")).err();
+        let found = found.into_iter().flatten();
+        found.for_each(|problem| section.problem("config", problem));
+    }
     let Some(section) = top.section("qos") else {
         return config;
     };
@@ -641,9 +707,17 @@ fn has_cells(section: &Section<'_>, names: &[String]) -> bool {
     patterns.all(|pattern| names.iter().any(|name| matrix::is_meant(&pattern, name)))
 }
 
-/// Reports an `[[at]]` that is for no cell. No cell reads it.
+/// The sections of a kind that are for a cell.
+fn sections_for<'a>(top: &Section<'a>, kind: &'a str, name: &str) -> Vec<Section<'a>> {
+    let mut sections = top.sections(kind);
+    sections.retain(|section| is_for(section, name));
+    sections
+}
+
+/// Reports a section that is for no cell. No cell reads it.
 fn check_patterns(top: &Section<'_>, names: &[String]) {
-    for section in top.sections("at") {
+    let kinds = ["at", "traffic", "row"].into_iter();
+    for section in kinds.flat_map(|kind| top.sections(kind)) {
         for of in section.text_or_texts("of").unwrap_or_default() {
             if !names.iter().any(|name| matrix::is_meant(&of, name)) {
                 let example = names.first().map_or("", String::as_str);
@@ -691,10 +765,7 @@ type Events = Vec<(String, Box<dyn Event>)>;
 fn moments(top: &Section<'_>, cell: &str, network: Option<&NetworkSpec>) -> (Vec<Moment>, Events) {
     let (mut moments, mut events) = (Vec::<Moment>::new(), Vec::new());
     let mut lasting = Vec::new();
-    for section in top.sections("at") {
-        if !is_for(&section, cell) {
-            continue;
-        }
+    for section in sections_for(top, "at", cell) {
         let mut ids = moments.iter().map(|moment| moment.id.clone()).collect();
         let id = new_id(&section, &mut ids);
         let times = timeline::schedule(&moments);
@@ -759,9 +830,14 @@ fn comparison(text: &str, known: &[(&str, Shape)]) -> Result<Expression, String>
     }
 }
 
-fn rows(top: &Section<'_>, times: &[(String, Duration)], known: &[(&str, Shape)]) -> Vec<RowSpec> {
+fn rows(
+    top: &Section<'_>,
+    cell: &str,
+    times: &[(String, Duration)],
+    known: &[(&str, Shape)],
+) -> Vec<RowSpec> {
     let mut rows = Vec::<RowSpec>::new();
-    for section in top.sections("row") {
+    for section in sections_for(top, "row", cell) {
         let name = section
             .required_text("name", "\"failure\"")
             .unwrap_or_default();
@@ -791,13 +867,14 @@ fn rows(top: &Section<'_>, times: &[(String, Duration)], known: &[(&str, Shape)]
                 let right = "a column is named in a-z, 0-9 and _, and not run, repeats or an axis";
                 section.problem(key, right);
             }
-            let (value, window) = match section.text_or_section(key) {
-                Some(Ok(text)) => (Some(text), whole.clone()),
+            let (value, window, each) = match section.text_or_section(key) {
+                Some(Ok(text)) => (Some(text), whole.clone(), None),
                 Some(Err(inner)) => {
                     let value = inner.required_text("value", "\"pings.lost\"");
                     let window = window(&inner, times).unwrap_or_else(|| whole.clone());
+                    let each = inner.duration("each", Duration::from_millis(100)..=TIME_MAX);
                     inner.finish();
-                    (value, window)
+                    (value, window, each)
                 }
                 None => continue,
             };
@@ -811,6 +888,7 @@ fn rows(top: &Section<'_>, times: &[(String, Duration)], known: &[(&str, Shape)]
                 name: key.to_string(),
                 value,
                 window,
+                each,
             });
         }
         rows.push(RowSpec { name, columns });
@@ -838,9 +916,11 @@ fn claim(section: Section<'_>, cells: Option<&[Cell]>, quick: bool) -> Option<Cl
     // Rows of a scenario with mistakes are not all known.
     let claim = cells.and_then(|cells| {
         let found = kind_of_row(&section, row.as_ref(), cells)?;
+        let rows_of = |cell: &&Cell| cell.rows.iter().any(|row| row.name == found.name);
+        let mut meant = cells.iter().filter(rows_of);
         // The quick part may lack the cells of a claim.
-        if !quick && !cells.iter().any(|cell| matrix::is_meant(&of, &cell.name)) {
-            let example = &cells[0].name;
+        if !quick && !meant.any(|cell| matrix::is_meant(&of, &cell.name)) {
+            let example = cells.iter().find(rows_of).map_or("", |cell| &cell.name);
             section.problem(
                 "of",
                 format!("no cell is like '{of}'; cells are such as '{example}'"),
@@ -859,9 +939,10 @@ fn claim(section: Section<'_>, cells: Option<&[Cell]>, quick: bool) -> Option<Cl
             Some(Err(axes)) => Some(other_cells(&axes, cells, &of, quick)),
             None => None,
         };
-        let mut columns: Vec<String> = found.columns.iter().map(|c| c.name.clone()).collect();
+        let numbers = found.columns.iter().filter(|column| column.each.is_none());
+        let mut columns: Vec<String> = numbers.map(|c| c.name.clone()).collect();
         if against.is_some() {
-            let others = found.columns.iter().map(|c| format!("{AGAINST}{}", c.name));
+            let others = columns.iter().map(|name| format!("{AGAINST}{name}"));
             columns.extend(others.collect::<Vec<_>>());
         }
         let columns: Vec<(&str, Shape)> = columns.iter().map(|c| (c.as_str(), many)).collect();
@@ -886,9 +967,14 @@ fn kind_of_row<'c>(
     name: Option<&String>,
     cells: &'c [Cell],
 ) -> Option<&'c RowSpec> {
-    let rows = &cells.first()?.rows;
+    let mut rows: Vec<&RowSpec> = Vec::new();
+    for row in cells.iter().flat_map(|cell| &cell.rows) {
+        if !rows.iter().any(|known| known.name == row.name) {
+            rows.push(row);
+        }
+    }
     let name = name.or_else(|| Some(&rows.first()?.name));
-    let Some(found) = rows.iter().find(|known| Some(&known.name) == name) else {
+    let Some(found) = rows.iter().copied().find(|known| Some(&known.name) == name) else {
         let known = rows.iter().map(|known| known.name.as_str());
         let name = name.map_or("", String::as_str);
         section.problem(
@@ -907,28 +993,33 @@ fn kind_of_row<'c>(
     Some(found)
 }
 
-fn plot(section: Section<'_>, cells: Option<&[Cell]>) -> Option<PlotSpec> {
+fn plot(section: Section<'_>, cells: Option<&[Cell]>, quick: bool) -> Option<PlotSpec> {
     let id = section.required_text("id", "\"counts\"");
     let row = section.text("row");
-    let is_bars = section.has("bars");
-    let keys = ["bars", "points"].map(|key| (key, section.texts(key)));
-    let by = section.required_text("by", "\"rate_mbps\"");
+    let of = section.one_or_more("of");
+    let kinds = ["bars", "points", "lists"];
+    let keys = kinds.map(|key| (key, section.texts(key)));
+    let (by, lines) = (section.text("by"), section.text("lines"));
     let error = section.word("error", &["ci95"]).is_some();
     let title = section.text("title");
     let label = section.text("label");
-    let of = section.text("of").unwrap_or_else(|| "*".to_string());
-    let lines = section.text("lines");
-    let log = section.truth("log").unwrap_or(false);
-    for key in ["lines", "log"] {
-        if is_bars && section.has(key) {
-            section.problem(key, "only points takes it");
+    let kind = match kinds.map(|key| section.has(key)) {
+        [true, false, false] => Kind::Bars,
+        [false, true, false] => Kind::Points,
+        [false, false, true] => Kind::Lists,
+        _ => {
+            let right = "write one of bars, points and lists, such as bars = [\"lost\"]";
+            section.problem("bars", right);
+            Kind::Bars
         }
+    };
+    if (kind == Kind::Lists) == section.has("by") {
+        let right = "bars and points are over an axis: by = \"rate_mbps\"; lists are over time";
+        section.problem("by", right);
     }
-    if section.has("bars") == section.has("points") {
-        section.problem(
-            "bars",
-            "write either bars or points, such as bars = [\"lost\"]",
-        );
+    let log = section.truth("log").unwrap_or(false);
+    if kind == Kind::Bars && section.has("log") {
+        section.problem("log", "only points and lists take it");
     }
     if id.as_ref().is_some_and(|id| !is_name(id)) {
         section.problem("id", "a plot is named in a-z, 0-9 and _");
@@ -938,34 +1029,41 @@ fn plot(section: Section<'_>, cells: Option<&[Cell]>) -> Option<PlotSpec> {
         let (key, columns) = keys.into_iter().find(|(_, columns)| columns.is_some())?;
         let columns = columns?;
         for column in &columns {
-            let known = found.columns.iter().map(|known| known.name.as_str());
+            let is_right = |column: &&Column| column.each.is_some() == (kind == Kind::Lists);
+            let known = found.columns.iter().filter(is_right);
+            let known = known.map(|known| known.name.as_str());
             if !known.clone().any(|known| known == column) {
                 let right = suggestion(column, known);
                 section.problem(key, format!("the row has no column {column}; {right}"));
             }
         }
-        let by = by?;
-        let axes = cells[0].parameters.iter().map(|(axis, _)| axis.as_str());
-        if let Some(lines) = lines
-            .as_ref()
-            .filter(|lines| cells[0].parameter(lines).is_none())
-        {
-            let right = suggestion(lines, axes.clone());
-            section.problem("lines", format!("[matrix] has no {lines}; {right}"));
+        let meant = cells.iter().filter(|cell| {
+            let is_meant = |of: &String| matrix::is_meant(of, &cell.name);
+            cell.rows.iter().any(|row| row.name == found.name)
+                && of.as_ref().is_none_or(|of| of.iter().any(is_meant))
+        });
+        let meant: Vec<&Cell> = meant.collect();
+        if meant.is_empty() {
+            (!quick).then(|| section.problem("of", "no cell with this row is like that"));
+            return None;
         }
-        let own = cells
-            .iter()
-            .filter(|cell| matrix::is_meant(&of, &cell.name));
-        let values: Option<Vec<&str>> = own.map(|cell| cell.parameter(&by)).collect();
-        match values {
-            None => {
-                let right = suggestion(&by, axes);
-                section.problem("by", format!("[matrix] has no {by}; {right}"));
+        for (key, axis) in [("by", &by), ("lines", &lines)] {
+            let Some(axis) = axis else { continue };
+            let values: Option<Vec<&str>> = meant.iter().map(|c| c.parameter(axis)).collect();
+            match values {
+                None => {
+                    let axes = meant[0].parameters.iter().map(|(axis, _)| axis.as_str());
+                    let right = suggestion(axis, axes);
+                    section.problem(key, format!("[matrix] has no {axis}; {right}"));
+                }
+                Some(values)
+                    if (key, kind) == ("by", Kind::Points)
+                        && values.iter().any(|x| x.parse::<f64>().is_err()) =>
+                {
+                    section.problem("by", format!("{axis} is no number; write bars"));
+                }
+                Some(_) => {}
             }
-            Some(values) if !is_bars && values.iter().any(|x| x.parse::<f64>().is_err()) => {
-                section.problem("by", format!("{by} is no number; write bars"));
-            }
-            Some(_) => {}
         }
         Some(PlotSpec {
             id: id?,
@@ -973,9 +1071,9 @@ fn plot(section: Section<'_>, cells: Option<&[Cell]>) -> Option<PlotSpec> {
             label: label.unwrap_or_else(|| columns.join(", ")),
             row: found.name.clone(),
             columns,
-            is_bars,
-            by,
             of,
+            kind,
+            by,
             lines,
             log,
             error,
@@ -1112,10 +1210,11 @@ fn window(section: &Section<'_>, times: &[(String, Duration)]) -> Option<[String
 }
 
 /// Runs in rounds over all cells. Runs in a row on the same network share it.
-fn networks(cells: &[Cell], runs: u64) -> Result<Vec<NetworkRuns>, String> {
+fn networks(cells: &[Cell]) -> Result<Vec<NetworkRuns>, String> {
     let mut networks: Vec<NetworkRuns> = Vec::new();
     let mut last: Option<&NetworkSpec> = None;
-    for (number, cell) in matrix::rounds(cells.len(), runs) {
+    let runs: Vec<u64> = cells.iter().map(|cell| cell.runs).collect();
+    for (number, cell) in matrix::rounds(&runs) {
         let spec = &cells[cell].network;
         if spec.fresh || last != Some(spec) {
             networks.push(NetworkRuns { runs: Vec::new() });

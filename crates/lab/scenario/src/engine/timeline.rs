@@ -60,6 +60,22 @@ impl Window {
         })
     }
 
+    /// The parts of this length of a window that ends at `end`. The last one may be longer or
+    /// shorter.
+    pub fn parts(&self, end: Duration, length: Duration) -> Vec<Window> {
+        let whole = end.saturating_sub(self.event).as_secs_f64();
+        let count = (whole / length.as_secs_f64()).round().max(1.0) as u32;
+        let part = |n: u32| Window {
+            event: self.event + length * n,
+            from: (self.event + length * n).saturating_sub(ON_THE_WAY),
+            to: match n + 1 == count {
+                true => self.to,
+                false => (self.event + length * (n + 1)).saturating_sub(ON_THE_WAY),
+            },
+        };
+        (0..count).map(part).collect()
+    }
+
     pub fn has(&self, sent: Duration) -> bool {
         (self.from..self.to).contains(&sent)
     }
@@ -97,6 +113,10 @@ mod tests {
             window("repair", END).has(ms(6500)),
             "nothing cuts the end off"
         );
+        let parts = window("repair", END).parts(ms(6003), ms(1000));
+        assert_eq!(parts.len(), 2);
+        assert!(parts[0].has(ms(4979)) && !parts[0].has(ms(4980)));
+        assert!(parts[1].has(ms(4980)) && parts[1].has(ms(9000)));
         assert_eq!(
             Window::between(&times, &["cut".into(), "mend".into()]),
             None

@@ -10,14 +10,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::timeouts::setup::{OPENFLOW_PORT, status_socket, wait_until_known};
+use crate::table::setup::wait_until_known;
 use auster::qos::client::Client;
 use auster::run::ApiAddress;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use testbed::netns;
 use testbed::network::{CONTROLLER, CONTROLLER_ADDRESS, Network};
-use testbed::plane::{set_controllers, wait_for_listener};
+use testbed::plane::{OPENFLOW_PORT, Part, set_controllers, status_socket, wait_for_listener};
 
 const API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const CONTROLLER_ROLE: &str = "controller";
@@ -66,7 +66,7 @@ impl Controlled {
         let log = self.network.open_log(CONTROLLER_LOG)?;
         let (config, status) = (
             self.network.dir().join("controller.toml"),
-            status_socket(&self.network),
+            status_socket(&self.network.dir(), Part::Controller),
         );
         let database = self.database();
         let program = program::auster()?;

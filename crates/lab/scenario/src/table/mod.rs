@@ -13,6 +13,7 @@ mod plots;
 mod problems;
 mod report;
 pub(crate) mod settings;
+pub mod setup;
 mod simulated;
 mod stage;
 mod wire;

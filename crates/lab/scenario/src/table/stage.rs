@@ -13,13 +13,14 @@ use crate::table::judge::{Judged, Seen, judge};
 use crate::table::load::{Load, Sent};
 use crate::table::occupancy::{Probe, sample};
 use crate::table::settings::{Overflow, Settings};
+use crate::table::setup::Setup;
 use crate::table::wire::{Arrivals, Counts, Messages, announcement};
-use crate::timeouts::setup::{OPENFLOW_PORT, Setup, Wish};
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use testbed::capture::Capture;
 use testbed::netns;
 use testbed::network::SWITCHES;
+use testbed::plane::OPENFLOW_PORT;
 use testbed::topology::Topology;
 
 /// One cell, once.
@@ -75,15 +76,8 @@ pub fn run(
         &settings.policies[place.policy],
     );
     let topology = Topology::generate(&cells.topology, None).map_err(Failure::usage)?;
-    let wish = Wish {
-        controller: &policy.name,
-        topology: &cells.topology,
-        detour_ms: 0.0,
-        core: None,
-        introduced: false,
-    };
     let config = policy.config(cells.entries);
-    let Some(mut setup) = Setup::start_on(topology, &config, &wish, interrupt)? else {
+    let Some(mut setup) = Setup::start(topology, &policy.name, &config, interrupt)? else {
         return Ok(None);
     };
     limit_tables(&setup, cells.entries, policy.overflow)?;

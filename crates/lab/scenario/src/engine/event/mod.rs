@@ -5,6 +5,7 @@ mod connect;
 mod drain;
 mod flap;
 mod link;
+mod load;
 mod process;
 mod run;
 
@@ -39,8 +40,8 @@ pub trait Event: Sync {
 }
 
 /// Keys of `[[at]]` that make something happen.
-pub const VERBS: [&str; 10] = [
-    "cut", "mend", "drain", "flap", "kill", "stop", "start", "address", "connect", "run",
+pub const VERBS: [&str; 11] = [
+    "cut", "mend", "drain", "flap", "kill", "stop", "start", "address", "connect", "load", "run",
 ];
 
 /// The event of one `[[at]]`; none if it only names a moment.
@@ -58,9 +59,10 @@ pub fn read(section: &Section<'_>) -> Option<Box<dyn Event>> {
     let connect = connect::Connect::read(section);
     let drain = drain::Drain::read(section);
     let flap = flap::Flap::read(section);
+    let load = load::Load::read(section);
     let run = run::Run::read(section);
     let all = [
-        cut, mend, drain, flap, kill, stop, start, address, connect, run,
+        cut, mend, drain, flap, kill, stop, start, address, connect, load, run,
     ];
     all.into_iter().flatten().next()
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use cli::failure::Failure;
 use testbed::netns;
 use testbed::network::device;
+use testbed::plane::Controller;
 use testbed::topology::Topology;
 
 use super::{Probe, Scene, Series};
@@ -72,7 +73,7 @@ impl Counter {
 }
 
 impl Probe for Counter {
-    fn check(&self, topology: &Topology) -> Result<(), String> {
+    fn check(&self, topology: &Topology, _: &Controller) -> Result<(), String> {
         self.device(topology).map(drop)
     }
 

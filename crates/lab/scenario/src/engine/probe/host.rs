@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use cli::failure::Failure;
 use serde_json::Value as Json;
+use testbed::plane::Controller;
 use testbed::topology::Topology;
 
 use super::{ONE, Probe, Scene, Series};
@@ -36,7 +37,7 @@ impl Host {
 }
 
 impl Probe for Host {
-    fn check(&self, topology: &Topology) -> Result<(), String> {
+    fn check(&self, topology: &Topology, _: &Controller) -> Result<(), String> {
         let known = topology.hosts.iter().map(|host| host.name.as_str());
         match self.mac(topology) {
             Some(_) => Ok(()),

@@ -1,6 +1,8 @@
 //! Measurements beside the traffic, one file per kind.
 
+mod channel;
 mod counter;
+mod cpu;
 mod dscp;
 mod host;
 mod machine;
@@ -13,7 +15,7 @@ mod status;
 use std::time::{Duration, Instant};
 
 use cli::failure::Failure;
-use testbed::plane::Plane;
+use testbed::plane::{Controller, Plane};
 use testbed::tools::Shell;
 use testbed::topology::Topology;
 
@@ -27,7 +29,7 @@ pub type Series = Vec<(Duration, f64)>;
 /// Observes a network during a run, in a thread of its own.
 pub trait Probe: Sync {
     /// Refuses a network that lacks what it observes.
-    fn check(&self, _: &Topology) -> Result<(), String> {
+    fn check(&self, _: &Topology, _: &Controller) -> Result<(), String> {
         Ok(())
     }
 
@@ -52,14 +54,16 @@ pub struct Scene<'a> {
     /// The namespace of the switches.
     pub switches: String,
     pub shell: Shell,
+    /// The process of the controller, if the lab has one.
+    pub controller_pid: Option<u32>,
     /// The zero of the run's clock.
     pub epoch: Instant,
     pub until: Duration,
 }
 
-const KINDS: [&str; 10] = [
+const KINDS: [&str; 12] = [
     "counter", "status", "host", "sessions", "entries", "relay", "run", "machine", "dscp",
-    "messages",
+    "messages", "channel", "cpu",
 ];
 
 pub const ONE: Shape = Shape {
@@ -75,6 +79,8 @@ pub fn read(section: &Section<'_>) -> Option<Box<dyn Probe>> {
         "sessions" => Some(Box::new(presence::SESSIONS)),
         "entries" => Some(Box::new(presence::ENTRIES)),
         "relay" => Some(Box::new(relay::Relay)),
+        "channel" => Some(Box::new(channel::Channel::read(section)?)),
+        "cpu" => Some(Box::new(cpu::Cpu)),
         "dscp" => Some(Box::new(dscp::Dscp::read(section)?)),
         "messages" => Some(Box::new(messages::Messages::read(section)?)),
         "machine" => Some(Box::new(machine::Machine)),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use cli::failure::Failure;
 use serde_json::Value as Json;
+use testbed::plane::Controller;
 use testbed::topology::Topology;
 
 use super::{ONE, Probe, Scene, Series};
@@ -62,7 +63,7 @@ impl Run {
 }
 
 impl Probe for Run {
-    fn check(&self, topology: &Topology) -> Result<(), String> {
+    fn check(&self, topology: &Topology, _: &Controller) -> Result<(), String> {
         self.command.check(topology)
     }
 

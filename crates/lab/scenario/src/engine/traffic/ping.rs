@@ -1,9 +1,10 @@
 //! `kind = "ping"`: echo requests at a steady rate over pairs of hosts.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use testbed::probe::{Flow, Sample};
+use testbed::probe::{DATA_BYTES, DATA_BYTES_MIN, Flow, Sample};
 use testbed::topology::Topology;
 
 use super::{MANY, ONE, Pair, Record, Sender, Stage, Traffic, host};
@@ -15,6 +16,7 @@ use crate::report::milliseconds;
 pub struct Ping {
     pairs: Pairs,
     interval: Duration,
+    payload_bytes: usize,
 }
 
 enum Pairs {
@@ -42,6 +44,7 @@ const FIGURES: [(&str, Shape); 7] = [
     ("answered_ms", MANY),
 ];
 
+const PAYLOAD_BYTES: RangeInclusive<u64> = DATA_BYTES_MIN as u64..=1472;
 const INTERVAL_MIN: Duration = Duration::from_micros(100);
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
 
@@ -52,6 +55,7 @@ impl Ping {
         }
         let interval = section.required_duration("interval", INTERVAL_MIN..=INTERVAL_MAX);
         let count = section.count("count", 1..=1000);
+        let payload = section.count("payload_bytes", PAYLOAD_BYTES);
         let pairs = if section.has("between") {
             section.texts("between").map(Pairs::Named)
         } else {
@@ -73,6 +77,7 @@ impl Ping {
         Some(Ping {
             pairs: pairs?,
             interval: interval?,
+            payload_bytes: payload.map_or(DATA_BYTES, |bytes| bytes as usize),
         })
     }
 }
@@ -118,7 +123,10 @@ impl Traffic for Ping {
     }
 
     fn sender(&self, stage: Stage) -> Sender<'_> {
-        Sender::Prober(flows(&stage.pairs, self.interval, stage.from))
+        let mut flows = flows(&stage.pairs, self.interval, stage.from);
+        let size = |flow: &mut Flow| flow.data_bytes = self.payload_bytes;
+        flows.iter_mut().for_each(size);
+        Sender::Prober(flows)
     }
 }
 
@@ -128,6 +136,7 @@ fn flows(pairs: &[Pair], interval: Duration, from: Duration) -> Vec<Flow> {
         from: pair.0,
         to: pair.1,
         interval,
+        data_bytes: DATA_BYTES,
         next: from + interval * n as u32 / pairs.len() as u32,
     };
     pairs.iter().enumerate().map(flow).collect()
@@ -345,6 +354,7 @@ mod tests {
         let two = Ping {
             pairs: Pairs::New(2),
             interval: MS_10,
+            payload_bytes: DATA_BYTES,
         };
         for run in 0..25 {
             let pairs = two.pairs(&topology, &used).unwrap();

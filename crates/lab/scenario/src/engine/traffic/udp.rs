@@ -116,6 +116,9 @@ impl Udp {
                 interval: pace.interval(),
                 stream: stream_known(ends, &pace, &|| false)?,
             });
+            if self.bursts.is_none() {
+                return Ok(bursts);
+            }
             due = Instant::now() + pause;
         }
     }

@@ -8,10 +8,10 @@ use crate::qos::killed::found::{Tally, Verdict};
 use crate::qos::killed::rounds::{Extent, Kind, Round};
 use crate::qos::killed::settings::Settings;
 use crate::report::Check;
-use crate::timeouts::figures::Spread;
 use cli::failure::Failure;
 use cli::output::{say, say_part};
 use cli::table::table;
+use measure::stats::Spread;
 use report::machine::Machine;
 use report::output::Results;
 

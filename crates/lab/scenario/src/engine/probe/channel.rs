@@ -1,17 +1,131 @@
-//! The control channel as it passes the switches' end: which packets made the detour over
-//! the controller, and the time until an entry spared the next one that detour.
+//! `kind = "channel"`: the control channel as it passes the switches' end. It finds the packets of
+//! UDP streams that made a detour over the controller, and the time until an entry spared the next
+//! one that detour.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 
+use bench::network::udp::real_ns;
+use cli::failure::Failure;
 use openflow::MacAddr;
-
-use testbed::capture::Listener;
+use testbed::capture::{Capture, Listener};
+use testbed::network::SWITCHES_DEVICE;
+use testbed::plane::{Controller, OPENFLOW_PORT, Transport};
 use testbed::segments::{Bytestream, Segment};
+use testbed::topology::Topology;
+
+use super::{ONE, Probe, Scene, Series};
+use crate::engine::expression::{Shape, Value};
+use crate::engine::reader::{Section, suggestion};
+use crate::engine::timeline::Window;
+
+/// Messages about UDP to one host. Its series has two values for each thing that was seen: its
+/// place in [`FIGURES`] and a figure of it.
+pub struct Channel(String);
+
+const MANY: Shape = Shape {
+    truth: false,
+    many: true,
+};
+
+const FIGURES: [(&str, Shape); 8] = [
+    ("packet_ins", ONE),
+    ("packet_outs", ONE),
+    // FLOW_MODs that add an entry for packets to the host, renewals among them.
+    ("flow_adds", ONE),
+    // FLOW_REMOVEDs of such entries.
+    ("flow_removed", ONE),
+    // How often a switch began to send packets to the controller.
+    ("detours", ONE),
+    // Of each detour that had a FLOW_MOD: from its first PACKET_IN to that.
+    ("installed_ms", MANY),
+    // Of each packet: from its PACKET_IN to its PACKET_OUT.
+    ("detour_ms", MANY),
+    // Frames or segments of the whole run that were there and not seen.
+    ("unseen", ONE),
+];
+const DETOURS: usize = 4;
+const INSTALLED: usize = 5;
+const ANSWERS: usize = 6;
+const UNSEEN: usize = 7;
+/// The last packets may come after the end of their stream.
+const REST: Duration = Duration::from_millis(300);
+
+impl Channel {
+    pub fn read(section: &Section<'_>) -> Option<Channel> {
+        section.required_text("of", "\"h2\"").map(Channel)
+    }
+
+    fn host(&self, topology: &Topology) -> Option<Host> {
+        let host = topology.hosts.iter().find(|host| host.name == self.0)?;
+        Some(Host {
+            mac: host.mac,
+            address: host.address,
+        })
+    }
+}
+
+impl Probe for Channel {
+    fn check(&self, topology: &Topology, controller: &Controller) -> Result<(), String> {
+        let known = topology.hosts.iter().map(|host| host.name.as_str());
+        if self.host(topology).is_none() {
+            return Err(format!(
+                "no host {}; {}",
+                self.0,
+                suggestion(&self.0, known)
+            ));
+        }
+        match controller {
+            Controller::Auster(site) if site.transport != Transport::Tcp => Err(format!(
+                "{controller} cannot be read from the wire; write transport = \"tcp\""
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn observe(&self, scene: &Scene<'_>) -> Result<Series, Failure> {
+        let failed = |e: std::io::Error| Failure::machine(format!("control channel: {e}"));
+        let Some(to) = self.host(scene.topology) else {
+            return Ok(Series::new());
+        };
+        let zero_ns = real_ns().saturating_sub(scene.epoch.elapsed().as_nanos() as u64);
+        let listener = ChannelListener::new(OPENFLOW_PORT, to);
+        let capture = Capture::open_both_ways(&scene.switches, SWITCHES_DEVICE, listener);
+        let capture = capture.map_err(failed)?;
+        std::thread::sleep((scene.until + REST).saturating_sub(scene.epoch.elapsed()));
+        let (listener, missed) = capture.close().map_err(failed)?;
+        let seen = listener.seen(missed).into_iter();
+        let pair = |(place, at_ns, value): (usize, u64, f64)| {
+            let at = Duration::from_nanos(at_ns.saturating_sub(zero_ns));
+            [(at, place as f64), (at, value)]
+        };
+        Ok(seen.flat_map(pair).collect())
+    }
+
+    fn figures(&self) -> &'static [(&'static str, Shape)] {
+        &FIGURES
+    }
+
+    fn figure(&self, name: &str, window: &Window, _: &Topology, series: &Series) -> Value {
+        let place = FIGURES.iter().position(|(known, _)| *known == name);
+        let place = place.unwrap_or_default();
+        let own = series
+            .chunks_exact(2)
+            .filter(|pair| pair[0].1 == place as f64);
+        let within = own.filter(|pair| place == UNSEEN || window.has(pair[0].0));
+        let values: Vec<f64> = within.map(|pair| pair[1].1).collect();
+        match place {
+            INSTALLED | ANSWERS => Value::Many(values),
+            // The sum of nothing is -0.
+            _ => Value::One(values.iter().sum::<f64>() + 0.0),
+        }
+    }
+}
 
 /// Listens at an interface that carries plain OpenFlow 1.3 of any number of switches, and counts
 /// what is about UDP to one host.
-pub struct ChannelListener {
+struct ChannelListener {
     port: u16,
     to: Host,
     /// The two directions of each connection, up and down, by the switch's port.
@@ -21,9 +135,9 @@ pub struct ChannelListener {
 
 /// The host that the streams are for.
 #[derive(Clone, Copy, Debug)]
-pub struct Host {
-    pub mac: MacAddr,
-    pub address: Ipv4Addr,
+struct Host {
+    mac: MacAddr,
+    address: Ipv4Addr,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +152,7 @@ struct Event {
 /// Stream and number, as the sender wrote them.
 type Packet = [u8; 16];
 
+/// Messages in the order of their figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     PacketIn,
@@ -46,30 +161,14 @@ enum Kind {
     FlowRemoved,
 }
 
-/// The streams' messages that were seen.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Seen {
-    pub packet_ins: u64,
-    pub packet_outs: u64,
-    /// FLOW_MODs that add an entry for packets to the host, renewals among them.
-    pub flow_adds: u64,
-    /// FLOW_REMOVEDs of such entries.
-    pub flow_removed: u64,
-    pub detours: Vec<Detour>,
-    /// From the PACKET_IN of a packet to its PACKET_OUT, both where they pass the switches.
-    pub answers_ns: Vec<u64>,
-    /// Segments missed.
-    pub gaps: u64,
-}
-
 /// Consecutive packets of one switch that made the detour over the controller: at a stream's
 /// beginning, or when its entry had expired.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Detour {
-    pub packets: u64,
+struct Detour {
+    first_ns: u64,
     /// From the first PACKET_IN to the FLOW_MOD that followed it, both where they pass the
     /// switches. `None` when no FLOW_MOD came before the detour was over.
-    pub installed_ns: Option<u64>,
+    installed_ns: Option<u64>,
 }
 
 const TYPE_PACKET_IN: u8 = 10;
@@ -82,7 +181,7 @@ const DETOUR_GAP_NS: u64 = 300_000_000;
 
 impl ChannelListener {
     /// `port` is the controller's.
-    pub fn new(port: u16, to: Host) -> ChannelListener {
+    fn new(port: u16, to: Host) -> ChannelListener {
         ChannelListener {
             port,
             to,
@@ -91,32 +190,27 @@ impl ChannelListener {
         }
     }
 
-    pub fn seen(&self) -> Seen {
-        let count = |kind| {
-            self.events
-                .iter()
-                .filter(|event| event.kind == kind)
-                .count() as u64
-        };
-        let streams = self.connections.values().flatten();
-        Seen {
-            packet_ins: count(Kind::PacketIn),
-            packet_outs: count(Kind::PacketOut),
-            flow_adds: count(Kind::FlowAdd),
-            flow_removed: count(Kind::FlowRemoved),
-            detours: self
-                .connections
-                .keys()
-                .flat_map(|c| self.detours(*c))
-                .collect(),
-            answers_ns: self.answers_ns(),
-            gaps: streams.map(|stream| stream.gaps).sum(),
+    /// Places of figures, each with its time and a value.
+    fn seen(&self, missed: u64) -> Vec<(usize, u64, f64)> {
+        let ms = |ns: u64| ns as f64 / 1e6;
+        let events = self.events.iter();
+        let mut seen: Vec<_> = events.map(|e| (e.kind as usize, e.at_ns, 1.0)).collect();
+        for detour in self.connections.keys().flat_map(|c| self.detours(*c)) {
+            seen.push((DETOURS, detour.first_ns, 1.0));
+            let installed = detour.installed_ns;
+            seen.extend(installed.map(|ns| (INSTALLED, detour.first_ns, ms(ns))));
         }
+        let answers = self.answers_ns().into_iter();
+        seen.extend(answers.map(|(asked_ns, ns)| (ANSWERS, asked_ns, ms(ns))));
+        let streams = self.connections.values().flatten();
+        let gaps: u64 = streams.map(|stream| stream.gaps).sum();
+        seen.push((UNSEEN, 0, (missed + gaps) as f64));
+        seen
     }
 
-    /// The answer time of each packet. If several switches ask about a packet, it runs from the
-    /// first question to the first answer.
-    fn answers_ns(&self) -> Vec<u64> {
+    /// When each packet was asked about, and the time until its answer. If several switches ask
+    /// about a packet, it runs from the first question to the first answer.
+    fn answers_ns(&self) -> Vec<(u64, u64)> {
         let mut asked_ns: BTreeMap<Packet, Option<u64>> = BTreeMap::new();
         let mut answers_ns = Vec::new();
         for event in &self.events {
@@ -126,7 +220,8 @@ impl ChannelListener {
                 }
                 Kind::PacketOut => {
                     let asked = asked_ns.get_mut(&event.packet).and_then(Option::take);
-                    answers_ns.extend(asked.map(|asked| event.at_ns.saturating_sub(asked)));
+                    answers_ns
+                        .extend(asked.map(|asked| (asked, event.at_ns.saturating_sub(asked))));
                 }
                 Kind::FlowAdd | Kind::FlowRemoved => {}
             }
@@ -136,31 +231,31 @@ impl ChannelListener {
 
     fn detours(&self, connection: u16) -> Vec<Detour> {
         let mut detours: Vec<Detour> = Vec::new();
-        let (mut first_ns, mut last_ns) = (0, None::<u64>);
+        let mut last_ns = None::<u64>;
         for event in self
             .events
             .iter()
             .filter(|event| event.connection == connection)
         {
             match (event.kind, detours.last_mut()) {
-                (Kind::PacketIn, Some(detour))
+                (Kind::PacketIn, Some(_))
                     if last_ns.is_some_and(|last| event.at_ns - last <= DETOUR_GAP_NS) =>
                 {
-                    detour.packets += 1;
                     last_ns = Some(event.at_ns);
                 }
                 (Kind::PacketIn, _) => {
                     detours.push(Detour {
-                        packets: 1,
+                        first_ns: event.at_ns,
                         installed_ns: None,
                     });
-                    (first_ns, last_ns) = (event.at_ns, Some(event.at_ns));
+                    last_ns = Some(event.at_ns);
                 }
                 // Later ones are renewals.
                 (Kind::FlowAdd, Some(detour))
                     if last_ns.is_some_and(|last| event.at_ns - last <= DETOUR_GAP_NS) =>
                 {
-                    detour.installed_ns.get_or_insert(event.at_ns - first_ns);
+                    let since_ns = event.at_ns - detour.first_ns;
+                    detour.installed_ns.get_or_insert(since_ns);
                 }
                 _ => {}
             }
@@ -278,23 +373,40 @@ mod tests {
             (1, FlowRemoved, 1027, 0),
             (1, PacketIn, 1030, 9),
         ])
-        .seen();
-        let detour = |packets, ms: Option<u64>| Detour {
-            packets,
-            installed_ns: ms.map(|ms| ms * 1_000_000),
+        .seen(2);
+        let ms = Duration::from_millis;
+        let pair = |(place, at_ns, value): &(usize, u64, f64)| {
+            let at = Duration::from_nanos(*at_ns);
+            [(at, *place as f64), (at, *value)]
         };
+        let series: Series = seen.iter().flat_map(pair).collect();
+        let topology = Topology::generate("single,2", None).unwrap();
+        let window = |from, to| Window {
+            event: ms(from),
+            from: ms(from),
+            to: ms(to),
+        };
+        let figure = |name: &str, window: &Window| {
+            Channel("h2".into()).figure(name, window, &topology, &series)
+        };
+        let counts = |window: &Window| {
+            let names = ["packet_ins", "packet_outs", "flow_adds", "flow_removed"];
+            let more = ["detours", "unseen"];
+            let all = names.into_iter().chain(more);
+            all.map(|name| figure(name, window)).collect::<Vec<_>>()
+        };
+        let whole = window(0, 2000);
         assert_eq!(
-            seen.detours,
-            [detour(3, Some(17)), detour(1, None), detour(1, None)]
+            counts(&whole),
+            [5.0, 3.0, 3.0, 1.0, 3.0, 2.0].map(Value::One)
         );
-        let counts = (
-            seen.packet_ins,
-            seen.packet_outs,
-            seen.flow_adds,
-            seen.flow_removed,
+        assert_eq!(figure("installed_ms", &whole), Value::Many(vec![17.0]));
+        assert_eq!(figure("detour_ms", &whole), Value::Many(vec![17.0, 18.0]));
+        let late = window(1000, 2000);
+        assert_eq!(
+            counts(&late),
+            [1.0, 0.0, 0.0, 1.0, 1.0, 2.0].map(Value::One)
         );
-        assert_eq!(counts, (5, 3, 3, 1));
-        assert_eq!(seen.answers_ns, [17_000_000, 18_000_000]);
     }
 
     #[test]
