@@ -6,6 +6,7 @@ use cli::date::now_ns;
 use cli::failure::Failure;
 use testbed::capture::{Capture, Listener};
 use testbed::network::device;
+use testbed::plane::Controller;
 use testbed::topology::Topology;
 
 use super::{ONE, Probe, Scene, Series};
@@ -65,7 +66,7 @@ impl Dscp {
 }
 
 impl Probe for Dscp {
-    fn check(&self, topology: &Topology) -> Result<(), String> {
+    fn check(&self, topology: &Topology, _: &Controller) -> Result<(), String> {
         self.device(topology).map(drop)
     }
 

@@ -11,6 +11,7 @@ use openflow::message::{PacketIn, PacketInReason};
 use openflow::multipart::{AggregateStats, MultipartReply, ReplyBody};
 use openflow::{Cookie, Field, Match, Message, TableId, Version, Xid, encode};
 use testbed::netns;
+use testbed::plane::Controller;
 use testbed::topology::Topology;
 
 use super::{ONE, Probe, Scene, Series};
@@ -76,7 +77,7 @@ impl Messages {
 }
 
 impl Probe for Messages {
-    fn check(&self, topology: &Topology) -> Result<(), String> {
+    fn check(&self, topology: &Topology, _: &Controller) -> Result<(), String> {
         let names = || topology.hosts.iter().map(|host| host.name.as_str());
         match names().any(|name| name == self.host) {
             true => Ok(()),
