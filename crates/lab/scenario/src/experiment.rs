@@ -35,7 +35,7 @@ pub struct Args {
     /// Only the part that the scenario names for those in a hurry
     #[arg(long)]
     pub quick: bool,
-    /// Runs of every cell, or rounds, instead of the scenario's; not of qos-scale
+    /// Runs of every cell, or rounds, instead of the scenario's
     #[arg(long, value_name = "N")]
     pub runs: Option<u32>,
     /// The length of what is measured, instead of the scenario's seconds
@@ -47,15 +47,6 @@ impl Args {
     /// Nobody else was asked for.
     pub fn is_auster(&self) -> bool {
         self.controller.iter().all(|words| words == "auster")
-    }
-
-    fn refuse_runs(&self) -> Result<(), Failure> {
-        match self.runs.is_some() || self.seconds.is_some() {
-            false => Ok(()),
-            true => Err(Failure::usage(
-                "--runs, --seconds: this scenario says how often and how long it measures",
-            )),
-        }
     }
 
     /// The controller of a scenario that compares none.
@@ -100,7 +91,7 @@ struct Kind {
     run: fn(&Args) -> Result<(), Failure>,
 }
 
-const KINDS: [Kind; 4] = [
+const KINDS: [Kind; 3] = [
     Kind {
         is_ours: table::is_ours,
         read: |path| table::settings::Scenario::read(path).map(drop),
@@ -115,11 +106,6 @@ const KINDS: [Kind; 4] = [
         is_ours: qos::killed::is_ours,
         read: |path| qos::killed::settings::Scenario::read(path).map(drop),
         run: qos::killed::run,
-    },
-    Kind {
-        is_ours: qos::scale::is_ours,
-        read: |path| qos::scale::settings::Scenario::read(path).map(drop),
-        run: |args| args.refuse_runs().and_then(|()| qos::scale::run(args)),
     },
 ];
 

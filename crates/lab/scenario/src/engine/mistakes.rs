@@ -148,7 +148,7 @@ const MISTAKES: [(&str, &str, usize, &str); 49] = [
         "hosts_per_edge = 2",
         "hosts_per_edge = \"2\"",
         5,
-        "'2' is not a whole number from 1 to 1024",
+        "'2' is not a whole number from 0 to 1024",
     ),
     (
         "arp = \"static\"",
@@ -902,8 +902,14 @@ in = "controller"
 run = "true"
 "#;
 
-const COMMAND_MISTAKES: [(&str, &str, usize, &str); 10] = [
+const COMMAND_MISTAKES: [(&str, &str, usize, &str); 11] = [
     ("\"ip addr\"", "3", 8, "at.run: 3 is not a string"),
+    (
+        "in = \"h1\"\nrun = \"ip addr\"",
+        "reload = \"relay-switch\"",
+        7,
+        "at.reload: only a controller reads its configuration again",
+    ),
     (
         "\"controller\"",
         "\"controler\"",
@@ -1719,6 +1725,7 @@ fn the_scenarios_of_the_project_are_read() {
         "table-2.toml",
         "timeouts-1-to-5.toml",
         "timeouts-figures.toml",
+        "qos-scale.toml",
     ] {
         let text = std::fs::read_to_string(dir.join(name)).unwrap();
         let mistakes = read(&text, &auster()).err().unwrap_or_default();

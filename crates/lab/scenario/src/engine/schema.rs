@@ -534,7 +534,7 @@ fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec>
     };
     let graph = section.required_text("graph", "\"ring,4\"");
     let hosts_per_edge = section
-        .count("hosts_per_edge", 1..=1024)
+        .count("hosts_per_edge", 0..=1024)
         .map(|n| n as usize);
     let links = section.impairment("links");
     let static_arp = section.word("arp", &["static", "asked"]) == Some("static");

@@ -95,17 +95,6 @@ impl Controlled {
         kill(pid, Signal::SIGHUP).map_err(|e| Failure::machine(format!("SIGHUP: {e}")))
     }
 
-    /// Fails if a process has ended that should be running.
-    pub fn check(&mut self) -> Result<(), Failure> {
-        match self.network.casualty() {
-            Some(casualty) => {
-                let words = self.network.last_words(CONTROLLER_LOG);
-                Err(Failure::machine(format!("{casualty}: {words}")))
-            }
-            None => Ok(()),
-        }
-    }
-
     /// One request to the API, whatever is answered.
     pub fn ask(
         &self,

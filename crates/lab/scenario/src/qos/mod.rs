@@ -5,7 +5,6 @@ mod entries;
 pub mod killed;
 pub mod paper;
 mod records;
-pub mod scale;
 
 use cli::program;
 use std::process::{Command, Output};

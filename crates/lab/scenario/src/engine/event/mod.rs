@@ -40,8 +40,9 @@ pub trait Event: Sync {
 }
 
 /// Keys of `[[at]]` that make something happen.
-pub const VERBS: [&str; 11] = [
-    "cut", "mend", "drain", "flap", "kill", "stop", "start", "address", "connect", "load", "run",
+pub const VERBS: [&str; 12] = [
+    "cut", "mend", "drain", "flap", "kill", "stop", "start", "reload", "address", "connect",
+    "load", "run",
 ];
 
 /// The event of one `[[at]]`; none if it only names a moment.
@@ -55,6 +56,7 @@ pub fn read(section: &Section<'_>) -> Option<Box<dyn Event>> {
     let kill = process::Process::read(section, "kill", Change::Kill);
     let stop = process::Process::read(section, "stop", Change::Stop);
     let start = process::Process::read(section, "start", Change::Start);
+    let reload = process::Process::read(section, "reload", Change::Reload);
     let address = address::Address::read(section);
     let connect = connect::Connect::read(section);
     let drain = drain::Drain::read(section);
@@ -62,7 +64,7 @@ pub fn read(section: &Section<'_>) -> Option<Box<dyn Event>> {
     let load = load::Load::read(section);
     let run = run::Run::read(section);
     let all = [
-        cut, mend, drain, flap, kill, stop, start, address, connect, load, run,
+        cut, mend, drain, flap, kill, stop, start, reload, address, connect, load, run,
     ];
     all.into_iter().flatten().next()
 }

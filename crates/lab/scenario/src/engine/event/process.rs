@@ -1,7 +1,8 @@
-//! `kill = "controller"`, `stop = "controller"` and `start = "controller"`: a process of the
-//! control plane ends by SIGKILL or SIGTERM, and starts again.
+//! `kill`, `stop`, `start` and `reload = "controller"`: a process of the control plane ends by
+//! SIGKILL or SIGTERM, starts again, or reads its configuration again by SIGHUP.
 
 use cli::failure::Failure;
+use nix::sys::signal::Signal;
 use testbed::network::Network;
 use testbed::plane::{Controller, Part, Plane};
 use testbed::topology::Topology;
@@ -19,6 +20,7 @@ pub enum Change {
     Kill,
     Stop,
     Start,
+    Reload,
 }
 
 impl Process {
@@ -35,6 +37,10 @@ impl Process {
 
 impl Event for Process {
     fn check(&self, _: &Topology, controller: &Controller) -> Result<(), String> {
+        let is_controller = matches!(self.part, Part::Controller | Part::Standby);
+        if matches!(self.change, Change::Reload) && !is_controller {
+            return Err("only a controller reads its configuration again".to_string());
+        }
         if controller.parts().contains(&self.part) {
             return Ok(());
         }
@@ -53,6 +59,7 @@ impl Event for Process {
             Change::Kill => network.kill(self.part.role()),
             Change::Stop => network.terminate(self.part.role()),
             Change::Start => plane.start_again(network, self.part),
+            Change::Reload => network.signal(self.part.role(), Signal::SIGHUP),
         }
     }
 }

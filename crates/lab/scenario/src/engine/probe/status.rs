@@ -6,32 +6,33 @@ use cli::failure::Failure;
 use testbed::status;
 use testbed::topology::Topology;
 
-use super::{Probe, Scene, Series};
+use super::{ONE, Probe, Scene, Series};
 use crate::engine::expression::{Shape, Value};
 use crate::engine::timeline::Window;
 use crate::report::milliseconds;
 
-/// The number of connected switches over time.
+/// The number of connected switches over time, and of known directions of links: one value each,
+/// again and again.
 pub struct Status;
 
 const INTERVAL: Duration = Duration::from_millis(25);
 
-const FIGURES: [(&str, Shape); 1] = [(
+const FIGURES: [(&str, Shape); 2] = [
     // From the window's event until all switches are connected.
-    "connected_ms",
-    Shape {
-        truth: false,
-        many: false,
-    },
-)];
+    ("connected_ms", ONE),
+    // Until all links are known, too, in both directions.
+    ("known_ms", ONE),
+];
 
 impl Probe for Status {
     fn observe(&self, scene: &Scene<'_>) -> Result<Series, Failure> {
         let mut series = Series::new();
         while scene.epoch.elapsed() < scene.until {
             let known = scene.plane.status();
-            let count = status::switch_count(known.as_ref());
-            series.push((scene.epoch.elapsed(), count as f64));
+            let at = scene.epoch.elapsed();
+            let (switches, links) = (status::switch_count, status::link_count);
+            series.push((at, switches(known.as_ref()) as f64));
+            series.push((at, links(known.as_ref()) as f64));
             std::thread::sleep(INTERVAL);
         }
         Ok(series)
@@ -41,11 +42,15 @@ impl Probe for Status {
         &FIGURES
     }
 
-    fn figure(&self, _: &str, window: &Window, topology: &Topology, series: &Series) -> Value {
-        let all = topology.switches.len() as f64;
-        let mut after = series.iter().filter(|(at, _)| *at > window.event);
-        let connected = after.find(|(at, count)| *count == all && window.has(*at));
-        Value::One(connected.map_or(f64::NAN, |(at, _)| {
+    fn figure(&self, name: &str, window: &Window, topology: &Topology, series: &Series) -> Value {
+        let switches = topology.switches.len() as f64;
+        let links = 2.0 * topology.links.len() as f64;
+        let mut looks = series.chunks_exact(2).map(|look| (look[0], look[1].1));
+        let found = looks.find(|((at, connected), known)| {
+            let is_whole = *connected == switches && (name == "connected_ms" || *known == links);
+            is_whole && *at > window.event && window.has(*at)
+        });
+        Value::One(found.map_or(f64::NAN, |((at, _), _)| {
             milliseconds(at.saturating_sub(window.event))
         }))
     }
