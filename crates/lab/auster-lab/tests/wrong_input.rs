@@ -289,6 +289,10 @@ fn lab_says_what_is_wrong() {
         ("lab run lab.toml --out notes.txt", Root, 5, "notes.txt: it is there already; remove"),
         ("lab run lab.toml --quick", Root, 2, "quick: --quick runs this part; write [quick]"),
         ("lab run own.toml --controller none", Root, 2, "has a [controller] of its own"),
+        ("lab run channel.toml --only sctp", Root, 2, "--only: no cell is like that; cells are"),
+        ("lab run channel.toml --controller none", Root, 2, "the scenario has no network"),
+        ("lab run channel.toml", RootWithoutTools, 3, "ip not found: apt-get install iproute2"),
+        ("lab run table.toml --only sctp", Root, 2, "--only: this scenario has no cells"),
         ("lab run table.toml", Root, 2, "table.toml: line 4: unknown field `sed`"),
         ("lab run table.toml --transport tls", Root, 2, "this scenario brings its own"),
         ("lab run lab.toml", Nobody, 3, "needs root: run it with sudo"),
@@ -341,37 +345,6 @@ fn bench_switch_says_what_is_wrong() {
 
 #[test]
 #[rustfmt::skip]
-fn bench_channel_says_what_is_wrong() {
-    check(&[
-        ("bench channel --table speed", Root, 2, "possible values: overhead"),
-        ("bench channel --method sctp",
-            Root, 2, "--method: 'sctp' is no method; write one of tcp tcp-nagle"),
-        ("bench channel --rate 0", Root, 2, "write 0.1 to 100000 messages per second"),
-        ("bench channel --rate fast", Root, 2, "write 0.1 to 100000 messages per second"),
-        ("bench channel --loss 51", Root, 2, "write 0 to 50 percent"),
-        ("bench channel --rtt soon", Root, 2, "'soon' is no RTT; write milliseconds such as 0.32"),
-        ("bench channel --rtt 10±20", Root, 2, "the deviation is more than the RTT itself"),
-        ("bench channel --size 99", Root, 2, "a message has 100 to 65535 bytes"),
-        ("bench channel --size big",
-            Root, 2, "'big' is no size; write bytes such as 220 or 400/600"),
-        ("bench channel --agents 0", Root, 2, "0 is not in 1..=16"),
-        ("bench channel --burst 0.5", Root, 2, "'0.5' is no burst; write frames, 1 to 1000"),
-        ("bench channel --burst 8:5 --loss 5",
-            Root, 2, "--burst 8:5: its bad times cannot lose 5 %"),
-        ("bench channel --agents 17", Root, 2, "17 is not in 1..=16"),
-        ("bench channel --seeds 0", Root, 2, "0 is not in 1..=100"),
-        ("bench channel --seconds 0", Root, 2, "write 0.1 to 600 seconds"),
-        ("bench channel --seconds nan", Root, 2, "write 0.1 to 600 seconds"),
-        ("bench channel --parallel 0", Root, 2, "0 is not in 1..=64"),
-        ("bench channel --table overhead --rtt 100", Root, 2, "no cell of the table fits"),
-        ("bench channel --seconds 1", Nobody, 3, "needs root: run it with sudo"),
-        ("bench channel --seconds 1", RootWithoutTools, 3, "apt-get install iproute2"),
-        ("bench channel --seconds 1 -o notes.txt", Root, 5, "notes.txt: "),
-    ]);
-}
-
-#[test]
-#[rustfmt::skip]
 fn model_says_what_is_wrong() {
     check(&[
         ("model none.toml", Root, 5, "none.toml: "),
@@ -380,10 +353,8 @@ fn model_says_what_is_wrong() {
         ("model overhead.toml",
             Root, 2, "paper.message_bytes is 1 to 65535; wire.methods: 'sctp' is no method"),
         ("model --against none.json", Root, 5, "none.json: "),
-        ("model --against notes.txt", Root, 2, "no result.json of auster bench channel"),
+        ("model --against notes.txt", Root, 2, "no result.json of a channel: "),
         ("model --paper -o notes.txt", Root, 5, "notes.txt: "),
-        ("bench channel overhead.toml", Root, 2, "paper.message_bytes is 1 to 65535"),
-        ("bench channel overhead.toml --rate 10", Root, 2, "cannot be used with"),
         ("sim run overhead.toml", Root, 2, "its kind is overhead: auster model reads it"),
     ]);
 }
@@ -568,6 +539,8 @@ impl Place {
             "table.toml",
             b"title = 't'\n[table]\nseconds = 60\nsed = 1\n",
         );
+        let channel = include_str!("../../../../scenarios/channel.toml");
+        place.write("channel.toml", channel.as_bytes());
         let overhead = include_str!("../../../../scenarios/overhead.toml")
             .replace("message_bytes = 500", "message_bytes = 0")
             .replace("\"tcp-nagle\"", "\"sctp\"");

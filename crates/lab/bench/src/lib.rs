@@ -1,4 +1,4 @@
-//! `auster bench`: what controllers, switches, channels and networks do, in figures.
+//! `auster bench`: what controllers, switches, relays and networks do, in figures.
 //!
 //! Every subcommand measures with its own module. The `measure` crate summarises, the `report`
 //! crate writes tables, documents and plots.
@@ -63,16 +63,6 @@ Example:
   auster bench switch tcp:192.0.2.7:6653 --ingress eth1 --egress eth2
   auster bench switch --listen ptcp:6653 --ingress eth1 --egress eth2 --json")]
     Switch(Box<switch::Args>),
-    /// Compare TCP, TLS, QUIC and our relays: bytes on the wire and delay of OpenFlow messages
-    /// between two ends, over a link with loss and delay
-    #[command(after_help = "\
-Example:
-  auster bench channel --table overhead,delay-short
-  auster bench channel --rate 100 --loss 0,1,5 --rtt 100 --method tcp,tls,quic-msg,relay --seeds 3
-  auster bench channel --table all -o results/channel
-
-Without --table the other flags make a grid. --method list describes the methods.")]
-    Channel(channel::Args),
     /// Measure a pair of relays: messages a second, what each end spends on one, and what many
     /// switches cost the controllers' relay
     #[command(after_help = "\
@@ -95,7 +85,6 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Null(args) => null::run(args),
         Command::Network(args) => network::run(*args),
         Command::Switch(args) => switch::run(*args),
-        Command::Channel(args) => channel::run(args),
         Command::Relay(args) => relay::run(&args),
         Command::RelaySwitches(args) => relay::switches::run(args),
     }

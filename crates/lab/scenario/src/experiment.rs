@@ -35,6 +35,9 @@ pub struct Args {
     /// Only the part that the scenario names for those in a hurry
     #[arg(long)]
     pub quick: bool,
+    /// Only the cells that are like this pattern, such as '*method=tcp', or like one of several
+    #[arg(long, value_name = "CELL")]
+    pub only: Vec<String>,
     /// Runs of every cell, or rounds, instead of the scenario's
     #[arg(long, value_name = "N")]
     pub runs: Option<u32>,
@@ -136,6 +139,9 @@ fn not_foreign(path: &Path) -> Result<(), Failure> {
 
 pub fn run(args: &Args) -> Result<(), Failure> {
     match KINDS.iter().find(|kind| (kind.is_ours)(&args.scenario)) {
+        Some(_) if !args.only.is_empty() => {
+            Err(Failure::usage("--only: this scenario has no cells"))
+        }
         Some(kind) => (kind.run)(args),
         None => not_foreign(&args.scenario).and_then(|()| runner::run(args)),
     }

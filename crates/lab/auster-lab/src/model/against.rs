@@ -1,40 +1,42 @@
-//! The model beside what `auster bench channel` has measured.
+//! The model beside a measurement.
 
 use std::path::Path;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
+use super::scenario::HostEntry;
 use super::wire;
-use bench::channel::grid::{Bursts, Cell, Condition, Rtt, Sizes, Table};
+use bench::channel::condition::{Bursts, Cell, Condition, Rtt, Sizes};
 use bench::channel::method::{Carrier, Method};
-use bench::channel::scenario::HostEntry;
 use cli::failure::Failure;
 use cli::table::table;
 
 /// The largest difference from a measured cell that the model promises.
 pub const TOLERANCE_PERCENT: f64 = 10.0;
 
-/// The results that `auster bench channel` has kept.
+/// The results of a measurement.
 pub struct Measured {
     relay_wire: u8,
     cells: Vec<MeasuredCell>,
 }
 
+/// A document of `auster bench channel`, which measured before scenarios did.
 #[derive(Deserialize)]
-struct MeasuredDocument {
-    bench: String,
-    settings: MeasuredSettings,
-    runs: MeasuredRuns,
+struct BenchDocument {
+    settings: BenchSettings,
+    runs: BenchRuns,
 }
 
 #[derive(Deserialize)]
-struct MeasuredSettings {
+struct BenchSettings {
     #[serde(default = "first_relay_wire")]
     relay_wire: u8,
 }
 
 #[derive(Deserialize)]
-struct MeasuredRuns {
+struct BenchRuns {
     cells: Vec<MeasuredCell>,
 }
 
@@ -60,18 +62,44 @@ struct MeasuredCell {
 impl Measured {
     pub fn read(path: &Path) -> Result<Measured, Failure> {
         let bytes = std::fs::read(path).map_err(|e| Failure::file(path, e))?;
-        let wrong = |problem: String| Failure::usage(format!("{}: {problem}", path.display()));
-        let document: MeasuredDocument = serde_json::from_slice(&bytes)
-            .map_err(|e| wrong(format!("no result.json of auster bench channel: {e}")))?;
-        if document.bench != "channel" {
-            let bench = document.bench;
-            return Err(wrong(format!("bench is \"{bench}\" and not \"channel\"")));
+        let wrong = |problem: String| {
+            let path = path.display();
+            Failure::usage(format!("{path}: no result.json of a channel: {problem}"))
+        };
+        let document: Value = serde_json::from_slice(&bytes).map_err(|e| wrong(e.to_string()))?;
+        if document["bench"] == "channel" {
+            let document: BenchDocument =
+                serde_json::from_value(document).map_err(|e| wrong(e.to_string()))?;
+            return Ok(Measured {
+                relay_wire: document.settings.relay_wire,
+                cells: document.runs.cells,
+            });
         }
+        let networks = document["networks"].as_array().into_iter().flatten();
+        let rows = networks.flat_map(|network| network["channel"].as_array().into_iter().flatten());
+        let rows: Vec<&Value> = rows.collect();
+        let relay_wire = rows.first().and_then(|row| row["relay_wire"].as_u64());
+        let relay_wire = relay_wire.and_then(|version| u8::try_from(version).ok());
+        let relay_wire = relay_wire.ok_or_else(|| wrong("no row has relay_wire".to_owned()))?;
+        // A run without figures says so with nulls.
+        let rows = rows.iter().filter(|row| !row["messages"].is_null());
+        let cells = rows.map(|row| MeasuredCell::of(row));
         Ok(Measured {
-            relay_wire: document.settings.relay_wire,
-            cells: document.runs.cells,
+            relay_wire,
+            cells: cells.collect::<Result<_, _>>().map_err(wrong)?,
         })
     }
+}
+
+/// A field of a row: an axis, which is a word, or a column, which is a number.
+fn field<T: FromStr>(row: &Value, key: &str) -> Result<T, String> {
+    let words = match &row[key] {
+        Value::String(words) => words.clone(),
+        Value::Number(number) => number.to_string(),
+        _ => return Err(format!("a row without {key}")),
+    };
+    let parsed = words.parse();
+    parsed.map_err(|_| format!("a row with {key} = '{words}'"))
 }
 
 fn first_relay_wire() -> u8 {
@@ -83,6 +111,30 @@ fn all() -> f64 {
 }
 
 impl MeasuredCell {
+    /// A row of a scenario.
+    fn of(row: &Value) -> Result<MeasuredCell, String> {
+        let rtt: Rtt = field(row, "rtt_ms")?;
+        let bursts = match &row["burst"] {
+            Value::Null => Bursts::NONE,
+            _ => field(row, "burst")?,
+        };
+        Ok(MeasuredCell {
+            method: field(row, "method")?,
+            sizes_bytes: field::<Sizes>(row, "size_bytes")?.0,
+            rtt_ms: rtt.ms,
+            rtt_deviation_ms: rtt.deviation_ms,
+            rate_per_s: field(row, "rate_per_s")?,
+            loss_percent: field(row, "loss_percent")?,
+            burst_frames: Some(bursts.frames),
+            burst_loss_percent: bursts.loss_percent,
+            agents: field(row, "agents")?,
+            seed: field(row, "seed")?,
+            messages: field(row, "messages")?,
+            overhead_bytes_per_message: field(row, "overhead_bytes_per_message")?,
+            frames_per_message: field(row, "frames_per_message")?,
+        })
+    }
+
     fn bursts(&self) -> Bursts {
         Bursts {
             frames: self.burst_frames.unwrap_or(Bursts::NONE.frames),
@@ -107,7 +159,6 @@ impl MeasuredCell {
         }
         let each = self.messages / (2 * self.agents as u64);
         Ok(Cell {
-            table: Table::Grid,
             method,
             condition: Condition {
                 rate_per_s: self.rate_per_s,

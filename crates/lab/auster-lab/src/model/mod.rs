@@ -1,16 +1,18 @@
 //! `auster model`: what it costs in bytes to carry messages, by the published equations and by a
-//! model of the real stacks, in the columns of `auster bench channel`.
+//! model of the real stacks, with the figures that `scenarios/channel-*.toml` measure.
 
 mod against;
 mod paper;
+mod scenario;
+mod table;
 mod wire;
 
 use std::path::PathBuf;
 
 use serde::Serialize;
 
+use self::scenario::{BUILT_IN, HostEntry, PaperEntry, Scenario, WireEntry};
 use bench::channel::method::RELAY_WIRE;
-use bench::channel::scenario::{self, BUILT_IN, HostEntry, PaperEntry, Scenario, WireEntry};
 use cli::date::unix_seconds;
 use cli::failure::Failure;
 use report::output::{Document, OutputArgs};
@@ -27,8 +29,8 @@ pub struct Args {
     /// The bytes that TCP, TLS and QUIC really put on the wire
     #[arg(long)]
     wire: bool,
-    /// The result.json of `auster bench channel`: the model of --wire beside each of its cells. The
-    /// exit code is 1 when one differs by more than 10 %
+    /// The result.json of scenarios/channel-*.toml: the model of --wire beside each of its runs.
+    /// The exit code is 1 when one differs by more than 10 %
     #[arg(long, value_name = "RESULT.json")]
     against: Option<PathBuf>,
     #[command(flatten)]
@@ -74,7 +76,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         runs.paper = Some(figures);
     }
     if has_wire {
-        let cells = wire::cells(&scenario.wire.choices()).map_err(Failure::usage)?;
+        let cells = wire::cells(&scenario.wire).map_err(Failure::usage)?;
         runs.cells = wire::run(&cells, scenario.host, RELAY_WIRE)?;
         text += &wire::text(&runs.cells);
         wire::plot(&runs.cells, &results)?;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use sim::overhead::paper::{BurstLaw, Overhead, Point};
 
-use bench::channel::scenario::PaperEntry;
+use super::scenario::PaperEntry;
 use cli::failure::Failure;
 use cli::table::table;
 use report::output::Results;
@@ -276,7 +276,7 @@ fn steps(digits: &[i32], decades: std::ops::Range<i32>) -> impl Iterator<Item = 
 mod tests {
     use super::*;
     use crate::model::BUILT_IN;
-    use bench::channel::scenario::Scenario;
+    use crate::model::scenario::Scenario;
 
     fn figures() -> (Figures, PaperEntry) {
         let entry = Scenario::parse(BUILT_IN).unwrap().paper;

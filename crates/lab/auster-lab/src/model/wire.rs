@@ -1,4 +1,4 @@
-//! The model of the wire, cell by cell as `auster bench channel` measures.
+//! The model of the wire, cell by cell as `scenarios/channel-*.toml` measure.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use sim::overhead::wire::{
     self, Carrier, Congestion, Outcome, QuicCarrier, Setup, Streams, TcpCarrier,
 };
 
-use bench::channel::grid::{Bursts, Cell, Choice, Condition, Rtt, Sizes};
+use super::scenario::{HostEntry, WireEntry};
+use super::table::{Entry, matrix, readable};
+use bench::channel::condition::{Bursts, Cell, Condition, Rtt, Sizes};
 use bench::channel::method::{self, Method, RELAY_WIRE};
-use bench::channel::report::{Entry, matrix, readable};
-use bench::channel::scenario::HostEntry;
 use bench::channel::source::{self, Stamp};
 use cli::failure::Failure;
 use measure::stats::Summary;
@@ -27,7 +27,7 @@ const RTO_MIN: Duration = Duration::from_millis(200);
 /// The baselines of savings; TLS with the same window is a third.
 const BASELINES: [&str; 2] = ["tcp", "tls"];
 
-/// The figures of a cell that the model has, by their names in `auster bench channel`.
+/// The figures of a cell that the model has, by their names in the measurement.
 #[derive(Clone, Debug, Serialize)]
 pub struct CellResult {
     pub method: &'static str,
@@ -49,12 +49,9 @@ pub struct CellResult {
     pub handshake_bytes_per_message: f64,
 }
 
-/// The cells of all choices; `Err` where the model has one of them not.
-pub fn cells(choices: &[Choice]) -> Result<Vec<Cell>, String> {
-    let mut cells = Vec::new();
-    for choice in choices {
-        cells.extend(choice.cells()?);
-    }
+/// The cells of a scenario; `Err` where the model has one of them not.
+pub fn cells(scenario: &WireEntry) -> Result<Vec<Cell>, String> {
+    let cells = scenario.cells();
     cells
         .iter()
         .try_for_each(|cell| carrier(cell.method, cell.agents, RELAY_WIRE).map(drop))?;

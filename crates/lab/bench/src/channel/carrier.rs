@@ -22,9 +22,9 @@ use tokio::task::JoinSet;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tunnel::{End, EndConfig, Hub, OPENFLOW, Target};
 
+use super::condition::Cell;
 use super::end::Inbox;
 use super::floor::FloorConfig;
-use super::grid::Cell;
 use super::method::{Carrier, Congestion, Quic, Relay, Streams, Tcp};
 use super::outlet::{Hold, Lane, Outlet, lane};
 

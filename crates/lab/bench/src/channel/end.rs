@@ -13,13 +13,12 @@ use bytes::BytesMut;
 use net::alarm::Alarm;
 use nix::time::{ClockId, clock_gettime};
 use sched::Direction;
-use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 
 use super::carrier::{CONTROLLER_ADDRESS, SWITCH_ADDRESS, Terms};
-use super::grid::Cell;
+use super::condition::Cell;
 use super::method::{Carrier, Tcp};
 use super::outlet::Outlet;
 use super::source::{self, Source};
@@ -66,7 +65,7 @@ pub struct Outcome {
 }
 
 /// The kernel's own counts of the device: what left it towards the link, and what came.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounters {
     pub sent_frames: u64,
     pub sent_bytes: u64,
@@ -197,7 +196,7 @@ async fn send(
 /// The messages that arrive at an end, from all its connections.
 pub struct Inbox {
     start: OnceLock<Instant>,
-    messages: u64,
+    messages: usize,
     received: Mutex<Received>,
     complete: tokio::sync::Notify,
 }
@@ -212,7 +211,7 @@ impl Inbox {
     fn new(cell: &Cell) -> Inbox {
         Inbox {
             start: OnceLock::new(),
-            messages: u64::from(cell.messages_per_agent) * cell.agents as u64,
+            messages: cell.messages_per_agent as usize * cell.agents,
             received: Mutex::new(Received {
                 tally: Tally::new(cell.agents, cell.messages_per_agent),
                 pacing_late_max: Duration::ZERO,
@@ -244,7 +243,7 @@ impl Inbox {
                 let stamp = source::decode(&message, direction);
                 received.tally.handle(stamp, message.len(), now);
             }
-            if received.tally.messages == self.messages {
+            if received.tally.arrivals.len() == self.messages {
                 self.complete.notify_one();
             }
         }

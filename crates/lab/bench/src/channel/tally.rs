@@ -2,20 +2,24 @@
 
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
-
 use super::source::{FLOWS, Stamp};
 
 /// The tally of messages that arrived at one end.
 pub struct Tally {
-    delays_us: Histogram<u64>,
-    delay_sum: Duration,
-    delay_max: Duration,
+    pub arrivals: Vec<Arrival>,
     agents: Vec<Agent>,
-    pub messages: u64,
     pub bytes: u64,
     /// A message that is not one of ours, or came a second time.
     pub wrong: u64,
+}
+
+/// A message that was delivered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Arrival {
+    /// Due time since the start of the measurement.
+    pub due: Duration,
+    /// From then until the other end had all of it.
+    pub delay: Duration,
 }
 
 /// The messages of one agent.
@@ -27,9 +31,6 @@ struct Agent {
     overtaken_in_flow: u64,
 }
 
-/// Longer than any cell; what is longer is counted as this.
-const DELAY_US_MAX: u64 = 600_000_000;
-
 impl Tally {
     pub fn new(agents: usize, messages_per_agent: u32) -> Tally {
         let agent = || Agent {
@@ -40,11 +41,9 @@ impl Tally {
             overtaken_in_flow: 0,
         };
         Tally {
-            delays_us: new_histogram(),
-            delay_sum: Duration::ZERO,
-            delay_max: Duration::ZERO,
+            // Nothing grows while messages arrive.
+            arrivals: Vec::with_capacity(agents * messages_per_agent as usize),
             agents: std::iter::repeat_with(agent).take(agents).collect(),
-            messages: 0,
             bytes: 0,
             wrong: 0,
         }
@@ -66,12 +65,11 @@ impl Tally {
             }
         }
         agent.handle(&stamp);
-        self.messages += 1;
         self.bytes += size_bytes as u64;
-        let delay = now.saturating_sub(stamp.due);
-        self.delay_sum += delay;
-        self.delay_max = self.delay_max.max(delay);
-        self.delays_us.saturating_record(delay.as_micros() as u64);
+        self.arrivals.push(Arrival {
+            due: stamp.due,
+            delay: now.saturating_sub(stamp.due),
+        });
     }
 
     /// Messages that came after a later one of the same agent.
@@ -82,22 +80,6 @@ impl Tally {
     /// Messages that came after a later one of the same agent and flow: what OpenFlow forbids.
     pub fn overtaken_in_flow(&self) -> u64 {
         self.agents.iter().map(|a| a.overtaken_in_flow).sum()
-    }
-
-    /// Adds the delays of this end to those of others.
-    pub fn add_delays_to(&self, delays_us: &mut Histogram<u64>) {
-        delays_us
-            .add(&self.delays_us)
-            .expect("both have the same bounds");
-    }
-
-    /// More exact than the histogram's, which knows three digits.
-    pub fn delay_sum(&self) -> Duration {
-        self.delay_sum
-    }
-
-    pub fn delay_max(&self) -> Duration {
-        self.delay_max
     }
 }
 
@@ -115,11 +97,6 @@ impl Agent {
             }
         }
     }
-}
-
-/// A histogram for delays in microseconds, to three digits.
-pub fn new_histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, DELAY_US_MAX, 3).expect("the bounds are constants that fit")
 }
 
 #[cfg(test)]
@@ -149,7 +126,10 @@ mod tests {
         tally.handle(stamp(1, 5, 0), 100, now);
         tally.handle(stamp(1, 4, 1), 100, now);
         assert_eq!((tally.overtaken(), tally.overtaken_in_flow()), (2, 1));
-        assert_eq!((tally.messages, tally.bytes, tally.wrong), (8, 800, 0));
+        assert_eq!(
+            (tally.arrivals.len(), tally.bytes, tally.wrong),
+            (8, 800, 0)
+        );
     }
 
     #[test]
@@ -159,8 +139,13 @@ mod tests {
         for wrong in [stamp(0, 1, 0), stamp(0, 2, 0), stamp(1, 0, 0), None] {
             tally.handle(wrong, 100, Duration::from_secs(1));
         }
-        assert_eq!((tally.messages, tally.wrong), (1, 4));
-        assert_eq!(tally.delay_max(), Duration::from_millis(50));
-        assert_eq!(tally.delay_sum(), Duration::from_millis(50));
+        let arrival = Arrival {
+            due: Duration::from_millis(1),
+            delay: Duration::from_millis(50),
+        };
+        assert_eq!(
+            (tally.arrivals.as_slice(), tally.wrong),
+            (&[arrival][..], 4)
+        );
     }
 }

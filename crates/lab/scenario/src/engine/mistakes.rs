@@ -64,6 +64,7 @@ fn read(text: &str, controller: &Controller) -> Result<Scenario, Vec<Problem>> {
         runs: None,
         seconds: None,
         quick: false,
+        only: &[],
     };
     Scenario::read(text, &around)
 }
@@ -664,6 +665,7 @@ fn the_quick_part_is_a_part_of_the_cells_and_runs() {
         runs: None,
         seconds: None,
         quick,
+        only: &[],
     };
     let cells = |text: &str, quick| {
         let scenario = Scenario::read(text, &around(quick)).ok().unwrap();
@@ -1160,6 +1162,7 @@ fn axes_may_be_of_some_cells_and_seconds_and_runs_are_the_cells_or_the_quick_par
         runs: None,
         seconds,
         quick,
+        only: &[],
     };
     let scenario = |seconds, quick| match Scenario::read(TIMEOUTS, &around(seconds, quick)) {
         Ok(scenario) => scenario,
@@ -1357,6 +1360,7 @@ fn mistakes_about_the_control_plane_are_reported_too() {
         runs: None,
         seconds: None,
         quick: true,
+        only: &[],
     };
     let quick = format!("{good}[quick]\nevent = [\"rehome\"]\n");
     let quick = Scenario::read(&quick, &around).unwrap_or_else(|found| panic!("{found:#?}"));
@@ -1549,8 +1553,9 @@ fn mistakes_about_setup_packets_and_plots_are_found() {
         setup(0) == setup(2) && setup(0) != setup(1),
         "load is not in it"
     );
-    let against = scenario.claims[0].against.as_deref();
-    assert_eq!(against.unwrap()[2..], [Some(0), Some(1)]);
+    let (name, others) = &scenario.claims[0].against[0];
+    assert_eq!(name, "against");
+    assert_eq!(others[2..], [Some(0), Some(1)]);
     for (from, to, words) in [
         (
             "stays = \"server\"",
@@ -1730,5 +1735,132 @@ fn the_scenarios_of_the_project_are_read() {
         let text = std::fs::read_to_string(dir.join(name)).unwrap();
         let mistakes = read(&text, &auster()).err().unwrap_or_default();
         assert!(mistakes.is_empty(), "{name}: {mistakes:?}");
+    }
+}
+
+const CHANNEL: &str = r#"title = "test"
+[topology]
+graph = "none"
+[matrix]
+agents = [2, 4]
+method = ["tcp", "relay-5ms"]
+[at_once]
+"*relay*" = 8
+[[traffic]]
+id = "channel"
+kind = "channel"
+method = "$method"
+agents = "$agents"
+rate_per_s = 1000
+size_bytes = "400/600"
+rtt_ms = "150±50"
+loss_percent = 5
+burst = 4
+[[at]]
+time = "1s"
+id = "end"
+[[row]]
+name = "channel"
+bytes = "channel.overhead_bytes"
+[[claim]]
+of = "agents=4, method=relay-5ms"
+against = { tcp = { method = "tcp" }, tcp_two = { method = "tcp", agents = "2" } }
+that = "mean(bytes) / mean(tcp.bytes) <= mean(tcp_two.bytes)"
+"#;
+
+#[test]
+fn traffic_with_ends_of_its_own_needs_no_network() {
+    let controller = auster();
+    let part = |only: &[&str]| {
+        let only: Vec<String> = only.iter().map(|of| of.to_string()).collect();
+        let around = Circumstances {
+            beside: Path::new("."),
+            controller: &controller,
+            runs: None,
+            seconds: None,
+            quick: false,
+            only: &only,
+        };
+        Scenario::read(CHANNEL, &around)
+    };
+    let scenario = part(&[]).unwrap_or_else(|found| panic!("{found:?}"));
+    let at_once = scenario.cells.iter().map(|cell| cell.at_once);
+    assert_eq!(at_once.collect::<Vec<_>>(), [1, 8, 1, 8]);
+    assert_eq!(scenario.networks.len(), 1, "all runs follow each other");
+    let others = &scenario.claims[0].against;
+    let others: Vec<(&str, Option<usize>)> = others
+        .iter()
+        .map(|(name, cells)| (name.as_str(), cells[3]))
+        .collect();
+    assert_eq!(others, [("tcp", Some(2)), ("tcp_two", Some(0))]);
+    let one = part(&["*agents=4*", "*relay*"]).unwrap_or_else(|found| panic!("{found:?}"));
+    let names: Vec<&str> = one.cells.iter().map(|cell| cell.name.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "agents=2, method=relay-5ms",
+            "agents=4, method=tcp",
+            "agents=4, method=relay-5ms"
+        ]
+    );
+    let Err(found) = part(&["*sctp"]) else {
+        panic!("there is no such cell");
+    };
+    assert!(found[0].text.contains("--only: no cell is"), "{found:?}");
+    for (from, to, words) in [
+        ("relay-5ms\"]", "pigeon\"]", "'pigeon' is unknown; known: "),
+        ("rate_per_s = 1000", "", "traffic.rate_per_s: missing"),
+        ("400/600", "99", "'99': a message has 100 to 65535 bytes"),
+        ("150±50", "soon", "'soon' is no RTT"),
+        ("burst = 4", "burst = 0.5", "'0.5' is no burst"),
+        ("burst = 4", "burst = \"8:5\"", "cannot lose 5 %"),
+        (
+            "[2, 4]",
+            "[2, 4, 17]",
+            "17 is not a whole number from 1 to 16",
+        ),
+        (
+            "\"none\"",
+            "\"ring,4\"",
+            "at_once: runs on a network follow",
+        ),
+        (
+            "\"channel\"\nmethod",
+            "\"storm\"\nfrom = \"h1\"\nto = \"h2\"\nflows_per_s = 1\nmethod",
+            "kind: it needs hosts",
+        ),
+        (
+            "id = \"end\"",
+            "id = \"end\"\ncut = \"s1-s2\"",
+            "no network to change",
+        ),
+        (
+            "[[row]]",
+            "[[probe]]\nid = \"m\"\nkind = \"machine\"\n[[row]]",
+            "no network to observe",
+        ),
+        (
+            "[[claim]]",
+            "[[plot]]\nid = \"p\"\nbars = [\"bytes\"]\nby = \"agents\"\nlog_by = true\n[[claim]]",
+            "plot.log_by: only points take it",
+        ),
+        ("tcp = {", "Tcp = {", "another cell is named in a-z"),
+        ("tcp_two.bytes", "two.bytes", "claim.that: "),
+        (
+            "agents = \"2\"",
+            "agents = \"3\"",
+            "the matrix has no such cell",
+        ),
+    ] {
+        let text = CHANNEL.replacen(from, to, 1);
+        assert_ne!(text, CHANNEL, "{from}");
+        let found = match read(&text, &controller) {
+            Ok(_) => panic!("read without a mistake:\n{text}"),
+            Err(found) => found,
+        };
+        assert!(
+            found.iter().any(|p| p.text.contains(words)),
+            "{words}: {found:#?}"
+        );
     }
 }

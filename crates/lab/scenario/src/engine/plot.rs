@@ -25,6 +25,8 @@ pub struct PlotSpec {
     pub lines: Option<String>,
     /// Figures are drawn by their logarithms.
     pub log: bool,
+    /// The axis of points is logarithmic too.
+    pub log_by: bool,
     /// Draw the 95 % confidence intervals of the means.
     pub error: bool,
 }
@@ -188,9 +190,9 @@ fn lines(spec: &PlotSpec, title: String, x_label: &str, series: Vec<Series>) -> 
         title,
         x_label: x_label.to_string(),
         y_label: spec.label.clone(),
+        x_log: spec.log_by,
         y_log: spec.log,
         series,
-        ..Plot::default()
     };
     plot.lines()
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use cli::toml_problem;
@@ -451,6 +452,26 @@ impl<'a> Section<'a> {
         }
     }
 
+    pub fn required_number(&self, key: &'a str, range: Range<f64>) -> Option<f64> {
+        self.missing(key, "100");
+        self.number(key, range)
+    }
+
+    /// A string or a number in a notation of its own.
+    pub fn parsed<T: FromStr<Err = String>>(&self, key: &'a str) -> Option<T> {
+        let node = self.node(key)?;
+        let parsed = node.words().parse();
+        parsed.map_err(|problem| self.problem(key, problem)).ok()
+    }
+
+    pub fn required_parsed<T>(&self, key: &'a str, example: &str) -> Option<T>
+    where
+        T: FromStr<Err = String>,
+    {
+        self.missing(key, example);
+        self.parsed(key)
+    }
+
     pub fn required_count(&self, key: &'a str, range: RangeInclusive<u64>) -> Option<u64> {
         self.missing(key, "100");
         self.count(key, range)
@@ -706,8 +727,12 @@ impl<'a> Section<'a> {
     /// The keys that nothing has read yet, in the order of the file.
     pub fn other_keys(&self) -> Vec<&'a str> {
         let known = self.known.borrow();
-        let keys = self.entries.iter().map(|entry| self.key(entry));
-        keys.filter(|key| !known.contains(key)).collect()
+        self.keys().filter(|key| !known.contains(key)).collect()
+    }
+
+    /// All keys, in the order of the file.
+    pub fn keys(&self) -> impl Iterator<Item = &'a str> {
+        self.entries.iter().map(|entry| self.key(entry))
     }
 
     /// A table where a plain string could stand too.

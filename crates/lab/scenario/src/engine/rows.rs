@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use crate::engine::expression::{self, Value};
 use crate::engine::matrix;
 use crate::engine::probe::Series;
-use crate::engine::schema::{AGAINST, Cell, Claim, Column, RowSpec, Run, Scenario};
+use crate::engine::schema::{Cell, Claim, Column, RowSpec, Run, Scenario};
 use crate::engine::timeline::{END, START, Window, time_of};
 use crate::engine::traffic::Record;
 use crate::report::Check;
@@ -135,20 +135,16 @@ pub fn verdicts(scenario: &Scenario, rows: &[Row]) -> Vec<Check> {
     let has_row = |cell: &Cell, claim: &Claim| cell.rows.iter().any(|r| r.name == claim.row);
     pairs
         .filter(|(_, cell, claim)| matrix::is_meant(&claim.of, &cell.name) && has_row(cell, claim))
-        // The quick part may lack the other cell.
-        .filter(|(n, _, claim)| {
-            claim
-                .against
-                .as_ref()
-                .is_none_or(|cells| cells[*n].is_some())
-        })
+        // A part may lack the other cell.
+        .filter(|(n, _, claim)| claim.against.iter().all(|(_, cells)| cells[*n].is_some()))
         .map(|(n, cell, claim)| {
             let column = |name: &str| {
-                let against = claim.against.as_ref().and_then(|cells| cells[n]);
-                let (rows, name) = match (name.strip_prefix(AGAINST), against) {
-                    (Some(name), Some(other)) => (rows_of(rows, other, claim), name),
-                    _ => (rows_of(rows, n, claim), name),
-                };
+                let other = claim.against.iter().find_map(|(other, cells)| {
+                    let name = name.strip_prefix(other)?.strip_prefix('.')?;
+                    Some((cells[n]?, name))
+                });
+                let (cell, name) = other.unwrap_or((n, name));
+                let rows = rows_of(rows, cell, claim);
                 Value::Many(rows.map(|row| row.get(name)).collect())
             };
             let about = match cell.name.as_str() {

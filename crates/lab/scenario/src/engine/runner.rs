@@ -18,6 +18,7 @@ use testbed::network::{Network, Options, SWITCHES};
 use testbed::plane::{self, Controller, Plane, Transport};
 use testbed::probe::{Flow, Prober, Sample};
 use testbed::tools::Shell;
+use testbed::topology::Topology;
 use testbed::{status, tools};
 
 use crate::engine::event::Event;
@@ -48,15 +49,25 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         runs: args.runs.map(u64::from),
         seconds: args.seconds,
         quick: args.quick,
+        only: &args.only,
     };
     let scenario = Scenario::read(&text, &around).map_err(|found| mistakes(path, &found))?;
+    let has_network = scenario.cells.iter().any(|cell| cell.network.is_some());
+    if !has_network && (args.transport.is_some() || !args.controller.is_empty()) {
+        return Err(Failure::usage(
+            "--controller, --transport: the scenario has no network",
+        ));
+    }
     if scenario.own_controller && (args.transport.is_some() || !args.controller.is_empty()) {
         return Err(Failure::usage(
             "--controller, --transport: the scenario has a [controller] of its own",
         ));
     }
     // Said by itself, before the title.
-    tools::require_network_tools()?;
+    match has_network {
+        true => tools::require_network_tools()?,
+        false => tools::require_link_tools()?,
+    }
     if let Some(out) = &args.out {
         // Not after minutes of pings.
         std::fs::create_dir_all(out).map_err(|e| Failure::file(out, e))?;
@@ -77,6 +88,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let count = scenario.networks.len();
     for (number, network) in scenario.networks.iter().enumerate() {
         let mut runs = network.runs.as_slice();
+        if !scenario.cells[runs[0].cell].network.is_some() {
+            outcomes.push(experiment.alone(runs)?);
+            continue;
+        }
         while !runs.is_empty() {
             let (outcome, done) = experiment.network(runs, number + 1 == count)?;
             outcomes.push(outcome);
@@ -120,6 +135,7 @@ pub fn check(path: &Path) -> Result<(), Failure> {
             runs: None,
             seconds: None,
             quick,
+            only: &[],
         };
         Scenario::read(&text, &around).map_err(|found| mistakes(path, &found))
     };
@@ -173,17 +189,7 @@ impl Experiment<'_> {
             topology.links.len(),
             topology.hosts.len()
         );
-        let mut outcome = Outcome {
-            topology: topology.name.clone(),
-            switches: topology.switches.len(),
-            links: topology.links.len(),
-            hosts: topology.hosts.len(),
-            // Kinds of rows that its runs lack are empty lists.
-            rows: (self.scenario.kinds_of_rows().into_iter())
-                .map(|name| (name.to_string(), Vec::new()))
-                .collect(),
-            ..Outcome::default()
-        };
+        let mut outcome = self.outcome(&topology);
         let options = Options {
             patch: false,
             seed: cell.network.seed,
@@ -240,15 +246,7 @@ impl Experiment<'_> {
             rows.iter_mut()
                 .for_each(|row| row.repeats = retries.map(|_| repeats));
             done += 1;
-            rows.iter().for_each(|row| note!("  {}", rows::line(row)));
-            for row in &rows {
-                outcome
-                    .rows
-                    .entry(row.name.clone())
-                    .or_default()
-                    .push(row.clone());
-            }
-            self.rows.extend(rows);
+            self.keep(rows, &mut outcome);
         }
         outcome.status = plane.status();
         let samples = worth_keeping(runs, prober.samples(), &self.scenario.cells);
@@ -263,6 +261,61 @@ impl Experiment<'_> {
         drop(prober);
         outcome.impaired_links = network.stop();
         Ok((outcome, done))
+    }
+
+    /// Runs whose traffic brings its own ends, side by side where their cells allow it.
+    fn alone(&mut self, runs: &[Run]) -> Result<Outcome, Failure> {
+        let cells = &self.scenario.cells;
+        let mut outcome = self.outcome(&cells[runs[0].cell].network.topology);
+        let mut left = runs;
+        while let Some(first) = left.first() {
+            let at_once = |run: &Run| cells[run.cell].at_once;
+            let most = at_once(first);
+            let same = left
+                .iter()
+                .take(most)
+                .take_while(|run| at_once(run) == most);
+            let (batch, rest) = left.split_at(same.count());
+            left = rest;
+            let done = std::thread::scope(|scope| {
+                let threads = batch.iter();
+                let threads: Vec<_> = threads
+                    .map(|run| scope.spawn(|| run_alone(&cells[run.cell], run)))
+                    .collect();
+                let rows = threads.into_iter().map(joined);
+                rows.collect::<Result<Vec<_>, Failure>>()
+            })?;
+            done.into_iter()
+                .for_each(|rows| self.keep(rows, &mut outcome));
+            if self.signals.wait(Duration::ZERO) {
+                return Err(Failure::negative("interrupted"));
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn outcome(&self, topology: &Topology) -> Outcome {
+        Outcome {
+            topology: topology.name.clone(),
+            switches: topology.switches.len(),
+            links: topology.links.len(),
+            hosts: topology.hosts.len(),
+            // Kinds of rows that its runs lack are empty lists.
+            rows: (self.scenario.kinds_of_rows().into_iter())
+                .map(|name| (name.to_string(), Vec::new()))
+                .collect(),
+            ..Outcome::default()
+        }
+    }
+
+    /// The rows of a run that counts.
+    fn keep(&mut self, rows: Vec<Row>, outcome: &mut Outcome) {
+        for row in rows {
+            note!("  {}", rows::line(&row));
+            let kind = outcome.rows.entry(row.name.clone()).or_default();
+            kind.push(row.clone());
+            self.rows.push(row);
+        }
     }
 
     /// A live view of the network until a signal comes.
@@ -326,23 +379,7 @@ fn one_run(
     let first = prober.samples().len();
     let start = prober.elapsed();
     let epoch = Instant::now() - start;
-    let senders = cell.traffic.iter().zip(&run.pairs);
-    let senders = senders.map(|(stream, pairs)| {
-        let begins = time_of(&planned, &stream.begins).unwrap_or_default();
-        let until = time_of(&planned, &stream.ends).unwrap_or(end);
-        let ends = pairs.iter().map(|(from, to)| Ends::of(network, *from, *to));
-        let seed = cell.network.seed ^ Fnv1a::of(stream.id.as_bytes());
-        stream.kind.sender(Stage {
-            pairs: pairs.clone(),
-            ends: ends.collect(),
-            epoch,
-            from: start + begins,
-            until: start + until,
-            switches: network.namespace(SWITCHES),
-            random: SplitMix64::new(seed).fork(run.number as u32),
-        })
-    });
-    let senders: Vec<Sender<'_>> = senders.collect();
+    let senders = senders(cell, run, &planned, epoch, start, Some(network));
     // Traffic has threads of its own: it does not stop while processes end and start.
     let scene = &Scene {
         topology: &cell.network.topology,
@@ -397,6 +434,69 @@ fn one_run(
     };
     let flaw = rows::flaw(cell, &measured);
     Ok((rows::rows(cell, run, &measured), flaw))
+}
+
+/// Traffic of one run without a network, and the rows that come of it.
+fn run_alone(cell: &Cell, run: &Run) -> Result<Vec<Row>, Failure> {
+    let planned = timeline::schedule(&cell.moments);
+    let retries = cell.valid.as_ref().map(|valid| valid.retries);
+    let mut repeats = 0;
+    loop {
+        let senders = senders(cell, run, &planned, Instant::now(), Duration::ZERO, None);
+        let records = std::thread::scope(|scope| {
+            let works = senders.into_iter().filter_map(|sender| match sender {
+                Sender::Prober(_) => None,
+                Sender::Thread(work) => Some(scope.spawn(work)),
+            });
+            let works: Vec<_> = works.collect();
+            let records = works.into_iter().map(joined);
+            records.collect::<Result<Vec<_>, Failure>>()
+        })?;
+        let measured = Measured {
+            times: &planned,
+            records: &records,
+            series: &[],
+        };
+        if rows::flaw(cell, &measured).is_some() && Some(repeats) < retries {
+            repeats += 1;
+            continue;
+        }
+        let mut rows = rows::rows(cell, run, &measured);
+        rows.iter_mut()
+            .for_each(|row| row.repeats = retries.map(|_| repeats));
+        return Ok(rows);
+    }
+}
+
+/// The senders of a run that begins at `start` since `epoch`.
+fn senders<'c>(
+    cell: &'c Cell,
+    run: &Run,
+    planned: &[(String, Duration)],
+    epoch: Instant,
+    start: Duration,
+    network: Option<&Network>,
+) -> Vec<Sender<'c>> {
+    let at = |moment: &str| start + time_of(planned, moment).unwrap_or_default();
+    let streams = cell.traffic.iter().zip(&run.pairs);
+    let senders = streams.map(|(stream, pairs)| {
+        let ends = network.into_iter().flat_map(|network| {
+            let ends = pairs.iter();
+            ends.map(|(from, to)| Ends::of(network, *from, *to))
+        });
+        let seed = cell.network.seed ^ Fnv1a::of(stream.id.as_bytes());
+        stream.kind.sender(Stage {
+            pairs: pairs.clone(),
+            ends: ends.collect(),
+            epoch,
+            from: at(&stream.begins),
+            until: at(&stream.ends),
+            switches: network.map_or_else(String::new, |network| network.namespace(SWITCHES)),
+            seed: cell.network.seed + run.number - 1,
+            random: SplitMix64::new(seed).fork(run.number as u32),
+        })
+    });
+    senders.collect()
 }
 
 /// A stream under way.
@@ -524,7 +624,8 @@ fn conclude(
             .map_err(|e| Failure::negative(format!("results as JSON: {e}")))?;
         say!("{text}");
     } else {
-        if document.networks.len() <= NETWORKS_SHOWN_MAX {
+        let has_network = document.networks.iter().any(|network| network.switches > 0);
+        if has_network && document.networks.len() <= NETWORKS_SHOWN_MAX {
             say!("\n{}", report::summary_table(&document.networks));
         }
     }

@@ -50,6 +50,8 @@ pub struct Cell {
     pub name: String,
     pub parameters: Vec<(String, String)>,
     runs: u64,
+    /// Runs of such cells that go on side by side; more than one only without a network.
+    pub at_once: usize,
     pub network: NetworkSpec,
     pub ready: Ready,
     pub valid: Option<Valid>,
@@ -146,8 +148,9 @@ pub struct Claim {
     pub row: String,
     /// A pattern of cells' names.
     pub of: String,
-    /// For each cell the one whose columns `that` may name as `against.COLUMN`.
-    pub against: Option<Vec<Option<usize>>>,
+    /// Names of other cells, `against` or the scenario's own: for each cell the one whose columns
+    /// `that` may name as `against.COLUMN`.
+    pub against: Vec<(String, Vec<Option<usize>>)>,
     pub that: Expression,
     pub says: String,
 }
@@ -173,10 +176,22 @@ pub struct Circumstances<'a> {
     pub seconds: Option<f64>,
     /// Only the part of `[quick]`.
     pub quick: bool,
+    /// Only the cells that are like one of these patterns; all without any.
+    pub only: &'a [String],
 }
 
-/// Before the name of a column of the cell that a claim compares with.
-pub const AGAINST: &str = "against.";
+impl Circumstances<'_> {
+    /// Whether cells may be missing.
+    fn is_part(&self) -> bool {
+        self.quick || !self.only.is_empty()
+    }
+}
+
+/// The name of the cell that a claim compares with, if it has none of its own.
+const AGAINST: &str = "against";
+/// The graph of an experiment whose traffic brings its own ends.
+const NO_GRAPH: &str = "none";
+const AT_ONCE_MAX: u64 = 64;
 
 const CELLS_MAX: usize = 10_000;
 const RUNS_MAX: u64 = 1000;
@@ -249,6 +264,18 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
             top.problem("except", format!("no cell is like '{pattern}'"));
         }
     }
+    if !around.only.is_empty() {
+        let example = parameters.first().map(Parameters::name).unwrap_or_default();
+        parameters.retain(|values| {
+            let name = values.name();
+            around.only.iter().any(|of| matrix::is_meant(of, &name))
+        });
+        if parameters.is_empty() {
+            let right = format!("cells are such as '{example}'");
+            top.problem("matrix", format!("--only: no cell is like that; {right}"));
+            return None;
+        }
+    }
     let title = top.required_text("title", "\"A ring loses a link\"");
     let stay = top.truth("stay").unwrap_or(false);
     let mut cells: Vec<Option<Cell>> = parameters
@@ -266,6 +293,7 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
         let choices = lists.iter().flat_map(|(_, choices)| choices);
         for name in choices.flat_map(Choice::names) {
             if let Some(matrix) = &matrix
+                && around.only.is_empty()
                 && !parameters.iter().any(|values| values.is_used(name))
             {
                 let right = format!("write \"${name}\" where it belongs");
@@ -276,6 +304,7 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
     // The cells have read these.
     for key in [
         "runs",
+        "at_once",
         "seed",
         "topology",
         "control",
@@ -293,7 +322,7 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
     }
     let names: Vec<String> = parameters.iter().map(Parameters::name).collect();
     let mut claims = top.sections("claim");
-    match around.quick {
+    match around.is_part() {
         // The other cells have the moments and claims that this part lacks.
         true => claims.retain(|section| has_cells(section, &names)),
         false => check_patterns(&top, &names),
@@ -301,12 +330,12 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
     let cells = cells.into_iter().collect::<Option<Vec<Cell>>>();
     let claims = claims
         .into_iter()
-        .map(|section| claim(section, cells.as_deref(), around.quick))
+        .map(|section| claim(section, cells.as_deref(), around.is_part()))
         .collect::<Vec<_>>();
     let plots = top.sections("plot");
     let plots = plots
         .into_iter()
-        .filter_map(|section| plot(section, cells.as_deref(), around.quick))
+        .filter_map(|section| plot(section, cells.as_deref(), around.is_part()))
         .collect::<Vec<_>>();
     let networks = cells
         .as_ref()
@@ -402,6 +431,8 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
     let name = top.parameters().name();
     let runs = top.count("runs", 1..=RUNS_MAX).unwrap_or(1);
     let network = network(top, around);
+    let has_network = network.as_ref().is_none_or(NetworkSpec::is_some);
+    let at_once = at_once(top, &name, network.is_some() && has_network);
     let topology = network.as_ref().map(|network| &network.topology);
     let ready = ready(top, topology);
     let (moments, events) = moments(top, &name, network.as_ref());
@@ -426,6 +457,9 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
             names.extend(figures.map(|(figure, shape)| (format!("{id}.{figure}"), *shape)));
             let own = kind.own_figures().into_iter();
             names.extend(own.map(|(figure, shape)| (format!("{id}.{figure}"), shape)));
+            if kind.needs_network() && !has_network {
+                section.problem("kind", "it needs hosts; write such as graph = \"ring,4\"");
+            }
             if kind.is_new_each_run() && ready.pings == Pings::All {
                 let right = "write pings = \"streams\" in [ready]";
                 section.problem(
@@ -465,6 +499,9 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
         let id = new_id(&section, &mut ids);
         let begins = moment(&section, "begins", &times).unwrap_or_else(|| START.to_string());
         let kind = probe::read(&section);
+        if !has_network {
+            section.problem("kind", "there is no network to observe");
+        }
         if let (Some(kind), Some(network)) = (&kind, &network)
             && let Err(problem) = kind.check(&network.topology, &network.controller)
         {
@@ -502,6 +539,7 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
         name,
         parameters,
         runs,
+        at_once,
         network: network?,
         ready,
         valid,
@@ -513,11 +551,39 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
     })
 }
 
+/// The number of runs like this one that go on at a time, by the first pattern that is meant.
+fn at_once(top: &Section<'_>, cell: &str, has_network: bool) -> usize {
+    let Some(section) = top.section("at_once") else {
+        return 1;
+    };
+    if has_network {
+        top.problem("at_once", "runs on a network follow each other");
+    }
+    let patterns = section.other_keys().into_iter();
+    let counts = patterns.map(|of| (of, section.count(of, 1..=AT_ONCE_MAX)));
+    let counts: Vec<(&str, Option<u64>)> = counts.collect();
+    let own = counts.iter().find(|(of, _)| matrix::is_meant(of, cell));
+    own.and_then(|(_, count)| *count).unwrap_or(1) as usize
+}
+
+impl NetworkSpec {
+    /// Whether there is one.
+    pub fn is_some(&self) -> bool {
+        !self.topology.switches.is_empty()
+    }
+}
+
 fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec> {
     let control = top.impairment("control");
     let section = top.section("controller");
     let own = section.as_ref().and_then(controller);
-    let controller = own.unwrap_or_else(|| around.controller.clone());
+    let graph = top
+        .section("topology")
+        .and_then(|topology| topology.text("graph"));
+    let controller = match graph.as_deref() {
+        Some(NO_GRAPH) => Controller::Standalone,
+        _ => own.unwrap_or_else(|| around.controller.clone()),
+    };
     let config = config(top, section.as_ref(), &controller);
     if let Some(section) = section {
         section.finish();
@@ -543,13 +609,22 @@ fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec>
     section.know("link");
     let graph = graph?;
     let built = match graph.ends_with(".toml") {
+        _ if graph == NO_GRAPH => Ok(Topology {
+            name: graph.clone(),
+            switches: Vec::new(),
+            hosts: Vec::new(),
+            links: Vec::new(),
+        }),
         true => topology(
             &around.beside.join(&graph).to_string_lossy(),
             hosts_per_edge,
         ),
         false => topology(&graph, hosts_per_edge),
     };
-    let built = built.and_then(|topology| controller.check(&topology).map(|()| topology));
+    let built = built.and_then(|topology| match graph.as_str() {
+        NO_GRAPH => Ok(topology),
+        _ => controller.check(&topology).map(|()| topology),
+    });
     let mut topology = match built {
         Ok(topology) => topology,
         Err(failure) => {
@@ -773,7 +848,10 @@ fn moments(top: &Section<'_>, cell: &str, network: Option<&NetworkSpec>) -> (Vec
         let time = section.required_duration("time", Duration::ZERO..=TIME_MAX);
         let happens = section.truth("when").unwrap_or(true);
         let event = event::read(&section);
-        if let (Some(event), Some(spec)) = (&event, network)
+        if event.is_some() && network.is_some_and(|spec| !spec.is_some()) {
+            let verb = event::VERBS.into_iter().find(|verb| section.has(verb));
+            section.problem(verb.unwrap_or("id"), "there is no network to change");
+        } else if let (Some(event), Some(spec)) = (&event, network)
             && let Err(problem) = event.check(&spec.topology, &spec.controller)
         {
             let verb = event::VERBS.into_iter().find(|verb| section.has(verb));
@@ -934,16 +1012,16 @@ fn claim(section: Section<'_>, cells: Option<&[Cell]>, quick: bool) -> Option<Cl
         let against = match against {
             Some(Ok(pattern)) => {
                 let one = only_cell(&section, cells, &pattern)?;
-                Some(vec![Some(one); cells.len()])
+                vec![(AGAINST.to_string(), vec![Some(one); cells.len()])]
             }
-            Some(Err(axes)) => Some(other_cells(&axes, cells, &of, quick)),
-            None => None,
+            Some(Err(others)) => named_cells(&others, cells, &of, quick),
+            None => Vec::new(),
         };
         let numbers = found.columns.iter().filter(|column| column.each.is_none());
         let mut columns: Vec<String> = numbers.map(|c| c.name.clone()).collect();
-        if against.is_some() {
-            let others = columns.iter().map(|name| format!("{AGAINST}{name}"));
-            columns.extend(others.collect::<Vec<_>>());
+        let own = columns.clone();
+        for (other, _) in &against {
+            columns.extend(own.iter().map(|name| format!("{other}.{name}")));
         }
         let columns: Vec<(&str, Shape)> = columns.iter().map(|c| (c.as_str(), many)).collect();
         let parsed = comparison(&that, &columns)
@@ -1021,6 +1099,10 @@ fn plot(section: Section<'_>, cells: Option<&[Cell]>, quick: bool) -> Option<Plo
     if kind == Kind::Bars && section.has("log") {
         section.problem("log", "only points and lists take it");
     }
+    let log_by = section.truth("log_by").unwrap_or(false);
+    if kind != Kind::Points && section.has("log_by") {
+        section.problem("log_by", "only points take it");
+    }
     if id.as_ref().is_some_and(|id| !is_name(id)) {
         section.problem("id", "a plot is named in a-z, 0-9 and _");
     }
@@ -1076,6 +1158,7 @@ fn plot(section: Section<'_>, cells: Option<&[Cell]>, quick: bool) -> Option<Plo
             by,
             lines,
             log,
+            log_by,
             error,
         })
     });
@@ -1113,10 +1196,33 @@ fn only_cell(section: &Section<'_>, cells: &[Cell], pattern: &str) -> Option<usi
     Some(one)
 }
 
+/// The other cells of a claim: one for each by axes, or several in tables with names.
+fn named_cells(
+    section: &Section<'_>,
+    cells: &[Cell],
+    of: &str,
+    quick: bool,
+) -> Vec<(String, Vec<Option<usize>>)> {
+    let keys = section.other_keys().into_iter();
+    let tables = keys.filter_map(|key| Some((key, section.text_or_section(key)?.err()?)));
+    let tables: Vec<(&str, Section<'_>)> = tables.collect();
+    if tables.is_empty() {
+        let others = other_cells(section, cells, of, quick);
+        return vec![(AGAINST.to_string(), others)];
+    }
+    let others = tables.iter().map(|(name, axes)| {
+        if !is_name(name) {
+            section.problem(name, "another cell is named in a-z, 0-9 and _");
+        }
+        (name.to_string(), other_cells(axes, cells, of, quick))
+    });
+    others.collect()
+}
+
 /// For each cell that a claim is about the one that differs from it in the values of these axes.
 fn other_cells(section: &Section<'_>, cells: &[Cell], of: &str, quick: bool) -> Vec<Option<usize>> {
     let mut wanted = Vec::new();
-    for axis in section.other_keys() {
+    for axis in section.keys() {
         let value = section.text(axis);
         let known = cells[0].parameters.iter().map(|(known, _)| known.as_str());
         match value {

@@ -1,5 +1,6 @@
 //! Traffic between hosts, one file per kind.
 
+mod channel;
 mod packets;
 mod ping;
 mod storm;
@@ -34,6 +35,11 @@ pub trait Traffic: Sync {
         false
     }
 
+    /// Whether it is between hosts. Other traffic brings its own ends.
+    fn needs_network(&self) -> bool {
+        true
+    }
+
     /// Packets a second over so many pairs, and the field that decides it.
     fn packets_per_s(&self, pairs: usize) -> (f64, &'static str);
 
@@ -60,6 +66,8 @@ pub struct Stage {
     pub until: Duration,
     /// The namespace of the switches.
     pub switches: String,
+    /// The scenario's seed in its first run, and one more in each later one.
+    pub seed: u64,
     /// The same for a stream's run in every cell.
     pub random: SplitMix64,
 }
@@ -87,10 +95,11 @@ const MANY: Shape = Shape {
     many: true,
 };
 
-const KINDS: [&str; 5] = ["ping", "packets", "storm", "tcp", "udp"];
+const KINDS: [&str; 6] = ["ping", "channel", "packets", "storm", "tcp", "udp"];
 
 pub fn read(section: &Section<'_>) -> Option<Box<dyn Traffic>> {
     match section.required_word("kind", &KINDS)? {
+        "channel" => Some(Box::new(channel::Channel::read(section)?)),
         "packets" => Some(Box::new(packets::Packets::read(section)?)),
         "ping" => Some(Box::new(ping::Ping::read(section)?)),
         "storm" => Some(Box::new(storm::Storm::read(section)?)),

@@ -1,5 +1,5 @@
-//! The scenario of a model, as an operator writes it. `auster bench channel` also measures its
-//! `[wire]`.
+//! The scenario of a model, as an operator writes it. `scenarios/channel-wire.toml` measures the
+//! `[wire]` of the built-in one.
 
 use std::path::Path;
 
@@ -10,8 +10,8 @@ use sim::overhead::wire::Host;
 
 use serde::{Deserialize, Serialize};
 
-use crate::channel::grid::{Choice, Rtt, Sizes};
-use crate::channel::method::Method;
+use bench::channel::condition::{Bursts, Cell, Condition, Rtt, Sizes};
+use bench::channel::method::Method;
 use cli::toml_problem;
 
 /// The scenario that `auster model` uses by default.
@@ -20,8 +20,10 @@ pub const BUILT_IN: &str = include_str!("../../../../../scenarios/overhead.toml"
 /// More than any published figure needs, and seconds of work.
 const CELLS_MAX: usize = 20_000;
 const AGENTS_MAX: u32 = 1000;
+/// The round-trip time above which a tenth of a millisecond of the machine's does not matter.
+const LONG_RTT_MS: f64 = 20.0;
 /// Agents of a measurement, and so of the model of one.
-pub const WIRE_AGENTS_MAX: usize = 16;
+const WIRE_AGENTS_MAX: usize = 16;
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -55,9 +57,9 @@ pub struct WireEntry {
     /// Messages a second of each end, all its agents together.
     pub rates_per_s: Vec<f64>,
     pub loss_percent: Vec<f64>,
-    /// Round-trip times in the syntax of `--rtt`.
+    /// Round-trip times such as `100` or `150±50`.
     pub rtts_ms: Vec<String>,
-    /// Sizes in the syntax of `--size`.
+    /// Sizes such as `220` or `400/600`.
     pub sizes_bytes: Vec<String>,
     pub seconds: Option<f64>,
     #[serde(default = "one")]
@@ -193,31 +195,60 @@ impl WireEntry {
         }
     }
 
-    /// The choices of `auster bench channel` for it, one for each number of agents.
-    pub fn choices(&self) -> Vec<Choice> {
-        let of = |agents: &usize| Choice {
-            tables: Vec::new(),
-            methods: self
-                .methods
-                .iter()
-                .filter_map(|m| Method::parse(m).ok())
-                .collect(),
-            rates_per_s: self.rates_per_s.clone(),
-            losses_percent: self.loss_percent.clone(),
-            bursts: Vec::new(),
-            rtts: self.rtts_ms.iter().filter_map(|r| r.parse().ok()).collect(),
-            sizes: self
-                .sizes_bytes
-                .iter()
-                .filter_map(|s| s.parse().ok())
-                .collect(),
-            agents: Some(*agents),
-            seconds: self.seconds,
-            share: 1.0,
-            seeds: self.seeds,
-            seed: self.seed,
-        };
-        self.agents.iter().map(of).collect()
+    /// All cells, those of one number of agents after the other. The methods change first, then the
+    /// seeds.
+    pub fn cells(&self) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        for agents in &self.agents {
+            for condition in self.conditions() {
+                let seconds = self.seconds.unwrap_or_else(|| seconds(&condition));
+                let each = condition.rate_per_s * seconds / *agents as f64;
+                for seed in self.seed..self.seed + self.seeds {
+                    let methods = self.methods.iter().filter_map(|m| Method::parse(m).ok());
+                    cells.extend(methods.map(|method| Cell {
+                        method,
+                        condition: condition.clone(),
+                        agents: *agents,
+                        messages_per_agent: (each.round() as u32).max(1),
+                        seed,
+                    }));
+                }
+            }
+        }
+        cells
+    }
+
+    fn conditions(&self) -> Vec<Condition> {
+        let mut conditions = Vec::new();
+        for sizes in self.sizes_bytes.iter().filter_map(|s| s.parse().ok()) {
+            let sizes: Sizes = sizes;
+            for rtt in self.rtts_ms.iter().filter_map(|r| r.parse().ok()) {
+                for rate_per_s in &self.rates_per_s {
+                    conditions.extend(self.loss_percent.iter().map(|loss_percent| Condition {
+                        rate_per_s: *rate_per_s,
+                        loss_percent: *loss_percent,
+                        bursts: Bursts::NONE,
+                        rtt,
+                        sizes: sizes.clone(),
+                    }));
+                }
+            }
+        }
+        conditions
+    }
+}
+
+/// The seconds for which messages are sent, as in scenarios/channel-*.toml: enough of them for a
+/// 99th percentile, or 300 in all where they are few.
+fn seconds(condition: &Condition) -> f64 {
+    let is_short = condition.rtt.ms < LONG_RTT_MS;
+    match condition.rate_per_s {
+        rate if rate <= 10.0 => 15.0,
+        rate if rate <= 100.0 && is_short => 8.0,
+        rate if rate <= 100.0 => 20.0,
+        rate if rate <= 1000.0 && is_short => 8.0,
+        rate if rate <= 1000.0 => 12.0,
+        rate => (20_000.0 / rate).max(1.0),
     }
 }
 
@@ -268,11 +299,16 @@ mod tests {
     #[test]
     fn the_built_in_one_has_the_cells_of_the_issue() {
         let scenario = Scenario::parse(BUILT_IN).unwrap();
-        let choices = scenario.wire.choices();
-        let agents: Vec<Option<usize>> = choices.iter().map(|c| c.agents).collect();
-        assert_eq!(agents, [1, 2, 4, 8, 16].map(Some));
-        let cells = choices[0].cells().unwrap();
-        assert_eq!(cells.len(), 14 * 4);
+        let cells = scenario.wire.cells();
+        assert_eq!(cells.len(), 5 * 14 * 4);
+        let agents: std::collections::BTreeSet<usize> = cells.iter().map(|c| c.agents).collect();
+        assert_eq!(agents, [1, 2, 4, 8, 16].into());
+        let few = cells.iter().find(|cell| cell.condition.rate_per_s == 10.0);
+        assert_eq!(few.unwrap().messages(), 300, "at 10 a second");
+        let measured = include_str!("../../../../../scenarios/channel-wire.toml");
+        for method in &scenario.wire.methods {
+            assert!(measured.contains(&format!("\"{method}\"")), "{method}");
+        }
     }
 
     #[test]
