@@ -64,7 +64,7 @@ Example:
   auster lab up ring,4"
     )]
     Lab(Words),
-    /// Measure controllers, switches, channels and networks (auster-lab)
+    /// Measure controllers, switches, relays and networks (auster-lab)
     #[command(
         disable_help_flag = true,
         after_help = "\

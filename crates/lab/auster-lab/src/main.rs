@@ -37,7 +37,7 @@ enum Command {
     /// A network of real Open vSwitch switches, hosts and impaired links on this machine
     #[command(subcommand)]
     Lab(lab::Command),
-    /// Measure controllers, switches, channels and networks
+    /// Measure controllers, switches, relays and networks
     #[command(subcommand)]
     Bench(bench::Command),
     /// The control channel under virtual time, with the schedulers of production

@@ -175,8 +175,8 @@ impl Outcome {
     }
 }
 
-/// Messages of one agent by a Poisson process, those that `auster bench channel` sends with the
-/// seed.
+/// Messages of one agent by a Poisson process, those that `scenarios/channel-*.toml` send
+/// with the seed.
 pub fn poisson(agent: u16, per_second: f64, count: u32, bytes: u32, seed: u64) -> Vec<Message> {
     let mut seeds = SplitMix64::new(seed ^ u64::from(agent) << 48);
     let mut draws = SplitMix64::new(seeds.next());
