@@ -94,7 +94,7 @@ struct Kind {
     run: fn(&Args) -> Result<(), Failure>,
 }
 
-const KINDS: [Kind; 3] = [
+const KINDS: [Kind; 2] = [
     Kind {
         is_ours: table::is_ours,
         read: |path| table::settings::Scenario::read(path).map(drop),
@@ -104,11 +104,6 @@ const KINDS: [Kind; 3] = [
         is_ours: qos::paper::is_ours,
         read: |path| qos::paper::settings::Scenario::read(path).map(drop),
         run: qos::paper::run,
-    },
-    Kind {
-        is_ours: qos::killed::is_ours,
-        read: |path| qos::killed::settings::Scenario::read(path).map(drop),
-        run: qos::killed::run,
     },
 ];
 

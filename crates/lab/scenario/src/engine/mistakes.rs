@@ -1172,7 +1172,7 @@ fn axes_may_be_of_some_cells_and_seconds_and_runs_are_the_cells_or_the_quick_par
     let names: Vec<&str> = whole.cells.iter().map(|cell| cell.name.as_str()).collect();
     assert_eq!(names, ["hard, size=64", "hard, size=1472", "lease"]);
     assert_eq!(whole.networks.len(), 2 + 2 + 1);
-    let length = |s: &Scenario| s.cells[0].moments.last().map(|m| m.time.as_millis());
+    let length = |s: &Scenario| s.cells[0].moments.last().map(|m| m.time.end().as_millis());
     assert_eq!((length(&whole), whole.seconds), (Some(3000), Some(3.0)));
     assert_eq!(length(&scenario(Some(2.5), true)), Some(2500));
     let quick = scenario(None, true);
@@ -1687,6 +1687,108 @@ fn mistakes_about_setup_packets_and_plots_are_found() {
     }
 }
 
+const HOLDINGS: &str = r#"title = "test"
+[topology]
+graph = "single,2"
+[[matrix.kill]]
+name = "never"
+[[matrix.kill]]
+name = "soon"
+moment = ["0ms", "300ms"]
+[[at]]
+of = "*soon"
+id = "killed"
+time = "$moment"
+kill = "controller"
+[[at]]
+of = "*soon"
+id = "seen"
+after = "killed"
+time = "0s"
+waits = "found"
+[[at]]
+id = "end"
+time = "1s"
+[[probe]]
+id = "found"
+kind = "holdings"
+begins = "killed"
+run = "look"
+reference = "whole"
+within = "60s"
+[[row]]
+of = "*soon"
+name = "killed"
+half = "found.records_half"
+killed_after_ms = { value = "window.length_ms", window = ["start", "killed"] }
+[[claim]]
+together = true
+that = "sum(half) == 0"
+"#;
+
+#[test]
+fn moments_that_are_random_or_wait_and_probes_of_some_cells_have_their_mistakes() {
+    let scenario = read(HOLDINGS, &auster()).ok().unwrap();
+    assert_eq!(scenario.cells[0].probes.len(), 0, "it lacks the moment");
+    assert_eq!(scenario.cells[1].probes.len(), 1);
+    for (from, to, words) in [
+        (
+            "waits = \"found\"",
+            "waits = \"fuond\"",
+            "at.waits: no [[probe]] has id = \"fuond\"; did you mean found?",
+        ),
+        (
+            "after = \"killed\"\n",
+            "",
+            "at.waits: \"found\" has not begun; write a moment that comes after \"killed\"",
+        ),
+        (
+            "[[row]]",
+            "[[traffic]]\nid = \"calm\"\nkind = \"ping\"\npairs = \"all\"\n\
+             interval = \"1s\"\n[[row]]",
+            "at.waits: traffic does not wait",
+        ),
+        ("\"300ms\"]", "\"300\"]", "at.time: "),
+        ("[\"0ms\"", "[\"400ms\"", "at.time: "),
+        ("\"0ms\", ", "", "at.time: [\"300ms\"] is not two times"),
+        (
+            "begins = \"killed\"",
+            "begins = \"kiled\"",
+            "probe.begins: no [[at]] before it has id = \"kiled\"",
+        ),
+        ("reference = \"whole\"\n", "", "probe.reference: missing"),
+        ("\"whole\"", "\"a/b\"", "probe.reference: 'a/b' is no name"),
+        ("run = \"look\"\n", "", "probe.run: missing"),
+        (
+            "found.records_half",
+            "found.records_haf",
+            "no found.records_haf",
+        ),
+        (
+            "together = true",
+            "together = 1",
+            "claim.together: 1 is not true",
+        ),
+        (
+            "together = true",
+            "together = true\nagainst = \"kill=soon\"",
+            "claim.together: a claim with against",
+        ),
+    ] {
+        assert!(HOLDINGS.contains(from), "{from}");
+        let found = refused(&HOLDINGS.replacen(from, to, 1));
+        let is_it = |p: &Problem| p.text.contains(words);
+        assert!(found.iter().any(is_it), "{to}: {words}\n{found:#?}");
+    }
+    let none = Controller::parse("none", Transport::Tcp).unwrap();
+    let text = HOLDINGS.replace("kill = \"controller\"", "");
+    let found = read(&text, &none).err().unwrap_or_default();
+    assert!(
+        found[0].text.contains("none sets up nothing of this"),
+        "{found:?}"
+    );
+}
+
 #[test]
 fn relays_are_killed_only_where_there_are_relays() {
     let text = GOOD.replace("\"controller\"", "\"relay-switch\"");
@@ -1731,6 +1833,7 @@ fn the_scenarios_of_the_project_are_read() {
         "timeouts-1-to-5.toml",
         "timeouts-figures.toml",
         "qos-scale.toml",
+        "qos-killed.toml",
     ] {
         let text = std::fs::read_to_string(dir.join(name)).unwrap();
         let mistakes = read(&text, &auster()).err().unwrap_or_default();

@@ -5,6 +5,7 @@
 //! rows.
 
 mod command;
+mod course;
 mod event;
 mod expression;
 mod matrix;

@@ -533,6 +533,18 @@ impl<'a> Section<'a> {
         Some(*least..=*most)
     }
 
+    /// A time, or the least and the most of a random one.
+    pub fn required_time(
+        &self,
+        key: &'a str,
+        limits: RangeInclusive<Duration>,
+    ) -> Option<RangeInclusive<Duration>> {
+        match self.node(key).map(|node| &node.value) {
+            Some(Value::List(_)) => self.required_durations(key, limits),
+            _ => self.required_duration(key, limits).map(|time| time..=time),
+        }
+    }
+
     /// A list of strings, or one string.
     pub fn one_or_more(&self, key: &'a str) -> Option<Vec<String>> {
         match &self.node(key)?.value {

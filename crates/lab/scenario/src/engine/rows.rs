@@ -11,7 +11,10 @@ use crate::engine::probe::Series;
 use crate::engine::schema::{Cell, Claim, Column, RowSpec, Run, Scenario};
 use crate::engine::timeline::{END, START, Window, time_of};
 use crate::engine::traffic::Record;
-use crate::report::Check;
+use crate::report::{Check, milliseconds};
+
+/// The figure of every window: the time between its moments.
+pub const WINDOW_LENGTH: &str = "window.length_ms";
 
 /// The measurements of one run.
 pub struct Measured<'a> {
@@ -117,6 +120,10 @@ pub fn flaw(cell: &Cell, measured: &Measured<'_>) -> Option<String> {
 
 /// A figure of traffic or of a probe. The schema has checked its name.
 fn figure(cell: &Cell, measured: &Measured<'_>, window: &Window, name: &str) -> Value {
+    if name == WINDOW_LENGTH {
+        let end = time_of(measured.times, END).unwrap_or_default();
+        return Value::One(milliseconds(window.length(end)));
+    }
     let (id, figure) = name.split_once('.').unwrap_or((name, ""));
     if let Some(n) = cell.traffic.iter().position(|stream| stream.id == id) {
         return measured.records[n].figure(figure, window);
@@ -133,8 +140,24 @@ pub fn verdicts(scenario: &Scenario, rows: &[Row]) -> Vec<Check> {
     let cells = scenario.cells.iter().enumerate();
     let pairs = cells.flat_map(|(n, cell)| scenario.claims.iter().map(move |c| (n, cell, c)));
     let has_row = |cell: &Cell, claim: &Claim| cell.rows.iter().any(|r| r.name == claim.row);
+    let is_about = |cell: &Cell, claim: &Claim| {
+        matrix::is_meant(&claim.of, &cell.name) && has_row(cell, claim)
+    };
+    let together = scenario.claims.iter().filter(|claim| claim.together);
+    let together = together.map(|claim| {
+        let own = rows
+            .iter()
+            .filter(|row| row.name == claim.row && is_about(&scenario.cells[row.cell], claim));
+        let own: Vec<&Row> = own.collect();
+        let column = |name: &str| Value::Many(own.iter().map(|row| row.get(name)).collect());
+        Check {
+            what: format!("{}: {}", claim.row, claim.says),
+            passed: claim.that.holds(&column),
+            found: claim.that.found(&column),
+        }
+    });
     pairs
-        .filter(|(_, cell, claim)| matrix::is_meant(&claim.of, &cell.name) && has_row(cell, claim))
+        .filter(|(_, cell, claim)| !claim.together && is_about(cell, claim))
         // A part may lack the other cell.
         .filter(|(n, _, claim)| claim.against.iter().all(|(_, cells)| cells[*n].is_some()))
         .map(|(n, cell, claim)| {
@@ -157,6 +180,7 @@ pub fn verdicts(scenario: &Scenario, rows: &[Row]) -> Vec<Check> {
                 found: claim.that.found(&column),
             }
         })
+        .chain(together)
         .collect()
 }
 

@@ -21,6 +21,7 @@ use testbed::tools::Shell;
 use testbed::topology::Topology;
 use testbed::{status, tools};
 
+use crate::engine::course::Course;
 use crate::engine::event::Event;
 use crate::engine::plot;
 use crate::engine::probe::{Scene, Series};
@@ -371,7 +372,7 @@ fn one_run(
     prober: &mut Prober,
     outcome: &mut Outcome,
 ) -> Result<(Vec<Row>, Option<String>), Failure> {
-    let planned = timeline::schedule(&cell.moments);
+    let planned = timeline::draw(&cell.moments, cell.network.seed, run.number);
     let Some(end) = time_of(&planned, END) else {
         // Nothing but readiness is measured.
         return Ok((Vec::new(), None));
@@ -390,18 +391,30 @@ fn one_run(
         epoch,
         until: start + end,
     };
+    let course = Course::default();
     let (times, series, records) = std::thread::scope(|scope| {
+        let course = &course;
         let probes = cell.probes.iter();
         let observers: Vec<_> = probes
             .map(|probe| {
-                let begins = start + time_of(&planned, &probe.begins).unwrap_or_default();
                 scope.spawn(move || {
-                    std::thread::sleep(begins.saturating_sub(epoch.elapsed()));
-                    probe.kind.observe(scene)
+                    let _ending = course.probe(&probe.id);
+                    match course.wait_for_moment(&probe.begins) {
+                        true => probe.kind.observe(scene),
+                        false => Ok(Series::new()),
+                    }
                 })
             })
             .collect();
-        let events = scope.spawn(|| events(cell, run.number, network, plane, epoch, start));
+        let events = Events {
+            cell,
+            run: run.number,
+            planned: &planned,
+            course,
+            epoch,
+            start,
+        };
+        let events = scope.spawn(move || events.apply(network, plane));
         let streams = senders.into_iter().map(|sender| match sender {
             Sender::Prober(flows) => Stream::Echoes(flows),
             Sender::Thread(work) => Stream::Own(scope.spawn(work)),
@@ -438,7 +451,7 @@ fn one_run(
 
 /// Traffic of one run without a network, and the rows that come of it.
 fn run_alone(cell: &Cell, run: &Run) -> Result<Vec<Row>, Failure> {
-    let planned = timeline::schedule(&cell.moments);
+    let planned = timeline::draw(&cell.moments, cell.network.seed, run.number);
     let retries = cell.valid.as_ref().map(|valid| valid.retries);
     let mut repeats = 0;
     loop {
@@ -522,39 +535,60 @@ impl Stream<'_> {
     }
 }
 
-/// Applies events at their times. Returns each moment as it happened, on the prober's clock.
-fn events(
-    cell: &Cell,
+/// The events of one run.
+struct Events<'a> {
+    cell: &'a Cell,
     run: u64,
-    network: &mut Network,
-    plane: &Plane,
+    planned: &'a [(String, Duration)],
+    course: &'a Course,
     epoch: Instant,
     start: Duration,
-) -> Result<Vec<(String, Duration)>, Failure> {
-    let planned = timeline::schedule(&cell.moments);
-    let later = later_changes(cell, run, &planned);
-    let mut steps: Vec<(Duration, Step<'_>)> = Vec::new();
-    for (id, time) in &planned {
-        steps.push((*time, Step::Moment(id)));
-        let own = cell.events.iter().filter(|(moment, _)| moment == id);
-        steps.extend(own.map(|(_, event)| (*time, Step::Change(event.as_ref()))));
-    }
-    steps.extend(
-        later
-            .iter()
-            .map(|(time, e)| (*time, Step::Change(e.as_ref()))),
-    );
-    steps.sort_by_key(|(time, _)| *time);
-    let mut times = Vec::new();
-    for (time, step) in steps {
-        std::thread::sleep((start + time).saturating_sub(epoch.elapsed()));
-        match step {
-            Step::Moment(START) => times.push((START.to_string(), start)),
-            Step::Moment(id) => times.push((id.to_string(), epoch.elapsed())),
-            Step::Change(event) => event.apply(network, plane)?,
+}
+
+impl Events<'_> {
+    /// Applies them at their times. Returns each moment as it happened, on the prober's clock.
+    fn apply(
+        &self,
+        network: &mut Network,
+        plane: &Plane,
+    ) -> Result<Vec<(String, Duration)>, Failure> {
+        // Nobody waits for moments that an error has prevented.
+        let _ending = self.course.moments();
+        let later = later_changes(self.cell, self.run, self.planned);
+        let mut steps: Vec<(Duration, Step<'_>)> = Vec::new();
+        for (id, time) in self.planned {
+            steps.push((*time, Step::Moment(id)));
+            let own = self.cell.events.iter().filter(|(moment, _)| moment == id);
+            steps.extend(own.map(|(_, event)| (*time, Step::Change(event.as_ref()))));
         }
+        let later = later.iter();
+        steps.extend(later.map(|(time, e)| (*time, Step::Change(e.as_ref()))));
+        steps.sort_by_key(|(time, _)| *time);
+        let mut times = Vec::new();
+        // Steps are later by the time for which earlier ones have waited.
+        let mut late = Duration::ZERO;
+        for (time, step) in steps {
+            let due = self.start + time;
+            std::thread::sleep((due + late).saturating_sub(self.epoch.elapsed()));
+            match step {
+                Step::Moment(id) => {
+                    let mut moments = self.cell.moments.iter().filter(|moment| moment.id == id);
+                    if let Some(probe) = moments.find_map(|moment| moment.waits.as_ref()) {
+                        self.course.wait_for_probe(probe);
+                        late = late.max(self.epoch.elapsed().saturating_sub(due));
+                    }
+                    let now = match id {
+                        START => self.start,
+                        _ => self.epoch.elapsed(),
+                    };
+                    times.push((id.to_string(), now));
+                    self.course.happened(id);
+                }
+                Step::Change(event) => event.apply(network, plane)?,
+            }
+        }
+        Ok(times)
     }
-    Ok(times)
 }
 
 enum Step<'a> {

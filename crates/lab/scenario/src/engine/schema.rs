@@ -20,6 +20,7 @@ use crate::engine::plot::{Kind, PlotSpec};
 use crate::engine::probe::{self, Probe};
 use crate::engine::reader::{self, Choice, Node, Parameters, Problem, Problems, SECONDS};
 use crate::engine::reader::{Section, suggestion};
+use crate::engine::rows::WINDOW_LENGTH;
 use crate::engine::setup::Step;
 use crate::engine::timeline::{self, END, Moment, START, Window, time_of};
 use crate::engine::traffic::{self, Pair, Traffic};
@@ -148,6 +149,8 @@ pub struct Claim {
     pub row: String,
     /// A pattern of cells' names.
     pub of: String,
+    /// All rows of the selected cells together have one verdict.
+    pub together: bool,
     /// Names of other cells, `against` or the scenario's own: for each cell the one whose columns
     /// `that` may name as `against.COLUMN`.
     pub against: Vec<(String, Vec<Option<usize>>)>,
@@ -437,7 +440,9 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
     let ready = ready(top, topology);
     let (moments, events) = moments(top, &name, network.as_ref());
     let times = timeline::schedule(&moments);
-    let mut names: Vec<(String, Shape)> = Vec::new();
+    let elsewhere = top.sections("at").into_iter();
+    let elsewhere: BTreeSet<String> = elsewhere.filter_map(|at| at.text("id")).collect();
+    let mut names = vec![(WINDOW_LENGTH.to_string(), probe::ONE)];
     let mut ids = BTreeSet::new();
     let mut rate = 0.0;
     let mut streams = Vec::new();
@@ -496,6 +501,11 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
     }
     let mut probes = Vec::new();
     for section in top.sections("probe") {
+        let begins = section.text("begins");
+        if begins.is_some_and(|id| elsewhere.contains(&id) && time_of(&times, &id).is_none()) {
+            // Only other cells have its moment.
+            continue;
+        }
         let id = new_id(&section, &mut ids);
         let begins = moment(&section, "begins", &times).unwrap_or_else(|| START.to_string());
         let kind = probe::read(&section);
@@ -845,7 +855,8 @@ fn moments(top: &Section<'_>, cell: &str, network: Option<&NetworkSpec>) -> (Vec
         let id = new_id(&section, &mut ids);
         let times = timeline::schedule(&moments);
         let after = moment(&section, "after", &times).unwrap_or_else(|| START.to_string());
-        let time = section.required_duration("time", Duration::ZERO..=TIME_MAX);
+        let time = section.required_time("time", Duration::ZERO..=TIME_MAX);
+        let waits = waits(top, &section, &moments, &after);
         let happens = section.truth("when").unwrap_or(true);
         let event = event::read(&section);
         if event.is_some() && network.is_some_and(|spec| !spec.is_some()) {
@@ -867,7 +878,12 @@ fn moments(top: &Section<'_>, cell: &str, network: Option<&NetworkSpec>) -> (Vec
         };
         let event = event.filter(|_| happens);
         events.extend(event.map(|event| (id.clone(), event)));
-        moments.push(Moment { id, after, time });
+        moments.push(Moment {
+            id,
+            after,
+            time,
+            waits,
+        });
     }
     // An event may last until a moment that is written after it.
     let times = timeline::schedule(&moments);
@@ -879,6 +895,37 @@ fn moments(top: &Section<'_>, cell: &str, network: Option<&NetworkSpec>) -> (Vec
         section.finish();
     }
     (moments, events)
+}
+
+/// The probe whose end a moment waits for. It must have begun before.
+fn waits(
+    top: &Section<'_>,
+    section: &Section<'_>,
+    moments: &[Moment],
+    after: &str,
+) -> Option<String> {
+    let id = section.text("waits")?;
+    let probes = top.sections("probe");
+    let mut ids: Vec<String> = Vec::new();
+    for probe in &probes {
+        ids.extend(probe.text("id"));
+    }
+    let Some(place) = ids.iter().position(|known| *known == id) else {
+        let right = suggestion(&id, ids.iter().map(String::as_str));
+        section.problem("waits", format!("no [[probe]] has id = \"{id}\"; {right}"));
+        return None;
+    };
+    let begins = probes[place].text("begins");
+    let begins = begins.unwrap_or_else(|| START.to_string());
+    if !timeline::is_past(moments, &begins, after) {
+        let right = format!("write a moment that comes after \"{begins}\", when it begins");
+        section.problem("waits", format!("\"{id}\" has not begun; {right}"));
+        return None;
+    }
+    if top.has("traffic") {
+        section.problem("waits", "traffic does not wait; leave [[traffic]] out");
+    }
+    Some(id)
 }
 
 fn valid(top: &Section<'_>, known: &[(&str, Shape)]) -> Option<Valid> {
@@ -991,6 +1038,10 @@ fn claim(section: Section<'_>, cells: Option<&[Cell]>, quick: bool) -> Option<Cl
     let row = section.text("row");
     let of = section.text("of").unwrap_or_else(|| "*".to_string());
     let against = section.text_or_section("against");
+    let together = section.truth("together").unwrap_or(false);
+    if together && section.has("against") {
+        section.problem("together", "a claim with against is about single cells");
+    }
     // Rows of a scenario with mistakes are not all known.
     let claim = cells.and_then(|cells| {
         let found = kind_of_row(&section, row.as_ref(), cells)?;
@@ -1030,6 +1081,7 @@ fn claim(section: Section<'_>, cells: Option<&[Cell]>, quick: bool) -> Option<Cl
         Some(Claim {
             row: found.name.clone(),
             of,
+            together,
             against,
             says: says.unwrap_or(that),
             that: parsed,

@@ -1,6 +1,9 @@
 //! Moments of a run, and the windows between them.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
+
+use clock::{Fnv1a, SplitMix64};
 
 /// Sends no packet so long before an event that still meets the event on its path.
 const ON_THE_WAY: Duration = Duration::from_millis(20);
@@ -15,17 +18,41 @@ pub const END: &str = "end";
 pub struct Moment {
     pub id: String,
     pub after: String,
-    pub time: Duration,
+    /// The least and the most of it, which are the same unless it is random.
+    pub time: RangeInclusive<Duration>,
+    /// The probe that must have ended before.
+    pub waits: Option<String>,
 }
 
-/// Each moment's time since the start, in the order given. A moment may only name earlier ones.
+/// Each moment's latest time since the start, in the order given. A moment may only name earlier
+/// ones.
 pub fn schedule(moments: &[Moment]) -> Vec<(String, Duration)> {
+    times(moments, |moment| *moment.time.end())
+}
+
+/// The times of moments in one run. The same seed gives each run the same ones.
+pub fn draw(moments: &[Moment], seed: u64, run: u64) -> Vec<(String, Duration)> {
+    times(moments, |moment| {
+        let (least, most) = (*moment.time.start(), *moment.time.end());
+        let seed = seed ^ Fnv1a::of(moment.id.as_bytes());
+        let share = SplitMix64::new(seed).fork(run as u32).uniform();
+        least + most.saturating_sub(least).mul_f64(share)
+    })
+}
+
+fn times(moments: &[Moment], after: impl Fn(&Moment) -> Duration) -> Vec<(String, Duration)> {
     let mut times = vec![(START.to_string(), Duration::ZERO)];
     for moment in moments {
         let base = time_of(&times, &moment.after).unwrap_or_default();
-        times.push((moment.id.clone(), base + moment.time));
+        times.push((moment.id.clone(), base + after(moment)));
     }
     times
+}
+
+/// Whether a moment happens before each that comes after `after`.
+pub fn is_past(moments: &[Moment], id: &str, after: &str) -> bool {
+    let known = moments.iter().find(|moment| moment.id == after);
+    id == after || known.is_some_and(|moment| is_past(moments, id, &moment.after))
 }
 
 /// The time of a moment in a schedule.
@@ -76,6 +103,12 @@ impl Window {
         (0..count).map(part).collect()
     }
 
+    /// The time between its moments, in a run that ends at `end`.
+    pub fn length(&self, end: Duration) -> Duration {
+        let to = self.to.saturating_add(ON_THE_WAY).min(end);
+        to.saturating_sub(self.event)
+    }
+
     pub fn has(&self, sent: Duration) -> bool {
         (self.from..self.to).contains(&sent)
     }
@@ -91,7 +124,8 @@ mod tests {
         let moment = |id: &str, after: &str, time| Moment {
             id: id.into(),
             after: after.into(),
-            time: ms(time),
+            time: ms(time)..=ms(time),
+            waits: None,
         };
         let moments = [
             moment("cut", START, 1000),
@@ -113,6 +147,8 @@ mod tests {
             window("repair", END).has(ms(6500)),
             "nothing cuts the end off"
         );
+        assert_eq!(window(START, "repair").length(ms(6000)), ms(4000));
+        assert_eq!(window("repair", END).length(ms(6003)), ms(2003));
         let parts = window("repair", END).parts(ms(6003), ms(1000));
         assert_eq!(parts.len(), 2);
         assert!(parts[0].has(ms(4979)) && !parts[0].has(ms(4980)));
@@ -121,5 +157,32 @@ mod tests {
             Window::between(&times, &["cut".into(), "mend".into()]),
             None
         );
+    }
+
+    #[test]
+    fn a_random_time_is_within_its_range_and_the_same_for_a_seed() {
+        let ms = Duration::from_millis;
+        let moment = |id: &str, after: &str, least, most| Moment {
+            id: id.into(),
+            after: after.into(),
+            time: ms(least)..=ms(most),
+            waits: None,
+        };
+        let moments = [
+            moment("killed", START, 100, 400),
+            moment(END, "killed", 50, 50),
+        ];
+        let killed = |seed, run| time_of(&draw(&moments, seed, run), "killed").unwrap();
+        let drawn: Vec<Duration> = (0..100).map(|run| killed(6, run)).collect();
+        assert!(drawn.iter().all(|time| (ms(100)..=ms(400)).contains(time)));
+        let early = drawn.iter().filter(|time| **time < ms(250)).count();
+        assert!((30..70).contains(&early), "{early}");
+        assert_eq!(killed(6, 3), drawn[3]);
+        assert_ne!(killed(7, 3), drawn[3]);
+        let end = time_of(&draw(&moments, 6, 3), END);
+        assert_eq!(end, Some(drawn[3] + ms(50)));
+        assert_eq!(time_of(&schedule(&moments), END), Some(ms(450)));
+        assert!(is_past(&moments, START, END) && is_past(&moments, "killed", END));
+        assert!(!is_past(&moments, END, "killed"));
     }
 }

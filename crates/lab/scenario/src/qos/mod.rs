@@ -1,10 +1,6 @@
 //! Experiments on queues, policies and circuits.
 
-mod controlled;
-mod entries;
-pub mod killed;
 pub mod paper;
-mod records;
 
 use cli::program;
 use std::process::{Command, Output};

@@ -73,7 +73,7 @@ impl Setup {
 }
 
 /// Until the controller knows every switch and every link; whether it came to that.
-pub fn wait_until_known(network: &mut Network, interrupt: &Interrupt) -> Result<bool, Failure> {
+fn wait_until_known(network: &mut Network, interrupt: &Interrupt) -> Result<bool, Failure> {
     let deadline = Instant::now() + READY_TIME_MAX;
     let socket = status_socket(&network.dir(), Part::Controller);
     let (switches, links) = (

@@ -4,6 +4,7 @@ mod channel;
 mod counter;
 mod cpu;
 mod dscp;
+mod holdings;
 mod host;
 mod machine;
 mod messages;
@@ -61,9 +62,9 @@ pub struct Scene<'a> {
     pub until: Duration,
 }
 
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 13] = [
     "counter", "status", "host", "sessions", "entries", "relay", "run", "machine", "dscp",
-    "messages", "channel", "cpu",
+    "messages", "channel", "cpu", "holdings",
 ];
 
 pub const ONE: Shape = Shape {
@@ -75,6 +76,7 @@ pub fn read(section: &Section<'_>) -> Option<Box<dyn Probe>> {
     match section.required_word("kind", &KINDS)? {
         "counter" => Some(Box::new(counter::Counter::read(section)?)),
         "status" => Some(Box::new(status::Status)),
+        "holdings" => Some(Box::new(holdings::Holdings::read(section)?)),
         "host" => Some(Box::new(host::Host::read(section)?)),
         "sessions" => Some(Box::new(presence::SESSIONS)),
         "entries" => Some(Box::new(presence::ENTRIES)),
