@@ -31,6 +31,11 @@ Example:
 Example:
   auster lab check scenarios/ring-failure.toml scenarios/controller-restart.toml")]
     Check(experiment::CheckArgs),
+    /// Print the JSON Schema of scenarios, with which editors complete and explain keys
+    #[command(after_help = "\
+Example:
+  auster lab schema > scenario.json")]
+    Schema,
     /// Bring a network up and leave it up
     #[command(after_help = "\
 Example:
@@ -138,6 +143,10 @@ pub fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Run(args) => experiment::run(&args),
         Command::Check(args) => experiment::check(&args),
+        Command::Schema => {
+            say!("{:#}", experiment::schema());
+            Ok(())
+        }
         Command::Up(args) => up(*args),
         Command::Down(args) => down(args),
         Command::List(args) => list(args),

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::engine::json_schema;
 use crate::engine::runner;
 use crate::qos;
 use crate::table;
@@ -85,6 +86,11 @@ pub fn check(args: &CheckArgs) -> Result<(), Failure> {
         true => Ok(()),
         false => Err(Failure::usage(mistakes.join("\n"))),
     }
+}
+
+/// The JSON Schema of the engine's scenarios.
+pub fn schema() -> serde_json::Value {
+    json_schema::document()
 }
 
 /// A kind of scenario that the engine does not run yet. It reports its first mistake only.

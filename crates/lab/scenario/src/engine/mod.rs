@@ -8,6 +8,7 @@ mod command;
 mod course;
 mod event;
 mod expression;
+pub mod json_schema;
 mod matrix;
 #[cfg(test)]
 mod mistakes;

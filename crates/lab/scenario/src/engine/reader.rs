@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use cli::toml_problem;
 use serde::Deserialize;
+use serde_json::Value as Json;
 use sim::link::LinkConfig;
 use testbed::impairment::Impairment;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::engine::json_schema::{self as json, Record};
 use crate::engine::matrix::Axis;
 
 /// The variable of commands that has the folder of the scenario.
@@ -37,6 +39,8 @@ impl fmt::Display for Problem {
 pub struct Problems<'a> {
     text: &'a str,
     found: RefCell<BTreeSet<Problem>>,
+    /// Takes down the keys that are asked for; then there is no document.
+    record: Option<&'a Record>,
 }
 
 impl<'a> Problems<'a> {
@@ -44,6 +48,14 @@ impl<'a> Problems<'a> {
         Problems {
             text,
             found: RefCell::default(),
+            record: None,
+        }
+    }
+
+    pub fn recording(record: &'a Record) -> Problems<'a> {
+        Problems {
+            record: Some(record),
+            ..Problems::new("")
         }
     }
 
@@ -87,6 +99,11 @@ struct Entry {
 }
 
 impl Node {
+    pub fn empty() -> Node {
+        let value = Value::Table(Vec::new());
+        Node { at: 0, value }
+    }
+
     /// Reads a document. TOML's own mistakes come alone: the rest of the text means nothing.
     pub fn parse(text: &str) -> Result<Node, Problem> {
         let table = DeTable::parse(text).map_err(|e| {
@@ -309,10 +326,23 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// The value of a key, with a `$name` replaced by the cell's value.
-    fn node(&self, key: &'a str) -> Option<&'a Node> {
+    /// The value of a key, with a `$name` replaced by the cell's value. A recording takes down its
+    /// schema.
+    fn node(&self, key: &'a str, schema: impl FnOnce() -> Json) -> Option<&'a Node> {
         self.known.borrow_mut().push(key);
+        self.note(key, schema);
         self.replaced(key, &self.entry(key)?.node)
+    }
+
+    fn note(&self, key: &str, schema: impl FnOnce() -> Json) {
+        if let Some(record) = self.problems.record {
+            record.note(&self.path, key, schema());
+        }
+    }
+
+    /// A value that fits, for a recording.
+    fn recorded<T>(&self, value: T) -> Option<T> {
+        self.problems.record.map(|_| value)
     }
 
     fn replaced(&self, key: &str, node: &'a Node) -> Option<&'a Node> {
@@ -365,22 +395,29 @@ impl<'a> Section<'a> {
     /// Marks a key as known that is read elsewhere.
     pub fn know(&self, key: &'a str) {
         self.known.borrow_mut().push(key);
+        self.note(key, json::any);
     }
 
     pub fn has(&self, key: &str) -> bool {
-        self.entry(key).is_some()
+        match self.problems.record {
+            Some(record) => record.has(&self.path, key),
+            None => self.entry(key).is_some(),
+        }
     }
 
     /// Reports a key that must be there.
-    fn missing(&self, key: &str, example: &str) {
+    pub fn missing(&self, key: &str, example: &str) {
+        if let Some(record) = self.problems.record {
+            record.require(&self.path, key);
+        }
         // A `$name` that the matrix lacks is already reported.
-        if !self.has(key) {
+        if self.entry(key).is_none() {
             self.problem(key, format!("missing; write such as {key} = {example}"));
         }
     }
 
     pub fn text(&self, key: &'a str) -> Option<String> {
-        let node = self.node(key)?;
+        let node = self.node(key, json::text)?;
         match &node.value {
             Value::Text(text) => Some(text.clone()),
             _ => {
@@ -393,11 +430,14 @@ impl<'a> Section<'a> {
     pub fn required_text(&self, key: &'a str, example: &str) -> Option<String> {
         let text = self.text(key);
         self.missing(key, example);
-        text
+        text.or_else(|| self.recorded(example.trim_matches('"').to_string()))
     }
 
     /// One of a few words.
     pub fn word(&self, key: &'a str, words: &[&'static str]) -> Option<&'static str> {
+        if let Some(record) = self.problems.record {
+            return Some(record.word(&self.path, key, words));
+        }
         let text = self.text(key)?;
         let found = words.iter().find(|word| **word == text);
         if found.is_none() {
@@ -415,7 +455,7 @@ impl<'a> Section<'a> {
     }
 
     pub fn truth(&self, key: &'a str) -> Option<bool> {
-        let node = self.node(key)?;
+        let node = self.node(key, json::truth)?;
         match node.value {
             Value::Truth(truth) => Some(truth),
             _ => {
@@ -426,8 +466,10 @@ impl<'a> Section<'a> {
     }
 
     pub fn count(&self, key: &'a str, range: RangeInclusive<u64>) -> Option<u64> {
-        let node = self.node(key)?;
         let (least, most) = (*range.start(), *range.end());
+        let Some(node) = self.node(key, || json::count(least, most)) else {
+            return self.recorded(least.max(1));
+        };
         match node.value {
             Value::Number(n) if n.fract() == 0.0 && (least as f64..=most as f64).contains(&n) => {
                 Some(n as u64)
@@ -441,7 +483,9 @@ impl<'a> Section<'a> {
 
     /// A number, with or without a fraction.
     pub fn number(&self, key: &'a str, range: Range<f64>) -> Option<f64> {
-        let node = self.node(key)?;
+        let Some(node) = self.node(key, || json::number(&range)) else {
+            return self.recorded(range.start);
+        };
         match node.value {
             Value::Number(n) if range.contains(&n) => Some(n),
             _ => {
@@ -459,7 +503,7 @@ impl<'a> Section<'a> {
 
     /// A string or a number in a notation of its own.
     pub fn parsed<T: FromStr<Err = String>>(&self, key: &'a str) -> Option<T> {
-        let node = self.node(key)?;
+        let node = self.node(key, json::text_or_number)?;
         let parsed = node.words().parse();
         parsed.map_err(|problem| self.problem(key, problem)).ok()
     }
@@ -469,7 +513,8 @@ impl<'a> Section<'a> {
         T: FromStr<Err = String>,
     {
         self.missing(key, example);
-        self.parsed(key)
+        let parsed = self.parsed(key);
+        parsed.or_else(|| self.recorded(example)?.parse().ok())
     }
 
     pub fn required_count(&self, key: &'a str, range: RangeInclusive<u64>) -> Option<u64> {
@@ -479,7 +524,9 @@ impl<'a> Section<'a> {
 
     /// A time with its unit.
     pub fn duration(&self, key: &'a str, range: RangeInclusive<Duration>) -> Option<Duration> {
-        let node = self.node(key)?;
+        let Some(node) = self.node(key, || json::time(&range)) else {
+            return self.recorded(*range.start());
+        };
         let Value::Text(text) = &node.value else {
             self.wrong(
                 key,
@@ -518,6 +565,7 @@ impl<'a> Section<'a> {
         limits: RangeInclusive<Duration>,
     ) -> Option<RangeInclusive<Duration>> {
         self.missing(key, "[\"100ms\", \"1s\"]");
+        self.note(key, || json::in_cells(json::list(json::time(&limits))));
         let texts = self.texts(key)?;
         let times: Option<Vec<Duration>> = texts.iter().map(|text| duration(text)).collect();
         let Some([least, most]) = times.as_deref() else {
@@ -547,15 +595,16 @@ impl<'a> Section<'a> {
 
     /// A list of strings, or one string.
     pub fn one_or_more(&self, key: &'a str) -> Option<Vec<String>> {
-        match &self.node(key)?.value {
-            Value::Text(text) => Some(vec![text.clone()]),
-            _ => self.texts(key),
+        let either = || json::either([json::text(), json::list(json::text())]);
+        match self.node(key, either)?.value {
+            Value::List(_) => self.texts(key),
+            _ => self.text(key).map(|text| vec![text]),
         }
     }
 
     /// A list of strings.
     pub fn texts(&self, key: &'a str) -> Option<Vec<String>> {
-        let node = self.node(key)?;
+        let node = self.node(key, || json::in_cells(json::list(json::text())))?;
         let texts = match &node.value {
             Value::List(list) => list
                 .iter()
@@ -572,17 +621,9 @@ impl<'a> Section<'a> {
         texts
     }
 
-    /// A string, or a list of strings.
-    pub fn text_or_texts(&self, key: &'a str) -> Option<Vec<String>> {
-        match self.node(key)?.value {
-            Value::List(_) => self.texts(key),
-            _ => self.text(key).map(|text| vec![text]),
-        }
-    }
-
     /// The impairment of a link; none if the key is not there.
     pub fn impairment(&self, key: &'a str) -> LinkConfig {
-        let Some(node) = self.node(key) else {
+        let Some(node) = self.node(key, json::impairment) else {
             return LinkConfig::default();
         };
         let read = Impairment::deserialize(self.toml(key, node))
@@ -596,7 +637,10 @@ impl<'a> Section<'a> {
 
     /// A table with keys of another program; empty if the key is not there.
     pub fn table(&self, key: &'a str) -> toml::Table {
-        match self.node(key).map(|node| (node, self.toml(key, node))) {
+        match self
+            .node(key, json::table)
+            .map(|node| (node, self.toml(key, node)))
+        {
             Some((_, toml::Value::Table(table))) => table,
             Some((node, _)) => {
                 self.wrong(key, "a table", node);
@@ -608,7 +652,7 @@ impl<'a> Section<'a> {
 
     /// A list of plain values, as cells' names show them.
     pub fn words(&self, key: &'a str) -> Option<Vec<String>> {
-        let node = self.node(key)?;
+        let node = self.node(key, || json::in_cells(json::list(json::any())))?;
         match &node.value {
             Value::List(list) => Some(list.iter().map(Node::words).collect()),
             _ => {
@@ -623,25 +667,36 @@ impl<'a> Section<'a> {
             self.wrong(key, "a table", node);
             return None;
         };
-        Some(Section {
+        Some(self.within(key, node.at, entries))
+    }
+
+    fn within(&self, key: &str, at: usize, entries: &'a [Entry]) -> Section<'a> {
+        Section {
             path: self.field(key),
-            at: node.at,
+            at,
             entries,
             parameters: self.parameters,
             problems: self.problems,
             known: RefCell::default(),
-        })
+        }
     }
 
     pub fn section(&self, key: &'a str) -> Option<Section<'a>> {
-        let node = self.node(key)?;
+        let Some(node) = self.node(key, json::section) else {
+            let record = self.problems.record?;
+            let is_read = record.is_read(&self.path, key);
+            return is_read.then(|| self.within(key, 0, &[]));
+        };
         self.inner(key, node)
     }
 
     /// The tables written as `[[key]]`.
     pub fn sections(&self, key: &'a str) -> Vec<Section<'a>> {
-        let Some(node) = self.node(key) else {
-            return Vec::new();
+        let Some(node) = self.node(key, || json::list(json::section())) else {
+            return self
+                .recorded(self.within(key, 0, &[]))
+                .into_iter()
+                .collect();
         };
         let Value::List(list) = &node.value else {
             self.problem(key, format!("write [[{key}]], once for each"));
@@ -655,6 +710,8 @@ impl<'a> Section<'a> {
     /// Each key with its list of values, for the axes of the matrix. A table has a list for each
     /// pattern of cells.
     pub fn axes(&self) -> Vec<(String, Axis<Choice>)> {
+        let lists = || json::either([json::list(json::any()), json::table()]);
+        self.note(json::ANY_KEY, lists);
         let mut axes: Vec<(String, Axis<Choice>)> = Vec::new();
         for entry in self.entries {
             let key = &entry.key;
@@ -742,14 +799,18 @@ impl<'a> Section<'a> {
         self.keys().filter(|key| !known.contains(key)).collect()
     }
 
-    /// All keys, in the order of the file.
+    /// All keys, in the order of the file. A recording has one in their place.
     pub fn keys(&self) -> impl Iterator<Item = &'a str> {
-        self.entries.iter().map(|entry| self.key(entry))
+        let any = self.recorded(json::ANY_KEY).into_iter();
+        any.chain(self.entries.iter().map(|entry| self.key(entry)))
     }
 
     /// A table where a plain string could stand too.
     pub fn text_or_section(&self, key: &'a str) -> Option<Result<String, Section<'a>>> {
-        let node = self.node(key)?;
+        let either = || json::either([json::text(), json::section()]);
+        let Some(node) = self.node(key, either) else {
+            return self.recorded(Err(self.within(key, 0, &[])));
+        };
         match &node.value {
             Value::Text(text) => Some(Ok(text.clone())),
             Value::Table(_) => self.inner(key, node).map(Err),

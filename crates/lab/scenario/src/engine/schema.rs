@@ -15,6 +15,7 @@ use testbed::topology_file::topology;
 use crate::engine::command::Command;
 use crate::engine::event::{self, Event};
 use crate::engine::expression::{Expression, Shape};
+use crate::engine::json_schema::Record;
 use crate::engine::matrix::{self, Axis};
 use crate::engine::plot::{Kind, PlotSpec};
 use crate::engine::probe::{self, Probe};
@@ -221,6 +222,22 @@ impl Scenario {
             _ => Err(found),
         }
     }
+}
+
+/// Reads nothing, and takes down the keys that a scenario may have. Where there are several kinds
+/// or verbs, it reads this one.
+pub fn record(choice: &'static str) -> Record {
+    let record = Record::new(choice);
+    let around = Circumstances {
+        beside: Path::new("."),
+        controller: &Controller::Auster(Site::new(Transport::Tcp)),
+        runs: None,
+        seconds: None,
+        quick: false,
+        only: &[],
+    };
+    read(&Node::empty(), &Problems::recording(&record), &around);
+    record
 }
 
 fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Option<Scenario> {
@@ -599,15 +616,8 @@ fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec>
         section.finish();
     }
     let seed = top.count("seed", 0..=u64::from(u32::MAX)).unwrap_or(1);
-    let Some(section) = top.section("topology") else {
-        if !top.has("topology") {
-            top.problem(
-                "topology",
-                "missing; write [topology] and graph = \"ring,4\"",
-            );
-        }
-        return None;
-    };
+    top.missing("topology", "{ graph = \"ring,4\" }");
+    let section = top.section("topology")?;
     let graph = section.required_text("graph", "\"ring,4\"");
     let hosts_per_edge = section
         .count("hosts_per_edge", 0..=1024)
@@ -781,7 +791,7 @@ fn config(
 
 /// Whether a section is for a cell, by the patterns in its `of`.
 fn is_for(section: &Section<'_>, name: &str) -> bool {
-    let patterns = section.text_or_texts("of");
+    let patterns = section.one_or_more("of");
     patterns.is_none_or(|patterns| patterns.iter().any(|of| matrix::is_meant(of, name)))
 }
 
@@ -803,7 +813,7 @@ fn sections_for<'a>(top: &Section<'a>, kind: &'a str, name: &str) -> Vec<Section
 fn check_patterns(top: &Section<'_>, names: &[String]) {
     let kinds = ["at", "traffic", "row"].into_iter();
     for section in kinds.flat_map(|kind| top.sections(kind)) {
-        for of in section.text_or_texts("of").unwrap_or_default() {
+        for of in section.one_or_more("of").unwrap_or_default() {
             if !names.iter().any(|name| matrix::is_meant(&of, name)) {
                 let example = names.first().map_or("", String::as_str);
                 let right = format!("cells are such as '{example}'");

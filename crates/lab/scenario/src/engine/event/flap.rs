@@ -27,6 +27,9 @@ impl Flap {
         if !section.has("flap") {
             return None;
         }
+        let down = section.required_durations("down", TIMES);
+        let up = section.required_durations("up", TIMES);
+        let until = section.required_text("until", "\"calm\"");
         let links = section.one_or_more("flap")?;
         if links.is_empty() {
             section.problem("flap", "name a link, such as \"s1-s2\"");
@@ -36,9 +39,6 @@ impl Flap {
             .iter()
             .map(|words| link::switches(section, "flap", words))
             .collect();
-        let down = section.required_durations("down", TIMES);
-        let up = section.required_durations("up", TIMES);
-        let until = section.required_text("until", "\"calm\"");
         Some(Box::new(Flap {
             links: links?,
             down: down?,

@@ -62,7 +62,7 @@ pub struct Scene<'a> {
     pub until: Duration,
 }
 
-const KINDS: [&str; 13] = [
+pub const KINDS: [&str; 13] = [
     "counter", "status", "host", "sessions", "entries", "relay", "run", "machine", "dscp",
     "messages", "channel", "cpu", "holdings",
 ];

@@ -95,7 +95,7 @@ const MANY: Shape = Shape {
     many: true,
 };
 
-const KINDS: [&str; 6] = ["ping", "channel", "packets", "storm", "tcp", "udp"];
+pub const KINDS: [&str; 6] = ["ping", "channel", "packets", "storm", "tcp", "udp"];
 
 pub fn read(section: &Section<'_>) -> Option<Box<dyn Traffic>> {
     match section.required_word("kind", &KINDS)? {

@@ -56,21 +56,21 @@ impl Ping {
         let interval = section.required_duration("interval", INTERVAL_MIN..=INTERVAL_MAX);
         let count = section.count("count", 1..=1000);
         let payload = section.count("payload_bytes", PAYLOAD_BYTES);
-        let pairs = if section.has("between") {
-            section.texts("between").map(Pairs::Named)
-        } else {
-            match section.word("pairs", &["all", "ring", "new"]) {
-                Some("all") => Some(Pairs::All),
-                Some("ring") => Some(Pairs::Ring),
-                Some(_) => Some(Pairs::New(count.unwrap_or(1) as usize)),
-                None if section.has("pairs") => None,
-                None => {
-                    let example = "\"all\", or between = [\"h1-h2\"]";
-                    section.problem("pairs", format!("missing; write such as pairs = {example}"));
-                    None
-                }
+        let named = section.texts("between").map(Pairs::Named);
+        let word = section.word("pairs", &["all", "ring", "new"]);
+        let pairs = named.or(word.map(|word| match word {
+            "all" => Pairs::All,
+            "ring" => Pairs::Ring,
+            _ => Pairs::New(count.unwrap_or(1) as usize),
+        }));
+        match (section.has("between"), section.has("pairs")) {
+            (true, true) => section.problem("pairs", "between names them already"),
+            (false, false) => {
+                let example = "\"all\", or between = [\"h1-h2\"]";
+                section.problem("pairs", format!("missing; write such as pairs = {example}"));
             }
-        };
+            _ => {}
+        }
         if count.is_some() && !matches!(pairs, Some(Pairs::New(_))) {
             section.problem("count", "only pairs = \"new\" takes a count");
         }

@@ -87,13 +87,9 @@ impl Packets {
             }
             parts
         });
-        let Some(table) = section.section("streams") else {
-            if !section.has("streams") {
-                let example = "streams.target = { packets_per_s = 200, port = 20000 }";
-                section.problem("streams", format!("missing; write such as {example}"));
-            }
-            return None;
-        };
+        let example = "{ target = { packets_per_s = 200, port = 20000 } }";
+        section.missing("streams", example);
+        let table = section.section("streams")?;
         let names = table.other_keys().into_iter();
         let streams = names.map(|name| stream(name, table.section(name)?));
         Some(Packets {
@@ -156,13 +152,7 @@ impl Packets {
 }
 
 fn stream(name: &str, section: Section<'_>) -> Option<Stream> {
-    let packets_per_s = section.number("packets_per_s", PACKETS_PER_S);
-    if !section.has("packets_per_s") {
-        section.problem(
-            "packets_per_s",
-            "missing; write such as packets_per_s = 200",
-        );
-    }
+    let packets_per_s = section.required_number("packets_per_s", PACKETS_PER_S);
     let is_poisson = section.word("arrivals", &["even", "poisson"]) == Some("poisson");
     let port = section.count("port", 0..=u16::MAX.into()).unwrap_or(0);
     let dscp = section.count("dscp", 0..=63).unwrap_or(0);
