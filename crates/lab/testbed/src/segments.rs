@@ -1,5 +1,44 @@
 //! OpenFlow 1.3 read from the wire: TCP segments, put together to messages.
 
+use std::collections::BTreeMap;
+
+/// The TCP connections of a controller's port that carry OpenFlow 1.3.
+#[derive(Debug)]
+pub struct Connections {
+    port: u16,
+    /// The two directions of each, up and down, by the switch's port.
+    streams: BTreeMap<u16, [Bytestream; 2]>,
+}
+
+impl Connections {
+    pub fn new(port: u16) -> Connections {
+        Connections {
+            port,
+            streams: BTreeMap::new(),
+        }
+    }
+
+    /// Gives each message that the frame makes whole, with the switch's port.
+    pub fn handle(&mut self, frame: &[u8], mut message: impl FnMut(u16, &[u8])) {
+        let Some(segment) = Segment::read(frame) else {
+            return;
+        };
+        let (switch, way) = match self.port {
+            port if port == segment.to => (segment.from, 0),
+            port if port == segment.from => (segment.to, 1),
+            _ => return,
+        };
+        let streams = self.streams.entry(switch).or_default();
+        streams[way].handle(&segment, |bytes| message(switch, bytes));
+    }
+
+    /// The number of times that segments were missed, so that messages may be.
+    pub fn gaps(&self) -> u64 {
+        let streams = self.streams.values().flatten();
+        streams.map(|stream| stream.gaps).sum()
+    }
+}
+
 /// One direction of a TCP connection that carries OpenFlow 1.3.
 #[derive(Debug, Default)]
 pub struct Bytestream {
@@ -113,6 +152,22 @@ impl Segment<'_> {
     }
 }
 
+/// A frame with a segment, for tests.
+pub fn frame(ports: (u16, u16), sequence: u32, bytes: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0; 14 + 20 + 20];
+    frame[12] = 8;
+    frame[14] = 0x45;
+    let total = (40 + bytes.len()) as u16;
+    frame[16..18].copy_from_slice(&total.to_be_bytes());
+    frame[23] = 6;
+    frame[34..36].copy_from_slice(&ports.0.to_be_bytes());
+    frame[36..38].copy_from_slice(&ports.1.to_be_bytes());
+    frame[38..42].copy_from_slice(&sequence.to_be_bytes());
+    frame[46] = 0x50;
+    frame.extend_from_slice(bytes);
+    frame
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,21 +177,6 @@ mod tests {
         let mut message = vec![number; 220];
         message[..4].copy_from_slice(&[VERSION, 2, 0, 220]);
         message
-    }
-
-    fn frame(ports: (u16, u16), sequence: u32, bytes: &[u8]) -> Vec<u8> {
-        let mut frame = vec![0; 14 + 20 + 20];
-        frame[12] = 8;
-        frame[14] = 0x45;
-        let total = (40 + bytes.len()) as u16;
-        frame[16..18].copy_from_slice(&total.to_be_bytes());
-        frame[23] = 6;
-        frame[34..36].copy_from_slice(&ports.0.to_be_bytes());
-        frame[36..38].copy_from_slice(&ports.1.to_be_bytes());
-        frame[38..42].copy_from_slice(&sequence.to_be_bytes());
-        frame[46] = 0x50;
-        frame.extend_from_slice(bytes);
-        frame
     }
 
     /// The numbers of the messages that a segment makes whole.

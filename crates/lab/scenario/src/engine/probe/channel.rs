@@ -2,7 +2,7 @@
 //! UDP streams that made a detour over the controller, and the time until an entry spared the next
 //! one that detour.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use openflow::MacAddr;
 use testbed::capture::{Capture, Listener};
 use testbed::network::SWITCHES_DEVICE;
 use testbed::plane::{Controller, OPENFLOW_PORT, Transport};
-use testbed::segments::{Bytestream, Segment};
+use testbed::segments::Connections;
 use testbed::topology::Topology;
 
 use super::{ONE, Probe, Scene, Series};
@@ -126,10 +126,8 @@ impl Probe for Channel {
 /// Listens at an interface that carries plain OpenFlow 1.3 of any number of switches, and counts
 /// what is about UDP to one host.
 struct ChannelListener {
-    port: u16,
     to: Host,
-    /// The two directions of each connection, up and down, by the switch's port.
-    connections: BTreeMap<u16, [Bytestream; 2]>,
+    connections: Connections,
     events: Vec<Event>,
 }
 
@@ -183,9 +181,8 @@ impl ChannelListener {
     /// `port` is the controller's.
     fn new(port: u16, to: Host) -> ChannelListener {
         ChannelListener {
-            port,
             to,
-            connections: BTreeMap::new(),
+            connections: Connections::new(port),
             events: Vec::new(),
         }
     }
@@ -195,16 +192,15 @@ impl ChannelListener {
         let ms = |ns: u64| ns as f64 / 1e6;
         let events = self.events.iter();
         let mut seen: Vec<_> = events.map(|e| (e.kind as usize, e.at_ns, 1.0)).collect();
-        for detour in self.connections.keys().flat_map(|c| self.detours(*c)) {
+        let switches: BTreeSet<u16> = self.events.iter().map(|e| e.connection).collect();
+        for detour in switches.into_iter().flat_map(|c| self.detours(c)) {
             seen.push((DETOURS, detour.first_ns, 1.0));
             let installed = detour.installed_ns;
             seen.extend(installed.map(|ns| (INSTALLED, detour.first_ns, ms(ns))));
         }
         let answers = self.answers_ns().into_iter();
         seen.extend(answers.map(|(asked_ns, ns)| (ANSWERS, asked_ns, ms(ns))));
-        let streams = self.connections.values().flatten();
-        let gaps: u64 = streams.map(|stream| stream.gaps).sum();
-        seen.push((UNSEEN, 0, (missed + gaps) as f64));
+        seen.push((UNSEEN, 0, (missed + self.connections.gaps()) as f64));
         seen
     }
 
@@ -266,17 +262,8 @@ impl ChannelListener {
 
 impl Listener for ChannelListener {
     fn hear(&mut self, frame: &[u8], at_ns: u64) -> bool {
-        let Some(segment) = Segment::read(frame) else {
-            return false;
-        };
-        let (connection, way) = match self.port {
-            port if port == segment.to => (segment.from, 0),
-            port if port == segment.from => (segment.to, 1),
-            _ => return false,
-        };
         let before = self.events.len();
-        let streams = self.connections.entry(connection).or_default();
-        streams[way].handle(&segment, |message| {
+        self.connections.handle(frame, |connection, message| {
             let found = kind(message, self.to);
             self.events.extend(found.map(|(kind, packet)| Event {
                 connection,
@@ -345,7 +332,6 @@ mod tests {
     fn listener(events: &[(u16, Kind, u64, u8)]) -> ChannelListener {
         let mut listener = ChannelListener::new(6653, TO);
         for (connection, kind, at_ms, number) in events {
-            listener.connections.entry(*connection).or_default();
             listener.events.push(Event {
                 connection: *connection,
                 kind: *kind,

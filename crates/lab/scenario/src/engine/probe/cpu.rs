@@ -1,4 +1,5 @@
-//! `kind = "cpu"`: the share of the machine's last core that all processes and the controller take.
+//! `kind = "cpu"` and `kind = "machine"`: the time that the machine's last core and the controller
+//! were busy, or all cores.
 
 use std::time::Duration;
 
@@ -10,25 +11,38 @@ use super::{ONE, Probe, Scene, Series};
 use crate::engine::expression::{Shape, Value};
 use crate::engine::timeline::Window;
 
-/// Its series has one value for each figure, again and again.
-pub struct Cpu;
+/// Shares of processor time. Its series has the ticks of each figure, again and again.
+pub struct Cpu {
+    figures: &'static [(&'static str, Shape)],
+    look: fn(&Scene<'_>) -> Vec<Option<u64>>,
+    /// The figure of one core that is always busy.
+    core: f64,
+}
 
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Both in percent of one core.
-const FIGURES: [(&str, Shape); 2] = [
-    // The last core, by everything that ran on it.
-    ("core_percent", ONE),
-    // The controller's threads.
-    ("controller_percent", ONE),
-];
+/// The last core by everything that runs on it, and the controller's threads.
+pub const CORE: Cpu = Cpu {
+    figures: &[("core_percent", ONE), ("controller_percent", ONE)],
+    look: |scene| {
+        let controller = scene.controller_pid.map(process_ticks);
+        vec![Some(core_ticks(last_core())), controller]
+    },
+    core: 100.0,
+};
+
+/// All cores by everything that runs on the machine.
+pub const MACHINE: Cpu = Cpu {
+    figures: &[("busy_cores", ONE)],
+    look: |_| vec![Some((0..=last_core()).map(core_ticks).sum())],
+    core: 1.0,
+};
 
 impl Probe for Cpu {
     fn observe(&self, scene: &Scene<'_>) -> Result<Series, Failure> {
         let mut series = Series::new();
         loop {
-            let own = scene.controller_pid.map(process_ticks);
-            let ticks = [Some(core_ticks(last_core())), own];
+            let ticks = (self.look)(scene).into_iter();
             let at = scene.epoch.elapsed();
             series.extend(ticks.map(|ticks| (at, ticks.map_or(f64::NAN, |n| n as f64))));
             if at >= scene.until {
@@ -39,20 +53,20 @@ impl Probe for Cpu {
     }
 
     fn figures(&self) -> &'static [(&'static str, Shape)] {
-        &FIGURES
+        self.figures
     }
 
     fn figure(&self, name: &str, window: &Window, _: &Topology, series: &Series) -> Value {
-        let place = FIGURES.iter().position(|(known, _)| *known == name);
+        let place = self.figures.iter().position(|(known, _)| *known == name);
         let own = series.iter().skip(place.unwrap_or(0));
-        let own = own.step_by(FIGURES.len());
+        let own = own.step_by(self.figures.len());
         let within = own.filter(|(at, _)| (window.event..=window.to).contains(at));
         let within: Vec<&(Duration, f64)> = within.collect();
         let (Some((begin, before)), Some((end, after))) = (within.first(), within.last()) else {
             return Value::One(f64::NAN);
         };
         let ticks = (*end - *begin).as_secs_f64() * TICKS_PER_S;
-        Value::One(100.0 * (after - before) / ticks)
+        Value::One(self.core * (after - before) / ticks)
     }
 }
 
@@ -75,7 +89,8 @@ mod tests {
                 from: ms(from),
                 to,
             };
-            FIGURES.map(|(name, _)| Cpu.figure(name, &window, &topology, &series))
+            ["core_percent", "controller_percent"]
+                .map(|name| CORE.figure(name, &window, &topology, &series))
         };
         assert_eq!(figures(1000, Duration::MAX), [80.0, 1.0].map(Value::One));
         assert_eq!(figures(0, ms(2000)), [45.0, 1.0].map(Value::One));
@@ -83,5 +98,14 @@ mod tests {
             panic!("one");
         };
         assert!(none.is_nan());
+        let looks = [(0, 900.0), (100, 1000.0), (600, 1080.0), (900, 1200.0)];
+        let series: Series = looks.map(|(at, busy)| (ms(at), busy)).to_vec();
+        let window = Window {
+            event: ms(100),
+            from: ms(100),
+            to: ms(700),
+        };
+        let cores = MACHINE.figure("busy_cores", &window, &topology, &series);
+        assert_eq!(cores, Value::One(1.6));
     }
 }

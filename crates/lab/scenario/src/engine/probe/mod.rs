@@ -6,7 +6,6 @@ mod cpu;
 mod dscp;
 mod holdings;
 mod host;
-mod machine;
 mod messages;
 mod presence;
 mod relay;
@@ -82,10 +81,10 @@ pub fn read(section: &Section<'_>) -> Option<Box<dyn Probe>> {
         "entries" => Some(Box::new(presence::ENTRIES)),
         "relay" => Some(Box::new(relay::Relay)),
         "channel" => Some(Box::new(channel::Channel::read(section)?)),
-        "cpu" => Some(Box::new(cpu::Cpu)),
+        "cpu" => Some(Box::new(cpu::CORE)),
         "dscp" => Some(Box::new(dscp::Dscp::read(section)?)),
         "messages" => Some(Box::new(messages::Messages::read(section)?)),
-        "machine" => Some(Box::new(machine::Machine)),
+        "machine" => Some(Box::new(cpu::MACHINE)),
         "run" => Some(Box::new(run::Run::read(section)?)),
         _ => None,
     }

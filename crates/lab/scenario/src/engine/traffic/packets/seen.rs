@@ -1,7 +1,7 @@
 //! Listeners for labelled packets: at the receiving host, and in OpenFlow's messages about them.
 
 use testbed::capture::Listener;
-use testbed::segments::{Bytestream, Segment};
+use testbed::segments::Connections;
 
 use super::frame::{Label, code_point};
 
@@ -36,13 +36,11 @@ pub enum Kind {
     PacketOut,
 }
 
-/// PACKET_INs and PACKET_OUTs of OpenFlow 1.3, as one connection over plain TCP carries them. It is
-/// idle when listening begins, so that the first segment of either direction begins a message.
+/// PACKET_INs and PACKET_OUTs of OpenFlow 1.3 over plain TCP. It is idle when listening begins, so
+/// that the first segment of either direction begins a message.
 #[derive(Debug)]
 pub struct Messages {
-    port: u16,
-    to_controller: Bytestream,
-    to_switch: Bytestream,
+    connections: Connections,
     /// Each with the time at which it was whole.
     pub seen: Vec<(Kind, Label, u64)>,
 }
@@ -54,31 +52,20 @@ impl Messages {
     /// `port` is the controller's side's.
     pub fn new(port: u16) -> Messages {
         Messages {
-            port,
-            to_controller: Bytestream::default(),
-            to_switch: Bytestream::default(),
+            connections: Connections::new(port),
             seen: Vec::new(),
         }
     }
 
-    /// How often segments were missed, so that messages may be.
     pub fn gaps(&self) -> u64 {
-        self.to_controller.gaps + self.to_switch.gaps
+        self.connections.gaps()
     }
 }
 
 impl Listener for Messages {
     fn hear(&mut self, frame: &[u8], at_ns: u64) -> bool {
-        let Some(segment) = Segment::read(frame) else {
-            return false;
-        };
-        let stream = match self.port {
-            port if port == segment.to => &mut self.to_controller,
-            port if port == segment.from => &mut self.to_switch,
-            _ => return false,
-        };
         let before = self.seen.len();
-        stream.handle(&segment, |message| {
+        self.connections.handle(frame, |_, message| {
             let seen = labelled(message).map(|(kind, label)| (kind, label, at_ns));
             self.seen.extend(seen);
         });
@@ -107,6 +94,8 @@ mod tests {
     use bytes::Bytes;
     use openflow::message::{PacketIn, PacketInReason, PacketOut};
     use openflow::{Action, Cookie, Field, Match, Message, PortNo, TableId, Version, Xid, encode};
+
+    use testbed::segments::frame;
 
     use super::*;
     use crate::engine::traffic::packets::frame::Template;
@@ -147,28 +136,14 @@ mod tests {
         encoded.bytes().to_vec()
     }
 
-    fn frame(ports: (u16, u16), bytes: &[u8]) -> Vec<u8> {
-        let mut frame = vec![0; 14 + 20 + 20];
-        frame[12] = 8;
-        frame[14] = 0x45;
-        let total = (40 + bytes.len()) as u16;
-        frame[16..18].copy_from_slice(&total.to_be_bytes());
-        frame[23] = 6;
-        frame[34..36].copy_from_slice(&ports.0.to_be_bytes());
-        frame[36..38].copy_from_slice(&ports.1.to_be_bytes());
-        frame[46] = 0x50;
-        frame.extend_from_slice(bytes);
-        frame
-    }
-
     #[test]
     fn messages_about_a_packet_are_found_in_either_direction() {
         let (ask, answer) = (message(3, Kind::PacketIn), message(3, Kind::PacketOut));
         assert_eq!((ask.len(), answer.len()), (220, 218));
         let mut messages = Messages::new(6653);
-        assert!(messages.hear(&frame((40_000, 6653), &ask), 1));
-        assert!(messages.hear(&frame((6653, 40_000), &answer), 2));
-        assert!(!messages.hear(&frame((1, 2), &answer), 3), "other ports");
+        assert!(messages.hear(&frame((40_000, 6653), 0, &ask), 1));
+        assert!(messages.hear(&frame((6653, 40_000), 0, &answer), 2));
+        assert!(!messages.hear(&frame((1, 2), 0, &answer), 3), "other ports");
         let wanted = [
             (Kind::PacketIn, label(3), 1),
             (Kind::PacketOut, label(3), 2),
@@ -177,7 +152,7 @@ mod tests {
             (messages.seen.as_slice(), messages.gaps()),
             (&wanted[..], 0)
         );
-        let whole = frame((40_000, 6653), &ask);
+        let whole = frame((40_000, 6653), 0, &ask);
         for cut in 0..whole.len() {
             Messages::new(6653).hear(&whole[..cut], 1);
         }
