@@ -587,7 +587,9 @@ impl<'a> Section<'a> {
         key: &'a str,
         limits: RangeInclusive<Duration>,
     ) -> Option<RangeInclusive<Duration>> {
-        match self.node(key).map(|node| &node.value) {
+        let time = || json::time(&limits);
+        let either = || json::either([time(), json::in_cells(json::list(time()))]);
+        match self.node(key, either).map(|node| &node.value) {
             Some(Value::List(_)) => self.required_durations(key, limits),
             _ => self.required_duration(key, limits).map(|time| time..=time),
         }
