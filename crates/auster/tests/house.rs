@@ -28,7 +28,10 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("tunnel", &["clock", "net", "openflow", "relay", "sched"]),
     ("cli", &["clock", "net"]),
     ("auster", &PRODUCT),
-    ("testbed", &["cli", "clock", "net", "openflow", "sim"]),
+    (
+        "testbed",
+        &["cli", "clock", "measure", "net", "openflow", "sim"],
+    ),
     ("measure", &[]),
     ("report", &["cli", "measure"]),
     ("bench", &LABORATORY),

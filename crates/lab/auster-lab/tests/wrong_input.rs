@@ -420,39 +420,6 @@ fn ofp_says_what_is_wrong() {
 
 #[test]
 #[rustfmt::skip]
-fn bench_network_says_what_is_wrong() {
-    check(&[
-        ("bench nothing", Root, 2, "unrecognized subcommand 'nothing'"),
-        ("bench network --rates 0", Root, 2, "write Mbit/s above 0"),
-        ("bench network --rates 1,x", Root, 2, "write Mbit/s above 0"),
-        ("bench network --sizes 0", Root, 2, "such as 64K"),
-        ("bench network --sizes 11G", Root, 2, "from 1 to 10G"),
-        ("bench network --repeats 0", Root, 2, "1..=1000"),
-        ("bench network --datagram 9", Root, 2, "24..=1472"),
-        ("bench network --seconds 0", Root, 2, "1..=3600"),
-        ("bench network --background nan", Root, 2, "write flows a second from 0"),
-        ("bench network --pings 900", Root, 2, "new hosts behind one port; give so few"),
-        ("bench network --transport udp", Root, 2, "possible values: tcp, tls, quic"),
-        ("bench network --topology triangle,3",
-            Root, 2, "unknown topology 'triangle,3'; write single,N"),
-        ("bench network --topology single,1", Root, 2, "has 1 hosts; measuring takes two"),
-        ("bench network --topology missing.toml",
-            Root, 5, "missing.toml: No such file or directory; check"),
-        ("bench network --controller ssl:1.2.3.4", Root, 2, "write auster, none or tcp:HOST:PORT"),
-        ("bench network --controller auster,none --topology ring,4",
-            Root, 2, "give another --controller"),
-        ("bench network --control delay=5", Root, 2, "write such as delay_ms=5,loss_percent=1"),
-        ("bench network --links loss_percent=101", Root, 2, "0 to 100"),
-        ("bench network -o notes.txt", Root, 5, "notes.txt: it is there already; remove"),
-        ("bench network", Nobody, 3, "needs root: run it with sudo"),
-        ("bench network", RootWithoutTools, 3, "apt-get install iperf iperf3, or leave them out"),
-        ("bench network --no-iperf",
-            RootWithoutTools, 3, "not found: apt-get install iproute2 openvswitch-switch"),
-    ]);
-}
-
-#[test]
-#[rustfmt::skip]
 fn completions_man_and_what_is_no_command_say_what_is_wrong() {
     check(&[
         ("completions", Root, 2, "<SHELL>"),
@@ -462,6 +429,7 @@ fn completions_man_and_what_is_no_command_say_what_is_wrong() {
         ("man notes.txt/man1", Root, 5, "no directory; check the path"),
         ("man pages", Nobody, 5, "pages: Permission denied; run as a user who may"),
         ("controller", Root, 2, "unrecognized subcommand 'controller'"),
+        ("bench nothing", Root, 2, "unrecognized subcommand 'nothing'"),
         ("run --port 6653", Root, 2, "unexpected argument '--port'"),
     ]);
 }

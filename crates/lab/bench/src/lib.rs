@@ -1,4 +1,4 @@
-//! `auster bench`: what controllers, switches, relays and networks do, in figures.
+//! `auster bench`: what controllers, switches and relays do, in figures.
 //!
 //! Every subcommand measures with its own module. The `measure` crate summarises, the `report`
 //! crate writes tables, documents and plots.
@@ -9,7 +9,6 @@
 pub mod channel;
 mod controller;
 mod fabric;
-pub mod network;
 mod null;
 mod relay;
 pub mod switch;
@@ -49,13 +48,6 @@ Example:
 Example:
   auster bench null ptcp:6653:127.0.0.1 --threads 2")]
     Null(null::Args),
-    /// Measure a network of real switches between two of its hosts: round trips, TCP, UDP
-    #[command(after_help = "\
-Example:
-  auster bench network
-  auster bench network --topology linear,4 --transport tcp,tls,quic -o results/network
-  auster bench network --controller auster,tcp:127.0.0.1:6653 --control delay_ms=5 --json")]
-    Network(Box<network::Args>),
     #[command(after_help = "\
 Example:
   auster bench switch
@@ -83,7 +75,6 @@ pub fn run(command: Command) -> Result<(), Failure> {
         Command::Scale(args) => controller::scale::run(&args),
         Command::Cbench(args) => controller::cbench::run(&args),
         Command::Null(args) => null::run(args),
-        Command::Network(args) => network::run(*args),
         Command::Switch(args) => switch::run(*args),
         Command::Relay(args) => relay::run(&args),
         Command::RelaySwitches(args) => relay::switches::run(args),

@@ -17,3 +17,4 @@ pub mod status;
 pub mod tools;
 pub mod topology;
 pub mod topology_file;
+pub mod traffic;

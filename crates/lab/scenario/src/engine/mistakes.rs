@@ -387,7 +387,13 @@ name = "all"
 lost = "stream.lost"
 "#;
 
-const UDP_MISTAKES: [(&str, &str, usize, &str); 10] = [
+const UDP_MISTAKES: [(&str, &str, usize, &str); 11] = [
+    (
+        "rate_mbps = 5",
+        "new = 1\nrate_mbps = 5",
+        9,
+        "traffic.new: ",
+    ),
     (
         "from = \"h1\"",
         "",
@@ -817,7 +823,13 @@ name = "all"
 flows = "storm.flows"
 "#;
 
-const STORM_MISTAKES: [(&str, &str, usize, &str); 5] = [
+const STORM_MISTAKES: [(&str, &str, usize, &str); 6] = [
+    (
+        "kind = \"storm\"",
+        "kind = \"newcomers\"",
+        8,
+        "traffic.interval: missing; write such as interval = \"250ms\"",
+    ),
     (
         "own=sleep {port}",
         "own=sleep",
@@ -1824,6 +1836,7 @@ fn the_scenarios_of_the_project_are_read() {
         "reconnect.toml",
         "controllers-storm.toml",
         "voice.toml",
+        "network.toml",
         "qos-queues.toml",
         "qos-circuit.toml",
         "pso-out-of-band.toml",

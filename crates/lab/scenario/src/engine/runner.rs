@@ -7,7 +7,6 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use ::report::machine::Machine;
-use bench::network::tcp::Ends;
 use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::output::{note, say, say_part};
@@ -19,6 +18,7 @@ use testbed::plane::{self, Controller, Plane, Transport};
 use testbed::probe::{Flow, Prober, Sample};
 use testbed::tools::Shell;
 use testbed::topology::Topology;
+use testbed::traffic::tcp::Ends;
 use testbed::{status, tools};
 
 use crate::engine::course::Course;

@@ -741,8 +741,10 @@ fn controller(section: &Section<'_>) -> Option<Controller> {
 /// A controller that is not auster.
 fn other_controller(section: &Section<'_>, program: &str) -> Option<Controller> {
     for key in SITE_KEYS {
+        let is_word = |word: &str| section.text(key).is_some_and(|text| text == word);
         section.know(key);
-        if section.has(key) {
+        // Every controller speaks TCP.
+        if section.has(key) && !(key == "transport" && is_word("tcp")) {
             section.problem(key, "only auster takes it");
         }
     }

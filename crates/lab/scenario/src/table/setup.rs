@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use bench::network::tcp::Ends;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
 use testbed::network::{Network, Options};
@@ -10,6 +9,7 @@ use testbed::plane::{Controller, Part, Plane, Site, Transport};
 use testbed::plane::{read_status, status_socket, write_config};
 use testbed::status;
 use testbed::topology::Topology;
+use testbed::traffic::tcp::Ends;
 
 pub struct Setup {
     pub network: Network,

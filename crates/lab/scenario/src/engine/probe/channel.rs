@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use bench::network::udp::real_ns;
 use cli::failure::Failure;
 use openflow::MacAddr;
 use testbed::capture::{Capture, Listener};
@@ -14,6 +13,7 @@ use testbed::network::SWITCHES_DEVICE;
 use testbed::plane::{Controller, OPENFLOW_PORT, Transport};
 use testbed::segments::Connections;
 use testbed::topology::Topology;
+use testbed::traffic::udp::real_ns;
 
 use super::{ONE, Probe, Scene, Series};
 use crate::engine::expression::{Shape, Value};

@@ -1,6 +1,7 @@
 //! Traffic between hosts, one file per kind.
 
 mod channel;
+mod newcomers;
 mod packets;
 mod ping;
 mod storm;
@@ -8,13 +9,14 @@ mod tcp;
 mod udp;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bench::network::tcp::Ends;
 use cli::failure::Failure;
 use clock::SplitMix64;
 use testbed::probe::Flow;
 use testbed::topology::Topology;
+use testbed::traffic::tcp::Ends;
 
 use crate::engine::expression::{Shape, Value};
 use crate::engine::reader::{Section, suggestion};
@@ -95,11 +97,20 @@ const MANY: Shape = Shape {
     many: true,
 };
 
-pub const KINDS: [&str; 6] = ["ping", "channel", "packets", "storm", "tcp", "udp"];
+pub const KINDS: [&str; 7] = [
+    "ping",
+    "channel",
+    "newcomers",
+    "packets",
+    "storm",
+    "tcp",
+    "udp",
+];
 
 pub fn read(section: &Section<'_>) -> Option<Box<dyn Traffic>> {
     match section.required_word("kind", &KINDS)? {
         "channel" => Some(Box::new(channel::Channel::read(section)?)),
+        "newcomers" => Some(Box::new(newcomers::Newcomers::read(section)?)),
         "packets" => Some(Box::new(packets::Packets::read(section)?)),
         "ping" => Some(Box::new(ping::Ping::read(section)?)),
         "storm" => Some(Box::new(storm::Storm::read(section)?)),
@@ -107,6 +118,12 @@ pub fn read(section: &Section<'_>) -> Option<Box<dyn Traffic>> {
         "udp" => Some(Box::new(udp::Udp::read(section)?)),
         _ => None,
     }
+}
+
+/// The number of a host that no network of this process has seen. Storms have lower numbers.
+fn new_stranger() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(20_000);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// The place of a host in a topology.

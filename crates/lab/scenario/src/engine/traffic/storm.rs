@@ -7,10 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock};
 
-use bench::network::background::{Background, Source};
-use bench::network::stranger::Door;
 use cli::failure::Failure;
 use testbed::topology::Topology;
+use testbed::traffic::background::{Background, Source};
+use testbed::traffic::stranger::Door;
 
 use super::{ONE, Pair, Record, Sender, Stage, Traffic, two_hosts};
 use crate::engine::expression::{Shape, Value};

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use bench::network::tcp::{Amount, connection};
 use testbed::topology::Topology;
+use testbed::traffic::tcp::{Amount, connection};
 
 use super::{MANY, ONE, Pair, Record, Sender, Stage, Traffic, two_hosts};
 use crate::engine::expression::{Shape, Value};

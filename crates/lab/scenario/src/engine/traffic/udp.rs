@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use bench::network::order::{self, Arrival, Verdict};
-use bench::network::tcp::Ends;
-use bench::network::udp::{HEADER_BYTES, Pace, Stream, real_ns, stream_known};
 use cli::failure::Failure;
+use measure::order::{self, Arrival, Verdict};
 use testbed::topology::Topology;
+use testbed::traffic::stranger::{Door, stranger};
+use testbed::traffic::tcp::Ends;
+use testbed::traffic::udp::{HEADER_BYTES, Pace, Stream, real_ns, stream_known, stream_new};
 
-use super::{MANY, ONE, Pair, Record, Sender, Stage, Traffic, two_hosts};
+use super::{MANY, ONE, Pair, Record, Sender, Stage, Traffic, new_stranger, two_hosts};
 use crate::engine::expression::{Shape, Value};
 use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
@@ -22,6 +23,8 @@ pub struct Udp {
     /// Rate of the payload of each stream.
     rate_mbps: f64,
     payload_bytes: usize,
+    /// From a host that the network has never seen.
+    is_new: bool,
     /// Parallel streams, each with its own numbers.
     streams: usize,
     /// Sends for so long, rests for so long, and so on.
@@ -67,6 +70,7 @@ impl Udp {
         let payload = section.count("payload_bytes", HEADER_BYTES as u64..=PAYLOAD_BYTES_MAX);
         let payload_bytes = payload.map_or(PAYLOAD_BYTES, |bytes| bytes as usize);
         let streams = section.count("streams", 1..=STREAMS_MAX).unwrap_or(1);
+        let is_new = section.truth("new").unwrap_or(false);
         let rate_mbps = section.number("rate_mbps", RATES_MBPS);
         let packets_per_s = section.number("packets_per_s", PACKETS_PER_S);
         let by_packets = packets_per_s.map(|rate| rate * payload_bytes as f64 * 8.0 / 1e6);
@@ -85,6 +89,7 @@ impl Udp {
             to: to?,
             rate_mbps: rate_mbps.or(by_packets)?,
             payload_bytes,
+            is_new,
             streams: streams as usize,
             bursts: burst.zip(pause).filter(|(_, pause)| !pause.is_zero()),
         })
@@ -103,6 +108,21 @@ impl Udp {
         let zero_ns = real_ns().saturating_sub(stage.epoch.elapsed().as_nanos() as u64);
         let end = stage.epoch + stage.until;
         let (burst, pause) = self.bursts.unwrap_or((Duration::MAX, Duration::ZERO));
+        let door = |n: usize| {
+            let namespaces = [&ends.from, &ends.to];
+            Door::at(namespaces[n].clone(), ends.hosts[n])
+        };
+        let doors = match self.is_new {
+            true => Some((door(0)?, door(1)?)),
+            false => None,
+        };
+        let stream = |pace: &Pace| match &doors {
+            Some((from, to)) => {
+                let doors = (from, stranger(new_stranger()), to);
+                stream_new(ends, doors, pace, &|| false)
+            }
+            None => stream_known(ends, pace, &|| false),
+        };
         let mut due = stage.epoch + stage.from;
         let mut bursts = Vec::new();
         loop {
@@ -114,7 +134,7 @@ impl Udp {
             bursts.push(Burst {
                 zero_ns,
                 interval: pace.interval(),
-                stream: stream_known(ends, &pace, &|| false)?,
+                stream: stream(&pace)?,
             });
             if self.bursts.is_none() {
                 return Ok(bursts);

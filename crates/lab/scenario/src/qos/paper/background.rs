@@ -13,12 +13,12 @@ use nix::sys::socket::{setsockopt, sockopt};
 use serde::Serialize;
 
 use crate::qos::paper::settings;
-use bench::network::background as flows;
-use bench::network::stranger::Door;
-use bench::network::tcp::Ends;
 use cli::failure::Failure;
 use testbed::netns;
 use testbed::network::Network;
+use testbed::traffic::background as flows;
+use testbed::traffic::stranger::Door;
+use testbed::traffic::tcp::Ends;
 
 /// Numbers of the strangers that new flows are of, apart from those that are pinged.
 const STRANGER_FIRST: usize = 10_000;

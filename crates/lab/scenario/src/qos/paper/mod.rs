@@ -21,7 +21,6 @@ use crate::experiment::Args;
 use ::report::machine::Machine;
 use ::report::output::{Results, command};
 use background::Heard;
-use bench::network::icmp;
 use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
@@ -33,6 +32,7 @@ use settings::{Candidate, Scenario, Settings};
 use setup::Setup;
 use testbed::plane::Transport;
 use testbed::tools;
+use testbed::traffic::icmp;
 
 /// Whether a scenario's file is one of these. Reading it reports its errors.
 pub fn is_ours(scenario: &Path) -> bool {

@@ -6,8 +6,8 @@ use crate::qos::paper::figures::Cell;
 use crate::qos::paper::settings::{Candidate, Settings};
 use crate::qos::paper::setup::{HOPS, STRANGERS_MAX, topology};
 use auster::queues::plan::Rate;
-use bench::network::udp;
 use testbed::plane::{Controller, Transport};
+use testbed::traffic::udp;
 
 const RUNS_MAX: u32 = 100;
 const SIZE_MB_MAX: u32 = 100_000;

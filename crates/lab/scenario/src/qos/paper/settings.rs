@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::qos::paper::problems;
 use auster::queues::plan::{Class, Plan, Rate};
 use auster::queues::stated::{self, ChosenBy, Words};
-use bench::network::udp::Pace;
 use cli::failure::Failure;
 use cli::toml_problem;
+use testbed::traffic::udp::Pace;
 
 /// The controller that the claims are of.
 pub const OURS: &str = "auster";

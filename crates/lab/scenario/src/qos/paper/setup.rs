@@ -25,22 +25,22 @@ use crate::qos::paper::background::Background;
 use crate::qos::paper::settings::{Candidate, Settings};
 use auster::queues::flows;
 use auster::queues::plan::{Class, Rate};
-use bench::network::icmp::{self, Trial};
-use bench::network::order;
-use bench::network::stranger::Door;
-use bench::network::tcp::{self, Ends};
-use bench::network::udp::{self, Pace};
-use bench::network::wait_until_reachable;
 use cli::failure::Failure;
 use cli::interrupt::Interrupt;
+use measure::order;
 use testbed::network::{Network, Options, SWITCHES, device};
 use testbed::plane::{self, Controller, Plane, Transport};
 use testbed::topology::{Attachment, Topology};
+use testbed::traffic::icmp::{self, Trial};
+use testbed::traffic::reachable::wait_until_reachable;
+use testbed::traffic::stranger::Door;
+use testbed::traffic::tcp::{self, Ends};
+use testbed::traffic::udp::{self, Pace};
 
 /// From h1: to h2, h3 and h4.
 pub const HOPS: [u32; 3] = [1, 2, 3];
 const BACKGROUND: [(usize, usize); 2] = [(4, 6), (5, 7)];
-/// Strangers that are pinged have these addresses; see `bench::network::stranger`.
+/// Strangers that are pinged have these addresses; see `testbed::traffic::stranger`.
 const STRANGERS: &str = "10.64.0.0/22";
 pub const STRANGERS_MAX: u32 = 1000;
 /// The queue of a switch's port. Open vSwitch sends through one socket with room for 92 frames. Two
@@ -116,7 +116,7 @@ impl Setup {
         // Opened for this alone: through the streams they would fill with what nobody reads.
         let from = Door::open(&self.network, 0)?;
         let to = Door::open(&self.network, hops as usize)?;
-        icmp::measure(&from, &to, numbers, interrupt)
+        icmp::measure(&from, &to, numbers, &|| interrupt.is_set())
     }
 
     pub fn transfer(&self, bytes: u64) -> Result<Duration, Failure> {

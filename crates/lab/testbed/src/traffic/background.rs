@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use openflow::packet::build::{self, Host};
 use serde::Serialize;
 
-use crate::network::stranger::{Door, ipv4_to, stranger};
+use crate::traffic::stranger::{Door, ipv4_to, stranger};
 use cli::failure::Failure;
 
 /// The number of strangers on either side; their pairs are new for an hour at 10 flows a second

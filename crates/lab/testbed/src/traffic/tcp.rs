@@ -7,12 +7,12 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::netns;
+use crate::network::Network;
 use cli::failure::Failure;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::socket::{setsockopt, sockopt};
 use openflow::packet::build::Host;
-use testbed::netns;
-use testbed::network::Network;
 
 /// No byte for this long, and the transfer has failed.
 const SILENCE_MAX: Duration = Duration::from_secs(20);

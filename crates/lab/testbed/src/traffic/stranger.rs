@@ -16,13 +16,9 @@ use nix::sys::socket::{MsgFlags, recv, send, setsockopt, sockopt};
 use openflow::MacAddr;
 use openflow::packet::build::{self, Host};
 
+use crate::netns;
+use crate::network::Network;
 use cli::failure::Failure;
-use testbed::netns;
-use testbed::network::Network;
-
-/// The number of all strangers of a run behind one port. auster accepts 1,024 hosts behind one port
-/// and no more, and other controllers have bounds of their own.
-pub const STRANGERS_PER_PORT_MAX: usize = 1000;
 
 /// Strangers are numbered over the whole network: 10.64.0.0 onwards, beyond the lab's own hosts.
 pub fn stranger(number: usize) -> Host {

@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use openflow::packet::build;
 use serde::Serialize;
 
-use crate::network::stranger::{Door, ipv4_to, stranger};
+use crate::traffic::stranger::{Door, ipv4_to, stranger};
 use cli::failure::Failure;
-use cli::interrupt::Interrupt;
 use measure::stats::Summary;
 
 const ICMP: u8 = 1;
@@ -43,17 +42,17 @@ pub struct Trial {
     pub later_ms: Vec<Option<f64>>,
 }
 
-/// Strangers `numbers`, one after the other.
+/// Strangers `numbers`, one after the other, until `is_over` says so.
 pub fn measure(
     from: &Door,
     to: &Door,
     numbers: std::ops::Range<usize>,
-    interrupt: &Interrupt,
+    is_over: &dyn Fn() -> bool,
 ) -> Result<Vec<Trial>, Failure> {
     to.introduce(numbers.clone().map(stranger))?;
     let mut trials = Vec::new();
     for number in numbers {
-        if interrupt.is_set() {
+        if is_over() {
             break;
         }
         let failed = |e: std::io::Error| Failure::machine(format!("ping: {e}"));

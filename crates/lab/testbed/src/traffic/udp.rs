@@ -16,11 +16,11 @@ use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, socko
 use nix::sys::time::TimeSpec;
 use openflow::packet::build::Host;
 
-use crate::network::order::Arrival;
-use crate::network::stranger::Door;
-use crate::network::tcp::Ends;
+use crate::netns;
+use crate::traffic::stranger::Door;
+use crate::traffic::tcp::Ends;
 use cli::failure::Failure;
-use testbed::netns;
+use measure::order::Arrival;
 
 /// Stream, number and time.
 pub const HEADER_BYTES: usize = 24;

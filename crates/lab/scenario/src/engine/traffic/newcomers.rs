@@ -1,0 +1,156 @@
+//! `kind = "newcomers"`: round trips of hosts that the network has never seen.
+//!
+//! Each sends through the interface of one host to another: a first ping, whose request and answer
+//! meet no entry, and later ones, which meet the entries.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use cli::failure::Failure;
+use testbed::topology::Topology;
+use testbed::traffic::icmp::{self, LATER_PINGS, Trial};
+use testbed::traffic::stranger::Door;
+
+use super::{MANY, ONE, Pair, Record, Sender, Stage, Traffic, new_stranger, two_hosts};
+use crate::engine::expression::{Shape, Value};
+use crate::engine::reader::Section;
+use crate::engine::timeline::Window;
+
+pub struct Newcomers {
+    from: String,
+    to: String,
+    /// From one's first ping until the next one's.
+    interval: Duration,
+}
+
+const FIGURES: [(&str, Shape); 6] = [
+    // Those whose first ping was sent in the window.
+    ("hosts", ONE),
+    ("first_lost", ONE),
+    // Of each first ping that was answered, and of each later one.
+    ("first_ms", MANY),
+    ("later_sent", ONE),
+    ("later_lost", ONE),
+    ("later_ms", MANY),
+];
+
+const INTERVAL_MIN: Duration = Duration::from_millis(10);
+const INTERVAL_MAX: Duration = Duration::from_secs(60);
+
+impl Newcomers {
+    pub fn read(section: &Section<'_>) -> Option<Newcomers> {
+        let from = section.required_text("from", "\"h1\"");
+        let to = section.required_text("to", "\"h2\"");
+        let interval = section.required_duration("interval", INTERVAL_MIN..=INTERVAL_MAX);
+        Some(Newcomers {
+            from: from?,
+            to: to?,
+            interval: interval?,
+        })
+    }
+
+    /// One after the other: a slow answer delays the next host.
+    fn carry(&self, stage: &Stage) -> Result<Trials, Failure> {
+        let ends = &stage.ends[0];
+        let from = Door::at(ends.from.clone(), ends.hosts[0])?;
+        let to = Door::at(ends.to.clone(), ends.hosts[1])?;
+        let mut trials = Vec::new();
+        let mut due = stage.from;
+        loop {
+            std::thread::sleep(due.saturating_sub(stage.epoch.elapsed()));
+            let begun = stage.epoch.elapsed();
+            if begun >= stage.until {
+                return Ok(Trials(trials));
+            }
+            let number = new_stranger();
+            let found = icmp::measure(&from, &to, number..number + 1, &|| false)?;
+            trials.extend(found.into_iter().map(|trial| (begun, trial)));
+            due = (due + self.interval).max(stage.epoch.elapsed());
+        }
+    }
+}
+
+impl Traffic for Newcomers {
+    fn pairs(&self, topology: &Topology, _: &BTreeSet<Pair>) -> Result<Vec<Pair>, String> {
+        two_hosts(topology, &self.from, &self.to).map(|pair| vec![pair])
+    }
+
+    fn packets_per_s(&self, _: usize) -> (f64, &'static str) {
+        let pings = (1 + LATER_PINGS) as f64;
+        (pings / self.interval.as_secs_f64(), "interval")
+    }
+
+    fn figures(&self) -> &'static [(&'static str, Shape)] {
+        &FIGURES
+    }
+
+    fn sender(&self, stage: Stage) -> Sender<'_> {
+        Sender::Thread(Box::new(move || {
+            let record: Box<dyn Record> = Box::new(self.carry(&stage)?);
+            Ok(record)
+        }))
+    }
+}
+
+/// The round trips of each host, and when its first ping was sent.
+struct Trials(Vec<(Duration, Trial)>);
+
+impl Record for Trials {
+    fn figure(&self, name: &str, window: &Window) -> Value {
+        let trials = self.0.iter().filter(|(begun, _)| window.has(*begun));
+        let trials: Vec<&Trial> = trials.map(|(_, trial)| trial).collect();
+        let firsts = || trials.iter().map(|trial| trial.first_ms);
+        let laters = || {
+            trials
+                .iter()
+                .flat_map(|trial| trial.later_ms.iter().copied())
+        };
+        let lost = |rtt: &Option<f64>| rtt.is_none();
+        match name {
+            "hosts" => Value::One(trials.len() as f64),
+            "first_lost" => Value::One(firsts().filter(lost).count() as f64),
+            "first_ms" => Value::Many(firsts().flatten().collect()),
+            "later_sent" => Value::One(laters().count() as f64),
+            "later_lost" => Value::One(laters().filter(lost).count() as f64),
+            _ => Value::Many(laters().flatten().collect()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_pings_are_counted_and_have_no_round_trip() {
+        let trial = |ms, first_ms, later: &[Option<f64>]| {
+            let later_ms = later.to_vec();
+            let trial = Trial { first_ms, later_ms };
+            (Duration::from_millis(ms), trial)
+        };
+        let trials = Trials(vec![
+            trial(100, Some(4.0), &[Some(1.0), None, Some(2.0)]),
+            trial(200, None, &[Some(3.0), None, None]),
+            trial(900, None, &[None, None, None]),
+        ]);
+        let window = Window {
+            event: Duration::ZERO,
+            from: Duration::ZERO,
+            to: Duration::from_millis(500),
+        };
+        let found = FIGURES.map(|(name, _)| trials.figure(name, &window));
+        let one = Value::One;
+        let (firsts, laters) = (vec![4.0], vec![1.0, 2.0, 3.0]);
+        assert_eq!(
+            found,
+            [
+                one(2.0),
+                one(1.0),
+                Value::Many(firsts),
+                one(6.0),
+                one(3.0),
+                Value::Many(laters),
+            ]
+        );
+    }
+}

@@ -1,0 +1,8 @@
+//! Traffic between hosts, and its fate.
+
+pub mod background;
+pub mod icmp;
+pub mod reachable;
+pub mod stranger;
+pub mod tcp;
+pub mod udp;
