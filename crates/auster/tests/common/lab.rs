@@ -5,6 +5,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use super::ROOT;
+
 pub use super::AUSTER;
 
 /// Copies both programs into a directory that others may enter, as the build directory may not be.
@@ -33,6 +35,21 @@ pub fn measured(output: &Output) -> Value {
         println!("{errors}");
     }
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {errors}{told}"))
+}
+
+/// The text of a scenario of the project.
+pub fn scenario(name: &str) -> String {
+    let path = Path::new(ROOT).join("scenarios").join(name);
+    std::fs::read_to_string(path.with_extension("toml")).unwrap()
+}
+
+/// Runs a scenario with these options. Its file, and `out` with what it keeps, are in `dir`.
+pub fn experiment(text: &str, dir: &Path, options: &[&str]) -> Value {
+    let file = |name: &str| dir.join(name).display().to_string();
+    let (path, out) = (file("a.toml"), file("out"));
+    std::fs::write(&path, text).unwrap();
+    let words = ["lab", "run", &path, "--json", "--out", &out];
+    measured(&auster(&[&words, options].concat()))
 }
 
 /// A lab left up by `auster lab up`, taken down at the end of the test.

@@ -5,20 +5,14 @@
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
 
-use std::path::Path;
-
 use bench::channel::method::METHODS;
-use common::lab::{auster, measured};
+use common::lab::{auster, experiment};
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// scenarios/channel.toml with other values of its axes, runs side by side or not, and seconds.
 fn scenario(axes: &[(&str, &str)], seconds: &str) -> String {
-    let file = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../../scenarios/channel.toml"
-    );
-    let text = std::fs::read_to_string(file).unwrap();
+    let text = common::lab::scenario("channel");
     let line = |line: &str| {
         let axis = axes.iter().find_map(|(axis, values)| {
             let rest = line.strip_prefix(axis)?;
@@ -29,17 +23,6 @@ fn scenario(axes: &[(&str, &str)], seconds: &str) -> String {
     };
     let text: String = text.lines().map(line).collect();
     text.replace("\"20s\"", &format!("\"{seconds}\""))
-}
-
-/// The document of a run, with what was kept in `dir`.
-fn run(text: &str, dir: &Path) -> Value {
-    let path = dir.join("mine.toml");
-    std::fs::write(&path, text).unwrap();
-    let kept = dir.join("kept");
-    let words = [path.to_str().unwrap(), "-o", kept.to_str().unwrap()];
-    measured(&auster(&[
-        "lab", "run", words[0], "--json", words[1], words[2],
-    ]))
 }
 
 fn rows(document: &Value) -> &Vec<Value> {
@@ -64,7 +47,7 @@ fn counts_are_the_kernels_and_the_model_reads_them() {
             "[\"tcp\", \"tls-nagle\", \"quic-16s\", \"relay\"]",
         ),
     ];
-    let document = run(&scenario(&axes, "1s"), dir.path());
+    let document = experiment(&scenario(&axes, "1s"), dir.path(), &[]);
     assert_eq!(rows(&document).len(), 8);
     for row in rows(&document) {
         let of = |name| figure(row, name);
@@ -80,7 +63,7 @@ fn counts_are_the_kernels_and_the_model_reads_them() {
         // A message is never faster than the link.
         assert!(of("delay_min_ms") >= 9.9, "{row}");
     }
-    let kept = dir.path().join("kept");
+    let kept = dir.path().join("out");
     let svg = std::fs::read_to_string(kept.join("delay-220-20-2-200.svg")).unwrap();
     assert!(svg.contains("quic-16s"), "{svg}");
     let result = kept.join("result.json");
@@ -104,7 +87,7 @@ fn without_loss_every_method_delivers_everything_and_streams_in_order() {
         ("loss_percent", "[0]"),
         ("method", &format!("{methods:?}")),
     ];
-    let document = run(&scenario(&axes, "500ms"), dir.path());
+    let document = experiment(&scenario(&axes, "500ms"), dir.path(), &[]);
     assert_eq!(rows(&document).len(), methods.len());
     for row in rows(&document) {
         let of = |name| figure(row, name);
@@ -140,7 +123,7 @@ fn the_same_seed_loses_the_same_frames() {
     let first_lost = "first_lost = \"sum(channel.first_lost)\"\n\
         places = \"count(channel.first_lost)\"\nearliest = \"min(channel.first_lost)\"\nseed = ";
     let text = scenario(&axes, "1s").replace("seed = ", first_lost);
-    let document = run(&format!("runs = 2\n{text}"), dir.path());
+    let document = experiment(&format!("runs = 2\n{text}"), dir.path(), &[]);
     let lost = |run: u64, method: &str| {
         let mut rows = rows(&document).iter();
         let row = rows.find(|row| row["run"] == run && row["method"] == method);

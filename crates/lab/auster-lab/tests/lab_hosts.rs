@@ -7,7 +7,7 @@ mod common;
 
 use std::fs;
 
-use common::lab::{auster, measured};
+use common::lab::{experiment, scenario};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -21,19 +21,11 @@ fn figure(row: &Value, key: &str) -> f64 {
 
 #[test]
 fn a_small_run_finds_what_the_control_link_makes_of_new_flows() {
-    let dir = env!("CARGO_MANIFEST_DIR");
-    let path = format!("{dir}/../../../scenarios/network.toml");
     let dir = TempDir::new().unwrap();
-    let file = |name: &str| dir.path().join(name).display().to_string();
-    let text = fs::read_to_string(path)
-        .unwrap()
-        .replace("control_ms = 5\n", &format!("control_ms = {CONTROL_MS}\n"));
-    fs::write(file("a.toml"), text).unwrap();
-    let (scenario, out) = (file("a.toml"), file("out"));
+    let delay = format!("control_ms = {CONTROL_MS}\n");
+    let text = scenario("network").replace("control_ms = 5\n", &delay);
     // On a busy machine the first packets of a second may take all of it.
-    let words = ["--quick", "--seconds", "3", "--json", "--out", &out];
-    let output = auster(&[&["lab", "run", &scenario], &words[..]].concat());
-    let document = measured(&output);
+    let document = experiment(&text, dir.path(), &["--quick", "--seconds", "3"]);
     let networks = document["networks"].as_array().unwrap();
     assert_eq!(networks.len(), 1, "all runs share a network");
     let rows = |name: &str| networks[0][name].as_array().unwrap().iter();
@@ -74,7 +66,7 @@ fn a_small_run_finds_what_the_control_link_makes_of_new_flows() {
         assert!(figure(row, "sent") > 0.0, "{row}");
         assert_eq!(figure(row, "reordered"), 0.0, "{row}");
     }
-    let files = fs::read_dir(&out).unwrap();
+    let files = fs::read_dir(dir.path().join("out")).unwrap();
     let names: Vec<String> = files
         .map(|file| file.unwrap().file_name().into_string().unwrap())
         .collect();

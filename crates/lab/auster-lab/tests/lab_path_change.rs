@@ -6,7 +6,7 @@ mod common;
 
 use std::fs;
 
-use common::lab::{auster, measured};
+use common::lab::experiment;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -26,19 +26,8 @@ fn number(value: &Value) -> f64 {
 #[test]
 fn planned_changes_lose_nothing_and_a_cut_link_does() {
     let dir = TempDir::new().unwrap();
-    let file = |name: &str| dir.path().join(name).display().to_string();
-    fs::write(file("a.toml"), reduced()).unwrap();
-    let out = file("out");
-    let arguments = [
-        "lab",
-        "run",
-        &file("a.toml"),
-        "--quick",
-        "--json",
-        "--out",
-        &out,
-    ];
-    let document = measured(&auster(&arguments));
+    let document = experiment(&reduced(), dir.path(), &["--quick"]);
+    let out = dir.path().join("out");
     let row = |kind: &str, change: &str| {
         let networks = document["networks"].as_array().unwrap();
         let mut rows = networks.iter().flat_map(|o| o[kind].as_array()).flatten();
@@ -70,7 +59,7 @@ fn planned_changes_lose_nothing_and_a_cut_link_does() {
     let (before, after) = delays(row("back", "link fails, 3 ms slower"));
     assert!(before >= 5.0 && after >= 2.0, "{document}");
     for kind in ["there", "back"] {
-        let picture = fs::read_to_string(format!("{out}/{kind}-5.svg")).unwrap();
+        let picture = fs::read_to_string(out.join(format!("{kind}-5.svg"))).unwrap();
         assert!(picture.contains("planned, 3 ms slower"), "{picture}");
     }
 }

@@ -6,17 +6,14 @@ mod common;
 
 use std::fs;
 
-use common::lab::{auster, measured};
+use common::lab::{experiment, scenario};
 use tempfile::TempDir;
 
 #[test]
 fn packets_are_in_the_queues_that_flows_name_and_open_vswitch_alone_has_them_in_queue_0() {
-    let dir = env!("CARGO_MANIFEST_DIR");
-    let path = format!("{dir}/../../../scenarios/qos-queues.toml");
     // A tenth of the rates, which any machine carries, and time to set the queues and to verify.
     // How long a sender was late is the machine's.
-    let text = fs::read_to_string(path)
-        .unwrap()
+    let text = scenario("qos-queues")
         .replace("rate_mbps = 90", "rate_mbps = 9")
         .replace("mbit", "00kbit")
         .replace("000000", "00000")
@@ -25,18 +22,7 @@ fn packets_are_in_the_queues_that_flows_name_and_open_vswitch_alone_has_them_in_
         .replace("\"measured\"\ntime = \"1s\"", "\"measured\"\ntime = \"7s\"")
         + "case = [\"minimum\"]\n";
     let dir = TempDir::new().unwrap();
-    let file = |name: &str| dir.path().join(name).display().to_string();
-    fs::write(file("a.toml"), text).unwrap();
-    let output = auster(&[
-        "lab",
-        "run",
-        &file("a.toml"),
-        "--quick",
-        "--json",
-        "--out",
-        &file("out"),
-    ]);
-    let document = measured(&output);
+    let document = experiment(&text, dir.path(), &["--quick"]);
     let networks = document["networks"].as_array().unwrap();
     assert_eq!(networks.len(), 1, "all runs share a network");
     let rows = networks[0]["queues"].as_array().unwrap();
@@ -63,27 +49,13 @@ fn packets_are_in_the_queues_that_flows_name_and_open_vswitch_alone_has_them_in_
 /// A line of three switches: nothing is sent again, and what a new process finds stays.
 #[test]
 fn policies_on_many_switches_are_set_once() {
-    let dir = env!("CARGO_MANIFEST_DIR");
-    let path = format!("{dir}/../../../scenarios/qos-scale.toml");
     let dir = TempDir::new().unwrap();
-    let file = |name: &str| dir.path().join(name).display().to_string();
     // The times are those of a busy machine.
-    let text = fs::read_to_string(path)
-        .unwrap()
+    let text = scenario("qos-scale")
         .replace("graph = [\"linear,5\"]", "graph = [\"linear,3\"]")
         .replace("policies = [20, 100]", "policies = [50]")
         .replace("step = [\"4s\"]", "step = [\"15s\"]");
-    fs::write(file("a.toml"), text).unwrap();
-    let output = auster(&[
-        "lab",
-        "run",
-        &file("a.toml"),
-        "--quick",
-        "--json",
-        "--out",
-        &file("out"),
-    ]);
-    let document = measured(&output);
+    let document = experiment(&text, dir.path(), &["--quick"]);
     let row = &document["networks"][0]["scale"][0];
     let figure = |key: &str| row[key].as_f64().unwrap_or_else(|| panic!("{key}: {row}"));
     for (key, right) in [

@@ -7,7 +7,7 @@ mod common;
 
 use std::fs;
 
-use common::lab::{auster, measured};
+use common::lab::experiment;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -36,18 +36,7 @@ fn a_circuit_moves_with_its_queues_and_one_that_has_no_room_is_refused() {
         text = text.replace(from, to);
     }
     let dir = TempDir::new().unwrap();
-    let file = |name: &str| dir.path().join(name).display().to_string();
-    fs::write(file("a.toml"), text).unwrap();
-    let output = auster(&[
-        "lab",
-        "run",
-        &file("a.toml"),
-        "--quick",
-        "--json",
-        "--out",
-        &file("out"),
-    ]);
-    let document = measured(&output);
+    let document = experiment(&text, dir.path(), &["--quick"]);
     let row = |name: &str| &document["networks"][0][name][0];
     let figure = |name: &str, key: &str| {
         let value: &Value = &row(name)[key];

@@ -4,26 +4,20 @@
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
 
-use common::lab::{auster, measured};
+use common::lab::{experiment, scenario};
 use serde_json::Value;
 use tempfile::TempDir;
 
 #[test]
 fn each_controller_has_the_same_storm() {
-    let dir = env!("CARGO_MANIFEST_DIR");
-    let file = format!("{dir}/../../../scenarios/controllers-storm.toml");
-    let text = std::fs::read_to_string(file).unwrap();
-    let text = text
+    let text = scenario("controllers-storm")
         .replace("runs = 2", "runs = 1")
         .replace("[0, 500]", "[0, 50]")
         .replace("flows_per_s=500", "flows_per_s=50")
         .replace("min(flows) >= 300", "min(flows) >= 20")
         .replace("\"5s\"", "\"3s\"");
-    let scenario = TempDir::new().unwrap();
-    let path = scenario.path().join("storm.toml");
-    std::fs::write(&path, text).unwrap();
-    let output = auster(&["lab", "run", path.to_str().unwrap(), "--json"]);
-    let document = measured(&output);
+    let dir = TempDir::new().unwrap();
+    let document = experiment(&text, dir.path(), &[]);
     assert_eq!(
         document["controller"],
         "auster over tcp; ovs-testcontroller"

@@ -4,23 +4,18 @@
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
 
-use common::lab::{auster, measured};
+use common::lab::{experiment, scenario};
 use serde_json::Value;
 use tempfile::TempDir;
 
 #[test]
 fn transfers_are_completed_while_a_link_flaps() {
-    let dir = env!("CARGO_MANIFEST_DIR");
-    let text = std::fs::read_to_string(format!("{dir}/../../../scenarios/tcp-flap.toml")).unwrap();
-    let text = text
+    let text = scenario("tcp-flap")
         .replace("runs = 5", "runs = 1")
         .replace("\"10s\"", "\"3s\"")
         .replace("min(transfers) >= 20", "min(transfers) >= 1");
-    let scenario = TempDir::new().unwrap();
-    let path = scenario.path().join("flap.toml");
-    std::fs::write(&path, text).unwrap();
-    let output = auster(&["lab", "run", path.to_str().unwrap(), "--json"]);
-    let document = measured(&output);
+    let dir = TempDir::new().unwrap();
+    let document = experiment(&text, dir.path(), &[]);
     let rows = document["networks"][0]["files"].as_array().unwrap();
     let flapping: Vec<&Value> = rows.iter().map(|row| &row["flapping"]).collect();
     assert_eq!(flapping, ["false", "true"]);

@@ -6,7 +6,7 @@ mod common;
 
 use std::fs;
 
-use common::lab::{auster, measured};
+use common::lab::{auster, experiment};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -17,13 +17,7 @@ fn scenario(name: &str) -> String {
 
 /// Runs a file's quick part of three seconds.
 fn run(text: &str, dir: &TempDir) -> Value {
-    let file = |name: &str| dir.path().join(name).display().to_string();
-    fs::write(file("a.toml"), text).unwrap();
-    let out = file("out");
-    let words = ["--quick", "--seconds", "3", "--json", "--out", &out];
-    measured(&auster(
-        &[&["lab", "run", &file("a.toml")], &words[..]].concat(),
-    ))
+    experiment(text, dir.path(), &["--quick", "--seconds", "3"])
 }
 
 /// The one row of a cell.

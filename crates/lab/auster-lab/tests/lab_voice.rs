@@ -4,24 +4,19 @@
 #[path = "../../../auster/tests/common/mod.rs"]
 mod common;
 
-use common::lab::{auster, measured};
+use common::lab::{experiment, scenario};
 use serde_json::Value;
 use tempfile::TempDir;
 
 #[test]
 fn voice_waits_less_where_it_has_a_queue() {
-    let dir = env!("CARGO_MANIFEST_DIR");
-    let text = std::fs::read_to_string(format!("{dir}/../../../scenarios/voice.toml")).unwrap();
     // On a busy machine senders are late; this test judges no losses.
-    let text = text
+    let text = scenario("voice")
         .replace("runs = 3", "runs = 1")
         .replace("retries = 2", "retries = 0")
         .replace("\"8s\"", "\"4s\"");
-    let scenario = TempDir::new().unwrap();
-    let path = scenario.path().join("voice.toml");
-    std::fs::write(&path, text).unwrap();
-    let output = auster(&["lab", "run", path.to_str().unwrap(), "--json"]);
-    let document = measured(&output);
+    let dir = TempDir::new().unwrap();
+    let document = experiment(&text, dir.path(), &[]);
     let networks = document["networks"].as_array().unwrap();
     assert_eq!(networks.len(), 2, "queues need another network");
     let rows: Vec<&Value> = networks.iter().map(|n| &n["voice"][0]).collect();

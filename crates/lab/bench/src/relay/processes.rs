@@ -22,7 +22,8 @@ pub struct Certificates {
 impl Certificates {
     /// Switches are known by the name in their certificates, so each has its own.
     pub fn make(switches: u32) -> Result<Certificates, Failure> {
-        let days = 2;
+        // More than the time in which their ends warn of a certificate.
+        let days = 60;
         let made = Certificates {
             dir: TempDir::new()?,
         };

@@ -53,7 +53,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         only: &args.only,
     };
     let scenario = Scenario::read(&text, &around).map_err(|found| mistakes(path, &found))?;
-    let has_network = scenario.cells.iter().any(|cell| cell.network.is_some());
+    let has_network = scenario
+        .cells
+        .iter()
+        .any(|cell| cell.network.has_switches());
     if !has_network && (args.transport.is_some() || !args.controller.is_empty()) {
         return Err(Failure::usage(
             "--controller, --transport: the scenario has no network",
@@ -89,7 +92,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let count = scenario.networks.len();
     for (number, network) in scenario.networks.iter().enumerate() {
         let mut runs = network.runs.as_slice();
-        if !scenario.cells[runs[0].cell].network.is_some() {
+        if !scenario.cells[runs[0].cell].network.has_switches() {
             outcomes.push(experiment.alone(runs)?);
             continue;
         }

@@ -451,7 +451,7 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
     let name = top.parameters().name();
     let runs = top.count("runs", 1..=RUNS_MAX).unwrap_or(1);
     let network = network(top, around);
-    let has_network = network.as_ref().is_none_or(NetworkSpec::is_some);
+    let has_network = network.as_ref().is_none_or(NetworkSpec::has_switches);
     let at_once = at_once(top, &name, network.is_some() && has_network);
     let topology = network.as_ref().map(|network| &network.topology);
     let ready = ready(top, topology);
@@ -594,8 +594,8 @@ fn at_once(top: &Section<'_>, cell: &str, has_network: bool) -> usize {
 }
 
 impl NetworkSpec {
-    /// Whether there is one.
-    pub fn is_some(&self) -> bool {
+    /// Whether there is a network: a channel between two ends needs none.
+    pub fn has_switches(&self) -> bool {
         !self.topology.switches.is_empty()
     }
 }
@@ -871,7 +871,7 @@ fn moments(top: &Section<'_>, cell: &str, network: Option<&NetworkSpec>) -> (Vec
         let waits = waits(top, &section, &moments, &after);
         let happens = section.truth("when").unwrap_or(true);
         let event = event::read(&section);
-        if event.is_some() && network.is_some_and(|spec| !spec.is_some()) {
+        if event.is_some() && network.is_some_and(|spec| !spec.has_switches()) {
             let verb = event::VERBS.into_iter().find(|verb| section.has(verb));
             section.problem(verb.unwrap_or("id"), "there is no network to change");
         } else if let (Some(event), Some(spec)) = (&event, network)
