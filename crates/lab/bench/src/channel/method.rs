@@ -173,7 +173,7 @@ const fn coalescing(name: &'static str, window_us: u64) -> Method {
 /// two bytes before each record, and 16 lanes of each agent.
 pub const RELAY_WIRE: u8 = 2;
 
-/// All methods; docs/bench-channel.md describes them. `quic-*` are stock quinn but for its stream
+/// All methods; docs/lab-channel.md describes them. `quic-*` are stock quinn but for its stream
 /// limits and what their names say.
 pub static METHODS: [Method; 32] = [
     TCP_METHOD,
