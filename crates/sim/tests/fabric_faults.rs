@@ -56,7 +56,11 @@ impl Random {
 
 fn network(seed: u64) -> Network {
     let controller = ControllerConfig {
-        fabric: Some(FabricConfig::default()),
+        fabric: Some(FabricConfig {
+            // All routes at once, or those of one egress after another.
+            routes_at_once: if seed.is_multiple_of(2) { 1 << 16 } else { 1 },
+            ..FabricConfig::default()
+        }),
         host_idle: HOST_IDLE,
         ..ControllerConfig::default()
     };

@@ -6,6 +6,7 @@
 //! and its silence breaks no link. The controller asks for a barrier only where LLDP is late and
 //! where a port comes up.
 
+mod pace;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +24,7 @@ use super::network::Network;
 use super::outbox::{Outbox, Request, Timer};
 use super::port_state::{Ends, MEMORY, Pasts, PortRole, PortState};
 use super::{Alarm, ControllerConfig};
+use pace::Pace;
 
 /// Lost LLDP frames in a row that end a link. At 30 % loss that happens to a link once in two days.
 const LOST_MAX: usize = 10;
@@ -50,6 +52,14 @@ const HOLD_DOWN: Duration = Duration::from_secs(30);
 
 const CHANGE_INTERVAL: Duration = Duration::from_millis(100);
 
+/// LLDP frames of all switches: 20,000 a second. When a large network comes up, all ports are held
+/// at once, and frames that nobody paces are shed where they come in.
+const PACE: Pace = Pace::new(100, Duration::from_millis(5));
+
+/// LLDP frames of one switch: 4,000 a second, so that a switch with many ports that come and go
+/// takes no more than a fifth of the turns.
+const SWITCH_PACE: Pace = Pace::new(100, Duration::from_millis(25));
+
 pub(super) struct Discovery {
     prover: Prover,
     /// Time between two LLDP frames to the same port, while none is missing.
@@ -60,6 +70,7 @@ pub(super) struct Discovery {
     pulses: BTreeMap<DatapathId, Pulse>,
     ports: BTreeMap<Location, ProbedPort>,
     past: Pasts,
+    pace: Pace,
     round: Round,
     /// All LLDP that was certainly sent before this time has arrived or is lost.
     heard_everywhere: Instant,
@@ -70,6 +81,8 @@ struct ProbedPort {
     /// The earliest end of discovery's first chance.
     held_until: Instant,
     lldp_due: Instant,
+    /// The turns that the frame which is due has, and when the last of them comes.
+    turns: (Turns, Instant),
     lldp_sent_at: Option<Instant>,
     /// LLDP frames since the hold began, and when there were enough of them.
     lldp_sent_held: u32,
@@ -81,6 +94,16 @@ struct ProbedPort {
     pending: Option<Option<Port>>,
 }
 
+/// The turns of an LLDP frame that is due.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Turns {
+    None,
+    /// One among the frames of its switch.
+    Switch,
+    /// One among all frames as well.
+    All,
+}
+
 /// A port whose LLDP is due.
 pub(super) struct Due {
     is_fresh: bool,
@@ -88,8 +111,8 @@ pub(super) struct Due {
 }
 
 /// LLDP and barriers of one switch.
-#[derive(Default)]
 struct Pulse {
+    pace: Pace,
     /// When the outstanding barrier was asked for.
     asked: Option<Instant>,
     /// Whether another one is wanted after its answer.
@@ -117,6 +140,18 @@ struct Round {
 
 /// Time between the starts of two rounds, for each switch that exists.
 const ROUND_INTERVAL: Duration = Duration::from_micros(20);
+
+impl Default for Pulse {
+    fn default() -> Pulse {
+        Pulse {
+            pace: SWITCH_PACE,
+            asked: None,
+            is_wanted_again: false,
+            answers: VecDeque::new(),
+            unanswered: 0,
+        }
+    }
+}
 
 impl Pulse {
     /// The switch has carried out everything that was sent until this time.
@@ -170,6 +205,7 @@ impl ProbedPort {
         ProbedPort {
             held_until: now,
             lldp_due: now,
+            turns: (Turns::None, now),
             lldp_sent_at: None,
             lldp_sent_held: 0,
             held_sent_at: None,
@@ -198,6 +234,7 @@ impl Discovery {
             pulses: BTreeMap::new(),
             ports: BTreeMap::new(),
             past: Pasts::default(),
+            pace: PACE,
             round: Round::default(),
             heard_everywhere: Instant::START,
         }
@@ -233,6 +270,32 @@ impl Discovery {
             is_fresh: known.state.is_fresh(),
             last: port.lldp_sent_at,
         })
+    }
+
+    /// Takes the turns of a port's LLDP that is due. Returns whether they have come; if not, the
+    /// port's timer fires again when the next one does.
+    pub(super) fn has_turn(&mut self, now: Instant, at: Location, outbox: &mut Outbox) -> bool {
+        let (Some(port), Some(pulse)) = (self.ports.get_mut(&at), self.pulses.get_mut(&at.dpid))
+        else {
+            return false;
+        };
+        loop {
+            let (turns, comes) = port.turns;
+            if comes > now {
+                return false;
+            }
+            port.turns = match turns {
+                Turns::None => (Turns::Switch, pulse.pace.turn(now)),
+                Turns::Switch => (Turns::All, self.pace.turn(now)),
+                Turns::All => {
+                    port.turns = (Turns::None, now);
+                    return true;
+                }
+            };
+            if port.turns.1 > now {
+                outbox.timer(port.turns.1, Timer::Lldp(at));
+            }
+        }
     }
 
     /// Sends a port's LLDP that is due, and asks for the barriers that show whether it was lost.
@@ -719,6 +782,7 @@ impl Discovery {
                 known.state.handle_up();
                 port.changed_at = now;
                 port.lldp_due = now;
+                port.turns = (Turns::None, now);
                 port.hold(now, self.port_hold);
             } else if !is_up {
                 port.changed_at = if was_up { now } else { port.changed_at };

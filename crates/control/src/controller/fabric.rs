@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use clock::{Duration, Instant};
+use clock::{Duration, Instant, mix};
 use openflow::message::MultipartRequest;
 use openflow::multipart::{FlowStats, GroupDesc, ReplyBody, RequestBody};
 use openflow::{DatapathId, ErrorKind, Instruction, MacAddr, Message, PortNo, Version};
@@ -38,6 +38,9 @@ const GATHER: Duration = Duration::from_millis(20);
 /// Time to gather what fails together.
 const GATHER_FAILURES: Duration = Duration::from_millis(2);
 
+/// The maximum number of times that to gather what is new.
+const GATHERED_MAX: usize = 512;
+
 /// The cost of a link of a switch without a connection: it is used where nothing else leads on.
 const AWAY_COST: u32 = 1 << 20;
 
@@ -63,6 +66,9 @@ pub struct FabricConfig {
     pub tag: u16,
     /// Maximum number of switches with hosts. Paths from and to further ones are set hop by hop.
     pub egress_count_max: usize,
+    /// Routes that one change computes, of a switch to an egress each; those of one egress at
+    /// least. The next change computes further ones, so that no change holds up packets for long.
+    pub routes_at_once: usize,
 }
 
 impl Default for FabricConfig {
@@ -70,6 +76,7 @@ impl Default for FabricConfig {
         FabricConfig {
             tag: 0x88a8,
             egress_count_max: usize::from(Label::MAX.0),
+            routes_at_once: 1 << 16,
         }
     }
 }
@@ -89,10 +96,21 @@ pub(super) struct Fabric {
     revision: u64,
     /// Whether a change of this revision is under way.
     is_changing: bool,
-    /// Whether links or switches have changed since the routes were computed.
+    /// Whether the change under way relies on what is no longer there, so that the next one ends
+    /// it.
+    is_outdated: bool,
+    /// Whether members or their links have changed since a change has considered them.
     is_stale: bool,
-    /// Egresses that are new since then.
-    new_egresses: BTreeSet<Label>,
+    /// Egresses whose routes are to be computed before others: they lead over a link that is lost.
+    urgent: BTreeSet<Label>,
+    /// Egresses whose routes are to be computed.
+    waiting: BTreeSet<Label>,
+    /// The one of them from which the next change goes on.
+    next_waiting: Label,
+    /// The egresses of the change under way.
+    under_way: BTreeSet<Label>,
+    /// Egresses to which routes were set, so that hosts may be published there.
+    planned: Labels,
     due: Option<Instant>,
     /// Until when routes of an earlier process are left as they are, at most.
     adopted_until: Option<Instant>,
@@ -121,8 +139,10 @@ struct Node {
     /// Whether it has hosts and no label was left for it.
     is_unlabelled: bool,
     sent: Sent,
-    /// Routes that are about to be deleted: its edge must not use them.
-    leaving: BTreeSet<Label>,
+    /// Routes that are about to be deleted, and the revision that does: its edge must not use them.
+    leaving: BTreeMap<Label, u64>,
+    /// Inlets that are about to be deleted, in the same way.
+    leaving_inlets: BTreeMap<PortNo, u64>,
     /// Hosts to be set.
     new_hosts: BTreeMap<MacAddr, PortNo>,
     /// The egresses that its edge knows to be in reach; `None` before it knows any.
@@ -196,8 +216,13 @@ impl Fabric {
             next_label: Label::MAX.0,
             revision: 0,
             is_changing: false,
+            is_outdated: false,
             is_stale: false,
-            new_egresses: BTreeSet::new(),
+            urgent: BTreeSet::new(),
+            waiting: BTreeSet::new(),
+            next_waiting: Label::MIN,
+            under_way: BTreeSet::new(),
+            planned: Labels::default(),
             due: None,
             adopted_until: None,
             is_reach_stale: false,
@@ -261,13 +286,18 @@ impl Fabric {
         }
     }
 
-    pub(super) fn forget(&mut self, dpid: DatapathId) {
+    /// Forgets a switch. Returns whether it took part.
+    pub(super) fn forget(&mut self, dpid: DatapathId) -> bool {
         self.free(dpid);
-        self.nodes.remove(&dpid);
+        let took_part = self
+            .nodes
+            .remove(&dpid)
+            .is_some_and(|node| node.is_member());
         self.held_at.retain(|_, switches| {
             switches.remove(&dpid);
             !switches.is_empty()
         });
+        took_part
     }
 
     /// Takes a switch its label, so that no edge sends packets to its hosts any more.
@@ -277,6 +307,7 @@ impl Fabric {
         };
         if let Some(label) = node.label.take() {
             self.egresses.remove(&label);
+            self.planned.remove(label);
             for mac in node.sent.hosts.keys() {
                 if self.places.places().get(*mac) == Some(label) {
                     self.places.remove(*mac);
@@ -284,7 +315,32 @@ impl Fabric {
             }
         }
         self.unpublished.retain(|_, of| *of != dpid);
+    }
+
+    /// Has the routes to all egresses computed again.
+    fn compute_all(&mut self) {
         self.is_stale = true;
+        self.waiting.extend(self.egresses.keys());
+    }
+
+    /// Has the routes computed again that lead over links which are lost. The others are the same
+    /// without them.
+    fn compute_without(&mut self, lost: &[(Location, Location)]) {
+        (self.is_stale, self.is_outdated) = (true, true);
+        for end in lost.iter().flat_map(|(from, to)| [from, to]) {
+            let node = self.nodes.get(&end.dpid).filter(|node| node.is_member());
+            let Some(node) = node else {
+                continue;
+            };
+            // What a switch was sent is what was computed, if it was there.
+            if !node.is_ready {
+                self.waiting.extend(self.egresses.keys());
+            }
+            let uses =
+                |route: &Route| route.ports.contains(end.port) || route.other == Some(end.port);
+            let users = node.sent.routes.iter().filter(|(_, route)| uses(route));
+            self.urgent.extend(users.map(|(label, _)| *label));
+        }
     }
 
     /// Takes the rows of the fabric out of a switch's. Returns those of edges, which stay, and asks
@@ -361,8 +417,9 @@ impl Fabric {
             {
                 sent.own = held.claim(form::own(label)).then_some(label);
                 if node.label.is_none() {
-                    (node.label, self.is_stale) = (Some(label), true);
+                    node.label = Some(label);
                     self.egresses.insert(label, dpid);
+                    self.waiting.insert(label);
                 }
             }
             for port in held.inlets() {
@@ -492,7 +549,7 @@ impl Fabric {
             let label = self.free_label();
             if let Some(label) = label {
                 self.egresses.insert(label, dpid);
-                self.new_egresses.insert(label);
+                self.waiting.insert(label);
             }
             if let Some(node) = self.nodes.get_mut(&dpid) {
                 if label.is_none() && !node.is_unlabelled {
@@ -515,7 +572,8 @@ impl Fabric {
                 false => self.next_label - 1,
             };
             let is_held = |node: &Node| node.sent.routes.contains_key(&label);
-            if !self.egresses.contains_key(&label) && !self.nodes.values().any(is_held) {
+            let is_used = self.egresses.contains_key(&label) || self.under_way.contains(&label);
+            if !is_used && !self.nodes.values().any(is_held) {
                 return Some(label);
             }
         }
@@ -550,56 +608,42 @@ impl Fabric {
             return Vec::new();
         }
         self.adopted_until = None;
-        // Another revision would end the one under way, so hosts and egresses wait for it.
-        if self.is_changing && !self.is_stale {
+        // Another revision would end the one under way, so what can wait does.
+        if self.is_changing && !self.is_outdated {
             return Vec::new();
+        }
+        if self.is_changing {
+            self.is_stale = true;
+            self.urgent.append(&mut self.under_way);
         }
         let revision = self.revision + 1;
         let mut work = Work::new(revision);
+        let egresses = self.take_egresses();
         let is_stale = std::mem::take(&mut self.is_stale);
-        let new = std::mem::take(&mut self.new_egresses);
-        if is_stale || !new.is_empty() {
+        if is_stale || !egresses.is_empty() {
             let map = Map::new(net, &self.nodes);
             self.plan_members(&map, &mut work);
-            for (label, dpid) in &self.egresses {
-                if is_stale || new.contains(label) {
+            for label in &egresses {
+                if let Some(dpid) = self.egresses.get(label) {
                     self.plan_egress(&map, *label, *dpid, &mut work);
                 }
             }
-            let gone = |label: &Label| !self.egresses.contains_key(label);
-            for (dpid, node) in &self.nodes {
-                if !node.is_capable && node.is_connected && !node.sent.is_empty() {
-                    work.deletes.push(work.change(*dpid, What::Everything));
-                    continue;
-                }
-                for label in node.sent.routes.keys().filter(|label| gone(label)) {
-                    work.deletes
-                        .push(work.change(*dpid, What::Route(*label, None)));
-                }
-            }
-        }
-        if is_stale || !work.deletes.is_empty() {
+            self.plan_ends(&map, &mut work);
+            self.note_leaving(&egresses, &work);
             self.is_reach_stale = true;
-            self.nodes
-                .values_mut()
-                .for_each(|node| node.leaving.clear());
-            for change in &work.deletes {
-                if let What::Route(label, None) = change.what
-                    && let Some(node) = self.nodes.get_mut(&change.dpid)
-                {
-                    node.leaving.insert(label);
-                }
-            }
             self.tell_edges(outbox);
         }
         for (dpid, node) in &mut self.nodes {
-            if node.is_ready && node.label.is_some() {
+            let is_led_to = |label| self.planned.contains(label) || egresses.contains(&label);
+            if node.is_ready && node.label.is_some_and(is_led_to) {
                 for (mac, port) in std::mem::take(&mut node.new_hosts) {
                     work.first.push(work.change(*dpid, What::Host(mac, port)));
                 }
             }
         }
-        if work.is_empty() && !is_stale && self.unpublished.is_empty() {
+        let mut unpublished = self.unpublished.values();
+        let is_published = unpublished.all(|dpid| !self.is_planned(*dpid));
+        if work.is_empty() && !is_stale && egresses.is_empty() && is_published {
             return Vec::new();
         }
         // What the last change has sent must be there before this one relies on it.
@@ -608,8 +652,40 @@ impl Fabric {
             true => members.map(|(dpid, _)| *dpid).collect(),
             false => Vec::new(),
         };
-        (self.revision, self.is_changing) = (revision, true);
+        (self.revision, self.is_changing, self.is_outdated) = (revision, true, false);
+        self.under_way = egresses;
         work.into_stages(unsure)
+    }
+
+    /// Takes the egresses whose routes are computed next.
+    fn take_egresses(&mut self) -> BTreeSet<Label> {
+        let members = self.nodes.values().filter(|node| node.is_member()).count();
+        let count = self.egresses_at_once(members);
+        let exists = |label: &Label| self.egresses.contains_key(label);
+        self.urgent.retain(exists);
+        self.waiting.retain(exists);
+        let from = self.next_waiting;
+        let waiting = self.waiting.range(from..).chain(self.waiting.range(..from));
+        let mut taken = BTreeSet::new();
+        for label in self.urgent.iter().chain(waiting) {
+            if taken.len() < count && taken.insert(*label) && !self.urgent.contains(label) {
+                self.next_waiting = *label;
+            }
+        }
+        self.urgent.retain(|label| !taken.contains(label));
+        self.waiting.retain(|label| !taken.contains(label));
+        taken
+    }
+
+    fn egresses_at_once(&self, members: usize) -> usize {
+        let routes = self.config.unwrap_or_default().routes_at_once;
+        (routes / members.max(1)).max(1)
+    }
+
+    /// Whether routes to a switch have been set.
+    fn is_planned(&self, dpid: DatapathId) -> bool {
+        let label = self.nodes.get(&dpid).and_then(|node| node.label);
+        label.is_some_and(|label| self.planned.contains(label))
     }
 
     /// Plans the parts of every member: table misses, its own label, and its links as inlets.
@@ -626,9 +702,51 @@ impl Fabric {
                 work.first
                     .push(work.change(*dpid, What::Inlet(*port, true)));
             }
-            for port in node.sent.inlets.difference(&links) {
-                work.deletes
-                    .push(work.change(*dpid, What::Inlet(*port, false)));
+        }
+    }
+
+    /// Plans what ends: routes to former egresses and, when no route leads by them any more, inlets
+    /// and the parts of switches that are left out.
+    fn plan_ends(&self, map: &Map, work: &mut Work) {
+        let is_last = self.urgent.is_empty() && self.waiting.is_empty();
+        for (dpid, node) in &self.nodes {
+            let mut ends = Vec::new();
+            let gone = |label: &&Label| {
+                !self.egresses.contains_key(label) && !node.leaving.contains_key(label)
+            };
+            let gone = node.sent.routes.keys().filter(gone);
+            ends.extend(gone.map(|label| What::Route(*label, None)));
+            if is_last && node.is_ready {
+                let links = map.ports(*dpid);
+                let gone = node.sent.inlets.difference(&links);
+                ends.extend(gone.map(|port| What::Inlet(*port, false)));
+            }
+            if is_last && !node.is_capable && node.is_connected && !node.sent.is_empty() {
+                ends = vec![What::Everything];
+            }
+            let ends = ends.into_iter().map(|what| work.change(*dpid, what));
+            work.deletes.extend(ends.collect::<Vec<_>>());
+        }
+    }
+
+    /// Notes what is about to be deleted, and that nothing else is of these egresses.
+    fn note_leaving(&mut self, egresses: &BTreeSet<Label>, work: &Work) {
+        for node in self.nodes.values_mut() {
+            node.leaving.retain(|label, _| !egresses.contains(label));
+            node.leaving_inlets.clear();
+        }
+        for change in &work.deletes {
+            let Some(node) = self.nodes.get_mut(&change.dpid) else {
+                continue;
+            };
+            match change.what {
+                What::Route(label, None) => {
+                    node.leaving.insert(label, change.revision);
+                }
+                What::Inlet(port, false) => {
+                    node.leaving_inlets.insert(port, change.revision);
+                }
+                _ => {}
             }
         }
     }
@@ -637,7 +755,7 @@ impl Fabric {
         let Some(root) = map.number(egress) else {
             return;
         };
-        let plan = plan::plan(&map.graph, root);
+        let plan = plan::plan(&map.graph, root, mix(egress.0));
         let sent = |at: usize| self.nodes.get(&map.members[at])?.sent.routes.get(&label);
         let is_turned = |at: usize| match (sent(at), &plan.routes[at]) {
             (Some(old), Some(new)) => old.ports != new.ports,
@@ -693,7 +811,7 @@ impl Fabric {
         let Some(node) = self.nodes.get_mut(&dpid) else {
             return;
         };
-        if matches!(what, What::Everything) && is_current && !node.is_capable {
+        if matches!(what, What::Everything) && !node.is_capable {
             for message in std::mem::take(&mut node.sent).clear() {
                 outbox.send(dpid, &message);
             }
@@ -709,6 +827,23 @@ impl Fabric {
                 self.unpublished.insert(mac, dpid);
                 (old.map(|old| form::host(mac, old)), form::host(mac, port))
             }
+            // Deletions come after the change, when the next one may be under way.
+            What::Route(label, None) => {
+                if node.leaving.get(&label) != Some(&revision) {
+                    return;
+                }
+                node.leaving.remove(&label);
+                let old = sent.routes.remove(&label);
+                (old.map(|old| form::route(label, &old)), Vec::new())
+            }
+            What::Inlet(port, false) => {
+                if node.leaving_inlets.get(&port) != Some(&revision) {
+                    return;
+                }
+                node.leaving_inlets.remove(&port);
+                sent.inlets.remove(&port);
+                (Some(form::inlet(port)), Vec::new())
+            }
             _ if !is_current => return,
             What::Everything => return,
             What::Base => {
@@ -723,10 +858,6 @@ impl Fabric {
                 sent.inlets.insert(port);
                 (None, form::inlet(port))
             }
-            What::Inlet(port, false) => {
-                sent.inlets.remove(&port);
-                (Some(form::inlet(port)), Vec::new())
-            }
             What::Route(label, Some(route)) => {
                 self.is_reach_stale = true;
                 let old = sent.routes.insert(label, route);
@@ -734,10 +865,6 @@ impl Fabric {
                     old.map(|old| form::route(label, &old)),
                     form::route(label, &route),
                 )
-            }
-            What::Route(label, None) => {
-                let old = sent.routes.remove(&label);
-                (old.map(|old| form::route(label, &old)), Vec::new())
             }
         };
         for message in form::change(old.unwrap_or_default(), new, outbox.generation) {
@@ -752,8 +879,17 @@ impl Fabric {
             return;
         }
         self.is_changing = false;
-        let has_new_hosts = |node: &Node| node.label.is_some() && !node.new_hosts.is_empty();
-        if !self.new_egresses.is_empty() || self.nodes.values().any(has_new_hosts) {
+        for label in std::mem::take(&mut self.under_way) {
+            if self.egresses.contains_key(&label) {
+                self.planned.insert(label);
+            }
+        }
+        let is_left = self.is_stale || !self.urgent.is_empty() || !self.waiting.is_empty();
+        let has_new_hosts = |node: &Node| {
+            let is_planned = node.label.is_some_and(|label| self.planned.contains(label));
+            is_planned && !node.new_hosts.is_empty()
+        };
+        if is_left || self.nodes.values().any(has_new_hosts) {
             self.soon(outbox.now, Duration::ZERO, outbox);
         }
         for (mac, dpid) in std::mem::take(&mut self.unpublished) {
@@ -761,7 +897,12 @@ impl Fabric {
                 continue;
             };
             if let Some(label) = node.label.filter(|_| node.sent.hosts.contains_key(&mac)) {
-                self.places.set(mac, label);
+                match self.planned.contains(label) {
+                    true => self.places.set(mac, label),
+                    false => {
+                        self.unpublished.insert(mac, dpid);
+                    }
+                }
             }
         }
         self.tell_edges(outbox);
@@ -798,7 +939,7 @@ impl Fabric {
         for (dpid, node) in self.nodes.iter_mut().filter(|(_, node)| node.is_ready) {
             let mut reach = Labels::default();
             for label in node.sent.routes.keys() {
-                if self.egresses.contains_key(label) && !node.leaving.contains(label) {
+                if self.egresses.contains_key(label) && !node.leaving.contains_key(label) {
                     reach.insert(*label);
                 }
             }
@@ -849,9 +990,12 @@ impl Map {
                     out_port,
                     in_port: to.port,
                     cost: hops + if is_away { AWAY_COST } else { 0 },
+                    order: mix(dpid.0 ^ u64::from(out_port.0) << 48),
                 })
             });
-            neighbours.push(own.collect());
+            let mut own: Vec<Neighbour> = own.collect();
+            own.sort_unstable_by_key(|link| link.out_port);
+            neighbours.push(own);
         }
         let graph = Graph { neighbours };
         Map { members, graph }
@@ -950,8 +1094,27 @@ impl Controller {
 
     /// Computes the fabric's routes again: links or switches have changed.
     pub(super) fn fabric_again(&mut self, now: Instant) {
-        self.fabric.is_stale = true;
+        self.fabric.is_outdated = true;
+        self.fabric.compute_all();
         self.fabric.soon(now, GATHER_FAILURES, &mut self.outbox);
+    }
+
+    /// Computes the fabric's routes over these links again, which are lost.
+    pub(super) fn fabric_without(&mut self, now: Instant, lost: &[(Location, Location)]) {
+        if !lost.is_empty() {
+            self.fabric.compute_without(lost);
+            self.fabric.soon(now, GATHER_FAILURES, &mut self.outbox);
+        }
+    }
+
+    /// Computes the fabric's routes again: there are more links or switches. The larger the fabric
+    /// is, the more of them are gathered.
+    pub(super) fn fabric_more(&mut self, now: Instant) {
+        self.fabric.compute_all();
+        let members = self.fabric.nodes.len();
+        let changes = members.div_ceil(self.fabric.egresses_at_once(members));
+        let wait = GATHER_FAILURES * changes.pow(2).min(GATHERED_MAX) as u32;
+        self.fabric.soon(now, wait, &mut self.outbox);
     }
 
     pub(super) fn fabric_due(&mut self, now: Instant) {
@@ -979,7 +1142,7 @@ impl Controller {
 
     pub(super) fn handle_groups(&mut self, now: Instant, dpid: DatapathId, bodies: Vec<ReplyBody>) {
         self.fabric.read_groups(now, dpid, bodies, &mut self.outbox);
-        self.fabric_again(now);
+        self.fabric_more(now);
         self.adopt_soon(now);
     }
 

@@ -325,12 +325,9 @@ impl Links {
 
     /// The port at the other end of a usable link out of `from`.
     pub(super) fn peer(&self, from: Location) -> Option<Location> {
-        let neighbours = self.neighbours.get(&from.dpid)?;
-        let found = neighbours.iter().find(|n| n.out_port == from.port)?;
-        Some(Location {
-            dpid: found.dpid,
-            port: found.in_port,
-        })
+        let mut links = self.proofs_from(from).filter(|(_, proof)| proof.is_link);
+        let found = links.find(|(to, _)| self.is_link(*to, from));
+        found.map(|(to, _)| to)
     }
 
     /// The usable links out of a switch: the port, the other end, and the hops that it counts as.

@@ -33,6 +33,9 @@ impl Controller {
         let Some(due) = self.discovery.due(&self.network, now, at) else {
             return;
         };
+        if !self.discovery.has_turn(now, at, &mut self.outbox) {
+            return;
+        }
         if let Some(removed) = self.discovery.remove_lost(&mut self.network, at) {
             self.links_lost(now, removed, Cause::Unknown, &[]);
         }
@@ -99,12 +102,12 @@ impl Controller {
             let (net, outbox) = (&mut self.network, &mut self.outbox);
             self.discovery.claim_lost(net, now, end, outbox);
         }
-        for (from, to) in removed.links {
+        for (from, to) in removed.links.iter().copied() {
             self.outbox.event(Event::LinkDown { from, to });
         }
         self.mend_paths(now, cause, moved);
         self.refresh_routes(now);
-        self.fabric_again(now);
+        self.fabric_without(now, &removed.links);
         self.topology_soon(now);
     }
 
@@ -132,7 +135,7 @@ impl Controller {
             self.drain_paths(now);
         }
         self.routes_soon(now);
-        self.fabric_again(now);
+        self.fabric_more(now);
         self.adopt_soon(now);
     }
 
@@ -302,7 +305,9 @@ impl Controller {
         self.ingress.forget(dpid);
         self.mending.forget(dpid);
         self.tables.forget(dpid);
-        self.fabric.forget(dpid);
+        if self.fabric.forget(dpid) {
+            self.fabric_again(now);
+        }
         if let Some(connection) = connection {
             self.connections.remove(&connection);
             self.shared.remove(&connection);

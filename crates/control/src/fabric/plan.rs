@@ -24,6 +24,7 @@ pub const PORTS_MAX: usize = 4;
 /// The links between the switches, which have numbers from 0.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
+    /// The links of each switch, by port.
     pub neighbours: Vec<Vec<Neighbour>>,
 }
 
@@ -36,6 +37,8 @@ pub struct Neighbour {
     pub in_port: PortNo,
     /// At least 1.
     pub cost: u32,
+    /// A random number of the port, by which equal paths are ordered.
+    pub order: u64,
 }
 
 /// The ports on shortest paths to an egress. The first is used; the others when it is dead.
@@ -111,29 +114,37 @@ pub struct Plan {
     pub by_distance: Vec<usize>,
 }
 
-/// Computes the routes to `egress`. Equal paths are used in an order that depends on the switch,
-/// the egress and the port only: when one fails, the others keep their order.
-pub fn plan(graph: &Graph, egress: usize) -> Plan {
+/// Computes the routes to `egress`. Equal paths are used in an order that depends on the port and
+/// `seed` only, a random number of the egress: when one fails or another switch comes, the others
+/// keep their order.
+pub fn plan(graph: &Graph, egress: usize, seed: u64) -> Plan {
     let (distances, by_distance) = distances(graph, egress);
     let mut routes: Vec<Option<Route>> = vec![None; graph.neighbours.len()];
+    // The best ports: what a path by them costs, their order, and the port.
+    let mut best: Vec<(u64, u64, PortNo)> = Vec::with_capacity(PORTS_MAX + 1);
     for at in by_distance.iter().copied().filter(|at| *at != egress) {
-        let mut ranked: Vec<(u64, u64, PortNo)> = Vec::new();
+        best.clear();
         for link in &graph.neighbours[at] {
-            if let Some(distance) = distances[link.switch] {
-                let through = distance + u64::from(link.cost);
-                let order =
-                    mix((at as u64) << 40 ^ (egress as u64) << 20 ^ u64::from(link.out_port.0));
-                ranked.push((through, order, link.out_port));
+            let Some(distance) = distances[link.switch] else {
+                continue;
+            };
+            let through = distance + u64::from(link.cost);
+            let is_full = best.len() == PORTS_MAX;
+            if is_full && best.last().is_some_and(|(worst, _, _)| through > *worst) {
+                continue;
             }
+            let ranked = (through, mix(link.order ^ seed), link.out_port);
+            let place = best.partition_point(|better| *better < ranked);
+            best.insert(place, ranked);
+            best.truncate(PORTS_MAX);
         }
-        ranked.sort_unstable();
-        let least = ranked.first().map(|(through, _, _)| *through);
-        let shortest = ranked
+        let least = best.first().map(|(through, _, _)| *through);
+        let shortest = best
             .iter()
             .filter(|(through, _, _)| Some(*through) == least);
         routes[at] = Some(Route {
             ports: Ports::of(shortest.map(|(_, _, port)| *port)),
-            other: ranked.get(1).map(|(_, _, port)| *port),
+            other: best.get(1).map(|(_, _, port)| *port),
             detours: false,
             turns_back: false,
             passes_on: false,
@@ -192,24 +203,31 @@ fn offer_detour(graph: &Graph, egress: usize, from: usize, routes: &mut [Option<
 }
 
 fn link(graph: &Graph, from: usize, out_port: PortNo) -> Option<Neighbour> {
-    let mut links = graph.neighbours[from].iter();
-    links.find(|link| link.out_port == out_port).copied()
+    let links = &graph.neighbours[from];
+    let at = links.partition_point(|link| link.out_port < out_port);
+    links
+        .get(at)
+        .filter(|link| link.out_port == out_port)
+        .copied()
 }
 
+/// The distance of each switch from the egress, and the switches by it.
 fn distances(graph: &Graph, egress: usize) -> (Vec<Option<u64>>, Vec<usize>) {
     let mut distances: Vec<Option<u64>> = vec![None; graph.neighbours.len()];
-    let mut by_distance = Vec::new();
+    let mut by_distance = Vec::with_capacity(graph.neighbours.len());
+    distances[egress] = Some(0);
     let mut queue = BinaryHeap::from([Reverse((0, egress))]);
     while let Some(Reverse((distance, at))) = queue.pop() {
-        if distances[at].is_some() {
+        if distances[at] != Some(distance) {
             continue;
         }
-        distances[at] = Some(distance);
         by_distance.push(at);
         // Both directions of a link are there, so this search may go backwards.
         for link in &graph.neighbours[at] {
-            if distances[link.switch].is_none() {
-                queue.push(Reverse((distance + u64::from(link.cost), link.switch)));
+            let next = distance + u64::from(link.cost);
+            if distances[link.switch].is_none_or(|known| next < known) {
+                distances[link.switch] = Some(next);
+                queue.push(Reverse((next, link.switch)));
             }
         }
     }
@@ -259,6 +277,7 @@ mod tests {
                     out_port: port,
                     in_port: port,
                     cost: 1,
+                    order: mix((from as u64) << 32 ^ n as u64),
                 });
             }
         }
@@ -340,7 +359,7 @@ mod tests {
             let graph = graph(size, &random(size, extra, seed));
             let dead: BTreeSet<PortNo> = dead.into_iter().map(PortNo).collect();
             for egress in 0..size {
-                let plan = plan(&graph, egress);
+                let plan = plan(&graph, egress, 7);
                 for from in 0..size {
                     let whole = follow(&graph, &plan.routes, (from, egress), &BTreeSet::new());
                     prop_assert_eq!(whole, End::Arrived);
@@ -370,7 +389,7 @@ mod tests {
                 for (old_graph, new_graph) in
                     [(&graph_before, &graph_after), (&graph_after, &graph_before)]
                 {
-                    let (old, new) = (plan(old_graph, egress), plan(new_graph, egress));
+                    let (old, new) = (plan(old_graph, egress, 7), plan(new_graph, egress, 7));
                     let ports = |plan: &Plan, at: usize| plan.routes[at].map(|route| route.ports);
                     let is_turned =
                         |at: usize| new.routes[at].is_some() && ports(&old, at) != ports(&new, at);
@@ -402,7 +421,7 @@ mod tests {
         for size in 3..10 {
             let graph = graph(size, &ring(size));
             for egress in 0..size {
-                let plan = plan(&graph, egress);
+                let plan = plan(&graph, egress, 7);
                 for dead in 1..=size as u32 {
                     for from in 0..size {
                         let dead = BTreeSet::from([PortNo(dead)]);
@@ -420,7 +439,7 @@ mod tests {
         let links: Links = (2..6).flat_map(|leaf| [(0, leaf), (1, leaf)]).collect();
         let graph = graph(6, &links);
         for egress in 2..6 {
-            let plan = plan(&graph, egress);
+            let plan = plan(&graph, egress, 7);
             for dead in 1..=links.len() as u32 {
                 for from in 2..6 {
                     let dead = BTreeSet::from([PortNo(dead)]);
@@ -437,14 +456,14 @@ mod tests {
     fn equal_ports_keep_their_order() {
         let links: Links = (0..4).flat_map(|spine| [(spine, 4), (spine, 5)]).collect();
         let before = graph(6, &links);
-        let route = plan(&before, 5).routes[4].expect("a route");
+        let route = plan(&before, 5, 7).routes[4].expect("a route");
         let ports: Vec<PortNo> = route.ports.iter().collect();
         assert_eq!(ports.len(), 4);
         let mut after = before.clone();
         for own in &mut after.neighbours {
             own.retain(|link| link.out_port != ports[0]);
         }
-        let route = plan(&after, 5).routes[4].expect("a route");
+        let route = plan(&after, 5, 7).routes[4].expect("a route");
         assert_eq!(route.ports.iter().collect::<Vec<_>>(), ports[1..]);
     }
 }

@@ -113,11 +113,11 @@ pub struct Args {
     #[arg(long, value_name = "MS", default_value_t = 2000.0)]
     timeout: f64,
 
-    /// A pause after the links are known, and one after the hosts are
+    /// A pause after the links are known, and one without changes after the hosts are
     #[arg(long, value_name = "MS", default_value_t = 1000.0)]
     settle: f64,
 
-    /// The longest to wait for LLDP over every link
+    /// The longest to wait for LLDP over every link, and for that pause
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     discovery_max: f64,
 

@@ -407,6 +407,13 @@ fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
             in_runs(blind)
         ));
     }
+    let restless = count(|run| run.setup.settled_s.is_none());
+    if restless > 0 {
+        notes.push(format!(
+            "the controller still set entries when the load began {}; --discovery-max waits longer",
+            in_runs(restless)
+        ));
+    }
     let sum = |of: fn(&RunDocument) -> u64| runs.iter().map(of).sum::<u64>();
     let never = sum(|run| run.tally.never_ready);
     if never > 0 {
@@ -447,6 +454,12 @@ fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
              {}); all switches admitted after {:.3} s",
             entries.mean, entries.max, groups.mean, groups.max, run.setup.admitted_s
         ));
+        if let Some(settled_s) = run.setup.settled_s {
+            notes.push(format!(
+                "{} changes of entries and groups before the load, the last after {settled_s:.3} s",
+                run.setup.changes
+            ));
+        }
     }
     notes
 }

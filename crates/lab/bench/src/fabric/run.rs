@@ -27,6 +27,9 @@ const ADMIT_MAX: Duration = Duration::from_secs(60);
 const ANNOUNCED_AT_ONCE: usize = 10;
 const ANNOUNCE_PAUSE: Duration = Duration::from_millis(5);
 
+/// How often the bench looks whether the controller has set something.
+const SETTLE_STEP: Duration = Duration::from_millis(50);
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Workload {
     Pairs,
@@ -102,6 +105,10 @@ pub struct Setup {
     pub admitted_s: f64,
     /// Until LLDP had passed over every link, both ways.
     pub discovered_s: Option<f64>,
+    /// Until the last change of a table before the load, if there was a pause after it.
+    pub settled_s: Option<f64>,
+    /// Changes of tables and groups until then.
+    pub changes: u64,
 }
 
 /// The controller's use of the machine while it was measured.
@@ -257,7 +264,7 @@ impl Runner<'_> {
         }
         let mut setup = Setup {
             admitted_s: seconds(emulator),
-            discovered_s: None,
+            ..Setup::default()
         };
         self.say("waiting for LLDP");
         let is_heard = |e: &Emulator| e.world.fabric.net.is_heard();
@@ -274,8 +281,28 @@ impl Runner<'_> {
             }
             emulator.run_for(ANNOUNCE_PAUSE);
         }
-        emulator.run_for(plan.settle);
+        self.say("waiting until the controller sets nothing more");
+        setup.settled_s = self.settle(emulator);
+        setup.changes = changes(emulator);
         Ok(setup)
+    }
+
+    /// Waits until the controller has set nothing for `settle`. Returns when it set the last.
+    fn settle(&self, emulator: &mut Emulator) -> Option<f64> {
+        let end = seconds(emulator) + self.plan.discovery_max.as_secs_f64();
+        let mut last = (seconds(emulator), changes(emulator));
+        let mut until = last.0 + self.plan.settle.as_secs_f64();
+        while seconds(emulator) < until {
+            if seconds(emulator) > end || emulator.is_interrupted() {
+                return None;
+            }
+            emulator.run_for(SETTLE_STEP);
+            if changes(emulator) != last.1 {
+                last = (seconds(emulator), changes(emulator));
+                until = last.0 + self.plan.settle.as_secs_f64();
+            }
+        }
+        Some(last.0)
     }
 
     /// Runs `load` with the clock on, and then waits for what is under way.
@@ -333,6 +360,12 @@ impl Runner<'_> {
 
 fn seconds(emulator: &Emulator) -> f64 {
     emulator.now().0 as f64 / 1e9
+}
+
+/// Changes of tables and groups so far.
+fn changes(emulator: &Emulator) -> u64 {
+    let counts = counts(emulator);
+    counts.flow_mods + counts.group_mods
 }
 
 /// All messages so far.
