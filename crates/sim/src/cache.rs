@@ -1,7 +1,7 @@
 //! The flows that a datapath such as Open vSwitch's keeps of what it has looked up in the tables.
 //!
-//! A flow is of one in-port, one Ethernet type, and of the addresses that the tables made it look
-//! at: an entry is passed over by its in-port alone where that differs. It is kept until ten
+//! A flow is of one in-port, one Ethernet type, and of the VLAN tag and addresses that the tables
+//! made it look at: an entry is passed over by its in-port alone where that differs. It is kept until ten
 //! seconds after its last packet. When the tables have changed, flows are looked up again a while
 //! later; until then their packets go as before. A packet without a flow finds the tables as they
 //! are.
@@ -29,20 +29,24 @@ pub struct FlowCache {
 struct FlowKey {
     in_port: PortNo,
     eth_type: Option<u16>,
+    /// VLAN id and priority; `None` also for a packet without a tag.
+    vlan: Option<(u128, u128)>,
     src: Option<MacAddr>,
     dst: Option<MacAddr>,
 }
 
 struct Flow {
+    mask: Mask,
     /// A packet of the flow, and the outputs it got.
     packet: Bytes,
     outputs: Vec<Output>,
     used_at: Instant,
 }
 
-/// Which addresses the tables look at for packets of a port.
-#[derive(Clone, Copy)]
+/// What the tables look at for packets of a port.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Mask {
+    vlan: bool,
     src: bool,
     dst: bool,
 }
@@ -80,7 +84,9 @@ impl FlowCache {
         self.flows.retain(|key, flow| {
             let mask = Mask::of(switch, key.in_port);
             let is_wide = mask.is_none_or(|mask| {
-                (mask.src && key.src.is_none()) || (mask.dst && key.dst.is_none())
+                (mask.src && key.src.is_none())
+                    || (mask.dst && key.dst.is_none())
+                    || (mask.vlan && !flow.mask.vlan)
             });
             flow.outputs = switch.output_of(key.in_port, &flow.packet);
             !is_wide && now.since(flow.used_at) < IDLE_MAX
@@ -99,16 +105,18 @@ impl FlowCache {
             return switch.process(now, in_port, packet);
         }
         let fields = PacketFields::parse(in_port, packet);
-        let of = |src: bool, dst: bool| FlowKey {
+        let tag = fields.get(Field::VlanVid).zip(fields.get(Field::VlanPcp));
+        let of = |mask: Mask| FlowKey {
             in_port,
             eth_type: fields.eth_type(),
-            src: fields.eth_src().filter(|_| src),
-            dst: fields.eth_dst().filter(|_| dst),
+            vlan: tag.filter(|_| mask.vlan),
+            src: fields.eth_src().filter(|_| mask.src),
+            dst: fields.eth_dst().filter(|_| mask.dst),
         };
-        let all = [(false, false), (false, true), (true, false), (true, true)];
-        let is_kept = |flow: &&mut Flow| now.since(flow.used_at) < IDLE_MAX;
-        for (src, dst) in all {
-            let Some(flow) = self.flows.get_mut(&of(src, dst)).filter(is_kept) else {
+        for mask in Mask::all() {
+            let is_kept =
+                |flow: &&mut Flow| now.since(flow.used_at) < IDLE_MAX && flow.mask == mask;
+            let Some(flow) = self.flows.get_mut(&of(mask)).filter(is_kept) else {
                 continue;
             };
             flow.used_at = now;
@@ -121,11 +129,12 @@ impl FlowCache {
         let outputs = switch.process(now, in_port, packet);
         if let Some(mask) = mask {
             let flow = Flow {
+                mask,
                 packet: packet.clone(),
                 outputs: outputs.clone(),
                 used_at: now,
             };
-            self.flows.insert(of(mask.src, mask.dst), flow);
+            self.flows.insert(of(mask), flow);
         }
         outputs
     }
@@ -136,7 +145,7 @@ impl Flow {
         let mut outputs = self.outputs.clone();
         for output in &mut outputs {
             match output {
-                Output::Port { packet: sent, .. } => *sent = packet.clone(),
+                Output::Port { packet: sent, .. } => *sent = self.rewrite(sent, packet),
                 Output::Controller(packet_in) => {
                     let is_cut = packet_in.data.len() < self.packet.len();
                     let len = match is_cut {
@@ -152,10 +161,43 @@ impl Flow {
     }
 }
 
+impl Flow {
+    /// Changes the tags of a packet as those of this flow's packet were changed.
+    fn rewrite(&self, sent: &Bytes, packet: &Bytes) -> Bytes {
+        if *sent == self.packet {
+            return packet.clone();
+        }
+        let new = [
+            &packet[..12],
+            &sent[12..tags_end(sent)],
+            &packet[tags_end(packet)..],
+        ];
+        new.concat().into()
+    }
+}
+
+/// The end of a frame's VLAN tags: where its Ethernet type is.
+fn tags_end(frame: &[u8]) -> usize {
+    let is_tag = |at: &usize| matches!(frame.get(*at..at + 2), Some([0x81, 0] | [0x88, 0xa8]));
+    (12..frame.len())
+        .step_by(4)
+        .find(|at| !is_tag(at))
+        .unwrap_or(frame.len())
+}
+
 impl Mask {
+    fn all() -> impl Iterator<Item = Mask> {
+        (0..8).map(|bits| Mask {
+            vlan: bits & 1 != 0,
+            src: bits & 2 != 0,
+            dst: bits & 4 != 0,
+        })
+    }
+
     /// Returns `None` if an entry looks at a field that flows here do not record.
     fn of(switch: &Switch, in_port: PortNo) -> Option<Mask> {
         let mut mask = Mask {
+            vlan: false,
             src: false,
             dst: false,
         };
@@ -170,6 +212,7 @@ impl Mask {
                     Field::InPort | Field::EthType => {}
                     Field::EthSrc => mask.src = true,
                     Field::EthDst => mask.dst = true,
+                    Field::VlanVid | Field::VlanPcp => mask.vlan = true,
                     _ => return None,
                 }
             }

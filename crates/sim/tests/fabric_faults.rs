@@ -64,7 +64,11 @@ fn network(seed: u64) -> Network {
         host_idle: HOST_IDLE,
         ..ControllerConfig::default()
     };
-    Network::new(controller.into(), seed)
+    let mut config: NetworkConfig = controller.into();
+    if seed % 4 == 2 {
+        config.activation_delay = ms(17);
+    }
+    Network::new(config, seed)
 }
 
 fn topology(network: &mut Network, random: &mut Random, seed: u64) -> Topology {

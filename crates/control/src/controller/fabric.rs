@@ -27,6 +27,7 @@ use crate::fabric::{Exit, Label, Labels};
 use crate::timeouts::{FirstPackets, Timeouts};
 
 use super::entries::{DRAIN, delete_row};
+use super::first::SETTLE;
 use super::network::Network;
 use super::outbox::{Outbox, Request, Timer};
 use super::updates::Stage;
@@ -1065,7 +1066,12 @@ impl Work {
             ..Stage::default()
         }];
         stages.push(of(self.first));
-        stages.extend(self.turns.into_values().map(of));
+        // The datapath of a switch may follow its old route for a while, and drop what comes by the
+        // new one of the next.
+        for (n, turns) in self.turns.into_values().enumerate() {
+            let delay = if n == 0 { Duration::ZERO } else { SETTLE };
+            stages.push(Stage { delay, ..of(turns) });
+        }
         stages.extend([of(self.before_last), of(self.last)]);
         stages.push(Stage {
             publish: Some(self.revision),
