@@ -251,6 +251,7 @@ fn run(seed: u64) -> Result<(), String> {
     changes_as_planned(&mut network, &topology, random.one(&topology.links))?;
     holds_nothing_stale(&network, &topology, quiet_since)?;
     is_adopted(&mut network, &topology, random.0.next())?;
+    is_computed_anew(&mut network, &topology, &mut random)?;
     let errors: Vec<_> = network.errors().collect();
     match (network.circled, errors.is_empty()) {
         (0, true) => Ok(()),
@@ -450,6 +451,37 @@ fn is_adopted(network: &mut Network, topology: &Topology, seed: u64) -> Result<(
         ));
     }
     Ok(())
+}
+
+/// What a controller has changed for one lost link is what another computes without that link.
+fn is_computed_anew(
+    network: &mut Network,
+    topology: &Topology,
+    random: &mut Random,
+) -> Result<(), String> {
+    network.set_link(random.one(&topology.links), false);
+    network.run_for(ms(3000));
+    let held = |network: &Network| {
+        let mut held = Vec::new();
+        for switch in &topology.switches {
+            let entries = network.switch(*switch).entries();
+            let own = entries.filter(|e| EntryKind::of(e.cookie) == Some(EntryKind::Fabric));
+            held.extend(
+                own.map(|e| (*switch, e.cookie, e.r#match.clone(), e.instructions.clone())),
+            );
+        }
+        let groups = topology.switches.iter();
+        let groups: u64 = groups.map(|s| network.heard(*s, GROUP_MOD)).sum();
+        (held, groups)
+    };
+    let before = held(network);
+    network.kill_controller();
+    network.start_controller(random.0.next());
+    network.run_for(ms(6000));
+    match held(network) == before {
+        true => Ok(()),
+        false => Err("without a link, a restart computed other routes".to_owned()),
+    }
 }
 
 fn seeds() -> std::ops::Range<u64> {
