@@ -56,6 +56,10 @@ const CHANGE_INTERVAL: Duration = Duration::from_millis(100);
 /// at once, and frames that nobody paces are shed where they come in.
 const PACE: Pace = Pace::new(100, Duration::from_millis(5));
 
+/// The interval of LLDP for each port that exists: 10,000 frames a second in a large network, so
+/// that half of the turns are left to ports that come up and links that are late.
+const INTERVAL_PER_PORT: Duration = Duration::from_micros(100);
+
 /// LLDP frames of one switch: 4,000 a second, so that a switch with many ports that come and go
 /// takes no more than a fifth of the turns.
 const SWITCH_PACE: Pace = Pace::new(100, Duration::from_millis(25));
@@ -314,7 +318,9 @@ impl Discovery {
             .map(|(to, _)| to)
             .filter(|to| net.is_connected(to.dpid))
             .collect();
-        let interval = self.interval;
+        let interval = self
+            .interval
+            .max(INTERVAL_PER_PORT * self.ports.len() as u32);
         let next = if is_fresh {
             self.port_hold / SENDS_WHILE_HELD
         } else if !late.is_empty() {

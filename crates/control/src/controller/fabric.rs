@@ -786,7 +786,10 @@ impl Fabric {
                     let bare = change(Some(new.bare()));
                     match ranks[at] {
                         0 => work.first.push(bare),
-                        rank => work.turns.entry(rank).or_default().push(bare),
+                        rank => {
+                            work.turns.entry(rank).or_default().push(bare);
+                            work.leaves.extend(sent(at).map(|_| rank));
+                        }
                     }
                     if new != new.bare() {
                         work.last.push(change(Some(new)));
@@ -1024,6 +1027,8 @@ struct Work {
     first: Vec<FabricChange>,
     /// Routes that turn, by rank.
     turns: BTreeMap<u32, Vec<FabricChange>>,
+    /// The ranks with a switch that leaves an old route.
+    leaves: BTreeSet<u32>,
     /// Detours that no longer hold.
     before_last: Vec<FabricChange>,
     /// Detours that hold from now on.
@@ -1037,6 +1042,7 @@ impl Work {
             revision,
             first: Vec::new(),
             turns: BTreeMap::new(),
+            leaves: BTreeSet::new(),
             before_last: Vec::new(),
             last: Vec::new(),
             deletes: Vec::new(),
@@ -1068,9 +1074,14 @@ impl Work {
         stages.push(of(self.first));
         // The datapath of a switch may follow its old route for a while, and drop what comes by the
         // new one of the next.
-        for (n, turns) in self.turns.into_values().enumerate() {
-            let delay = if n == 0 { Duration::ZERO } else { SETTLE };
+        let mut delay = Duration::ZERO;
+        for (rank, turns) in self.turns {
             stages.push(Stage { delay, ..of(turns) });
+            delay = if self.leaves.contains(&rank) {
+                SETTLE
+            } else {
+                Duration::ZERO
+            };
         }
         stages.extend([of(self.before_last), of(self.last)]);
         stages.push(Stage {
