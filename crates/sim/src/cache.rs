@@ -1,10 +1,10 @@
 //! The flows that a datapath such as Open vSwitch's keeps of what it has looked up in the tables.
 //!
 //! A flow is of one in-port, one Ethernet type, and of the VLAN tag and addresses that the tables
-//! made it look at: an entry is passed over by its in-port alone where that differs. It is kept until ten
-//! seconds after its last packet. When the tables have changed, flows are looked up again a while
-//! later; until then their packets go as before. A packet without a flow finds the tables as they
-//! are.
+//! made it look at: an entry is passed over by its in-port alone where that differs. It is kept
+//! until ten seconds after its last packet. When the tables have changed, flows are looked up again
+//! a while later; until then their packets go as before. A packet without a flow finds the tables
+//! as they are.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ struct Flow {
     used_at: Instant,
 }
 
-/// What the tables look at for packets of a port.
+/// The header fields that the tables look at for packets of a port.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Mask {
     vlan: bool,

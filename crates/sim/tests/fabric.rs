@@ -115,8 +115,8 @@ fn a_link_of_a_ring_fails_and_no_packet_is_lost() {
     }
 }
 
-/// Datapaths follow their tables a while later, but for one here. Each switch of a turning route waits for those
-/// behind it, so that a stream which turns away from a link and back loses nothing.
+/// Datapaths follow their tables a while later, but for one here. Each switch of a turning route
+/// waits for those behind it, so that a stream which turns away from a link and back loses nothing.
 #[test]
 fn a_planned_change_loses_nothing_where_datapaths_are_late() {
     let config = NetworkConfig {

@@ -453,7 +453,7 @@ fn is_adopted(network: &mut Network, topology: &Topology, seed: u64) -> Result<(
     Ok(())
 }
 
-/// What a controller has changed for one lost link is what another computes without that link.
+/// A new controller computes without a link that fails what this one has changed for it.
 fn is_computed_anew(
     network: &mut Network,
     topology: &Topology,
