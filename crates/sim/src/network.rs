@@ -152,6 +152,8 @@ struct Link {
     delay: Option<Duration>,
     /// Loss of every packet, in millionths.
     loss_ppm: u32,
+    /// Longer frames are lost.
+    longest: usize,
 }
 
 /// The switches and in-ports that a packet has passed since a host or the controller sent it.
@@ -285,6 +287,7 @@ impl Network {
             dark: false,
             delay: None,
             loss_ppm: 0,
+            longest: usize::MAX,
         });
         id
     }
@@ -300,6 +303,7 @@ impl Network {
             dark: false,
             delay: None,
             loss_ppm: 0,
+            longest: usize::MAX,
         });
         self.hosts.push((Host::numbered(id.0 as u16 + 1), end));
         id
@@ -315,6 +319,7 @@ impl Network {
             dark: false,
             delay: None,
             loss_ppm: 0,
+            longest: usize::MAX,
         });
         match end {
             End::Switch(_, port) => port,
@@ -493,6 +498,11 @@ impl Network {
         self.links[id.0].loss_ppm = ppm;
     }
 
+    /// Sets the length of the longest frame that this cable carries.
+    pub fn set_longest(&mut self, id: LinkId, bytes: usize) {
+        self.links[id.0].longest = bytes;
+    }
+
     /// Sets the loss of LLDP frames on all cables, in millionths.
     pub fn set_lldp_loss(&mut self, ppm: u32) {
         self.lldp_loss_ppm = ppm;
@@ -649,6 +659,7 @@ impl Network {
             dark: false,
             delay: None,
             loss_ppm: 0,
+            longest: usize::MAX,
         });
         self.hosts[host.0].1 = end;
     }
@@ -1045,7 +1056,10 @@ impl Network {
             End::Host(id) => Some(self.link_of(id)),
             End::Nowhere => None,
         };
-        let Some(link) = link.map(|id| &self.links[id.0]).filter(|l| l.up && !l.dark) else {
+        let Some(link) = link
+            .map(|id| &self.links[id.0])
+            .filter(|l| l.up && !l.dark && data.len() <= l.longest)
+        else {
             return;
         };
         let delay = link.delay;

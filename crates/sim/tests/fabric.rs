@@ -6,7 +6,7 @@ use control::entry::EntryKind;
 use control::fabric::{Label, form};
 use openflow::message::{ErrorMessage, FlowMod};
 use openflow::{DatapathId, ErrorKind, MacAddr, Match, Message, Version, Xid, encode};
-use sim::network::{Network, NetworkConfig};
+use sim::network::{HostId, Network, NetworkConfig};
 use sim::topology::{self, Topology};
 
 const FLOW_MOD: u8 = 14;
@@ -113,6 +113,38 @@ fn a_link_of_a_ring_fails_and_no_packet_is_lost() {
         let silent = topology.silent_pairs(&mut network, 9);
         assert!(silent.is_empty(), "link {cut}: {silent:?}");
     }
+}
+
+/// The number of switches that a new packet between two hosts passes.
+fn passed(network: &mut Network, from: HostId, to: HostId, number: u64) -> Option<usize> {
+    network.stream(from, to, number, 1, ms(1));
+    network.run_for(ms(50));
+    let host = network.host(to);
+    host.datagrams.get(&number).map(|_| host.passed)
+}
+
+/// A link that drops full-size frames with a tag carries LLDP, and would take small packets only.
+#[test]
+fn a_narrow_link_is_named_and_not_used_until_it_is_wide() {
+    let mut network = network(5);
+    let topology = topology::ring(&mut network, 5);
+    let narrow = topology.links[0];
+    network.set_longest(narrow, 1514);
+    topology.introduce(&mut network);
+    let (a, b) = (topology.hosts[0], topology.hosts[1]);
+    assert_eq!(topology.silent_pairs(&mut network, 1), []);
+    let named = |network: &Network| {
+        let is_it = |event: &&Event| matches!(event, Event::Alarm(Alarm::LinkNarrow { .. }));
+        network.events().filter(is_it).count()
+    };
+    network.run_for(ms(8000));
+    assert_eq!(named(&network), 1, "the link once");
+    assert_eq!(passed(&mut network, a, b, 10), Some(5));
+    assert_eq!(topology.silent_pairs(&mut network, 2), []);
+    network.set_longest(narrow, usize::MAX);
+    network.run_for(ms(10_000));
+    assert_eq!(passed(&mut network, a, b, 11), Some(2));
+    assert_eq!(named(&network), 1, "nothing new");
 }
 
 /// Datapaths follow their tables a while later, but for one here. Each switch of a turning route

@@ -493,6 +493,10 @@ fn describe_alarm(alarm: &Alarm) -> String {
         Alarm::LinkNotStated { from, to } => {
             format!("link {from} - {to} is not in the topology, and links are enforced: not used")
         }
+        Alarm::LinkNarrow { from, to } => format!(
+            "link {from} - {to} drops frames of 1,500 bytes with the fabric's tag: the fabric does \
+             not use it; raise its MTU by 4"
+        ),
         Alarm::HostSpoofed { mac, home, at } => {
             format!("host {mac} is alive at {home} and claimed at {at}")
         }

@@ -17,7 +17,7 @@ use openflow::message::{Port, PortState as PortBits};
 use openflow::{DatapathId, Message};
 
 use crate::Location;
-use crate::lldp::{LldpError, Outstanding, Prover};
+use crate::lldp::{self, LldpError, Outstanding, Prover};
 
 use super::links::{Heard, Removed};
 use super::network::Network;
@@ -35,6 +35,9 @@ const SENDS_WHILE_LATE: u32 = 5;
 
 /// LLDP frames per interval while a port is held, so that lost frames do not make a link an edge.
 const SENDS_WHILE_HELD: u32 = 5;
+
+/// LLDP frames of a port for each of full size that goes with one, while those arrive.
+const WIDE_EVERY: u32 = 8;
 
 /// Minimum time between two LLDP frames of one port.
 const SEND_INTERVAL_MIN: Duration = Duration::from_millis(20);
@@ -68,6 +71,8 @@ pub(super) struct Discovery {
     prover: Prover,
     /// Time between two LLDP frames to the same port, while none is missing.
     interval: Duration,
+    /// The EtherType of the fabric's tag: with it, full-size frames show whether links carry it.
+    tag: Option<u16>,
     /// How long a new port neither learns nor is flooded to.
     port_hold: Duration,
     request_timeout: Duration,
@@ -92,10 +97,23 @@ struct ProbedPort {
     lldp_sent_held: u32,
     held_sent_at: Option<Instant>,
     outstanding: Outstanding,
+    /// Full-size frames. Each was sent at the time of a small one.
+    wide: Outstanding,
+    wide_count: u32,
     lldp_budget: Budget,
     changed_at: Instant,
     /// The latest state, not applied yet because the port flaps; `Some(None)` is a deletion.
     pending: Option<Option<Port>>,
+}
+
+/// What LLDP that came in shows of a link.
+pub(super) enum Shown {
+    /// It is up from now on.
+    Link(Location, Location),
+    /// It drops full-size frames with a tag, and did not before.
+    Narrow(Location, Location),
+    /// It carries them, and did not before.
+    Wide,
 }
 
 /// The turns of an LLDP frame that is due.
@@ -214,7 +232,9 @@ impl ProbedPort {
             lldp_sent_held: 0,
             held_sent_at: None,
             outstanding: Outstanding::default(),
-            lldp_budget: Budget::new(now, 10, 20),
+            wide: Outstanding::default(),
+            wide_count: 0,
+            lldp_budget: Budget::new(now, 20, 40),
             changed_at: now,
             pending: None,
         }
@@ -233,6 +253,7 @@ impl Discovery {
         Discovery {
             prover,
             interval: config.lldp_interval,
+            tag: config.fabric.map(|fabric| fabric.tag),
             port_hold: config.port_hold,
             request_timeout: config.requests.timeout,
             pulses: BTreeMap::new(),
@@ -364,6 +385,19 @@ impl Discovery {
         let frame = self.prover.frame(now, at, known.hw_addr, outstanding);
         outbox.counters.lldp_sent += 1;
         outbox.packet_out(at.dpid, &[at.port], &frame);
+        // Only switches are sent more than LLDP usually is.
+        let (mut is_link, mut is_known) = (false, true);
+        for (_, proof) in net.links.proofs_from(at) {
+            is_link = true;
+            is_known &= proof.is_wide;
+        }
+        if let Some(tag) = self.tag.filter(|_| is_link) {
+            port.wide_count += 1;
+            if !is_known || port.wide_count.is_multiple_of(WIDE_EVERY) {
+                let frame = self.prover.frame(now, at, known.hw_addr, &mut port.wide);
+                outbox.packet_out(at.dpid, &[at.port], &lldp::widen(frame, tag));
+            }
+        }
     }
 
     /// Sends the next LLDP out of `at` now.
@@ -541,27 +575,40 @@ impl Discovery {
         }
     }
 
-    /// Handles LLDP that came in. `have_flows`: whether flows enter the network at either port.
-    /// Returns the ends of a link that it proves.
+    /// Handles LLDP that came in, of `len` bytes. `have_flows`: whether flows enter the network at
+    /// either port. Returns what it shows of a link.
     pub(super) fn handle_lldp(
         &mut self,
         net: &mut Network,
         now: Instant,
-        (to, data): (Location, &[u8]),
+        (to, data, len): (Location, &[u8], usize),
         have_flows: impl Fn(Location, Location) -> bool,
         outbox: &mut Outbox,
-    ) -> Option<(Location, Location)> {
+    ) -> Option<Shown> {
         let port = self.ports.get_mut(&to)?;
         if !port.lldp_budget.take(now) {
             outbox.counters.lldp_limited += 1;
             return None;
         }
-        match self.believe(net, now, to, data) {
-            Ok((from, heard)) => {
+        let read = match len >= lldp::WIDE_LEN {
+            true => self.read_wide(net, to, data),
+            false => {
+                let believed = self.believe(net, now, to, data);
+                believed.map(|(from, heard)| {
+                    let was_narrow = net.links.is_narrow(from, to);
+                    let is_up = self.passes(net, now, ((from, to), heard), have_flows, outbox);
+                    let is_narrow = net.links.is_narrow(from, to);
+                    match is_up {
+                        true => Some(Shown::Link(from, to)),
+                        false => (is_narrow && !was_narrow).then_some(Shown::Narrow(from, to)),
+                    }
+                })
+            }
+        };
+        match read {
+            Ok(shown) => {
                 outbox.counters.lldp_accepted += 1;
-                let link = (from, to);
-                let is_up = self.passes(net, now, (link, heard), have_flows, outbox);
-                return is_up.then_some(link);
+                return shown;
             }
             Err(LldpError::NotOurs) => outbox.counters.lldp_foreign += 1,
             Err(LldpError::Late) => outbox.counters.lldp_late += 1,
@@ -571,6 +618,20 @@ impl Discovery {
             }
         }
         None
+    }
+
+    /// Reads a full-size frame. It shows no more than that the link carries it.
+    fn read_wide(
+        &mut self,
+        net: &mut Network,
+        to: Location,
+        data: &[u8],
+    ) -> Result<Option<Shown>, LldpError> {
+        let proven = self.prover.read(data)?;
+        let sender = self.ports.get_mut(&proven.from).ok_or(LldpError::Late)?;
+        sender.wide.take(proven.nonce)?;
+        let was_narrow = net.links.note_wide(proven.from, to);
+        Ok(was_narrow.then_some(Shown::Wide))
     }
 
     /// The port that sent the frame, if everything about the frame is valid.
@@ -601,6 +662,7 @@ impl Discovery {
         if (age > NONCE_AGE_MAX && is_overdue) || !are_up {
             return Err(LldpError::Late);
         }
+        let is_wide_lost = before.is_some_and(|before| sender.wide.has(before));
         let is_next = before.is_some_and(|before| sender.outstanding.count(before, sent_at) == 0);
         let excess = excess.map(|of_paths| age.saturating_sub(of_paths));
         Ok((
@@ -608,6 +670,7 @@ impl Discovery {
             Heard {
                 sent_at,
                 is_next,
+                is_wide_lost,
                 excess,
             },
         ))

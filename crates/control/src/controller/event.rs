@@ -104,6 +104,12 @@ pub enum Alarm {
         from: Location,
         to: Location,
     },
+    /// A link that carries LLDP and drops full-size frames with the fabric's tag. The fabric does not
+    /// use it.
+    LinkNarrow {
+        from: Location,
+        to: Location,
+    },
     /// A second host claims the address of a host that is alive elsewhere.
     HostSpoofed {
         mac: MacAddr,

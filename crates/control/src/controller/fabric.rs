@@ -987,6 +987,13 @@ impl Map {
         for dpid in &members {
             let links = net.links.from(*dpid);
             let own = links.filter_map(|(out_port, to, hops)| {
+                let from = Location {
+                    dpid: *dpid,
+                    port: out_port,
+                };
+                if net.links.is_narrow(from, to) {
+                    return None;
+                }
                 let switch = members.binary_search(&to.dpid).ok()?;
                 let is_away = away(dpid) || away(&to.dpid);
                 Some(Neighbour {
@@ -1121,6 +1128,15 @@ impl Controller {
         if !lost.is_empty() {
             self.fabric.compute_without(lost);
             self.fabric.soon(now, GATHER_FAILURES, &mut self.outbox);
+        }
+    }
+
+    /// Leads the fabric's routes around a link that drops full-size frames with a tag.
+    pub(super) fn fabric_narrow(&mut self, now: Instant, from: Location, to: Location) {
+        let nodes = [from, to].map(|end| self.fabric.nodes.get(&end.dpid));
+        if nodes.iter().flatten().filter(|n| n.is_member()).count() == 2 {
+            self.outbox.alarm(Alarm::LinkNarrow { from, to });
+            self.fabric_without(now, &[(from, to)]);
         }
     }
 

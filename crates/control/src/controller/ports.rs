@@ -6,6 +6,7 @@ use clock::{Duration, Instant};
 use openflow::message::{PacketIn, Port, PortReason};
 use openflow::{DatapathId, MacAddr, PortNo};
 
+use super::discovery::Shown;
 use super::first::SETTLE;
 use super::links::Removed;
 use super::network::Switch;
@@ -114,12 +115,16 @@ impl Controller {
     pub(super) fn handle_lldp(&mut self, now: Instant, to: Location, packet_in: &PacketIn) {
         let (net, outbox) = (&mut self.network, &mut self.outbox);
         let have_flows = |a, b| self.paths.enter_at(a, b);
-        let frame = (to, &packet_in.data[..]);
-        let link = self
+        let len = packet_in.data.len().max(packet_in.total_len.into());
+        let frame = (to, &packet_in.data[..], len);
+        let shown = self
             .discovery
             .handle_lldp(net, now, frame, have_flows, outbox);
-        if let Some((from, to)) = link {
-            self.link_up(now, from, to);
+        match shown {
+            Some(Shown::Link(from, to)) => self.link_up(now, from, to),
+            Some(Shown::Narrow(from, to)) => self.fabric_narrow(now, from, to),
+            Some(Shown::Wide) => self.fabric_more(now),
+            None => {}
         }
     }
 

@@ -76,7 +76,11 @@ impl Setup {
     fn hear(&mut self, now: u64, to: Location, data: &[u8]) -> Option<(Location, Location)> {
         let (net, outbox) = (&mut self.net, &mut self.outbox);
         self.discovery
-            .handle_lldp(net, ms(now), (to, data), |_, _| false, outbox)
+            .handle_lldp(net, ms(now), (to, data, data.len()), |_, _| false, outbox)
+            .and_then(|shown| match shown {
+                Shown::Link(from, to) => Some((from, to)),
+                _ => None,
+            })
     }
 }
 

@@ -282,7 +282,11 @@ fn address(r#match: &Match, field: Field) -> Option<u64> {
     r#match.exact(field).map(|address| address as u64)
 }
 
-/// Link-layer discovery, of 802.1AB and of Floodlight and ONOS.
+/// Link-layer discovery, of 802.1AB and of Floodlight and ONOS, with a tag or without.
 pub fn is_lldp(packet: &[u8]) -> bool {
-    matches!(packet.get(12..14), Some([0x88, 0xcc] | [0x89, 0x42]))
+    let at = match packet.get(12..14) {
+        Some([0x81, 0x00] | [0x88, 0xa8]) => 16,
+        _ => 12,
+    };
+    matches!(packet.get(at..at + 2), Some([0x88, 0xcc] | [0x89, 0x42]))
 }
