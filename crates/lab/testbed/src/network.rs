@@ -40,6 +40,8 @@ const SCHEMAS: [&str; 2] = [
     "/usr/local/share/openvswitch/vswitch.ovsschema",
 ];
 const START_TIME_MAX: Duration = Duration::from_secs(20);
+/// The MTU of links between switches: the fabric's tag is around a host's full-size frame.
+const LINK_MTU: u32 = 1504;
 const LINK_COUNTERS: &str = "links.json";
 
 #[derive(Clone, Debug, Default)]
@@ -314,7 +316,10 @@ impl Network {
         let plain = |link: &&Link| link.impairment.is_wire() && !options.patch;
         for link in self.topology.links.iter().filter(plain) {
             let [a, b] = link.ends.map(|end| device(&self.topology, end));
-            lines.push(format!("link add {a} type veth peer name {b}"));
+            let mtu = LINK_MTU;
+            lines.push(format!(
+                "link add {a} mtu {mtu} type veth peer name {b} mtu {mtu}"
+            ));
             devices.extend([a, b]);
         }
         if options.control.is_wire() {
@@ -368,7 +373,7 @@ impl Network {
             }
             let [a, b] = link.ends.map(|end| device(&self.topology, end));
             links.push(link_words(&switches, &a, &switches, &b, &link.impairment));
-            lines.extend([a, b].map(|device| format!("link set {device} up")));
+            lines.extend([a, b].map(|device| format!("link set {device} mtu {LINK_MTU} up")));
         }
         if !options.control.is_wire() {
             let controller = self.namespace(CONTROLLER);
