@@ -115,6 +115,33 @@ fn a_link_of_a_ring_fails_and_no_packet_is_lost() {
     }
 }
 
+/// A link that was dark and is found again takes its traffic back without loss.
+#[test]
+fn a_dark_link_that_returns_costs_nothing() {
+    for activation_delay in [ms(0), ms(17)] {
+        let config = NetworkConfig {
+            activation_delay,
+            ..config(FabricConfig::default())
+        };
+        let mut network = Network::new(config, 4);
+        let topology = topology::ring(&mut network, 8);
+        topology.introduce(&mut network);
+        let (a, b) = (topology.hosts[0], topology.hosts[2]);
+        assert_eq!(topology.silent_pairs(&mut network, 1), []);
+        network.set_dark(topology.links[1], true);
+        network.run_for(ms(8000));
+        let numbers = 1000..31_000;
+        network.stream(a, b, numbers.start, 30_000, Duration::from_micros(100));
+        network.run_for(ms(100));
+        network.set_dark(topology.links[1], false);
+        network.run_for(ms(4000));
+        let arrivals = network.host(b).arrivals.iter();
+        let arrived = arrivals.filter(|n| numbers.contains(n)).count();
+        assert_eq!(arrived, 30_000, "{activation_delay:?}");
+        assert_eq!(network.host(b).passed, 3);
+    }
+}
+
 /// The number of switches that a new packet between two hosts passes.
 fn passed(network: &mut Network, from: HostId, to: HostId, number: u64) -> Option<usize> {
     network.stream(from, to, number, 1, ms(1));
