@@ -1940,6 +1940,11 @@ fn traffic_with_ends_of_its_own_needs_no_network() {
             "at_once: runs on a network follow",
         ),
         (
+            "[topology]",
+            "stay = true\n[topology]",
+            "stay: runs of [at_once]",
+        ),
+        (
             "\"channel\"\nmethod",
             "\"storm\"\nfrom = \"h1\"\nto = \"h2\"\nflows_per_s = 1\nmethod",
             "kind: it needs hosts",
