@@ -489,6 +489,11 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
                     format!("every pair has talked before the run; {right}"),
                 );
             }
+            if let Some(network) = network.as_ref().filter(|network| network.has_switches())
+                && let Err(problem) = kind.check(&network.controller)
+            {
+                section.problem("kind", problem);
+            }
             match topology.map(|topology| kind.pairs(topology, &BTreeSet::new())) {
                 Some(Ok(pairs)) => {
                     let (own, key) = kind.packets_per_s(pairs.len());

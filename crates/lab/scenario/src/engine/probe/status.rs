@@ -8,18 +8,23 @@ use testbed::topology::Topology;
 
 use super::{ONE, Probe, Scene, Series};
 use crate::engine::expression::{Shape, Value};
+use crate::engine::reader::Section;
 use crate::engine::timeline::Window;
 use crate::report::milliseconds;
 
 /// Counts over time: connected switches, known directions of links, known hosts, and paths without
 /// room for their entries. Each look at the status gives one value of each.
-pub struct Status;
+pub struct Status {
+    /// The rest between two looks, each of which costs the controller time.
+    every: Duration,
+}
 
 const COUNTS: usize = 4;
 const HOSTS: usize = 2;
 const NO_ROOM: usize = 3;
 
-const INTERVAL: Duration = Duration::from_millis(25);
+const EVERY: Duration = Duration::from_millis(25);
+const EVERY_MAX: Duration = Duration::from_secs(60);
 
 const FIGURES: [(&str, Shape); 4] = [
     // From the window's event until all switches are connected.
@@ -32,10 +37,20 @@ const FIGURES: [(&str, Shape); 4] = [
     ("no_room", ONE),
 ];
 
+impl Status {
+    pub fn read(section: &Section<'_>) -> Option<Status> {
+        let every = section.duration("every", EVERY..=EVERY_MAX);
+        Some(Status {
+            every: every.unwrap_or(EVERY),
+        })
+    }
+}
+
 impl Probe for Status {
     fn observe(&self, scene: &Scene<'_>) -> Result<Series, Failure> {
         let mut series = Series::new();
-        while scene.epoch.elapsed() < scene.until {
+        loop {
+            let left = scene.until.saturating_sub(scene.epoch.elapsed());
             let known = scene.plane.status();
             let at = scene.epoch.elapsed();
             let known = known.as_ref();
@@ -46,9 +61,12 @@ impl Probe for Status {
                 no_room(known),
             ];
             series.extend(counts.map(|count| (at, count)));
-            std::thread::sleep(INTERVAL);
+            // The last look is at the end.
+            if left.is_zero() {
+                return Ok(series);
+            }
+            std::thread::sleep(left.min(self.every));
         }
-        Ok(series)
     }
 
     fn figures(&self) -> &'static [(&'static str, Shape)] {
@@ -138,7 +156,7 @@ mod tests {
                 from: ms(from),
                 to: ms(to),
             };
-            Status.figure(name, &window, &topology, &series)
+            Status { every: EVERY }.figure(name, &window, &topology, &series)
         };
         assert_eq!(of("hosts", 0, 200), Value::One(7.0));
         assert_eq!(of("hosts", 0, 900), Value::One(9.0));
