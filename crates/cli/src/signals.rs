@@ -1,6 +1,7 @@
 //! Ctrl-C and SIGTERM as something to poll, so that a lab ends in order wherever it is.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -14,7 +15,7 @@ use crate::failure::Failure;
 /// inherit the mask that keeps the signals for here.
 pub struct Signals {
     fd: SignalFd,
-    seen: std::cell::Cell<bool>,
+    seen: AtomicBool,
 }
 
 impl Signals {
@@ -29,16 +30,16 @@ impl Signals {
             .and_then(|()| SignalFd::with_flags(&mask, flags));
         Ok(Signals {
             fd: fd.map_err(|e| Failure::machine(format!("signals: {e}")))?,
-            seen: std::cell::Cell::new(false),
+            seen: AtomicBool::new(false),
         })
     }
 
     /// Whether one has come since the start.
     pub fn seen(&self) -> bool {
         if let Ok(Some(_)) = self.fd.read_signal() {
-            self.seen.set(true);
+            self.seen.store(true, Ordering::Relaxed);
         }
-        self.seen.get()
+        self.seen.load(Ordering::Relaxed)
     }
 
     /// Waits, but not longer than this; answers whether a signal has come.

@@ -292,9 +292,7 @@ fn lab_says_what_is_wrong() {
         ("lab run channel.toml --only sctp", Root, 2, "--only: no cell is like that; cells are"),
         ("lab run channel.toml --controller none", Root, 2, "the scenario has no network"),
         ("lab run channel.toml", RootWithoutTools, 3, "ip not found: apt-get install iproute2"),
-        ("lab run table.toml --only sctp", Root, 2, "--only: this scenario has no cells"),
-        ("lab run table.toml", Root, 2, "table.toml: line 4: unknown field `sed`"),
-        ("lab run table.toml --transport tls", Root, 2, "this scenario brings its own"),
+        ("lab run table.toml", Root, 2, "table.toml: line 3: table: unknown key"),
         ("lab run lab.toml", Nobody, 3, "needs root: run it with sudo"),
         ("lab run lab.toml",
             RootWithoutTools, 3, "not found: apt-get install iproute2 openvswitch-switch"),
@@ -505,7 +503,7 @@ impl Place {
         );
         place.write(
             "table.toml",
-            b"title = 't'\n[table]\nseconds = 60\nsed = 1\n",
+            b"title = 't'\ntopology.graph = 'single,2'\n[table]\nseconds = 60\n",
         );
         let channel = include_str!("../../../../scenarios/channel.toml");
         place.write("channel.toml", channel.as_bytes());

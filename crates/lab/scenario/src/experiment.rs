@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use crate::engine::json_schema;
 use crate::engine::runner;
 use crate::qos;
-use crate::table;
 use cli::failure::Failure;
 use cli::output::say;
 use testbed::plane::Transport;
@@ -100,18 +99,11 @@ struct Kind {
     run: fn(&Args) -> Result<(), Failure>,
 }
 
-const KINDS: [Kind; 2] = [
-    Kind {
-        is_ours: table::is_ours,
-        read: |path| table::settings::Scenario::read(path).map(drop),
-        run: table::run,
-    },
-    Kind {
-        is_ours: qos::paper::is_ours,
-        read: |path| qos::paper::settings::Scenario::read(path).map(drop),
-        run: qos::paper::run,
-    },
-];
+const KINDS: [Kind; 1] = [Kind {
+    is_ours: qos::paper::is_ours,
+    read: |path| qos::paper::settings::Scenario::read(path).map(drop),
+    run: qos::paper::run,
+}];
 
 fn read(path: &Path) -> Result<(), Failure> {
     match KINDS.iter().find(|kind| (kind.is_ours)(path)) {

@@ -7,4 +7,3 @@ mod engine;
 pub mod experiment;
 pub mod qos;
 pub mod report;
-pub mod table;

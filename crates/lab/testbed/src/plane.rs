@@ -383,11 +383,16 @@ impl Plane {
         Ok(ports_to(&table, &[OPENFLOW_PORT, STANDBY_PORT]))
     }
 
+    /// The socket at which a switch answers beside its controller.
+    pub fn management_socket(&self, bridge: &str) -> PathBuf {
+        self.dir.join(format!("{bridge}.mgmt"))
+    }
+
     /// The entries of all flow tables: switch, table, priority, match and actions.
     pub fn entries(&self) -> Result<BTreeSet<String>, Failure> {
         let mut entries = BTreeSet::new();
         for bridge in &self.bridges {
-            let socket = self.dir.join(format!("{bridge}.mgmt"));
+            let socket = self.management_socket(bridge);
             let mut command = Command::new("ovs-ofctl");
             command.args(["-O", "OpenFlow13", "dump-flows", "--no-stats"]);
             command.arg(format!("unix:{}", socket.display()));

@@ -1846,6 +1846,7 @@ fn the_scenarios_of_the_project_are_read() {
         "timeouts-figures.toml",
         "qos-scale.toml",
         "qos-killed.toml",
+        "table-pressure-ovs.toml",
     ] {
         let text = std::fs::read_to_string(dir.join(name)).unwrap();
         let mistakes = read(&text, &auster()).err().unwrap_or_default();
@@ -1940,6 +1941,11 @@ fn traffic_with_ends_of_its_own_needs_no_network() {
             "at_once: runs on a network follow",
         ),
         (
+            "[topology]",
+            "stay = true\n[topology]",
+            "stay: runs of [at_once]",
+        ),
+        (
             "\"channel\"\nmethod",
             "\"storm\"\nfrom = \"h1\"\nto = \"h2\"\nflows_per_s = 1\nmethod",
             "kind: it needs hosts",
@@ -1968,4 +1974,49 @@ fn traffic_with_ends_of_its_own_needs_no_network() {
         ),
     ];
     each_is_reported(CHANNEL, &controller, &mistakes.map(anywhere));
+}
+
+#[test]
+fn mistakes_about_traces_and_tables_are_found() {
+    let good = include_str!("../../../../../scenarios/table-pressure-ovs.toml");
+    let scenario = read(good, &auster()).unwrap_or_else(|found| panic!("{found:?}"));
+    let alone = scenario.cells.iter().filter(|cell| cell.at_once == 1);
+    assert_eq!((scenario.cells.len(), alone.count()), (32, 4));
+    assert_eq!(scenario.networks.len(), 32, "each run has its own");
+    let mistakes = [
+        (
+            "simulated = \"lru\"",
+            "simulated = \"fifo\"",
+            "traffic.simulated: 'fifo' is no policy; write lru",
+        ),
+        (
+            "[1000, 10000]",
+            "[10, 10000]",
+            "traffic.entries: 10 is not a whole number from 20",
+        ),
+        ("load = \"$load\"", "", "traffic.load: missing"),
+        ("\"evict\"", "\"evicts\"", "did you mean evict?"),
+        (
+            "fresh = true",
+            "fresh = false",
+            "at_once: runs on a network follow each other; write fresh",
+        ),
+        (
+            "program = \"auster\"",
+            "transport = \"tls\"",
+            "traffic.kind: auster over tls cannot be read",
+        ),
+        (
+            "\"occupancy\"\n",
+            "\"occupancy\"\ntable = 254\n",
+            "probe.table: 254 is not a whole number from 0 to 253",
+        ),
+        ("to = \"h2\"", "to = \"h3\"", "traffic.from: no host h3"),
+        (
+            "policy = \"lease\"",
+            "policy = \"leese\"",
+            "controller.config: ",
+        ),
+    ];
+    each_is_reported(good, &auster(), &mistakes.map(anywhere));
 }

@@ -514,7 +514,7 @@ impl<'a> Section<'a> {
     {
         self.missing(key, example);
         let parsed = self.parsed(key);
-        parsed.or_else(|| self.recorded(example)?.parse().ok())
+        parsed.or_else(|| self.recorded(example)?.trim_matches('"').parse().ok())
     }
 
     pub fn required_count(&self, key: &'a str, range: RangeInclusive<u64>) -> Option<u64> {

@@ -28,7 +28,7 @@ use crate::engine::probe::{Scene, Series};
 use crate::engine::reader::Problem;
 use crate::engine::readiness::{PAIRS_AT_ONCE, Readiness, ping_failure};
 use crate::engine::rows::{self, Measured, Row};
-use crate::engine::schema::{Cell, Circumstances, Run, Scenario};
+use crate::engine::schema::{Cell, Circumstances, NetworkRuns, Run, Scenario};
 use crate::engine::timeline::{self, END, START, time_of};
 use crate::engine::traffic::{Echoes, Record, Sender, Stage};
 use crate::experiment::Args;
@@ -80,26 +80,22 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let signals = Signals::take()?;
     let controllers = controllers(&scenario);
     note!("{}: {controllers}", scenario.title);
-    let mut experiment = Experiment {
-        stays: scenario.stay && !args.once && !args.json,
-        scenario: &scenario,
-        signals,
-        raw: Vec::new(),
-        rows: Vec::new(),
-        repeats: 0,
-    };
+    let mut experiment = Experiment::new(&scenario, &signals);
+    experiment.stays = scenario.stay && !args.once && !args.json;
     let mut outcomes = Vec::new();
-    let count = scenario.networks.len();
-    for (number, network) in scenario.networks.iter().enumerate() {
-        let mut runs = network.runs.as_slice();
-        if !scenario.cells[runs[0].cell].network.has_switches() {
-            outcomes.push(experiment.alone(runs)?);
-            continue;
-        }
-        while !runs.is_empty() {
-            let (outcome, done) = experiment.network(runs, number + 1 == count)?;
-            outcomes.push(outcome);
-            runs = &runs[done..];
+    let mut left = scenario.networks.as_slice();
+    while let Some(first) = left.first() {
+        let cell = |network: &NetworkRuns| &scenario.cells[network.runs[0].cell];
+        let is_alone = !cell(first).network.has_switches();
+        let most = if is_alone { 1 } else { cell(first).at_once };
+        let same = left.iter().take(most);
+        let same = same.take_while(|network| cell(network).at_once == cell(first).at_once);
+        let (batch, rest) = left.split_at(same.count());
+        left = rest;
+        match batch {
+            [network] if is_alone => outcomes.push(experiment.alone(&network.runs)?),
+            [network] => outcomes.extend(experiment.whole(&network.runs, left.is_empty())?),
+            _ => outcomes.extend(experiment.side_by_side(batch)?),
         }
     }
     let Experiment {
@@ -171,7 +167,7 @@ fn mistakes(path: &Path, found: &[Problem]) -> Failure {
 
 struct Experiment<'a> {
     scenario: &'a Scenario,
-    signals: Signals,
+    signals: &'a Signals,
     stays: bool,
     /// A line per packet, by network.
     raw: Vec<(String, Vec<String>)>,
@@ -180,7 +176,53 @@ struct Experiment<'a> {
     repeats: u64,
 }
 
-impl Experiment<'_> {
+impl<'a> Experiment<'a> {
+    fn new(scenario: &'a Scenario, signals: &'a Signals) -> Experiment<'a> {
+        Experiment {
+            scenario,
+            signals,
+            stays: false,
+            raw: Vec::new(),
+            rows: Vec::new(),
+            repeats: 0,
+        }
+    }
+
+    /// Networks at the same time, each with its own controller and runs.
+    fn side_by_side(&mut self, networks: &[NetworkRuns]) -> Result<Vec<Outcome>, Failure> {
+        let (scenario, signals) = (self.scenario, self.signals);
+        let parts = std::thread::scope(|scope| {
+            let threads = networks.iter().map(|network| {
+                scope.spawn(|| {
+                    let mut part = Experiment::new(scenario, signals);
+                    let outcomes = part.whole(&network.runs, false)?;
+                    Ok((part.raw, part.rows, outcomes))
+                })
+            });
+            let threads: Vec<_> = threads.collect();
+            let parts = threads.into_iter().map(joined);
+            parts.collect::<Result<Vec<_>, Failure>>()
+        })?;
+        let mut all = Vec::new();
+        for (raw, rows, outcomes) in parts {
+            self.raw.extend(raw);
+            self.rows.extend(rows);
+            all.extend(outcomes);
+        }
+        Ok(all)
+    }
+
+    /// All runs on equal networks: one network, and another after each run that is not valid.
+    fn whole(&mut self, mut runs: &[Run], last: bool) -> Result<Vec<Outcome>, Failure> {
+        let mut outcomes = Vec::new();
+        while !runs.is_empty() {
+            let (outcome, done) = self.network(runs, last)?;
+            outcomes.push(outcome);
+            runs = &runs[done..];
+        }
+        Ok(outcomes)
+    }
+
     /// One network from nothing to nothing, with all its runs, or until a run that is not valid.
     /// Returns the number of runs that count.
     fn network(&mut self, runs: &[Run], last: bool) -> Result<(Outcome, usize), Failure> {
@@ -229,7 +271,7 @@ impl Experiment<'_> {
                 network: &mut network,
                 plane: &plane,
                 prober: &mut prober,
-                signals: &self.signals,
+                signals: self.signals,
                 cell,
             };
             match n {

@@ -52,7 +52,7 @@ pub struct Cell {
     pub name: String,
     pub parameters: Vec<(String, String)>,
     runs: u64,
-    /// Runs of such cells that go on side by side; more than one only without a network.
+    /// Runs of such cells that go on side by side, each on a network of its own or without one.
     pub at_once: usize,
     pub network: NetworkSpec,
     pub ready: Ready,
@@ -452,7 +452,7 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
     let runs = top.count("runs", 1..=RUNS_MAX).unwrap_or(1);
     let network = network(top, around);
     let has_network = network.as_ref().is_none_or(NetworkSpec::has_switches);
-    let at_once = at_once(top, &name, network.is_some() && has_network);
+    let at_once = at_once(top, &name, network.as_ref());
     let topology = network.as_ref().map(|network| &network.topology);
     let ready = ready(top, topology);
     let (moments, events) = moments(top, &name, network.as_ref());
@@ -488,6 +488,11 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
                     "pairs",
                     format!("every pair has talked before the run; {right}"),
                 );
+            }
+            if let Some(network) = network.as_ref().filter(|network| network.has_switches())
+                && let Err(problem) = kind.check(&network.controller)
+            {
+                section.problem("kind", problem);
             }
             match topology.map(|topology| kind.pairs(topology, &BTreeSet::new())) {
                 Some(Ok(pairs)) => {
@@ -579,12 +584,19 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
 }
 
 /// The number of runs like this one that go on at a time, by the first pattern that is meant.
-fn at_once(top: &Section<'_>, cell: &str, has_network: bool) -> usize {
+fn at_once(top: &Section<'_>, cell: &str, network: Option<&NetworkSpec>) -> usize {
     let Some(section) = top.section("at_once") else {
         return 1;
     };
-    if has_network {
-        top.problem("at_once", "runs on a network follow each other");
+    if network.is_some_and(|network| network.has_switches() && !network.fresh) {
+        let right = "write fresh = true in [topology]";
+        top.problem(
+            "at_once",
+            format!("runs on a network follow each other; {right}"),
+        );
+    }
+    if top.has("stay") {
+        top.problem("stay", "runs of [at_once] do not stay");
     }
     let patterns = section.other_keys().into_iter();
     let counts = patterns.map(|of| (of, section.count(of, 1..=AT_ONCE_MAX)));

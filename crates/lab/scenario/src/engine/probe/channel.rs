@@ -10,12 +10,12 @@ use cli::failure::Failure;
 use openflow::MacAddr;
 use testbed::capture::{Capture, Listener};
 use testbed::network::SWITCHES_DEVICE;
-use testbed::plane::{Controller, OPENFLOW_PORT, Transport};
+use testbed::plane::{Controller, OPENFLOW_PORT};
 use testbed::segments::Connections;
 use testbed::topology::Topology;
 use testbed::traffic::udp::real_ns;
 
-use super::{ONE, Probe, Scene, Series};
+use super::{ONE, Probe, Scene, Series, in_plain_tcp};
 use crate::engine::expression::{Shape, Value};
 use crate::engine::reader::{Section, suggestion};
 use crate::engine::timeline::Window;
@@ -76,12 +76,7 @@ impl Probe for Channel {
                 suggestion(&self.0, known)
             ));
         }
-        match controller {
-            Controller::Auster(site) if site.transport != Transport::Tcp => Err(format!(
-                "{controller} cannot be read from the wire; write transport = \"tcp\""
-            )),
-            _ => Ok(()),
-        }
+        in_plain_tcp(controller)
     }
 
     fn observe(&self, scene: &Scene<'_>) -> Result<Series, Failure> {

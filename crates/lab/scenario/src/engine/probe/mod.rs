@@ -7,6 +7,7 @@ mod dscp;
 mod holdings;
 mod host;
 mod messages;
+mod occupancy;
 mod presence;
 mod relay;
 mod run;
@@ -15,7 +16,7 @@ mod status;
 use std::time::{Duration, Instant};
 
 use cli::failure::Failure;
-use testbed::plane::{Controller, Plane};
+use testbed::plane::{Controller, Plane, Transport};
 use testbed::tools::Shell;
 use testbed::topology::Topology;
 
@@ -61,9 +62,21 @@ pub struct Scene<'a> {
     pub until: Duration,
 }
 
-pub const KINDS: [&str; 13] = [
-    "counter", "status", "host", "sessions", "entries", "relay", "run", "machine", "dscp",
-    "messages", "channel", "cpu", "holdings",
+pub const KINDS: [&str; 14] = [
+    "counter",
+    "status",
+    "host",
+    "sessions",
+    "entries",
+    "occupancy",
+    "relay",
+    "run",
+    "machine",
+    "dscp",
+    "messages",
+    "channel",
+    "cpu",
+    "holdings",
 ];
 
 pub const ONE: Shape = Shape {
@@ -74,11 +87,12 @@ pub const ONE: Shape = Shape {
 pub fn read(section: &Section<'_>) -> Option<Box<dyn Probe>> {
     match section.required_word("kind", &KINDS)? {
         "counter" => Some(Box::new(counter::Counter::read(section)?)),
-        "status" => Some(Box::new(status::Status)),
+        "status" => Some(Box::new(status::Status::read(section)?)),
         "holdings" => Some(Box::new(holdings::Holdings::read(section)?)),
         "host" => Some(Box::new(host::Host::read(section)?)),
         "sessions" => Some(Box::new(presence::SESSIONS)),
         "entries" => Some(Box::new(presence::ENTRIES)),
+        "occupancy" => Some(Box::new(occupancy::Occupancy::read(section)?)),
         "relay" => Some(Box::new(relay::Relay)),
         "channel" => Some(Box::new(channel::Channel::read(section)?)),
         "cpu" => Some(Box::new(cpu::CORE)),
@@ -87,5 +101,15 @@ pub fn read(section: &Section<'_>) -> Option<Box<dyn Probe>> {
         "machine" => Some(Box::new(cpu::MACHINE)),
         "run" => Some(Box::new(run::Run::read(section)?)),
         _ => None,
+    }
+}
+
+/// Refuses a control channel whose messages cannot be read from the wire.
+pub fn in_plain_tcp(controller: &Controller) -> Result<(), String> {
+    match controller {
+        Controller::Auster(site) if site.transport != Transport::Tcp => Err(format!(
+            "{controller} cannot be read from the wire; write transport = \"tcp\""
+        )),
+        _ => Ok(()),
     }
 }

@@ -6,6 +6,7 @@ mod packets;
 mod ping;
 mod storm;
 mod tcp;
+mod trace;
 mod udp;
 
 use std::collections::BTreeSet;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use cli::failure::Failure;
 use clock::SplitMix64;
+use testbed::plane::Controller;
 use testbed::probe::Flow;
 use testbed::topology::Topology;
 use testbed::traffic::tcp::Ends;
@@ -29,6 +31,11 @@ pub type Pair = (usize, usize);
 
 /// Packets between pairs of hosts.
 pub trait Traffic: Sync {
+    /// Refuses a controller that it cannot measure.
+    fn check(&self, _: &Controller) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Chooses the pairs of one run. `used` holds the pairs of earlier runs on this network.
     fn pairs(&self, topology: &Topology, used: &BTreeSet<Pair>) -> Result<Vec<Pair>, String>;
 
@@ -97,13 +104,14 @@ const MANY: Shape = Shape {
     many: true,
 };
 
-pub const KINDS: [&str; 7] = [
+pub const KINDS: [&str; 8] = [
     "ping",
     "channel",
     "newcomers",
     "packets",
     "storm",
     "tcp",
+    "trace",
     "udp",
 ];
 
@@ -115,6 +123,7 @@ pub fn read(section: &Section<'_>) -> Option<Box<dyn Traffic>> {
         "ping" => Some(Box::new(ping::Ping::read(section)?)),
         "storm" => Some(Box::new(storm::Storm::read(section)?)),
         "tcp" => Some(Box::new(tcp::Tcp::read(section)?)),
+        "trace" => Some(Box::new(trace::Trace::read(section)?)),
         "udp" => Some(Box::new(udp::Udp::read(section)?)),
         _ => None,
     }

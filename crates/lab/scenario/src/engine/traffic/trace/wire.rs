@@ -1,4 +1,4 @@
-//! Reads the wires: packets that bear their number, and the messages about them.
+//! Listeners at the wires: numbered packets, and OpenFlow messages about their flows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -7,7 +7,7 @@ use openflow::MacAddr;
 use openflow::packet::build::{self, Host};
 
 use testbed::capture::Listener;
-use testbed::segments::{Bytestream, Segment};
+use testbed::segments::Connections;
 
 /// The addresses of a flow: no other flow of the trace has both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,7 +51,7 @@ fn to(destination: &[u8]) -> Option<u16> {
     Some(u16::from_be_bytes(number.try_into().ok()?))
 }
 
-/// From a destination to everybody: so that the controller knows where it is.
+/// A frame from a destination to everybody, which shows the controller where it is.
 pub fn announcement(number: u16) -> Vec<u8> {
     let everybody = MacAddr([0xff; 6]);
     build::ethernet(
@@ -144,12 +144,9 @@ pub struct Event {
 }
 
 /// The messages between controller and switches.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Messages {
-    /// The controller's.
-    port: u16,
-    /// The two directions of each connection, up and down, by the switch's port.
-    connections: BTreeMap<u16, [Bytestream; 2]>,
+    connections: Connections,
     pub log: Log,
 }
 
@@ -170,16 +167,14 @@ struct SinceRead {
     most: usize,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+/// Messages about the trace's packets. Errors and reads are all that there were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Messages about the trace's packets. Only errors and reads count all messages.
-    pub packet_ins: u64,
     pub flow_adds: u64,
     /// Entries for a destination, whatever the source.
     pub coarse_adds: u64,
-    pub flow_deletes: u64,
-    pub flow_removed: u64,
     pub table_full: u64,
+    /// Errors other than that the table is full.
     pub errors: u64,
     /// Requests for statistics of tables or entries.
     pub reads: u64,
@@ -201,34 +196,24 @@ const REASON_IDLE: u8 = 0;
 const REASON_HARD: u8 = 1;
 
 impl Messages {
+    /// `port` is the controller's.
     pub fn new(port: u16) -> Messages {
         Messages {
-            port,
-            ..Messages::default()
+            connections: Connections::new(port),
+            log: Log::default(),
         }
     }
 
     /// Segments missed, so that messages may be.
     pub fn gaps(&self) -> u64 {
-        let streams = self.connections.values().flatten();
-        streams.map(|stream| stream.gaps).sum()
+        self.connections.gaps()
     }
 }
 
 impl Listener for Messages {
     fn hear(&mut self, frame: &[u8], at_ns: u64) -> bool {
-        let Some(segment) = Segment::read(frame) else {
-            return false;
-        };
-        let (connection, way) = match self.port {
-            port if port == segment.to => (segment.from, 0),
-            port if port == segment.from => (segment.to, 1),
-            _ => return false,
-        };
-        let log = &mut self.log;
-        let streams = self.connections.entry(connection).or_default();
-        streams[way].handle(&segment, |message| {
-            log.handle(connection, message, at_ns);
+        self.connections.handle(frame, |connection, message| {
+            self.log.handle(connection, message, at_ns);
         });
         true
     }
@@ -256,11 +241,9 @@ impl Log {
                 let match_len = usize::from(word(26)?);
                 let packet = message.get(24 + match_len.next_multiple_of(8) + 2..)?;
                 mark(&mut self.asked, number(packet)?);
-                counts.packet_ins += 1;
             }
             TYPE_FLOW_REMOVED => {
                 let pair = pair_of(message)?;
-                counts.flow_removed += 1;
                 match *message.get(18)? {
                     REASON_IDLE | REASON_HARD => event(pair, What::Expired),
                     _ => event(pair, What::Gone),
@@ -279,7 +262,6 @@ impl Log {
                 }
                 COMMAND_DELETE_STRICT => {
                     event(pair_of(message)?, What::Deleted);
-                    counts.flow_deletes += 1;
                 }
                 _ => {}
             },
@@ -406,7 +388,6 @@ mod tests {
         let counts = Counts {
             flow_adds: 2,
             coarse_adds: 1,
-            flow_deletes: 1,
             ..Counts::default()
         };
         assert_eq!(log.counts, counts);

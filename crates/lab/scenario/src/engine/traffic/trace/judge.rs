@@ -3,10 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use super::wire::{Event, Pair, What};
 use control::timeouts::budget::POLL_MIN;
-use serde::Serialize;
-
-use crate::table::wire::{Event, Pair, What};
 
 /// A packet that was sent; its number is its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +14,7 @@ pub struct Packet {
 }
 
 /// The evidence from a run.
-pub struct Seen<'a> {
+pub struct Evidence<'a> {
     pub sent: &'a [Packet],
     /// Addresses by flow.
     pub pairs: &'a [Pair],
@@ -29,7 +27,7 @@ pub struct Seen<'a> {
     pub evicts: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Judged {
     /// Packets that were sent to the controller.
     pub misses: u64,
@@ -55,7 +53,7 @@ pub struct Judged {
 const ACTIVE_AFTER_NS: u64 = 500_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
 
-pub fn judge(seen: &Seen) -> Judged {
+pub fn judge(seen: &Evidence) -> Judged {
     let is = |marks: &[bool], number: usize| marks.get(number).copied().unwrap_or(false);
     let mut judged = Judged::default();
     for number in 0..seen.sent.len() {
@@ -279,7 +277,7 @@ mod tests {
         let sent: Vec<Packet> = sent.iter().map(packet).collect();
         let events: Vec<Event> = events.iter().map(event).collect();
         let asked: Vec<bool> = (0..sent.len()).map(|n| asked.contains(&n)).collect();
-        judge(&Seen {
+        judge(&Evidence {
             sent: &sent,
             pairs: &PAIRS,
             arrived: &vec![true; sent.len()],
@@ -381,7 +379,7 @@ mod tests {
                 pair: PAIRS[0],
                 what: set(idle_s),
             };
-            let found = judge(&Seen {
+            let found = judge(&Evidence {
                 sent: &sent,
                 pairs: &PAIRS,
                 arrived: &[true; 5],
@@ -407,7 +405,7 @@ mod tests {
             flow,
             at_ns: ms * MS,
         });
-        let found = judge(&Seen {
+        let found = judge(&Evidence {
             sent: &sent,
             pairs: &PAIRS,
             // The last one is beyond what was heard.

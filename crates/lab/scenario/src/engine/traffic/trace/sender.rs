@@ -4,24 +4,15 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::{MsgFlags, send};
-use sim::table::{Trace, Traffic};
-
-use crate::table::judge::Packet;
-use crate::table::wire::{Pair, Template};
 use cli::date::now_ns;
-use cli::interrupt::Interrupt;
+use nix::sys::socket::{MsgFlags, send};
+use sim::table;
+
+use super::judge::Packet;
+use super::wire::{Pair, Template};
 
 /// Packets that are due so close to now are not slept for.
 const SLEEP_MIN: Duration = Duration::from_micros(50);
-/// How often the sender looks whether it was interrupted.
-const SLEEP_MAX: Duration = Duration::from_millis(100);
-
-pub struct Load {
-    pub traffic: Traffic,
-    pub seed: u64,
-    pub duration: Duration,
-}
 
 #[derive(Default)]
 pub struct Sent {
@@ -35,54 +26,55 @@ pub struct Sent {
     pub late_max: Duration,
 }
 
-impl Load {
-    pub fn send(&self, socket: &OwnedFd, interrupt: &Interrupt) -> io::Result<Sent> {
-        // The kernel may otherwise let a sleep last 50 us longer than asked.
-        nix::sys::prctl::set_timerslack(1)?;
-        let mut trace = Trace::new(self.traffic, self.seed, u32::MAX);
-        let (mut template, mut addresses) = (Template::new(), Addresses::default());
-        let mut sent = Sent::default();
-        let start = Instant::now();
-        while let Some(due) = trace.next_at() {
-            let due = Duration::from_nanos(due.as_nanos());
-            if due >= self.duration || interrupt.is_set() {
-                break;
-            }
-            let Some(packet) = trace.step() else {
-                continue;
-            };
-            sleep_until(start + due, interrupt);
-            sent.late_max = sent.late_max.max(start.elapsed().saturating_sub(due));
-            sent.flows += u64::from(packet.is_first);
-            let pair = addresses.of(packet.flow, packet.destination);
-            let number = u32::try_from(sent.packets.len()).map_err(io::Error::other)?;
-            let at_ns = now_ns();
-            let frame = template.packet(pair, number);
-            match send(socket.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT) {
-                Ok(_) => sent.packets.push(Packet {
-                    flow: packet.flow,
-                    at_ns,
-                }),
-                Err(nix::Error::ENOBUFS | nix::Error::EAGAIN) => sent.refused += 1,
-                Err(e) => return Err(e.into()),
-            }
+/// Sends what the trace of a seed has within `lasts`.
+pub fn send_trace(
+    socket: &OwnedFd,
+    traffic: table::Traffic,
+    seed: u64,
+    lasts: Duration,
+) -> io::Result<Sent> {
+    // The kernel may otherwise let a sleep last 50 us longer than asked.
+    nix::sys::prctl::set_timerslack(1)?;
+    let mut trace = table::Trace::new(traffic, seed, u32::MAX);
+    let (mut template, mut addresses) = (Template::new(), Addresses::default());
+    let mut sent = Sent::default();
+    let start = Instant::now();
+    while let Some(due) = trace.next_at() {
+        let due = Duration::from_nanos(due.as_nanos());
+        if due >= lasts {
+            break;
         }
-        sent.pairs = addresses.pairs;
-        Ok(sent)
+        let Some(packet) = trace.step() else {
+            continue;
+        };
+        sleep_until(start + due);
+        sent.late_max = sent.late_max.max(start.elapsed().saturating_sub(due));
+        sent.flows += u64::from(packet.is_first);
+        let pair = addresses.of(packet.flow, packet.destination);
+        let number = u32::try_from(sent.packets.len()).map_err(io::Error::other)?;
+        let at_ns = now_ns();
+        let frame = template.packet(pair, number);
+        match send(socket.as_raw_fd(), frame, MsgFlags::MSG_DONTWAIT) {
+            Ok(_) => sent.packets.push(Packet {
+                flow: packet.flow,
+                at_ns,
+            }),
+            Err(nix::Error::ENOBUFS | nix::Error::EAGAIN) => sent.refused += 1,
+            Err(e) => return Err(e.into()),
+        }
+    }
+    sent.pairs = addresses.pairs;
+    Ok(sent)
+}
+
+fn sleep_until(due: Instant) {
+    let left = due.saturating_duration_since(Instant::now());
+    if left > SLEEP_MIN {
+        std::thread::sleep(left);
     }
 }
 
-fn sleep_until(due: Instant, interrupt: &Interrupt) {
-    while !interrupt.is_set() {
-        let left = due.saturating_duration_since(Instant::now());
-        if left <= SLEEP_MIN {
-            return;
-        }
-        std::thread::sleep(left.min(SLEEP_MAX));
-    }
-}
-
-/// Which addresses each flow has: its destination's, and a source that no other flow to there has.
+/// The addresses of each flow: its destination's, and a source that no other flow to there has.
 /// A source so has flows to several destinations, as hosts do.
 #[derive(Default)]
 struct Addresses {
