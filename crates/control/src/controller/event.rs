@@ -178,6 +178,7 @@ impl Alarm {
         match self {
             Alarm::LldpForged { at, .. } => Some(("lldp", *at)),
             Alarm::LinkNotStated { to, .. } => Some(("link", *to)),
+            Alarm::LinkNarrow { to, .. } => Some(("narrow", *to)),
             _ => None,
         }
     }

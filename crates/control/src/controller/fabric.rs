@@ -1135,7 +1135,7 @@ impl Controller {
     pub(super) fn fabric_narrow(&mut self, now: Instant, from: Location, to: Location) {
         let nodes = [from, to].map(|end| self.fabric.nodes.get(&end.dpid));
         if nodes.iter().flatten().filter(|n| n.is_member()).count() == 2 {
-            self.outbox.alarm(Alarm::LinkNarrow { from, to });
+            self.outbox.alarm_once(now, Alarm::LinkNarrow { from, to });
             self.fabric_without(now, &[(from, to)]);
         }
     }
