@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use crate::engine::json_schema;
 use crate::engine::runner;
-use crate::qos;
 use crate::table;
 use cli::failure::Failure;
 use cli::output::say;
@@ -19,11 +18,10 @@ pub struct Args {
     /// scenario names
     #[arg(long)]
     pub transport: Option<Transport>,
-    /// The controller: auster (if not given), none (each switch learns by itself) or tcp:HOST:PORT.
-    /// Scenarios that compare controllers take several, and any program as 'NAME=COMMAND', with
-    /// {address} and {port} where it has to listen
+    /// The controller: auster (if not given), none (each switch learns by itself), tcp:HOST:PORT,
+    /// or any program as 'NAME=COMMAND', with {address} and {port} where it has to listen
     #[arg(long, value_name = "METHOD")]
-    pub controller: Vec<String>,
+    pub controller: Option<String>,
     /// Print the results as one JSON document
     #[arg(long)]
     pub json: bool,
@@ -45,24 +43,6 @@ pub struct Args {
     /// The length of what is measured, instead of the scenario's seconds
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
-}
-
-impl Args {
-    /// Nobody else was asked for.
-    pub fn is_auster(&self) -> bool {
-        self.controller.iter().all(|words| words == "auster")
-    }
-
-    /// The controller of a scenario that compares none.
-    pub fn one_controller(&self) -> Result<&str, Failure> {
-        match self.controller.as_slice() {
-            [] => Ok("auster"),
-            [one] => Ok(one),
-            _ => Err(Failure::usage(
-                "--controller: this scenario compares none; give one",
-            )),
-        }
-    }
 }
 
 #[derive(clap::Args)]
@@ -100,18 +80,11 @@ struct Kind {
     run: fn(&Args) -> Result<(), Failure>,
 }
 
-const KINDS: [Kind; 2] = [
-    Kind {
-        is_ours: table::is_ours,
-        read: |path| table::settings::Scenario::read(path).map(drop),
-        run: table::run,
-    },
-    Kind {
-        is_ours: qos::paper::is_ours,
-        read: |path| qos::paper::settings::Scenario::read(path).map(drop),
-        run: qos::paper::run,
-    },
-];
+const KINDS: [Kind; 1] = [Kind {
+    is_ours: table::is_ours,
+    read: |path| table::settings::Scenario::read(path).map(drop),
+    run: table::run,
+}];
 
 fn read(path: &Path) -> Result<(), Failure> {
     match KINDS.iter().find(|kind| (kind.is_ours)(path)) {

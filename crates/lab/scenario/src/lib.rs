@@ -5,6 +5,5 @@
 
 mod engine;
 pub mod experiment;
-pub mod qos;
 pub mod report;
 pub mod table;

@@ -41,7 +41,11 @@ pub fn is_ours(scenario: &Path) -> bool {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    if !args.is_auster() || args.transport.is_some() {
+    let is_auster = args
+        .controller
+        .as_deref()
+        .is_none_or(|word| word == "auster");
+    if !is_auster || args.transport.is_some() {
         return Err(Failure::usage(
             "--controller, --transport: this scenario brings its own, over plain TCP",
         ));
