@@ -23,7 +23,7 @@ pub enum Command {
 Example:
   auster lab run scenarios/first-contact.toml --once
   auster lab run scenarios/first-contact.toml --transport tls --out results/first-contact
-  auster lab run scenarios/qos-paper.toml -o results/qos-paper \\
+  auster lab run scenarios/ring-failure.toml --once -o results/mine \\
       --controller 'mine=python3 mine.py --listen {address}:{port}'")]
     Run(experiment::Args),
     /// Check scenarios without running them, and report every mistake with its line

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use crate::engine::json_schema;
 use crate::engine::runner;
-use crate::qos;
 use cli::failure::Failure;
 use cli::output::say;
 use testbed::plane::Transport;
@@ -18,11 +17,10 @@ pub struct Args {
     /// scenario names
     #[arg(long)]
     pub transport: Option<Transport>,
-    /// The controller: auster (if not given), none (each switch learns by itself) or tcp:HOST:PORT.
-    /// Scenarios that compare controllers take several, and any program as 'NAME=COMMAND', with
-    /// {address} and {port} where it has to listen
+    /// The controller: auster (if not given), none (each switch learns by itself), tcp:HOST:PORT,
+    /// or any program as 'NAME=COMMAND', with {address} and {port} where it has to listen
     #[arg(long, value_name = "METHOD")]
-    pub controller: Vec<String>,
+    pub controller: Option<String>,
     /// Print the results as one JSON document
     #[arg(long)]
     pub json: bool,
@@ -44,24 +42,6 @@ pub struct Args {
     /// The length of what is measured, instead of the scenario's seconds
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
-}
-
-impl Args {
-    /// Nobody else was asked for.
-    pub fn is_auster(&self) -> bool {
-        self.controller.iter().all(|words| words == "auster")
-    }
-
-    /// The controller of a scenario that compares none.
-    pub fn one_controller(&self) -> Result<&str, Failure> {
-        match self.controller.as_slice() {
-            [] => Ok("auster"),
-            [one] => Ok(one),
-            _ => Err(Failure::usage(
-                "--controller: this scenario compares none; give one",
-            )),
-        }
-    }
 }
 
 #[derive(clap::Args)]
@@ -92,24 +72,8 @@ pub fn schema() -> serde_json::Value {
     json_schema::document()
 }
 
-/// A kind of scenario that the engine does not run yet. It reports its first mistake only.
-struct Kind {
-    is_ours: fn(&Path) -> bool,
-    read: fn(&Path) -> Result<(), Failure>,
-    run: fn(&Args) -> Result<(), Failure>,
-}
-
-const KINDS: [Kind; 1] = [Kind {
-    is_ours: qos::paper::is_ours,
-    read: |path| qos::paper::settings::Scenario::read(path).map(drop),
-    run: qos::paper::run,
-}];
-
 fn read(path: &Path) -> Result<(), Failure> {
-    match KINDS.iter().find(|kind| (kind.is_ours)(path)) {
-        Some(kind) => (kind.read)(path),
-        None => not_foreign(path).and_then(|()| runner::check(path)),
-    }
+    not_foreign(path).and_then(|()| runner::check(path))
 }
 
 /// Refuses a file of another command by the keys at its top.
@@ -131,13 +95,7 @@ fn not_foreign(path: &Path) -> Result<(), Failure> {
 }
 
 pub fn run(args: &Args) -> Result<(), Failure> {
-    match KINDS.iter().find(|kind| (kind.is_ours)(&args.scenario)) {
-        Some(_) if !args.only.is_empty() => {
-            Err(Failure::usage("--only: this scenario has no cells"))
-        }
-        Some(kind) => (kind.run)(args),
-        None => not_foreign(&args.scenario).and_then(|()| runner::run(args)),
-    }
+    not_foreign(&args.scenario).and_then(|()| runner::run(args))
 }
 
 #[cfg(test)]

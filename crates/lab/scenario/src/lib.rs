@@ -5,5 +5,4 @@
 
 mod engine;
 pub mod experiment;
-pub mod qos;
 pub mod report;

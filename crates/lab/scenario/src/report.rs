@@ -28,6 +28,9 @@ pub struct Document {
     pub started_unix_s: u64,
     pub machine: Machine,
     pub passed: bool,
+    /// The controllers that could not be prepared, with the reasons.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     pub networks: Vec<Outcome>,
     /// The verdicts of the scenario's claims.
     pub checks: Vec<Check>,

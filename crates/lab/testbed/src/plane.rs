@@ -259,7 +259,7 @@ pub struct Plane {
 
 /// Starts any controller by a shell, in the controller's namespace: `{address}` and `{port}` of its
 /// words are where it has to listen.
-pub fn start_command(network: &mut Network, words: &str) -> Result<Plane, Failure> {
+fn start_command(network: &mut Network, words: &str) -> Result<Plane, Failure> {
     let port = OPENFLOW_PORT.to_string();
     let words = words.replace("{address}", CONTROLLER_ADDRESS);
     let words = words.replace("{port}", &port);

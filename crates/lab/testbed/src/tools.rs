@@ -121,6 +121,20 @@ pub fn path() -> Result<OsString, Failure> {
     Ok(path)
 }
 
+/// Runs a command by a shell on the machine itself, to its end. An error has the last line of what
+/// it said.
+pub fn shell(words: &str) -> Result<(), String> {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", words]).stdin(Stdio::null());
+    let output = shell.output().map_err(|e| e.to_string())?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let last = errors.lines().last().unwrap_or("it said nothing");
+    Err(format!("{last} ({})", output.status))
+}
+
 /// The shell of a lab, for threads beside the one that changes its network. Commands begin in the
 /// lab's directory and find its Open vSwitch and `auster`.
 #[derive(Clone, Debug)]

@@ -1,5 +1,5 @@
-//! The course of a run: the moments that have happened and the probes that have ended, for threads
-//! that wait for each other.
+//! The course of a run: the moments that have happened, and the probes and streams that have ended,
+//! for threads that wait for each other.
 
 use std::collections::BTreeSet;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,8 @@ pub struct Course {
 #[derive(Default)]
 struct Past {
     moments: BTreeSet<String>,
-    probes: BTreeSet<String>,
+    /// Probes and streams by their ids.
+    ended: BTreeSet<String>,
     /// No moment is to come.
     is_over: bool,
 }
@@ -21,8 +22,8 @@ struct Past {
 /// Something that ends when it is dropped, however its thread ended.
 pub struct Ending<'a> {
     course: &'a Course,
-    /// A probe, or all moments.
-    probe: Option<&'a str>,
+    /// A probe or stream, or all moments.
+    id: Option<&'a str>,
 }
 
 impl Course {
@@ -36,21 +37,28 @@ impl Course {
         self.past().moments.contains(id)
     }
 
-    pub fn wait_for_probe(&self, id: &str) {
-        self.wait(|past| past.probes.contains(id));
+    /// Whether a moment has happened or never will.
+    pub fn is_past(&self, moment: &str) -> bool {
+        let past = self.past();
+        past.is_over || past.moments.contains(moment)
+    }
+
+    /// Waits for the end of a probe or stream.
+    pub fn wait_for_end(&self, id: &str) {
+        self.wait(|past| past.ended.contains(id));
     }
 
     pub fn moments(&self) -> Ending<'_> {
         Ending {
             course: self,
-            probe: None,
+            id: None,
         }
     }
 
-    pub fn probe<'a>(&'a self, id: &'a str) -> Ending<'a> {
+    pub fn ending<'a>(&'a self, id: &'a str) -> Ending<'a> {
         Ending {
             course: self,
-            probe: Some(id),
+            id: Some(id),
         }
     }
 
@@ -71,8 +79,8 @@ impl Course {
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        self.course.change(|past| match self.probe {
-            Some(probe) => past.probes.insert(probe.to_string()),
+        self.course.change(|past| match self.id {
+            Some(id) => past.ended.insert(id.to_string()),
             None => std::mem::replace(&mut past.is_over, true),
         });
     }
@@ -87,14 +95,16 @@ mod tests {
         let course = Course::default();
         std::thread::scope(|scope| {
             let probe = scope.spawn(|| {
-                let _ending = course.probe("found");
+                let _ending = course.ending("found");
                 course.wait_for_moment("killed")
             });
             let other = scope.spawn(|| course.wait_for_moment("never"));
             let moments = course.moments();
             course.happened("killed");
-            course.wait_for_probe("found");
+            course.wait_for_end("found");
+            assert!(course.is_past("killed") && !course.is_past("never"));
             drop(moments);
+            assert!(course.is_past("never"));
             assert!(probe.join().unwrap());
             assert!(!other.join().unwrap());
         });

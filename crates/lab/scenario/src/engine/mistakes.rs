@@ -1746,7 +1746,7 @@ fn moments_that_are_random_or_wait_and_probes_of_some_cells_have_their_mistakes(
         (
             "waits = \"found\"",
             "waits = \"fuond\"",
-            "at.waits: no [[probe]] has id = \"fuond\"; did you mean found?",
+            "at.waits: no [[traffic]] or [[probe]] has id = \"fuond\"; did you mean found?",
         ),
         (
             "after = \"killed\"\n",
@@ -1757,7 +1757,7 @@ fn moments_that_are_random_or_wait_and_probes_of_some_cells_have_their_mistakes(
             "[[row]]",
             "[[traffic]]\nid = \"calm\"\nkind = \"ping\"\npairs = \"all\"\n\
              interval = \"1s\"\n[[row]]",
-            "at.waits: traffic does not wait",
+            "traffic.kind: it has to know when \"seen\" happens, which waits; write ends = ",
         ),
         ("\"300ms\"]", "\"300\"]", "at.time: "),
         ("[\"0ms\"", "[\"400ms\"", "at.time: "),
@@ -2019,4 +2019,130 @@ fn mistakes_about_traces_and_tables_are_found() {
         ),
     ];
     each_is_reported(good, &auster(), &mistakes.map(anywhere));
+}
+
+const TRANSFERS: &str = r#"title = "test"
+[topology]
+graph = "single,4"
+[controller]
+program = "$program"
+prepare = "$prepare"
+[matrix]
+program = ["none", "mine=exec mine {port}"]
+prepare = ["true"]
+[[traffic]]
+id = "bulk"
+kind = "tcp"
+from = "h1"
+to = "h2"
+[[traffic]]
+id = "file"
+kind = "tcp"
+from = "h3"
+to = "h4"
+bytes = 1000
+count = 1
+begins = "begun"
+[[traffic]]
+id = "stream"
+kind = "udp"
+from = "h3"
+to = "h4"
+rate_mbps = 1
+begins = "sent"
+[[at]]
+id = "begun"
+time = "500ms"
+[[at]]
+id = "sent"
+after = "begun"
+time = "0s"
+waits = "file"
+[[at]]
+id = "end"
+after = "sent"
+time = "1s"
+[[row]]
+name = "transfers"
+transfer_ms = "max(file.transfer_ms)"
+[[row]]
+of = "program=none*"
+name = "streams"
+lost = "stream.lost"
+[[claim]]
+row = "streams"
+that = "max(lost) == 0"
+[[plot]]
+id = "lost"
+row = "streams"
+bars = ["lost"]
+by = "program"
+"#;
+
+#[test]
+fn moments_that_wait_for_streams_have_their_mistakes() {
+    let scenario = read(TRANSFERS, &auster()).ok().unwrap();
+    assert_eq!(scenario.cells.len(), 2);
+    assert_eq!(
+        scenario.cells[1].network.prepare.as_deref(),
+        Some("true"),
+        "any controller may take it"
+    );
+    let mistakes = [
+        (
+            "waits = \"file\"",
+            "waits = \"fiel\"",
+            "at.waits: no [[traffic]] or [[probe]] has id = \"fiel\"; did you mean file?",
+        ),
+        (
+            "waits = \"file\"",
+            "waits = \"stream\"",
+            "at.waits: \"stream\" has not begun; write a moment that comes after \"sent\"",
+        ),
+        (
+            "count = 1\n",
+            "",
+            "traffic.id: a moment waits for its end; write count = 1",
+        ),
+        (
+            "count = 1\n",
+            "count = 0\n",
+            "traffic.count: 0 is not a whole number from 1",
+        ),
+        (
+            "id = \"bulk\"\n",
+            "id = \"bulk\"\ncount = 2\n",
+            "traffic.count: only transfers with bytes are repeated",
+        ),
+        (
+            "begins = \"sent\"",
+            "begins = \"begun\"",
+            "traffic.kind: it has to know when \"sent\" happens, which waits; write ends = ",
+        ),
+        (
+            "kind = \"udp\"\nfrom = \"h3\"\nto = \"h4\"\nrate_mbps = 1",
+            "kind = \"ping\"\nbetween = [\"h3-h4\"]\ninterval = \"1s\"",
+            "traffic.kind: it has to know when \"sent\" happens",
+        ),
+        ("\"true\"", "1", "controller.prepare: "),
+    ];
+    each_is_reported(TRANSFERS, &auster(), &mistakes.map(anywhere));
+}
+
+#[test]
+fn a_part_may_lack_the_rows_of_claims_and_plots() {
+    let controller = auster();
+    let around = Circumstances {
+        beside: Path::new("."),
+        controller: &controller,
+        runs: None,
+        seconds: None,
+        quick: false,
+        only: &["program=mine*".to_string()],
+    };
+    let part = Scenario::read(TRANSFERS, &around).ok().unwrap();
+    assert_eq!((part.claims.len(), part.plots.len()), (0, 0));
+    let text = TRANSFERS.replace("row = \"streams\"", "row = \"stream\"");
+    let found = Scenario::read(&text, &around).err().unwrap();
+    assert!(found[0].text.contains("named 'stream'"), "{found:?}");
 }

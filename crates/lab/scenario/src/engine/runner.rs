@@ -1,6 +1,6 @@
 //! Runs a scenario on real networks, one after the other, with figures and verdicts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::thread::ScopedJoinHandle;
@@ -43,7 +43,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let path = &args.scenario;
     let text = std::fs::read_to_string(path).map_err(|e| Failure::file(path, e))?;
     let transport = args.transport.unwrap_or(Transport::Tcp);
-    let controller = Controller::parse(args.one_controller()?, transport)?;
+    let controller = Controller::parse(args.controller.as_deref().unwrap_or("auster"), transport)?;
     let around = Circumstances {
         beside: path.parent().unwrap_or(Path::new(".")),
         controller: &controller,
@@ -52,17 +52,17 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         quick: args.quick,
         only: &args.only,
     };
-    let scenario = Scenario::read(&text, &around).map_err(|found| mistakes(path, &found))?;
+    let mut scenario = Scenario::read(&text, &around).map_err(|found| mistakes(path, &found))?;
     let has_network = scenario
         .cells
         .iter()
         .any(|cell| cell.network.has_switches());
-    if !has_network && (args.transport.is_some() || !args.controller.is_empty()) {
+    if !has_network && (args.transport.is_some() || args.controller.is_some()) {
         return Err(Failure::usage(
             "--controller, --transport: the scenario has no network",
         ));
     }
-    if scenario.own_controller && (args.transport.is_some() || !args.controller.is_empty()) {
+    if scenario.own_controller && (args.transport.is_some() || args.controller.is_some()) {
         return Err(Failure::usage(
             "--controller, --transport: the scenario has a [controller] of its own",
         ));
@@ -75,6 +75,11 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if let Some(out) = &args.out {
         // Not after minutes of pings.
         std::fs::create_dir_all(out).map_err(|e| Failure::file(out, e))?;
+    }
+    let left_out = prepare(&mut scenario);
+    left_out.iter().for_each(|left| note!("left out: {left}"));
+    if scenario.networks.is_empty() {
+        return Err(Failure::machine("no controller is left to measure"));
     }
     // Before anything that starts a thread; see `Signals::take`.
     let signals = Signals::take()?;
@@ -111,6 +116,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         started_unix_s: unix_seconds(),
         machine: Machine::here(),
         passed: outcomes.iter().all(Outcome::passed) && checks.iter().all(|check| check.passed),
+        left_out,
         networks: outcomes,
         checks,
     };
@@ -121,6 +127,30 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         say_part!("{}", rows::tables(&scenario, &rows));
     }
     conclude(args, &document, &raw, &plot::draw(&scenario, &rows))
+}
+
+/// Runs the command that each controller needs once. Where it fails, the controller's cells have no
+/// runs and no rows. Returns these controllers with the reasons.
+fn prepare(scenario: &mut Scenario) -> Vec<String> {
+    let mut done = BTreeMap::new();
+    for cell in &mut scenario.cells {
+        let Some(words) = &cell.network.prepare else {
+            continue;
+        };
+        let controller = &cell.network.controller;
+        let problem = done.entry(words.clone()).or_insert_with(|| {
+            let problem = tools::shell(words).err()?;
+            Some(format!("{controller}: {words}: {problem}"))
+        });
+        if problem.is_some() {
+            cell.rows.clear();
+        }
+    }
+    let cells = &scenario.cells;
+    let failed = |words: &String| done.get(words).is_some_and(Option::is_some);
+    let is_there = |run: &Run| !cells[run.cell].network.prepare.as_ref().is_some_and(failed);
+    (scenario.networks).retain(|network| network.runs.iter().all(is_there));
+    done.into_values().flatten().collect()
 }
 
 /// Reads scenarios and reports all their mistakes.
@@ -265,6 +295,7 @@ impl<'a> Experiment<'a> {
             .collect();
         let mut prober = Prober::new(namespaces).map_err(Failure::machine)?;
         let mut done = 0;
+        let mut introduced = BTreeSet::new();
         for (n, run) in runs.iter().enumerate() {
             let cell = &self.scenario.cells[run.cell];
             let mut readiness = Readiness {
@@ -277,6 +308,14 @@ impl<'a> Experiment<'a> {
             match n {
                 0 => readiness.first(started, run, &mut outcome)?,
                 _ => readiness.again(run)?,
+            }
+            for (stream, pairs) in cell.traffic.iter().zip(&run.pairs) {
+                for pair in pairs {
+                    let ends = Ends::of(&network, pair.0, pair.1);
+                    if !introduced.contains(pair) && stream.kind.introduce(*pair, &ends)? {
+                        introduced.insert(*pair);
+                    }
+                }
             }
             let (mut rows, flaw) =
                 one_run(cell, run, &mut network, &plane, &mut prober, &mut outcome)?;
@@ -417,15 +456,16 @@ fn one_run(
     prober: &mut Prober,
     outcome: &mut Outcome,
 ) -> Result<(Vec<Row>, Option<String>), Failure> {
-    let planned = timeline::draw(&cell.moments, cell.network.seed, run.number);
-    let Some(end) = time_of(&planned, END) else {
+    let planned = &timeline::draw(&cell.moments, cell.network.seed, run.number);
+    let Some(end) = time_of(planned, END) else {
         // Nothing but readiness is measured.
         return Ok((Vec::new(), None));
     };
     let first = prober.samples().len();
     let start = prober.elapsed();
     let epoch = Instant::now() - start;
-    let senders = senders(cell, run, &planned, epoch, start, Some(network));
+    let course = Course::default();
+    let stages = stages(cell, run, planned, epoch, start, Some((network, &course)));
     // Traffic has threads of its own: it does not stop while processes end and start.
     let scene = &Scene {
         topology: &cell.network.topology,
@@ -436,14 +476,13 @@ fn one_run(
         epoch,
         until: start + end,
     };
-    let course = Course::default();
+    let course = &course;
     let (times, series, records) = std::thread::scope(|scope| {
-        let course = &course;
         let probes = cell.probes.iter();
         let observers: Vec<_> = probes
             .map(|probe| {
                 scope.spawn(move || {
-                    let _ending = course.probe(&probe.id);
+                    let _ending = course.ending(&probe.id);
                     match course.wait_for_moment(&probe.begins) {
                         true => probe.kind.observe(scene),
                         false => Ok(Series::new()),
@@ -454,15 +493,28 @@ fn one_run(
         let events = Events {
             cell,
             run: run.number,
-            planned: &planned,
+            planned,
             course,
             epoch,
             start,
         };
         let events = scope.spawn(move || events.apply(network, plane));
-        let streams = senders.into_iter().map(|sender| match sender {
-            Sender::Prober(flows) => Stream::Echoes(flows),
-            Sender::Thread(work) => Stream::Own(scope.spawn(work)),
+        let streams = cell.traffic.iter().zip(stages).map(|(stream, mut stage)| {
+            let work = match stream.kind.sender(&stage) {
+                Sender::Prober(flows) => return Stream::Echoes(flows),
+                Sender::Thread(work) => work,
+            };
+            let waits = timeline::waits_between(&cell.moments, planned, [START, &stream.begins]);
+            let begins_late = waits.count() > 0;
+            Stream::Own(scope.spawn(move || {
+                let _ending = course.ending(&stream.id);
+                if begins_late && course.wait_for_moment(&stream.begins) {
+                    let late = epoch.elapsed().saturating_sub(stage.from);
+                    stage.from += late;
+                    stage.until += late;
+                }
+                work(stage)
+            }))
         });
         let streams: Vec<Stream<'_>> = streams.collect();
         let mut flows: Vec<Flow> = streams.iter().flat_map(Stream::flows).copied().collect();
@@ -500,11 +552,12 @@ fn run_alone(cell: &Cell, run: &Run) -> Result<Vec<Row>, Failure> {
     let retries = cell.valid.as_ref().map(|valid| valid.retries);
     let mut repeats = 0;
     loop {
-        let senders = senders(cell, run, &planned, Instant::now(), Duration::ZERO, None);
+        let stages = stages(cell, run, &planned, Instant::now(), Duration::ZERO, None);
         let records = std::thread::scope(|scope| {
-            let works = senders.into_iter().filter_map(|sender| match sender {
+            let streams = cell.traffic.iter().zip(stages);
+            let works = streams.filter_map(|(stream, stage)| match stream.kind.sender(&stage) {
                 Sender::Prober(_) => None,
-                Sender::Thread(work) => Some(scope.spawn(work)),
+                Sender::Thread(work) => Some(scope.spawn(|| work(stage))),
             });
             let works: Vec<_> = works.collect();
             let records = works.into_iter().map(joined);
@@ -526,35 +579,39 @@ fn run_alone(cell: &Cell, run: &Run) -> Result<Vec<Row>, Failure> {
     }
 }
 
-/// The senders of a run that begins at `start` since `epoch`.
-fn senders<'c>(
+/// The stages of the streams of a run that begins at `start` since `epoch`.
+fn stages<'c>(
     cell: &'c Cell,
     run: &Run,
     planned: &[(String, Duration)],
     epoch: Instant,
     start: Duration,
-    network: Option<&Network>,
-) -> Vec<Sender<'c>> {
+    here: Option<(&Network, &'c Course)>,
+) -> Vec<Stage<'c>> {
     let at = |moment: &str| start + time_of(planned, moment).unwrap_or_default();
     let streams = cell.traffic.iter().zip(&run.pairs);
-    let senders = streams.map(|(stream, pairs)| {
-        let ends = network.into_iter().flat_map(|network| {
+    let stages = streams.map(|(stream, pairs)| {
+        let ends = here.into_iter().flat_map(|(network, _)| {
             let ends = pairs.iter();
             ends.map(|(from, to)| Ends::of(network, *from, *to))
         });
         let seed = cell.network.seed ^ Fnv1a::of(stream.id.as_bytes());
-        stream.kind.sender(Stage {
+        let [begins, end] = [stream.begins.as_str(), &stream.ends];
+        let mut waits = timeline::waits_between(&cell.moments, planned, [begins, end]);
+        let course = here.filter(|_| waits.next().is_some());
+        Stage {
             pairs: pairs.clone(),
             ends: ends.collect(),
             epoch,
             from: at(&stream.begins),
-            until: at(&stream.ends),
-            switches: network.map_or_else(String::new, |network| network.namespace(SWITCHES)),
+            until: at(end),
+            end: course.map(|(_, course)| (course, end)),
+            switches: here.map_or_else(String::new, |(network, _)| network.namespace(SWITCHES)),
             seed: cell.network.seed + run.number - 1,
             random: SplitMix64::new(seed).fork(run.number as u32),
-        })
+        }
     });
-    senders.collect()
+    stages.collect()
 }
 
 /// A stream under way.
@@ -618,8 +675,8 @@ impl Events<'_> {
             match step {
                 Step::Moment(id) => {
                     let mut moments = self.cell.moments.iter().filter(|moment| moment.id == id);
-                    if let Some(probe) = moments.find_map(|moment| moment.waits.as_ref()) {
-                        self.course.wait_for_probe(probe);
+                    if let Some(id) = moments.find_map(|moment| moment.waits.as_ref()) {
+                        self.course.wait_for_end(id);
                         late = late.max(self.epoch.elapsed().saturating_sub(due));
                     }
                     let now = match id {

@@ -77,6 +77,8 @@ pub struct NetworkSpec {
     /// Hosts know each other's hardware addresses from the start.
     pub static_arp: bool,
     pub controller: Controller,
+    /// A command that the controller needs once on this machine, before any network.
+    pub prepare: Option<String>,
     /// Commands that follow the start of the controller.
     pub setup: Vec<Step>,
     /// The impairment of the link between switches and controller.
@@ -348,11 +350,16 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
         false => check_patterns(&top, &names),
     }
     let cells = cells.into_iter().collect::<Option<Vec<Cell>>>();
+    let mut plots = top.sections("plot");
+    if let Some(cells) = cells.as_ref().filter(|_| around.is_part()) {
+        let lacks_row = |section: &Section<'_>| lacks_row(section, &top, cells);
+        claims.retain(|section| !lacks_row(section));
+        plots.retain(|section| !lacks_row(section));
+    }
     let claims = claims
         .into_iter()
         .map(|section| claim(section, cells.as_deref(), around.is_part()))
         .collect::<Vec<_>>();
-    let plots = top.sections("plot");
     let plots = plots
         .into_iter()
         .filter_map(|section| plot(section, cells.as_deref(), around.is_part()))
@@ -474,6 +481,9 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
             );
         }
         let kind = traffic::read(&section);
+        if let Some(kind) = &kind {
+            check_waits(&section, kind.as_ref(), &moments, &times, [&begins, &ends]);
+        }
         if let (Some(kind), Some(id)) = (&kind, &id) {
             let figures = kind.figures().iter();
             names.extend(figures.map(|(figure, shape)| (format!("{id}.{figure}"), *shape)));
@@ -616,6 +626,7 @@ fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec>
     let control = top.impairment("control");
     let section = top.section("controller");
     let own = section.as_ref().and_then(controller);
+    let prepare = section.as_ref().and_then(|section| section.text("prepare"));
     let graph = top
         .section("topology")
         .and_then(|topology| topology.text("graph"));
@@ -696,6 +707,7 @@ fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec>
         config,
         static_arp,
         controller,
+        prepare,
         control,
         seed,
     })
@@ -816,6 +828,17 @@ fn has_cells(section: &Section<'_>, names: &[String]) -> bool {
     patterns.all(|pattern| names.iter().any(|name| matrix::is_meant(&pattern, name)))
 }
 
+/// Whether a claim or plot is about a row that only other cells have.
+fn lacks_row(section: &Section<'_>, top: &Section<'_>, cells: &[Cell]) -> bool {
+    let Some(name) = section.text("row") else {
+        return false;
+    };
+    let rows = top.sections("row");
+    let mut known = rows.iter().filter_map(|row| row.text("name"));
+    let mut here = cells.iter().flat_map(|cell| &cell.rows);
+    known.any(|known| known == name) && !here.any(|row| row.name == name)
+}
+
 /// The sections of a kind that are for a cell.
 fn sections_for<'a>(top: &Section<'a>, kind: &'a str, name: &str) -> Vec<Section<'a>> {
     let mut sections = top.sections(kind);
@@ -880,7 +903,7 @@ fn moments(top: &Section<'_>, cell: &str, network: Option<&NetworkSpec>) -> (Vec
         let times = timeline::schedule(&moments);
         let after = moment(&section, "after", &times).unwrap_or_else(|| START.to_string());
         let time = section.required_time("time", Duration::ZERO..=TIME_MAX);
-        let waits = waits(top, &section, &moments, &after);
+        let waits = waits(top, &section, cell, &moments, &after);
         let happens = section.truth("when").unwrap_or(true);
         let event = event::read(&section);
         if event.is_some() && network.is_some_and(|spec| !spec.has_switches()) {
@@ -921,35 +944,60 @@ fn moments(top: &Section<'_>, cell: &str, network: Option<&NetworkSpec>) -> (Vec
     (moments, events)
 }
 
-/// The probe whose end a moment waits for. It must have begun before.
+/// The probe or stream whose end a moment waits for. It must have begun before.
 fn waits(
     top: &Section<'_>,
     section: &Section<'_>,
+    cell: &str,
     moments: &[Moment],
     after: &str,
 ) -> Option<String> {
     let id = section.text("waits")?;
-    let probes = top.sections("probe");
-    let mut ids: Vec<String> = Vec::new();
-    for probe in &probes {
-        ids.extend(probe.text("id"));
-    }
-    let Some(place) = ids.iter().position(|known| *known == id) else {
-        let right = suggestion(&id, ids.iter().map(String::as_str));
-        section.problem("waits", format!("no [[probe]] has id = \"{id}\"; {right}"));
+    let mut known = sections_for(top, "traffic", cell);
+    known.extend(top.sections("probe"));
+    let ids: Vec<Option<String>> = known.iter().map(|known| known.text("id")).collect();
+    let Some(place) = ids.iter().position(|known| known.as_ref() == Some(&id)) else {
+        let right = suggestion(&id, ids.iter().flatten().map(String::as_str));
+        let problem = format!("no [[traffic]] or [[probe]] has id = \"{id}\"; {right}");
+        section.problem("waits", problem);
         return None;
     };
-    let begins = probes[place].text("begins");
+    let begins = known[place].text("begins");
     let begins = begins.unwrap_or_else(|| START.to_string());
     if !timeline::is_past(moments, &begins, after) {
         let right = format!("write a moment that comes after \"{begins}\", when it begins");
         section.problem("waits", format!("\"{id}\" has not begun; {right}"));
         return None;
     }
-    if top.has("traffic") {
-        section.problem("waits", "traffic does not wait; leave [[traffic]] out");
-    }
     Some(id)
+}
+
+/// Whether a stream can go on while moments wait, and end while one waits for it.
+fn check_waits(
+    section: &Section<'_>,
+    kind: &dyn Traffic,
+    moments: &[Moment],
+    times: &[(String, Duration)],
+    [begins, ends]: [&str; 2],
+) {
+    let begins = if kind.keeps_to_plan() { START } else { begins };
+    let mut waits = timeline::waits_between(moments, times, [begins, ends]);
+    let own = section.text("id");
+    let is_own = |moment: &Moment| moment.waits == own;
+    if moments.iter().any(is_own) && !kind.has_own_end() {
+        let right = "write count = 1, of tcp or newcomers";
+        section.problem("id", format!("a moment waits for its end; {right}"));
+    }
+    if let Some(moment) = waits.next()
+        && !kind.ends_on_demand()
+    {
+        let right = "write ends = \"…\", a moment before it";
+        let problem = format!(
+            "it has to know when \"{}\" happens, which waits; {right}",
+            moment.id
+        );
+        section.problem("kind", problem);
+    }
 }
 
 fn valid(top: &Section<'_>, known: &[(&str, Shape)]) -> Option<Valid> {

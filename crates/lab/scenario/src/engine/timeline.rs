@@ -20,7 +20,7 @@ pub struct Moment {
     pub after: String,
     /// The least and the most of it, which are the same unless it is random.
     pub time: RangeInclusive<Duration>,
-    /// The probe that must have ended before.
+    /// The probe or stream that must have ended before.
     pub waits: Option<String>,
 }
 
@@ -53,6 +53,25 @@ fn times(moments: &[Moment], after: impl Fn(&Moment) -> Duration) -> Vec<(String
 pub fn is_past(moments: &[Moment], id: &str, after: &str) -> bool {
     let known = moments.iter().find(|moment| moment.id == after);
     id == after || known.is_some_and(|moment| is_past(moments, id, &moment.after))
+}
+
+/// The moments that wait between two moments of a schedule, the second one among them. They delay
+/// it by a time that nobody knows before.
+pub fn waits_between<'m>(
+    moments: &'m [Moment],
+    times: &[(String, Duration)],
+    [from, to]: [&str; 2],
+) -> impl Iterator<Item = &'m Moment> {
+    // Moments of the same time happen in the order of the file.
+    let place = |id: &str| {
+        let place = times.iter().position(|(known, _)| known == id);
+        place.map(|place| (times[place].1, place))
+    };
+    let range = (place(from), place(to));
+    moments.iter().filter(move |moment| {
+        let own = place(&moment.id);
+        moment.waits.is_some() && own > range.0 && own <= range.1
+    })
 }
 
 /// The time of a moment in a schedule.
@@ -157,6 +176,36 @@ mod tests {
             Window::between(&times, &["cut".into(), "mend".into()]),
             None
         );
+    }
+
+    #[test]
+    fn a_moment_that_waits_delays_those_after_it() {
+        let moment = |id: &str, after: &str, time, waits: Option<&str>| Moment {
+            id: id.into(),
+            after: after.into(),
+            time: Duration::from_millis(time)..=Duration::from_millis(time),
+            waits: waits.map(str::to_string),
+        };
+        let moments = [
+            moment("begun", START, 500, None),
+            moment("done", "begun", 0, Some("file")),
+            moment(END, "done", 0, None),
+            moment("early", START, 400, None),
+        ];
+        let times = schedule(&moments);
+        let waits = |from: &str, to: &str| {
+            let found = waits_between(&moments, &times, [from, to]);
+            found.map(|moment| moment.id.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(waits(START, END), ["done"]);
+        assert_eq!(waits("begun", "done"), ["done"], "its own time is late");
+        assert_eq!(waits("done", END), [""; 0]);
+        assert_eq!(
+            waits(START, "begun"),
+            [""; 0],
+            "it is before it in the file"
+        );
+        assert_eq!(waits(START, "early"), [""; 0]);
     }
 
     #[test]

@@ -12,7 +12,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use openflow::packet::build::{self, Host};
-use serde::Serialize;
 
 use crate::traffic::stranger::{Door, ipv4_to, stranger};
 use cli::failure::Failure;
@@ -28,21 +27,14 @@ const INTRODUCTION_INTERVAL: Duration = Duration::from_millis(4);
 const LAST_PACKETS_TIME: Duration = Duration::from_millis(300);
 const MARK: &[u8; 16] = b"auster: new flow";
 
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Background {
     pub flows_sent: u64,
     /// Whose packet came to the host it was for.
     pub flows_delivered: u64,
 }
 
-impl Background {
-    pub fn add(&mut self, more: Background) {
-        self.flows_sent += more.flows_sent;
-        self.flows_delivered += more.flows_delivered;
-    }
-}
-
-/// The two doors and which strangers are behind them; made once for a network.
+/// The two doors and which strangers are behind them.
 pub struct Source {
     from: Arc<Door>,
     to: Arc<Door>,
@@ -60,24 +52,23 @@ pub struct Running {
 }
 
 impl Source {
-    /// Has every stranger send once, so that the network knows where they are.
-    pub fn open(from: Door, to: Door, first_number: usize) -> Source {
-        Source::after(Arc::default(), from, to, first_number)
-    }
-
-    /// [`Source::open`] on a network that may have seen the flows that are counted already.
-    pub fn after(flows: Arc<AtomicU64>, from: Door, to: Door, first_number: usize) -> Source {
-        let numbers = first_number..first_number + STRANGERS;
-        for number in numbers.clone() {
-            from.send(&introduction(stranger(number), to.host));
-            to.send(&introduction(stranger(number + STRANGERS), from.host));
-            std::thread::sleep(INTRODUCTION_INTERVAL);
-        }
+    /// The next flow is the one after those that are counted already.
+    pub fn new(flows: Arc<AtomicU64>, from: Door, to: Door, first_number: usize) -> Source {
         Source {
             from: Arc::new(from),
             to: Arc::new(to),
-            numbers,
+            numbers: first_number..first_number + STRANGERS,
             flows,
+        }
+    }
+
+    /// Has every stranger send once, so that the network knows where they are.
+    pub fn introduce(&self) {
+        for number in self.numbers.clone() {
+            let [here, there] = [stranger(number), stranger(number + STRANGERS)];
+            self.from.send(&introduction(here, self.to.host));
+            self.to.send(&introduction(there, self.from.host));
+            std::thread::sleep(INTRODUCTION_INTERVAL);
         }
     }
 

@@ -7,11 +7,9 @@
 use std::time::{Duration, Instant};
 
 use openflow::packet::build;
-use serde::Serialize;
 
 use crate::traffic::stranger::{Door, ipv4_to, stranger};
 use cli::failure::Failure;
-use measure::stats::Summary;
 
 const ICMP: u8 = 1;
 const ECHO_REPLY: u8 = 0;
@@ -23,17 +21,6 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// only when others are in place.
 const REST: Duration = Duration::from_millis(10);
 pub const LATER_PINGS: usize = 3;
-
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Icmp {
-    /// Trials, each with one first ping.
-    pub flows: u64,
-    pub first_lost: u64,
-    pub first_ms: Summary,
-    pub later_sent: u64,
-    pub later_lost: u64,
-    pub later_ms: Summary,
-}
 
 /// One trial's round trips, in milliseconds; `None` is a lost one.
 #[derive(Debug)]
@@ -68,27 +55,6 @@ pub fn measure(
     Ok(trials)
 }
 
-pub fn summarise(trials: &[Trial]) -> Icmp {
-    let of = |rtts: Vec<Option<f64>>| {
-        let answered: Vec<f64> = rtts.iter().flatten().copied().collect();
-        let lost = (rtts.len() - answered.len()) as u64;
-        (rtts.len() as u64, lost, Summary::of(&answered))
-    };
-    let (flows, first_lost, first_ms) = of(trials.iter().map(|t| t.first_ms).collect());
-    let (later_sent, later_lost, later_ms) = of(trials
-        .iter()
-        .flat_map(|t| t.later_ms.iter().copied())
-        .collect());
-    Icmp {
-        flows,
-        first_lost,
-        first_ms,
-        later_sent,
-        later_lost,
-        later_ms,
-    }
-}
-
 /// The round trip, or `None` when no answer came in time.
 fn ping(from: &Door, to: &Door, number: usize, sequence: u16) -> std::io::Result<Option<f64>> {
     let (identity, id) = (stranger(number), number as u16);
@@ -107,24 +73,4 @@ fn ping(from: &Door, to: &Door, number: usize, sequence: u16) -> std::io::Result
         }
     }
     Ok(None)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lost_pings_are_counted_and_have_no_round_trip() {
-        let trial = |first_ms, later: &[Option<f64>]| Trial {
-            first_ms,
-            later_ms: later.to_vec(),
-        };
-        let icmp = summarise(&[
-            trial(Some(4.0), &[Some(1.0), None, Some(1.0)]),
-            trial(None, &[Some(1.0), None, None]),
-        ]);
-        assert_eq!((icmp.flows, icmp.first_lost), (2, 1));
-        assert_eq!((icmp.later_sent, icmp.later_lost), (6, 3));
-        assert_eq!((icmp.first_ms.mean, icmp.later_ms.count), (4.0, 3));
-    }
 }

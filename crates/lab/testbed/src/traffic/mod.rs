@@ -2,7 +2,6 @@
 
 pub mod background;
 pub mod icmp;
-pub mod reachable;
 pub mod stranger;
 pub mod tcp;
 pub mod udp;

@@ -17,7 +17,6 @@ use openflow::MacAddr;
 use openflow::packet::build::{self, Host};
 
 use crate::netns;
-use crate::network::Network;
 use cli::failure::Failure;
 
 /// Strangers are numbered over the whole network: 10.64.0.0 onwards, beyond the lab's own hosts.
@@ -37,15 +36,6 @@ pub struct Door {
 }
 
 impl Door {
-    pub fn open(network: &Network, host: usize) -> Result<Door, Failure> {
-        let host = &network.topology.hosts[host];
-        let identity = Host {
-            mac: host.mac,
-            ip: host.address,
-        };
-        Door::at(network.namespace(&host.name), identity)
-    }
-
     /// Opens the door of a host in its namespace.
     pub fn at(namespace: String, host: Host) -> Result<Door, Failure> {
         let failed = |e: io::Error| Failure::machine(format!("frames of {namespace}: {e}"));

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use crate::netns;
 use crate::network::Network;
-use cli::failure::Failure;
 use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::socket::{setsockopt, sockopt};
 use openflow::packet::build::Host;
@@ -52,19 +51,13 @@ impl Ends {
     }
 }
 
-/// Sends this many bytes; the time it took, or why it failed.
-pub fn transfer(ends: &Ends, size_bytes: u64) -> Result<Duration, Failure> {
-    connection(ends, Amount::Bytes(size_bytes), None, |_| ())
-        .map_err(|e| Failure::machine(format!("TCP between the hosts: {e}")))
-}
-
 /// Opens a connection, sends, and closes it. Returns the time until the receiver had everything.
 /// `arrived` gets the number of bytes whenever the receiver takes some. A connection that is not
-/// over at its deadline is reset.
+/// over when no time is left is reset.
 pub fn connection(
     ends: &Ends,
     amount: Amount,
-    deadline: Option<Instant>,
+    left: &(dyn Fn() -> Duration + Sync),
     arrived: impl FnMut(usize) + Send,
 ) -> io::Result<Duration> {
     let listen = || TcpListener::bind((ends.address, 0));
@@ -74,7 +67,7 @@ pub fn connection(
     std::thread::scope(|scope| {
         let receiver = scope.spawn(|| receive(&listener, &is_over, arrived));
         // The socket has to be made in the host's namespace, and connects from there.
-        let sent = netns::within(&ends.from, || send(address, amount, deadline));
+        let sent = netns::within(&ends.from, || send(address, amount, left));
         // What has not arrived by now will not.
         is_over.store(
             sent.is_err() || amount == Amount::Endless,
@@ -94,11 +87,15 @@ pub fn connection(
     })
 }
 
-fn send(address: SocketAddr, amount: Amount, deadline: Option<Instant>) -> io::Result<Duration> {
+fn send(
+    address: SocketAddr,
+    amount: Amount,
+    time_left: &dyn Fn() -> Duration,
+) -> io::Result<Duration> {
     let chunk = vec![0x61; CHUNK_BYTES];
     let start = Instant::now();
-    let left = deadline.map_or(SILENCE_MAX, |deadline| deadline - start);
-    let mut stream = TcpStream::connect_timeout(&address, left.clamp(LOOK_INTERVAL, SILENCE_MAX))?;
+    let patience = time_left().clamp(LOOK_INTERVAL, SILENCE_MAX);
+    let mut stream = TcpStream::connect_timeout(&address, patience)?;
     // Closing early resets the connection: the rest must not arrive during the next measurement.
     let at_once = libc::linger {
         l_onoff: 1,
@@ -121,7 +118,7 @@ fn send(address: SocketAddr, amount: Amount, deadline: Option<Instant>) -> io::R
             }
             Err(e) => wait_on(e, progress)?,
         }
-        if is_past(deadline) {
+        if time_left().is_zero() {
             return match amount {
                 Amount::Bytes(_) => Err(ErrorKind::TimedOut.into()),
                 Amount::Endless => Ok(start.elapsed()),
@@ -133,14 +130,10 @@ fn send(address: SocketAddr, amount: Amount, deadline: Option<Instant>) -> io::R
         match stream.read(&mut [0]) {
             Ok(0) => return Ok(start.elapsed()),
             Ok(_) => return Err(io::Error::other("the receiver sent something")),
-            Err(_) if is_past(deadline) => return Err(ErrorKind::TimedOut.into()),
+            Err(_) if time_left().is_zero() => return Err(ErrorKind::TimedOut.into()),
             Err(e) => wait_on(e, progress)?,
         }
     }
-}
-
-fn is_past(deadline: Option<Instant>) -> bool {
-    deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
 /// Passes on an error that is not the end of a look, and a silence that is too long.
@@ -210,7 +203,7 @@ mod tests {
         let (is_over, mut seen) = (AtomicBool::new(false), 0);
         std::thread::scope(|scope| {
             let receiver = scope.spawn(|| receive(&listener, &is_over, |count| seen += count));
-            send(address, Amount::Bytes(300_001), None).unwrap();
+            send(address, Amount::Bytes(300_001), &|| Duration::MAX).unwrap();
             assert_eq!(receiver.join().unwrap().unwrap(), 300_001);
         });
         assert_eq!(seen, 300_001);
@@ -219,10 +212,11 @@ mod tests {
     #[test]
     fn a_deadline_ends_a_transfer_that_nobody_takes_and_one_without_end() {
         let (_listener, address) = listener();
-        let deadline = || Some(Instant::now() + Duration::from_millis(100));
-        let failed = send(address, Amount::Bytes(1 << 30), deadline()).unwrap_err();
+        let until = |deadline: Instant| move || deadline.saturating_duration_since(Instant::now());
+        let soon = || until(Instant::now() + Duration::from_millis(100));
+        let failed = send(address, Amount::Bytes(1 << 30), &soon()).unwrap_err();
         assert_eq!(failed.kind(), ErrorKind::TimedOut);
-        let took = send(address, Amount::Endless, deadline()).unwrap();
+        let took = send(address, Amount::Endless, &soon()).unwrap();
         assert!(took >= Duration::from_millis(90), "{took:?}");
     }
 }

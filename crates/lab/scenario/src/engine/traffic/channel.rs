@@ -92,7 +92,7 @@ impl Channel {
 
     /// Messages that are missing long after the last one are what is measured; a cell without
     /// figures has none.
-    fn carry(&self, stage: &Stage) -> Messages {
+    fn carry(&self, stage: &Stage<'_>) -> Messages {
         std::thread::sleep(stage.from.saturating_sub(stage.epoch.elapsed()));
         let seconds = stage.until.saturating_sub(stage.from).as_secs_f64();
         let each = self.condition.rate_per_s * seconds / self.agents as f64;
@@ -138,8 +138,8 @@ impl Traffic for Channel {
         &FIGURES
     }
 
-    fn sender(&self, stage: Stage) -> Sender<'_> {
-        Sender::Thread(Box::new(move || {
+    fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
+        Sender::Thread(Box::new(move |stage| {
             let record: Box<dyn Record> = Box::new(self.carry(&stage));
             Ok(record)
         }))

@@ -20,6 +20,7 @@ use testbed::probe::Flow;
 use testbed::topology::Topology;
 use testbed::traffic::tcp::Ends;
 
+use crate::engine::course::Course;
 use crate::engine::expression::{Shape, Value};
 use crate::engine::reader::{Section, suggestion};
 use crate::engine::timeline::Window;
@@ -60,12 +61,34 @@ pub trait Traffic: Sync {
         Vec::new()
     }
 
+    /// Whether it ends by itself, so that a moment may wait for it.
+    fn has_own_end(&self) -> bool {
+        false
+    }
+
+    /// Whether it keeps to the planned times of moments, even if they are late.
+    fn keeps_to_plan(&self) -> bool {
+        false
+    }
+
+    /// Whether it goes on until a moment happens, whenever that is. Other traffic without an own
+    /// end has to know its length when it begins.
+    fn ends_on_demand(&self) -> bool {
+        false
+    }
+
+    /// Makes the network know what the traffic takes for granted, once on each network. Returns
+    /// whether there was anything.
+    fn introduce(&self, _: Pair, _: &Ends) -> Result<bool, Failure> {
+        Ok(false)
+    }
+
     /// Prepares the packets of one run.
-    fn sender(&self, stage: Stage) -> Sender<'_>;
+    fn sender(&self, stage: &Stage<'_>) -> Sender<'_>;
 }
 
 /// The hosts and the time of a stream in one run.
-pub struct Stage {
+pub struct Stage<'a> {
     pub pairs: Vec<Pair>,
     /// The same hosts as a socket needs them.
     pub ends: Vec<Ends>,
@@ -73,6 +96,8 @@ pub struct Stage {
     pub epoch: Instant,
     pub from: Duration,
     pub until: Duration,
+    /// The moment that ends the stream, where `until` is only the earliest time of it.
+    pub end: Option<(&'a Course, &'a str)>,
     /// The namespace of the switches.
     pub switches: String,
     /// The scenario's seed in its first run, and one more in each later one.
@@ -81,13 +106,31 @@ pub struct Stage {
     pub random: SplitMix64,
 }
 
+impl Stage<'_> {
+    pub fn is_over(&self) -> bool {
+        match self.end {
+            Some((course, moment)) => course.is_past(moment),
+            None => self.epoch.elapsed() >= self.until,
+        }
+    }
+
+    pub fn wait_for_end(&self) {
+        match self.end {
+            Some((course, moment)) => drop(course.wait_for_moment(moment)),
+            None => std::thread::sleep(self.until.saturating_sub(self.epoch.elapsed())),
+        }
+    }
+}
+
 /// The sender of a stream's packets.
 pub enum Sender<'a> {
     /// The prober, which sends the echo requests of all streams.
     Prober(Vec<Flow>),
     /// A thread of the stream's own.
-    Thread(Box<dyn FnOnce() -> Result<Box<dyn Record>, Failure> + Send + 'a>),
+    Thread(Work<'a>),
 }
+
+pub type Work<'a> = Box<dyn FnOnce(Stage<'a>) -> Result<Box<dyn Record>, Failure> + Send + 'a>;
 
 /// The fate of a stream's packets in one run.
 pub trait Record: Send {
@@ -129,7 +172,7 @@ pub fn read(section: &Section<'_>) -> Option<Box<dyn Traffic>> {
     }
 }
 
-/// The number of a host that no network of this process has seen. Storms have lower numbers.
+/// The number of a host that no network of this process has seen. Storms have higher numbers.
 fn new_stranger() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(20_000);
     NEXT.fetch_add(1, Ordering::Relaxed)

@@ -21,6 +21,8 @@ pub struct Newcomers {
     to: String,
     /// From one's first ping until the next one's.
     interval: Duration,
+    /// The number of hosts; as many as there is time for if not given.
+    count: Option<u64>,
 }
 
 const FIGURES: [(&str, Shape); 6] = [
@@ -34,6 +36,7 @@ const FIGURES: [(&str, Shape); 6] = [
     ("later_ms", MANY),
 ];
 
+const COUNT_MAX: u64 = 1000;
 const INTERVAL_MIN: Duration = Duration::from_millis(10);
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
 
@@ -42,15 +45,17 @@ impl Newcomers {
         let from = section.required_text("from", "\"h1\"");
         let to = section.required_text("to", "\"h2\"");
         let interval = section.required_duration("interval", INTERVAL_MIN..=INTERVAL_MAX);
+        let count = section.count("count", 1..=COUNT_MAX);
         Some(Newcomers {
             from: from?,
             to: to?,
             interval: interval?,
+            count,
         })
     }
 
     /// One after the other: a slow answer delays the next host.
-    fn carry(&self, stage: &Stage) -> Result<Trials, Failure> {
+    fn carry(&self, stage: &Stage<'_>) -> Result<Trials, Failure> {
         let ends = &stage.ends[0];
         let from = Door::at(ends.from.clone(), ends.hosts[0])?;
         let to = Door::at(ends.to.clone(), ends.hosts[1])?;
@@ -59,7 +64,8 @@ impl Newcomers {
         loop {
             std::thread::sleep(due.saturating_sub(stage.epoch.elapsed()));
             let begun = stage.epoch.elapsed();
-            if begun >= stage.until {
+            let is_last = |count| trials.len() as u64 == count;
+            if stage.is_over() || self.count.is_some_and(is_last) {
                 return Ok(Trials(trials));
             }
             let number = new_stranger();
@@ -84,8 +90,16 @@ impl Traffic for Newcomers {
         &FIGURES
     }
 
-    fn sender(&self, stage: Stage) -> Sender<'_> {
-        Sender::Thread(Box::new(move || {
+    fn has_own_end(&self) -> bool {
+        self.count.is_some()
+    }
+
+    fn ends_on_demand(&self) -> bool {
+        true
+    }
+
+    fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
+        Sender::Thread(Box::new(move |stage| {
             let record: Box<dyn Record> = Box::new(self.carry(&stage)?);
             Ok(record)
         }))

@@ -122,7 +122,11 @@ impl Traffic for Ping {
         &FIGURES
     }
 
-    fn sender(&self, stage: Stage) -> Sender<'_> {
+    fn keeps_to_plan(&self) -> bool {
+        true
+    }
+
+    fn sender(&self, stage: &Stage<'_>) -> Sender<'_> {
         let mut flows = flows(&stage.pairs, self.interval, stage.from);
         let size = |flow: &mut Flow| flow.data_bytes = self.payload_bytes;
         flows.iter_mut().for_each(size);

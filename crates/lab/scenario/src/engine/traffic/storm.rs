@@ -9,8 +9,9 @@ use std::sync::{Arc, LazyLock};
 
 use cli::failure::Failure;
 use testbed::topology::Topology;
-use testbed::traffic::background::{Background, Source};
+use testbed::traffic::background::{Background, STRANGERS, Source};
 use testbed::traffic::stranger::Door;
+use testbed::traffic::tcp::Ends;
 
 use super::{ONE, Pair, Record, Sender, Stage, Traffic, two_hosts};
 use crate::engine::expression::{Shape, Value};
@@ -32,8 +33,8 @@ const FIGURES: [(&str, Shape); 3] = [
 ];
 
 const FLOWS_PER_S_MAX: u64 = 5000;
-/// Numbers of the strangers begin here.
-const STRANGER_FIRST: usize = 10_000;
+/// Numbers of the strangers of storms begin here, above those of other newcomers.
+const STRANGER_FIRST: usize = 1 << 20;
 /// Flows of all storms of this process: later runs on the same network have new ones.
 static FLOWS: LazyLock<Arc<AtomicU64>> = LazyLock::new(Arc::default);
 
@@ -49,20 +50,25 @@ impl Storm {
         })
     }
 
-    fn carry(&self, stage: &Stage) -> Result<Background, Failure> {
+    fn carry(&self, stage: &Stage<'_>) -> Result<Background, Failure> {
         if self.flows_per_s == 0 {
             return Ok(Background::default());
         }
-        let ends = &stage.ends[0];
-        let [from, to] = ends.hosts;
-        let from = Door::at(ends.from.clone(), from)?;
-        let to = Door::at(ends.to.clone(), to)?;
-        let source = Source::after(FLOWS.clone(), from, to, STRANGER_FIRST);
+        let source = source(stage.pairs[0], &stage.ends[0])?;
         std::thread::sleep(stage.from.saturating_sub(stage.epoch.elapsed()));
         let running = source.start(self.flows_per_s as f64);
-        std::thread::sleep(stage.until.saturating_sub(stage.epoch.elapsed()));
+        stage.wait_for_end();
         running.stop()
     }
+}
+
+/// Storms from different hosts have different strangers.
+fn source((place, _): Pair, ends: &Ends) -> Result<Source, Failure> {
+    let [from, to] = ends.hosts;
+    let from = Door::at(ends.from.clone(), from)?;
+    let to = Door::at(ends.to.clone(), to)?;
+    let first = STRANGER_FIRST + place * 2 * STRANGERS;
+    Ok(Source::new(FLOWS.clone(), from, to, first))
 }
 
 impl Traffic for Storm {
@@ -78,9 +84,20 @@ impl Traffic for Storm {
         &FIGURES
     }
 
-    /// The network gets to know the strangers before the storm, in the run's first two seconds.
-    fn sender(&self, stage: Stage) -> Sender<'_> {
-        Sender::Thread(Box::new(move || {
+    fn ends_on_demand(&self) -> bool {
+        true
+    }
+
+    /// Announces the strangers to the network, which takes two seconds.
+    fn introduce(&self, pair: Pair, ends: &Ends) -> Result<bool, Failure> {
+        if self.flows_per_s > 0 {
+            source(pair, ends)?.introduce();
+        }
+        Ok(self.flows_per_s > 0)
+    }
+
+    fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
+        Sender::Thread(Box::new(move |stage| {
             let record: Box<dyn Record> = Box::new(self.carry(&stage)?);
             Ok(record)
         }))

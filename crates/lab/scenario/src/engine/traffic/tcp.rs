@@ -19,6 +19,8 @@ pub struct Tcp {
     amount: Amount,
     /// From the beginning of a transfer until the next one may begin.
     interval: Duration,
+    /// The number of transfers; as many as there is time for if not given.
+    count: Option<u64>,
 }
 
 const FIGURES: [(&str, Shape); 5] = [
@@ -33,6 +35,7 @@ const FIGURES: [(&str, Shape); 5] = [
 ];
 
 const BYTES_MAX: u64 = 10_000_000_000;
+const COUNT_MAX: u64 = 10_000;
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
 /// The last transfer may take this long beyond the end of the traffic.
 const LAST_TRANSFER_MAX: Duration = Duration::from_secs(10);
@@ -50,38 +53,51 @@ impl Tcp {
             false => Some(Amount::Endless),
         };
         let interval = section.duration("interval", Duration::ZERO..=INTERVAL_MAX);
-        if interval.is_some() && amount == Some(Amount::Endless) {
-            section.problem("interval", "only transfers with bytes are repeated");
+        let count = section.count("count", 1..=COUNT_MAX);
+        for key in ["interval", "count"] {
+            if section.has(key) && amount == Some(Amount::Endless) {
+                section.problem(key, "only transfers with bytes are repeated");
+            }
         }
         Some(Tcp {
             from: from?,
             to: to?,
             amount: amount?,
             interval: interval.unwrap_or_default(),
+            count,
         })
     }
 
-    fn carry(&self, stage: &Stage) -> Log {
-        let Stage { epoch, until, .. } = *stage;
+    fn carry(&self, stage: &Stage<'_>) -> Log {
+        let epoch = stage.epoch;
         let mut log = Log {
-            until,
+            until: stage.until,
             transfers: Vec::new(),
             arrivals: Vec::new(),
         };
-        let deadline = match self.amount {
-            Amount::Endless => epoch + until,
-            Amount::Bytes(_) => epoch + until + LAST_TRANSFER_MAX,
+        let last = match self.amount {
+            Amount::Endless => Duration::ZERO,
+            Amount::Bytes(_) => LAST_TRANSFER_MAX,
+        };
+        let left = || match stage.end {
+            Some(_) if self.amount == Amount::Endless && stage.is_over() => Duration::ZERO,
+            Some(_) => Duration::MAX,
+            None => (stage.until + last).saturating_sub(epoch.elapsed()),
         };
         let mut due = stage.from;
         loop {
             std::thread::sleep(due.saturating_sub(epoch.elapsed()));
             let begun = epoch.elapsed();
-            if begun >= until {
+            let is_last = |count| log.transfers.len() as u64 == count;
+            if stage.is_over() || self.count.is_some_and(is_last) {
+                if stage.end.is_some() {
+                    log.until = begun;
+                }
                 return log;
             }
             let arrivals = &mut log.arrivals;
             let arrived = |bytes| note(arrivals, epoch.elapsed(), bytes as u64);
-            let result = connection(&stage.ends[0], self.amount, Some(deadline), arrived);
+            let result = connection(&stage.ends[0], self.amount, &left, arrived);
             let ended = epoch.elapsed();
             due = (begun + self.interval).max(ended);
             if let Err(e) = &result {
@@ -111,8 +127,16 @@ impl Traffic for Tcp {
         &FIGURES
     }
 
-    fn sender(&self, stage: Stage) -> Sender<'_> {
-        Sender::Thread(Box::new(move || {
+    fn has_own_end(&self) -> bool {
+        self.count.is_some()
+    }
+
+    fn ends_on_demand(&self) -> bool {
+        true
+    }
+
+    fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
+        Sender::Thread(Box::new(move |stage| {
             let record: Box<dyn Record> = Box::new(self.carry(&stage));
             Ok(record)
         }))

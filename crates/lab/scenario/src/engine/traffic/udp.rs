@@ -104,7 +104,7 @@ impl Udp {
     }
 
     /// One stream from beginning to end: a burst, or several with pauses between.
-    fn carry(&self, ends: &Ends, stage: &Stage) -> Result<Vec<Burst>, Failure> {
+    fn carry(&self, ends: &Ends, stage: &Stage<'_>) -> Result<Vec<Burst>, Failure> {
         let zero_ns = real_ns().saturating_sub(stage.epoch.elapsed().as_nanos() as u64);
         let end = stage.epoch + stage.until;
         let (burst, pause) = self.bursts.unwrap_or((Duration::MAX, Duration::ZERO));
@@ -158,8 +158,8 @@ impl Traffic for Udp {
         &FIGURES
     }
 
-    fn sender(&self, stage: Stage) -> Sender<'_> {
-        Sender::Thread(Box::new(move || {
+    fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
+        Sender::Thread(Box::new(move |stage| {
             let found = std::thread::scope(|scope| {
                 let ends = stage.ends.iter();
                 let each = ends.flat_map(|ends| std::iter::repeat_n(ends, self.streams));

@@ -101,7 +101,7 @@ impl Packets {
         })
     }
 
-    fn carry(&self, stage: &Stage) -> Result<Fates, Failure> {
+    fn carry(&self, stage: &Stage<'_>) -> Result<Fates, Failure> {
         let failed = |e| Failure::machine(format!("packets of {}: {e}", self.from));
         let sleep_until = |time: Duration| {
             std::thread::sleep(time.saturating_sub(stage.epoch.elapsed()));
@@ -194,8 +194,8 @@ impl Traffic for Packets {
         all.collect()
     }
 
-    fn sender(&self, stage: Stage) -> Sender<'_> {
-        Sender::Thread(Box::new(move || {
+    fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
+        Sender::Thread(Box::new(move |stage| {
             let record: Box<dyn Record> = Box::new(self.carry(&stage)?);
             Ok(record)
         }))

@@ -291,8 +291,8 @@ impl Traffic for Trace {
         &FIGURES
     }
 
-    fn sender(&self, stage: Stage) -> Sender<'_> {
-        Sender::Thread(Box::new(move || {
+    fn sender(&self, _: &Stage<'_>) -> Sender<'_> {
+        Sender::Thread(Box::new(move |stage| {
             let record: Box<dyn Record> = Box::new(self.carry(&stage)?);
             Ok(record)
         }))
