@@ -146,6 +146,8 @@ struct Node {
     leaving_inlets: BTreeMap<PortNo, u64>,
     /// Hosts to be set.
     new_hosts: BTreeMap<MacAddr, PortNo>,
+    /// Those of them that a change under way sets.
+    coming_hosts: BTreeMap<MacAddr, PortNo>,
     /// The egresses that its edge knows to be in reach; `None` before it knows any.
     told: Option<Labels>,
 }
@@ -443,6 +445,8 @@ impl Fabric {
                 self.adopted_until = Some(now + ADOPTED_KEPT);
             }
             (node.sent, node.is_ready) = (sent, true);
+            let coming = std::mem::take(&mut node.coming_hosts);
+            node.new_hosts.extend(coming);
             self.is_stale = true;
         }
         for message in held.clear() {
@@ -471,6 +475,7 @@ impl Fabric {
         };
         (node.is_capable, node.is_ready) = (false, false);
         node.new_hosts.clear();
+        node.coming_hosts.clear();
         if node.told.take().is_some() {
             outbox.tell_edge(dpid, EdgeUpdate::Fabric(self.view(Labels::default())));
         }
@@ -508,6 +513,7 @@ impl Fabric {
             self.unpublished.remove(&mac);
         }
         node.new_hosts.remove(&mac);
+        node.coming_hosts.remove(&mac);
         if let Some(port) = node.sent.hosts.remove(&mac) {
             for message in form::change(form::host(mac, port), Vec::new(), 0) {
                 outbox.send(dpid, &message);
@@ -638,6 +644,7 @@ impl Fabric {
             let is_led_to = |label| self.planned.contains(label) || egresses.contains(&label);
             if node.is_ready && node.label.is_some_and(is_led_to) {
                 for (mac, port) in std::mem::take(&mut node.new_hosts) {
+                    node.coming_hosts.insert(mac, port);
                     work.first.push(work.change(*dpid, What::Host(mac, port)));
                 }
             }
@@ -827,6 +834,10 @@ impl Fabric {
         let (old, new) = match what {
             // A host that has left meanwhile is no longer wanted; a new one is, in any revision.
             What::Host(mac, port) => {
+                if node.coming_hosts.get(&mac) != Some(&port) {
+                    return;
+                }
+                node.coming_hosts.remove(&mac);
                 let old = sent.hosts.insert(mac, port);
                 self.unpublished.insert(mac, dpid);
                 (old.map(|old| form::host(mac, old)), form::host(mac, port))
