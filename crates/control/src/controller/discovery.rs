@@ -106,7 +106,7 @@ struct ProbedPort {
     pending: Option<Option<Port>>,
 }
 
-/// What LLDP that came in shows of a link.
+/// A property of a link that LLDP has shown.
 pub(super) enum Shown {
     /// It is up from now on.
     Link(Location, Location),

@@ -104,8 +104,8 @@ pub enum Alarm {
         from: Location,
         to: Location,
     },
-    /// A link that carries LLDP and drops full-size frames with the fabric's tag. The fabric does not
-    /// use it.
+    /// A link that carries LLDP and drops full-size frames with the fabric's tag. The fabric does
+    /// not use it.
     LinkNarrow {
         from: Location,
         to: Location,
