@@ -445,6 +445,8 @@ impl Fabric {
                 self.adopted_until = Some(now + ADOPTED_KEPT);
             }
             (node.sent, node.is_ready) = (sent, true);
+            node.leaving.clear();
+            node.leaving_inlets.clear();
             let coming = std::mem::take(&mut node.coming_hosts);
             node.new_hosts.extend(coming);
             self.is_stale = true;
@@ -623,6 +625,7 @@ impl Fabric {
             self.is_stale = true;
             self.urgent.append(&mut self.under_way);
         }
+        self.is_outdated = false;
         let revision = self.revision + 1;
         let mut work = Work::new(revision);
         let egresses = self.take_egresses();
@@ -660,7 +663,7 @@ impl Fabric {
             true => members.map(|(dpid, _)| *dpid).collect(),
             false => Vec::new(),
         };
-        (self.revision, self.is_changing, self.is_outdated) = (revision, true, false);
+        (self.revision, self.is_changing) = (revision, true);
         self.under_way = egresses;
         work.into_stages(unsure)
     }
