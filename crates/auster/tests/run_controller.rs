@@ -206,15 +206,16 @@ async fn a_policy_map_is_read_again_on_sighup_and_a_wrong_one_is_refused_whole()
     auster.line("up");
     switch.send(9, &packet_in(1, b"no packet")).await.unwrap();
     let give_up = std::time::Instant::now() + PATIENCE;
-    while auster.status()["policy"]["rules"][0]["hits"].as_u64() < Some(1) {
-        assert!(std::time::Instant::now() < give_up, "no hit");
-    }
-    let policy = auster.status()["policy"].clone();
+    let policy = loop {
+        let policy = auster.status()["policy"].clone();
+        let is_hit = policy["rules"][0]["hits"].as_u64() >= Some(1);
+        let processed = &policy["queues"][1]["received"]["processed"];
+        if is_hit && processed.as_u64() > Some(0) {
+            break policy;
+        }
+        assert!(std::time::Instant::now() < give_up, "{policy}");
+    };
     assert_eq!(policy["generation"], 7, "{policy}");
-    assert!(
-        policy["queues"][1]["received"]["processed"].as_u64() > Some(0),
-        "{policy}"
-    );
     let hang_up = || {
         kill(
             Pid::from_raw(auster.child.id().cast_signed()),
@@ -437,11 +438,21 @@ async fn a_spoofed_datapath_id_never_costs_the_victim_its_connection() {
     victim.set_up().await.unwrap();
     auster.line("switch 0000000000000007 up");
     for attempt in 0..100 {
-        let mut spoofer = dial(port, 7).await;
-        spoofer.set_up().await;
-        let closed = async { while spoofer.receive().await.is_some() {} };
-        let alive = async { victim.echo(1000 + attempt).await.expect("the victim stays") };
-        let ((), _) = tokio::join!(closed, alive);
+        let spoofed = async {
+            let mut spoofer = dial(port, 7).await;
+            spoofer.set_up().await;
+            while spoofer.receive().await.is_some() {}
+        };
+        let mut spoofed = std::pin::pin!(spoofed);
+        // The victim answers all the while: auster asks it whether it is alive.
+        for echo in 0.. {
+            tokio::select! {
+                () = &mut spoofed => break,
+                answer = victim.echo(1000 * (attempt + 1) + echo) => {
+                    answer.expect("the victim stays");
+                }
+            }
+        }
     }
     let status = auster.status();
     assert_eq!(status["switches"].as_array().unwrap().len(), 1, "{status}");
