@@ -85,7 +85,7 @@ const SHUNNED_HOPS: u32 = 1 << 16;
 const DOUBTED_MAX: usize = 65_536;
 
 /// Full-size frames that are lost in a row where small ones are not, before a link is narrow. At a
-/// loss of 10 % that happens to a link once in a month.
+/// loss of 10 % that happens to a link once in five days, until the next such frame arrives.
 pub(super) const WIDE_LOST_MAX: u32 = 5;
 
 impl Drained {
