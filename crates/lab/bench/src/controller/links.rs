@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use serde::Serialize;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 /// The most crossings under way at once for one thread: more than its switches may have waiting.
@@ -44,7 +45,7 @@ pub struct Carried {
     pub frames: u64,
     /// Frames and words of arrival that the bench had no place for.
     pub dropped: u64,
-    /// Frames to a switch that was not connected, or not yet.
+    /// Frames to a switch that was not connected yet, or no longer.
     pub unconnected: u64,
 }
 
@@ -72,7 +73,9 @@ impl Links {
         match self.senders[thread].try_send(crossing) {
             Ok(()) if is_frame => self.frames.fetch_add(1, Ordering::Relaxed),
             Ok(()) => 0,
-            Err(_) => self.note_dropped(),
+            Err(TrySendError::Full(_)) => self.note_dropped(),
+            // The threads of a run do not end at the same instant.
+            Err(TrySendError::Closed(_)) => self.note_unconnected(),
         };
     }
 
@@ -80,8 +83,8 @@ impl Links {
         self.dropped.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub fn note_unconnected(&self) {
-        self.unconnected.fetch_add(1, Ordering::Relaxed);
+    pub fn note_unconnected(&self) -> u64 {
+        self.unconnected.fetch_add(1, Ordering::Relaxed)
     }
 
     /// The receiver of a thread's crossings; for its first caller only.
@@ -130,5 +133,9 @@ mod tests {
         let carried = links.carried();
         assert_eq!(carried.frames as usize, UNDER_WAY_MAX + 2);
         assert_eq!(carried.dropped, 2);
+        drop(receiver);
+        links.send(frame(3));
+        let after = links.carried();
+        assert_eq!((after.dropped, after.unconnected), (2, 1));
     }
 }
