@@ -151,6 +151,7 @@ fn passed(network: &mut Network, from: HostId, to: HostId, number: u64) -> Optio
 }
 
 /// A link that drops full-size frames with a tag carries LLDP, and would take small packets only.
+/// The fabric does not use a link before one has passed.
 #[test]
 fn a_narrow_link_is_named_and_not_used_until_it_is_wide() {
     let mut network = network(5);
@@ -164,6 +165,8 @@ fn a_narrow_link_is_named_and_not_used_until_it_is_wide() {
         let is_it = |event: &&Event| matches!(event, Event::Alarm(Alarm::LinkNarrow { .. }));
         network.events().filter(is_it).count()
     };
+    assert_eq!(named(&network), 0);
+    assert_eq!(passed(&mut network, a, b, 9), Some(5), "not known yet");
     network.run_for(ms(8000));
     assert_eq!(named(&network), 1, "the link once");
     assert_eq!(passed(&mut network, a, b, 10), Some(5));

@@ -1,5 +1,7 @@
 //! Consequences of forgetting hosts.
 
+use std::cell::RefCell;
+
 use clock::Instant;
 use openflow::MacAddr;
 
@@ -23,12 +25,35 @@ impl Controller {
 
     pub(super) fn ageing_due(&mut self, now: Instant) {
         let hears_all = self.config.mode != Mode::Proactive;
-        let is_active = is_active(&self.paths, &self.network);
+        let silent = RefCell::new(Vec::new());
+        let (paths, net) = (&self.paths, &self.network);
+        let note_active = |mac| {
+            let is_active = is_active(paths, net)(mac);
+            if is_active {
+                silent.borrow_mut().push(mac);
+            }
+            is_active
+        };
         let how = (self.config.host_idle, hears_all);
-        self.hosts.ageing_due(now, how, is_active, &mut self.outbox);
+        self.hosts
+            .ageing_due(now, how, note_active, &mut self.outbox);
+        for mac in silent.into_inner() {
+            self.hand_over(now, mac);
+        }
         self.tell_forgotten(now);
         if self.hosts.len() > 0 {
             self.age_soon(now);
+        }
+    }
+
+    /// Deletes the paths of a host that edges answer for by now. An edge's entry may have replaced
+    /// the first one of a path, whose end no switch reports then.
+    fn hand_over(&mut self, now: Instant, mac: MacAddr) {
+        for pair in self.paths.of_host(mac) {
+            let places = self.hosts.place(pair.0).zip(self.hosts.place(pair.1));
+            if places.is_some_and(|(from, to)| self.is_by_edge(pair.0, from, pair.1, to)) {
+                self.drop_path(now, pair);
+            }
         }
     }
 

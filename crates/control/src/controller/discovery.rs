@@ -112,7 +112,7 @@ pub(super) enum Shown {
     Link(Location, Location),
     /// It drops full-size frames with a tag, and did not before.
     Narrow(Location, Location),
-    /// It carries them, and did not before.
+    /// It carries them both ways, and was not known to.
     Wide,
 }
 
@@ -381,10 +381,6 @@ impl Discovery {
         if port.lldp_sent_held == SENDS_WHILE_HELD {
             port.held_sent_at = Some(now);
         }
-        let outstanding = &mut port.outstanding;
-        let frame = self.prover.frame(now, at, known.hw_addr, outstanding);
-        outbox.counters.lldp_sent += 1;
-        outbox.packet_out(at.dpid, &[at.port], &frame);
         // Only switches are sent more than LLDP usually is.
         let (mut is_link, mut is_known) = (false, true);
         for (_, proof) in net.links.proofs_from(at) {
@@ -398,6 +394,11 @@ impl Discovery {
                 outbox.packet_out(at.dpid, &[at.port], &lldp::widen(frame, tag));
             }
         }
+        // It comes last, so that a new link is known to carry full-size frames.
+        let outstanding = &mut port.outstanding;
+        let frame = self.prover.frame(now, at, known.hw_addr, outstanding);
+        outbox.counters.lldp_sent += 1;
+        outbox.packet_out(at.dpid, &[at.port], &frame);
     }
 
     /// Sends the next LLDP out of `at` now.
@@ -630,8 +631,9 @@ impl Discovery {
         let proven = self.prover.read(data)?;
         let sender = self.ports.get_mut(&proven.from).ok_or(LldpError::Late)?;
         sender.wide.take(proven.nonce)?;
-        let was_narrow = net.links.note_wide(proven.from, to);
-        Ok(was_narrow.then_some(Shown::Wide))
+        let is_wide = net.links.note_wide(proven.from, to);
+        let is_usable = net.links.peer(proven.from) == Some(to);
+        Ok((is_wide && is_usable).then_some(Shown::Wide))
     }
 
     /// The port that sent the frame, if everything about the frame is valid.

@@ -594,7 +594,10 @@ impl Fabric {
     fn awaits_links(&self, now: Instant, net: &Network) -> bool {
         let may_be_found = |dpid: DatapathId, port: PortNo| {
             let at = Location { dpid, port };
-            net.is_up(at) && net.links.peer(at).is_none()
+            let mut peers = net.links.peer(at).into_iter();
+            let is_found =
+                peers.any(|to| net.links.carries_wide(at, to) || net.links.is_narrow(at, to));
+            net.is_up(at) && !is_found
         };
         // A link may be found before the groups of the switch at its other end are read.
         let is_unread = |node: &Node| node.is_capable && node.is_connected && !node.is_ready;
@@ -1005,7 +1008,7 @@ impl Map {
                     dpid: *dpid,
                     port: out_port,
                 };
-                if net.links.is_narrow(from, to) {
+                if !net.links.carries_wide(from, to) {
                     return None;
                 }
                 let switch = members.binary_search(&to.dpid).ok()?;

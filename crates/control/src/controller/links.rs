@@ -48,6 +48,8 @@ pub(super) struct Proof {
     pub wide_lost: u32,
     /// Whether the last full-size frame that is known of arrived.
     pub is_wide: bool,
+    /// Whether full-size frames pass: since one has, until too many in a row are lost.
+    pub carries_wide: bool,
 }
 
 /// One LLDP frame that has arrived.
@@ -132,6 +134,7 @@ impl Links {
             excess: None,
             wide_lost: 0,
             is_wide: false,
+            carries_wide: false,
         };
         let (ends, revision) = (&mut self.ends, &mut self.revision);
         let proof = self.proofs.entry((from, to)).or_insert_with(|| {
@@ -146,22 +149,31 @@ impl Links {
             .wide_lost
             .saturating_add(u32::from(heard.is_wide_lost));
         proof.is_wide &= !heard.is_wide_lost;
+        proof.carries_wide &= proof.wide_lost < WIDE_LOST_MAX;
         proof.in_a_row = if heard.is_next { proof.in_a_row + 1 } else { 1 };
         let least = |excess: Duration| proof.excess.map_or(excess, |least| least.min(excess));
         proof.excess = heard.excess.map(least).or(proof.excess);
         proof
     }
 
-    /// Notes that a full-size frame has passed. Returns whether the link was narrow.
+    /// Notes that a full-size frame has passed. Returns whether the link carries them both ways from
+    /// now on.
     pub(super) fn note_wide(&mut self, from: Location, to: Location) -> bool {
         let Some(proof) = self.proofs.get_mut(&(from, to)) else {
             return false;
         };
-        proof.is_wide = true;
-        std::mem::take(&mut proof.wide_lost) >= WIDE_LOST_MAX
+        (proof.is_wide, proof.wide_lost) = (true, 0);
+        let is_new = !std::mem::replace(&mut proof.carries_wide, true);
+        is_new && self.carries_wide(from, to)
     }
 
-    /// Whether full-size frames with a tag do not pass a link in either direction.
+    /// Whether full-size frames with a tag are known to pass a link in both directions.
+    pub(super) fn carries_wide(&self, from: Location, to: Location) -> bool {
+        let of = |a, b| self.proof(a, b).is_some_and(|proof| proof.carries_wide);
+        of(from, to) && of(to, from)
+    }
+
+    /// Whether full-size frames with a tag are known not to pass a link in either direction.
     pub(super) fn is_narrow(&self, from: Location, to: Location) -> bool {
         let lost = |a, b| self.proof(a, b).map_or(0, |proof| proof.wide_lost);
         lost(from, to).max(lost(to, from)) >= WIDE_LOST_MAX
