@@ -476,7 +476,7 @@ fn a_switch_that_refuses_the_tag_is_left_out() {
         ..FlowMod::add(
             2000,
             Match::any(),
-            form::ingress_actions(0x88a8, Label::MAX),
+            form::ingress_actions(0x8100, Label::MAX),
         )
     };
     let frame = encode(Version::V13, Xid(7), &Message::FlowMod(entry)).expect("a flow-mod");

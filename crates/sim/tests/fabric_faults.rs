@@ -33,7 +33,7 @@ const GROUP_MOD: u8 = 15;
 const FOREIGN: u64 = 0xdead;
 const FOREIGN_GROUP: GroupId = GroupId(7);
 
-const TAG: u16 = 0x88a8;
+const TAG: u16 = 0x8100;
 
 /// After how long a silent host is asked whether it is there, and how long paths to it last.
 const HOST_IDLE: Duration = Duration::from_secs(60);

@@ -69,6 +69,9 @@ pub struct Settings {
     /// The number of threads that serve connections.
     pub threads: NonZeroUsize,
     pub controller: ControllerConfig,
+    /// Whether a mode is asked for.
+    has_mode: bool,
+    forwarding: Option<Forwarding>,
     /// The fabric, in case that it forwards.
     fabric: FabricConfig,
     pub driver: DriverConfig,
@@ -107,6 +110,8 @@ impl Default for Settings {
             json: false,
             threads: Workers::count_default(),
             controller: ControllerConfig::default(),
+            has_mode: false,
+            forwarding: None,
             fabric: FabricConfig::default(),
             driver: DriverConfig::default(),
             config: None,
@@ -135,8 +140,8 @@ impl Settings {
     /// Reads the files that the settings name, and sets the defaults.
     pub fn complete(self) -> Result<Settings, Failure> {
         let mut settings = self;
-        let fabric = &mut settings.controller.fabric;
-        *fabric = fabric.map(|_| settings.fabric);
+        let is_fabric = settings.forwarding() == Forwarding::Fabric;
+        settings.controller.fabric = is_fabric.then_some(settings.fabric);
         fits_mode(settings.controller.mode, &settings.controller.timeouts)?;
         fits_fabric(&settings.controller, &settings.controller.timeouts)?;
         warn(&settings.doubts);
@@ -246,10 +251,7 @@ impl Settings {
             ("connect", ours.connect != theirs.connect),
             ("ovsdb", ours.ovsdb != theirs.ovsdb),
             ("mode", ours.controller.mode != theirs.controller.mode),
-            (
-                "forwarding",
-                ours.controller.fabric.is_some() != theirs.controller.fabric.is_some(),
-            ),
+            ("forwarding", ours.forwarding() != theirs.forwarding()),
             ("[fabric]", ours.fabric != theirs.fabric),
             ("allow_dpid", ours.driver.allowed != theirs.driver.allowed),
             ("status", ours.status != theirs.status),
@@ -295,11 +297,9 @@ impl Settings {
             self.ovsdb = args.ovsdb;
         }
         if let Some(mode) = args.mode {
-            self.controller.mode = mode.into();
+            (self.controller.mode, self.has_mode) = (mode.into(), true);
         }
-        if let Some(forwarding) = args.forwarding {
-            self.controller.fabric = self.forward_by(forwarding);
-        }
+        self.forwarding = args.forwarding.or(self.forwarding);
         if !args.allow_dpid.is_empty() {
             self.driver.allowed = Some(args.allow_dpid.into_iter().collect());
         }
@@ -321,8 +321,15 @@ impl Settings {
         Ok(())
     }
 
-    fn forward_by(&self, forwarding: Forwarding) -> Option<FabricConfig> {
-        (forwarding == Forwarding::Fabric).then_some(self.fabric)
+    /// The forwarding asked for; by default the fabric, unless it cannot do something else that is
+    /// asked for.
+    fn forwarding(&self) -> Forwarding {
+        let reports = self.controller.timeouts.first_packets == FirstPackets::Report;
+        let default = match self.has_mode || reports {
+            true => Forwarding::Paths,
+            false => Forwarding::Fabric,
+        };
+        self.forwarding.unwrap_or(default)
     }
 
     /// Reads the requests for the data path from the file again.
@@ -438,15 +445,12 @@ impl Settings {
                 .map_err(|_| format!("'{text}' is none of reactive, proactive, hybrid"))
         });
         if let Some(mode) = mode {
-            self.controller.mode = mode.into();
+            (self.controller.mode, self.has_mode) = (mode.into(), true);
         }
-        let forwarding = fields.parsed(root, "forwarding", "fabric", |text| {
+        self.forwarding = fields.parsed(root, "forwarding", "fabric", |text| {
             <Forwarding as clap::ValueEnum>::from_str(text, false)
                 .map_err(|_| format!("'{text}' is none of paths, fabric"))
         });
-        if let Some(forwarding) = forwarding {
-            self.controller.fabric = self.forward_by(forwarding);
-        }
         if root.contains_key("allow_dpid") {
             let example = "0000000000000001";
             let allowed = fields.list(root, "allow_dpid", example, str::parse::<DatapathId>);
@@ -895,13 +899,10 @@ mod tests {
             let settings = Settings::parse(text, file).unwrap().complete();
             settings.unwrap().controller.fabric.map(|fabric| fabric.tag)
         };
-        let narrow = "[fabric]\ntag = 0x8100\n";
-        assert_eq!(tag(narrow), None, "paths forward");
-        assert_eq!(tag("forwarding = \"fabric\"\n"), Some(0x88a8));
-        let text = format!("forwarding = \"fabric\"\n{narrow}");
-        assert_eq!(tag(&text), Some(0x8100));
+        let other = "[fabric]\ntag = 0x88a8\n";
+        assert_eq!((tag(""), tag(other)), (Some(0x8100), Some(0x88a8)));
         let settings = |text: &str| Settings::parse(text, file).unwrap();
-        let needed = settings("forwarding = \"fabric\"\n").restart_needed(&settings(&text));
+        let needed = settings("").restart_needed(&settings(other));
         assert_eq!(needed, ["[fabric]"]);
         assert_eq!(
             problems("[fabric]\ntag = 0x9100\nlabel = 1\n"),
@@ -910,6 +911,29 @@ mod tests {
                 "net.toml:3: 'label' is not known in [fabric]; known: tag",
             ]
         );
+    }
+
+    #[test]
+    fn the_fabric_forwards_unless_something_else_is_asked_for() {
+        let file = Path::new("net.toml");
+        let parsed = |text: &str| Settings::parse(text, file).unwrap();
+        let is_fabric = |text: &str| {
+            let settings = parsed(text).complete().unwrap();
+            settings.controller.fabric.is_some()
+        };
+        assert!(is_fabric("") && is_fabric("mode = \"reactive\"\nforwarding = \"fabric\"\n"));
+        let paths = [
+            "forwarding = \"paths\"\n",
+            "mode = \"reactive\"\n",
+            "mode = \"hybrid\"\n",
+            "[timeouts]\nfirst_packets = \"report\"\n",
+        ];
+        for text in paths {
+            assert!(!is_fabric(text), "{text}");
+            assert_eq!(parsed(text).restart_needed(&parsed(text)), [""; 0]);
+        }
+        let needed = parsed("").restart_needed(&parsed(paths[0]));
+        assert_eq!(needed, ["forwarding"]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use clock::{Duration, Instant, mix};
-use openflow::message::MultipartRequest;
+use openflow::message::{Capabilities, MultipartRequest};
 use openflow::multipart::{FlowStats, GroupDesc, ReplyBody, RequestBody};
 use openflow::{DatapathId, ErrorKind, Instruction, MacAddr, Message, PortNo, Version};
 
@@ -24,6 +24,7 @@ use crate::fabric::form::{self, Holdings};
 use crate::fabric::places::Writer;
 use crate::fabric::plan::{self, Graph, Neighbour, Route};
 use crate::fabric::{Exit, Label, Labels};
+use crate::session::SwitchUp;
 use crate::timeouts::{FirstPackets, Timeouts};
 
 use super::entries::{DRAIN, delete_row};
@@ -75,7 +76,7 @@ pub struct FabricConfig {
 impl Default for FabricConfig {
     fn default() -> FabricConfig {
         FabricConfig {
-            tag: 0x88a8,
+            tag: 0x8100,
             egress_count_max: usize::from(Label::MAX.0),
             routes_at_once: 1 << 16,
         }
@@ -272,12 +273,14 @@ impl Fabric {
         self.nodes.get(&at.dpid).is_some_and(is_link)
     }
 
-    pub(super) fn handle_up(&mut self, dpid: DatapathId, version: Version, n_tables: u8) {
+    pub(super) fn handle_up(&mut self, dpid: DatapathId, up: &SwitchUp) {
         if !self.is_on() {
             return;
         }
         let node = self.nodes.entry(dpid).or_default();
-        node.is_capable = version == Version::V13 && n_tables >= TABLES_MIN;
+        let has_groups = up.features.capabilities.contains(Capabilities::GROUP_STATS);
+        let has_tables = up.features.n_tables >= TABLES_MIN;
+        node.is_capable = up.version == Version::V13 && has_groups && has_tables;
         (node.is_connected, node.is_ready) = (true, false);
         (node.holdings, node.told) = (None, None);
     }

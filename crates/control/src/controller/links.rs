@@ -156,8 +156,8 @@ impl Links {
         proof
     }
 
-    /// Notes that a full-size frame has passed. Returns whether the link carries them both ways from
-    /// now on.
+    /// Notes that a full-size frame has passed. Returns whether the link carries them both ways
+    /// from now on.
     pub(super) fn note_wide(&mut self, from: Location, to: Location) -> bool {
         let Some(proof) = self.proofs.get_mut(&(from, to)) else {
             return false;

@@ -18,8 +18,7 @@ impl Controller {
     pub(super) fn admit(&mut self, now: Instant, connection: ConnectionId, up: SwitchUp) {
         let dpid = up.features.datapath_id;
         self.qos_up(now, dpid, up.features.n_tables);
-        self.fabric
-            .handle_up(dpid, up.version, up.features.n_tables);
+        self.fabric.handle_up(dpid, &up);
         let first_xid = self.outbox.random() as u32;
         let limits = self.config.requests;
         let requests = || Requests::new(limits, first_xid);

@@ -40,8 +40,6 @@ const SCHEMAS: [&str; 2] = [
     "/usr/local/share/openvswitch/vswitch.ovsschema",
 ];
 const START_TIME_MAX: Duration = Duration::from_secs(20);
-/// The MTU of links between switches: the fabric's tag is around a host's full-size frame.
-const LINK_MTU: u32 = 1504;
 const LINK_COUNTERS: &str = "links.json";
 
 #[derive(Clone, Debug, Default)]
@@ -316,10 +314,7 @@ impl Network {
         let plain = |link: &&Link| link.impairment.is_wire() && !options.patch;
         for link in self.topology.links.iter().filter(plain) {
             let [a, b] = link.ends.map(|end| device(&self.topology, end));
-            let mtu = LINK_MTU;
-            lines.push(format!(
-                "link add {a} mtu {mtu} type veth peer name {b} mtu {mtu}"
-            ));
+            lines.push(format!("link add {a} type veth peer name {b}"));
             devices.extend([a, b]);
         }
         if options.control.is_wire() {
@@ -373,7 +368,7 @@ impl Network {
             }
             let [a, b] = link.ends.map(|end| device(&self.topology, end));
             links.push(link_words(&switches, &a, &switches, &b, &link.impairment));
-            lines.extend([a, b].map(|device| format!("link set {device} mtu {LINK_MTU} up")));
+            lines.extend([a, b].map(|device| format!("link set {device} up")));
         }
         if !options.control.is_wire() {
             let controller = self.namespace(CONTROLLER);
