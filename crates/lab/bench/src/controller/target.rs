@@ -95,11 +95,22 @@ impl Target {
         threads_where(|stat| stat.group == self.group.as_raw())
     }
 
-    /// Ends it at once, as a crash would.
+    /// Ends it at once, as a crash would. Its port is free then.
     pub fn kill(&mut self) {
         // A group that has ended already is as good.
         let _ = killpg(self.group, Signal::SIGKILL);
         let _ = self.child.wait();
+        // What the command started closes its sockets later than the shell: with its last thread. A
+        // zombie has none but the first.
+        let is_left = |(path, stat): &(PathBuf, Stat)| {
+            let threads = std::fs::read_dir(path.join("task")).map_or(0, Iterator::count);
+            !stat.is_zombie || threads > 1
+        };
+        let deadline = Instant::now() + STOP_MAX;
+        let of_group = |stat: &Stat| stat.group == self.group.as_raw();
+        while Instant::now() < deadline && processes(of_group).iter().any(is_left) {
+            std::thread::sleep(POLL);
+        }
     }
 
     /// Starts it again on the port that it had, and waits for nothing.
@@ -175,6 +186,7 @@ fn listens(transport: Transport, port: u16) -> bool {
 struct Stat {
     pid: i32,
     group: i32,
+    is_zombie: bool,
     cpu_ticks: u64,
 }
 
@@ -231,6 +243,7 @@ fn read_stat(text: &str) -> Option<Stat> {
     Some(Stat {
         pid,
         group: fields.get(2)?.parse().ok()?,
+        is_zombie: *fields.first()? == "Z",
         cpu_ticks: fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?,
     })
 }
@@ -252,6 +265,7 @@ mod tests {
         let text = "42 (a b) c) S 1 40 40 0 -1 0 0 0 0 0 7 5 0 0 20 0 1 0";
         let stat = read_stat(text).unwrap();
         assert_eq!((stat.pid, stat.group, stat.cpu_ticks), (42, 40, 12));
+        assert!(!stat.is_zombie && read_stat(&text.replace(") S", ") Z")).unwrap().is_zombie);
         assert_eq!(
             read_peak("VmPeak:\t 9 kB\nVmHWM:\t  12 kB\n"),
             Some(12 << 10)

@@ -21,6 +21,11 @@ use crate::controller::wire::{MAGIC, Packet, UDP_PORTS};
 
 /// Conversations of one run: each costs some 100 bytes of memory at most.
 const CONVERSATIONS_MAX: usize = 1 << 24;
+/// Packets of an open loop that are sent before the controller's messages are read again.
+const SENT_AT_ONCE: usize = 1024;
+/// An open loop leaves out what it is later with: the load would starve the reading of answers, and
+/// the controller seem to be behind.
+const LATE_MAX_NS: u64 = 20_000_000;
 /// A path that is not ready after this many times the time that a packet has, never will be.
 const READY_TIMEOUTS: u64 = 2;
 const ARP_ETHERTYPE: u128 = 0x0806;
@@ -56,6 +61,8 @@ pub enum Pace {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     pub sent: u64,
+    /// Packets of an open loop that were left out because the emulator was behind.
+    pub not_sent: u64,
     /// The first packet came to its host in time.
     pub delivered: u64,
     pub lost: u64,
@@ -288,9 +295,17 @@ impl World {
                 }
             }
             Pace::Open { .. } => {
-                while let Some(due_ns) = self.next_open_ns().filter(|due_ns| *due_ns <= now.0) {
+                let mut left = SENT_AT_ONCE;
+                while left > 0
+                    && let Some(due_ns) = self.next_open_ns().filter(|due_ns| *due_ns <= now.0)
+                {
                     let edge = self.edges[(self.opened % self.edges.len() as u64) as usize];
                     self.opened += 1;
+                    if due_ns + LATE_MAX_NS < now.0 {
+                        self.record.tally.not_sent += u64::from(self.is_recording);
+                        continue;
+                    }
+                    left -= 1;
                     self.open(now, due_ns, edge);
                 }
             }

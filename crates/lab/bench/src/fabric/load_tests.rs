@@ -192,6 +192,12 @@ fn the_open_loop_keeps_its_schedule_whatever_the_controller_does() {
         assert!(a.switch == b.switch && a.port != b.port);
     }
     assert_eq!(world.next_due_ns(), Some(at(108).0));
+    assert_eq!(world.record.tally.not_sent, 0);
+    // It was away: what is 20 ms late at most is sent.
+    world.handle_tick(at(160));
+    assert_eq!(world.record.tally.not_sent, 140 - 108);
+    let due = world.conversations[8].due_ns;
+    assert_eq!((due, world.next_due_ns()), (at(140).0, Some(at(161).0)));
 }
 
 #[test]

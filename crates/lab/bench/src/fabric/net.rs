@@ -11,8 +11,7 @@ use testbed::topology::{Attachment, Topology};
 pub const SWITCHES_MAX: usize = 1024;
 /// Ports of one switch that have hosts.
 pub const HOST_PORTS_MAX: usize = 48;
-/// One bit for each pair of hosts is kept ([`super::pairs`]): this many need 32 MiB.
-pub const HOSTS_MAX: usize = 16_384;
+pub const HOSTS_MAX: usize = 131_072;
 /// Locally administered; the host's number follows.
 const MAC_PREFIX: u64 = 0x02 << 40;
 
@@ -264,7 +263,7 @@ mod tests {
         let refused = |words, ports, hosts| Net::generate(words, ports, hosts).err().unwrap();
         assert!(refused("linear,1025", 1, 1).contains("1024 is the most"));
         assert!(refused("linear,4", 0, 1).contains("1 to 48"));
-        assert!(refused("linear,4", 1, 4097).contains("1 to 4096"));
+        assert!(refused("linear,4", 1, 32_769).contains("1 to 32768"));
         assert!(refused("linear,4", 1, 0).contains("--hosts 0"));
         assert!(refused("torus,4", 1, 1).contains("unknown topology"));
     }

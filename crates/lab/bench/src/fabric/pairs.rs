@@ -1,5 +1,7 @@
 //! Pairs of hosts that have never spoken: each ordered pair is drawn once.
 
+use std::collections::HashSet;
+
 use clap::ValueEnum;
 use clock::SplitMix64;
 use serde::Serialize;
@@ -27,8 +29,8 @@ pub struct Pairs {
     same_switch: bool,
     random: SplitMix64,
     host_count: u32,
-    /// One bit for each ordered pair that was drawn.
-    drawn: Vec<u64>,
+    /// The ordered pairs that were drawn.
+    drawn: HashSet<(u32, u32)>,
     /// Hosts in the order of their popularity, and the sums of the weights up to each.
     popular: Vec<(u32, f64)>,
     /// Switches whose pairs have all been drawn.
@@ -39,7 +41,6 @@ impl Pairs {
     pub fn new(net: &Net, choice: Choice, same_switch: bool, seed: u64) -> Pairs {
         let host_count = net.host_count();
         let mut random = SplitMix64::new(seed);
-        let bits = host_count as usize * host_count as usize;
         let mut popular = Vec::new();
         if choice == Choice::Zipf {
             let mut hosts: Vec<(u64, u32)> = (0..host_count).map(|h| (random.next(), h)).collect();
@@ -55,7 +56,7 @@ impl Pairs {
             same_switch,
             random,
             host_count,
-            drawn: vec![0; bits.div_ceil(64)],
+            drawn: HashSet::new(),
             popular,
             exhausted: vec![false; net.switch_count()],
         }
@@ -79,7 +80,7 @@ impl Pairs {
                 true => a.switch == b.switch && a.port != b.port,
                 false => a.switch != b.switch,
             };
-            is_so && !pairs.is_drawn(source, destination)
+            is_so && !pairs.drawn.contains(&(source, destination))
         };
         for _ in 0..DRAWS_MAX {
             let source = home.start + self.below(home.end - home.start);
@@ -122,19 +123,8 @@ impl Pairs {
         (self.random.next() % u64::from(bound)) as u32
     }
 
-    fn bit(&self, source: u32, destination: u32) -> (usize, u64) {
-        let at = source as usize * self.host_count as usize + destination as usize;
-        (at / 64, 1 << (at % 64))
-    }
-
-    fn is_drawn(&self, source: u32, destination: u32) -> bool {
-        let (at, bit) = self.bit(source, destination);
-        self.drawn[at] & bit != 0
-    }
-
     fn draw(&mut self, source: u32, destination: u32) -> (u32, u32) {
-        let (at, bit) = self.bit(source, destination);
-        self.drawn[at] |= bit;
+        self.drawn.insert((source, destination));
         (source, destination)
     }
 }

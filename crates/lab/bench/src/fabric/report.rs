@@ -199,7 +199,7 @@ fn run_document(measured: &Measured) -> RunDocument {
     RunDocument {
         leg: measured.leg.name.clone(),
         offered_per_s: match measured.leg.load {
-            Load::Rate(rate) => Some(rate),
+            Load::Rate(_) => Some(record.tally.sent as f64 / elapsed_s),
             Load::Window(_) => None,
         },
         elapsed_s,
@@ -415,6 +415,12 @@ fn notes(settings: &Settings, subject: &SubjectDocument) -> Vec<String> {
         ));
     }
     let sum = |of: fn(&RunDocument) -> u64| runs.iter().map(of).sum::<u64>();
+    let not_sent = sum(|run| run.tally.not_sent);
+    if not_sent > 0 {
+        notes.push(format!(
+            "the emulator was behind and left out {not_sent} packets: offered is what it sent"
+        ));
+    }
     let never = sum(|run| run.tally.never_ready);
     if never > 0 {
         notes.push(format!(
