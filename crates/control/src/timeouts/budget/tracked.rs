@@ -198,16 +198,34 @@ pub fn coarsen<G: Ord>(groups: impl Iterator<Item = G>, excess: u32) -> Vec<(G, 
 /// times as many flows as the table has entries, and a newer flow replaces an older one.
 #[derive(Clone, Debug)]
 pub struct Returns {
-    slots: Vec<Slot>,
+    /// Packed: the system has memory of zeros ready, and takes it when it is written. A switch says
+    /// how many entries its table has, and most of a large one stays empty.
+    slots: Vec<[u32; 3]>,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Slot {
     /// High bits of the hash; 0 means empty.
     tag: u32,
     changed_ms: u32,
     gap_ms: u16,
     returns: u8,
+}
+
+impl Slot {
+    fn pack(self) -> [u32; 3] {
+        let low = u32::from(self.gap_ms) | u32::from(self.returns) << 16;
+        [self.tag, self.changed_ms, low]
+    }
+
+    fn unpack([tag, changed_ms, low]: [u32; 3]) -> Slot {
+        Slot {
+            tag,
+            changed_ms,
+            gap_ms: low as u16,
+            returns: (low >> 16) as u8,
+        }
+    }
 }
 
 impl Returns {
@@ -221,25 +239,26 @@ impl Returns {
     pub fn new(capacity: u32) -> Returns {
         let slots = capacity.saturating_mul(Self::SLOTS_PER_ENTRY);
         Returns {
-            slots: vec![Slot::default(); slots.clamp(1, Self::SLOTS_MAX) as usize],
+            slots: vec![[0; 3]; slots.clamp(1, Self::SLOTS_MAX) as usize],
         }
     }
 
     /// Notes that the flow's entry is gone, by its timeout or by eviction.
     pub fn handle_gone(&mut self, flow: u64, entry: Tracked) {
         let (slot, tag) = self.place(flow);
-        self.slots[slot] = Slot {
+        let gone = Slot {
             tag,
             changed_ms: entry.changed_ms,
             gap_ms: u16::try_from(entry.gap_us.div_ceil(1000)).unwrap_or(u16::MAX),
             returns: entry.returns,
         };
+        self.slots[slot] = gone.pack();
     }
 
     /// Makes the record of the flow's new entry, with the history of its last one if known.
     pub fn handle_install(&mut self, now: Instant, flow: u64, is_priority: bool) -> Tracked {
         let (slot, tag) = self.place(flow);
-        let slot = std::mem::take(&mut self.slots[slot]);
+        let slot = Slot::unpack(std::mem::take(&mut self.slots[slot]));
         if slot.tag != tag {
             return Tracked::new(now, is_priority);
         }
