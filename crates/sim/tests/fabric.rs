@@ -57,6 +57,17 @@ fn a_new_pair_costs_an_entry_each_way_on_any_distance() {
         assert_eq!(after[1], before[1], "no group");
         assert_eq!(network.host(a).pongs.len(), 1);
         assert_eq!(network.process().controller.path_count(), 0);
+        for (view, switch) in
+            (network.process().controller.switches().iter()).zip(&topology.switches)
+        {
+            let entries = network.switch(*switch).entries().into_iter();
+            let kinds = entries.map(|entry| EntryKind::of(entry.cookie));
+            let led = kinds
+                .filter(|kind| *kind == Some(EntryKind::Fabric))
+                .count();
+            let own = network.process().controller.entries(view.dpid).count();
+            assert_eq!(view.flow_count, led + own, "a line has no detours");
+        }
     }
 }
 

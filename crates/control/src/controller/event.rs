@@ -192,6 +192,7 @@ pub struct SwitchView {
     pub connection: Option<ConnectionId>,
     pub version: Version,
     pub port_count: usize,
+    /// Entries that the controller has set; those of edges and of detours are not counted.
     pub flow_count: usize,
     pub up_since: Instant,
     pub description: Option<Description>,

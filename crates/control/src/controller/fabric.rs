@@ -185,6 +185,13 @@ impl Sent {
         !self.base && self.own.is_none() && self.inlets.is_empty() && self.routes.is_empty()
     }
 
+    /// Its entries, without those of detours.
+    fn entry_count(&self) -> usize {
+        let base = usize::from(self.base) * form::base().len();
+        let own = usize::from(self.own.is_some());
+        base + own + self.inlets.len() + 2 * self.routes.len() + self.hosts.len()
+    }
+
     /// The messages that delete all of it.
     fn clear(self) -> Vec<Message> {
         let mut parts = Vec::new();
@@ -239,6 +246,12 @@ impl Fabric {
 
     pub(super) fn is_on(&self) -> bool {
         self.config.is_some()
+    }
+
+    /// Entries of a switch, without those of detours.
+    pub(super) fn entry_count(&self, dpid: DatapathId) -> usize {
+        let node = self.nodes.get(&dpid);
+        node.map_or(0, |node| node.sent.entry_count())
     }
 
     /// The way from a switch to a host behind an egress, if it is in use.

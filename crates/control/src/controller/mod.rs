@@ -744,7 +744,8 @@ impl Controller {
                 connection: switch.connection,
                 version: switch.version,
                 port_count: switch.ports.len(),
-                flow_count: state.map_or(0, |table| table.entries().len()),
+                flow_count: state.map_or(0, |table| table.entries().len())
+                    + self.fabric.entry_count(dpid),
                 up_since: switch.up_since,
                 description: switch.description.clone(),
                 table: TableView {
