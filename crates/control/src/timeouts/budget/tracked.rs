@@ -198,34 +198,19 @@ pub fn coarsen<G: Ord>(groups: impl Iterator<Item = G>, excess: u32) -> Vec<(G, 
 /// times as many flows as the table has entries, and a newer flow replaces an older one.
 #[derive(Clone, Debug)]
 pub struct Returns {
-    /// Packed: the system has memory of zeros ready, and takes it when it is written. A switch says
-    /// how many entries its table has, and most of a large one stays empty.
-    slots: Vec<[u32; 3]>,
+    slot_count: usize,
+    /// None of them before the first flow has gone: a switch that only says how large its table is
+    /// takes no memory.
+    slots: Vec<Slot>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     /// High bits of the hash; 0 means empty.
     tag: u32,
     changed_ms: u32,
     gap_ms: u16,
     returns: u8,
-}
-
-impl Slot {
-    fn pack(self) -> [u32; 3] {
-        let low = u32::from(self.gap_ms) | u32::from(self.returns) << 16;
-        [self.tag, self.changed_ms, low]
-    }
-
-    fn unpack([tag, changed_ms, low]: [u32; 3]) -> Slot {
-        Slot {
-            tag,
-            changed_ms,
-            gap_ms: low as u16,
-            returns: (low >> 16) as u8,
-        }
-    }
 }
 
 impl Returns {
@@ -239,29 +224,30 @@ impl Returns {
     pub fn new(capacity: u32) -> Returns {
         let slots = capacity.saturating_mul(Self::SLOTS_PER_ENTRY);
         Returns {
-            slots: vec![[0; 3]; slots.clamp(1, Self::SLOTS_MAX) as usize],
+            slot_count: slots.clamp(1, Self::SLOTS_MAX) as usize,
+            slots: Vec::new(),
         }
     }
 
     /// Notes that the flow's entry is gone, by its timeout or by eviction.
     pub fn handle_gone(&mut self, flow: u64, entry: Tracked) {
         let (slot, tag) = self.place(flow);
-        let gone = Slot {
+        self.slots.resize(self.slot_count, Slot::default());
+        self.slots[slot] = Slot {
             tag,
             changed_ms: entry.changed_ms,
             gap_ms: u16::try_from(entry.gap_us.div_ceil(1000)).unwrap_or(u16::MAX),
             returns: entry.returns,
         };
-        self.slots[slot] = gone.pack();
     }
 
     /// Makes the record of the flow's new entry, with the history of its last one if known.
     pub fn handle_install(&mut self, now: Instant, flow: u64, is_priority: bool) -> Tracked {
         let (slot, tag) = self.place(flow);
-        let slot = Slot::unpack(std::mem::take(&mut self.slots[slot]));
-        if slot.tag != tag {
+        let slot = self.slots.get_mut(slot).map(std::mem::take);
+        let Some(slot) = slot.filter(|slot| slot.tag == tag) else {
             return Tracked::new(now, is_priority);
-        }
+        };
         let gone = Tracked {
             changed_ms: slot.changed_ms,
             gap_us: u32::from(slot.gap_ms) * 1000,
@@ -273,7 +259,7 @@ impl Returns {
 
     fn place(&self, flow: u64) -> (usize, u32) {
         let hash = clock::mix(flow);
-        let slot = hash % self.slots.len() as u64;
+        let slot = hash % self.slot_count as u64;
         (slot as usize, (hash >> 32) as u32 | 1)
     }
 }
@@ -347,7 +333,8 @@ mod tests {
     #[test]
     fn the_memory_of_returns_is_bounded() {
         let mut returns = Returns::new(100);
-        assert_eq!(Returns::new(u32::MAX).slots.len(), 1 << 18);
+        assert_eq!(Returns::new(u32::MAX).slot_count, 1 << 18);
+        assert!(returns.slots.is_empty(), "nothing has gone");
         let entry = Tracked::new(ms(0), false);
         (0..1_000_000).for_each(|flow| returns.handle_gone(flow, entry));
         let known = |flow| returns.handle_install(ms(1), flow, false).gap().is_some();
