@@ -60,7 +60,7 @@ fn a_new_pair_costs_an_entry_each_way_on_any_distance() {
         for (view, switch) in
             (network.process().controller.switches().iter()).zip(&topology.switches)
         {
-            let entries = network.switch(*switch).entries().into_iter();
+            let entries = network.switch(*switch).entries();
             let kinds = entries.map(|entry| EntryKind::of(entry.cookie));
             let led = kinds
                 .filter(|kind| *kind == Some(EntryKind::Fabric))
