@@ -73,7 +73,7 @@ pub struct Args {
     #[arg(long, value_enum)]
     mode: Option<Mode>,
 
-    /// How packets go from switch to switch
+    /// How packets go from switch to switch [default: fabric; with a mode: paths]
     #[arg(long, value_enum)]
     forwarding: Option<Forwarding>,
 

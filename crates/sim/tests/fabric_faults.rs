@@ -11,7 +11,7 @@
 )]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use clock::{Duration, Instant, SplitMix64};
 use control::controller::{ControllerConfig, Drained, FabricConfig};
@@ -25,6 +25,9 @@ use sim::topology::{self, Topology};
 
 /// Seeds in `cargo test`.
 const SEEDS: std::ops::Range<u64> = 0..200;
+
+/// Further ones, which have found what those did not: a path whose first entry an edge replaced.
+const SEEDS_THAT_FOUND: [u64; 1] = [1399];
 
 const FLOW_MOD: u8 = 14;
 const GROUP_MOD: u8 = 15;
@@ -484,30 +487,26 @@ fn is_computed_anew(
     }
 }
 
-fn seeds() -> std::ops::Range<u64> {
+fn seeds() -> Vec<u64> {
     let Ok(text) = std::env::var("FABRIC_SEEDS") else {
-        return SEEDS;
+        return SEEDS.chain(SEEDS_THAT_FOUND).collect();
     };
     let range = text
         .split_once("..")
-        .and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
-    range.expect("FABRIC_SEEDS is like 0..1000")
+        .and_then(|(from, to)| Some(from.parse::<u64>().ok()?..to.parse().ok()?));
+    range.expect("FABRIC_SEEDS is like 0..1000").collect()
 }
 
 #[test]
 fn random_faults_leave_no_circles_no_holes_and_nothing_stale() {
     let seeds = seeds();
-    let (next, threads) = (
-        AtomicU64::new(seeds.start),
-        std::thread::available_parallelism(),
-    );
+    let (next, threads) = (AtomicUsize::new(0), std::thread::available_parallelism());
     let work = || {
         let mut failed = Vec::new();
         loop {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            if seed >= seeds.end {
+            let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)).copied() else {
                 return failed;
-            }
+            };
             if let Err(why) = run(seed) {
                 println!("FABRIC_SEEDS={seed}..{}: {why}", seed + 1);
                 failed.push(seed);
@@ -527,6 +526,6 @@ fn random_faults_leave_no_circles_no_holes_and_nothing_stale() {
         failed.is_empty(),
         "{} of {} seeds failed: {failed:?}",
         failed.len(),
-        seeds.end - seeds.start
+        seeds.len()
     );
 }

@@ -236,7 +236,6 @@ impl Settings {
         let controller = |settings: &Settings| {
             let mut config = settings.controller.clone();
             config.mode = ours.controller.mode;
-            config.fabric = ours.controller.fabric;
             config.timeouts = ours.controller.timeouts.clone();
             format!("{config:?}")
         };
@@ -321,8 +320,8 @@ impl Settings {
         Ok(())
     }
 
-    /// The forwarding asked for; by default the fabric, unless it cannot do something else that is
-    /// asked for.
+    /// The forwarding asked for; by default the fabric, unless a mode is asked for, or first
+    /// packets that are reported.
     fn forwarding(&self) -> Forwarding {
         let reports = self.controller.timeouts.first_packets == FirstPackets::Report;
         let default = match self.has_mode || reports {
@@ -678,7 +677,8 @@ fn fits_fabric(config: &ControllerConfig, timeouts: &Timeouts) -> Result<(), Fai
     if config.fabric.is_some() && (!is_reactive || reports) {
         return Err(Failure::usage(
             "forwarding = \"fabric\" needs mode = \"reactive\", and first packets that are not \
-             reported: the fabric sets its routes beforehand in any case",
+             reported: the fabric sets its routes beforehand in any case; with forwarding = \
+             \"paths\", after a restart, both are free",
         ));
     }
     Ok(())

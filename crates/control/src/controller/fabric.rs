@@ -610,10 +610,8 @@ impl Fabric {
     fn awaits_links(&self, now: Instant, net: &Network) -> bool {
         let may_be_found = |dpid: DatapathId, port: PortNo| {
             let at = Location { dpid, port };
-            let mut peers = net.links.peer(at).into_iter();
-            let is_found =
-                peers.any(|to| net.links.carries_wide(at, to) || net.links.is_narrow(at, to));
-            net.is_up(at) && !is_found
+            let is_known = |to| net.links.carries_wide(at, to) || net.links.is_narrow(at, to);
+            net.is_up(at) && !net.links.peer(at).is_some_and(is_known)
         };
         // A link may be found before the groups of the switch at its other end are read.
         let is_unread = |node: &Node| node.is_capable && node.is_connected && !node.is_ready;
