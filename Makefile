@@ -17,7 +17,7 @@ bench:
 	@scripts/setup
 	scripts/bench $(SECTIONS)
 
-# Every figure, table and headline number of the five papers, and a report: an hour, or QUICK=1: eight minutes.
+# Every figure, table and headline number of the five papers, and a report: an hour, or QUICK=1: nine minutes.
 papers:
 	@scripts/setup
 	cargo build --locked --release --package auster --package auster-lab

@@ -211,7 +211,7 @@ impl Which {
     pub fn minutes_max(self) -> Option<f64> {
         match self {
             Which::Whole => Some(60.0),
-            Which::Quick => Some(8.0),
+            Which::Quick => Some(9.0),
             Which::Long => None,
         }
     }

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_is_enough_and_eight_minutes() {
+    fn an_hour_is_enough_and_nine_minutes() {
         let list = list();
         for which in Which::ALL {
             let forms = list.measurements.iter().filter_map(|m| m.form(which));
