@@ -602,6 +602,7 @@ impl Controller {
         }
         self.fabric.handle_down(dpid);
         self.outbox.handle_down(dpid);
+        self.tables.handle_down(now, dpid, &mut self.outbox);
         let unanswered = self.outbox.end_requests(dpid);
         let grace = now + self.config.switch_grace;
         self.outbox.timer(grace, Timer::Grace(dpid));
@@ -654,6 +655,7 @@ impl Controller {
                 Timer::Topology => self.topology_due(now),
                 Timer::Qos => self.qos_due(now),
                 Timer::Fabric => self.fabric_due(now),
+                Timer::Readings => self.tables.next_readings(now, &mut self.outbox),
             }
             self.in_hand = None;
         }
@@ -851,11 +853,62 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
+    use openflow::message::MultipartReply;
+    use openflow::multipart::{ReplyBody, RequestBody};
+    use openflow::{Version, Xid};
+
     use super::fixture::up;
     use super::*;
 
     fn drain(controller: &mut Controller) -> Vec<ControllerOutput> {
         std::iter::from_fn(|| controller.poll_output()).collect()
+    }
+
+    /// The connections whose switches are asked for their entries now, with the xids.
+    fn asked(controller: &mut Controller) -> Vec<(ConnectionId, Xid)> {
+        let asks = |output| match output {
+            ControllerOutput::Send { connection, frame } => match openflow::decode(&frame) {
+                Ok(Message::MultipartRequest(request)) => {
+                    matches!(request.body, RequestBody::Flow(_))
+                        .then_some((connection, frame.xid()))
+                }
+                _ => None,
+            },
+            _ => None,
+        };
+        drain(controller).into_iter().filter_map(asks).collect()
+    }
+
+    /// Some answer, some leave, and some never do either.
+    #[test]
+    fn many_switches_are_asked_for_their_entries_in_turns() {
+        let now = Instant::START + Duration::from_secs(1);
+        let mut controller = Controller::new(ControllerConfig::default(), [7; 32]);
+        for n in 1..=100 {
+            let admission =
+                controller.handle_up(now, ConnectionId(n), up(n), PeerIdentity::default());
+            assert_eq!(admission, Admission::Admitted);
+        }
+        let first = asked(&mut controller);
+        assert_eq!(first.len(), 32);
+        for (connection, xid) in &first[..10] {
+            let body = ReplyBody::Flow(Vec::new());
+            let reply = Message::MultipartReply(MultipartReply { more: false, body });
+            let frame = openflow::encode(Version::V13, *xid, &reply).unwrap();
+            controller.handle_frame(now, *connection, frame);
+        }
+        assert_eq!(asked(&mut controller).len(), 10);
+        for (connection, _) in &first[10..20] {
+            controller.handle_down(now, *connection);
+        }
+        // One of those that wait leaves as well.
+        controller.handle_down(now, ConnectionId(100));
+        assert_eq!(asked(&mut controller).len(), 10);
+        let later = now + Duration::from_secs(1);
+        controller.handle_timeout(later);
+        assert_eq!(asked(&mut controller).len(), 32);
+        controller.handle_timeout(later + Duration::from_secs(1));
+        assert_eq!(asked(&mut controller).len(), 100 - 1 - 84);
     }
 
     /// Panics once in a message of switch 1, and once in a timer of no switch.

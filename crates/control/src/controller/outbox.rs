@@ -118,6 +118,7 @@ pub(super) enum Timer {
     Topology,
     Qos,
     Fabric,
+    Readings,
 }
 
 impl Timer {
@@ -141,7 +142,8 @@ impl Timer {
             | Timer::Ageing
             | Timer::Topology
             | Timer::Qos
-            | Timer::Fabric => None,
+            | Timer::Fabric
+            | Timer::Readings => None,
         }
     }
 
@@ -166,6 +168,7 @@ impl Timer {
             Timer::Topology => "topology",
             Timer::Qos => "qos",
             Timer::Fabric => "fabric",
+            Timer::Readings => "readings of entries",
         }
     }
 }

@@ -76,6 +76,10 @@ impl Controller {
                 });
                 let rows = rows.collect();
                 self.reconcile(now, dpid, Some(rows));
+                // Its groups belong to the same turn.
+                if !self.outbox.waits_for(dpid, Request::Groups) {
+                    self.tables.end_reading(now, dpid, &mut self.outbox);
+                }
             }
             Reply::Whole(
                 request @ (Request::Pulse { .. } | Request::Delay { .. } | Request::Qos),
@@ -83,7 +87,10 @@ impl Controller {
             ) => {
                 self.handle_unanswered(now, dpid, request);
             }
-            Reply::Whole(Request::Groups, bodies) => self.handle_groups(now, dpid, bodies),
+            Reply::Whole(Request::Groups, bodies) => {
+                self.handle_groups(now, dpid, bodies);
+                self.tables.end_reading(now, dpid, &mut self.outbox);
+            }
             Reply::Whole(Request::Question(id), bodies) => {
                 self.questions.answer(id, Answered::Whole(bodies));
             }

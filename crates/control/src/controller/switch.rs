@@ -109,6 +109,9 @@ impl Controller {
 
     /// Handles a request whose connection ended, that the switch refused, or that timed out.
     pub(super) fn handle_unanswered(&mut self, now: Instant, dpid: DatapathId, request: Request) {
+        if matches!(request, Request::Entries | Request::Groups) {
+            self.tables.end_reading(now, dpid, &mut self.outbox);
+        }
         match request {
             Request::Pulse { asked } => self.pulse_unanswered(now, dpid, asked),
             // Without an answer nothing can be compared, but the switch must still be usable.

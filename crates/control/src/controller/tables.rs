@@ -14,6 +14,7 @@ mod admission;
 mod edges;
 mod full;
 mod guard_counts;
+mod readings;
 mod renewals;
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,7 @@ use super::outbox::{Outbox, Request};
 use super::paths::Paths;
 use super::{Controller, TableView, TimeoutsView, Timer};
 use guard_counts::GuardCounts;
+use readings::Readings;
 
 /// How long a switch gets no new paths after TABLE_FULL.
 const TABLE_FULL_PAUSE: Duration = Duration::from_secs(1);
@@ -131,6 +133,7 @@ pub(super) struct Tables {
     lease_count: usize,
     renewals: Budget,
     delays: Delays,
+    readings: Readings,
 }
 
 impl Tables {
@@ -143,6 +146,7 @@ impl Tables {
             lease_count: 0,
             renewals: renewal_budget(Instant::START, timeouts),
             delays: Delays::new(Instant::START),
+            readings: Readings::default(),
         }
     }
 
@@ -164,18 +168,47 @@ impl Tables {
 
     pub(super) fn forget(&mut self, dpid: DatapathId) {
         self.tables.remove(&dpid);
+        self.readings.forget(dpid);
         let counted = self.tables.values().map(|table| table.leases_counted);
         self.lease_count = counted.sum();
     }
 
-    /// Asks a switch for its entries.
+    /// Asks a switch for its entries, when it is its turn.
     pub(super) fn ask_entries(&mut self, now: Instant, dpid: DatapathId, outbox: &mut Outbox) {
-        if let Some(table) = self.tables.get_mut(&dpid) {
-            table.unreadable = 0;
+        self.readings.want(dpid);
+        self.next_readings(now, outbox);
+    }
+
+    /// Notes that a switch has reported its entries, or will not, and asks the next ones.
+    pub(super) fn end_reading(&mut self, now: Instant, dpid: DatapathId, outbox: &mut Outbox) {
+        self.readings.end(dpid);
+        self.next_readings(now, outbox);
+    }
+
+    /// Drops what was to be asked of a switch whose connection has ended.
+    pub(super) fn handle_down(&mut self, now: Instant, dpid: DatapathId, outbox: &mut Outbox) {
+        self.readings.forget(dpid);
+        self.next_readings(now, outbox);
+    }
+
+    /// Asks the switches whose turn it is for their entries.
+    pub(super) fn next_readings(&mut self, now: Instant, outbox: &mut Outbox) {
+        while let Some(dpid) = self.readings.next(now) {
+            if let Some(table) = self.tables.get_mut(&dpid) {
+                table.unreadable = 0;
+            }
+            let body = RequestBody::Flow(ask_for_entries());
+            let message = Message::MultipartRequest(MultipartRequest { more: false, body });
+            if outbox
+                .request(now, dpid, Request::Entries, &message)
+                .is_none()
+            {
+                self.readings.end(dpid);
+            }
         }
-        let body = RequestBody::Flow(ask_for_entries());
-        let message = Message::MultipartRequest(MultipartRequest { more: false, body });
-        outbox.request(now, dpid, Request::Entries, &message);
+        if let Some(due) = self.readings.poll_timeout() {
+            outbox.timer(due, Timer::Readings);
+        }
     }
 
     /// Sends an entry that a switch should hold once more.
