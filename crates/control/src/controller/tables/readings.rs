@@ -140,7 +140,7 @@ mod tests {
                     !wanted.is_empty(),
                     "seed {seed}"
                 );
-                now = now + Duration::from_millis(random.next() % 20);
+                now += Duration::from_millis(random.next() % 20);
             }
             while let Some(due) = readings.poll_timeout() {
                 while let Some(next) = readings.next(due) {
