@@ -13,7 +13,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clock::{Duration, Instant, mix};
-use openflow::{DatapathId, MacAddr};
+use openflow::{DatapathId, MacAddr, PortNo};
 
 use crate::Location;
 use clock::Budget;
@@ -169,6 +169,26 @@ impl<V> FairTable<V> {
     pub(crate) fn placed(&self) -> impl Iterator<Item = (MacAddr, Location)> {
         let slots = self.slots.iter().filter(|slot| !slot.has(LEFT));
         slots.map(|slot| (MacAddr(slot.mac), self.owners[slot.owner()].at))
+    }
+
+    /// Those that have a place at a switch.
+    pub(crate) fn placed_at(
+        &self,
+        dpid: DatapathId,
+    ) -> impl Iterator<Item = (MacAddr, Location)> + '_ {
+        let port = |port| Location { dpid, port };
+        let owners = self
+            .by_place
+            .range(port(PortNo(0))..=port(PortNo(u32::MAX)));
+        owners.flat_map(|(at, owner)| {
+            let first = self.owners[*owner as usize].here.first();
+            let next = |slot: &u32| {
+                let next = u32::from_ne_bytes(self.slots[*slot as usize].next);
+                (next != NONE).then_some(next)
+            };
+            let slots = std::iter::successors(first, next);
+            slots.map(|slot| (MacAddr(self.slots[slot as usize].mac), *at))
+        })
     }
 
     /// Takes in an address that is not known. What gave way to it is returned; of those that are
@@ -705,8 +725,6 @@ impl<V> FairTable<V> {
 mod tests {
     use std::cell::Cell;
 
-    use openflow::PortNo;
-
     use super::*;
 
     thread_local! {
@@ -825,6 +843,27 @@ mod tests {
         };
         assert_eq!(looks(100_000, 10), looks(100, 10));
         assert_eq!(looks(100_000, 0), 0);
+    }
+
+    #[test]
+    fn the_hosts_of_a_switch_are_those_that_have_their_place_there() {
+        let mut random = clock::SplitMix64::new(3);
+        let mut table = FairTable::new(SHARES, 7);
+        for _ in 0..2000 {
+            let n = 1 + random.next() % 300;
+            let place = at(random.next() % 4, (random.next() % 8) as u32);
+            match random.next() % 8 {
+                0 => drop(table.unplace(Instant::START, place)),
+                1 => drop(table.remove(mac(n))),
+                2 => drop(table.settle(Instant::START, mac(n), place, |_, ()| false)),
+                _ => drop(table.insert(Instant::START, (mac(n), ()), place, |_, ()| false)),
+            }
+            for dpid in (0..4).map(DatapathId) {
+                let there: BTreeSet<_> = table.placed_at(dpid).collect();
+                let placed = table.placed().filter(|(_, at)| at.dpid == dpid);
+                assert_eq!(there, placed.collect());
+            }
+        }
     }
 
     /// A port that has its share exchanges a thousand at once and then a hundred a second.

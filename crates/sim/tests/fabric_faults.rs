@@ -18,8 +18,10 @@ use control::controller::{ControllerConfig, Drained, FabricConfig};
 use control::entry::EntryKind;
 use control::fabric::{Label, form};
 use control::pipeline::HOST_TABLE;
-use openflow::message::{FlowMod, GroupMod, GroupModCommand, GroupType};
-use openflow::{Action, Cookie, Field, GroupId, Instruction, MacAddr, Match, Message, PortNo};
+use openflow::message::{FlowMod, FlowModCommand, GroupMod, GroupModCommand, GroupType};
+use openflow::{
+    Action, Cookie, Field, GroupId, Instruction, MacAddr, Match, Message, PortNo, TableId,
+};
 use sim::network::{HostId, LinkId, Network, NetworkConfig, SwitchId};
 use sim::topology::{self, Topology};
 
@@ -255,6 +257,8 @@ fn run(seed: u64) -> Result<(), String> {
     holds_nothing_stale(&network, &topology, quiet_since)?;
     is_adopted(&mut network, &topology, random.0.next())?;
     is_computed_anew(&mut network, &topology, &mut random)?;
+    let homes = homes(&network, &topology);
+    is_filled_again(&mut network, homes[&random.one(&topology.hosts)])?;
     let errors: Vec<_> = network.errors().collect();
     match (network.circled, errors.is_empty()) {
         (0, true) => Ok(()),
@@ -485,6 +489,52 @@ fn is_computed_anew(
         true => Ok(()),
         false => Err("without a link, a restart computed other routes".to_owned()),
     }
+}
+
+/// A switch loses its power, and comes back without entries and groups. It is sent all of them
+/// again, those of hosts that say nothing as well.
+fn is_filled_again(network: &mut Network, switch: SwitchId) -> Result<(), String> {
+    let held = |network: &Network| {
+        let entries = network.switch(switch).entries();
+        let own = entries.filter(|e| EntryKind::of(e.cookie) == Some(EntryKind::Fabric));
+        let own = own.map(|e| format!("{:?} {:?} {:?}", e.table_id, e.r#match, e.instructions));
+        (
+            own.collect::<BTreeSet<_>>(),
+            network.switch(switch).group_count(),
+        )
+    };
+    let before = held(network);
+    let all = FlowMod {
+        command: FlowModCommand::Delete,
+        table_id: TableId::ALL,
+        ..FlowMod::add(0, Match::any(), Vec::new())
+    };
+    let groups = GroupMod {
+        command: GroupModCommand::Delete,
+        group_type: GroupType::All,
+        group_id: GroupId::ALL,
+        buckets: Vec::new(),
+    };
+    for message in [Message::FlowMod(all), Message::GroupMod(groups)] {
+        network.apply(switch, &message);
+    }
+    if network.switch(switch).group_count() > 0 {
+        return Err(format!("{switch:?} still has groups"));
+    }
+    set_foreign(network, switch);
+    network.disconnect(switch);
+    network.run_for(ms(4000));
+    let after = held(network);
+    if after != before {
+        let missing: Vec<_> = before.0.difference(&after.0).collect();
+        let new: Vec<_> = after.0.difference(&before.0).collect();
+        return Err(format!(
+            "{switch:?} came back without entries, and lacks {missing:?}; new: {new:?}; groups: \
+             {} and {}",
+            before.1, after.1
+        ));
+    }
+    Ok(())
 }
 
 fn seeds() -> Vec<u64> {

@@ -1206,6 +1206,11 @@ impl Controller {
 
     pub(super) fn handle_groups(&mut self, now: Instant, dpid: DatapathId, bodies: Vec<ReplyBody>) {
         self.fabric.read_groups(now, dpid, bodies, &mut self.outbox);
+        // A switch that has lost its entries needs those of hosts that only receive, too.
+        let hosts: Vec<_> = self.hosts.placed_at(dpid).collect();
+        for (mac, at) in hosts {
+            self.tell_fabric(mac, at);
+        }
         self.fabric_more(now);
         self.adopt_soon(now);
     }

@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr};
 
 use clock::{Duration, Instant};
-use openflow::MacAddr;
+use openflow::{DatapathId, MacAddr};
 
 use crate::entry::Rule;
 use crate::fair_table::{FairTable, Full, Gone, Shares};
@@ -221,6 +221,14 @@ impl Hosts {
     /// Those that have a place, in no particular order.
     pub(super) fn placed(&self) -> impl Iterator<Item = (MacAddr, Location)> {
         self.places.placed()
+    }
+
+    /// Those that have a place at a switch.
+    pub(super) fn placed_at(
+        &self,
+        dpid: DatapathId,
+    ) -> impl Iterator<Item = (MacAddr, Location)> + '_ {
+        self.places.placed_at(dpid)
     }
 
     /// Takes note of a frame of `mac` at the edge port `at`. `home_gone` says whether a place
