@@ -5,9 +5,9 @@ use bytes::Bytes;
 use crate::error::ErrorKind;
 use crate::message::{FlowModFlags, Message};
 use crate::multipart::{
-    AggregateStats, Description, FlowStats, FlowStatsRequest, GroupDesc, GroupFeatures, GroupStats,
-    MeterConfig, MeterFeatures, MeterStats, MultipartReply, PortStats, ReplyBody, RequestBody,
-    TableFeatures, TableStats, TableStatsV10,
+    AggregateStats, Description, FeatureId, FlowStats, FlowStatsRequest, GroupDesc, GroupFeatures,
+    GroupStats, MeterConfig, MeterFeatures, MeterStats, MultipartReply, PortStats, ReplyBody,
+    RequestBody, TableFeatureProperty, TableFeatures, TableStats, TableStatsV10,
 };
 use crate::types::{GroupId, MeterId, PortNo, TableId, Version};
 use clock::Instant;
@@ -17,6 +17,10 @@ use super::{FlowEntry, Switch};
 
 /// Entries in one message of an answer, so that it stays below 64 KiB.
 const ENTRIES_PER_REPLY: usize = 64;
+
+/// Actions that any entry may apply, the table-miss entry too (OFPAT_*): OUTPUT, TTLs, pushes and
+/// pops, SET_QUEUE, GROUP, SET_FIELD.
+const ACTIONS: [u16; 12] = [0, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25];
 
 /// A value that is not counted (OpenFlow 1.3.1, 7.3.5.6).
 const NOT_COUNTED: u64 = u64::MAX;
@@ -191,8 +195,17 @@ fn tables(switch: &Switch) -> Vec<TableStats> {
     (0u8..).zip(&switch.tables).map(stats).collect()
 }
 
-/// The tables with their entries, without their capabilities.
+/// The tables with their sizes and actions. Floodlight sets a table-miss entry only where the table
+/// names OUTPUT among the actions of that entry.
 fn table_features(switch: &Switch) -> Vec<TableFeatures> {
+    let id = |id: u16| FeatureId {
+        id,
+        experimenter: None,
+    };
+    let actions = |miss: bool| TableFeatureProperty::ApplyActions {
+        miss,
+        ids: ACTIONS.map(id).to_vec(),
+    };
     let features = |number: u8| TableFeatures {
         table_id: TableId(number),
         name: Bytes::from(format!("table{number}")),
@@ -200,7 +213,7 @@ fn table_features(switch: &Switch) -> Vec<TableFeatures> {
         metadata_write: 0,
         config: 0,
         max_entries: u32::try_from(switch.options.entries_max).unwrap_or(u32::MAX),
-        properties: Vec::new(),
+        properties: [false, true].map(actions).to_vec(),
     };
     (0..switch.options.n_tables).map(features).collect()
 }

@@ -107,6 +107,33 @@ fn statistics_say_what_was_counted() {
     );
 }
 
+/// Floodlight sets a table-miss entry only in a table that names OUTPUT for it.
+#[test]
+fn a_table_says_that_a_miss_may_be_output() {
+    let mut s = Switch::new(SwitchOptions {
+        n_tables: 2,
+        ..Default::default()
+    });
+    let asked = RequestBody::TableFeatures(Vec::new());
+    let ReplyBody::TableFeatures(tables) = ask_one(&mut s, asked) else {
+        panic!()
+    };
+    let says = |miss: bool| {
+        move |property: &TableFeatureProperty| match property {
+            TableFeatureProperty::ApplyActions { miss: of, ids } => {
+                *of == miss && ids.iter().any(|action| action.id == 0)
+            }
+            _ => false,
+        }
+    };
+    let numbers: Vec<u8> = tables.iter().map(|table| table.table_id.0).collect();
+    assert_eq!(numbers, [0, 1]);
+    for table in tables {
+        assert!(table.properties.iter().any(says(false)), "{table:?}");
+        assert!(table.properties.iter().any(says(true)), "{table:?}");
+    }
+}
+
 #[test]
 fn a_packet_out_does_its_actions_or_goes_through_the_tables() {
     let mut s = Switch::with_ports(1..=3);

@@ -14,7 +14,7 @@ use crate::message::{
     FlowMod, FlowModCommand, FlowModFlags, FlowRemoved, GroupMod, GroupModCommand, GroupType,
     MeterFlags, MeterMod, MeterModCommand, MultipartRequest, PacketInReason,
 };
-use crate::multipart::{FlowStatsRequest, ReplyBody, RequestBody};
+use crate::multipart::{FlowStatsRequest, ReplyBody, RequestBody, TableFeatureProperty};
 use crate::packet::PacketFields;
 use crate::packet::build::{self, Host};
 use crate::types::{Cookie, GroupId};
