@@ -292,7 +292,7 @@ fn lab_says_what_is_wrong() {
         ("lab run channel.toml --only sctp", Root, 2, "--only: no cell is like that; cells are"),
         ("lab run channel.toml --controller none", Root, 2, "the scenario has no network"),
         ("lab run channel.toml", RootWithoutTools, 3, "ip not found: apt-get install iproute2"),
-        ("lab run table.toml", Root, 2, "table.toml: line 3: table: only backend = \"sim\" takes it"),
+        ("lab run table.toml", Root, 2, "table.toml: line 3: tables: unknown key"),
         ("lab run lab.toml", Nobody, 3, "needs root: run it with sudo"),
         ("lab run lab.toml",
             RootWithoutTools, 3, "not found: apt-get install iproute2 openvswitch-switch"),
@@ -504,7 +504,7 @@ impl Place {
         );
         place.write(
             "table.toml",
-            b"title = 't'\ntopology.graph = 'single,2'\n[table]\nseconds = 60\n",
+            b"title = 't'\ntopology.graph = 'single,2'\n[tables]\nseconds = 60\n",
         );
         let channel = include_str!("../../../../scenarios/channel.toml");
         place.write("channel.toml", channel.as_bytes());
