@@ -292,7 +292,7 @@ fn lab_says_what_is_wrong() {
         ("lab run channel.toml --only sctp", Root, 2, "--only: no cell is like that; cells are"),
         ("lab run channel.toml --controller none", Root, 2, "the scenario has no network"),
         ("lab run channel.toml", RootWithoutTools, 3, "ip not found: apt-get install iproute2"),
-        ("lab run table.toml", Root, 2, "table.toml: line 3: table: unknown key"),
+        ("lab run table.toml", Root, 2, "table.toml: line 3: tables: unknown key"),
         ("lab run lab.toml", Nobody, 3, "needs root: run it with sudo"),
         ("lab run lab.toml",
             RootWithoutTools, 3, "not found: apt-get install iproute2 openvswitch-switch"),
@@ -353,7 +353,8 @@ fn model_says_what_is_wrong() {
         ("model --against none.json", Root, 5, "none.json: "),
         ("model --against notes.txt", Root, 2, "no result.json of a channel: "),
         ("model --paper -o notes.txt", Root, 5, "notes.txt: "),
-        ("sim run overhead.toml", Root, 2, "its kind is overhead: auster model reads it"),
+        ("sim run overhead.toml",
+            Root, 2, "overhead.toml: a file of auster model; run auster model overhead.toml"),
     ]);
 }
 
@@ -503,7 +504,7 @@ impl Place {
         );
         place.write(
             "table.toml",
-            b"title = 't'\ntopology.graph = 'single,2'\n[table]\nseconds = 60\n",
+            b"title = 't'\ntopology.graph = 'single,2'\n[tables]\nseconds = 60\n",
         );
         let channel = include_str!("../../../../scenarios/channel.toml");
         place.write("channel.toml", channel.as_bytes());

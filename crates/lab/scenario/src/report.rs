@@ -152,6 +152,9 @@ pub fn write(
     for (name, svg) in plots {
         file(&format!("{name}.svg"), svg.clone())?;
     }
+    if raw.is_empty() {
+        return Ok(());
+    }
     let mut csv = "network,from,to,sent_ms,rtt_ms\n".to_string();
     for (network, lines) in raw {
         for line in lines {

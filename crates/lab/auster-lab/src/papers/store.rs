@@ -252,9 +252,10 @@ fn is_of(measurement: &Measurement, document: &Value) -> Result<(), String> {
         {
             return Ok(());
         }
-        ["lab", "run", scenario, ..] => ("scenario", &[scenario]),
+        // So did a command of its own for virtual time.
+        ["sim", "run", ..] if matches!(bench, Some("sim" | "table")) => return Ok(()),
+        ["lab" | "sim", "run", scenario, ..] => ("scenario", &[scenario]),
         ["bench", bench, ..] => ("bench", &[bench]),
-        ["sim", "run", ..] => ("bench", &["sim", "table"]),
         ["sim", what, ..] => ("bench", &[what]),
         ["model", ..] => ("bench", &["model"]),
         _ => return Ok(()),

@@ -139,7 +139,11 @@ fn map(rules: usize) -> Result<PolicyMap, Failure> {
     }
     text +=
         &format!("Rule #{rules}: traffic_type=2, action=queue_id:0\nDefault: action=queue_id:1\n");
-    super::policy(&text).map_err(Failure::negative)
+    let parsed = PolicyMap::parse(&text).map_err(|problems| {
+        let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+        Failure::negative(problems.join("; "))
+    });
+    parsed.map(|(map, _)| map)
 }
 
 fn packet_in() -> Frame {

@@ -6,6 +6,7 @@
 use std::fmt;
 
 use measure::quantiles::nearest_rank;
+use measure::stats::Summary;
 use winnow::combinator::{alt, delimited, opt, preceded, repeat, separated};
 use winnow::error::EmptyError;
 use winnow::prelude::*;
@@ -54,9 +55,13 @@ enum Function {
     P50,
     P99,
     Count,
+    /// Half the width of the 95 % confidence interval of the mean.
+    Ci95,
+    /// The only one that is of each value.
+    Abs,
 }
 
-const FUNCTIONS: [(&str, Function); 7] = [
+const FUNCTIONS: [(&str, Function); 9] = [
     ("max", Function::Max),
     ("min", Function::Min),
     ("mean", Function::Mean),
@@ -64,6 +69,8 @@ const FUNCTIONS: [(&str, Function); 7] = [
     ("p50", Function::P50),
     ("p99", Function::P99),
     ("count", Function::Count),
+    ("ci95", Function::Ci95),
+    ("abs", Function::Abs),
 ];
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -161,6 +168,10 @@ impl Node {
                     found.ok_or_else(|| format!("no {name}; {}", suggestion(name, known)))?;
                 return Ok(*shape);
             }
+            Node::Call(Function::Abs, of) => match &of[..] {
+                [one] => (false, number(one)?),
+                _ => return Err("abs(…) wants one value".to_string()),
+            },
             Node::Call(function, of) => {
                 let is_count = *function == Function::Count && of.iter().all(Node::is_truth);
                 let mut any_many = of.len() > 1;
@@ -202,6 +213,7 @@ impl Node {
         match self {
             Node::Number(number) => Value::One(*number),
             Node::Name(name) => value_of(name),
+            Node::Call(Function::Abs, of) => each(of[0].value(value_of), f64::abs),
             Node::Call(function, of) => {
                 let values = of.iter().flat_map(|argument| {
                     let values = match argument.value(value_of) {
@@ -236,6 +248,7 @@ impl Node {
                 };
                 found.push(format!("{name} = {shown}"));
             }
+            Node::Call(Function::Abs, of) => of[0].found(value_of, found),
             Node::Call(function, of) => {
                 let Value::One(one) = self.value(value_of) else {
                     return;
@@ -306,7 +319,8 @@ impl Function {
             Function::Mean => sum / values.len() as f64,
             Function::P50 => nearest_rank(&values, 0.5),
             Function::P99 => nearest_rank(&values, 0.99),
-            Function::Sum | Function::Count => sum,
+            Function::Ci95 => Summary::of(&values).ci95,
+            Function::Sum | Function::Count | Function::Abs => sum,
         }
     }
 }
@@ -510,6 +524,10 @@ mod tests {
             ("count(none)", 0.0),
             ("count(lost <= 1)", 3.0),
             ("count(late.ms < 3 and sent > 0)", 2.0),
+            ("abs(limit - 3)", 0.5),
+            ("max(abs(lost - 2))", 2.0),
+            // Student's t of three degrees of freedom: 3.182 * 5 / sqrt(4).
+            ("ci95(sent)", 7.955),
             ("sum(none)", 0.0),
         ] {
             assert_eq!(number(text), expected, "{text}");
@@ -568,6 +586,8 @@ mod tests {
         assert_eq!(check("count(lost < 2) > 1"), Ok(of(true, false)));
         let refused = |text: &str| check(text).unwrap_err();
         assert!(refused("lots == 0").contains("did you mean lost?"));
+        assert_eq!(check("abs(lost - 2)"), Ok(of(false, true)));
+        assert!(refused("abs(lost, limit) < 2").contains("wants one value"));
         assert!(refused("max(limit)").contains("several values"));
         assert!(refused("max(lost < 2)").contains("calculates with a comparison"));
         assert!(refused("lost and limit").contains("want comparisons"));
@@ -579,5 +599,6 @@ mod tests {
         let found = |text: &str| Expression::parse(text).unwrap().found(&figures);
         assert_eq!(found("max(lost) <= limit"), "max(lost) = 3, limit = 2.500");
         assert_eq!(found("late.ms < 5"), "late.ms = 1 - 2 3");
+        assert_eq!(found("abs(mean(sent) - 12) < 1"), "mean(sent) = 12.500");
     }
 }

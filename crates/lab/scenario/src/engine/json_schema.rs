@@ -17,6 +17,11 @@ use crate::engine::{probe, schema, traffic};
 
 const MANUAL: &str = include_str!("../../../../../docs/lab-experiment.md");
 const KINDS: &str = include_str!("../../../../../docs/lab-experiment-kinds.md");
+/// The pages of virtual time.
+const SIM: &str = concat!(
+    include_str!("../../../../../docs/sim.md"),
+    include_str!("../../../../../docs/sim-tables.md")
+);
 
 /// The name of keys that a scenario chooses.
 pub const ANY_KEY: &str = "*";
@@ -199,7 +204,7 @@ pub fn document() -> Json {
     }
     let mut document = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "a scenario of auster lab run",
+        "title": "a scenario of auster lab run and auster sim run",
     });
     let whole = schema::record("").object("");
     let all = document.as_object_mut().expect("an object");
@@ -255,7 +260,7 @@ fn meaning(section: &str, key: &str) -> Option<&'static str> {
     let top = section.split('.').next().unwrap_or_default();
     let mut current = "";
     let mut own = Vec::new();
-    for row in rows(MANUAL).filter(|row| row.len() == 3) {
+    for row in rows(MANUAL).chain(rows(SIM)).filter(|row| row.len() == 3) {
         if !row[0].is_empty() {
             current = row[0].trim_matches(['`', '[', ']']);
         }
@@ -350,6 +355,7 @@ pub mod tests {
 
     use super::*;
     use crate::engine::reader::{Node, Parameters, Problems, Section};
+    use crate::engine::subject;
 
     /// Whether a scenario fits the schema.
     pub fn fits(text: &str) -> bool {
@@ -434,7 +440,8 @@ pub mod tests {
             let is_here = |key: &String| {
                 key == ANY_KEY
                     || meaning(section, key).is_some()
-                    || section.is_empty() && rows(MANUAL).any(|r| quoted(r[0]).any(|w| w == key))
+                    || section.is_empty()
+                        && (rows(MANUAL).chain(rows(SIM))).any(|r| quoted(r[0]).any(|w| w == key))
             };
             let is_kind = |known: &str| section.split('.').next() == Some(known);
             if !kinds().iter().any(|(known, _)| is_kind(known)) {
@@ -475,6 +482,11 @@ pub mod tests {
                 let unknown = unknown.filter(|figure| !quoted(&pages).any(|word| word == *figure));
                 missing.extend(unknown.map(|figure| format!("{section} {choice}: {figure}")));
             }
+        }
+        for (key, _, figures) in subject::KINDS {
+            let unknown = figures.iter().map(|(figure, _)| *figure);
+            let unknown = unknown.filter(|figure| !quoted(SIM).any(|word| word == *figure));
+            missing.extend(unknown.map(|figure| format!("{key}: {figure}")));
         }
         assert!(missing.is_empty(), "the manual lacks {missing:#?}");
     }

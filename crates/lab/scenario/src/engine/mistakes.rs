@@ -64,6 +64,7 @@ fn read(text: &str, controller: &Controller) -> Result<Scenario, Vec<Problem>> {
         controller,
         runs: None,
         seconds: None,
+        seed: None,
         quick: false,
         only: &[],
     };
@@ -671,6 +672,7 @@ fn the_quick_part_is_a_part_of_the_cells_and_runs() {
         controller: &controller,
         runs: None,
         seconds: None,
+        seed: None,
         quick,
         only: &[],
     };
@@ -1052,7 +1054,7 @@ const TIMEOUT_MISTAKES: [(&str, &str, usize, &str); 21] = [
         "seconds = 3",
         "seconds = 0",
         2,
-        "seconds: 0 is not a number from 0.1 to below 600.1",
+        "seconds: 0 is not a number from 0.01 to below 36000.1",
     ),
     (
         "seconds = 3\n",
@@ -1174,6 +1176,7 @@ fn axes_may_be_of_some_cells_and_seconds_and_runs_are_the_cells_or_the_quick_par
         controller: &controller,
         runs: None,
         seconds,
+        seed: None,
         quick,
         only: &[],
     };
@@ -1379,6 +1382,7 @@ fn mistakes_about_the_control_plane_are_reported_too() {
         controller: &controller,
         runs: None,
         seconds: None,
+        seed: None,
         quick: true,
         only: &[],
     };
@@ -1847,6 +1851,14 @@ fn the_scenarios_of_the_project_are_read() {
         "qos-scale.toml",
         "qos-killed.toml",
         "table-pressure-ovs.toml",
+        "pso-fig7-8.toml",
+        "pso-fig9.toml",
+        "pso-ns3.toml",
+        "pso-disciplines.toml",
+        "pso-flood-above.toml",
+        "table-pressure.toml",
+        "table-million.toml",
+        "table-renewals.toml",
     ] {
         let text = std::fs::read_to_string(dir.join(name)).unwrap();
         let mistakes = read(&text, &auster()).err().unwrap_or_default();
@@ -1894,6 +1906,7 @@ fn traffic_with_ends_of_its_own_needs_no_network() {
             controller: &controller,
             runs: None,
             seconds: None,
+            seed: None,
             quick: false,
             only: &only,
         };
@@ -1974,6 +1987,222 @@ fn traffic_with_ends_of_its_own_needs_no_network() {
         ),
     ];
     each_is_reported(CHANNEL, &controller, &mistakes.map(anywhere));
+}
+
+const SIMULATED: &str = r#"title = "test"
+backend = "sim"
+seconds = 2
+[matrix]
+load = [0.8, 1.2]
+scheduler = ["fifo", "strict"]
+[channel]
+rate_mbit = 100
+propagation = "0.5ms"
+below_bytes = 3000
+scheduler = "$scheduler"
+queue_messages = 100
+policy = "Default: action=queue_id:0"
+retry = { after = "500ms" }
+[channel.target]
+udp_dst = 20000
+kbit = 1000
+packet_bytes = 512
+[channel.cross]
+traffic = "packets"
+load = "$load"
+[[row]]
+name = "target"
+loss_percent = "channel.loss_percent"
+hop_ms = "mean(channel.hop_ns) / 1000000"
+[[claim]]
+of = "*scheduler=strict"
+that = "abs(mean(hop_ms) - 2) <= ci95(hop_ms)"
+"#;
+
+const TABLE: &str = r#"title = "test"
+backend = "sim"
+seconds = 20
+[[matrix.policy]]
+name = "fixed"
+timeouts = { policy = "fixed", idle_s = 1 }
+[[matrix.policy]]
+name = "lease"
+timeouts = { policy = "lease", lease_s = 30, aggregate = true, entrances = 2 }
+[table]
+capacity = 1000
+load = 1
+delay = "1ms"
+timeouts = "$timeouts"
+[[row]]
+name = "table"
+misses = "table.misses"
+entries = { value = "max(table.entries)", each = "1s" }
+"#;
+
+#[test]
+fn mistakes_about_virtual_time_are_found() {
+    let one = |text| read(text, &auster()).unwrap_or_else(|found| panic!("{found:?}"));
+    let channel = one(SIMULATED);
+    assert_eq!((channel.cells.len(), channel.networks.len()), (4, 1));
+    let mistakes = [
+        (
+            "\"sim\"",
+            "\"simm\"",
+            2,
+            "'simm' is unknown; did you mean sim?",
+        ),
+        (
+            "backend = \"sim\"\n",
+            "",
+            6,
+            "channel: only backend = \"sim\" takes it",
+        ),
+        (
+            "seconds = 2\n",
+            "",
+            1,
+            "seconds: missing; write such as seconds = 10",
+        ),
+        (
+            "seconds = 2",
+            "seconds = 0",
+            3,
+            "seconds: 0 is not a number from 0.01",
+        ),
+        (
+            "[matrix]",
+            "[topology]\ngraph = \"ring,4\"\n[matrix]",
+            4,
+            "topology: there is no network under virtual time",
+        ),
+        (
+            "[[row]]",
+            "[table]\ncapacity = 10\ndelay = \"1ms\"\nload = 1\n\
+             timeouts = { policy = \"lru\" }\n[[row]]",
+            22,
+            "table: a simulation has one subject; write [channel] or [table]",
+        ),
+        (
+            "rate_mbit = 100",
+            "rate_mbits = 100",
+            8,
+            "rate_mbits: unknown key; did you mean",
+        ),
+        ("rate_mbit = 100", "", 7, "channel.rate_mbit: missing"),
+        (
+            "0.5ms",
+            "0.5",
+            9,
+            "channel.propagation: '0.5' is not a time",
+        ),
+        (
+            "\"strict\"]",
+            "\"stict\"]",
+            11,
+            "'stict' is unknown; did you mean strict?",
+        ),
+        ("queue_id:0", "queue_id:x", 13, "channel.policy: "),
+        (
+            "500ms",
+            "500min",
+            14,
+            "channel.retry.after: '500min' is outside",
+        ),
+        ("kbit = 1000\n", "", 15, "channel.target.kbit: missing"),
+        (
+            "\"packets\"",
+            "\"data\"",
+            19,
+            "channel.cross.packet_bytes: missing",
+        ),
+        (
+            "\"packets\"",
+            "\"echo\"\npacket_bytes = 64",
+            21,
+            "packet_bytes: only traffic = \"data\" takes it",
+        ),
+        (
+            "[0.8, 1.2]",
+            "[0.8, 12]",
+            21,
+            "channel.cross.load: 12 is not a number from 0",
+        ),
+        (
+            "channel.hop_ns",
+            "channel.hop_ms",
+            25,
+            "no channel.hop_ms; did you mean channel.hop_ns?",
+        ),
+        (
+            "mean(hop_ms) -",
+            "mean(hop_ms), -",
+            28,
+            "claim.that: abs(…) wants one value",
+        ),
+    ];
+    each_is_reported(SIMULATED, &auster(), &mistakes);
+    let table = one(TABLE);
+    let lengths = table.cells.iter().flat_map(|cell| &cell.moments);
+    assert!(lengths.map(|end| end.time.end().as_secs()).eq([20, 20]));
+    let mistakes = [
+        (
+            "capacity = 1000",
+            "capacity = 1",
+            11,
+            "1 is not a whole number from 10",
+        ),
+        (
+            "load = 1",
+            "load = 0",
+            12,
+            "table.load: 0 is not a number from 0.001",
+        ),
+        ("load = 1\n", "", 10, "table.load: write one of load"),
+        (
+            "load = 1",
+            "load = 1\nsteady = { flows = 5, gap = \"1s\", over = \"1s\" }",
+            12,
+            "table.load: write one of load",
+        ),
+        ("delay = \"1ms\"\n", "", 10, "table.delay: missing"),
+        (
+            "\"fixed\", idle_s",
+            "\"fixd\", idle_s",
+            6,
+            "'fixd' is unknown; did you mean fixed?",
+        ),
+        (
+            "idle_s = 1",
+            "lease_s = 1",
+            6,
+            "lease_s: only policy = \"lease\" takes it",
+        ),
+        (
+            "lease_s = 30",
+            "idle_s = 30",
+            9,
+            "idle_s: only policy = \"fixed\" takes it",
+        ),
+        (
+            "aggregate = true, ",
+            "",
+            9,
+            "entrances: only aggregate = true takes it",
+        ),
+        (
+            "timeouts = \"$timeouts\"\n",
+            "",
+            10,
+            "table.timeouts: missing",
+        ),
+        (
+            "table.misses",
+            "table.missed",
+            17,
+            "no table.missed; did you mean table.misses?",
+        ),
+    ];
+    each_is_reported(TABLE, &auster(), &mistakes);
 }
 
 #[test]
@@ -2137,6 +2366,7 @@ fn a_part_may_lack_the_rows_of_claims_and_plots() {
         controller: &controller,
         runs: None,
         seconds: None,
+        seed: None,
         quick: false,
         only: &["program=mine*".to_string()],
     };

@@ -20,5 +20,6 @@ pub mod rows;
 pub mod runner;
 mod schema;
 mod setup;
+mod subject;
 mod timeline;
 mod traffic;

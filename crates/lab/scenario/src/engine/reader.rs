@@ -246,6 +246,14 @@ impl Parameters {
         named
     }
 
+    /// The length of what is measured.
+    pub fn seconds(&self) -> Option<f64> {
+        let Value::Text(text) = &self.get(SECONDS)?.value else {
+            return None;
+        };
+        text.strip_suffix('s')?.parse().ok()
+    }
+
     fn fields(&self) -> impl Iterator<Item = &(String, Node)> {
         let choices = self.choices.iter().flat_map(|(_, choice)| &choice.fields);
         choices.chain(&self.seconds)
@@ -690,6 +698,12 @@ impl<'a> Section<'a> {
             return is_read.then(|| self.within(key, 0, &[]));
         };
         self.inner(key, node)
+    }
+
+    /// A table that an axis of the matrix may give.
+    pub fn section_of_cell(&self, key: &'a str) -> Option<Section<'a>> {
+        self.note(key, || json::in_cells(json::section()));
+        self.section(key)
     }
 
     /// The tables written as `[[key]]`.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use ::report::machine::Machine;
 use cli::date::unix_seconds;
 use cli::failure::Failure;
 use cli::output::{note, say, say_part};
+use cli::progress::Progress;
 use cli::signals::Signals;
 use clock::{Fnv1a, SplitMix64};
 use measure::quantiles::Quantiles;
@@ -49,6 +51,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
         controller: &controller,
         runs: args.runs.map(u64::from),
         seconds: args.seconds,
+        seed: args.seed.map(u64::from),
         quick: args.quick,
         only: &args.only,
     };
@@ -69,6 +72,7 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     }
     // Said by itself, before the title.
     match has_network {
+        _ if scenario.is_simulated => {}
         true => tools::require_network_tools()?,
         false => tools::require_link_tools()?,
     }
@@ -84,7 +88,10 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     // Before anything that starts a thread; see `Signals::take`.
     let signals = Signals::take()?;
     let controllers = controllers(&scenario);
-    note!("{}: {controllers}", scenario.title);
+    match scenario.is_simulated {
+        true => note!("{}", scenario.title),
+        false => note!("{}: {controllers}", scenario.title),
+    }
     let mut experiment = Experiment::new(&scenario, &signals);
     experiment.stays = scenario.stay && !args.once && !args.json;
     let mut outcomes = Vec::new();
@@ -164,6 +171,7 @@ pub fn check(path: &Path) -> Result<(), Failure> {
             controller: &controller,
             runs: None,
             seconds: None,
+            seed: None,
             quick,
             only: &[],
         };
@@ -331,6 +339,7 @@ impl<'a> Experiment<'a> {
             rows.iter_mut()
                 .for_each(|row| row.repeats = retries.map(|_| repeats));
             done += 1;
+            say_rows(&rows);
             self.keep(rows, &mut outcome);
         }
         outcome.status = plane.status();
@@ -356,27 +365,48 @@ impl<'a> Experiment<'a> {
         while let Some(first) = left.first() {
             let at_once = |run: &Run| cells[run.cell].at_once;
             let most = at_once(first);
-            let same = left
-                .iter()
-                .take(most)
-                .take_while(|run| at_once(run) == most);
-            let (batch, rest) = left.split_at(same.count());
+            let same = left.iter().take_while(|run| at_once(run) == most);
+            let (group, rest) = left.split_at(same.count());
             left = rest;
-            let done = std::thread::scope(|scope| {
-                let threads = batch.iter();
-                let threads: Vec<_> = threads
-                    .map(|run| scope.spawn(|| run_alone(&cells[run.cell], run)))
-                    .collect();
-                let rows = threads.into_iter().map(joined);
-                rows.collect::<Result<Vec<_>, Failure>>()
-            })?;
+            let mut done = self.group(group, most)?;
+            // Rows are in the order of the runs, whichever ended first.
+            done.sort_by_key(|(place, _)| *place);
             done.into_iter()
-                .for_each(|rows| self.keep(rows, &mut outcome));
-            if self.signals.wait(Duration::ZERO) {
-                return Err(Failure::negative("interrupted"));
-            }
+                .for_each(|(_, rows)| self.keep(rows, &mut outcome));
         }
         Ok(outcome)
+    }
+
+    /// The rows of runs of which so many go on at a time, each with the place of its run.
+    fn group(&self, runs: &[Run], most: usize) -> Result<Vec<(usize, Vec<Row>)>, Failure> {
+        let (next, progress) = (AtomicUsize::new(0), Progress::start());
+        let is_simulated = self.scenario.is_simulated;
+        let work = || {
+            let mut done = Vec::new();
+            while !self.signals.seen() {
+                let place = next.fetch_add(1, Ordering::Relaxed);
+                let Some(run) = runs.get(place) else { break };
+                let count = runs.len();
+                let rows = run_alone(&self.scenario.cells[run.cell], run)
+                    .inspect_err(|_| next.store(count, Ordering::Relaxed))?;
+                match is_simulated {
+                    true => progress.say(format_args!("run {} of {count}", place + 1)),
+                    false => say_rows(&rows),
+                }
+                done.push((place, rows));
+            }
+            Ok(done)
+        };
+        let done = std::thread::scope(|scope| {
+            let threads = (0..most.min(runs.len())).map(|_| scope.spawn(work));
+            let threads: Vec<_> = threads.collect();
+            let parts = threads.into_iter().map(joined);
+            parts.collect::<Result<Vec<_>, Failure>>()
+        })?;
+        match self.signals.seen() {
+            true => Err(Failure::negative("interrupted")),
+            false => Ok(done.into_iter().flatten().collect()),
+        }
     }
 
     fn outcome(&self, topology: &Topology) -> Outcome {
@@ -396,7 +426,6 @@ impl<'a> Experiment<'a> {
     /// The rows of a run that counts.
     fn keep(&mut self, rows: Vec<Row>, outcome: &mut Outcome) {
         for row in rows {
-            note!("  {}", rows::line(&row));
             let kind = outcome.rows.entry(row.name.clone()).or_default();
             kind.push(row.clone());
             self.rows.push(row);
@@ -445,6 +474,10 @@ impl<'a> Experiment<'a> {
         }
         Ok(())
     }
+}
+
+fn say_rows(rows: &[Row]) {
+    rows.iter().for_each(|row| note!("  {}", rows::line(row)));
 }
 
 /// Traffic and events of one run, the rows that come of them, and why the run is not valid.
@@ -547,7 +580,7 @@ fn one_run(
 }
 
 /// Traffic of one run without a network, and the rows that come of it.
-fn run_alone(cell: &Cell, run: &Run) -> Result<Vec<Row>, Failure> {
+pub fn run_alone(cell: &Cell, run: &Run) -> Result<Vec<Row>, Failure> {
     let planned = timeline::draw(&cell.moments, cell.network.seed, run.number);
     let retries = cell.valid.as_ref().map(|valid| valid.retries);
     let mut repeats = 0;
@@ -599,6 +632,7 @@ fn stages<'c>(
         let [begins, end] = [stream.begins.as_str(), &stream.ends];
         let mut waits = timeline::waits_between(&cell.moments, planned, [begins, end]);
         let course = here.filter(|_| waits.next().is_some());
+        let mut draws = SplitMix64::new(cell.network.seed);
         Stage {
             pairs: pairs.clone(),
             ends: ends.collect(),
@@ -608,6 +642,7 @@ fn stages<'c>(
             end: course.map(|(_, course)| (course, end)),
             switches: here.map_or_else(String::new, |(network, _)| network.namespace(SWITCHES)),
             seed: cell.network.seed + run.number - 1,
+            draw: (0..run.number).fold(0, |_, _| draws.next()),
             random: SplitMix64::new(seed).fork(run.number as u32),
         }
     });

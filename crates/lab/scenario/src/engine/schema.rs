@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
+use std::num::NonZero;
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,6 +24,7 @@ use crate::engine::reader::{self, Choice, Node, Parameters, Problem, Problems, S
 use crate::engine::reader::{Section, suggestion};
 use crate::engine::rows::WINDOW_LENGTH;
 use crate::engine::setup::Step;
+use crate::engine::subject;
 use crate::engine::timeline::{self, END, Moment, START, Window, time_of};
 use crate::engine::traffic::{self, Pair, Traffic};
 use crate::report::OUTCOME_KEYS;
@@ -35,6 +37,8 @@ pub struct Scenario {
     pub seconds: Option<f64>,
     /// Stay up with a live view until Ctrl-C.
     pub stay: bool,
+    /// It runs under virtual time, without a network.
+    pub is_simulated: bool,
     /// The file has `[controller]`, so the command line does not choose one.
     pub own_controller: bool,
     /// The file has `[quick]`.
@@ -95,6 +99,17 @@ pub struct Ready {
     pub later: usize,
     /// A command that must succeed.
     pub run: Option<Command>,
+}
+
+impl Default for Ready {
+    fn default() -> Ready {
+        Ready {
+            within: Duration::from_secs(60),
+            pings: Pings::All,
+            later: 3,
+            run: None,
+        }
+    }
 }
 
 /// The pairs of hosts that must reach each other before a run.
@@ -180,6 +195,7 @@ pub struct Circumstances<'a> {
     pub controller: &'a Controller,
     pub runs: Option<u64>,
     pub seconds: Option<f64>,
+    pub seed: Option<u64>,
     /// Only the part of `[quick]`.
     pub quick: bool,
     /// Only the cells that are like one of these patterns; all without any.
@@ -193,6 +209,21 @@ impl Circumstances<'_> {
     }
 }
 
+/// Keys of a network and of the things on it.
+const NETWORK_KEYS: [&str; 12] = [
+    "at_once",
+    "topology",
+    "control",
+    "controller",
+    "qos",
+    "ready",
+    "setup",
+    "valid",
+    "traffic",
+    "at",
+    "probe",
+    "stay",
+];
 /// The name of the cell that a claim compares with, if it has none of its own.
 const AGAINST: &str = "against";
 /// The graph of an experiment whose traffic brings its own ends.
@@ -201,7 +232,8 @@ const AT_ONCE_MAX: u64 = 64;
 
 const CELLS_MAX: usize = 10_000;
 const RUNS_MAX: u64 = 1000;
-const SECONDS_RANGE: Range<f64> = 0.1..600.1;
+/// A run on a network has a moment at its end, and `TIME_MAX`.
+const SECONDS_RANGE: Range<f64> = 0.01..36_000.1;
 const PACKETS_PER_SECOND_MAX: f64 = 20_000.0;
 const TIME_MAX: Duration = Duration::from_secs(600);
 const PORT_BUFFER_BYTES: RangeInclusive<u64> = 4096..=64 << 20;
@@ -235,6 +267,7 @@ pub fn record(choice: &'static str) -> Record {
         controller: &Controller::Auster(Site::new(Transport::Tcp)),
         runs: None,
         seconds: None,
+        seed: None,
         quick: false,
         only: &[],
     };
@@ -247,7 +280,18 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
     let top = Section::new(root, &none, problems);
     let matrix = top.section("matrix");
     let mut axes = matrix.as_ref().map(Section::axes).unwrap_or_default();
+    let is_simulated = is_simulated(&top);
+    for key in NETWORK_KEYS {
+        // First of all: a scenario of virtual time lacks keys that networks must have.
+        if top.has(key) && is_simulated {
+            top.problem(key, "there is no network under virtual time");
+        }
+        top.know(key);
+    }
     let seconds = top.number(SECONDS, SECONDS_RANGE);
+    if is_simulated {
+        top.missing(SECONDS, "10");
+    }
     let (quick_runs, quick_seconds) = quick(&top, &mut axes, around);
     let seconds = seconds.map(|own| around.seconds.or(quick_seconds).unwrap_or(own));
     if around.seconds.is_some() && !top.has(SECONDS) {
@@ -258,7 +302,7 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
         .seconds
         .is_some_and(|seconds| !SECONDS_RANGE.contains(&seconds))
     {
-        top.problem(SECONDS, "--seconds: write a number from 0.1 to 600");
+        top.problem(SECONDS, "--seconds: write a number from 0.01 to 36000");
     }
     if around
         .runs
@@ -324,22 +368,13 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
         }
     }
     // The cells have read these.
-    for key in [
-        "runs",
-        "at_once",
-        "seed",
-        "topology",
-        "control",
-        "controller",
-        "qos",
-        "ready",
-        "setup",
-        "valid",
-        "traffic",
-        "at",
-        "probe",
-        "row",
-    ] {
+    for key in ["runs", "seed", "row"] {
+        top.know(key);
+    }
+    for (key, ..) in subject::KINDS {
+        if top.has(key) && !is_simulated {
+            top.problem(key, "only backend = \"sim\" takes it");
+        }
         top.know(key);
     }
     let names: Vec<String> = parameters.iter().map(Parameters::name).collect();
@@ -379,6 +414,7 @@ fn read(root: &Node, problems: &Problems<'_>, around: &Circumstances<'_>) -> Opt
         title: title?,
         seconds,
         stay,
+        is_simulated,
         own_controller,
         has_quick,
         cells: cells?,
@@ -450,13 +486,76 @@ fn quick(
     }
 }
 
-fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
-    let axes = top.parameters().axes();
-    let parameters: Vec<(String, String)> = axes
-        .map(|(axis, words)| (axis.to_string(), words.to_string()))
-        .collect();
+/// Whether a scenario runs under virtual time, rather than on real networks.
+fn is_simulated(top: &Section<'_>) -> bool {
+    top.word("backend", &["network", "sim"]) == Some("sim")
+}
+
+fn seed(top: &Section<'_>, around: &Circumstances<'_>) -> u64 {
+    let own = top.count("seed", 0..=u64::from(u32::MAX)).unwrap_or(1);
+    around.seed.unwrap_or(own)
+}
+
+/// A cell under virtual time. Its run ends when its subject does.
+fn simulated(
+    top: &Section<'_>,
+    around: &Circumstances<'_>,
+    mut subjects: Vec<(Stream, Duration)>,
+) -> Option<Cell> {
+    if subjects.len() != 1 {
+        let known = subject::KINDS
+            .map(|(key, ..)| format!("[{key}]"))
+            .join(" or ");
+        let key = subjects.last().map_or("backend", |(stream, _)| &stream.id);
+        top.problem(key, format!("a simulation has one subject; write {known}"));
+    }
+    let (stream, length) = subjects.pop()?;
+    let moments = vec![Moment {
+        id: END.to_string(),
+        after: START.to_string(),
+        time: length..=length,
+        waits: None,
+    }];
+    let figures = stream.kind.figures().iter();
+    let figures = figures.map(|(figure, shape)| (format!("{}.{figure}", stream.id), *shape));
+    let figures: Vec<(String, Shape)> = figures.collect();
+    let mut known = vec![(WINDOW_LENGTH, probe::ONE)];
+    known.extend(figures.iter().map(|(name, shape)| (name.as_str(), *shape)));
     let name = top.parameters().name();
-    let runs = top.count("runs", 1..=RUNS_MAX).unwrap_or(1);
+    let rows = rows(top, &name, &timeline::schedule(&moments), &known);
+    Some(Cell {
+        parameters: parameters(top),
+        name,
+        runs: runs(top),
+        at_once: std::thread::available_parallelism().map_or(1, NonZero::get),
+        network: NetworkSpec::none(seed(top, around)),
+        ready: Ready::default(),
+        valid: None,
+        traffic: vec![stream],
+        moments,
+        events: Vec::new(),
+        probes: Vec::new(),
+        rows,
+    })
+}
+
+fn runs(top: &Section<'_>) -> u64 {
+    top.count("runs", 1..=RUNS_MAX).unwrap_or(1)
+}
+
+/// The cell's value on each axis.
+fn parameters(top: &Section<'_>) -> Vec<(String, String)> {
+    let axes = top.parameters().axes();
+    axes.map(|(axis, words)| (axis.to_string(), words.to_string()))
+        .collect()
+}
+
+fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
+    let subjects = subject::read(top);
+    if is_simulated(top) {
+        return simulated(top, around, subjects);
+    }
+    let name = top.parameters().name();
     let network = network(top, around);
     let has_network = network.as_ref().is_none_or(NetworkSpec::has_switches);
     let at_once = at_once(top, &name, network.as_ref());
@@ -579,8 +678,8 @@ fn cell(top: &Section<'_>, around: &Circumstances<'_>) -> Option<Cell> {
     let valid = valid(top, &known);
     Some(Cell {
         name,
-        parameters,
-        runs,
+        parameters: parameters(top),
+        runs: runs(top),
         at_once,
         network: network?,
         ready,
@@ -616,9 +715,34 @@ fn at_once(top: &Section<'_>, cell: &str, network: Option<&NetworkSpec>) -> usiz
 }
 
 impl NetworkSpec {
+    /// No network, for virtual time.
+    fn none(seed: u64) -> NetworkSpec {
+        NetworkSpec {
+            topology: no_topology("sim"),
+            fresh: false,
+            port_buffer_bytes: None,
+            config: toml::Table::new(),
+            static_arp: false,
+            controller: Controller::Standalone,
+            prepare: None,
+            setup: Vec::new(),
+            control: LinkConfig::default(),
+            seed,
+        }
+    }
+
     /// Whether there is a network: a channel between two ends needs none.
     pub fn has_switches(&self) -> bool {
         !self.topology.switches.is_empty()
+    }
+}
+
+fn no_topology(name: &str) -> Topology {
+    Topology {
+        name: name.to_string(),
+        switches: Vec::new(),
+        hosts: Vec::new(),
+        links: Vec::new(),
     }
 }
 
@@ -638,7 +762,7 @@ fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec>
     if let Some(section) = section {
         section.finish();
     }
-    let seed = top.count("seed", 0..=u64::from(u32::MAX)).unwrap_or(1);
+    let seed = seed(top, around);
     top.missing("topology", "{ graph = \"ring,4\" }");
     let section = top.section("topology")?;
     let graph = section.required_text("graph", "\"ring,4\"");
@@ -652,12 +776,7 @@ fn network(top: &Section<'_>, around: &Circumstances<'_>) -> Option<NetworkSpec>
     section.know("link");
     let graph = graph?;
     let built = match graph.ends_with(".toml") {
-        _ if graph == NO_GRAPH => Ok(Topology {
-            name: graph.clone(),
-            switches: Vec::new(),
-            hosts: Vec::new(),
-            links: Vec::new(),
-        }),
+        _ if graph == NO_GRAPH => Ok(no_topology(NO_GRAPH)),
         true => topology(
             &around.beside.join(&graph).to_string_lossy(),
             hosts_per_edge,
@@ -861,12 +980,7 @@ fn check_patterns(top: &Section<'_>, names: &[String]) {
 }
 
 fn ready(top: &Section<'_>, topology: Option<&Topology>) -> Ready {
-    let mut ready = Ready {
-        within: Duration::from_secs(60),
-        pings: Pings::All,
-        later: 3,
-        run: None,
-    };
+    let mut ready = Ready::default();
     let Some(section) = top.section("ready") else {
         return ready;
     };

@@ -102,6 +102,8 @@ pub struct Stage<'a> {
     pub switches: String,
     /// The scenario's seed in its first run, and one more in each later one.
     pub seed: u64,
+    /// The draw of this run from the scenario's seed: the same in every cell.
+    pub draw: u64,
     /// The same for a stream's run in every cell.
     pub random: SplitMix64,
 }
@@ -138,11 +140,11 @@ pub trait Record: Send {
     fn figure(&self, name: &str, window: &Window) -> Value;
 }
 
-const ONE: Shape = Shape {
+pub const ONE: Shape = Shape {
     truth: false,
     many: false,
 };
-const MANY: Shape = Shape {
+pub const MANY: Shape = Shape {
     truth: false,
     many: true,
 };

@@ -12,7 +12,7 @@ mod wire;
 use std::collections::BTreeSet;
 use std::os::fd::AsRawFd;
 use std::str::FromStr;
-use std::sync::{LazyLock, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use cli::failure::Failure;
@@ -30,6 +30,7 @@ use super::{ONE, Pair, Record, Sender, Stage, Traffic, two_hosts};
 use crate::engine::expression::{Shape, Value};
 use crate::engine::probe::in_plain_tcp;
 use crate::engine::reader::Section;
+use crate::engine::subject::FLOW_LENGTH;
 use crate::engine::timeline::Window;
 use crate::report::milliseconds;
 use judge::{Evidence, judge};
@@ -112,8 +113,6 @@ const REST: Duration = Duration::from_millis(1500);
 /// One way between switch and controller, as in the simulator's own scenarios.
 const SIMULATED_DELAY: Duration = Duration::from_millis(1);
 const FLOWS_MAX: u32 = 100_000_000;
-/// The mean time from a flow's first packet to its last.
-static FLOW_LENGTH: LazyLock<Duration> = LazyLock::new(table::Setup::mean_duration);
 
 impl Trace {
     pub fn read(section: &Section<'_>) -> Option<Trace> {
