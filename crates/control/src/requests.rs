@@ -161,6 +161,18 @@ impl<T> Requests<T> {
         self.waiting.values().any(|waiting| waiting.tag == *tag)
     }
 
+    /// Whether a request of this tag has waited so long, and no part of its reply has come.
+    pub fn is_unanswered(&self, now: Instant, tag: &T, wait: Duration) -> bool
+    where
+        T: PartialEq,
+    {
+        let is_late = |deadline: Instant| deadline + wait <= now + self.limits.timeout;
+        let mut waiting = self.waiting.values();
+        waiting.any(|waiting| {
+            waiting.tag == *tag && waiting.parts == 0 && waiting.deadline.is_some_and(is_late)
+        })
+    }
+
     /// Ends a request at its reply of one message (barrier, role), or at an error.
     pub fn finish(&mut self, xid: Xid) -> Option<T> {
         let number = self.number(xid);

@@ -853,9 +853,9 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
-    use openflow::message::MultipartReply;
+    use openflow::message::{MultipartReply, PacketIn, PacketInReason};
     use openflow::multipart::{ReplyBody, RequestBody};
-    use openflow::{Version, Xid};
+    use openflow::{Cookie, Match, MessageKind, PortNo, TableId, Version, Xid};
 
     use super::fixture::up;
     use super::*;
@@ -904,11 +904,55 @@ mod tests {
         // One of those that wait leaves as well.
         controller.handle_down(now, ConnectionId(100));
         assert_eq!(asked(&mut controller).len(), 10);
-        let later = now + Duration::from_secs(1);
+        let later = now + Duration::from_millis(250);
         controller.handle_timeout(later);
         assert_eq!(asked(&mut controller).len(), 32);
-        controller.handle_timeout(later + Duration::from_secs(1));
+        controller.handle_timeout(later + Duration::from_millis(250));
         assert_eq!(asked(&mut controller).len(), 100 - 1 - 84);
+    }
+
+    /// cbench's switches report none. A host of theirs is learned, from what it said meanwhile.
+    #[test]
+    fn a_switch_that_reports_no_entries_is_used_after_a_second() {
+        let start = Instant::START + Duration::from_secs(1);
+        let mut controller = Controller::new(ControllerConfig::default(), [7; 32]);
+        let connection = ConnectionId(1);
+        let _ = controller.handle_up(start, connection, up(1), PeerIdentity::default());
+        let message = Message::PacketIn(PacketIn {
+            buffer_id: None,
+            total_len: 60,
+            reason: PacketInReason::NO_MATCH,
+            table_id: TableId(0),
+            cookie: Cookie(u64::MAX),
+            r#match: Match::any().with_in_port(PortNo(1)),
+            data: [&[2, 0, 0, 0, 0, 9][..], &[2, 0, 0, 0, 0, 1], &[8; 48]]
+                .concat()
+                .into(),
+        });
+        let packet_in = openflow::encode(Version::V13, Xid(0), &message).unwrap();
+        controller.handle_frame(start, connection, packet_in);
+        let mut now = start;
+        let mut learned_at = None;
+        while now < start + Duration::from_secs(3) && learned_at.is_none() {
+            // It answers barriers.
+            for output in drain(&mut controller) {
+                if let ControllerOutput::Send { frame, .. } = output
+                    && frame.kind() == MessageKind::BarrierRequest
+                {
+                    let reply = Message::BarrierReply;
+                    let reply = openflow::encode(Version::V13, frame.xid(), &reply).unwrap();
+                    controller.handle_frame(now, connection, reply);
+                }
+            }
+            learned_at = (controller.host_count() > 0).then_some(now);
+            now += Duration::from_millis(10);
+            controller.handle_timeout(now);
+        }
+        let waited = learned_at.expect("it is learned") - start;
+        assert!(
+            waited >= Duration::from_secs(1) && waited < Duration::from_millis(1100),
+            "{waited:?}"
+        );
     }
 
     /// Panics once in a message of switch 1, and once in a timer of no switch.

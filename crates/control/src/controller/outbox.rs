@@ -439,6 +439,18 @@ impl Outbox {
         channel.is_some_and(|channel| channel.requests.waits_for(&request))
     }
 
+    /// Whether a request has waited so long, and no part of its reply has come.
+    pub(super) fn is_unanswered(
+        &self,
+        now: Instant,
+        dpid: DatapathId,
+        request: Request,
+        wait: Duration,
+    ) -> bool {
+        let channel = self.channels.get(&dpid);
+        channel.is_some_and(|channel| channel.requests.is_unanswered(now, &request, wait))
+    }
+
     /// Whether a switch has the maximum number of requests.
     pub(super) fn has_requests_max(&self, dpid: DatapathId) -> bool {
         let channel = self.channels.get(&dpid);

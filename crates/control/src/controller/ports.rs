@@ -10,7 +10,9 @@ use super::discovery::Shown;
 use super::first::SETTLE;
 use super::links::Removed;
 use super::network::Switch;
+use super::outbox::Request;
 use super::port_state::{Ends, PortRole};
+use super::tables::MUTE;
 use super::{Controller, Event, Location, Mode, RefusedReason, Timer};
 
 /// How long a switch is left alone after its session has ended. If a relay or a network to several
@@ -81,7 +83,12 @@ impl Controller {
 
     /// Makes edges of ports that discovery has had its chance at.
     pub(super) fn settle_ports(&mut self, now: Instant, dpid: DatapathId) {
-        if !self.network.is_synced(dpid) {
+        // Entries name ports with hosts. A switch that reports none must be usable all the same.
+        let is_mute = || {
+            let outbox = &self.outbox;
+            outbox.is_unanswered(now, dpid, Request::Entries, MUTE)
+        };
+        if !self.network.is_synced(dpid) && !is_mute() {
             return;
         }
         if self.discovery.settle_ports(&mut self.network, now, dpid) {

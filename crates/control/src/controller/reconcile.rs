@@ -66,7 +66,7 @@ impl Controller {
             return;
         };
         match reply {
-            Reply::Partial => {}
+            Reply::Partial => self.tables.handle_part(dpid),
             Reply::Unsolicited => self.outbox.counters.unsolicited += 1,
             Reply::Oversized(request) => self.handle_unanswered(now, dpid, request),
             Reply::Whole(Request::Entries, bodies) => {

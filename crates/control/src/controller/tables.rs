@@ -47,6 +47,10 @@ use super::{Controller, TableView, TimeoutsView, Timer};
 use guard_counts::GuardCounts;
 use readings::Readings;
 
+/// Time after which ports no longer wait for the entries of a switch that has not begun to report
+/// them: cbench's switches never do.
+pub(super) const MUTE: Duration = Duration::from_secs(1);
+
 /// How long a switch gets no new paths after TABLE_FULL.
 const TABLE_FULL_PAUSE: Duration = Duration::from_secs(1);
 
@@ -179,6 +183,11 @@ impl Tables {
         self.next_readings(now, outbox);
     }
 
+    /// Notes that a part of a switch's report has come.
+    pub(super) fn handle_part(&mut self, dpid: DatapathId) {
+        self.readings.handle_part(dpid);
+    }
+
     /// Notes that a switch has reported its entries, or will not, and asks the next ones.
     pub(super) fn end_reading(&mut self, now: Instant, dpid: DatapathId, outbox: &mut Outbox) {
         self.readings.end(dpid);
@@ -199,11 +208,9 @@ impl Tables {
             }
             let body = RequestBody::Flow(ask_for_entries());
             let message = Message::MultipartRequest(MultipartRequest { more: false, body });
-            if outbox
-                .request(now, dpid, Request::Entries, &message)
-                .is_none()
-            {
-                self.readings.end(dpid);
+            match outbox.request(now, dpid, Request::Entries, &message) {
+                Some(_) => outbox.timer(now + MUTE, Timer::HoldOver(dpid)),
+                None => self.readings.end(dpid),
             }
         }
         if let Some(due) = self.readings.poll_timeout() {

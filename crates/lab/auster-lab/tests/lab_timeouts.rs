@@ -119,7 +119,7 @@ fn a_command_line_that_does_not_fit_is_refused() {
     refused(
         &text,
         &["--seconds", "nan"],
-        "--seconds: write a number from 0.1",
+        "--seconds: write a number from 0.01",
     );
     refused(
         &text,

@@ -2,8 +2,8 @@
 //!
 //! A reply is kept decoded until its last part has come. A thousand switches that report at once,
 //! after a restart, would take more than a gigabyte. So [`UNDER_WAY_MAX`] report at a time, and the
-//! others wait in the order in which they were wanted. A switch that has not finished after
-//! [`TURN`] no longer holds up the others.
+//! others wait in the order in which they were wanted. A switch that says nothing for [`SILENCE`],
+//! or has not finished after [`TURN`], no longer holds up the others.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,11 +16,24 @@ pub(super) const UNDER_WAY_MAX: usize = 32;
 /// How long a switch that reports counts.
 pub(super) const TURN: Duration = Duration::from_secs(1);
 
+/// How long a switch counts that has not begun to report.
+pub(super) const SILENCE: Duration = Duration::from_millis(250);
+
 #[derive(Default)]
 pub(super) struct Readings {
-    /// The switches that report, with the end of their turn.
-    under_way: BTreeMap<DatapathId, Instant>,
+    under_way: BTreeMap<DatapathId, Turn>,
     waiting: VecDeque<DatapathId>,
+}
+
+struct Turn {
+    began: Instant,
+    is_heard: bool,
+}
+
+impl Turn {
+    fn end(&self) -> Instant {
+        self.began + if self.is_heard { TURN } else { SILENCE }
+    }
 }
 
 impl Readings {
@@ -28,6 +41,13 @@ impl Readings {
     pub(super) fn want(&mut self, dpid: DatapathId) {
         if !self.waiting.contains(&dpid) {
             self.waiting.push_back(dpid);
+        }
+    }
+
+    /// Notes that a part of a report has come.
+    pub(super) fn handle_part(&mut self, dpid: DatapathId) {
+        if let Some(turn) = self.under_way.get_mut(&dpid) {
+            turn.is_heard = true;
         }
     }
 
@@ -46,20 +66,24 @@ impl Readings {
     pub(super) fn next(&mut self, now: Instant) -> Option<DatapathId> {
         let next = self.waiting.front()?;
         if self.under_way.len() >= UNDER_WAY_MAX && !self.under_way.contains_key(next) {
-            self.under_way.retain(|_, end| *end > now);
+            self.under_way.retain(|_, turn| turn.end() > now);
             if self.under_way.len() >= UNDER_WAY_MAX {
                 return None;
             }
         }
         let dpid = self.waiting.pop_front()?;
-        self.under_way.insert(dpid, now + TURN);
+        let turn = Turn {
+            began: now,
+            is_heard: false,
+        };
+        self.under_way.insert(dpid, turn);
         Some(dpid)
     }
 
     /// The time of the next turn, if none ends before.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.waiting.front()?;
-        self.under_way.values().min().copied()
+        self.under_way.values().map(Turn::end).min()
     }
 }
 
@@ -102,11 +126,13 @@ mod tests {
         let max = UNDER_WAY_MAX as u64;
         (0..2 * max).for_each(|n| readings.want(DatapathId(n)));
         assert_eq!(begun(&mut readings, START).len(), UNDER_WAY_MAX);
+        readings.handle_part(DatapathId(3));
+        assert_eq!(readings.poll_timeout(), Some(START + SILENCE));
+        let silent = begun(&mut readings, START + SILENCE);
+        assert_eq!(silent, Vec::from_iter(max..2 * max - 1));
+        (max..2 * max).for_each(|n| readings.handle_part(DatapathId(n)));
         assert_eq!(readings.poll_timeout(), Some(START + TURN));
-        assert_eq!(
-            begun(&mut readings, START + TURN),
-            Vec::from_iter(max..2 * max)
-        );
+        assert_eq!(begun(&mut readings, START + TURN), [2 * max - 1]);
     }
 
     /// Whatever happens in whatever order: each wanted report is asked for, the bound holds, and a
@@ -120,7 +146,8 @@ mod tests {
             let mut now = START;
             for _ in 0..500 {
                 let dpid = DatapathId(random.next() % 100);
-                match random.next() % 4 {
+                match random.next() % 5 {
+                    4 => readings.handle_part(dpid),
                     0 | 1 => {
                         readings.want(dpid);
                         wanted.insert(dpid);
