@@ -47,6 +47,8 @@ pub struct Requests<T> {
     last: u64,
     /// The waiting requests, by number.
     waiting: BTreeMap<u64, Waiting<T>>,
+    /// The highest number of those that were answered.
+    answered: u64,
     counters: RequestCounters,
 }
 
@@ -88,6 +90,7 @@ impl<T> Requests<T> {
             // A turn of all xids before the first, so that each has a number.
             last: u64::from(XID_MAX) + u64::from(first_xid & XID_MAX),
             waiting: BTreeMap::new(),
+            answered: 0,
             counters: RequestCounters::default(),
         }
     }
@@ -161,14 +164,15 @@ impl<T> Requests<T> {
         self.waiting.values().any(|waiting| waiting.tag == *tag)
     }
 
-    /// Whether a request of this tag has waited so long, and no part of its reply has come.
-    pub fn is_unanswered(&self, now: Instant, tag: &T, wait: Duration) -> bool
+    /// Whether a request of this tag has waited so long, and the peer has answered a later one of
+    /// one message: it answers in order, so this one it ignores.
+    pub fn is_ignored(&self, now: Instant, tag: &T, wait: Duration) -> bool
     where
         T: PartialEq,
     {
         let is_late = |deadline: Instant| deadline + wait <= now + self.limits.timeout;
-        let mut waiting = self.waiting.values();
-        waiting.any(|waiting| {
+        let mut before = self.waiting.range(..self.answered);
+        before.any(|(_, waiting)| {
             waiting.tag == *tag && waiting.parts == 0 && waiting.deadline.is_some_and(is_late)
         })
     }
@@ -177,6 +181,9 @@ impl<T> Requests<T> {
     pub fn finish(&mut self, xid: Xid) -> Option<T> {
         let number = self.number(xid);
         let found = number.and_then(|number| self.waiting.remove(&number));
+        self.answered = self
+            .answered
+            .max(number.filter(|_| found.is_some()).unwrap_or(0));
         self.counters.unsolicited += u64::from(found.is_none());
         found.map(|waiting| waiting.tag)
     }
@@ -330,6 +337,20 @@ mod tests {
             assert_eq!(requests.finish(Xid(0)), None);
             assert_eq!(requests.finish(Xid(u32::MAX)), None);
         }
+    }
+
+    #[test]
+    fn a_request_is_ignored_when_the_peer_answers_later_ones_only() {
+        let mut requests = Requests::new(LIMITS, 7);
+        let stats = start(&mut requests, Instant::START, 'a').expect("room");
+        let (wait, later) = (LIMITS.timeout / 2, Instant::START + LIMITS.timeout / 2);
+        assert!(!requests.is_ignored(later, &'a', wait), "it may be slow");
+        let barrier = start(&mut requests, later, 'b').expect("room");
+        assert_eq!(requests.finish(barrier), Some('b'));
+        assert!(requests.is_ignored(later, &'a', wait));
+        assert!(!requests.is_ignored(Instant::START, &'a', wait), "too soon");
+        assert_eq!(requests.handle_part(stats, 1, part(true)), Reply::Partial);
+        assert!(!requests.is_ignored(later, &'a', wait));
     }
 
     #[test]

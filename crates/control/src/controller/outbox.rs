@@ -439,8 +439,8 @@ impl Outbox {
         channel.is_some_and(|channel| channel.requests.waits_for(&request))
     }
 
-    /// Whether a request has waited so long, and no part of its reply has come.
-    pub(super) fn is_unanswered(
+    /// Whether a request has waited so long, and later ones have been answered.
+    pub(super) fn is_ignored(
         &self,
         now: Instant,
         dpid: DatapathId,
@@ -448,7 +448,7 @@ impl Outbox {
         wait: Duration,
     ) -> bool {
         let channel = self.channels.get(&dpid);
-        channel.is_some_and(|channel| channel.requests.is_unanswered(now, &request, wait))
+        channel.is_some_and(|channel| channel.requests.is_ignored(now, &request, wait))
     }
 
     /// Whether a switch has the maximum number of requests.

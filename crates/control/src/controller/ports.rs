@@ -86,7 +86,7 @@ impl Controller {
         // Entries name ports with hosts. A switch that reports none must be usable all the same.
         let is_mute = || {
             let outbox = &self.outbox;
-            outbox.is_unanswered(now, dpid, Request::Entries, MUTE)
+            outbox.is_ignored(now, dpid, Request::Entries, MUTE)
         };
         if !self.network.is_synced(dpid) && !is_mute() {
             return;

@@ -47,8 +47,8 @@ use super::{Controller, TableView, TimeoutsView, Timer};
 use guard_counts::GuardCounts;
 use readings::Readings;
 
-/// Time after which ports no longer wait for the entries of a switch that has not begun to report
-/// them: cbench's switches never do.
+/// Time after which ports no longer wait for the entries of a switch that answers barriers and has
+/// not begun to report them: cbench's switches never do.
 pub(super) const MUTE: Duration = Duration::from_secs(1);
 
 /// How long a switch gets no new paths after TABLE_FULL.
