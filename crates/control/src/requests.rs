@@ -47,7 +47,7 @@ pub struct Requests<T> {
     last: u64,
     /// The waiting requests, by number.
     waiting: BTreeMap<u64, Waiting<T>>,
-    /// The highest number of those that were answered.
+    /// The highest number of those that were barriers and answered.
     answered: u64,
     counters: RequestCounters,
 }
@@ -164,8 +164,8 @@ impl<T> Requests<T> {
         self.waiting.values().any(|waiting| waiting.tag == *tag)
     }
 
-    /// Whether a request of this tag has waited so long, and the peer has answered a later one of
-    /// one message: it answers in order, so this one it ignores.
+    /// Whether a request of this tag has waited so long, and the peer has answered a later barrier:
+    /// this one it ignores.
     pub fn is_ignored(&self, now: Instant, tag: &T, wait: Duration) -> bool
     where
         T: PartialEq,
@@ -177,13 +177,17 @@ impl<T> Requests<T> {
         })
     }
 
+    /// Ends a request at the reply to a barrier: all before it has been answered, or never will be.
+    pub fn finish_barrier(&mut self, xid: Xid) -> Option<T> {
+        let found = self.finish(xid)?;
+        self.answered = self.answered.max(self.number(xid)?);
+        Some(found)
+    }
+
     /// Ends a request at its reply of one message (barrier, role), or at an error.
     pub fn finish(&mut self, xid: Xid) -> Option<T> {
         let number = self.number(xid);
         let found = number.and_then(|number| self.waiting.remove(&number));
-        self.answered = self
-            .answered
-            .max(number.filter(|_| found.is_some()).unwrap_or(0));
         self.counters.unsolicited += u64::from(found.is_none());
         found.map(|waiting| waiting.tag)
     }
@@ -340,13 +344,19 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_ignored_when_the_peer_answers_later_ones_only() {
+    fn a_request_is_ignored_when_the_peer_answers_a_later_barrier() {
         let mut requests = Requests::new(LIMITS, 7);
         let stats = start(&mut requests, Instant::START, 'a').expect("room");
         let (wait, later) = (LIMITS.timeout / 2, Instant::START + LIMITS.timeout / 2);
         assert!(!requests.is_ignored(later, &'a', wait), "it may be slow");
+        let refused = start(&mut requests, later, 'c').expect("room");
+        assert_eq!(requests.finish(refused), Some('c'));
+        assert!(
+            !requests.is_ignored(later, &'a', wait),
+            "errors may come first"
+        );
         let barrier = start(&mut requests, later, 'b').expect("room");
-        assert_eq!(requests.finish(barrier), Some('b'));
+        assert_eq!(requests.finish_barrier(barrier), Some('b'));
         assert!(requests.is_ignored(later, &'a', wait));
         assert!(!requests.is_ignored(Instant::START, &'a', wait), "too soon");
         assert_eq!(requests.handle_part(stats, 1, part(true)), Reply::Partial);

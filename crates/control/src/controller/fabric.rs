@@ -404,20 +404,22 @@ impl Fabric {
         ingresses
     }
 
-    /// Takes over what a switch holds, and deletes what it should not.
+    /// Takes over what a switch holds, and deletes what it should not. Returns whether the switch
+    /// takes part from now on.
     pub(super) fn read_groups(
         &mut self,
         now: Instant,
         dpid: DatapathId,
         bodies: Vec<ReplyBody>,
         outbox: &mut Outbox,
-    ) {
+    ) -> bool {
         let Some(node) = self.nodes.get_mut(&dpid) else {
-            return;
+            return false;
         };
         let Some(mut held) = node.holdings.take() else {
-            return;
+            return false;
         };
+        let is_new = node.is_capable && !node.is_ready;
         let groups = bodies.into_iter().flat_map(|body| match body {
             ReplyBody::GroupDesc(groups) => groups,
             _ => Vec::new(),
@@ -470,6 +472,7 @@ impl Fabric {
         for message in held.clear() {
             outbox.send(dpid, &message);
         }
+        is_new
     }
 
     /// The hosts that a switch's entries name.
@@ -1205,11 +1208,12 @@ impl Controller {
     }
 
     pub(super) fn handle_groups(&mut self, now: Instant, dpid: DatapathId, bodies: Vec<ReplyBody>) {
-        self.fabric.read_groups(now, dpid, bodies, &mut self.outbox);
         // A switch that has lost its entries needs those of hosts that only receive, too.
-        let hosts: Vec<_> = self.hosts.placed_at(dpid).collect();
-        for (mac, at) in hosts {
-            self.tell_fabric(mac, at);
+        if self.fabric.read_groups(now, dpid, bodies, &mut self.outbox) {
+            let hosts: Vec<_> = self.hosts.placed_at(dpid).collect();
+            for (mac, at) in hosts {
+                self.tell_fabric(mac, at);
+            }
         }
         self.fabric_more(now);
         self.adopt_soon(now);

@@ -417,6 +417,11 @@ impl Outbox {
         self.channels.get_mut(&dpid)?.requests.finish(xid)
     }
 
+    /// Ends the request of this xid at the reply to a barrier, and returns it.
+    pub(super) fn finish_request_barrier(&mut self, dpid: DatapathId, xid: Xid) -> Option<Request> {
+        self.channels.get_mut(&dpid)?.requests.finish_barrier(xid)
+    }
+
     /// Handles a part of a multipart reply.
     pub(super) fn handle_part(
         &mut self,
@@ -439,7 +444,7 @@ impl Outbox {
         channel.is_some_and(|channel| channel.requests.waits_for(&request))
     }
 
-    /// Whether a request has waited so long, and later ones have been answered.
+    /// Whether a request has waited so long, and a later barrier was answered.
     pub(super) fn is_ignored(
         &self,
         now: Instant,

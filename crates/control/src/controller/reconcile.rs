@@ -62,11 +62,14 @@ impl Controller {
         if !unreadable.is_empty() {
             self.handle_unreadable(dpid, xid, &unreadable);
         }
+        if self.outbox.asked(dpid, xid) == Some(Request::Entries) {
+            self.tables.handle_part(now, dpid);
+        }
         let Some(reply) = self.outbox.handle_part(dpid, xid, len, reply) else {
             return;
         };
         match reply {
-            Reply::Partial => self.tables.handle_part(dpid),
+            Reply::Partial => {}
             Reply::Unsolicited => self.outbox.counters.unsolicited += 1,
             Reply::Oversized(request) => self.handle_unanswered(now, dpid, request),
             Reply::Whole(Request::Entries, bodies) => {

@@ -54,7 +54,7 @@ impl Controller {
         if !self.network.knows(dpid) {
             return;
         }
-        match self.outbox.finish(dpid, xid) {
+        match self.outbox.finish_request_barrier(dpid, xid) {
             Some(Request::Pulse { asked }) => self.pulse_answered(now, dpid, asked),
             Some(Request::Delay { since }) => self.tables.handle_delay(now.since(since)),
             Some(Request::Qos) => self.qos_confirmed(now, dpid),

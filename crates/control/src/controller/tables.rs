@@ -184,8 +184,8 @@ impl Tables {
     }
 
     /// Notes that a part of a switch's report has come.
-    pub(super) fn handle_part(&mut self, dpid: DatapathId) {
-        self.readings.handle_part(dpid);
+    pub(super) fn handle_part(&mut self, now: Instant, dpid: DatapathId) {
+        self.readings.handle_part(now, dpid);
     }
 
     /// Notes that a switch has reported its entries, or will not, and asks the next ones.
@@ -213,7 +213,7 @@ impl Tables {
                 None => self.readings.end(dpid),
             }
         }
-        if let Some(due) = self.readings.poll_timeout() {
+        if let Some(due) = self.readings.poll_timeout(now) {
             outbox.timer(due, Timer::Readings);
         }
     }

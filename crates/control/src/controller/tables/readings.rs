@@ -1,9 +1,9 @@
 //! The turns in which switches report their entries.
 //!
 //! A reply is kept decoded until its last part has come. A thousand switches that report at once,
-//! after a restart, would take more than a gigabyte. So [`UNDER_WAY_MAX`] report at a time, and the
-//! others wait in the order in which they were wanted. A switch that says nothing for [`SILENCE`],
-//! or has not finished after [`TURN`], no longer holds up the others.
+//! after a restart, would take more than a gigabyte. So [`UNDER_WAY_MAX`] report at a time, each
+//! once, and the others wait in the order in which they were wanted. A switch that says nothing for
+//! [`SILENCE`], or takes longer than [`TURN`] from its first part on, no longer holds up others.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,7 +13,7 @@ use openflow::DatapathId;
 /// Maximum number of switches that report at a time.
 pub(super) const UNDER_WAY_MAX: usize = 32;
 
-/// How long a switch that reports counts.
+/// How long a switch counts that reports.
 pub(super) const TURN: Duration = Duration::from_secs(1);
 
 /// How long a switch counts that has not begun to report.
@@ -25,19 +25,15 @@ pub(super) struct Readings {
     waiting: VecDeque<DatapathId>,
 }
 
+/// A report that has been asked for and has not ended.
 struct Turn {
-    began: Instant,
     is_heard: bool,
-}
-
-impl Turn {
-    fn end(&self) -> Instant {
-        self.began + if self.is_heard { TURN } else { SILENCE }
-    }
+    /// Until when it counts.
+    end: Instant,
 }
 
 impl Readings {
-    /// Wants a report of a switch, also if one is under way.
+    /// Wants a report of a switch. If one is under way, another follows it.
     pub(super) fn want(&mut self, dpid: DatapathId) {
         if !self.waiting.contains(&dpid) {
             self.waiting.push_back(dpid);
@@ -45,9 +41,10 @@ impl Readings {
     }
 
     /// Notes that a part of a report has come.
-    pub(super) fn handle_part(&mut self, dpid: DatapathId) {
-        if let Some(turn) = self.under_way.get_mut(&dpid) {
-            turn.is_heard = true;
+    pub(super) fn handle_part(&mut self, now: Instant, dpid: DatapathId) {
+        let turn = self.under_way.get_mut(&dpid);
+        if let Some(turn) = turn.filter(|turn| !turn.is_heard) {
+            (turn.is_heard, turn.end) = (true, now + TURN);
         }
     }
 
@@ -64,31 +61,37 @@ impl Readings {
 
     /// Begins the next turn, if there is one.
     pub(super) fn next(&mut self, now: Instant) -> Option<DatapathId> {
-        let next = self.waiting.front()?;
-        if self.under_way.len() >= UNDER_WAY_MAX && !self.under_way.contains_key(next) {
-            self.under_way.retain(|_, turn| turn.end() > now);
-            if self.under_way.len() >= UNDER_WAY_MAX {
-                return None;
-            }
+        let is_free = |dpid: &DatapathId| !self.under_way.contains_key(dpid);
+        let next = self.waiting.iter().position(is_free)?;
+        if self.ends(now).count() >= UNDER_WAY_MAX {
+            return None;
         }
-        let dpid = self.waiting.pop_front()?;
+        let dpid = self.waiting.remove(next)?;
         let turn = Turn {
-            began: now,
             is_heard: false,
+            end: now + SILENCE,
         };
         self.under_way.insert(dpid, turn);
         Some(dpid)
     }
 
-    /// The time of the next turn, if none ends before.
-    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+    /// The time of the next turn, if no report ends before.
+    pub(super) fn poll_timeout(&self, now: Instant) -> Option<Instant> {
         self.waiting.front()?;
-        self.under_way.values().map(Turn::end).min()
+        self.ends(now).min()
+    }
+
+    /// The ends of the turns that count.
+    fn ends(&self, now: Instant) -> impl Iterator<Item = Instant> {
+        let ends = self.under_way.values().map(|turn| turn.end);
+        ends.filter(move |end| *end > now)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use clock::SplitMix64;
 
     use super::*;
@@ -112,67 +115,82 @@ mod tests {
         readings.end(DatapathId(5));
         readings.forget(DatapathId(max));
         assert_eq!(begun(&mut readings, START), [max + 1]);
-        // One that reports may report once more.
+        // One that reports reports once more when it has ended.
         readings.want(DatapathId(7));
-        assert_eq!(begun(&mut readings, START), []);
         readings.end(DatapathId(8));
-        assert_eq!(begun(&mut readings, START), [max + 2, 7]);
-        assert_eq!(readings.poll_timeout(), None);
+        readings.end(DatapathId(9));
+        assert_eq!(begun(&mut readings, START), [max + 2]);
+        readings.end(DatapathId(7));
+        assert_eq!(begun(&mut readings, START), [7]);
+        assert_eq!(readings.poll_timeout(START), None);
     }
 
     #[test]
-    fn switches_that_never_answer_hold_up_nobody_for_longer_than_a_turn() {
+    fn switches_that_do_not_finish_hold_up_nobody_for_longer_than_a_turn() {
         let mut readings = Readings::default();
         let max = UNDER_WAY_MAX as u64;
         (0..2 * max).for_each(|n| readings.want(DatapathId(n)));
         assert_eq!(begun(&mut readings, START).len(), UNDER_WAY_MAX);
-        readings.handle_part(DatapathId(3));
-        assert_eq!(readings.poll_timeout(), Some(START + SILENCE));
-        let silent = begun(&mut readings, START + SILENCE);
-        assert_eq!(silent, Vec::from_iter(max..2 * max - 1));
-        (max..2 * max).for_each(|n| readings.handle_part(DatapathId(n)));
-        assert_eq!(readings.poll_timeout(), Some(START + TURN));
-        assert_eq!(begun(&mut readings, START + TURN), [2 * max - 1]);
+        readings.handle_part(START, DatapathId(3));
+        assert_eq!(readings.poll_timeout(START), Some(START + SILENCE));
+        let now = START + SILENCE;
+        assert_eq!(begun(&mut readings, now), Vec::from_iter(max..2 * max - 1));
+        // One that begins late counts from then on, and further parts do not prolong its turn.
+        readings.handle_part(now, DatapathId(4));
+        (max..2 * max).for_each(|n| readings.handle_part(now, DatapathId(n)));
+        readings.handle_part(START + TURN, DatapathId(3));
+        assert_eq!(begun(&mut readings, START + TURN), []);
+        assert_eq!(readings.poll_timeout(START + TURN), Some(now + TURN));
+        assert_eq!(begun(&mut readings, now + TURN), [2 * max - 1]);
     }
 
-    /// Whatever happens in whatever order: each wanted report is asked for, the bound holds, and a
-    /// deadline is there while anybody waits.
+    /// Whatever happens in whatever order: each wanted report is asked for, none twice at a time,
+    /// the bound holds, and a deadline is there while anybody waits for it.
     #[test]
     fn no_report_that_is_wanted_is_forgotten() {
         for seed in 0..200 {
             let mut random = SplitMix64::new(seed);
             let mut readings = Readings::default();
-            let mut wanted = std::collections::BTreeSet::new();
+            let (mut wanted, mut asked) = (BTreeSet::new(), BTreeSet::new());
             let mut now = START;
             for _ in 0..500 {
                 let dpid = DatapathId(random.next() % 100);
                 match random.next() % 5 {
-                    4 => readings.handle_part(dpid),
                     0 | 1 => {
                         readings.want(dpid);
                         wanted.insert(dpid);
                     }
-                    2 => readings.end(dpid),
+                    2 => {
+                        readings.end(dpid);
+                        asked.remove(&dpid);
+                    }
+                    3 => readings.handle_part(now, dpid),
                     _ => {
                         readings.forget(dpid);
                         wanted.remove(&dpid);
+                        asked.remove(&dpid);
                     }
                 }
+                let before = readings.ends(now).count();
+                let mut count = 0;
                 while let Some(next) = readings.next(now) {
-                    assert!(wanted.remove(&next), "seed {seed}");
+                    count += 1;
+                    assert!(wanted.remove(&next) && asked.insert(next), "seed {seed}");
                 }
-                assert!(readings.under_way.len() <= UNDER_WAY_MAX, "seed {seed}");
-                assert_eq!(
-                    readings.poll_timeout().is_some(),
-                    !wanted.is_empty(),
+                assert!(count == 0 || before + count <= UNDER_WAY_MAX, "seed {seed}");
+                let waits = wanted.difference(&asked).next().is_some();
+                assert!(
+                    !waits || readings.poll_timeout(now) > Some(now),
                     "seed {seed}"
                 );
                 now += Duration::from_millis(random.next() % 20);
             }
-            while let Some(due) = readings.poll_timeout() {
-                while let Some(next) = readings.next(due) {
-                    assert!(wanted.remove(&next), "seed {seed}");
-                }
+            for dpid in asked {
+                readings.end(dpid);
+            }
+            while let Some(next) = readings.next(now) {
+                assert!(wanted.remove(&next), "seed {seed}");
+                readings.end(next);
             }
             assert!(wanted.is_empty(), "seed {seed}: {wanted:?}");
         }

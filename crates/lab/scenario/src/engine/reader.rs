@@ -248,7 +248,9 @@ impl Parameters {
 
     /// The length of what is measured.
     pub fn seconds(&self) -> Option<f64> {
-        let Value::Text(text) = &self.get(SECONDS)?.value else {
+        let (name, node) = self.seconds.as_ref()?;
+        self.used.borrow_mut().insert(name.clone());
+        let Value::Text(text) = &node.value else {
             return None;
         };
         text.strip_suffix('s')?.parse().ok()

@@ -379,7 +379,8 @@ impl<'a> Experiment<'a> {
 
     /// The rows of runs of which so many go on at a time, each with the place of its run.
     fn group(&self, runs: &[Run], most: usize) -> Result<Vec<(usize, Vec<Row>)>, Failure> {
-        let (next, progress) = (AtomicUsize::new(0), Progress::start());
+        let (next, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let progress = Progress::start();
         let is_simulated = self.scenario.is_simulated;
         let work = || {
             let mut done = Vec::new();
@@ -389,8 +390,9 @@ impl<'a> Experiment<'a> {
                 let count = runs.len();
                 let rows = run_alone(&self.scenario.cells[run.cell], run)
                     .inspect_err(|_| next.store(count, Ordering::Relaxed))?;
+                let number = ended.fetch_add(1, Ordering::Relaxed) + 1;
                 match is_simulated {
-                    true => progress.say(format_args!("run {} of {count}", place + 1)),
+                    true => progress.say(format_args!("{number} of {count} runs")),
                     false => say_rows(&rows),
                 }
                 done.push((place, rows));

@@ -42,7 +42,9 @@ pub fn read(top: &Section<'_>) -> Vec<(Stream, Duration)> {
     let read = |(id, read, figures): (&'static str, Read, Figures)| {
         let section = top.section(id)?;
         let seconds = top.parameters().seconds().unwrap_or_default();
-        let subject = read(&section, Duration::from_secs_f64(seconds));
+        // Seconds that cannot be are reported already.
+        let seconds = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        let subject = read(&section, seconds);
         section.finish();
         let length = subject.length();
         let stream = Stream {
