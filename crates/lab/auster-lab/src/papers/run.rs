@@ -28,8 +28,8 @@ const OUTPUT_FILE: &str = "output.txt";
 
 /// A command that takes longer than this many times what the list says is ended.
 const LATE_FACTOR: f64 = 1.5;
-/// The shortest time after which a command is ended.
-const LIMIT_MIN: Duration = Duration::from_secs(60);
+/// The shortest time after which a command is ended: a transfer that others starve takes a minute.
+const LIMIT_MIN: Duration = Duration::from_secs(180);
 /// No command begins when less than this is left of the time of all.
 const LEFT_MIN: Duration = Duration::from_secs(10);
 /// Time for a command that has to end: it takes its networks down and writes its results.
